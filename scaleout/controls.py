@@ -1,0 +1,211 @@
+"""The controls a live widget can have. Each knows its values; given another, it says what would be right."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Real
+
+LONGEST_CODE = 20_000  # characters; far above any exercise, far below what would slow the page
+LARGEST_GUESS = 1e30
+
+# ISO 3's R10 series: ten preferred numbers to a decade
+_R10 = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
+
+
+@dataclass(frozen=True)
+class Control:
+    """One control. Use the constructors below; `kind` says which of the other fields have a meaning."""
+
+    kind: str
+    name: str
+    label: str
+    default: object
+    unit: str = ""
+    help: str = ""
+    lo: float | None = None
+    hi: float | None = None
+    step: float | None = None
+    log: bool = False
+    options: tuple = ()
+    answer: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the control takes whole numbers only: its ends, step and default are all ints."""
+        return all(isinstance(part, int) for part in (self.lo, self.hi, self.step, self.default))
+
+    def clean(self, value: object) -> object:
+        """The value as `draw` gets it. ValueError, in one line, when the control could not take it."""
+        return _CLEAN[self.kind](self, value)
+
+    def spec(self) -> dict:
+        """What the front end needs to build the control, as JSON."""
+        out = {"kind": self.kind, "name": self.name, "label": self.label, "default": self.default}
+        out |= {key: getattr(self, key) for key in ("unit", "help") if getattr(self, key)}
+        if self.kind in ("slider", "number", "play"):
+            out |= {"lo": self.lo, "hi": self.hi, "step": self.step}
+        if self.log:
+            out["stops"] = stops(self)
+        if self.options:
+            out["options"] = [list(option) for option in self.options]
+        return out
+
+
+def slider(
+    name: str, label: str, default: float, lo: float, hi: float, step: float = 1, unit: str = "",
+    log: bool = False, help: str = "",
+) -> Control:  # fmt: skip
+    """A range from lo to hi. With `log`, equal distances are equal ratios (see `stops`); lo is above 0."""
+    control = Control("slider", name, label, default, unit, help, lo, hi, step, log)
+    _check_range(control)
+    return control
+
+
+def play(
+    name: str, label: str, default: float, lo: float, hi: float, step: float = 1, unit: str = "",
+    help: str = "",
+) -> Control:  # fmt: skip
+    """A slider over time, with buttons that step and play it."""
+    control = Control("play", name, label, default, unit, help, lo, hi, step)
+    _check_range(control)
+    return control
+
+
+def number(
+    name: str, label: str, default: float, lo: float, hi: float, step: float = 1, unit: str = "",
+    help: str = "",
+) -> Control:  # fmt: skip
+    """A number to type. All ints: a whole number. Otherwise any from lo to hi; `step` is for arrow keys."""
+    control = Control("number", name, label, default, unit, help, lo, hi, step)
+    _check_range(control)
+    return control
+
+
+def select(
+    name: str, label: str, default: object, options: list[tuple[object, str]], help: str = "",
+) -> Control:  # fmt: skip
+    """One of several; `options` are pairs of value and label."""
+    control = Control("select", name, label, default, help=help, options=tuple(map(tuple, options)))
+    control.clean(default)
+    return control
+
+
+def toggle(name: str, label: str, default: bool, help: str = "") -> Control:
+    """On or off."""
+    control = Control("toggle", name, label, default, help=help)
+    control.clean(default)
+    return control
+
+
+def guess(
+    name: str = "guess", label: str = "Your guess", unit: str = "", answer: str = "", help: str = "",
+) -> Control:  # fmt: skip
+    """The prediction lock: the result stays hidden until a guess is committed or skipped.
+
+    `answer` is the key in the view's `values` that the guess is compared with; `unit` is that value's unit.
+    """
+    if not answer:
+        raise ValueError("a guess needs answer=, the key in the view's values that it is compared with")
+    return Control("guess", name, label, None, unit, help, answer=answer)
+
+
+def code(name: str, label: str, default: str, help: str = "") -> Control:
+    """A box with Python to edit. The view's `draw` gets the text."""
+    control = Control("code", name, label, default, help=help)
+    control.clean(default)
+    return control
+
+
+def stops(control: Control) -> list[float]:
+    """The values a logarithmic slider rests on, lo first and hi last.
+
+    When hi / lo is a power of ten: ISO 3's R10 series in each decade. Otherwise each doubling in quarters
+    (8, 10, 12, 14, 16, ...), so that powers of two are among them. Rounded to multiples of the step.
+    """
+    decades = math.log10(control.hi / control.lo)
+    if abs(decades - round(decades)) < 1e-9:
+        grid = [control.lo * 10**k * m for k in range(round(decades)) for m in _R10]
+    else:
+        doublings = math.ceil(math.log2(control.hi / control.lo))
+        grid = [control.lo * 2**k * (4 + j) / 4 for k in range(doublings) for j in range(4)]
+    rounded = {_on_step(control, value) for value in grid}
+    return sorted({value for value in rounded if control.lo < value < control.hi} | {control.lo, control.hi})
+
+
+def _on_step(control: Control, value: float) -> float:
+    times = round(value / control.step)
+    return times * control.step if control.whole else float(f"{times * control.step:.10g}")
+
+
+def _check_range(control: Control) -> None:
+    if not (control.lo < control.hi and control.step > 0):
+        raise ValueError(f"{control.name}: a range needs lo < hi and a step above 0")
+    if control.log and not (control.lo > 0 and control.step <= control.lo):
+        raise ValueError(f"{control.name}: a logarithmic slider needs lo above 0 and a step of at most lo")
+    control.clean(control.default)
+
+
+def _amount(control: Control, value: object) -> float:
+    """A finite real number, as Python's own int or float; a whole float becomes an int."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{control.name} must be a number, not {value!r}")
+    try:
+        plain = float(value)
+    except OverflowError:
+        plain = math.inf
+    if not math.isfinite(plain):
+        raise ValueError(f"{control.name} must be a finite number, not {plain}")
+    return int(plain) if plain.is_integer() else plain
+
+
+def _clean_range(control: Control, value: object) -> float:
+    amount = _amount(control, value)
+    unit = f" {control.unit}" if control.unit else ""
+    if not control.lo <= amount <= control.hi:
+        allowed = f"from {control.lo:,} to {control.hi:,}{unit}"
+        raise ValueError(f"{control.name} must be {allowed}, not {amount:,}")
+    if control.whole and not isinstance(amount, int):
+        raise ValueError(f"{control.name} must be a whole number, not {amount}")
+    return amount if control.whole else float(amount)
+
+
+def _clean_select(control: Control, value: object) -> object:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    for option, _label in control.options:
+        # compared as text: show("memory", seq=2048) means the option "2048", and True is not 1
+        if str(option) == str(value):
+            return option
+    allowed = ", ".join(str(option) for option, _label in control.options)
+    raise ValueError(f"{control.name} must be one of {allowed}, not {value!r}")
+
+
+def _clean_toggle(control: Control, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"{control.name} must be True or False, not {value!r}")
+
+
+def _clean_guess(control: Control, value: object) -> float | None:
+    if value is None:
+        return None
+    amount = _amount(control, value)
+    if not 0 <= amount <= LARGEST_GUESS:
+        unit = f" of {control.unit}" if control.unit else ""
+        raise ValueError(f"{control.name} must be a number{unit} from 0 to {LARGEST_GUESS:g}, not {amount:g}")
+    return amount
+
+
+def _clean_code(control: Control, value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{control.name} must be text, not {value!r}")
+    if len(value) > LONGEST_CODE:
+        raise ValueError(f"{control.name} has {len(value):,} characters: use at most {LONGEST_CODE:,}")
+    return value
+
+
+_CLEAN = {
+    "slider": _clean_range, "play": _clean_range, "number": _clean_range, "select": _clean_select,
+    "toggle": _clean_toggle, "guess": _clean_guess, "code": _clean_code,
+}  # fmt: skip

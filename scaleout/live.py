@@ -1,0 +1,67 @@
+"""The one door between a front end and the book's Python: the same in a notebook's kernel and in the page.
+
+A front end sends a method and a dict; it gets a dict back. What goes wrong comes back as
+{"error": "one line"}, never as a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from scaleout import views
+
+# Seconds that a reader's own code may run. Endless loops are the usual case, so: short enough to wait for.
+LEARNER_SECONDS = 5
+
+
+def draw(stem: str, params: dict | None = None) -> dict:
+    """{"svg", "sentence", "values"} of a view, and "guess" when params hold one."""
+    return views.render(stem, params)
+
+
+def check(stem: str, key: str, answer: object) -> dict:
+    """{"ok", "message", "slip"} for an answer to an exercise."""
+    from scaleout import exercises  # here: a page that only draws does not wait for them
+
+    return exercises.check(stem, key, answer)
+
+
+METHODS: dict[str, Callable[..., dict]] = {"draw": draw, "check": check}
+
+
+def call(method: str, args: dict) -> dict:
+    """Run a method by name. Errors come back as {"error": one line}."""
+    if method not in METHODS:
+        return {"error": f"there is no method {method!r}: use {' or '.join(METHODS)}"}
+    try:
+        return METHODS[method](**args)
+    except Exception as error:  # whatever a reader's code or input raises: the page has to stay alive
+        return {"error": one_line(error)}
+
+
+def runs_learner_code(method: str, args: dict) -> bool:
+    """Whether a call runs code that the reader wrote, and so needs a time limit."""
+    from scaleout import exercises
+
+    try:
+        if method == "check":
+            return exercises.spec(args["stem"], args["key"])["kind"] == "function"
+        return any(control["kind"] == "code" for control in views.spec(args["stem"])["controls"])
+    except (KeyError, ValueError):
+        return False  # no such view or exercise: `call` says so, and runs nothing
+
+
+def call_json(method: str, args: str) -> str:
+    """`call` with JSON text in and out: what crosses the border to JavaScript."""
+    return json.dumps(call(method, json.loads(args)), allow_nan=False)
+
+
+def one_line(error: BaseException) -> str:
+    """An exception in one line for a reader: the line number where their own code is to blame."""
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    words = " ".join(str(error).split())
+    if isinstance(error, ValueError) and words:
+        return words
+    return f"{type(error).__name__}: {words}".rstrip(": ")

@@ -1,0 +1,1 @@
+// the front end: code
