@@ -1,0 +1,170 @@
+"""What every lab reads and prints: the corpus, options from a table of tiers, tables, progress.
+
+Standard library only, so that a lab can refuse a wrong option before torch is asked for anything.
+"""
+
+import argparse
+import math
+import sys
+import sysconfig
+import time
+import types
+import typing
+from dataclasses import fields, replace
+from pathlib import Path
+
+TIERS = ("smoke", "cpu", "gpu")
+VOCABULARY = 256                    # one token a byte
+
+
+def corpus(path=None):
+    """Real text as bytes: the top-level modules of the running standard library, or the text under `path`.
+
+    `path` is a file, or a folder whose *.txt, *.md and *.py files are joined in the order of their names.
+    The same files give the same bytes. ValueError where there is nothing to read.
+    """
+    root = Path(path) if path else Path(sysconfig.get_paths()["stdlib"])
+    if root.is_file():
+        files = [root]
+    elif root.is_dir():
+        kinds = (".txt", ".md", ".py") if path else (".py",)
+        found = root.rglob("*") if path else root.glob("*")
+        files = sorted(f for f in found if f.suffix in kinds and f.is_file())
+    else:
+        raise ValueError(f"dataset {path}: no such file or folder")
+    try:
+        text = b"\n".join(f.read_bytes() for f in files)
+    except OSError as error:
+        raise ValueError(f"dataset {error.filename}: cannot be read ({error.strerror})") from None
+    if not text:
+        raise ValueError(f"dataset {root}: holds no text: give a text file or a folder of .txt, .md or .py")
+    return text
+
+
+# --- options -------------------------------------------------------------------------------------------
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are ValueErrors: `session` prints them once and exits with 2."""
+
+    def error(self, message):
+        raise ValueError(f"{message} (--help lists the options)")
+
+
+def parse(tiers, doc, argv=None, defaults="smoke"):
+    """Options of a lab: an instance of the dataclass in `tiers`, a dict tier name -> instance.
+
+    Every field becomes a flag (`micro_batch` is --micro-batch) that overrides the tier's value. A field's
+    metadata may hold `help`, `choices` and `lowest`. Returns (tier name, options). ValueError on bad input.
+    """
+    kind = type(tiers[defaults])
+    parser = Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser.add_argument("--tier", choices=list(tiers), default=defaults, help="size to start from")
+    hints = typing.get_type_hints(kind)
+    for f in fields(kind):
+        _add_flag(parser, f, hints[f.name])
+    given = vars(parser.parse_args(argv))
+    tier = given.pop("tier")
+    options = replace(tiers[tier], **{name: value for name, value in given.items() if value is not None})
+    for f in fields(kind):
+        _check_field(f, getattr(options, f.name))
+    return tier, options
+
+
+def _add_flag(parser, f, hint):
+    flag = "--" + f.name.replace("_", "-")
+    more = {"help": f.metadata.get("help"), "default": None}
+    base = _base(hint)
+    if base is bool:
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, **more)
+        return
+    if "const" in f.metadata:                     # --save alone, or --save PATH
+        more.update(nargs="?", const=f.metadata["const"])
+    if "choices" in f.metadata:
+        more["choices"] = f.metadata["choices"]
+    else:
+        more["metavar"] = {int: "N", float: "X"}.get(base, f.metadata.get("metavar", "TEXT"))
+    parser.add_argument(flag, type=_readers[base], **more)
+
+
+def _base(hint):
+    """int | None -> int."""
+    inner = [a for a in typing.get_args(hint) if a is not types.NoneType]
+    return inner[0] if inner else hint
+
+
+def _whole_number(text):
+    """'8' and '1e3' and '2.0' are whole numbers."""
+    try:
+        value = float(text)
+        if value != int(value):
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    return int(value)
+
+
+def _finite_number(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+    return value
+
+
+def _words(text):
+    if not text.strip():
+        raise argparse.ArgumentTypeError("needs a value that is not empty")
+    return text
+
+
+_readers = {int: _whole_number, float: _finite_number, str: _words}
+
+
+def _check_field(f, value):
+    flag = "--" + f.name.replace("_", "-")
+    lowest, highest = f.metadata.get("lowest"), f.metadata.get("highest")
+    if value is None or isinstance(value, (bool, str)):
+        return
+    if (lowest is not None and value < lowest) or (highest is not None and value > highest):
+        span = f"from {lowest}" + (f" to {highest}" if highest is not None else "")
+        raise ValueError(f"{flag} is {value}: it must be {span}")
+
+
+# --- on the screen -------------------------------------------------------------------------------------
+
+def table(header, rows):
+    """Columns of text as one string: the first to the left, the others to the right."""
+    rows = [[str(cell) for cell in row] for row in [header, *rows]]
+    wide = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w)
+                       for i, (cell, w) in enumerate(zip(row, wide, strict=True))).rstrip() for row in rows]
+    return "\n".join([lines[0], "  ".join("-" * w for w in wide), *lines[1:]])
+
+
+def ratio(predicted, measured):
+    """predicted / measured as text with three decimals, "-" where one of them is zero or missing."""
+    return f"{predicted / measured:.3f}" if predicted and measured else "-"
+
+
+def megabytes(count):
+    """Bytes as text in MB (10^6), or GB (10^9) from 10 GB on; "-" for None."""
+    if count is None:
+        return "-"
+    return f"{count / 1e9:,.2f} GB" if abs(count) >= 1e10 else f"{count / 1e6:,.2f} MB"
+
+
+def progress(steps, what, shown=True, stream=None):
+    """Iterate over the list `steps` and keep one line of progress; silent where output is no terminal."""
+    stream = stream or sys.stderr
+    shown = shown and stream.isatty()
+    start = time.perf_counter()
+    for done, step in enumerate(steps):
+        if shown:
+            stream.write(f"\r\033[K{what}: {done}/{len(steps)}  {time.perf_counter() - start:.0f} s")
+            stream.flush()
+        yield step
+    if shown:
+        stream.write("\r\033[K")
+        stream.flush()
