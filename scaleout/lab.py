@@ -25,8 +25,8 @@ import torch.distributed as dist
 from scaleout import results
 
 GROUP_TIMEOUT = datetime.timedelta(seconds=float(os.environ.get("LAB_TIMEOUT", "120")))
-LOST = ("Connection closed by peer", "Connection reset", "Broken pipe", "remote process exited", "Connection was")
-PATIENCE = 5.0          # seconds a survivor leaves the launcher to find the rank that ended first, and to name it
+LOST = ("Connection closed by peer", "Connection reset", "Broken pipe", "remote process exited")
+PATIENCE = 5.0          # seconds a survivor leaves the launcher to find the rank that ended first
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,171 @@
+"""Measure this machine: matrix products by dtype, copy bandwidth, and each collective at this world size.
+
+    python labs/calibrate.py
+    torchrun --nproc-per-node 2 labs/calibrate.py --out machine.json
+
+The profile is what the labs predict seconds from (`--machine`). All ranks measure at the same time, so that
+the rates are those of a machine with every rank at work.
+"""
+
+import datetime
+import statistics
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+
+from scaleout import lab, lab_machine, results
+from scaleout.lab_text import parse, progress, table
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+SMALLEST_MESSAGE = 4096
+COPY_BYTES = 256_000_000            # more than the caches of a CPU or GPU hold
+MEANING = {"all_reduce": "bytes of the tensor each rank holds", "broadcast": "bytes of the tensor",
+           "all_gather": "bytes of the gathered tensor",
+           "reduce_scatter": "bytes of the tensor before the scatter"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much to measure. Each number below costs about `seconds` of wall clock."""
+
+    seconds: float = field(default=0.4, metadata={
+        "help": "time for each number", "lowest": 0.01, "highest": 60})
+    largest_mb: float = field(default=16, metadata={
+        "help": "largest message, in MB (10^6 bytes)", "lowest": 0.1, "highest": 4096})
+    largest_matrix: int = field(default=1024, metadata={
+        "help": "largest side of a matrix", "lowest": 64, "highest": 32768})
+    out: str | None = field(default=None, metadata={
+        "help": "file of the profile (default: in your cache folder)", "metavar": "FILE"})
+
+
+TIERS = {"smoke": Options(), "cpu": Options(seconds=2.0, largest_mb=64, largest_matrix=2048),
+         "gpu": Options(seconds=1.0, largest_mb=1024, largest_matrix=16384)}
+
+
+def repeat(s, work, seconds):
+    """Median seconds of one `work()` over as many rounds as fit in `seconds`, from 3 to 200.
+
+    All ranks make the same number of rounds, and the slowest rank's median counts: a collective is over when
+    its last rank is.
+    """
+    work()                                            # first call: allocation, kernel choice, connections
+    start = s.clock()
+    work()
+    rounds = int(s.largest(max(3, min(200, seconds / max(s.clock() - start, 1e-7)))))
+    times = []
+    for _ in range(rounds):
+        s.barrier()
+        start = s.clock()
+        work()
+        times.append(s.clock() - start)
+    return s.largest(statistics.median(times))
+
+
+def matmul_rate(s, dtype, options):
+    """(FLOP/s, matrix side): doubles the side while a product takes under a tenth of the time given."""
+    side = min(128, options.largest_matrix)
+    while True:
+        a, b = (torch.randn(side, side, device=s.device).to(dtype) for _ in range(2))
+        start = s.clock()
+        a @ b
+        spent = s.largest(s.clock() - start)
+        if side * 2 > options.largest_matrix or spent > options.seconds / 10:
+            break
+        side *= 2
+    out = torch.empty_like(a)
+    return 2 * side**3 / repeat(s, lambda: torch.mm(a, b, out=out), options.seconds), side
+
+
+def copy_rate(s, options):
+    """Bytes a second of a copy within the device's memory: what is read and what is written, both counted."""
+    source = torch.ones(COPY_BYTES // 4, device=s.device)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / repeat(s, lambda: target.copy_(source), options.seconds)
+
+
+def sizes(options, world):
+    """Message sizes in bytes, by factors of four up to the largest; each splits evenly over the ranks."""
+    unit, found, size = 4 * world, [], SMALLEST_MESSAGE
+    while size < options.largest_mb * 1e6:
+        found.append(size // unit * unit)
+        size *= 4
+    return [*found, max(unit, int(options.largest_mb * 1e6) // unit * unit)]
+
+
+def collective(name, whole, world):
+    """A function without arguments that runs the collective once on `whole`, float32 [n], world divides n."""
+    part = torch.ones(len(whole) // world, device=whole.device)
+    gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)    # torch 2.13 has new names
+    scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+    return {"all_reduce": lambda: dist.all_reduce(whole),
+            "broadcast": lambda: dist.broadcast(whole, 0),
+            "all_gather": lambda: gather(whole, part),
+            "reduce_scatter": lambda: scatter(part, whole)}[name]
+
+
+def collective_point(s, name, size, options):
+    """(bytes, seconds) of one collective at one size."""
+    whole = torch.zeros(size // 4, device=s.device)
+    return size, repeat(s, collective(name, whole, s.world), options.seconds / 4)
+
+
+def measure(s, options):
+    """The profile (dict) of this machine at this world size; the same on every rank."""
+    rates, sides, points = {}, {}, {name: [] for name in lab_machine.COLLECTIVES if s.world > 1}
+    work = [("matmul", name) for name in DTYPES] + [("copy", "")]
+    work += [(name, size) for name in points for size in sizes(options, s.world)]
+    copied = 0.0
+    for what, which in progress(work, "calibrate", s.main):
+        if what == "matmul":
+            rates[which], sides[which] = matmul_rate(s, DTYPES[which], options)
+        elif what == "copy":
+            copied = copy_rate(s, options)
+        else:
+            points[what].append(collective_point(s, what, which, options))
+    return {"schema": lab_machine.SCHEMA, "device": lab.device_name(s.device), "device_kind": s.device.type,
+            "backend": s.backend, "interconnect": lab.interconnect(s), "world": s.world, "nodes": s.nodes,
+            "threads": torch.get_num_threads(), "versions": lab.versions(), "commit": results.commit(),
+            "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "matmul_flops_per_second": rates, "matmul_side": sides, "copy_bytes_per_second": copied,
+            "collectives": {name: {**lab_machine.fit(p), "bytes_are": MEANING[name]}
+                            for name, p in points.items()}}
+
+
+def show(s, profile):
+    """Print the profile: rates, then alpha and beta with the worst residual, then every point."""
+    s.say(f"{profile['device']}, {profile['world']} process(es) x {profile['threads']} thread(s), "
+          f"backend {profile['backend']}")
+    rows = [(f"matmul {name}, side {profile['matmul_side'][name]}", f"{rate / 1e9:,.2f} GFLOP/s")
+            for name, rate in profile["matmul_flops_per_second"].items()]
+    rows.append(("copy, read and written", f"{profile['copy_bytes_per_second'] / 1e9:,.2f} GB/s"))
+    s.say(table(("each process", "measured"), rows))
+    if not profile["collectives"]:
+        s.say("collectives: skipped, one process has nobody to talk to "
+              "(torchrun --nproc-per-node 2 labs/calibrate.py)")
+        return
+    s.say()
+    s.say(table(("collective", "alpha", "1 / beta", "worst residual"), [
+        (name, f"{line['alpha_seconds'] * 1e3:.3f} ms",
+         f"{1e-9 / line['seconds_per_byte']:.2f} GB/s" if line["seconds_per_byte"] else "-",
+         f"{line['worst_relative_error']:.0%}") for name, line in profile["collectives"].items()]))
+    s.say()
+    s.say(table(("message", "bytes", "measured", "alpha + bytes * beta", "residual"), [
+        (name, f"{p['bytes']:,}", f"{p['seconds'] * 1e3:.3f} ms", f"{p['fitted'] * 1e3:.3f} ms",
+         f"{p['relative_error']:+.0%}") for name, line in profile["collectives"].items()
+        for p in line["points"]]))
+
+
+def main(s, argv=None):
+    """Measure, print, save."""
+    _, options = parse(TIERS, __doc__, argv)
+    profile = measure(s, options)
+    show(s, profile)
+    if s.main:
+        path = lab_machine.save(profile, options.out or lab_machine.default_path(s.device.type, s.world))
+        where = "" if options.out else " in your cache folder, where the labs look"
+        s.say(f"\nprofile saved: {path.name}{where}")
+
+
+if __name__ == "__main__":
+    lab.run(main)

@@ -1,0 +1,207 @@
+"""Is this machine ready for the labs? One table, ok or FIX for each need, and what to do.
+
+    python labs/preflight.py                                     one machine; starts its own processes
+    torchrun --nnodes 2 --nproc-per-node 8 ... labs/preflight.py every rank of a cluster
+
+Exit code 0 when everything is ok, 1 when something needs fixing.
+"""
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from scaleout import lab
+from scaleout.lab_text import parse, table
+
+GIB = 2**30
+NEEDS_TORCH = (2, 11)
+LIMIT_S = 120           # for the processes that this script starts itself
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the class needs."""
+
+    processes: int | None = field(default=None, metadata={
+        "help": "processes to try (default: 2, or one a GPU)", "lowest": 1, "highest": 64})
+    gpus: int = field(default=0, metadata={"help": "GPUs a machine must have", "lowest": 0, "highest": 64})
+    disk_gib: float = field(default=5, metadata={"help": "free disk in GiB (2^30 bytes)", "lowest": 0})
+    memory_gib: float = field(default=4, metadata={"help": "memory in GiB", "lowest": 0})
+
+
+TIERS = {"smoke": Options(), "cpu": Options(), "gpu": Options(gpus=1, disk_gib=50, memory_gib=32)}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the table."""
+
+    need: str
+    ok: bool | None         # None: not tried
+    found: str
+    remedy: str = ""
+
+
+def python_version(found=sys.version_info):
+    """Python 3.11 or newer."""
+    text = ".".join(map(str, found[:3]))
+    return Check("Python 3.11 or newer", tuple(found[:2]) >= (3, 11), text, "install Python 3.11 or newer")
+
+
+def torch_version(found=torch.__version__):
+    """torch 2.11 or newer."""
+    number = tuple(int(part) for part in found.split("+")[0].split(".")[:2])
+    return Check("torch 2.11 or newer", number >= NEEDS_TORCH, found, "pip install 'torch>=2.11'")
+
+
+def packages():
+    """What the labs import besides torch."""
+    missing = [name for name in ("accelerate", "matplotlib") if importlib.util.find_spec(name) is None]
+    found = "missing: " + ", ".join(missing) if missing else "found"
+    return Check("accelerate, matplotlib", not missing, found, "pip install " + " ".join(missing))
+
+
+def gpus(needed, visible=None, names=None):
+    """GPUs that torch sees, at least `needed`."""
+    visible = torch.cuda.device_count() if visible is None else visible
+    names = names or sorted({torch.cuda.get_device_name(i) for i in range(visible)})
+    found = f"{visible} x {', '.join(names)}" if visible else "none, labs run on the CPU"
+    built = "" if torch.version.cuda else "this torch is built for CPU: install one built for CUDA; "
+    return Check(f"GPUs, at least {needed}", visible >= needed, found, f"{built}see what nvidia-smi says")
+
+
+def backend_ready():
+    """NCCL where GPUs are there, gloo otherwise."""
+    wanted, there = ("NCCL", dist.is_nccl_available()) if torch.cuda.is_available() else \
+        ("gloo", dist.is_gloo_available())
+    return Check(f"backend {wanted}", there, "built in" if there else "missing",
+                 f"install a torch with {wanted}")
+
+
+def disk(needed_gib, folder="."):
+    """Free disk in the folder you are in, and the right to write there."""
+    free = shutil.disk_usage(folder).free / GIB
+    writable = os.access(folder, os.W_OK)
+    return Check(f"disk, {needed_gib:g} GiB free here", free >= needed_gib and writable,
+                 f"{free:.0f} GiB free" + ("" if writable else ", not writable"),
+                 "free some space, or change to a folder you may write to")
+
+
+def memory(needed_gib):
+    """Memory of the machine."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    return Check(f"memory, {needed_gib:g} GiB", total >= needed_gib,
+                 f"{total:.0f} GiB, {os.cpu_count()} cores", "use a larger machine")
+
+
+def shared_memory(folder="/dev/shm", needed=GIB):
+    """Shared memory: NCCL and data loaders pass tensors through it; Docker gives 64 MiB unless asked."""
+    if not Path(folder).is_dir():
+        return Check("shared memory, 1 GiB", None, "no /dev/shm on this system")
+    size = shutil.disk_usage(folder).total
+    return Check("shared memory, 1 GiB", size >= needed, f"{size / GIB:.2f} GiB",
+                 "docker run --shm-size=8g, or --ipc=host")
+
+
+def port(number=None):
+    """The rendezvous port of torchrun is free, and this host's name leads somewhere."""
+    number = int(os.environ.get("MASTER_PORT", "29500")) if number is None else number
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return Check("rendezvous port", True, f"{number}, in use by this launch")
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("", number))
+        except OSError as error:
+            return Check(f"port {number}", False, error.strerror,
+                         "torchrun --master-port 29600 ..., or end the run that holds it")
+    return Check(f"port {number}", True, "free")
+
+
+def group_of(s):
+    """All-reduce over every rank of this launch, on the labs' own backend."""
+    ranks = torch.ones(1, device=s.device) * (s.rank + 1)
+    if s.world > 1:
+        dist.all_reduce(ranks)
+    expected = s.world * (s.world + 1) // 2
+    return Check(f"all-reduce over {s.world} ranks", int(ranks) == expected,
+                 f"{s.backend}: sum of 1..{s.world} is {int(ranks)}", "see the troubleshooting page")
+
+
+def group_started(processes):
+    """Start `processes` of this script under torchrun and let them all-reduce."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+               "--nproc-per-node", str(processes), str(Path(__file__).resolve())]
+    environment = {**os.environ, "PREFLIGHT_INNER": "1", "OMP_NUM_THREADS": "1"}
+    need = f"all-reduce over {processes} processes"
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        out, err = child.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        child.terminate()                         # torchrun passes it on to its workers
+        child.communicate()
+        return Check(need, False, f"no answer within {LIMIT_S} s",
+                     "set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to the network in use")
+    said = [line.strip() for line in (out + err).splitlines() if line.startswith("PREFLIGHT ")]
+    why = [line for line in err.splitlines() if "preflight.py: " in line] or ["the processes ended early"]
+    return Check(need, child.returncode == 0 and bool(said), (said or why)[0].removeprefix("PREFLIGHT "),
+                 f"see why: LAB_TRACEBACK=1 torchrun --nproc-per-node {processes} labs/preflight.py")
+
+
+def local_checks(options):
+    """What each machine is asked."""
+    return [python_version(), torch_version(), packages(), gpus(options.gpus), backend_ready(),
+            memory(options.memory_gib), disk(options.disk_gib), shared_memory(), port()]
+
+
+def show(checks, colour):
+    """The table as one string: the words say it, the colour repeats it."""
+    words = {True: "ok", False: "FIX", None: "skipped"}
+    paint = {True: "\033[32m", False: "\033[31m", None: "\033[33m"}
+    lines = table(("need", "state", "found"), [(c.need, words[c.ok], c.found) for c in checks]).splitlines()
+    if colour:
+        lines[2:] = [paint[c.ok] + line + "\033[0m" for c, line in zip(checks, lines[2:], strict=True)]
+    todo = [f"FIX {c.need}: {c.remedy}" for c in checks if c.ok is False]
+    return "\n".join([*lines, "", *(todo or ["Ready."])])
+
+
+def gather(s, checks):
+    """Rank 0: the checks of all nodes, the reds of other nodes under their host's name. Others: None."""
+    if s.world == 1:
+        return checks
+    everywhere = [None] * s.world
+    dist.all_gather_object(everywhere, (socket.gethostname(), s.local_rank, checks))
+    if not s.main:
+        return checks
+    others = [Check(f"{host}: {c.need}", c.ok, c.found, c.remedy)
+              for host, local_rank, found in everywhere[1:] if local_rank == 0
+              for c in found if c.ok is False]
+    return [*checks, *others]
+
+
+def main(s, argv=None):
+    """Check, print, exit 0 or 1."""
+    _, options = parse(TIERS, __doc__, argv)
+    if os.environ.get("PREFLIGHT_INNER"):
+        check = group_of(s)
+        s.say(f"PREFLIGHT {check.found}")
+        sys.exit(0 if check.ok else 1)
+    checks = local_checks(options)
+    processes = options.processes or torch.cuda.device_count() or 2
+    checks.append(group_of(s) if s.world > 1 else group_started(processes))
+    checks = gather(s, checks)
+    s.say(show(checks, sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    if not s.agree(all(c.ok is not False for c in checks)):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    lab.run(main)
