@@ -1,0 +1,47 @@
+"""Exercises of the book, by chapter: `catalogue`, `spec` and `check`.
+
+A chapter's exercises are the tuple EXERCISES of the module named by its stem. What a reader sees of one comes
+from `spec`, and what their answer is worth from `check`: the same code in the page and in a kernel.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from scaleout.exercises.engine import Exercise
+
+STEMS = ("memory",)
+
+
+def catalogue(stem: str) -> tuple[Exercise, ...]:
+    """The exercises of a chapter, easy to hard. ValueError lists the chapters for an unknown stem."""
+    if stem not in STEMS:
+        raise ValueError(f"there are no exercises for {stem!r}: use {' or '.join(STEMS)}")
+    return import_module(f"scaleout.exercises.{stem}").EXERCISES
+
+
+def exercise(stem: str, key: str) -> Exercise:
+    """One exercise. Raises ValueError that lists the chapter's exercises for an unknown key."""
+    for found in catalogue(stem):
+        if found.key == key:
+            return found
+    raise ValueError(f"{stem} has no exercise {key!r}: use {', '.join(one.key for one in catalogue(stem))}")
+
+
+def spec(stem: str, key: str) -> dict:
+    """What a front end shows of an exercise, as JSON can carry it.
+
+    Always {"key", "title", "kind", "level", "prompt", "hints", "solution"}, texts in the Markdown of
+    `scaleout.form`. By kind: number {"units", "unit"}, choice {"options": [[name, label], ...]}, function
+    {"stub", "function"}, torch {"stub", "command"}.
+    """
+    return exercise(stem, key).spec()
+
+
+def check(stem: str, key: str, answer: object) -> dict:
+    """Judge an answer: {"ok", "message", "slip"}. `slip` names the misconception, "" when there is none.
+
+    A number is {"value": "12.5", "unit": "GB"} or "12.5 GB"; a choice is the option's name; a function is its
+    source text, which runs in this process (`scaleout.exercises.sandbox` runs it in another).
+    """
+    return exercise(stem, key).judge(answer).to_dict()

@@ -1,0 +1,193 @@
+"""Kinds of exercise and how an answer is judged. A judgement never says only "wrong".
+
+Every exercise gives `spec()`, all that a front end shows, and `judge(answer)`. Texts are in the small
+Markdown of `scaleout.form`; what `judge` says is plain text. Functions are in their own module.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from scaleout.exercises.units import TWIN, UNITS, Quantity, parse, show
+
+INPUT = "input"  # the slip of an answer that could not be read at all
+GIB = "gb-gib"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`slip` is the short name of the misconception that was recognised, "" when the answer is right."""
+
+    ok: bool
+    message: str
+    slip: str = ""
+
+    def to_dict(self) -> dict:
+        return {"ok": self.ok, "message": self.message, "slip": self.slip}
+
+
+@dataclass(frozen=True)
+class Slip:
+    """A misconception, by the value it leads to (in base units) and what to say of it."""
+
+    name: str
+    value: float
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exercise:
+    """What all kinds share. `level`: 1 is one multiplication, 2 puts a few facts together, 3 a whole run."""
+
+    kind: ClassVar[str]
+    key: str
+    title: str
+    prompt: str
+    hints: tuple[str, ...]
+    solution: str
+    level: int
+
+    def spec(self) -> dict:
+        """All that a front end shows, as JSON can carry it."""
+        return {
+            "key": self.key, "title": self.title, "kind": self.kind, "level": self.level,
+            "prompt": self.prompt, "hints": list(self.hints), "solution": self.solution,
+        }  # fmt: skip
+
+    def judge(self, answer: object) -> Verdict:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(Exercise):
+    """A size with its unit.
+
+    `value` is in base units. An answer in any unit of the dimension counts, unless `only_unit` is set because
+    the exercise is about that unit. `look` says where to look when the answer is off by an unknown factor.
+    """
+
+    kind: ClassVar[str] = "number"
+    value: float
+    unit: str
+    units: tuple[str, ...]
+    dimension: str = "bytes"
+    tolerance: float = 0.01
+    only_unit: bool = False
+    slips: tuple[Slip, ...] = ()
+    right: str
+    look: str
+
+    def spec(self) -> dict:
+        return {**super().spec(), "units": list(self.units), "unit": self.unit}
+
+    def judge(self, answer: object) -> Verdict:
+        try:
+            given = parse(answer, self.dimension, self.unit)
+        except ValueError as error:
+            return Verdict(False, _sentence(str(error)), INPUT)
+        if self._near(given.base, self.value):
+            return self._right(given)
+        return self._twin(given) or self._known(given) or self._power(given) or self._direction(given)
+
+    def _near(self, given: float, value: float) -> bool:
+        return math.isclose(given, value, rel_tol=self.tolerance)
+
+    def _right(self, given: Quantity) -> Verdict:
+        if self.only_unit and given.unit != self.unit:
+            factor = f"{UNITS[self.dimension][self.unit]:,} bytes"
+            return Verdict(False, f"{given} is the right size, but this one asks for {self.unit}: divide "
+                                  f"the bytes "
+                           f"by one {self.unit}, which is {factor}.", "other-unit")  # fmt: skip
+        return Verdict(True, f"Right: {show(self.value, self.unit, self.dimension)}. {self.right}")
+
+    def _twin(self, given: Quantity) -> Verdict | None:
+        """GB written where the number is in GiB, or the other way."""
+        twin = TWIN.get(given.unit)
+        if twin is None or not self._near(given.value * UNITS["bytes"][twin], self.value):
+            return None
+        size = [f"a {unit} is {UNITS['bytes'][unit]:,} bytes" for unit in (given.unit, twin)]
+        return Verdict(False, f"Your number is right in {twin}, not in {given.unit}: {', '.join(size)}.", GIB)
+
+    def _known(self, given: Quantity) -> Verdict | None:
+        for slip in self.slips:
+            if self._near(given.base, slip.value):
+                return Verdict(False, slip.message, slip.name)
+        return None
+
+    def _power(self, given: Quantity) -> Verdict | None:
+        """A prefix or a bit too many: slips that any size can have."""
+        if not given.base:
+            return None
+        ratio = given.base / self.value
+        factor, way = (ratio, "large") if ratio > 1 else (1 / ratio, "small")
+        for power in (1000, 1000**2, 1000**3):
+            if self._near(factor, power):
+                return Verdict(False, f"Your digits are right, but the size is {power:,} times too {way}. "
+                               "Check the prefix: kilo, mega and giga are 1000 apart.", "prefix")  # fmt: skip
+        if self._near(factor, 8) and self.dimension.startswith("bytes"):
+            return Verdict(False, f"That is 8 times too {way}. A byte is 8 bits: did you count bits, or "
+                           "divide by 8 what was in bytes already?", "bits")  # fmt: skip
+        return None
+
+    def _direction(self, given: Quantity) -> Verdict:
+        if not given.base:
+            return Verdict(False, f"Zero is too small. {self.look}", "too-small")
+        ratio = given.base / self.value
+        factor, way = (ratio, "large") if ratio > 1 else (1 / ratio, "small")
+        times = f"{factor:.3g}" if factor < 1000 else f"{factor:.1e}"
+        hint = ""
+        if self._near(factor, 2) or self._near(factor, 4):
+            hint = f"A factor of {round(factor)} is often a format: fp32 has 4 bytes, a 16-bit float 2. "
+        message = f"{given} is too {way}, by a factor of {times}. {hint}{self.look}"
+        return Verdict(False, message, f"too-{way}")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One choice. `why` says why it is right, or what the misconception behind it is."""
+
+    name: str
+    label: str
+    why: str
+    right: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Exercise):
+    """One right option among several; each wrong one has its own explanation."""
+
+    kind: ClassVar[str] = "choice"
+    options: tuple[Option, ...]
+
+    def spec(self) -> dict:
+        return {**super().spec(), "options": [[option.name, option.label] for option in self.options]}
+
+    def judge(self, answer: object) -> Verdict:
+        for option in self.options:
+            if answer in (option.name, option.label):
+                return Verdict(option.right, option.why, "" if option.right else option.name)
+        names = ", ".join(option.name for option in self.options)
+        return Verdict(False, f"Choose one of the answers: {names}.", INPUT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab(Exercise):
+    """A function in torch: written in a file, checked by `command` on two processes, never in the page."""
+
+    kind: ClassVar[str] = "torch"
+    stub: str
+    command: str
+
+    def spec(self) -> dict:
+        return {**super().spec(), "stub": self.stub, "command": self.command}
+
+    def judge(self, answer: object) -> Verdict:
+        return Verdict(False, f"This one needs torch and two processes: save it in a file and run "
+                              f"{self.command}",
+                       INPUT)  # fmt: skip
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

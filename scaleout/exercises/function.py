@@ -1,0 +1,192 @@
+"""Exercises that ask for a function in pure Python: the reader's code runs against cases, in this process.
+
+An endless loop cannot be stopped from in here: the page ends its worker, and the kernel runs this in a
+process of its own (`scaleout.exercises.sandbox`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import math
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from scaleout.exercises.engine import INPUT, Exercise, Verdict
+
+FILE = "<your code>"
+LONGEST = 20_000  # characters of source; the longest solution in the book has a few hundred
+_SHOWN = 160  # characters of a value or of printed text that are repeated back
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A misconception, as the function it leads to."""
+
+    name: str
+    wrong: Callable[..., float]
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function(Exercise):
+    """`reference` gives what is expected for each of `cases`, which are tuples of arguments."""
+
+    kind: ClassVar[str] = "function"
+    function: str
+    stub: str
+    reference: Callable[..., float]
+    cases: tuple[tuple, ...]
+    mistakes: tuple[Mistake, ...] = ()
+    right: str
+    look: str
+
+    def spec(self) -> dict:
+        return {**super().spec(), "stub": self.stub, "function": self.function}
+
+    def judge(self, answer: object) -> Verdict:
+        if not isinstance(answer, str) or not answer.strip():
+            return Verdict(False, f"There is no code yet: write the function {self.function}.", INPUT)
+        if len(answer) > LONGEST:
+            return Verdict(False, f"That is {len(answer):,} characters of code: a few lines are "
+                                  f"enough.", INPUT)
+        printed = _Printed()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            verdict = self._run(answer)
+        return Verdict(verdict.ok, verdict.message + printed.words(), verdict.slip)
+
+    def _run(self, source: str) -> Verdict:
+        space: dict = {"__name__": "exercise"}
+        failed = _guarded(lambda: exec(compile(source, FILE, "exec"), space))[1]
+        if failed:
+            return failed
+        function = space.get(self.function)
+        if not callable(function):
+            return Verdict(False, f"There is no function {self.function} in your code: keep the line that "
+                                  f"starts "
+                           f"with def {self.function}.", "no-function")  # fmt: skip
+        results = []
+        for case in self.cases:
+            result, failed = _guarded(lambda case=case: function(*copy.deepcopy(case)))
+            failed = failed or _not_a_number(result)
+            if failed:
+                return Verdict(False, f"{failed.message} (for {self._call(case)})", failed.slip)
+            results.append(result)
+        return self._compare(results)
+
+    def _compare(self, results: list[float]) -> Verdict:
+        expected = [self.reference(*case) for case in self.cases]
+        bad = [index for index, pair in enumerate(zip(results, expected, strict=True)) if not _same(*pair)]
+        if not bad:
+            return Verdict(True, f"Right, in all {len(self.cases)} cases. {self.right}")
+        first = bad[0]
+        given, wanted = _words(results[first]), _words(expected[first])
+        shown = f"{self._call(self.cases[first])} gave {given}, expected {wanted}."
+        mistake = self._mistake(results, range(len(results))) or self._mistake(results, [first])
+        if mistake:
+            return Verdict(False, f"{mistake.message} {shown}", mistake.name)
+        factor = _factor(results[first], expected[first])
+        count = f"{len(bad)} of {len(self.cases)} cases differ."
+        return Verdict(False, f"{shown}{factor} {count} {self.look}", "wrong-result")
+
+    def _mistake(self, results: list[float], indices) -> Mistake | None:
+        """The misconception that gives what the reader's code gave, in these cases."""
+        for mistake in self.mistakes:
+            if all(_same(results[index], mistake.wrong(*self.cases[index])) for index in indices):
+                return mistake
+        return None
+
+    def _call(self, case: tuple) -> str:
+        return f"{self.function}({', '.join(_words(argument) for argument in case)})"
+
+
+class _Printed(io.TextIOBase):
+    """What the reader's code printed: the start of it, however much there was."""
+
+    def __init__(self) -> None:
+        self.kept, self.more = "", False
+
+    def write(self, text: str) -> int:
+        room = _SHOWN - len(self.kept)
+        self.kept += text[:room]
+        self.more = self.more or len(text) > room
+        return len(text)
+
+    def words(self) -> str:
+        text = " ".join(self.kept.split())
+        return f" Your code printed: {text}{' …' if self.more else ''}" if text else ""
+
+
+def _guarded(action: Callable[[], object]) -> tuple[object, Verdict | None]:
+    """The result of the reader's code, or a verdict on how it stopped."""
+    try:
+        return action(), None
+    except KeyboardInterrupt:
+        raise
+    except SyntaxError as error:
+        return None, Verdict(False, f"Line {error.lineno or 1}: {error.msg}. Python could not read it, so "
+                                    f"nothing ran.",
+                             "syntax")  # fmt: skip
+    except MemoryError as error:
+        return None, Verdict(False, f"{_line(error)}Your code asked for more memory than it can have here. "
+                                    f"The formula "
+                             "needs a few numbers, not arrays.", "memory")  # fmt: skip
+    except RecursionError as error:
+        return None, Verdict(False, f"{_line(error)}The function calls itself without end.", "recursion")
+    except SystemExit as error:
+        return None, Verdict(False, f"{_line(error)}Your code ended the program. Return the value "
+                                    f"instead.", "exit")
+    except BaseException as error:  # whatever a reader's code raises has to become one line
+        words = f": {' '.join(str(error).split())}"[:_SHOWN] if str(error) else ""
+        return None, Verdict(False, f"{_line(error)}{type(error).__name__}{words}", "exception")
+
+
+def _line(error: BaseException) -> str:
+    """Where in the reader's own code it happened."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == FILE]
+    return f"Line {lines[-1]}: " if lines else ""
+
+
+def _not_a_number(result: object) -> Verdict | None:
+    if result is None:
+        return Verdict(False, "Your function gave None: end it with return and the value.", "no-return")
+    if result is Ellipsis:
+        return Verdict(False, "The ... of the starting code is still there: put your formula in its "
+                              "place.", "stub")
+    if isinstance(result, bool) or not isinstance(result, (int, float)):
+        return Verdict(False, f"Your function gave {_words(result)}, of type {type(result).__name__}: it "
+                              f"should give one number.",
+                       "not-a-number")  # fmt: skip
+    if isinstance(result, float) and math.isnan(result):
+        return Verdict(False, "Your function gave NaN, which is no number of bytes.", "not-a-number")
+    return None
+
+
+def _same(given: float, expected: float) -> bool:
+    try:
+        return math.isclose(given, expected, rel_tol=1e-6)
+    except OverflowError:  # an int too large for a float
+        return False
+
+
+def _factor(given: float, expected: float) -> str:
+    try:
+        ratio = given / expected
+    except (OverflowError, ZeroDivisionError):
+        return ""
+    if ratio <= 0:
+        return ""
+    return f" That is {max(ratio, 1 / ratio):.3g} times too {'large' if ratio > 1 else 'small'}."
+
+
+def _words(value: object) -> str:
+    """A value as the reader would write it, cut short."""
+    try:
+        number = {int: "_", float: ".10g"}.get(type(value))
+        text = format(value, number) if number else repr(value)
+    except Exception:  # an int of more digits than Python prints, or a reader's class that cannot be shown
+        text = f"a value of type {type(value).__name__} that cannot be shown"
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

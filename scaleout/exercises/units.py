@@ -1,0 +1,154 @@
+"""Quantities as a reader writes them: '12.5 GB', '12,5 GB', '1.2e10 bytes', '6.5 billion'.
+
+A quantity has a dimension (what it measures) and a unit of that dimension. The base unit of every dimension
+has the factor 1: bytes, bytes per parameter, parameters, times. GB is 10^9 bytes, GiB is 2^30 bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+_DECIMAL = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
+_BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
+
+UNITS: dict[str, dict[str, float]] = {
+    "bytes": {"bytes": 1, **_DECIMAL, **_BINARY},
+    "bytes/parameter": {"bytes/parameter": 1, "bits/parameter": 1 / 8},
+    "parameters": {"parameters": 1, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+                   "trillion": 10**12},
+    "times": {"times": 1},
+}  # fmt: skip
+
+# The unit of the other kind that a reader mixes up with this one: GB for GiB, and so on.
+TWIN = dict(zip([*_DECIMAL, *_BINARY], [*_BINARY, *_DECIMAL], strict=True))
+
+# Other spellings, in lower case. Gb and Mb (capital, then small b) are handled apart: they may mean bits.
+_SPELLINGS = {
+    "bytes": {"b": "bytes", "byte": "bytes", "bytes": "bytes", "gigabytes": "GB", "gigabyte": "GB",
+              "megabytes": "MB", "terabytes": "TB", "gibibytes": "GiB", "gigs": "GB",
+              **{unit.lower(): unit for unit in (*_DECIMAL, *_BINARY)}},
+    "bytes/parameter": {"bytes/parameter": "bytes/parameter", "bytes/param": "bytes/parameter",
+                        "b/param": "bytes/parameter", "b/parameter": "bytes/parameter",
+                        "bytes": "bytes/parameter", "byte": "bytes/parameter", "b": "bytes/parameter",
+                        "bytes per parameter": "bytes/parameter", "bytes per param": "bytes/parameter",
+                        "bits": "bits/parameter", "bits/parameter": "bits/parameter",
+                        "bits/param": "bits/parameter", "bits per parameter": "bits/parameter"},
+    "parameters": {"parameters": "parameters", "params": "parameters", "k": "thousand",
+                   "thousand": "thousand", "m": "million", "million": "million", "b": "billion",
+                   "bn": "billion", "billion": "billion", "t": "trillion", "trillion": "trillion"},
+    "times": {"times": "times", "x": "times", "×": "times"},
+}  # fmt: skip
+
+_POWER = r"\s*[x×*]\s*10\s*(?:\^|\*\*)\s*"
+_SPACE = " \u00a0\u202f"  # a space, one that does not break, and a narrow one of that kind
+_NUMBER = re.compile(rf"[+-]?(?:\d[\d.,_'{_SPACE}]*|[.,]\d+)(?:e[+-]?\d+|{_POWER}[+-]?\d+)?", re.I)
+_LARGEST = 1e30
+_SHORT = 60  # characters of a reader's own words that are repeated back
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number with its unit; `base` is its size in the base unit of its dimension."""
+
+    value: float
+    unit: str
+    dimension: str
+
+    @property
+    def base(self) -> float:
+        return self.value * UNITS[self.dimension][self.unit]
+
+    def __str__(self) -> str:
+        return show(self.base, self.unit, self.dimension)
+
+
+def parse(answer: object, dimension: str, default: str) -> Quantity:
+    """Read {"value": "12.5", "unit": "GB"}, "12.5 GB" or a bare number (taken in the unit `default`).
+
+    Raises ValueError, one line that says what would be right.
+    """
+    example = f"write a number and a unit, such as {_example(default)}"
+    text, unit = _parts(answer, example)
+    match = _NUMBER.match(text)
+    if not match:
+        raise ValueError(f"{text[:_SHORT]!r} does not start with a number: {example}" if text
+                         else f"there is no number yet: {example}")  # fmt: skip
+    value, written = _number(match.group(), example), text[match.end() :].strip()
+    if re.match(r"[-+*/×^(]|x\s*\d", written):
+        raise ValueError(f"write the result, not the sum {text[:_SHORT]!r}: {example}")
+    return Quantity(value, unit_named(written or unit or default, dimension), dimension)
+
+
+def unit_named(written: str, dimension: str) -> str:
+    """The unit that `written` spells. Raises ValueError that lists the units when it spells none."""
+    units = UNITS[dimension]
+    if written in units:
+        return written
+    if dimension == "bytes" and re.fullmatch(r"[KMGTP]b|[KMGTPkmgtp]?[Bb]its?", written):
+        raise ValueError(f"{written} reads as bits: memory is counted in bytes (8 bits), so use GB or GiB")
+    known = _SPELLINGS[dimension].get(written.lower().rstrip("."))
+    if known is None:
+        raise ValueError(f"{written[:_SHORT]!r} is not a unit here: use {', '.join(units)}")
+    return known
+
+
+def show(base: float, unit: str, dimension: str) -> str:
+    """A size in base units as words, in `unit`: four digits are enough to compare by."""
+    number = base / UNITS[dimension][unit]
+    if number and not 1e-3 <= abs(number) < 1e6:
+        digits = f"{number:.3g}"
+    elif abs(number) >= 1000:
+        digits = f"{number:,.0f}"
+    else:
+        digits = f"{number:.4g}"
+    return f"{digits} {unit}"
+
+
+def _example(unit: str) -> str:
+    return {"bytes": "1.2e10 bytes"}.get(unit, f"12.5 {unit}")
+
+
+def _parts(answer: object, example: str) -> tuple[str, str]:
+    """The text of the number and, where it was given apart, of the unit."""
+    unit = ""
+    if isinstance(answer, dict):
+        if "value" not in answer:
+            raise ValueError(f'the answer has no "value": {example}')
+        answer, unit = answer["value"], answer.get("unit") or ""
+    if isinstance(answer, bool) or not isinstance(answer, (str, int, float)) or not isinstance(unit, str):
+        raise ValueError(f"the answer is a {type(answer).__name__}, not a number: {example}")
+    if isinstance(answer, float) and not math.isfinite(answer):
+        raise ValueError(f"{answer} is not a size: {example}")
+    if isinstance(answer, int) and abs(answer) > _LARGEST:
+        raise ValueError(f"that is larger than anything measured: {example}")
+    return str(answer).strip().replace("−", "-").lstrip("~≈= "), unit.strip()
+
+
+def _number(text: str, example: str) -> float:
+    text = re.sub(_POWER, "e", text.strip(), flags=re.I)
+    digits, _, power = re.sub(rf"[_'{_SPACE}]", "", text).lower().rstrip(".,").partition("e")
+    try:
+        value = float(f"{_plain(digits)}e{power or 0}")
+    except ValueError:
+        raise ValueError(f"{text[:_SHORT]!r} is not one number: {example}") from None
+    if value < 0:
+        raise ValueError(f"a size is not negative: {example}")
+    if value > _LARGEST:
+        raise ValueError(f"that is larger than anything measured: {example}")
+    return value
+
+
+def _plain(digits: str) -> str:
+    """Digits with a point for decimals and nothing between thousands.
+
+    Of two kinds of mark the last is the decimal one. A comma before exactly three digits, and any mark that
+    comes twice, parts thousands; else it is the decimal comma. A leading 0 is never a thousand.
+    """
+    if "." in digits and "," in digits:
+        point = max(digits.rfind("."), digits.rfind(","))
+        return re.sub(r"[.,]", "", digits[:point]) + "." + digits[point + 1 :]
+    if re.fullmatch(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+|[+-]?[1-9]\d{0,2}(?:\.\d{3}){2,}", digits):
+        return re.sub(r"[.,]", "", digits)
+    return digits.replace(",", ".")
