@@ -21,6 +21,7 @@ def view(stem: str, key: str | None = None, params: dict | None = None) -> dict:
     return {
         "form": "view", "stem": stem, "key": check_key(key or stem), "spec": views.spec(stem),
         "params": params, "result": views.render(stem, params), "seconds": live.LEARNER_SECONDS,
+        "stopped": live.STOPPED,
     }  # fmt: skip
 
 
@@ -32,7 +33,10 @@ def exercise(stem: str, key: str) -> dict:
     spec["prompt"] = markdown(spec["prompt"])
     spec["hints"] = [markdown(hint) for hint in spec["hints"]]
     spec["solution"] = markdown(spec["solution"])
-    return {"form": "exercise", "stem": stem, "key": key, "spec": spec, "seconds": live.LEARNER_SECONDS}
+    return {
+        "form": "exercise", "stem": stem, "key": key, "spec": spec, "seconds": live.LEARNER_SECONDS,
+        "stopped": live.STOPPED,
+    }  # fmt: skip
 
 
 def check_key(key: str) -> str:

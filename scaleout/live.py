@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from traceback import walk_tb
 
 from scaleout import views
 
 # Seconds that a reader's own code may run. Endless loops are the usual case, so: short enough to wait for.
 LEARNER_SECONDS = 5
+STOPPED = (
+    f"Your code was stopped after {LEARNER_SECONDS} seconds: it did not end. "
+    "Look for a loop whose condition never becomes false."
+)
 
 
 def draw(stem: str, params: dict | None = None) -> dict:
@@ -62,6 +67,17 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
     words = " ".join(str(error).split())
+    line = _learner_line(error)
+    if line:
+        return f"line {line}: {type(error).__name__}: {words}".rstrip(": ")
     if isinstance(error, ValueError) and words:
         return words
     return f"{type(error).__name__}: {words}".rstrip(": ")
+
+
+def _learner_line(error: BaseException) -> int | None:
+    """The last line of the reader's own code that the exception went through."""
+    from scaleout.exercises.function import FILE
+
+    lines = [at for frame, at in walk_tb(error.__traceback__) if frame.f_code.co_filename == FILE]
+    return lines[-1] if lines else None

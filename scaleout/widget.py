@@ -17,7 +17,10 @@ from scaleout import form, live
 STATIC = files("scaleout") / "static"
 
 # The front end's modules, each after those it imports. anywidget takes one module, so they are joined.
-MODULES = ("controls.js", "code.js", "view.js", "exercise.js", "jupyter.js")
+MODULES = (
+    "controls.js", "status.js", "code.js", "guess.js", "share.js", "view.js", "exercise.js", "mount.js",
+    "jupyter.js",
+)  # fmt: skip
 
 
 def bundle() -> str:
@@ -30,15 +33,24 @@ def bundle() -> str:
     return "\n".join(parts)
 
 
+def styles() -> str:
+    """The style sheets as one: those that live.css imports, then itself."""
+    own = (STATIC / "live.css").read_text(encoding="utf-8")
+    pattern = r'^@import "(.+)";\n'
+    before = [(STATIC / name).read_text(encoding="utf-8") for name in re.findall(pattern, own, flags=re.M)]
+    return "\n".join([*before, re.sub(pattern, "", own, flags=re.M)])
+
+
 class Live(anywidget.AnyWidget):
     """A live view or exercise in a notebook. Made by `show` and `show_exercise`."""
 
     _esm = bundle()
-    _css = (STATIC / "live.css").read_text(encoding="utf-8")
-    data = traitlets.Dict().tag(sync=True)
+    _css = styles()
+    html = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, data: dict) -> None:
-        super().__init__(data=data)
+        super().__init__(html=form.html(data))
+        self.words = form.plain(data)
         self.on_msg(self._answer)
 
     def _answer(self, _widget: object, message: dict, _buffers: object) -> None:
@@ -50,7 +62,7 @@ class Live(anywidget.AnyWidget):
         if made is None:
             return None
         forms, metadata = made
-        return {**forms, "text/html": form.html(self.data), "text/plain": form.plain(self.data)}, metadata
+        return {**forms, "text/html": self.html, "text/plain": self.words}, metadata
 
 
 def answer(method: str, args: dict) -> dict:

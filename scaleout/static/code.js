@@ -1,1 +1,93 @@
-// the front end: code
+// The box for a reader's Python: line numbers, Tab that indents, and a way out for keyboards.
+
+import { el, freshId } from "./controls.js";
+
+const INDENT = "    ";
+
+/** Replace the selection so that undo still works. */
+function type(area, words) {
+  if (!document.execCommand("insertText", false, words)) area.setRangeText(words, area.selectionStart, area.selectionEnd, "end");
+}
+
+function lineStart(area) {
+  return area.value.lastIndexOf("\n", area.selectionStart - 1) + 1;
+}
+
+function indent(area) {
+  const column = area.selectionStart - lineStart(area);
+  type(area, INDENT.slice(column % INDENT.length));
+}
+
+function dedent(area) {
+  const start = lineStart(area);
+  const spaces = area.value.slice(start).match(/^ {0,4}/)[0].length;
+  if (!spaces) return;
+  const caret = Math.max(start, area.selectionStart - spaces);
+  area.setSelectionRange(start, start + spaces);
+  type(area, "");
+  area.setSelectionRange(caret, caret);
+}
+
+function newline(area) {
+  const line = area.value.slice(lineStart(area), area.selectionStart);
+  const deeper = line.trimEnd().endsWith(":") ? INDENT : "";
+  type(area, `\n${line.match(/^ */)[0]}${deeper}`);
+}
+
+/** What a key does in the box; true when the key is used up. */
+function press(area, event, state, run) {
+  if (event.key === "Escape") {
+    state.leaving = true; // the next Tab leaves the box, as it does everywhere else
+    return false;
+  }
+  if (event.key === "Tab" && !state.leaving) {
+    if (event.shiftKey) dedent(area);
+    else indent(area);
+    return true;
+  }
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    run();
+    return true;
+  }
+  if (event.key === "Enter") {
+    newline(area);
+    return true;
+  }
+  return false;
+}
+
+/** An editor with its label: {element, area, set}. `changed` hears of edits, `run` of Ctrl+Enter. */
+export function editor(label, text, changed, run) {
+  const id = freshId("code");
+  const area = el("textarea", {
+    id, spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", "aria-describedby": `${id}-help`,
+  });
+  const gutter = el("div", { class: "live-gutter", "aria-hidden": "true" });
+  const state = { leaving: false };
+  const resize = () => {
+    const lines = area.value.split("\n").length;
+    area.rows = Math.max(3, lines);
+    gutter.textContent = Array.from({ length: area.rows }, (_, line) => line + 1).join("\n");
+  };
+  area.addEventListener("keydown", (event) => {
+    if (press(area, event, state, run)) event.preventDefault();
+  });
+  area.addEventListener("blur", () => {
+    state.leaving = false;
+  });
+  area.addEventListener("input", () => {
+    state.leaving = false;
+    resize();
+    changed(area.value);
+  });
+  const set = (words) => {
+    area.value = words;
+    resize();
+  };
+  set(text);
+  const help = el("p", { class: "live-help", id: `${id}-help` },
+    "Tab indents; press Esc and then Tab to leave the box. Ctrl+Enter runs it.");
+  const box = el("div", { class: "live-editor" }, gutter, area);
+  const element = el("div", { class: "live-control live-code" }, el("label", { for: id }, label), box, help);
+  return { element, area, set };
+}

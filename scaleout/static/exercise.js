@@ -1,1 +1,135 @@
-// the front end: exercise
+// One exercise: its prompt, a place to answer, Python's word on the answer, hints one at a time.
+
+import { editor } from "./code.js";
+import { el, freshId, keepKeys } from "./controls.js";
+import { drawer, statusLine } from "./status.js";
+
+function numberField(spec, check) {
+  const id = freshId("answer");
+  // text, so that "12,5" or "1e9" reaches Python, which says what it cannot read
+  const input = el("input", { type: "text", id, inputmode: "decimal", autocomplete: "off", size: 12 });
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") check();
+  });
+  const row = el("div", { class: "live-row" }, input);
+  let unit = null;
+  if (spec.units?.length) {
+    unit = el("select", { "aria-label": "Unit" }, el("option", { value: "" }, "unit"),
+      ...spec.units.map((name) => el("option", { value: name }, name)));
+    row.append(unit);
+  }
+  const element = el("div", { class: "live-answer" }, el("label", { for: id }, "Your answer"), row);
+  return { element, read: () => ({ value: input.value, unit: unit ? unit.value : "" }) };
+}
+
+function choiceField(spec) {
+  const name = freshId("choice");
+  const options = spec.options.map(([value, label]) => {
+    const input = el("input", { type: "radio", name, value });
+    return el("label", { class: "live-option" }, input, el("span", {}, label));
+  });
+  const element = el("fieldset", { class: "live-answer" }, el("legend", {}, "Choose one"), ...options);
+  return { element, read: () => element.querySelector("input:checked")?.value ?? "" };
+}
+
+function codeField(spec, check, draft) {
+  const kept = drawer.get(draft);
+  const made = editor("Your code", kept ?? spec.stub, (text) => drawer.put(draft, text), check);
+  const reset = () => {
+    made.set(spec.stub);
+    drawer.put(draft, null);
+  };
+  made.element.append(el("button", { type: "button", class: "live-plain", onclick: reset }, "Start over"));
+  return { element: made.element, read: () => made.area.value };
+}
+
+const FIELDS = { number: numberField, choice: choiceField, function: codeField };
+
+/** Hints, each shown on request after the one before it. */
+function hintBox(hints) {
+  const list = el("div", { class: "live-hints" });
+  if (!hints.length) return list;
+  let shown = 0;
+  const more = el("button", { type: "button" });
+  const label = () => {
+    more.textContent = shown ? `Next hint (${shown + 1} of ${hints.length})` : "Hint";
+    if (shown === hints.length) more.remove();
+  };
+  more.addEventListener("click", () => {
+    const hint = el("div", { class: "live-hint", tabindex: -1 });
+    hint.innerHTML = hints[shown];
+    hint.prepend(el("p", { class: "live-hint-count" }, `Hint ${shown + 1} of ${hints.length}`));
+    shown += 1;
+    more.before(hint);
+    label();
+    hint.focus({ preventScroll: true });
+  });
+  label();
+  list.append(more);
+  return list;
+}
+
+function solutionBox(html) {
+  const body = el("div");
+  body.innerHTML = html;
+  return el("details", {}, el("summary", {}, "Solution"), body);
+}
+
+export class Exercise {
+  constructor(root, data, runtime) {
+    const name = `${data.stem}:${data.key}`;
+    Object.assign(this, { root, data, runtime, done: `done:${name}` });
+    this.status = statusLine(runtime);
+    this.message = el("p", { class: "live-message", role: "status" });
+    this.tick = el("span", { class: "live-done", hidden: true }, "✓ done");
+    const field = FIELDS[data.spec.kind];
+    if (field) this.field = field(data.spec, () => this.check(), `draft:${name}`);
+    this.layOut();
+    keepKeys(root);
+  }
+
+  layOut() {
+    const { root, data } = this;
+    const prompt = root.querySelector(".live-prompt");
+    const title = root.querySelector(".live-title");
+    title.append(" ", this.tick);
+    this.tick.hidden = !drawer.get(this.done);
+    const parts = [title, prompt, ...(this.field ? this.answering() : this.reading())];
+    root.querySelector(".live-static").replaceWith(...parts, hintBox(data.spec.hints), solutionBox(data.spec.solution));
+    root.setAttribute("role", "group");
+    root.setAttribute("aria-label", data.spec.title);
+    root.dataset.mounted = "";
+  }
+
+  answering() {
+    this.button = el("button", { type: "button", class: "live-main", onclick: () => this.check() }, "Check");
+    this.field.element.addEventListener("focusin", () => this.status.touch(), { once: true });
+    return [this.field.element, el("div", { class: "live-buttons" }, this.button), this.status.element, this.message];
+  }
+
+  /** What cannot run in a page is shown to be done elsewhere. */
+  reading() {
+    return this.data.spec.stub ? [el("pre", {}, el("code", {}, this.data.spec.stub))] : [];
+  }
+
+  async check() {
+    if (this.busy) return;
+    this.busy = true;
+    this.status.touch();
+    this.button.setAttribute("aria-busy", "true");
+    const { stem, key, spec, seconds, stopped } = this.data;
+    const limit = spec.kind === "function" ? { seconds, stopped } : {};
+    const result = await this.runtime.call("check", { stem, key, answer: this.field.read() }, limit);
+    this.button.removeAttribute("aria-busy");
+    this.busy = false;
+    if (!result.failed) this.tell(result);
+  }
+
+  tell(result) {
+    this.message.textContent = result.error ?? result.message;
+    this.message.dataset.ok = result.ok === true;
+    if (!result.ok) return;
+    drawer.put(this.done, true);
+    this.tick.hidden = false;
+  }
+}

@@ -1,1 +1,148 @@
-// the front end: view
+// One live view: the picture Python draws, and the controls under it.
+
+import { announcer, build, el, keepKeys } from "./controls.js";
+import { editor } from "./code.js";
+import { Guess } from "./guess.js";
+import { readFragment, shareable, writeFragment } from "./share.js";
+import { statusLine } from "./status.js";
+
+export class View {
+  constructor(root, data, runtime) {
+    Object.assign(this, { root, data, runtime, params: { ...data.params }, built: new Map() });
+    this.shown = root.querySelector(".live-sentence");
+    this.figure = root.querySelector(".live-figure");
+    this.status = statusLine(runtime);
+    this.announce = announcer();
+    this.values = data.result.values;
+    this.stored = { svg: this.figure.innerHTML, sentence: this.shown.textContent };
+    this.learner = data.spec.controls.some((control) => control.kind === "code");
+    this.layOut();
+    keepKeys(root);
+    // the first touch, by pointer or by keyboard, is what starts Python
+    for (const kind of ["pointerdown", "focusin"]) {
+      root.addEventListener(kind, () => this.status.touch(), { once: true });
+    }
+  }
+
+  layOut() {
+    const { root, data } = this;
+    const asked = data.spec.controls.find((control) => control.kind === "guess");
+    const after = [this.status.element];
+    if (asked) {
+      this.guess = new Guess(root, asked, data.key, (value) => this.judge(asked.name, value));
+      after.unshift(this.guess.words);
+    }
+    root.setAttribute("role", "group");
+    root.setAttribute("aria-label", data.spec.title);
+    // the announced copy speaks for this one, once the reader's hand rests
+    this.shown.setAttribute("aria-hidden", "true");
+    this.announce.region.textContent = this.guess?.locked ? "" : this.shown.textContent;
+    root.append(...after, this.controls(), this.foot(), this.announce.region);
+    root.dataset.mounted = "";
+  }
+
+  controls() {
+    const box = el("div", { class: "live-controls" });
+    for (const control of this.data.spec.controls) {
+      if (control.kind === "guess") continue;
+      const changed = (value) => this.change(control.name, value);
+      const made = control.kind === "code"
+        ? this.codeBox(control)
+        : build(control, this.params[control.name], changed);
+      this.built.set(control.name, made);
+      box.append(made.element);
+    }
+    return box;
+  }
+
+  codeBox(control) {
+    const run = () => this.redraw();
+    const made = editor(control.label, this.params[control.name], (text) => {
+      this.params[control.name] = text;
+    }, run);
+    made.element.append(el("button", { type: "button", class: "live-main", onclick: run }, "Run"));
+    return made;
+  }
+
+  foot() {
+    const reset = el("button", { type: "button", onclick: () => this.reset() }, "Reset");
+    const buttons = [reset];
+    if (this.runtime.page) {
+      buttons.push(shareable(() => this.fragment()));
+      addEventListener("hashchange", () => this.restore());
+    }
+    if (this.guess) buttons.push(this.guess.again);
+    return el("div", { class: "live-buttons live-foot" }, ...buttons);
+  }
+
+  change(name, value) {
+    this.params[name] = value;
+    this.redraw();
+  }
+
+  set(params) {
+    this.params = { ...this.params, ...params };
+    for (const [name, made] of this.built) made.set(this.params[name]);
+  }
+
+  reset() {
+    for (const made of this.built.values()) made.stop?.();
+    this.set(this.data.params);
+    this.redraw();
+  }
+
+  /** Draw what the controls say. At most one drawing is under way; then the latest, never one in between. */
+  async redraw() {
+    this.waiting = true;
+    if (this.busy) return;
+    this.busy = true;
+    this.status.touch();
+    while (this.waiting) {
+      this.waiting = false;
+      this.paint(await this.draw(this.params));
+    }
+    this.busy = false;
+  }
+
+  draw(params) {
+    const limit = this.learner ? { seconds: this.data.seconds, stopped: this.data.stopped } : {};
+    return this.runtime.call("draw", { stem: this.data.stem, params }, limit);
+  }
+
+  paint(result) {
+    if (result.failed) return;
+    this.status.problem(result.error);
+    if (result.error) return;
+    this.figure.innerHTML = result.svg;
+    this.shown.textContent = result.sentence;
+    this.values = result.values;
+    if (!this.guess?.locked) this.announce.say(result.sentence);
+    if (this.runtime.page) writeFragment(this.fragment());
+    this.root.dispatchEvent(new CustomEvent("live-paint", { detail: result, bubbles: true }));
+  }
+
+  async judge(name, value) {
+    this.status.touch();
+    const result = await this.draw({ ...this.params, [name]: value });
+    this.paint(result);
+    return result.guess?.sentence;
+  }
+
+  fragment() {
+    const plain = this.data.spec.controls.filter(({ kind }) => kind !== "guess" && kind !== "code");
+    const moved = plain.filter(({ name }) => this.params[name] !== this.data.params[name]);
+    return { key: this.data.key, params: Object.fromEntries(moved.map(({ name }) => [name, this.params[name]])) };
+  }
+
+  /** Take the state that the address holds, when it names this view. A wrong one leaves the stored picture. */
+  async restore() {
+    const given = readFragment(this.data.key, this.data.spec.controls);
+    if (!given) return;
+    this.root.scrollIntoView({ block: "center" });
+    const asked = { ...this.data.params, ...given };
+    this.status.touch();
+    const result = await this.draw(asked);
+    if (!result.error && !result.failed) this.set(asked);
+    this.paint(result);
+  }
+}

@@ -1,0 +1,14 @@
+// Bring the HTML form of a widget to life.
+
+import { Exercise } from "./exercise.js";
+import { View } from "./view.js";
+
+const FORMS = { view: View, exercise: Exercise };
+
+/** The live view or exercise of an element; `runtime` is what answers its calls. */
+export function mount(root, runtime) {
+  const data = JSON.parse(root.querySelector(".live-data").textContent);
+  const made = new FORMS[data.form](root, data, runtime);
+  root.live = made; // for tests, and for the curious in a console
+  return made;
+}

@@ -1,0 +1,111 @@
+"""Pages with live widgets outside the book: for the browser tests and the bench.
+
+`assemble` writes what the site's `_static` holds, `write_page` a page around widgets; `serve` serves a folder
+on loopback; `chromium` opens the browser of this machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import tempfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from scaleout import page
+
+PAGE = """<!doctype html>
+<html lang="en" data-theme="{theme}">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Live</title><link rel="icon" href="data:,"><link rel="stylesheet" href="_static/live/live.css">
+<style>
+body {{ margin: 0; font-family: system-ui, sans-serif; background: #fff; color: #222; }}
+html[data-theme="dark"] body {{ background: #14181e; color: #e8e6e1; }}
+main {{ max-width: 44rem; margin: 0 auto; padding: 1rem; }}
+</style>
+<script type="module" src="_static/live/host.js"></script></head>
+<body><main class="bd-content"><h1>A page</h1><div class="cell_output"><div class="text_html">
+{body}
+</div></div></main></body></html>
+"""
+
+# No request of the browser's own may be taken for one of the page's.
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+def write_page(path: Path, body: str, theme: str = "light") -> None:
+    """A page around the HTML form of widgets."""
+    path.write_text(PAGE.format(theme=theme, body=body), encoding="utf-8")
+
+
+def assemble(folder: Path, extra: dict[str, Path] | None = None) -> None:
+    """Write `_static` into `folder` as the site has it. `extra` maps names in the Python archive to files.
+
+    Raises ValueError when the npm packages are not installed.
+    """
+    static = folder / "_static"
+    for package, pattern, target in page.VENDORED:
+        if package != "pyodide":
+            continue
+        found = sorted((page.NPM / package).glob(pattern))
+        if not found:
+            raise ValueError(f"{page.NPM / package} is missing {pattern}: run `make site` once")
+        for file in found:
+            (static / target).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, static / target / file.name)
+    shutil.copytree(page.PACKAGE / "static", static / "live", dirs_exist_ok=True)
+    archive = static / "live" / "scaleout.zip"
+    page.write_zip(archive)
+    with zipfile.ZipFile(archive, "a") as opened:
+        for name, file in (extra or {}).items():
+            opened.write(file, name)
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        """Requests are not news."""
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[str]:
+    """Serve a folder on a free port of this machine; gives its address, without a slash at the end."""
+    handler = functools.partial(_Quiet, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def chromium(**options: object) -> Iterator[object]:
+    """A Chromium with a fresh profile, as playwright's persistent context (`options` go to it).
+
+    Raises ValueError where playwright or a browser is missing.
+    """
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError as error:
+        raise ValueError("playwright is missing: pip install playwright") from error
+    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
+        try:
+            context = playwright.chromium.launch_persistent_context(
+                profile, executable_path=binary, headless=True, args=list(FLAGS), **options
+            )
+        except Error as error:
+            line = str(error).strip().splitlines()[0]
+            raise ValueError(f"no Chromium: install it, or `playwright install chromium` ({line})") from error
+        try:
+            yield context
+        finally:
+            context.close()
