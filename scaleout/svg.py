@@ -1,0 +1,136 @@
+"""Marks for the book's pictures: functions that return SVG as strings.
+
+Coordinates are in user units of the figure's own viewBox. Colours are names of CSS variables ("c1" to "c8",
+"ink", "muted", "grid", "accent"), so that one picture serves light mode, dark mode and print; the value after
+the comma is what a viewer without the book's style sheet sees. Numbers are printed with fixed digits: the same
+parameters give the same bytes in the kernel and on the page.
+"""
+
+from __future__ import annotations
+
+import math
+from html import escape
+
+# Okabe and Ito's palette, safe for the common forms of colour blindness (jfly.uni-koeln.de/color, 2008),
+# with the yellow darkened and a grey in place of black so that all eight read on white and on near-black.
+FALLBACK = {
+    "c1": "#0072b2", "c2": "#e69f00", "c3": "#009e73", "c4": "#cc79a7",
+    "c5": "#56b4e9", "c6": "#d55e00", "c7": "#b8a200", "c8": "#8a8a8a",
+    "ink": "#222222", "muted": "#666666", "grid": "#d0d0d0", "accent": "#b3261e", "paper": "#ffffff",
+}  # fmt: skip
+
+FONT = 13  # user units; a figure 480 wide is about 350 px on a phone, where this is 9.5 px, and 620 px on a desk
+
+
+def colour(name: str) -> str:
+    """The CSS value of a palette name, with its fallback."""
+    return f"var(--{name}, {FALLBACK[name]})"
+
+
+def num(value: float) -> str:
+    """A coordinate with at most two decimals and no trailing zeros."""
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
+
+
+def quantity(value: float, digits: int = 3) -> str:
+    """A positive number for people: `digits` significant figures, thousands separated, no exponent.
+
+    >>> quantity(1234567.0), quantity(140.0), quantity(0.01234)
+    ('1,230,000', '140', '0.0123')
+    """
+    if value == 0:
+        return "0"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, places):,.{max(0, places)}f}"
+
+
+def figure(width: float, height: float, body: str, label: str) -> str:
+    """A whole picture. `label` says in words what the picture shows, for readers who do not see it."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {num(width)} {num(height)}" role="img" '
+        f'aria-label="{escape(label, quote=True)}" font-family="system-ui, sans-serif" font-size="{FONT}">'
+        f"{body}</svg>"
+    )
+
+
+def text(
+    x: float, y: float, words: str, *, anchor: str = "start", fill: str = "ink",
+    bold: bool = False, size: float = FONT,
+) -> str:  # fmt: skip
+    """Words with their baseline at (x, y); anchor is start, middle or end."""
+    weight = ' font-weight="600"' if bold else ""
+    scale = "" if size == FONT else f' font-size="{num(size)}"'
+    return (
+        f'<text x="{num(x)}" y="{num(y)}" text-anchor="{anchor}" fill="{colour(fill)}"{weight}{scale}>'
+        f"{escape(words)}</text>"
+    )
+
+
+def rect(
+    x: float, y: float, width: float, height: float, fill: str, *, title: str = "", opacity: float = 1.0,
+) -> str:  # fmt: skip
+    """A filled rectangle; `title` is what a pointer over it shows."""
+    inner = f"<title>{escape(title)}</title>" if title else ""
+    faded = "" if opacity == 1.0 else f' fill-opacity="{num(opacity)}"'
+    return (
+        f'<rect x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}" '
+        f'fill="{colour(fill)}"{faded}>{inner}</rect>'
+    )
+
+
+def line(x1: float, y1: float, x2: float, y2: float, stroke: str = "grid", width: float = 1, dash: str = "") -> str:
+    """A straight line; `dash` as in stroke-dasharray."""
+    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    return (
+        f'<line x1="{num(x1)}" y1="{num(y1)}" x2="{num(x2)}" y2="{num(y2)}" '
+        f'stroke="{colour(stroke)}" stroke-width="{num(width)}"{dashes}/>'
+    )
+
+
+def stacked_bar(
+    x: float, y: float, height: float, scale: float, parts: list[tuple[str, float, str]], *, opacity: float = 1.0,
+) -> str:  # fmt: skip
+    """Parts side by side from x on. Each part is (colour name, amount, title); `scale` is user units per amount."""
+    out = []
+    for fill, amount, title in parts:
+        width = amount * scale
+        if width > 0:
+            out.append(rect(x, y, width, height, fill, title=title, opacity=opacity))
+        x += width
+    return "".join(out)
+
+
+def legend(x: float, y: float, width: float, items: list[tuple[str, str]], columns: int = 3) -> tuple[str, float]:
+    """Swatches with words, row by row. Returns the marks and the height they take."""
+    pitch, row = width / columns, FONT * 1.7
+    out = []
+    for i, (fill, words) in enumerate(items):
+        left, top = x + pitch * (i % columns), y + row * (i // columns)
+        out.append(rect(left, top, FONT * 0.8, FONT * 0.8, fill))
+        out.append(text(left + FONT * 1.2, top + FONT * 0.8, words))
+    return "".join(out), row * math.ceil(len(items) / columns)
+
+
+def ticks(top: float, count: int = 5) -> list[float]:
+    """Round numbers from 0 up to at most `top`: steps of 1, 2 or 5 times a power of ten, about `count` of them."""
+    if not (math.isfinite(top) and top > 0):
+        raise ValueError(f"an axis needs a positive finite end, not {top!r}")
+    raw = top / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * 0.999999)
+    return [i * step for i in range(int(top / step + 1e-9) + 1)]
+
+
+def axis_x(x: float, y: float, width: float, top: float, unit: str, grid_to: float) -> str:
+    """A horizontal axis from 0 to `top` at height y, with grid lines up to `grid_to` and the unit at its end."""
+    marks = ticks(top)
+    out = []
+    for value in marks:
+        at = x + width * value / top
+        out.append(line(at, y, at, grid_to))
+        label = quantity(value) + (f" {unit}" if value == marks[-1] else "")
+        # the first and the last label stay inside the figure
+        anchor = "start" if value == 0 else "end" if at > x + width * 0.93 else "middle"
+        out.append(text(at, y + FONT * 1.15, label, anchor=anchor, fill="muted", size=FONT * 0.92))
+    return "".join(out)
