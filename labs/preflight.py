@@ -142,7 +142,8 @@ def group_started(processes):
                "--nproc-per-node", str(processes), str(Path(__file__).resolve())]
     environment = {**os.environ, "PREFLIGHT_INNER": "1", "OMP_NUM_THREADS": "1"}
     need = f"all-reduce over {processes} processes"
-    child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)
     try:
         out, err = child.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:

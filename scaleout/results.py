@@ -274,10 +274,11 @@ def commit():
 def command_line(argv=None, launcher=""):
     """The command as typed, fit for a Record: an absolute path becomes `.../name`, the script `labs/x.py`."""
     script, *words = argv or sys.argv
-    shown = [f"{Path(script).parent.name or '.'}/{Path(script).name}"]
+    script = PureWindowsPath(script)                   # takes both kinds of slash
+    shown = [f"{script.parent.name or '.'}/{script.name}"]
     for word in words:
         flag, equals, value = word.partition("=")
         if equals and is_absolute(value):
-            word = f"{flag}=.../{Path(value).name}"
-        shown.append(f".../{Path(word).name}" if is_absolute(word) else word)
+            word = f"{flag}=.../{PureWindowsPath(value).name}"
+        shown.append(f".../{PureWindowsPath(word).name}" if is_absolute(word) else word)
     return " ".join([launcher or "python", *shown])
