@@ -14,7 +14,7 @@ book: site
 	@$(PY) tools/serve.py _build/html
 
 site: $(READY)
-	@$(PY) -m jupyter_book.cli.main build . -n -W --keep-going --quiet
+	@.venv/bin/jupyter-book build . -n -W --keep-going --quiet
 
 test: $(READY)
 	$(PY) -m ruff check .
