@@ -1,0 +1,188 @@
+"""The parts of the labs that need no torch: corpus, options, tables, progress, the machine's profile."""
+
+import io
+import math
+import sysconfig
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from scaleout import lab_machine, lab_text
+
+# --- corpus ---------------------------------------------------------------------------------------------
+
+def test_the_corpus_is_the_standard_library_and_always_the_same():
+    text = lab_text.corpus()
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    assert text == lab_text.corpus()
+    assert len(text) > 1_000_000
+    assert (folder / "argparse.py").read_bytes() in text
+    assert max(text) < lab_text.VOCABULARY
+
+
+def test_a_dataset_is_a_file_or_a_folder_of_text(tmp_path):
+    (tmp_path / "b.md").write_text("second")
+    (tmp_path / "a.txt").write_text("first")
+    (tmp_path / "c.bin").write_text("left out")
+    assert lab_text.corpus(tmp_path) == b"first\nsecond"
+    assert lab_text.corpus(tmp_path / "c.bin") == b"left out"
+
+
+def test_a_dataset_without_text_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no text: give a text file or a folder"):
+        lab_text.corpus(tmp_path)
+    with pytest.raises(ValueError, match="no such file or folder"):
+        lab_text.corpus(tmp_path / "gone")
+
+
+# --- options --------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Options:
+    steps: int = field(default=3, metadata={"lowest": 1, "highest": 1000})
+    lr: float = field(default=0.1, metadata={"lowest": 0})
+    mode: str = field(default="a", metadata={"choices": ("a", "b")})
+    fast: bool = True
+    save: str | None = field(default=None, metadata={"const": "auto"})
+
+
+TIERS = {"smoke": Options(), "cpu": Options(steps=200)}
+
+
+def parse(*words):
+    return lab_text.parse(TIERS, "doc", list(words))
+
+
+def test_a_flag_overrides_one_field_of_the_tier():
+    assert parse() == ("smoke", Options())
+    assert parse("--tier", "cpu", "--lr", "1e-3") == ("cpu", Options(steps=200, lr=1e-3))
+    assert parse("--no-fast", "--steps", "2.0", "--save")[1] == Options(fast=False, steps=2, save="auto")
+    assert parse("--save", "x.json")[1].save == "x.json"
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["--steps", "0"], "--steps is 0: it must be from 1 to 1000"),
+    (["--steps", "1001"], "--steps is 1001: it must be from 1 to 1000"),
+    (["--steps", "1.5"], "'1.5' is not a whole number"),
+    (["--steps", "nan"], "'nan' is not a whole number"),
+    (["--steps", "inf"], "'inf' is not a whole number"),
+    (["--steps", ""], "'' is not a whole number"),
+    (["--steps"], "expected one argument"),
+    (["--lr", "nan"], "'nan' is not a finite number"),
+    (["--lr", "-1"], "--lr is -1.0: it must be from 0"),
+    (["--mode", "c"], "invalid choice: 'c'"),
+    (["--mode", " "], "needs a value that is not empty"),
+    (["--tier", "huge"], "invalid choice: 'huge'"),
+    (["--step", "1"], "unrecognized arguments: --step 1"),
+    (["extra"], "unrecognized arguments: extra"),
+])
+def test_a_bad_option_gives_one_line(words, said):
+    with pytest.raises(ValueError) as caught:
+        parse(*words)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# --- screen ---------------------------------------------------------------------------------------------
+
+def test_a_table_lines_its_columns_up():
+    assert lab_text.table(("what", "n"), [("a", 1), ("longer", 22)]) == (
+        "what     n\n------  --\na        1\nlonger  22")
+
+
+def test_numbers_for_people():
+    assert lab_text.ratio(98, 100) == "0.980"
+    assert lab_text.ratio(0, 100) == lab_text.ratio(1, 0) == lab_text.ratio(None, 1) == "-"
+    assert lab_text.megabytes(1_500_000) == "1.50 MB"
+    assert lab_text.megabytes(140_000_000_000) == "140.00 GB"
+    assert lab_text.megabytes(None) == "-"
+
+
+class Screen(io.StringIO):
+    def __init__(self, terminal):
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self):
+        return self.terminal
+
+
+@pytest.mark.parametrize(("terminal", "shown", "speaks"), [(True, True, True), (False, True, False),
+                                                           (True, False, False)])
+def test_progress_only_on_a_terminal_and_only_where_asked(terminal, shown, speaks):
+    screen = Screen(terminal)
+    assert list(lab_text.progress([1, 2], "train", shown, screen)) == [1, 2]
+    assert ("train: 1/2" in screen.getvalue()) is speaks
+    assert bool(screen.getvalue()) is speaks
+    assert not speaks or screen.getvalue().endswith("\r\033[K"), "the line is wiped at the end"
+
+
+# --- machine --------------------------------------------------------------------------------------------
+
+def profile():
+    line = lab_machine.fit([(1000, 1e-3 + 1e-6), (1_000_000, 2e-3)])
+    return {"schema": 1, "device": "d", "device_kind": "cpu", "backend": "gloo", "interconnect": "i",
+            "measured": "m", "commit": "c", "world": 2, "threads": 1, "copy_bytes_per_second": 1e10,
+            "matmul_flops_per_second": {"fp32": 1e11}, "collectives": {"all_reduce": line}}
+
+
+def test_the_fit_finds_the_line_it_was_made_from():
+    found = lab_machine.fit([(size, 2e-3 + size * 5e-10) for size in (4096, 65_536, 1_048_576, 16_777_216)])
+    assert found["alpha_seconds"] == pytest.approx(2e-3, rel=1e-9)
+    assert found["seconds_per_byte"] == pytest.approx(5e-10, rel=1e-9)
+    assert found["worst_relative_error"] < 1e-9
+
+
+def test_the_fit_shows_what_it_misses():
+    found = lab_machine.fit([(1000, 1e-3), (2000, 1e-3), (4_000_000, 5e-3), (8_000_000, 8e-3)])
+    errors = [point["relative_error"] for point in found["points"]]
+    assert max(map(abs, errors)) == found["worst_relative_error"] > 0.01
+    assert sum(errors) == pytest.approx(-sum(e * e for e in errors)), "normal equations of the relative error"
+
+
+@pytest.mark.parametrize(("points", "alpha", "beta"), [
+    ([(1000, 3e-3), (2000, 2e-3), (4000, 1e-3)], None, 0.0),       # faster when larger: no bandwidth to see
+    ([(1000, 1e-6), (2000, 4e-6)], 0.0, None),                     # the line would start below zero
+])
+def test_the_fit_is_never_below_zero(points, alpha, beta):
+    found = lab_machine.fit(points)
+    assert found["alpha_seconds"] >= 0
+    assert found["seconds_per_byte"] >= 0
+    assert alpha is None or found["alpha_seconds"] == alpha
+    assert beta is None or found["seconds_per_byte"] == beta
+
+
+def test_one_size_is_no_line():
+    with pytest.raises(ValueError, match="at least two sizes"):
+        lab_machine.fit([(1000, 1e-3), (1000, 2e-3)])
+
+
+def test_seconds_of_a_step_by_hand():
+    assert lab_machine.step_seconds(profile(), 5e10, "fp32") == 0.5
+    assert lab_machine.step_seconds(profile(), 5e10, "fp32", 1_000_000) == pytest.approx(0.502)
+    with pytest.raises(ValueError, match="no rate for bf16: it has fp32"):
+        lab_machine.step_seconds(profile(), 1, "bf16")
+    with pytest.raises(ValueError, match="no broadcast"):
+        lab_machine.collective_seconds(profile(), "broadcast", 1)
+
+
+def test_a_profile_comes_back_and_a_broken_one_is_refused(tmp_path):
+    path = lab_machine.save(profile(), tmp_path / "deep" / "m.json")
+    assert lab_machine.load(path) == profile()
+    for change, words in [({"schema": 9}, "schema is 9"), ({"world": 0}, "world must be a number from 1"),
+                          ({"device": None}, "device must be a text"),
+                          ({"matmul_flops_per_second": {"fp32": -1}}, "rates above 0"),
+                          ({"collectives": []}, "collectives must be a table"),
+                          ({"collectives": {"all_reduce": {}}}, "needs alpha_seconds"),
+                          ({"copy_bytes_per_second": math.inf}, "copy_bytes_per_second must be a number")]:
+        with pytest.raises(ValueError, match=words):
+            lab_machine.validate({**profile(), **change})
+    with pytest.raises(ValueError, match=r"no such file \(python labs/calibrate.py makes one\)"):
+        lab_machine.load(tmp_path / "gone.json")
+
+
+def test_profiles_of_other_world_sizes_do_not_overwrite_each_other(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert lab_machine.default_path("cpu", 2) == tmp_path / "scaleout" / "machine-cpu-2.json"
+    assert lab_machine.default_path("cpu", 2) != lab_machine.default_path("cpu", 4)
