@@ -9,7 +9,7 @@ OPTIMIZERS = ("sgd", "momentum", "adamw")
 
 def per_parameter(precision: str, optimizer: str) -> dict[str, float]:
     """Bytes that one trained parameter costs, by kind of state."""
-    low = BYTES["fp32" if precision == "fp32" else "bf16"]
+    low = BYTES["fp32" if precision in ("fp32", "autocast-bf16") else "bf16"]
     master = BYTES["fp32"] if precision == "bf16-master" else 0
     moment = low if precision == "bf16" else BYTES["fp32"]
     moments = OPTIMIZERS.index(optimizer)  # none, one, two
