@@ -14,25 +14,26 @@ _ADAMW = states("bf16-master", "adamw")  # bytes per parameter
 # The model of ZeRO's figure 1.
 _ZERO = 7.5e9
 
-_BITS = Slip("bits", 16 * _SEVENTY, "You multiplied by 16. A 16-bit float has 16 bits, which are 2 bytes. "
-                                    "(Training does "
-             "need about 16 bytes for each parameter, but this one asks for the weights alone.)")  # fmt: skip
+_BITS = Slip("bits", 16 * _SEVENTY,
+             "You multiplied by 16. A 16-bit float has 16 bits, which are 2 bytes. (Training does need "
+             "about 16 bytes for each parameter, but this one asks for the weights alone.)")  # fmt: skip
 
 WEIGHTS_GB = Number(
     key="weights-70b", level=1, title="The weights of a 70B model",
     prompt="A model has **70 billion** parameters, stored in fp16. How much memory do the weights alone "
     "need?",
     hints=("How many bytes is one fp16 number?", "Bytes = parameters × bytes for each. 1 GB is 10^9 bytes."),
-    solution=f"An fp16 number has 16 bits, so 2 bytes. 70 × 10^9 × 2 bytes = **{_WEIGHTS / GB:.0f} GB**.\n\n"
-    "Billions of parameters times bytes for each gives GB at once: 70 × 2 = 140. You will use this all the "
-    "time.",
+    solution=f"An fp16 number has 16 bits, so 2 bytes. 70 × 10^9 × 2 bytes = **{_WEIGHTS / GB:.0f} "
+    "GB**.\n\n"
+    "Billions of parameters times bytes for each gives GB at once: 70 × 2 = 140. You will use "
+    "this all the time.",
     value=_WEIGHTS, unit="GB", units=("MB", "GB", "TB", "GiB"),
     slips=(
         _BITS,
-        Slip("fp32", _SEVENTY * BYTES["fp32"], "You took 4 bytes for each parameter: that is fp32. An fp16 "
-                                               "number has 2."),
-        Slip("one-byte", _SEVENTY, "That counts one byte for each parameter. An fp16 number has 16 bits: 2 "
-                                   "bytes."),
+        Slip("fp32", _SEVENTY * BYTES["fp32"],
+             "You took 4 bytes for each parameter: that is fp32. An fp16 number has 2."),
+        Slip("one-byte", _SEVENTY,
+             "That counts one byte for each parameter. An fp16 number has 16 bits: 2 bytes."),
         Slip("four-bit", _SEVENTY / 2, "You divided by 2. Each parameter takes 2 bytes: multiply."),
     ),
     right="No 80 GB card holds it, and training has not begun.",
@@ -42,22 +43,21 @@ WEIGHTS_GB = Number(
 WEIGHTS_GIB = Number(
     key="weights-70b-gib", level=1, title="The same in GiB",
     prompt="The tools of your driver and of PyTorch often print **GiB**, 2^30 bytes. What are the same "
-    "weights, "
-    f"{_WEIGHTS / GB:.0f} GB, in GiB?",
-    hints=("Go back to bytes first, then divide by one GiB.", "2^30 = 1,073,741,824, about 7% more than "
-                                                              "10^9."),
-    solution=f"140 × 10^9 / 2^30 = **{_WEIGHTS / 2**30:.1f} GiB**.\n\nThe unit is larger, so the count is "
-    f"smaller: by 7% "
-    "for giga. That is enough to decide whether a run fits: a card sold as 80 GB holds 74.5 GiB.",
+    f"weights, {_WEIGHTS / GB:.0f} GB, in GiB?",
+    hints=("Go back to bytes first, then divide by one GiB.",
+           "2^30 = 1,073,741,824, about 7% more than 10^9."),
+    solution=f"140 × 10^9 / 2^30 = **{_WEIGHTS / 2**30:.1f} GiB**.\n\n"
+    "The unit is larger, so the count is smaller: by 7% for giga. That is enough to decide "
+    "whether a run fits: a card sold as 80 GB holds 74.5 GiB.",
     value=_WEIGHTS, unit="GiB", units=("GB", "GiB"), only_unit=True, tolerance=0.005,
     slips=(
-        Slip("wrong-way", _WEIGHTS * 2**30 / GB * 2**30 / GB, "You multiplied where you should divide. A "
-                                                              "GiB is larger "
-             "than a GB, so fewer of them are needed."),
-        Slip("1024-once", _WEIGHTS / 1024 * 1000**-2 * 2**30, "You divided by 1024 once and by 1000 twice. "
-             "A GiB is 1024 × 1024 × 1024 bytes."),
-        Slip("1024-twice", _WEIGHTS / 1024**2 / 1000 * 2**30, "You divided by 1024 twice and by 1000 once. "
-             "A GiB is 1024 × 1024 × 1024 bytes."),
+        Slip("wrong-way", _WEIGHTS * 2**30 / GB * 2**30 / GB,
+             "You multiplied where you should divide. A GiB is larger than a GB, so fewer of them are "
+             "needed."),
+        Slip("1024-once", _WEIGHTS / 1024 * 1000**-2 * 2**30,
+             "You divided by 1024 once and by 1000 twice. A GiB is 1024 × 1024 × 1024 bytes."),
+        Slip("1024-twice", _WEIGHTS / 1024**2 / 1000 * 2**30,
+             "You divided by 1024 twice and by 1000 once. A GiB is 1024 × 1024 × 1024 bytes."),
         Slip("fp32", _WEIGHTS * 2, "That is fp32, 4 bytes for each parameter. These weights are in fp16."),
     ),
     right="From here on, always write which of the two you mean.",
@@ -67,32 +67,32 @@ WEIGHTS_GIB = Number(
 BYTES_EACH = Number(
     key="adamw-bytes", level=1, title="Bytes for each parameter",
     prompt="You train with AdamW in mixed precision. The weights and the gradients are in bf16. The "
-    "optimizer keeps, "
-    "in fp32, a master copy of the weights and AdamW's two moments. How many bytes does **one parameter** "
-    "cost?",
+    "optimizer keeps, in fp32, a master copy of the weights and AdamW's two moments. How many "
+    "bytes does **one parameter** cost?",
     hints=("There are five numbers for each parameter. Write them down with their formats.",
            "bf16 has 2 bytes and fp32 has 4: weight 2, gradient 2, then three in fp32."),
-    solution="Weight 2 + gradient 2 + master copy 4 + first moment 4 + second moment 4 = "
-    f"**{_ADAMW:.0f} bytes**. AdamW's part, the last three, is 12: three quarters.\n\n"
-    "Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, section 3.1, where these 12 bytes are called K.",
+    solution=f"Weight 2 + gradient 2 + master copy 4 + first moment 4 + second moment 4 = **{_ADAMW:.0f} "
+    "bytes**. AdamW's part, the last three, is 12: three quarters.\n\n"
+    "Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, section 3.1, where these 12 bytes are "
+    "called K.",
     value=_ADAMW, unit="bytes/parameter", units=("bytes/parameter", "bits/parameter"),
     dimension="bytes/parameter",
     slips=(
-        Slip("no-weights-gradients", 12, "12 bytes are the three fp32 copies. The bf16 weight and gradient "
-                                         "come on top; "
-             "or, if you counted those, the fp32 master copy is missing."),
-        Slip("forgot-gradients", 14, "One copy in bf16 is missing. Both the weight and its gradient are "
-                                     "held."),
-        Slip("forgot-optimizer", 4, "That is the weight and its gradient. AdamW keeps three more numbers, "
-                                    "in fp32."),
-        Slip("moments-only", 8, "You counted 8 bytes. AdamW's two moments alone are that much: add weight, "
-                                "gradient and "
+        Slip("no-weights-gradients", 12,
+             "12 bytes are the three fp32 copies. The bf16 weight and gradient come on top; or, if you "
+             "counted those, the fp32 master copy is missing."),
+        Slip("forgot-gradients", 14,
+             "One copy in bf16 is missing. Both the weight and its gradient are held."),
+        Slip("forgot-optimizer", 4,
+             "That is the weight and its gradient. AdamW keeps three more numbers, in fp32."),
+        Slip("moments-only", 8,
+             "You counted 8 bytes. AdamW's two moments alone are that much: add weight, gradient and "
              "master copy."),
-        Slip("weight-only", 2, "That is the bf16 weight alone. Training holds four more numbers for each "
-                               "parameter."),
-        Slip("fp32-gradient", 18, "18 counts one bf16 copy as fp32. Some frameworks do keep the gradient in "
-                                  "fp32, but "
-             "here weight and gradient are both in bf16."),
+        Slip("weight-only", 2,
+             "That is the bf16 weight alone. Training holds four more numbers for each parameter."),
+        Slip("fp32-gradient", 18,
+             "18 counts one bf16 copy as fp32. Some frameworks do keep the gradient in fp32, but here "
+             "weight and gradient are both in bf16."),
         Slip("all-fp32", 20, "You gave all five numbers 4 bytes. Two of them are in bf16, which has 2."),
     ),
     right="Only 2 of the 16 are the weight that you will keep.",
@@ -102,72 +102,65 @@ BYTES_EACH = Number(
 EIGHTEEN = Choice(
     key="sixteen-eighteen-twenty", level=2, title="16, 18 or 20 bytes",
     prompt="For the same model and the same AdamW, one framework's documents say 16 bytes for each "
-    "parameter, another's "
-    "18, a third's 20. All of them are right. What do they do differently?",
+    "parameter, another's 18, a third's 20. All of them are right. What do they do differently?",
     hints=("Weight, master copy and two moments are the same in all three: 2 + 4 + 4 + 4 = 14.",
            "What is left is 2, 4 or 6 bytes."),
     solution="The **gradient** differs. 16: one gradient in 16 bits (2). 18: one gradient in fp32 (4), so "
-    "that many small "
-    "gradients add up without rounding. 20: both, a 16-bit one that backward writes and an fp32 one that it "
-    "is added to "
-    "(2 + 4).\n\nSources: 16 is ZeRO, arXiv 1910.02054, section 3.1; 18 is Megatron-LM, "
-    "`theoretical_memory_usage.py`; 20 is the Ultra-Scale Playbook (Hugging Face, 2025), mixed precision "
-    "with fp32 "
-    "gradients.",
+    "that many small gradients add up without rounding. 20: both, a 16-bit one that backward "
+    "writes and an fp32 one that it is added to (2 + 4).\n\n"
+    "Sources: 16 is ZeRO, arXiv 1910.02054, section 3.1; 18 is Megatron-LM, "
+    "`theoretical_memory_usage.py`; 20 is the Ultra-Scale Playbook (Hugging Face, 2025), mixed "
+    "precision with fp32 gradients.",
     options=(
         Option("gradient-copies", "They keep the gradient in 16 bits, in fp32, or both",
                "Right: 2, 4 or 2 + 4 bytes of gradient, on top of the same 14. Ask which one a calculator "
                "assumes.", True),
         Option("weight-decay", "AdamW's weight decay needs more state than Adam's",
                "Weight decay keeps no state: each step shrinks the weight by a fixed factor. Look for a "
-               "number that can "
-               "be held in 16 bits, in 32, or in both."),
+               "number that can be held in 16 bits, in 32, or in both."),
         Option("moments", "They keep one, two or three moments",
                "AdamW always has two moments. A third in fp32 would add 4 bytes, not 2: look for a copy "
-               "that can be in "
-               "16 bits."),
+               "that can be in 16 bits."),
         Option("activations", "Some of them count the activations",
                "Activations grow with batch and sequence, so they cannot be a fixed number of bytes for "
                "each parameter."),
         Option("gb-gib", "Some of them count in GiB",
                "A unit cannot do that: GiB against GB is 7%, and 18 against 16 is 12.5%. A count of bytes "
-               "for one "
-               "parameter has no such prefix at all."),
+               "for one parameter has no such prefix at all."),
     ),
 )  # fmt: skip
 
 BASELINE = Number(
     key="states-7b5", level=1, title="The states of a 7.5B model",
     prompt="A model of **7.5 billion** parameters trains with the recipe of the exercise before: AdamW, "
-    "bf16 weights and "
-    "gradients, fp32 master copy and moments. How much memory do its states need, before any activation?",
-    hints=("States are weights, gradients, master copy and optimizer.", "7.5 billion × the bytes of one "
-                                                                        "parameter."),
+    "bf16 weights and gradients, fp32 master copy and moments. How much memory do its states need, "
+    "before any activation?",
+    hints=("States are weights, gradients, master copy and optimizer.",
+           "7.5 billion × the bytes of one parameter."),
     solution=f"7.5 × 10^9 × {_ADAMW:.0f} bytes = **{_ZERO * _ADAMW / GB:.0f} GB**, more than a card of 80 "
-    f"GB holds.\n\n"
+    "GB holds.\n\n"
     "Source: this is the baseline of figure 1 in Rajbhandari et al., ZeRO, arXiv 1910.02054.",
     value=_ZERO * _ADAMW, unit="GB", units=("MB", "GB", "TB", "GiB"),
     slips=(
-        Slip("forgot-optimizer", _ZERO * 4, "That is weights and gradients (2 + 2 bytes). AdamW's fp32 "
-                                            "states are missing: "
-             "12 more bytes for each parameter."),
-        Slip("forgot-master", _ZERO * 12, "That is 12 bytes for each parameter. Either the fp32 master copy "
-                                          "is missing, or "
-             "the bf16 weights and gradients are."),
-        Slip("forgot-gradients", _ZERO * 14, "That is 14 bytes for each parameter. Backward also holds a "
-                                             "gradient for each "
-             "weight: 2 bytes more."),
-        Slip("weights-only", _ZERO * 2, "That is the weights alone. It is enough to run the model, not to "
-                                        "train it."),
-        Slip("moments-only", _ZERO * 8, "8 bytes for each parameter are AdamW's two moments alone. Add the "
-                                        "weights, the "
-             "gradients and the master copy."),
-        Slip("fp32-gradient", _ZERO * 18, "That is 18 bytes for each parameter, with gradients in fp32. "
-                                          "Here they are in "
-             "bf16: 16."),
-        Slip("twenty", _ZERO * 20, "That is 20 bytes for each parameter, with a second gradient in fp32 (or "
-                                   "all five "
-             "numbers in fp32). Here it is 16."),
+        Slip("forgot-optimizer", _ZERO * 4,
+             "That is weights and gradients (2 + 2 bytes). AdamW's fp32 states are missing: 12 more bytes "
+             "for each parameter."),
+        Slip("forgot-master", _ZERO * 12,
+             "That is 12 bytes for each parameter. Either the fp32 master copy is missing, or the bf16 "
+             "weights and gradients are."),
+        Slip("forgot-gradients", _ZERO * 14,
+             "That is 14 bytes for each parameter. Backward also holds a gradient for each weight: 2 "
+             "bytes more."),
+        Slip("weights-only", _ZERO * 2,
+             "That is the weights alone. It is enough to run the model, not to train it."),
+        Slip("moments-only", _ZERO * 8,
+             "8 bytes for each parameter are AdamW's two moments alone. Add the weights, the gradients "
+             "and the master copy."),
+        Slip("fp32-gradient", _ZERO * 18,
+             "That is 18 bytes for each parameter, with gradients in fp32. Here they are in bf16: 16."),
+        Slip("twenty", _ZERO * 20,
+             "That is 20 bytes for each parameter, with a second gradient in fp32 (or all five numbers in "
+             "fp32). Here it is 16."),
     ),
     right="The weights you came for are 15 of them.",
     look="Count the bytes of one parameter first (weight, gradient, master copy, two moments), then "
@@ -219,40 +212,36 @@ def _fp32_always(params: int, optimizer: str, precision: str) -> float:
 
 STATES_FUNCTION = Function(
     key="states-function", level=2, title="Write the accounting",
-    prompt="Write `states_bytes(params, optimizer, precision)`: the bytes of the weights, gradients, master "
-    "copy and "
-    "optimizer states.\n\n"
+    prompt="Write `states_bytes(params, optimizer, precision)`: the bytes of the weights, gradients, "
+    "master copy and optimizer states.\n\n"
     "- `sgd` keeps no state, `momentum` one number for each parameter, `adamw` two.\n"
     "- `fp32`: everything is in fp32 and there is no master copy.\n"
     "- `bf16`: everything is in bf16 and there is no master copy.\n"
-    "- `bf16-master`: weights and gradients in bf16; a master copy and the optimizer's numbers in fp32.",
+    "- `bf16-master`: weights and gradients in bf16; a master copy and the optimizer's numbers in "
+    "fp32.",
     hints=("First the bytes of one parameter, kind by kind. Multiply by `params` at the end.",
            "Three questions: bytes of a weight (and its gradient)? Is there a master copy? How many "
-           "moments, of what "
-           "size?"),
-    solution=f"```python\n{_STATES_SOLUTION}```\n\nWith `adamw` it gives 16 bytes for each parameter in "
-    f"`fp32` and in "
-    "`bf16-master`: mixed precision saves nothing on the states. It saves activations and time.",
+           "moments, of what size?"),
+    solution="```python\n"
+    f"{_STATES_SOLUTION}```\n\n"
+    "With `adamw` it gives 16 bytes for each parameter in `fp32` and in `bf16-master`: mixed "
+    "precision saves nothing on the states. It saves activations and time.",
     function="states_bytes", stub=_STATES_STUB, reference=_reference,
     cases=(*((10**6, optimizer, precision) for precision in PRECISIONS for optimizer in OPTIMIZERS),
            (7_500_000_000, "adamw", "bf16-master")),
     mistakes=(
-        Mistake("forgot-optimizer", _without("optimizer"), "The optimizer's own numbers are missing: one "
-                                                           "for momentum, "
-                "two for AdamW."),
-        Mistake("forgot-gradients", _without("gradients"), "The gradients are missing: as large as the "
-                                                           "weights."),
-        Mistake("forgot-master", _without("master"), "With bf16-master there is also an fp32 copy of the "
-                                                     "weights."),
-        Mistake("moments-16-bit", _moments_like_weights, "With bf16-master the optimizer's numbers are in "
-                                                         "fp32: "
-                "4 bytes, not 2."),
-        Mistake("ignored-precision", _fp32_always, "Your function does not look at precision: it counts "
-                                                   "everything in "
-                "fp32."),
-        Mistake("ignored-optimizer", _adamw_always, "Your function does not look at the optimizer: it "
-                                                    "always counts two "
-                "moments."),
+        Mistake("forgot-optimizer", _without("optimizer"),
+                "The optimizer's own numbers are missing: one for momentum, two for AdamW."),
+        Mistake("forgot-gradients", _without("gradients"),
+                "The gradients are missing: as large as the weights."),
+        Mistake("forgot-master", _without("master"),
+                "With bf16-master there is also an fp32 copy of the weights."),
+        Mistake("moments-16-bit", _moments_like_weights,
+                "With bf16-master the optimizer's numbers are in fp32: 4 bytes, not 2."),
+        Mistake("ignored-precision", _fp32_always,
+                "Your function does not look at precision: it counts everything in fp32."),
+        Mistake("ignored-optimizer", _adamw_always,
+                "Your function does not look at the optimizer: it always counts two moments."),
         Mistake("weights-only", _without("gradients", "master", "optimizer"), "Those are the weights alone."),
     ),
     right="This is all of memory that does not depend on the batch.",
