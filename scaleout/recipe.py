@@ -1,0 +1,84 @@
+"""How a model is trained, as far as memory is concerned: dtypes by role, optimizer, kernels, recomputation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+CHOICES = {
+    "precision": ("fp32", "autocast-bf16", "bf16-master", "bf16"),
+    "optimizer": ("sgd", "momentum", "adamw", "adamw-8bit"),
+    "attention": ("sdpa", "naive"),
+    "checkpointing": ("none", "selective", "full"),
+    "gradients": ("fresh", "kept"),
+    "adapter": ("none", "lora", "qlora"),
+    "main_gradients": ("none", "instead", "beside"),
+}
+
+# Bytes for one number of each role: stored weight, fp32 master copy, stored gradient, what a matrix product reads
+# and writes, the residual stream. Autocast leaves the stream in fp32 because the embedding and the norms are fp32.
+_WIDTHS = {
+    "fp32": {"weight": 4, "master": 0, "gradient": 4, "compute": 4, "stream": 4},
+    "autocast-bf16": {"weight": 4, "master": 0, "gradient": 4, "compute": 2, "stream": 4},
+    "bf16-master": {"weight": 2, "master": 4, "gradient": 2, "compute": 2, "stream": 2},
+    "bf16": {"weight": 2, "master": 0, "gradient": 2, "compute": 2, "stream": 2},
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The choices of a training run that change its memory.
+
+    precision: "fp32"; "autocast-bf16" (fp32 weights, 16-bit matrix products); "bf16-master" (16-bit weights and
+        gradients, an fp32 copy that the optimizer steps); "bf16" (16 bits throughout).
+    optimizer: "sgd", "momentum", "adamw", "adamw-8bit". foreach: step all tensors at once, or one after another.
+    attention: "sdpa" (fused) or "naive". dropout: probability. checkpointing: "none", "selective" (recompute the
+        attention core), "full" (recompute each block).
+    gradients: "fresh" (zero_grad sets them to None) or "kept" (accumulation or buckets: there all the time).
+    main_gradients: fp32 gradients that accumulate "instead" of the 16-bit ones or "beside" them, or "none"; for
+        bf16-master only. With AdamW: 18, 20 and 16 bytes for each parameter.
+    adapter: "none", "lora" (arXiv 2106.09685) or "qlora" (arXiv 2305.14314) of adapter_rank on every linear layer.
+
+    Raises ValueError, in one line, for a value that is none of these.
+    """
+
+    precision: str = "autocast-bf16"
+    optimizer: str = "adamw"
+    foreach: bool = True
+    attention: str = "sdpa"
+    dropout: float = 0.0
+    checkpointing: str = "none"
+    gradients: str = "fresh"
+    adapter: str = "none"
+    adapter_rank: int = 16
+    main_gradients: str = "none"
+
+    def __post_init__(self) -> None:
+        for name, options in CHOICES.items():
+            value = getattr(self, name)
+            if value not in options:
+                raise ValueError(f"{name} must be one of {', '.join(options)}, not {value!r}")
+        if not isinstance(self.foreach, bool):
+            raise ValueError(f"foreach must be True or False, not {self.foreach!r}")
+        p = self.dropout
+        if isinstance(p, bool) or not isinstance(p, (int, float)) or not math.isfinite(p) or not 0 <= p < 1:
+            raise ValueError(f"dropout must be a number from 0 up to but not including 1, not {p!r}")
+        rank = self.adapter_rank
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+            raise ValueError(f"adapter_rank must be a whole number of at least 1, not {rank!r}")
+        if self.main_gradients != "none" and self.precision != "bf16-master":
+            raise ValueError(f"main_gradients need precision bf16-master, not {self.precision}")
+
+    def width(self, role: str) -> int:
+        """Bytes of one number in the role "weight", "master", "gradient", "compute" or "stream"."""
+        return _WIDTHS[self.precision][role]
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of stored gradient for one trained parameter."""
+        return {"none": self.width("gradient"), "instead": 4, "beside": self.width("gradient") + 4}[self.main_gradients]
+
+    @property
+    def autocast(self) -> bool:
+        """Weights are cast to 16 bits on the fly."""
+        return self.precision == "autocast-bf16"
