@@ -41,7 +41,7 @@ def call(method: str, args: dict) -> dict:
         return {"error": f"there is no method {method!r}: use {' or '.join(METHODS)}"}
     try:
         return METHODS[method](**args)
-    except Exception as error:  # whatever a reader's code or input raises: the page has to stay alive
+    except (Exception, SystemExit) as error:  # whatever a reader's code or input raises: the page stays alive
         return {"error": one_line(error)}
 
 

@@ -6,6 +6,7 @@ const DRAW_SECONDS = 20; // drawings take milliseconds; this only catches one th
 const STARTING = "Starting Python in your browser (about 5 MB, once). The picture answers in a moment…";
 const FAILED = "Python did not start, so the picture stays as it was stored with the book. Check the connection "
   + "and try again; or download this page as a notebook and run it on your machine.";
+const BROKEN = "Python itself broke and was started again. Very deep recursion can do that.";
 
 export class Python {
   constructor(address) {
@@ -44,6 +45,9 @@ export class Python {
       clearTimeout(this.timer);
       this.become("ready");
       this.next();
+    } else if (data.broken) {
+      console.info(`Python broke: ${data.broken}`);
+      this.replace(BROKEN);
     } else this.settle(data.result);
   }
 
@@ -71,8 +75,8 @@ export class Python {
   next() {
     if (this.state !== "ready" || this.current || !this.queue.length) return;
     this.current = this.queue.shift();
-    const { method, args, seconds } = this.current;
-    this.timer = setTimeout(() => this.stop(), seconds * 1000);
+    const { method, args, seconds, stopped } = this.current;
+    this.timer = setTimeout(() => this.replace(stopped), seconds * 1000);
     this.worker.postMessage({ method, args: JSON.stringify(args) });
   }
 
@@ -84,12 +88,13 @@ export class Python {
     this.next();
   }
 
-  /** A call that does not end takes its worker with it; the calls behind it wait for the new one. */
-  stop() {
+  /** A call that does not end, or breaks Python, takes its worker with it; the calls behind it wait. */
+  replace(error) {
+    clearTimeout(this.timer);
     this.worker.terminate();
-    const { resolve, stopped } = this.current;
+    const { resolve } = this.current;
     this.current = null;
     this.boot();
-    resolve({ error: stopped });
+    resolve({ error });
   }
 }

@@ -18,6 +18,10 @@ export class View {
     this.learner = data.spec.controls.some((control) => control.kind === "code");
     this.layOut();
     keepKeys(root);
+    // what the reader asked for while Python was away is drawn once it is there
+    runtime.watch(() => {
+      if (runtime.state === "ready" && this.stale) this.redraw();
+    });
     // the first touch, by pointer or by keyboard, is what starts Python
     for (const kind of ["pointerdown", "focusin"]) {
       root.addEventListener(kind, () => this.status.touch(), { once: true });
@@ -110,7 +114,8 @@ export class View {
   }
 
   paint(result) {
-    if (result.failed) return;
+    this.stale = result.failed === true;
+    if (this.stale) return;
     this.status.problem(result.error);
     if (result.error) return;
     this.figure.innerHTML = result.svg;

@@ -2,9 +2,10 @@
 
 async function start() {
   const { loadPyodide } = await import("../pyodide/pyodide.mjs");
-  const archive = fetch(new URL("scaleout.zip", import.meta.url));
-  const python = await loadPyodide({ indexURL: new URL("../pyodide/", import.meta.url).href });
-  const answer = await archive;
+  const [python, answer] = await Promise.all([
+    loadPyodide({ indexURL: new URL("../pyodide/", import.meta.url).href }),
+    fetch(new URL("scaleout.zip", import.meta.url)),
+  ]);
   if (!answer.ok) throw new Error(`scaleout.zip: ${answer.status}`);
   const home = "/book";
   python.FS.mkdir(home);
@@ -13,9 +14,23 @@ async function start() {
   return python.pyimport("scaleout.live").call_json;
 }
 
+// Pyodide leaves some of its failures (a WebAssembly file that cannot be fetched) to nobody, and waits for ever.
+const lost = (event) => {
+  event.preventDefault();
+  postMessage({ failed: String(event.reason) });
+};
+
+addEventListener("unhandledrejection", lost);
 try {
   const call = await start();
-  self.onmessage = ({ data }) => postMessage({ result: call(data.method, data.args) });
+  removeEventListener("unhandledrejection", lost);
+  self.onmessage = ({ data }) => {
+    try {
+      postMessage({ result: call(data.method, data.args) });
+    } catch (error) {
+      postMessage({ broken: String(error) }); // Python errors come back as results; this is Python itself
+    }
+  };
   postMessage({ ready: true });
 } catch (error) {
   postMessage({ failed: String(error) });

@@ -1,0 +1,158 @@
+"""Every kind of control: its role and name, its keys, and what the picture makes of it."""
+
+from __future__ import annotations
+
+import pytest
+from driver import params, settle, values
+
+pytestmark = pytest.mark.browser
+
+
+def test_roles_and_names(opened):
+    group = opened.get_by_role("group", name="Every kind of control")
+    assert group.count() == 1
+    for role, name in [
+        ("slider", "Bars"), ("slider", "Gain"), ("slider", "Time"), ("combobox", "Colour"),
+        ("combobox", "Power"), ("switch", "Show a frame"), ("spinbutton", "Offset"),
+        ("textbox", "The height of bar x"), ("button", "Run"), ("button", "Play"),
+        ("button", "Step back: Time"), ("button", "Step on: Time"),
+        ("button", "Reset"), ("button", "Copy link"), ("button", "Guess again"), ("img", "6 bars"),
+    ]:  # fmt: skip
+        assert group.get_by_role(role, name=name).count() == 1, (role, name)
+
+
+def test_linear_slider_by_keyboard(opened):
+    slider = opened.get_by_role("slider", name="Bars")
+    slider.focus()
+    for key, count in [("ArrowRight", 7), ("ArrowRight", 8), ("ArrowLeft", 7), ("End", 12), ("Home", 2)]:
+        opened.keyboard.press(key)
+        settle(opened, f"{count} bars")
+        assert len(values(opened)["heights"]) == count
+        assert slider.get_attribute("aria-valuetext") == str(count)
+
+
+def test_logarithmic_slider_by_keyboard(opened):
+    slider = opened.get_by_role("slider", name="Gain")
+    slider.focus()
+    before = params(opened)["gain"]
+    opened.keyboard.press("ArrowRight")
+    assert (before, params(opened)["gain"]) == (8.0, 10.0)  # the next of the R10 series
+    assert slider.get_attribute("aria-valuetext") == "10 mm"
+    settle(opened, "4.000 mm")  # 1.5 + 10 * 0.5^2
+    opened.keyboard.press("End")
+    assert slider.get_attribute("aria-valuetext") == "1,000 mm"
+
+
+def test_select_keeps_the_type_of_its_option(opened):
+    opened.get_by_role("combobox", name="Power").select_option("two")
+    settle(opened, "2.000 mm")  # 1.5 + 8 * (0.5^2)^2
+    assert params(opened)["power"] == 2
+    opened.get_by_role("combobox", name="Colour").select_option("orange")
+    opened.wait_for_selector(".live-figure rect[fill^='var(--c2']")
+
+
+def test_toggle_by_keyboard(opened):
+    switch = opened.get_by_role("switch", name="Show a frame")
+    assert switch.get_attribute("aria-describedby")
+    switch.focus()
+    opened.keyboard.press("Space")
+    opened.locator(".live-figure line").first.wait_for(state="attached")
+    assert params(opened)["frame"] is True
+
+
+def test_number_says_what_would_be_right(opened):
+    box = opened.get_by_role("spinbutton", name="Offset")
+    alert = opened.locator(".live-status .live-problem")
+    wrong = {"99": "offset must be from -10.0 to 10.0 mm, not 99", "": "offset must be a number, not ''"}
+    for typed, words in wrong.items():
+        box.fill(typed)
+        settle(opened, words, ".live-status .live-problem")
+        assert alert.get_attribute("role") == "alert"
+    box.fill("2")
+    settle(opened, "4.000 mm")
+    assert alert.is_hidden()
+
+
+def test_play_steps_and_plays(opened):
+    slider = opened.get_by_role("slider", name="Time")
+    opened.get_by_role("button", name="Step on: Time").click()
+    assert slider.input_value() == "1"
+    opened.get_by_role("button", name="Step back: Time").click()
+    assert slider.input_value() == "0"
+    opened.get_by_role("button", name="Play").click()
+    opened.wait_for_function("document.querySelector('[data-name=time] input').value >= 2")
+    opened.get_by_role("button", name="Pause").click()
+    stood = slider.input_value()
+    opened.wait_for_timeout(800)
+    assert slider.input_value() == stood
+
+
+def test_code_box_indents_and_lets_keyboards_out(opened):
+    box = opened.get_by_role("textbox", name="The height of bar x")
+    box.fill("")
+    box.press_sequentially("def height(x):\n")
+    opened.keyboard.type("return 2 * x")
+    assert box.input_value() == "def height(x):\n    return 2 * x"  # a colon indents the next line
+    opened.keyboard.press("Home")
+    opened.keyboard.press("Shift+Tab")
+    assert box.input_value().endswith("\nreturn 2 * x")
+    opened.keyboard.press("Tab")
+    assert box.input_value().endswith("\n    return 2 * x")
+    opened.keyboard.press("Control+Enter")
+    settle(opened, "9.500 mm")  # 1.5 + 8 * (2 * 0.5)
+    opened.keyboard.press("Escape")
+    opened.keyboard.press("Tab")
+    assert opened.evaluate("document.activeElement.textContent") == "Run"
+
+
+def test_a_drag_is_announced_once_it_rests(opened):
+    status = opened.locator("[role=status].live-announce")
+    opened.get_by_role("slider", name="Bars").focus()
+    for _ in range(4):
+        opened.keyboard.press("ArrowRight")
+    settle(opened, "10 bars")
+    assert "10 bars" not in status.text_content()
+    opened.wait_for_function("document.querySelector('.live-announce').textContent.startsWith('10 bars')")
+    # what is announced is not read twice
+    assert opened.locator(".live-sentence").get_attribute("aria-hidden") == "true"
+
+
+def test_reset_takes_everything_back(opened):
+    start = params(opened)
+    opened.get_by_role("slider", name="Bars").press("End")
+    opened.get_by_role("switch", name="Show a frame").check()
+    settle(opened, "12 bars")
+    opened.get_by_role("button", name="Reset").click()
+    settle(opened, "6 bars")
+    assert params(opened) == start
+
+
+def test_keys_stay_in_the_widget(opened):
+    opened.evaluate("document.addEventListener('keydown', () => { window.heard = true; })")
+    opened.get_by_role("slider", name="Bars").press("ArrowRight")
+    assert opened.evaluate("window.heard === undefined")
+
+
+def test_a_fast_drag_draws_the_last_value_and_never_two_at_once(opened):
+    most = opened.evaluate("""async () => {
+      const view = document.querySelector(".live-widget").live;
+      let now = 0, most = 0, calls = 0;
+      const call = view.runtime.call.bind(view.runtime);
+      view.runtime.call = async (...all) => {
+        calls += 1;
+        most = Math.max(most, ++now);
+        const result = await call(...all);
+        now -= 1;
+        return result;
+      };
+      const input = document.querySelector("[data-name=count] input");
+      for (let turn = 0; turn < 50; turn += 1) {
+        input.value = 2 + turn % 11;
+        input.dispatchEvent(new Event("input"));
+      }
+      await new Promise((done) => setTimeout(done, 1000));
+      return {most, calls};
+    }""")
+    assert most["most"] == 1
+    assert most["calls"] <= 3  # the first, and the latest when it came back
+    assert len(values(opened)["heights"]) == 2 + 49 % 11

@@ -1,0 +1,104 @@
+"""What the page does when Python cannot start, or when the reader's code does not end."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from driver import READY, settle, values
+
+from scaleout import live
+
+pytestmark = pytest.mark.browser
+
+STATE = "document.querySelector('.live-widget').live.runtime.state"
+
+
+def type_code(page, text: str) -> None:
+    page.get_by_role("textbox", name="The height of bar x").fill(text)
+    page.get_by_role("button", name="Run").click()
+
+
+@pytest.mark.parametrize("missing", ["pyodide.mjs", "pyodide.asm.wasm", "scaleout.zip", "worker.js"])
+def test_without_python_the_picture_stays_and_says_so(visit, context, page, missing):
+    page.watch.allow("Failed to load resource", "Failed to fetch", "wasm")
+    # on the context: what a worker asks for is not seen by the page's own routes
+    context.route(f"**/{missing}", lambda route: route.abort())
+    try:
+        visit("specimen-light")
+        page.get_by_role("button", name="Show me without a guess").click()
+        picture = page.locator(".live-figure").inner_html()
+        page.get_by_role("slider", name="Bars").press("ArrowRight")
+        page.wait_for_function(f"{STATE} === 'failed'")
+        told = page.locator(".live-python")
+        assert told.is_visible()
+        assert told.get_attribute("role") == "status"
+        for words in ("Python did not start", "picture stays", "try again", "download"):
+            assert words in told.text_content()
+        assert page.locator(".live-figure").inner_html() == picture
+        assert page.locator(".live-figure svg").is_visible()
+    finally:
+        context.unroute(f"**/{missing}")
+    page.get_by_role("button", name="Try again").click()
+    page.wait_for_function(READY)
+    settle(page, "7 bars")  # the state that the reader asked for meanwhile
+    assert told.is_hidden()
+
+
+def test_an_endless_loop_is_stopped_and_the_page_stays_alive(opened):
+    started = time.monotonic()
+    type_code(opened, "while True:\n    pass\n")
+    opened.wait_for_timeout(500)
+    assert opened.evaluate("1 + 1") == 2  # the page itself answers meanwhile
+    settle(opened, "Your code was stopped after 5 seconds", ".live-status .live-problem")
+    assert live.LEARNER_SECONDS <= time.monotonic() - started < live.LEARNER_SECONDS + 3
+    assert opened.locator(".live-status .live-problem").text_content() == live.STOPPED
+    type_code(opened, "def height(x):\n    return 1\n")
+    settle(opened, "9.500 mm")  # 1.5 + 8 * 1: Python was started again
+    assert opened.locator(".live-status .live-problem").is_hidden()
+
+
+def test_other_calls_survive_an_endless_loop(opened):
+    result = opened.evaluate("""async () => {
+      const {runtime} = document.querySelector(".live-widget").live;
+      const ask = (params, limit) => runtime.call("draw", {stem: "specimen", params}, limit);
+      const loop = ask({source: "while True: pass"}, {seconds: 1, stopped: "stopped"});
+      return Promise.all([loop, ask({count: 3})]);
+    }""")
+    assert result[0] == {"error": "stopped"}
+    assert len(result[1]["values"]["heights"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def height(x):\n    return x +\n", "line 2: invalid syntax"),
+        ("def height(x)\n    return x\n", "line 1: expected ':'"),
+        ("def height(x):\n    y = 0\n    return x / y\n", "line 3: ZeroDivisionError"),
+        ("x = 1\n", "KeyError: 'height'"),
+        ("def height(x):\n    return height(x)\n", "line 2: RecursionError"),
+        ("raise SystemExit\n", "SystemExit"),
+    ],
+)
+def test_a_mistake_in_code_names_its_line(opened, text, words):
+    before = values(opened)
+    type_code(opened, text)
+    settle(opened, words, ".live-status .live-problem")
+    assert "Traceback" not in opened.locator(".live-status .live-problem").text_content()
+    assert values(opened) == before
+
+
+def test_bad_calls_come_back_as_one_line(opened):
+    ask = "([method, args]) => document.querySelector('.live-widget').live.runtime.call(method, args)"
+    for method, stem, wrong, words in [
+        ("draw", "nothing", {}, "there is no view 'nothing': use one of"),
+        ("draw", "specimen", {"count": 1e300}, "count must be from 2 to 12"),
+        ("draw", "specimen", {"depth": 1}, "specimen has no parameter 'depth': use one of"),
+        ("draw", "specimen", {"hue": "pink"}, "hue must be one of c1, c2, c3, not 'pink'"),
+        ("draw", "specimen", {"frame": 1}, "frame must be True or False, not 1"),
+        ("erase", "specimen", {}, "there is no method 'erase': use draw or check"),
+    ]:
+        result = opened.evaluate(ask, [method, {"stem": stem, "params": wrong}])
+        assert list(result) == ["error"]
+        assert words in result["error"]
+        assert "\n" not in result["error"]

@@ -1,0 +1,115 @@
+"""The page's Python gives what the kernel's Python gives: for every view, over a grid of parameters."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from driver import READY
+
+from scaleout import live, views
+from scaleout.controls import stops
+
+pytestmark = pytest.mark.browser
+
+# Set each state as a reader's hand would, and give back what then stands on the page.
+DRIVE = """async ([states]) => {
+  const root = document.querySelector(".live-widget");
+  const out = [];
+  for (const state of states) {
+    root.live.set(state);
+    await root.live.redraw();
+    const problem = root.querySelector(".live-problem");
+    out.push(problem.hidden
+      ? {svg: root.querySelector(".live-figure").innerHTML, values: root.live.values,
+         sentence: root.querySelector(".live-sentence").textContent}
+      : {error: problem.textContent});
+  }
+  return out;
+}"""
+
+# The browser writes SVG its own way (quotes, empty elements); Python's goes through the same reading.
+NORMAL = """(all) => all.map((svg) => {
+  const box = document.createElement("div");
+  box.innerHTML = svg;
+  return box.innerHTML;
+})"""
+
+
+def _values(control) -> list:
+    """Some values of a control: both ends, the default, and some between."""
+    if control.kind == "select":
+        return [value for value, _label in control.options]
+    if control.kind == "toggle":
+        return [False, True]
+    if control.kind == "code":
+        return [control.default, "def height(x):\n    return 1 / (1 + x)\n"]
+    if control.log:
+        every = stops(control)
+        return [every[0], every[len(every) // 3], every[2 * len(every) // 3], every[-1]]
+    middle = control.lo + control.step * (int((control.hi - control.lo) / control.step) // 2)
+    return [control.lo, control.default, middle, control.hi]
+
+
+def grid(stem: str, mixed: int = 60) -> list[dict]:
+    """Every value of every control alone, then `mixed` random combinations (the same on every run)."""
+    controls = [one for one in views._view(stem).CONTROLS if one.kind != "guess"]
+    base = {control.name: control.default for control in controls}
+    alone = [{**base, control.name: value} for control in controls for value in _values(control)]
+    draw = random.Random(2)
+    return alone + [{one.name: draw.choice(_values(one)) for one in controls} for _ in range(mixed)]
+
+
+@pytest.mark.parametrize("stem", views.stems())
+def test_the_page_equals_the_kernel(visit, stem):
+    page = visit(f"{stem}-light")
+    skip = page.get_by_role("button", name="Show me without a guess")
+    if skip.count():
+        skip.click()
+    states = grid(stem)
+    kernel = [live.call("draw", {"stem": stem, "params": state}) for state in states]
+    drawn = page.evaluate(DRIVE, [states])
+    wanted = [one for one in kernel if "svg" in one]
+    assert len(wanted) > len(states) / 2, "most of the grid should be drawable"
+    svgs = iter(page.evaluate(NORMAL, [one["svg"] for one in wanted]))
+    for state, here, there in zip(states, kernel, drawn, strict=True):
+        if "error" in here:
+            assert there == here, state
+            continue
+        assert there["values"] == json.loads(json.dumps(here["values"])), state
+        assert there["sentence"] == here["sentence"], state
+        assert there["svg"] == next(svgs), state
+
+
+@pytest.mark.parametrize("stem", views.stems())
+def test_the_stored_picture_is_what_python_draws(visit, stem):
+    page = visit(f"{stem}-light")
+    stored = page.locator(".live-figure").first.inner_html()
+    assert stored == page.evaluate(NORMAL, [views.render(stem)["svg"]])[0]
+    assert page.locator(".live-sentence").first.text_content() == views.render(stem)["sentence"]
+
+
+@pytest.mark.parametrize("stem", views.stems())
+def test_drawing_twice_gives_the_same(stem):
+    for state in grid(stem, mixed=5)[-5:]:
+        assert live.call("draw", {"stem": stem, "params": state}) == live.call(
+            "draw", {"stem": stem, "params": state}
+        )
+
+
+def test_nothing_of_python_is_loaded_before_the_first_touch(visit):
+    page = visit("specimen-light")
+    page.wait_for_timeout(500)
+    heavy = [url for url in page.watch.requests if "pyodide" in url or ".zip" in url or "worker" in url]
+    assert heavy == []
+    page.get_by_role("slider", name="Bars").focus()
+    page.wait_for_function(READY)
+    assert any("pyodide.asm.wasm" in url for url in page.watch.requests) or _worker_loaded(page)
+
+
+def _worker_loaded(page) -> bool:
+    """Requests made inside a worker are not the page's own; that it answers shows that it was loaded."""
+    return "svg" in page.evaluate(
+        "document.querySelector('.live-widget').live.runtime.call('draw', {stem: 'specimen', params: {}})"
+    )
