@@ -85,10 +85,12 @@ class Number(Exercise):
     def judge(self, answer: object) -> Verdict:
         try:
             given = parse(answer, self.dimension, self.unit)
+            other = parse(answer, self.dimension, self.unit, decimal_comma=True)
         except ValueError as error:
             return Verdict(False, _sentence(str(error)), INPUT)
-        if self._near(given.base, self.value):
-            return self._right(given)
+        for reading in (given, other):
+            if self._near(reading.base, self.value):
+                return self._right(reading)
         return self._twin(given) or self._known(given) or self._power(given) or self._direction(given)
 
     def _near(self, given: float, value: float) -> bool:

@@ -64,9 +64,10 @@ class Quantity:
         return show(self.base, self.unit, self.dimension)
 
 
-def parse(answer: object, dimension: str, default: str) -> Quantity:
+def parse(answer: object, dimension: str, default: str, decimal_comma: bool = False) -> Quantity:
     """Read {"value": "12.5", "unit": "GB"}, "12.5 GB" or a bare number (taken in the unit `default`).
 
+    "1,024" is 1024, or with `decimal_comma` 1.024: nothing in the text tells.
     Raises ValueError, one line that says what would be right.
     """
     example = f"write a number and a unit, such as {_example(default)}"
@@ -75,7 +76,7 @@ def parse(answer: object, dimension: str, default: str) -> Quantity:
     if not match:
         raise ValueError(f"{text[:_SHORT]!r} does not start with a number: {example}" if text
                          else f"there is no number yet: {example}")  # fmt: skip
-    value, written = _number(match.group(), example), text[match.end() :].strip()
+    value, written = _number(match.group(), example, decimal_comma), text[match.end() :].strip()
     if re.match(r"[-+*/×^(]|x\s*\d", written):
         raise ValueError(f"write the result, not the sum {text[:_SHORT]!r}: {example}")
     return Quantity(value, unit_named(written or unit or default, dimension), dimension)
@@ -126,11 +127,11 @@ def _parts(answer: object, example: str) -> tuple[str, str]:
     return str(answer).strip().replace("−", "-").lstrip("~≈= "), unit.strip()
 
 
-def _number(text: str, example: str) -> float:
+def _number(text: str, example: str, decimal_comma: bool) -> float:
     text = re.sub(_POWER, "e", text.strip(), flags=re.I)
     digits, _, power = re.sub(rf"[_'{_SPACE}]", "", text).lower().rstrip(".,").partition("e")
     try:
-        value = float(f"{_plain(digits)}e{power or 0}")
+        value = float(f"{_plain(digits, decimal_comma)}e{power or 0}")
     except ValueError:
         raise ValueError(f"{text[:_SHORT]!r} is not one number: {example}") from None
     if value < 0:
@@ -140,15 +141,17 @@ def _number(text: str, example: str) -> float:
     return value
 
 
-def _plain(digits: str) -> str:
+def _plain(digits: str, decimal_comma: bool) -> str:
     """Digits with a point for decimals and nothing between thousands.
 
-    Of two kinds of mark the last is the decimal one. A comma before exactly three digits, and any mark that
-    comes twice, parts thousands; else it is the decimal comma. A leading 0 is never a thousand.
+    Of two kinds of mark the last is the decimal one. A mark that comes twice parts thousands, and so does one
+    comma before exactly three digits (not after a 0) unless `decimal_comma`.
     """
     if "." in digits and "," in digits:
         point = max(digits.rfind("."), digits.rfind(","))
         return re.sub(r"[.,]", "", digits[:point]) + "." + digits[point + 1 :]
+    if decimal_comma and digits.count(",") == 1:
+        return digits.replace(",", ".")
     if re.fullmatch(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+|[+-]?[1-9]\d{0,2}(?:\.\d{3}){2,}", digits):
         return re.sub(r"[.,]", "", digits)
     return digits.replace(",", ".")
