@@ -1,18 +1,26 @@
-"""v1"""
+"""The account: what one rank holds at each moment of a training step, by kind, and where that is fullest."""
+
 from __future__ import annotations
+
 from dataclasses import dataclass
+
+from scaleout.activations import Sizes
 from scaleout.layout import Layout
 from scaleout.recipe import Recipe
-from scaleout.states import STATES, check_layout, rank_parameters, states
-from scaleout.transformer import Shape, check_run, linears
+from scaleout.states import states
+from scaleout.tape import KINDS, MOMENTS
+from scaleout.transformer import Shape
+from scaleout.walk import walk
 
-KINDS = ("weights", "master", "gradients", "optimizer", "activations", "logits", "temporaries")
+__all__ = ["KINDS", "MOMENTS", "Account", "Layout", "Recipe", "account"]
 
 
 @dataclass(frozen=True)
 class Account:
+    """Bytes on one rank. `moments`: for each candidate peak, in the order of the step, bytes by kind."""
+
     moments: dict[str, dict[str, int]]
-    states: dict[str, int]
+    states: dict[str, int]  # weights, master copies, gradients and optimizer state, whole or sharded
 
     @property
     def peak_moment(self) -> str:
@@ -20,6 +28,7 @@ class Account:
 
     @property
     def peak(self) -> dict[str, int]:
+        """Bytes by kind at the peak."""
         return self.moments[self.peak_moment]
 
     @property
@@ -27,25 +36,19 @@ class Account:
         return sum(self.peak.values())
 
 
-def account(shape: Shape, batch: int, seq: int, recipe: Recipe = Recipe(), layout: Layout = Layout()) -> Account:
-    check_run(batch, seq)
-    check_layout(shape, layout)
+def account(
+    shape: Shape, batch: int, seq: int, recipe: Recipe | None = None, layout: Layout | None = None,
+) -> Account:  # fmt: skip
+    """What one rank holds in a training step on `batch` sequences of `seq` tokens (per rank).
+
+    With pipeline parallelism the rank is one of the first stage, the fullest. ZeRO is priced by what stays
+    sharded; the units that FSDP gathers in passing are not in it. Adapters are priced as frozen weights plus a
+    small trained part; their own activations, and QLoRA's unpacking, are not in it. Raises ValueError, in one
+    line, for sizes that do not divide or values that cannot be.
+    """
+    recipe, layout = recipe or Recipe(), layout or Layout()
+    z = Sizes(shape, batch, seq, recipe, layout)
     held = states(shape, recipe, layout)
-    c, r, T, h = recipe.width("compute"), recipe.width("stream"), batch * seq, shape.hidden
-    wide, f = shape.heads * shape.d, shape.h_ff
-    block = T * (2 * r * h + (c * 2 * h) + c * (3 * wide + (4 if shape.gated_mlp else 2) * f))
-    if recipe.attention == "naive":
-        block += c * batch * shape.heads * seq * seq
-    kept = T * r * h * shape.layers if recipe.checkpointing == "full" else block * shape.layers
-    logits = T * shape.vocab
-    zero = {kind: held.get(kind, 0) for kind in KINDS}
-    fresh = {**zero, "gradients": 0 if recipe.gradients == "fresh" else held["gradients"]}
-    copies = held["weights"] // 2 if recipe.autocast else 0
-    foreach = rank_parameters(shape, layout) * 4 if recipe.optimizer == "adamw" and recipe.foreach else 0
-    return Account({
-        "loss": {**fresh, "activations": kept, "weights": held["weights"] + copies, "logits": 12 * logits},
-        "head": {**fresh, "activations": kept, "weights": held["weights"] + copies, "logits": c * logits},
-        "block": {**zero, "activations": kept + (block if recipe.checkpointing == "full" else 0),
-                  "temporaries": T * 4 * f},
-        "optimizer": {**zero, "temporaries": foreach},
-    }, held)
+    tape = walk(z, held)
+    moments = {moment: tape.fullest[moment][1] for moment in MOMENTS if moment in tape.fullest}
+    return Account(moments, held)

@@ -125,3 +125,18 @@ def states(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> dict
     out = state_bytes(trained, recipe, layout)
     out["weights"] += frozen_bytes(shape, recipe, layout, stage)
     return out
+
+
+def tensor_sizes(shape: Shape) -> list[int]:
+    """Elements of each parameter tensor in the order of `Transformer.parameters()`."""
+    norm = [shape.hidden] * (2 if norm_parameters(shape) > shape.hidden else 1)
+    order = ("q", "k", "v", "out", "up", "gate", "down")
+    pairs = linears(shape)
+    block = norm * 2
+    for name in order:
+        if name in pairs:
+            a, b = pairs[name]
+            block += [a * b] + ([b] if shape.bias else [])
+    table = [shape.vocab * shape.hidden]
+    positions = [shape.max_seq * shape.hidden] if shape.positions == "learned" else []
+    return table + positions + block * shape.layers + norm + ([] if shape.tied_head else table)

@@ -1,0 +1,182 @@
+"""What each operation of a block keeps for its backward, and how large the tensors of one rank are.
+
+The rule is one: an operation keeps what its derivative needs. A matrix product keeps its input; a norm keeps its
+input and one or two numbers a token; GELU keeps its input; a product keeps both factors; fused attention keeps Q,
+K, V, its output and one log-sum-exp a query, and naive attention keeps the probabilities. Korthikanti et al. 2022
+(arXiv 2205.05198, section 4) list the same for their model; their 34 + 5as/h is the special case of 16 bits,
+naive attention and dropout.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from scaleout.layout import Layout
+from scaleout.recipe import Recipe
+from scaleout.states import check_layout, slice_linears
+from scaleout.transformer import Shape, check_run, linears
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of the tensors that occur in a step, on one rank.
+
+    Residual-stream tensors have the residual's dtype (fp32 under autocast), inputs and outputs of matrix products
+    the compute dtype. Tensor parallelism divides what lies inside attention and the MLP; sequence parallelism
+    divides the rest of the block as well.
+    """
+
+    shape: Shape
+    batch: int
+    seq: int
+    recipe: Recipe
+    layout: Layout
+
+    def __post_init__(self) -> None:
+        check_run(self.batch, self.seq)
+        check_layout(self.shape, self.layout)
+        s = self.shape
+        if s.positions == "learned" and self.seq > s.max_seq:
+            raise ValueError(f"seq {self.seq:,} is longer than the position table: use at most {s.max_seq:,}")
+
+    @cached_property
+    def tokens(self) -> int:
+        return self.batch * self.seq
+
+    @cached_property
+    def auto(self) -> bool:
+        """Whether autocast makes 16-bit copies of fp32 inputs and weights."""
+        return self.recipe.autocast
+
+    @cached_property
+    def e(self) -> int:
+        """Bytes of an element that goes through a matrix product."""
+        return self.recipe.width("compute")
+
+    @cached_property
+    def r(self) -> int:
+        """Bytes of an element of the residual stream."""
+        return self.recipe.width("stream")
+
+    @cached_property
+    def _outside(self) -> int:
+        """Elements of (batch, seq, hidden) on this rank."""
+        n = self.tokens * self.shape.hidden
+        return math.ceil(n / self.layout.tp) if self.layout.sequence_parallel else n
+
+    @cached_property
+    def x(self) -> int:
+        """The residual stream."""
+        return self._outside * self.r
+
+    @cached_property
+    def y(self) -> int:
+        """An input or output, `hidden` wide, of a matrix product."""
+        return self._outside * self.e
+
+    @cached_property
+    def wide32(self) -> int:
+        """(batch, seq, hidden) in fp32."""
+        return self._outside * 4
+
+    @cached_property
+    def mask(self) -> int:
+        """A dropout mask over (batch, seq, hidden), one byte each; 0 without dropout."""
+        return self._outside if self.recipe.dropout else 0
+
+    @cached_property
+    def per_token(self) -> int:
+        """Elements of one number a token."""
+        return self.tokens if not self.layout.sequence_parallel else math.ceil(self.tokens / self.layout.tp)
+
+    @cached_property
+    def q(self) -> int:
+        """Queries, or attention's output."""
+        return self.tokens * self.shape.heads * self.shape.d * self.e // self.layout.tp
+
+    @cached_property
+    def kv(self) -> int:
+        """Keys, or values."""
+        return self.tokens * slice_linears(self.shape, self.layout.tp)["k"][1] * self.e
+
+    @cached_property
+    def scores(self) -> int:
+        """One (batch, heads, seq, seq) tensor."""
+        return self.batch * self.shape.heads * self.seq**2 * self.e // self.layout.tp
+
+    @cached_property
+    def lse(self) -> int:
+        """The log-sum-exp of every query, fp32."""
+        return self.tokens * self.shape.heads * 4 // self.layout.tp
+
+    @cached_property
+    def f(self) -> int:
+        """(batch, seq, ff)."""
+        return self.tokens * self.shape.h_ff * self.e // self.layout.tp
+
+    @cached_property
+    def vocab32(self) -> int:
+        """The logits in fp32."""
+        return self.tokens * self.shape.vocab * 4 // self.layout.tp
+
+    def copies(self, *names: str) -> int:
+        """Autocast's 16-bit copies of these matrices of one block; 0 without autocast."""
+        sizes = slice_linears(self.shape, self.layout.tp)
+        return sum(2 * sizes[n][0] * sizes[n][1] for n in names) if self.auto else 0
+
+
+def norm_kept(z: Sizes) -> int:
+    """A norm's input and statistics. torch's RMS norm on a CPU also keeps the normalised input, both in fp32."""
+    if z.shape.norm == "layernorm":
+        return z.x + 2 * z.per_token * z.r
+    return 2 * z.wide32 + 4 * z.per_token
+
+
+def tables(z: Sizes) -> int:
+    """Cosines and sines of rotary positions, once for Q and once for K."""
+    return 4 * z.seq * (z.shape.d // 2) * z.e if z.shape.positions == "rotary" else 0
+
+
+def relaid(z: Sizes) -> int:
+    """Rotary positions leave Q with heads outermost; so is fused attention's output then, and the projection that
+    follows keeps a copy of its own."""
+    return z.q if z.shape.positions == "rotary" else 0
+
+
+def core_kept(z: Sizes) -> int:
+    """Attention between Q, K, V and the output projection, the projection's input included."""
+    if z.recipe.attention == "sdpa":
+        return tables(z) + 2 * z.q + 2 * z.kv + z.lse + relaid(z)
+    drop = z.scores + z.scores // z.e if z.recipe.dropout else 0
+    return tables(z) + 4 * z.q + z.seq**2 + z.scores + drop
+
+
+def core_inputs(z: Sizes) -> int:
+    """What remains of the attention core under selective checkpointing: Q, K, V and its output."""
+    return tables(z) + 2 * z.q + 2 * z.kv
+
+
+def block_kept(z: Sizes, checkpointing: str) -> dict[str, int]:
+    """Bytes kept by one block between its forward and its backward, by operation."""
+    if checkpointing == "full":
+        return {"block input": z.x}
+    times = (3, 2 if z.shape.gated_mlp else 1) if z.auto else (1, 1)  # autocast casts once for each consumer
+    out = {
+        "norm 1": norm_kept(z),
+        "input of q, k, v": times[0] * z.y,
+        "attention": core_kept(z) if checkpointing == "none" else core_inputs(z),
+        "norm 2": norm_kept(z),
+        "input of up and gate" if z.shape.gated_mlp else "input of up": times[1] * z.y,
+        "activation function": (3 if z.shape.gated_mlp else 1) * z.f,
+        "input of down": z.f,
+    }
+    if z.mask:
+        out["dropout masks"] = 2 * z.mask
+    return out
+
+
+def copies_kept(z: Sizes, checkpointing: str) -> int:
+    """The 16-bit copies of one block's weights that autocast's products keep for their backward."""
+    return 0 if checkpointing == "full" else z.copies(*linears(z.shape))

@@ -1,0 +1,195 @@
+"""The backward of one transformer block, as allocations and frees. What each operation kept: `activations`."""
+
+from __future__ import annotations
+
+from scaleout.activations import Sizes, block_kept, copies_kept, norm_kept, relaid, tables
+from scaleout.states import slice_linears
+from scaleout.tape import Tape
+from scaleout.transformer import norm_parameters
+
+
+class Backward:
+    """Backward operations on a tape. Between them the residual's gradient (`z.x` bytes) is held."""
+
+    def __init__(self, z: Sizes, tape: Tape) -> None:
+        self.z, self.tape, self.width = z, tape, z.recipe.width("weight")
+        self.trains = z.recipe.adapter == "none"
+        self.naive, self.how = z.recipe.attention == "naive", z.recipe.checkpointing
+
+    def block(self) -> None:
+        z, t = self.z, self.tape
+        own = self._branch(recompute=self.how == "full")
+        self._mlp(own)
+        self.norm(residual=True)
+        own = self._branch()
+        self._attention(own)
+        self.norm(residual=True)
+        if self.how == "full" and z.r == 2 and z.shape.norm == "rmsnorm":
+            t.drop("activations", z.x)  # the 16-bit block input, which the norm's fp32 copy did not replace
+
+    def _branch(self, recompute: bool = False) -> int:
+        """The residual's gradient enters a branch: cast under autocast, masked under dropout. Returns its bytes
+        where that made a tensor of its own."""
+        z, t = self.z, self.tape
+        own = 0
+        if z.auto:
+            t.hold("temporaries", z.y)
+            own = z.y
+        if recompute:
+            self._recompute()
+        if z.mask:
+            t.hold("temporaries", z.y)
+            t.drop("temporaries", own)
+            t.drop("activations", z.mask)
+            own = z.y
+        return own
+
+    def _recompute(self) -> None:
+        """Full checkpointing: the block's forward again, up to the input of its last matrix product."""
+        z, t = self.z, self.tape
+        kept = block_kept(z, "none")
+        shared = 0 if z.r == 2 and z.shape.norm == "rmsnorm" else z.x  # the block input is what norm 1 keeps
+        t.hold("activations", kept.pop("norm 1") - shared, kept.pop("input of q, k, v"))
+        t.hold("activations", kept.pop("attention"))
+        if self.naive:
+            t.passing("activations", 2 * z.scores)
+        t.hold("activations", *kept.values())
+        t.hold("weights", copies_kept(z, "none"))
+
+    def _mlp(self, own: int) -> None:
+        z, t = self.z, self.tape
+        self._linear("down", z.f, False, own, z.f)
+        if not z.shape.gated_mlp:
+            t.swap("temporaries", z.f, z.f)
+            t.drop("activations", z.f)
+            self._linear("up", z.y, True, z.f, z.y)
+            return
+        t.hold("temporaries", z.f, z.f)
+        t.drop("temporaries", z.f)
+        t.drop("activations", 2 * z.f)
+        self._linear("up", z.y, True, z.f, z.y if z.auto else 0)
+        t.swap("temporaries", z.f, z.f)
+        t.drop("activations", z.f)
+        self._linear("gate", z.y, True, z.f, z.y)
+        t.swap("temporaries", z.x, z.x, z.x)
+
+    def _attention(self, own: int) -> None:
+        z, t = self.z, self.tape
+        # the projection's input is the fused kernel's own output, and lives as long as that needs it
+        separate = self.naive or self.how == "selective"
+        self._linear("out", z.q, False, own, z.q if separate else relaid(z))
+        (self._naive_core if self.naive else self._fused_core)()
+        if z.shape.positions == "rotary":
+            t.passing("temporaries", 2 * z.q)
+            t.drop("activations", tables(z))
+        for name, gradient in (("v", z.kv), ("k", z.kv), ("q", z.q)):
+            self._linear(name, z.y, True, gradient, z.y if z.auto or name == "q" else 0)
+            if name != "v":
+                t.swap("temporaries", z.x, z.x, z.x)
+
+    def _fused_core(self) -> None:
+        z, t = self.z, self.tape
+        if self.how == "selective":
+            t.hold("activations", z.q, z.lse)
+        t.hold("temporaries", z.q, z.kv, z.kv)
+        t.drop("temporaries", z.q)
+        t.drop("activations", 2 * z.q, 2 * z.kv, z.lse)
+
+    def _naive_core(self) -> None:
+        z, t = self.z, self.tape
+        drop = bool(z.recipe.dropout)
+        if self.how == "selective":
+            t.hold("activations", 2 * z.q, z.seq**2, z.scores)
+            t.passing("activations", 2 * z.scores)
+            t.hold("activations", z.q, z.scores + z.scores // z.e if drop else 0)
+        t.swap("temporaries", z.q, z.q)
+        t.hold("temporaries", z.q, z.scores)
+        t.drop("temporaries", z.q)
+        t.drop("activations", z.q, z.scores if drop else 0)
+        if drop:
+            t.swap("temporaries", z.scores, z.scores)
+            t.drop("activations", z.scores // z.e)
+        t.swap("temporaries", z.scores, z.scores)
+        t.drop("activations", z.scores)
+        t.swap("temporaries", z.scores, z.scores)
+        t.drop("activations", z.seq**2)
+        t.swap("temporaries", z.scores, z.scores)
+        t.hold("temporaries", z.q, z.q)
+        t.drop("temporaries", z.scores)
+        t.drop("activations", 2 * z.q)
+        if z.kv != z.q:
+            t.swap("temporaries", z.kv, z.q)
+            t.swap("temporaries", z.kv, z.q)
+        if self.how == "selective":
+            t.drop("activations", z.q, 2 * z.kv)
+
+    def _linear(self, name: str, made: int, cast: bool, gradient: int, kept: int) -> None:
+        rows, columns = slice_linears(self.z.shape, self.z.layout.tp)[name]
+        bias = columns if self.z.shape.bias else 0
+        self.matrix(rows * columns, bias, made, cast, ("temporaries", gradient), kept, self.z.copies(name))
+
+    def matrix(self, n, bias, made, cast, gradient, kept, copy, keep=None) -> None:
+        """Backward of a product with n weights. Makes the input's gradient, `made` bytes, and the weights'; frees
+        the incoming `gradient` (kind, bytes), the `kept` input and the 16-bit weight `copy`.
+
+        Under autocast weight gradients are made in 16 bits and then widened; so is the input's gradient where the
+        input had been cast.
+        """
+        z, t = self.z, self.tape
+        n, bias = (n, bias) if self.trains else (0, 0)
+        t.hold("temporaries", made, n * z.e, bias * z.e)
+        t.drop(*gradient)
+        t.drop("activations", kept)
+        t.drop("weights", copy)
+        if cast and z.auto:
+            t.swap("temporaries", 2 * made, made)
+        for weights in (n, bias):
+            if z.auto:
+                t.swap("temporaries", 4 * weights, 2 * weights)
+            (keep or self.keep_gradient)(weights * self.width)
+
+    def keep_gradient(self, n: int) -> None:
+        """A finished weight gradient of n bytes: it becomes the gradient, or is added to the one that is there."""
+        self.tape.drop("temporaries", n)
+        if self.z.recipe.gradients == "fresh":
+            self.tape.hold("gradients", n // self.z.layout.dp if self.z.layout.zero >= 2 else n)
+
+    def add_later(self, n: int) -> None:
+        """A tied head's gradient waits, as a temporary, for the token table's."""
+
+    def norm(self, residual: bool) -> None:
+        """Backward of a norm; then, with a residual, the two gradients are added."""
+        z, t = self.z, self.tape
+        weights = norm_parameters(z.shape) * self.width if self.trains else 0
+        if z.shape.norm == "layernorm":
+            t.hold("temporaries", z.x, weights)
+            t.drop("activations", norm_kept(z))
+            t.drop("temporaries", z.x)
+            if residual:
+                t.swap("temporaries", z.x, z.x, z.x)
+        else:
+            t.hold("temporaries", weights)
+            self._rms_norm(residual)
+        self.keep_gradient(weights)
+
+    def _rms_norm(self, residual: bool) -> None:
+        """torch's RMS norm on a CPU is made of elementary operations in fp32, and so has their temporaries."""
+        z, t = self.z, self.tape
+        wide = z.wide32
+        if z.r == 2:
+            t.swap("temporaries", wide, z.x)
+        t.hold("temporaries", wide, wide)  # through the product with the gain
+        t.drop("temporaries", wide, wide)
+        t.drop("activations", wide)
+        t.hold("temporaries", wide, wide)  # through the product with 1 / rms
+        t.drop("temporaries", wide, wide)
+        if residual and z.r == 4:
+            t.swap("temporaries", z.x, z.x, wide)
+        t.hold("temporaries", 4 * wide)  # through the mean of squares
+        t.drop("temporaries", 3 * wide)
+        t.drop("activations", wide, 4 * z.per_token)
+        t.swap("temporaries", wide, wide, wide)
+        if z.r == 2:
+            t.swap("temporaries", z.x, wide)
+            if residual:
+                t.swap("temporaries", z.x, z.x, z.x)

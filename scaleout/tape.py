@@ -1,0 +1,51 @@
+"""A ledger of bytes held, by kind, with the fullest instant of each moment of a step."""
+
+from __future__ import annotations
+
+KINDS = ("weights", "master", "gradients", "optimizer", "activations", "logits", "temporaries")
+
+# In the order of a step: the end of the forward pass, the backward of the cross-entropy, of the output head with
+# the last norm, of the blocks, of the token table; then the optimizer's update.
+MOMENTS = ("forward", "loss", "head", "block", "embedding", "optimizer")
+
+
+class Tape:
+    """What is held now, and for every moment the split by kind at its fullest instant."""
+
+    def __init__(self) -> None:
+        self.held = dict.fromkeys(KINDS, 0)
+        self.total = 0
+        self.moment = MOMENTS[0]
+        self.fullest: dict[str, tuple[int, dict[str, int]]] = {}
+
+    def at(self, moment: str) -> None:
+        """The moment that follows."""
+        self.moment = moment
+        self._look()
+
+    def hold(self, kind: str, *amounts: int) -> None:
+        """Allocate: the amounts stand side by side."""
+        n = sum(amounts)
+        self.held[kind] += n
+        self.total += n
+        self._look()
+
+    def drop(self, kind: str, *amounts: int) -> None:
+        """Free."""
+        n = sum(amounts)
+        self.held[kind] -= n
+        self.total -= n
+
+    def swap(self, kind: str, made: int, *freed: int) -> None:
+        """Make one tensor from others of the same kind, which are freed once it is there."""
+        self.hold(kind, made)
+        self.drop(kind, *freed)
+
+    def passing(self, kind: str, *amounts: int) -> None:
+        """Allocate, and free again."""
+        self.hold(kind, *amounts)
+        self.drop(kind, *amounts)
+
+    def _look(self) -> None:
+        if self.moment not in self.fullest or self.total > self.fullest[self.moment][0]:
+            self.fullest[self.moment] = (self.total, dict(self.held))

@@ -1,0 +1,151 @@
+"""One training step as a sequence of allocations and frees, on one rank.
+
+A peak is a maximum over moments, so the account has to walk through them. The walk follows torch's autograd
+operation by operation: what an operation makes stands beside what it needs until it returns. Blocks are alike, so
+only the last (activations at their fullest) and the first (gradients at their fullest) are walked; the blocks
+between are added in one piece. Tests compare the walk with what torch allocates.
+"""
+
+from __future__ import annotations
+
+from scaleout.activations import Sizes, block_kept, copies_kept, norm_kept
+from scaleout.blocks import Backward
+from scaleout.states import tensor_sizes
+from scaleout.tape import Tape
+from scaleout.transformer import linears
+
+
+def walk(z: Sizes, states: dict[str, int]) -> Tape:
+    """The whole step, from bytes of the states on this rank. What is left at its end is the states and gradients."""
+    tape = Tape()
+    back = Backward(z, tape)
+    for kind in ("weights", "master", "optimizer"):
+        tape.hold(kind, states[kind])
+    if z.recipe.gradients == "kept":
+        tape.hold("gradients", states["gradients"])
+    last_stage = z.layout.pp == 1  # the rank walked is the first stage: with others behind it, it has no head
+    _forward(z, tape, last_stage)
+    if last_stage:
+        _loss(z, tape)
+        _head(z, back)
+    else:
+        tape.hold("temporaries", z.x)
+    _blocks(z, back)
+    _embedding(z, back)
+    tape.at("optimizer")
+    tape.passing("temporaries", *_update(z, states))
+    return tape
+
+
+def _layers(z: Sizes) -> int:
+    return z.shape.layers // z.layout.pp
+
+
+def _forward(z: Sizes, tape: Tape, last_stage: bool) -> None:
+    """Up to the loss: all that is kept, and the logits.
+
+    The first of p pipeline stages has p micro-batches in flight when its first backward starts (arXiv 2205.05198,
+    section 4.2.3).
+    """
+    kept = sum(block_kept(z, z.recipe.checkpointing).values())
+    tape.hold("activations", z.mask, kept * _layers(z) * z.layout.pp)
+    tape.hold("weights", copies_kept(z, z.recipe.checkpointing) * _layers(z))
+    if not last_stage:
+        return
+    # the residual stream is held by the last norm, except where the norm keeps an fp32 copy of a 16-bit one
+    stream = z.x if z.shape.norm == "rmsnorm" and z.r == 2 else 0
+    cache = _autocast_cache(z)
+    tape.hold("weights", _head_copy(z), cache)
+    tape.hold("activations", norm_kept(z), z.y, stream)
+    narrow = z.vocab32 // 2 if z.e == 2 else 0
+    tape.hold("logits", narrow, z.vocab32, z.vocab32)  # as computed, in fp32, and their log-softmax
+    tape.drop("logits", narrow, z.vocab32)
+    tape.drop("activations", stream)
+    tape.drop("weights", cache)
+
+
+def _head_copy(z: Sizes) -> int:
+    return 2 * z.shape.hidden * z.shape.vocab // z.layout.tp if z.auto else 0
+
+
+def _autocast_cache(z: Sizes) -> int:
+    """16-bit copies that autocast holds until the forward ends and nothing else does: the biases', and under full
+    checkpointing, which keeps no weights, the weights' too."""
+    if not z.auto:
+        return 0
+    pairs = linears(z.shape)
+    biases = 2 * sum(b for _, b in pairs.values()) if z.shape.bias else 0
+    weights = z.copies(*pairs) if z.recipe.checkpointing == "full" else 0
+    return (biases + weights) * _layers(z)
+
+
+def _loss(z: Sizes, tape: Tape) -> None:
+    """Cross-entropy: the log-softmax, the gradient of the chosen entries, and from both the logits' gradient."""
+    tape.at("loss")
+    tape.hold("logits", z.vocab32, z.vocab32)
+    tape.drop("logits", z.vocab32, z.vocab32)
+    if z.e == 2:
+        tape.swap("logits", z.vocab32 // 2, z.vocab32)
+
+
+def _head(z: Sizes, back: Backward) -> None:
+    back.tape.at("head")
+    n = z.shape.hidden * z.shape.vocab // z.layout.tp
+    logits = z.vocab32 * z.e // 4
+    later = back.add_later if z.shape.tied_head else None
+    back.matrix(n, 0, z.y, True, ("logits", logits), z.y, _head_copy(z), later)
+    back.norm(residual=False)
+
+
+def _blocks(z: Sizes, back: Backward) -> None:
+    """The last block, those between in one piece, the first."""
+    tape, layers = back.tape, _layers(z)
+    tape.at("block")
+    before = tape.held["gradients"]
+    back.block()
+    if layers == 1:
+        return
+    made = tape.held["gradients"] - before
+    tape.drop("weights", (layers - 2) * copies_kept(z, z.recipe.checkpointing))
+    tape.drop("activations", (layers - 2) * sum(block_kept(z, z.recipe.checkpointing).values()))
+    tape.hold("gradients", (layers - 2) * made)
+    back.block()
+
+
+def _embedding(z: Sizes, back: Backward) -> None:
+    """The position and token tables get dense gradients; a tied head's part is added to the latter."""
+    tape, width = back.tape, back.width
+    tape.at("embedding")
+    if z.mask:
+        tape.swap("temporaries", z.x, z.x)
+        tape.drop("activations", z.mask)
+    trains = z.recipe.adapter == "none"
+    if z.shape.positions == "learned" and trains:
+        summed = z.seq * z.shape.hidden * z.r
+        tape.hold("temporaries", summed)
+        tape.hold("temporaries", z.shape.max_seq * z.shape.hidden * width)
+        tape.drop("temporaries", summed)
+        back.keep_gradient(z.shape.max_seq * z.shape.hidden * width)
+    table = z.shape.vocab * z.shape.hidden * width // z.layout.tp if trains else 0
+    tape.swap("temporaries", table, z.x)
+    if z.shape.tied_head and z.layout.pp == 1:
+        tape.swap("temporaries", table, table, table)
+    back.keep_gradient(table)
+
+
+def _update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
+    """What the optimizer's step makes beside the states.
+
+    fp32 gradients for the master copy; AdamW's denominator, of all tensors at once (foreach) or of one with a copy,
+    beside the one before. torch keeps the denominator in the dtype of the weights that it steps.
+    """
+    master = states["master"]
+    stepped = master or states["gradients"]
+    if z.recipe.optimizer != "adamw":
+        return (master,)
+    if z.recipe.foreach or z.recipe.adapter != "none":
+        return master, stepped
+    width = z.recipe.width("master") or z.recipe.width("weight")
+    sizes = tensor_sizes(z.shape)
+    most = max(before + 2 * n for before, n in zip([0, *sizes], sizes, strict=False))
+    return master, min(width * most, 2 * stepped)
