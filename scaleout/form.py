@@ -92,18 +92,16 @@ def _exercise_body(data: dict) -> str:
     parts = [f'<p class="live-title">{escape(spec["title"])}</p>']
     parts.append(f'<div class="live-prompt">{spec["prompt"]}</div>')
     if spec["kind"] == "choice":
-        items = "".join(f"<li>{escape(_label(option))}</li>" for option in spec["options"])
+        items = "".join(f"<li>{escape(label)}</li>" for _name, label in spec["options"])
         parts.append(f"<ul>{items}</ul>")
     if spec.get("stub"):
-        parts.append(f"<pre><code>{escape(spec['stub'])}</code></pre>")
+        parts.append(_pre(spec["stub"]))
+    if spec.get("command"):
+        parts.append(f"<p>Check it with</p>{_pre(spec['command'])}")
     for count, hint in enumerate(spec["hints"], 1):
         parts.append(f"<details><summary>Hint {count}</summary>{hint}</details>")
     parts.append(f"<details><summary>Solution</summary>{spec['solution']}</details>")
     return '<div class="live-static">' + "\n".join(parts) + "</div>"
-
-
-def _label(option: object) -> str:
-    return option if isinstance(option, str) else option[1]
 
 
 def _text(marked: str) -> str:
@@ -119,10 +117,15 @@ def markdown(text: str) -> str:
     out = []
     for index, block in enumerate(re.split(r"^```\w*\n(.*?)^```[ ]*$", text, flags=re.S | re.M)):
         if index % 2:
-            out.append(f"<pre><code>{escape(block.rstrip())}</code></pre>")
+            out.append(_pre(block.rstrip()))
         else:
             out += [_block(part) for part in re.split(r"\n\s*\n", block.strip()) if part.strip()]
     return "\n".join(out)
+
+
+def _pre(text: str) -> str:
+    # what may scroll sideways has to be reachable by keyboard
+    return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
 
 
 def _block(block: str) -> str:

@@ -73,11 +73,16 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         """Requests are not news."""
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *args: object) -> None:
+        """A page that is closed drops what it was still loading; that is not news either."""
+
+
 @contextmanager
 def serve(folder: Path) -> Iterator[str]:
     """Serve a folder on a free port of this machine; gives its address, without a slash at the end."""
     handler = functools.partial(_Quiet, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

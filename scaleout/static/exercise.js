@@ -39,8 +39,8 @@ function codeField(spec, check, draft) {
     made.set(spec.stub);
     drawer.put(draft, null);
   };
-  made.element.append(el("button", { type: "button", class: "live-plain", onclick: reset }, "Start over"));
-  return { element: made.element, read: () => made.area.value };
+  const extra = el("button", { type: "button", onclick: reset }, "Start over");
+  return { element: made.element, extra, read: () => made.area.value };
 }
 
 const FIELDS = { number: numberField, choice: choiceField, function: codeField };
@@ -104,16 +104,23 @@ export class Exercise {
   answering() {
     this.button = el("button", { type: "button", class: "live-main", onclick: () => this.check() }, "Check");
     this.field.element.addEventListener("focusin", () => this.status.touch(), { once: true });
-    return [this.field.element, el("div", { class: "live-buttons" }, this.button), this.status.element, this.message];
+    const buttons = el("div", { class: "live-buttons" }, this.button, ...[this.field.extra ?? []].flat());
+    return [this.field.element, buttons, this.status.element, this.message];
   }
 
   /** What cannot run in a page is shown to be done elsewhere. */
   reading() {
-    return this.data.spec.stub ? [el("pre", {}, el("code", {}, this.data.spec.stub))] : [];
+    const { stub, command } = this.data.spec;
+    const shown = (words) => el("pre", { tabindex: 0 }, el("code", {}, words));
+    return [shown(stub), el("p", { class: "live-told" }, "Check it with"), shown(command)];
   }
 
   async check() {
     if (this.busy) return;
+    if (this.field.read() === "") {
+      this.tell({ message: "Choose one of the answers first." });
+      return;
+    }
     this.busy = true;
     this.status.touch();
     this.button.setAttribute("aria-busy", "true");

@@ -85,16 +85,13 @@ def render(stem: str, params: dict | None = None) -> dict:
 def _judge(control: Control, guessed: float, values: dict) -> dict:
     """The guess beside the answer. `ratio` is guess / answer; None where only the answer is zero."""
     answer = values[control.answer]
-    said, true = (f"{quantity(amount)} {control.unit}".strip() for amount in (guessed, answer))
+    said = f"{guessed:,.6g} {control.unit}".strip()  # the reader's own number, not a rounder one
+    true = f"{quantity(answer)} {control.unit}".strip()
     ratio = (1.0 if guessed == 0 else None) if answer == 0 else guessed / answer
-    if ratio is None:
-        words = f"You said {said}; it is {true}."
-    elif abs(ratio - 1) <= CLOSE:
-        words = f"You said {said}; it is {true}. Close: your guess is {quantity(ratio)} of the answer."
-    elif ratio > 1:
-        words = f"You said {said}; it is {true}. Your guess is {quantity(ratio)} times the answer."
-    else:
-        words = f"You said {said}; it is {true}. Your guess is {quantity(ratio)} of the answer."
+    words = f"You said {said}; it is {true}."
+    if ratio is not None:
+        start = "Close: your" if abs(ratio - 1) <= CLOSE else "Your"
+        words += f" {start} guess is {quantity(ratio)} times the answer."
     return {"value": guessed, "answer": answer, "ratio": ratio, "sentence": words}
 
 
