@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from typing import ClassVar
+from zlib import crc32
 
 from scaleout.exercises.units import TWIN, UNITS, Quantity, parse, show
 
@@ -158,13 +159,17 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Exercise):
-    """One right option among several; each wrong one has its own explanation."""
+    """One right option among several; each wrong one has its own explanation.
+
+    They are shown in an order that is the same everywhere and says nothing about which is right.
+    """
 
     kind: ClassVar[str] = "choice"
     options: tuple[Option, ...]
 
     def spec(self) -> dict:
-        return {**super().spec(), "options": [[option.name, option.label] for option in self.options]}
+        shown = sorted(self.options, key=lambda option: crc32(f"{self.key} {option.name}".encode()))
+        return {**super().spec(), "options": [[option.name, option.label] for option in shown]}
 
     def judge(self, answer: object) -> Verdict:
         for option in self.options:

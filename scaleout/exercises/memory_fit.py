@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaleout.exercises.engine import GIB, Choice, Number, Option, Slip
 from scaleout.exercises.memory_sizes import BYTES, per_parameter, states
 from scaleout.hardware import DEVICES, GB
+from scaleout.memory import Recipe, account
 from scaleout.transformer import PRESETS, linears, total_parameters
 
 _CARD = DEVICES["h100-sxm"].memory_bytes
@@ -46,11 +47,11 @@ LARGEST = Number(
 _LLAMA = PRESETS["llama-2-7b"]
 _PARAMS = total_parameters(_LLAMA)
 _RANK = 16
-# An adapter is two matrices beside each linear layer (a, b): a x r and r x b.
-_ADAPTER = _LLAMA.layers * sum(_RANK * (a + b) for a, b in linears(_LLAMA).values())
-_FROZEN = _PARAMS * BYTES["bf16"]
+_LORA_STATES = account(_LLAMA, 1, 1, Recipe(adapter="lora", adapter_rank=_RANK)).states
+_LORA = sum(_LORA_STATES.values())
+_ADAPTER = _LORA_STATES["gradients"] / BYTES["fp32"]  # only the adapters have a gradient
 _TRAINED = states("fp32", "adamw")
-_LORA = _FROZEN + _ADAPTER * _TRAINED
+_FROZEN = _PARAMS * BYTES["bf16"]
 
 LORA = Number(
     key="lora", level=2, title="What LoRA holds",
@@ -86,12 +87,16 @@ LORA = Number(
     look="Two sums: frozen parameters × 2 bytes, adapter parameters × 16 bytes.", tolerance=0.01,
 )  # fmt: skip
 
-# 4 bits and 0.127 for the scales: Dettmers et al., QLoRA, arXiv 2305.14314, section 3.
-_NF4_BITS = 4 + 0.127
+
+def _nf4_bits() -> float:
+    """Bits of one frozen weight under QLoRA: LoRA's 16 less what the matrices of the blocks save."""
+    held = [account(_LLAMA, 1, 1, Recipe(adapter=adapter)).states["weights"] for adapter in ("lora", "qlora")]
+    matrices = _LLAMA.layers * sum(a * b for a, b in linears(_LLAMA).values())
+    return 16 - 8 * (held[0] - held[1]) / matrices
 
 
 def _nf4(params: float) -> str:
-    return f"{params * _NF4_BITS / 8 / GB:.1f} GB"
+    return f"{params * _nf4_bits() / 8 / GB:.1f} GB"
 
 
 QLORA = Choice(
@@ -99,7 +104,7 @@ QLORA = Choice(
     prompt="QLoRA fine-tunes a 65B model on one card of 48 GB, and a 33B model on one of 24 GB. What "
     "makes the difference from LoRA, for which the weights alone are 130 GB and 66 GB?",
     hints=("What is most of LoRA's memory?", "65 × 10^9 × 4 bits, divided by 8 bits in a byte."),
-    solution=f"**The frozen weights are in 4 bits.** With the scales, {_NF4_BITS} bits for each: "
+    solution=f"**The frozen weights are in 4 bits.** With the scales, {_nf4_bits():.3f} bits for each: "
     f"{_nf4(65e9)} for 65B and {_nf4(33e9)} for 33B. What is left of the card holds adapters, "
     "activations (with checkpointing) and the one layer that is turned back into bf16 while it "
     "is used.\n\n"
@@ -169,4 +174,68 @@ ZERO_1 = Number(
     look="Which of the 16 bytes are divided by 64 at stage 1, and which stay whole?",
 )  # fmt: skip
 
-EXERCISES = (LARGEST, LORA, QLORA, ZERO_1)
+_XL, _BATCH, _SEQ = PRESETS["gpt2-xl"], 32, 1024
+_RUN = account(_XL, _BATCH, _SEQ, Recipe(checkpointing="full"))
+_N = total_parameters(_XL)
+_CHECKPOINTS = _XL.layers * _BATCH * _SEQ * _XL.hidden * BYTES["fp32"]
+_LOGITS = _BATCH * _SEQ * _XL.vocab * BYTES["fp32"]
+_BY_HAND = 12 * _N + _CHECKPOINTS + 3 * _LOGITS
+
+WHOLE_RUN = Number(
+    key="whole-run", level=3, title="A whole run",
+    prompt=f"GPT-2 XL ({_N / 1e9:.3f} billion parameters, {_XL.layers} layers, hidden size "
+    f"{_XL.hidden:,}, vocabulary {_XL.vocab:,}) trains on one GPU: AdamW (the default, foreach), "
+    f"bf16 autocast, fused attention, full checkpointing, {_BATCH} sequences of {_SEQ:,} tokens in "
+    "one step. Gradients are set to None before each step. What is the **peak** memory?\n\n"
+    "Two moments can be the peak:\n\n"
+    "- the backward of the cross-entropy, which holds three copies of the logits in fp32;\n"
+    "- the optimizer's step, for which foreach AdamW makes one more fp32 number for each "
+    "parameter.\n\n"
+    "Under autocast the weights, the gradients, both moments of AdamW and each layer's input are "
+    "in fp32. Small things (under 2% together) may be left out.",
+    hints=("Which states are there at the loss? Backward of the layers has not begun.",
+           "At the loss: 12 bytes for each parameter, one input for each layer, three times the logits.",
+           "At the optimizer: 16 + 4 bytes for each parameter, and no activations."),
+    solution="**At the loss** there are weights and moments, but no gradients yet:\n\n"
+    f"- states: 12 bytes × {_N / 1e9:.3f} × 10^9 = {12 * _N / GB:.1f} GB\n"
+    f"- checkpoints: {_XL.layers} × {_BATCH} × {_SEQ:,} × {_XL.hidden:,} × 4 bytes = "
+    f"{_CHECKPOINTS / GB:.1f} GB\n"
+    f"- logits: 3 × {_BATCH} × {_SEQ:,} × {_XL.vocab:,} × 4 bytes = {3 * _LOGITS / GB:.1f} GB\n\n"
+    f"Together {_BY_HAND / GB:.1f} GB; the book's model, which leaves nothing out, says "
+    f"**{_RUN.peak_bytes / GB:.1f} GB**.\n\n"
+    f"**At the optimizer's step**: 20 bytes × {_N / 1e9:.3f} × 10^9 = {20 * _N / GB:.1f} GB. So "
+    "the loss is the peak, and the largest item in it is the logits: to fit a larger batch, "
+    "compute the loss in pieces.",
+    value=_RUN.peak_bytes, unit="GB", units=("MB", "GB", "TB", "GiB"), tolerance=0.015,
+    slips=(
+        Slip("summed-moments", _BY_HAND + 20 * _N,
+             "You added the two moments up. The logits are free again when the optimizer steps: a peak is "
+             "the largest moment, not the sum."),
+        Slip("optimizer-moment", 20 * _N,
+             "That is the optimizer's step. Compute the loss too, and take the larger."),
+        Slip("gradients-at-the-loss", _BY_HAND + 4 * _N,
+             "You counted gradients at the loss. They were set to None, and backward has not reached a "
+             "layer yet: 12 bytes for each parameter at that moment."),
+        Slip("forgot-optimizer", _BY_HAND - 8 * _N,
+             "AdamW's moments are missing: 8 bytes for each parameter, there at every moment."),
+        Slip("forgot-checkpoints", _BY_HAND - _CHECKPOINTS,
+             "About 10 GB are missing. They are the layers' inputs, which full checkpointing keeps; or you "
+             "took 2 bytes for the logits, which are in fp32."),
+        Slip("checkpoints-16-bit", _BY_HAND - _CHECKPOINTS / 2,
+             "You took 2 bytes for the layers' inputs. Under autocast the residual stream stays in fp32: "
+             "4."),
+        Slip("logits-once", _BY_HAND - 2 * _LOGITS,
+             "You counted the logits once. Cross-entropy holds three copies in fp32: the logits, their "
+             "log-softmax and its gradient."),
+        Slip("forgot-logits", _BY_HAND - 3 * _LOGITS,
+             "The logits are missing, and they are the largest item at the loss."),
+        Slip("states-only", 16 * _N,
+             "Those are the states alone. What the batch adds is missing: checkpoints and logits."),
+        Slip("no-checkpointing", account(_XL, _BATCH, _SEQ).peak_bytes,
+             "That is without checkpointing. With it, each layer keeps only its input."),
+    ),
+    right="You have just done what most calculators get wrong: you took a maximum, and priced the logits.",
+    look="Write both moments down item by item, as in the hints, and take the larger.",
+)  # fmt: skip
+
+EXERCISES = (LARGEST, LORA, QLORA, ZERO_1, WHOLE_RUN)

@@ -1,19 +1,24 @@
-"""The sizes that the exercises of rung 01 share."""
+"""The sizes that the exercises of rung 01 share, all from the memory model."""
 
 from __future__ import annotations
+
+from functools import cache
+
+from scaleout.memory import Recipe, account
+from scaleout.transformer import PRESETS, total_parameters
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 PRECISIONS = ("fp32", "bf16", "bf16-master")
 OPTIMIZERS = ("sgd", "momentum", "adamw")
 
 
+@cache
 def per_parameter(precision: str, optimizer: str) -> dict[str, float]:
     """Bytes that one trained parameter costs, by kind of state."""
-    low = BYTES["fp32" if precision in ("fp32", "autocast-bf16") else "bf16"]
-    master = BYTES["fp32"] if precision == "bf16-master" else 0
-    moment = low if precision == "bf16" else BYTES["fp32"]
-    moments = OPTIMIZERS.index(optimizer)  # none, one, two
-    return {"weights": low, "master": master, "gradients": low, "optimizer": moments * moment}
+    shape = PRESETS["llama-2-7b"]
+    kinds = account(shape, 1, 1, Recipe(precision=precision, optimizer=optimizer)).states
+    # Rounded: AdamW's step counters, one number for each tensor, are no cost of a parameter.
+    return {kind: round(size / total_parameters(shape), 3) for kind, size in kinds.items()}
 
 
 def states(precision: str, optimizer: str) -> float:

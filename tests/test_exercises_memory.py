@@ -1,0 +1,113 @@
+"""The answers of rung 01's exercises, against published figures, the memory model and arithmetic by hand."""
+
+import pytest
+
+from scaleout import exercises
+from scaleout.exercises.memory_activations import _growth
+from scaleout.exercises.memory_sizes import per_parameter, states
+from scaleout.memory import Layout, Recipe, account
+from scaleout.transformer import PRESETS, total_parameters
+
+GB = 10**9
+
+
+def value(key):
+    return exercises.exercise("memory", key).value
+
+
+def right(key):
+    return next(option.name for option in exercises.exercise("memory", key).options if option.right)
+
+
+
+def test_states_are_those_of_figure_1_of_zero():
+    """Rajbhandari et al., arXiv 1910.02054, figure 1: 7.5B parameters, 120 GB; stage 1 on 64 GPUs, 31.4."""
+    assert value("states-7b5") / GB == 120
+    assert value("zero-1") / GB == pytest.approx(31.4, abs=0.05)
+
+
+def test_bytes_of_a_parameter():
+    assert states("bf16-master", "adamw") == states("fp32", "adamw") == states("autocast-bf16", "adamw") == 16
+    assert states("bf16", "adamw") == 8
+    assert states("fp32", "sgd") == 8
+    assert per_parameter("bf16-master", "momentum") == {
+        "weights": 2, "master": 4, "gradients": 2, "optimizer": 4}  # fmt: skip
+
+
+def test_sizes_that_follow_from_one_line_of_arithmetic():
+    assert value("weights-70b") == 70 * 10**9 * 2
+    assert value("weights-70b-gib") / 2**30 == pytest.approx(130.385, abs=1e-3)
+    assert value("adamw-bytes") == 2 + 2 + 4 + 4 + 4
+    assert value("largest-on-80gb") == 5 * 10**9
+    assert value("logits") == 8 * 8192 * 128_256 * 4
+    assert value("checkpointing") == 96 * 2048 * 12_288 * 2
+
+
+def test_zero_1_agrees_with_the_model_on_a_real_shape():
+    shape = PRESETS["llama-2-7b"]
+    held = account(shape, 1, 1, Recipe(precision="bf16-master"), Layout(dp=64, zero=1)).states
+    each = value("zero-1") / 7.5e9
+    assert sum(held.values()) / total_parameters(shape) == pytest.approx(each, rel=1e-6)
+
+
+def test_lora_counts_what_the_papers_matrices_hold():
+    """Rank 16 on the seven matrices of each of Llama 2 7B's 32 layers: r x (in + out) parameters each."""
+    adapter = 32 * 16 * (4 * (4096 + 4096) + 3 * (4096 + 11_008))
+    assert adapter == 39_976_960
+    assert value("lora") == pytest.approx(6_738_415_616 * 2 + adapter * 16, rel=1e-9)
+
+
+def test_what_a_checkpoint_is_agrees_with_the_model():
+    """The model also holds the input of the head, and a little more: under 2% at 96 layers."""
+    held = account(PRESETS["gpt-3-175b"], 1, 2048, Recipe(precision="bf16", checkpointing="full"))
+    assert value("checkpointing") == pytest.approx(held.moments["head"]["activations"], rel=0.025)
+
+
+def test_the_whole_run_can_be_done_by_hand():
+    shape, tokens = PRESETS["gpt2-xl"], 32 * 1024
+    by_hand = 12 * 1_557_611_200 + 48 * tokens * 1600 * 4 + 3 * tokens * 50_257 * 4
+    assert total_parameters(shape) == 1_557_611_200
+    assert account(shape, 32, 1024, Recipe(checkpointing="full")).peak_moment == "loss"
+    assert value("whole-run") == pytest.approx(by_hand, rel=0.015)
+    assert exercises.check("memory", "whole-run", f"{by_hand} bytes")["ok"]
+
+
+def test_the_right_choice_is_what_the_model_says():
+    peak = account(PRESETS["gpt2-xl"], 16, 1024).peak
+    assert right("largest-kind") == max(peak, key=peak.get)
+    assert _growth("sdpa") == pytest.approx(2, abs=0.01)
+    assert 2.2 < _growth("naive") < 4
+    assert right("double-sequence") == "more-than-two"
+    assert right("sixteen-eighteen-twenty") == "gradient-copies"
+    assert right("qlora") == "frozen-4-bit"
+
+
+def test_qlora_fits_the_cards_of_its_paper():
+    """Dettmers et al., arXiv 2305.14314: 65B on 48 GB and 33B on 24 GB."""
+    solution = exercises.exercise("memory", "qlora").solution
+    assert "33.5 GB for 65B" in solution
+    assert "17.0 GB for 33B" in solution
+    assert "4.127 bits" in solution
+
+
+def test_the_right_option_is_not_always_in_the_same_place():
+    places = set()
+    for one in exercises.catalogue("memory"):
+        if one.kind == "choice":
+            shown = [option for option, _ in exercises.spec("memory", one.key)["options"]]
+            assert sorted(shown) == sorted(option.name for option in one.options)
+            places.add(shown.index(right(one.key)))
+    assert len(places) > 1
+
+
+def test_misconceptions_of_the_rung_are_each_named():
+    """The list that the rung is about: each is recognised somewhere, by its own short name."""
+    named = set()
+    for one in exercises.catalogue("memory"):
+        named |= {slip.name for slip in getattr(one, "slips", ())}
+        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
+        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    assert named >= {
+        "forgot-optimizer", "forgot-master", "forgot-gradients", "bits", "fp32", "summed-moments", "total",
+        "divided-all", "both-four", "logits-once", "optimizer-moment", "gradients-at-the-loss", "gb-gib",
+    }  # fmt: skip
