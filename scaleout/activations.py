@@ -51,6 +51,12 @@ class Sizes:
         return self.recipe.autocast
 
     @cached_property
+    def copied(self) -> bool:
+        """Whether autocast copies weights. Frozen weights under an adapter are stored in 16 bits; sharded ones are
+        gathered in 16 bits, unit by unit, which is not priced here."""
+        return self.auto and self.recipe.adapter == "none" and self.layout.zero < 3
+
+    @cached_property
     def e(self) -> int:
         """Bytes of an element that goes through a matrix product."""
         return self.recipe.width("compute")
@@ -122,9 +128,9 @@ class Sizes:
         return self.tokens * self.shape.vocab * 4 // self.layout.tp
 
     def copies(self, *names: str) -> int:
-        """Autocast's 16-bit copies of these matrices of one block; 0 without autocast."""
+        """Autocast's 16-bit copies of these matrices of one block; 0 where it makes none."""
         sizes = slice_linears(self.shape, self.layout.tp)
-        return sum(2 * sizes[n][0] * sizes[n][1] for n in names) if self.auto else 0
+        return sum(2 * sizes[n][0] * sizes[n][1] for n in names) if self.copied else 0
 
 
 def norm_kept(z: Sizes) -> int:

@@ -31,7 +31,9 @@ def check_layout(shape: Shape, layout: Layout) -> None:
     if shape.h_ff % t:
         raise ValueError(f"tp {t} does not divide the MLP's width {shape.h_ff}")
     if shape.layers % layout.pp:
-        raise ValueError(f"pp {layout.pp} does not divide {shape.layers} layers: use a divisor of {shape.layers}")
+        raise ValueError(
+            f"pp {layout.pp} does not divide {shape.layers} layers: use a divisor of {shape.layers}"
+        )
 
 
 def slice_linears(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
@@ -85,7 +87,9 @@ def rank_parameters(shape: Shape, layout: Layout, stage: int = 0) -> int:
 def optimizer_width(recipe: Recipe) -> float:
     """Bytes of optimizer state for one trained parameter."""
     width = recipe.width("master") or recipe.width("weight")
-    return {"sgd": 0, "momentum": width, "adamw": 2 * width, "adamw-8bit": 2 * EIGHT_BIT_BYTES}[recipe.optimizer]
+    return {"sgd": 0, "momentum": width, "adamw": 2 * width, "adamw-8bit": 2 * EIGHT_BIT_BYTES}[
+        recipe.optimizer
+    ]
 
 
 def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, int]:

@@ -19,7 +19,9 @@ FALLBACK = {
     "ink": "#222222", "muted": "#666666", "grid": "#d0d0d0", "accent": "#b3261e", "paper": "#ffffff",
 }  # fmt: skip
 
-FONT = 13  # user units; a figure 480 wide is about 350 px on a phone, where this is 9.5 px, and 620 px on a desk
+FONT = (
+    13  # user units; a figure 480 wide is about 350 px on a phone, where this is 9.5 px, and 620 px on a desk
+)
 
 
 def colour(name: str) -> str:
@@ -56,11 +58,13 @@ def figure(width: float, height: float, body: str, label: str) -> str:
 
 def text(
     x: float, y: float, words: str, *, anchor: str = "start", fill: str = "ink",
-    bold: bool = False, size: float = FONT,
+    bold: bool = False, size: float = FONT, halo: bool = False,
 ) -> str:  # fmt: skip
-    """Words with their baseline at (x, y); anchor is start, middle or end."""
+    """Words with their baseline at (x, y); anchor is start, middle or end. `halo` clears what lies behind them."""
     weight = ' font-weight="600"' if bold else ""
     scale = "" if size == FONT else f' font-size="{num(size)}"'
+    if halo:
+        weight += f' stroke="{colour("paper")}" stroke-width="4" stroke-linejoin="round" paint-order="stroke"'
     return (
         f'<text x="{num(x)}" y="{num(y)}" text-anchor="{anchor}" fill="{colour(fill)}"{weight}{scale}>'
         f"{escape(words)}</text>"
@@ -79,7 +83,9 @@ def rect(
     )
 
 
-def line(x1: float, y1: float, x2: float, y2: float, stroke: str = "grid", width: float = 1, dash: str = "") -> str:
+def line(
+    x1: float, y1: float, x2: float, y2: float, stroke: str = "grid", width: float = 1, dash: str = ""
+) -> str:
     """A straight line; `dash` as in stroke-dasharray."""
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     return (
@@ -101,7 +107,9 @@ def stacked_bar(
     return "".join(out)
 
 
-def legend(x: float, y: float, width: float, items: list[tuple[str, str]], columns: int = 3) -> tuple[str, float]:
+def legend(
+    x: float, y: float, width: float, items: list[tuple[str, str]], columns: int = 3
+) -> tuple[str, float]:
     """Swatches with words, row by row. Returns the marks and the height they take."""
     pitch, row = width / columns, FONT * 1.7
     out = []
@@ -129,7 +137,7 @@ def axis_x(x: float, y: float, width: float, top: float, unit: str, grid_to: flo
     for value in marks:
         at = x + width * value / top
         out.append(line(at, y, at, grid_to))
-        label = quantity(value) + (f" {unit}" if value == marks[-1] else "")
+        label = f"{value:,g}" + (f" {unit}" if value == marks[-1] else "")
         # the first and the last label stay inside the figure
         anchor = "start" if value == 0 else "end" if at > x + width * 0.93 else "middle"
         out.append(text(at, y + FONT * 1.15, label, anchor=anchor, fill="muted", size=FONT * 0.92))

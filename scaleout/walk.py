@@ -65,13 +65,13 @@ def _forward(z: Sizes, tape: Tape, last_stage: bool) -> None:
 
 
 def _head_copy(z: Sizes) -> int:
-    return 2 * z.shape.hidden * z.shape.vocab // z.layout.tp if z.auto else 0
+    return 2 * z.shape.hidden * z.shape.vocab // z.layout.tp if z.copied else 0
 
 
 def _autocast_cache(z: Sizes) -> int:
     """16-bit copies that autocast holds until the forward ends and nothing else does: the biases', and under full
     checkpointing, which keeps no weights, the weights' too."""
-    if not z.auto:
+    if not z.copied:
         return 0
     pairs = linears(z.shape)
     biases = 2 * sum(b for _, b in pairs.values()) if z.shape.bias else 0

@@ -1,0 +1,139 @@
+"""What one rank holds at each candidate peak of a training step, against the memory of the device."""
+
+from __future__ import annotations
+
+from scaleout import svg
+from scaleout.hardware import DEVICES
+from scaleout.layout import Layout
+from scaleout.memory import KINDS, Recipe, account
+from scaleout.transformer import PRESETS
+from scaleout.views import guess, select, slider, toggle
+
+TITLE = "What one GPU holds"
+
+COLOURS = dict(zip(KINDS, ("c1", "c5", "c6", "c2", "c3", "c7", "c8"), strict=True))
+
+# What relieves each kind, in the book's four words. Shown for the kind that is largest at the peak.
+LEVER = {
+    "weights": "split them (tensor parallel, ZeRO-3), or freeze them and train an adapter",
+    "master": "split it over the GPUs (ZeRO-1)",
+    "gradients": "split them over the GPUs (ZeRO-2)",
+    "optimizer": "split it over the GPUs (ZeRO-1), or keep it in 8 bits",
+    "activations": "recompute them (checkpointing), or take fewer sequences at a time",
+    "logits": "take fewer tokens at a time, or split the vocabulary (tensor parallel)",
+    "temporaries": "take smaller pieces: fewer tokens, or the optimizer's for-loop",
+}
+
+NAMES = {
+    "gpt2": "GPT-2 small", "gpt2-medium": "GPT-2 medium", "gpt2-large": "GPT-2 large", "gpt2-xl": "GPT-2 XL",
+    "llama-2-7b": "Llama 2 7B", "llama-2-13b": "Llama 2 13B", "llama-2-70b": "Llama 2 70B",
+    "llama-3-8b": "Llama 3 8B", "llama-3-70b": "Llama 3 70B", "llama-3-405b": "Llama 3.1 405B",
+    "gpt-3-175b": "GPT-3 175B", "zero-1t": "1T (ZeRO paper)",
+}  # fmt: skip
+
+_POWERS = [(str(2**i), f"{2**i:,}") for i in range(18)]
+
+CONTROLS = (
+    guess(label="Your guess: what does one GPU hold at the peak?", unit="GB", answer="peak_gb"),
+    select("model", "Model", "llama-2-7b", [(key, NAMES.get(key, key)) for key in PRESETS]),
+    select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
+    slider("batch", "Sequences per GPU", 1, 1, 64, log=True),
+    select("seq", "Tokens per sequence", "2048", _POWERS[7:18]),
+    slider("gpus", "GPUs (data parallel)", 1, 1, 1024, log=True),
+    select("zero", "ZeRO stage", "0", [("0", "0: copy all"), ("1", "1: split optimizer"),
+                                       ("2", "2: and gradients"), ("3", "3: and weights")]),
+    select("tp", "Tensor parallel", "1", _POWERS[:4]),
+    select("checkpointing", "Checkpointing", "none",
+           [("none", "none"), ("selective", "selective"), ("full", "full")]),
+    select("precision", "Precision", "autocast-bf16",
+           [("fp32", "fp32"), ("autocast-bf16", "bf16 autocast, fp32 weights"),
+            ("bf16-master", "bf16 weights, fp32 master"), ("bf16", "bf16 only")]),
+    select("optimizer", "Optimizer", "adamw", [("sgd", "SGD"), ("momentum", "SGD with momentum"),
+                                               ("adamw", "AdamW"), ("adamw-8bit", "AdamW, 8-bit")]),
+    select("attention", "Attention kernel", "sdpa", [("sdpa", "fused (sdpa)"), ("naive", "naive")]),
+    select("adapter", "Train", "none", [("none", "all weights"), ("lora", "LoRA, rank 16"),
+                                        ("qlora", "QLoRA, rank 16")]),
+    toggle("gib", "Show GiB (2^30) instead of GB (10^9)", False),
+)  # fmt: skip
+
+_MOMENTS = {
+    "forward": "Forward done",
+    "loss": "Loss, backward",
+    "head": "Output head, backward",
+    "block": "Blocks, backward",
+    "embedding": "Token table, backward",
+    "optimizer": "Optimizer step",
+}
+
+WIDTH, BAR, PITCH = 480, 18, 42
+
+
+def draw(params: dict) -> dict:
+    """One stacked bar for each candidate peak, the device's memory as a line, and what to do about the largest kind."""
+    shape, device = PRESETS[params["model"]], DEVICES[params["device"]]
+    layout = Layout(dp=params["gpus"], tp=int(params["tp"]), zero=int(params["zero"]))
+    recipe = Recipe(
+        precision=params["precision"], optimizer=params["optimizer"], attention=params["attention"],
+        checkpointing=params["checkpointing"], adapter=params["adapter"],
+    )  # fmt: skip
+    held = account(shape, params["batch"], int(params["seq"]), recipe, layout)
+    unit, size = ("GiB", 2**30) if params["gib"] else ("GB", 10**9)
+    ratio = held.peak_bytes / device.memory_bytes
+    return {
+        "svg": _picture(held, device, unit, size),
+        "sentence": _sentence(params, held, device, unit, size, ratio),
+        "values": {
+            "peak_gb": held.peak_bytes / 10**9,
+            "peak_gib": held.peak_bytes / 2**30,
+            "peak_moment": held.peak_moment,
+            "states_gb": sum(held.states.values()) / 10**9,
+            "of_device": ratio,
+            "fits": ratio <= 1,
+            **{f"{kind}_gb": held.peak[kind] / 10**9 for kind in KINDS},
+        },
+    }
+
+
+def _sentence(params, held, device, unit: str, size: int, ratio: float) -> str:
+    amount = svg.quantity(held.peak_bytes / size)
+    largest = max(KINDS, key=lambda kind: held.peak[kind])
+    share = held.peak[largest] / held.peak_bytes
+    spare = svg.quantity((device.memory_bytes - held.peak_bytes) / size)
+    verdict = (
+        f"It fits on one {device.name}, with {spare} {unit} to spare."
+        if ratio <= 1
+        else f"That is {svg.quantity(ratio)} times what one {device.name} has."
+    )
+    moment = _MOMENTS[held.peak_moment].lower()
+    return (
+        f"{NAMES[params['model']]}: {amount} {unit} on each GPU at the peak ({moment}). "
+        f"{verdict} Most of it is {largest} ({share:.0%}): {LEVER[largest]}."
+    )
+
+
+def _picture(held, device, unit: str, size: int) -> str:
+    top = max(held.peak_bytes, device.memory_bytes) / size * 1.04
+    left, width = 4, WIDTH - 8
+    scale = width / top
+    keys, keys_height = svg.legend(
+        left, 4, width, [(COLOURS[kind], f"{kind} {svg.quantity(held.peak[kind] / size)}") for kind in KINDS]
+    )
+    first = keys_height + 34
+    bottom = first + PITCH * len(held.moments) - 8
+    body = [keys, svg.axis_x(left, bottom, width, top, unit, first - 18)]
+    at = left + device.memory_bytes / size * scale
+    body.append(svg.line(at, first - 18, at, bottom + 20, "accent", 2, "5 4"))
+    for i, (moment, kinds) in enumerate(held.moments.items()):
+        y = first + PITCH * i
+        at_peak = moment == held.peak_moment
+        total = sum(kinds.values()) / size
+        words = f"{_MOMENTS[moment]}: {svg.quantity(total)} {unit}" + (" (the peak)" if at_peak else "")
+        parts = [(COLOURS[k], kinds[k] / size, f"{k}: {svg.quantity(kinds[k] / size)} {unit}") for k in KINDS]
+        body.append(svg.text(left, y - 5, words, bold=at_peak, halo=True))
+        body.append(svg.stacked_bar(left, y, BAR, scale, parts, opacity=0.94))
+    limit = f"this GPU: {svg.quantity(device.memory_bytes / size)} {unit}"
+    anchor = "end" if at > WIDTH / 2 else "start"
+    beside = at + (-6 if anchor == "end" else 6)
+    body.append(svg.text(beside, bottom + 34, limit, anchor=anchor, fill="accent", halo=True))
+    label = f"Bytes held at {len(held.moments)} moments of a step, by kind, beside the memory of one {device.name}."
+    return svg.figure(WIDTH, bottom + 42, "".join(body), label)
