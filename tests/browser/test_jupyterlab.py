@@ -1,0 +1,125 @@
+"""The notebook form in a real JupyterLab: run the cell, move the slider by keyboard, watch the picture."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+from conftest import ROOT
+
+from scaleout import exercises, views
+
+pytestmark = pytest.mark.browser
+
+CELLS = (
+    "from scaleout import show, show_exercise",
+    "show('memory', batch=2)",
+    "show_exercise('memory', 'states-function')",
+)
+VIEW = "document.querySelector('#live-memory').live"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def notebook() -> dict:
+    cells = [
+        {"cell_type": "code", "id": f"cell-{at}", "source": source, "metadata": {}, "outputs": [],
+         "execution_count": None}
+        for at, source in enumerate(CELLS)
+    ]  # fmt: skip
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """The address of a notebook in a JupyterLab with its own folder and settings, a token, on loopback."""
+    home = tmp_path_factory.mktemp("lab")
+    (home / "live.ipynb").write_text(json.dumps(notebook()), encoding="utf-8")
+    port, token = free_port(), secrets.token_hex(16)
+    own = {f"JUPYTER_{name}_DIR": str(home / name) for name in ("CONFIG", "DATA", "RUNTIME")}
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
+        f"--port={port}", f"--ServerApp.root_dir={home}", f"--IdentityProvider.token={token}",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]  # fmt: skip
+    server = subprocess.Popen(
+        command, env={**os.environ, **own, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+        stdout=(home / "log").open("w"), stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(150):
+            try:
+                urllib.request.urlopen(f"{address}/api?token={token}", timeout=1)
+                break
+            except OSError:
+                time.sleep(0.2)
+        else:
+            pytest.fail(f"JupyterLab did not start: {(home / 'log').read_text()[-2000:]}")
+        yield f"{address}/lab/tree/live.ipynb?token={token}"
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(20)
+
+
+@pytest.fixture
+def notebook_page(context, lab):
+    """The notebook, opened and run."""
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(lab)
+    page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
+    page.get_by_role("menuitem", name="Run").click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    yield page
+    page.close()
+    assert [error for error in errors if "live" in error.lower()] == []
+
+
+def test_the_widget_lives_in_jupyterlab(notebook_page):
+    page = notebook_page
+    widget = page.locator("#live-memory[data-mounted]")
+    widget.get_by_role("button", name="Show me without a guess").click()
+    before = widget.locator(".live-figure").inner_html()
+    assert page.evaluate(f"{VIEW}.values") == views.render("memory", {"batch": 2})["values"]
+    widget.locator("[data-name=batch] input").focus()
+    page.keyboard.press("ArrowRight")  # JupyterLab would take the key, were it let
+    page.keyboard.press("ArrowRight")
+    want = views.render("memory", {"batch": 4})
+    page.wait_for_function("([words]) => document.querySelector('.live-sentence').textContent === words",
+                           arg=[want["sentence"]])  # fmt: skip
+    assert page.evaluate(f"{VIEW}.values") == want["values"]
+    assert widget.locator(".live-figure").inner_html() != before
+    assert page.evaluate("document.activeElement.type") == "range"
+    check_code(page)
+
+
+def check_code(page) -> None:
+    """The exercise beside it: an endless loop is stopped, the kernel lives on, the solution is right."""
+    task = page.locator("#live-memory-states-function[data-mounted]")
+    area = task.get_by_role("textbox", name="Your code")
+    area.fill("while True:\n    pass\n")
+    area.press("Control+Enter")
+    message = "document.querySelector('#live-memory-states-function .live-message')"
+    page.wait_for_function(f"{message}.textContent.includes('topped after 5')")
+    solution = exercises.spec("memory", "states-function")["solution"].split("```python\n")[1].split("```")[0]
+    area.fill(solution)
+    area.press("Control+Enter")
+    page.wait_for_function(f"{message}.dataset.ok === 'true'")
