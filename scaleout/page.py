@@ -9,12 +9,14 @@ is missing.
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlparse
 
+from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
@@ -40,9 +42,30 @@ VENDORED = (
     ("tippy.js/dist", "tippy-bundle.umd.min.js", "tippy"),
 )
 
+# Modules that may import more than the standard library, and that a page never gets.
+IMPURE = re.compile(r"(^|/)(widget|page\w*|model|figures|lab\w*|torch_\w*)\.py$")
+
 # What every page loads besides the theme: (file under _static, attributes of its tag).
 SCRIPTS = (("live/host.js", {"type": "module"}),)
 STYLES = ("live/live.css", "book.css")
+
+# What a screen reader would read wrongly in the theme's HTML: icons as text, a summary without a name, a list
+# whose children are no items. (what is there, what it becomes), as plain text.
+REPAIRS = (
+    ('<summary><span class="toctree', '<summary aria-label="Pages below"><span class="toctree'),
+    ('data-mode="light" title="Light"', 'data-mode="light"'),
+    ('data-mode="dark"  title="Dark"', 'data-mode="dark"'),
+    ('data-mode="auto"  title="System Settings"', 'data-mode="auto"'),
+    ('<i class="fa-solid fa-magnifying-glass', '<i aria-hidden="true" class="fa-solid fa-magnifying-glass'),
+    ('<span class="search-button__kbd', '<span aria-hidden="true" class="search-button__kbd'),
+    ('search-button-field search-button__button pst-js-only" title="Search" aria-label="Search"',
+     'search-button-field search-button__button pst-js-only" title="Search"'),
+    ('<div role="list" class="citation-list">', '<div class="citation-list">'),
+)  # fmt: skip
+
+NOT_FOUND = """<h1>Page not found</h1>
+<p>There is no page at this address. It may have moved, or the link may be wrong.</p>
+<p>Go to <a href="{prefix}book/index.html">the first page</a>, or search for what you wanted.</p>"""
 
 
 def _imports(path: Path) -> set[str]:
@@ -73,7 +96,7 @@ def page_modules() -> list[Path]:
     found = set()
     while waiting:
         path = waiting.pop()
-        if path not in found:
+        if path not in found and not IMPURE.search(path.name):
             found.add(path)
             waiting += [file for name in _imports(path) if (file := _module_file(name))]
     return sorted(found)
@@ -149,7 +172,8 @@ def configure(app: Sphinx, config) -> None:
     )
     if address:
         config.html_baseurl = config.ogp_site_url = address
-        config.notfound_urls_prefix = urlparse(address).path
+    prefix = config.notfound_urls_prefix = urlparse(address).path or "/"
+    config.notfound_context = {"title": "Page not found", "body": NOT_FOUND.format(prefix=prefix)}
     config.ogp_image = f"{address}_static/social.png"
 
 
@@ -179,15 +203,29 @@ def is_foreign(script) -> bool:
     return "thebe" in name or "://" in name or "unpkg.com" in body or "jsdelivr" in body
 
 
+def is_spare(script, body: str) -> bool:
+    """Whether a page with this body has no use for a script: MathJax (1.2 MB) where there is no formula."""
+    return "mathjax" in str(getattr(script, "filename", "")).lower() and 'class="math' not in body
+
+
 def finish_page(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
-    """Drop foreign scripts (in place: the theme holds the same list) and add the notebook's buttons."""
-    context["script_files"][:] = [script for script in context["script_files"] if not is_foreign(script)]
+    """Drop scripts (in place: the theme holds the same list) and add the notebook's buttons."""
+    body = context.get("body", "")
+    scripts = context["script_files"]
+    scripts[:] = [script for script in scripts if not (is_foreign(script) or is_spare(script, body))]
     if pagename.startswith("notebooks/"):
         options = app.config.html_theme_options
         buttons = notebook_buttons(
             options.get("repository_url", ""), options.get("repository_branch", "main"), pagename
         )
         context["header_buttons"][:0] = buttons
+
+
+def drop_thebe(app: Sphinx, doctree, docname: str) -> None:
+    """Remove what sphinx-thebe appends to every page for its (dropped) script."""
+    for node in list(doctree.findall(nodes.raw)):
+        if "thebe" in node.astext() or "kernelName" in node.astext():
+            node.parent.remove(node)
 
 
 def check_pages(app: Sphinx, error: Exception | None) -> None:
@@ -198,6 +236,18 @@ def check_pages(app: Sphinx, error: Exception | None) -> None:
     missing = [name for name in names if not Path(app.builder.get_outfilename(name)).is_file()]
     if missing:
         raise SphinxError(f"in _toc.yml but not in the output: {', '.join(missing)}")
+
+
+def repair_pages(app: Sphinx, error: Exception | None) -> None:
+    """Apply REPAIRS to every page of the output; a second time changes nothing."""
+    if error or app.builder.format != "html":
+        return
+    for path in Path(app.outdir).rglob("*.html"):
+        before = after = path.read_text(encoding="utf-8")
+        for old, new in REPAIRS:
+            after = after.replace(old, new)
+        if after != before:
+            path.write_text(after, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict:
@@ -211,5 +261,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("config-inited", configure)
     app.connect("builder-inited", copy_assets)
     app.connect("html-page-context", finish_page, priority=900)  # after the theme has made its buttons
+    app.connect("doctree-resolved", drop_thebe, priority=900)
+    app.connect("build-finished", repair_pages)
     app.connect("build-finished", check_pages)
     return {"version": version("scaleout"), "parallel_read_safe": True, "parallel_write_safe": True}

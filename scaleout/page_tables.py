@@ -21,13 +21,13 @@ NOT_THERE = "–"
 
 
 def figure(value: float | None, unit: float) -> str:
-    """`value` in `unit` with three or four digits and no trailing zeros; a dash for None."""
-    return NOT_THERE if value is None else f"{round(value / unit, 2):,.10g}"
+    """`value` in `unit` with four significant figures and no trailing zeros; a dash for None."""
+    return NOT_THERE if value is None else f"{float(f'{value / unit:.4g}'):,.10g}"
 
 
-def table(head: list[str], rows: list[list[str]], left: int = 1) -> list[str]:
-    """A Markdown table; the first `left` columns are aligned left, the others right."""
-    rule = [":---" if i < left else "---:" for i in range(len(head))]
+def table(head: list[str], rows: list[list[str]], words: tuple[str, ...]) -> list[str]:
+    """A Markdown table; the columns headed `words` are aligned left, the others (numbers) right."""
+    rule = [":---" if name in words else "---:" for name in head]
     return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
 
 
@@ -39,8 +39,8 @@ def hardware_rows() -> list[list[str]]:
         rates = (device.fp32_flop_per_s, *sixteen, device.fp8_flop_per_s)
         link = LINKS[device.link]
         rows.append([
-            device.name, str(device.year), figure(device.memory_bytes, 1e9),
-            figure(device.memory_bytes_per_s, 1e12), *(figure(rate, 1e12) for rate in rates),
+            device.name, figure(device.memory_bytes, 1e9), figure(device.memory_bytes_per_s, 1e12),
+            *(figure(rate, 1e12) for rate in rates),
             f"{device.fp16_flop_per_s / device.memory_bytes_per_s:.0f}", link.name,
             f"{link.one_way_bytes_per_s / 1e9:.0f}",
         ])  # fmt: skip
@@ -63,9 +63,10 @@ class HardwareTable(MarkdownDirective):
 
     def lines(self) -> list[str]:
         rates = ["fp32", "fp16", "bf16", "fp8"]
-        head = ["Device", "Year", "GB", "TB/s", *rates, "FLOP per byte", "Link", "GB/s"]
+        head = ["Device", "GB", "TB/s", *rates, "FLOP per byte", "Link", "GB/s"]
         sources = [f"- {device.name}: {device.source}." for device in DEVICES.values()]
-        return [*table(head, hardware_rows()), "", ":::{dropdown} Sources", *sources, ":::"]
+        rows = table(head, hardware_rows(), ("Device", "Link"))
+        return [*rows, "", ":::{dropdown} Sources", *sources, ":::"]
 
 
 class LinkTable(MarkdownDirective):
@@ -76,7 +77,8 @@ class LinkTable(MarkdownDirective):
             [link.name, link.scope, link.source, figure(link.one_way_bytes_per_s, 1e9)]
             for link in LINKS.values()
         ]
-        return table(["Link", "Where", "Source", "GB/s one way"], rows, left=3)
+        words = ("Link", "Where", "Source")
+        return table([*words, "GB/s one way"], rows, words)
 
 
 class ExecutionTable(MarkdownDirective):
@@ -95,8 +97,10 @@ class ExecutionTable(MarkdownDirective):
                 f"[{path.stem}](/notebooks/{path.name})", run["machine"], run["versions"], run["date"],
                 str(cells), str(run["seconds"]),
             ])  # fmt: skip
-        head = ["Notebook", "Machine", "Versions", "Date", "Code cells", "Seconds"]
-        return table(head, rows, left=4) if rows else ["No notebook is stored yet."]
+        if not rows:
+            return ["No notebook is stored yet."]
+        words = ("Notebook", "Machine", "Versions", "Date")
+        return table([*words, "Code cells", "Seconds"], rows, words)
 
 
 def rungs() -> list[dict]:

@@ -2,7 +2,8 @@
 
     .venv/bin/python tools/serve.py _build/html [--port 8000]
 
-Takes the next free port when the port is in use. Missing pages get the site's own 404.html, as on GitHub Pages.
+Takes the next free port when the port is in use. Missing pages get the site's own 404.html, as on
+GitHub Pages.
 """
 
 from __future__ import annotations

@@ -1,0 +1,185 @@
+"""The built site: every page there, nothing from another host, and each page sound in a real Chromium."""
+
+import os
+import re
+import sys
+import threading
+from html.parser import HTMLParser
+from urllib.parse import urlparse
+
+import pytest
+import yaml
+from conftest import ROOT, Watch
+
+sys.path.insert(0, str(ROOT / "tools"))
+import serve
+
+from scaleout import page as extension
+from scaleout.hardware import DEVICES
+from scaleout.page_tables import rungs
+
+pytestmark = pytest.mark.browser
+HTML = ROOT / "_build" / "html"
+AXE = extension.NPM / "axe-core" / "axe.min.js"
+
+
+def toc_pages():
+    """Names of the pages in _toc.yml, in its order."""
+    return re.findall(r"(?:file|root): (\S+)", (ROOT / "_toc.yml").read_text())
+
+
+PAGES = [*toc_pages(), "404", "search"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    """The tests need the site; without it they skip, or fail where REQUIRE_BROWSER=1."""
+    if not (HTML / "index.html").is_file():
+        (pytest.fail if os.environ.get("REQUIRE_BROWSER") == "1" else pytest.skip)("no site: run make site")
+
+
+class Loads(HTMLParser):
+    """Addresses that a page loads by itself (links that a reader follows are not among them)."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        if tag in ("script", "img", "iframe", "source", "video", "audio", "embed", "object"):
+            self.found += [values[key] for key in ("src", "srcset", "data") if values.get(key)]
+        if tag == "link" and values.get("rel") not in ("canonical", "author", "license"):
+            self.found.append(values.get("href", ""))
+
+
+def source(name):
+    return (HTML / f"{name}.html").read_text(encoding="utf-8")
+
+
+def test_the_contents_are_what_is_there():
+    pages = toc_pages()
+    there = [*(ROOT / "book").rglob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
+    there = [path.relative_to(ROOT).with_suffix("") for path in there if "node_modules" not in path.parts]
+    assert sorted(pages) == sorted(map(str, there))
+    assert len(yaml.safe_load((ROOT / "_toc.yml").read_text())["parts"]) >= 3
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_loads_nothing_from_another_host(name):
+    loaded = Loads(source(name)).found
+    assert len(loaded) > 5
+    assert not [address for address in loaded if urlparse(address).netloc]
+    assert "unpkg.com" not in source(name) and "jsdelivr" not in source(name)
+
+
+def test_style_sheets_load_nothing_from_another_host():
+    sheets = sorted((HTML / "_static").rglob("*.css"))
+    assert len(sheets) > 5
+    for sheet in sheets:
+        addresses = re.findall(r"(?:url\(|@import)\s*['\"]?([^'\")\s;]+)", sheet.read_text(encoding="utf-8"))
+        assert not [one for one in addresses if urlparse(one).netloc], sheet.name
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_has_its_icon_and_what_a_shared_link_shows(name):
+    text = source(name)
+    assert "favicon.svg" in text
+    assert "thebe" not in re.sub(r'<link[^>]*sphinx-thebe\.css[^>]*>', "", text)
+    if name not in ("404", "search"):
+        assert 'property="og:title"' in text and 'property="og:description"' in text
+
+
+def test_only_pages_with_formulas_load_mathjax():
+    assert "tex-chtml.js" in source("book/notation")
+    assert "tex-chtml.js" not in source("book/how-to-use")
+
+
+def test_tables_hold_what_their_source_holds():
+    hardware, execution, index = (source(f"book/{name}") for name in ("hardware", "execution", "index"))
+    for device in DEVICES.values():
+        assert device.name in hardware and device.source in hardware
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        assert f"notebooks/{notebook.stem}.html" in execution
+        assert (HTML / "_sources" / "notebooks" / notebook.name).is_file()
+        assert "Download" in source(f"notebooks/{notebook.stem}")
+    there = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    listed = rungs()
+    assert len(listed) == 14
+    for rung in listed:
+        stem = f"{rung['number']}_{rung['stem']}"
+        assert (f'href="../notebooks/{stem}.html">{rung["title"]}' in index) == (stem in there)
+    assert index.count("Read it now") == len(there)
+
+
+def test_the_pages_python_is_there():
+    static = HTML / "_static"
+    for name in ("pyodide/pyodide.mjs", "pyodide/python_stdlib.zip", "live/host.js", "live/scaleout.zip"):
+        assert (static / name).stat().st_size > 100, name
+
+
+@pytest.fixture(scope="module")
+def book():
+    """The address of the built site, served as `make book` serves it."""
+    running = serve.server(HTML)
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{running.server_port}"
+    running.shutdown()
+    running.server_close()
+
+
+@pytest.fixture
+def reader(context, book):
+    """A page of the browser under watch: a foreign request or an error on the console fails the test."""
+    opened = context.new_page()
+    opened.watch = Watch(opened, urlparse(book).netloc)
+    yield opened
+    found = opened.watch.unexpected()
+    opened.close()
+    assert found == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_sound(reader, book, name, theme):
+    for key in ("mode", "theme"):
+        reader.add_init_script(f"localStorage.setItem('{key}', '{theme}')")
+    reader.set_viewport_size({"width": 1200, "height": 900})
+    reader.goto(f"{book}/{name}.html")
+    assert reader.evaluate("document.documentElement.dataset.theme") == theme
+    reader.add_script_tag(path=str(AXE))
+    problems = reader.evaluate("axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)")
+    serious = [
+        (one["id"], one["nodes"][0]["html"][:200], len(one["nodes"]))
+        for one in problems
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_phone_needs_no_sideways_scroll(reader, book, name):
+    reader.set_viewport_size({"width": 390, "height": 800})
+    reader.goto(f"{book}/{name}.html")
+    assert reader.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_term_explains_itself(reader, book):
+    reader.goto(f"{book}/book/glossary.html")
+    reader.wait_for_function("document.querySelector('article dd a')._tippy")
+    reader.locator("article dd a", has_text="ranks").first.hover()
+    assert "One process of a distributed run" in reader.locator(".tippy-box").inner_text()
+
+
+def test_a_wrong_address_leads_back(reader, book):
+    reader.watch.allow("404")
+    assert reader.goto(f"{book}/book/no-such-page.html").status == 404
+    reader.get_by_role("link", name="the first page").click()
+    reader.wait_for_url("**/book/index.html")
+
+
+def test_the_search_finds_a_term(reader, book):
+    reader.goto(f"{book}/search.html?q=checkpointing")
+    reader.wait_for_selector("#search-results li")
+    assert reader.locator("#search-results li").count() >= 1

@@ -1,0 +1,89 @@
+"""Datasheet numbers against what can be computed about them, and against measured ceilings."""
+
+import pytest
+
+from scaleout.hardware import DEVICES, LINKS, Device, device, link
+
+T = 1e12
+
+# Boost clock (Hz) * fused multiply-adds per tensor core and cycle * 2 * tensor cores.
+FROM_CLOCK = {
+    "v100": 1530e6 * 64 * 2 * 640,
+    "a100-40gb": 1410e6 * 256 * 2 * 432,
+    "a100-80gb": 1410e6 * 256 * 2 * 432,
+    "h100-sxm": 1830e6 * 512 * 2 * 528,
+    "rtx-4090": 2520e6 * 64 * 2 * 512,
+}
+
+# Best bf16 matrix products measured, in TFLOP/s: stas00/ml-engineering, compute/accelerator/README.md.
+MEASURED = {"a100-80gb": 271.2, "h100-sxm": 794.5, "b200": 1745.0, "mi300x": 668.4}
+
+# One way, GB/s: stas00/ml-engineering, network/README.md (PCIe rounded down there).
+ONE_WAY = {"nvlink3": 300, "nvlink4": 450, "nvlink5": 900, "pcie4": 31, "pcie5": 63, "ib-ndr": 50}
+
+
+@pytest.mark.parametrize("key", FROM_CLOCK)
+def test_peak_follows_from_the_clock(key):
+    assert DEVICES[key].fp16_flop_per_s == pytest.approx(FROM_CLOCK[key], rel=0.005)
+
+
+@pytest.mark.parametrize("key", MEASURED)
+def test_dense_peak_is_above_what_was_measured_and_below_twice_it(key):
+    peak = DEVICES[key].bf16_flop_per_s / T
+    assert MEASURED[key] < peak < 2 * MEASURED[key]  # a sparse figure would be above
+
+
+@pytest.mark.parametrize("key", ONE_WAY)
+def test_links_are_one_way(key):
+    assert LINKS[key].one_way_bytes_per_s / 1e9 == pytest.approx(ONE_WAY[key], rel=0.02)
+
+
+@pytest.mark.parametrize("key", DEVICES)
+def test_each_device_is_whole(key):
+    one = DEVICES[key]
+    assert one.link in LINKS
+    assert len(one.source) > 15 and len(LINKS[one.link].source) > 8
+    assert 2017 < one.year < 2027
+    assert str(one.memory_bytes // 10**9) in one.name
+    assert one.fp32_flop_per_s < one.fp16_flop_per_s
+    assert one.bf16_flop_per_s in (None, one.fp16_flop_per_s)
+    if one.fp8_flop_per_s:
+        assert one.fp8_flop_per_s == pytest.approx(2 * one.fp16_flop_per_s, rel=0.002)
+
+
+def test_a_dgx_h100_has_eight_of_ours():
+    h100 = DEVICES["h100-sxm"]
+    assert 8 * h100.memory_bytes == 640e9
+    assert 8 * h100.fp8_flop_per_s * 2 == pytest.approx(32e15, rel=0.02)  # printed with sparsity
+    assert 2 * LINKS[h100.link].one_way_bytes_per_s == 900e9  # printed for both directions
+
+
+def test_what_the_hardware_page_says_of_flop_per_byte():
+    v100, h100, h200 = (
+        DEVICES[key].fp16_flop_per_s / DEVICES[key].memory_bytes_per_s for key in ("v100", "h100-sxm", "h200")
+    )
+    assert 2.0 < h100 / v100 < 2.2
+    assert 1 - h200 / h100 == pytest.approx(1 / 3, abs=0.04)
+
+
+def test_lookup_and_rates():
+    assert device("t4").matmul_flop_per_s("fp16") == 65e12
+    assert device("h100-sxm").matmul_flop_per_s("fp8") == 1978.9e12
+    assert isinstance(device("b200"), Device)
+    assert link("pcie5").name == "PCIe 5 x16"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: device("h100"), "h100-sxm"),
+        (lambda: device(None), "use one of"),
+        (lambda: link("nvlink9"), "nvlink4"),
+        (lambda: device("t4").matmul_flop_per_s("bf16"), "use one of fp32, fp16"),
+        (lambda: device("t4").matmul_flop_per_s("int3"), "fp32, fp16, bf16, fp8"),
+    ],
+)
+def test_wrong_names_say_which_are_right(call, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,98 @@
+"""What a stored notebook must be. That its outputs are current is nbval's to say (`make test`)."""
+
+import json
+import re
+
+import pytest
+import repo
+
+NOTEBOOKS = repo.with_suffix(".ipynb")
+ARC = ["The limit", "Predict", "Build it", "Use it", "Measure it", "What it costs", "Diagnose it",
+       "Check yourself", "Sources"]  # fmt: skip
+TAGS = {"nbval-ignore-output", "hide-input", "hide-output", "remove-input", "remove-cell", "remove-output"}
+MAX_BYTES = 1_000_000
+ABSOLUTE = re.compile(r"(?<![\w.:/])/(?:home|root|work|tmp|usr|opt|Users|mnt|var|private)/\w")
+GOOD_ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)+")
+
+
+@pytest.fixture(params=NOTEBOOKS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def notebook(name):
+    return json.loads(repo.text(name))
+
+
+def code(notebook):
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def tags(cell):
+    return set(cell["metadata"].get("tags", []))
+
+
+def test_there_is_a_notebook():
+    assert "notebooks/01_memory.ipynb" in NOTEBOOKS
+
+
+def test_every_cell_ran_in_order(notebook):
+    counts = [cell["execution_count"] for cell in code(notebook)]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+def test_no_cell_failed(notebook):
+    outputs = [output for cell in code(notebook) for output in cell["outputs"]]
+    assert not [output for output in outputs if output["output_type"] == "error"]
+
+
+def test_ids_are_names_that_stay(name, notebook):
+    stem = re.fullmatch(r"notebooks/\d\d_(\w+)\.ipynb", name).group(1)
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert len(set(ids)) == len(ids)
+    assert not [one for one in ids if not GOOD_ID.fullmatch(one) or not one.startswith(stem)]
+
+
+def test_no_widget_state_is_stored(notebook):
+    assert "widgets" not in notebook["metadata"]
+    assert "application/vnd.jupyter.widget-view+json" not in json.dumps(notebook["cells"])
+
+
+def test_outputs_hold_no_path_of_a_machine(notebook):
+    for cell in code(notebook):
+        found = ABSOLUTE.search(json.dumps(cell["outputs"]))
+        assert not found, f"{cell['id']}: {found.group()}"
+
+
+def test_it_is_small(name):
+    assert (repo.ROOT / name).stat().st_size < MAX_BYTES
+
+
+def test_only_known_tags(notebook):
+    for cell in notebook["cells"]:
+        assert tags(cell) <= TAGS, cell["id"]
+
+
+def test_an_output_that_is_not_compared_is_asserted_next(notebook):
+    cells = code(notebook)
+    for cell, following in zip(cells, [*cells[1:], None], strict=True):
+        if "nbval-ignore-output" in tags(cell):
+            assert following and "assert" in "".join(following["source"]), cell["id"]
+
+
+def test_the_arc_is_whole_and_in_order(notebook):
+    markdown = [cell for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+    prose = "\n".join("".join(cell["source"]) for cell in markdown)
+    assert re.findall(r"^## (.+?)\s*$", prose, re.M) == ARC
+
+
+def test_it_says_how_it_was_run(notebook):
+    run = notebook["metadata"]["execution"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", run["date"])
+    assert run["seconds"] > 0 and "Python 3" in run["versions"] and "cores" in run["machine"]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_it_is_in_the_contents(name):
+    assert f"file: {name.removesuffix('.ipynb')}\n" in repo.text("_toc.yml")

@@ -1,0 +1,134 @@
+"""The house rules, checked: sizes, what pure modules import, what may not be committed, the README's tree."""
+
+import ast
+import re
+import sys
+import tomllib
+
+import pytest
+import repo
+
+from scaleout import page
+
+FILE_LINES = 300
+FUNCTION_LINES = 40
+
+PACKAGE = [name for name in repo.with_suffix(".py") if name.startswith("scaleout/")]
+PURE = [name for name in PACKAGE if not page.IMPURE.search(name)]
+
+
+@pytest.mark.parametrize("name", repo.with_suffix(".py", ".js", ".css", ".sh"))
+def test_files_are_short(name):
+    assert len(repo.text(name).splitlines()) < FILE_LINES
+
+
+@pytest.mark.parametrize("name", repo.with_suffix(".py", ".js"))
+def test_functions_are_short(name):
+    measure = repo.python_functions if name.endswith(".py") else repo.script_functions
+    long = [(what, lines) for what, lines in measure(repo.text(name)) if lines >= FUNCTION_LINES]
+    assert not long
+
+
+def test_function_lengths_are_measured():
+    assert repo.python_functions("@cache\ndef f():\n    return 1\n") == [("f", 3)]
+    script = "export function f(a) {\n  if (a) {\n    g(() => {\n      h();\n    });\n  }\n}\n"
+    assert repo.script_functions(script) == [("export function f(a) {", 7), ("g(() => {", 3)]
+
+
+def imported(name):
+    """Top-level names of the packages that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(repo.text(name))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_pure_modules_import_the_standard_library_only(name):
+    for module in imported(name):
+        top = module.split(".")[0]
+        assert top in sys.stdlib_module_names or top == "scaleout", module
+
+
+def test_the_page_gets_pure_modules_only():
+    shipped = [path.relative_to(repo.ROOT).as_posix() for path in page.page_modules()]
+    assert set(shipped) <= set(PURE)
+    assert {"scaleout/live.py", "scaleout/views/memory.py", "scaleout/hardware.py"} <= set(shipped)
+
+
+# Written in pieces, so that this file does not hold what it forbids.
+FORBIDDEN = {
+    "a path of one machine": re.compile(r"(?<![\w.:/-])/(?:wor" + r"k|roo" + r"t|tmp/w)/\w"),
+    "a registry's address": re.compile("index" + "-url|extra" + "-index|find" + "-links|resol" + 'ved":'),
+    "unfinished work": re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b"),
+    "a merge marker": re.compile(r"^(?:<{7}|>{7}) ", re.M),
+}
+BINARY = (".png", ".ico", ".woff", ".woff2", ".gz", ".pickle")
+
+
+@pytest.mark.parametrize("name", [name for name in repo.files() if not name.endswith(BINARY)])
+def test_nothing_is_committed_that_should_not_be(name):
+    if name.startswith("LICENSE"):
+        return  # legal texts, as published
+    content = repo.text(name)
+    for what, pattern in FORBIDDEN.items():
+        found = pattern.search(content)
+        assert not found, f"{what}: {found.group()!r}"
+
+
+def tree_paths():
+    """Paths named by the README's tree, in its order; each line there is `path  comment`."""
+    block = re.search(r"```text\n(.*?)```", repo.text("README.md"), re.S).group(1)
+    found, folders = [], []
+    for line in block.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        name, _, comment = line.strip().partition("  ")
+        assert comment.strip(), f"{name} has no comment"
+        path = "".join(folders[:depth]) + name
+        folders[depth:] = [name] if name.endswith("/") else []
+        found.append(path)
+    return found
+
+
+def test_the_readme_names_every_file():
+    paths = tree_paths()
+    parents = {path for path in paths if any(other != path and other.startswith(path) for other in paths)}
+    whole = tuple(path for path in paths if path.endswith("/") and path not in parents)
+    listed = set(paths)
+    missing = [name for name in repo.files() if name not in listed and not name.startswith(whole)]
+    assert not missing
+
+
+def test_the_readme_names_nothing_that_is_not_there():
+    assert not [path for path in tree_paths() if not (repo.ROOT / path).exists()]
+
+
+def requirement_lines():
+    return [line for line in repo.text("requirements.txt").splitlines() if line and not line.startswith("#")]
+
+
+def test_requirements_are_pinned_and_each_says_why():
+    for line in requirement_lines():
+        assert re.fullmatch(r"[\w.-]+==[\w.]+\s+# \S.+", line), line
+
+
+def test_what_requirements_pull_in_is_pinned():
+    sys.path.insert(0, str(repo.ROOT / "tools"))
+    import lock
+
+    pinned = set(re.findall(r"^([\w.-]+)==", repo.text("constraints.txt"), re.M))
+    direct = {lock.canonicalize_name(requirement.name) for requirement in lock.direct()}
+    assert set(lock.closure(lock.direct())) - direct <= pinned
+
+
+def test_extras_and_requirements_name_the_same_packages():
+    project = tomllib.loads(repo.text("pyproject.toml"))["project"]
+    wanted = [project["dependencies"], *project["optional-dependencies"].values()]
+    names = {re.match(r"[\w.-]+", line).group() for lines in wanted for line in lines}
+    pinned = {line.split("==")[0] for line in requirement_lines()}
+    assert names <= pinned
+    assert "torch>=2.11" in project["dependencies"]

@@ -1,0 +1,136 @@
+"""The commands behind make: what they do with good input, and the one line they print for bad."""
+
+import json
+import subprocess
+import sys
+import threading
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+import repo
+
+sys.path.insert(0, str(repo.ROOT / "tools"))
+
+import notebooks
+import serve
+
+
+def cell(source, **more):
+    return {"cell_type": "code", "id": "a-b", "metadata": {}, "execution_count": None, "outputs": [],
+            "source": source} | more  # fmt: skip
+
+
+@pytest.fixture
+def draft(tmp_path):
+    """Write a notebook of these code cells; its path."""
+
+    def write(*sources):
+        path = tmp_path / "draft.ipynb"
+        content = {"cells": [cell(text, id=f"draft-{i}") for i, text in enumerate(sources)],
+                   "metadata": {"widgets": {"x": 1}}, "nbformat": 4, "nbformat_minor": 5}  # fmt: skip
+        path.write_text(json.dumps(content))
+        return path
+
+    return write
+
+
+def test_a_notebook_is_run_and_stored_without_the_kernel_form_of_widgets(draft):
+    path = draft(
+        "from IPython.display import display\n"
+        "display({'text/html': '<b>1</b>', 'application/vnd.jupyter.widget-view+json': {}}, raw=True)",
+        "1 + 1",
+    )
+    assert notebooks.run(path) > 0
+    stored = json.loads(path.read_text())
+    first, second = stored["cells"]
+    assert [first["execution_count"], second["execution_count"]] == [1, 2]
+    assert list(first["outputs"][0]["data"]) == ["text/html"]
+    assert second["outputs"][0]["data"]["text/plain"] == ["2"]
+    assert [first["id"], second["id"]] == ["draft-0", "draft-1"]
+    assert set(stored["metadata"]) == {"execution", "language_info"}
+    assert "execution" not in first["metadata"]
+    assert "cores" in stored["metadata"]["execution"]["machine"]
+
+
+def test_a_notebook_whose_cell_fails_is_left_as_it_was(draft):
+    path = draft("1", "1 / 0")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"(?s)was not stored.*ZeroDivisionError"):
+        notebooks.run(path)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("content", ["", "{}", "not json", '{"nbformat": 4}'])
+def test_what_is_no_notebook_is_refused(tmp_path, content):
+    path = tmp_path / "x.ipynb"
+    path.write_text(content)
+    with pytest.raises(ValueError, match="is no notebook") as caught:
+        notebooks.run(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A served folder with a first page, a module and a page for what is missing."""
+    for name, text in {"index.html": "first", "404.html": "none", "m.mjs": "", "p.wasm": ""}.items():
+        (tmp_path / name).write_text(text)
+    running = serve.server(tmp_path)
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{running.server_port}"
+    running.shutdown()
+    running.server_close()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("m.mjs", "text/javascript"), ("p.wasm", "application/wasm")])
+def test_modules_and_wasm_are_served_as_such(site, name, kind):
+    assert urlopen(f"{site}/{name}").headers["Content-Type"] == kind
+
+
+def test_a_missing_page_is_the_sites_own(site):
+    with pytest.raises(HTTPError) as caught:
+        urlopen(f"{site}/no/such/page.html")
+    assert caught.value.code == 404
+    assert caught.value.read() == b"none"
+
+
+def test_a_port_in_use_is_passed_over(tmp_path):
+    (tmp_path / "index.html").write_text("x")
+    with serve.server(tmp_path) as first, serve.server(tmp_path, first.server_port) as second:
+        assert second.server_port > first.server_port
+
+
+def run(command, folder, **more):
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, **more)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["tools/serve.py", "no-such-folder"], "run make site first"),
+        (["tools/serve.py", "_build", "--port", "99999"], "from 1 to 65000"),
+        (["tools/notebooks.py", "README.md"], "is no notebook"),
+        (["tools/notebooks.py", "no-such.ipynb"], "is no notebook"),
+        (["tools/bench.py", "no-such-part"], "use"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(command, words):
+    done = run([sys.executable, *command], repo.ROOT)
+    assert done.returncode == 2
+    assert words in done.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("programs", "words"),
+    [((), "git is missing"), (("git",), "Python 3.11 or newer is missing")],
+)
+def test_setup_says_what_is_missing(tmp_path, programs, words):
+    for name in programs:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    setup = repo.ROOT / "tools" / "setup.sh"
+    done = run(["/bin/sh", str(setup)], tmp_path, env={"PATH": str(tmp_path)})
+    assert done.returncode == 2
+    assert words in done.stderr and len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,120 @@
+"""Run notebooks from top to bottom and store their outputs.
+
+    .venv/bin/python tools/notebooks.py notebooks/*.ipynb
+
+A notebook is stored only when every cell ran. What would differ from run to run without meaning is left out:
+the widgets' kernel form (the HTML form stays), widget state, time stamps, the kernel's exact version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+SECONDS_PER_CELL = 300
+SHOWN = ("torch", "accelerate", "matplotlib")
+
+
+def machine() -> str:
+    """Processor, cores and memory (GiB) of this machine, and its GPUs where torch sees any."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    words = [f"CPU only, {platform.machine()}", f"{cores} cores"]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        words.append(f"{memory / 2**30:.0f} GiB")
+    try:
+        import torch
+
+        if torch.cuda.is_available():
+            words[0] = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
+    except ImportError:
+        pass
+    return ", ".join(words)
+
+
+def versions() -> str:
+    """Python and the packages whose version can change an output."""
+    words = [f"Python {platform.python_version()}"]
+    for name in SHOWN:
+        try:
+            words.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(words)
+
+
+def strip(notebook: nbformat.NotebookNode) -> None:
+    """Remove what is not part of the book, in place."""
+    notebook.metadata.pop("widgets", None)
+    notebook.metadata["language_info"] = {"name": "python"}
+    for cell in notebook.cells:
+        for key in ("execution", "collapsed"):
+            cell.metadata.pop(key, None)
+        for output in cell.get("outputs", []):
+            if "data" in output:
+                output["data"].pop(WIDGET, None)
+
+
+def run(path: Path) -> float:
+    """Run one notebook in its own folder and store it; the seconds it took.
+
+    Raises ValueError in one line when a cell fails or takes too long; the file is then as it was.
+    """
+    try:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+    except (OSError, ValueError, nbformat.ValidationError) as error:
+        raise ValueError(f"{path} is no notebook: {str(error).splitlines()[0]}") from None
+    client = NotebookClient(
+        notebook, timeout=SECONDS_PER_CELL, kernel_name="python3",
+        resources={"metadata": {"path": path.parent}},
+    )  # fmt: skip
+    start = time.perf_counter()
+    try:
+        client.execute()
+    except (CellExecutionError, CellTimeoutError) as error:
+        raise ValueError(f"{path} was not stored, a cell failed:\n{error}") from None
+    seconds = time.perf_counter() - start
+    strip(notebook)
+    notebook.metadata["execution"] = {
+        "date": datetime.date.today().isoformat(), "machine": machine(), "seconds": round(seconds),
+        "versions": versions(),
+    }  # fmt: skip
+    store(notebook, path)
+    return seconds
+
+
+def store(notebook: nbformat.NotebookNode, path: Path) -> None:
+    """Write the notebook beside `path`, then move it there: `path` is never half written."""
+    new = path.with_suffix(".new")
+    nbformat.write(notebook, new)
+    new.replace(path)
+
+
+def main() -> int:
+    """Run and store each notebook named; the exit code."""
+    parser = argparse.ArgumentParser(description="Run notebooks and store their outputs.")
+    parser.add_argument("notebooks", type=Path, nargs="+")
+    for path in parser.parse_args().notebooks:
+        try:
+            print(f"{path} ...", end=" ", flush=True)
+            print(f"{run(path):.0f} s")
+        except ValueError as error:
+            print(f"\nnotebooks: {error}", file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
