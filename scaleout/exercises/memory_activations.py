@@ -73,7 +73,7 @@ DOUBLE = Choice(
     "each token, so they double. Naive attention also keeps the s × s scores of every head, and "
     "these grow by 4. A fused kernel keeps only Q, K, V, the output and one number for each "
     "row.\n\n"
-    f"The book's model, for Llama 3 8B's shape from {_LONG} to {2 * _LONG} tokens: naive × "
+    f"The book's model, for Llama 3 8B's shape from {_LONG:,} to {2 * _LONG:,} tokens: naive × "
     f"{_growth('naive'):.1f}, fused × {_growth('sdpa'):.1f}.\n\n"
     "Source: Dao et al., FlashAttention, arXiv 2205.14135: memory linear in the sequence.",
     options=(

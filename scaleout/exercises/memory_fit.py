@@ -201,7 +201,7 @@ WHOLE_RUN = Number(
     f"- checkpoints: {_XL.layers} × {_BATCH} × {_SEQ:,} × {_XL.hidden:,} × 4 bytes = "
     f"{_CHECKPOINTS / GB:.1f} GB\n"
     f"- logits: 3 × {_BATCH} × {_SEQ:,} × {_XL.vocab:,} × 4 bytes = {3 * _LOGITS / GB:.1f} GB\n\n"
-    f"Together {_BY_HAND / GB:.1f} GB; the book's model, which leaves nothing out, says "
+    f"Together {_BY_HAND / GB:.1f} GB; the book's model, which counts the small things too, says "
     f"**{_RUN.peak_bytes / GB:.1f} GB**.\n\n"
     f"**At the optimizer's step**: 20 bytes × {_N / 1e9:.3f} × 10^9 = {20 * _N / GB:.1f} GB. So "
     "the loss is the peak, and the largest item in it is the logits: to fit a larger batch, "

@@ -65,7 +65,8 @@ class Quantity:
 
 
 def parse(answer: object, dimension: str, default: str, decimal_comma: bool = False) -> Quantity:
-    """Read {"value": "12.5", "unit": "GB"}, "12.5 GB" or a bare number (taken in the unit `default`).
+    """Read {"value": "12.5", "unit": "GB"} or "12.5 GB". A bare number is taken in the unit `default`, except
+    where units are what people get wrong: bytes and counts of parameters have to say theirs.
 
     "1,024" is 1024, or with `decimal_comma` 1.024: nothing in the text tells.
     Raises ValueError, one line that says what would be right.
@@ -79,6 +80,10 @@ def parse(answer: object, dimension: str, default: str, decimal_comma: bool = Fa
     value, written = _number(match.group(), example, decimal_comma), text[match.end() :].strip()
     if re.match(r"[-+*/×^(]|x\s*\d", written):
         raise ValueError(f"write the result, not the sum {text[:_SHORT]!r}: {example}")
+    if not (written or unit) and dimension in ("bytes", "parameters"):
+        others = [name for name in UNITS[dimension] if name in (default, TWIN.get(default), "million")]
+        number = match.group()[:_SHORT].strip()
+        raise ValueError(f"{number} of what? Choose a unit: use {' or '.join(others)}")
     return Quantity(value, unit_named(written or unit or default, dimension), dimension)
 
 

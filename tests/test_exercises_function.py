@@ -1,0 +1,128 @@
+"""Exercises that run the reader's code: what is right, and what is said of everything else."""
+
+import re
+
+import pytest
+
+from scaleout import exercises
+
+FUNCTIONS = [one for one in exercises.catalogue("memory") if one.kind == "function"]
+name = pytest.mark.parametrize
+
+
+def key(one):
+    return one.key
+
+
+def check(one, answer):
+    return exercises.check("memory", one.key, answer)
+
+
+def code_of(one):
+    return re.search(r"```python\n(.*?)```", one.solution, re.S).group(1)
+
+
+@name("one", FUNCTIONS, ids=key)
+def test_the_solution_of_a_function_is_right(one):
+    result = check(one, code_of(one))
+    assert result["ok"], result
+    assert check(one, f"# my answer\nimport math\n{code_of(one)}\n\n")["ok"]
+
+
+@name("one", FUNCTIONS, ids=key)
+def test_the_stub_of_a_function_is_not(one):
+    result = check(one, one.stub)
+    assert (result["ok"], result["slip"]) == (False, "stub")
+
+
+@name("one", FUNCTIONS, ids=key)
+def test_mistakes_in_a_function_are_named_each_with_its_own_message(one):
+    """A table of what the misconception computes for each case stands for the reader's code."""
+    seen = {}
+    for mistake in one.mistakes:
+        table = [(case, mistake.wrong(*case)) for case in one.cases]
+        source = f"TABLE = {table!r}\ndef {one.function}(*case):\n    return dict_of(case)\n"
+        source += "def dict_of(case):\n    return next(result for known, result in TABLE if known == case)\n"
+        result = check(one, source)
+        assert (result["ok"], result["slip"]) == (False, mistake.name)
+        assert re.search(r"gave .* expected ", result["message"])
+        seen[mistake.name] = mistake.message
+    assert len(set(seen.values())) == len(seen) >= 3
+
+
+@name("one", FUNCTIONS, ids=key)
+@name(("body", "slip", "words"), [
+    ("return 12345", "wrong-result", "expected"),
+    ("pass", "no-return", "return"),
+    ("return 'many'", "not-a-number", "one number"),
+    ("return True", "not-a-number", "one number"),
+    ("return float('nan')", "not-a-number", "NaN"),
+    ("return float('inf')", "wrong-result", "gave inf"),
+    ("return 10**5000", "wrong-result", "cannot be shown"),
+    ("return -1", "wrong-result", "gave -1"),
+    ("x = 1\n    return x / 0", "exception", "Line 3: ZeroDivisionError"),
+    ("raise Exception", "exception", "Line 2: Exception"),
+    ("import sys\n    sys.exit()", "exit", "Line 3"),
+    ("return {}['a']", "exception", "KeyError"),
+    ("return [0] * 10**18", "memory", "memory"),
+])  # fmt: skip
+def test_what_goes_wrong_in_the_readers_code_is_one_clear_line(one, body, slip, words):
+    result = check(one, f"def {one.function}(*case):\n    {body}\n")
+    assert (result["ok"], result["slip"]) == (False, slip)
+    assert words in result["message"]
+    assert "\n" not in result["message"]
+    assert "Traceback" not in result["message"]
+
+
+@name("one", FUNCTIONS, ids=key)
+@name(("source", "slip", "words"), [
+    ("x = 1\ndef f(:\n", "syntax", "Line 2: "),
+    ("  x = 1\n y = 2", "syntax", "Line "),
+    ("\0", "syntax", "null bytes"),
+    ("", "input", "write the function"),
+    ("x = 1", "no-function", "no function"),
+    ("x = 1\ny = undefined", "exception", "Line 2: NameError"),
+    (None, "input", "write the function"),
+    (3, "input", "write the function"),
+    ("x = 1\n" * 10_000, "input", "a few lines are enough"),
+])  # fmt: skip
+def test_code_that_does_not_come_to_a_function(one, source, slip, words):
+    result = check(one, source)
+    assert (result["ok"], result["slip"]) == (False, slip)
+    assert words in result["message"]
+    assert "\n" not in result["message"]
+
+
+def test_endless_recursion_is_named():
+    one = FUNCTIONS[0]
+    result = check(one, f"def {one.function}(*case):\n    return {one.function}(*case)\n")
+    assert result["slip"] == "recursion"
+
+
+def test_code_cannot_change_the_cases_for_the_next_run():
+    one = exercises.exercise("memory", "states-function")
+    assert not check(one, "def states_bytes(params, optimizer, precision):\n    return 0\n")["ok"]
+    assert check(one, code_of(one))["ok"]
+
+
+def test_printed_text_is_shown_cut_short(capsys):
+    one = FUNCTIONS[0]
+    result = check(one, f"print('working on it')\n{code_of(one)}")
+    assert result["ok"]
+    assert "printed: working on it" in result["message"]
+    flood = check(one, f"print('x' * 10**6)\n{code_of(one)}")
+    assert flood["ok"]
+    assert len(flood["message"]) < 500
+    assert capsys.readouterr().out == ""
+
+
+def test_ctrl_c_in_a_kernel_is_not_swallowed():
+    with pytest.raises(KeyboardInterrupt):
+        check(FUNCTIONS[0], "raise KeyboardInterrupt")
+
+
+def test_a_function_is_judged_on_results_not_on_style():
+    one = exercises.exercise("memory", "states-function")
+    source = "states_bytes = lambda n, o, p: n * (2*(2,4)[p=='fp32'] + 4*(p=='bf16-master')"
+    source += " + ['sgd','momentum','adamw'].index(o) * (4,2)[p=='bf16'])"
+    assert check(one, source)["ok"]
