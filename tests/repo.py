@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import tree  # noqa: E402
 
 
 def files() -> list[str]:
     """Paths of all files that are, or would be, committed."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
-    return sorted(name for name in names if name and (ROOT / name).is_file())
+    return tree.tracked()
 
 
 def with_suffix(*suffixes: str) -> list[str]:

@@ -10,6 +10,11 @@ import repo
 
 from scaleout import page
 
+sys.path.insert(0, str(repo.ROOT / "tools"))
+
+import lock
+import tree
+
 FILE_LINES = 300
 FUNCTION_LINES = 40
 
@@ -80,31 +85,18 @@ def test_nothing_is_committed_that_should_not_be(name):
         assert not found, f"{what}: {found.group()!r}"
 
 
-def tree_paths():
-    """Paths named by the README's tree, in its order; each line there is `path  comment`."""
-    block = re.search(r"```text\n(.*?)```", repo.text("README.md"), re.S).group(1)
-    found, folders = [], []
-    for line in block.splitlines():
-        depth = (len(line) - len(line.lstrip())) // 2
-        name, _, comment = line.strip().partition("  ")
-        assert comment.strip(), f"{name} has no comment"
-        path = "".join(folders[:depth]) + name
-        folders[depth:] = [name] if name.endswith("/") else []
-        found.append(path)
-    return found
+def test_the_readme_shows_the_files_that_are_there():
+    assert tree.tree() == tree.BLOCK.search(repo.text("README.md")).group(), "run tools/tree.py"
 
 
-def test_the_readme_names_every_file():
-    paths = tree_paths()
-    parents = {path for path in paths if any(other != path and other.startswith(path) for other in paths)}
-    whole = tuple(path for path in paths if path.endswith("/") and path not in parents)
-    listed = set(paths)
-    missing = [name for name in repo.files() if name not in listed and not name.startswith(whole)]
-    assert not missing
-
-
-def test_the_readme_names_nothing_that_is_not_there():
-    assert not [path for path in tree_paths() if not (repo.ROOT / path).exists()]
+def test_the_tree_takes_first_sentences(tmp_path):
+    for name, text in {
+        "a.py": '"""Say one\nthing. Then more."""\n', "b.js": "// One.\n// Two.\n", "c.css": "/* Blue. */\n",
+        "d.sh": "#!/bin/sh\n# Do it.\n", "e.py": "x = 1\n",
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text(text)
+    found = [tree.first_sentence(path) for path in sorted(tmp_path.iterdir())]
+    assert found == ["Say one thing", "One", "Blue", "Do it", ""]
 
 
 def requirement_lines():
@@ -117,9 +109,6 @@ def test_requirements_are_pinned_and_each_says_why():
 
 
 def test_what_requirements_pull_in_is_pinned():
-    sys.path.insert(0, str(repo.ROOT / "tools"))
-    import lock
-
     pinned = set(re.findall(r"^([\w.-]+)==", repo.text("constraints.txt"), re.M))
     direct = {lock.canonicalize_name(requirement.name) for requirement in lock.direct()}
     assert set(lock.closure(lock.direct())) - direct <= pinned
