@@ -14,7 +14,7 @@ book: site
 	@$(PY) tools/serve.py _build/html
 
 site: $(READY)
-	@.venv/bin/jupyter-book build . -n -W --keep-going --quiet
+	@$(PY) tools/build_site.py
 
 test: $(READY)
 	$(PY) -m ruff check .

@@ -12,6 +12,7 @@ import repo
 
 sys.path.insert(0, str(repo.ROOT / "tools"))
 
+import build_site
 import notebooks
 import serve
 
@@ -134,3 +135,8 @@ def test_setup_says_what_is_missing(tmp_path, programs, words):
     done = run(["/bin/sh", str(setup)], tmp_path, env={"PATH": str(tmp_path)})
     assert done.returncode == 2
     assert words in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_log_is_cut_down_to_what_is_wrong():
+    log = "Run\n\x1b[91m/x/a.md:3: WARNING: no term\x1b[39m\nTraceback\nSphinx error:\nno page\nRuntimeError"
+    assert build_site.problems(log) == ["/x/a.md:3: WARNING: no term", "no page"]
