@@ -24,7 +24,7 @@ PAGE = """<!doctype html>
 <title>Live</title><link rel="icon" href="data:,"><link rel="stylesheet" href="_static/live/live.css">
 <style>
 body {{ margin: 0; font-family: system-ui, sans-serif; background: #fff; color: #222; }}
-html[data-theme="dark"] body {{ background: #14181e; color: #e8e6e1; }}
+html[data-theme="dark"] body {{ background: #14171b; color: #e8e6e1; }}
 main {{ max-width: 44rem; margin: 0 auto; padding: 1rem; }}
 </style>
 <script type="module" src="_static/live/host.js"></script></head>

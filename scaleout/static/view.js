@@ -143,7 +143,7 @@ export class View {
   async restore() {
     const given = readFragment(this.data.key, this.data.spec.controls);
     if (!given) return;
-    this.root.scrollIntoView({ block: "center" });
+    this.root.scrollIntoView();
     const asked = { ...this.data.params, ...given };
     this.status.touch();
     const result = await this.draw(asked);
