@@ -196,6 +196,27 @@ def _first_to_speak(store, code):
         return True
 
 
+# --- memory ---------------------------------------------------------------------------------------------
+
+def reset_allocator(s):
+    """Forget the allocator's peak so far. Only a GPU's allocator keeps one."""
+    if s.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(s.device)
+
+
+def allocator(s):
+    """Peaks in bytes that a GPU's allocator counted: "allocated" to tensors, and "reserved" from the device.
+
+    Rounding to blocks is in the first, unused parts of blocks in the second; the CUDA context is in neither.
+    Empty on a CPU, which keeps no such count.
+    """
+    if s.device.type != "cuda":
+        return {}
+    s.synchronize()
+    return {"allocated": torch.cuda.max_memory_allocated(s.device),
+            "reserved": torch.cuda.max_memory_reserved(s.device)}
+
+
 # --- data -----------------------------------------------------------------------------------------------
 
 def batch(text, step, sequences, seq, rank=0, world=1, seed=0, device="cpu"):

@@ -39,6 +39,20 @@ def load(path):
     return profile
 
 
+def find(path, device_kind, world):
+    """The profile at `path`; without one, the profile at its default path, or None where there is none.
+
+    ValueError where it was measured on another kind of device or number of processes.
+    """
+    if path is None and not default_path(device_kind, world).exists():
+        return None
+    profile = load(path or default_path(device_kind, world))
+    if (profile["device_kind"], profile["world"]) != (device_kind, world):
+        raise ValueError(f"machine profile is of {profile['world']} process(es) on {profile['device_kind']}: "
+                         f"run labs/calibrate.py with {world} on {device_kind}")
+    return profile
+
+
 def validate(profile):
     """Raise ValueError, one line, unless `profile` holds what `calibrate` writes."""
     if profile.get("schema") != SCHEMA:

@@ -5,6 +5,7 @@ Standard library only, so that a lab can refuse a wrong option before torch is a
 
 import argparse
 import math
+import os
 import sys
 import sysconfig
 import time
@@ -130,6 +131,19 @@ def _check_field(f, value):
     if (lowest is not None and value < lowest) or (highest is not None and value > highest):
         span = f"from {lowest}" + (f" to {highest}" if highest is not None else "")
         raise ValueError(f"{flag} is {value}: it must be {span}")
+
+
+def check_target(path, endings):
+    """Refuse a file that could not be written at the end, before the work begins. None is fine."""
+    if path is None:
+        return
+    folder = Path(path).resolve().parent
+    while not folder.exists():
+        folder = folder.parent
+    if Path(path).suffix not in endings:
+        raise ValueError(f"{path}: the name must end in {' or '.join(endings)}")
+    if Path(path).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(f"{path}: cannot be written: choose a file in a folder you may write to")
 
 
 # --- on the screen -------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ DDP copies gradients into buckets, a second set of gradients that stays (unless 
 
 import os
 
-import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel

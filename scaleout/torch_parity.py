@@ -6,38 +6,41 @@ What is left is a few units in the last place of fp32 (2^-23 = 1.2e-7), times a 
 number of terms. A missing or doubled term shows as an error of the order of 1, far above the tolerance.
 """
 
-import torch
-from torch.nn.parallel import DistributedDataParallel
+import math
 
 TOLERANCE = 1e-5        # relative, fp32: about 80 units in the last place
+FLOOR = 1e-3            # of the largest entry of all gradients: the least scale of a tensor
+TINY = 1e-300           # where all of `wanted` is zero, any difference is too much
 
 
 def gradients(model):
-    """{name: gradient}, copies, of a model or of the model inside a DistributedDataParallel."""
-    inner = model.module if isinstance(model, DistributedDataParallel) else model
-    return {name: p.grad.detach().clone() for name, p in inner.named_parameters() if p.grad is not None}
+    """{name: gradient}, copies, of the model's parameters that have one."""
+    return {name: p.grad.detach().clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 def relative_error(found, wanted):
-    """Largest |found - wanted| of a tensor over its largest |wanted|, of the worst tensor in two dicts.
+    """Largest |found - wanted| of a tensor over its largest |wanted|, of the worst tensor in two dicts (float).
 
-    A name that only one of the dicts has, or a value that is not finite, gives infinity.
+    A tensor's scale is at least FLOOR of the largest entry of all: the gradient of a key's bias is zero but for
+    rounding (softmax does not see it), and rounding over rounding says nothing. A name that only one of the dicts
+    has, or a value that is not finite, gives infinity.
     """
     if set(found) != set(wanted) or not wanted:
-        return float("inf")
-    worst = 0.0
-    for name, right in wanted.items():
-        off = (found[name].double() - right.double()).abs().max().item()
-        scale = right.double().abs().max().item()
-        error = off / scale if scale else (0.0 if off == 0 else float("inf"))
-        worst = max(worst, error if error == error else float("inf"))
-    return worst
+        return math.inf
+    largest = {name: right.abs().max().item() for name, right in wanted.items()}
+    floor = FLOOR * max(largest.values())
+    errors = [(found[name].double() - right.double()).abs().max().item() / max(largest[name], floor, TINY)
+              for name, right in wanted.items()]
+    return max(error if math.isfinite(error) else math.inf for error in errors)
 
 
-def loss_and_gradients(model, tokens, targets, backward=torch.Tensor.backward):
-    """(loss as float, gradients) of one batch; the model's gradients are empty before and after."""
-    loss = model(tokens, targets)
-    backward(loss)
+def loss_and_gradients(model, tokens, targets, replicas=None):
+    """(loss as float, gradients) of one batch; the model's gradients are empty before and after.
+
+    replicas: a torch_parallel.Replicas of the model, which then does forward and backward.
+    """
+    loss = (replicas or model)(tokens, targets)
+    (replicas.backward if replicas else type(loss).backward)(loss)
     found = gradients(model)
     model.zero_grad(set_to_none=True)
     return loss.item(), found

@@ -33,8 +33,11 @@ def snapshot(s, work, path):
     """Run `work()` and write every allocation in it to `path` (.pickle), for https://pytorch.org/memory_viz.
 
     On a GPU this is the allocator's own history. A CPU allocator keeps none, and torch's profiler stands in:
-    it sees the same allocations and frees. Returns, in words, what was used.
+    it sees the same allocations and frees. All ranks work, rank 0 writes. Returns, in words, what was used.
     """
+    if not s.main:
+        work()
+        return ""
     if s.device.type == "cuda":
         torch.cuda.memory._record_memory_history()
         try:

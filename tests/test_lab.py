@@ -163,7 +163,12 @@ def test_parity_sees_what_it_must_see():
     infinite = float("inf")
     assert torch_parity.relative_error({"a": right["a"]}, right) == infinite, "a gradient is missing"
     assert torch_parity.relative_error({}, {}) == infinite, "nothing was compared"
-    assert torch_parity.relative_error({**right, "b": torch.tensor([1.0])}, right) == infinite
+    # b is zero in truth: its scale is a thousandth of the largest entry, 2.0
+    assert torch_parity.relative_error({**right, "b": torch.tensor([1e-9])}, right) == pytest.approx(5e-7)
+    assert torch_parity.relative_error({**right, "b": torch.tensor([1.0])}, right) == pytest.approx(500.0)
+    zeros = {"a": torch.zeros(2)}
+    assert torch_parity.relative_error(zeros, zeros) == 0.0
+    assert torch_parity.relative_error({"a": torch.tensor([0.0, 1e-9])}, zeros) > 1
     assert torch_parity.relative_error({**right, "b": torch.tensor([float("nan")])}, right) == infinite
     assert torch_parity.check(infinite, 1e-5)["passed"] is False
     assert torch_parity.check(1e-5, 1e-5)["passed"] is True

@@ -1,0 +1,300 @@
+"""Rung 01: train a transformer on real text, and set the bytes it takes beside the bytes predicted.
+
+    python labs/memory.py
+    torchrun --nproc-per-node 2 labs/memory.py --save
+    accelerate launch --config_file labs/launch/accelerate.yaml --num_processes 2 labs/memory.py --via accelerate
+    python labs/memory.py --fake 70b           a step of any size on fake tensors: sizes, no contents
+"""
+
+import statistics
+import sys
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+
+import torch
+
+from scaleout import lab, lab_machine, lab_text, results, torch_parity, torch_trace
+from scaleout.lab_report import compare, numbers, summary
+from scaleout.memory import Account, account
+from scaleout.recipe import CHOICES, Recipe
+from scaleout.torch_ledger import watch
+from scaleout.torch_memory import measure
+from scaleout.torch_parallel import ROUTES, Replicas, bucket_bytes
+from scaleout.torch_recipe import Training
+from scaleout.transformer import Shape, flops, preset, total_parameters
+
+TOLERANCE = 0.02            # of the peak, and what the book promises
+WARMUP = 3                  # DDP rebuilds its buckets in the second step
+HERE = Path(__file__).resolve().parent
+
+
+def _size(default, what):
+    return field(default=default, metadata={"help": what, "lowest": 1, "highest": 10**7})
+
+
+def _choice(default, name, what):
+    return field(default=default, metadata={"help": what, "choices": CHOICES[name]})
+
+
+@dataclass(frozen=True)
+class Options:
+    """The model, the step, the recipe, and what to do with the result."""
+
+    layers: int = _size(4, "blocks")
+    hidden: int = _size(192, "width of the residual stream")
+    heads: int = _size(6, "attention heads")
+    kv_heads: int | None = _size(None, "key-value heads (default: as many as heads)")
+    gated_mlp: bool = field(default=False, metadata={"help": "SwiGLU: three matrices instead of two"})
+    seq: int = _size(128, "tokens a sequence")
+    micro_batch: int = _size(4, "sequences a rank and step")
+    steps: int = field(default=20, metadata={"help": "training steps", "lowest": WARMUP + 1, "highest": 10**6})
+    lr: float = field(default=1e-3, metadata={"help": "learning rate", "lowest": 0})
+    seed: int = field(default=0, metadata={"help": "of weights and batches", "lowest": 0})
+    precision: str = _choice("fp32", "precision", "dtypes by role")
+    optimizer: str = field(default="adamw", metadata={"help": "what steps the weights",
+                                                      "choices": ("sgd", "momentum", "adamw")})
+    foreach: bool = field(default=True, metadata={"help": "step all tensors at once"})
+    attention: str = _choice("sdpa", "attention", "kernel")
+    dropout: float = field(default=0.0, metadata={"help": "probability", "lowest": 0, "highest": 0.99})
+    checkpointing: str = _choice("none", "checkpointing", "what backward computes again")
+    gradients: str = _choice("fresh", "gradients", "between steps: set to None, or kept and zeroed")
+    via: str = field(default="torch", metadata={"help": "what makes the replicas", "choices": ROUTES})
+    bucket_view: bool = field(default=False, metadata={"help": "gradients are views of DDP's buckets"})
+    dataset: str | None = field(default=None, metadata={"help": "text (default: Python's standard library)",
+                                                        "metavar": "PATH"})
+    machine: str | None = field(default=None, metadata={"help": "profile by labs/calibrate.py", "metavar": "FILE"})
+    save: str | None = field(default=None, metadata={"help": "write the Record (alone: to labs/results/memory/)",
+                                                     "const": "auto", "metavar": "FILE"})
+    plot: str | None = field(default=None, metadata={"help": "draw memory over time", "metavar": "FILE.svg"})
+    snapshot: str | None = field(default=None, metadata={
+        "help": "write every allocation of a step, for pytorch.org/memory_viz", "metavar": "FILE.pickle"})
+    fake: str | None = field(default=None, metadata={
+        "help": "no training: measure a step of 7b, 70b or a preset on fake tensors", "metavar": "MODEL"})
+
+    @property
+    def recipe(self):
+        """The memory recipe of these options."""
+        return Recipe(**{f.name: getattr(self, f.name) for f in fields(Recipe) if hasattr(self, f.name)})
+
+    @property
+    def shape(self):
+        """The transformer of these options, on bytes."""
+        return Shape(self.layers, self.hidden, self.heads, lab_text.VOCABULARY, kv_heads=self.kv_heads,
+                     gated_mlp=self.gated_mlp, max_seq=self.seq)
+
+
+TIERS = {"smoke": Options(),
+         "cpu": Options(layers=6, hidden=320, heads=8, seq=256, micro_batch=8, steps=150),
+         "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, micro_batch=4, steps=50, lr=3e-4,
+                        precision="autocast-bf16")}
+
+
+# --- the same as one process? ----------------------------------------------------------------------------
+
+def parity(s, o, text):
+    """Checks of a Record: N ranks on a share each against this process on all shares, in fp32, no dropout."""
+    if s.world == 1:
+        return {}
+    torch.manual_seed(o.seed)                          # the same weights on every rank, without help from DDP
+    training = Training(o.shape, replace(o.recipe, precision="fp32", dropout=0.0), s.device, o.lr)
+    share = lab.batch(text, 0, 2, o.seq, s.rank, s.world, o.seed, s.device)
+    whole = lab.batch(text, 0, 2 * s.world, o.seq, seed=o.seed, device=s.device)
+    wanted_loss, wanted = torch_parity.loss_and_gradients(training.model, *whole)
+    checks = {}
+    for via in ("hand", "torch") if o.via != "accelerate" else ROUTES:
+        loss, found = torch_parity.loss_and_gradients(
+            training.model, *share, Replicas(s, training.model, via, o.bucket_view))
+        off = abs(s.mean(loss) - wanted_loss) / wanted_loss
+        worst = s.largest(min(torch_parity.relative_error(found, wanted), 1e300))
+        checks[f"{via}: loss equals one process"] = torch_parity.check(off, torch_parity.TOLERANCE)
+        checks[f"{via}: gradients equal one process"] = torch_parity.check(worst, torch_parity.TOLERANCE)
+    return checks
+
+
+# --- train and measure ------------------------------------------------------------------------------------
+
+class Run:
+    """A training run on this rank: `step` makes one step and returns the mean loss over ranks."""
+
+    def __init__(self, s, o, text):
+        self.s, self.o, self.text = s, o, text
+        torch.manual_seed(o.seed)
+        self.training = Training(o.shape, o.recipe, s.device, o.lr)
+        self.replicas = Replicas(s, self.training.model, o.via, o.bucket_view)
+        if self.replicas.accelerator is not None:
+            self.training.optimizer = self.replicas.accelerator.prepare(self.training.optimizer)
+
+    def batch(self, step):
+        """(tokens, targets) of this rank."""
+        o, s = self.o, self.s
+        return lab.batch(self.text, step, o.micro_batch, o.seq, s.rank, s.world, o.seed, s.device)
+
+    def one(self, batch, before_update=lambda: None):
+        """Forward, backward, update; returns this rank's loss, a tensor."""
+        loss = self.training.loss(*batch, self.replicas)
+        self.replicas.backward(loss)
+        before_update()
+        self.training.step()
+        return loss.detach()
+
+    def train(self):
+        """(seconds, losses) of every step, the mean loss over ranks. Gradients are emptied after each step."""
+        seconds, losses = [], []
+        for step in lab_text.progress(range(self.o.steps), "train", self.s.main):
+            batch = self.batch(step)
+            self.replicas.watching = step == self.o.steps - 1
+            start = self.s.clock()
+            loss = self.one(batch)
+            self.training.clear()
+            seconds.append(self.s.largest(self.s.clock() - start))
+            losses.append(self.s.mean(loss.item()))
+        self.replicas.watching = False
+        return seconds, losses
+
+    def measured(self):
+        """One more step under the ledger: an Account of what it allocated, with its timeline."""
+        batch = self.batch(self.o.steps)
+        lab.reset_allocator(self.s)
+        with watch(self.training, *batch, timeline=bool(self.o.plot)) as ledger:
+            for bucket in self.replicas.buckets.values():
+                ledger.claim(bucket, "gradients")
+            self.one(batch, lambda: ledger.enter("optimizer"))
+        self.training.clear()
+        return Account(ledger.moments, {}), ledger.timeline
+
+
+def predicted(o, replicas):
+    """The Account of the pure model. DDP's buckets are a second set of gradients that stays through the step; as
+    views, they are the only one, and stay as well."""
+    twice = replicas.ddp and not o.bucket_view
+    recipe = replace(o.recipe, gradients="kept") if replicas.ddp and o.bucket_view else o.recipe
+    account_ = account(o.shape, o.micro_batch, o.seq, recipe)
+    extra = bucket_bytes(replicas.model) if twice else 0
+    return Account({moment: {**kinds, "gradients": kinds["gradients"] + extra}
+                    for moment, kinds in account_.moments.items()}, account_.states)
+
+
+# --- what is said and kept --------------------------------------------------------------------------------
+
+def seconds(s, o, profile, spent):
+    """(predicted seconds, measured seconds, MFU, its peak) of a step; None where no profile is there."""
+    middle = statistics.median(spent[WARMUP:])
+    if profile is None:
+        return None, middle, None, None
+    work = flops(o.shape, o.micro_batch, o.seq, o.checkpointing)
+    dtype = "fp32" if o.precision == "fp32" else "bf16"
+    reduced = total_parameters(o.shape) * o.recipe.width("gradient") if s.world > 1 else 0
+    guess = lab_machine.step_seconds(profile, sum(work.values()), dtype, reduced)
+    peak = profile["matmul_flops_per_second"][dtype] * s.world
+    mfu = (work["forward"] + work["backward"]) * s.world / middle / peak
+    return guess, middle, mfu, {"flops_per_second": peak, "source": f"{dtype} matrix products measured by "
+                                f"labs/calibrate.py on {s.world} process(es), {profile['measured']}"}
+
+
+def record(s, tier, o, run, checks, wanted, seen, spent, losses):
+    """The Record of this run; the same on every rank but for the facts of its own device."""
+    profile = lab_machine.find(o.machine, s.device.type, s.world)
+    guess, middle, mfu, peak = seconds(s, o, profile, spent)
+    prediction, measurement = numbers(wanted), numbers(seen)
+    facts, skipped = lab.facts(s), []
+    if guess is None:
+        skipped.append("seconds and MFU: no machine profile (labs/calibrate.py at this number of processes)")
+    else:
+        prediction["seconds a step"], measurement["seconds a step"] = guess, middle
+    if s.world == 1:
+        skipped.append("equal to one process: this run is one process (torchrun --nproc-per-node 2)")
+    elif o.via != "accelerate":
+        skipped.append("Accelerate: not asked for (--via accelerate)")
+    checks["peak within 2% of the prediction"] = torch_parity.check(
+        abs(wanted.peak_bytes / seen.peak_bytes - 1), TOLERANCE)
+    batch = o.micro_batch * s.world
+    stalls = [f"step {i} took {t:.3g} s, the median is {middle:.3g} s"
+              for i, t in enumerate(spent) if i >= WARMUP and t > 3 * middle]
+    return results.Record(
+        stem="memory", tier=tier, **facts | {"notes": [*facts["notes"], run.replicas.built]},
+        model=asdict(o.shape), recipe=asdict(o.recipe), effective_batch=batch, sequence_length=o.seq,
+        precision=o.precision, checkpoint_cadence="none", step_seconds=spent, warmup_steps=WARMUP,
+        tokens_per_second=results.tokens_per_second(spent, WARMUP, batch, o.seq), losses=losses,
+        peak_memory=seen.peak | {f"allocator: {k}": v for k, v in lab.allocator(s).items()}, mfu=mfu,
+        mfu_peak=peak, prediction=prediction, measurement=measurement, checks=checks, skipped=skipped,
+        stalls=stalls)
+
+
+def record_path(s, tier, o):
+    """Where --save puts the Record: the file given, or labs/results/memory/TIER-DEVICE-PROCESSES[-ROUTE].json."""
+    route = "" if o.via == "torch" else f"-{o.via}"
+    name = f"{tier}-{s.device.type}-{s.world}{route}.json"
+    return HERE / "results" / "memory" / name if o.save == "auto" else Path(o.save)
+
+
+def draw(s, o, timeline, shape):
+    """The picture that --plot asks for."""
+    if o.plot and s.main:
+        torch_trace.plot(timeline, o.plot, f"Memory of one step, {total_parameters(shape) / 1e6:,.1f} M parameters")
+        s.say(f"picture: {Path(o.plot).name}")
+
+
+def train(s, tier, o):
+    """Check, train, measure, compare, record. Exit code 1 where a check failed."""
+    lab_machine.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
+    text = lab.as_tensor(lab_text.corpus(o.dataset))
+    s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
+          f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, "
+          f"{o.micro_batch} x {o.seq} tokens a rank and step")
+    checks = parity(s, o, text)
+    run = Run(s, o, text)
+    s.say(f"built: {run.replicas.built}\n")
+    spent, losses = run.train()
+    seen, timeline = run.measured()
+    wanted = predicted(o, run.replicas)
+    s.say(compare(wanted, seen))
+    if s.world > 1:
+        checks["weights are equal on all ranks"] = torch_parity.check(run.replicas.spread(), 0.0)
+    r = record(s, tier, o, run, checks, wanted, seen, spent, losses)
+    s.say(summary(r))
+    if o.save and s.main:
+        s.say(f"record saved: {results.save(r, record_path(s, tier, o)).name}")
+    draw(s, o, timeline, o.shape)
+    if o.snapshot:
+        source = torch_trace.snapshot(s, lambda: run.one(run.batch(0)), o.snapshot)
+        s.say(f"snapshot: {Path(o.snapshot).name}, from {source}; open it at https://pytorch.org/memory_viz")
+    if not s.agree(all(check["passed"] for check in r.checks.values())):
+        sys.exit(1)
+
+
+# --- fake tensors -----------------------------------------------------------------------------------------
+
+SHORT = {"7b": "llama-2-7b", "13b": "llama-2-13b", "70b": "llama-2-70b", "8b": "llama-3-8b"}
+
+
+def fake(s, o):
+    """The table of a step that this machine could not run: sizes without contents, one rank, on the CPU."""
+    if s.world > 1:
+        raise ValueError("--fake measures one rank: start it with python, not torchrun")
+    name = SHORT.get(o.fake.lower(), o.fake.lower())
+    shape = preset(name)
+    seq = min(o.seq, shape.max_seq)
+    s.say(f"{name}: {total_parameters(shape) / 1e9:,.2f} G parameters, {o.precision}, {o.optimizer}, "
+          f"{o.micro_batch} x {seq} tokens, checkpointing {o.checkpointing}")
+    wanted = account(shape, o.micro_batch, seq, o.recipe)
+    seen = measure(shape, o.micro_batch, seq, o.recipe, timeline=bool(o.plot))
+    s.say(f"fake tensors, CPU kernels, all {shape.layers} layers run\n")
+    s.say(compare(wanted, seen))
+    draw(s, o, seen.timeline, shape)
+
+
+def main(s, argv=None):
+    """Train and measure, or measure on fake tensors."""
+    words = sys.argv[1:] if argv is None else argv
+    sizes = "gpu" if any(word.split("=")[0] == "--fake" for word in words) else "smoke"
+    tier, o = lab_text.parse(TIERS, __doc__, argv, sizes)
+    for path, kinds in ((o.save, (".json",)), (o.plot, (".svg", ".png", ".pdf")), (o.snapshot, (".pickle",))):
+        lab_text.check_target(None if path == "auto" else path, kinds)
+    if o.fake:
+        fake(s, o)
+    else:
+        train(s, tier, o)
+
+
+if __name__ == "__main__":
+    lab.run(main)
