@@ -134,10 +134,8 @@ class Sizes:
 
 
 def norm_kept(z: Sizes) -> int:
-    """A norm's input and statistics. torch's RMS norm on a CPU also keeps the normalised input, both in fp32."""
-    if z.shape.norm == "layernorm":
-        return z.x + 2 * z.per_token * z.r
-    return 2 * z.wide32 + 4 * z.per_token
+    """A norm's input, and for each token the mean and deviation, or the root mean square."""
+    return z.x + (2 * z.per_token * z.r if z.shape.norm == "layernorm" else 4 * z.per_token)
 
 
 def tables(z: Sizes) -> int:

@@ -8,6 +8,36 @@ from scaleout.tape import Tape
 from scaleout.transformer import norm_parameters
 
 
+def forward(z: Sizes, tape: Tape) -> None:
+    """The forward of one block that keeps all it needs."""
+    kept = block_kept(z, "none")
+    tape.hold("activations", kept.pop("norm 1"), kept.pop("input of q, k, v"))
+    attention = kept.pop("attention")
+    if z.recipe.attention == "naive":
+        naive_forward(z, tape, 2, 1)
+        attention = z.q + tables(z)  # the projection's input; the core holds the rest
+    tape.hold("activations", attention, *kept.values())
+    tape.hold("weights", copies_kept(z, "none"))
+
+
+def naive_forward(z: Sizes, tape: Tape, copied: int, v_copied: int) -> None:
+    """A naive core: scores, masked scores and probabilities side by side, then what is kept. It holds `copied` of Q
+    and K, and V if `v_copied`."""
+    tape.hold("activations", copied * z.q, z.seq**2, z.scores)
+    tape.passing("activations", 2 * z.scores)
+    tape.hold("activations", z.scores)  # the scores live as long as the function
+    tape.hold("activations", v_copied * z.q, z.scores + z.scores // z.e if z.recipe.dropout else 0)
+    tape.drop("activations", z.scores)
+
+
+def _copied(z: Sizes) -> tuple[int, int]:
+    """How many of Q and K, and whether V, a naive core copies: to repeat grouped heads, and to bring the heads of
+    several sequences together, which rotary positions have done for Q and K already."""
+    apart, repeated = z.batch > 1, z.kv != z.q
+    queries = int(apart and z.shape.positions != "rotary")
+    return queries + (1 if repeated else queries), int(repeated or apart)
+
+
 class Backward:
     """Backward operations on a tape. Between them the residual's gradient (`z.x` bytes) is held."""
 
@@ -17,15 +47,12 @@ class Backward:
         self.naive, self.how = z.recipe.attention == "naive", z.recipe.checkpointing
 
     def block(self) -> None:
-        z, t = self.z, self.tape
         own = self._branch(recompute=self.how == "full")
         self._mlp(own)
         self.norm(residual=True)
         own = self._branch()
         self._attention(own)
         self.norm(residual=True)
-        if self.how == "full" and z.r == 2 and z.shape.norm == "rmsnorm":
-            t.drop("activations", z.x)  # the 16-bit block input, which the norm's fp32 copy did not replace
 
     def _branch(self, recompute: bool = False) -> int:
         """The residual's gradient enters a branch: cast under autocast, masked under dropout. Returns its bytes
@@ -46,15 +73,8 @@ class Backward:
 
     def _recompute(self) -> None:
         """Full checkpointing: the block's forward again, up to the input of its last matrix product."""
-        z, t = self.z, self.tape
-        kept = block_kept(z, "none")
-        shared = 0 if z.r == 2 and z.shape.norm == "rmsnorm" else z.x  # the block input is what norm 1 keeps
-        t.hold("activations", kept.pop("norm 1") - shared, kept.pop("input of q, k, v"))
-        t.hold("activations", kept.pop("attention"))
-        if self.naive:
-            t.passing("activations", 2 * z.scores)
-        t.hold("activations", *kept.values())
-        t.hold("weights", copies_kept(z, "none"))
+        self.tape.drop("activations", self.z.x)  # the block's input, which is what norm 1 keeps
+        forward(self.z, self.tape)
 
     def _mlp(self, own: int) -> None:
         z, t = self.z, self.tape
@@ -98,14 +118,13 @@ class Backward:
     def _naive_core(self) -> None:
         z, t = self.z, self.tape
         drop = bool(z.recipe.dropout)
+        copied, v_copied = _copied(z) if self.how == "selective" else (2, 1)
         if self.how == "selective":
-            t.hold("activations", 2 * z.q, z.seq**2, z.scores)
-            t.passing("activations", 2 * z.scores)
-            t.hold("activations", z.q, z.scores + z.scores // z.e if drop else 0)
+            naive_forward(z, t, copied, v_copied)
         t.swap("temporaries", z.q, z.q)
         t.hold("temporaries", z.q, z.scores)
         t.drop("temporaries", z.q)
-        t.drop("activations", z.q, z.scores if drop else 0)
+        t.drop("activations", v_copied * z.q, z.scores if drop else 0)
         if drop:
             t.swap("temporaries", z.scores, z.scores)
             t.drop("activations", z.scores // z.e)
@@ -116,7 +135,7 @@ class Backward:
         t.swap("temporaries", z.scores, z.scores)
         t.hold("temporaries", z.q, z.q)
         t.drop("temporaries", z.scores)
-        t.drop("activations", 2 * z.q)
+        t.drop("activations", copied * z.q)
         if z.kv != z.q:
             t.swap("temporaries", z.kv, z.q)
             t.swap("temporaries", z.kv, z.q)
@@ -161,35 +180,12 @@ class Backward:
         """Backward of a norm; then, with a residual, the two gradients are added."""
         z, t = self.z, self.tape
         weights = norm_parameters(z.shape) * self.width if self.trains else 0
-        if z.shape.norm == "layernorm":
-            t.hold("temporaries", z.x, weights)
-            t.drop("activations", norm_kept(z))
-            t.drop("temporaries", z.x)
-            if residual:
-                t.swap("temporaries", z.x, z.x, z.x)
-        else:
-            t.hold("temporaries", weights)
-            self._rms_norm(residual)
+        # the RMS norm's backward is written in fp32 steps, with two tensors at a time: torch_norm.py
+        scratch = 0 if z.shape.norm == "layernorm" else z.wide32 * (1 if z.r == 4 else 2) + 4 * z.per_token
+        t.hold("temporaries", z.x, weights, scratch)
+        t.drop("temporaries", scratch)
+        t.drop("activations", norm_kept(z))
+        t.drop("temporaries", z.x)
+        if residual:
+            t.swap("temporaries", z.x, z.x, z.x)
         self.keep_gradient(weights)
-
-    def _rms_norm(self, residual: bool) -> None:
-        """torch's RMS norm on a CPU is made of elementary operations in fp32, and so has their temporaries."""
-        z, t = self.z, self.tape
-        wide = z.wide32
-        if z.r == 2:
-            t.swap("temporaries", wide, z.x)
-        t.hold("temporaries", wide, wide)  # through the product with the gain
-        t.drop("temporaries", wide, wide)
-        t.drop("activations", wide)
-        t.hold("temporaries", wide, wide)  # through the product with 1 / rms
-        t.drop("temporaries", wide, wide)
-        if residual and z.r == 4:
-            t.swap("temporaries", z.x, z.x, wide)
-        t.hold("temporaries", 4 * wide)  # through the mean of squares
-        t.drop("temporaries", 3 * wide)
-        t.drop("activations", wide, 4 * z.per_token)
-        t.swap("temporaries", wide, wide, wide)
-        if z.r == 2:
-            t.swap("temporaries", z.x, wide)
-            if residual:
-                t.swap("temporaries", z.x, z.x, z.x)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from scaleout.torch_norm import RMSNorm
 from scaleout.transformer import Shape
 
 
@@ -23,9 +24,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 def make_norm(shape: Shape) -> nn.Module:
-    if shape.norm == "rmsnorm":
-        return nn.RMSNorm(shape.hidden, eps=1e-5)
-    return nn.LayerNorm(shape.hidden, eps=1e-5, bias=shape.bias)
+    return RMSNorm(shape.hidden) if shape.norm == "rmsnorm" else nn.LayerNorm(shape.hidden, bias=shape.bias)
 
 
 def rotate(x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ between are added in one piece. Tests compare the walk with what torch allocates
 from __future__ import annotations
 
 from scaleout.activations import Sizes, block_kept, copies_kept, norm_kept
-from scaleout.blocks import Backward
+from scaleout.blocks import Backward, forward
 from scaleout.states import tensor_sizes
 from scaleout.tape import Tape
 from scaleout.transformer import linears
@@ -42,25 +42,25 @@ def _layers(z: Sizes) -> int:
 
 
 def _forward(z: Sizes, tape: Tape, last_stage: bool) -> None:
-    """Up to the loss: all that is kept, and the logits.
+    """Up to the loss: the batch (two int64 a token), all that is kept, and the logits.
 
     The first of p pipeline stages has p micro-batches in flight when its first backward starts (arXiv 2205.05198,
     section 4.2.3).
     """
-    kept = sum(block_kept(z, z.recipe.checkpointing).values())
-    tape.hold("activations", z.mask, kept * _layers(z) * z.layout.pp)
-    tape.hold("weights", copies_kept(z, z.recipe.checkpointing) * _layers(z))
+    kept, copies = sum(block_kept(z, z.recipe.checkpointing).values()), copies_kept(z, z.recipe.checkpointing)
+    whole = z.recipe.checkpointing == "none"  # then the last block is walked, for what it has in passing
+    tape.hold("activations", 16 * z.tokens, z.mask, kept * (_layers(z) * z.layout.pp - whole))
+    tape.hold("weights", copies * (_layers(z) - whole))
+    if whole:
+        forward(z, tape)
     if not last_stage:
         return
-    # the residual stream is held by the last norm, except where the norm keeps an fp32 copy of a 16-bit one
-    stream = z.x if z.shape.norm == "rmsnorm" and z.r == 2 else 0
     cache = _autocast_cache(z)
     tape.hold("weights", _head_copy(z), cache)
-    tape.hold("activations", norm_kept(z), z.y, stream)
+    tape.hold("activations", norm_kept(z), z.y)
     narrow = z.vocab32 // 2 if z.e == 2 else 0
     tape.hold("logits", narrow, z.vocab32, z.vocab32)  # as computed, in fp32, and their log-softmax
     tape.drop("logits", narrow, z.vocab32)
-    tape.drop("activations", stream)
     tape.drop("weights", cache)
 
 
