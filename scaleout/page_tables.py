@@ -85,9 +85,9 @@ class ExecutionTable(MarkdownDirective):
     """How each stored notebook was run: when, how long, with which versions, on what."""
 
     def lines(self) -> list[str]:
+        self.env.note_reread()  # a notebook may have come
         rows = []
         for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-            self.env.note_dependency(str(path))
             notebook = json.loads(path.read_text(encoding="utf-8"))
             run = notebook["metadata"].get("execution")
             cells = sum(cell["cell_type"] == "code" for cell in notebook["cells"])
@@ -129,7 +129,7 @@ class Ladder(SphinxDirective):
     """The map of rungs, each with what it relieves, its levers, and whether it is there."""
 
     def run(self) -> list[nodes.Node]:
-        self.env.note_dependency(str(ROOT / "book" / "rungs.yml"))
+        self.env.note_reread()  # a notebook may have come
         items = []
         for rung in rungs():
             page = f"notebooks/{rung['number']}_{rung['stem']}"

@@ -86,6 +86,11 @@ def run(path: Path) -> float:
     except (CellExecutionError, CellTimeoutError) as error:
         raise ValueError(f"{path} was not stored, a cell failed:\n{error}") from None
     seconds = time.perf_counter() - start
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if output["output_type"] == "error":  # from a formatter: the cell itself went through
+                reason = f"{output['ename']}: {output['evalue']}"
+                raise ValueError(f"{path} was not stored, an output of cell {cell['id']} failed: {reason}")
     strip(notebook)
     notebook.metadata["execution"] = {
         "date": datetime.date.today().isoformat(), "machine": machine(), "seconds": round(seconds),

@@ -103,7 +103,7 @@ def test_tables_hold_what_their_source_holds():
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         assert f"notebooks/{notebook.stem}.html" in execution
         assert (HTML / "_sources" / "notebooks" / notebook.name).is_file()
-        assert "Download" in source(f"notebooks/{notebook.stem}")
+        assert "Download this notebook" in source(f"notebooks/{notebook.stem}")
     there = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
     listed = rungs()
     assert len(listed) == 14
