@@ -19,7 +19,7 @@ def test_the_sites_address_follows_from_the_repositorys():
     "wrong", ["github.com/a/b", "https://github.com/a", "https://example.org/a/b", "https://github.com/a/b/c"]
 )
 def test_another_address_is_refused_with_the_right_form(wrong):
-    with pytest.raises(SphinxError, match="use https://github.com/OWNER/NAME"):
+    with pytest.raises(SphinxError, match=r"use https://github\.com/OWNER/NAME"):
         page.pages_address(wrong)
 
 
