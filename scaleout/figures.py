@@ -17,4 +17,4 @@ def style() -> None:
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
     plt.style.use(str(STYLE))
-    set_matplotlib_formats("svg", metadata={"Date": None}, bbox_inches="tight", transparent=True)
+    set_matplotlib_formats("svg", metadata={"Date": None})

@@ -170,9 +170,12 @@ def megabytes(count):
 
 
 def progress(steps, what, shown=True, stream=None):
-    """Iterate over the list `steps` and keep one line of progress; silent where output is no terminal."""
+    """Iterate over the list `steps` and keep one line of progress; silent where output is no terminal.
+
+    A command that a notebook starts sees a terminal that cannot go back a line; Jupyter sets JPY_PARENT_PID.
+    """
     stream = stream or sys.stderr
-    shown = shown and stream.isatty()
+    shown = shown and stream.isatty() and "JPY_PARENT_PID" not in os.environ
     start = time.perf_counter()
     for done, step in enumerate(steps):
         if shown:

@@ -57,7 +57,7 @@ def versions() -> str:
 def strip(notebook: nbformat.NotebookNode) -> None:
     """Remove what is not part of the book, in place."""
     notebook.metadata.pop("widgets", None)
-    notebook.metadata["language_info"] = {"name": "python"}
+    notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
     for cell in notebook.cells:
         for key in ("execution", "collapsed"):
             cell.metadata.pop(key, None)
