@@ -9,33 +9,48 @@ from scaleout.transformer import norm_parameters
 
 
 def forward(z: Sizes, tape: Tape) -> None:
-    """The forward of one block that keeps all it needs."""
-    kept = block_kept(z, "none")
-    tape.hold("activations", kept.pop("norm 1"), kept.pop("input of q, k, v"))
+    """The forward of one block that keeps all it needs.
+
+    Under autocast a norm's fp32 output is held, beside the 16-bit casts of it that are kept, until the function that
+    took it returns; so are Q, K and V where attention copied them.
+    """
+    kept, widened = block_kept(z, "none"), z.x if z.auto else 0
+    tape.hold("weights", copies_kept(z, "none"))
+    tape.hold("activations", kept.pop("norm 1"), kept.pop("input of q, k, v"), widened)
     attention = kept.pop("attention")
     if z.recipe.attention == "naive":
-        naive_forward(z, tape, 2, 1)
-        attention = z.q + tables(z)  # the projection's input; the core holds the rest
-    tape.hold("activations", attention, *kept.values())
-    tape.hold("weights", copies_kept(z, "none"))
+        tape.hold("activations", tables(z), z.q, 2 * z.kv)
+        before, after = _copied(z)
+        naive_forward(z, tape, before, after)
+        attention = z.q  # the projection's input; the core holds the rest
+        tape.hold("activations", attention)
+        tape.drop("activations", (before + after - 2) * z.q + 2 * z.kv)
+    else:
+        tape.hold("activations", attention)
+    tape.drop("activations", widened)
+    tape.hold("activations", kept.pop("norm 2"), widened, *kept.values())
+    tape.drop("activations", widened)
 
 
-def naive_forward(z: Sizes, tape: Tape, copied: int, v_copied: int) -> None:
-    """A naive core: scores, masked scores and probabilities side by side, then what is kept. It holds `copied` of Q
-    and K, and V if `v_copied`."""
-    tape.hold("activations", copied * z.q, z.seq**2, z.scores)
+def naive_forward(z: Sizes, tape: Tape, before: int, after: int) -> None:
+    """A naive core: copies of Q, K or V, `before` the scores or `after`; scores, masked scores and probabilities side
+    by side, then what is kept."""
+    tape.hold("activations", before * z.q, z.seq**2, z.scores)
     tape.passing("activations", 2 * z.scores)
     tape.hold("activations", z.scores)  # the scores live as long as the function
-    tape.hold("activations", v_copied * z.q, z.scores + z.scores // z.e if z.recipe.dropout else 0)
+    tape.hold("activations", after * z.q, z.scores + z.scores // z.e if z.recipe.dropout else 0)
     tape.drop("activations", z.scores)
 
 
 def _copied(z: Sizes) -> tuple[int, int]:
-    """How many of Q and K, and whether V, a naive core copies: to repeat grouped heads, and to bring the heads of
-    several sequences together, which rotary positions have done for Q and K already."""
-    apart, repeated = z.batch > 1, z.kv != z.q
-    queries = int(apart and z.shape.positions != "rotary")
-    return queries + (1 if repeated else queries), int(repeated or apart)
+    """How many of Q, K and V a naive core copies before the scores, and after.
+
+    K and V are copied at once to repeat grouped heads; what is left is copied for its product, to bring the heads
+    of several sequences together, which rotary positions have done for Q and K already.
+    """
+    apart, turned = z.batch > 1, z.shape.positions == "rotary"
+    queries = int(apart and not turned)
+    return (queries + 2, 0) if z.kv != z.q else (2 * queries, int(apart))
 
 
 class Backward:
@@ -118,13 +133,14 @@ class Backward:
     def _naive_core(self) -> None:
         z, t = self.z, self.tape
         drop = bool(z.recipe.dropout)
-        copied, v_copied = _copied(z) if self.how == "selective" else (2, 1)
+        before, after = _copied(z) if self.how == "selective" else (3, 0)
+        values = 0 if (before, after) == (0, 0) else 1
         if self.how == "selective":
-            naive_forward(z, t, copied, v_copied)
+            naive_forward(z, t, before, after)
         t.swap("temporaries", z.q, z.q)
         t.hold("temporaries", z.q, z.scores)
         t.drop("temporaries", z.q)
-        t.drop("activations", v_copied * z.q, z.scores if drop else 0)
+        t.drop("activations", values * z.q, z.scores if drop else 0)
         if drop:
             t.swap("temporaries", z.scores, z.scores)
             t.drop("activations", z.scores // z.e)
@@ -135,7 +151,7 @@ class Backward:
         t.swap("temporaries", z.scores, z.scores)
         t.hold("temporaries", z.q, z.q)
         t.drop("temporaries", z.scores)
-        t.drop("activations", copied * z.q)
+        t.drop("activations", (before + after - values) * z.q)
         if z.kv != z.q:
             t.swap("temporaries", z.kv, z.q)
             t.swap("temporaries", z.kv, z.q)
@@ -156,10 +172,11 @@ class Backward:
         """
         z, t = self.z, self.tape
         n, bias = (n, bias) if self.trains else (0, 0)
-        t.hold("temporaries", made, n * z.e, bias * z.e)
-        t.drop(*gradient)
+        t.hold("temporaries", made, n * z.e)
         t.drop("activations", kept)
         t.drop("weights", copy)
+        t.hold("temporaries", bias * z.e)
+        t.drop(*gradient)
         if cast and z.auto:
             t.swap("temporaries", 2 * made, made)
         for weights in (n, bias):

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from scaleout.memory import KINDS, MOMENTS
+from scaleout.torch_norm import RMSNorm
 from scaleout.torch_recipe import Training
 
 
@@ -135,10 +136,15 @@ def _on_moments(ledger: Ledger, model: torch.nn.Module) -> list:
         ledger.claim(logits, "logits")
         when_gradient(logits, "head")
 
+    def norm_done(module, inputs, out) -> None:
+        ledger.claim(out, "activations")  # a function written by hand runs without gradients, recomputed or not
+
+    norms = [part for part in model.modules() if isinstance(part, RMSNorm)]
     first, last = model.blocks[0], model.blocks[-1]
     return [
         first.register_forward_pre_hook(lambda module, inputs: when_gradient(inputs[0], "embedding")),
         last.register_forward_hook(lambda module, inputs, out: when_gradient(out, "block")),
         model.head.register_forward_hook(head_done),
         model.register_forward_hook(lambda module, inputs, out: ledger.enter("loss")),
+        *[norm.register_forward_hook(norm_done) for norm in norms],
     ]
