@@ -43,7 +43,16 @@ class Handler(SimpleHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
+class Server(ThreadingHTTPServer):
+    """A server on which a reader may close a page while it is still loading."""
+
+    daemon_threads = True
+
+    def handle_error(self, request, client_address) -> None:
+        pass
+
+
+def server(folder: Path, port: int = 0) -> Server:
     """A server of `folder` on the loopback address; port 0 takes any free one.
 
     Raises ValueError when the folder holds no site or no port is free.
@@ -53,7 +62,7 @@ def server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
     handler = partial(Handler, directory=str(folder))
     for candidate in range(port, port + TRIES if port else 1):
         try:
-            return ThreadingHTTPServer(("127.0.0.1", candidate), handler)
+            return Server(("127.0.0.1", candidate), handler)
         except OSError:
             continue
     raise ValueError(f"ports {port} to {port + TRIES - 1} are in use: choose another with --port")
