@@ -6,8 +6,6 @@ on loopback; `chromium` opens the browser of this machine.
 
 from __future__ import annotations
 
-import functools
-import http.server
 import shutil
 import tempfile
 import threading
@@ -15,6 +13,8 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from serve import server
 
 from scaleout import page
 
@@ -66,29 +66,21 @@ def assemble(folder: Path, extra: dict[str, Path] | None = None) -> None:
     with zipfile.ZipFile(archive, "a") as opened:
         for name, file in (extra or {}).items():
             opened.write(file, name)
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args: object) -> None:
-        """Requests are not news."""
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    def handle_error(self, *args: object) -> None:
-        """A page that is closed drops what it was still loading; that is not news either."""
+    write_page(folder / "index.html", "")
 
 
 @contextmanager
 def serve(folder: Path) -> Iterator[str]:
-    """Serve a folder on a free port of this machine; gives its address, without a slash at the end."""
-    handler = functools.partial(_Quiet, directory=str(folder))
-    server = _Server(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    """Serve a folder with an index.html on a free port; gives its address, without a slash at the end."""
+    running = server(folder)
+    # a page that is closed drops what it was still loading: no news
+    running.handle_error = lambda *_request: None
+    threading.Thread(target=running.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://127.0.0.1:{running.server_port}"
     finally:
-        server.shutdown()
-        server.server_close()
+        running.shutdown()
+        running.server_close()
 
 
 @contextmanager
