@@ -10,6 +10,9 @@ import torch
 
 from scaleout.memory import KINDS
 
+POINTS = 250            # a picture shows no more, and its file stays small
+LEAST_WIDTH = 0.13       # of the axis, for a moment: as much as its name takes
+
 
 @contextmanager
 def written_whole(path):
@@ -59,8 +62,40 @@ def snapshot(s, work, path):
     return "torch's profiler, as a CPU allocator keeps no history"
 
 
+def thin(timeline, most=POINTS):
+    """At most about `most` entries [(position, moment, {kind: bytes})]: the fullest of each run of neighbours.
+
+    A run never crosses a moment's border, so that every moment keeps its peak.
+    """
+    stride, kept = max(1, -(-len(timeline) // most)), []
+    for i, (moment, _, kinds) in enumerate(timeline):
+        if not kept or kept[-1][1] != moment or i // stride != kept[-1][0] // stride:
+            kept.append((i, moment, kinds))
+        elif sum(kinds.values()) > sum(kept[-1][2].values()):
+            kept[-1] = (i, moment, kinds)
+    return kept
+
+
+def spread(moments, least=LEAST_WIDTH):
+    """(left edges of the entries, {moment: (left, right)}) on an axis from 0 to 1.
+
+    Entries of a moment are evenly wide, and a moment is drawn as if at least the share `least` of all entries
+    were its own: the optimizer's update is a handful of operations, and often the peak.
+    """
+    names = list(dict.fromkeys(moments))
+    counts = [moments.count(name) for name in names]
+    wide = [max(n / len(moments), least) for n in counts]
+    edges, spans, left = [], {}, 0.0
+    for name, n, width in zip(names, counts, wide, strict=True):
+        width /= sum(wide)
+        spans[name] = (left, left + width)
+        edges += [left + width * k / n for k in range(n)]
+        left += width
+    return edges, spans
+
+
 def plot(timeline, path, title):
-    """Draw bytes by kind over the operations of a step, with its moments, to `path` (.svg, .png or .pdf).
+    """Draw bytes by kind through the operations of a step, moment by moment, to `path` (.svg, .png or .pdf).
 
     timeline: [(moment, operation, {kind: bytes})], in order. The same timeline gives the same SVG.
     """
@@ -69,34 +104,31 @@ def plot(timeline, path, title):
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    shown = [kind for kind in KINDS if any(bytes_by[kind] for _, _, bytes_by in timeline)]
-    layers = [[bytes_by[kind] / 1e6 for _, _, bytes_by in timeline] for kind in shown]
+    points = thin(timeline)
+    edges, spans = spread([moment for _, moment, _ in points])
+    held = [kinds for _, _, kinds in points] + [points[-1][2]]         # the last entry has a right edge too
+    large = max(sum(kinds.values()) for kinds in held) > 1e10
+    shown = [kind for kind in KINDS if any(kinds[kind] for kinds in held)]
     with pyplot.style.context("scaleout.style"):
         figure, axes = pyplot.subplots()
-        axes.stackplot(range(len(timeline)), *layers, labels=shown, step="post", linewidth=0,
+        axes.stackplot([*edges, 1.0], *([kinds[kind] / (1e9 if large else 1e6) for kinds in held] for kind in shown),
+                       labels=shown, step="post", linewidth=0,
                        colors=[f"C{KINDS.index(kind)}" for kind in shown])
-        _mark_moments(axes, [moment for moment, _, _ in timeline])
-        axes.set(xlabel="operations of one step", ylabel="MB (10^6 bytes)", xlim=(0, len(timeline) - 1))
-        axes.set_title(title, pad=16)
+        axes.set(xlim=(0, 1), xticks=[], ylabel="GB (10^9 bytes)" if large else "MB (10^6 bytes)",
+                 xlabel="operations of one step, in order (short moments are widened)")
+        _name_moments(axes, spans)
+        axes.set_title(title, pad=18)
         axes.legend(*(x[::-1] for x in axes.get_legend_handles_labels()), loc="upper left",
                     bbox_to_anchor=(1.0, 1.0))
         with written_whole(path) as temporary:
-            try:
-                figure.savefig(temporary, metadata={"Date": None} if Path(path).suffix == ".svg" else None)
-            except ValueError as error:
-                raise ValueError(f"{path}: {error}".split(" (")[0] + ": use .svg, .png or .pdf") from None
-            finally:
-                pyplot.close(figure)
+            figure.savefig(temporary, metadata={"Date": None} if Path(path).suffix == ".svg" else None)
+        pyplot.close(figure)
 
 
-def _mark_moments(axes, moments):
-    """A line where a moment begins, and its name above where there is room for it."""
-    room, last = len(moments) / 18, -len(moments)
-    for i, moment in enumerate(moments):
-        if i and moment == moments[i - 1]:
-            continue
-        if i:
-            axes.axvline(i, color="#767676", linewidth=0.7, linestyle=":")
-        if i - last > room:
-            axes.annotate(moment, (i, 1.01), xycoords=("data", "axes fraction"), fontsize=8.5)
-            last = i
+def _name_moments(axes, spans):
+    """Each moment's name above its span, and a line between two."""
+    for name, (left, right) in spans.items():
+        if left:
+            axes.axvline(left, color="#767676", linewidth=0.7, linestyle=":")
+        axes.annotate(name, ((left + right) / 2, 1.01), xycoords=("data", "axes fraction"), fontsize=8.5,
+                      ha="center")
