@@ -15,7 +15,7 @@ from functools import cached_property
 
 from scaleout.layout import Layout
 from scaleout.recipe import Recipe
-from scaleout.states import check_layout, slice_linears
+from scaleout.states import adapter_parameters, check_layout, slice_linears
 from scaleout.transformer import Shape, check_run, linears
 
 
@@ -47,14 +47,19 @@ class Sizes:
 
     @cached_property
     def auto(self) -> bool:
-        """Whether autocast makes 16-bit copies of fp32 inputs and weights."""
-        return self.recipe.autocast
+        """Whether autocast makes 16-bit copies of fp32 inputs and weights; under an adapter these are in 16 bits."""
+        return self.recipe.autocast and not self.frozen
+
+    @cached_property
+    def frozen(self) -> bool:
+        """Whether an adapter is trained, and the model is not."""
+        return self.recipe.adapter != "none"
 
     @cached_property
     def copied(self) -> bool:
-        """Whether autocast copies weights. Frozen weights under an adapter are stored in 16 bits; sharded ones are
-        gathered in 16 bits, unit by unit, which is not priced here."""
-        return self.auto and self.recipe.adapter == "none" and self.layout.zero < 3
+        """Whether autocast copies weights. Sharded ones are gathered in 16 bits, unit by unit, which is not priced
+        here."""
+        return self.auto and self.layout.zero < 3
 
     @cached_property
     def e(self) -> int:
@@ -64,7 +69,7 @@ class Sizes:
     @cached_property
     def r(self) -> int:
         """Bytes of an element of the residual stream."""
-        return self.recipe.width("stream")
+        return self.e if self.frozen else self.recipe.width("stream")
 
     @cached_property
     def _outside(self) -> int:
@@ -178,9 +183,19 @@ def block_kept(z: Sizes, checkpointing: str) -> dict[str, int]:
     }
     if z.mask:
         out["dropout masks"] = 2 * z.mask
+    if z.frozen:
+        out["between adapters"] = adapters_kept(z)
     return out
 
 
 def copies_kept(z: Sizes, checkpointing: str) -> int:
     """The 16-bit copies of one block's weights that autocast's products keep for their backward."""
-    return 0 if checkpointing == "full" else z.copies(*linears(z.shape))
+    if checkpointing == "full":
+        return 0
+    adapters = 2 * adapter_parameters(z.shape, z.recipe, z.layout.tp) if z.recipe.autocast else 0
+    return z.copies(*linears(z.shape)) + adapters
+
+
+def adapters_kept(z: Sizes) -> int:
+    """The narrow tensor between the two matrices of each adapter of a block."""
+    return z.tokens * z.recipe.adapter_rank * z.e * len(linears(z.shape)) if z.frozen else 0

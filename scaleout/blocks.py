@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scaleout.activations import Sizes, block_kept, copies_kept, norm_kept, relaid, tables
-from scaleout.states import slice_linears
+from scaleout.activations import Sizes, adapters_kept, block_kept, copies_kept, norm_kept, relaid, tables
+from scaleout.states import adapter_parameters, slice_linears
 from scaleout.tape import Tape
 from scaleout.transformer import norm_parameters
 
@@ -68,6 +68,17 @@ class Backward:
         own = self._branch()
         self._attention(own)
         self.norm(residual=True)
+        if self.z.frozen:
+            self._adapters()
+
+    def _adapters(self) -> None:
+        """Adapters, in one piece: what they kept goes, their gradients come."""
+        z, t = self.z, self.tape
+        t.drop("activations", adapters_kept(z))
+        t.drop("weights", copies_kept(z, "none"))
+        gradients = adapter_parameters(z.shape, z.recipe, z.layout.tp) * self.width
+        t.hold("temporaries", gradients)
+        self.keep_gradient(gradients)
 
     def _branch(self, recompute: bool = False) -> int:
         """The residual's gradient enters a branch: cast under autocast, masked under dropout. Returns its bytes
@@ -161,7 +172,10 @@ class Backward:
     def _linear(self, name: str, made: int, cast: bool, gradient: int, kept: int) -> None:
         rows, columns = slice_linears(self.z.shape, self.z.layout.tp)[name]
         bias = columns if self.z.shape.bias else 0
+        unpacked = rows * columns * self.z.e if self.z.recipe.adapter == "qlora" else 0
+        self.tape.hold("temporaries", unpacked)
         self.matrix(rows * columns, bias, made, cast, ("temporaries", gradient), kept, self.z.copies(name))
+        self.tape.drop("temporaries", unpacked)
 
     def matrix(self, n, bias, made, cast, gradient, kept, copy, keep=None) -> None:
         """Backward of a product with n weights. Makes the input's gradient, `made` bytes, and the weights'; frees
@@ -187,7 +201,7 @@ class Backward:
     def keep_gradient(self, n: int) -> None:
         """A finished weight gradient of n bytes: it becomes the gradient, or is added to the one that is there."""
         self.tape.drop("temporaries", n)
-        if self.z.recipe.gradients == "fresh":
+        if not self.z.recipe.keeps_gradients:
             self.tape.hold("gradients", n // self.z.layout.dp if self.z.layout.zero >= 2 else n)
 
     def add_later(self, n: int) -> None:

@@ -42,8 +42,8 @@ def account(
     """What one rank holds in a training step on `batch` sequences of `seq` tokens (per rank).
 
     With pipeline parallelism the rank is one of the first stage, the fullest. ZeRO is priced by what stays
-    sharded; the units that FSDP gathers in passing are not in it. Adapters are priced as frozen weights plus a
-    small trained part; their own activations, and QLoRA's unpacking, are not in it. Raises ValueError, in one
+    sharded; the units that FSDP gathers in passing are not in it. The adapters' products are
+    priced in one piece for each block, and QLoRA's unpacking one matrix at a time. Raises ValueError, in one
     line, for sizes that do not divide or values that cannot be.
     """
     recipe, layout = recipe or Recipe(), layout or Layout()

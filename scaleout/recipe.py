@@ -76,7 +76,13 @@ class Recipe:
     @property
     def gradient_bytes(self) -> int:
         """Bytes of stored gradient for one trained parameter."""
-        return {"none": self.width("gradient"), "instead": 4, "beside": self.width("gradient") + 4}[self.main_gradients]
+        own = self.width("gradient")
+        return {"none": own, "instead": 4, "beside": own + 4}[self.main_gradients]
+
+    @property
+    def keeps_gradients(self) -> bool:
+        """Gradients are there from step to step; main gradients are buffers, and so always."""
+        return self.gradients == "kept" or self.main_gradients != "none"
 
     @property
     def autocast(self) -> bool:

@@ -21,7 +21,7 @@ def walk(z: Sizes, states: dict[str, int]) -> Tape:
     back = Backward(z, tape)
     for kind in ("weights", "master", "optimizer"):
         tape.hold(kind, states[kind])
-    if z.recipe.gradients == "kept":
+    if z.recipe.keeps_gradients:
         tape.hold("gradients", states["gradients"])
     last_stage = z.layout.pp == 1  # the rank walked is the first stage: with others behind it, it has no head
     _forward(z, tape, last_stage)
@@ -57,11 +57,16 @@ def _forward(z: Sizes, tape: Tape, last_stage: bool) -> None:
         return
     cache = _autocast_cache(z)
     tape.hold("weights", _head_copy(z), cache)
-    tape.hold("activations", norm_kept(z), z.y)
+    tape.hold("activations", norm_kept(z), _head_input(z))
     narrow = z.vocab32 // 2 if z.e == 2 else 0
     tape.hold("logits", narrow, z.vocab32, z.vocab32)  # as computed, in fp32, and their log-softmax
     tape.drop("logits", narrow, z.vocab32)
     tape.drop("weights", cache)
+
+
+def _head_input(z: Sizes) -> int:
+    """Kept for the gradient of the head's weights, if these are trained."""
+    return 0 if z.frozen else z.y
 
 
 def _head_copy(z: Sizes) -> int:
@@ -93,7 +98,7 @@ def _head(z: Sizes, back: Backward) -> None:
     n = z.shape.hidden * z.shape.vocab // z.layout.tp
     logits = z.vocab32 * z.e // 4
     later = back.add_later if z.shape.tied_head else None
-    back.matrix(n, 0, z.y, True, ("logits", logits), z.y, _head_copy(z), later)
+    back.matrix(n, 0, z.y, True, ("logits", logits), _head_input(z), _head_copy(z), later)
     back.norm(residual=False)
 
 
@@ -139,13 +144,13 @@ def _update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
     fp32 gradients for the master copy; AdamW's denominator, of all tensors at once (foreach) or of one with a copy,
     beside the one before. torch keeps the denominator in the dtype of the weights that it steps.
     """
-    master = states["master"]
-    stepped = master or states["gradients"]
+    stepped = states["master"] or states["gradients"]
+    widened = states["master"] if z.recipe.main_gradients == "none" else 0
     if z.recipe.optimizer != "adamw":
-        return (master,)
-    if z.recipe.foreach or z.recipe.adapter != "none":
-        return master, stepped
+        return (widened,)
+    if z.recipe.foreach or z.frozen:
+        return widened, stepped
     width = z.recipe.width("master") or z.recipe.width("weight")
     sizes = tensor_sizes(z.shape)
     most = max(before + 2 * n for before, n in zip([0, *sizes], sizes, strict=False))
-    return master, min(width * most, 2 * stepped)
+    return widened, min(width * most, 2 * stepped)
