@@ -13,8 +13,9 @@ import repo
 sys.path.insert(0, str(repo.ROOT / "tools"))
 
 import build_site
-import notebooks
 import serve
+
+import notebooks
 
 
 def cell(source, **more):
@@ -52,6 +53,14 @@ def test_a_notebook_is_run_and_stored_without_the_kernel_form_of_widgets(draft):
     assert set(stored["metadata"]) == {"execution", "language_info"}
     assert "execution" not in first["metadata"]
     assert "cores" in stored["metadata"]["execution"]["machine"]
+
+
+def test_what_a_cell_prints_is_stored_in_one_piece(draft):
+    path = draft("import sys\nfor i in range(3):\n    print(i, flush=True)\nprint('e', file=sys.stderr)\n4")
+    notebooks.run(path)
+    outputs = json.loads(path.read_text())["cells"][0]["outputs"]
+    assert [output["output_type"] for output in outputs] == ["stream", "stream", "execute_result"]
+    assert "".join(outputs[0]["text"]) == "0\n1\n2\n"
 
 
 def test_a_notebook_whose_cell_fails_is_left_as_it_was(draft):

@@ -54,6 +54,18 @@ def versions() -> str:
     return ", ".join(words)
 
 
+def joined(outputs: list) -> list:
+    """The outputs, with what a cell printed in one piece: how print is cut into messages is chance."""
+    found: list = []
+    for output in outputs:
+        last = found[-1] if found else {}
+        if output["output_type"] == "stream" == last.get("output_type") and output["name"] == last["name"]:
+            last["text"] += output["text"]
+        else:
+            found.append(output)
+    return found
+
+
 def strip(notebook: nbformat.NotebookNode) -> None:
     """Remove what is not part of the book, in place."""
     notebook.metadata.pop("widgets", None)
@@ -64,6 +76,8 @@ def strip(notebook: nbformat.NotebookNode) -> None:
         for output in cell.get("outputs", []):
             if "data" in output:
                 output["data"].pop(WIDGET, None)
+        if "outputs" in cell:
+            cell["outputs"] = joined(cell["outputs"])
 
 
 def run(path: Path) -> float:
@@ -77,7 +91,7 @@ def run(path: Path) -> float:
     except (OSError, ValueError, nbformat.ValidationError) as error:
         raise ValueError(f"{path} is no notebook: {str(error).splitlines()[0]}") from None
     client = NotebookClient(
-        notebook, timeout=SECONDS_PER_CELL, kernel_name="python3",
+        notebook, timeout=SECONDS_PER_CELL, kernel_name="python3", coalesce_streams=True,
         resources={"metadata": {"path": path.parent}},
     )  # fmt: skip
     start = time.perf_counter()
