@@ -41,8 +41,8 @@ class Options:
     """The model, the step, the recipe, and what to do with the result."""
 
     layers: int = _size(4, "blocks")
-    hidden: int = _size(192, "width of the residual stream")
-    heads: int = _size(6, "attention heads")
+    hidden: int = _size(160, "width of the residual stream")
+    heads: int = _size(5, "attention heads")
     kv_heads: int | None = _size(None, "key-value heads (default: as many as heads)")
     gated_mlp: bool = field(default=False, metadata={"help": "SwiGLU: three matrices instead of two"})
     seq: int = _size(128, "tokens a sequence")
@@ -60,9 +60,10 @@ class Options:
     gradients: str = _choice("fresh", "gradients", "between steps: set to None, or kept and zeroed")
     via: str = field(default="torch", metadata={"help": "what makes the replicas", "choices": ROUTES})
     bucket_view: bool = field(default=False, metadata={"help": "gradients are views of DDP's buckets"})
-    dataset: str | None = field(default=None, metadata={"help": "text (default: Python's standard library)",
-                                                        "metavar": "PATH"})
-    machine: str | None = field(default=None, metadata={"help": "profile by labs/calibrate.py", "metavar": "FILE"})
+    dataset: str | None = field(default=None, metadata={
+        "help": "text (default: Python's standard library)", "metavar": "PATH"})
+    machine: str | None = field(default=None, metadata={
+        "help": "profile by labs/calibrate.py", "metavar": "FILE"})
     save: str | None = field(default=None, metadata={"help": "write the Record (alone: to labs/results/memory/)",
                                                      "const": "auto", "metavar": "FILE"})
     plot: str | None = field(default=None, metadata={"help": "draw memory over time", "metavar": "FILE.svg"})
@@ -84,7 +85,7 @@ class Options:
 
 
 TIERS = {"smoke": Options(),
-         "cpu": Options(layers=6, hidden=320, heads=8, seq=256, micro_batch=8, steps=150),
+         "cpu": Options(layers=12, seq=256, micro_batch=8, steps=150),
          "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, micro_batch=4, steps=50, lr=3e-4,
                         precision="autocast-bf16")}
 
@@ -176,25 +177,21 @@ def predicted(o, replicas):
 
 # --- what is said and kept --------------------------------------------------------------------------------
 
-def seconds(s, o, profile, spent):
-    """(predicted seconds, measured seconds, MFU, its peak) of a step; None where no profile is there."""
-    middle = statistics.median(spent[WARMUP:])
+def seconds(s, o, spent):
+    """(predicted seconds of a step, its median, MFU, its peak); without a machine profile only the median."""
+    profile, middle = lab_machine.find(o.machine, s.device.type, s.world), statistics.median(spent[WARMUP:])
     if profile is None:
         return None, middle, None, None
     work = flops(o.shape, o.micro_batch, o.seq, o.checkpointing)
     dtype = "fp32" if o.precision == "fp32" else "bf16"
     reduced = total_parameters(o.shape) * o.recipe.width("gradient") if s.world > 1 else 0
     guess = lab_machine.step_seconds(profile, sum(work.values()), dtype, reduced)
-    peak = profile["matmul_flops_per_second"][dtype] * s.world
-    mfu = (work["forward"] + work["backward"]) * s.world / middle / peak
-    return guess, middle, mfu, {"flops_per_second": peak, "source": f"{dtype} matrix products measured by "
-                                f"labs/calibrate.py on {s.world} process(es), {profile['measured']}"}
+    return guess, middle, *lab_machine.mfu(profile, work["forward"] + work["backward"], dtype, middle)
 
 
 def record(s, tier, o, run, checks, wanted, seen, spent, losses):
     """The Record of this run; the same on every rank but for the facts of its own device."""
-    profile = lab_machine.find(o.machine, s.device.type, s.world)
-    guess, middle, mfu, peak = seconds(s, o, profile, spent)
+    guess, middle, mfu, peak = seconds(s, o, spent)
     prediction, measurement = numbers(wanted), numbers(seen)
     facts, skipped = lab.facts(s), []
     if guess is None:

@@ -129,3 +129,15 @@ def step_seconds(profile, flops, dtype, reduced_bytes=0):
         raise ValueError(f"this machine profile holds no rate for {dtype}: it has {', '.join(sorted(rates))}")
     spent = flops / rates[dtype]
     return spent + (collective_seconds(profile, "all_reduce", reduced_bytes) if reduced_bytes else 0.0)
+
+
+def mfu(profile, flops, dtype, seconds):
+    """(model FLOPs utilization, its peak for a Record) of a step whose every rank does `flops` in `seconds`.
+
+    Relative to the matrix products that calibrate measured, not to a datasheet: it says how much of what this
+    machine can do the step did. The peak is of all ranks together.
+    """
+    peak = profile["matmul_flops_per_second"][dtype] * profile["world"]
+    source = (f"{dtype} matrix products by labs/calibrate.py on {profile['world']} process(es), "
+              f"{profile['measured']}")
+    return flops * profile["world"] / seconds / peak, {"flops_per_second": peak, "source": source}

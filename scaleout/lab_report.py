@@ -38,7 +38,8 @@ def summary(record):
                      f"{r.mfu_peak['source']}")
     for name in (name for name in r.prediction if "seconds" in name):
         p, m = r.prediction[name], r.measurement[name]
-        lines.append(f"{name}: predicted {p:.4f}, measured {m:.4f} (median), ratio {ratio(p, m)}")
+        lines.append(f"{name}: predicted {p:.4f} (matrix products and all-reduce only), measured {m:.4f} (median), "
+                     f"ratio {ratio(p, m)}")
     band = [f"{megabytes(v)} {k.removeprefix('allocator: ')}" for k, v in r.peak_memory.items()
             if k.startswith("allocator: ")]
     if band:

@@ -126,7 +126,7 @@ def test_a_step_on_fake_tensors_agrees_to_the_byte(tmp_path):
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["--heads", "5"], "5 heads do not divide hidden size 192"),
+    (["--heads", "6"], "6 heads do not divide hidden size 160"),
     (["--fake", "900b"], "model '900b' is unknown: use one of gpt2, "),
     (["--optimizer", "lion"], "invalid choice: 'lion'"),
     (["--steps", "2"], "--steps is 2: it must be from 4"),

@@ -167,6 +167,14 @@ def test_seconds_of_a_step_by_hand():
         lab_machine.collective_seconds(profile(), "broadcast", 1)
 
 
+def test_mfu_by_hand():
+    """Two ranks do 2.5e10 operations each in half a second: 1e11 a second together, of 2 times 1e11."""
+    share, peak = lab_machine.mfu(profile(), 2.5e10, "fp32", 0.5)
+    assert share == 0.5
+    assert peak["flops_per_second"] == 2e11
+    assert peak["source"] == "fp32 matrix products by labs/calibrate.py on 2 process(es), m"
+
+
 def test_a_profile_comes_back_and_a_broken_one_is_refused(tmp_path):
     path = lab_machine.save(profile(), tmp_path / "deep" / "m.json")
     assert lab_machine.load(path) == profile()

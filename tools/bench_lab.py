@@ -38,7 +38,7 @@ def main():
         for name, words in RUNS.items():
             spent = seconds(words, cache)
             failed = failed or spent is None
-            print(f"{name:<30}" + ("failed" if spent is None else f"{spent:5.1f} s"), flush=True)
+            print(f"{name:<44}" + ("   failed" if spent is None else f"{spent:9.1f} s"), flush=True)
     return int(failed)
 
 
