@@ -108,7 +108,11 @@ def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, in
         "gradients": recipe.gradient_bytes,
         "optimizer": optimizer_width(recipe),
     }
-    return {name: ceil(parameters * each[name] / share[name]) for name in STATES}
+    out = {name: ceil(parameters * each[name] / share[name]) for name in STATES}
+    if recipe.main_gradients == "beside":  # the fp32 ones belong to the optimizer, and are split with it
+        own, main = recipe.width("gradient"), 4
+        out["gradients"] = ceil(parameters * own / share["gradients"]) + ceil(parameters * main / share["optimizer"])
+    return out
 
 
 def frozen_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> int:
