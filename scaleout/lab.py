@@ -295,4 +295,5 @@ def facts(s):
             "commit": results.commit(), "command": results.command_line(launcher=launcher(s)),
             "device": device_name(s.device), "device_kind": s.device.type, "device_count": s.world,
             "nodes": s.nodes, "interconnect": interconnect(s), "backend": s.backend, "versions": versions(),
-            "notes": [f"{torch.get_num_threads()} CPU thread(s) a process"]}
+            "notes": [f"{torch.get_num_threads()} CPU thread(s) a process",
+                      f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, this run included"]}
