@@ -92,11 +92,11 @@ def test_the_readme_shows_the_files_that_are_there():
 def test_the_tree_takes_first_sentences(tmp_path):
     for name, text in {
         "a.py": '"""Say one\nthing. Then more."""\n', "b.js": "// One.\n// Two.\n", "c.css": "/* Blue. */\n",
-        "d.sh": "#!/bin/sh\n# Do it.\n", "e.py": "x = 1\n",
+        "d.sh": "#!/bin/sh\n# Do it.\n", "e.py": "x = 1\n", "f.md": "# Title\n\nIt is so. More.\n",
     }.items():  # fmt: skip
         (tmp_path / name).write_text(text)
     found = [tree.first_sentence(path) for path in sorted(tmp_path.iterdir())]
-    assert found == ["Say one thing", "One", "Blue", "Do it", ""]
+    assert found == ["Say one thing", "One", "Blue", "Do it", "", "It is so"]
 
 
 def requirement_lines():

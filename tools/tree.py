@@ -60,12 +60,14 @@ def tracked() -> list[str]:
 
 
 def first_sentence(path: Path) -> str:
-    """Of the docstring of a Python file or the first comment of another; "" when there is none."""
+    """Of the docstring of a Python file, the text of a page or the first comment of another; "" when there is none."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         paragraph = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0]
     elif path.suffix == ".ipynb":
         paragraph = "".join(json.loads(text)["cells"][0]["source"]).splitlines()[0].lstrip("# ")
+    elif path.suffix == ".md":
+        paragraph = next((text for text in text.split("\n\n") if text[:1] not in "#`!["), "")
     else:
         lines = [line for line in text.splitlines() if not line.startswith("#!")]
         taken = []
