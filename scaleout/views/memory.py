@@ -76,12 +76,15 @@ def draw(params: dict) -> dict:
         precision=params["precision"], optimizer=params["optimizer"], attention=params["attention"],
         checkpointing=params["checkpointing"], adapter=params["adapter"],
     )  # fmt: skip
-    held = account(shape, params["batch"], int(params["seq"]), recipe, layout)
+    seq, cut = int(params["seq"]), ""
+    if shape.positions == "learned" and seq > shape.max_seq:
+        seq, cut = shape.max_seq, f" (it has {shape.max_seq:,} positions, so that many tokens)"
+    held = account(shape, params["batch"], seq, recipe, layout)
     unit, size = ("GiB", 2**30) if params["gib"] else ("GB", 10**9)
     ratio = held.peak_bytes / device.memory_bytes
     return {
         "svg": _picture(held, device, unit, size),
-        "sentence": _sentence(params, held, device, unit, size, ratio),
+        "sentence": _sentence(NAMES[params["model"]] + cut, held, device, unit, size),
         "values": {
             "peak_gb": held.peak_bytes / 10**9,
             "peak_gib": held.peak_bytes / 2**30,
@@ -94,7 +97,8 @@ def draw(params: dict) -> dict:
     }
 
 
-def _sentence(params, held, device, unit: str, size: int, ratio: float) -> str:
+def _sentence(name: str, held, device, unit: str, size: int) -> str:
+    ratio = held.peak_bytes / device.memory_bytes
     amount = svg.quantity(held.peak_bytes / size)
     largest = max(KINDS, key=lambda kind: held.peak[kind])
     share = held.peak[largest] / held.peak_bytes
@@ -106,7 +110,7 @@ def _sentence(params, held, device, unit: str, size: int, ratio: float) -> str:
     )
     moment = _MOMENTS[held.peak_moment].lower()
     return (
-        f"{NAMES[params['model']]}: {amount} {unit} on each GPU at the peak ({moment}). "
+        f"{name}: {amount} {unit} on each GPU at the peak ({moment}). "
         f"{verdict} Most of it is {largest} ({share:.0%}): {LEVER[largest]}."
     )
 

@@ -1,0 +1,105 @@
+"""The widget of rung 01 shows what the account says, for every model and at the edges of every control."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from scaleout import views
+from scaleout.hardware import DEVICES
+from scaleout.memory import KINDS, Layout, Recipe, account
+from scaleout.transformer import PRESETS
+from scaleout.views import memory
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def bars(svg):
+    """Widths of the stacked bars' parts by row, top to bottom, as {y: {title's kind: width}}."""
+    out = {}
+    for rect in ET.fromstring(svg).iter(f"{SVG}rect"):
+        title = rect.find(f"{SVG}title")
+        if title is not None:
+            out.setdefault(float(rect.get("y")), {})[title.text.split(":")[0]] = float(rect.get("width"))
+    return [out[y] for y in sorted(out)]
+
+
+def test_values_are_the_account():
+    values = views.render("memory", {"model": "llama-3-8b", "batch": 2, "seq": 4096, "zero": 1, "gpus": 8})[
+        "values"
+    ]
+    held = account(PRESETS["llama-3-8b"], 2, 4096, Recipe(), Layout(dp=8, zero=1))
+    assert values["peak_gb"] == held.peak_bytes / 1e9
+    assert values["peak_gib"] == held.peak_bytes / 2**30
+    assert sum(values[f"{kind}_gb"] for kind in KINDS) == pytest.approx(values["peak_gb"], rel=1e-12)
+    assert values["of_device"] == held.peak_bytes / DEVICES["h100-sxm"].memory_bytes
+    assert values["fits"] is (held.peak_bytes <= 80e9)
+
+
+def test_bars_are_to_scale():
+    held = account(PRESETS["llama-2-7b"], 1, 2048)
+    rows = bars(views.render("memory", {})["svg"])
+    assert len(rows) == len(held.moments) == 6
+    widest = sum(rows[list(held.moments).index(held.peak_moment)].values())
+    for row, kinds in zip(rows, held.moments.values(), strict=True):
+        assert sum(row.values()) / widest == pytest.approx(sum(kinds.values()) / held.peak_bytes, abs=2e-3)
+        for kind, width in row.items():
+            assert width / widest == pytest.approx(kinds[kind] / held.peak_bytes, abs=1e-3)
+
+
+@pytest.mark.parametrize("model", PRESETS)
+@pytest.mark.parametrize("gib", [False, True])
+def test_every_model_draws(model, gib):
+    result = views.render("memory", {"model": model, "gib": gib})
+    assert result == views.render("memory", {"model": model, "gib": gib}), "the same twice"
+    root = ET.fromstring(result["svg"])
+    assert root.get("role") == "img" and root.get("aria-label")
+    assert ("GiB" in result["sentence"]) is gib
+    assert result["sentence"].startswith(memory.NAMES[model])
+    colours = re.findall(r'(?:fill|stroke)="([^"]+)"', result["svg"])
+    assert colours and all(colour.startswith("var(--") for colour in colours)
+
+
+def test_every_kind_has_a_colour_a_lever_and_every_preset_a_name():
+    assert set(memory.COLOURS) == set(memory.LEVER) == set(KINDS)
+    assert len(set(memory.COLOURS.values())) == len(KINDS)
+    assert set(memory.NAMES) == set(PRESETS)
+
+
+def test_sentence_says_fit_and_lever():
+    small = views.render("memory", {"model": "gpt2", "seq": 1024})
+    assert small["values"]["fits"] and "It fits on one H100" in small["sentence"]
+    large = views.render("memory", {})
+    assert not large["values"]["fits"] and "1.68 times what one H100" in large["sentence"]
+    assert memory.LEVER["optimizer"] in large["sentence"]
+
+
+def test_a_position_table_cuts_the_sequence_and_says_so():
+    asked = views.render("memory", {"model": "gpt2", "seq": 131072})
+    assert asked["values"] == views.render("memory", {"model": "gpt2", "seq": 1024})["values"]
+    assert "1,024 positions" in asked["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"model": "gpt2-xl", "tp": 2}, "does not divide 25 heads"),
+        ({"model": "llama"}, "model must be one of"),
+        ({"batch": 0}, "batch must be from 1 to 64"),
+        ({"batch": float("nan")}, "finite"),
+        ({"batch": "many"}, "must be a number"),
+        ({"gpus": 10**30}, "from 1 to 1,024"),
+        ({"sequence": 1}, "has no parameter 'sequence'"),
+        ({"gib": 1}, "True or False"),
+    ],
+)
+def test_bad_input_is_one_line(params, words):
+    with pytest.raises(ValueError, match=re.escape(words)) as error:
+        views.render("memory", params)
+    assert "\n" not in str(error.value)
+
+
+def test_guess_is_judged_against_the_peak():
+    answer = views.render("memory", {})["values"]["peak_gb"]
+    guess = views.render("memory", {"guess": answer / 2})["guess"]
+    assert guess["ratio"] == pytest.approx(0.5) and guess["answer"] == answer
