@@ -6,7 +6,9 @@ const INDENT = "    ";
 
 /** Replace the selection so that undo still works. */
 function type(area, words) {
-  if (!document.execCommand("insertText", false, words)) area.setRangeText(words, area.selectionStart, area.selectionEnd, "end");
+  if (document.execCommand("insertText", false, words)) return;
+  area.setRangeText(words, area.selectionStart, area.selectionEnd, "end");
+  area.dispatchEvent(new Event("input"));
 }
 
 function lineStart(area) {

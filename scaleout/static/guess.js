@@ -19,7 +19,8 @@ function lockForm(control, commit, skip) {
   };
   const label = el("label", { for: id }, control.label);
   if (control.unit) label.append(el("span", { class: "live-announce" }, ` in ${control.unit}`));
-  const row = el("div", { class: "live-row" }, input, unit, el("button", { type: "submit", class: "live-main" }, "Commit"));
+  const send = el("button", { type: "submit", class: "live-main" }, "Commit");
+  const row = el("div", { class: "live-row" }, input, unit, send);
   const skipping = el("button", { type: "button", class: "live-plain", onclick: skip }, "Show me without a guess");
   // novalidate: the message is ours, in the widget, rather than a bubble of the browser's
   const form = el("form", { class: "live-lock", novalidate: true, onsubmit: submit }, label, row, error, skipping);

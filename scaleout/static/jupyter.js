@@ -3,10 +3,12 @@
 import { mount } from "./mount.js";
 
 const PATIENCE = 15; // seconds without an answer before the reader is told; the kernel may be busy with a cell
+const SILENT = "The kernel does not answer. It is busy with another cell, or was stopped: run this cell again.";
 
 class Kernel {
   constructor(model) {
-    Object.assign(this, { model, page: false, state: "ready", message: "", waiting: new Map(), count: 0, watchers: [] });
+    Object.assign(this, { model, page: false, state: "ready", message: "", watchers: [] });
+    Object.assign(this, { waiting: new Map(), count: 0 });
     this.heard = (message) => this.settle(message.id, message.result);
     model.on("msg:custom", this.heard);
   }
@@ -31,7 +33,7 @@ class Kernel {
     const id = this.count;
     return new Promise((resolve) => {
       const timer = setTimeout(() => {
-        this.become("failed", "The kernel does not answer. It is busy with another cell, or was stopped: run this cell again.");
+        this.become("failed", SILENT);
         this.settle(id, { failed: true });
       }, PATIENCE * 1000);
       this.waiting.set(id, { resolve, timer });

@@ -102,3 +102,22 @@ def test_bad_calls_come_back_as_one_line(opened):
         assert list(result) == ["error"]
         assert words in result["error"]
         assert "\n" not in result["error"]
+
+
+def test_the_watch_on_pages_can_fail(visit, context):
+    """The other tests rely on it: a foreign request, from the page or a worker, and an error must be seen."""
+    page = visit("specimen-light")
+    context.route("**/elsewhere.invalid/**", lambda route: route.fulfill(body="{}"))
+    page.evaluate("""async () => {
+      const ask = (name) => `fetch("http://elsewhere.invalid/${name}").catch(() => {})`;
+      const from = URL.createObjectURL(new Blob([`${ask("worker")}.then(() => postMessage(1))`]));
+      const worker = new Worker(from);
+      await new Promise((done) => { worker.onmessage = done; });
+      await fetch("http://elsewhere.invalid/page").catch(() => {});
+      console.error("a mistake of the test's own");
+    }""")
+    context.unroute("**/elsewhere.invalid/**")
+    found = " ".join(page.watch.unexpected())
+    for words in ("elsewhere.invalid/worker", "elsewhere.invalid/page", "a mistake of the test's own"):
+        assert words in found
+    page.watch.allow("elsewhere.invalid", "a mistake of the test's own", "CORS", "net::")
