@@ -153,7 +153,7 @@ def main() -> int:
             measure(html, CHAPTER, options.moves)
             return 0
         with tempfile.TemporaryDirectory() as folder:
-            print("page: a bare one (the site is not built)")
+            print("page: a bare one (no page of _build shows the widget)")
             live_page.assemble(Path(folder))
             live_page.write_page(Path(folder) / "memory.html", form.html(form.view("memory")))
             measure(Path(folder), "memory.html", options.moves)

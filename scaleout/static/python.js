@@ -1,9 +1,9 @@
 // Python in a worker: started at the first touch, asked one thing at a time, replaced when it does not come back.
 
-const START_SECONDS = 120; // a slow line needs a minute for the 5 MB
+const START_SECONDS = 120; // a slow line needs a minute for the 6 MB
 const DRAW_SECONDS = 20; // drawings take milliseconds; this only catches one that never ends
 
-const STARTING = "Starting Python in your browser (about 5 MB, once). The picture answers in a moment…";
+const STARTING = "Starting Python in your browser (about 6 MB, once). The picture answers in a moment…";
 const FAILED = "Python did not start, so the picture stays as it was stored with the book. Check the connection "
   + "and try again; or download this page as a notebook and run it on your machine.";
 const BROKEN = "Python itself broke and was started again. Very deep recursion can do that.";
