@@ -98,6 +98,11 @@ class Sizes:
         return self._outside if self.recipe.dropout else 0
 
     @cached_property
+    def batch_bytes(self) -> int:
+        """Tokens and targets, int64."""
+        return 2 * 8 * self.tokens
+
+    @cached_property
     def per_token(self) -> int:
         """Elements of one number a token."""
         return self.tokens if not self.layout.sequence_parallel else math.ceil(self.tokens / self.layout.tp)

@@ -15,30 +15,46 @@ def forward(z: Sizes, tape: Tape) -> None:
     took it returns; so are Q, K and V where attention copied them.
     """
     kept, widened = block_kept(z, "none"), z.x if z.auto else 0
-    tape.hold("weights", copies_kept(z, "none"))
+    copies, first = copies_kept(z, "none"), z.copies("q", "k", "v")
     tape.hold("activations", kept.pop("norm 1"), kept.pop("input of q, k, v"), widened)
+    tape.hold("weights", first)
     attention = kept.pop("attention")
     if z.recipe.attention == "naive":
         tape.hold("activations", tables(z), z.q, 2 * z.kv)
         before, after = _copied(z)
-        naive_forward(z, tape, before, after)
-        attention = z.q  # the projection's input; the core holds the rest
-        tape.hold("activations", attention)
-        tape.drop("activations", (before + after - 2) * z.q + 2 * z.kv)
+        naive_forward(z, tape, before, after, z.q)
+        tape.hold("activations", z.q)  # the projection's input; the core holds the rest
+        tape.drop("activations", (before + after - 1) * z.q + 2 * z.kv)
     else:
         tape.hold("activations", attention)
     tape.drop("activations", widened)
+    tape.hold("weights", copies - first)
     tape.hold("activations", kept.pop("norm 2"), widened, *kept.values())
     tape.drop("activations", widened)
 
 
-def naive_forward(z: Sizes, tape: Tape, before: int, after: int) -> None:
+def in_passing(z: Sizes) -> int:
+    """The most that the forward of one block holds where checkpointing keeps little of it: a naive core's scores, or
+    what the MLP makes in full checkpointing."""
+    full, core, mlp = z.recipe.checkpointing == "full", 0, 0
+    if z.recipe.attention == "naive":
+        kept = block_kept(z, "none")
+        inputs = z.x if full else kept["norm 1"] + kept["input of q, k, v"]
+        repeated = 2 * z.q if z.kv != z.q else 0
+        mask = z.scores // z.e if z.recipe.dropout else 0
+        core = inputs + tables(z) + z.q + 2 * z.kv + repeated + z.seq**2 + 3 * z.scores + mask
+    if full:
+        mlp = 2 * z.x + (3 if z.shape.gated_mlp else 2) * z.f
+    return max(core, mlp)
+
+
+def naive_forward(z: Sizes, tape: Tape, before: int, after: int, out: int = 0) -> None:
     """A naive core: copies of Q, K or V, `before` the scores or `after`; scores, masked scores and probabilities side
-    by side, then what is kept."""
+    by side, then what is kept. `out` bytes of output are left out where a recomputation stops before it."""
     tape.hold("activations", before * z.q, z.seq**2, z.scores)
     tape.passing("activations", 2 * z.scores)
     tape.hold("activations", z.scores)  # the scores live as long as the function
-    tape.hold("activations", after * z.q, z.scores + z.scores // z.e if z.recipe.dropout else 0)
+    tape.hold("activations", after * z.q, z.scores + z.scores // z.e if z.recipe.dropout else 0, out)
     tape.drop("activations", z.scores)
 
 
@@ -187,9 +203,11 @@ class Backward:
         z, t = self.z, self.tape
         n, bias = (n, bias) if self.trains else (0, 0)
         t.hold("temporaries", made, n * z.e)
-        t.drop("activations", kept)
-        t.drop("weights", copy)
+        early = kept if self.how == "full" else 0  # what was recomputed is held by nothing else, and goes first
+        t.drop("activations", early)
         t.hold("temporaries", bias * z.e)
+        t.drop("activations", kept - early)
+        t.drop("weights", copy)
         t.drop(*gradient)
         if cast and z.auto:
             t.swap("temporaries", 2 * made, made)

@@ -145,6 +145,6 @@ def _on_moments(ledger: Ledger, model: torch.nn.Module) -> list:
         first.register_forward_pre_hook(lambda module, inputs: when_gradient(inputs[0], "embedding")),
         last.register_forward_hook(lambda module, inputs, out: when_gradient(out, "block")),
         model.head.register_forward_hook(head_done),
-        model.register_forward_hook(lambda module, inputs, out: ledger.enter("loss")),
+        model.register_forward_hook(lambda module, inputs, out: when_gradient(out, "loss")),
         *[norm.register_forward_hook(norm_done) for norm in norms],
     ]

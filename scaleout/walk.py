@@ -9,7 +9,7 @@ between are added in one piece. Tests compare the walk with what torch allocates
 from __future__ import annotations
 
 from scaleout.activations import Sizes, block_kept, copies_kept, norm_kept
-from scaleout.blocks import Backward, forward
+from scaleout.blocks import Backward, forward, in_passing
 from scaleout.states import tensor_sizes
 from scaleout.tape import Tape
 from scaleout.transformer import linears
@@ -47,12 +47,17 @@ def _forward(z: Sizes, tape: Tape, last_stage: bool) -> None:
     The first of p pipeline stages has p micro-batches in flight when its first backward starts (arXiv 2205.05198,
     section 4.2.3).
     """
-    kept, copies = sum(block_kept(z, z.recipe.checkpointing).values()), copies_kept(z, z.recipe.checkpointing)
-    whole = z.recipe.checkpointing == "none"  # then the last block is walked, for what it has in passing
-    tape.hold("activations", 16 * z.tokens, z.mask, kept * (_layers(z) * z.layout.pp - whole))
-    tape.hold("weights", copies * (_layers(z) - whole))
-    if whole:
+    how = z.recipe.checkpointing
+    kept, copies = sum(block_kept(z, how).values()), copies_kept(z, how)
+    # the last block is walked, for what it has in passing; full checkpointing has its input only
+    tape.hold("activations", z.batch_bytes, z.mask * z.layout.pp, kept * (_layers(z) * z.layout.pp - (how != "full")))
+    tape.hold("weights", copies * (_layers(z) - 1))
+    if how == "none":
         forward(z, tape)
+    else:
+        tape.passing("activations", in_passing(z))
+        tape.hold("activations", kept if how == "selective" else 0)
+        tape.hold("weights", copies)
     if not last_stage:
         return
     cache = _autocast_cache(z)
