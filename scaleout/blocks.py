@@ -44,7 +44,7 @@ def in_passing(z: Sizes) -> int:
         mask = z.scores // z.e if z.recipe.dropout else 0
         core = inputs + tables(z) + z.q + 2 * z.kv + repeated + z.seq**2 + 3 * z.scores + mask
     if full:
-        mlp = 2 * z.x + (3 if z.shape.gated_mlp else 2) * z.f
+        mlp = 2 * z.x + (2 + z.shape.gated_mlp + z.frozen) * z.f
     return max(core, mlp)
 
 
@@ -209,6 +209,8 @@ class Backward:
         t.drop("activations", kept - early)
         t.drop("weights", copy)
         t.drop(*gradient)
+        if z.frozen:
+            t.passing("temporaries", 2 * made)  # the adapter's part, and the sum
         if cast and z.auto:
             t.swap("temporaries", 2 * made, made)
         for weights in (n, bias):

@@ -42,11 +42,14 @@ def account(
     """What one rank holds in a training step on `batch` sequences of `seq` tokens (per rank).
 
     With pipeline parallelism the rank is one of the first stage, the fullest. ZeRO is priced by what stays
-    sharded; the units that FSDP gathers in passing are not in it. The adapters' products are
-    priced in one piece for each block, and QLoRA's unpacking one matrix at a time. Raises ValueError, in one
-    line, for sizes that do not divide or values that cannot be.
+    sharded; the units that FSDP gathers in passing are not in it. What adapters make
+    is priced in one piece for each block, and QLoRA's unpacking one matrix at a time. Raises ValueError, in one line,
+    for sizes that do not divide or values that cannot be.
     """
     recipe, layout = recipe or Recipe(), layout or Layout()
+    for name, value, kind in (("shape", shape, Shape), ("recipe", recipe, Recipe), ("layout", layout, Layout)):
+        if not isinstance(value, kind):
+            raise ValueError(f"{name} must be a {kind.__name__}, not {value!r}")
     z = Sizes(shape, batch, seq, recipe, layout)
     held = states(shape, recipe, layout)
     tape = walk(z, held)

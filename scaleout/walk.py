@@ -139,7 +139,8 @@ def _embedding(z: Sizes, back: Backward) -> None:
     table = z.shape.vocab * z.shape.hidden * width // z.layout.tp if trains else 0
     tape.swap("temporaries", table, z.x)
     if z.shape.tied_head and z.layout.pp == 1:
-        tape.swap("temporaries", table, table, table)
+        # added: in place where the head's part is a tensor of its own, as a cast is
+        tape.drop("temporaries", table) if z.auto else tape.swap("temporaries", table, table, table)
     back.keep_gradient(table)
 
 

@@ -1,0 +1,67 @@
+"""What a GPU holds on top of the tensors: a band, from low to high, kept apart from the account.
+
+The account (`memory`) is a formula that can be exact. These are not: they depend on the driver, the library
+versions and the order of allocations, so each is a range with its reason, and none is ever added to the account.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 2**20
+
+# Each tensor takes a multiple of this many bytes of the caching allocator: kMinBlockSize in torch's
+# c10/core/AllocatorConfig.h. What is left of a large block stays with the tensor if it is under 1 MiB (kSmallSize
+# there; CUDACachingAllocator.cpp, should_split).
+ROUNDING = 512
+LEFT_OVER = 1 * MIB
+
+# For a handle and stream torch gives cuBLAS 8,320 KiB (seen as 8,519,680 bytes in discuss.pytorch.org/t/178671), and
+# 32 MiB on Hopper, as NVIDIA's cuBLAS reference recommends under cublasSetWorkspace; cuBLASLt as much again there
+# (pytorch pull request 120925). CUBLAS_WORKSPACE_CONFIG changes it.
+WORKSPACE = (8_320 * 1024, 2 * 32 * MIB)
+
+# The CUDA context with the kernels that are loaded (781 MB in pytorch issue 34323; less since kernels are loaded
+# when first used, more with NCCL). nvidia-smi counts it; torch.cuda.memory_allocated and memory_reserved do not.
+CONTEXT = (300 * MIB, 1_000 * MIB)
+
+# Free pieces between tensors, as a share of the peak: none where sizes repeat from step to step, more with changing
+# sequence lengths. The upper end is an assumption of this book, not a measurement: read your own run's from
+# torch.cuda.memory_stats()["inactive_split_bytes.all.peak"].
+FRAGMENTS = (0.0, 0.15)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One thing a GPU holds beside the tensors: bytes from low to high, and why."""
+
+    name: str
+    low: int
+    high: int
+    why: str
+
+
+def effects(peak_bytes: int, tensors: int) -> tuple[Effect, ...]:
+    """The effects for a step whose tensors take `peak_bytes` at the peak, in `tensors` pieces. Bytes.
+
+    Raises ValueError unless both are whole numbers, of at least 0.
+    """
+    for name, value in (("peak_bytes", peak_bytes), ("tensors", tensors)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ValueError(f"{name} must be a whole number of at least 0, not {value!r}")
+    rounding = min(tensors * LEFT_OVER, peak_bytes)
+    return (
+        Effect("rounding", 0, rounding, "every tensor takes a multiple of 512 bytes, and keeps what is left of a "
+               "large block under 1 MiB"),
+        Effect("fragments", int(FRAGMENTS[0] * peak_bytes), int(FRAGMENTS[1] * peak_bytes),
+               "free pieces between tensors, too small for the next one: reserved, not allocated"),
+        Effect("workspaces", *WORKSPACE, "scratch space that the matrix libraries keep for each stream"),
+        Effect("context", *CONTEXT, "the driver's own state and the kernels' code: in nvidia-smi, not in torch's "
+               "counters"),
+    )  # fmt: skip
+
+
+def band(peak_bytes: int, tensors: int = 0) -> tuple[int, int]:
+    """(low, high): what nvidia-smi may show for a step whose tensors take `peak_bytes` in `tensors` pieces."""
+    found = effects(peak_bytes, tensors)
+    return peak_bytes + sum(effect.low for effect in found), peak_bytes + sum(effect.high for effect in found)
