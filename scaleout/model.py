@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from scaleout.recipe import Recipe
 from scaleout.torch_norm import RMSNorm
 from scaleout.transformer import Shape
 
@@ -115,8 +116,7 @@ class Transformer(nn.Module):
 
     def __init__(self, shape: Shape, attention: str = "sdpa", dropout: float = 0.0, checkpointing: str = "none"):
         super().__init__()
-        if attention not in KERNELS or checkpointing not in ("none", "selective", "full"):
-            raise ValueError("attention is sdpa or naive; checkpointing is none, selective or full")
+        Recipe(attention=attention, dropout=dropout, checkpointing=checkpointing)  # says what is wrong with them
         self.shape, self.p, self.full = shape, dropout, checkpointing == "full"
         self.tokens = nn.Embedding(shape.vocab, shape.hidden)
         self.positions = nn.Embedding(shape.max_seq, shape.hidden) if shape.positions == "learned" else None
