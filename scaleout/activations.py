@@ -33,6 +33,7 @@ class Sizes:
     seq: int
     recipe: Recipe
     layout: Layout
+    stage: int = 0  # of the pipeline
 
     def __post_init__(self) -> None:
         check_run(self.batch, self.seq)
@@ -40,6 +41,27 @@ class Sizes:
         s = self.shape
         if s.positions == "learned" and self.seq > s.max_seq:
             raise ValueError(f"seq {self.seq:,} is longer than the position table: use at most {s.max_seq:,}")
+
+    @cached_property
+    def first(self) -> bool:
+        """Whether the stage has the token table."""
+        return self.stage == 0
+
+    @cached_property
+    def last(self) -> bool:
+        """Whether the stage has the head and the loss."""
+        return self.stage == self.layout.pp - 1
+
+    @cached_property
+    def in_flight(self) -> int:
+        """Micro-batches whose activations stand side by side: under 1F1B, one for each stage from here on
+        (arXiv 2205.05198, section 4.2.3)."""
+        return self.layout.pp - self.stage
+
+    @cached_property
+    def keeps_gradients(self) -> bool:
+        """Whether gradients stand through forward and backward: with a pipeline, those of the micro-batches before."""
+        return self.recipe.keeps_gradients or self.layout.pp > 1
 
     @cached_property
     def tokens(self) -> int:

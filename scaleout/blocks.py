@@ -221,7 +221,7 @@ class Backward:
     def keep_gradient(self, n: int) -> None:
         """A finished weight gradient of n bytes: it becomes the gradient, or is added to the one that is there."""
         self.tape.drop("temporaries", n)
-        if not self.z.recipe.keeps_gradients:
+        if not self.z.keeps_gradients:
             self.tape.hold("gradients", n // self.z.layout.dp if self.z.layout.zero >= 2 else n)
 
     def add_later(self, n: int) -> None:

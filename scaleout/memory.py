@@ -41,17 +41,28 @@ def account(
 ) -> Account:  # fmt: skip
     """What one rank holds in a training step on `batch` sequences of `seq` tokens (per rank).
 
-    With pipeline parallelism the rank is one of the first stage, the fullest. ZeRO is priced by what stays
-    sharded; the units that FSDP gathers in passing are not in it. What adapters make
-    is priced in one piece for each block, and QLoRA's unpacking one matrix at a time. Raises ValueError, in one line,
-    for sizes that do not divide or values that cannot be.
+    With pipeline parallelism the rank is one of the first stage, which has the most micro-batches in flight, or of
+    the last, which has the logits: the fuller of the two. Not priced: the units that FSDP gathers in passing
+    (ZeRO is what stays sharded), what sequence parallelism gathers again, a copy of a pipeline's messages. What
+    adapters make is priced in one piece for each block, and QLoRA's unpacking one matrix at a time. Raises
+    ValueError, in one line, for sizes that do not divide or values that cannot be.
     """
     recipe, layout = recipe or Recipe(), layout or Layout()
-    for name, value, kind in (("shape", shape, Shape), ("recipe", recipe, Recipe), ("layout", layout, Layout)):
+    for name, value, kind in (
+        ("shape", shape, Shape),
+        ("recipe", recipe, Recipe),
+        ("layout", layout, Layout),
+    ):
         if not isinstance(value, kind):
             raise ValueError(f"{name} must be a {kind.__name__}, not {value!r}")
-    z = Sizes(shape, batch, seq, recipe, layout)
-    held = states(shape, recipe, layout)
-    tape = walk(z, held)
-    moments = {moment: tape.fullest[moment][1] for moment in MOMENTS if moment in tape.fullest}
-    return Account(moments, held)
+    ends = {0, layout.pp - 1}
+    return max(
+        (_stage(shape, batch, seq, recipe, layout, stage) for stage in sorted(ends)),
+        key=lambda held: held.peak_bytes,
+    )
+
+
+def _stage(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, stage: int) -> Account:
+    held = states(shape, recipe, layout, stage)
+    tape = walk(Sizes(shape, batch, seq, recipe, layout, stage), held)
+    return Account({name: tape.fullest[name][1] for name in MOMENTS if name in tape.fullest}, held)

@@ -111,7 +111,9 @@ def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, in
     out = {name: ceil(parameters * each[name] / share[name]) for name in STATES}
     if recipe.main_gradients == "beside":  # the fp32 ones belong to the optimizer, and are split with it
         own, main = recipe.width("gradient"), 4
-        out["gradients"] = ceil(parameters * own / share["gradients"]) + ceil(parameters * main / share["optimizer"])
+        out["gradients"] = ceil(parameters * own / share["gradients"]) + ceil(
+            parameters * main / share["optimizer"]
+        )
     return out
 
 
@@ -135,16 +137,19 @@ def states(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> dict
     return out
 
 
-def tensor_sizes(shape: Shape) -> list[int]:
-    """Elements of each parameter tensor in the order of `Transformer.parameters()`."""
+def tensor_sizes(shape: Shape, recipe: Recipe, layout: Layout) -> list[int]:
+    """Elements of each trained tensor on one rank, in the order of `Transformer.parameters()`; not split by ZeRO."""
+    pairs = slice_linears(shape, layout.tp)
+    names = [name for name in ("q", "k", "v", "out", "up", "gate", "down") if name in pairs]
+    if recipe.adapter != "none":
+        rank = recipe.adapter_rank
+        return [rank * side for name in names for side in pairs[name]] * (shape.layers // layout.pp)
     norm = [shape.hidden] * (2 if norm_parameters(shape) > shape.hidden else 1)
-    order = ("q", "k", "v", "out", "up", "gate", "down")
-    pairs = linears(shape)
     block = norm * 2
-    for name in order:
-        if name in pairs:
-            a, b = pairs[name]
-            block += [a * b] + ([b] if shape.bias else [])
-    table = [shape.vocab * shape.hidden]
+    for name in names:
+        a, b = pairs[name]
+        block += [a * b] + ([b] if shape.bias else [])
+    table = [ceil(shape.vocab / layout.tp) * shape.hidden]
     positions = [shape.max_seq * shape.hidden] if shape.positions == "learned" else []
-    return table + positions + block * shape.layers + norm + ([] if shape.tied_head else table)
+    blocks = block * (shape.layers // layout.pp)
+    return table + positions + blocks + norm + ([] if shape.tied_head else table)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from scaleout.activations import Sizes, block_kept, copies_kept, norm_kept
 from scaleout.blocks import Backward, forward, in_passing
-from scaleout.states import tensor_sizes
+from scaleout.states import slice_linears, tensor_sizes
 from scaleout.tape import Tape
-from scaleout.transformer import linears
 
 
 def walk(z: Sizes, states: dict[str, int]) -> Tape:
@@ -21,17 +20,18 @@ def walk(z: Sizes, states: dict[str, int]) -> Tape:
     back = Backward(z, tape)
     for kind in ("weights", "master", "optimizer"):
         tape.hold(kind, states[kind])
-    if z.recipe.keeps_gradients:
+    if z.keeps_gradients:
         tape.hold("gradients", states["gradients"])
-    last_stage = z.layout.pp == 1  # the rank walked is the first stage: with others behind it, it has no head
-    _forward(z, tape, last_stage)
-    if last_stage:
+    _forward(z, tape)
+    if z.last:
         _loss(z, tape)
         _head(z, back)
     else:
-        tape.hold("temporaries", z.x)
+        tape.hold("temporaries", z.x)  # the gradient that the next stage sends
     _blocks(z, back)
-    _embedding(z, back)
+    _embedding(z, back) if z.first else tape.drop("temporaries", z.x)  # sent to the stage before
+    # what is left belongs to micro-batches whose backward is still to come; the update waits for them
+    tape.drop("activations", (z.in_flight - 1) * _kept(z))
     tape.at("optimizer")
     tape.passing("temporaries", *_update(z, states))
     return tape
@@ -41,16 +41,18 @@ def _layers(z: Sizes) -> int:
     return z.shape.layers // z.layout.pp
 
 
-def _forward(z: Sizes, tape: Tape, last_stage: bool) -> None:
-    """Up to the loss: the batch (two int64 a token), all that is kept, and the logits.
+def _kept(z: Sizes) -> int:
+    """What one micro-batch keeps of all blocks of a stage, and of the token table's dropout."""
+    mask = z.mask if z.first else 0
+    return mask + _layers(z) * sum(block_kept(z, z.recipe.checkpointing).values())
 
-    The first of p pipeline stages has p micro-batches in flight when its first backward starts (arXiv 2205.05198,
-    section 4.2.3).
-    """
+
+def _forward(z: Sizes, tape: Tape) -> None:
+    """Up to the loss: the batch (two int64 a token), all that is kept, and the logits."""
     how = z.recipe.checkpointing
     kept, copies = sum(block_kept(z, how).values()), copies_kept(z, how)
     # the last block is walked, for what it has in passing; full checkpointing has its input only
-    tape.hold("activations", z.batch_bytes, z.mask * z.layout.pp, kept * (_layers(z) * z.layout.pp - (how != "full")))
+    tape.hold("activations", z.batch_bytes, z.in_flight * _kept(z) - (kept if how != "full" else 0))
     tape.hold("weights", copies * (_layers(z) - 1))
     if how == "none":
         forward(z, tape)
@@ -58,7 +60,7 @@ def _forward(z: Sizes, tape: Tape, last_stage: bool) -> None:
         tape.passing("activations", in_passing(z))
         tape.hold("activations", kept if how == "selective" else 0)
         tape.hold("weights", copies)
-    if not last_stage:
+    if not z.last:
         return
     cache = _autocast_cache(z)
     tape.hold("weights", _head_copy(z), cache)
@@ -83,7 +85,7 @@ def _autocast_cache(z: Sizes) -> int:
     checkpointing, which keeps no weights, the weights' too."""
     if not z.copied:
         return 0
-    pairs = linears(z.shape)
+    pairs = slice_linears(z.shape, z.layout.tp)
     biases = 2 * sum(b for _, b in pairs.values()) if z.shape.bias else 0
     weights = z.copies(*pairs) if z.recipe.checkpointing == "full" else 0
     return (biases + weights) * _layers(z)
@@ -138,7 +140,7 @@ def _embedding(z: Sizes, back: Backward) -> None:
         back.keep_gradient(z.shape.max_seq * z.shape.hidden * width)
     table = z.shape.vocab * z.shape.hidden * width // z.layout.tp if trains else 0
     tape.swap("temporaries", table, z.x)
-    if z.shape.tied_head and z.layout.pp == 1:
+    if z.shape.tied_head and z.last:
         # added: in place where the head's part is a tensor of its own, as a cast is
         tape.drop("temporaries", table) if z.auto else tape.swap("temporaries", table, table, table)
     back.keep_gradient(table)
@@ -150,13 +152,13 @@ def _update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
     fp32 gradients for the master copy; AdamW's denominator, of all tensors at once (foreach) or of one with a copy,
     beside the one before. torch keeps the denominator in the dtype of the weights that it steps.
     """
-    stepped = states["master"] or states["gradients"]
     widened = states["master"] if z.recipe.main_gradients == "none" else 0
     if z.recipe.optimizer != "adamw":
         return (widened,)
-    if z.recipe.foreach or z.frozen:
-        return widened, stepped
+    denominator = states["optimizer"] // 2  # as large as one of the two averages, and split with them
+    if z.recipe.foreach:
+        return widened, denominator
     width = z.recipe.width("master") or z.recipe.width("weight")
-    sizes = tensor_sizes(z.shape)
+    sizes = tensor_sizes(z.shape, z.recipe, z.layout)
     most = max(before + 2 * n for before, n in zip([0, *sizes], sizes, strict=False))
-    return widened, min(width * most, 2 * stepped)
+    return widened, min(width * most, 2 * denominator)
