@@ -24,8 +24,10 @@ class Layout:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-        if self.zero not in (0, 1, 2, 3) or isinstance(self.zero, bool):
+        if isinstance(self.zero, bool) or not isinstance(self.zero, int) or not 0 <= self.zero <= 3:
             raise ValueError(f"zero must be 0, 1, 2 or 3, not {self.zero!r}")
+        if not isinstance(self.sequence_parallel, bool):
+            raise ValueError(f"sequence_parallel must be True or False, not {self.sequence_parallel!r}")
 
     @property
     def ranks(self) -> int:

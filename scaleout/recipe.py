@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 CHOICES = {
@@ -61,7 +60,7 @@ class Recipe:
         if not isinstance(self.foreach, bool):
             raise ValueError(f"foreach must be True or False, not {self.foreach!r}")
         p = self.dropout
-        if isinstance(p, bool) or not isinstance(p, (int, float)) or not math.isfinite(p) or not 0 <= p < 1:
+        if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p < 1:  # NaN neither
             raise ValueError(f"dropout must be a number from 0 up to but not including 1, not {p!r}")
         rank = self.adapter_rank
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:

@@ -27,12 +27,7 @@ class Shape:
     tied_head: bool = True  # the output head is the token table
 
     def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "vocab", "kv_heads", "head_dim", "ff", "max_seq"):
-            value = getattr(self, name)
-            if value is None and name in ("kv_heads", "head_dim", "ff"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        self._check_types()
         if self.head_dim is None and self.hidden % self.heads:
             raise ValueError(f"{self.heads} heads do not divide hidden size {self.hidden}: set head_dim, or change one")
         if self.heads % self.kv:
@@ -43,6 +38,17 @@ class Shape:
             raise ValueError(f"positions must be learned or rotary, not {self.positions!r}")
         if self.positions == "rotary" and self.d % 2:
             raise ValueError(f"rotary positions turn pairs, so head_dim must be even, not {self.d}")
+
+    def _check_types(self) -> None:
+        for name in ("layers", "hidden", "heads", "vocab", "kv_heads", "head_dim", "ff", "max_seq"):
+            value = getattr(self, name)
+            if value is None and name in ("kv_heads", "head_dim", "ff"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        for name in ("gated_mlp", "bias", "tied_head"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, not {getattr(self, name)!r}")
 
     @property
     def kv(self) -> int:
@@ -91,7 +97,7 @@ PRESETS: dict[str, Shape] = {
 
 def preset(name: str) -> Shape:
     """The preset of that name. Raises ValueError that lists the names when there is none."""
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise ValueError(f"model {name!r} is unknown: use one of {', '.join(PRESETS)}")
     return PRESETS[name]
 
@@ -151,6 +157,6 @@ def flops(shape: Shape, batch: int, seq: int, checkpointing: str = "none") -> di
     matrices = 2 * tokens * sum(a * b for a, b in linears(shape).values()) * shape.layers
     forward = core + matrices + 2 * tokens * shape.hidden * shape.vocab
     again = {"none": 0, "selective": core, "full": core + matrices}
-    if checkpointing not in again:
+    if not isinstance(checkpointing, str) or checkpointing not in again:
         raise ValueError(f"checkpointing must be none, selective or full, not {checkpointing!r}")
     return {"forward": forward, "backward": 2 * forward, "recompute": again[checkpointing]}

@@ -13,9 +13,10 @@ from torch.nn import functional as F
 from scaleout import model as module
 from scaleout.layout import Layout
 from scaleout.model import Transformer
+from scaleout.recipe import Recipe
 from scaleout.torch_memory import fake_tensors
 from scaleout.torch_norm import RMSNorm
-from scaleout.transformer import PRESETS, Shape, flops, parameters, total_parameters
+from scaleout.transformer import PRESETS, Shape, flops, parameters, preset, total_parameters
 
 GPT = Shape(2, 32, 4, 50, max_seq=16)
 LLAMA = Shape(2, 32, 4, 50, kv_heads=2, ff=88, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
@@ -173,6 +174,31 @@ def test_unknown_options_are_refused_in_one_line(options):
     with pytest.raises(ValueError) as caught:
         Transformer(GPT, **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: replace(GPT, bias="no"), "bias must be True or False, not 'no'"),
+        (lambda: replace(GPT, tied_head=3), "tied_head must be True or False, not 3"),
+        (lambda: replace(GPT, gated_mlp=None), "gated_mlp must be True or False, not None"),
+        (lambda: replace(GPT, norm=[]), "norm must be layernorm or rmsnorm, not []"),
+        (lambda: replace(GPT, layers=2.0), "layers must be a whole number of at least 1, not 2.0"),
+        (lambda: Layout(sequence_parallel="no"), "sequence_parallel must be True or False, not 'no'"),
+        (lambda: Layout(zero=2.0), "zero must be 0, 1, 2 or 3, not 2.0"),
+        (lambda: Layout(zero=True), "zero must be 0, 1, 2 or 3, not True"),
+        (lambda: Layout(zero=4), "zero must be 0, 1, 2 or 3, not 4"),
+        (lambda: Recipe(dropout=math.nan), "dropout must be a number from 0 up to but not including 1, not nan"),
+        (lambda: Recipe(dropout=10**400), "dropout must be a number from 0 up to but not including 1, not 1000"),
+        (lambda: Recipe(precision=[1]), "precision must be one of fp32, "),
+        (lambda: preset([1]), "model [1] is unknown: use one of gpt2, "),
+        (lambda: flops(GPT, 1, 8, []), "checkpointing must be none, selective or full, not []"),
+    ],
+)
+def test_bad_values_are_refused_in_one_line(call, said):
+    with pytest.raises(ValueError) as caught:
+        call()
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
 
 
 def test_layout_counts_its_ranks():
