@@ -56,7 +56,7 @@ class Device:
             "bf16": self.bf16_flop_per_s,
             "fp8": self.fp8_flop_per_s,
         }
-        if dtype not in rates:
+        if not isinstance(dtype, str) or dtype not in rates:
             raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(rates)}")
         if rates[dtype] is None:
             able = ", ".join(key for key, rate in rates.items() if rate)
@@ -66,14 +66,14 @@ class Device:
 
 def device(key: str) -> Device:
     """The device filed under `key`. Raises ValueError that lists the keys when there is none."""
-    if key not in DEVICES:
+    if not isinstance(key, str) or key not in DEVICES:
         raise ValueError(f"device {key!r} is unknown: use one of {', '.join(DEVICES)}")
     return DEVICES[key]
 
 
 def link(key: str) -> Link:
     """The link filed under `key`. Raises ValueError that lists the keys when there is none."""
-    if key not in LINKS:
+    if not isinstance(key, str) or key not in LINKS:
         raise ValueError(f"link {key!r} is unknown: use one of {', '.join(LINKS)}")
     return LINKS[key]
 
@@ -98,6 +98,10 @@ LINKS = {
     # Three NVLink 4 bridges between a pair of H100 PCIe cards: 600 GB/s both ways.
     "nvlink4-bridge": Link(
         "NVLink 4 bridge", "between GPUs", 300 * GB, "NVIDIA H100 datasheet, 2022: 600 GB/s both ways"
+    ),
+    # Four links of 14.0625 GB/s one way, over a bridge between a pair of cards.
+    "nvlink3-bridge": Link(
+        "NVLink 3 bridge", "between GPUs", 56.25 * GB, "NVIDIA Ampere GA102 whitepaper, v2.1: 112.5 GB/s both ways"
     ),
     # Seven links of 64 GB/s one way, one to each of the other seven GPUs of a node.
     "infinity-fabric-mi300x": Link(
@@ -145,7 +149,7 @@ DEVICES = {
     "rtx-3090": Device(
         name="RTX 3090 24 GB", year=2020, memory_bytes=24 * GB, memory_bytes_per_s=936 * GB,
         fp32_flop_per_s=35.6 * T, fp16_flop_per_s=71 * T, bf16_flop_per_s=71 * T,
-        fp8_flop_per_s=None, link="pcie4",
+        fp8_flop_per_s=None, link="nvlink3-bridge",
         source="NVIDIA Ampere GA102 whitepaper, v2.1, appendix A",
     ),
     # Whitepaper figures with fp32 accumulation; 330 TFLOP/s in 16 bits is with fp16 accumulation or sparsity.

@@ -41,7 +41,7 @@ def test_links_are_one_way(key):
 @pytest.mark.parametrize("key", DEVICES)
 def test_each_device_is_whole(key):
     one = DEVICES[key]
-    assert one.link in LINKS
+    assert one.link in LINKS and LINKS[one.link].scope != "between nodes"
     assert len(one.source) > 15 and len(LINKS[one.link].source) > 8
     assert 2017 < one.year < 2027
     assert str(one.memory_bytes // 10**9) in one.name
@@ -66,6 +66,12 @@ def test_what_the_hardware_page_says_of_flop_per_byte():
     assert 1 - h200 / h100 == pytest.approx(1 / 3, abs=0.04)
 
 
+def test_a_pair_of_3090s_is_faster_over_its_bridge_than_over_pcie():
+    bridge = link(device("rtx-3090").link)
+    assert 2 * bridge.one_way_bytes_per_s == 112.5e9 == 2 * 4 * 14.0625e9  # printed for both directions; four links
+    assert bridge.one_way_bytes_per_s > link("pcie4").one_way_bytes_per_s
+
+
 def test_lookup_and_rates():
     assert device("t4").matmul_flop_per_s("fp16") == 65e12
     assert device("h100-sxm").matmul_flop_per_s("fp8") == 1978.9e12
@@ -78,6 +84,9 @@ def test_lookup_and_rates():
     [
         (lambda: device("h100"), "h100-sxm"),
         (lambda: device(None), "use one of"),
+        (lambda: device([1]), "use one of v100, t4"),
+        (lambda: link({}), "use one of nvlink2"),
+        (lambda: device("t4").matmul_flop_per_s([]), "use one of fp32, fp16"),
         (lambda: link("nvlink9"), "nvlink4"),
         (lambda: device("t4").matmul_flop_per_s("bf16"), "use one of fp32, fp16"),
         (lambda: device("t4").matmul_flop_per_s("int3"), "fp32, fp16, bf16, fp8"),
