@@ -137,7 +137,9 @@ def group_of(s):
 
 
 def group_started(processes):
-    """Start `processes` of this script under torchrun and let them all-reduce."""
+    """Start `processes` of this script under torchrun and let them all-reduce; skipped for a single one."""
+    if processes == 1:
+        return Check("all-reduce", None, "one process has nobody to talk to (try --processes 2, or a second GPU)")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
                "--nproc-per-node", str(processes), str(Path(__file__).resolve())]
     environment = {**os.environ, "PREFLIGHT_INNER": "1", "OMP_NUM_THREADS": "1"}

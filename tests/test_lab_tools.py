@@ -6,8 +6,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from scaleout import lab_machine
 
@@ -62,6 +65,26 @@ def test_calibrate_one_process_says_what_it_skips(tmp_path):
     assert str(tmp_path) not in done.stdout, "no path of this machine on the screen"
 
 
+class Clock(TorchDispatchMode):
+    """A clock by which a process's first matrix product takes a second, and each later one a microsecond."""
+
+    now = 0.0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if "mm" in str(func):
+            self.now += 1e-6 if self.now else 1.0
+        return func(*args, **(kwargs or {}))
+
+
+def test_what_the_first_product_loads_is_not_timed():
+    calibrate, clock = lab_module("calibrate"), Clock()
+    s = SimpleNamespace(device="cpu", clock=lambda: clock.now, largest=float, barrier=lambda: None)
+    with clock:
+        rate, side = calibrate.matmul_rate(s, torch.float32, calibrate.Options(seconds=0.4, largest_matrix=512))
+    assert side == 512
+    assert rate == pytest.approx(2 * 512**3 / 1e-6)
+
+
 def test_message_sizes_split_over_any_number_of_ranks():
     calibrate = lab_module("calibrate")
     for world in (2, 3, 4, 7, 8):
@@ -89,6 +112,15 @@ def test_preflight_of_a_ready_machine(tmp_path):
     assert (done.returncode, red) == (0, []), done.stdout
     assert lines[-1] == "Ready."
     assert "\033" not in done.stdout, "no colour where output is no terminal"
+
+
+def test_preflight_of_one_process_skips_the_all_reduce(tmp_path):
+    done = run([sys.executable, "labs/preflight.py", "--disk-gib", "0.1", "--memory-gib", "1", "--processes", "1"],
+               tmp_path, MASTER_PORT=str(free_port()))
+    line = next(line for line in done.stdout.splitlines() if line.startswith("all-reduce"))
+    assert line.split()[1] == "skipped"
+    assert "one process has nobody to talk to" in line
+    assert done.returncode == 0, "what was not tried is not to fix"
 
 
 def test_preflight_says_what_to_do_and_exits_1(tmp_path):
