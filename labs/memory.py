@@ -25,7 +25,7 @@ from scaleout.transformer import Shape, flops, preset, total_parameters
 
 TOLERANCE = 0.02            # of the peak, and what the book promises
 WARMUP = 3                  # DDP rebuilds its buckets in the second step
-HERE = Path(__file__).resolve().parent
+PARITY_TOKENS = 256         # at most, of each sequence: every rank also runs the sequences of all ranks
 
 
 def _size(default, what):
@@ -93,13 +93,14 @@ TIERS = {"smoke": Options(),
 # --- the same as one process? ----------------------------------------------------------------------------
 
 def parity(s, o, text):
-    """Checks of a Record: N ranks on a share each against this process on all shares, in fp32, no dropout."""
+    """Checks of a Record: N ranks on one sequence each against this process on all of them, fp32, no dropout."""
     if s.world == 1:
         return {}
+    seq = min(o.seq, PARITY_TOKENS)
     torch.manual_seed(o.seed)                          # the same weights on every rank, without help from DDP
     training = Training(o.shape, replace(o.recipe, precision="fp32", dropout=0.0), s.device, o.lr)
-    share = lab.batch(text, 0, 2, o.seq, s.rank, s.world, o.seed, s.device)
-    whole = lab.batch(text, 0, 2 * s.world, o.seq, seed=o.seed, device=s.device)
+    share = lab.batch(text, 0, 1, seq, s.rank, s.world, o.seed, s.device)
+    whole = lab.batch(text, 0, s.world, seq, seed=o.seed, device=s.device)
     wanted_loss, wanted = torch_parity.loss_and_gradients(training.model, *whole)
     checks = {}
     for via in ("hand", "torch") if o.via != "accelerate" else ROUTES:
@@ -143,13 +144,13 @@ class Run:
         seconds, losses = [], []
         for step in lab_text.progress(range(self.o.steps), "train", self.s.main):
             batch = self.batch(step)
-            self.replicas.watching = step == self.o.steps - 1
+            self.replicas.look.watching = step == self.o.steps - 1
             start = self.s.clock()
             loss = self.one(batch)
             self.training.clear()
             seconds.append(self.s.largest(self.s.clock() - start))
             losses.append(self.s.mean(loss.item()))
-        self.replicas.watching = False
+        self.replicas.look.watching = False
         return seconds, losses
 
     def measured(self):
@@ -157,7 +158,7 @@ class Run:
         batch = self.batch(self.o.steps)
         lab.reset_allocator(self.s)
         with watch(self.training, *batch, timeline=bool(self.o.plot)) as ledger:
-            for bucket in self.replicas.buckets.values():
+            for bucket in self.replicas.look.buckets.values():
                 ledger.claim(bucket, "gradients")
             self.one(batch, lambda: ledger.enter("optimizer"))
         self.training.clear()
@@ -221,7 +222,7 @@ def record_path(s, tier, o):
     """Where --save puts the Record: the file given, or labs/results/memory/TIER-DEVICE-PROCESSES[-ROUTE].json."""
     route = "" if o.via == "torch" else f"-{o.via}"
     name = f"{tier}-{s.device.type}-{s.world}{route}.json"
-    return HERE / "results" / "memory" / name if o.save == "auto" else Path(o.save)
+    return Path(__file__).resolve().parent / "results" / "memory" / name if o.save == "auto" else Path(o.save)
 
 
 def draw(s, o, timeline, shape):

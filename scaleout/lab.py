@@ -10,6 +10,7 @@ A lab is one script for a laptop and for a cluster:
 """
 
 import datetime
+import gc
 import os
 import platform
 import subprocess
@@ -186,10 +187,8 @@ def _explain(error, rank, world):
 
 def _first_to_speak(store, code):
     """One rank says a bad option for all; a crash is said by each rank that crashes. False: stay silent."""
-    if store is None:
+    if store is None or code != 2:
         return code != 2 or os.environ.get("RANK", "0") == "0"
-    if code != 2:
-        return True
     try:
         return store.add("lab/said", 1) == 1
     except RuntimeError:
@@ -199,8 +198,10 @@ def _first_to_speak(store, code):
 # --- memory ---------------------------------------------------------------------------------------------
 
 def reset_allocator(s):
-    """Forget the allocator's peak so far. Only a GPU's allocator keeps one."""
+    """Free what earlier work left behind, and forget the allocator's peak. Only a GPU's allocator keeps either."""
+    gc.collect()                              # models in reference cycles live until then
     if s.device.type == "cuda":
+        torch.cuda.empty_cache()              # else "reserved" starts with blocks of that work
         torch.cuda.reset_peak_memory_stats(s.device)
 
 
@@ -220,9 +221,8 @@ def allocator(s):
 # --- data -----------------------------------------------------------------------------------------------
 
 def batch(text, step, sequences, seq, rank=0, world=1, seed=0, device="cpu"):
-    """This rank's share of step `step`: (tokens, targets), each int64 [sequences, seq].
+    """This rank's share of step `step`: (tokens, targets), each int64 [sequences, seq]; targets are one byte later.
 
-    The targets are the tokens one byte later.
     text: uint8 tensor. The global batch of sequences * world windows depends on seed and step only, so that N
     ranks with b sequences each see exactly what one process sees with N * b.
     """

@@ -50,7 +50,7 @@ def naive_attention(q: Tensor, k: Tensor, v: Tensor, p: float) -> Tensor:
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, p: float) -> Tensor:
-    """The same without the scores in memory. No dropout on probabilities: on a CPU it would fall back to naive."""
+    """The same without the scores in memory (but see Transformer). No dropout inside: a CPU would turn naive."""
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
 
 
@@ -60,8 +60,8 @@ KERNELS = {"naive": naive_attention, "sdpa": fused_attention}
 class Attention(nn.Module):
     def __init__(self, shape: Shape, kernel: str, p: float, recompute: bool) -> None:
         super().__init__()
-        self.d, self.rotary, self.core, self.p, self.recompute = (
-            shape.d, shape.positions == "rotary", KERNELS[kernel], p, recompute)  # fmt: skip
+        self.d, self.rotary = shape.d, shape.positions == "rotary"
+        self.core, self.p, self.recompute = KERNELS[kernel], p, recompute
         self.q = nn.Linear(shape.hidden, shape.heads * shape.d, bias=shape.bias)
         self.k = nn.Linear(shape.hidden, shape.kv * shape.d, bias=shape.bias)
         self.v = nn.Linear(shape.hidden, shape.kv * shape.d, bias=shape.bias)
@@ -111,7 +111,8 @@ class Transformer(nn.Module):
     """Tokens in, logits out; with targets, the mean loss in nats a token.
 
     `checkpointing`: "full" keeps each block's input and recomputes the block, "selective" recomputes the
-    attention core only (arXiv 2205.05198), "none" keeps everything.
+    attention core only (arXiv 2205.05198), "none" keeps everything. On CUDA, "sdpa" in fp32 with fewer key-value heads
+    than heads has no fused kernel and keeps the (s, s) scores, as "naive" does; in 16 bits, and on a CPU, it does not.
     """
 
     def __init__(self, shape: Shape, attention: str = "sdpa", dropout: float = 0.0, checkpointing: str = "none"):

@@ -5,12 +5,25 @@ DDP copies gradients into buckets, a second set of gradients that stays (unless 
 """
 
 import os
+from dataclasses import dataclass, field
 
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 ROUTES = ("hand", "torch", "accelerate")
+
+
+@dataclass
+class Look:
+    """What DDP's hook notes: the tensor of each bucket, while `watching`.
+
+    Apart from Replicas: DDP's reducer holds its hook's state out of the garbage collector's sight, and a state that
+    leads back to the model would keep weights and buckets for good.
+    """
+
+    watching: bool = False
+    buckets: dict = field(default_factory=dict)
 
 
 class Replicas:
@@ -24,14 +37,14 @@ class Replicas:
         if via not in ROUTES:
             raise ValueError(f"route {via!r} is unknown: use one of {', '.join(ROUTES)}")
         self.s, self.model, self.via = s, model, via
-        self.accelerator, self.wrapped, self.buckets, self.watching = None, model, {}, False
+        self.accelerator, self.wrapped, self.look = None, model, Look()
         if via == "accelerate":
             self._with_accelerate(view)
         elif via == "torch" and s.world > 1:
             where = [s.device] if s.device.type == "cuda" else None
             self.wrapped = DistributedDataParallel(model, device_ids=where, gradient_as_bucket_view=view)
         if self.ddp:
-            self.wrapped.register_comm_hook(self, _reduce_and_look)
+            self.wrapped.register_comm_hook(self.look, _reduce_and_look)
         self._assert_built()
 
     @property
@@ -89,10 +102,10 @@ class Replicas:
         return self.s.largest(worst)
 
 
-def _reduce_and_look(replicas, bucket):
-    """DDP's own all-reduce of a bucket; notes the bucket's tensor while `watching`."""
-    if replicas.watching:
-        replicas.buckets[bucket.index()] = bucket.buffer()
+def _reduce_and_look(look, bucket):
+    """DDP's own all-reduce of a bucket; notes the bucket's tensor while `look.watching`."""
+    if look.watching:
+        look.buckets[bucket.index()] = bucket.buffer()
     return allreduce_hook(None, bucket)
 
 

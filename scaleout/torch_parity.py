@@ -4,6 +4,7 @@ The two are never equal to the last bit: N processes add the same terms in anoth
 sum over ranks by the ring), matrix products of another size may use another kernel, and fp32 addition rounds.
 What is left is a few units in the last place of fp32 (2^-23 = 1.2e-7), times a factor that grows with the
 number of terms. A missing or doubled term shows as an error of the order of 1, far above the tolerance.
+The tolerance has been tried on CPUs only; other kernels and NCCL add in other orders still.
 """
 
 import math

@@ -3,15 +3,31 @@
     torchrun --nproc-per-node 2 tests/specimen_lab.py cases | refuse | refuse-one | crash | hang
 """
 
+import gc
 import json
 import sys
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
 
 from scaleout import lab
 from scaleout.lab_text import progress
+from scaleout.torch_parallel import ROUTES, Replicas
+
+
+def kept(s):
+    """The routes whose model, and with it weights and buckets, outlives its last use."""
+    models = {}
+    for via in ROUTES if s.world > 1 else ("hand",):
+        model = torch.nn.Linear(4, 4)
+        replicas = Replicas(s, model, via)
+        replicas.backward(replicas(torch.ones(1, 4)).sum())
+        models[via] = weakref.ref(model)
+    del model, replicas
+    gc.collect()
+    return [via for via, model in models.items() if model() is not None]
 
 
 def cases(s):
@@ -30,7 +46,7 @@ def cases(s):
             "mean": s.mean(s.rank), "largest": s.largest(s.rank), "clock": s.clock() - start,
             "agree": s.agree(True), "disagree": s.agree(s.rank != s.world - 1),
             "shares make the whole": torch.equal(torch.cat(shares), whole),
-            "group": dist.get_world_size() if dist.is_initialized() else 0, "facts": lab.facts(s)}
+            "group": dist.get_world_size() if dist.is_initialized() else 0, "facts": lab.facts(s), "kept": kept(s)}
     list(progress([1, 2], "silent", s.main))
     s.say(json.dumps(seen))
 

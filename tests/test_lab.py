@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -48,6 +50,7 @@ def test_a_session_knows_its_place(count):
     assert seen["agree"] is True
     assert seen["disagree"] is False
     assert seen["shares make the whole"] is True
+    assert seen["kept"] == [], "DDP lets go of its model"
     assert 0.01 <= seen["clock"] < 5
     assert said(done) == []
     assert "silent:" not in done.stderr + done.stdout, "no progress where output is no terminal"
@@ -151,6 +154,22 @@ def test_a_batch_is_text_and_its_targets_are_one_byte_on():
     assert not torch.equal(tokens, lab.batch(text, 0, 4, 10, seed=1)[0])
     with pytest.raises(ValueError, match="holds 5 bytes: it must be longer than one sequence, 10"):
         lab.batch(lab.as_tensor(b"short"), 0, 1, 10)
+
+
+def test_the_peak_starts_again_without_what_earlier_work_left(monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: calls.append(device))
+    cycle = torch.nn.ModuleList([torch.nn.Linear(2, 2)])
+    cycle.itself = [cycle]
+    seen = weakref.ref(cycle)
+    del cycle
+    assert seen() is not None
+    lab.reset_allocator(SimpleNamespace(device=torch.device("cpu")))
+    assert seen() is None
+    assert calls == []
+    lab.reset_allocator(SimpleNamespace(device=torch.device("cuda", 3)))
+    assert calls == ["empty", torch.device("cuda", 3)], "the cache first, else the peak starts with it"
 
 
 def test_parity_sees_what_it_must_see():

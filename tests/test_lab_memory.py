@@ -6,8 +6,11 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from test_lab_tools import lab_module
 
 from scaleout import results, torch_trace
 from scaleout.memory import KINDS
@@ -98,6 +101,25 @@ def test_two_processes_predict_seconds_and_count_the_buckets(tmp_path):
 def test_other_recipes_on_more_processes(count, more, routes, tmp_path):
     record, _ = recorded([*TORCHRUN, str(count), "labs/memory.py", *FAST, *more], tmp_path)
     assert_sound(record, count, routes)
+
+
+def test_parity_runs_one_short_sequence_a_rank(monkeypatch):
+    """Every rank runs all sequences in fp32: whole ones of the gpu tier would not fit on 8 ranks."""
+    memory, shapes = lab_module("memory"), []
+
+    def run_one(model, tokens, targets, replicas=None):
+        shapes.append(tuple(tokens.shape))
+        return 1.0, {"weight": torch.ones(1)}
+
+    monkeypatch.setattr(memory.torch_parity, "loss_and_gradients", run_one)
+    monkeypatch.setattr(memory, "Replicas", lambda *settings: None)
+    s = SimpleNamespace(world=8, rank=7, device=torch.device("cpu"), mean=float, largest=float)
+    text = memory.lab.as_tensor(bytes(range(256)) * 40)
+    for seq, used in ((2048, 256), (128, 128)):
+        shapes.clear()
+        checks = memory.parity(s, memory.Options(layers=1, hidden=16, heads=2, seq=seq, micro_batch=4), text)
+        assert shapes == [(8, used), (1, used), (1, used)]
+        assert [check["passed"] for check in checks.values()] == [True] * 4
 
 
 def test_accelerate_launch_builds_two_ranks(tmp_path):
