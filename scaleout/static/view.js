@@ -6,9 +6,16 @@ import { Guess } from "./guess.js";
 import { readFragment, shareable, writeFragment } from "./share.js";
 import { statusLine } from "./status.js";
 
+/** The values one key press away from a slider's value. */
+function neighbours({ stops, lo, hi, step }, value) {
+  if (!stops) return [value - step, value + step].filter((near) => near >= lo && near <= hi);
+  const at = stops.indexOf(value);
+  return [stops[at - 1], stops[at + 1]].filter((near) => near !== undefined);
+}
+
 export class View {
   constructor(root, data, runtime) {
-    Object.assign(this, { root, data, runtime, params: { ...data.params }, built: new Map() });
+    Object.assign(this, { root, data, runtime, params: { ...data.params }, built: new Map(), ahead: new Map() });
     this.shown = root.querySelector(".live-sentence");
     this.figure = root.querySelector(".live-figure");
     this.status = statusLine(runtime);
@@ -79,9 +86,28 @@ export class View {
     return el("div", { class: "live-buttons live-foot" }, ...buttons);
   }
 
-  change(name, value) {
+  async change(name, value) {
     this.params[name] = value;
-    this.redraw();
+    await this.redraw();
+    const control = this.data.spec.controls.find((one) => one.name === name);
+    const steps = control.kind === "slider" || control.kind === "play";
+    if (steps && this.runtime.page && !this.learner && !this.busy) this.drawAhead(control);
+  }
+
+  /**
+   * Draw a slider's neighbours before they are asked for: a key press then paints at once. Without this the worker's
+   * answer to a key comes after the browser's next frame, and is seen in the one after that.
+   */
+  async drawAhead(control) {
+    const { params } = this;
+    const near = neighbours(control, params[control.name]).map((value) => ({ ...params, [control.name]: value }));
+    const known = near.map((one) => this.ahead.get(JSON.stringify(one)));
+    this.ahead.clear();
+    for (const [i, one] of near.entries()) {
+      const result = known[i] ?? await this.draw(one);
+      if (this.busy) return; // the reader went on: what is asked for comes first
+      if (!result.failed && !result.error) this.ahead.set(JSON.stringify(one), result);
+    }
   }
 
   set(params) {
@@ -103,7 +129,8 @@ export class View {
     this.status.touch();
     while (this.waiting) {
       this.waiting = false;
-      this.paint(await this.draw(this.params));
+      const drawn = this.ahead.get(JSON.stringify(this.params));
+      this.paint(drawn ?? await this.draw(this.params));
     }
     this.busy = false;
   }
