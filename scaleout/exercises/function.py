@@ -10,6 +10,7 @@ import contextlib
 import copy
 import io
 import math
+import numbers
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -156,7 +157,7 @@ def _not_a_number(result: object) -> Verdict | None:
     if result is Ellipsis:
         return Verdict(False, "The ... of the starting code is still there: put your formula in its "
                               "place.", "stub")
-    if isinstance(result, bool) or not isinstance(result, (int, float)):
+    if isinstance(result, bool) or not isinstance(result, numbers.Real):
         return Verdict(False, f"Your function gave {_words(result)}, of type {type(result).__name__}: it "
                               f"should give one number.",
                        "not-a-number")  # fmt: skip

@@ -105,8 +105,9 @@ LOGITS = Number(
     hints=("The logits have one row for each token and one column for each word of the vocabulary.",
            "Tokens = 8 × 8,192. An fp32 number has 4 bytes."),
     solution=f"8 × 8,192 tokens × {_LLAMA.vocab:,} × 4 bytes = **{_LOGITS / GB:.1f} GB**.\n\n"
-    "Cross-entropy in PyTorch has up to three such tensors alive at once: the fp32 logits, the "
-    "log-softmax and its gradient. This one line of the model can be the peak of the whole step. "
+    "Cross-entropy in PyTorch has up to three such tensors alive at once: the log-softmax, its gradient, "
+    "and the gradient of the logits that is made from both. This one line of the model can be the peak of "
+    "the whole step. "
     "The vocabulary is that of Grattafiori et al., The Llama 3 Herd of Models, arXiv 2407.21783, "
     "section 3.",
     value=_LOGITS, unit="GB", units=("MB", "GB", "TB", "GiB"),
@@ -201,6 +202,7 @@ PEAK = Function(
     cases=(
         (18 * GB, {"loss": 14 * GB, "backward": 9 * GB, "optimizer": 12 * GB}),
         (18 * GB, {"loss": 5 * GB, "backward": 9 * GB, "optimizer": 12 * GB}),
+        (18 * GB, {"loss": 5 * GB, "backward": 20 * GB, "optimizer": 12 * GB}),
         (25 * GB, {"backward": 40 * GB, "optimizer": 6 * GB}),
         (7 * GB, {"loss": 0, "optimizer": 0}),
         (120 * GB, {}),

@@ -166,9 +166,6 @@ ZERO_1 = Number(
              "optimizer keeps."),
         Slip("forgot-split-part", _ZERO * _WHOLE,
              "Those are weights and gradients. Each GPU also keeps its 64th of the other 12 bytes."),
-        Slip("moments-only", _ZERO * (4 + 8 / _GPUS),
-             "The master copy is missing. Stage 1 splits 12 bytes for each parameter: master copy and two "
-             "moments."),
     ),
     right="The floor of 30 GB is what stages 2 and 3 go after.",
     look="Which of the 16 bytes are divided by 64 at stage 1, and which stay whole?",
@@ -188,11 +185,11 @@ WHOLE_RUN = Number(
     f"bf16 autocast, fused attention, full checkpointing, {_BATCH} sequences of {_SEQ:,} tokens in "
     "one step. Gradients are set to None before each step. What is the **peak** memory?\n\n"
     "Two moments can be the peak:\n\n"
-    "- the backward of the cross-entropy, which holds three copies of the logits in fp32;\n"
+    "- the backward of the cross-entropy, which holds three tensors of the logits' size in fp32;\n"
     "- the optimizer's step, for which foreach AdamW makes one more fp32 number for each "
     "parameter.\n\n"
     "Under autocast the weights, the gradients, both moments of AdamW and each layer's input are "
-    "in fp32. Small things (under 2% together) may be left out.",
+    "in fp32. Small things (about 1% together) may be left out. Give three figures.",
     hints=("Which states are there at the loss? Backward of the layers has not begun.",
            "At the loss: 12 bytes for each parameter, one input for each layer, three times the logits.",
            "At the optimizer: 16 + 4 bytes for each parameter, and no activations."),
@@ -225,8 +222,8 @@ WHOLE_RUN = Number(
              "You took 2 bytes for the layers' inputs. Under autocast the residual stream stays in fp32: "
              "4."),
         Slip("logits-once", _BY_HAND - 2 * _LOGITS,
-             "You counted the logits once. Cross-entropy holds three copies in fp32: the logits, their "
-             "log-softmax and its gradient."),
+             "You counted one tensor of the logits' size. The backward of cross-entropy holds three in fp32: the "
+             "log-softmax, its gradient, and the logits' gradient."),
         Slip("forgot-logits", _BY_HAND - 3 * _LOGITS,
              "The logits are missing, and they are the largest item at the loss."),
         Slip("states-only", 16 * _N,

@@ -58,23 +58,37 @@ def truth(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, set[i
 def judge(function, rank: int) -> Verdict:
     """Run a reader's function on this rank of two, and say what it got right. Both ranks have to call it."""
     model, optimizer = job(rank)
-    given = function(model, optimizer)
+    verdict, mine, largest = _own(function(model, optimizer), rank, truth(model, optimizer), (model, optimizer))
+    # before any verdict is given: a rank that returned early would leave the other one waiting
+    totals = [torch.tensor(0, dtype=torch.int64) for _ in range(dist.get_world_size())]
+    dist.all_gather(totals, torch.tensor(sum(mine.values()), dtype=torch.int64))
+    return verdict or _judge_largest(largest, [one.item() for one in totals])
+
+
+def _own(given, rank: int, right: dict, made: tuple) -> tuple[Verdict | None, dict[str, int], object]:
+    """What is wrong on this rank alone, if anything; its sizes and its largest total as plain numbers."""
+    nothing = dict.fromkeys(KINDS, 0)
     if given is ... or given is None:
-        return Verdict(False, "the function returns nothing yet: return (mine, largest)", "stub")
+        return Verdict(False, "the function returns nothing yet: return (mine, largest)", "stub"), nothing, None
     if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], dict)):
         return Verdict(False, f"return a pair (mine, largest), with mine a dict, not "
-                              f"{type(given).__name__}", "shape")
+                              f"{type(given).__name__}", "shape"), nothing, None
     mine, largest = given
     if set(mine) != set(KINDS):
         return Verdict(False, f"mine has the keys {sorted(map(str, mine))}: it needs "
-                              f"{', '.join(KINDS)}", "shape")
-    right = truth(model, optimizer)
+                              f"{', '.join(KINDS)}", "shape"), nothing, None
+    mine = {kind: _plain(size) for kind, size in mine.items()}
     for kind in KINDS:
         if mine[kind] not in right[kind]:
-            slip, words = _slip(kind, mine[kind], model, optimizer)
+            slip, words = _slip(kind, mine[kind], *made)
             return Verdict(False, f"rank {rank}, {kind}: {mine[kind]:,} bytes, expected "
-                                  f"{max(right[kind]):,}. {words}", slip)
-    return _judge_largest(largest, sum(mine.values()))
+                                  f"{max(right[kind]):,}. {words}", slip), nothing, None
+    return None, mine, _plain(largest)
+
+
+def _plain(size) -> float:
+    """A size as Python's own number, where it was given as a tensor of one."""
+    return size.item() if isinstance(size, torch.Tensor) and size.numel() == 1 else size
 
 
 def _slip(kind: str, given: float, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[str, str]:
@@ -105,10 +119,7 @@ def _slip(kind: str, given: float, model: nn.Module, optimizer: torch.optim.Opti
     return "wrong-size", f"Add up numel() * element_size() over the tensors of {PART[kind]}."
 
 
-def _judge_largest(largest: float, total: int) -> Verdict:
-    totals = [torch.tensor(0, dtype=torch.int64) for _ in range(dist.get_world_size())]
-    dist.all_gather(totals, torch.tensor(total, dtype=torch.int64))
-    totals = [one.item() for one in totals]
+def _judge_largest(largest: float, totals: list[int]) -> Verdict:
     if largest == max(totals):
         return Verdict(True, f"right: the ranks hold {' and '.join(f'{one:,}' for one in totals)} bytes")
     if largest == sum(totals):
