@@ -93,6 +93,34 @@ def test_code_that_does_not_come_to_a_function(one, source, slip, words):
     assert "\n" not in result["message"]
 
 
+@name("wrap", ["import numpy as np\nmake = np.int64", "import numpy as np\nmake = np.float64",
+               "from fractions import Fraction as make"])  # fmt: skip
+@name("one", FUNCTIONS, ids=key)
+def test_any_real_number_is_a_result(one, wrap):
+    body = f"{code_of(one)}\nplain = {one.function}\n"
+    right = check(one, f"{wrap}\n{body}def {one.function}(*case): return make(plain(*case))\n")
+    assert right["ok"], right
+    wrong = check(one, f"{wrap}\n{body}def {one.function}(*case): return make(3 * plain(*case))\n")
+    assert (wrong["ok"], wrong["slip"]) == (False, "wrong-result")
+    assert "That is 3 times too large" in wrong["message"]
+    assert "np." not in wrong["message"] and "Fraction" not in wrong["message"]
+
+
+def test_a_nan_of_another_type_is_named():
+    one = FUNCTIONS[0]
+    source = f"import numpy as np\ndef {one.function}(*case): return np.float32('nan')\n"
+    assert "NaN" in check(one, source)["message"]
+
+
+@name("index", [0, -1])
+def test_the_largest_of_first_and_last_is_no_peak(index):
+    """A case has its maximum in the middle."""
+    one = exercises.exercise("memory", "peak-function")
+    source = "def peak_bytes(always, moments):\n    v = list(moments.values()) or [0]\n"
+    assert not check(one, f"{source}    return always + max(v[0], v[-1])")["ok"]
+    assert not check(one, f"{source}    return always + v[{index}]")["ok"]
+
+
 def test_endless_recursion_is_named():
     one = FUNCTIONS[0]
     result = check(one, f"def {one.function}(*case):\n    return {one.function}(*case)\n")

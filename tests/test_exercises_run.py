@@ -49,7 +49,8 @@ def test_code_without_an_end_is_stopped(source):
     result = judged(source, seconds=1)
     assert time.monotonic() - start < 5
     assert (result["ok"], result["slip"]) == (False, "endless-loop")
-    assert "Stopped after 1 s" in result["message"]
+    stopped = live.STOPPED.replace(f"{live.LEARNER_SECONDS} seconds", "1 seconds")
+    assert result["message"] == stopped != live.STOPPED
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups are a POSIX notion")
@@ -126,9 +127,19 @@ WRITTEN = {
     "nothing": LAB_GIVEN.replace("size(states)", "0"),
     "sum": LAB_GIVEN.replace("ReduceOp.MAX", "ReduceOp.SUM"),
     "own-total": LAB_GIVEN.replace("    dist.all_reduce(largest, dist.ReduceOp.MAX)\n", ""),
-    "shape": LAB_GIVEN.replace("return mine, largest.item()", "return largest.item()"),
+    "shape": LAB_GIVEN.replace("return mine, largest.item()", "return mine, torch.zeros(2)"),
     "wrong-size": LAB_GIVEN.replace("size(weights)", "17"),
 }
+
+# A mistake on one rank is told as what it is. In the last the other rank waits in its all_reduce until that
+# gives up.
+ONE_RANK = {
+    "wrong-size": LAB_GIVEN.replace("    largest =", '    mine["weights"] += 8 * dist.get_rank()\n    largest ='),
+    "tied-twice": LAB_GIVEN.replace(
+        "size(weights)", "size(model.state_dict().values() if dist.get_rank() else weights)"),
+    "shape": LAB_GIVEN.replace("return mine,", "return 1 if dist.get_rank() else mine,"),
+    "no-gradient": LAB_GIVEN.replace("    largest =", "    if dist.get_rank(): None.numel()\n    largest ="),
+}  # fmt: skip
 
 
 def lab(*files):
@@ -152,6 +163,39 @@ def test_the_lab_exercise_on_two_ranks(tmp_path):
     for slip in filter(None, WRITTEN):
         assert said[f"{slip}.py"].startswith(f"not yet ({slip}): "), said[f"{slip}.py"]
     assert len(set(said.values())) == len(WRITTEN) - 1
+
+
+@pytest.mark.slow
+def test_a_mistake_on_one_rank_is_told_and_the_next_file_is_still_checked(tmp_path):
+    """The tied weight has a gradient on one rank only, so counting gradients twice is wrong on that rank alone."""
+    twice = "size(w.grad for w in [*weights, model['head'].weight] if w.grad is not None)"
+    sources = {
+        "one_rank": LAB_GIVEN.replace("size(w.grad for w in weights if w.grad is not None)", twice),
+        "tensors": LAB_GIVEN.replace("return sum(", "return torch.tensor(sum(").replace(
+            "for t in tensors)", "for t in tensors))"
+        ).replace("torch.tensor(sum(mine.values()))", "sum(mine.values())").replace("largest.item()", "largest"),
+    }
+    files = [tmp_path / f"{name}.py" for name in sources]
+    for file, source in zip(files, sources.values(), strict=True):
+        file.write_text(source, encoding="utf-8")
+    said = dict(line.split(": ", 1) for line in lab(*files).stdout.splitlines())
+    assert "gradients: " in said["one_rank.py"] and said["one_rank.py"].startswith("not yet (")
+    assert said["tensors.py"].startswith("right: the ranks hold")
+
+
+@pytest.mark.slow
+def test_what_stops_one_rank_does_not_lose_the_other(tmp_path):
+    """Also where it comes before the reader's own collective, in which the other rank waits."""
+    files = [tmp_path / f"{slip}.py" for slip in ONE_RANK]
+    for file, source in zip(files, ONE_RANK.values(), strict=True):
+        assert source != LAB_GIVEN
+        file.write_text(source, encoding="utf-8")
+    result = lab(*files)
+    assert result.returncode == 1, result.stderr
+    said = dict(line.split(": ", 1) for line in result.stdout.splitlines())
+    assert {file: line.split(": ")[0] for file, line in said.items()} == {
+        f"{slip}.py": f"not yet ({slip})" for slip in ONE_RANK}  # fmt: skip
+    assert "rank 1" in said["wrong-size.py"] and "rank 1" in said["no-gradient.py"]
 
 
 @pytest.mark.slow

@@ -114,10 +114,11 @@ class Number(Exercise):
         return Verdict(False, f"Your number is right in {twin}, not in {given.unit}: {', '.join(size)}.", GIB)
 
     def _known(self, given: Quantity) -> Verdict | None:
-        for slip in self.slips:
-            if self._near(given.base, slip.value):
-                return Verdict(False, slip.message, slip.name)
-        return None
+        near = [slip for slip in self.slips if self._near(given.base, slip.value)]
+        if not near:
+            return None
+        slip = min(near, key=lambda slip: abs(given.base - slip.value))
+        return Verdict(False, slip.message, slip.name)
 
     def _power(self, given: Quantity) -> Verdict | None:
         """A prefix or a bit too many: slips that any size can have."""

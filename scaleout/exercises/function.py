@@ -161,7 +161,7 @@ def _not_a_number(result: object) -> Verdict | None:
         return Verdict(False, f"Your function gave {_words(result)}, of type {type(result).__name__}: it "
                               f"should give one number.",
                        "not-a-number")  # fmt: skip
-    if isinstance(result, float) and math.isnan(result):
+    if result != result:  # NaN, also of a type that is no Python float
         return Verdict(False, "Your function gave NaN, which is no number of bytes.", "not-a-number")
     return None
 
@@ -175,7 +175,7 @@ def _same(given: float, expected: float) -> bool:
 
 def _factor(given: float, expected: float) -> str:
     try:
-        ratio = given / expected
+        ratio = float(given) / float(expected)
     except (OverflowError, ZeroDivisionError):
         return ""
     if ratio <= 0:
@@ -186,8 +186,12 @@ def _factor(given: float, expected: float) -> str:
 def _words(value: object) -> str:
     """A value as the reader would write it, cut short."""
     try:
-        number = {int: "_", float: ".10g"}.get(type(value))
-        text = format(value, number) if number else repr(value)
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            text = format(int(value), "_")
+        elif isinstance(value, numbers.Real) and not isinstance(value, bool):
+            text = format(float(value), ".10g")
+        else:
+            text = repr(value)
     except Exception:  # an int of more digits than Python prints, or a reader's class that cannot be shown
         text = f"a value of type {type(value).__name__} that cannot be shown"
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

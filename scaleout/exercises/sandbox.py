@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scaleout import live
+
 MEMORY_BYTES = 2**30  # of address space, where the system can limit it (Linux)
 
 # -I: nothing of the reader's folder, environment or site is imported by accident.
@@ -34,9 +36,9 @@ def call(method: str, args: dict, seconds: float) -> dict:
         output, _ = process.communicate(json.dumps([method, args]).encode(), timeout=seconds)
     except subprocess.TimeoutExpired:
         _end(process)
-        return _stopped(method, "endless-loop", f"Stopped after {seconds:g} s: your code did not come to an "
-                                                f"end. Look "
-                        "for a loop whose condition never changes.")  # fmt: skip
+        # The page's own words, with the limit that held here.
+        words = live.STOPPED.replace(f"{live.LEARNER_SECONDS} seconds", f"{seconds:g} seconds")
+        return _stopped(method, "endless-loop", words)
     try:
         return json.loads(output)
     except ValueError:
@@ -71,8 +73,6 @@ def main() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     _limit()
-    from scaleout import live
-
     try:
         answer = live.call(method, args)
     except BaseException as error:  # KeyboardInterrupt, raised by the reader's own code

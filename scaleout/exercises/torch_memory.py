@@ -13,6 +13,8 @@ import runpy
 import socket
 import subprocess
 import sys
+from datetime import timedelta
+from numbers import Real
 from pathlib import Path
 
 import torch
@@ -55,35 +57,32 @@ def truth(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, set[i
     }
 
 
-def judge(function, rank: int) -> Verdict:
-    """Run a reader's function on this rank of two, and say what it got right. Both ranks have to call it."""
+def own(function, rank: int) -> tuple[Verdict | None, int, object]:
+    """Run a reader's function on this rank: what is wrong with its own part, if anything; total; largest."""
     model, optimizer = job(rank)
-    verdict, mine, largest = _own(function(model, optimizer), rank, truth(model, optimizer), (model, optimizer))
-    # before any verdict is given: a rank that returned early would leave the other one waiting
-    totals = [torch.tensor(0, dtype=torch.int64) for _ in range(dist.get_world_size())]
-    dist.all_gather(totals, torch.tensor(sum(mine.values()), dtype=torch.int64))
-    return verdict or _judge_largest(largest, [one.item() for one in totals])
-
-
-def _own(given, rank: int, right: dict, made: tuple) -> tuple[Verdict | None, dict[str, int], object]:
-    """What is wrong on this rank alone, if anything; its sizes and its largest total as plain numbers."""
-    nothing = dict.fromkeys(KINDS, 0)
+    given = function(model, optimizer)
     if given is ... or given is None:
-        return Verdict(False, "the function returns nothing yet: return (mine, largest)", "stub"), nothing, None
+        return _wrong("the function returns nothing yet: return (mine, largest)", "stub")
     if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], dict)):
-        return Verdict(False, f"return a pair (mine, largest), with mine a dict, not "
-                              f"{type(given).__name__}", "shape"), nothing, None
+        return _wrong(f"return a pair (mine, largest), with mine a dict, not {type(given).__name__}", "shape")
     mine, largest = given
     if set(mine) != set(KINDS):
-        return Verdict(False, f"mine has the keys {sorted(map(str, mine))}: it needs "
-                              f"{', '.join(KINDS)}", "shape"), nothing, None
-    mine = {kind: _plain(size) for kind, size in mine.items()}
-    for kind in KINDS:
-        if mine[kind] not in right[kind]:
-            slip, words = _slip(kind, mine[kind], *made)
-            return Verdict(False, f"rank {rank}, {kind}: {mine[kind]:,} bytes, expected "
-                                  f"{max(right[kind]):,}. {words}", slip), nothing, None
-    return None, mine, _plain(largest)
+        return _wrong(f"mine has the keys {sorted(map(str, mine))}: it needs {', '.join(KINDS)}", "shape")
+    mine, right = {kind: _plain(size) for kind, size in mine.items()}, truth(model, optimizer)
+    largest = _plain(largest)
+    for name, size in (*mine.items(), ("largest", largest)):
+        if isinstance(size, bool) or not isinstance(size, Real):
+            return _wrong(f"{name} is a {type(size).__name__}: it should be one number", "shape")
+    for kind, size in mine.items():
+        if size not in right[kind]:
+            slip, words = _slip(kind, size, model, optimizer)
+            expected = f"{size:,} bytes, expected {max(right[kind]):,}. {words}"
+            return _wrong(f"rank {rank}, {kind}: {expected}", slip)
+    return None, sum(mine.values()), largest
+
+
+def _wrong(words: str, slip: str) -> tuple[Verdict, int, object]:
+    return Verdict(False, words, slip), 0, None
 
 
 def _plain(size) -> float:
@@ -153,20 +152,28 @@ def load(path: str):
         raise ValueError(f"{path}: {type(error).__name__}: {error}") from None
 
 
-def verdict(path: str, rank: int) -> Verdict:
-    """The verdict on one file, the same on both ranks: of the first rank that has something to say."""
+def verdict(path: str, rank: int, group=None) -> Verdict:
+    """The verdict on one file, the same on both ranks: of the first rank that has something to say.
+
+    Every rank comes to the one collective here, whatever the reader's code did: a rank that left early would
+    keep the other one waiting. It has a `group` of its own, so that it cannot meet a collective of the reader.
+    """
     function = load(path)
     try:
-        own = judge(function, rank)
+        found = own(function, rank)
     except Exception as error:  # the reader's code: one line says what happened
         words = f"rank {rank}: {type(error).__name__}: {' '.join(str(error).split())}"
         if "NoneType" in words:
-            own = Verdict(False, f"{words}. A frozen weight has no gradient: its grad is None", "no-gradient")
+            found = _wrong(f"{words}. A frozen weight has no gradient: its grad is None", "no-gradient")
         else:
-            own = Verdict(False, words, "exception")
-    every: list[Verdict] = [own] * dist.get_world_size()
-    dist.all_gather_object(every, own)
-    return next((one for one in every if not one.ok), own)
+            found = _wrong(words, "exception")
+    every = [found] * dist.get_world_size(group)
+    dist.all_gather_object(every, found, group=group)
+    totals = [total for _, total, _ in every]
+    verdicts = [wrong for wrong, _, _ in every if wrong] or [
+        _judge_largest(largest, totals) for _, _, largest in every]  # fmt: skip
+    # An exception last: a collective that fails on one rank often follows from what is wrong on another.
+    return min(verdicts, key=lambda one: (one.ok, one.slip == "exception"))
 
 
 def launch(files: list[str]) -> int:
@@ -210,7 +217,9 @@ def main() -> None:
         if s.world != WORLD:
             raise ValueError(f"this exercise is for {WORLD} processes, not {s.world}")
         try:
-            verdicts = {path: verdict(path, s.rank) for path in files}
+            # Waits longer than the reader's own collectives do, so that one that hangs is still reported.
+            group = dist.new_group(timeout=timedelta(seconds=SECONDS // 2))
+            verdicts = {path: verdict(path, s.rank, group) for path in files}
         except RuntimeError:
             raise ValueError("the ranks lost each other: both have to call the same collectives") from None
         for path, one in verdicts.items():

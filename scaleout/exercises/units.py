@@ -32,16 +32,15 @@ _SPELLINGS = {
     "bytes/parameter": {"bytes/parameter": "bytes/parameter", "bytes/param": "bytes/parameter",
                         "b/param": "bytes/parameter", "b/parameter": "bytes/parameter",
                         "bytes": "bytes/parameter", "byte": "bytes/parameter", "b": "bytes/parameter",
-                        "bytes per parameter": "bytes/parameter", "bytes per param": "bytes/parameter",
                         "bits": "bits/parameter", "bits/parameter": "bits/parameter",
-                        "bits/param": "bits/parameter", "bits per parameter": "bits/parameter"},
+                        "bits/param": "bits/parameter"},
     "parameters": {"parameters": "parameters", "params": "parameters", "k": "thousand",
                    "thousand": "thousand", "m": "million", "million": "million", "b": "billion",
                    "bn": "billion", "billion": "billion", "t": "trillion", "trillion": "trillion"},
     "times": {"times": "times", "x": "times", "×": "times"},
 }  # fmt: skip
 
-_POWER = r"\s*[x×*]\s*10\s*(?:\^|\*\*)\s*"
+_POWER = r"\s*[x×*·⋅]\s*10\s*(?:\^|\*\*)\s*"
 _SPACE = " \u00a0\u202f"  # a space, one that does not break, and a narrow one of that kind
 _NUMBER = re.compile(rf"[+-]?(?:\d[\d.,_'{_SPACE}]*|[.,]\d+)(?:e[+-]?\d+|{_POWER}[+-]?\d+)?", re.I)
 _LARGEST = 1e30
@@ -78,7 +77,7 @@ def parse(answer: object, dimension: str, default: str, decimal_comma: bool = Fa
         raise ValueError(f"{text[:_SHORT]!r} does not start with a number: {example}" if text
                          else f"there is no number yet: {example}")  # fmt: skip
     value, written = _number(match.group(), example, decimal_comma), text[match.end() :].strip()
-    if re.match(r"[-+*/×^(]|x\s*\d", written):
+    if re.match(r"[-+*/×·⋅^(]|x\s*\d", written):
         raise ValueError(f"write the result, not the sum {text[:_SHORT]!r}: {example}")
     if not (written or unit) and dimension in ("bytes", "parameters"):
         others = [name for name in UNITS[dimension] if name in (default, TWIN.get(default), "million")]
@@ -94,7 +93,13 @@ def unit_named(written: str, dimension: str) -> str:
         return written
     if dimension == "bytes" and re.fullmatch(r"[KMGTP]b|[KMGTPkmgtp]?[Bb]its?", written):
         raise ValueError(f"{written} reads as bits: memory is counted in bytes (8 bits), so use GB or GiB")
-    known = _SPELLINGS[dimension].get(written.lower().rstrip("."))
+    short = re.sub(r"\s*(?:/|\bper\b|\bfor each\b)\s*", "/", written.lower().rstrip("."))
+    short = re.sub(r"^([kmgtp]i?)\s?bytes?$", r"\1b", short)  # GBytes
+    if dimension == "bytes" and re.fullmatch("[kmgtp]i?", short):
+        decimal, binary = ((short[0].upper() if short[0] != "k" else "k") + "B", short[0].upper() + "iB")
+        raise ValueError(f"{written} of what? Choose a unit: use {decimal} ({_DECIMAL[decimal]:,} bytes) or "
+                         f"{binary} ({_BINARY[binary]:,} bytes)")  # fmt: skip
+    known = _SPELLINGS[dimension].get(short)
     if known is None:
         raise ValueError(f"{written[:_SHORT]!r} is not a unit here: use {', '.join(units)}")
     return known
