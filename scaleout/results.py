@@ -16,6 +16,7 @@ from pathlib import Path, PureWindowsPath
 SCHEMA = 1
 DEVICE_KINDS = ("cpu", "cuda")
 BACKENDS = ("none", "gloo", "nccl")
+TOKENS = ("effective_batch", "sequence_length", "tokens_per_second")     # all of them, or None in all
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,9 @@ class Record:
     `tokens_per_second`. `prediction` and `measurement` share their keys; a key says its unit ("peak bytes").
     `mfu` is model FLOPs (forward and backward, no recomputation) over `mfu_peak["flops_per_second"]`, and
     `mfu_peak["source"]` says where that peak comes from; both are None where no peak is known.
+
+    Where nothing is trained `effective_batch`, `sequence_length` and `tokens_per_second` are None, `losses` is empty,
+    and `step_seconds` are the repetitions of what the lab timed (its notes say what).
     """
 
     stem: str                       # "memory": the lab's name
@@ -42,14 +46,14 @@ class Record:
     versions: dict                  # name -> version
     model: dict                     # the Shape's fields
     recipe: dict                    # the memory recipe's fields
-    effective_batch: int            # sequences a step, over all ranks and accumulation
-    sequence_length: int            # tokens
+    effective_batch: int | None     # sequences a step, over all ranks and accumulation
+    sequence_length: int | None     # tokens
     precision: str                  # "fp32", "autocast-bf16", ...
     checkpoint_cadence: str         # "none", "every 100 steps"
     step_seconds: list              # raw, one a step
     warmup_steps: int
-    tokens_per_second: float
-    losses: list                    # one a step, mean over all ranks
+    tokens_per_second: float | None
+    losses: list                    # one a step, mean over all ranks; empty where nothing is trained
     peak_memory: dict               # kind -> bytes at the peak moment, per rank
     prediction: dict
     measurement: dict
@@ -172,15 +176,25 @@ def _agree(data):
         raise ValueError(f"nodes is {data['nodes']}: it must divide device_count {data['device_count']}")
     if data["warmup_steps"] >= len(data["step_seconds"]):
         raise ValueError("warmup_steps must leave at least one timed step in step_seconds")
-    rate = tokens_per_second(data["step_seconds"], data["warmup_steps"], data["effective_batch"],
-                             data["sequence_length"])
-    if not math.isclose(rate, data["tokens_per_second"], rel_tol=1e-6):
-        raise ValueError(f"tokens_per_second is {data['tokens_per_second']:g}, step_seconds give {rate:g}")
+    _agree_on_tokens(data)
     if (data.get("mfu") is None) != (data.get("mfu_peak") is None):
         raise ValueError("mfu and mfu_peak go together: a fraction says nothing without its peak")
     if set(data["prediction"]) != set(data["measurement"]):
         odd = sorted(set(data["prediction"]) ^ set(data["measurement"]))[0]
         raise ValueError(f"{odd!r} is in only one of prediction and measurement: give both")
+
+
+def _agree_on_tokens(data):
+    """A run that trains has a batch, a sequence length and the rate that follows; one that does not has none."""
+    absent = [name for name in TOKENS if data[name] is None]
+    present = [name for name in (*TOKENS, "losses", "mfu") if data.get(name)]
+    if absent and present:
+        raise ValueError(f"{absent[0]} is null and {present[0]} is not: a run that trains has all of "
+                         f"{', '.join(TOKENS)}; one that does not has none, no losses and no mfu")
+    rate = None if absent else tokens_per_second(data["step_seconds"], data["warmup_steps"], data["effective_batch"],
+                                                 data["sequence_length"])
+    if rate and not math.isclose(rate, data["tokens_per_second"], rel_tol=1e-6):
+        raise ValueError(f"tokens_per_second is {data['tokens_per_second']:g}, step_seconds give {rate:g}")
 
 
 def _short(value):
@@ -223,6 +237,7 @@ def is_absolute(word):
 
 
 _COUNT = (lambda v: _whole(v) and v >= 1, "a whole number from 1")
+_COUNT_OR_NONE = (lambda v: v is None or _COUNT[0](v), "a whole number from 1, or null")
 _WORDS = (lambda v: isinstance(v, list) and all(_text(x) for x in v), "a list of one-line texts")
 _BYTES = (lambda v: _table(v, lambda b: _whole(b) and b >= 0), "names with whole numbers of bytes")
 _NUMBERS = (lambda v: _table(v, _number), "names with finite numbers")
@@ -235,14 +250,14 @@ RULES = {
     "command": (_no_absolute_path, "one line without absolute paths"),
     "device_kind": (lambda v: v in DEVICE_KINDS, "one of " + ", ".join(DEVICE_KINDS)),
     "backend": (lambda v: v in BACKENDS, "one of " + ", ".join(BACKENDS)),
-    "device_count": _COUNT, "nodes": _COUNT, "effective_batch": _COUNT, "sequence_length": _COUNT,
+    "device_count": _COUNT, "nodes": _COUNT, "effective_batch": _COUNT_OR_NONE, "sequence_length": _COUNT_OR_NONE,
     "warmup_steps": (lambda v: _whole(v) and v >= 0, "a whole number from 0"),
     "versions": (lambda v: _table(v, _text) and bool(v), "names with version texts"),
     "model": _FACTS, "recipe": _FACTS,
     "step_seconds": (lambda v: _numbers(v, 0) and bool(v), "a list of seconds above 0, one a step"),
-    "losses": (_numbers, "a list of finite numbers"),
-    "tokens_per_second": (lambda v: _number(v) and v > 0, "a number above 0"),
-    "peak_memory": _BYTES, "prediction": _NUMBERS, "measurement": _NUMBERS,
+    "losses": (_numbers, "a list of finite numbers"), "peak_memory": _BYTES,
+    "tokens_per_second": (lambda v: v is None or (_number(v) and v > 0), "a number above 0, or null"),
+    "prediction": _NUMBERS, "measurement": _NUMBERS,
     "mfu": (lambda v: v is None or (_number(v) and v > 0), "a fraction above 0, or null"),
     "mfu_peak": (lambda v: v is None or (isinstance(v, dict) and set(v) == {"flops_per_second", "source"}
                                          and _number(v["flops_per_second"]) and v["flops_per_second"] > 0

@@ -30,12 +30,48 @@ def sample():
         measurement={"peak bytes": 100})
 
 
+def untrained():
+    """A sound Record of a run that trains nothing: it timed a collective three times."""
+    return replace(sample(), effective_batch=None, sequence_length=None, tokens_per_second=None, losses=[])
+
+
 def test_a_record_comes_back_as_it_was_saved(tmp_path):
     path = save(sample(), tmp_path / "new" / "folder" / "run.json")
     assert load(path) == sample()
     assert json.loads(path.read_text())["step_seconds"] == [9.0, 0.5, 0.5]
     assert [p.name for p in path.parent.iterdir()] == ["run.json"]
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_run_that_trains_nothing_has_no_tokens(tmp_path):
+    path = save(untrained(), tmp_path / "run.json")
+    assert load(path) == untrained()
+    assert all(json.loads(path.read_text())[name] is None for name in results.TOKENS)
+    assert results.TOKENS == ("effective_batch", "sequence_length", "tokens_per_second")
+
+
+ALL_OR_NONE = ("a run that trains has all of effective_batch, sequence_length, tokens_per_second; "
+               "one that does not has none, no losses and no mfu")
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"effective_batch": 8}, "sequence_length is null and effective_batch is not: " + ALL_OR_NONE),
+    ({"sequence_length": 128}, "effective_batch is null and sequence_length is not: " + ALL_OR_NONE),
+    ({"tokens_per_second": 2048.0}, "effective_batch is null and tokens_per_second is not: " + ALL_OR_NONE),
+    ({"effective_batch": 8, "sequence_length": 128}, "tokens_per_second is null and effective_batch is not: "),
+    ({"losses": [5.5]}, "effective_batch is null and losses is not: " + ALL_OR_NONE),
+    ({"mfu": 0.4, "mfu_peak": {"flops_per_second": 1e12, "source": "x"}},
+     "effective_batch is null and mfu is not: " + ALL_OR_NONE),
+    ({"effective_batch": 0}, "effective_batch is 0: it must be a whole number from 1, or null"),
+    ({"sequence_length": 1.5}, "sequence_length is 1.5: it must be a whole number from 1, or null"),
+    ({"tokens_per_second": 0}, "tokens_per_second is 0: it must be a number above 0, or null"),
+])
+def test_tokens_are_there_together_or_not_at_all(change, words, tmp_path):
+    with pytest.raises(ValueError) as caught:
+        save(replace(untrained(), **change), tmp_path / "run.json")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_tokens_per_second_leaves_the_warm_up_out():
@@ -68,6 +104,7 @@ def test_a_record_holds_what_a_write_up_needs():
     ({"step_seconds": 0.5}, "step_seconds is 0.5: it must be a list"),
     ({"warmup_steps": 3}, "warmup_steps must leave at least one timed step"),
     ({"tokens_per_second": 3000.0}, "tokens_per_second is 3000, step_seconds give 2048"),
+    ({"tokens_per_second": None}, "tokens_per_second is null and effective_batch is not"),
     ({"mfu": 0.4}, "mfu and mfu_peak go together"),
     ({"mfu_peak": {"flops_per_second": 1e12, "source": "x"}}, "mfu and mfu_peak go together"),
     ({"mfu": 0.4, "mfu_peak": {"flops_per_second": 1e12}}, "null or {flops_per_second, source}"),
@@ -173,7 +210,17 @@ def test_the_commit_is_a_hash_or_unknown():
     assert found == "unknown" or len(found.removesuffix("+changes")) == 40
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "labs" / "results").rglob("*.json")), ids=lambda p: p.name)
+COMMITTED = sorted((ROOT / "labs" / "results").rglob("*.json"))
+RECORDS = [path for path in COMMITTED if path.name.startswith(("smoke-", "cpu-", "gpu-"))]       # by tier
+
+
+@pytest.mark.parametrize("path", [path for path in COMMITTED if path not in RECORDS], ids=lambda p: p.name)
+def test_a_record_goes_by_the_name_of_its_tier(path):
+    """Traces and dumps lie beside the Records; no Record may hide among them."""
+    assert "step_seconds" not in json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda p: f"{p.parent.name}-{p.name}")
 def test_every_committed_record_is_sound(path):
     record = load(path)
     assert record.stem == path.parent.name

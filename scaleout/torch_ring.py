@@ -1,0 +1,157 @@
+"""All-reduce by hand, from sends and receives: naive, ring, tree. Each leaves the sum over ranks on every rank.
+
+All three work in place on a contiguous tensor of any length (also empty, or shorter than the number of ranks) and
+any dtype that adds, on gloo and on NCCL, for any number of ranks. They add in other orders than the backend's
+all_reduce, so integers come out equal to it, and floats equal but for rounding.
+"""
+
+from collections import deque
+
+import torch
+import torch.distributed as dist
+
+PIECE_BYTES = 2**22     # bytes of a message; on gloo smaller ones cost more in calls than they hide
+MOST_PIECES = 8
+
+
+@torch.no_grad()
+def naive_all_reduce(t, group=None, checked=False):
+    """Sum `t` over the ranks, in place: rank 0 receives every tensor, adds, and sends the sum to each rank.
+
+    Of n bytes on p ranks, (p-1)n pass into rank 0 and (p-1)n out of it, one after the other, while the others wait.
+    No deadlock: rank 0 takes the ranks in order, and every other rank sends, then receives, with rank 0 alone.
+    ValueError as in `ready`.
+    """
+    flat, me, p = ready(t, group, checked)
+    if me > 0:
+        dist.send(flat, group=group, group_dst=0)
+        dist.recv(flat, group=group, group_src=0)
+        return
+    arriving = torch.empty_like(flat)
+    for other in range(1, p):
+        dist.recv(arriving, group=group, group_src=other)
+        flat += arriving
+    for other in range(1, p):
+        dist.send(flat, group=group, group_dst=other)
+
+
+@torch.no_grad()
+def ring_all_reduce(t, group=None, pieces=None, checked=False):
+    """Sum `t` over the ranks, in place: every rank sends to its right and receives from its left, 2(p-1) times.
+
+    A chunk is 1/p of the tensor. In steps 0 to p-2 (reduce-scatter) what arrives is added, and after them rank r has
+    the whole sum of chunk r+1; in steps p-1 to 2p-3 (all-gather) the sums go round. Each rank sends 2(p-1)/p of the
+    tensor. A chunk travels as `pieces` messages (None: by its size), so that one is added while the next is under way.
+    No deadlock: each batch holds this rank's n-th send and n-th receive, which progress together, and all ranks
+    issue the same batches in the same order. ValueError as in `ready`.
+    """
+    flat, me, p = ready(t, group, checked)
+    right, left = (me + 1) % p, (me - 1) % p
+    whole = flat.tensor_split(p)
+    pieces = pieces or pieces_for(whole[0].nbytes)
+    chunks = [chunk.tensor_split(pieces) for chunk in whole]
+    buffers = [torch.empty_like(piece) for piece in chunks[0]]      # chunk 0 is never the shorter one
+    in_flight = deque()
+    for step in range(2 * (p - 1)):
+        adds = step < p - 1
+        leaving, taking = chunks[(me - step) % p], chunks[(me - step - 1) % p]
+        for out, into, buffer in zip(leaving, taking, buffers, strict=True):
+            if len(in_flight) == pieces:        # the piece to send now is what arrived one step before
+                _arrive(*in_flight.popleft())
+            arriving = buffer[:len(into)] if adds else into
+            in_flight.append((_exchange(out, right, arriving, left, group), arriving, into))
+    while in_flight:
+        _arrive(*in_flight.popleft())
+
+
+def _exchange(out, right, arriving, left, group):
+    """Start a send and a receive as one batch; returns what to wait for. Empty pieces stay at home on both ends."""
+    work = [dist.P2POp(dist.isend, out, group=group, group_peer=right),
+            dist.P2POp(dist.irecv, arriving, group=group, group_peer=left)]
+    work = [one for one in work if len(one.tensor)]
+    return dist.batch_isend_irecv(work) if work else []
+
+
+def _arrive(work, arriving, into):
+    """Wait for a batch; add what arrived, unless it arrived in its place."""
+    for one in work:
+        one.wait()
+    if arriving is not into:
+        into += arriving
+
+
+@torch.no_grad()
+def tree_all_reduce(t, group=None, pieces=None, checked=False):
+    """Sum `t` over the ranks, in place: up a binary tree to rank 0, adding, and down again.
+
+    Rank r hangs below rank (r-1)//2. Up and down are 2 log2 p hops instead of the ring's 2(p-1), but an inner rank
+    moves the whole tensor three times. It travels as `pieces` messages, which follow each other through the tree.
+    No deadlock: on the way up a rank waits only for ranks below it, on the way down only for the one above, and a
+    pair's sends and receives are in the same order on both ends. ValueError as in `ready`.
+    """
+    flat, me, p = ready(t, group, checked)
+    children = [child for child in (2 * me + 1, 2 * me + 2) if child < p]
+    above, leaving = (me - 1) // 2, []
+    parts = flat.tensor_split(pieces or pieces_for(flat.nbytes)) if len(flat) else []
+    arriving = torch.empty_like(parts[0]) if parts else flat
+    for part in parts:
+        for child in children:
+            dist.recv(arriving[:len(part)], group=group, group_src=child)
+            part += arriving[:len(part)]
+        if me > 0:
+            leaving.append(dist.isend(part, group=group, group_dst=above))
+    for part in parts:
+        if me > 0:
+            dist.recv(part, group=group, group_src=above)
+        leaving += [dist.isend(part, group=group, group_dst=child) for child in children]
+    for one in leaving:
+        one.wait()
+
+
+BY_HAND = {"naive": naive_all_reduce, "ring": ring_all_reduce, "tree": tree_all_reduce}
+
+
+def pieces_for(size):
+    """How many messages `size` bytes travel as (int, the same on every rank): about PIECE_BYTES each."""
+    return max(1, min(MOST_PIECES, size // PIECE_BYTES))
+
+
+def ready(t, group=None, checked=False):
+    """(`t` as a flat view, this rank in the group, ranks in the group), or ValueError with one line.
+
+    Refused: what is no tensor, sparse, not contiguous (a flat view would be a copy, and the sum would be lost), or
+    bool (it does not add). With `checked` the ranks first tell each other what they hold, and a rank that holds
+    another dtype or length is named on every rank; without, such a mistake fails or waits inside the backend.
+    """
+    me, p = (dist.get_rank(group), dist.get_world_size(group)) if dist.is_initialized() else (0, 1)
+    if me < 0:
+        raise ValueError("this rank is not in the group: only its members may call")
+    wrong = unfit(t)
+    if checked and p > 1:
+        _agree(t, wrong, group, p)
+    if wrong:
+        raise ValueError(f"rank {me}: {wrong}")
+    return t.view(-1), me, p
+
+
+def unfit(t):
+    """Why `t` cannot be summed in place, in words; "" where it can."""
+    if not isinstance(t, torch.Tensor):
+        return f"all-reduce takes a tensor, not a {type(t).__name__}"
+    if t.layout != torch.strided:
+        return "the tensor is sparse: give tensor.to_dense()"
+    if not t.is_contiguous():
+        return "the tensor is not contiguous: give tensor.contiguous()"
+    return "bool does not add: give an integer or float dtype" if t.dtype == torch.bool else ""
+
+
+def _agree(t, wrong, group, p):
+    """ValueError on every rank where one rank's tensor is unfit, or differs from rank 0's."""
+    held = [None] * p
+    dist.all_gather_object(held, (wrong, "" if wrong else f"{t.numel()} elements of {t.dtype}"), group=group)
+    for rank, (reason, what) in enumerate(held):
+        if reason:
+            raise ValueError(f"rank {rank}: {reason}")
+        if what != held[0][1]:
+            raise ValueError(f"rank {rank} holds {what}, rank 0 holds {held[0][1]}: "
+                             "every rank must give the same length and dtype")
