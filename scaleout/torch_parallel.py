@@ -1,48 +1,92 @@
 """One model on every rank: by hand, with torch's DistributedDataParallel, or with Accelerate.
 
-All three leave the same gradient on every rank, the mean over ranks. They differ in what they keep for it:
-DDP copies gradients into buckets, a second set of gradients that stays (unless the gradients are views of it).
+All leave the same gradient on every rank, the mean over ranks. They differ in when they communicate (after the
+backward by hand, beside it with buckets) and in what they keep for it: buckets are a second set of gradients that
+stays (unless the gradients are views of it).
 """
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from scaleout import torch_ddp
+from scaleout.torch_profile import phase
+
 ROUTES = ("hand", "torch", "accelerate")
+WAYS = ("hand", "buckets", "torch", "accelerate")        # "buckets" is by hand too: torch_ddp.Reducer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How gradients travel. None is torch's default; what a way cannot do is refused by `Replicas`."""
+
+    view: bool = False              # gradients are views of DDP's buckets (gradient_as_bucket_view)
+    bucket_mb: float | None = None  # cap of a bucket in MiB; a given cap holds for the first bucket too
+    hook: str = "none"              # one of torch_ddp.HOOKS
+    hook_rank: int = 1              # columns of PowerSGD's matrices
+    static_graph: bool = False
+    find_unused: bool = False
+
+    @property
+    def caps(self):
+        """(cap, first cap) in bytes."""
+        if self.bucket_mb is None:
+            return torch_ddp.CAP_BYTES, torch_ddp.FIRST_CAP_BYTES
+        return int(self.bucket_mb * 2**20), int(self.bucket_mb * 2**20)
+
+    @property
+    def ddp(self):
+        """Keyword arguments of DistributedDataParallel, and of Accelerate's DistributedDataParallelKwargs."""
+        given = {"gradient_as_bucket_view": self.view, "static_graph": self.static_graph,
+                 "find_unused_parameters": self.find_unused}
+        return given if self.bucket_mb is None else given | {"bucket_cap_mb": self.bucket_mb}
 
 
 @dataclass
 class Look:
-    """What DDP's hook notes: the tensor of each bucket, while `watching`.
+    """What the hook of every bucket does and notes; a silent one averages nothing.
+
+    `buckets`: the tensor of each bucket, while `watching`. `order`: bytes of the buckets that were sent since the last
+    `clear()` of it. `wrap`: what stands around the hook (an injected slow link).
 
     Apart from Replicas: DDP's reducer holds its hook's state out of the garbage collector's sight, and a state that
     leads back to the model would keep weights and buckets for good.
     """
 
     watching: bool = False
+    silent: bool = False
     buckets: dict = field(default_factory=dict)
+    order: list = field(default_factory=list)
+    hook: tuple = (torch_ddp.average, None)
+    wrap: object = None
 
 
 class Replicas:
     """A model on every rank. Call it like the model; `backward(loss)` leaves every rank the mean gradient."""
 
-    def __init__(self, s, model, via="torch", view=False):
-        """s: a lab.Session. view: gradients are views of DDP's buckets (gradient_as_bucket_view).
+    def __init__(self, s, model, via="torch", view=False, settings=None):
+        """s: a lab.Session. settings: how gradients travel; `view` alone is Settings(view=view).
 
         ValueError for an unknown route, and where Accelerate would quietly train as a single process.
         """
-        if via not in ROUTES:
-            raise ValueError(f"route {via!r} is unknown: use one of {', '.join(ROUTES)}")
+        if via not in WAYS:
+            raise ValueError(f"route {via!r} is unknown: use one of {', '.join(WAYS)}")
         self.s, self.model, self.via = s, model, via
-        self.accelerator, self.wrapped, self.look = None, model, Look()
+        self.settings = settings = settings or Settings(view=view)
+        self.accelerator, self.reducer, self.wrapped = None, None, model
+        self.look = Look(hook=torch_ddp.hook_named(settings.hook, settings.hook_rank))
         if via == "accelerate":
-            self._with_accelerate(view)
+            self._with_accelerate()
         elif via == "torch" and s.world > 1:
             where = [s.device] if s.device.type == "cuda" else None
-            self.wrapped = DistributedDataParallel(model, device_ids=where, gradient_as_bucket_view=view)
+            self.wrapped = DistributedDataParallel(model, device_ids=where, **settings.ddp)
+        elif via == "buckets" and s.world > 1:
+            self.reducer = torch_ddp.Reducer(model, *settings.caps, hook=_reduce_and_look, state=self.look,
+                                             find_unused=settings.find_unused or settings.static_graph)
         if self.ddp:
             self.wrapped.register_comm_hook(self.look, _reduce_and_look)
         self._assert_built()
@@ -55,15 +99,16 @@ class Replicas:
     @property
     def built(self):
         """What was built, in words."""
-        return f"{type(self.wrapped).__name__} on {self.s.world} rank(s), by {self.via}"
+        wrapped = type(self.reducer or self.wrapped).__name__
+        return f"{wrapped} on {self.s.world} rank(s), by {self.via}"
 
-    def _with_accelerate(self, view):
+    def _with_accelerate(self):
         from accelerate import Accelerator, DistributedDataParallelKwargs  # 0.7 s: only where it is asked for
 
         if self.s.world == 1 and "MASTER_ADDR" in os.environ and "RANK" not in os.environ:
             raise ValueError("accelerate launch --cpu starts one process whatever --num_processes says: use "
                              "accelerate launch --config_file labs/launch/accelerate.yaml --num_processes N")
-        options = DistributedDataParallelKwargs(gradient_as_bucket_view=view)
+        options = DistributedDataParallelKwargs(**self.settings.ddp)
         self.accelerator = Accelerator(cpu=self.s.device.type == "cpu", mixed_precision="no",
                                        kwargs_handlers=[options])
         self.wrapped = self.accelerator.prepare(self.model)
@@ -73,24 +118,33 @@ class Replicas:
         ranks = dist.get_world_size() if dist.is_initialized() else 1
         if self.accelerator is not None:
             ranks = self.accelerator.num_processes
-        if ranks != self.s.world or (self.s.world > 1 and self.via != "hand") != self.ddp:
+        many, wanted = self.s.world > 1, {"hand": (False, False), "buckets": (False, True)}.get(self.via, (True, False))
+        if ranks != self.s.world or (self.ddp, self.reducer is not None) != (wanted if many else (False, False)):
             raise RuntimeError(f"asked for {self.s.world} ranks by {self.via}, and got {ranks} with "
                                f"{type(self.wrapped).__name__}")
 
     def __call__(self, *inputs):
         return self.wrapped(*inputs)
 
-    def backward(self, loss):
-        """Gradients of this rank's loss, then their mean over ranks."""
+    def no_sync(self):
+        """A context for forward and backward of one pass: gradients add up on this rank, and nothing is sent."""
         if self.accelerator is not None:
-            self.accelerator.backward(loss)
-        else:
-            loss.backward()
-        if self.via == "hand" and self.s.world > 1:
-            for p in self.model.parameters():
-                if p.grad is not None:
-                    dist.all_reduce(p.grad)           # gloo has no AVG: sum, then divide
-                    p.grad /= self.s.world
+            return self.accelerator.no_sync(self.wrapped)
+        return (self.reducer or self.wrapped).no_sync() if self.reducer or self.ddp else nullcontext()
+
+    def backward(self, loss, last=True):
+        """Gradients of this rank's loss, then their mean over ranks. last=False: a pass inside `no_sync()`."""
+        with phase("backward"):
+            if self.accelerator is not None:
+                self.accelerator.backward(loss)
+            else:
+                loss.backward()
+        if self.s.world > 1 and last and not self.ddp:
+            with phase("reduce"):                     # DDP waits inside the backward
+                if self.reducer is not None:
+                    self.reducer.finish()
+                elif not self.look.silent:
+                    torch_ddp.naive(self.model)
 
     def spread(self):
         """Largest difference of any weight between this rank's model and rank 0's (float)."""
@@ -103,10 +157,17 @@ class Replicas:
 
 
 def _reduce_and_look(look, bucket):
-    """DDP's own all-reduce of a bucket; notes the bucket's tensor while `look.watching`."""
+    """The hook of every bucket, by hand and in DDP. DDP asks that its argument is called `bucket`."""
+    flat = bucket.buffer()
     if look.watching:
-        look.buckets[bucket.index()] = bucket.buffer()
-    return allreduce_hook(None, bucket)
+        look.buckets[bucket.index()] = flat
+    if look.silent:
+        done = torch.futures.Future(devices=[flat.device] if flat.device.type == "cuda" else None)
+        done.set_result(flat)
+        return done
+    look.order.append(flat.numel() * flat.element_size())
+    hook, state = look.hook
+    return look.wrap(hook, state, bucket) if look.wrap else hook(state, bucket)
 
 
 def bucket_bytes(model):

@@ -1,0 +1,96 @@
+"""One way to make the steps of data-parallel training, with the marks that a prediction is made from."""
+
+import time
+from contextlib import nullcontext
+
+import torch
+
+from scaleout.recipe import Recipe
+from scaleout.torch_parallel import Replicas, Settings
+from scaleout.torch_profile import phase
+from scaleout.torch_recipe import Training
+
+
+class Marks:
+    """When each gradient of a model got ready, by a hook on every parameter. Idle until `start`."""
+
+    def __init__(self, model):
+        self.at, self.on = [], False
+        for name, p in model.named_parameters():
+            p.register_post_accumulate_grad_hook(lambda p, name=name: self._ready(name, p))
+
+    def _ready(self, name, p):
+        if self.on:
+            self.at.append((name, p.numel() * p.element_size(), time.perf_counter()))
+
+    def start(self):
+        """Forget, and note from now on."""
+        self.at, self.on = [], True
+
+    def stop(self):
+        """[(name, bytes, time on the clock)] in the order of getting ready."""
+        self.on = False
+        return self.at
+
+
+class Way:
+    """A model on every rank, its optimizer, and steps with them. The same seed gives the same weights on all ranks."""
+
+    def __init__(self, s, shape, via="torch", settings=None, recipe=None, rate=1e-3, seed=0, unused=False):
+        """settings: a torch_parallel.Settings. unused: the model gets a linear layer that no forward uses."""
+        self.s, self.via = s, via
+        torch.manual_seed(seed)
+        self.training = Training(shape, recipe or Recipe(), s.device, rate)
+        if unused:
+            self.training.model.spare = torch.nn.Linear(shape.hidden, shape.hidden, device=s.device)
+            self.training.optimizer.add_param_group({"params": list(self.training.model.spare.parameters())})
+            self.training.trained += self.training.model.spare.parameters()
+        self.marks = Marks(self.training.model)
+        self.replicas = Replicas(s, self.training.model, via, settings=settings or Settings())
+        if self.replicas.accelerator is not None:
+            self.training.optimizer = self.replicas.accelerator.prepare(self.training.optimizer)
+
+    @property
+    def model(self):
+        """The model itself, without what is wrapped around it."""
+        return self.training.model
+
+    def gradients(self, batches, sync_every_pass=False):
+        """Forward and backward of one batch, or of several whose gradients add up to their mean; the mean loss.
+
+        batches: [(tokens, targets)]. Between ranks the gradients are averaged once, in the last pass, or in every
+        pass. Returns a float.
+        """
+        total = 0.0
+        for i, batch in enumerate(batches):
+            last = sync_every_pass or i == len(batches) - 1
+            with nullcontext() if last else self.replicas.no_sync():
+                with phase("forward"):
+                    loss = self.training.loss(*batch, self.replicas) / len(batches)
+                self.replicas.backward(loss, last)
+            total += loss.detach()
+        return total.item()
+
+    def step(self, batches, sync_every_pass=False):
+        """One training step; the mean loss of this rank's batches (float)."""
+        loss = self.gradients(batches, sync_every_pass)
+        with phase("update"):
+            self.training.step()
+            self.training.clear()
+        return loss
+
+    def silent(self, batch):
+        """Forward and backward of one batch with nothing sent: (forward seconds, [(name, bytes, seconds)] by gradient
+        in the order of getting ready, seconds after the last one). The gradients are thrown away."""
+        self.replicas.look.silent = True
+        start = self.s.clock()
+        loss = self.training.loss(*batch, self.replicas)
+        middle = self.s.clock()
+        self.marks.start()
+        self.replicas.backward(loss)
+        end, ready = self.s.clock(), self.marks.stop()
+        self.replicas.look.silent = False
+        self.training.clear()
+        before = [middle, *(at for _, _, at in ready)]
+        return middle - start, [(name, size, at - b) for (name, size, at), b in
+                                zip(ready, before, strict=False)], end - before[-1]
