@@ -168,7 +168,7 @@ def ddp_step(
         layers, tuple(map(tuple, order)), tuple(passes), at + update_seconds,
         compute_seconds=sum(one.compute_seconds for one in passes),
         communication_seconds=sum(wire) * len(talking),
-        exposed_seconds=sum(one.seconds - one.compute_seconds for one in talking),
+        exposed_seconds=sum(min(sum(wire), one.seconds - one.compute_seconds) for one in talking),  # but for rounding
         update_seconds=update_seconds,
     )  # fmt: skip
 
