@@ -12,9 +12,8 @@ import statistics
 from dataclasses import dataclass, field
 
 import torch
-import torch.distributed as dist
 
-from scaleout import lab, lab_machine, results
+from scaleout import lab, lab_machine, results, torch_sweep
 from scaleout.lab_text import parse, progress, table
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -94,21 +93,10 @@ def sizes(options, world):
     return [*found, max(unit, int(options.largest_mb * 1e6) // unit * unit)]
 
 
-def collective(name, whole, world):
-    """A function without arguments that runs the collective once on `whole`, float32 [n], world divides n."""
-    part = torch.ones(len(whole) // world, device=whole.device)
-    gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)    # torch 2.13 has new names
-    scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-    return {"all_reduce": lambda: dist.all_reduce(whole),
-            "broadcast": lambda: dist.broadcast(whole, 0),
-            "all_gather": lambda: gather(whole, part),
-            "reduce_scatter": lambda: scatter(part, whole)}[name]
-
-
 def collective_point(s, name, size, options):
     """(bytes, seconds) of one collective at one size."""
     whole = torch.zeros(size // 4, device=s.device)
-    return size, repeat(s, collective(name, whole, s.world), options.seconds / 4)
+    return size, repeat(s, torch_sweep.backend(name, whole, s.world), options.seconds / 4)
 
 
 def measure(s, options):

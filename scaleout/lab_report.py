@@ -44,7 +44,12 @@ def summary(record):
             if k.startswith("allocator: ")]
     if band:
         lines.append("GPU allocator, a band of its own: " + ", ".join(band))
-    lines += [f"{'ok    ' if check['passed'] else 'FAILED'} {name}: {check['value']:.2g} "
-              f"(at most {check['tolerance']:g})" for name, check in r.checks.items()]
-    return "\n".join([*lines, *(f"skipped {x}" for x in r.skipped), *(f"stall: {x}" for x in r.stalls),
-                      *(f"failure: {x}" for x in r.failures)])
+    return "\n".join([*lines, *verdicts(r.checks, r.skipped, r.stalls, r.failures)])
+
+
+def verdicts(checks, skipped=(), stalls=(), failures=()):
+    """Those fields of a Record, one line each (list of str)."""
+    return [*(f"{'ok    ' if check['passed'] else 'FAILED'} {name}: {check['value']:.2g} "
+              f"(at most {check['tolerance']:g})" for name, check in checks.items()),
+            *(f"skipped {x}" for x in skipped), *(f"stall: {x}" for x in stalls),
+            *(f"failure: {x}" for x in failures)]

@@ -59,12 +59,12 @@ def ring_all_reduce(t, group=None, pieces=None, checked=False):
             if len(in_flight) == pieces:        # the piece to send now is what arrived one step before
                 _arrive(*in_flight.popleft())
             arriving = buffer[:len(into)] if adds else into
-            in_flight.append((_exchange(out, right, arriving, left, group), arriving, into))
+            in_flight.append((exchange(out, right, arriving, left, group), arriving, into))
     while in_flight:
         _arrive(*in_flight.popleft())
 
 
-def _exchange(out, right, arriving, left, group):
+def exchange(out, right, arriving, left, group=None):
     """Start a send and a receive as one batch; returns what to wait for. Empty pieces stay at home on both ends."""
     work = [dist.P2POp(dist.isend, out, group=group, group_peer=right),
             dist.P2POp(dist.irecv, arriving, group=group, group_peer=left)]
