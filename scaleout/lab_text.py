@@ -6,6 +6,7 @@ Standard library only, so that a lab can refuse a wrong option before torch is a
 import argparse
 import math
 import os
+import signal
 import sys
 import sysconfig
 import time
@@ -185,3 +186,19 @@ def progress(steps, what, shown=True, stream=None):
     if shown:
         stream.write("\r\033[K")
         stream.flush()
+
+
+def command(main, name):
+    """Run `main()` as a command that is no torch session: a ValueError is one line and exit code 2, Ctrl-C is 130.
+
+    SIGTERM ends it with 143, through every `finally`.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        main()
+    except ValueError as error:
+        print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print(f"{name}: stopped", file=sys.stderr, flush=True)
+        sys.exit(130)

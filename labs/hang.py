@@ -1,0 +1,185 @@
+"""Rung 02, find the hang: a job in which one rank has a bug, and the dumps that tell which rank and which line.
+
+    python labs/hang.py                                  a bug of any kind; the dumps go to ./hang-dumps
+    python labs/hang.py --inject skip --seed 7 --out d   mismatch: another collective; skip: one left out; stop: none
+    python labs/hang.py --read d                         the flight recorder's numbers, rank beside rank
+    python labs/hang.py --check 1:83 d                   your answer: the culprit's rank, the bug's line in hang_job.py
+"""
+
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import hang_job
+
+from scaleout import flight, lab_hang, lab_text
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT = 60.0                # seconds for a whole run, start-up included
+PATH = re.compile(r"""(?<![:\w./-])[\w.~-]*/[^\s"'():,]+""")     # a word with a slash; no address of a web page
+RING = 16                  # calls that the flight recorder keeps
+
+
+def options(argv):
+    """The parsed command line; ValueError on bad input."""
+    parser = lab_text.Parser(prog="labs/hang.py", description=__doc__, allow_abbrev=False,
+                             formatter_class=lab_text.argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--inject", choices=hang_job.KINDS, help="what sort of bug (default: drawn too)")
+    parser.add_argument("--seed", type=int, help="of the bug (default: drawn)", metavar="N")
+    parser.add_argument("--processes", type=int, default=3, help="ranks, from 3 to 8: two have no majority",
+                        metavar="N")
+    parser.add_argument("--timeout", type=float, default=6.0, help="of a collective, in seconds", metavar="SECONDS")
+    parser.add_argument("--out", default="hang-dumps", help="new folder for the dumps", metavar="FOLDER")
+    parser.add_argument("--read", help="print the dumps of a folder side by side", metavar="FOLDER")
+    parser.add_argument("--check", nargs=2, help="judge an answer", metavar=("RANK:LINE", "FOLDER"))
+    o = parser.parse_args(argv)
+    if not 3 <= o.processes <= 8:
+        raise ValueError(f"--processes is {o.processes}: it must be from 3 to 8 (two ranks have no majority)")
+    if not 3 <= o.timeout <= 30:
+        raise ValueError(f"--timeout is {o.timeout:g}: it must be from 3 to 30 seconds, to leave time for the dumps")
+    return o
+
+
+# --- make the dumps ----------------------------------------------------------------------------------------
+
+def new_folder(path):
+    """The Path of a folder that is made for the dumps. ValueError where something is there already."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise ValueError(f"{path} exists already: give another --out, or remove it") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be made ({error.strerror}): give another --out") from None
+    return folder
+
+
+def start(o, seed, folder):
+    """The Popen of torchrun with the job, its output in `folder`/raw."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(o.processes),
+               "labs/hang_job.py", str(seed), o.inject or "any", str(o.timeout), str(folder.resolve())]
+    environment = os.environ | {
+        "TORCH_FR_BUFFER_SIZE": str(RING), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    with (folder / ".raw").open("w") as output:
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output,
+                                start_new_session=True)
+
+
+def until(done, job, end):
+    """Wait until `done()`; False when the job has ended before, or `end` (monotonic seconds) has come."""
+    while not done():
+        if job.poll() is not None or time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def stack(rank, folder):
+    """Write stack-RANK.txt: py-spy's, or where it may not look into a process, the rank's own faulthandler's."""
+    pid = int((folder / f".pid-{rank}").read_text())
+    spy = shutil.which("py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    done = spy and subprocess.run([spy, "dump", "--nonblocking", "--pid", str(pid)], capture_output=True, text=True)
+    if done and done.returncode == 0:
+        text = done.stdout
+    else:
+        os.kill(pid, signal.SIGUSR1)
+        time.sleep(0.2)
+        text = "from faulthandler: py-spy is not there, or may not look into a process here\n"
+        text += (folder / f".stack-{rank}").read_text()
+    (folder / f"stack-{rank}.txt").write_text(clean(text, folder))
+
+
+def clean(text, folder):
+    """Text without the paths of this machine."""
+    text = text.replace(str(folder.resolve()), "FOLDER")
+    return PATH.sub(lambda found: flight.shorten(found.group(), str(ROOT)), text)
+
+
+def stop(job, folder):
+    """End torchrun and the ranks, those that this run started, politely first."""
+    if job.poll() is None:
+        job.terminate()
+        try:
+            job.wait(5)
+        except subprocess.TimeoutExpired:
+            job.kill()
+            job.wait()
+    for path in folder.glob(".pid-*"):
+        pid = int(path.read_text())
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            if b"labs/hang_job.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+
+
+def run(o):
+    """Run the job until it has failed and leave its dumps in a new folder."""
+    folder = new_folder(o.out)
+    seed = random.SystemRandom().randrange(10**6) if o.seed is None else o.seed
+    facts = {"seed": seed, "inject": o.inject, "processes": o.processes, "timeout_seconds": o.timeout}
+    begun = time.monotonic()
+    print(f"{o.processes} ranks, one of them has a bug; a collective times out after {o.timeout:g} s", flush=True)
+    job = start(o, seed, folder)
+    try:
+        if until(lambda: len(list(folder.glob(".quiet-*"))) == o.processes, job, begun + LIMIT):
+            for rank in range(o.processes):
+                stack(rank, folder)
+            (folder / ".stacks").touch()
+            until(lambda: False, job, begun + LIMIT)
+    finally:
+        stop(job, folder)
+        raw = (folder / ".raw").read_text()
+        for path in folder.glob(".*"):
+            path.unlink()
+        (folder / "log.txt").write_text(clean(raw, folder))
+        (folder / "job.json").write_text(json.dumps(facts) + "\n")
+    if len(list(folder.glob("flight-*"))) < o.processes or len(list(folder.glob("stack-*"))) < o.processes:
+        raise ValueError(f"the job ended before it was dumped: {o.out}/log.txt says why")
+    print(f"it hung, and ended {time.monotonic() - begun:.0f} s after its start. In {o.out}:\n"
+          f"  log.txt          what the ranks and torchrun said\n"
+          f"  stack-RANK.txt   where each rank stood while it hung\n"
+          f"  flight-RANK.json the collectives that each rank has called (python labs/hang.py --read {o.out})\n"
+          f"  fr_trace_RANK    the same for torch's own reader "
+          f"(python -m torch.distributed.flight_recorder.fr_trace {o.out} -p fr_trace_)\n"
+          f"Which rank, and which line of labs/hang_job.py? python labs/hang.py --check RANK:LINE {o.out}")
+
+
+# --- read and judge ----------------------------------------------------------------------------------------
+
+def show(folder):
+    """Print the table of `scaleout.flight`."""
+    flights = flight.load(folder)
+    header, rows = flight.side_by_side(flights)
+    print(lab_text.table(header, rows))
+    print("\nA number is a call of the process group; :N is its line in labs/hang_job.py. '>' is out of step, '-' has "
+          "not come so far.")
+    for rank in flight.absent(flights):
+        print(f"rank {rank} left no dump")
+
+
+def main(argv=None):
+    """Run, read or check."""
+    o = options(argv)
+    if o.check:
+        verdict = lab_hang.judge(*o.check)
+        print(verdict.message)
+        if not verdict.ok:
+            sys.exit(1)
+    elif o.read:
+        show(o.read)
+    else:
+        run(o)
+
+
+if __name__ == "__main__":
+    lab_text.command(main, "labs/hang.py")
