@@ -25,9 +25,14 @@ class Link:
     """One connection of one GPU (or, for networks, of one adapter), by its rate in one direction."""
 
     name: str
-    scope: str  # "between GPUs", "host to GPU" or "between nodes"
+    scope: str  # a key of ALPHA_SECONDS
     one_way_bytes_per_s: float
     source: str
+
+    @property
+    def alpha_seconds(self) -> float:
+        """Latency of one message between two ranks of a collective, without its bytes."""
+        return ALPHA_SECONDS[self.scope]
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,12 @@ def _pcie(generation: int, transfers_per_s: float) -> Link:
 def _network(name: str, bits_per_s: float, source: str) -> Link:
     return Link(name, "between nodes", bits_per_s / 8, source)
 
+
+# Latency of one hop of a collective by kind of link. NVIDIA/nccl at b647562, src/graph/tuning.cc, table hwLat, row
+# Ring, protocol LL128: NVLink 1.9, PCI 2.5, network 4.0 us at 0.92 of the link's rate. NCCL's other protocols trade
+# one for the other: LL 0.6, 1.0 and 2.7 us at a quarter of the rate, Simple 3.4, 5.7 and 14 us at all of it. What a
+# call costs to start (6.6 to 14 us, table baseLat) is not in them. Infinity Fabric is taken for NVLink.
+ALPHA_SECONDS = {"between GPUs": 1.9e-6, "host to GPU": 2.5e-6, "between nodes": 4.0e-6}
 
 LINKS = {
     # NVLink, total of one GPU. The sources print both directions together: 300, 600, 900 and 1,800 GB/s.
