@@ -156,7 +156,7 @@ def ddp_step(
     _check_step(layers, accumulation, overlap, sync_every_pass, compression, update_seconds, contention)
     order = buckets(layers, cap_bytes, first_cap_bytes)
     wire = [reduce_seconds(sum(layers[i].gradient_bytes for i in members) / compression) for members in order]
-    quiet = _pass(layers, [], [], False, 0.0)
+    quiet = _pass(layers, [], [], False, 0.0) if accumulation > 1 and not sync_every_pass else ()
     synced = _pass(layers, order, wire, overlap, contention)
     passes, at = [], 0.0
     for n in range(accumulation):
@@ -183,7 +183,8 @@ def _pass(layers, order, wire, overlap: bool, contention: float):
     backward, messages = [(0.0, 0.0)] * len(layers), []
     free = 0.0  # when the communication lane is done with what has been given to it
     for i in reversed(range(len(layers))):
-        end = _worked(now, layers[i].backward_seconds, free, contention)
+        work = layers[i].backward_seconds
+        end = _worked(now, work, free, contention) if contention and free > now else now + work
         backward[i] = (now, end)
         now = end
         if overlap and i in last:
@@ -197,13 +198,11 @@ def _pass(layers, order, wire, overlap: bool, contention: float):
 
 
 def _worked(start: float, work: float, free: float, contention: float) -> float:
-    """When `work` seconds of compute end that begin at `start`, with messages on their way until `free`.
+    """When `work` seconds of compute end that begin at `start`, with messages on their way until `free`, later.
 
     What has been given to the communication lane runs without a gap until `free`, so that there are at most two
     speeds: 1 - contention before it, 1 after it.
     """
-    if free <= start or contention == 0:
-        return start + work
     done = (free - start) * (1 - contention)
     return start + work / (1 - contention) if work < done else free + (work - done)
 

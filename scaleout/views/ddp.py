@@ -1,0 +1,252 @@
+"""One step of data parallelism as two lanes, what of its communication stays exposed, and how it scales."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil
+
+from scaleout import lanes, step, svg, topology
+from scaleout.hardware import DEVICES
+from scaleout.layout import Layout
+from scaleout.plot import Axis, Plane
+from scaleout.recipe import Recipe
+from scaleout.schedule import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, ddp_step, weak_efficiency
+from scaleout.states import state_bytes
+from scaleout.transformer import PRESETS, total_parameters
+from scaleout.views import guess, select, slider, toggle
+from scaleout.views.memory import NAMES
+
+TITLE = "One step of data parallelism"
+
+MODELS = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b")
+TOKENS = 2048  # a sequence, or fewer where the model has fewer positions
+EFFICIENCY = 0.5  # share of the datasheet's FLOP/s that forward and backward reach: the book's assumption
+NODE = 8  # GPUs of a node
+
+# By name: (GPUs in a node at most, link between nodes, its adapters for each node, RDMA, words). Inside a node it is
+# the GPU's own link.
+LINKS = {
+    "node-ib": (NODE, "ib-ndr", NODE, True, "nodes of 8 GPUs, InfiniBand for each GPU"),
+    "node-100g": (NODE, "ethernet-100g", 1, False, "nodes of 8 GPUs, 100 Gbit/s Ethernet for each node"),
+    "ib": (1, "ib-ndr", 1, True, "single GPUs, InfiniBand 400 Gbit/s"),
+    "ethernet-100g": (1, "ethernet-100g", 1, False, "single GPUs, Ethernet 100 Gbit/s"),
+    "ethernet-10g": (1, "ethernet-10g", 1, False, "single GPUs, Ethernet 10 Gbit/s"),
+}
+
+COMPRESSION = (("none", "none (fp32)"), ("bf16", "bf16: half"), ("powersgd", "PowerSGD, rank 4"))
+
+CONTROLS = (
+    guess(label="Your guess: what share of the step is exposed communication?", unit="%", answer="exposed_percent"),
+    select("model", "Model", "gpt2-xl", [(key, NAMES[key]) for key in MODELS]),
+    select("device", "GPU", "a100-80gb", [(key, device.name) for key, device in DEVICES.items()]),
+    slider("ranks", "GPUs (ranks)", 16, 1, 512, log=True),
+    select("link", "Joined by", "ethernet-100g", [(key, words) for key, (*_, words) in LINKS.items()]),
+    slider("batch", "Sequences per GPU and pass", 16, 1, 64, log=True),
+    slider("bucket", "Bucket size", 25, 1, 10_000, unit="MiB", log=True,
+           help="DDP's bucket_cap_mb. At its default, 25, the first bucket holds 1 MiB."),
+    slider("accumulation", "Passes before an update (accumulation)", 1, 1, 16),
+    select("compression", "Compression of messages", "none", COMPRESSION),
+    toggle("overlap", "Overlap with backward", True),
+    toggle("no_sync", "no_sync: only the last pass communicates", True),
+)  # fmt: skip
+
+CURVE = (1, 2, 4, 8, 16, 32, 128, 512)  # rank counts priced for the scaling curve, beside the chosen one
+WORTH = 0.02  # what a remedy must add to the efficiency to be named
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a reader chose, as the models take it; `layers` do not change with any field after them."""
+
+    layers: tuple
+    update_seconds: float
+    link: str
+    device: str
+    ranks: int
+    bucket: int
+    accumulation: int
+    compression: float
+    overlap: bool
+    no_sync: bool
+
+    def timeline(self, reduce_seconds=None) -> Timeline:
+        """The step; `reduce_seconds` where it is known already."""
+        cap = self.bucket * MIB
+        return ddp_step(
+            self.layers, reduce_seconds or wire(self.link, self.device, self.ranks), cap_bytes=cap,
+            first_cap_bytes=FIRST_BUCKET_CAP if cap == BUCKET_CAP else cap, overlap=self.overlap,
+            accumulation=self.accumulation, sync_every_pass=not self.no_sync, compression=self.compression,
+            update_seconds=self.update_seconds,
+        )  # fmt: skip
+
+    @property
+    def alone(self) -> float:
+        """Seconds of the same step on one rank, which has nothing to exchange."""
+        once = sum(layer.forward_seconds + layer.backward_seconds for layer in self.layers)
+        return once * self.accumulation + self.update_seconds
+
+    @property
+    def efficiency(self) -> float:
+        return self.alone / self.timeline().seconds
+
+
+@lru_cache(maxsize=64)  # of prices too: most controls change no message
+def wire(link: str, device: str, ranks: int):
+    """Seconds of an all-reduce by bytes. Ranks fill as few nodes as hold them, evenly; where that does not come out
+    even the last node is priced as full."""
+    most, across, adapters, rdma, _ = LINKS[link]
+    nodes = ceil(ranks / most)
+    gpus = ceil(ranks / nodes)
+    joined = topology.cluster(nodes, gpus, DEVICES[device].link, across, adapters, rdma)
+    return step.all_reduce_seconds(joined)
+
+
+def draw(params: dict) -> dict:
+    """The lanes of one step and the weak-scaling curve beneath, with the exposed part in the sentence."""
+    shape, device = PRESETS[params["model"]], DEVICES[params["device"]]
+    seq = min(TOKENS, shape.max_seq)
+    dtype = "bf16" if device.bf16_flop_per_s else "fp16"
+    peak = device.matmul_flop_per_s(dtype)
+    count = total_parameters(shape)
+    ratio = {"none": 1.0, "bf16": 2.0, "powersgd": step.powersgd_ratio(shape)}[params["compression"]]
+    setting = Setting(
+        tuple(step.layers(shape, params["batch"], seq, peak * EFFICIENCY)),
+        count * step.ADAMW_BYTES / device.memory_bytes_per_s, params["link"], params["device"], params["ranks"],
+        params["bucket"], params["accumulation"], ratio, params["overlap"], params["no_sync"],
+    )  # fmt: skip
+    timeline = setting.timeline()
+    time = step.step_time(timeline, shape, params["batch"], seq, params["ranks"], peak)
+    states = sum(state_bytes(count, Recipe(), Layout()).values())
+    values = {**_values(setting, time), "states_gb": states / 1e9, "fits": states <= device.memory_bytes}
+    return {
+        "svg": _picture(timeline, values),
+        "sentence": _sentence(NAMES[params["model"]], device.name, seq, setting, values),
+        "values": values,
+    }
+
+
+def _values(setting: Setting, time: step.StepTime) -> dict:
+    timeline, alone = time.timeline, setting.alone
+    counts = sorted({*CURVE, setting.ranks})
+    steps = {n: timeline if n == setting.ranks else replace(setting, ranks=n).timeline() for n in counts if n > 1}
+    curve = weak_efficiency({1: alone} | {n: one.seconds for n, one in steps.items()})
+    # The messages are the same ones: without overlap each of their seconds is added.
+    after = {1: 1.0} | {n: alone / (alone + one.communication_seconds) for n, one in steps.items()}
+    return {
+        "step_seconds": time.seconds,
+        "compute_seconds": timeline.compute_seconds,
+        "communication_seconds": timeline.communication_seconds,
+        "exposed_seconds": timeline.exposed_seconds,
+        "last_message_seconds": _last(timeline),
+        "update_seconds": timeline.update_seconds,
+        "exposed_percent": 100 * timeline.exposed_seconds / time.seconds,
+        "overlap_fraction": timeline.overlap_fraction,
+        "efficiency": curve[setting.ranks],
+        "speed_up": curve[setting.ranks] * setting.ranks,
+        "buckets": len(timeline.buckets),
+        "message_gb": sum(layer.gradient_bytes for layer in setting.layers) / setting.compression / 1e9,
+        "compression_ratio": setting.compression,
+        "tokens_per_second": time.tokens_per_second,
+        "mfu": time.mfu,
+        "curve": [[ranks, curve[ranks], after[ranks]] for ranks in counts],
+    }
+
+
+def _last(timeline: Timeline) -> float:
+    """Seconds of the last message, which starts when nothing is left to compute. 0 where nothing is sent."""
+    start, end = timeline.passes[-1].messages[-1]
+    return end - start
+
+
+# --- the sentence ---------------------------------------------------------------------------------------------
+
+
+def _sentence(name: str, device: str, seq: int, setting: Setting, values: dict) -> str:
+    exposed, efficiency = values["exposed_seconds"], values["efficiency"]
+    who = f"{name} on {_gpus(setting.ranks)} ({seq:,} tokens a sequence, compute at {EFFICIENCY:.0%} of peak)"
+    start = f"{who}: a step takes {_time(values['step_seconds'])}"
+    if setting.ranks == 1:
+        found = f"{start}. One GPU has nothing to exchange. Try 2."
+    else:
+        share = f"{values['exposed_percent']:.1f}%"
+        hidden = f"; backward hides {values['overlap_fraction']:.0%} of what is sent" if setting.overlap else ""
+        found = (
+            f"{start}, of which {_time(exposed)} ({share}) is exposed communication{hidden}. {_tail(setting, values)}"
+            f"Efficiency {efficiency:.0%}: {_gpus(setting.ranks)} do the work of {svg.quantity(values['speed_up'])}. "
+            f"{_remedy(setting, efficiency)}"
+        )
+    if not values["fits"]:
+        found += (
+            f" But every rank holds all weights, gradients and AdamW states, {svg.quantity(values['states_gb'])} GB, "
+            f"more than one {device} has: this needs ZeRO."
+        )
+    return found
+
+
+def _tail(setting: Setting, values: dict) -> str:
+    """A word on the last message where it is most of what stays exposed: overlap cannot help there."""
+    passes = setting.accumulation if not setting.no_sync else 1
+    last = passes * values["last_message_seconds"]
+    if not setting.overlap or values["exposed_percent"] < 100 * WORTH or last < 0.5 * values["exposed_seconds"]:
+        return ""
+    return f"The last bucket is {min(1, last / values['exposed_seconds']):.0%} of that: nothing is left to hide it. "
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'s' if count > 1 else ''}"
+
+
+def _time(amount: float) -> str:
+    """An amount of time for people, in ms below one second."""
+    return f"{svg.quantity(amount)} s" if amount >= 1 else f"{svg.quantity(amount * 1e3)} ms"
+
+
+def _remedy(setting: Setting, efficiency: float) -> str:
+    """The cheapest and the strongest of the remedies that bring the efficiency up by WORTH or more."""
+    if efficiency > 1 - WORTH:
+        return "No remedy can add two points to it."
+    remedies = (
+        ("overlap", not setting.overlap, {"overlap": True}),
+        ("no_sync", not setting.no_sync and setting.accumulation > 1, {"no_sync": True}),
+        ("buckets of 25 MiB", setting.bucket != 25, {"bucket": 25}),
+        ("bf16 messages, which round each gradient", setting.compression == 1, {"compression": 2.0}),
+        ("4 times the passes, which makes the batch 4 times as large", True,
+         {"accumulation": 4 * setting.accumulation, "no_sync": True}),
+        ("nodes of 8 with InfiniBand", setting.link != "node-ib", {"link": "node-ib"}),
+    )  # fmt: skip
+    found = [(replace(setting, **change).efficiency, words) for words, possible, change in remedies if possible]
+    worth = [one for one in found if one[0] >= efficiency + WORTH]
+    if not worth:
+        return "No remedy here adds two points."
+    strongest = max(worth)
+    more = f", or {strongest[1]}: {strongest[0]:.0%}" if strongest is not worth[0] else ""
+    return f"Try {worth[0][1]}: {worth[0][0]:.0%}{more}."
+
+
+# --- the picture ----------------------------------------------------------------------------------------------
+
+WIDTH, LEFT = 480, 4
+
+
+def _picture(timeline: Timeline, values: dict) -> str:
+    exposed = f"exposed: {_time(values['exposed_seconds'])}"
+    keys, height = svg.legend(LEFT, 4, WIDTH - 8, [("accent", exposed), ("c8", "update, passes without messages")], 2)
+    body, below = lanes.draw(timeline, LEFT, height + 6, WIDTH - 2 * LEFT)
+    plane = Plane(40, below + 50, WIDTH - 56, 150, Axis(1, 512, log=True), Axis(0, 104))
+    ticks = [(2**k, str(2**k)) for k in range(10)]
+    parts = [keys, body, plane.grid("GPUs, each with the same work", "weak-scaling efficiency, %", ticks,
+                                    [(20 * k, str(20 * k)) for k in range(6)])]  # fmt: skip
+    ranks, found = round(values["speed_up"] / values["efficiency"]), values["efficiency"]
+    parts.append(plane.curve([(1, 100), (512, 100)], "muted", 1.5, "6 4", "ideal: 100%"))
+    parts.append(plane.curve([(n, 100 * e) for n, _, e in values["curve"]], "c2", 2, "3 3", "all after backward"))
+    parts.append(plane.curve([(n, 100 * e) for n, e, _ in values["curve"]], "c1", 2.5, "", "as set"))
+    parts.append(plane.rule(ranks))
+    parts.append(plane.dots([(ranks, 100 * found)], "c1", 4.5, f"{_gpus(ranks)}: {found:.1%}"))
+    names = [("muted", "ideal"), ("c1", f"as set: {found:.0%}"), ("c2", "all after backward")]
+    curves, more = svg.legend(plane.left, plane.bottom + 44, plane.width, names)
+    label = (
+        f"Two lanes of one step, compute and communication, {_time(values['step_seconds'])} long; beneath, "
+        f"weak-scaling efficiency from 1 to 512 GPUs, {found:.0%} at {ranks}."
+    )
+    return svg.figure(WIDTH, plane.bottom + 44 + more, "".join([*parts, curves]), label)

@@ -1,0 +1,188 @@
+"""The widget of rung 02 shows what the step model says, at the edges of every control."""
+
+import random
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from scaleout import lanes, step, topology, views
+from scaleout.controls import stops
+from scaleout.hardware import DEVICES
+from scaleout.schedule import MIB, length
+from scaleout.transformer import PRESETS, flops
+from scaleout.views import ddp
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def marks(svg):
+    """[(title, x, width, y, fill)] of the lanes' rectangles, in the order of drawing."""
+    return [
+        (rect.find(f"{SVG}title").text, *(float(rect.get(key)) for key in ("x", "width", "y")), rect.get("fill"))
+        for rect in ET.fromstring(svg).iter(f"{SVG}rect")
+        if rect.find(f"{SVG}title") is not None
+    ]
+
+
+def wide(rows, start):
+    return sum(width for title, _, width, *_ in rows if title.startswith(start))
+
+
+def test_values_are_the_step():
+    given = {"model": "gpt2", "device": "h100-sxm", "ranks": 8, "batch": 4, "link": "ib"}
+    values = views.render("ddp", {**given, "accumulation": 2, "bucket": 10})["values"]
+    nodes = topology.cluster(8, 1, inside="nvlink4", across="ib-ndr", nics=1)
+    time = step.from_device(
+        PRESETS["gpt2"], 4, 1024, DEVICES["h100-sxm"], nodes, accumulation=2, cap_bytes=10 * MIB,
+        first_cap_bytes=10 * MIB,
+    )  # fmt: skip
+    assert values["step_seconds"] == time.seconds and values["mfu"] == time.mfu
+    assert values["exposed_seconds"] == time.parts["exposed communication"]
+    assert values["exposed_percent"] == 100 * values["exposed_seconds"] / values["step_seconds"]
+    assert values["tokens_per_second"] == time.tokens_per_second
+    assert values["buckets"] == len(time.timeline.buckets)
+    alone = 2 * sum(flops(PRESETS["gpt2"], 4, 1024).values()) / (989.4e12 / 2) + time.parts["update"]
+    assert values["efficiency"] == pytest.approx(alone / time.seconds)
+    assert values["speed_up"] == pytest.approx(8 * values["efficiency"])
+
+
+def test_the_default_bucket_is_torch_s_default():
+    """25 MiB with a first bucket of 1 MiB; any other cap holds for the first bucket too."""
+    nodes = topology.cluster(16, 1, inside="nvlink3", across="ethernet-100g", nics=1, rdma=False)
+    for bucket, rest in ((25, {}), (50, {"cap_bytes": 50 * MIB, "first_cap_bytes": 50 * MIB})):
+        time = step.from_device(PRESETS["gpt2-xl"], 16, 1024, DEVICES["a100-80gb"], nodes, **rest)
+        assert views.render("ddp", {"bucket": bucket})["values"]["step_seconds"] == time.seconds
+
+
+@pytest.mark.parametrize("params", [{}, {"model": "gpt2", "link": "ethernet-10g"}, {"overlap": False}])
+def test_lanes_are_to_scale(params):
+    result = views.render("ddp", params)
+    rows, values = marks(result["svg"]), result["values"]
+    scale = (ddp.WIDTH - 2 * ddp.LEFT) / values["step_seconds"]
+    work = wide(rows, "forward of") + wide(rows, "backward of")
+    assert work == pytest.approx(values["compute_seconds"] * scale, abs=0.5)
+    assert wide(rows, "all-reduce") == pytest.approx(values["communication_seconds"] * scale, abs=0.5)
+    assert wide(rows, "exposed") == pytest.approx(values["exposed_seconds"] * scale, abs=0.02)
+    assert max(x + width for _, x, width, *_ in rows) == pytest.approx(ddp.WIDTH - ddp.LEFT, abs=0.02)
+    for y in {y for *_, y, _ in rows}:
+        lane = [(x, x + width) for _, x, width, at, _ in rows if at == y]
+        assert length(lane) == pytest.approx(sum(end - start for start, end in lane), abs=0.5), "marks overlap"
+
+
+def test_a_bucket_has_one_colour_in_both_lanes():
+    """GPT-2 small, few buckets: each its own mark, and backward's marks are in the order of the messages. The last
+    message is the token table's, a look-up: it computes nothing, so that it has no mark in the compute lane."""
+    rows = marks(views.render("ddp", {"model": "gpt2", "bucket": 80})["svg"])
+    sent = [fill for title, *_, fill in rows if title.startswith("all-reduce")]
+    backward = [fill for title, *_, fill in rows if title.startswith("backward")]
+    forward = [fill for title, *_, fill in rows if title.startswith("forward")]
+    assert sent[:-1] == backward == forward[::-1]
+    assert 2 < len(sent) <= len(lanes.COLOURS) and len(set(sent)) == len(sent)
+
+
+@pytest.mark.parametrize("count", [1, 2, 11, 12, 13, 145, 1000])
+@pytest.mark.parametrize("passes", [1, 3, 16])
+def test_groups_of_buckets(count, passes):
+    found = lanes.groups(count, passes)
+    assert len(found) == count and found == sorted(found)
+    assert sorted(set(found)) == list(range(found[-1] + 1)), "none is empty"
+    assert len(set(found)) == min(count, lanes.GROUPS, max(1, lanes.MARKS // (3 * passes)))
+
+
+def grid():
+    controls = [one for one in ddp.CONTROLS if one.kind != "guess"]
+    choices = {}
+    for one in controls:
+        if one.kind == "select":
+            choices[one.name] = [value for value, _ in one.options]
+        elif one.kind == "toggle":
+            choices[one.name] = [False, True]
+        else:
+            every = stops(one) if one.log else [one.lo, 4, one.hi]
+            choices[one.name] = [every[0], every[len(every) // 2], every[-1]]
+    draw = random.Random(0)
+    alone = [{name: value} for name, values in choices.items() for value in values]
+    return alone + [{name: draw.choice(values) for name, values in choices.items()} for _ in range(40)]
+
+
+@pytest.mark.parametrize("params", grid(), ids=str)
+def test_every_state_draws(params):
+    result = views.render("ddp", params)
+    assert result == views.render("ddp", params), "the same twice"
+    root, values = ET.fromstring(result["svg"]), result["values"]
+    assert root.get("role") == "img" and root.get("aria-label")
+    colours = re.findall(r'(?:fill|stroke)="([^"]+)"', result["svg"])
+    assert all(colour.startswith("var(--") or colour == "none" for colour in colours)
+    assert len(marks(result["svg"])) <= 68
+    assert 0 <= values["exposed_seconds"] <= values["communication_seconds"] * (1 + 1e-12)
+    found = values["compute_seconds"] + values["exposed_seconds"] + values["update_seconds"]
+    assert values["step_seconds"] == pytest.approx(found)
+    assert all(0 < after <= e * (1 + 1e-12) <= 1 + 2e-12 for _, e, after in values["curve"])
+    assert result["sentence"].startswith(ddp.NAMES[params.get("model", "gpt2-xl")])
+
+
+def test_the_curve_has_the_chosen_ranks_and_starts_at_one():
+    values = views.render("ddp", {"ranks": 20})["values"]
+    counts = [ranks for ranks, *_ in values["curve"]]
+    assert counts == sorted({*ddp.CURVE, 20})
+    assert values["curve"][0] == [1, 1.0, 1.0]
+    assert {r: e for r, e, _ in values["curve"]}[20] == values["efficiency"]
+    after = views.render("ddp", {"overlap": False, "ranks": 20})["values"]
+    assert after["efficiency"] == pytest.approx({r: a for r, _, a in values["curve"]}[20])
+
+
+def test_sentence_names_the_exposed_part_and_a_remedy_that_works():
+    result = views.render("ddp", {})
+    assert re.search(r"of which [\d.,]+ ms \(\d\d\.\d%\) is exposed communication", result["sentence"])
+    assert "Try bf16 messages" in result["sentence"]
+    promised = int(re.search(r"round each gradient: (\d+)%", result["sentence"]).group(1))
+    kept = views.render("ddp", {"compression": "bf16"})["values"]["efficiency"]
+    assert promised == round(100 * kept)
+    fast = views.render("ddp", {"link": "node-ib", "compression": "bf16"})
+    assert "No remedy can add" in fast["sentence"] and fast["values"]["efficiency"] > 0.98
+
+
+def test_sentence_knows_one_rank_the_last_bucket_and_a_model_too_large():
+    alone = views.render("ddp", {"ranks": 1})
+    assert "One GPU has nothing to exchange" in alone["sentence"] and alone["values"]["exposed_seconds"] == 0
+    whole = views.render("ddp", {"bucket": 10_000})
+    assert whole["values"]["buckets"] == 1 and "The last bucket is 100% of that" in whole["sentence"]
+    assert whole["values"]["last_message_seconds"] == pytest.approx(whole["values"]["exposed_seconds"])
+    large = views.render("ddp", {"model": "llama-2-7b"})
+    assert not large["values"]["fits"] and "108 GB, more than one A100 SXM 80 GB has" in large["sentence"]
+    assert "ZeRO" not in views.render("ddp", {})["sentence"]
+
+
+def test_accumulation_communicates_once_unless_told_otherwise():
+    one, four, every = (
+        views.render("ddp", rest)["values"]
+        for rest in ({}, {"accumulation": 4}, {"accumulation": 4, "no_sync": False})
+    )
+    assert four["communication_seconds"] == pytest.approx(one["communication_seconds"])
+    assert every["communication_seconds"] == pytest.approx(4 * one["communication_seconds"])
+    assert every["efficiency"] < one["efficiency"] + 0.01 < four["efficiency"]
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"ranks": 513}, "ranks must be from 1 to 512"),
+        ({"ranks": 1.5}, "ranks must be a whole number"),
+        ({"model": "llama-2-70b"}, "model must be one of gpt2"),
+        ({"link": "wifi"}, "link must be one of node-ib"),
+        ({"bucket": 0}, "bucket must be from 1 to 10,000 MiB"),
+        ({"overlap": 1}, "True or False"),
+    ],
+)
+def test_bad_input_is_one_line(params, words):
+    with pytest.raises(ValueError, match=re.escape(words)) as error:
+        views.render("ddp", params)
+    assert "\n" not in str(error.value)
+
+
+def test_guess_is_judged_against_the_exposed_share():
+    answer = views.render("ddp", {})["values"]["exposed_percent"]
+    found = views.render("ddp", {"guess": answer / 2})["guess"]
+    assert found["ratio"] == pytest.approx(0.5) and found["answer"] == answer
+    assert views.render("ddp", {"ranks": 1, "guess": 0})["guess"]["ratio"] == 1.0
