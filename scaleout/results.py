@@ -64,6 +64,7 @@ class Record:
     stalls: list = field(default_factory=list)      # what was seen to wait, in words
     failures: list = field(default_factory=list)    # what failed and how the run went on
     notes: list = field(default_factory=list)
+    series: dict = field(default_factory=dict)      # name -> what else was measured step by step, unit in the name
     schema: int = SCHEMA
 
 
@@ -252,19 +253,18 @@ RULES = {
     "backend": (lambda v: v in BACKENDS, "one of " + ", ".join(BACKENDS)),
     "device_count": _COUNT, "nodes": _COUNT, "effective_batch": _COUNT_OR_NONE, "sequence_length": _COUNT_OR_NONE,
     "warmup_steps": (lambda v: _whole(v) and v >= 0, "a whole number from 0"),
-    "versions": (lambda v: _table(v, _text) and bool(v), "names with version texts"),
-    "model": _FACTS, "recipe": _FACTS,
+    "versions": (lambda v: _table(v, _text) and bool(v), "names with version texts"), "model": _FACTS,
+    "recipe": _FACTS, "prediction": _NUMBERS, "measurement": _NUMBERS, "skipped": _WORDS, "stalls": _WORDS,
+    "failures": _WORDS, "notes": _WORDS,
     "step_seconds": (lambda v: _numbers(v, 0) and bool(v), "a list of seconds above 0, one a step"),
     "losses": (_numbers, "a list of finite numbers"), "peak_memory": _BYTES,
     "tokens_per_second": (lambda v: v is None or (_number(v) and v > 0), "a number above 0, or null"),
-    "prediction": _NUMBERS, "measurement": _NUMBERS,
+    "series": (lambda v: _table(v, _numbers), "names with lists of finite numbers"),
     "mfu": (lambda v: v is None or (_number(v) and v > 0), "a fraction above 0, or null"),
     "mfu_peak": (lambda v: v is None or (isinstance(v, dict) and set(v) == {"flops_per_second", "source"}
-                                         and _number(v["flops_per_second"]) and v["flops_per_second"] > 0
-                                         and _text(v["source"])),
+                 and _number(v["flops_per_second"]) and v["flops_per_second"] > 0 and _text(v["source"])),
                  "null or {flops_per_second, source}"),
     "checks": (lambda v: _table(v, _check), "names with {value, tolerance, passed}"),
-    "skipped": _WORDS, "stalls": _WORDS, "failures": _WORDS, "notes": _WORDS,
 }
 
 

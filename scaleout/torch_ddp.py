@@ -160,11 +160,24 @@ def bf16(group, bucket):
     return done.then(lambda done: bucket.buffer().copy_(done.value()[0]))
 
 
+def power_sgd(state, bucket):
+    """PowerSGD (Vogels et al., arXiv 1905.13727): two thin matrices travel instead of each matrix. A Future.
+
+    torch's hook starts its second all-reduce when the first is done. On gloo that is on a thread of its own, where two
+    buckets may take each other's place, on one rank so and on another otherwise. So on gloo one bucket waits for the
+    other, and nothing runs beside the backward.
+    """
+    done = powerSGD_hook(state, bucket)
+    if dist.get_backend(state.process_group) == "gloo":
+        done.wait()
+    return done
+
+
 def hook_named(name, rank=1, start=2):
-    """(hook, state) of one of HOOKS. PowerSGD (Vogels et al., arXiv 1905.13727) sends two thin matrices of `rank`
-    columns instead of each matrix, from step `start` on; what it leaves out is added to the next step's gradient."""
+    """(hook, state) of one of HOOKS. PowerSGD sends matrices of `rank` columns from step `start` on; what it leaves
+    out is added to the next step's gradient."""
     if name not in HOOKS:
         raise ValueError(f"hook {name!r} is unknown: use one of {', '.join(HOOKS)}")
     if name == "powersgd":
-        return powerSGD_hook, PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=start)
+        return power_sgd, PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=start)
     return {"none": average, "bf16": bf16}[name], None

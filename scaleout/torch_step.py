@@ -11,24 +11,38 @@ from scaleout.torch_profile import phase
 from scaleout.torch_recipe import Training
 
 
+def stamp(s):
+    """A point in time on the device of Session `s`: on a GPU, when its queue gets here."""
+    if s.device.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def seconds_between(start, end):
+    """Seconds from one stamp to another; GPU stamps must have been reached."""
+    return end - start if isinstance(start, float) else start.elapsed_time(end) / 1e3
+
+
 class Marks:
     """When each gradient of a model got ready, by a hook on every parameter. Idle until `start`."""
 
-    def __init__(self, model):
-        self.at, self.on = [], False
+    def __init__(self, s, model):
+        self.s, self.at, self.on = s, [], False
         for name, p in model.named_parameters():
             p.register_post_accumulate_grad_hook(lambda p, name=name: self._ready(name, p))
 
     def _ready(self, name, p):
         if self.on:
-            self.at.append((name, p.numel() * p.element_size(), time.perf_counter()))
+            self.at.append((name, p.numel() * p.element_size(), stamp(self.s)))
 
     def start(self):
         """Forget, and note from now on."""
         self.at, self.on = [], True
 
     def stop(self):
-        """[(name, bytes, time on the clock)] in the order of getting ready."""
+        """[(name, bytes, stamp)] in the order of getting ready."""
         self.on = False
         return self.at
 
@@ -45,7 +59,7 @@ class Way:
             self.training.model.spare = torch.nn.Linear(shape.hidden, shape.hidden, device=s.device)
             self.training.optimizer.add_param_group({"params": list(self.training.model.spare.parameters())})
             self.training.trained += self.training.model.spare.parameters()
-        self.marks = Marks(self.training.model)
+        self.marks = Marks(s, self.training.model)
         self.replicas = Replicas(s, self.training.model, via, settings=settings or Settings())
         if self.replicas.accelerator is not None:
             self.training.optimizer = self.replicas.accelerator.prepare(self.training.optimizer)
@@ -79,18 +93,21 @@ class Way:
             self.training.clear()
         return loss
 
-    def silent(self, batch):
+    def silent(self, batch, keep=False):
         """Forward and backward of one batch with nothing sent: (forward seconds, [(name, bytes, seconds)] by gradient
-        in the order of getting ready, seconds after the last one). The gradients are thrown away."""
+        in the order of getting ready, seconds after the last one). `keep`: the gradients stay."""
         self.replicas.look.silent = True
-        start = self.s.clock()
+        start = stamp(self.s)
         loss = self.training.loss(*batch, self.replicas)
-        middle = self.s.clock()
+        middle = stamp(self.s)
         self.marks.start()
         self.replicas.backward(loss)
-        end, ready = self.s.clock(), self.marks.stop()
+        end, ready = stamp(self.s), self.marks.stop()
+        self.s.synchronize()
         self.replicas.look.silent = False
-        self.training.clear()
-        before = [middle, *(at for _, _, at in ready)]
-        return middle - start, [(name, size, at - b) for (name, size, at), b in
-                                zip(ready, before, strict=False)], end - before[-1]
+        if not keep:
+            self.training.clear()
+        points = [middle, *(at for _, _, at in ready)]
+        spent = [(name, size, seconds_between(before, at))
+                 for (name, size, at), before in zip(ready, points[:-1], strict=True)]
+        return seconds_between(start, middle), spent, seconds_between(points[-1], end)
