@@ -1,0 +1,225 @@
+"""Rung 02, the slow link: DDP across hosts whose links have the rate that you choose, and what helps.
+
+    sudo python labs/slow_link.py                            two hosts, links of 1000, 500 and 200 Mbit/s
+    sudo python labs/slow_link.py --hosts 4 --rates 100 --save
+    python labs/slow_link.py                                 without Linux, root, ip and tc: the recorded run
+
+The hosts are network namespaces on this machine; torchrun runs on each, and they meet as nodes of a cluster do.
+"""
+
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from scaleout import lab_hosts, lab_link, lab_text, results
+from scaleout.results import Record
+from scaleout.transformer import Shape, total_parameters
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDED = ROOT / "labs" / "results" / "slow_link"
+PORT = 29500                # inside the namespaces: nobody else is there
+LIMIT = 900.0               # seconds for a whole run
+
+
+def _size(default, what, highest=10**6):
+    return field(default=default, metadata={"help": what, "lowest": 1, "highest": highest})
+
+
+@dataclass(frozen=True)
+class Options:
+    """The hosts, their links, the model, and what is timed."""
+
+    hosts: int = field(default=2, metadata={"help": "network namespaces, one rank each", "lowest": 2,
+                                            "highest": lab_hosts.MOST})
+    rates: str = field(default="1000,500,200", metadata={"help": "link rates in Mbit/s", "metavar": "N,N"})
+    latency_ms: float = field(default=0.0, metadata={"help": "of a link, one way; needs the kernel's netem",
+                                                     "lowest": 0, "highest": 1000})
+    layers: int = _size(3, "blocks")
+    hidden: int = _size(128, "width of the residual stream")
+    heads: int = _size(4, "attention heads")
+    seq: int = _size(64, "tokens a sequence")
+    micro_batch: int = _size(4, "sequences a rank and pass")
+    bucket_mb: float = field(default=0.5, metadata={"help": "cap of DDP's buckets in MiB", "lowest": 0.01})
+    factor: int = _size(4, "passes that accumulate, and how much bigger the bigger batch is", 64)
+    hook_rank: int = _size(2, "columns of PowerSGD's matrices", 64)
+    steps: int = _size(3, "steps of each case in a round", 1000)
+    rounds: int = _size(2, "times through all cases", 100)
+    seed: int = field(default=0, metadata={"help": "of weights and batches", "lowest": 0})
+    dataset: str | None = field(default=None, metadata={
+        "help": "text (default: Python's standard library)", "metavar": "PATH"})
+    save: str | None = field(default=None, metadata={
+        "help": "write a Record of each case (alone: to labs/results/slow_link/)", "const": "auto",
+        "metavar": "FOLDER"})
+
+
+TIERS = {"smoke": Options(),
+         "cpu": Options(rates="2000,1000,500,200,100", layers=4, hidden=192, heads=6, seq=128, steps=6, rounds=4,
+                        bucket_mb=1.0)}
+
+
+def megabits(text):
+    """The rates in Mbit/s (list of float), fastest first. ValueError where one is not a rate."""
+    try:
+        rates = sorted({float(word) for word in text.split(",")}, reverse=True)
+    except ValueError:
+        rates = []
+    if not rates or not all(1 <= rate <= 1e5 for rate in rates):
+        raise ValueError(f"--rates {text}: give Mbit/s from 1 to 100000, such as 1000,200")
+    return rates
+
+
+def cases(o):
+    """What is timed, in order: plain DDP at each rate, then one remedy after the other at the slowest."""
+    rates = megabits(o.rates)
+
+    def case(rate, hook="none", accumulation=1, factor=1):
+        return {"rate": rate and rate * 1e6, "hook": hook, "accumulation": accumulation,
+                "sequences": o.micro_batch * factor}
+    plain = [case(rate) for rate in (None, *rates)]
+    slow = rates[-1]
+    return [*plain, case(slow, accumulation=o.factor), case(slow, factor=o.factor), case(slow, "bf16"),
+            case(slow, "powersgd")]
+
+
+# --- run -------------------------------------------------------------------------------------------------
+
+def torchrun(o, hosts, host, folder):
+    """The command of one host's torchrun. Every agent must know whether the rendezvous is its own (is_host)."""
+    return [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(o.hosts), "--nproc-per-node", "1",
+            "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts.address(0)}:{PORT}", "--rdzv-id", "slow-link",
+            "--rdzv-conf", f"is_host={int(host == 0)}", "--local-addr", hosts.address(host),
+            "-m", "scaleout.torch_link", str(folder)]
+
+
+def start(o, hosts, folder, threads):
+    """Start torchrun on every host, its output in `folder`."""
+    environment = os.environ | {
+        "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": "", "LAB_DEVICE": "cpu",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    for host in range(o.hosts):
+        with (folder / f"log-{host}").open("w") as log:
+            hosts.start(host, torchrun(o, hosts, host, folder), env=environment, stdout=log, stderr=log)
+
+
+def serve(o, hosts, folder):
+    """Shape the links as rank 0 asks, until the run has ended. ValueError with its last line where it fails."""
+    end, done = time.monotonic() + LIMIT, -1
+    while any(process.poll() is None for process in hosts.started):
+        if (folder / "ask.json").exists():
+            asked = results.read_json(folder / "ask.json")
+            if asked["number"] != done:
+                hosts.shape(asked["rate"], o.latency_ms / 1e3)
+                done = asked["number"]
+                (folder / f"shaped-{done}").touch()
+        if time.monotonic() > end or any(process.returncode for process in hosts.started):
+            break
+        time.sleep(0.01)
+    if not (folder / "found.json").exists():
+        said = [line for host in range(o.hosts) for line in (folder / f"log-{host}").read_text().splitlines()
+                if line.startswith("scaleout/torch_link.py: ")]
+        raise ValueError(said[0].split(": ", 1)[1] if said else "the run ended early: is there memory for "
+                         f"{o.hosts} processes?")
+
+
+def measure(o, plan):
+    """(what the ranks found, whether the latency was applied)."""
+    folder = Path(tempfile.mkdtemp(prefix="slow-link-"))
+    try:
+        results.write_json(plan, folder / "plan.json")
+        with lab_hosts.Hosts(o.hosts) as hosts:
+            start(o, hosts, folder, plan["threads"])
+            serve(o, hosts, folder)
+            return results.read_json(folder / "found.json"), hosts.latency_applied
+    finally:
+        shutil.rmtree(folder)
+
+
+# --- what is said and kept ---------------------------------------------------------------------------------
+
+def record(tier, o, plan, number, found, model, latency):
+    """The Record of one case."""
+    case, seen = plan["cases"][number], found["cases"][number]
+    shape = Shape(o.layers, o.hidden, o.heads, lab_text.VOCABULARY, max_seq=o.seq)
+    batch = case["sequences"] * case["accumulation"] * o.hosts
+    middle = statistics.median(seen["step_seconds"])
+    seconds, _ = model.step(case, latency)
+    quiet = model.quiet(case)
+    rate = case["rate"] and case["rate"] / 1e6
+    facts = found["facts"] | {"commit": results.commit(), "command": results.command_line(), "nodes": o.hosts,
+                              "interconnect": f"{o.hosts} network namespaces on one machine, veth and a bridge, "
+                              + (f"{rate:g} Mbit/s by tbf" if rate else "no limit")}
+    spread = {"value": found["spread"], "tolerance": 0.0, "passed": found["spread"] == 0.0}
+    return Record(
+        stem="slow_link", tier=tier, **facts, model=asdict(shape),
+        recipe={"link Mbit/s": rate, "latency ms": latency * 1e3, "hook": case["hook"], "hook_rank": o.hook_rank,
+                "accumulation": case["accumulation"], "batch factor": case["sequences"] // o.micro_batch,
+                "bucket MiB": o.bucket_mb, "gradient bytes": 4 * total_parameters(shape)},
+        effective_batch=batch, sequence_length=o.seq, precision="fp32", checkpoint_cadence="none",
+        step_seconds=seen["step_seconds"], warmup_steps=0, losses=seen["losses"], peak_memory={},
+        tokens_per_second=results.tokens_per_second(seen["step_seconds"], 0, batch, o.seq),
+        prediction={"seconds a step": seconds, "share of the step that computes": quiet / seconds},
+        measurement={"seconds a step": middle, "share of the step that computes": quiet / middle},
+        checks={"weights are equal on all hosts": spread})
+
+
+def path_of(folder, r):
+    """Where the Record of a case is kept."""
+    words = lab_link.words(r.recipe).lower().replace("mbit/s", "mbit").replace(",", "").replace(" ", "-")
+    return Path(folder) / f"{r.tier}-{r.nodes}-hosts-{words}.json"
+
+
+def recorded(folder=RECORDED):
+    """The recorded runs' Records as {(tier, hosts): [Record]}, in the order of the table."""
+    found = {}
+    for path in Path(folder).glob("*.json"):
+        r = results.load(path)
+        found.setdefault((r.tier, r.nodes), []).append(r)
+    for rows in found.values():
+        rows.sort(key=lambda r: (r.recipe["accumulation"], r.recipe["batch factor"], r.recipe["hook"] != "none",
+                                 r.recipe["hook"], -(r.recipe["link Mbit/s"] or 1e9)))
+    return dict(sorted(found.items()))
+
+
+def show_recorded(lack):
+    """One line on what is missing here, and the recorded runs."""
+    print(f"labs/slow_link.py: {lack}; these are the runs recorded elsewhere", flush=True)
+    for (tier, hosts), rows in recorded().items():
+        r = rows[0]
+        print(f"\n{hosts} hosts on a {r.device}, size {tier}, {r.recipe['gradient bytes'] / 1e6:.2f} MB of gradients\n"
+              f"{lab_link.show(rows)}")
+
+
+def main(argv=None):
+    """Measure, predict, compare; or print the recorded run."""
+    tier, o = lab_text.parse(TIERS, __doc__, argv)
+    plan = asdict(o) | {"cases": cases(o), "threads": max(1, (os.cpu_count() or 1) // o.hosts)}
+    Shape(o.layers, o.hidden, o.heads, lab_text.VOCABULARY, max_seq=o.seq)       # refuse a wrong one before the work
+    lack = lab_hosts.missing()
+    if lack:
+        show_recorded(lack)
+        return
+    size = 4 * total_parameters(Shape(o.layers, o.hidden, o.heads, lab_text.VOCABULARY, max_seq=o.seq))
+    print(f"{o.hosts} hosts, one rank each, {size / 1e6:.2f} MB of gradients, {o.micro_batch} x {o.seq} tokens a rank "
+          "and pass", flush=True)
+    found, applied = measure(o, plan)
+    latency = o.latency_ms / 1e3 if applied else 0.0
+    if o.latency_ms and not applied:
+        print("latency was not applied: this kernel has no netem (module sch_netem)")
+    model = lab_link.Model(found, o.hosts, plan)
+    rows = [record(tier, o, plan, i, found, model, latency) for i in range(len(plan["cases"]))]
+    print(lab_link.show(rows))
+    if o.save:
+        folder = RECORDED if o.save == "auto" else Path(o.save)
+        names = [results.save(r, path_of(folder, r)).name for r in rows]
+        print(f"{len(names)} records saved: {names[0]} and so on")
+    if not all(check["passed"] for r in rows for check in r.checks.values()):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    lab_text.command(main, "labs/slow_link.py")
