@@ -15,8 +15,8 @@ from scaleout.algorithms import FORMULAS, Cost
 from scaleout.topology import Cluster, Wire
 
 __all__ = [
-    "ALGORITHMS", "COLLECTIVES", "Cost", "algorithm_bandwidth", "best", "bus_bandwidth", "bus_factor", "cost",
-    "cost_on", "crossover", "ring_wire",
+    "ALGORITHMS", "COLLECTIVES", "Cost", "algorithm_bandwidth", "best", "bus_bandwidth", "bus_factor", "check",
+    "cost", "cost_on", "crossover", "ring_wire",
 ]  # fmt: skip
 
 ALGORITHMS = {
@@ -26,12 +26,13 @@ ALGORITHMS = {
 COLLECTIVES = tuple(ALGORITHMS)
 SPECIAL = ("hierarchical", "in-network")  # need nodes, or switches that add: `best` leaves them out
 
+
 def cost(collective: str, algorithm: str, size: float, ranks: int, wire: Wire) -> Cost:
     """A collective of `size` bytes among ranks that are all joined by the same wire.
 
     ValueError for an unknown name, a size below 0, ranks below 1, and "hierarchical", which needs nodes.
     """
-    _check(collective, algorithm, size, ranks)
+    check(collective, algorithm, size, ranks)
     if algorithm == "hierarchical":
         raise ValueError("hierarchical needs nodes: use cost_on with a cluster")
     return FORMULAS[collective, algorithm](size, _flat(ranks, wire))
@@ -43,7 +44,7 @@ def cost_on(collective: str, algorithm: str, size: float, cluster: Cluster) -> C
     The tree is NCCL's: a chain inside each node, the double tree between nodes. ValueError as in `cost`, and for
     "in-network" where the switches do not add.
     """
-    _check(collective, algorithm, size, cluster.ranks)
+    check(collective, algorithm, size, cluster.ranks)
     if algorithm == "in-network" and not cluster.in_network:
         raise ValueError("the switches of this cluster do not add: give it in_network=True")
     return FORMULAS[collective, algorithm](size, cluster)
@@ -51,7 +52,7 @@ def cost_on(collective: str, algorithm: str, size: float, cluster: Cluster) -> C
 
 def best(collective: str, size: float, ranks: int, wire: Wire) -> str:
     """The fastest algorithm for ranks on one wire, without switches that add; the first named where several tie."""
-    _check(collective, None, size, ranks)
+    check(collective, None, size, ranks)
     names = [name for name in ALGORITHMS[collective] if name not in SPECIAL]
     return min(names, key=lambda name: cost(collective, name, size, ranks, wire).seconds)
 
@@ -87,7 +88,7 @@ def algorithm_bandwidth(size: float, seconds: float) -> float:
 
 def bus_factor(collective: str, ranks: int) -> float:
     """busbw / algbw by nccl-tests: what a link must carry for each byte of the message, if no switch adds."""
-    _check(collective, None, 0, ranks)
+    check(collective, None, 0, ranks)
     if collective in ("broadcast", "send"):
         return 1.0
     return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
@@ -103,13 +104,14 @@ def ring_wire(alpha_seconds: float, seconds_per_byte: float, ranks: int) -> Wire
 
     ValueError for fewer than 2 ranks or a line without a slope.
     """
-    _check("all_reduce", "ring", 0, ranks)
+    check("all_reduce", "ring", 0, ranks)
     if ranks < 2 or not seconds_per_byte > 0:
         raise ValueError("a wire comes from a line with a slope above 0, measured on 2 ranks or more")
     return Wire(alpha_seconds / (2 * (ranks - 1)), bus_factor("all_reduce", ranks) / seconds_per_byte)
 
 
-def _check(collective: str, algorithm: str | None, size: float, ranks: int) -> None:
+def check(collective: str, algorithm: str | None, size: float, ranks: int) -> None:
+    """ValueError, one line that says what would be right, where one of the four cannot be; None: any algorithm."""
     if not isinstance(collective, str) or collective not in ALGORITHMS:
         raise ValueError(f"collective {collective!r} is unknown: use one of {', '.join(COLLECTIVES)}")
     names = ALGORITHMS[collective]
