@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import fsum
+
 from scaleout import svg
 from scaleout.schedule import Interval, Pass, Timeline
 
@@ -95,7 +97,7 @@ def _messages(one: Pass, group: list[int], x: float, y: float, scale: float) -> 
     out = []
     for g in range(group[-1] + 1):
         members = [b for b, of in enumerate(group) if of == g]
-        busy = sum(one.messages[b][1] - one.messages[b][0] for b in members)
+        busy = fsum(one.messages[b][1] - one.messages[b][0] for b in members)
         end = one.messages[members[-1]][1]
         which = f"bucket {members[0]}" if len(members) == 1 else f"buckets {members[0]} to {members[-1]}"
         out.append(_mark(x, y, (end - busy, end), scale, colour(g), f"all-reduce of {which}"))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
 MIB = 2**20
 # torch.nn.parallel.DistributedDataParallel calls its caps MB and counts 2^20 bytes. Where bucket_cap_mb is not given
@@ -157,7 +158,7 @@ def ddp_step(
     order = buckets(layers, cap_bytes, first_cap_bytes)
     wire = [reduce_seconds(sum(layers[i].gradient_bytes for i in members) / compression) for members in order]
     quiet = _pass(layers, [], [], False, 0.0) if accumulation > 1 and not sync_every_pass else ()
-    synced = _pass(layers, order, wire, overlap, contention)
+    synced, sent = _pass(layers, order, wire, overlap, contention), fsum(wire)
     passes, at = [], 0.0
     for n in range(accumulation):
         kind = synced if sync_every_pass or n == accumulation - 1 else quiet
@@ -166,9 +167,9 @@ def ddp_step(
     talking = [one for one in passes if one.messages]
     return Timeline(
         layers, tuple(map(tuple, order)), tuple(passes), at + update_seconds,
-        compute_seconds=sum(one.compute_seconds for one in passes),
-        communication_seconds=sum(wire) * len(talking),
-        exposed_seconds=sum(min(sum(wire), one.seconds - one.compute_seconds) for one in talking),  # but for rounding
+        compute_seconds=fsum(one.compute_seconds for one in passes),
+        communication_seconds=sent * len(talking),
+        exposed_seconds=fsum(min(sent, one.seconds - one.compute_seconds) for one in talking),  # but for rounding
         update_seconds=update_seconds,
     )  # fmt: skip
 
@@ -262,7 +263,7 @@ def subtract(intervals: Iterable[Interval], covers: Iterable[Interval]) -> list[
 
 def length(intervals: Iterable[Interval]) -> float:
     """Seconds that the intervals cover; what several cover counts once."""
-    return sum(end - start for start, end in union(intervals))
+    return fsum(end - start for start, end in union(intervals))
 
 
 def exposed(compute: Iterable[Interval], communication: Iterable[Interval]) -> float:

@@ -154,6 +154,13 @@ def test_sentence_knows_one_rank_the_last_bucket_and_a_model_too_large():
     assert "ZeRO" not in views.render("ddp", {})["sentence"]
 
 
+def test_powersgd_says_what_it_leaves_out():
+    found = views.render("ddp", {"compression": "powersgd"})
+    assert found["values"]["compression_ratio"] == step.powersgd_ratio(PRESETS["gpt2-xl"])
+    assert "its own arithmetic is left out" in found["sentence"]
+    assert "PowerSGD" not in views.render("ddp", {"compression": "bf16"})["sentence"]
+
+
 def test_accumulation_communicates_once_unless_told_otherwise():
     one, four, every = (
         views.render("ddp", rest)["values"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil
+from math import ceil, fsum
 
 from scaleout import lanes, step, svg, topology
 from scaleout.hardware import DEVICES
@@ -67,6 +67,7 @@ class Setting:
     bucket: int
     accumulation: int
     compression: float
+    powersgd: bool
     overlap: bool
     no_sync: bool
 
@@ -83,7 +84,7 @@ class Setting:
     @property
     def alone(self) -> float:
         """Seconds of the same step on one rank, which has nothing to exchange."""
-        once = sum(layer.forward_seconds + layer.backward_seconds for layer in self.layers)
+        once = fsum(layer.forward_seconds + layer.backward_seconds for layer in self.layers)
         return once * self.accumulation + self.update_seconds
 
     @property
@@ -113,7 +114,8 @@ def draw(params: dict) -> dict:
     setting = Setting(
         tuple(step.layers(shape, params["batch"], seq, peak * EFFICIENCY)),
         count * step.ADAMW_BYTES / device.memory_bytes_per_s, params["link"], params["device"], params["ranks"],
-        params["bucket"], params["accumulation"], ratio, params["overlap"], params["no_sync"],
+        params["bucket"], params["accumulation"], ratio,
+        params["compression"] == "powersgd", params["overlap"], params["no_sync"],
     )  # fmt: skip
     timeline = setting.timeline()
     time = step.step_time(timeline, shape, params["batch"], seq, params["ranks"], peak)
@@ -176,6 +178,8 @@ def _sentence(name: str, device: str, seq: int, setting: Setting, values: dict) 
             f"Efficiency {efficiency:.0%}: {_gpus(setting.ranks)} do the work of {svg.quantity(values['speed_up'])}. "
             f"{_remedy(setting, efficiency)}"
         )
+    if setting.powersgd:
+        found += " PowerSGD is counted by its smaller messages only: its own arithmetic is left out."
     if not values["fits"]:
         found += (
             f" But every rank holds all weights, gradients and AdamW states, {svg.quantity(values['states_gb'])} GB, "
@@ -220,7 +224,7 @@ def _remedy(setting: Setting, efficiency: float) -> str:
     if not worth:
         return "No remedy here adds two points."
     strongest = max(worth)
-    more = f", or {strongest[1]}: {strongest[0]:.0%}" if strongest is not worth[0] else ""
+    more = f", or {strongest[1]}: {strongest[0]:.0%}" if strongest[0] >= worth[0][0] + WORTH else ""
     return f"Try {worth[0][1]}: {worth[0][0]:.0%}{more}."
 
 
