@@ -41,7 +41,7 @@ def draw(timeline: Timeline, x: float, y: float, width: float) -> tuple[str, flo
         at = x + one.start * scale
         if not one.messages:
             name = f"pass {n + 1}: forward and backward, no message"
-            body.append(_mark(at, upper, (0, one.compute_seconds), scale, "c8", name, 0.45))
+            body.append(_mark(at, upper, (0, one.compute_seconds), scale, "c8", name, (0.5, 0.35)[n % 2]))
             continue
         body += _compute(timeline, one, group, at, upper, scale)
         body += _messages(one, group, at, lower, scale)
