@@ -5,15 +5,16 @@ sums fp32 holds exactly.
 """
 
 import statistics
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
 from scaleout import torch_ring
+from scaleout.lab_text import progress
 
 ELEMENT = 4                     # bytes: every message is fp32
 SHORT_SECONDS = 2e-3            # a sample of a short operation holds as many calls as fit in this
-SHORT_BYTES = 2**16             # a message below takes about as long as an empty one
 MOST_CALLS = 20                 # nccl-tests' number of iterations
 
 
@@ -61,17 +62,17 @@ def wrong(s, collective, size, reduce=None, gather=None):
     return round(s.mean((found != wanted.float()).sum().item()) * s.world)
 
 
-def alternate(s, works, rounds):
-    """{name: [seconds, ...]} of one call: in each round every work in turn, from another one on each time.
+def alternate(s, works, rounds, what=""):
+    """{name: [seconds, ...]} of one call: in each round every work in turn, first to last and then last to first.
 
-    works: {name: function}. Neighbours in time are compared with each other, so that a machine that is slow for a
-    while is slow for all. The time of a sample is its slowest rank's.
+    works: {name: function}, by size. The samples of a work are spread over the whole run, so that a machine that is
+    slow for a while is slow for all works and in few samples of each; there and back, so that no short work always
+    follows the longest. The time of a sample is its slowest rank's. `what` names the work in a line of progress.
     """
     calls = {name: _calls(s, work) for name, work in works.items()}
     names, times = list(works), {name: [] for name in works}
-    for turn in range(rounds):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
+    for turn in progress(range(rounds), what, s.main and bool(what)):
+        for name in names if turn % 2 == 0 else reversed(names):
             s.barrier()
             start = s.clock()
             for _ in range(calls[name]):
@@ -84,44 +85,48 @@ def alternate(s, works, rounds):
 
 def _calls(s, work):
     """How many calls make a sample; the same on every rank. The first call is not timed: it connects."""
-    work()
-    s.barrier()
-    start = s.clock()
-    work()
-    return max(1, min(MOST_CALLS, int(SHORT_SECONDS / max(s.largest(s.clock() - start), 1e-7))))
-
-
-def pair_seconds(s, size, rounds):
-    """Median seconds of one message of `size` bytes from rank 0 to rank 1, half a round trip; the others wait."""
-    t, spent = torch.zeros(max(1, size // ELEMENT), device=s.device), []
-    trips = MOST_CALLS if size < SHORT_BYTES else 1
-    for _ in range(rounds + 1):
+    spent = []
+    for _ in range(4):
         s.barrier()
         start = s.clock()
-        for _ in range(trips if s.rank < 2 else 0):
-            if s.rank == 0:
-                dist.send(t, 1)
-                dist.recv(t, 1)
-            else:
-                dist.recv(t, 0)
-                dist.send(t, 0)
-        spent.append((s.clock() - start) / 2 / trips)
-    return s.largest(statistics.median(spent[1:]) if s.main else 0.0)
+        work()
+        spent.append(s.clock() - start)
+    return max(1, min(MOST_CALLS, int(SHORT_SECONDS / max(s.largest(min(spent[1:])), 1e-7))))
 
 
-def add_seconds(s, size, rounds=5):
-    """Median seconds in which every rank adds `size` bytes to `size` others, all at the same time."""
-    a, b = torch.zeros(2, max(1, size // ELEMENT), device=s.device)
-    return statistics.median(alternate(s, {"add": lambda: a.add_(b)}, rounds)["add"])
+def medians(s, works, rounds):
+    """{name: median seconds of one call}, as `alternate` takes them."""
+    return {name: statistics.median(times) for name, times in alternate(s, works, rounds).items()}
 
 
-def crowd_seconds(s, size, rounds):
-    """Median seconds of one message of `size` bytes while every rank sends to its right and receives from its left."""
-    leaving, arriving = torch.zeros(2, max(1, size // ELEMENT), device=s.device)
+def pair_seconds(s, sizes, rounds):
+    """{size: seconds} of one message from rank 0 to rank 1, half a round trip, while the other ranks wait."""
+    def there_and_back(t):
+        if s.rank == 0:
+            dist.send(t, 1)
+            dist.recv(t, 1)
+        elif s.rank == 1:
+            dist.recv(t, 0)
+            dist.send(t, 0)
+
+    t = torch.zeros(max(sizes) // ELEMENT, device=s.device)
+    works = {size: partial(there_and_back, t[:size // ELEMENT]) for size in sizes}
+    return {size: seconds / 2 for size, seconds in medians(s, works, rounds).items()}
+
+
+def crowd_seconds(s, sizes, rounds):
+    """{size: seconds} of one message from every rank to its right, all at the same time."""
     right, left = (s.rank + 1) % s.world, (s.rank - 1) % s.world
 
-    def shift():
+    def shift(leaving, arriving):
         for one in torch_ring.exchange(leaving, right, arriving, left):
             one.wait()
 
-    return statistics.median(alternate(s, {"shift": shift}, rounds)["shift"])
+    a, b = torch.zeros(2, max(sizes) // ELEMENT, device=s.device)
+    return medians(s, {size: partial(shift, a[:size // ELEMENT], b[:size // ELEMENT]) for size in sizes}, rounds)
+
+
+def add_seconds(s, size, rounds=5):
+    """Seconds in which every rank adds `size` bytes to `size` others, all at the same time."""
+    a, b = torch.zeros(2, max(1, size // ELEMENT), device=s.device)
+    return medians(s, {"add": lambda: a.add_(b)}, rounds)["add"]

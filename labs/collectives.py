@@ -1,0 +1,274 @@
+"""Rung 10: all-reduce by hand beside the backend's own, timed over sizes, with alpha and beta of this machine.
+
+    torchrun --nproc-per-node 2 labs/collectives.py
+    torchrun --nproc-per-node 4 labs/collectives.py --tier cpu --save --plot sweep.svg
+    accelerate launch --config_file labs/launch/accelerate.yaml --num_processes 2 labs/collectives.py --via accelerate
+    torchrun --nproc-per-node 2 labs/collectives.py --own "25,12.5"      predict from another link than this one
+"""
+
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from scaleout import lab, lab_machine, lab_sweep, lab_text, results, torch_ring, torch_sweep
+from scaleout.lab_report import verdicts
+from scaleout.torch_parity import check
+
+DTYPES = {"int64": torch.int64, "fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16,
+          "fp16": torch.float16}
+LENGTHS = (0, 1, 2, 3, 5, 1000, 100_003)        # elements: none, fewer than ranks, what no rank count divides
+BACKEND = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+SPREAD = 1.5                                    # a prediction further off than this factor is explained
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which sizes, how often, and what to do with the result."""
+
+    smallest: int = field(default=2**10, metadata={"help": "smallest message, bytes", "lowest": 4, "highest": 2**34})
+    largest: int = field(default=2**24, metadata={"help": "largest message, bytes", "lowest": 8, "highest": 2**34})
+    factor: int = field(default=4, metadata={"help": "from one size to the next", "lowest": 2, "highest": 1024})
+    rounds: int = field(default=15, metadata={"help": "samples of each time", "lowest": 3, "highest": 10_000})
+    pieces: int | None = field(default=None, metadata={
+        "help": "messages a chunk travels as (default: by its size)", "lowest": 1, "highest": 1024})
+    via: str = field(default="torch", metadata={"help": "also time Accelerate's reduce and gather",
+                                                "choices": ("torch", "accelerate")})
+    own: str | None = field(default=None, metadata={
+        "help": "predict from this link too: alpha in microseconds and rate in GB/s", "metavar": "ALPHA,RATE"})
+    save: str | None = field(default=None, metadata={"help": "write the Record (alone: to labs/results/collectives/)",
+                                                     "const": "auto", "metavar": "FILE"})
+    plot: str | None = field(default=None, metadata={"help": "draw time and bandwidth by size", "metavar": "FILE.svg"})
+
+
+TIERS = {"smoke": Options(),
+         "cpu": Options(smallest=2**8, largest=2**26, factor=2, rounds=15),
+         "gpu": Options(smallest=2**8, largest=2**30, factor=2, rounds=30)}
+
+
+# --- the same sum? ------------------------------------------------------------------------------------------
+
+def by_hand(o):
+    """{name: function of a tensor} of the all-reduces by hand, with the pieces asked for."""
+    return {name: work if name == "naive" else (lambda t, work=work: work(t, pieces=o.pieces))
+            for name, work in torch_ring.BY_HAND.items()}
+
+
+def through_accelerate(s):
+    """{collective: function of a tensor} of the Accelerate route; asserts that Accelerate sees all the ranks."""
+    from accelerate import PartialState  # 0.7 s: only where it is asked for
+    from accelerate.utils import gather, reduce
+
+    state = PartialState(cpu=s.device.type == "cpu")
+    if state.num_processes != s.world or state.distributed_type.value == "NO" or state.device.type != s.device.type:
+        raise RuntimeError(f"asked for {s.world} ranks on {s.device.type} by Accelerate, and got {state.num_processes} "
+                           f"on {state.device.type}, {state.distributed_type.value}")
+    return {"all_reduce": lambda t: reduce(t, "sum"), "all_gather": gather}
+
+
+def worst_error(s, reduce, dtype):
+    """Largest difference of any element to the backend's sum, over all LENGTHS; of floats, as a part of the sum of
+    their magnitudes. The same on every rank."""
+    worst = 0.0
+    for length in LENGTHS:
+        chance = torch.Generator().manual_seed(length * s.world + s.rank)
+        mine = torch.randint(-2**40, 2**40, (length,), generator=chance)
+        if dtype.is_floating_point:
+            mine = (torch.randn(length, generator=chance) + 1).to(dtype)
+        mine = mine.to(s.device)
+        found, wanted, scale = mine.clone(), mine.clone(), mine.double().abs()
+        changed = reduce(found)
+        found = found if changed is None else changed
+        if s.world > 1:
+            dist.all_reduce(wanted)
+            dist.all_reduce(scale)
+        off = (found - wanted).double().abs()
+        if len(off):
+            worst = max(worst, (off / scale if dtype.is_floating_point else off).max().item())
+    return s.largest(worst)
+
+
+def equality(s, works):
+    """Checks of a Record: every all-reduce in `works` against the backend's (at world 1: against no change).
+
+    Integers are equal. Floats differ by the order of additions: p-1 roundings of half a unit each on either side,
+    relative to the sum of magnitudes, so p units are allowed.
+    """
+    checks = {}
+    for name, reduce in works.items():
+        for label, dtype in DTYPES.items():
+            tolerance = s.world * torch.finfo(dtype).eps if dtype.is_floating_point and s.world > 1 else 0.0
+            what = f"{s.backend}'s" if s.world > 1 else "its input"
+            checks[f"{name} equals {what}, {label}"] = check(worst_error(s, reduce, dtype), tolerance)
+    return checks
+
+
+# --- the sweep ----------------------------------------------------------------------------------------------
+
+def works_on(s, whole, hand, accelerate):
+    """{(by, collective): (function to time, keywords for torch_sweep.wrong)} on one tensor."""
+    found = {(s.backend, "all_reduce"): (torch_sweep.backend("all_reduce", whole, s.world), {})}
+    for name, reduce in hand.items():
+        found[name, "all_reduce"] = (lambda reduce=reduce: reduce(whole), {"reduce": reduce})
+    for name in BACKEND[1:]:
+        found[s.backend, name] = (torch_sweep.backend(name, whole, s.world), {})
+    if accelerate:
+        part = found[s.backend, "all_gather"][0].part
+        found["accelerate", "all_reduce"] = (lambda: accelerate["all_reduce"](whole),
+                                             {"reduce": accelerate["all_reduce"]})
+        found["accelerate", "all_gather"] = (lambda: accelerate["all_gather"](part),
+                                             {"gather": accelerate["all_gather"]})
+    return found
+
+
+def sweep(s, o, sizes, hand, accelerate):
+    """[Row, ...]: every collective at every size, its errors counted, its times taken in turn with all others'."""
+    works, largest = {}, torch.zeros(sizes[-1] // torch_sweep.ELEMENT, device=s.device)
+    for size in sizes:
+        found = works_on(s, largest[:size // torch_sweep.ELEMENT], hand, accelerate)
+        works |= {(size, *key): work for key, work in found.items()}
+    wrong = {key: torch_sweep.wrong(s, key[2], key[0], **more) for key, (_, more) in works.items()}
+    times = torch_sweep.alternate(s, {key: work for key, (work, _) in works.items()}, o.rounds, "sweep")
+    rows = [lab_sweep.Row(by, name, size, s.world, times[size, by, name], wrong[size, by, name])
+            for size, by, name in works]
+    order = [key[1:] for key in works]
+    return sorted(rows, key=lambda r: order.index((r.by, r.collective)))
+
+
+def links(s, o, sizes):
+    """{label: Wire} measured without any collective: one pair of ranks alone, and all ranks at once round a ring."""
+    pair = lab_machine.fit(list(torch_sweep.pair_seconds(s, sizes, o.rounds).items()))
+    crowd = lab_machine.fit(list(torch_sweep.crowd_seconds(s, sizes, o.rounds).items()))
+    found = {"one pair": lab_sweep.wire(pair), "all at once": lab_sweep.wire(crowd)}
+    return found | ({"own link": lab_sweep.own(o.own)} if o.own else {}), {"one pair": pair, "all at once": crowd}
+
+
+# --- what is said and kept ------------------------------------------------------------------------------------
+
+def explain(s, rows, wires):
+    """Why the link between one pair predicts badly, in words with their figures; [] where it predicts well."""
+    ring = [r for r in rows if r.name == "ring all_reduce"][-1]
+    pair, crowd = wires["one pair"], wires["all at once"]
+    off = lab_sweep.from_wire(ring, pair) / ring.median
+    if 1 / SPREAD <= off <= SPREAD:
+        return []
+    said = [f"ring at {ring.size} B: one pair's link predicts {off:.2f} of the time, the link with all ranks at once "
+            f"{lab_sweep.from_wire(ring, crowd) / ring.median:.2f}: a rank has {pair.bytes_per_s / 1e9:.2f} GB/s while "
+            f"the others rest, and {crowd.bytes_per_s / 1e9:.2f} GB/s while all send and receive"]
+    if s.device.type == "cpu":
+        adding = torch_sweep.add_seconds(s, ring.size * (s.world - 1) // s.world)
+        said.append("on one host a link is a copy in memory: ranks share the cores and the memory that make it, and "
+                    f"adding takes its time on them too, here {lab_sweep.micro(adding)} us of "
+                    f"{lab_sweep.micro(ring.median)}; alpha-beta gives every rank its own link, and adds for nothing")
+    return said
+
+
+def figures(rows, fits, wires):
+    """(prediction, measurement) of a Record: seconds by each collective's own line, by a line that has not seen the
+    size, and of the all-reduces by every link; then by hand over backend."""
+    fitted = [p["fitted"] for fit in fits.values() for p in fit["points"]]
+    found = [(r, "its line", p) for r, p in zip(rows, fitted, strict=True)]
+    found += [(r, "held out", p) for r, p in lab_sweep.held_out(rows)]
+    found += [(r, label, lab_sweep.from_wire(r, link)) for label, link in wires.items() for r in rows
+              if r.collective == "all_reduce"]
+    pairs = {f"{r.name}, {r.size} B: seconds, {label}": (p, r.median) for r, label, p in found}
+    for size, part in lab_sweep.against(rows, "ring all_reduce", rows[0].name):
+        pairs[f"ring over {rows[0].by}, {size} B: bandwidth ratio"] = 1.0, part
+    return {key: p for key, (p, _) in pairs.items()}, {key: m for key, (_, m) in pairs.items()}
+
+
+def report(s, rows, fits, link_fits, wires, said):
+    """The tables, on rank 0."""
+    reduces = [r for r in rows if r.collective == "all_reduce"]
+    s.say(lab_sweep.columns(rows) + "\n")
+    s.say(lab_sweep.line_text(fits | link_fits) + "\n")
+    s.say(lab_sweep.held_out_text([(r, p) for r, p in lab_sweep.held_out(rows) if r in reduces]) + "\n")
+    s.say(lab_sweep.wire_text(reduces, wires))
+    for line in said:
+        s.say(line)
+    s.say()
+    for size, part in lab_sweep.against(rows, "ring all_reduce", rows[0].name):
+        s.say(f"ring by hand at {size / 1e6:,.1f} MB: {part:.2f} of {rows[0].by}'s bandwidth")
+    for_view = wires | {f"{rows[0].name} read as a ring": lab_sweep.as_ring(fits[rows[0].name], s.world)}
+    s.say("for the view, link = own (alpha in microseconds, rate in GB/s): "
+          + ", ".join(f'"{lab_sweep.own_text(link)}" {label}' for label, link in for_view.items()))
+
+
+def record(s, tier, o, rows, fits, wires, checks, notes):
+    """The Record of this run: it trains nothing, and its steps are the samples of the backend's largest all-reduce."""
+    largest = [r for r in rows if r.name == rows[0].name][-1]
+    wanted, seen = figures(rows, fits, wires)
+    facts, middle = lab.facts(s), largest.median
+    return results.Record(
+        stem="collectives", tier=tier,
+        **facts | {"notes": [*facts["notes"], f"step_seconds: {largest.name} of {largest.size} bytes", *notes]},
+        model={f"{label}: {name}": value for label, link in wires.items() for name, value in asdict(link).items()},
+        recipe={name: value for name, value in asdict(o).items() if name not in ("save", "plot")},
+        effective_batch=None, sequence_length=None, precision="fp32", checkpoint_cadence="none",
+        step_seconds=largest.seconds, warmup_steps=0, tokens_per_second=None, losses=[], peak_memory={},
+        prediction=wanted, measurement=seen, checks=checks,
+        skipped=[] if o.via == "accelerate" else ["Accelerate: not asked for (--via accelerate)"],
+        stalls=[f"sample {i} took {t:.3g} s, the median is {middle:.3g} s" for i, t in enumerate(largest.seconds)
+                if t > 3 * middle])
+
+
+def record_path(s, tier, o):
+    """Where --save puts the Record: the file given, or TIER-DEVICE-PROCESSES[-ROUTE].json among the results."""
+    route = "" if o.via == "torch" else f"-{o.via}"
+    name = f"{tier}-{s.device.type}-{s.world}{route}.json"
+    return Path(__file__).resolve().parent / "results" / "collectives" / name if o.save == "auto" else Path(o.save)
+
+
+def alone(s, o, hand):
+    """One process: what there is to check, and one line on what is not there."""
+    if o.save or o.plot or o.via == "accelerate":
+        raise ValueError("one process sends nothing: start with torchrun --nproc-per-node 2 labs/collectives.py")
+    checks = equality(s, hand)
+    s.say("\n".join(verdicts(checks, ["sweep, alpha and beta, predictions: one process sends nothing "
+                                      "(torchrun --nproc-per-node 2 labs/collectives.py)"])))
+    return checks
+
+
+def together(s, tier, o, hand):
+    """Check, time, fit, predict, compare, record. Returns the checks."""
+    accelerate = through_accelerate(s) if o.via == "accelerate" else {}
+    checks = equality(s, hand | ({"accelerate": accelerate["all_reduce"]} if accelerate else {}))
+    sizes = torch_sweep.sizes(o.smallest, o.largest, o.factor, s.world)
+    rows = sweep(s, o, sizes, hand, accelerate)
+    wires, link_fits = links(s, o, sizes)
+    fits, said = lab_sweep.lines(rows), explain(s, rows, wires)
+    checks["wrong elements, all collectives and sizes"] = check(float(sum(r.wrong for r in rows)), 0.0)
+    report(s, rows, fits, link_fits, wires, said)
+    r = record(s, tier, o, rows, fits, wires, checks, said)
+    s.say("\n".join(verdicts(r.checks, r.skipped, r.stalls)))
+    if o.save and s.main:
+        s.say(f"record saved: {results.save(r, record_path(s, tier, o)).name}")
+    if o.plot and s.main:
+        some = [r for r in rows if r.collective == "all_reduce"]
+        lab_sweep.plot(some, fits, o.plot, f"All-reduce, {s.world} ranks, {s.backend}, {s.device.type}")
+        s.say(f"picture: {Path(o.plot).name}")
+    return checks
+
+
+def main(s, argv=None):
+    """Check, and on more than one process measure."""
+    tier, o = lab_text.parse(TIERS, __doc__, argv)
+    for path, kinds in ((o.save, (".json",)), (o.plot, (".svg", ".png", ".pdf"))):
+        lab_text.check_target(None if path == "auto" else path, kinds)
+    if len(torch_sweep.sizes(o.smallest, o.largest, o.factor, s.world)) < 2:
+        raise ValueError(f"--smallest {o.smallest} to --largest {o.largest} by --factor {o.factor} are fewer than two "
+                         "sizes, and a line needs two")
+    if o.own:
+        lab_sweep.own(o.own)
+    s.say(f"{lab.device_name(s.device)}, {s.world} process(es) x {torch.get_num_threads()} thread(s), "
+          f"backend {s.backend}, {lab.interconnect(s)}\n")
+    hand = by_hand(o)
+    checks = alone(s, o, hand) if s.world == 1 else together(s, tier, o, hand)
+    if not s.agree(all(one["passed"] for one in checks.values())):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    lab.run(main)
