@@ -8,18 +8,19 @@ import pytest
 from scaleout import exercises, form
 from scaleout.exercises import engine, units
 
-ALL = exercises.catalogue("memory")
+ALL = [one for stem in exercises.STEMS for one in exercises.catalogue(stem)]
+STEM = {one.key: stem for stem in exercises.STEMS for one in exercises.catalogue(stem)}
 NUMBERS = [one for one in ALL if one.kind == "number"]
 CHOICES = [one for one in ALL if one.kind == "choice"]
 name = pytest.mark.parametrize
 
 
 def key(one):
-    return one.key
+    return f"{STEM[one.key]}-{one.key}"
 
 
 def check(one, answer):
-    return exercises.check("memory", one.key, answer)
+    return exercises.check(STEM[one.key], one.key, answer)
 
 
 def in_unit(one, base, unit=None):
@@ -31,17 +32,23 @@ def code_of(one):
     return re.search(r"```python\n(.*?)```", one.solution, re.S).group(1)
 
 
-def test_the_set_is_large_and_varied_enough():
-    assert len(ALL) >= 10
-    assert {one.kind for one in ALL} == {"number", "choice", "function", "torch"}
-    assert len({one.key for one in ALL}) == len(ALL)
-    assert [one.level for one in ALL] == sorted(one.level for one in ALL)
-    assert {one.level for one in ALL} == {1, 2, 3}
+def test_no_key_is_used_twice_in_the_book():
+    assert len(STEM) == len(ALL)
+
+
+@name("stem", exercises.STEMS)
+def test_the_set_is_large_and_varied_enough(stem):
+    found = exercises.catalogue(stem)
+    assert len(found) >= 10
+    assert {one.kind for one in found} == {"number", "choice", "function", "torch"}
+    assert len({one.key for one in found}) == len(found)
+    assert [one.level for one in found] == sorted(one.level for one in found)
+    assert {one.level for one in found} == {1, 2, 3}
 
 
 @name("one", ALL, ids=key)
 def test_a_spec_is_json_and_tells_no_answer(one):
-    spec = exercises.spec("memory", one.key)
+    spec = exercises.spec(STEM[one.key], one.key)
     assert json.loads(json.dumps(spec, allow_nan=False)) == spec
     assert {"key", "title", "kind", "level", "prompt", "hints", "solution"} <= set(spec)
     assert not {"value", "slips", "right", "reference", "cases", "mistakes"} & set(spec)
@@ -148,7 +155,7 @@ def test_a_prefix_slip_is_named(one):
         assert words in result["message"]
 
 
-@name("one", [one for one in NUMBERS if one.dimension != "bytes/parameter"], ids=key)
+@name("one", [one for one in NUMBERS if one.dimension not in ("bytes/parameter", "steps", "times")], ids=key)
 def test_a_size_without_a_unit_is_asked_for_one(one):
     number = f"{one.value / units.UNITS[one.dimension][one.unit]:.4g}"
     for answer in (number, float(number), {"value": number}, {"value": number, "unit": ""}):
@@ -212,15 +219,16 @@ def test_a_choice_that_is_none_of_the_options(one, answer):
     assert one.options[0].name in result["message"]
 
 
-def test_a_lab_exercise_says_how_to_run_it():
-    one = next(one for one in ALL if one.kind == "torch")
+@name("stem", exercises.STEMS)
+def test_a_lab_exercise_says_how_to_run_it(stem):
+    one = next(one for one in exercises.catalogue(stem) if one.kind == "torch")
     result = check(one, code_of(one))
     assert (result["ok"], result["slip"]) == (False, "input")
-    assert "python -m scaleout.exercises.torch_memory" in result["message"]
+    assert f"python -m scaleout.exercises.torch_{stem}" in result["message"]
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match="use memory"):
+    with pytest.raises(ValueError, match="use memory or collectives"):
         exercises.catalogue("nope")
     with pytest.raises(ValueError, match="weights-70b"):
         exercises.check("memory", "nope", "1 GB")

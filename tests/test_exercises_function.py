@@ -6,16 +6,19 @@ import pytest
 
 from scaleout import exercises
 
-FUNCTIONS = [one for one in exercises.catalogue("memory") if one.kind == "function"]
+STEM = {one.key: stem for stem in exercises.STEMS for one in exercises.catalogue(stem)}
+FUNCTIONS = [one for stem in exercises.STEMS for one in exercises.catalogue(stem) if one.kind == "function"]
+NUMBERS = [one for one in FUNCTIONS if not one.lists]
+LISTS = [one for one in FUNCTIONS if one.lists]
 name = pytest.mark.parametrize
 
 
 def key(one):
-    return one.key
+    return f"{STEM[one.key]}-{one.key}"
 
 
 def check(one, answer):
-    return exercises.check("memory", one.key, answer)
+    return exercises.check(STEM[one.key], one.key, answer)
 
 
 def code_of(one):
@@ -50,7 +53,7 @@ def test_mistakes_in_a_function_are_named_each_with_its_own_message(one):
     assert len(set(seen.values())) == len(seen) >= 3
 
 
-@name("one", FUNCTIONS, ids=key)
+@name("one", NUMBERS, ids=key)
 @name(("body", "slip", "words"), [
     ("return 12345", "wrong-result", "expected"),
     ("pass", "no-return", "return"),
@@ -74,6 +77,45 @@ def test_what_goes_wrong_in_the_readers_code_is_one_clear_line(one, body, slip, 
     assert "Traceback" not in result["message"]
 
 
+@name("one", LISTS, ids=key)
+@name(("body", "slip", "words"), [
+    ("return 12345", "not-a-list", "of type int: it should give a list"),
+    ("return 'many'", "not-a-list", "of type str: it should give a list"),
+    ("return {1: 2}", "not-a-list", "of type dict"),
+    ("pass", "no-return", "return"),
+    ("return [1, None]", "not-a-list", "with None in it"),
+    ("return [1, [..., 2]]", "not-a-list", "with ... in it"),
+    ("return [1, 'a']", "not-a-list", "with a str in it"),
+    ("return [True]", "not-a-list", "with a bool in it"),
+    ("return [[1, float('nan')]]", "not-a-list", "NaN"),
+    ("return [float('inf')]", "wrong-result", "gave [inf]"),
+    ("return [10**5000]", "wrong-result", "cannot be shown"),
+    ("return []", "wrong-result", "gave []"),
+    ("return [[[]]]", "wrong-result", "expected"),
+    ("return list(range(10**6))", "wrong-result", "…, expected"),
+    ("a = []\n    a.append(a)\n    return a", "recursion", "without end"),
+    ("return [{}['a']]", "exception", "KeyError"),
+])  # fmt: skip
+def test_what_is_no_list_of_numbers_is_one_clear_line(one, body, slip, words):
+    result = check(one, f"def {one.function}(*case):\n    {body}\n")
+    assert (result["ok"], result["slip"]) == (False, slip)
+    assert words in result["message"]
+    assert "\n" not in result["message"]
+    assert "Traceback" not in result["message"]
+    assert len(result["message"]) < 1000
+
+
+@name("one", LISTS, ids=key)
+@name("wrap", ["tuple({})", "Array({})"])
+def test_any_sequence_of_numbers_is_a_list(one, wrap):
+    """A tuple, and what gives a list with tolist() as numpy and torch do."""
+    source = f"{code_of(one)}\nplain = {one.function}\nclass Array:\n"
+    source += "    def __init__(self, held): self.held = held\n    def tolist(self): return self.held\n"
+    source += f"def {one.function}(*case): return {wrap.format('plain(*case)')}\n"
+    result = check(one, source)
+    assert result["ok"], result
+
+
 @name("one", FUNCTIONS, ids=key)
 @name(("source", "slip", "words"), [
     ("x = 1\ndef f(:\n", "syntax", "Line 2: "),
@@ -95,7 +137,7 @@ def test_code_that_does_not_come_to_a_function(one, source, slip, words):
 
 @name("wrap", ["import numpy as np\nmake = np.int64", "import numpy as np\nmake = np.float64",
                "from fractions import Fraction as make"])  # fmt: skip
-@name("one", FUNCTIONS, ids=key)
+@name("one", NUMBERS, ids=key)
 def test_any_real_number_is_a_result(one, wrap):
     body = f"{code_of(one)}\nplain = {one.function}\n"
     right = check(one, f"{wrap}\n{body}def {one.function}(*case): return make(plain(*case))\n")

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from scaleout.exercises.engine import Exercise
 
-STEMS = ("memory",)
+STEMS = ("memory", "collectives")
 
 
 def catalogue(stem: str) -> tuple[Exercise, ...]:

@@ -99,10 +99,10 @@ class Number(Exercise):
 
     def _right(self, given: Quantity) -> Verdict:
         if self.only_unit and given.unit != self.unit:
-            factor = f"{UNITS[self.dimension][self.unit]:,} bytes"
+            factor = f"{UNITS[self.dimension][self.unit]:,} {self.dimension}"
             return Verdict(False, f"{given} is the right size, but this one asks for {self.unit}: divide "
-                                  f"the bytes "
-                           f"by one {self.unit}, which is {factor}.", "other-unit")  # fmt: skip
+                                  f"the {self.dimension} by one {self.unit}, which is {factor}.",
+                           "other-unit")  # fmt: skip
         return Verdict(True, f"Right: {show(self.value, self.unit, self.dimension)}. {self.right}")
 
     def _twin(self, given: Quantity) -> Verdict | None:
@@ -142,7 +142,7 @@ class Number(Exercise):
         factor, way = (ratio, "large") if ratio > 1 else (1 / ratio, "small")
         times = f"{factor:.3g}" if factor < 1000 else f"{factor:.1e}"
         hint = ""
-        if self._near(factor, 2) or self._near(factor, 4):
+        if self.dimension.startswith("bytes") and (self._near(factor, 2) or self._near(factor, 4)):
             hint = f"A factor of {round(factor)} is often a format: fp32 has 4 bytes, a 16-bit float 2. "
         message = f"{given} is too {way}, by a factor of {times}. {hint}{self.look}"
         return Verdict(False, message, f"too-{way}")
@@ -182,7 +182,7 @@ class Choice(Exercise):
 
 @dataclass(frozen=True, kw_only=True)
 class Lab(Exercise):
-    """A function in torch: written in a file, checked by `command` on two processes, never in the page."""
+    """A function in torch: written in a file, checked by `command` on real processes, never in the page."""
 
     kind: ClassVar[str] = "torch"
     stub: str
@@ -192,7 +192,7 @@ class Lab(Exercise):
         return {**super().spec(), "stub": self.stub, "command": self.command}
 
     def judge(self, answer: object) -> Verdict:
-        return Verdict(False, f"This one needs torch and two processes: save it in a file and run "
+        return Verdict(False, f"This one needs torch and several processes: save it in a file and run "
                               f"{self.command}",
                        INPUT)  # fmt: skip
 

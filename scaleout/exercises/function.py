@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import math
 import numbers
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from scaleout.exercises import nested
 from scaleout.exercises.engine import INPUT, Exercise, Verdict
 
 FILE = "<your code>"
@@ -28,19 +28,23 @@ class Mistake:
     """A misconception, as the function it leads to."""
 
     name: str
-    wrong: Callable[..., float]
+    wrong: Callable[..., float | list]
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Function(Exercise):
-    """`reference` gives what is expected for each of `cases`, which are tuples of arguments."""
+    """`reference` gives what is expected for each of `cases`, which are tuples of arguments.
+
+    One number, or with `lists` a list: of numbers, or of lists of them.
+    """
 
     kind: ClassVar[str] = "function"
     function: str
     stub: str
-    reference: Callable[..., float]
+    reference: Callable[..., float | list]
     cases: tuple[tuple, ...]
+    lists: bool = False
     mistakes: tuple[Mistake, ...] = ()
     right: str
     look: str
@@ -72,21 +76,23 @@ class Function(Exercise):
         results = []
         for case in self.cases:
             result, failed = _guarded(lambda case=case: function(*copy.deepcopy(case)))
-            failed = failed or _not_a_number(result)
+            if self.lists and not failed:
+                result, failed = _guarded(lambda result=result: nested.plain(result))
+            failed = failed or _nothing(result) or (_not_a_list if self.lists else _not_a_number)(result)
             if failed:
                 return Verdict(False, f"{failed.message} (for {self._call(case)})", failed.slip)
             results.append(result)
         return self._compare(results)
 
-    def _compare(self, results: list[float]) -> Verdict:
+    def _compare(self, results: list) -> Verdict:
         expected = [self.reference(*case) for case in self.cases]
-        bad = [index for index, pair in enumerate(zip(results, expected, strict=True)) if not _same(*pair)]
+        bad = [index for index, pair in enumerate(zip(results, expected, strict=True)) if not nested.same(*pair)]
         if not bad:
             return Verdict(True, f"Right, in all {len(self.cases)} cases. {self.right}")
         first = bad[0]
         given, wanted = _words(results[first]), _words(expected[first])
         shown = f"{self._call(self.cases[first])} gave {given}, expected {wanted}."
-        mistake = self._mistake(results, range(len(results))) or self._mistake(results, [first])
+        mistake = self._mistake(results, range(len(results))) or self._mistake(results, bad)
         if mistake:
             return Verdict(False, f"{mistake.message} {shown}", mistake.name)
         factor = _factor(results[first], expected[first])
@@ -96,7 +102,7 @@ class Function(Exercise):
     def _mistake(self, results: list[float], indices) -> Mistake | None:
         """The misconception that gives what the reader's code gave, in these cases."""
         for mistake in self.mistakes:
-            if all(_same(results[index], mistake.wrong(*self.cases[index])) for index in indices):
+            if all(nested.same(results[index], mistake.wrong(*self.cases[index])) for index in indices):
                 return mistake
         return None
 
@@ -151,32 +157,34 @@ def _line(error: BaseException) -> str:
     return f"Line {lines[-1]}: " if lines else ""
 
 
-def _not_a_number(result: object) -> Verdict | None:
+def _nothing(result: object) -> Verdict | None:
     if result is None:
         return Verdict(False, "Your function gave None: end it with return and the value.", "no-return")
     if result is Ellipsis:
         return Verdict(False, "The ... of the starting code is still there: put your formula in its "
                               "place.", "stub")
+    return None
+
+
+def _not_a_list(result: object) -> Verdict | None:
+    words = nested.unfit(result)
+    return Verdict(False, f"Your function gave {_words(result)}, {words}.", "not-a-list") if words else None
+
+
+def _not_a_number(result: object) -> Verdict | None:
     if isinstance(result, bool) or not isinstance(result, numbers.Real):
         return Verdict(False, f"Your function gave {_words(result)}, of type {type(result).__name__}: it "
                               f"should give one number.",
                        "not-a-number")  # fmt: skip
     if result != result:  # NaN, also of a type that is no Python float
-        return Verdict(False, "Your function gave NaN, which is no number of bytes.", "not-a-number")
+        return Verdict(False, "Your function gave NaN, which is no number.", "not-a-number")
     return None
 
 
-def _same(given: float, expected: float) -> bool:
-    try:
-        return math.isclose(given, expected, rel_tol=1e-6)
-    except OverflowError:  # an int too large for a float
-        return False
-
-
-def _factor(given: float, expected: float) -> str:
+def _factor(given: object, expected: object) -> str:
     try:
         ratio = float(given) / float(expected)
-    except (OverflowError, ZeroDivisionError):
+    except (OverflowError, ZeroDivisionError, TypeError):  # TypeError: a list
         return ""
     if ratio <= 0:
         return ""

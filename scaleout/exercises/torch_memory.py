@@ -8,24 +8,14 @@ when all are right, 1 when one is not, 2 when it could not be checked.
 
 from __future__ import annotations
 
-import os
-import runpy
-import socket
-import subprocess
-import sys
-from datetime import timedelta
 from numbers import Real
-from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from scaleout.exercises.engine import Verdict
-from scaleout.lab import session
+from scaleout.exercises.torch_check import Check, main, wrong
 
-WORLD = 2
-SECONDS = 60  # for both processes, from start to end; a check takes about 5
 KINDS = ("weights", "gradients", "optimizer")
 PART = {"weights": "the weights", "gradients": "the gradients", "optimizer": "the optimizer's states"}
 
@@ -57,32 +47,28 @@ def truth(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, set[i
     }
 
 
-def own(function, rank: int) -> tuple[Verdict | None, int, object]:
-    """Run a reader's function on this rank: what is wrong with its own part, if anything; total; largest."""
+def own(function, rank: int, world: int) -> Verdict | tuple[int, object]:
+    """Run a reader's function on this rank: what is wrong with its own part, or else (its total, largest)."""
     model, optimizer = job(rank)
     given = function(model, optimizer)
     if given is ... or given is None:
-        return _wrong("the function returns nothing yet: return (mine, largest)", "stub")
+        return wrong("the function returns nothing yet: return (mine, largest)", "stub")
     if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], dict)):
-        return _wrong(f"return a pair (mine, largest), with mine a dict, not {type(given).__name__}", "shape")
+        return wrong(f"return a pair (mine, largest), with mine a dict, not {type(given).__name__}", "shape")
     mine, largest = given
     if set(mine) != set(KINDS):
-        return _wrong(f"mine has the keys {sorted(map(str, mine))}: it needs {', '.join(KINDS)}", "shape")
+        return wrong(f"mine has the keys {sorted(map(str, mine))}: it needs {', '.join(KINDS)}", "shape")
     mine, right = {kind: _plain(size) for kind, size in mine.items()}, truth(model, optimizer)
     largest = _plain(largest)
     for name, size in (*mine.items(), ("largest", largest)):
         if isinstance(size, bool) or not isinstance(size, Real):
-            return _wrong(f"{name} is a {type(size).__name__}: it should be one number", "shape")
+            return wrong(f"{name} is a {type(size).__name__}: it should be one number", "shape")
     for kind, size in mine.items():
         if size not in right[kind]:
             slip, words = _slip(kind, size, model, optimizer)
             expected = f"{size:,} bytes, expected {max(right[kind]):,}. {words}"
-            return _wrong(f"rank {rank}, {kind}: {expected}", slip)
-    return None, sum(mine.values()), largest
-
-
-def _wrong(words: str, slip: str) -> tuple[Verdict, int, object]:
-    return Verdict(False, words, slip), 0, None
+            return wrong(f"rank {rank}, {kind}: {expected}", slip)
+    return sum(mine.values()), largest
 
 
 def _plain(size) -> float:
@@ -118,6 +104,12 @@ def _slip(kind: str, given: float, model: nn.Module, optimizer: torch.optim.Opti
     return "wrong-size", f"Add up numel() * element_size() over the tensors of {PART[kind]}."
 
 
+def judge(reports: list[tuple[int, object]], world: int) -> Verdict:
+    """The verdict on (total, largest) of every rank: the first that is wrong."""
+    totals = [total for total, _ in reports]
+    return min((_judge_largest(largest, totals) for _, largest in reports), key=lambda one: one.ok)
+
+
 def _judge_largest(largest: float, totals: list[int]) -> Verdict:
     if largest == max(totals):
         return Verdict(True, f"right: the ranks hold {' and '.join(f'{one:,}' for one in totals)} bytes")
@@ -138,95 +130,15 @@ def _bytes(tensors) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def load(path: str):
-    """The function `bytes_held` of a reader's file. Raises ValueError, in one line, where there is none."""
-    if not Path(path).is_file():
-        raise ValueError(f"there is no file {path}: save your bytes_held in it")
-    try:
-        return runpy.run_path(path)["bytes_held"]
-    except SyntaxError as error:
-        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
-    except Exception as error:  # no such function, or a reader's import that fails
-        if repr(error) == "KeyError('bytes_held')":
-            raise ValueError(f"{path} has no function bytes_held") from None
-        raise ValueError(f"{path}: {type(error).__name__}: {error}") from None
+def explain(error: Exception) -> Verdict | None:
+    """The exception that a frozen weight leads to."""
+    if "NoneType" not in str(error):
+        return None
+    words = " ".join(str(error).split())
+    return wrong(f"{type(error).__name__}: {words}. A frozen weight has no gradient: its grad is None", "no-gradient")
 
 
-def verdict(path: str, rank: int, group=None) -> Verdict:
-    """The verdict on one file, the same on both ranks: of the first rank that has something to say.
-
-    Every rank comes to the one collective here, whatever the reader's code did: a rank that left early would
-    keep the other one waiting. It has a `group` of its own, so that it cannot meet a collective of the reader.
-    """
-    function = load(path)
-    try:
-        found = own(function, rank)
-    except Exception as error:  # the reader's code: one line says what happened
-        words = f"rank {rank}: {type(error).__name__}: {' '.join(str(error).split())}"
-        if "NoneType" in words:
-            found = _wrong(f"{words}. A frozen weight has no gradient: its grad is None", "no-gradient")
-        else:
-            found = _wrong(words, "exception")
-    every = [found] * dist.get_world_size(group)
-    dist.all_gather_object(every, found, group=group)
-    totals = [total for _, total, _ in every]
-    verdicts = [wrong for wrong, _, _ in every if wrong] or [
-        _judge_largest(largest, totals) for _, _, largest in every]  # fmt: skip
-    # An exception last: a collective that fails on one rank often follows from what is wrong on another.
-    return min(verdicts, key=lambda one: (one.ok, one.slip == "exception"))
-
-
-def launch(files: list[str]) -> int:
-    """Check on two processes that talk over gloo; the exit code of the first that failed, else 0."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(WORLD),
-           "LOCAL_WORLD_SIZE": str(WORLD), "OMP_NUM_THREADS": "1", "LAB_TIMEOUT": str(SECONDS // 4),
-           "TORCH_CPP_LOG_LEVEL": "ERROR"}  # fmt: skip
-    command = [sys.executable, "-m", "scaleout.exercises.torch_memory", *files]
-    ranks = [subprocess.Popen(command, env={**os.environ, **job, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-             for rank in range(WORLD)]  # fmt: skip
-    try:
-        return max(process.wait(SECONDS) for process in ranks)
-    except subprocess.TimeoutExpired:
-        print(f"stopped after {SECONDS} s: do both ranks call the same collectives, in the same "
-              f"order?", file=sys.stderr)
-        return 2
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
-
-
-def main() -> None:
-    files = sys.argv[1:]
-    if not files:
-        print("say which file holds your bytes_held: python -m scaleout.exercises.torch_memory bytes_held.py",
-              file=sys.stderr)  # fmt: skip
-        sys.exit(2)
-    if "RANK" not in os.environ:
-        try:
-            for path in files:
-                load(path)
-        except ValueError as error:
-            print(error, file=sys.stderr)
-            sys.exit(2)
-        sys.exit(launch(files))
-    with session(device="cpu") as s:
-        if s.world != WORLD:
-            raise ValueError(f"this exercise is for {WORLD} processes, not {s.world}")
-        try:
-            # Waits longer than the reader's own collectives do, so that one that hangs is still reported.
-            group = dist.new_group(timeout=timedelta(seconds=SECONDS // 2))
-            verdicts = {path: verdict(path, s.rank, group) for path in files}
-        except RuntimeError:
-            raise ValueError("the ranks lost each other: both have to call the same collectives") from None
-        for path, one in verdicts.items():
-            s.say(f"{Path(path).name}: {'' if one.ok else f'not yet ({one.slip}): '}{one.message}")
-        code = 0 if all(one.ok for one in verdicts.values()) else 1
-    sys.exit(code)
-
+CHECK = Check("scaleout.exercises.torch_memory", "bytes_held", (2,), own, judge, explain=explain)
 
 if __name__ == "__main__":
-    main()
+    main(CHECK)

@@ -1,7 +1,8 @@
 """Quantities as a reader writes them: '12.5 GB', '12,5 GB', '1.2e10 bytes', '6.5 billion'.
 
 A quantity has a dimension (what it measures) and a unit of that dimension. The base unit of every dimension
-has the factor 1: bytes, bytes per parameter, parameters, times. GB is 10^9 bytes, GiB is 2^30 bytes.
+has the factor 1: bytes, bytes per parameter, parameters, times, seconds, bytes/s, steps, share. GB is 10^9
+bytes, GiB is 2^30 bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ UNITS: dict[str, dict[str, float]] = {
     "parameters": {"parameters": 1, "thousand": 10**3, "million": 10**6, "billion": 10**9,
                    "trillion": 10**12},
     "times": {"times": 1},
+    "seconds": {"s": 1, "ms": 1e-3, "µs": 1e-6},
+    "bytes/s": {"bytes/s": 1, "MB/s": 10**6, "GB/s": 10**9, "TB/s": 10**12, "GiB/s": 2**30,
+                "Mbit/s": 10**6 / 8, "Gbit/s": 10**9 / 8},
+    "steps": {"steps": 1},
+    "share": {"share": 1, "%": 0.01},
 }  # fmt: skip
+
+# Dimensions whose bare number could be anything: the unit is what people get wrong.
+_ASKED = ("bytes", "parameters", "seconds", "bytes/s", "share")
 
 # The unit of the other kind that a reader mixes up with this one: GB for GiB, and so on.
 TWIN = dict(zip([*_DECIMAL, *_BINARY], [*_BINARY, *_DECIMAL], strict=True))
@@ -38,6 +47,15 @@ _SPELLINGS = {
                    "thousand": "thousand", "m": "million", "million": "million", "b": "billion",
                    "bn": "billion", "billion": "billion", "t": "trillion", "trillion": "trillion"},
     "times": {"times": "times", "x": "times", "×": "times"},
+    "seconds": {"s": "s", "sec": "s", "second": "s", "seconds": "s", "ms": "ms", "msec": "ms",
+                "millisecond": "ms", "milliseconds": "ms", "µs": "µs", "μs": "µs", "us": "µs",
+                "microsecond": "µs", "microseconds": "µs"},
+    # All in lower case "gb/s" is taken as bytes; "Gb/s" and "gbps" are bits (below, and here).
+    "bytes/s": {"bytes/s": "bytes/s", "byte/s": "bytes/s", "b/s": "bytes/s", "mb/s": "MB/s", "gb/s": "GB/s",
+                "tb/s": "TB/s", "gib/s": "GiB/s", "mbit/s": "Mbit/s", "gbit/s": "Gbit/s", "mbits/s": "Mbit/s",
+                "gbits/s": "Gbit/s", "mbps": "Mbit/s", "gbps": "Gbit/s"},
+    "steps": {"steps": "steps", "step": "steps"},
+    "share": {"share": "share", "%": "%", "percent": "%", "per cent": "%"},
 }  # fmt: skip
 
 _POWER = r"\s*[x×*·⋅]\s*10\s*(?:\^|\*\*)\s*"
@@ -65,7 +83,7 @@ class Quantity:
 
 def parse(answer: object, dimension: str, default: str, decimal_comma: bool = False) -> Quantity:
     """Read {"value": "12.5", "unit": "GB"} or "12.5 GB". A bare number is taken in the unit `default`, except
-    where units are what people get wrong: bytes and counts of parameters have to say theirs.
+    where units are what people get wrong: sizes, rates, seconds, shares and counts of parameters say theirs.
 
     "1,024" is 1024, or with `decimal_comma` 1.024: nothing in the text tells.
     Raises ValueError, one line that says what would be right.
@@ -79,8 +97,9 @@ def parse(answer: object, dimension: str, default: str, decimal_comma: bool = Fa
     value, written = _number(match.group(), example, decimal_comma), text[match.end() :].strip()
     if re.match(r"[-+*/×·⋅^(]|x\s*\d", written):
         raise ValueError(f"write the result, not the sum {text[:_SHORT]!r}: {example}")
-    if not (written or unit) and dimension in ("bytes", "parameters"):
-        others = [name for name in UNITS[dimension] if name in (default, TWIN.get(default), "million")]
+    if not (written or unit) and dimension in _ASKED:
+        others = [name for name in UNITS[dimension]
+                  if name in (default, TWIN.get(default), "million", "s", "Gbit/s", "share")]  # fmt: skip
         number = match.group()[:_SHORT].strip()
         raise ValueError(f"{number} of what? Choose a unit: use {' or '.join(others)}")
     return Quantity(value, unit_named(written or unit or default, dimension), dimension)
@@ -93,7 +112,10 @@ def unit_named(written: str, dimension: str) -> str:
         return written
     if dimension == "bytes" and re.fullmatch(r"[KMGTP]b|[KMGTPkmgtp]?[Bb]its?", written):
         raise ValueError(f"{written} reads as bits: memory is counted in bytes (8 bits), so use GB or GiB")
+    if dimension == "bytes/s" and re.fullmatch(r"[MG]b/s(?:ec(?:ond)?)?", written):
+        return f"{written[0]}bit/s"
     short = re.sub(r"\s*(?:/|\bper\b|\bfor each\b)\s*", "/", written.lower().rstrip("."))
+    short = re.sub("/sec(?:onds?)?$|/second$", "/s", short)
     short = re.sub(r"^([kmgtp]i?)\s?bytes?$", r"\1b", short)  # GBytes
     if dimension == "bytes" and re.fullmatch("[kmgtp]i?", short):
         decimal, binary = ((short[0].upper() if short[0] != "k" else "k") + "B", short[0].upper() + "iB")

@@ -1,0 +1,187 @@
+"""Exercises of rung 10 that write the cost model: where two algorithms cross, and α and β from measured points."""
+
+from __future__ import annotations
+
+from math import log2
+
+from scaleout.exercises.function import Function, Mistake
+
+_CROSS_STUB = '''\
+from math import log2
+
+
+def crossover_bytes(ranks, alpha, rate):
+    """Bytes at which ring and tree take the same time. alpha: seconds for each message; rate: bytes per second."""
+    return ...
+'''
+
+_CROSS_SOLUTION = '''\
+from math import log2
+
+
+def crossover_bytes(ranks, alpha, rate):
+    ring_starts, ring_parts = 2 * (ranks - 1), 2 * (ranks - 1) / ranks
+    tree_starts, tree_parts = 2 * log2(ranks), 2 * log2(ranks)
+    return alpha * rate * (ring_starts - tree_starts) / (tree_parts - ring_parts)
+'''
+
+
+def _crossing(starts, parts):
+    """Where the line of `starts(p)` latencies and `parts(p)` messages meets the tree's, in bytes."""
+    def bytes_(ranks: int, alpha: float, rate: float) -> float:
+        tree = 2 * log2(ranks)
+        return alpha * rate * (starts(ranks) - tree) / (tree - parts(ranks))
+
+    return bytes_
+
+
+_crossover = _crossing(lambda p: 2 * (p - 1), lambda p: 2 * (p - 1) / p)
+
+
+def _tree_once(ranks: int, alpha: float, rate: float) -> float:
+    tree = log2(ranks)
+    return alpha * rate * (2 * (ranks - 1) - tree) / (tree - 2 * (ranks - 1) / ranks)
+
+
+CROSSOVER = Function(
+    key="crossover", level=3, title="Where the ring begins to win",
+    prompt="For small messages a tree is faster, for large ones a ring. Write `crossover_bytes(ranks, alpha, rate)`: "
+    "the size of the message at which both take the same time. `ranks` is a power of two.\n\n"
+    "- **Ring**: 2(p−1) steps. Each starts one message (`alpha` seconds) and moves 1/p of the bytes at `rate` bytes "
+    "per second.\n"
+    "- **Tree**, the simple one: log2(p) steps up and log2(p) down. Each starts one message and moves **all** the "
+    "bytes.",
+    hints=("Write both times as a · alpha + b · n / rate. What are a and b?",
+           "Set them equal and solve for n: starts of the ring less those of the tree, over parts of the tree less "
+           "those of the ring."),
+    solution="```python\n"
+    f"{_CROSS_SOLUTION}```\n\n"
+    f"8 ranks, 10 µs, 50 GB/s: {_crossover(8, 1e-5, 50e9) / 1e3:,.0f} kB. 512 ranks: "
+    f"{_crossover(512, 1e-5, 50e9) / 1e6:.1f} MB. The more ranks, the larger a message has to be before a ring pays. "
+    "NCCL's trees are better than this one: they are pipelined, and two of them share the links.",
+    function="crossover_bytes", stub=_CROSS_STUB, reference=_crossover,
+    cases=((8, 1e-5, 50e9), (4, 1e-5, 50e9), (64, 5e-6, 50e9), (16, 1e-3, 1e9), (512, 2e-5, 450e9)),
+    mistakes=(
+        Mistake("ring-whole-message", _crossing(lambda p: 2 * (p - 1), lambda p: 2 * (p - 1)),
+                "Your ring moves the whole message in each step. A step moves one chunk, 1/p of it."),
+        Mistake("ring-half", _crossing(lambda p: p - 1, lambda p: (p - 1) / p),
+                "Your ring stops after the reduce-scatter. It has 2(p−1) steps."),
+        Mistake("tree-once", _tree_once, "Your tree goes up only. The sum has to come down again: 2 log2(p) steps."),
+        Mistake("ring-without-chunk-loss", _crossing(lambda p: 2 * (p - 1), lambda p: 2),
+                "Your ring moves 2 n bytes. Each half moves all chunks but one: 2(p−1)/p of them."),
+        Mistake("tree-without-latency",
+                lambda ranks, alpha, rate: alpha * rate * 2 * (ranks - 1) / (2 * log2(ranks) - 2 * (ranks - 1) / ranks),
+                "Your tree starts its messages for free. It pays alpha in each of its 2 log2(p) steps."),
+        Mistake("inverse-rate", lambda ranks, alpha, rate: _crossover(ranks, alpha, 1 / rate),
+                "You took rate for seconds per byte. It is bytes per second: n bytes take n / rate."),
+        Mistake("forgot-alpha", lambda ranks, alpha, rate: _crossover(ranks, 1, rate),
+                "alpha is missing in your result."),
+    ),
+    right="Below that size the latency decides, above it the bandwidth.",
+    look="Check with n from your function: do both times come out the same?",
+)  # fmt: skip
+
+# Median seconds of gloo's all_reduce by bytes, 2 processes on a 2-core machine: labs/calibrate.py, smoke tier.
+MEASURED = ((4096, 0.000154), (16_384, 0.000259), (65_536, 0.000312), (262_144, 0.000377), (1_048_576, 0.000666),
+            (4_194_304, 0.003253), (16_000_000, 0.009685))  # fmt: skip
+
+_FIT_STUB = '''\
+def fit(points):
+    """[alpha, beta] of seconds = alpha + beta * bytes. points: (bytes, seconds) pairs, at least two sizes."""
+    return ...
+'''
+
+_FIT_SOLUTION = '''\
+def fit(points):
+    n = len(points)
+    mean_size = sum(size for size, _ in points) / n
+    mean_time = sum(time for _, time in points) / n
+    together = sum((size - mean_size) * (time - mean_time) for size, time in points)
+    spread = sum((size - mean_size) ** 2 for size, _ in points)
+    beta = together / spread
+    return [mean_time - beta * mean_size, beta]
+'''
+
+
+def _fit(points) -> list[float]:
+    """Least squares by the normal equations, in exact fractions of the floats."""
+    from fractions import Fraction
+
+    pairs = [(Fraction(size), Fraction(time)) for size, time in points]
+    n, x, y = len(pairs), sum(size for size, _ in pairs), sum(time for _, time in pairs)
+    xx, xy = sum(size * size for size, _ in pairs), sum(size * time for size, time in pairs)
+    beta = (n * xy - x * y) / (n * xx - x * x)
+    return [float((y - beta * x) / n), float(beta)]
+
+
+def _origin(points) -> list[float]:
+    beta = sum(size * time for size, time in points) / sum(size * size for size, _ in points)
+    return [0.0, beta]
+
+
+def _ends(points) -> list[float]:
+    (first, start), (last, end) = min(points), max(points)
+    beta = (end - start) / (last - first)
+    return [start - beta * first, beta]
+
+
+def _smallest(points) -> list[float]:
+    """The smallest message's time taken as α, and the rest of the largest one's as its bytes."""
+    (_, alpha), (size, time) = min(points), max(points)
+    return [alpha, (time - alpha) / size]
+
+
+def _mean_rate(points) -> list[float]:
+    alpha, _ = _fit(points)
+    return [alpha, sum(time / size for size, time in points) / len(points)]
+
+
+def _turned(points) -> list[float]:
+    """Bytes fitted to seconds, and solved for seconds."""
+    offset, slope = _fit([(time, size) for size, time in points])
+    return [-offset / slope, 1 / slope]
+
+
+FIT = Function(
+    key="fit", level=3, title="Alpha and beta of a machine", lists=True,
+    prompt="Write `fit(points)`. `points` are pairs (bytes, seconds) of measured collectives, in any order. "
+    "Return `[alpha, "
+    "beta]` of the straight line seconds = alpha + beta × bytes that fits them best by **least squares**: alpha in "
+    "seconds, beta in seconds for each byte.\n\nOne of the cases is a real measurement: gloo's all-reduce on two "
+    "processes.",
+    hints=("beta = sum of (x − mean x)(y − mean y) over the points, divided by the sum of (x − mean x)².",
+           "The line passes through the point (mean x, mean y): that gives alpha."),
+    solution="```python\n"
+    f"{_FIT_SOLUTION}```\n\n"
+    f"For the measured points: alpha = {_fit(MEASURED)[0] * 1e3:.2f} ms and 1/beta = "
+    f"{1e-9 / _fit(MEASURED)[1]:.2f} GB/s. "
+    "Look at the residuals too: least squares listens to the large messages, so a line that fits them well can miss "
+    "the small ones by a factor.",
+    function="fit", stub=_FIT_STUB, reference=_fit,
+    cases=(
+        ([(1_000, 0.003), (2_000, 0.004), (5_000, 0.007)],),
+        (list(MEASURED),),
+        ([(10**6, 0.02), (10**3, 0.01), (10**7, 0.09), (10**5, 0.012)],),
+    ),
+    mistakes=(
+        Mistake("swapped", lambda points: _fit(points)[::-1], "You returned [beta, alpha]: alpha comes first."),
+        Mistake("rate", lambda points: [_fit(points)[0], 1 / _fit(points)[1] if _fit(points)[1] else 0.0],
+                "Your second number is bytes per second. beta is seconds for each byte, one over that."),
+        Mistake("through-origin", _origin,
+                "Your line goes through zero, so alpha is 0. But starting a message takes time, also for no bytes."),
+        Mistake("two-points", _ends,
+                "Your line joins the smallest and the largest message. Least squares uses all points."),
+        Mistake("smallest-is-alpha", _smallest,
+                "You took the time of the smallest message as alpha. It has bytes too, and one point is a noisy "
+                "witness."),
+        Mistake("mean-of-ratios", _mean_rate,
+                "Your beta is the mean of seconds / bytes. For small messages that is nearly all latency: use "
+                "the slope."),
+        Mistake("turned", _turned,
+                "You fitted bytes to seconds. The errors are in the seconds: fit seconds to bytes."),
+    ),
+    right="With these two numbers you can predict a collective that you have not run.",
+    look="Try it on points that lie on a line: (1000, 3 ms), (2000, 4 ms), (5000, 7 ms) has alpha = 2 ms.",
+)  # fmt: skip
+
+EXERCISES = (CROSSOVER, FIT)

@@ -1,0 +1,217 @@
+"""Exercises of rung 10 on time: steps, seconds, bandwidths, and what decides between algorithms."""
+
+from __future__ import annotations
+
+from scaleout.collectives import bus_bandwidth, bus_factor
+from scaleout.exercises.collectives_sizes import NIC_BYTES_PER_S, reduce_factor, ring
+from scaleout.exercises.engine import Choice, Number, Option, Slip
+from scaleout.hardware import GB, link
+
+_SECONDS = ("s", "ms", "µs")
+
+STEPS = Number(
+    key="ring-steps", level=1, title="Steps of a ring",
+    prompt="How many steps does a ring all-reduce on **8 ranks** take, one after the other?",
+    hints=("In a reduce-scatter each chunk has to visit every other rank once.",
+           "Then each finished chunk has to visit every other rank again."),
+    solution=f"7 steps until each rank has one finished chunk, 7 more until everybody has every chunk: "
+    f"**{ring(GB, 8).steps}**, 2(p−1). Each starts a message, so the ring pays the latency 2(p−1) times. With 1,024 "
+    f"ranks that is {ring(GB, 1024).steps:,} times: for small messages a ring is the wrong choice.",
+    value=ring(GB, 8).steps, unit="steps", units=("steps",), dimension="steps",
+    slips=(
+        Slip("forgot-all-gather", 7, "That is the reduce-scatter alone. The all-gather takes 7 more."),
+        Slip("twice-the-ranks", 16,
+             "A chunk that has visited the 7 other ranks is done: the step back to where it began is not needed. "
+             "That holds for both halves."),
+        Slip("once-around", 8, "That is once around the ring. A chunk visits 7 other ranks, and that twice."),
+        Slip("tree", 6, "That is a tree: log2(8) = 3 steps up and 3 down. A ring passes every rank."),
+        Slip("logarithm", 3, "That is log2(8), half of a tree. A ring passes every rank, and that twice."),
+    ),
+    right="Each of them pays the latency α once.",
+    look="Count the other ranks that a chunk has to visit, in each of the two halves.",
+)  # fmt: skip
+
+_SIZE, _RANKS = 10 * GB, 4
+_TIME = ring(_SIZE, _RANKS).seconds
+
+SECONDS = Number(
+    key="ring-seconds", level=2, title="Seconds on the wire",
+    prompt="Four nodes with one GPU each all-reduce **10 GB** of gradients in a ring. Each has one adapter of "
+    "**400 Gbit/s**. The message is so large that the latency does not count. How long does it take at best?",
+    hints=("How many bytes does each rank send?", "All ranks send at the same time, each over its own adapter."),
+    solution=f"Each rank sends 2 × 3/4 × 10 GB = {ring(_SIZE, _RANKS).sent_bytes / GB:.0f} GB at "
+    f"{NIC_BYTES_PER_S / GB:.0f} GB/s: **{_TIME:.1f} s**. While a rank sends a chunk to its right it receives one from "
+    "its left: nothing has to be added for that.",
+    value=_TIME, unit="s", units=_SECONDS, dimension="seconds",
+    slips=(
+        Slip("message-once", _SIZE / NIC_BYTES_PER_S,
+             "You sent the message once. Each rank of a ring sends 2(p−1)/p of it: 15 GB."),
+        Slip("message-twice", 2 * _SIZE / NIC_BYTES_PER_S,
+             "You sent the message twice. In each half a rank sends all chunks but one: 2(p−1)/p, here 1.5 times "
+             "the message."),
+        Slip("half", _TIME / 2,
+             "That is half of it: the all-gather is missing, or you added both directions of the adapter to 100 "
+             "GB/s."),
+        Slip("bits", _TIME / 8,
+             "That takes 400 Gbit/s for 400 GB/s. A byte is 8 bits: 50 GB/s."),
+        Slip("through-one-rank", 2 * (_RANKS - 1) * _SIZE / NIC_BYTES_PER_S,
+             "That is the time when all bytes pass over one adapter, as in the naive all-reduce through rank 0. In a "
+             "ring all four adapters work at once."),
+        Slip("inverted", 2 * _RANKS / (_RANKS - 1) * _SIZE / NIC_BYTES_PER_S,
+             "The fraction is upside down: a rank sends 2(p−1)/p of the message, not 2p/(p−1)."),
+        Slip("no-factor-two", (_RANKS - 1) * _SIZE / NIC_BYTES_PER_S,
+             "That sends the whole message in each of 3 steps. A step moves one chunk, a quarter of it, and there "
+             "are 6 steps."),
+    ),
+    right="Only a smaller message or a faster link changes this.",
+    look="Bytes that one rank sends, divided by the bytes per second of one adapter.",
+)  # fmt: skip
+
+# stas00/ml-engineering, network/benchmarks: 8 H200, all-reduce of 16 GiB, in GB/s of bus bandwidth.
+RING_BUS, NVLS_BUS = 367.2 * GB, 480.0 * GB
+_TEST, _GPUS = 2**34, 8
+_MS = round(_TEST * bus_factor("all_reduce", _GPUS) / RING_BUS * 1e3, 1)
+_ALGORITHM = _TEST / _MS * 1e3
+_BUS = bus_bandwidth("all_reduce", _TEST, _GPUS, _MS / 1e3)
+_FACTOR = bus_factor("all_reduce", _GPUS)
+
+BUS = Number(
+    key="bus-bandwidth", level=2, title="The column busbw",
+    prompt=f"Eight H200 GPUs all-reduce 16 GiB, which are **{_TEST / GB:.2f} GB**, in a ring in **{_MS} ms**. "
+    "nccl-tests prints two bandwidths, `algbw` and `busbw`. What is `busbw`?",
+    hints=("`algbw` is the size of the message divided by the time.",
+           "`busbw` is what each link carried: `algbw` × 2(p−1)/p for an all-reduce."),
+    solution=f"`algbw` = {_TEST / GB:.2f} GB / {_MS} ms = {_ALGORITHM / GB:.1f} GB/s. `busbw` = `algbw` × 2 × 7/8 = "
+    f"**{_BUS / GB:.0f} GB/s**, which can be held against the link: NVLink 4 carries "
+    f"{link('nvlink4').one_way_bytes_per_s / GB:.0f} GB/s one way.\n\nSources: `doc/PERFORMANCE.md` of "
+    "NVIDIA/nccl-tests "
+    "for the columns; Stas Bekman, *Machine Learning Engineering*, for the measured 367.2 GB/s, from which the "
+    "time here follows.",
+    value=_BUS, unit="GB/s", units=("MB/s", "GB/s", "GiB/s", "Gbit/s"), dimension="bytes/s",
+    slips=(
+        Slip("algbw", _ALGORITHM,
+             "That is algbw, the message divided by the time. Each link carried more than the message: 2(p−1)/p "
+             "times as much."),
+        Slip("inverted", _ALGORITHM / _FACTOR,
+             "You divided algbw by 2(p−1)/p. The links carry more than the message, so busbw is larger: multiply."),
+        Slip("forgot-two", _ALGORITHM * _FACTOR / 2,
+             "(p−1)/p is the factor of a reduce-scatter or an all-gather. An all-reduce is both: 2(p−1)/p."),
+        Slip("factor-two", _ALGORITHM * 2,
+             "You multiplied by 2. On 8 ranks the factor is 2 × 7/8 = 1.75."),
+        Slip("gib", _BUS / 2**30 * GB,
+             "Your number is in GiB/s: you took the 16 of 16 GiB. nccl-tests prints GB/s, with 10^9 bytes."),
+        Slip("all-links", _ALGORITHM * 2 * (_GPUS - 1),
+             "That is what all eight links carried together. busbw is the rate of one."),
+    ),
+    right="busbw can be compared between numbers of ranks, and with the link. algbw cannot.",
+    look="algbw first: bytes divided by seconds. Then the factor of an all-reduce.",
+)  # fmt: skip
+
+ABOVE = Choice(
+    key="above-the-link", level=2, title="Faster than the link",
+    prompt=f"On eight H200 GPUs nccl-tests prints a `busbw` of **{NVLS_BUS / GB:.0f} GB/s** for all-reduce. NVLink 4 "
+    f"carries {link('nvlink4').one_way_bytes_per_s / GB:.0f} GB/s one way. With the ring forced, the same machine "
+    f"prints {RING_BUS / GB:.0f}. What happened?",
+    hints=("`busbw` is computed from the time, with the factor 2(p−1)/p of a ring.",
+           "What if the GPUs did not send that many bytes?"),
+    solution="**The switch adds.** With NVLink SHARP each GPU sends its data to the switch once and receives the sum: "
+    "about the message instead of 2(p−1)/p = 1.75 times it. nccl-tests still multiplies by 1.75, so "
+    f"`busbw` is no longer what a link carried. {NVLS_BUS / GB:.0f} / 1.75 = {NVLS_BUS / _FACTOR / GB:.0f} GB/s is "
+    "`algbw`, well below the link.\n\nSource: Stas Bekman, *Machine Learning Engineering*, the chapter on "
+    "network benchmarks.",
+    options=(
+        Option("in-network", "The switch adds the data up, and the GPUs send less than a ring would",
+               "Right. `busbw` assumes the bytes of a ring. Where the network does the sum, that assumption is "
+               "wrong, and the time is simply better.", True),
+        Option("two-ways", "nccl-tests adds up both directions of the link",
+               "It does not: then the forced ring would also be above 450, and it is at 367. Something changed in "
+               "how many bytes have to be sent."),
+        Option("units", "One figure is in GB/s, the other in GiB/s",
+               "480 GB/s are 447 GiB/s, so that would almost fit. But both tools and datasheets mean 10^9 here, "
+               "and the forced ring reads 367 on the same machine with the same tool."),
+        Option("compression", "NCCL compresses the data on the way",
+               "NCCL sends every bit as it is. What changes is how often a piece of data crosses a link."),
+        Option("cache", "The message was in the cache of the GPU",
+               "A message of 16 GiB fits into no cache, and it has to cross the link in any case."),
+    ),
+)  # fmt: skip
+
+TINY = Choice(
+    key="tiny-message", level=2, title="Eight bytes on 64 ranks",
+    prompt="After each step 64 ranks all-reduce one number, the loss: **8 bytes**. Starting a message costs 5 µs, and "
+    "the link carries 50 GB/s. Which algorithm is fastest?",
+    hints=("How long do 8 bytes take at 50 GB/s, next to 5 µs?", "So what counts is how many messages follow "
+                                                                 "each other."),
+    solution="Eight bytes need 0.16 ns on the wire: only the number of steps counts. A tree goes up in log2(64) = 6 "
+    "steps and down in 6: 12 × 5 µs = **60 µs**. The ring takes 2 × 63 = 126 steps: 630 µs. Therefore NCCL has both, "
+    "and chooses by the size of the message.",
+    options=(
+        Option("tree", "A tree: 12 steps",
+               "Right: 60 µs instead of the ring's 630. For tiny messages latency is all there is.", True),
+        Option("ring", "A ring: it sends the fewest bytes",
+               "It does, and bytes cost nothing here: 8 of them take 0.16 ns. But it takes 126 steps of 5 µs each."),
+        Option("naive", "All send to rank 0, which sends the sum to all",
+               "Rank 0 takes 63 messages and sends 63, one after the other: as many starts as the ring has. Let "
+               "pairs of ranks work at the same time."),
+        Option("same", "They are all the same: it is only 8 bytes",
+               "The bytes are the same, the number of messages that wait for each other is not: 12 or 126, at 5 µs "
+               "each."),
+    ),
+)  # fmt: skip
+
+DOMINATES = Choice(
+    key="more-ranks", level=2, title="64 times the ranks",
+    prompt="A ring all-reduce of 10 GB runs on 8 ranks, then on **512** with the same links. Starting a message "
+    "costs 10 µs. What happens to the time?",
+    hints=("Write down 2(p−1)/p for p = 8 and for p = 512.", "And 2(p−1) × 10 µs, next to seconds for the bytes."),
+    solution=f"A rank sends {reduce_factor(8):.2f} times the message on 8 ranks and {reduce_factor(512):.3f} "
+    "times on 512: "
+    f"{reduce_factor(512) / reduce_factor(8) - 1:.0%} more. The starts grow from 14 to 1,022, but 1,022 × 10 µs "
+    "is only 10 "
+    "ms. At 50 GB/s: 0.35 s and **0.41 s**. **The bytes and the bandwidth decide, not the number of ranks**, as "
+    "long as the message is large.",
+    options=(
+        Option("little", "It grows by about a sixth",
+               "Right: 0.35 s and 0.41 s at 50 GB/s. That is what makes data parallelism scale, and why its limit is "
+               "the bandwidth.", True),
+        Option("linear", "It grows 64 times",
+               "That would be so if one rank had to talk to all others. In a ring each talks to two, and the chunks "
+               "get smaller as the ranks get more."),
+        Option("logarithm", "It grows three times: log2 goes from 3 to 9",
+               "The steps of a tree grow like that. In a ring the time of a large message is its bytes over the "
+               "bandwidth, and those hardly grow."),
+        Option("same", "It stays exactly the same",
+               "Nearly. Go from 2 × 7/8 to 2 × 511/512, and add 1,008 more starts of 10 µs: a difference that you can "
+               "measure."),
+        Option("shorter", "It gets shorter: each rank has a smaller chunk",
+               "The chunks are 64 times smaller, but there are 73 times as many steps."),
+    ),
+)  # fmt: skip
+
+_ALPHA, _RATE, _TENSORS, _BUCKETS, _GRADIENTS = 100e-6, 10 * GB, 400, 8, 0.2 * GB
+_SAVED = (_TENSORS - _BUCKETS) * _ALPHA
+
+BUCKETING = Number(
+    key="bucketing", level=2, title="Many small messages",
+    prompt="A model has 400 gradient tensors, 200 MB in all. On this network an all-reduce takes **100 µs + its "
+    "bytes / (10 GB/s)**. How much time does it save to send them as **8** buckets instead of one by one?",
+    hints=("The bytes are the same in both cases.", "What does each message cost before its first byte?"),
+    solution="One by one: 400 × 0.1 ms + 200 MB / (10 GB/s) = 40 + 20 = 60 ms. In 8 buckets: 0.8 + 20 = 20.8 "
+    f"ms. Saved: 392 × 0.1 ms = **{_SAVED * 1e3:.1f} ms**, all of it latency.",
+    value=_SAVED, unit="ms", units=_SECONDS, dimension="seconds", tolerance=0.005,
+    slips=(
+        Slip("all-starts", _TENSORS * _ALPHA,
+             "Those are all 400 starts. Eight of them remain: one for each bucket."),
+        Slip("one-by-one", _TENSORS * _ALPHA + _GRADIENTS / _RATE,
+             "That is the time one by one. Subtract what 8 buckets take."),
+        Slip("buckets", _BUCKETS * _ALPHA + _GRADIENTS / _RATE,
+             "That is the time with 8 buckets. Subtract it from the time one by one."),
+        Slip("starts-left", _BUCKETS * _ALPHA, "Those are the 8 starts that remain. How many fell away?"),
+        Slip("bytes", _GRADIENTS / _RATE,
+             "That is the time of the bytes, the same in both cases. What is saved is starts."),
+    ),
+    right="Two thirds of the time were starts. This is what DDP's buckets are for.",
+    look="Count the starts in both cases; the bytes cancel.",
+)  # fmt: skip
+
+EXERCISES = (STEPS, SECONDS, BUS, ABOVE, TINY, DOMINATES, BUCKETING)

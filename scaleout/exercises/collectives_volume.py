@@ -1,0 +1,145 @@
+"""Exercises of rung 10 on bytes: what a rank sends, what crosses the network, what a bandwidth column means."""
+
+from __future__ import annotations
+
+from scaleout.exercises.collectives_sizes import NIC_BYTES_PER_S, reduce_factor, ring
+from scaleout.exercises.engine import Choice, Number, Option, Slip
+from scaleout.hardware import GB, link
+
+_BYTES = ("MB", "GB", "TB", "GiB")
+_RANKS = 8
+_SENT = ring(GB, _RANKS).sent_bytes
+
+RING_BYTES = Number(
+    key="ring-bytes", level=1, title="What one rank sends",
+    prompt="Eight ranks all-reduce a message of **1 GB** in a ring. How many bytes does **one rank** send, from "
+    "start to end?",
+    hints=("The message is cut into 8 chunks. In every step each rank sends one chunk to its right.",
+           "Reduce-scatter takes 7 steps, and the all-gather after it 7 more."),
+    solution=f"Each chunk has 1/8 GB, and a rank sends 2 × 7 = 14 of them: 14/8 GB = **{_SENT / GB:.2f} GB**.\n\n"
+    "In general a rank sends 2(p−1)/p of the message. That approaches 2 and stops: with 1,024 ranks it is "
+    f"{reduce_factor(1024):.3f} GB.\n\nSource: Patarasuk and Yuan, *Bandwidth optimal all-reduce "
+    "algorithms for clusters of workstations*, 2009.",
+    value=_SENT, unit="GB", units=_BYTES,
+    slips=(
+        Slip("forgot-all-gather", _SENT / 2,
+             "That is the reduce-scatter alone. After it each rank has one finished chunk, and an all-gather "
+             "hands those round: as many steps again."),
+        Slip("two-messages", 2 * GB,
+             "You sent 2(p−1) chunks of 1/(p−1), or all 8 chunks twice. There are p chunks, and in each half "
+             "a rank sends all of them but one: 2(p−1)/p of the message."),
+        Slip("divided-by-neighbours", 2 / (_RANKS - 1) * GB,
+             "You divided by p−1 = 7. The message is cut into as many chunks as there are ranks, 8, and each "
+             "rank sends 14 of them."),
+        Slip("one-chunk-each-half", 2 / _RANKS * GB,
+             "Those are two chunks of 1/8 GB: one step of each half. Each half has 7 steps."),
+        Slip("inverted", 2 * _RANKS / (_RANKS - 1) * GB,
+             "The fraction is upside down: 2(p−1)/p, not 2p/(p−1). A rank never sends more than twice the "
+             "message."),
+        Slip("all-ranks", 2 * (_RANKS - 1) * GB,
+             "That is what all 8 ranks send together, or what one would send if it passed on the whole message "
+             "in every step. A step moves one chunk, 1/8 GB, from each rank."),
+        Slip("whole-message", (_RANKS - 1) * GB,
+             "That sends the whole message 7 times, to every other rank. A ring cuts it into 8 chunks and sends "
+             "each of them to one neighbour only."),
+        Slip("both-directions", 2 * _SENT,
+             "You added what the rank receives. Links carry both directions at once: count what it sends."),
+        Slip("one-message", GB,
+             "You sent the message once. All-reduce has two halves, and each moves 7/8 of it."),
+    ),
+    right="With more ranks it hardly grows: never above 2 GB.",
+    look="Count chunks: how large is one, and how many steps are there?",
+)  # fmt: skip
+
+NIC_RATE = Number(
+    key="nic-rate", level=1, title="Gbit/s and GB/s",
+    prompt="An InfiniBand NDR adapter is sold as **400 Gbit/s**. How many GB does it move in a second, one way?",
+    hints=("A byte is 8 bits.", "Networks are sold in bits, messages are counted in bytes."),
+    solution=f"400 × 10^9 bits / 8 = **{NIC_BYTES_PER_S / GB:.0f} GB/s**, in each of the two directions at the same "
+    "time. Measured rates are a little lower, 46 to 48 GB/s, because headers travel too.\n\n"
+    f"Source: {link('ib-ndr').source}.",
+    value=NIC_BYTES_PER_S, unit="GB/s", units=("MB/s", "GB/s", "GiB/s", "Gbit/s"), dimension="bytes/s",
+    only_unit=True,
+    slips=(
+        Slip("bits-as-bytes", 8 * NIC_BYTES_PER_S,
+             "That takes bits for bytes. A byte has 8 bits: divide by 8."),
+        Slip("multiplied", 64 * NIC_BYTES_PER_S,
+             "You multiplied by 8. A byte is larger than a bit, so fewer of them pass in a second: divide."),
+        Slip("gib", NIC_BYTES_PER_S / 2**30 * GB,
+             "You divided by 2^30: that is GiB/s. A network's G is 10^9, and so is the G of GB."),
+        Slip("both-directions", 2 * NIC_BYTES_PER_S,
+             "You added both directions. An adapter's rate is one way, and it has that rate both ways at once."),
+        Slip("halved", NIC_BYTES_PER_S / 2,
+             "You halved it for the two directions. The link is full duplex: the whole rate each way."),
+    ),
+    right="That is a ninth of what NVLink 4 moves inside the node.",
+    look="Divide the bits by 8.",
+)  # fmt: skip
+
+_NODES, _GPUS, _MESSAGE = 4, 8, 8 * GB
+_SHARE = _MESSAGE / _GPUS
+_CROSSES = ring(_SHARE, _NODES).sent_bytes
+
+HIERARCHICAL = Number(
+    key="hierarchical", level=3, title="What crosses the network",
+    prompt="4 nodes with 8 GPUs each all-reduce **8 GB**, node first: a reduce-scatter inside each node, then "
+    "rings across the nodes, then an all-gather inside. In the middle part, GPU i of a node talks only to "
+    "the GPUs i of the other nodes, through its own adapter. How much does **one GPU** send over the network?",
+    hints=("After the reduce-scatter inside the node, how much of the message is each GPU responsible for?",
+           "That share is all-reduced by a ring of 4 ranks."),
+    solution=f"After the reduce-scatter a GPU holds the node's sum of 8/8 = {_SHARE / GB:.0f} GB. A ring of 4 "
+    f"all-reduces that: 2 × 3/4 × {_SHARE / GB:.0f} GB = **{_CROSSES / GB:.1f} GB**. The eight adapters of a node "
+    f"work at the same time and send {_GPUS * _CROSSES / GB:.0f} GB together.\n\n"
+    f"If rank 0 of each node did it alone, its one adapter would carry all {_GPUS * _CROSSES / GB:.0f} GB while seven "
+    "stand idle.",
+    value=_CROSSES, unit="GB", units=_BYTES,
+    slips=(
+        Slip("one-adapter", _GPUS * _CROSSES,
+             "That is a ring of 4 with the whole 8 GB: what the node sends through its eight adapters together. "
+             "One GPU is responsible for an eighth."),
+        Slip("flat-ring", reduce_factor(_NODES * _GPUS) * _MESSAGE,
+             "That is one ring of all 32 GPUs with 8 GB. Here the nodes add up inside first, and only a share of "
+             "1/8 goes out from each GPU."),
+        Slip("flat-factor", reduce_factor(_NODES * _GPUS) * _SHARE,
+             "The share is right, 1 GB. But the ring across has 4 ranks, one for each node, not 32."),
+        Slip("inside-factor", reduce_factor(_GPUS) * _SHARE,
+             "The share is right, 1 GB. But the ring across the nodes has 4 ranks, not 8."),
+        Slip("forgot-all-gather", _CROSSES / 2,
+             "That is half of the all-reduce across the nodes. The sums have to come back: another 3/4 of the "
+             "share."),
+        Slip("split-by-nodes", reduce_factor(_NODES) * _MESSAGE / _NODES,
+             "You divided the message by the number of nodes. Inside a node 8 GPUs share it."),
+        Slip("share-once", _SHARE,
+             "That is the share of one GPU. All-reduced in a ring of 4, it makes 2 × 3/4 of that."),
+    ),
+    right="The slow link sees an eighth of it from each GPU, and all eight adapters work.",
+    look="First the share of a GPU after the reduce-scatter inside, then a ring of 4 with that share.",
+)  # fmt: skip
+
+HALVES = Choice(
+    key="two-halves", level=1, title="The two halves",
+    prompt="Which two collectives, one after the other, do what an all-reduce does, and send as many bytes as the "
+    "ring does?",
+    hints=("After the first, each rank has the finished sum of one part.", "The second makes that known to all."),
+    solution="**Reduce-scatter, then all-gather.** Each sends (p−1)/p of the message, together 2(p−1)/p. ZeRO and "
+    "FSDP use the two apart: gradients are reduce-scattered, each rank updates its own part, and the "
+    "weights are all-gathered. Splitting the optimizer therefore costs no byte more than DDP does.",
+    options=(
+        Option("rs-ag", "Reduce-scatter, then all-gather",
+               "Right: (p−1)/p of the message each. The ring is exactly these two.", True),
+        Option("reduce-broadcast", "Reduce to rank 0, then broadcast",
+               "The result is right, but everything passes through rank 0: as two plain rings of messages the "
+               "root's links carry what all links could share. Which pair keeps every rank equally busy?"),
+        Option("ag-rs", "All-gather, then reduce-scatter",
+               "In this order the all-gather brings p whole messages to every rank, and the reduce-scatter leaves "
+               "each with one part of the sum. Reduce first, while the data is still in parts."),
+        Option("all-to-all", "All-to-all, twice",
+               "All-to-all moves parts and adds nothing. (With an addition in between it can serve as a "
+               "reduce-scatter, but a second one does not give every rank every part.)"),
+        Option("gather-scatter", "Gather on rank 0, then scatter",
+               "A scatter gives each rank another part, and nobody has added anything. Every rank needs the whole "
+               "sum."),
+    ),
+)  # fmt: skip
+
+EXERCISES = (RING_BYTES, NIC_RATE, HALVES, HIERARCHICAL)
