@@ -37,6 +37,18 @@ def missing(platform=sys.platform, uid=None, which=shutil.which):
     return f"needs {' and '.join(absent)} (Debian: apt-get install iproute2)" if absent else ""
 
 
+def refused():
+    """What keeps this machine from having hosts, as words, "" where nothing does: what is `missing`, else a trial."""
+    try:
+        lack = missing()
+        if not lack:
+            with Hosts(2):
+                pass
+        return lack
+    except ValueError as error:
+        return str(error)
+
+
 def burst(bits_per_s):
     """Bytes that a link of this rate lets through at once: 64 KiB or more, since the kernel sends such large pieces.
 

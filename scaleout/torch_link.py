@@ -41,13 +41,18 @@ class Worker:
         self.shape = Shape(plan["layers"], plan["hidden"], plan["heads"], lab_text.VOCABULARY, max_seq=plan["seq"])
         self.text = lab.as_tensor(lab_text.corpus(plan["dataset"]))
         hooks = dict.fromkeys(case["hook"] for case in plan["cases"])
-        self.ways = {hook: Way(s, self.shape, "torch", Settings(
-            bucket_mb=plan["bucket_mb"], hook=hook, hook_rank=plan["hook_rank"]), seed=plan["seed"]) for hook in hooks}
+        self.ways = {hook: self.way(hook) for hook in hooks}
+        self.probe = self.way("none")                 # takes steps with nothing sent, so that its ranks drift apart
         size = 4 * total_parameters(self.shape)
         bucket = min(size, int(plan["bucket_mb"] * 2**20))
         self.calibration = Calibration(s, (torch_ddp.average, None), [size // 16, size // 4, size], bucket)
         self.seen = [{"step_seconds": [], "losses": []} for _ in plan["cases"]]
         self.full = {hook: [] for hook in hooks}
+
+    def way(self, hook):
+        """A model in DDP; the same weights each time."""
+        settings = Settings(bucket_mb=self.plan["bucket_mb"], hook=hook, hook_rank=self.plan["hook_rank"])
+        return Way(self.s, self.shape, "torch", settings, seed=self.plan["seed"])
 
     def link(self, rate):
         """Ask for a link."""
@@ -70,9 +75,8 @@ class Worker:
 
     def calibrate(self):
         """One sample of all that the predictions rest on, at full speed."""
-        way, (batch,) = self.ways["none"], self.batches(1, self.plan["micro_batch"])
+        way, (batch,) = self.probe, self.batches(1, self.plan["micro_batch"])
         self.calibration.all_reduce()
-        self.calibration.compute(way, batch)
         self.calibration.compute(way, batch, update=True)
         self.calibration.both(way, batch)
         for hook, spent in self.full.items():
@@ -108,7 +112,7 @@ class Worker:
             "layers": [[x.name, x.forward_seconds, x.backward_seconds, x.gradient_bytes] for x in layers],
             "rest_seconds": rest, "update_seconds": sorted(self.calibration.update)[len(self.calibration.update) // 2],
             "all_reduce": self.calibration.line(0), "lost": lost, "kept": kept,
-            "spread": max(way.replicas.spread() for way in self.ways.values()),
+            "spread": {hook: way.replicas.spread() for hook, way in self.ways.items()},
             "powersgd_compression": state.compression_stats()[0] if state else None}
 
 
