@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
+
+from scaleout.intervals import Interval, exposed, length, subtract, union
+
+__all__ = [
+    "BUCKET_CAP", "FIRST_BUCKET_CAP", "MIB", "Event", "Interval", "Layer", "Pass", "Timeline", "buckets", "ddp_step",
+    "exposed", "length", "strong_efficiency", "subtract", "union", "weak_efficiency",
+]  # fmt: skip
 
 MIB = 2**20
 # torch.nn.parallel.DistributedDataParallel calls its caps MB and counts 2^20 bytes. Where bucket_cap_mb is not given
 # the cap is 25 and the first bucket is smaller; where it is given it holds for the first bucket too.
 BUCKET_CAP = 25 * MIB
 FIRST_BUCKET_CAP = MIB
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -73,12 +78,24 @@ class Timeline:
 
     layers: tuple[Layer, ...]
     buckets: tuple[tuple[int, ...], ...]
+    message_bytes: tuple[float, ...]  # by bucket, compressed
     passes: tuple[Pass, ...]
     seconds: float
     compute_seconds: float
     communication_seconds: float
     exposed_seconds: float
     update_seconds: float
+    ready: tuple[float, ...]  # by bucket: when its message may go, after the start of a pass; () with contention
+
+    def over(self, reduce_seconds: Callable[[float], float]) -> Timeline:
+        """The same step over another wire: what computes stays where it is, so that a scaling curve costs little.
+
+        Raises ValueError for a step with contention, whose compute depends on the wire.
+        """
+        if self.buckets and not self.ready:
+            raise ValueError("with contention the wire changes what computes when: call ddp_step again")
+        messages = _queued(self.ready, [reduce_seconds(size) for size in self.message_bytes])
+        return _timeline(self, [replace(one, messages=messages if one.messages else ()) for one in self.passes])
 
     @property
     def overlap_fraction(self) -> float:
@@ -156,21 +173,30 @@ def ddp_step(
     layers = tuple(layers)
     _check_step(layers, accumulation, overlap, sync_every_pass, compression, update_seconds, contention)
     order = buckets(layers, cap_bytes, first_cap_bytes)
-    wire = [reduce_seconds(sum(layers[i].gradient_bytes for i in members) / compression) for members in order]
+    sizes = tuple(sum(layers[i].gradient_bytes for i in members) / compression for members in order)
+    wire = [reduce_seconds(size) for size in sizes]
     quiet = _pass(layers, [], [], False, 0.0) if accumulation > 1 and not sync_every_pass else ()
-    synced, sent = _pass(layers, order, wire, overlap, contention), fsum(wire)
-    passes, at = [], 0.0
-    for n in range(accumulation):
-        kind = synced if sync_every_pass or n == accumulation - 1 else quiet
-        passes.append(Pass(at, *kind))
-        at += passes[-1].seconds
-    talking = [one for one in passes if one.messages]
-    return Timeline(
-        layers, tuple(map(tuple, order)), tuple(passes), at + update_seconds,
-        compute_seconds=fsum(one.compute_seconds for one in passes),
-        communication_seconds=sent * len(talking),
-        exposed_seconds=fsum(min(sent, one.seconds - one.compute_seconds) for one in talking),  # but for rounding
-        update_seconds=update_seconds,
+    synced = _pass(layers, order, wire, overlap, contention)
+    kinds = [synced if sync_every_pass or n == accumulation - 1 else quiet for n in range(accumulation)]
+    done = synced[1][0][1]
+    ready = () if contention else tuple(synced[1][members[-1]][1] if overlap else done for members in order)
+    bare = Timeline(layers, tuple(map(tuple, order)), sizes, (), 0.0, 0.0, 0.0, 0.0, update_seconds, ready)
+    return _timeline(bare, [Pass(0.0, *kind) for kind in kinds])
+
+
+def _timeline(step: Timeline, passes: list[Pass]) -> Timeline:
+    """`step` with these passes, one after another, and the seconds that follow from them."""
+    at, placed = 0.0, []
+    for one in passes:
+        placed.append(replace(one, start=at))
+        at += one.seconds
+    talking = [one for one in placed if one.messages]
+    sent = [fsum(end - start for start, end in one.messages) for one in talking[:1]]
+    return replace(
+        step, passes=tuple(placed), seconds=at + step.update_seconds,
+        compute_seconds=fsum(one.compute_seconds for one in placed),
+        communication_seconds=sum(sent) * len(talking),
+        exposed_seconds=fsum(min(*sent, one.seconds - one.compute_seconds) for one in talking),  # but for rounding
     )  # fmt: skip
 
 
@@ -180,22 +206,28 @@ def _pass(layers, order, wire, overlap: bool, contention: float):
     for layer in layers:
         forward.append((now, now + layer.forward_seconds))
         now = forward[-1][1]
-    last = {members[-1]: b for b, members in enumerate(order)}
-    backward, messages = [(0.0, 0.0)] * len(layers), []
+    last = {members[-1]: b for b, members in enumerate(order)} if overlap else {}
+    backward, ready = [(0.0, 0.0)] * len(layers), []
     free = 0.0  # when the communication lane is done with what has been given to it
     for i in reversed(range(len(layers))):
         work = layers[i].backward_seconds
         end = _worked(now, work, free, contention) if contention and free > now else now + work
         backward[i] = (now, end)
         now = end
-        if overlap and i in last:
-            messages.append((max(now, free), max(now, free) + wire[last[i]]))
-            free = messages[-1][1]
-    if not overlap:
-        for seconds in wire:
-            messages.append((max(now, free), max(now, free) + seconds))
-            free = messages[-1][1]
-    return tuple(forward), tuple(backward), tuple(messages)
+        if i in last:
+            ready.append(now)
+            free = max(now, free) + wire[last[i]]
+    return tuple(forward), tuple(backward), _queued(ready if overlap else [now] * len(order), wire)
+
+
+def _queued(ready, wire) -> tuple[Interval, ...]:
+    """The communication lane: a message goes when it is ready and the one before it is done."""
+    out, free = [], 0.0
+    for at, seconds in zip(ready, wire, strict=True):
+        start = at if at > free else free
+        free = start + seconds
+        out.append((start, free))
+    return tuple(out)
 
 
 def _worked(start: float, work: float, free: float, contention: float) -> float:
@@ -226,49 +258,6 @@ def _check_step(layers, accumulation, overlap, sync_every_pass, compression, upd
         raise ValueError(f"compression is how many times smaller a message gets, from 1 up, not {compression!r}")
     _check("update_seconds", update_seconds, 0, math.inf)
     _check("contention", contention, 0, 1)
-
-
-# --- intervals ------------------------------------------------------------------------------------------------
-
-
-def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same points in time as disjoint (start, end), in order; empty ones are dropped."""
-    out: list[Interval] = []
-    for start, end in sorted(intervals):
-        if end <= start:
-            continue
-        if out and start <= out[-1][1]:
-            out[-1] = (out[-1][0], max(end, out[-1][1]))
-        else:
-            out.append((start, end))
-    return out
-
-
-def subtract(intervals: Iterable[Interval], covers: Iterable[Interval]) -> list[Interval]:
-    """The parts of `intervals` that no interval of `covers` covers, disjoint and in order."""
-    out, covers, first = [], union(covers), 0
-    for start, end in union(intervals):
-        while first < len(covers) and covers[first][1] <= start:
-            first += 1
-        for a, b in covers[first:]:
-            if a >= end:
-                break
-            if a > start:
-                out.append((start, a))
-            start = max(start, b)
-        if start < end:
-            out.append((start, end))
-    return out
-
-
-def length(intervals: Iterable[Interval]) -> float:
-    """Seconds that the intervals cover; what several cover counts once."""
-    return fsum(end - start for start, end in union(intervals))
-
-
-def exposed(compute: Iterable[Interval], communication: Iterable[Interval]) -> float:
-    """Seconds of communication during which no compute runs: what the step waits for."""
-    return length(subtract(communication, compute))
 
 
 # --- scaling --------------------------------------------------------------------------------------------------

@@ -57,39 +57,64 @@ WORTH = 0.02  # what a remedy must add to the efficiency to be named
 
 @dataclass(frozen=True)
 class Setting:
-    """What a reader chose, as the models take it; `layers` do not change with any field after them."""
+    """What a reader chose. Everything but `link` and `ranks` decides what computes when; those two decide the wire."""
 
-    layers: tuple
-    update_seconds: float
-    link: str
+    model: str
     device: str
-    ranks: int
+    batch: int
     bucket: int
     accumulation: int
-    compression: float
-    powersgd: bool
+    compression: str
     overlap: bool
     no_sync: bool
+    link: str
+    ranks: int
 
-    def timeline(self, reduce_seconds=None) -> Timeline:
-        """The step; `reduce_seconds` where it is known already."""
-        cap = self.bucket * MIB
-        return ddp_step(
-            self.layers, reduce_seconds or wire(self.link, self.device, self.ranks), cap_bytes=cap,
-            first_cap_bytes=FIRST_BUCKET_CAP if cap == BUCKET_CAP else cap, overlap=self.overlap,
-            accumulation=self.accumulation, sync_every_pass=not self.no_sync, compression=self.compression,
-            update_seconds=self.update_seconds,
-        )  # fmt: skip
+    @property
+    def seq(self) -> int:
+        """Tokens a sequence."""
+        return min(TOKENS, PRESETS[self.model].max_seq)
+
+    @property
+    def peak(self) -> float:
+        """FLOP/s of the device in 16 bits."""
+        device = DEVICES[self.device]
+        return device.matmul_flop_per_s("bf16" if device.bf16_flop_per_s else "fp16")
+
+    @property
+    def ratio(self) -> float:
+        """How many times smaller the messages are than fp32 gradients."""
+        return {"none": 1.0, "bf16": 2.0}.get(self.compression) or step.powersgd_ratio(PRESETS[self.model])
+
+    def timeline(self) -> Timeline:
+        """The step, from the same step on one rank."""
+        return _alone(replace(self, link="ib", ranks=1)).over(wire(self.link, self.device, self.ranks))
 
     @property
     def alone(self) -> float:
         """Seconds of the same step on one rank, which has nothing to exchange."""
-        once = fsum(layer.forward_seconds + layer.backward_seconds for layer in self.layers)
-        return once * self.accumulation + self.update_seconds
+        return _alone(replace(self, link="ib", ranks=1)).seconds
 
     @property
     def efficiency(self) -> float:
         return self.alone / self.timeline().seconds
+
+
+@lru_cache(maxsize=16)
+def _layers(model: str, batch: int, seq: int, peak: float) -> tuple:
+    return tuple(step.layers(PRESETS[model], batch, seq, peak * EFFICIENCY))
+
+
+@lru_cache(maxsize=64)
+def _alone(setting: Setting) -> Timeline:
+    shape, device = PRESETS[setting.model], DEVICES[setting.device]
+    cap = setting.bucket * MIB
+    return ddp_step(
+        _layers(setting.model, setting.batch, setting.seq, setting.peak), lambda size: 0.0, cap_bytes=cap,
+        first_cap_bytes=FIRST_BUCKET_CAP if cap == BUCKET_CAP else cap, overlap=setting.overlap,
+        accumulation=setting.accumulation, sync_every_pass=not setting.no_sync, compression=setting.ratio,
+        update_seconds=total_parameters(shape) * step.ADAMW_BYTES / device.memory_bytes_per_s,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=64)  # of prices too: most controls change no message
@@ -105,25 +130,15 @@ def wire(link: str, device: str, ranks: int):
 
 def draw(params: dict) -> dict:
     """The lanes of one step and the weak-scaling curve beneath, with the exposed part in the sentence."""
-    shape, device = PRESETS[params["model"]], DEVICES[params["device"]]
-    seq = min(TOKENS, shape.max_seq)
-    dtype = "bf16" if device.bf16_flop_per_s else "fp16"
-    peak = device.matmul_flop_per_s(dtype)
-    count = total_parameters(shape)
-    ratio = {"none": 1.0, "bf16": 2.0, "powersgd": step.powersgd_ratio(shape)}[params["compression"]]
-    setting = Setting(
-        tuple(step.layers(shape, params["batch"], seq, peak * EFFICIENCY)),
-        count * step.ADAMW_BYTES / device.memory_bytes_per_s, params["link"], params["device"], params["ranks"],
-        params["bucket"], params["accumulation"], ratio,
-        params["compression"] == "powersgd", params["overlap"], params["no_sync"],
-    )  # fmt: skip
+    setting = Setting(**params)
+    shape, device = PRESETS[setting.model], DEVICES[setting.device]
     timeline = setting.timeline()
-    time = step.step_time(timeline, shape, params["batch"], seq, params["ranks"], peak)
-    states = sum(state_bytes(count, Recipe(), Layout()).values())
+    time = step.step_time(timeline, shape, setting.batch, setting.seq, setting.ranks, setting.peak)
+    states = sum(state_bytes(total_parameters(shape), Recipe(), Layout()).values())
     values = {**_values(setting, time), "states_gb": states / 1e9, "fits": states <= device.memory_bytes}
     return {
         "svg": _picture(timeline, values),
-        "sentence": _sentence(NAMES[params["model"]], device.name, seq, setting, values),
+        "sentence": _sentence(setting, values),
         "values": values,
     }
 
@@ -147,8 +162,8 @@ def _values(setting: Setting, time: step.StepTime) -> dict:
         "efficiency": curve[setting.ranks],
         "speed_up": curve[setting.ranks] * setting.ranks,
         "buckets": len(timeline.buckets),
-        "message_gb": sum(layer.gradient_bytes for layer in setting.layers) / setting.compression / 1e9,
-        "compression_ratio": setting.compression,
+        "message_gb": fsum(timeline.message_bytes) / 1e9,
+        "compression_ratio": setting.ratio,
         "tokens_per_second": time.tokens_per_second,
         "mfu": time.mfu,
         "curve": [[ranks, curve[ranks], after[ranks]] for ranks in counts],
@@ -164,9 +179,10 @@ def _last(timeline: Timeline) -> float:
 # --- the sentence ---------------------------------------------------------------------------------------------
 
 
-def _sentence(name: str, device: str, seq: int, setting: Setting, values: dict) -> str:
+def _sentence(setting: Setting, values: dict) -> str:
     exposed, efficiency = values["exposed_seconds"], values["efficiency"]
-    who = f"{name} on {_gpus(setting.ranks)} ({seq:,} tokens a sequence, compute at {EFFICIENCY:.0%} of peak)"
+    how = f"{setting.seq:,} tokens a sequence, compute at {EFFICIENCY:.0%} of peak"
+    who = f"{NAMES[setting.model]} on {_gpus(setting.ranks)} ({how})"
     start = f"{who}: a step takes {_time(values['step_seconds'])}"
     if setting.ranks == 1:
         found = f"{start}. One GPU has nothing to exchange. Try 2."
@@ -178,12 +194,12 @@ def _sentence(name: str, device: str, seq: int, setting: Setting, values: dict) 
             f"Efficiency {efficiency:.0%}: {_gpus(setting.ranks)} do the work of {svg.quantity(values['speed_up'])}. "
             f"{_remedy(setting, efficiency)}"
         )
-    if setting.powersgd:
+    if setting.compression == "powersgd":
         found += " PowerSGD is counted by its smaller messages only: its own arithmetic is left out."
     if not values["fits"]:
         found += (
             f" But every rank holds all weights, gradients and AdamW states, {svg.quantity(values['states_gb'])} GB, "
-            f"more than one {device} has: this needs ZeRO."
+            f"more than one {DEVICES[setting.device].name} has: this needs ZeRO."
         )
     return found
 
@@ -214,7 +230,7 @@ def _remedy(setting: Setting, efficiency: float) -> str:
         ("overlap", not setting.overlap, {"overlap": True}),
         ("no_sync", not setting.no_sync and setting.accumulation > 1, {"no_sync": True}),
         ("buckets of 25 MiB", setting.bucket != 25, {"bucket": 25}),
-        ("bf16 messages, which round each gradient", setting.compression == 1, {"compression": 2.0}),
+        ("bf16 messages, which round each gradient", setting.compression == "none", {"compression": "bf16"}),
         ("4 times the passes, which makes the batch 4 times as large", True,
          {"accumulation": 4 * setting.accumulation, "no_sync": True}),
         ("nodes of 8 with InfiniBand", setting.link != "node-ib", {"link": "node-ib"}),
