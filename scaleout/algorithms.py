@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from scaleout.topology import Cluster
 
@@ -54,7 +55,8 @@ def _total(hops: list[tuple[int, tuple[float, float]]], sent: float, received: f
     """The cost of stages, each (steps, `_hop` of one of them)."""
     return Cost(
         sum(steps for steps, _ in hops), sent, sent if received is None else received,
-        sum(steps * seconds for steps, (seconds, _) in hops), sum(steps * alpha for steps, (_, alpha) in hops),
+        math.fsum(steps * seconds for steps, (seconds, _) in hops),
+        math.fsum(steps * alpha for steps, (_, alpha) in hops),
     )  # fmt: skip
 
 
@@ -116,14 +118,21 @@ def _blocks(fill: float, alpha: float, size: float) -> set[int]:
     return {1, *(max(1, min(most, k)) for k in ((math.floor(ideal), math.ceil(ideal)) if ideal < most else (most,)))}
 
 
-def _pairs(size: float, cluster: Cluster, pairs: Iterable[tuple[int, int]]) -> tuple[float, float]:
-    """`_hop` of a step in which each (source, target) moves `size` bytes."""
-    if cluster.nodes == 1:
-        return _hop(cluster, size, None)
-    hops = [(cluster.node(a), cluster.node(b)) for a, b in pairs]
+@lru_cache(maxsize=1024)
+def _loads(gpus_per_node: int, pairs: Callable[[int, int], list[tuple[int, int]]], ranks: int, distance: int):
+    """(whether any pair stays in its node, pairs that leave or enter the busiest node) of a step."""
+    hops = [(a // gpus_per_node, b // gpus_per_node) for a, b in pairs(ranks, distance)]
     outside = [hop for hop in hops if hop[0] != hop[1]]
     most = max((n for side in (0, 1) for n in Counter(hop[side] for hop in outside).values()), default=0)
-    return _hop(cluster, size if len(outside) < len(hops) else None, most * size if most else None)
+    return len(outside) < len(hops), most
+
+
+def _pairs(size: float, cluster: Cluster, pairs: Callable, distance: int = 0) -> tuple[float, float]:
+    """`_hop` of a step in which each (source, target) of pairs(ranks, distance) moves `size` bytes."""
+    if cluster.nodes == 1:
+        return _hop(cluster, size, None)
+    stays, most = _loads(cluster.gpus_per_node, pairs, cluster.ranks, distance)
+    return _hop(cluster, size if stays else None, most * size if most else None)
 
 
 def fold(ranks: int) -> tuple[int, list[int]]:
@@ -138,14 +147,22 @@ def _halving_doubling(size: float, cluster: Cluster) -> Cost:
     """Vector halving with distance doubling, then back (Thakur, Rabenseifner and Gropp 2005)."""
     if cluster.ranks == 1:
         return NOTHING
-    out, part = fold(cluster.ranks)
-    power, hops = len(part), []
-    if out:
-        hops.append((2, _pairs(size, cluster, ((2 * i, 2 * i + 1) for i in range(out)))))
+    power = 2 ** (cluster.ranks.bit_length() - 1)
+    out = cluster.ranks - power
+    hops = [(2, _pairs(size, cluster, _folded))] if out else []
     for k in range(height(power)):
-        hops.append((2, _pairs(size / 2 ** (k + 1), cluster, ((part[i], part[i ^ 2**k]) for i in range(power)))))
+        hops.append((2, _pairs(size / 2 ** (k + 1), cluster, _partners, 2**k)))
     moved = 2 * (power - 1) / power * size + (size if out else 0)
     return _total(hops, moved)
+
+
+def _folded(ranks: int, distance: int) -> list[tuple[int, int]]:
+    return [(2 * i, 2 * i + 1) for i in range(fold(ranks)[0])]
+
+
+def _partners(ranks: int, distance: int) -> list[tuple[int, int]]:
+    part = fold(ranks)[1]
+    return [(rank, part[i ^ distance]) for i, rank in enumerate(part)]
 
 
 def _hierarchical(size: float, cluster: Cluster) -> Cost:
@@ -171,18 +188,20 @@ def _in_network(size: float, cluster: Cluster) -> Cost:
     if n > 1:
         moved += size / g
         stages.append((2, cluster.pool, size))
-    latency = sum(steps * wire.alpha_seconds for steps, wire, _ in stages)
-    streaming = sum(through / wire.bytes_per_s for _, wire, through in stages)
+    latency = math.fsum(steps * wire.alpha_seconds for steps, wire, _ in stages)
+    streaming = math.fsum(through / wire.bytes_per_s for _, wire, through in stages)
     return Cost(sum(steps for steps, *_ in stages), moved, moved, latency + streaming, latency)
 
 
 def _binomial(size: float, cluster: Cluster) -> Cost:
     """Ranks that hold the message double in each step (Thakur, Rabenseifner and Gropp 2005)."""
-    p, h = cluster.ranks, height(cluster.ranks)
-    hops = [
-        (1, _pairs(size, cluster, ((a, a + d) for a in range(0, p - d, 2 * d)))) for d in (2**k for k in range(h))
-    ]
+    h = height(cluster.ranks)
+    hops = [(1, _pairs(size, cluster, _doubling, 2**k)) for k in range(h)]
     return _total(hops, h * size, size if h else 0.0)
+
+
+def _doubling(ranks: int, distance: int) -> list[tuple[int, int]]:
+    return [(a, a + distance) for a in range(0, ranks - distance, 2 * distance)]
 
 
 def _chain(size: float, cluster: Cluster) -> Cost:

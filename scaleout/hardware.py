@@ -100,6 +100,10 @@ def _network(name: str, bits_per_s: float, source: str) -> Link:
 # call costs to start (6.6 to 14 us, table baseLat) is not in them. Infinity Fabric is taken for NVLink.
 ALPHA_SECONDS = {"between GPUs": 1.9e-6, "host to GPU": 2.5e-6, "between nodes": 4.0e-6}
 
+# Share of a link's rate that an all-reduce of 8 GiB reached while the switches added: 5 to 8 H200, 6 to 8 B200, 1.5%
+# around it. stas00/ml-engineering, network/README.md: busbw over that of the model ("in-network") at the full rate.
+SWITCHES_REACH = {"nvlink4": 0.68, "nvlink5": 0.60}
+
 LINKS = {
     # NVLink, total of one GPU. The sources print both directions together: 300, 600, 900 and 1,800 GB/s.
     "nvlink2": Link("NVLink 2", "between GPUs", 150 * GB, "NVIDIA V100 datasheet, 2020: 300 GB/s both ways"),

@@ -1,0 +1,196 @@
+"""The widget of rung 10: the grid shows what the messages do, the curves what the cost model says."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from scaleout import collectives as c
+from scaleout import messages, steps, views
+from scaleout.hardware import SWITCHES_REACH
+from scaleout.step import WIRE_EFFICIENCY
+from scaleout.topology import Cluster, Wire, wire
+from scaleout.views import collectives as view
+
+SVG = "{http://www.w3.org/2000/svg}"
+CELL = re.compile(r"(rank \d+|the switch), chunk (\d+): (\d+) of (\d+) contributions")
+
+
+@pytest.fixture(autouse=True)
+def no_points():
+    view.MEASURED.clear()
+    yield
+    view.MEASURED.clear()
+
+
+def cells(svg):
+    """{(who, chunk): (contributions, width of the fill over the cell's)} of the grid."""
+    out = {}
+    for rect in ET.fromstring(svg).iter(f"{SVG}rect"):
+        title = rect.find(f"{SVG}title")
+        if title is not None and (found := CELL.match(title.text)):
+            who, chunk, count, _ = found.groups()
+            out.setdefault((who, int(chunk)), []).append((int(count), float(rect.get("width"))))
+    return {key: (marks[0][0], marks[-1][1] / marks[0][1] if len(marks) > 1 else 0) for key, marks in out.items()}
+
+
+def arrows(svg):
+    return sum(1 for _ in ET.fromstring(svg).iter(f"{SVG}polygon"))
+
+
+@pytest.mark.parametrize("algorithm", view.SHOWN)
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8])
+def test_the_grid_shows_the_simulation(algorithm, ranks):
+    shown = steps.frames(algorithm, ranks)
+    moves = messages.messages("all_reduce", algorithm, ranks, steps.BLOCKS)
+    states = messages.run(moves, messages.start("all_reduce", ranks, shown.chunks, algorithm == "in-network"))
+    for step in range(15):
+        result = views.render("collectives", {"algorithm": algorithm, "ranks": ranks, "step": step})
+        done = min(step, shown.steps)
+        found = cells(result["svg"])
+        assert len(found) == shown.chunks * len(states[0])
+        for rank, held in enumerate(states[done]):
+            who = f"rank {rank}" if rank < ranks else "the switch"
+            for chunk, cell in enumerate(held):
+                count, filled = found[who, chunk]
+                assert count == cell.total() and filled == pytest.approx(count / ranks, abs=0.01)
+        assert arrows(result["svg"]) == sum(one.step == done - 1 for one in moves)
+        assert result["values"]["step"] == done and result["values"]["steps"] == shown.steps
+    assert result["values"]["complete_cells"] == ranks * shown.chunks
+
+
+def test_the_slider_of_steps_reaches_the_end_of_every_algorithm():
+    most = max(steps.frames(name, ranks).steps for name in view.SHOWN for ranks in range(2, 9))
+    assert next(one for one in view.CONTROLS if one.name == "step").hi == most
+
+
+def test_no_sum_in_the_grid_counts_a_rank_twice():
+    for name in view.SHOWN:
+        for ranks in range(2, 9):
+            assert all(n <= ranks for state in steps.frames(name, ranks).counts for row in state for n in row)
+
+
+@pytest.mark.parametrize("algorithm", [name for name in view.SHOWN if name != "tree"])
+@pytest.mark.parametrize("ranks", [2, 5, 8])
+def test_what_the_grid_sends_is_what_the_formula_says(algorithm, ranks):
+    share = views.render("collectives", {"algorithm": algorithm, "ranks": ranks})["values"]["grid_sent_share"]
+    assert share == pytest.approx(c.cost("all_reduce", algorithm, 1, ranks, Wire(1e-6, 1e9)).sent_bytes)
+
+
+def test_values_are_the_model():
+    values = views.render("collectives", {"size": 200, "world": 32})["values"]
+    real = Cluster(4, 8, wire("nvlink4", WIRE_EFFICIENCY), wire("ib-ndr", WIRE_EFFICIENCY), 8)
+    wanted = {name: c.cost_on("all_reduce", name, 2e8, real) for name in values["seconds_by_algorithm"]}
+    assert values["seconds_by_algorithm"] == {name: one.seconds for name, one in wanted.items()}
+    assert set(wanted) == {"naive", "ring", "tree", "halving-doubling", "hierarchical"}
+    winner = wanted[values["winner"]]
+    assert values["seconds"] == winner.seconds == min(values["seconds_by_algorithm"].values())
+    assert values["latency_share"] == winner.latency_seconds / winner.seconds
+    assert values["busbw_gb_per_s"] == pytest.approx(2e8 / winner.seconds * 2 * 31 / 32 / 1e9)
+    assert values["ring_sent_gb"] == pytest.approx(0.2 * 2 * 31 / 32)
+
+
+def test_the_crossover_is_where_ring_and_tree_take_the_same_time():
+    for params in ({}, {"link": "own", "world": 64}, {"link": "ib-ndr", "world": 100}, {"world": 8}):
+        values = views.render("collectives", params)["values"]
+        at = values["crossover_bytes"]
+        chosen = {**views.defaults("collectives"), **params}
+        on = view.setting(*(chosen[key] for key in ("link", "world", "alpha", "rate")))
+        assert on.cost("ring", at).seconds == pytest.approx(on.cost("tree", at).seconds, rel=5e-3)
+        assert on.cost("ring", at / 2).seconds > on.cost("tree", at / 2).seconds
+        assert on.cost("ring", at * 2).seconds < on.cost("tree", at * 2).seconds
+
+
+def test_one_node_of_h100_has_switches_that_add_at_the_measured_rate():
+    result = views.render("collectives", {"world": 8, "size": 10_000})
+    assert result["values"]["winner"] == "in-network" and "The switches add" in result["sentence"]
+    assert result["values"]["busbw_gb_per_s"] == pytest.approx(450 * SWITCHES_REACH["nvlink4"] * 1.75 / 1.125, rel=0.01)
+    for other in ({"world": 16}, {"world": 8, "link": "pcie"}, {"world": 8, "link": "own"}):
+        assert "in-network" not in views.render("collectives", other)["values"]["seconds_by_algorithm"]
+
+
+@pytest.mark.parametrize("link", [*view.LINKS, view.OWN])
+@pytest.mark.parametrize("world", [2, 9, 100, 1024])
+@pytest.mark.parametrize("size", [view.SMALLEST_MB, 12.3, view.LARGEST_MB])
+def test_every_link_draws(link, world, size):
+    params = {"link": link, "world": world, "size": size, "step": 2}
+    result = views.render("collectives", params)
+    assert result == views.render("collectives", params), "the same twice"
+    root = ET.fromstring(result["svg"])
+    assert root.get("role") == "img" and root.get("aria-label") and root.get("viewBox").split()[2] == "480"
+    colours = set(re.findall(r'(?:fill|stroke)="([^"]+)"', result["svg"])) - {"none"}
+    assert colours and all(colour.startswith("var(--") for colour in colours)
+    names = list(result["values"]["seconds_by_algorithm"])
+    assert sum(1 for _ in root.iter(f"{SVG}polyline")) == len(names)
+    words = {text.text for text in root.iter(f"{SVG}text")}
+    for name in names:
+        assert any(text.startswith(f"{view.NAMES[name]} ") for text in words), name
+    assert view._CALLED[result["values"]["winner"]] in result["sentence"]
+    json.dumps(result, allow_nan=False)
+
+
+@pytest.mark.parametrize(("alpha", "rate"), [(0.1, 0.01), (0.1, 1000), (100_000, 0.01), (100_000, 1000)])
+def test_the_edges_of_the_own_link_draw(alpha, rate):
+    result = views.render("collectives", {"link": "own", "alpha": alpha, "rate": rate, "world": 1024})
+    assert result["values"]["seconds"] > 0 and result["svg"].count("<polyline") == 4
+
+
+def test_colours_and_names():
+    names = set(c.ALGORITHMS["all_reduce"])
+    assert set(view.COLOURS) == set(view.NAMES) == set(view._CALLED) == names
+    assert len(set(view.COLOURS.values())) == len(names)
+
+
+def profile():
+    line = {"alpha_seconds": 3e-3, "seconds_per_byte": 2e-9, "worst_relative_error": 0.1,
+            "points": [{"bytes": 10**k, "seconds": 3e-3 + 2e-9 * 10**k} for k in (4, 6, 8)]}  # fmt: skip
+    return {"world": 4, "collectives": {"all_reduce": line}}
+
+
+def test_a_profile_becomes_the_own_link_with_its_points():
+    before = views.render("collectives", {"link": "own", "world": 4, "alpha": 500, "rate": 0.75})
+    params = view.from_profile(profile())
+    assert params == {"link": "own", "world": 4, "alpha": pytest.approx(500), "rate": pytest.approx(0.75)}
+    after = views.render("collectives", params)
+    for size, seconds in view.MEASURED:  # the ring on this wire goes through the line that was fitted
+        found = c.cost("all_reduce", "ring", size, 4, Wire(500e-6, 0.75e9)).seconds
+        assert found == pytest.approx(seconds)
+    assert after["svg"].count("measured here") == 4 and "measured here" not in before["svg"]
+    assert "measured here" not in views.render("collectives", {})["svg"]
+    with pytest.raises(ValueError, match="more than one process"):
+        view.from_profile({"world": 1, "collectives": {}})
+
+
+def test_the_sentence_names_winner_seconds_busbw_and_latency():
+    large = views.render("collectives", {"step": 3})["sentence"]
+    assert large.startswith("4 nodes of 8 GPUs on InfiniBand NDR: for 1 GB the ring is fastest, 6.30 ms, of which 4% ")
+    assert "Bus bandwidth 307 GB/s." in large and "step 3 of 6 (reduce-scatter) is done" in large
+    assert "by the end the busiest rank sends 1.50 times the message" in large
+    small = views.render("collectives", {"size": 0.01})["sentence"]
+    assert "for 10 kB halving-doubling is fastest" in small and "NCCL has no halving-doubling" in small
+
+
+def test_guess_is_judged_against_the_bytes_of_the_ring():
+    result = views.render("collectives", {"world": 8, "guess": 1})
+    assert result["guess"]["answer"] == pytest.approx(1.75) and result["guess"]["ratio"] == pytest.approx(1 / 1.75)
+    assert "GB" in result["guess"]["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"ranks": 1}, "ranks must be from 2 to 8"),
+        ({"ranks": 2.5}, "whole number"),
+        ({"algorithm": "hierarchical"}, "algorithm must be one of naive, ring, tree"),
+        ({"link": "nvlink9"}, "link must be one of node-ib"),
+        ({"size": 0}, "size must be from 0.001 to 10,000"),
+        ({"world": 1}, "world must be from 2 to 1,024"),
+        ({"alpha": -1}, "alpha must be from 0.1"),
+        ({"step": 15}, "step must be from 0 to 14"),
+    ],
+)
+def test_bad_input_is_one_line(params, words):
+    with pytest.raises(ValueError, match=re.escape(words)) as error:
+        views.render("collectives", params)
+    assert "\n" not in str(error.value)
