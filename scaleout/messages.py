@@ -138,7 +138,7 @@ def seconds(moves: Iterable[Message], sizes: Sequence[float], wire: Wire | Clust
     """Seconds of all steps: each as long as its slowest rank, or node, takes to send or to receive.
 
     What a rank sends in one step to several others starts once and shares its wire. On a cluster what leaves a node
-    shares all its adapters.
+    shares all its adapters. Not for "in-network": the ports of a switch work side by side.
     """
     total = 0.0
     for _, step in itertools.groupby(moves, key=lambda one: one.step):

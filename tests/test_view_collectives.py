@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from scaleout import collectives as c
-from scaleout import messages, steps, views
+from scaleout import chunk_grid, messages, views
 from scaleout.hardware import SWITCHES_REACH
 from scaleout.step import WIRE_EFFICIENCY
 from scaleout.topology import Cluster, Wire, wire
@@ -42,8 +42,8 @@ def arrows(svg):
 @pytest.mark.parametrize("algorithm", view.SHOWN)
 @pytest.mark.parametrize("ranks", [2, 3, 5, 8])
 def test_the_grid_shows_the_simulation(algorithm, ranks):
-    shown = steps.frames(algorithm, ranks)
-    moves = messages.messages("all_reduce", algorithm, ranks, steps.BLOCKS)
+    shown = chunk_grid.frames(algorithm, ranks)
+    moves = messages.messages("all_reduce", algorithm, ranks, chunk_grid.BLOCKS)
     states = messages.run(moves, messages.start("all_reduce", ranks, shown.chunks, algorithm == "in-network"))
     for step in range(15):
         result = views.render("collectives", {"algorithm": algorithm, "ranks": ranks, "step": step})
@@ -61,14 +61,14 @@ def test_the_grid_shows_the_simulation(algorithm, ranks):
 
 
 def test_the_slider_of_steps_reaches_the_end_of_every_algorithm():
-    most = max(steps.frames(name, ranks).steps for name in view.SHOWN for ranks in range(2, 9))
+    most = max(chunk_grid.frames(name, ranks).steps for name in view.SHOWN for ranks in range(2, 9))
     assert next(one for one in view.CONTROLS if one.name == "step").hi == most
 
 
 def test_no_sum_in_the_grid_counts_a_rank_twice():
     for name in view.SHOWN:
         for ranks in range(2, 9):
-            assert all(n <= ranks for state in steps.frames(name, ranks).counts for row in state for n in row)
+            assert all(n <= ranks for state in chunk_grid.frames(name, ranks).counts for row in state for n in row)
 
 
 @pytest.mark.parametrize("algorithm", [name for name in view.SHOWN if name != "tree"])

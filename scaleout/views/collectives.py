@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
-from scaleout import collectives, steps, svg
+from scaleout import chunk_grid, collectives, svg
 from scaleout.algorithms import Cost
 from scaleout.hardware import SWITCHES_REACH, link
 from scaleout.plot import Axis, Plane
@@ -133,7 +133,7 @@ def curves(on: Setting) -> tuple[dict[str, list[float]], float | None]:
 
 def draw(params: dict) -> dict:
     """The grid after the chosen number of steps, and beneath it the curves with the chosen size marked."""
-    shown = steps.frames(params["algorithm"], params["ranks"])
+    shown = chunk_grid.frames(params["algorithm"], params["ranks"])
     step = min(params["step"], shown.steps)
     on = setting(params["link"], params["world"], params["alpha"], params["rate"])
     size = params["size"] * 1e6
@@ -147,7 +147,7 @@ def draw(params: dict) -> dict:
     }
 
 
-def _values(on: Setting, size: float, costs: dict, shown: steps.Frames, step: int) -> dict:
+def _values(on: Setting, size: float, costs: dict, shown: chunk_grid.Frames, step: int) -> dict:
     winner = min(on.names, key=lambda name: costs[name].seconds)
     seconds = costs[winner].seconds
     p = on.cluster.ranks
@@ -172,7 +172,7 @@ def _values(on: Setting, size: float, costs: dict, shown: steps.Frames, step: in
 # --- the sentence ---------------------------------------------------------------------------------------------
 
 
-def _sentence(shown: steps.Frames, step: int, on: Setting, size: float, costs: dict, values: dict) -> str:
+def _sentence(shown: chunk_grid.Frames, step: int, on: Setting, size: float, costs: dict, values: dict) -> str:
     winner, at = values["winner"], values["crossover_bytes"]
     latency = values["latency_share"]
     share = "under 1%" if latency < 0.01 else f"{latency:.0%}" if latency < 0.995 else "nearly all"
@@ -198,7 +198,7 @@ _CALLED = {name: f"the {words} is" for name, words in NAMES.items()} | {
 }  # fmt: skip
 
 
-def _step_words(shown: steps.Frames, step: int) -> str:
+def _step_words(shown: chunk_grid.Frames, step: int) -> str:
     if step == 0:
         return f"none of {shown.steps} steps is done"
     return f"step {step} of {shown.steps} ({shown.phase(step)}) is done"
@@ -230,12 +230,12 @@ def _bytes(size: float) -> str:
 
 
 def _picture(
-    shown: steps.Frames, step: int, on: Setting, size: float, costs: dict, values: dict, points: list,
+    shown: chunk_grid.Frames, step: int, on: Setting, size: float, costs: dict, values: dict, points: list,
 ) -> str:  # fmt: skip
     done = f"step {step} of {shown.steps}, {shown.phase(step)}" if step else f"before the first of {shown.steps} steps"
     title = f"{NAMES[shown.algorithm].capitalize()}, {shown.ranks} ranks: {done}"
     keys, height = svg.legend(4, 30, WIDTH - 8, [("c5", "partial sum"), ("c3", "sum of all"), ("accent", "moved")])
-    grid, below = steps.draw(shown, step, 30 + height, WIDTH - 4)
+    grid, below = chunk_grid.draw(shown, step, 30 + height, WIDTH - 4)
     top = below + 44
     lines, at = curves(on)
     reach = _decades([one for some in lines.values() for one in some])
