@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from scaleout import collectives as c
 from scaleout import chunk_grid, messages, views
+from scaleout import collectives as c
 from scaleout.hardware import SWITCHES_REACH
 from scaleout.step import WIRE_EFFICIENCY
 from scaleout.topology import Cluster, Wire, wire
