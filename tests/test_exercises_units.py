@@ -43,3 +43,31 @@ def test_counts_of_parameters():
     assert units.parse("5B", "parameters", "billion").base == 5e9
     assert units.parse("5e9 parameters", "parameters", "billion").base == 5e9
     assert units.parse("128 bits/param", "bytes/parameter", "bytes/parameter").base == 16
+
+
+@name(("text", "dimension", "base"), [
+    ("0.3 s", "seconds", 0.3), ("300 ms", "seconds", 0.3), ("300 milliseconds", "seconds", 0.3),
+    ("12 µs", "seconds", 12e-6), ("12 \u03bcs", "seconds", 12e-6), ("12 us", "seconds", 12e-6), ("2 sec", "seconds", 2),
+    ("50 GB/s", "bytes/s", 50e9), ("50 gb/s", "bytes/s", 50e9), ("50 GB per second", "bytes/s", 50e9),
+    ("50 GB/sec", "bytes/s", 50e9), ("400 Gbit/s", "bytes/s", 50e9), ("400 Gb/s", "bytes/s", 50e9),
+    ("400 Gbps", "bytes/s", 50e9), ("400 gbps", "bytes/s", 50e9), ("800 Mbit/s", "bytes/s", 1e8),
+    ("46.566 GiB/s", "bytes/s", 46.566 * 2**30), ("14 steps", "steps", 14), ("14", "steps", 14), ("1 step", "steps", 1),
+    ("62.5%", "share", 0.625), ("62.5 %", "share", 0.625), ("62,5 percent", "share", 0.625),
+    ("0.625 share", "share", 0.625),
+])  # fmt: skip
+def test_times_rates_steps_and_shares(text, dimension, base):
+    default = {"seconds": "ms", "bytes/s": "GB/s", "steps": "steps", "share": "%"}[dimension]
+    assert units.parse(text, dimension, default).base == pytest.approx(base, rel=1e-12)
+
+
+@name(("dimension", "default", "words"), [("seconds", "ms", "use s or ms"), ("bytes/s", "GB/s", "use GB/s or Gbit/s"),
+                                          ("share", "%", "use share or %")])  # fmt: skip
+def test_a_bare_time_rate_or_share_is_asked_for_its_unit(dimension, default, words):
+    with pytest.raises(ValueError, match=f"12 of what.*{words}"):
+        units.parse("12", dimension, default)
+
+
+@name(("text", "dimension"), [("12 GB", "seconds"), ("12 ms", "bytes/s"), ("12 Gb", "bytes/s"), ("12 h", "seconds")])
+def test_a_unit_of_another_dimension_is_refused(text, dimension):
+    with pytest.raises(ValueError, match="is not a unit here: use "):
+        units.parse(text, dimension, {"seconds": "ms"}.get(dimension, "GB/s"))

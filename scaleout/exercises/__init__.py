@@ -10,7 +10,7 @@ from importlib import import_module
 
 from scaleout.exercises.engine import Exercise
 
-STEMS = ("memory", "collectives")
+STEMS = ("memory", "collectives", "ddp")
 
 
 def catalogue(stem: str) -> tuple[Exercise, ...]:

@@ -70,7 +70,7 @@ HANG_CALL = Choice(
     hints=("In every earlier step, which call comes after the `all_gather` of line 91, and which one after that?",
            "Compare rank 2's number 22 with number 23 of ranks 1 and 3."),
     solution="Rank 2's number 22 is what ranks 1 and 3 have as number 23: the same call, size and line. So rank 2 is "
-    "one call ahead. It **left out the `broadcast`** of line 100, went on to the next step, and from there on all "
+    "one call ahead. It **left out** the `broadcast` of line 100, went on to the next step, and from there on all "
     "its numbers are one too low. In the code that is an early `return` in front of line 100, under a condition that "
     "only rank 2 met.\n\n"
     "The cure is a rule, not a time-out: the decision to call a collective must be the same on every rank. Decide on "

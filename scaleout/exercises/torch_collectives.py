@@ -7,63 +7,16 @@ Besides the sums it counts what was sent, so that a ring is told from something 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-
 import torch
-import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.torch_check import Check, main, wrong
+from scaleout.exercises.torch_count import Calls, counted
 
 # (length, dtype): shorter than the ranks, not divisible by 2, 3 or 4, none, whole numbers no float32 can hold, and one
 # so large that a chunk does not fit into the buffers of the network.
 CASES = ((7, torch.float32), (1, torch.float64), (0, torch.float32), (1001, torch.int64), (10, torch.float16),
          (2_000_003, torch.float32))  # fmt: skip
-SENDS = ("send", "isend")
-COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter",
-               "reduce_scatter_tensor", "broadcast", "gather", "scatter", "all_to_all", "all_to_all_single",
-               "all_gather_object", "all_reduce_coalesced")  # fmt: skip
-
-
-@dataclass
-class Sent:
-    """What a rank gave away: numbers by the rank they went to, and the collectives it called."""
-
-    numbers: dict[int, int] = field(default_factory=dict)
-    called: list[str] = field(default_factory=list)
-
-
-@contextmanager
-def counted():
-    """Counts sends and collectives inside, also those of `batch_isend_irecv`. Yields a Sent."""
-    seen = Sent()
-    names = [name for name in (*SENDS, *COLLECTIVES) if hasattr(c10d, name)]
-    plain = {name: getattr(c10d, name) for name in names}
-
-    def watched(name):
-        def call(*args, **kwargs):
-            if name in SENDS:
-                tensor = kwargs.get("tensor", args[0] if args else None)
-                to = kwargs.get("dst", kwargs.get("group_dst", args[1] if len(args) > 1 else None))
-                seen.numbers[to] = seen.numbers.get(to, 0) + tensor.numel()
-            else:
-                seen.called.append(name)
-            return plain[name](*args, **kwargs)
-
-        return call
-
-    try:
-        for name in names:
-            replaced = watched(name)
-            for module in (dist, c10d):  # P2POp compares with the functions of c10d
-                setattr(module, name, replaced)
-        yield seen
-    finally:
-        for name, function in plain.items():
-            for module in (dist, c10d):
-                setattr(module, name, function)
 
 
 def message(length: int, dtype: torch.dtype, rank: int) -> torch.Tensor:
@@ -76,17 +29,17 @@ def own(function, rank: int, world: int) -> Verdict | None:
     """Run all cases on this rank, up to the first that is wrong."""
     for length, dtype in CASES:
         tensor = message(length, dtype, rank)
-        with counted() as seen:
+        with counted() as calls:
             given = function(tensor)
         expected = sum(message(length, dtype, other) for other in range(world))
         where = f"rank {rank} of {world}, {length:,} numbers of {str(dtype).removeprefix('torch.')}"
         if not torch.equal(tensor, expected):
             words, slip = _slip(tensor, expected, given, rank, world)
             return wrong(f"{where}: {words}", slip)
-        if seen.called:
-            return wrong(f"{where}: the sum is right, but your code calls {seen.called[0]}. Write the ring yourself, "
+        if calls.names:
+            return wrong(f"{where}: the sum is right, but your code calls {calls.names[0]}. Write the ring yourself, "
                          "with isend and irecv", "used-a-collective")  # fmt: skip
-        bad = _not_a_ring(seen, length, rank, world)
+        bad = _not_a_ring(calls, length, rank, world)
         if bad:
             return wrong(f"{where}: the sum is right, but {bad[0]}", bad[1])
     return None
@@ -122,13 +75,13 @@ def _slip(tensor, expected, given, rank: int, world: int) -> tuple[str, str]:
             "- 1, modulo ranks", "wrong-sum")  # fmt: skip
 
 
-def _not_a_ring(seen: Sent, length: int, rank: int, world: int) -> tuple[str, str] | None:
+def _not_a_ring(calls: Calls, length: int, rank: int, world: int) -> tuple[str, str] | None:
     """What is wrong with what was sent, for a message that is much longer than there are ranks."""
     if length < 100 * world:
         return None
-    total, ring = sum(seen.numbers.values()), 2 * (world - 1) * -(-length // world)
-    if len([to for to, numbers in seen.numbers.items() if numbers]) > 1:
-        return (f"it sent to {len(seen.numbers)} other ranks. In a ring every rank sends to its right only",
+    total, ring = sum(calls.sent.values()), 2 * (world - 1) * -(-length // world)
+    if len([to for to, numbers in calls.sent.items() if numbers]) > 1:
+        return (f"it sent to {len(calls.sent)} other ranks. In a ring every rank sends to its right only",
                 "not-a-ring")  # fmt: skip
     if total > ring:
         return (f"it sent {total:,} numbers, where a ring sends at most {ring:,}: one chunk a step, not the whole "

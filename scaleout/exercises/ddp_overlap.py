@@ -1,0 +1,236 @@
+"""Exercises of rung 02 on time: what the backward hides, what stays exposed, and how a job scales."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from scaleout.exercises.engine import Choice, Number, Option, Slip
+from scaleout.exercises.function import Function, Mistake
+from scaleout.schedule import Layer, ddp_step, strong_efficiency, weak_efficiency
+
+_TIME, _SHARE = ("s", "ms", "µs"), ("%", "share")
+_MS = 1e-3
+_FORWARD, _BACKWARD, _WIRE = 100, 200, 260  # milliseconds
+# Many small layers, one bucket each: communication starts with the backward, as the prompt assumes.
+_MANY = 2000
+
+
+def _step(wire: float, overlap: bool = True) -> float:
+    """Seconds of a step whose messages take `wire` milliseconds together."""
+    layers = [Layer("", _FORWARD * _MS / _MANY, _BACKWARD * _MS / _MANY, 1) for _ in range(_MANY)]
+    step = ddp_step(layers, lambda size: size * wire * _MS / _MANY, cap_bytes=1, first_cap_bytes=1, overlap=overlap)
+    return round(step.seconds, 3)  # less the one layer that computes before the first message
+
+
+_GIVEN = (
+    f"One pass of a model takes **{_FORWARD} ms** forward and **{_BACKWARD} ms** backward. The all-reduce of all its "
+    f"gradients takes **{_WIRE} ms**"
+)
+_STEP = _step(_WIRE)
+
+EXPOSED = Number(
+    key="exposed", level=2, title="What the backward cannot hide",
+    prompt=f"{_GIVEN}. DDP starts it as soon as the backward starts, and it does not slow the compute down. How long "
+    "is the step, without the optimizer?",
+    hints=("Forward and communication cannot overlap: there are no gradients yet.",
+           "Backward and communication run side by side, so the longer of the two counts."),
+    solution=f"{_FORWARD} + max({_BACKWARD}, {_WIRE}) = **{_STEP * 1e3:.0f} ms**. Of the {_WIRE} ms, {_BACKWARD} are "
+    f"hidden and {_WIRE - _BACKWARD} are *exposed*: nothing computes meanwhile. Real buckets fill late and the last "
+    "one is never hidden, so a real step is a little longer.",
+    value=_STEP, unit="ms", units=_TIME, dimension="seconds",
+    slips=(
+        Slip("no-overlap", 0.560,
+             "You added all three. DDP communicates while the backward still computes: only what it does not hide "
+             "counts."),
+        Slip("all-hidden", 0.300,
+             "You hid all of it. The backward takes 200 ms, so it can hide 200 of the 260."),
+        Slip("hidden-by-forward", 0.460,
+             "You hid it behind the forward. There are no gradients yet during the forward: the backward hides it."),
+        Slip("communication-alone", 0.260, "That is the communication alone. What runs before it?"),
+        Slip("exposed-alone", 0.060, "That is the exposed part alone. The step also has its forward and its backward."),
+    ),
+    right="60 ms are exposed: a faster link, fewer bytes or a longer backward would hide them.",
+    look="Forward, then the longer of backward and communication.",
+)  # fmt: skip
+
+_HALVED = _step(_WIRE / 2)
+
+COMPRESSED = Number(
+    key="compressed", level=2, title="Half the bytes",
+    prompt=f"{_GIVEN} and runs beside the backward. Now a hook sends the gradients as **bf16** instead of fp32. The "
+    "message is so large that only its bytes count, and converting costs nothing. How long is the step now?",
+    hints=("Half the bytes, half the time on the wire.", "Does the backward hide all of it now?"),
+    solution=f"The communication takes {_WIRE // 2} ms, and the backward of {_BACKWARD} ms hides all of it: "
+    f"{_FORWARD} + max({_BACKWARD}, {_WIRE // 2}) = **{_HALVED * 1e3:.0f} ms** instead of {_STEP * 1e3:.0f}. More "
+    "compression would gain nothing: there is nothing left to hide.",
+    value=_HALVED, unit="ms", units=_TIME, dimension="seconds",
+    slips=(
+        Slip("no-overlap", 0.430, "You added the 130 ms. The backward takes 200 ms and hides them."),
+        Slip("half-the-step", 0.180, "You halved the whole step. Forward and backward take as long as before."),
+        Slip("half-the-exposed", 0.330,
+             "You halved the exposed 60 ms. The time on the wire is halved, 260 to 130, and 130 is less than the "
+             "backward: nothing is exposed."),
+        Slip("saved-in-full", 0.230,
+             "You subtracted the 130 ms that the wire saves. Only 60 of the 260 were exposed: more than that cannot be "
+             "saved."),
+        Slip("as-before", 0.360, "That is the step in fp32. Half the bytes take half the time: 130 ms."),
+    ),
+    right="The link has time to spare now; the compute is the limit.",
+    look="Halve the time on the wire, then compare it with the backward.",
+)  # fmt: skip
+
+# Strong scaling: seconds a step for the same batch in total, by ranks. Weak: for the same batch on each rank.
+STRONG = {1: 8.0, 2: 4.4, 4: 2.5, 8: 1.6}
+WEAK = {1: 1.0, 8: 1.1, 64: 1.25}
+_STRONG, _WEAK = strong_efficiency(STRONG)[8], weak_efficiency(WEAK)[64]
+
+
+def _table(times: dict[int, float]) -> str:
+    return "\n".join(f"- {ranks} rank{'s' if ranks > 1 else ''}: {seconds:g} s" for ranks, seconds in times.items())
+
+
+STRONG_SCALING = Number(
+    key="strong-scaling", level=2, title="Strong scaling",
+    prompt=f"A step on the **same batch in total** takes\n\n{_table(STRONG)}\n\nWhat is the efficiency of strong "
+    "scaling on 8 ranks?",
+    hints=("The speed-up is the time on one rank over the time on 8.", "Efficiency compares it with the ideal, 8."),
+    solution=f"Speed-up: 8.0 / 1.6 = 5. Efficiency: 5 / 8 = **{_STRONG:.1%}**. In strong scaling each rank's share of "
+    "the batch shrinks, and with it the backward that hides the communication, while the bytes stay the same.",
+    value=_STRONG, unit="%", units=_SHARE, dimension="share",
+    slips=(
+        Slip("speed-up", 5, "5 is the speed-up, the time on one rank over the time on 8. Divide it by 8 ranks."),
+        Slip("time-ratio", 0.2,
+             "That is the time on 8 ranks over the time on one. Ideal would be 1/8: compare with that."),
+        Slip("weak", 1.6, "You divided the wrong way round: one rank's ideal share, 1 s, over the 1.6 s it takes."),
+        Slip("last-doubling", 2.5 / (2 * 1.6),
+             "That is the last doubling alone, from 4 to 8 ranks. Efficiency is relative to one rank."),
+        Slip("lost", 1 - _STRONG, "That is the part that is lost. The efficiency is the rest."),
+        Slip("ideal", 1 / 8, "That is the ideal time as a part of one rank's. What was reached?"),
+    ),
+    right="Five ranks' worth of work from eight.",
+    look="Time on one rank / (8 × time on 8 ranks).",
+)  # fmt: skip
+
+WEAK_SCALING = Number(
+    key="weak-scaling", level=2, title="Weak scaling",
+    prompt=f"Another job keeps the **batch on each rank** the same, so its total batch grows with the ranks. A step "
+    f"takes\n\n{_table(WEAK)}\n\nWhat is the efficiency of weak scaling on 64 ranks?",
+    hints=("Ideally the step takes as long on 64 ranks as on one.", "So no number of ranks appears in the formula."),
+    solution=f"1.0 / 1.25 = **{_WEAK:.0%}**: 64 ranks do the work of {64 * _WEAK:.0f}. Weak scaling is kinder than "
+    "strong: the compute of each rank stays long enough to hide the communication. Say which of the two a scaling "
+    "curve shows.",
+    value=_WEAK, unit="%", units=_SHARE, dimension="share",
+    slips=(
+        Slip("strong", _WEAK / 64,
+             "You divided by the ranks too: that is strong scaling. Here 64 ranks do 64 times the work, so ideal is "
+             "the same time."),
+        Slip("speed-up", 64 * _WEAK,
+             "51.2 is how many ranks' worth of work is done. Divide by 64 for the efficiency."),
+        Slip("inverted", 1.25, "You divided the wrong way round: an efficiency is at most 100%."),
+        Slip("lost", 0.25, "That is how much longer the step takes. The efficiency is 1.0 / 1.25."),
+        Slip("lost-share", 1 - _WEAK, "That is the part that is lost. The efficiency is the rest."),
+        Slip("last-row", 1.1 / 1.25, "That compares with 8 ranks. The reference is one rank, without communication."),
+    ),
+    right="The communication costs a fifth of the machine.",
+    look="Time on one rank over time on 64 ranks.",
+)  # fmt: skip
+
+_BATCH_STUB = '''\
+from math import ceil
+
+
+def smallest_batch(seconds_each, gradient_bytes, ranks, rate):
+    """Sequences on each rank from which on the backward hides the all-reduce.
+
+    seconds_each: forward and backward of one sequence; rate: bytes per second of each rank's link
+    """
+    return ...
+'''
+
+_BATCH_SOLUTION = '''\
+from math import ceil
+
+
+def smallest_batch(seconds_each, gradient_bytes, ranks, rate):
+    wire = 2 * (ranks - 1) / ranks * gradient_bytes / rate
+    backward = 2 / 3 * seconds_each
+    return max(1, ceil(wire / backward))
+'''
+
+
+def _needed(factor=lambda ranks: 2 * (ranks - 1) / ranks, share=2 / 3, whole=ceil):
+    """The function with another factor of the all-reduce, share of the backward, or rounding."""
+    def batch(seconds_each: float, gradient_bytes: float, ranks: int, rate: float) -> int:
+        return max(1, whole(factor(ranks) * gradient_bytes / rate / (share * seconds_each)))
+
+    return batch
+
+
+SMALLEST_BATCH = Function(
+    key="smallest-batch", level=3, title="The smallest batch that hides it",
+    prompt="The bytes of an all-reduce do not depend on the batch; the backward that hides them does. Write "
+    "`smallest_batch(seconds_each, gradient_bytes, ranks, rate)`: the smallest **whole** number of sequences on each "
+    "rank for which the backward takes at least as long as the ring all-reduce. It is at least 1.\n\n"
+    "- `seconds_each`: forward and backward of one sequence. Time grows in proportion to the batch, and the "
+    "backward takes **twice** as long as the forward.\n"
+    "- `rate`: bytes per second of each rank's link. Latency does not count.",
+    hints=("First the seconds of the all-reduce: 2(p−1)/p × bytes / rate.",
+           "Two thirds of `seconds_each` are backward. The forward hides nothing.", "Round up: `math.ceil`."),
+    solution="```python\n"
+    f"{_BATCH_SOLUTION}```\n\n"
+    f"A 1B model in fp32 (4 GB of gradients) on 16 ranks, 50 ms a sequence: {_needed()(0.05, 4e9, 16, 50e9)} sequences "
+    f"over 400 Gbit/s, {_needed()(0.05, 4e9, 16, 1.25e9)} over 10 Gbit/s. A slow link asks for batches that you may "
+    "not want: then accumulate, or compress.",
+    function="smallest_batch", stub=_BATCH_STUB, reference=_needed(),
+    cases=((0.05, 4e9, 16, 50e9), (0.05, 4e9, 16, 1.25e9), (0.3, 4e8, 8, 10e9), (0.011, 26e9, 64, 50e9),
+           (0.02, 1e9, 2, 3e9), (0.1, 4e9, 1, 1e9)),
+    mistakes=(
+        Mistake("forward-hides", _needed(share=1),
+                "You let the forward hide communication too. There are no gradients yet: only the backward, two "
+                "thirds of the time, does."),
+        Mistake("half-the-time", _needed(share=1 / 2),
+                "You took the backward as half of the time. It is twice the forward: two thirds."),
+        Mistake("forward-only", _needed(share=1 / 3), "That third is the forward. The backward hides, two thirds."),
+        Mistake("message-once", _needed(factor=lambda ranks: 1 if ranks > 1 else 0),
+                "You sent the gradients once. Each rank sends 2(p−1)/p of them."),
+        Mistake("forgot-all-gather", _needed(factor=lambda ranks: (ranks - 1) / ranks),
+                "That is the reduce-scatter alone: the factor is 2(p−1)/p."),
+        Mistake("through-one-rank", _needed(factor=lambda ranks: 2 * (ranks - 1)),
+                "That is an all-reduce through one rank. In a ring each rank sends 2(p−1)/p of the message."),
+        Mistake("factor-two", _needed(factor=lambda ranks: 2),
+                "You took 2 for 2(p−1)/p. It matters for few ranks, and one rank has nothing to send."),
+        Mistake("rounded-down", _needed(whole=int), "You rounded down: with that batch the backward is too short. "
+                                                    "Round up."),
+        Mistake("rounded", _needed(whole=round), "You rounded to the nearest number, sometimes down. Round up."),
+    ),
+    right="Batch on each rank, bytes and link: those three decide whether DDP scales.",
+    look="Compare the seconds of the all-reduce with two thirds of the seconds of a sequence.",
+)  # fmt: skip
+
+SLOWER = Choice(
+    key="slower-than-one", level=2, title="Two processes, slower than one",
+    prompt="On a laptop with **2 cores** you train a small model in one process: 70 ms a step. The same batch with "
+    "DDP on **2** processes takes 95 ms. The code is right, the losses agree. What is the main reason?",
+    hints=("How many cores did the one process use?", "What do the two processes do that the one did not?"),
+    solution="**The one process already used both cores.** torch runs a matrix product on all of them. Two processes "
+    "get one core each, so there is no more compute than before; and all-reduce, buckets and waiting for each other "
+    "come on top, on the same cores. Compare one process with *one thread* with two of one thread each, and say so.\n\n"
+    "On GPUs each rank brings its own hardware. What remains there is the communication.",
+    options=(
+        Option("same-cores", "The one process already used both cores; DDP adds communication and no compute",
+               "Right. More processes are more hardware only where each brings its own.", True),
+        Option("gloo", "gloo is slow: with NCCL it would be twice as fast",
+               "NCCL does not run on CPUs, and a perfect network would only get you back to the 70 ms: no compute was "
+               "added."),
+        Option("python", "Python's global lock lets only one process run",
+               "That lock is within one process. Two processes run at the same time, on one core each."),
+        Option("batch", "Each rank trains on the whole batch",
+               "Then the losses would not agree with half the batch on each, and the step would take 140 ms or more. "
+               "Look at what the cores did before."),
+        Option("buckets", "The buckets are too large",
+               "With a small model there is one bucket, or two. Other sizes move a few milliseconds; they add no "
+               "core."),
+    ),
+)  # fmt: skip
+
+EXERCISES = (EXPOSED, COMPRESSED, STRONG_SCALING, WEAK_SCALING, SMALLEST_BATCH, SLOWER)
