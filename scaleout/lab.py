@@ -23,9 +23,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from scaleout import results
+from scaleout import lab_join, results
 
-GROUP_TIMEOUT = datetime.timedelta(seconds=float(os.environ.get("LAB_TIMEOUT", "120")))
 LOST = ("Connection closed by peer", "Connection reset", "Broken pipe", "remote process exited")
 PATIENCE = 5.0          # seconds a survivor leaves the launcher to find the rank that ended first
 
@@ -119,25 +118,18 @@ def session(device=None):
 
 def _join(device):
     """(Session, store) from the launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE."""
-    rank, world = _env("RANK", 0), _env("WORLD_SIZE", 1)
-    local_rank, local_world = _env("LOCAL_RANK", 0), _env("LOCAL_WORLD_SIZE", world)
+    rank, world = lab_join.number("RANK", 0), lab_join.number("WORLD_SIZE", 1)
+    local_rank, local_world = lab_join.number("LOCAL_RANK", 0), lab_join.number("LOCAL_WORLD_SIZE", world)
     place, store = pick_device(device, local_rank, local_world), None
     if place.type == "cuda":
         torch.cuda.set_device(place)          # before the group: NCCL takes the current device
     backend = "none" if world == 1 else "nccl" if place.type == "cuda" else "gloo"
     if world > 1:
-        store, _, _ = next(dist.rendezvous("env://", rank, world, timeout=GROUP_TIMEOUT))
+        store = lab_join.meet(rank, world)
         bound = {"device_id": place} if place.type == "cuda" else {}
         dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=world,
-                                timeout=GROUP_TIMEOUT, **bound)
+                                timeout=lab_join.GROUP_TIMEOUT, **bound)
     return Session(place, backend, rank, world, local_rank, max(1, world // local_world)), store
-
-
-def _env(name, default):
-    text = os.environ.get(name, str(default))
-    if not text.isdigit():
-        raise ValueError(f"{name} is {text!r} in the environment: start the lab with python or torchrun")
-    return int(text)
 
 
 def pick_device(wanted=None, local_rank=0, local_world=1):
@@ -178,6 +170,8 @@ def _explain(error, rank, world):
         return "stopped", 130
     if isinstance(error, ValueError):
         return text, 2
+    if isinstance(error, lab_join.Unmet):
+        return text, 1
     if isinstance(error, torch.OutOfMemoryError):
         return f"rank {rank} is out of GPU memory: use a smaller --micro-batch, or --checkpointing full", 1
     if world > 1 and any(sign in text for sign in LOST):

@@ -1,0 +1,84 @@
+"""How a process of a lab meets the others, and the one line it says when they do not meet."""
+
+import datetime
+import os
+import re
+import socket
+import time
+
+import torch.distributed as dist
+
+TIMEOUT_S = float(os.environ.get("LAB_TIMEOUT", "120"))         # for the others to come, and of a collective
+GROUP_TIMEOUT = datetime.timedelta(seconds=TIMEOUT_S)
+
+
+class Unmet(ConnectionError):
+    """The processes did not find one another. Its text is the line to print."""
+
+
+def number(name, default):
+    """A whole number from the launcher's environment. ValueError where it is none."""
+    text = os.environ.get(name, str(default))
+    if not text.isdigit():
+        raise ValueError(f"{name} is {text!r} in the environment: start the lab with python or torchrun")
+    return int(text)
+
+
+def meet(rank, world):
+    """The store that all `world` ranks share. Unmet where this process cannot serve it, reach it, or waits in vain.
+
+    torchrun's agent serves it; without torchrun rank 0 does. Both ends are tried before torch is asked, because torch
+    reports a port in use, or a rank 0 that is not there, with a page of C++ frames.
+    """
+    address, port = _address(rank, world)
+    if rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        _free(port)
+    else:
+        _reach(rank, address, port)
+    try:
+        return next(dist.rendezvous("env://", rank, world, timeout=GROUP_TIMEOUT))[0]
+    except dist.DistStoreError as error:
+        came = re.search(r"(\d+)/(\d+) clients", str(error))
+        if not came:
+            raise
+        raise Unmet(f"{came[1]} of {world} ranks came in {TIMEOUT_S:g} s: start the missing ones with the same "
+                    "MASTER_ADDR and MASTER_PORT (LAB_TIMEOUT sets the seconds)") from None
+
+
+def _address(rank, world):
+    """(MASTER_ADDR, MASTER_PORT) of the environment."""
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if missing:
+        raise Unmet(f"rank {rank} of {world} has no {' and no '.join(missing)} in its environment: start the lab with "
+                    "torchrun")
+    return os.environ["MASTER_ADDR"], number("MASTER_PORT", 0)
+
+
+def _free(port):
+    """Refuse a port that somebody listens on."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("", port))
+        except (OSError, OverflowError) as error:
+            raise Unmet(f"port {port} cannot be used ({_reason(error)}): choose another MASTER_PORT, or let torchrun "
+                        "find one with --standalone") from None
+
+
+def _reach(rank, address, port):
+    """Wait until somebody listens at the address."""
+    end = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            with socket.create_connection((address, port), timeout=max(0.1, min(5.0, TIMEOUT_S))):
+                return
+        except (OSError, OverflowError) as error:
+            reason = _reason(error)
+        if time.monotonic() > end:
+            raise Unmet(f"rank {rank} found no rank 0 at {address}:{port} in {TIMEOUT_S:g} s ({reason}): start it "
+                        "there, or mend MASTER_ADDR and MASTER_PORT (LAB_TIMEOUT sets the seconds)")
+        time.sleep(0.1)
+
+
+def _reason(error):
+    return (getattr(error, "strerror", None) or str(error)).lower()
