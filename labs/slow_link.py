@@ -58,7 +58,7 @@ class Options:
 
 
 TIERS = {"smoke": Options(),
-         "cpu": Options(rates="2000,1000,500,200,100", layers=4, hidden=192, heads=6, seq=128, steps=5, rounds=3,
+         "cpu": Options(rates="2000,1000,500,200,100", layers=4, hidden=192, heads=6, seq=128, steps=3, rounds=6,
                         bucket_mb=1.0)}
 
 
@@ -100,6 +100,7 @@ def start(o, hosts, folder, threads):
     """Start torchrun on every host, its output in `folder`."""
     environment = os.environ | {
         "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": "", "LAB_DEVICE": "cpu",
+        "TMPDIR": str(folder),                                  # torchrun leaves folders there
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
     for host in range(o.hosts):
         with (folder / f"log-{host}").open("w") as log:
@@ -181,8 +182,8 @@ def recorded(folder=RECORDED):
         r = results.load(path)
         found.setdefault((r.tier, r.nodes), []).append(r)
     for rows in found.values():
-        rows.sort(key=lambda r: (r.recipe["accumulation"], r.recipe["batch factor"], r.recipe["hook"] != "none",
-                                 r.recipe["hook"], -(r.recipe["link Mbit/s"] or 1e9)))
+        rows.sort(key=lambda r: (r.recipe["hook"] == "powersgd", r.recipe["hook"] == "bf16", r.recipe["batch factor"],
+                                 r.recipe["accumulation"], -(r.recipe["link Mbit/s"] or 1e9)))
     return dict(sorted(found.items()))
 
 
