@@ -257,8 +257,8 @@ def check(s, o):
         lab_text.check_target(path, (".json",))
     if o.unused_part and not (o.find_unused or o.static_graph):
         raise ValueError("--unused-part: DDP would wait for gradients that never come: add --find-unused")
-    if (o.trace or o.inject) and s.world == 1:
-        raise ValueError("--trace and --inject are about several ranks: use torchrun --nproc-per-node 2")
+    if o.trace and s.world == 1:
+        raise ValueError("--trace is about several ranks: use torchrun --nproc-per-node 2")
     if o.static_graph and o.accumulation > 1 and not o.sync_every_pass:
         raise ValueError("--static-graph with --accumulation: torch's DDP counts on a first step without no_sync: "
                          "add --sync-every-pass")

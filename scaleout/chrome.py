@@ -68,7 +68,7 @@ def size(event):
     if "In msg nelems" in args:                      # NCCL
         return args["In msg nelems"] * WIDTHS.get(str(args.get("dtype", "")).lower(), 4)
     shapes, kinds = args.get("Input Dims", []), args.get("Input type", [])
-    sizes = [math.prod(shape) * WIDTHS.get(kind, 4) for shape, kind in zip(shapes, kinds, strict=False)
+    sizes = [math.prod(shape) * WIDTHS.get(kind.lower(), 4) for shape, kind in zip(shapes, kinds, strict=False)
              if shape and all(isinstance(n, int) for n in shape)]
     return sum(sizes) if sizes else None
 

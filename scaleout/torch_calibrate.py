@@ -7,6 +7,7 @@ rounds, the calibration has the same luck as the steps. Nothing here times a ste
 import statistics
 
 import torch
+import torch.distributed as dist
 
 from scaleout import lab_machine, schedule, torch_ddp
 from scaleout.torch_step import seconds_between, stamp
@@ -34,6 +35,7 @@ class Calibration:
         self.s, self.hook, self.usual = s, hook, bucket_bytes
         self.flats = {n: torch_ddp.Bucket(0, [torch.zeros(max(1, n // 4), device=s.device)], True)
                       for n in sorted({*sizes, bucket_bytes})}
+        self.alone = dist.new_subgroups(1)[0] if s.world > 1 else None      # a group of this rank only
         self.reduce, self.silent, self.beside, self.update = {n: [] for n in self.flats}, {}, {}, []
 
     def all_reduce(self):
@@ -48,6 +50,7 @@ class Calibration:
 
     def compute(self, way, batch, update=False):
         """One sample of forward and backward, nothing sent, all ranks at work; with `update`, of the update too."""
+        way.replicas.look.alone = self.alone
         self.s.barrier()
         forward, ready, rest = way.silent(batch, keep=update)
         if update:

@@ -48,10 +48,10 @@ class Settings:
 
 @dataclass
 class Look:
-    """What the hook of every bucket does and notes; a silent one averages nothing.
+    """What the hook of every bucket does and notes.
 
-    `buckets`: the tensor of each bucket, while `watching`. `order`: bytes of the buckets that were sent since the last
-    `clear()` of it. `wrap`: what stands around the hook (an injected slow link).
+    `buckets`: the tensor of each bucket, while `watching`. `silent`: nothing is sent; with `alone`, a group of this
+    rank only, the hook does all its other work. `wrap`: what stands around the hook (an injected slow link).
 
     Apart from Replicas: DDP's reducer holds its hook's state out of the garbage collector's sight, and a state that
     leads back to the model would keep weights and buckets for good.
@@ -60,7 +60,7 @@ class Look:
     watching: bool = False
     silent: bool = False
     buckets: dict = field(default_factory=dict)
-    order: list = field(default_factory=list)
+    alone: object = None
     hook: tuple = (torch_ddp.average, None)
     wrap: object = None
 
@@ -161,12 +161,13 @@ def _reduce_and_look(look, bucket):
     flat = bucket.buffer()
     if look.watching:
         look.buckets[bucket.index()] = flat
+    hook, state = look.hook
+    if look.silent and look.alone is not None and state is None:
+        return hook(look.alone, bucket)
     if look.silent:
         done = torch.futures.Future(devices=[flat.device] if flat.device.type == "cuda" else None)
         done.set_result(flat)
         return done
-    look.order.append(flat.numel() * flat.element_size())
-    hook, state = look.hook
     return look.wrap(hook, state, bucket) if look.wrap else hook(state, bucket)
 
 

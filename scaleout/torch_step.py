@@ -51,10 +51,11 @@ class Way:
     """A model on every rank, its optimizer, and steps with them. The same seed gives the same weights on all ranks."""
 
     def __init__(self, s, shape, via="torch", settings=None, recipe=None, rate=1e-3, seed=0, unused=False):
-        """settings: a torch_parallel.Settings. unused: the model gets a linear layer that no forward uses."""
+        """settings: a torch_parallel.Settings. recipe: fp32 without one. unused: the model gets a linear layer that no
+        forward uses."""
         self.s, self.via = s, via
         torch.manual_seed(seed)
-        self.training = Training(shape, recipe or Recipe(), s.device, rate)
+        self.training = Training(shape, recipe or Recipe(precision="fp32"), s.device, rate)
         if unused:
             self.training.model.spare = torch.nn.Linear(shape.hidden, shape.hidden, device=s.device)
             self.training.optimizer.add_param_group({"params": list(self.training.model.spare.parameters())})

@@ -194,7 +194,7 @@ def summary(trace):
 def _of_rank(trace, rank, calls, count):
     """The figures of one rank, seconds a step."""
     index = trace.ranks.index(rank)
-    waited = length((spans[index].start, max(s.start for s in spans)) for spans in calls)
+    waited = length((spans[index].start, min(spans[index].end, max(s.start for s in spans))) for spans in calls)
     forwards = trace.spans(rank, "forward")
     data = sum(min((f.start for f in forwards if start <= f.start < end), default=start) - start
                for start, end in trace.steps(rank))
