@@ -226,7 +226,7 @@ def train(s, tier, o, text):
           f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, {o.accumulation} x {o.micro_batch} x "
           f"{o.seq} tokens a rank and step")
     checks, notes = ({}, []) if o.brief else parity(s, o, text)
-    names = ["one", *BY_HAND[:0 if s.world == 1 or o.brief else None], "torch", o.via][:2 if o.brief else None]
+    names = ["one", o.via] if o.brief else ["one", *(BY_HAND if s.world > 1 else ()), "torch", o.via]
     rounds = Rounds(s, o, list(dict.fromkeys(names)), lambda via: way(s, o, via),
                     lambda step, ranks: batches(s, o, text, step, ranks))
     rounds.run(o.steps)
