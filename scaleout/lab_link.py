@@ -106,4 +106,6 @@ def show(records):
         rows.append((words(r.recipe), f"{m['seconds a step'] * 1e3:,.0f}", f"{p['seconds a step'] * 1e3:,.0f}",
                      ratio(p["seconds a step"], m["seconds a step"]), f"{r.tokens_per_second:,.0f}",
                      f"{m['share of the step that computes']:.0%}"))
-    return table(("link", "ms a step", "predicted", "ratio", "tokens/s", "computes"), rows)
+    busy = any(r.measurement["share of the step that computes"] > 1 for r in records)
+    return table(("link", "ms a step", "predicted", "ratio", "tokens/s", "computes"), rows) + (
+        "\nOver 100%: the machine was busier while it calibrated than in that case." if busy else "")
