@@ -86,8 +86,9 @@ def tree_all_reduce(t, group=None, pieces=None, checked=False):
 
     Rank r hangs below rank (r-1)//2. Up and down are 2 log2 p hops instead of the ring's 2(p-1), but an inner rank
     moves the whole tensor three times. It travels as `pieces` messages, which follow each other through the tree.
-    No deadlock: on the way up a rank waits only for ranks below it, on the way down only for the one above, and a
-    pair's sends and receives are in the same order on both ends. ValueError as in `ready`.
+    No deadlock, also where a send waits for its receive (NCCL): every rank takes piece after piece, on the way up first
+    from below and then to above, on the way down the other way round, so that of all messages still to be sent the
+    first one has both its ranks waiting for it. ValueError as in `ready`.
     """
     flat, me, p = ready(t, group, checked)
     children = [child for child in (2 * me + 1, 2 * me + 2) if child < p]
