@@ -128,8 +128,8 @@ HALVES = Choice(
         Option("rs-ag", "Reduce-scatter, then all-gather",
                "Right: (p−1)/p of the message each. The ring is exactly these two.", True),
         Option("reduce-broadcast", "Reduce to rank 0, then broadcast",
-               "The result is right, but everything passes through rank 0: as two plain rings of messages the "
-               "root's links carry what all links could share. Which pair keeps every rank equally busy?"),
+               "The result is right, but it all passes through rank 0: p−1 messages into its link and p−1 out, while "
+               "the other links stand idle. Which pair keeps every rank equally busy?"),
         Option("ag-rs", "All-gather, then reduce-scatter",
                "In this order the all-gather brings p whole messages to every rank, and the reduce-scatter leaves "
                "each with one part of the sum. Reduce first, while the data is still in parts."),

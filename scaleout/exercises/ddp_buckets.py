@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from scaleout.exercises.collectives_sizes import ring
 from scaleout.exercises.engine import Choice, Option
 from scaleout.exercises.function import Function, Mistake
+from scaleout.hardware import GB, link
 from scaleout.schedule import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Layer, buckets
+from scaleout.topology import Wire
 
 BUCKET_SIZE = Choice(
     key="bucket-size", level=2, title="Why 25 MiB",
@@ -138,30 +141,34 @@ ASSIGN = Function(
                 "The buckets are right, but inside them the indices should be in the order of arrival, from high to "
                 "low."),
     ),
-    right="This is what DDP does in its first steps; then it orders by the arrival that it has seen.",
+    right="DDP fills its buckets so after its first step, in the order of arrival that it has seen there.",
     look="Go through this case from the last gradient to the first, and note what the bucket holds after each.",
 )  # fmt: skip
 
+_GRADIENTS, _NODES, _LINK = 0.5 * GB, 64, link("ethernet-10g").one_way_bytes_per_s
+_WIRE = ring(_GRADIENTS, _NODES, Wire(0.0, _LINK))
+
 BOTTLENECK = Choice(
     key="ddp-bottleneck", level=1, title="Where DDP is slow",
-    prompt="A DDP job on 64 GPUs computes for 40 ms in a step of **900 ms**. The gradients are 4 GB, the link between "
-    "nodes carries 10 Gbit/s. What limits it, and what helps first?",
-    hints=("How long do 8 GB take at 1.25 GB/s?", "Which of the remedies sends fewer bytes for the same training?"),
-    solution="The link: each rank sends 2 × 63/64 × 4 GB, and at 1.25 GB/s that takes seconds when it crosses one "
-    "link alone. **The all-reduce of the gradients limits it, by its bandwidth.** What helps sends fewer bytes per "
-    "sequence, (accumulation, a larger batch, compression), sends them over a faster link, or adds up inside the "
-    "nodes first.",
+    prompt=f"A DDP job runs on {_NODES} nodes with one GPU each, joined by **10 Gbit/s**. The gradients have 500 MB. "
+    "Of a step of **800 ms**, 40 ms are forward and backward. What limits it, and what helps first?",
+    hints=("How long does 1 GB take at 1.25 GB/s?",
+           "Which of the remedies sends fewer bytes for the same number of sequences?"),
+    solution=f"Each rank sends 2 × 63/64 × 0.5 GB = {_WIRE.sent_bytes / GB:.2f} GB, and at {_LINK / GB:.2f} GB/s that "
+    f"takes {_WIRE.seconds * 1e3:.0f} ms: nearly the whole step. **The all-reduce of the gradients limits it, by its "
+    "bandwidth.** What helps sends fewer bytes for each sequence (accumulation, a larger batch, compression), or "
+    "sends them over a faster link.",
     options=(
         Option("bandwidth", "The bandwidth of the gradient all-reduce: accumulate over several passes, or compress",
                "Right: fewer bytes for each sequence. A faster link does the same and costs money.", True),
         Option("latency", "The latency of the all-reduce: use larger buckets",
-               "Buckets of 25 MiB in 4 GB are about 150 messages. At 100 µs each that is 15 ms of the 860 that are "
-               "too much."),
+               "500 MB are 20 buckets of 25 MiB. Even at 1 ms to start each, that is 20 ms of the 760 that are too "
+               "much. The bytes take the rest."),
         Option("compute", "The compute: use faster GPUs",
                "They would make 40 ms shorter, and leave less backward to hide the communication behind."),
         Option("memory", "The memory: shard the optimizer with ZeRO",
                "It would free memory. But ZeRO sends as many bytes as DDP, or more."),
-        Option("more-gpus", "Too few GPUs: use 128",
+        Option("more-gpus", "Too few nodes: use 128",
                "More ranks make the compute of each shorter in strong scaling, and send as many bytes from each: "
                "2(p−1)/p is nearly 2 already."),
     ),

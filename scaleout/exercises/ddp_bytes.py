@@ -47,7 +47,7 @@ _SAVED = (_PASSES - 1) * _SENT
 
 NO_SYNC = Number(
     key="no-sync", level=2, title="Accumulate before you send",
-    prompt="The same model and ranks, where a synchronised backward sends "
+    prompt="DDP trains a model whose gradients have 4 GB on 16 ranks. Each synchronised backward sends "
     f"**{_SENT / GB:.1f} GB** from each rank. Now each step accumulates the gradients of **{_PASSES}** passes, and all "
     "passes but the last run inside `no_sync()`. How many bytes does that save **each rank** in a step, against a loop "
     "that forgot `no_sync()`?",
@@ -123,13 +123,12 @@ UNUSED = Choice(
     "B, so its weights get no gradient there. DDP runs with its defaults. What happens?",
     hints=("A bucket is sent when all its gradients are there.", "Which event would say that head B's are there?"),
     solution="The bucket with head B **never fills on rank 1**, so rank 1 does not call its all-reduce. The other "
-    "ranks do, and wait. DDP notices at the start of the next forward and raises "
-    "`Expected to have finished reduction in the prior iteration`; if a rank never comes so far, the job hangs until "
-    "its time-out.\n\n`find_unused_parameters=True` walks the graph after each forward and marks what is missing as "
-    "ready. It costs time in every step, so better is a model that uses all its weights: 0 × the output of head B, "
-    "added to the loss.",
+    "ranks do, and wait. Rank 1 goes on, and its next forward raises `Expected to have finished reduction in the prior "
+    "iteration`; the others are left waiting until the connection is gone, or until their time-out.\n\n"
+    "`find_unused_parameters=True` walks the graph after each forward and marks what is missing as ready. It costs "
+    "time in every step, so better is a model that uses all its weights: 0 × the output of head B, added to the loss.",
     options=(
-        Option("never-full", "The bucket with head B never fills on rank 1: DDP raises in the next forward, or hangs",
+        Option("never-full", "Its bucket never fills on rank 1: the others wait for it, and its next forward raises",
                "Right. DDP counts gradients, and one that never comes keeps its bucket open.", True),
         Option("zero", "DDP takes zero for the gradient of head B on rank 1",
                "With find_unused_parameters=True it would. By default nobody tells DDP that this gradient will not "

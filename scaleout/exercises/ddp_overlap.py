@@ -101,7 +101,8 @@ STRONG_SCALING = Number(
         Slip("speed-up", 5, "5 is the speed-up, the time on one rank over the time on 8. Divide it by 8 ranks."),
         Slip("time-ratio", 0.2,
              "That is the time on 8 ranks over the time on one. Ideal would be 1/8: compare with that."),
-        Slip("weak", 1.6, "You divided the wrong way round: one rank's ideal share, 1 s, over the 1.6 s it takes."),
+        Slip("inverted", 1.6, "You divided 1.6 s by the ideal 1 s. The other way round: an efficiency is at most "
+                              "100%."),
         Slip("last-doubling", 2.5 / (2 * 1.6),
              "That is the last doubling alone, from 4 to 8 ranks. Efficiency is relative to one rank."),
         Slip("lost", 1 - _STRONG, "That is the part that is lost. The efficiency is the rest."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean
 
 from scaleout.exercises.engine import Choice, Option
 
@@ -33,12 +33,12 @@ class Figures:
 
 
 def figures(summary: dict) -> Figures:
-    """The Figures of what `scaleout.trace.summary` gave; the step is the median one."""
+    """The Figures of what `scaleout.trace.summary` gave, in the mean over its steps."""
     def pair(name: str) -> tuple[int, int]:
         return tuple(round(summary[name][rank] * 1e3) for rank in sorted(summary[name]))
 
     return Figures(
-        round(median(summary["step_seconds"]) * 1e3), pair("compute_seconds"), pair("communication_seconds"),
+        round(mean(summary["step_seconds"]) * 1e3), pair("compute_seconds"), pair("communication_seconds"),
         pair("exposed_seconds"), pair("waited_seconds"), pair("data_seconds"), round(summary["collectives"]),
         round(summary["bytes_each"] / 1e3), round(summary["bytes_per_second"] / 1e6),
     )  # fmt: skip
@@ -47,10 +47,10 @@ def figures(summary: dict) -> Figures:
 # Read off the recorded runs of labs/ddp.py on two processes, gloo, 2 cores; a test reads them off again.
 FIGURES = {
     "trace-healthy.json": Figures(70, (65, 62), (25, 29), (2, 5), (8, 14), (0, 0), 5, 1039, 197),
-    "trace-straggler.json": Figures(92, (63, 86), (55, 16), (25, 1), (49, 0), (0, 0), 5, 1039, 239),
-    "trace-tiny-buckets.json": Figures(111, (84, 80), (84, 84), (24, 29), (15, 15), (0, 0), 68, 76, 32),
-    "trace-slow-link.json": Figures(164, (63, 64), (130, 131), (99, 99), (2, 3), (1, 0), 5, 1039, 40),
-    "trace-starved.json": Figures(113, (72, 68), (13, 21), (1, 5), (2, 13), (41, 41), 5, 1039, 398),
+    "trace-straggler.json": Figures(90, (63, 86), (55, 16), (25, 1), (49, 0), (0, 0), 5, 1039, 239),
+    "trace-tiny-buckets.json": Figures(113, (84, 80), (84, 84), (24, 29), (15, 15), (0, 0), 68, 76, 32),
+    "trace-slow-link.json": Figures(166, (63, 64), (130, 131), (99, 99), (2, 3), (1, 0), 5, 1039, 40),
+    "trace-starved.json": Figures(116, (72, 68), (13, 21), (1, 5), (2, 13), (41, 41), 5, 1039, 398),
 }
 _WELL = FIGURES["trace-healthy.json"]
 
@@ -64,7 +64,8 @@ def _table(one: Figures) -> str:
             ("waiting for data, before the forward", _and(one.data)),
             ("communication", _and(one.communication)), ("of it exposed", _and(one.exposed)),
             ("of it waiting for the other rank", _and(one.waited)),
-            ("collectives", f"{one.collectives} of {one.kilobytes_each:,} kB"))  # fmt: skip
+            ("collectives", f"{one.collectives} of {one.kilobytes_each:,} kB"),
+            ("their rate, once both ranks are there", f"{one.rate} MB/s"))  # fmt: skip
     return "\n".join(f"- {name}: {words}" for name, words in rows)
 
 
@@ -121,8 +122,8 @@ def _right(one: Figures) -> dict[str, str]:
         "healthy": f"Right: the ranks compute for {_and(one.compute)} of {one.step}, and of {_and(one.communication)} "
         f"of communication only {_and(one.exposed)} are exposed. No gap before the forward, no long wait.",
         "straggler-1": f"Right: rank 1 computes for {one.compute[1]} ms, rank 0 for {one.compute[0]}. Rank 0 then "
-        f"waits {one.waited[0]} ms inside its collectives, rank 1 {one.waited[1]}. The rank whose collectives look "
-        "long is the healthy one.",
+        f"waits {one.waited[0]} ms inside its collectives, rank 1 waits {one.waited[1]}. The rank whose collectives "
+        "look long is the healthy one.",
         "tiny-buckets": f"Right: {one.collectives} collectives of {one.kilobytes_each} kB where the healthy run has "
         f"{_WELL.collectives} of {_WELL.kilobytes_each:,}. The bytes are the same. The starts are not, and on a CPU "
         f"they take compute time too: {_and(one.compute)} instead of {_and(_WELL.compute)}.",

@@ -14,8 +14,10 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -102,11 +104,11 @@ def _launch(check: Check, files: list[str]) -> int:
                 process.kill()
                 process.wait()
         told = store.add("told", 0)
-        if ended:
-            print(f"{Path(files[told]).name}: not yet ({ended.slip}): {ended.message}", flush=True)
-            told += 1
-        code = 1 if ended else max(code, ranks[0].returncode)
-        files = files[told:] if told else []
+        if not told:  # whatever ended it, it was this file
+            ended = ended or _lost(0, ranks[0].returncode)
+        if ended and told < len(files):
+            _tell(store, files[told], ended)
+        files, code = files[store.add("told", 0):], max(code, store.add("wrong", 0) and 1)
     return code
 
 
@@ -124,21 +126,34 @@ def _wait(ranks: list[subprocess.Popen], seconds: float) -> Verdict | None:
     end = time.monotonic() + seconds
     while ranks[0].poll() is None:
         for rank, process in enumerate(ranks):
-            if (process.poll() or 0) < 0:
-                return _lost(rank, -process.returncode)
+            if process.poll() not in (None, 0, 1):
+                return _lost(rank, process.returncode)
         if time.monotonic() > end:
-            return wrong(f"rank 0 did not come to its end within {seconds:.0f} s: look for a loop without end",
-                         "no-end")
+            return wrong(f"stopped after {seconds:.0f} s: rank 0 did not come to its end", "no-end")
         time.sleep(0.02)
-    return _lost(0, -ranks[0].returncode) if ranks[0].returncode < 0 else None
+    return None if ranks[0].returncode in (0, 1) else _lost(0, ranks[0].returncode)
 
 
-def _lost(rank: int, number: int) -> Verdict:
+def _tell(store, path: str, verdict: Verdict) -> None:
+    """The line on one file; the launcher reads off the store how many have been told, and how many were wrong."""
+    print(f"{Path(path).name}: {'' if verdict.ok else f'not yet ({verdict.slip}): '}{verdict.message}", flush=True)
+    store.add("told", 1)
+    if not verdict.ok:
+        store.add("wrong", 1)
+
+
+def _no_end(check: Check, rank: int, world: int) -> Verdict:
+    return wrong(f"rank {rank} of {world} did not come to its end within {check.file_seconds:g} s: look for a loop "
+                 "without end", "no-end")  # fmt: skip
+
+
+def _lost(rank: int, code: int) -> Verdict:
     """What ended a process. gloo ends its own with SIGABRT when a message is longer than its receiver expects."""
-    if number == signal.SIGABRT:
-        return wrong(f"rank {rank} was ended by gloo: a message was longer than what its receiver had ready. "
-                     "Does every rank receive the part that its neighbour sends?", "mismatch")  # fmt: skip
-    return wrong(f"rank {rank} died with signal {number}", "died")
+    if code == -signal.SIGABRT:
+        return wrong(f"rank {rank} was ended by gloo: a message was longer than what its receiver had ready. Does "
+                     "every rank receive the part that its neighbour sends?", "mismatch")  # fmt: skip
+    how = f"was ended by signal {-code}" if code < 0 else f"ended Python (exit code {code}): return instead"
+    return wrong(f"rank {rank} {how}", "died")
 
 
 def _rank(check: Check, files: list[str]) -> NoReturn:
@@ -150,23 +165,40 @@ def _rank(check: Check, files: list[str]) -> NoReturn:
     _hush()
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
                           timeout=timedelta(seconds=STORE_SECONDS))  # fmt: skip
-    code = 0
+    wrongs = 0
     for number, path in enumerate(files):
         function = load(path, check.function)
         for world in check.worlds:
             place = dist.PrefixStore(f"{number}/{world}", store)
-            verdict = _verdict(check, function, rank, world, place)
+            with _watched(check, rank, world, store, path):
+                verdict = _verdict(check, function, rank, world, place)
             if not verdict.ok:
                 break
         if rank == 0:
-            name = Path(path).name
-            print(f"{name}: {'' if verdict.ok else f'not yet ({verdict.slip}): '}{verdict.message}", flush=True)
-            store.add("told", 1)
-        code = code if verdict.ok else 1
+            _tell(store, path, verdict)
+        wrongs += not verdict.ok
         if verdict.slip == "no-end":  # the rank that is still in there cannot take part in the next file
             break
     sys.stderr.flush()
-    os._exit(code)  # threads that the reader's code left behind do not keep anybody waiting
+    os._exit(min(wrongs, 1))  # threads that the reader's code left behind do not keep anybody waiting
+
+
+@contextmanager
+def _watched(check: Check, rank: int, world: int, store, path: str):
+    """A clock beside rank 0, which could not speak of itself from inside a loop without end."""
+    def stuck() -> None:
+        _tell(store, path, _no_end(check, 0, world))
+        os._exit(1)
+
+    # Later than it takes to notice another rank's.
+    clock = threading.Timer(1.5 * check.file_seconds, stuck)
+    clock.daemon = True
+    if rank == 0:
+        clock.start()
+    try:
+        yield
+    finally:
+        clock.cancel()
 
 
 def _hush() -> None:
@@ -198,7 +230,7 @@ def _verdict(check: Check, function: Callable, rank: int, world: int, store) -> 
 def _report(check: Check, function: Callable, rank: int, world: int) -> object:
     try:
         return check.own(function, rank, world)
-    except Exception as error:  # the reader's code: one line says what happened
+    except (Exception, SystemExit) as error:  # the reader's code: one line says what happened
         words = " ".join(str(error).split())
         known = check.explain(error)
         if known:
@@ -218,8 +250,7 @@ def _gather(check: Check, world: int, store) -> Verdict:
         try:
             store.wait([f"report/{rank}"], timedelta(seconds=max(0.1, end - time.monotonic())))
         except Exception:  # the store's own kind of time-out
-            return wrong(f"rank {rank} of {world} did not come to its end within {check.file_seconds:g} s: look "
-                         "for a loop without end", "no-end")  # fmt: skip
+            return _no_end(check, rank, world)
         reports.append(pickle.loads(store.get(f"report/{rank}")))
     found = [one for one in reports if isinstance(one, Verdict) and not one.ok]
     if not found:
