@@ -61,7 +61,7 @@ class Model:
         """
         compression = self.compression[case["hook"]]
         wire, kept = self.wire(case["rate"], latency, compression), self.found["kept"]
-        size = self.gradient_bytes / compression
+        size = min(self.gradient_bytes, self.plan["bucket_mb"] * 2**20) / compression        # of a usual message
         alone = max(wire(size), self.fast(size))
         beside = max(wire(size), self.fast(size) / kept)
         more = case["sequences"] / self.plan["micro_batch"]
