@@ -92,7 +92,8 @@ def test_on_a_gpu_kernels_compute_and_nccl_kernels_communicate():
 
 
 def test_one_rank_as_torch_writes_it(tmp_path):
-    raw = {"traceEvents": [span(4711, "aten::mm", 5, 6, tid=4711), span(4711, "gloo:all_reduce", 6, 7, "user_annotation", 9)],
+    sent = span(4711, "gloo:all_reduce", 6, 7, "user_annotation", 9)
+    raw = {"traceEvents": [span(4711, "aten::mm", 5, 6, tid=4711), sent],
            "distributedInfo": {"rank": 3}, "baseTimeNanoseconds": 10**18}
     path = tmp_path / "one.json.gz"
     path.write_bytes(gzip.compress(json.dumps(raw).encode()))
