@@ -1,5 +1,6 @@
 """The answers of rung 10's exercises, against published figures, arithmetic by hand, and rings on real ranks."""
 
+import json
 import random
 import re
 import subprocess
@@ -120,6 +121,14 @@ def test_the_fit_is_exact_on_a_line_and_recovers_noise_free_constants():
     points = [(size, 25e-6 + size / 50e9) for size in (2**k for k in range(10, 30, 3))]
     assert fit(points) == pytest.approx([25e-6, 1 / 50e9])
     assert fit(collectives_cost.MEASURED) == pytest.approx(collectives_cost._fit(collectives_cost.MEASURED))
+
+
+def test_the_measured_points_are_like_those_of_the_record():
+    """The lab's Record of the same job: other runs of it differ, by less than a factor of 3."""
+    record = json.loads((ROOT / "labs/results/collectives/cpu-cpu-2.json").read_text(encoding="utf-8"))
+    for size, seconds in collectives_cost.MEASURED:
+        recorded = record["measurement"][f"gloo all_reduce, {size} B: seconds, its line"]
+        assert 1 / 3 < seconds / recorded < 3, size
 
 
 def test_misconceptions_of_the_rung_are_each_named():

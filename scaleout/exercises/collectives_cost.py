@@ -81,9 +81,9 @@ CROSSOVER = Function(
     look="Check with n from your function: do both times come out the same?",
 )  # fmt: skip
 
-# Median seconds of gloo's all_reduce by bytes, 2 processes on a 2-core machine: labs/calibrate.py, smoke tier.
-MEASURED = ((4096, 0.000154), (16_384, 0.000259), (65_536, 0.000312), (262_144, 0.000377), (1_048_576, 0.000666),
-            (4_194_304, 0.003253), (16_000_000, 0.009685))  # fmt: skip
+# Seconds of gloo's all_reduce by bytes on 2 CPU processes: a run of labs/collectives.py, cpu tier.
+MEASURED = ((4096, 0.000267), (65_536, 0.000310), (1_048_576, 0.000864), (4_194_304, 0.003086),
+            (16_777_216, 0.011486), (67_108_864, 0.048200))  # fmt: skip
 
 _FIT_STUB = '''\
 def fit(points):
@@ -153,10 +153,10 @@ FIT = Function(
            "The line passes through the point (mean x, mean y): that gives alpha."),
     solution="```python\n"
     f"{_FIT_SOLUTION}```\n\n"
-    f"For the measured points: alpha = {_fit(MEASURED)[0] * 1e3:.2f} ms and 1/beta = "
-    f"{1e-9 / _fit(MEASURED)[1]:.2f} GB/s. "
-    "Look at the residuals too: least squares listens to the large messages, so a line that fits them well can miss "
-    "the small ones by a factor.",
+    f"For the measured points: alpha = {_fit(MEASURED)[0] * 1e6:.0f} µs and 1/beta = "
+    f"{1e-9 / _fit(MEASURED)[1]:.2f} GB/s. Look at the residuals too: the smallest message took "
+    f"{MEASURED[0][1] * 1e6:.0f} µs. Plain least squares listens to the large messages and hardly sees the small ones. "
+    "The lab therefore minimises the *relative* errors.",
     function="fit", stub=_FIT_STUB, reference=_fit,
     cases=(
         ([(1_000, 0.003), (2_000, 0.004), (5_000, 0.007)],),
