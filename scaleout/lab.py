@@ -66,7 +66,7 @@ class Session:
             dist.barrier()
 
     def mean(self, value):
-        """The mean over ranks of one number per rank (float). gloo has no AVG: sum, then divide."""
+        """The mean over ranks of one number per rank (float). Sum, then divide: not every gloo has AVG."""
         return self._reduce(value, dist.ReduceOp.SUM) / self.world
 
     def largest(self, value):

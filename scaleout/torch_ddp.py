@@ -22,7 +22,7 @@ def naive(model):
     """After the backward: one all-reduce a tensor, one after the other. Nothing runs beside it."""
     for p in model.parameters():
         if p.grad is not None:
-            dist.all_reduce(p.grad)                       # gloo has no AVG: sum, then divide
+            dist.all_reduce(p.grad)                       # sum, then divide: not every gloo has AVG
             p.grad /= dist.get_world_size()
 
 
