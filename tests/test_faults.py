@@ -109,7 +109,7 @@ def test_torchrun_names_the_port_in_use(tmp_path):
 # --- who does not fit --------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["--inject", "straggler:1:0.2"], "--trace and --inject are about several ranks: use torchrun --nproc-per-node 2"),
+    (["--inject", "straggler:1:0.2"], "--inject needs ranks that wait for each other: torchrun --nproc-per-node 2"),
     (["--scaling", "2,3", "--micro-batch", "1"], "--scaling: 2 processes do not divide 3 sequences: choose numbers of "
                                                  "processes that divide the largest times --micro-batch"),
     (["--scaling", "0,2"], "--scaling 0,2: give numbers of processes from 1 to 64, such as 1,2,4"),
