@@ -9,7 +9,8 @@ import repo
 NOTEBOOKS = repo.with_suffix(".ipynb")
 ARC = ["The limit", "Predict", "Build it", "Use it", "Measure it", "What it costs", "Diagnose it",
        "Check yourself", "Sources"]  # fmt: skip
-TAGS = {"nbval-ignore-output", "hide-input", "hide-output", "remove-input", "remove-cell", "remove-output"}
+TAGS = {"nbval-ignore-output", "hide-input", "hide-output", "remove-input", "remove-cell", "remove-output",
+        "scroll-output"}
 MAX_BYTES = 1_000_000
 ABSOLUTE = re.compile(r"(?<![\w.:/])/(?:home|root|work|tmp|usr|opt|Users|mnt|var|private)/\w")
 GOOD_ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)+")
