@@ -18,6 +18,11 @@ RUNS = {
     "memory, 4 processes": [*TORCHRUN, "4", "labs/memory.py"],
     "memory, 2 by Accelerate": ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file",
                                 "labs/launch/accelerate.yaml", "labs/memory.py", "--via", "accelerate"],
+    "collectives, 2 processes": [*TORCHRUN, "2", "labs/collectives.py"],
+    "collectives, 4 processes": [*TORCHRUN, "4", "labs/collectives.py"],
+    "ddp, 2 processes": [*TORCHRUN, "2", "labs/ddp.py"],
+    "ddp, 4 processes": [*TORCHRUN, "4", "labs/ddp.py"],
+    "hang": ["labs/hang.py", "--seed", "7", "--out"],
     "memory, 7B on fake tensors": ["labs/memory.py", "--fake", "7b"],
     "memory, 70B on fake tensors": ["labs/memory.py", "--fake", "70b"],
 }
@@ -36,7 +41,7 @@ def main():
     failed = False
     with tempfile.TemporaryDirectory() as cache:
         for name, words in RUNS.items():
-            spent = seconds(words, cache)
+            spent = seconds([*words, f"{cache}/dumps"] if words[-1] == "--out" else words, cache)
             failed = failed or spent is None
             print(f"{name:<44}" + ("   failed" if spent is None else f"{spent:9.1f} s"), flush=True)
     return int(failed)

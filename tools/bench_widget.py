@@ -22,10 +22,9 @@ from urllib.parse import unquote, urlparse
 
 import live_page
 
-from scaleout import form
+from scaleout import form, views
 
 ROOT = Path(__file__).resolve().parents[1]
-CHAPTER = "notebooks/01_memory.html"
 GOAL = 33.0  # milliseconds: two frames at 60 Hz
 SLIDER = ".live-widget[data-form=view] input[type=range]"
 VIEW = "document.querySelector('.live-widget[data-form=view]').live"
@@ -148,15 +147,16 @@ def main() -> int:
         parser.error(f"--moves {options.moves}: use a number from 60 to 10000")
     try:
         html = ROOT / "_build" / "html"
-        if "live-widget" in (html / CHAPTER).read_text() if (html / CHAPTER).is_file() else False:
-            print(f"page: {CHAPTER} of the built site")
-            measure(html, CHAPTER, options.moves)
-            return 0
-        with tempfile.TemporaryDirectory() as folder:
-            print("page: a bare one (no page of _build shows the widget)")
-            live_page.assemble(Path(folder))
-            live_page.write_page(Path(folder) / "memory.html", form.html(form.view("memory")))
-            measure(Path(folder), "memory.html", options.moves)
+        chapters = [page for page in sorted((html / "notebooks").glob("*.html")) if "live-lock" in page.read_text()]
+        for page in chapters:
+            print(f"\npage: {page.relative_to(html)} of the built site")
+            measure(html, str(page.relative_to(html)), options.moves)
+        for stem in [] if chapters else views.stems():
+            print(f"\npage: a bare one with the view {stem} (no page of _build shows a widget)")
+            with tempfile.TemporaryDirectory() as folder:
+                live_page.assemble(Path(folder))
+                live_page.write_page(Path(folder) / f"{stem}.html", form.html(form.view(stem)))
+                measure(Path(folder), f"{stem}.html", options.moves)
     except ValueError as error:
         print(f"bench_widget: {error}", file=sys.stderr)
         return 2

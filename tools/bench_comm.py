@@ -1,0 +1,59 @@
+"""How good the labs on communication are here: the ring by hand beside the backend's, predictions beside measurements.
+
+    python tools/bench_comm.py      2 and 4 processes, smoke size, one thread each; about two minutes
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from scaleout import results
+
+ROOT = Path(__file__).resolve().parents[1]
+WAYS = ("naive", "buckets by hand", "torch DDP")
+GOALS = {"ring": 0.8, "prediction": 0.10}
+
+
+def record(lab: str, processes: int, folder: str) -> results.Record:
+    """The Record of a lab's smoke run. ValueError with its last line where it failed."""
+    path = Path(folder) / f"{lab}-{processes}.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes),
+         f"labs/{lab}.py", "--save", str(path)],
+        cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        raise ValueError(f"labs/{lab}.py on {processes} processes: {done.stderr.strip().splitlines()[-1]}")
+    return results.load(path)
+
+
+def show(what: str, value: str, note: str) -> None:
+    print(f"{what:<58}{value:>8}  {note}", flush=True)
+
+
+def main() -> int:
+    """Print the table."""
+    off = []
+    with tempfile.TemporaryDirectory() as folder:
+        for processes in (2, 4):
+            for name, share in record("collectives", processes, folder).measurement.items():
+                if name.startswith("ring over"):
+                    verdict = "met" if share >= GOALS["ring"] else "MISSED"
+                    show(f"{name}, {processes} processes", f"{share:.2f}", f"goal: {GOALS['ring']}, {verdict}")
+        for processes in (2, 4):
+            run = record("ddp", processes, folder)
+            for way in WAYS:
+                p, m = (side[f"seconds a step, {way}"] for side in (run.prediction, run.measurement))
+                off.append(abs(p / m - 1))
+                show(f"step predicted / measured, {way}, {processes} processes", f"{p / m:.2f}", f"{m * 1e3:.0f} ms")
+    middle = statistics.median(off)
+    verdict = "met" if middle <= GOALS["prediction"] else "MISSED"
+    show("error of the prediction at the median", f"{middle:.0%}", f"goal: {GOALS['prediction']:.0%}, {verdict}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
