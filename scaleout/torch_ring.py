@@ -18,43 +18,43 @@ MOST_PIECES = 8
 def naive_all_reduce(t, group=None, checked=False):
     """Sum `t` over the ranks, in place: rank 0 receives every tensor, adds, and sends the sum to each rank.
 
-    Of n bytes on p ranks, (p-1)n pass into rank 0 and (p-1)n out of it, one after the other, while the others wait.
+    Of n bytes on W ranks, (W-1)n pass into rank 0 and (W-1)n out of it, one after the other, while the others wait.
     No deadlock: rank 0 takes the ranks in order, and every other rank sends, then receives, with rank 0 alone.
     ValueError as in `ready`.
     """
-    flat, me, p = ready(t, group, checked)
+    flat, me, ranks = ready(t, group, checked)
     if me > 0:
         dist.send(flat, group=group, group_dst=0)
         dist.recv(flat, group=group, group_src=0)
         return
     arriving = torch.empty_like(flat)
-    for other in range(1, p):
+    for other in range(1, ranks):
         dist.recv(arriving, group=group, group_src=other)
         flat += arriving
-    for other in range(1, p):
+    for other in range(1, ranks):
         dist.send(flat, group=group, group_dst=other)
 
 
 @torch.no_grad()
 def ring_all_reduce(t, group=None, pieces=None, checked=False):
-    """Sum `t` over the ranks, in place: every rank sends to its right and receives from its left, 2(p-1) times.
+    """Sum `t` over the ranks, in place: every rank sends to its right and receives from its left, 2(W-1) times.
 
-    A chunk is 1/p of the tensor. In steps 0 to p-2 (reduce-scatter) what arrives is added, and after them rank r has
-    the whole sum of chunk r+1; in steps p-1 to 2p-3 (all-gather) the sums go round. Each rank sends 2(p-1)/p of the
+    A chunk is 1/W of the tensor. In steps 0 to W-2 (reduce-scatter) what arrives is added, and after them rank r has
+    the whole sum of chunk r+1; in steps W-1 to 2W-3 (all-gather) the sums go round. Each rank sends 2(W-1)/W of the
     tensor. A chunk travels as `pieces` messages (None: by its size), so that one is added while the next is under way.
     No deadlock: each batch holds this rank's n-th send and n-th receive, which progress together, and all ranks
     issue the same batches in the same order. ValueError as in `ready`.
     """
-    flat, me, p = ready(t, group, checked)
-    right, left = (me + 1) % p, (me - 1) % p
-    whole = flat.tensor_split(p)
+    flat, me, ranks = ready(t, group, checked)
+    right, left = (me + 1) % ranks, (me - 1) % ranks
+    whole = flat.tensor_split(ranks)
     pieces = pieces or pieces_for(whole[0].nbytes)
     chunks = [chunk.tensor_split(pieces) for chunk in whole]
     buffers = [torch.empty_like(piece) for piece in chunks[0]]      # chunk 0 is never the shorter one
     in_flight = deque()
-    for step in range(2 * (p - 1)):
-        adds = step < p - 1
-        leaving, taking = chunks[(me - step) % p], chunks[(me - step - 1) % p]
+    for step in range(2 * (ranks - 1)):
+        adds = step < ranks - 1
+        leaving, taking = chunks[(me - step) % ranks], chunks[(me - step - 1) % ranks]
         for out, into, buffer in zip(leaving, taking, buffers, strict=True):
             if len(in_flight) == pieces:        # the piece to send now is what arrived one step before
                 _arrive(*in_flight.popleft())
@@ -84,14 +84,14 @@ def _arrive(work, arriving, into):
 def tree_all_reduce(t, group=None, pieces=None, checked=False):
     """Sum `t` over the ranks, in place: up a binary tree to rank 0, adding, and down again.
 
-    Rank r hangs below rank (r-1)//2. Up and down are 2 log2 p hops instead of the ring's 2(p-1), but an inner rank
+    Rank r hangs below rank (r-1)//2. Up and down are 2 log2 W hops instead of the ring's 2(W-1), but an inner rank
     moves the whole tensor three times. It travels as `pieces` messages, which follow each other through the tree.
     No deadlock, also where a send waits for its receive (NCCL): every rank takes piece after piece, on the way up first
     from below and then to above, on the way down the other way round, so that of all messages still to be sent the
     first one has both its ranks waiting for it. ValueError as in `ready`.
     """
-    flat, me, p = ready(t, group, checked)
-    children = [child for child in (2 * me + 1, 2 * me + 2) if child < p]
+    flat, me, ranks = ready(t, group, checked)
+    children = [child for child in (2 * me + 1, 2 * me + 2) if child < ranks]
     above, leaving = (me - 1) // 2, []
     parts = flat.tensor_split(pieces or pieces_for(flat.nbytes)) if len(flat) else []
     arriving = torch.empty_like(parts[0]) if parts else flat

@@ -143,6 +143,29 @@ def test_misconceptions_of_the_rung_are_each_named():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("key", "answer", "slip"), [
+    ("nic-rate", "50 GiB/s", "gb-as-gib"), ("nic-rate", "46.57 GB/s", "gib"), ("nic-rate", "50 GB/s", ""),
+    ("bus-bandwidth", "367 GiB/s", "gb-as-gib"), ("bus-bandwidth", "342 GB/s", "gib"),
+    ("bus-bandwidth", "342 GiB/s", ""), ("bus-bandwidth", "2937 Gbit/s", ""),
+    ("bus-bandwidth", "2937 GB/s", "all-links"),
+    ("ring-seconds", "2.4 s", "bits-twice"), ("ring-seconds", "0.6 s", "no-factor-two"), ("ring-seconds", "300 ms", ""),
+    ("hierarchical", "3 GB", "split-by-nodes"), ("ring-bytes", "1.63 GiB", ""),
+])  # fmt: skip
+def test_units_and_factors_are_told_apart(key, answer, slip):
+    found = exercises.check("collectives", key, answer)
+    assert (found["ok"], found["slip"]) == (not slip, slip)
+
+
+@pytest.mark.parametrize(("sent", "slip"), [
+    ("2 * (ranks - 1) * length", "whole-every-step"), ("(ranks - 1) * length", "whole-message"),
+    ("2 * (ranks - 1)", "counted-messages"), ("0", "sent-nothing"),
+])  # fmt: skip
+def test_right_sums_with_the_wrong_count_are_named(sent, slip):
+    source = "def ring_all_reduce(held):\n    ranks, length = len(held), len(held[0])\n" \
+             f"    return [[[sum(c) for c in zip(*held)]] * ranks, [{sent}] * ranks]\n"  # fmt: skip
+    assert exercises.check("collectives", "ring-function", source)["slip"] == slip
+
+
 # --- the lab exercise on real ranks -----------------------------------------------------------------------
 
 GIVEN = re.search(r"```python\n(.*?)```", exercises.exercise("collectives", "ring-on-ranks").solution, re.S).group(1)

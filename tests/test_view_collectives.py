@@ -194,3 +194,8 @@ def test_bad_input_is_one_line(params, words):
     with pytest.raises(ValueError, match=re.escape(words)) as error:
         views.render("collectives", params)
     assert "\n" not in str(error.value)
+
+
+def test_bytes_for_people_take_the_next_unit_in_time():
+    assert [view._bytes(size) for size in (1, 1800, 999.4e6, 999.6e6, 1e10)] == [
+        "1 bytes", "1.8 kB", "999 MB", "1 GB", "10 GB"]  # fmt: skip

@@ -46,10 +46,10 @@ def _tree_once(ranks: int, alpha: float, rate: float) -> float:
 CROSSOVER = Function(
     key="crossover", level=3, title="Where the ring begins to win",
     prompt="For small messages a tree is faster, for large ones a ring. Write `crossover_bytes(ranks, alpha, rate)`: "
-    "the size of the message at which both take the same time. `ranks` is a power of two.\n\n"
-    "- **Ring**: 2(p−1) steps. Each starts one message (`alpha` seconds) and moves 1/p of the bytes at `rate` bytes "
+    "the size of the message at which both take the same time. `ranks`, W below, is a power of two.\n\n"
+    "- **Ring**: 2(W−1) steps. Each starts one message (`alpha` seconds) and moves 1/W of the bytes at `rate` bytes "
     "per second.\n"
-    "- **Tree**, the simple one: log2(p) steps up and log2(p) down. Each starts one message and moves **all** the "
+    "- **Tree**, the simple one: log2(W) steps up and log2(W) down. Each starts one message and moves **all** the "
     "bytes.",
     hints=("Write both times as a · alpha + b · n / rate. What are a and b?",
            "Set them equal and solve for n: starts of the ring less those of the tree, over parts of the tree less "
@@ -63,15 +63,15 @@ CROSSOVER = Function(
     cases=((8, 1e-5, 50e9), (4, 1e-5, 50e9), (64, 5e-6, 50e9), (16, 1e-3, 1e9), (512, 2e-5, 450e9)),
     mistakes=(
         Mistake("ring-whole-message", _crossing(lambda p: 2 * (p - 1), lambda p: 2 * (p - 1)),
-                "Your ring moves the whole message in each step. A step moves one chunk, 1/p of it."),
+                "Your ring moves the whole message in each step. A step moves one chunk, 1/W of it."),
         Mistake("ring-half", _crossing(lambda p: p - 1, lambda p: (p - 1) / p),
-                "Your ring stops after the reduce-scatter. It has 2(p−1) steps."),
-        Mistake("tree-once", _tree_once, "Your tree goes up only. The sum has to come down again: 2 log2(p) steps."),
+                "Your ring stops after the reduce-scatter. It has 2(W−1) steps."),
+        Mistake("tree-once", _tree_once, "Your tree goes up only. The sum has to come down again: 2 log2(W) steps."),
         Mistake("ring-without-chunk-loss", _crossing(lambda p: 2 * (p - 1), lambda p: 2),
-                "Your ring moves 2 n bytes. Each half moves all chunks but one: 2(p−1)/p of them."),
+                "Your ring moves 2 n bytes. Each half moves all chunks but one: 2(W−1)/W of them."),
         Mistake("tree-without-latency",
                 lambda ranks, alpha, rate: alpha * rate * 2 * (ranks - 1) / (2 * log2(ranks) - 2 * (ranks - 1) / ranks),
-                "Your tree starts its messages for free. It pays alpha in each of its 2 log2(p) steps."),
+                "Your tree starts its messages for free. It pays alpha in each of its 2 log2(W) steps."),
         Mistake("inverse-rate", lambda ranks, alpha, rate: _crossover(ranks, alpha, 1 / rate),
                 "You took rate for seconds per byte. It is bytes per second: n bytes take n / rate."),
         Mistake("forgot-alpha", lambda ranks, alpha, rate: _crossover(ranks, 1, rate),

@@ -44,7 +44,7 @@ RING_ON_RANKS = Lab(
     "replaces "
     "the flat `tensor` by the sum over the ranks, in place. It is checked on 2, 3 and 4 processes with gloo, with "
     "lengths that do not divide by the ranks (one of them is shorter than the ranks), with floats and with integers. "
-    "The bytes that each rank sends are counted: a ring sends 2(p−1)/p of the tensor.\n\n"
+    "The bytes that each rank sends are counted: on W ranks a ring sends 2(W−1)/W of the tensor.\n\n"
     "Save your function as `ring.py`, in the folder of the book's repository, and run the command below.",
     hints=("`tensor.tensor_split(ranks)` gives views: writing into them changes the tensor.",
            "Start the send *and* the receive before you wait for either. If every rank waits in its send, nobody "

@@ -28,13 +28,13 @@ CHUNK = Function(
     "- In step 0, rank r sends chunk **r**.\n"
     "- From then on, it sends what it received in the step before. That holds in the reduce-scatter, where "
     "what arrives is added, and in the all-gather, where it replaces.\n\n"
-    "Write `chunk_to_send(rank, step, ranks)`. Steps count on from 0 to 2(p−1) − 1, through both halves.",
+    "Write `chunk_to_send(rank, step, ranks)`. Steps count on from 0 to 2(W−1) − 1, through both halves: W is `ranks`.",
     hints=("In step 0 rank 2 receives chunk 1 from rank 1. So that is what it sends in step 1, and chunk 0 in step 2.",
            "One step later, one chunk less. In Python, `-1 % 4` is 3."),
     solution="```python\n"
     f"{_CHUNK_SOLUTION}```\n\n"
-    "One formula for both halves. After step p−2 rank r holds the finished chunk r+1, and that is what it sends "
-    "in step p−1: (r − (p−1)) mod p = (r + 1) mod p.",
+    "One formula for both halves. After step W−2 rank r holds the finished chunk r+1, and that is what it sends "
+    "in step W−1: (r − (W−1)) mod W = (r + 1) mod W.",
     function="chunk_to_send", stub=_CHUNK_STUB, reference=_chunk,
     cases=((0, 0, 4), (2, 1, 4), (0, 1, 4), (3, 2, 4), (1, 3, 4), (3, 5, 4), (1, 1, 2), (0, 7, 5), (4, 4, 5),
            (6, 9, 8)),
@@ -109,10 +109,9 @@ def _played(held, steps=lambda ranks: 2 * (ranks - 1), adds=lambda step, ranks: 
     return [held, sent]
 
 
-def _whole(held):
-    """No chunks: the whole message goes round p - 1 times."""
-    sums, _ = _ring(held)
-    return [sums, [(len(held) - 1) * len(held[0])] * len(held)]
+def _counted(count):
+    """The right sums, and count(ranks, length) numbers sent by each rank."""
+    return lambda held: [_ring(held)[0], [count(len(held), len(held[0]))] * len(held)]
 
 
 RING = Function(
@@ -122,8 +121,8 @@ RING = Function(
     "**numbers** each rank has sent.\n\n"
     "- Cut each list into as many chunks as there are ranks. Where the length does not divide, the first chunks "
     "are one longer, as in `torch.tensor_split`: 7 numbers on 3 ranks make chunks of 3, 2 and 2.\n"
-    "- In step s, rank r sends chunk (r − s) modulo p to its right. In steps 0 to p−2 the receiver adds; in steps "
-    "p−1 to 2(p−1) − 1 it replaces what it has.",
+    "- With W ranks, in step s rank r sends chunk (r − s) modulo W to its right. In steps 0 to W−2 the receiver adds; "
+    "in steps W−1 to 2(W−1) − 1 it replaces what it has.",
     hints=("First the bounds of each chunk: `length // ranks`, and one more for the first `length % ranks` chunks.",
            "What rank r sends goes into the same places of rank r + 1.",
            "You may let the ranks take turns within a step: no rank sends the chunk that it receives in that step."),
@@ -142,28 +141,32 @@ RING = Function(
     ),
     mistakes=(
         Mistake("forgot-all-gather", lambda held: _played(held, steps=lambda ranks: ranks - 1),
-                "You stopped after the reduce-scatter: each rank has one finished chunk. Send those round too, in p−1 "
+                "You stopped after the reduce-scatter: each rank has one finished chunk. Send those round too, in W−1 "
                 "more steps."),
         Mistake("counted-twice", lambda held: _played(held, adds=lambda step, ranks: True),
-                "You add in the all-gather too, so numbers count more than once. From step p−1 on, what arrives is "
+                "You add in the all-gather too, so numbers count more than once. From step W−1 on, what arrives is "
                 "finished: it replaces."),
         Mistake("adds-too-long", lambda held: _played(held, adds=lambda step, ranks: step < ranks),
-                "You add for one step too long: p−1 steps add, 0 to p−2."),
+                "You add for one step too long: W−1 steps add, 0 to W−2."),
         Mistake("replaces-too-early", lambda held: _played(held, adds=lambda step, ranks: step < ranks - 2),
-                "You replace one step too early: p−1 steps add, 0 to p−2."),
+                "You replace one step too early: W−1 steps add, 0 to W−2."),
         Mistake("one-step-short", lambda held: _played(held, steps=lambda ranks: max(0, 2 * (ranks - 1) - 1)),
-                "The last step is missing: there are 2(p−1). With the last chunk, each rank is complete."),
+                "The last step is missing: there are 2(W−1). With the last chunk, each rank is complete."),
         Mistake("one-step-more", lambda held: _played(held, steps=lambda ranks: 2 * ranks - 1 if ranks > 1 else 0),
-                "There is a step too many: there are 2(p−1), and everybody has everything by then."),
+                "There is a step too many: there are 2(W−1), and everybody has everything by then."),
         Mistake("dropped-rest", lambda held: _played(held, tail=False),
                 "The last numbers are left out: the length does not divide by the ranks, and the first chunks are one "
                 "longer."),
-        Mistake("whole-message", _whole,
+        Mistake("whole-message", _counted(lambda ranks, length: (ranks - 1) * length),
+                "The sums are right, but each rank sent its whole list W−1 times. A step moves one chunk."),
+        Mistake("whole-every-step", _counted(lambda ranks, length: 2 * (ranks - 1) * length),
                 "The sums are right, but your ranks sent the whole list in every step. A step moves one chunk."),
-        Mistake("sent-nothing", lambda held: [_ring(held)[0], [0] * len(held)],
+        Mistake("counted-messages", _counted(lambda ranks, length: 2 * (ranks - 1)),
+                "The sums are right, but you counted messages. Count the numbers in each of them."),
+        Mistake("sent-nothing", _counted(lambda ranks, length: 0),
                 "The sums are right, but no rank has sent anything: count the numbers of every message."),
     ),
-    right="Each rank sent 2(p−1)/p of its list, to one neighbour, and nobody waited for a leader.",
+    right="Each rank sent 2(W−1)/W of its list, to one neighbour, and nobody waited for a leader.",
     look="Go through the first steps of this case by hand: which chunk arrives at rank 0, and is it added?",
 )  # fmt: skip
 

@@ -16,5 +16,5 @@ def ring(size: float, ranks: int, wire: Wire = FAST) -> Cost:
 
 
 def reduce_factor(ranks: int) -> float:
-    """2(p-1)/p: the parts of the message that each rank of a ring all-reduce sends."""
+    """2(W-1)/W: the parts of the message that each rank of a ring all-reduce sends."""
     return bus_factor("all_reduce", ranks)

@@ -15,7 +15,7 @@ STEPS = Number(
     hints=("In a reduce-scatter each chunk has to visit every other rank once.",
            "Then each finished chunk has to visit every other rank again."),
     solution=f"7 steps until each rank has one finished chunk, 7 more until everybody has every chunk: "
-    f"**{ring(GB, 8).steps}**, 2(p−1). Each starts a message, so the ring pays the latency 2(p−1) times. With 1,024 "
+    f"**{ring(GB, 8).steps}**, 2(W−1). Each starts a message, so the ring pays the latency 2(W−1) times. With 1,024 "
     f"ranks that is {ring(GB, 1024).steps:,} times: for small messages a ring is the wrong choice.",
     value=ring(GB, 8).steps, unit="steps", units=("steps",), dimension="steps",
     slips=(
@@ -45,9 +45,9 @@ SECONDS = Number(
     value=_TIME, unit="s", units=_SECONDS, dimension="seconds",
     slips=(
         Slip("message-once", _SIZE / NIC_BYTES_PER_S,
-             "You sent the message once. Each rank of a ring sends 2(p−1)/p of it: 15 GB."),
+             "You sent the message once. Each rank of a ring sends 2(W−1)/W of it: 15 GB."),
         Slip("message-twice", 2 * _SIZE / NIC_BYTES_PER_S,
-             "You sent the message twice. In each half a rank sends all chunks but one: 2(p−1)/p, here 1.5 times "
+             "You sent the message twice. In each half a rank sends all chunks but one: 2(W−1)/W, here 1.5 times "
              "the message."),
         Slip("half", _TIME / 2,
              "That is half of it: the all-gather is missing, or you added both directions of the adapter to 100 "
@@ -58,12 +58,14 @@ SECONDS = Number(
              "That is the time when all bytes pass over one adapter, as in the naive all-reduce through rank 0. In a "
              "ring all four adapters work at once."),
         Slip("inverted", 2 * _RANKS / (_RANKS - 1) * _SIZE / NIC_BYTES_PER_S,
-             "The fraction is upside down: a rank sends 2(p−1)/p of the message, not 2p/(p−1)."),
+             "The fraction is upside down: a rank sends 2(W−1)/W of the message, not 2W/(W−1)."),
         Slip("no-factor-two", (_RANKS - 1) * _SIZE / NIC_BYTES_PER_S,
-             "That sends the whole message in each of 3 steps. A step moves one chunk, a quarter of it, and there "
-             "are 6 steps."),
+             "That sends the whole message in each of 3 steps, or adds what a rank receives to what it sends. A step "
+             "moves a quarter of the message, and an adapter sends and receives at once."),
+        Slip("bits-twice", 8 * _TIME,
+             "You divided by 8 twice: 400 Gbit/s are 50 GB/s already."),
     ),
-    right="Only a smaller message or a faster link changes this.",
+    right="Ranks that exchange messages cannot do better: what helps is a smaller message or a faster link.",
     look="Bytes that one rank sends, divided by the bytes per second of one adapter.",
 )  # fmt: skip
 
@@ -80,7 +82,7 @@ BUS = Number(
     prompt=f"Eight H200 GPUs all-reduce 16 GiB, which are **{_TEST / GB:.2f} GB**, in a ring in **{_MS} ms**. "
     "nccl-tests prints two bandwidths, `algbw` and `busbw`. What is `busbw`?",
     hints=("`algbw` is the size of the message divided by the time.",
-           "`busbw` is what each link carried: `algbw` × 2(p−1)/p for an all-reduce."),
+           "`busbw` is what each link carried: `algbw` × 2(W−1)/W for an all-reduce."),
     solution=f"`algbw` = {_TEST / GB:.2f} GB / {_MS} ms = {_ALGORITHM / GB:.1f} GB/s. `busbw` = `algbw` × 2 × 7/8 = "
     f"**{_BUS / GB:.0f} GB/s**, which can be held against the link: NVLink 4 carries "
     f"{link('nvlink4').one_way_bytes_per_s / GB:.0f} GB/s one way.\n\nSources: `doc/PERFORMANCE.md` of "
@@ -90,18 +92,21 @@ BUS = Number(
     value=_BUS, unit="GB/s", units=("MB/s", "GB/s", "GiB/s", "Gbit/s"), dimension="bytes/s",
     slips=(
         Slip("algbw", _ALGORITHM,
-             "That is algbw, the message divided by the time. Each link carried more than the message: 2(p−1)/p "
+             "That is algbw, the message divided by the time. Each link carried more than the message: 2(W−1)/W "
              "times as much."),
         Slip("inverted", _ALGORITHM / _FACTOR,
-             "You divided algbw by 2(p−1)/p. The links carry more than the message, so busbw is larger: multiply."),
+             "You divided algbw by 2(W−1)/W. The links carry more than the message, so busbw is larger: multiply."),
         Slip("forgot-two", _ALGORITHM * _FACTOR / 2,
-             "(p−1)/p is the factor of a reduce-scatter or an all-gather. An all-reduce is both: 2(p−1)/p."),
+             "(W−1)/W is the factor of a reduce-scatter or an all-gather. An all-reduce is both: 2(W−1)/W."),
         Slip("factor-two", _ALGORITHM * 2,
              "You multiplied by 2. On 8 ranks the factor is 2 × 7/8 = 1.75."),
         Slip("gib", _BUS / 2**30 * GB,
              "Your number is in GiB/s: you took the 16 of 16 GiB. nccl-tests prints GB/s, with 10^9 bytes."),
+        Slip("gb-as-gib", _BUS * 2**30 / GB,
+             "Your number is right in GB/s, not in GiB/s: 17.18 GB are 16 GiB."),
         Slip("all-links", _ALGORITHM * 2 * (_GPUS - 1),
-             "That is what all eight links carried together. busbw is the rate of one."),
+             "That is what all eight links carried together, or busbw in Gbit/s. busbw is the rate of one link, in "
+             "bytes."),
     ),
     right="busbw can be compared between numbers of ranks, and with the link. algbw cannot.",
     look="algbw first: bytes divided by seconds. Then the factor of an all-reduce.",
@@ -112,10 +117,10 @@ ABOVE = Choice(
     prompt=f"On eight H200 GPUs nccl-tests prints a `busbw` of **{NVLS_BUS / GB:.0f} GB/s** for all-reduce. NVLink 4 "
     f"carries {link('nvlink4').one_way_bytes_per_s / GB:.0f} GB/s one way. With the ring forced, the same machine "
     f"prints {RING_BUS / GB:.0f}. What happened?",
-    hints=("`busbw` is computed from the time, with the factor 2(p−1)/p of a ring.",
+    hints=("`busbw` is computed from the time, with the factor 2(W−1)/W of a ring.",
            "What if the GPUs did not send that many bytes?"),
     solution="**The switch adds.** With NVLink SHARP each GPU sends its data to the switch once and receives the sum: "
-    "about the message instead of 2(p−1)/p = 1.75 times it. nccl-tests still multiplies by 1.75, so "
+    "about the message instead of 2(W−1)/W = 1.75 times it. nccl-tests still multiplies by 1.75, so "
     f"`busbw` is no longer what a link carried. {NVLS_BUS / GB:.0f} / 1.75 = {NVLS_BUS / _FACTOR / GB:.0f} GB/s is "
     "`algbw`, well below the link.\n\nSource: Stas Bekman, *Machine Learning Engineering*, the chapter on "
     "network benchmarks.",
@@ -163,7 +168,7 @@ DOMINATES = Choice(
     key="more-ranks", level=2, title="64 times the ranks",
     prompt="A ring all-reduce of 10 GB runs on 8 ranks, then on **512** with the same links. Starting a message "
     "costs 10 µs. What happens to the time?",
-    hints=("Write down 2(p−1)/p for p = 8 and for p = 512.", "And 2(p−1) × 10 µs, next to seconds for the bytes."),
+    hints=("Write down 2(W−1)/W for W = 8 and for W = 512.", "And 2(W−1) × 10 µs, next to seconds for the bytes."),
     solution=f"A rank sends {reduce_factor(8):.2f} times the message on 8 ranks and {reduce_factor(512):.3f} "
     "times on 512: "
     f"{reduce_factor(512) / reduce_factor(8) - 1:.0%} more. The starts grow from 14 to 1,022, but 1,022 × 10 µs "

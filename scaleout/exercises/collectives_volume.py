@@ -17,7 +17,7 @@ RING_BYTES = Number(
     hints=("The message is cut into 8 chunks. In every step each rank sends one chunk to its right.",
            "Reduce-scatter takes 7 steps, and the all-gather after it 7 more."),
     solution=f"Each chunk has 1/8 GB, and a rank sends 2 × 7 = 14 of them: 14/8 GB = **{_SENT / GB:.2f} GB**.\n\n"
-    "In general a rank sends 2(p−1)/p of the message. That approaches 2 and stops: with 1,024 ranks it is "
+    "In general each of W ranks sends 2(W−1)/W of the message. That approaches 2 and stops: with 1,024 ranks it is "
     f"{reduce_factor(1024):.3f} GB.\n\nSource: Patarasuk and Yuan, *Bandwidth optimal all-reduce "
     "algorithms for clusters of workstations*, 2009.",
     value=_SENT, unit="GB", units=_BYTES,
@@ -26,15 +26,15 @@ RING_BYTES = Number(
              "That is the reduce-scatter alone. After it each rank has one finished chunk, and an all-gather "
              "hands those round: as many steps again."),
         Slip("two-messages", 2 * GB,
-             "You sent 2(p−1) chunks of 1/(p−1), or all 8 chunks twice. There are p chunks, and in each half "
-             "a rank sends all of them but one: 2(p−1)/p of the message."),
+             "You sent 2(W−1) chunks of 1/(W−1), or all 8 chunks twice. There are W chunks, and in each half "
+             "a rank sends all of them but one: 2(W−1)/W of the message."),
         Slip("divided-by-neighbours", 2 / (_RANKS - 1) * GB,
-             "You divided by p−1 = 7. The message is cut into as many chunks as there are ranks, 8, and each "
+             "You divided by W−1 = 7. The message is cut into as many chunks as there are ranks, 8, and each "
              "rank sends 14 of them."),
         Slip("one-chunk-each-half", 2 / _RANKS * GB,
              "Those are two chunks of 1/8 GB: one step of each half. Each half has 7 steps."),
         Slip("inverted", 2 * _RANKS / (_RANKS - 1) * GB,
-             "The fraction is upside down: 2(p−1)/p, not 2p/(p−1). A rank never sends more than twice the "
+             "The fraction is upside down: 2(W−1)/W, not 2W/(W−1). A rank never sends more than twice the "
              "message."),
         Slip("all-ranks", 2 * (_RANKS - 1) * GB,
              "That is what all 8 ranks send together, or what one would send if it passed on the whole message "
@@ -56,7 +56,7 @@ NIC_RATE = Number(
     prompt="An InfiniBand NDR adapter is sold as **400 Gbit/s**. How many GB does it move in a second, one way?",
     hints=("A byte is 8 bits.", "Networks are sold in bits, messages are counted in bytes."),
     solution=f"400 × 10^9 bits / 8 = **{NIC_BYTES_PER_S / GB:.0f} GB/s**, in each of the two directions at the same "
-    "time. Measured rates are a little lower, 46 to 48 GB/s, because headers travel too.\n\n"
+    "time. Measured rates are a little lower: headers travel too.\n\n"
     f"Source: {link('ib-ndr').source}.",
     value=NIC_BYTES_PER_S, unit="GB/s", units=("MB/s", "GB/s", "GiB/s", "Gbit/s"), dimension="bytes/s",
     only_unit=True,
@@ -67,6 +67,8 @@ NIC_RATE = Number(
              "You multiplied by 8. A byte is larger than a bit, so fewer of them pass in a second: divide."),
         Slip("gib", NIC_BYTES_PER_S / 2**30 * GB,
              "You divided by 2^30: that is GiB/s. A network's G is 10^9, and so is the G of GB."),
+        Slip("gb-as-gib", NIC_BYTES_PER_S * 2**30 / GB,
+             "Your number is right in GB/s, not in GiB/s: the G of 400 Gbit/s is 10^9."),
         Slip("both-directions", 2 * NIC_BYTES_PER_S,
              "You added both directions. An adapter's rate is one way, and it has that rate both ways at once."),
         Slip("halved", NIC_BYTES_PER_S / 2,
@@ -108,7 +110,8 @@ HIERARCHICAL = Number(
              "That is half of the all-reduce across the nodes. The sums have to come back: another 3/4 of the "
              "share."),
         Slip("split-by-nodes", reduce_factor(_NODES) * _MESSAGE / _NODES,
-             "You divided the message by the number of nodes. Inside a node 8 GPUs share it."),
+             "You divided the message by the number of nodes, where the 8 GPUs of a node share it. Or you added "
+             "what the GPU receives: count what it sends."),
         Slip("share-once", _SHARE,
              "That is the share of one GPU. All-reduced in a ring of 4, it makes 2 × 3/4 of that."),
     ),
@@ -118,20 +121,20 @@ HIERARCHICAL = Number(
 
 HALVES = Choice(
     key="two-halves", level=1, title="The two halves",
-    prompt="Which two collectives, one after the other, do what an all-reduce does, and send as many bytes as the "
-    "ring does?",
+    prompt="Which two collectives, one after the other, do what an all-reduce does, without any rank sending more "
+    "than in a ring?",
     hints=("After the first, each rank has the finished sum of one part.", "The second makes that known to all."),
-    solution="**Reduce-scatter, then all-gather.** Each sends (p−1)/p of the message, together 2(p−1)/p. ZeRO and "
+    solution="**Reduce-scatter, then all-gather.** Each sends (W−1)/W of the message, together 2(W−1)/W. ZeRO and "
     "FSDP use the two apart: gradients are reduce-scattered, each rank updates its own part, and the "
     "weights are all-gathered. Splitting the optimizer therefore costs no byte more than DDP does.",
     options=(
         Option("rs-ag", "Reduce-scatter, then all-gather",
-               "Right: (p−1)/p of the message each. The ring is exactly these two.", True),
+               "Right: (W−1)/W of the message each. The ring is exactly these two.", True),
         Option("reduce-broadcast", "Reduce to rank 0, then broadcast",
-               "The result is right, but it all passes through rank 0: p−1 messages into its link and p−1 out, while "
-               "the other links stand idle. Which pair keeps every rank equally busy?"),
+               "The result is right, and so is the sum of all bytes, but they all pass through rank 0: W−1 messages "
+               "into its link and W−1 out, while others stand idle. Which pair keeps every rank equally busy?"),
         Option("ag-rs", "All-gather, then reduce-scatter",
-               "In this order the all-gather brings p whole messages to every rank, and the reduce-scatter leaves "
+               "In this order the all-gather brings W whole messages to every rank, and the reduce-scatter leaves "
                "each with one part of the sum. Reduce first, while the data is still in parts."),
         Option("all-to-all", "All-to-all, twice",
                "All-to-all moves parts and adds nothing. (With an addition in between it can serve as a "

@@ -222,7 +222,7 @@ def _power(seconds: float) -> str:
 def _bytes(size: float) -> str:
     """Bytes for people, in powers of ten."""
     units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1))
-    unit, factor = next((u, f) for u, f in units if size >= f)
+    unit, factor = next((u, f) for u, f in units if size >= 0.9995 * f)  # 999.6 kB are 1 MB to three digits
     return f"{size / factor:.3g} {unit}"
 
 
