@@ -27,7 +27,7 @@ BUCKET_SIZE = Choice(
                "All buckets together are as large as the gradients, whatever the size of one. The size decides when a "
                "message can start, and how many there are."),
         Option("bytes", "Smaller buckets would send more bytes",
-               "The bytes are the same: 2(p−1)/p of all gradients. Each message costs a start as well."),
+               "The bytes are the same: 2(W−1)/W of all gradients. Each message costs a start as well."),
         Option("accuracy", "Smaller buckets would round more, because sums are taken more often",
                "Each gradient is summed over the ranks once, in whichever bucket it travels."),
         Option("link", "25 MiB is the largest message that a link can carry",
@@ -170,7 +170,7 @@ BOTTLENECK = Choice(
                "It would free memory. But ZeRO sends as many bytes as DDP, or more."),
         Option("more-gpus", "Too few nodes: use 128",
                "More ranks make the compute of each shorter in strong scaling, and send as many bytes from each: "
-               "2(p−1)/p is nearly 2 already."),
+               "2(W−1)/W is nearly 2 already."),
     ),
 )  # fmt: skip
 

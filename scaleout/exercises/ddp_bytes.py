@@ -16,7 +16,7 @@ WIRE = Number(
     key="ddp-wire-bytes", level=1, title="What a step sends",
     prompt="DDP trains a model of **1 billion** parameters on **16** ranks. The gradients are in fp32, and a ring "
     "all-reduces them. How many bytes does **each rank** send in a step?",
-    hints=("How many bytes do the gradients have?", "A ring all-reduce sends 2(p−1)/p of its message from each rank."),
+    hints=("How many bytes do the gradients have?", "A ring all-reduce sends 2(W−1)/W of its message from each rank."),
     solution=f"The gradients have 10^9 × 4 bytes = {_GRADIENTS / GB:.0f} GB. Each rank sends 2 × 15/16 of that: "
     f"**{_SENT / GB:.1f} GB**. The batch is not in this sum: small or large, a step sends the same.",
     value=_SENT, unit="GB", units=_BYTES,
@@ -25,9 +25,9 @@ WIRE = Number(
              "That is half of it. Either you counted one half of the all-reduce, and it has two, or 2 bytes for each "
              "gradient, and fp32 has 4."),
         Slip("gradients-once", _GRADIENTS,
-             "Those are the gradients, sent once. An all-reduce sends 2(p−1)/p of them from each rank."),
+             "Those are the gradients, sent once. An all-reduce sends 2(W−1)/W of them from each rank."),
         Slip("gradients-twice", 2 * _GRADIENTS,
-             "You took 2 for 2(p−1)/p. On 16 ranks it is 2 × 15/16: in each half a rank sends all chunks but one."),
+             "You took 2 for 2(W−1)/W. On 16 ranks it is 2 × 15/16: in each half a rank sends all chunks but one."),
         Slip("all-ranks", _RANKS * _SENT,
              "That is what all 16 ranks send together. They send at the same time, each over its own link."),
         Slip("to-everybody", (_RANKS - 1) * _GRADIENTS,
@@ -39,7 +39,7 @@ WIRE = Number(
              "You divided by 16 once too often. Every rank has a gradient for every parameter."),
     ),
     right="In every step, whatever the batch. That is why a larger batch hides it better.",
-    look="Bytes of the gradients, times 2(p−1)/p.",
+    look="Bytes of the gradients, times 2(W−1)/W.",
 )  # fmt: skip
 
 _PASSES = 8

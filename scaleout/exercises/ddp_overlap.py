@@ -175,7 +175,7 @@ SMALLEST_BATCH = Function(
     "- `seconds_each`: forward and backward of one sequence. Time grows in proportion to the batch, and the "
     "backward takes **twice** as long as the forward.\n"
     "- `rate`: bytes per second of each rank's link. Latency does not count.",
-    hints=("First the seconds of the all-reduce: 2(p−1)/p × bytes / rate.",
+    hints=("First the seconds of the all-reduce: 2(W−1)/W × bytes / rate.",
            "Two thirds of `seconds_each` are backward. The forward hides nothing.", "Round up: `math.ceil`."),
     solution="```python\n"
     f"{_BATCH_SOLUTION}```\n\n"
@@ -193,13 +193,13 @@ SMALLEST_BATCH = Function(
                 "You took the backward as half of the time. It is twice the forward: two thirds."),
         Mistake("forward-only", _needed(share=1 / 3), "That third is the forward. The backward hides, two thirds."),
         Mistake("message-once", _needed(factor=lambda ranks: 1 if ranks > 1 else 0),
-                "You sent the gradients once. Each rank sends 2(p−1)/p of them."),
+                "You sent the gradients once. Each rank sends 2(W−1)/W of them."),
         Mistake("forgot-all-gather", _needed(factor=lambda ranks: (ranks - 1) / ranks),
-                "That is the reduce-scatter alone: the factor is 2(p−1)/p."),
+                "That is the reduce-scatter alone: the factor is 2(W−1)/W."),
         Mistake("through-one-rank", _needed(factor=lambda ranks: 2 * (ranks - 1)),
-                "That is an all-reduce through one rank. In a ring each rank sends 2(p−1)/p of the message."),
+                "That is an all-reduce through one rank. In a ring each rank sends 2(W−1)/W of the message."),
         Mistake("factor-two", _needed(factor=lambda ranks: 2),
-                "You took 2 for 2(p−1)/p. It matters for few ranks, and one rank has nothing to send."),
+                "You took 2 for 2(W−1)/W. It matters for few ranks, and one rank has nothing to send."),
         Mistake("rounded-down", _needed(whole=int), "You rounded down: with that batch the backward is too short. "
                                                     "Round up."),
         Mistake("rounded", _needed(whole=round), "You rounded to the nearest number, sometimes down. Round up."),
