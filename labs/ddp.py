@@ -32,7 +32,6 @@ from scaleout.transformer import Shape, total_parameters
 
 WARMUP = 3                  # DDP rebuilds its buckets in the second step
 PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the sequences of all ranks
-DRIFT = 1e-3                # relative, of the last loss: Adam divides by the root of a square, and enlarges rounding
 RESULTS = Path(__file__).resolve().parent / "results" / "ddp"
 BY_HAND = ("hand", "buckets")
 
