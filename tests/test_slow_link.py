@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -118,6 +119,14 @@ def test_the_recorded_runs_show_what_the_chapter_says():
         assert len(remedies) == 4
         assert plain.tokens_per_second < by["unlimited"].tokens_per_second
         assert all(r.tokens_per_second > plain.tokens_per_second for r in remedies), "each remedy helps"
+
+
+def test_the_tables_tokens_a_second_are_those_of_the_step_beside_them():
+    rows = lab_module("slow_link").recorded()["cpu", 2]
+    for r, line in zip(rows, lab_link.show(rows).splitlines()[2:], strict=True):
+        cells = re.split(r"\s{2,}", line)
+        seconds, tokens = (float(cells[n].replace(",", "")) for n in (1, 4))
+        assert tokens * seconds / 1e3 == pytest.approx(r.effective_batch * r.sequence_length, rel=0.01)
 
 
 # --- the model -------------------------------------------------------------------------------------------
