@@ -1,6 +1,7 @@
 """The same lab at several numbers of processes, and what it says about scaling. Starts torchrun by itself."""
 
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -123,6 +124,12 @@ def report(found):
     return "\n".join([text, "", *why(found)])
 
 
+def _where(r):
+    """What the processes of a Record compute on: its machine, which need not be this one."""
+    cores = re.match(r"(\d+)-core ", r.device)
+    return f"on {cores[1]} cores and one memory" if cores else f"each on its own {r.device}"
+
+
 def why(found):
     """Lines: where the time of more than one process goes, in these runs' own numbers."""
     lines = []
@@ -136,8 +143,8 @@ def why(found):
         alone, one = part(r, ALONE) or now, part(r, ONE)
         sent = r.measurement.get(f"bytes a step, {DDP}", 0.0)
         lines += [f"{kind}, {world} processes: {ms(now)} ms a step, ideal {ms(ideal)} (from {first} process(es)).",
-                  f"  {ms(alone - ideal)} ms: {world} processes compute at once, on {os.cpu_count()} cores and one "
-                  "memory; each updates all weights.",
+                  f"  {ms(alone - ideal)} ms: {world} processes compute at once, {_where(r)}; each updates all "
+                  "weights.",
                   f"  {ms(now - alone)} ms: an all-reduce of {sent / 1e6:,.2f} MB each step, and the wait for the "
                   "slowest rank."]
         if one:

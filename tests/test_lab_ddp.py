@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -233,3 +234,11 @@ def test_the_median_error_leaves_out_what_is_no_prediction():
             "alone": row(None, 1.0)}
     assert lab_ddp.median_error(rows) == pytest.approx(0.15)
     assert lab_ddp.median_error({"one": row(1.0, 1.0)}) is None
+
+
+def test_the_explanation_of_scaling_speaks_of_the_machine_that_was_measured():
+    folder = ROOT / "labs" / "results" / "ddp"
+    found = {("strong", n): results.load(folder / f"scaling-smoke-cpu-strong-{n}.json") for n in (1, 2)}
+    assert "on 2 cores and one memory" in "\n".join(lab_scaling.why(found))
+    found["strong", 2] = replace(found["strong", 2], device="NVIDIA H200", device_kind="cuda")
+    assert "compute at once, each on its own NVIDIA H200" in "\n".join(lab_scaling.why(found))
