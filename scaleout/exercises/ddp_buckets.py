@@ -162,8 +162,8 @@ BOTTLENECK = Choice(
         Option("bandwidth", "The bandwidth of the gradient all-reduce: accumulate over several passes, or compress",
                "Right: fewer bytes for each sequence. A faster link does the same and costs money.", True),
         Option("latency", "The latency of the all-reduce: use larger buckets",
-               "500 MB are 20 buckets of 25 MiB. Even at 1 ms to start each, that is 20 ms of the 760 that are too "
-               "much. The bytes take the rest."),
+               "500 MB are 20 buckets of 25 MiB. Even at 5 ms for the 126 starts of each one's ring, that is 100 ms "
+               "of the 760 that are too much. The bytes take the rest."),
         Option("compute", "The compute: use faster GPUs",
                "They would make 40 ms shorter, and leave less backward to hide the communication behind."),
         Option("memory", "The memory: shard the optimizer with ZeRO",

@@ -119,8 +119,9 @@ COPIES = Choice(
 
 UNUSED = Choice(
     key="unused", level=2, title="A branch that was not taken",
-    prompt="A model has two heads, and each batch uses one of them. On **rank 1** this batch has no example for head "
-    "B, so its weights get no gradient there. DDP runs with its defaults. What happens?",
+    prompt="A model has two heads, and each example goes to one of them. In this batch the other ranks have examples "
+    "for both heads. **Rank 1** has none for head B, so that its weights get no gradient there. DDP runs with its "
+    "defaults. What happens?",
     hints=("A bucket is sent when all its gradients are there.", "Which event would say that head B's are there?"),
     solution="The bucket with head B **never fills on rank 1**, so rank 1 does not call its all-reduce. The other "
     "ranks do, and wait. Rank 1 goes on, and its next forward raises `Expected to have finished reduction in the prior "

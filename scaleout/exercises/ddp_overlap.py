@@ -184,7 +184,7 @@ SMALLEST_BATCH = Function(
     "not want: then accumulate, or compress.",
     function="smallest_batch", stub=_BATCH_STUB, reference=_needed(),
     cases=((0.05, 4e9, 16, 50e9), (0.05, 4e9, 16, 1.25e9), (0.3, 4e8, 8, 10e9), (0.011, 26e9, 64, 50e9),
-           (0.02, 1e9, 2, 3e9), (0.1, 4e9, 1, 1e9)),
+           (0.75, 1e9, 2, 2.5e8), (0.1, 4e9, 1, 1e9)),
     mistakes=(
         Mistake("forward-hides", _needed(share=1),
                 "You let the forward hide communication too. There are no gradients yet: only the backward, two "
