@@ -138,7 +138,9 @@ def parity(s, o, text):
                 checks[f"{name}: loss equals one process"] = torch_parity.check(off, torch_parity.TOLERANCE)
                 checks[f"{name}: gradients equal one process"] = torch_parity.check(worst, torch_parity.TOLERANCE)
             else:
-                notes.append(f"{name} with {hook}: gradients differ from one process by {worst:.2g} of their largest")
+                meant = ", as meant: what it leaves out goes into the next step" if hook == "powersgd" else ""
+                notes.append(f"{name} with {hook}: gradients differ from one process by {worst:.2g} of their "
+                             f"largest{meant}")
     return checks, notes
 
 

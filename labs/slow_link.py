@@ -1,7 +1,7 @@
 """Rung 02, the slow link: DDP across hosts whose links have the rate that you choose, and what helps.
 
-    sudo python labs/slow_link.py                            two hosts, links of 1000, 500 and 200 Mbit/s
-    sudo python labs/slow_link.py --hosts 4 --rates 100 --save
+    sudo .venv/bin/python labs/slow_link.py                  two hosts, links of 1000, 500 and 200 Mbit/s
+    sudo .venv/bin/python labs/slow_link.py --hosts 4 --rates 100 --save
     python labs/slow_link.py                                 without Linux, root, ip and tc: the recorded run
 
 The hosts are network namespaces on this machine; torchrun runs on each, and they meet as nodes of a cluster do.

@@ -69,11 +69,18 @@ def fault(healthy, faulty, name):
     return table(header, [(key, left[key], right[key]) if faulty else (key, left[key]) for key in left])
 
 
+BUSY = 2.0              # times its prediction: one process on an idle machine stays well below
+
+
 def why(rows, world, one_threads, threads):
     """Why DDP may be slower than one process, as text, in this run's own numbers."""
     if not {"one", "torch", "alone"} <= set(rows) or world == 1:
         return ""
     one, ddp, alone = (rows[way]["measured"]["seconds"] for way in ("one", "torch", "alone"))
+    times = one / rows["one"]["predicted"]["seconds"]
+    if times > BUSY:                                           # threads that wait for a core spin, and lose it
+        return (f"one process took {times:.1f} times its prediction: the machine is busy, so there is no comparison "
+                "with DDP")
     said = "slower" if ddp > one else "faster"
     size = megabytes(rows["torch"]["measured"].get("bytes"))
     lines = [

@@ -70,7 +70,7 @@ def run(s, o, tier, script, words, folder=None):
             if kind == "weak" and twin and todo["strong", world] == each:
                 found[kind, world] = twin
                 continue
-            path = Path(folder or temporary) / f"scaling-{tier}-{s.device.type}-{kind}-{world}.json"
+            path = Path(folder or temporary) / f"{tier}-scaling-{s.device.type}-{kind}-{world}.json"
             found[kind, world] = _one(script, others(words), world, each, path)
             s.say(f"{kind}, {world} process(es) x {each} sequences: "
                   f"{ms(statistics.median(timed(found[kind, world])))} ms a step")

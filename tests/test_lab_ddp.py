@@ -156,8 +156,8 @@ def test_scaling_starts_torchrun_itself(tmp_path):
     done = run(["labs/ddp.py", *FAST, "--scaling", "1,2", "--save", str(tmp_path)], timeout=200)
     assert done.returncode == 0, done.stderr[-3000:]
     kept = sorted(p.name for p in tmp_path.iterdir())
-    assert kept == [f"scaling-smoke-cpu-{name}.json" for name in ("strong-1", "strong-2", "weak-1")]
-    one, two = (results.load(tmp_path / f"scaling-smoke-cpu-strong-{n}.json") for n in (1, 2))
+    assert kept == [f"smoke-scaling-cpu-{name}.json" for name in ("strong-1", "strong-2", "weak-1")]
+    one, two = (results.load(tmp_path / f"smoke-scaling-cpu-strong-{n}.json") for n in (1, 2))
     assert (one.device_count, two.device_count) == (1, 2)
     assert one.effective_batch == two.effective_batch == 8
     assert one.backend == "none"
@@ -238,7 +238,7 @@ def test_the_median_error_leaves_out_what_is_no_prediction():
 
 def test_the_explanation_of_scaling_speaks_of_the_machine_that_was_measured():
     folder = ROOT / "labs" / "results" / "ddp"
-    found = {("strong", n): results.load(folder / f"scaling-smoke-cpu-strong-{n}.json") for n in (1, 2)}
+    found = {("strong", n): results.load(folder / f"smoke-scaling-cpu-strong-{n}.json") for n in (1, 2)}
     assert "on 2 cores and one memory" in "\n".join(lab_scaling.why(found))
     found["strong", 2] = replace(found["strong", 2], device="NVIDIA H200", device_kind="cuda")
     assert "compute at once, each on its own NVIDIA H200" in "\n".join(lab_scaling.why(found))

@@ -44,6 +44,8 @@ RING_BYTES = Number(
              "each of them to one neighbour only."),
         Slip("both-directions", 2 * _SENT,
              "You added what the rank receives. Links carry both directions at once: count what it sends."),
+        Slip("four-ranks", 2 * 3 / 4 * GB,
+             "That is a ring of 4, where a rank sends 2 × 3 chunks of 1/4. Here there are 8 ranks."),
         Slip("one-message", GB,
              "You sent the message once. All-reduce has two halves, and each moves 7/8 of it."),
     ),

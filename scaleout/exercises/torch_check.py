@@ -151,7 +151,8 @@ def _lost(rank: int, code: int) -> Verdict:
     """What ended a process. gloo ends its own with SIGABRT when a message is longer than its receiver expects."""
     if code == -signal.SIGABRT:
         return wrong(f"rank {rank} was ended by gloo: a message was longer than what its receiver had ready. Does "
-                     "every rank receive the part that its neighbour sends?", "mismatch")  # fmt: skip
+                     "every rank receive the part that its neighbour sends, and is the neighbour taken modulo the "
+                     "number of ranks?", "mismatch")  # fmt: skip
     how = f"was ended by signal {-code}" if code < 0 else f"ended Python (exit code {code}): return instead"
     return wrong(f"rank {rank} {how}", "died")
 
