@@ -111,7 +111,7 @@ def own(text):
         alpha, rate = (float(word) for word in text.split(","))
     except ValueError:
         alpha = rate = -1.0
-    if not (0 <= alpha < 1e9 and 0 < rate < 1e6):
+    if not (0 <= alpha < 1e9 and 0 < rate <= NO_SLOPE / 1e9):
         raise ValueError(f'--own is {text!r}: give alpha in microseconds and rate in GB/s, as in --own "25,12.5"')
     return Wire(alpha * 1e-6, rate * 1e9)
 

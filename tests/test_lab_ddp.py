@@ -114,7 +114,7 @@ def test_four_ways_on_two_processes_and_a_trace_of_both(tmp_path):
     assert record.series["seconds a step, torch DDP"] == record.step_seconds
     assert len(record.series["seconds a step, one process, all threads"]) == 5
     assert "skipped Accelerate: not asked for (--via accelerate)" in said
-    assert "than one process on the same batch and cores" in said
+    assert "than one process on the same batch and cores" in said or "the machine is busy" in said
     t = trace.load(path)
     assert t.ranks == [0, 1]
     assert len(t.steps(0)) == 3
@@ -242,3 +242,15 @@ def test_the_explanation_of_scaling_speaks_of_the_machine_that_was_measured():
     assert "on 2 cores and one memory" in "\n".join(lab_scaling.why(found))
     found["strong", 2] = replace(found["strong", 2], device="NVIDIA H200", device_kind="cuda")
     assert "compute at once, each on its own NVIDIA H200" in "\n".join(lab_scaling.why(found))
+
+
+def test_a_busy_machine_gets_no_comparison():
+    def rows(one):
+        way = lambda m, p: {"measured": {"seconds": m, "bytes": 5e6}, "predicted": {"seconds": p}}  # noqa: E731
+        return {"one": way(one, 0.05), "torch": way(0.06, 0.06), "alone": way(0.05, 0.05)}
+
+    quiet, busy = (lab_ddp.why(rows(one), 2, 2, 1) for one in (0.055, 0.5))
+    assert quiet.startswith("DDP is 1.09 times slower than one process on the same batch and cores:")
+    assert "10.0 ms to average 5.00 MB" in quiet
+    assert busy == ("one process took 10.0 times its prediction: the machine is busy, so there is no comparison with "
+                    "DDP")
