@@ -188,7 +188,7 @@ def _sentence(shown: chunk_grid.Frames, step: int, on: Setting, size: float, cos
         found += " NCCL has no halving-doubling: it chooses between tree and ring."
     if at:
         found += f" From {_bytes(at)} on the ring beats the tree."
-    grid = f"In the grid, {_step_words(shown, step)}; by the end the busiest rank sends"
+    grid = f"In the grid of {shown.ranks} ranks, {_step_words(shown, step)}; by the end the busiest rank sends"
     return f"{found} {grid} {svg.quantity(values['grid_sent_share'])} times the message."
 
 
