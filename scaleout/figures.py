@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from scaleout.schedule import subtract
+from scaleout.intervals import common
 
 STYLE = files("scaleout") / "style.mplstyle"
 
@@ -37,11 +37,11 @@ def lanes(axes, trace, step=0, title=""):
         own = trace.steps(rank)[step]
         busy = trace.compute(rank)
         for phase, colour in PHASE_COLOURS.items():
-            spans = _common([(s.start, s.end) for s in trace.spans(rank, phase)], [own])
+            spans = common([(s.start, s.end) for s in trace.spans(rank, phase)], [own])
             pale = 1.0 if phase == "data" else 0.3
             axes.broken_barh(_milliseconds(spans, zero), (rank - _LANE, _LANE), color=colour, alpha=pale, linewidth=0)
             axes.broken_barh(
-                _milliseconds(_common(spans, busy), zero), (rank - _LANE, _LANE), color=colour, linewidth=0
+                _milliseconds(common(spans, busy), zero), (rank - _LANE, _LANE), color=colour, linewidth=0
             )
         sent = [(a, b) for a, b in trace.collectives(rank) if own[0] <= a < own[1]]
         axes.broken_barh(_milliseconds(sent, zero), (rank, _LANE), facecolor="C1", edgecolor="white", linewidth=0.4)
@@ -49,11 +49,6 @@ def lanes(axes, trace, step=0, title=""):
     axes.set_yticklabels([f"rank {rank}" for rank in trace.ranks])
     axes.set_title(title)
     axes.grid(axis="y", visible=False)
-
-
-def _common(intervals, others):
-    """The parts of `intervals` that lie in one of `others`."""
-    return subtract(intervals, subtract(intervals, others))
 
 
 def _milliseconds(spans, zero):

@@ -38,6 +38,12 @@ def subtract(intervals: Iterable[Interval], covers: Iterable[Interval]) -> list[
     return out
 
 
+def common(intervals: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
+    """The parts of `intervals` that lie in one of `others`, disjoint and in order."""
+    intervals = list(intervals)
+    return subtract(intervals, subtract(intervals, others))
+
+
 def length(intervals: Iterable[Interval]) -> float:
     """Seconds that the intervals cover; what several cover counts once."""
     return fsum(end - start for start, end in union(intervals))

@@ -54,7 +54,7 @@ def _count(value):
 
 
 def fault(healthy, faulty, name):
-    """Two summaries of traces side by side, as text; one figure a rank where ranks differ. faulty may be None."""
+    """Two summaries of traces side by side, as text; one figure a rank where ranks differ."""
     def rows(found):
         out = {"step, ms (median)": ms(statistics.median(found["step_seconds"]))}
         for figure in ("compute", "communication", "exposed", "waited", "data"):
@@ -64,9 +64,8 @@ def fault(healthy, faulty, name):
         return out | {"collectives": _count(found["collectives"]),
                       "one collective": megabytes(found["bytes_each"]),
                       "moved, MB/s": "-" if rate is None else f"{rate / 1e6:,.0f}"}
-    left, right = rows(healthy), rows(faulty) if faulty else {}
-    header = ("a step", "healthy", name) if faulty else ("a step", "healthy")
-    return table(header, [(key, left[key], right[key]) if faulty else (key, left[key]) for key in left])
+    left, right = rows(healthy), rows(faulty)
+    return table(("a step", "healthy", name), [(key, left[key], right[key]) for key in left])
 
 
 BUSY = 2.0              # times its prediction: one process on an idle machine stays well below

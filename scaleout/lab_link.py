@@ -5,7 +5,7 @@ Standard library only.
 
 import statistics
 
-from scaleout import schedule
+from scaleout import lab_machine, schedule
 from scaleout.collectives import cost
 from scaleout.lab_hosts import GOODPUT, burst
 from scaleout.lab_text import ratio, table
@@ -25,8 +25,7 @@ class Model:
 
     def fast(self, size):
         """Seconds of an all-reduce at full speed, as measured: cores, not links, limit it there."""
-        line = self.found["all_reduce"]
-        return line["alpha_seconds"] + size * line["seconds_per_byte"]
+        return lab_machine.line_seconds(self.found["all_reduce"], size)
 
     def wire(self, rate, latency, compression):
         """A function from a message's bytes to the seconds of its ring all-reduce on links of `rate` bit/s.

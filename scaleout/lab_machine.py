@@ -115,6 +115,11 @@ def collective_seconds(profile, name, size):
     line = profile["collectives"].get(name)
     if line is None:
         raise ValueError(f"this machine profile holds no {name}: calibrate it with more than one process")
+    return line_seconds(line, size)
+
+
+def line_seconds(line, size):
+    """Seconds of a message of `size` bytes by a line that `fit` gave: alpha + bytes * beta."""
     return line["alpha_seconds"] + size * line["seconds_per_byte"]
 
 

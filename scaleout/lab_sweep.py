@@ -89,7 +89,7 @@ def held_out(rows):
         if len(known) < 2:
             continue
         fit = lab_machine.fit([(r.size, r.median) for r in known])
-        found += [(r, fit["alpha_seconds"] + r.size * fit["seconds_per_byte"]) for r in some if r not in known]
+        found += [(r, lab_machine.line_seconds(fit, r.size)) for r in some if r not in known]
     return found
 
 

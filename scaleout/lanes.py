@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import fsum
 
 from scaleout import svg
-from scaleout.schedule import Interval, Pass, Timeline
+from scaleout.intervals import Interval
+from scaleout.schedule import Pass, Timeline
 
 # Without the palette's grey, which is what has no bucket, and its vermilion, too near to the accent.
 COLOURS = ("c1", "c2", "c3", "c4", "c5", "c7")

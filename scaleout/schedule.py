@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
-from scaleout.intervals import Interval, exposed, length, subtract, union
+from scaleout.intervals import Interval
 
 __all__ = [
-    "BUCKET_CAP", "FIRST_BUCKET_CAP", "MIB", "Event", "Interval", "Layer", "Pass", "Timeline", "buckets", "ddp_step",
-    "exposed", "length", "strong_efficiency", "subtract", "union", "weak_efficiency",
+    "BUCKET_CAP", "FIRST_BUCKET_CAP", "MIB", "Event", "Layer", "Pass", "Timeline", "buckets", "ddp_step",
+    "strong_efficiency", "weak_efficiency",
 ]  # fmt: skip
 
 MIB = 2**20

@@ -124,7 +124,7 @@ class Calibration:
         lost, kept = self.sharing(via, warmup) if overlap else (0.0, 1.0)
         cap, first = caps if overlap else (1, 1)                   # naive: one all-reduce a tensor
         found = schedule.ddp_step(
-            layers, lambda n: (line["alpha_seconds"] + n * line["seconds_per_byte"]) / kept if send else 0.0,
+            layers, lambda n: lab_machine.line_seconds(line, n) / kept if send else 0.0,
             cap_bytes=cap, first_cap_bytes=first, overlap=overlap, accumulation=accumulation,
             sync_every_pass=sync_every_pass, update_seconds=update + rest, contention=lost)
         exposed = found.exposed_seconds * kept

@@ -11,10 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
-from scaleout.schedule import Layer, buckets
+from scaleout.schedule import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, buckets
 
-CAP_BYTES = 25 * 2**20          # what torch.nn.parallel.DistributedDataParallel takes unless told otherwise:
-FIRST_CAP_BYTES = 2**20         # 25 MiB a bucket, and 1 MiB for the first, so that communication starts early
 HOOKS = ("none", "bf16", "powersgd")
 
 
@@ -84,7 +82,7 @@ class Reducer:
     all-reduce on another thread (or stream), and the backward goes on to earlier layers. Call `finish` after it.
     """
 
-    def __init__(self, model, cap_bytes=CAP_BYTES, first_cap_bytes=FIRST_CAP_BYTES, hook=None, state=None,
+    def __init__(self, model, cap_bytes=BUCKET_CAP, first_cap_bytes=FIRST_BUCKET_CAP, hook=None, state=None,
                  find_unused=False):
         """cap_bytes: of a bucket; first_cap_bytes: of the first. hook(state, bucket) returns a Future of the mean
         (default: `average`). find_unused: parameters may stay without a gradient; costs one more small all-reduce.

@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self, s, plan, folder):
         """plan: what labs/slow_link.py wrote: the model's fields, `cases`, rounds, steps, seed."""
-        self.s, self.plan, self.folder, self.asked = s, plan, folder, 0
+        self.s, self.plan, self.folder, self.asked, self.drawn = s, plan, folder, 0, -1
         self.shape = Shape(plan["layers"], plan["hidden"], plan["heads"], lab_text.VOCABULARY, max_seq=plan["seq"])
         self.text = lab.as_tensor(lab_text.corpus(plan["dataset"]))
         hooks = dict.fromkeys(case["hook"] for case in plan["cases"])
@@ -61,7 +61,7 @@ class Worker:
 
     def batches(self, count, sequences):
         """`count` batches of this rank, always other ones."""
-        self.drawn = getattr(self, "drawn", -1) + 1
+        self.drawn += 1
         return [lab.batch(self.text, 1000 * self.drawn + i, sequences, self.plan["seq"], self.s.rank, self.s.world,
                           self.plan["seed"], self.s.device) for i in range(count)]
 

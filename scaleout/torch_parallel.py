@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from scaleout import torch_ddp
+from scaleout.schedule import BUCKET_CAP, FIRST_BUCKET_CAP
 from scaleout.torch_profile import phase
 
 ROUTES = ("hand", "torch", "accelerate")
@@ -35,7 +36,7 @@ class Settings:
     def caps(self):
         """(cap, first cap) in bytes."""
         if self.bucket_mb is None:
-            return torch_ddp.CAP_BYTES, torch_ddp.FIRST_CAP_BYTES
+            return BUCKET_CAP, FIRST_BUCKET_CAP
         return int(self.bucket_mb * 2**20), int(self.bucket_mb * 2**20)
 
     @property

@@ -49,7 +49,7 @@ class Rounds:
             turn = step % len(self.names)                          # nobody always comes after the same
             for via in self.names[turn:] + self.names[:turn]:
                 self._one(share, step) if via == "one" else self._step(via, share)
-        for via in (name for name in self.names if name not in ("one",) and self.s.world > 1):
+        for via in (name for name in self.names if name != "one" and self.s.world > 1):
             self.traces[via] = traced(self.s, lambda i, via=via: self.traced_step(via, steps + i), TRACED)
 
     def traced_step(self, via, step):

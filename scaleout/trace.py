@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scaleout import chrome
 from scaleout.chrome import PHASES
-from scaleout.schedule import exposed, length, subtract, union
+from scaleout.intervals import common, exposed, length, subtract, union
 
 GAP = 1e-4              # seconds: what lies between two operations of one thread for less is the framework's own work
 
@@ -238,7 +238,6 @@ def _short(name):
 
 def _stretches(busy, phases):
     """[(name, (start, end))]: each busy interval cut at the borders of the phases, named after them."""
-    named = [(f"compute in {p.lane}", part) for p in phases
-             for part in subtract(busy, subtract(busy, [(p.start, p.end)]))]
+    named = [(f"compute in {p.lane}", part) for p in phases for part in common(busy, [(p.start, p.end)])]
     rest = subtract(busy, union([(p.start, p.end) for p in phases]))
     return sorted([*named, *(("compute", part) for part in rest)], key=lambda item: item[1])

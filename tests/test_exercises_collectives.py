@@ -5,9 +5,11 @@ import random
 import re
 import subprocess
 import sys
+from functools import partial
 from math import log2
 from pathlib import Path
 
+import answers
 import pytest
 
 from scaleout import exercises
@@ -20,20 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 GB = 10**9
 
 
-def value(key):
-    return exercises.exercise("collectives", key).value
-
-
-def right(key):
-    return next(option.name for option in exercises.exercise("collectives", key).options if option.right)
-
-
-def solution(key):
-    found = exercises.exercise("collectives", key)
-    source = re.search(r"```python\n(.*?)```", found.solution, re.S).group(1)
-    space = {}
-    exec(source, space)
-    return space[found.function]
+value = partial(answers.value, "collectives")
+right = partial(answers.right, "collectives")
+solution = partial(answers.solution, "collectives")
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():

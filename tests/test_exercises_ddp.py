@@ -4,8 +4,10 @@ import random
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import answers
 import pytest
 
 from scaleout import exercises, trace
@@ -16,19 +18,9 @@ RECORDED = ROOT / "labs" / "results" / "ddp"
 GB = 10**9
 
 
-def value(key):
-    return exercises.exercise("ddp", key).value
-
-
-def right(key):
-    return next(option.name for option in exercises.exercise("ddp", key).options if option.right)
-
-
-def solution(key):
-    found = exercises.exercise("ddp", key)
-    space = {}
-    exec(re.search(r"```python\n(.*?)```", found.solution, re.S).group(1), space)
-    return space[found.function]
+value = partial(answers.value, "ddp")
+right = partial(answers.right, "ddp")
+solution = partial(answers.solution, "ddp")
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from lab_runs import LAUNCH, TORCHRUN
 from test_lab_tools import lab_module
 
 from scaleout import lab, lab_sweep, results, torch_sweep
@@ -18,8 +19,6 @@ from scaleout.topology import Wire
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
                             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-LAUNCH = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", "labs/launch/accelerate.yaml"]
 FAST = ["--smallest", "1000", "--largest", "70000", "--factor", "4", "--rounds", "3"]
 HAND = ("naive", "ring", "tree")
 BACKEND = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")

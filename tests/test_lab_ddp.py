@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lab_runs import LAUNCH, TORCHRUN
 
 from scaleout import lab_ddp, lab_scaling, results, torch_inject, trace
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-LAUNCH = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", "labs/launch/accelerate.yaml"]
 FAST = ["--layers", "2", "--hidden", "96", "--heads", "4", "--seq", "64", "--steps", "5"]
 TOLERANCE = 1e-5
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from lab_runs import LAUNCH, TORCHRUN
 from test_lab_tools import lab_module
 
 from scaleout import results, torch_trace
@@ -17,8 +18,6 @@ from scaleout.memory import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-LAUNCH = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", "labs/launch/accelerate.yaml"]
 FAST = ["--layers", "2", "--hidden", "96", "--heads", "4", "--steps", "8"]
 
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from scaleout.intervals import exposed, length, subtract, union
 from scaleout.schedule import (
     BUCKET_CAP,
     FIRST_BUCKET_CAP,
@@ -13,11 +14,7 @@ from scaleout.schedule import (
     Layer,
     buckets,
     ddp_step,
-    exposed,
-    length,
     strong_efficiency,
-    subtract,
-    union,
     weak_efficiency,
 )  # fmt: skip
 

@@ -9,7 +9,8 @@ import pytest
 from scaleout import lanes, step, topology, views
 from scaleout.controls import stops
 from scaleout.hardware import DEVICES
-from scaleout.schedule import MIB, length
+from scaleout.intervals import length
+from scaleout.schedule import MIB
 from scaleout.transformer import PRESETS, flops
 from scaleout.views import ddp
 

@@ -1,0 +1,8 @@
+"""What holds for every test."""
+
+import signal
+
+# A shell starts what it puts in the background with Ctrl-C ignored, and everything started from there inherits that.
+# Tests interrupt labs, so a run of the tests in the background must not differ from one in front.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
