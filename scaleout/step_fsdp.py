@@ -1,0 +1,106 @@
+"""Seconds of an FSDP step and its MFU: from datasheets, or from a profile of this machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from scaleout import step
+from scaleout.hardware import Device
+from scaleout.machine_fsdp import HOST_BYTES_PER_S, Machine, machine, profile_machine, rate
+from scaleout.schedule_fsdp import FsdpTimeline, Piece, fsdp_step, pieces
+from scaleout.sharding import DTYPES, Sharding, units
+from scaleout.step import ADAMW_BYTES, WIRE_EFFICIENCY, StepTime
+from scaleout.topology import Cluster
+from scaleout.transformer import Shape, flops, total_parameters
+
+
+def work(
+    on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, checkpointing: str = "none"
+) -> tuple[Piece, ...]:
+    """The units of a step with what they compute, and with FSDP's own copies: a gathered unit is read and written once
+    more (from the message into the parameters), a gradient on its way into the reduce-scatter."""
+    rows = step.layers(shape, batch, seq, on.flop_per_s, DTYPES[sharding.reduce], checkpointing)
+    found = pieces(rows, units(shape, sharding), sharding)
+    if sharding.world == 1:
+        return tuple(found)
+    out = []
+    for n, one in enumerate(found):
+        twice = sharding.reshard is not False and n > 0  # the root, which comes first, is kept
+        back = (2 * one.gather_bytes if twice else 0) + one.gather_bytes + one.reduce_bytes
+        out.append(replace(
+            one, forward_seconds=one.forward_seconds + 2 * one.gather_bytes / on.memory_bytes_per_s,
+            backward_seconds=one.backward_seconds + back / on.memory_bytes_per_s,
+        ))  # fmt: skip
+    return tuple(out)
+
+
+def update_seconds(on: Machine, shape: Shape, sharding: Sharding) -> float:
+    """AdamW on the shard of one rank, fp32: reads and writes ADAMW_BYTES for each of its elements."""
+    return sum(unit.shard(sharding.ranks) for unit in units(shape, sharding)) * ADAMW_BYTES / on.update_bytes_per_s
+
+
+def timeline(
+    on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, *, checkpointing: str = "none",
+    accumulation: int = 1, sync_every_pass: bool = True, contention: float = 0.0,
+) -> FsdpTimeline:  # fmt: skip
+    """The events of one step on that machine; options as in `schedule_fsdp.fsdp_step`."""
+    return fsdp_step(
+        work(on, shape, batch, seq, sharding, checkpointing), on.gather, on.scatter, reshard=sharding.reshard,
+        prefetch=sharding.prefetch, accumulation=accumulation, sync_every_pass=sync_every_pass, reduce_across=on.across,
+        copy_seconds=on.copy, update_seconds=update_seconds(on, shape, sharding), contention=contention,
+        regather_seconds=on.regather,
+    )  # fmt: skip
+
+
+def on_machine(
+    on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, *, checkpointing: str = "none",
+    accumulation: int = 1, other_seconds: float = 0.0, **options,
+) -> StepTime:  # fmt: skip
+    """The figures of one step: batch sequences a rank and pass. Raises ValueError as what it calls does."""
+    found = timeline(on, shape, batch, seq, sharding, checkpointing=checkpointing, accumulation=accumulation, **options)
+    return step.step_time(
+        found, shape, batch, seq, sharding.world, on.peak, checkpointing, other_seconds, passes=accumulation
+    )
+
+
+def from_device(
+    shape: Shape, batch: int, seq: int, device: Device, cluster: Cluster, sharding: Sharding, *,
+    dtype: str | None = None, efficiency: float = 0.5, wire_efficiency: float = WIRE_EFFICIENCY,
+    host_bytes_per_s: float = HOST_BYTES_PER_S, **options,
+) -> StepTime:  # fmt: skip
+    """An FSDP step by datasheets: see `machine`; options as in `on_machine`."""
+    on = machine(
+        device, cluster, sharding, dtype=dtype, efficiency=efficiency, wire_efficiency=wire_efficiency,
+        host_bytes_per_s=host_bytes_per_s,
+    )  # fmt: skip
+    return on_machine(on, shape, batch, seq, sharding, **options)
+
+
+def from_profile(
+    profile: dict, shape: Shape, batch: int, seq: int, sharding: Sharding, *, dtype: str | None = None,
+    efficiency: float = 1.0, groups: Mapping[int, dict] | None = None, **options,
+) -> StepTime:  # fmt: skip
+    """An FSDP step on the calibrated machine: see `profile_machine`; options as in `on_machine`. MFU is relative to
+    the measured rate of matrix products."""
+    on = profile_machine(profile, sharding, dtype=dtype, efficiency=efficiency, groups=groups)
+    return on_machine(on, shape, batch, seq, sharding, **options)
+
+
+def efficiency_of(
+    profile: dict, shape: Shape, batch: int, seq: int, seconds: float, *, dtype: str = "fp32",
+    checkpointing: str = "none", accumulation: int = 1, other_seconds: float = 0.0,
+) -> float:  # fmt: skip
+    """The efficiency with which `from_profile` gives `seconds` for a step of one process: what a run alone calibrates.
+
+    profile: of one process. It then holds whatever the model of seconds leaves out (norms, softmax, launches).
+    ValueError where the update alone would take longer.
+    """
+    if profile["world"] != 1:
+        raise ValueError(f"the profile is of {profile['world']} processes: efficiency is measured with one")
+    done = sum(flops(shape, batch, seq, checkpointing).values()) * accumulation
+    rest = seconds - other_seconds - total_parameters(shape) * ADAMW_BYTES / profile["copy_bytes_per_second"]
+    if not 0 < rest < math.inf:
+        raise ValueError(f"{seconds:g} s is less than the update alone takes: give the seconds of a whole step")
+    return done / rest / rate(profile, dtype)
