@@ -1,0 +1,225 @@
+"""Exercises of rung 06 on wrapping: what a rank holds, what is gathered at once, and which wrapping to choose."""
+
+from __future__ import annotations
+
+from scaleout.exercises.engine import Choice, Number, Option, Slip
+from scaleout.exercises.fsdp_sizes import BLOCK, BLOCKS, NAME, PARAMETERS, ROOT, SHAPE, whole, wrapped
+from scaleout.exercises.function import Function, Mistake
+from scaleout.exercises.memory_sizes import states
+from scaleout.hardware import GB
+from scaleout.sharding import Unit
+
+_BYTES = ("MB", "GB", "TB", "GiB")
+_RANKS = 16
+_EACH = states("fp32", "adamw")
+_STATES = PARAMETERS * _EACH / _RANKS
+
+STATES = Number(
+    key="fsdp-states", level=1, title="One rank's part",
+    prompt=f"FSDP trains {NAME} ({PARAMETERS / 1e9:.2f} billion parameters) on **{_RANKS}** GPUs. Weights, gradients "
+    "and AdamW's two moments are all in fp32. How many bytes of them does **one rank** keep between two steps, if the "
+    "gradients stay until they are cleared?",
+    hints=("Bytes for each parameter: weight 4, gradient 4, two moments of 4.",
+           "FSDP splits all of them over the ranks."),
+    solution=f"{PARAMETERS / 1e9:.2f} × 10^9 × {_EACH:.0f} bytes / {_RANKS} = **{_STATES / GB:.2f} GB**. What DDP "
+    f"would copy {_RANKS} times, {PARAMETERS * _EACH / GB:.0f} GB, is there once. This is the part that more GPUs make "
+    "smaller. What is gathered on top does not shrink with them.",
+    value=_STATES, unit="GB", units=_BYTES,
+    slips=(
+        Slip("undivided", PARAMETERS * _EACH,
+             "That is what a rank of DDP holds. FSDP splits weights, gradients and moments over all 16."),
+        Slip("weights-only", PARAMETERS * 4 / _RANKS,
+             "Those are the weights alone. Gradients and both moments are split too, and each rank keeps its part."),
+        Slip("forgot-gradients", PARAMETERS * 12 / _RANKS,
+             "That is 12 bytes for each parameter. Weight, gradient and two moments are four numbers of 4 bytes."),
+        Slip("forgot-optimizer", PARAMETERS * 8 / _RANKS,
+             "Weights and gradients are right, but AdamW's two moments are missing: 8 bytes more for each parameter."),
+        Slip("optimizer-only-split", PARAMETERS * (8 + 8 / _RANKS),
+             "You split the optimizer's states and copied weights and gradients. That is ZeRO stage 1; FSDP splits "
+             "all three."),
+        Slip("gradients-split", PARAMETERS * (4 + 12 / _RANKS),
+             "You left the weights whole. Between two uses FSDP keeps only a shard of them too."),
+    ),
+    right="Twice the GPUs, half of it.",
+    look="Bytes for each parameter, times parameters, divided by the ranks.",
+)  # fmt: skip
+
+_PAIR = whole(ROOT, "bf16") + 2 * whole(BLOCK, "bf16")
+
+GATHERED = Number(
+    key="gathered-peak", level=2, title="What is whole at once",
+    prompt=f"{NAME} is wrapped **block by block**: {BLOCKS} units of {BLOCK.parameters / 1e6:.0f} million parameters, "
+    f"and a root with the token table, the last norm and the head, {ROOT.parameters / 1e9:.2f} billion. The policy "
+    "gathers in **bf16**. The root is kept, other units are freed after use, and **one** unit is prefetched while "
+    "another computes. How many bytes of gathered weights does a rank hold at most?",
+    hints=("Which units are whole while a block in the middle computes?",
+           "The root, the block that computes, and the one that is on its way."),
+    solution=f"The root and two blocks: ({ROOT.parameters / 1e9:.3f} + 2 × {BLOCK.parameters / 1e9:.3f}) × 10^9 × 2 "
+    f"bytes = **{_PAIR / GB:.2f} GB**. Wrapped as a whole the model would be gathered at once, "
+    f"{PARAMETERS * 2 / GB:.1f} GB. Of the {_PAIR / GB:.2f} GB the root alone has {whole(ROOT, 'bf16') / GB:.2f}: with "
+    f"a vocabulary of {SHAPE.vocab:,}, table and head are worth units of their own.",
+    value=_PAIR, unit="GB", units=_BYTES,
+    slips=(
+        Slip("whole-model", PARAMETERS * 2,
+             "That is the whole model: what is gathered when it is wrapped as one unit. Wrapped block by block, a "
+             "block is freed when it has computed."),
+        Slip("forgot-root", 2 * whole(BLOCK, "bf16"),
+             "The root is missing. It is gathered first and kept, because the backward begins with it."),
+        Slip("no-prefetch", whole(ROOT, "bf16") + whole(BLOCK, "bf16"),
+             "The prefetched block is missing: its all-gather runs while another computes, so it has its memory "
+             "already."),
+        Slip("fp32", 2 * _PAIR,
+             "That is fp32. The stored shards are, but what is gathered has the policy's parameter dtype: 2 bytes."),
+        Slip("shards", PARAMETERS * 2 / _RANKS,
+             "You divided by a number of ranks. A gathered unit is whole on every rank, however many there are."),
+        Slip("one-block", whole(BLOCK, "bf16"),
+             "That is one block. The root is kept beside it, and the next block is on its way."),
+        Slip("three-blocks", _PAIR + whole(BLOCK, "bf16"),
+             "You counted a third block. One computes, one is prefetched; the one before has been freed."),
+    ),
+    right="More ranks do not change this number: what is gathered is whole on every rank.",
+    look="Add the units that are whole while a block in the middle computes, then take 2 bytes each.",
+)  # fmt: skip
+
+_LAYERS = len(wrapped("layer"))
+
+WHICH = Choice(
+    key="which-wrapping", level=2, title="Too fine",
+    prompt=f"Somebody wraps {NAME} **layer by layer**: every matrix and table is a unit, {_LAYERS} with the root. On "
+    "two nodes joined by Ethernet the GPUs wait most of the time. The trace shows hundreds of short all-gathers that "
+    "reach a tenth of the link's rate. A rank uses 30 of its 80 GB. What do you change first?",
+    hints=("Each all-gather pays its latency, whatever its size.", "There are 50 GB to spare. Where would they help?"),
+    solution=f"**Wrap block by block.** That is {BLOCKS + 1} units instead of {_LAYERS}: the same bytes in a seventh "
+    f"of the messages, each {whole(BLOCK, 'bf16') / 1e6:.0f} MB in bf16, and a whole block of compute to hide the next "
+    "gather behind. The price is a larger unit, and memory is not what is scarce here.\n\nA block is the usual unit: "
+    "large enough for the link, small enough for the memory. Go finer only when a unit does not fit; go coarser when "
+    "messages are too short.",
+    options=(
+        Option("block", "Wrap block by block",
+               "Right: fewer and larger messages, and more compute behind which the next one hides.", True),
+        Option("model", "Wrap the whole model as one unit",
+               f"One all-gather of {PARAMETERS * 2 / GB:.0f} GB would use the link well, but nothing computes until "
+               "all of it has come: there is no next unit to gather meanwhile. And the whole model is then in memory "
+               "at once."),
+        Option("finer", "Nothing in the wrapping: finer is always better for memory",
+               "It is, but memory is not scarce here: 50 of 80 GB are free. The wrapping pays for them with latency."),
+        Option("offload", "Offload the shards to the host",
+               "That frees memory, which is not scarce, and adds a copy over PCIe before every one of these gathers."),
+        Option("ranks", "Use more nodes",
+               "The shards get smaller, and so do the messages of each ring step: there is more latency for the same "
+               "bytes."),
+    ),
+)  # fmt: skip
+
+_LARGE = wrapped("layer")
+_TABLE = max(unit.parameters for unit in _LARGE)
+
+HUGE_ROOT = Choice(
+    key="huge-root", level=2, title="What is left in the root",
+    prompt=f"Wrapped block by block, the root of {NAME} keeps {ROOT.parameters / 1e9:.2f} billion parameters: table, "
+    f"last norm and head, against {BLOCK.parameters / 1e9:.2f} billion in a block. It stays whole through forward and "
+    "backward. A rank is **1.5 GB** short at its peak, in the middle of the blocks. Which wrapping helps, at the "
+    "least cost?",
+    hints=("What does the root hold while a block computes, and who needs it then?",
+           f"The table alone has {_TABLE / 1e6:.0f} million parameters, 2 bytes each in bf16."),
+    solution="**Wrap the token table and the head as units of their own, beside the blocks.** While the blocks "
+    f"compute, neither is needed, and {2 * _TABLE * 2 / GB:.1f} GB in bf16 are freed. It costs three more all-gathers "
+    "a step: the table twice, the head once. The head is used last in the forward and first in the backward, so keep "
+    "it in between (`reshard_after_forward=False`).\n\nA wrapping by size does this by itself: every module "
+    "above a number of parameters becomes a unit.",
+    options=(
+        Option("table-and-head", "Make the token table and the head units of their own, beside the blocks",
+               f"Right: {2 * _TABLE * 2 / GB:.1f} GB that nobody needs while the blocks compute.", True),
+        Option("layer", "Wrap every matrix by itself",
+               f"That frees the root as well, but it cuts {BLOCKS} messages into {_LAYERS - 1}. Two units more are "
+               "enough."),
+        Option("keep", "Set reshard_after_forward=False on the blocks",
+               f"Then the blocks stay whole too, {BLOCKS * whole(BLOCK, 'bf16') / GB:.0f} GB of them: it saves "
+               "all-gathers and costs memory."),
+        Option("ranks", "Use more ranks, so that the root's part becomes smaller",
+               "The shards become smaller. The gathered root does not: it is whole on every rank."),
+        Option("model", "Wrap the model as one unit",
+               "Then everything is in the root, and whole from the forward's start to the backward's end."),
+    ),
+)  # fmt: skip
+
+BOTTOM_UP = Choice(
+    key="bottom-up", level=1, title="In which order",
+    prompt="A model has `model.blocks`, a list of blocks, and a head. You call `fully_shard(model)` **first**, and "
+    "then `fully_shard(block)` for each block. What do you get?",
+    hints=("Each call takes the parameters below it that no unit has taken yet.",
+           "What is left for a block, when its parent came first?"),
+    solution="**The root takes everything, and the blocks come too late.** Each call of `fully_shard` makes one group "
+    "of all parameters below that module which are not in a group yet. So the order is bottom-up: blocks first, the "
+    "model last, so that it takes what is left. In torch 2.13 the second call raises a TypeError about a mesh, because "
+    "the block's weights are sharded already; no line of it says *order*.\n\nSource: the docstring of "
+    "`torch.distributed.fsdp.fully_shard`: \"should be called bottom-up on your model\".",
+    options=(
+        Option("one-unit", "The root takes all parameters as one unit, and the calls on the blocks fail",
+               "Right. Call it bottom-up: the blocks first, the model last.", True),
+        Option("same", "The same as the other way round: FSDP sorts the modules itself",
+               "It does not. Each call takes what no call before it has taken, at once."),
+        Option("nested", "Every block is sharded twice, over p × p parts",
+               "A parameter belongs to one group only. It is not sharded again by the same ranks."),
+        Option("head-only", "The root takes only what is directly in the model, such as the head",
+               "That is what is left for it when the blocks were first. Called first, it takes everything below it."),
+        Option("no-root", "Nothing is gathered until a block runs, because the root is empty",
+               "The root is not empty: called first, it has all the parameters."),
+    ),
+)  # fmt: skip
+
+_ROWS_STUB = '''\
+def shard_rows(rows, ranks):
+    """How many rows of a weight each rank holds: a list, one number a rank.
+
+    rows: size of the weight's first dimension, such as 10
+    """
+    return ...
+'''
+
+_ROWS_SOLUTION = '''\
+def shard_rows(rows, ranks):
+    chunk = -(-rows // ranks)                         # rounded up
+    return [max(0, min(chunk, rows - rank * chunk)) for rank in range(ranks)]
+'''
+
+
+def _rows(rows: int, ranks: int) -> list[int]:
+    return [Unit("", (("weight", (rows,)),)).own(ranks, rank) for rank in range(ranks)]
+
+
+SHARD_ROWS = Function(
+    key="shard-rows", level=2, title="Ten rows on four ranks", lists=True,
+    prompt="`fully_shard` splits each weight along its **first** dimension, as `torch.chunk` does: every rank gets "
+    "**rows / ranks, rounded up**, as long as there are rows. The last rank that gets any may have fewer, and ranks "
+    "after it have none. Write `shard_rows(rows, ranks)`: the list of how many rows each rank holds.",
+    hints=("A chunk has ceil(rows / ranks) rows: `-(-rows // ranks)`.",
+           "Before rank r there are r full chunks. What is left, at most a chunk and at least 0?"),
+    solution="```python\n"
+    f"{_ROWS_SOLUTION}```\n\n"
+    "Messages of a collective have to be equal, so FSDP pads every shard to a full chunk: 5 rows on 4 ranks are 2, 2, "
+    "1 and 0, but 8 travel. With large weights that is nothing. With norms and many ranks it shows.\n\nSource: "
+    "`_init_sharded_param` in torch, `torch/distributed/fsdp/_fully_shard/_fsdp_param.py`.",
+    function="shard_rows", stub=_ROWS_STUB, reference=_rows,
+    cases=((8, 4), (10, 4), (5, 4), (3, 8), (128_256, 5), (9, 2), (1, 3), (13, 6)),
+    mistakes=(
+        Mistake("even", lambda rows, ranks: [rows // ranks + (rank < rows % ranks) for rank in range(ranks)],
+                "You gave the first ranks one row more and all the others one less. torch.chunk gives every rank a "
+                "full chunk, as long as there are rows."),
+        Mistake("rest-last", lambda rows, ranks: [*[rows // ranks] * (ranks - 1), rows - rows // ranks * (ranks - 1)],
+                "You rounded down and gave the rest to the last rank. The chunk is rounded up."),
+        Mistake("rounded-down", lambda rows, ranks: [rows // ranks] * ranks,
+                "You rounded down: the rows that are left over would belong to nobody."),
+        Mistake("padded", lambda rows, ranks: [-(-rows // ranks)] * ranks,
+                "That is what each rank sends, padding included. How many real rows does it hold?"),
+        Mistake("fraction", lambda rows, ranks: [rows / ranks] * ranks,
+                "A rank cannot hold a fraction of a row. Round the chunk up."),
+        Mistake("negative", lambda rows, ranks: [min(-(-rows // ranks), rows - rank * -(-rows // ranks))
+                                                 for rank in range(ranks)],
+                "A rank after the last row holds 0 rows, not fewer."),
+    ),
+    right="Each rank pads its part to a full chunk before it sends it.",
+    look="Deal out full chunks from rank 0 on, until there are no rows.",
+)  # fmt: skip
+
+EXERCISES = (STATES, GATHERED, WHICH, HUGE_ROOT, BOTTOM_UP, SHARD_ROWS)
