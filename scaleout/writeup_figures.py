@@ -1,0 +1,125 @@
+"""The pictures of a write-up: scaling against the ideal, every step's seconds, losses, memory by kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from scaleout import plot, svg
+from scaleout import writeup_facts as facts
+from scaleout.writeup_blocks import Figure
+
+WIDTH = 640.0
+LEFT, RIGHT = 72.0, 16.0
+ROW = 20.0
+COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
+
+
+def scaling(found: facts.Scaling, number: int) -> Figure:
+    """Tokens a second by number of devices: medians with their quartiles, the ideal line, and the prediction."""
+    first, counts = found.base, [run.record.device_count for run in found.runs]
+    each = first.tokens / first.median / first.record.device_count
+    guess = [(run.record.device_count, run.tokens / s) for run in found.runs if (s := facts.predicted_step(run))]
+    top = max([each * counts[-1], *(y for _, y in guess), *(run.tokens / min(run.quartiles) for run in found.runs)])
+    plane = plot.Plane(LEFT, 30, WIDTH - LEFT - RIGHT, 210, plot.Axis(0, counts[-1] * 1.05), plot.Axis(0, top * 1.08))
+    unit = "processes" if first.record.device_kind == "cpu" else "GPUs"
+    body = [plane.grid(f"{unit} ({first.where.split(':')[0]})", "tokens/s", [(n, str(n)) for n in counts]),
+            plane.curve([(0, 0), (counts[-1], each * counts[-1])], "muted", 1.5, "5 4", "ideal")]
+    if guess:
+        body.append(plane.curve(guess, "c2", 2, "2 3", "predicted") + plane.dots(guess, "c2", 3, "predicted"))
+    measured = [(run.record.device_count, run.tokens / run.median) for run in found.runs]
+    body.append(plane.curve(measured, "c1", 2, title="measured"))
+    for run in found.runs:
+        at, (low, high) = plane.at_x(run.record.device_count), [plane.at_y(run.tokens / s) for s in run.quartiles]
+        body.append(svg.line(at, low, at, high, "c1", 5))
+    body.append(plane.dots(measured, "c1", 4, "measured, median"))
+    items = [("c1", "measured: median, quartiles"), ("muted", "ideal"), *([("c2", "predicted")] if guess else [])]
+    marks, high = svg.legend(LEFT, 292, WIDTH - LEFT - RIGHT, items)
+    last, share = counts[-1], found.efficiency[counts[-1]]
+    place = "the CPU" if first.record.device_kind == "cpu" else "GPUs"
+    words = f"{found.kind.capitalize()} scaling on {place}: {last} {unit} at efficiency {share:.2f}."
+    return Figure(svg.figure(WIDTH, 296 + high, "".join(body) + marks, words), f"{found.kind}-{number}", words)
+
+
+def steps(found: Sequence[facts.Run]) -> Figure:
+    """Every step's seconds, a row a run: grey in the warm-up, a bar from quartile to quartile, a line at the median."""
+    every = [s for run in found for s in run.record.step_seconds]
+    axis = plot.Axis(min(every) * 0.9, max(every) * 1.1, log=max(every) > 8 * min(every))
+    left = min(240.0, 16 + 7.5 * max(len(run.name) for run in found))
+    plane = plot.Plane(left, 8, WIDTH - left - RIGHT, ROW * len(found), axis, plot.Axis(0, 1))
+    body = []
+    for value in axis.ticks() or [axis.lo, axis.hi]:
+        at = plane.at_x(value)
+        body.append(svg.line(at, plane.top, at, plane.bottom))
+        body.append(svg.text(at, plane.bottom + 15, facts.seconds(value), anchor="middle", fill="muted", size=12))
+    for i, run in enumerate(found):
+        body.append(_row(plane, run, plane.top + ROW * (i + 0.5)))
+    items = [("c1", "timed step; bar: quartiles, line: median"), ("c8", "warm-up, left out")]
+    marks, high = svg.legend(8, plane.bottom + 28, WIDTH - 16, items, 2)
+    words = "Seconds of every step" + (", a row for each run." if len(found) > 1 else ".")
+    return Figure(svg.figure(WIDTH, plane.bottom + 32 + high, "".join(body) + marks, words), "steps", words)
+
+
+def _row(plane: plot.Plane, run: facts.Run, y: float) -> str:
+    low, high = map(plane.at_x, run.quartiles)
+    out = [svg.text(plane.left - 8, y + 4, run.name, anchor="end", size=12),
+           svg.rect(low, y - 7, max(1.0, high - low), 14, "c1", opacity=0.25)]
+    for i, s in enumerate(run.record.step_seconds):
+        warm = i < run.record.warmup_steps
+        lift = 3.0 * (i % 3 - 1)                    # so that equal steps do not hide each other
+        out.append(f'<circle cx="{svg.num(plane.at_x(s))}" cy="{svg.num(y + lift)}" r="2" '
+                   f'fill="{svg.colour("c8" if warm else "c1")}" fill-opacity="0.6"/>')
+    at = plane.at_x(run.median)
+    return "".join([*out, svg.line(at, y - 8, at, y + 8, "ink", 2)])
+
+
+def losses(found: Sequence[facts.Run]) -> Figure | None:
+    """The loss by step, a curve a run; None where no run has two of them."""
+    shown = [run for run in found if len(run.record.losses) > 1]
+    if not shown:
+        return None
+    every = [loss for run in shown for loss in run.record.losses]
+    low, high = min(every), max(every)
+    room = 0.05 * (high - low) or 0.5
+    longest = max(len(run.record.losses) for run in shown)
+    plane = plot.Plane(LEFT, 30, WIDTH - LEFT - RIGHT, 180, plot.Axis(0, longest), plot.Axis(low - room, high + room))
+    body = [plane.grid("step", "loss, nats a token")]
+    for i, run in enumerate(shown):
+        dash = ("", "6 3", "2 3")[i // len(COLOURS) % 3]
+        body.append(plane.curve(list(enumerate(run.record.losses, 1)), COLOURS[i % len(COLOURS)], 2, dash, run.name))
+    marks, tall = svg.legend(LEFT, 262, WIDTH - LEFT - RIGHT,
+                             [(COLOURS[i % len(COLOURS)], run.name) for i, run in enumerate(shown)])
+    words = "Loss by step, the mean over all ranks."
+    return Figure(svg.figure(WIDTH, 266 + tall, "".join(body) + marks, words), "loss", words)
+
+
+def memory(found: Sequence[facts.Run]) -> Figure | None:
+    """Bytes of one rank at its peak by kind, a bar a run; None where no Record has any."""
+    shown = [run for run in found if any(run.record.peak_memory.values())]
+    if not shown:
+        return None
+    kinds = memory_kinds(shown)
+    left = min(240.0, 16 + 7.5 * max(len(run.name) for run in shown))
+    wide, top = WIDTH - left - RIGHT, max(sum(_held(run).values()) for run in shown)
+    unit, scale = ("GB", 1e9) if top >= 1e9 else ("MB", 1e6)
+    body = [svg.axis_x(left, 12 + ROW * len(shown), wide, top / scale, unit, 8)]
+    for i, run in enumerate(shown):
+        held = [_held(run).get(kind, 0) for kind in kinds]
+        parts = [(COLOURS[k % len(COLOURS)], held[k], f"{kind}: {facts.data_bytes(held[k])}")
+                 for k, kind in enumerate(kinds)]
+        body.append(svg.text(left - 8, 8 + ROW * (i + 0.5) + 4, run.name, anchor="end", size=12))
+        body.append(svg.stacked_bar(left, 10 + ROW * i, ROW - 4, wide / top, parts))
+    marks, tall = svg.legend(8, 40 + ROW * len(shown), WIDTH - 16,
+                             [(COLOURS[k % len(COLOURS)], kind) for k, kind in enumerate(kinds)], 4)
+    words = "Memory of one rank at its peak, by kind."
+    high = math.ceil(44 + ROW * len(shown) + tall)
+    return Figure(svg.figure(WIDTH, high, "".join(body) + marks, words), "memory", words)
+
+
+def memory_kinds(found: Sequence[facts.Run]) -> list[str]:
+    """Kinds that hold something in at least one run, in the Records' order; without the allocator's own band."""
+    return list(dict.fromkeys(kind for run in found for kind, held in _held(run).items() if held))
+
+
+def _held(run: facts.Run) -> dict[str, int]:
+    return {kind: held for kind, held in run.record.peak_memory.items() if not kind.startswith("allocator: ")}
