@@ -62,7 +62,7 @@ def _blocks(found: list[writeup_facts.Run]) -> list[Block]:
     stems = list(dict.fromkeys(run.record.stem for run in found))
     parts = {kind: [run for run in found if run.record.device_kind == kind] for kind in KINDS}
     parts = {kind: part for kind, part in parts.items() if part}
-    places = "; ".join(dict.fromkeys(run.where for run in found))
+    places = "; ".join(writeup_facts.where(found))
     blocks: list[Block] = [Heading(f"Systems write-up: {', '.join(stems)}", 0), Text(places + ".")]
     if len(parts) == 1:
         return blocks + device_part(found)

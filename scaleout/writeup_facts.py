@@ -45,16 +45,6 @@ class Run:
         r = self.record
         return None if r.effective_batch is None else r.effective_batch * r.sequence_length
 
-    @property
-    def where(self) -> str:
-        """On what it ran, in words that cannot be taken for another kind of device."""
-        r = self.record
-        nodes = "" if r.nodes == 1 else f" on {r.nodes} nodes"
-        if r.device_kind == "cpu":
-            each = "1 process" if r.device_count == 1 else f"{r.device_count} processes"
-            return f"CPU: {each} on {r.device}" + (nodes and f",{nodes}")
-        return f"GPU: {r.device_count} x {r.device}{nodes}"
-
 
 def runs(records: Sequence[Record], names: Sequence[str] | None = None) -> list[Run]:
     """Records with names of their own: the given ones, else "run 1", "run 2". ValueError for none, or for twins."""
@@ -64,6 +54,35 @@ def runs(records: Sequence[Record], names: Sequence[str] | None = None) -> list[
     if len(names) != len(records) or len(set(names)) != len(names):
         raise ValueError(f"a write-up needs one name for each of {len(records)} Records, all different")
     return [Run(name, record) for name, record in zip(names, records, strict=True)]
+
+
+def where(found: Sequence[Run]) -> list[str]:
+    """On what the runs ran, one text for each device, in words that cannot be taken for another kind of device."""
+    places: dict[tuple, set[int]] = {}
+    for r in (run.record for run in found):
+        places.setdefault((r.device_kind, r.device, r.nodes), set()).add(r.device_count)
+    said = []
+    for (kind, device, nodes), counts in places.items():
+        each = listed([str(count) for count in sorted(counts)])
+        on = "" if nodes == 1 else f", on {nodes} nodes"
+        if kind == "cpu":
+            said.append(f"On a CPU: {each} {'process' if counts == {1} else 'processes'} on a {device}{on}")
+        else:
+            said.append(f"On GPUs: {each} x {device}{on}")
+    return said
+
+
+def listed(words: Sequence[str], last: str = "and") -> str:
+    """"a", "a and b", "a, b and c"."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def together(lines: Sequence[tuple[str, str]], everyone: int) -> list[str]:
+    """Texts of runs, (run, text), each once with the runs that say it; of a page of `everyone` runs."""
+    by_text: dict[str, list[str]] = {}
+    for name, text in lines:
+        by_text.setdefault(text, []).append(name)
+    return [text if len(names) == everyone else f"{', '.join(names)}: {text}" for text, names in by_text.items()]
 
 
 # --- scaling -----------------------------------------------------------------------------------------------
@@ -87,21 +106,27 @@ class Scaling:
 
 
 def scalings(found: Sequence[Run]) -> list[Scaling]:
-    """Sets of at least two runs that differ in the number of devices and in nothing else that matters."""
+    """Sets of at least two runs that differ in the number of devices and in nothing else that matters.
+
+    Of two runs of one set on as many devices the later one counts.
+    """
     groups: dict[tuple, dict[int, Run]] = {}
-    for run in (run for run in found if run.tokens):
+    for run in sorted((run for run in found if run.tokens), key=lambda run: run.record.started):
         for kind in ("strong", "weak"):
-            groups.setdefault((kind, _same(run.record, kind)), {}).setdefault(run.record.device_count, run)
+            groups.setdefault((kind, _same(run.record, kind)), {})[run.record.device_count] = run
     return [Scaling(kind, tuple(group[n] for n in sorted(group)))
             for (kind, _), group in groups.items() if len(group) > 1]
 
 
 def _same(r: Record, kind: str) -> tuple:
-    """What runs of one set have in common: device, job, and the batch of all together or of each."""
+    """What runs of one set have in common: device, threads, versions, job, and the batch of all together or of each."""
     recipe = tuple(sorted((k, repr(v)) for k, v in r.recipe.items() if k not in VARIES))
     model = tuple(sorted((k, repr(v)) for k, v in r.model.items()))
     batch = r.effective_batch if kind == "strong" else r.effective_batch / r.device_count
-    return r.stem, r.tier, r.device_kind, r.device, r.precision, r.sequence_length, batch, recipe, model
+    versions = tuple(sorted(r.versions.items()))
+    threads = tuple(note for note in r.notes if "CPU thread" in note)
+    job = (r.stem, r.tier, r.precision, r.sequence_length, batch, recipe, model)
+    return r.device_kind, r.device, threads, versions, *job
 
 
 def predicted_step(run: Run) -> float | None:

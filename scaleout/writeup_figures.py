@@ -23,7 +23,7 @@ def scaling(found: facts.Scaling, number: int) -> Figure:
     top = max([each * counts[-1], *(y for _, y in guess), *(run.tokens / min(run.quartiles) for run in found.runs)])
     plane = plot.Plane(LEFT, 30, WIDTH - LEFT - RIGHT, 210, plot.Axis(0, counts[-1] * 1.05), plot.Axis(0, top * 1.08))
     unit = "processes" if first.record.device_kind == "cpu" else "GPUs"
-    body = [plane.grid(f"{unit} ({first.where.split(':')[0]})", "tokens/s", [(n, str(n)) for n in counts]),
+    body = [plane.grid(unit, "tokens/s", [(n, str(n)) for n in counts]),
             plane.curve([(0, 0), (counts[-1], each * counts[-1])], "muted", 1.5, "5 4", "ideal")]
     if guess:
         body.append(plane.curve(guess, "c2", 2, "2 3", "predicted") + plane.dots(guess, "c2", 3, "predicted"))
@@ -48,7 +48,7 @@ def steps(found: Sequence[facts.Run]) -> Figure:
     left = min(240.0, 16 + 7.5 * max(len(run.name) for run in found))
     plane = plot.Plane(left, 8, WIDTH - left - RIGHT, ROW * len(found), axis, plot.Axis(0, 1))
     body = []
-    for value in axis.ticks() or [axis.lo, axis.hi]:
+    for value in _round(axis):
         at = plane.at_x(value)
         body.append(svg.line(at, plane.top, at, plane.bottom))
         body.append(svg.text(at, plane.bottom + 15, facts.seconds(value), anchor="middle", fill="muted", size=12))
@@ -58,6 +58,14 @@ def steps(found: Sequence[facts.Run]) -> Figure:
     marks, high = svg.legend(8, plane.bottom + 28, WIDTH - 16, items, 2)
     words = "Seconds of every step" + (", a row for each run." if len(found) > 1 else ".")
     return Figure(svg.figure(WIDTH, plane.bottom + 32 + high, "".join(body) + marks, words), "steps", words)
+
+
+def _round(axis: plot.Axis) -> list[float]:
+    """Values to label: the axis's own, or 1, 2 and 5 times powers of ten where a log axis spans few of those."""
+    if not axis.log or len(axis.ticks()) > 2:
+        return axis.ticks()
+    powers = range(math.floor(math.log10(axis.lo)), math.ceil(math.log10(axis.hi)) + 1)
+    return [m * 10.0**k for k in powers for m in (1, 2, 5) if axis.lo <= m * 10.0**k <= axis.hi]
 
 
 def _row(plane: plot.Plane, run: facts.Run, y: float) -> str:
@@ -88,7 +96,8 @@ def losses(found: Sequence[facts.Run]) -> Figure | None:
         dash = ("", "6 3", "2 3")[i // len(COLOURS) % 3]
         body.append(plane.curve(list(enumerate(run.record.losses, 1)), COLOURS[i % len(COLOURS)], 2, dash, run.name))
     marks, tall = svg.legend(LEFT, 262, WIDTH - LEFT - RIGHT,
-                             [(COLOURS[i % len(COLOURS)], run.name) for i, run in enumerate(shown)])
+                             [(COLOURS[i % len(COLOURS)], run.name) for i, run in enumerate(shown)],
+                             3 if max(len(run.name) for run in shown) < 22 else 2)
     words = "Loss by step, the mean over all ranks."
     return Figure(svg.figure(WIDTH, 266 + tall, "".join(body) + marks, words), "loss", words)
 

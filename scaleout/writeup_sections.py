@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +12,8 @@ from scaleout import writeup_figures as figures
 from scaleout.transformer import Shape, total_parameters
 from scaleout.writeup_blocks import Block, Code, Heading, Items, Note, Table, Text
 
-MOST_ROWS = 40                  # of a table; beyond it the rows that matter least are counted, not shown
+MOST_ROWS = 24                  # of a table; beyond it the rows that matter least are counted, not shown
+LONG = 40                       # characters; a fact that is longer stands in a list, not in a column
 CPU_NOTE = ("Measured on a CPU.", "Its processes share the cores and the memory of their machine. The seconds, the "
             "rates and the MFU are a CPU's: they say nothing of a GPU.")
 
@@ -35,10 +37,13 @@ def setup(found: Sequence[facts.Run]) -> list[Block]:
     if common:
         rows = tuple((name, told[found[0].name][name]) for name in common)
         blocks.append(Table(("in every run" if len(found) > 1 else "the run", ""), rows, left=2))
-    if differ:
-        rows = tuple((run.name, *(told[run.name].get(n, "-") for n in differ)) for run in found)
-        blocks.append(Table(("run", *differ), rows, left=1 + len(differ)))
-    return blocks
+    short = [n for n in differ if max(len(told[run.name].get(n, "")) for run in found) <= LONG]
+    if short:
+        rows = tuple((run.name, *(told[run.name].get(n, "-") for n in short)) for run in found)
+        blocks.append(Table(("run", *short), rows, left=1 + len(short)))
+    long = [line for n in differ if n not in short for line in facts.together(
+        [(run.name, f"{n} {told[run.name][n]}") for run in found if n in told[run.name]], len(found))]
+    return blocks + ([Items(tuple(long))] if long else [])
 
 
 def _setup_of(run: facts.Run) -> dict[str, str]:
@@ -53,7 +58,7 @@ def _setup_of(run: facts.Run) -> dict[str, str]:
         "precision": r.precision, "checkpoint cadence": r.checkpoint_cadence,
         **({"model": _model(r.model)} if r.model else {}), **({"recipe": _facts(r.recipe)} if r.recipe else {}),
         "versions": ", ".join(f"{name} {version}" for name, version in r.versions.items()),
-        "started": r.started, "commit": r.commit,
+        "started": r.started, "commit": re.sub(r"^([0-9a-f]{12})[0-9a-f]+", r"\1", r.commit),
     }  # fmt: skip
 
 
@@ -115,7 +120,8 @@ def _peaks(found: Sequence[facts.Run]) -> Iterable[str]:
         yield f"{', '.join(names)}: relative to {svg.quantity(rate / 1e12)} TFLOP/s for all devices ({source})."
     without = [run.name for run in found if run.tokens and run.record.mfu is None]
     if without:
-        yield f"Not given for {', '.join(without)}: the run knew no peak to be relative to."
+        which = "" if len(without) == len(found) else f" for {', '.join(without)}"
+        yield f"Not given{which}: no peak was known to be relative to."
 
 
 def scaling(found: Sequence[facts.Run]) -> list[Block]:
@@ -184,7 +190,8 @@ def waits(found: Sequence[facts.Run]) -> list[Block]:
         Text("These runs measured neither the wait for data nor the time of checkpoints.")]
     blocks: list[Block] = [Heading("Waits, stalls and failures"), *table]
     for name in ("stalls", "failures"):
-        seen = tuple(f"{run.name}: {line}" for run in found for line in getattr(run.record, name))
+        lines = [(run.name, line) for run in found for line in getattr(run.record, name)]
+        seen = tuple(facts.together(lines, len(found)))
         said = Text("" if seen else "none seen.", f"{name.capitalize()}:")
         blocks += [said, Items(seen)] if seen else [said]
     return blocks
@@ -198,11 +205,10 @@ def compared(found: Sequence[facts.Run]) -> list[Block]:
     blocks: list[Block] = [Heading("Predicted and measured")]
     if not every:
         return [*blocks, Text("These runs predicted nothing.")]
-    ratios = sorted(g.ratio for g in every if g.ratio is not None)
-    if ratios:
-        worst = max((g for g in every if g.ratio is not None), key=lambda g: g.off)
-        blocks.append(Text(f"{len(every)} figures. predicted / measured: median {statistics.median(ratios):.3f}, from "
-                           f"{ratios[0]:.3f} to {ratios[-1]:.3f}; farthest: {worst.name} ({worst.run.name})."))
+    timed = [g for g in every if "seconds" in g.name]
+    counted = [g for g in every if "seconds" not in g.name]
+    for lead, part in (("Seconds:", timed), ("Bytes and counts:", counted)):
+        blocks += [Text(line, lead) for line in _ratios(part)]
     shown = every if len(every) <= MOST_ROWS else sorted(every, key=lambda g: -g.off)[:MOST_ROWS]
     if len(shown) < len(every):
         blocks.append(Text(f"The {len(shown)} that are farthest off:"))
@@ -211,25 +217,36 @@ def compared(found: Sequence[facts.Run]) -> list[Block]:
     return [*blocks, Table(("what", "run", "predicted", "measured", "ratio"), rows, left=2)]
 
 
+def _ratios(part: Sequence[facts.Guess]) -> Iterable[str]:
+    """One line on how far a group of predictions was from what was measured; none for a group without ratios."""
+    ratios = sorted(g.ratio for g in part if g.ratio is not None)
+    if ratios:
+        worst = max((g for g in part if g.ratio is not None), key=lambda g: g.off)
+        yield (f"{len(part)} predictions. predicted / measured has the median {statistics.median(ratios):.3f} and goes "
+               f"from {ratios[0]:.3f} to {ratios[-1]:.3f}; farthest off: {worst.name} ({worst.run.name}).")
+
+
 def checked(found: Sequence[facts.Run]) -> list[Block]:
-    """Checks: the failed ones first, then those that passed, then what was skipped and why."""
-    every = sorted(((run, name, check) for run in found for name, check in run.record.checks.items()),
-                   key=lambda item: item[2]["passed"])
-    failed = sum(not check["passed"] for _, _, check in every)
-    skipped = tuple(f"{run.name}: {line}" for run in found for line in run.record.skipped)
+    """Checks, each once for all runs: the failed ones first, then those that passed, then what was skipped and why."""
+    groups: dict[tuple, list[tuple[facts.Run, dict]]] = {}
+    for run in found:
+        for name, check in run.record.checks.items():
+            groups.setdefault((check["passed"], name, check["tolerance"]), []).append((run, check))
+    count = {passed: sum(len(g) for key, g in groups.items() if key[0] == passed) for passed in (True, False)}
+    skipped = [(run.name, line) for run in found for line in run.record.skipped]
     blocks: list[Block] = [Heading("Checks"),
-                           Text(f"{len(every) - failed} passed, {failed} failed, {len(skipped)} skipped.")]
-    rows = tuple((name, run.name, f"{check['value']:.2g}", f"{check['tolerance']:g}",
-                  "passed" if check["passed"] else "FAILED") for run, name, check in every[:max(MOST_ROWS, failed)])
+                           Text(f"{count[True]} passed, {count[False]} failed, {len(skipped)} skipped.")]
+    rows = tuple((name, "passed" if passed else "FAILED: " + ", ".join(run.name for run, _ in group), str(len(group)),
+                  f"{max(check['value'] for _, check in group):.2g}", f"{tolerance:g}")
+                 for (passed, name, tolerance), group in sorted(groups.items(), key=lambda item: item[0][0]))
     if rows:
-        blocks.append(Table(("check", "run", "value", "at most", ""), rows, left=2))
-    if len(rows) < len(every):
-        blocks.append(Text(f"{len(every) - len(rows)} more passed."))
-    return [*blocks, *([Text("", "Skipped:"), Items(skipped)] if skipped else [])]
+        blocks.append(Table(("check", "", "runs", "largest value", "at most"), rows, left=2))
+    lines = tuple(facts.together(skipped, len(found)))
+    return [*blocks, *([Text("", "Skipped:"), Items(lines)] if lines else [])]
 
 
 def commands(found: Sequence[facts.Run]) -> list[Block]:
     """The commands as typed, and what the runs noted."""
     lines = "\n".join(f"{run.record.command}    # {run.name}" for run in found)
-    notes = tuple(f"{run.name}: {line}" for run in found for line in run.record.notes)
+    notes = tuple(facts.together([(run.name, line) for run in found for line in run.record.notes], len(found)))
     return [Heading("Commands"), Code(lines), *([Heading("Notes of the runs"), Items(notes)] if notes else [])]
