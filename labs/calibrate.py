@@ -8,13 +8,13 @@ the rates are those of a machine with every rank at work.
 """
 
 import datetime
-import statistics
 from dataclasses import dataclass, field
 
 import torch
 
 from scaleout import lab, lab_machine, results, torch_sweep
 from scaleout.lab_text import parse, progress, table
+from scaleout.torch_peak import matmul_rate, repeat
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SMALLEST_MESSAGE = 4096
@@ -40,41 +40,6 @@ class Options:
 
 TIERS = {"smoke": Options(), "cpu": Options(seconds=2.0, largest_mb=64, largest_matrix=2048),
          "gpu": Options(seconds=1.0, largest_mb=1024, largest_matrix=16384)}
-
-
-def repeat(s, work, seconds):
-    """Median seconds of one `work()` over as many rounds as fit in `seconds`, from 3 to 200.
-
-    All ranks make the same number of rounds, and the slowest rank's median counts: a collective is over when
-    its last rank is.
-    """
-    work()                                            # first call: allocation, kernel choice, connections
-    start = s.clock()
-    work()
-    rounds = int(s.largest(max(3, min(200, seconds / max(s.clock() - start, 1e-7)))))
-    times = []
-    for _ in range(rounds):
-        s.barrier()
-        start = s.clock()
-        work()
-        times.append(s.clock() - start)
-    return s.largest(statistics.median(times))
-
-
-def matmul_rate(s, dtype, options):
-    """(FLOP/s, matrix side): doubles the side while a product takes under a tenth of the time given."""
-    side = min(128, options.largest_matrix)
-    while True:
-        a, b = (torch.randn(side, side, device=s.device).to(dtype) for _ in range(2))
-        a @ b                                         # the first one loads libraries and kernels
-        start = s.clock()
-        a @ b
-        spent = s.largest(s.clock() - start)
-        if side * 2 > options.largest_matrix or spent > options.seconds / 10:
-            break
-        side *= 2
-    out = torch.empty_like(a)
-    return 2 * side**3 / repeat(s, lambda: torch.mm(a, b, out=out), options.seconds), side
 
 
 def copy_rate(s, options):

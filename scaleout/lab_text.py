@@ -20,10 +20,15 @@ VOCABULARY = 256                    # one token a byte
 
 
 def corpus(path=None):
-    """Real text as bytes: the top-level modules of the running standard library, or the text under `path`.
+    """Real text as bytes: the `texts` of a path joined in the order of their names."""
+    return b"\n".join(texts(path).values())
 
-    `path` is a file, or a folder whose *.txt, *.md and *.py files are joined in the order of their names.
-    The same files give the same bytes. ValueError where there is nothing to read.
+
+def texts(path=None):
+    """Name -> bytes of every file of real text: the top-level modules of the running standard library, or `path`.
+
+    `path` is a file, or a folder whose *.txt, *.md and *.py files are taken, in the order of their names relative to
+    it. The same files give the same bytes. ValueError where there is nothing to read.
     """
     root = Path(path) if path else Path(sysconfig.get_paths()["stdlib"])
     if root.is_file():
@@ -35,12 +40,12 @@ def corpus(path=None):
     else:
         raise ValueError(f"dataset {path}: no such file or folder")
     try:
-        text = b"\n".join(f.read_bytes() for f in files)
+        read = {f.name if f == root else f.relative_to(root).as_posix(): f.read_bytes() for f in files}
     except OSError as error:
         raise ValueError(f"dataset {error.filename}: cannot be read ({error.strerror})") from None
-    if not text:
+    if not any(read.values()):
         raise ValueError(f"dataset {root}: holds no text: give a text file or a folder of .txt, .md or .py")
-    return text
+    return read
 
 
 # --- options -------------------------------------------------------------------------------------------

@@ -1,0 +1,123 @@
+"""What the training job prints, keeps as JSON lines and draws. Standard library only, but for the plot."""
+
+import json
+import statistics
+import time
+from pathlib import Path
+
+from scaleout.lab_text import table
+
+METRICS, PLOT, SAMPLE, CHECKPOINTS = "metrics.jsonl", "plot.svg", "sample.txt", "checkpoints"
+FIELDS = {"loss": "loss", "rate": "learning rate", "norm": "gradient norm", "seconds": "seconds a step",
+          "wait": "data wait seconds"}
+
+
+class Metrics:
+    """Every step of a run and its validations, in order: on all ranks in memory, on rank 0 also as JSON lines.
+
+    `steps`: {"step", "loss", "rate", "norm", "seconds", "wait"}, loss and norm over all ranks, seconds of the slowest
+    one. `validations`: {"step", "validation"}. `events`: {"step", "event"}, in words. Steps count from 1.
+    """
+
+    def __init__(self, folder, keeps):
+        """folder: of the run, or None to keep nothing. keeps: True on the rank that writes."""
+        self.path = Path(folder) / METRICS if folder and keeps else None
+        self.steps, self.validations, self.events = [], [], []
+
+    def begin(self, done):
+        """Go on after step `done`: lines of later steps, which a killed run made and nobody kept, are taken out.
+
+        Everything after a torn last line is dropped too. Returns the steps that are lost so (int).
+        """
+        if self.path is None:
+            return 0
+        kept, lost = [], 0
+        if self.path.exists():
+            for line in self.path.read_text(encoding="utf-8").splitlines():
+                try:
+                    row = json.loads(line)
+                except json.JSONDecodeError:
+                    break
+                if row["step"] <= done or "event" in row:
+                    kept.append(row)
+                else:
+                    lost += "loss" in row
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        for row in kept:
+            self._file(row)
+        return lost
+
+    def add(self, rows):
+        """Keep rows of any kind, and write them."""
+        for row in rows:
+            self._file(row)
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as stream:
+                stream.write("".join(json.dumps(row) + "\n" for row in rows))
+
+    def _file(self, row):
+        kind = self.events if "event" in row else self.validations if "validation" in row else self.steps
+        kind.append(row)
+
+    def column(self, name):
+        """One field of every step (list)."""
+        return [row[name] for row in self.steps]
+
+
+class Progress:
+    """One line a time on rank 0: at most every `pause` seconds, and where somebody asks."""
+
+    def __init__(self, s, steps, tokens, pause=5.0):
+        """tokens: of one step, over all ranks."""
+        self.s, self.steps, self.tokens, self.pause = s, steps, tokens, pause
+        self.start = self.last = time.perf_counter()
+
+    def show(self, metrics, force=False):
+        """Print the newest step."""
+        now = time.perf_counter()
+        if not metrics.steps or (now - self.last < self.pause and not force):
+            return
+        self.last = now
+        recent = metrics.steps[-20:]
+        loss = statistics.fmean(row["loss"] for row in recent)
+        rate = self.tokens * len(recent) / sum(row["seconds"] for row in recent)
+        left = (self.steps - recent[-1]["step"]) * statistics.median(row["seconds"] for row in recent)
+        self.s.say(f"step {recent[-1]['step']:>6,} of {self.steps:,}  loss {loss:.3f}  {rate:,.0f} tokens/s  "
+                   f"{left:,.0f} s to go")
+
+
+def table_of(rows):
+    """Prediction, measurement, ratio as text. rows: [(what, predicted, measured)], numbers already as text."""
+    return table(("", "predicted", "measured", "ratio"), rows)
+
+
+def plot(metrics, path, title):
+    """Draw loss and validation over steps, and beneath them seconds a step and the wait for data, to `path` (SVG)."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    from scaleout.figures import STYLE
+
+    with pyplot.style.context(str(STYLE)):
+        figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1))
+        steps = metrics.column("step")
+        top.plot(steps, metrics.column("loss"), color="C0", linewidth=0.8, alpha=0.6, label="training")
+        top.plot([row["step"] for row in metrics.validations], [row["validation"] for row in metrics.validations],
+                 color="C1", marker="o", label="validation")
+        top.set(ylabel="loss, nats a byte", title=title)
+        bottom.plot(steps, [1e3 * x for x in metrics.column("seconds")], color="C0", linewidth=0.8, label="step")
+        bottom.plot(steps, [1e3 * x for x in metrics.column("wait")], color="C1", linewidth=0.8, label="wait for data")
+        bottom.set(ylabel="ms", xlabel="step", ylim=(0, None))
+        for axes in (top, bottom):
+            axes.legend()
+        figure.tight_layout()
+        figure.savefig(path, metadata={"Date": None})
+        pyplot.close(figure)
+
+
+def readable(sample):
+    """Bytes that a model wrote, as text to print: what is no UTF-8 becomes a mark."""
+    return sample.decode("utf-8", "replace").replace("\0", "\N{SYMBOL FOR NULL}")

@@ -1,0 +1,136 @@
+"""The options of the training job, its three sizes, and what is refused before any work. Standard library only."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scaleout import lab_text, order
+from scaleout.recipe import CHOICES
+from scaleout.sharding import WRAPS, Sharding
+from scaleout.transformer import Shape
+
+RESULTS = Path(__file__).resolve().parents[1] / "labs" / "results" / "capstone"
+STYLES = {"llama": {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False},
+          "gpt": {}}
+
+
+def _size(default, what, highest=10**9, lowest=1):
+    return field(default=default, metadata={"help": what, "lowest": lowest, "highest": highest})
+
+
+def _number(default, what, lowest=0.0, highest=1e9):
+    return field(default=default, metadata={"help": what, "lowest": lowest, "highest": highest})
+
+
+def _flag(what, default=False):
+    return field(default=default, metadata={"help": what})
+
+
+def _choice(default, choices, what):
+    return field(default=default, metadata={"help": what, "choices": choices})
+
+
+def _words(default, what, name="TEXT"):
+    return field(default=default, metadata={"help": what, "metavar": name})
+
+
+@dataclass(frozen=True)
+class Options:
+    """The model, the data, the steps, how they are spread over ranks, and what is kept."""
+
+    layers: int = _size(4, "blocks")
+    hidden: int = _size(128, "width of the residual stream")
+    heads: int = _size(4, "attention heads")
+    ff: int | None = _size(352, "width of the MLP (default: 8/3 of hidden for llama, 4 times for gpt)")
+    style: str = _choice("llama", tuple(STYLES), "rotary, RMS norm and SwiGLU, or GPT-2's")
+    seq: int = _size(128, "tokens a sequence")
+    batch: int = _size(8, "sequences a step, over all ranks and passes")
+    micro_batch: int | None = _size(None, "sequences a rank and pass, at most (default: one pass)")
+    steps: int = _size(300, "training steps")
+    minutes: float | None = _number(None, "train so long instead: a first few steps are timed, and fix the number",
+                                    0.01, 1e5)
+    lr: float = _number(3e-3, "peak of the learning rate", 1e-9, 10.0)
+    warmup: int = _size(20, "steps that the learning rate climbs", lowest=0)
+    clip: float = _number(1.0, "largest norm of the gradient; 0: no clipping")
+    weight_decay: float = _number(0.1, "of matrices and tables", 0.0, 10.0)
+    seed: int = _size(0, "of weights, order and samples", lowest=0)
+    strategy: str | None = _choice(None, ("fsdp", "ddp", "one"), "default: fsdp, and one on a single process")
+    wrap: str = _choice("block", WRAPS, "fsdp: what is gathered together")
+    least_parameters: int = _size(1_000_000, "fsdp: least size of a unit with --wrap size")
+    reshard: str = _words("true", "fsdp: after forward, true, false, or a number of ranks", "WHEN")
+    prefetch: int = _size(1, "fsdp: units gathered ahead", 1000, 0)
+    replicas: int = _size(1, "fsdp: copies of the model (hybrid sharding)")
+    offload: bool = _flag("fsdp: shards and optimizer in the host's memory")
+    precision: str = _choice("fp32", ("fp32", "bf16"), "of products; weights are fp32")
+    checkpointing: str = _choice("none", CHOICES["checkpointing"], "what backward computes again")
+    attention: str = _choice("sdpa", CHOICES["attention"], "kernel")
+    compile: bool = _flag("torch.compile, a block at a time")
+    sync_every_pass: bool = _flag("reduce gradients after every pass")
+    dataset: str | None = _words(None, "text (default: Python's standard library)", "PATH")
+    held_out: float = _number(0.05, "share of the files to validate on", 1e-6, 0.999999)
+    validate_every: int = _size(50, "steps between validations")
+    validation_batches: int = _size(8, "batches of a validation, at most")
+    log_every: int = _size(10, "steps between looks at the loss: the host waits for the device then")
+    folder: str | None = _words(None, "of the run: metrics, plot, sample", "FOLDER")
+    sample: int = _size(400, "bytes to write at the end; 0: none", lowest=0)
+    prompt: str = _words("def ", "what the sample begins with")
+    temperature: float = _number(0.7, "of the sample; 0: the likeliest byte", 0.0, 10.0)
+    machine: str | None = _words(None, "profile by labs/calibrate.py", "FILE")
+    save: str | None = field(default=None, metadata={"help": "write the Record (alone: to labs/results/capstone/)",
+                                                     "const": "auto", "metavar": "FILE"})
+
+    @property
+    def shape(self):
+        """The transformer of these options, on bytes."""
+        ff = self.ff
+        if ff is None and self.style == "llama":
+            ff = -(-self.hidden * 8 // 3 // 32) * 32
+        return Shape(self.layers, self.hidden, self.heads, lab_text.VOCABULARY, ff=ff, max_seq=self.seq,
+                     **STYLES[self.style])
+
+    def strategy_on(self, world):
+        """The strategy on so many processes."""
+        return self.strategy or ("fsdp" if world > 1 else "one")
+
+    def sharding(self, world):
+        """The Sharding of strategy fsdp on `world` processes. ValueError for what cannot be."""
+        if world % self.replicas:
+            raise ValueError(f"--replicas {self.replicas} does not divide {world} processes: use one of "
+                             f"{order.divisors(world)}")
+        text = self.reshard.lower()
+        if text not in ("true", "false") and not text.isdigit():
+            raise ValueError(f"--reshard {self.reshard}: use true, false, or a number of ranks")
+        reshard = text == "true" if text in ("true", "false") else int(text)
+        return Sharding(world // self.replicas, self.replicas, self.wrap, self.least_parameters, reshard,
+                        self.prefetch, self.offload, parameter=self.precision)
+
+    def passes(self, world):
+        """Passes of a step on `world` processes."""
+        return order.passes(self.batch, world, self.micro_batch)
+
+
+TIERS = {"smoke": Options(),
+         "cpu": Options(layers=4, hidden=192, heads=6, ff=512, seq=256, batch=8, steps=1500, lr=2e-3, warmup=50,
+                        validate_every=250),
+         "gpu": Options(layers=20, hidden=2048, heads=16, ff=5632, seq=2048, batch=64, micro_batch=8, steps=1000,
+                        lr=3e-4, warmup=100, precision="bf16", compile=True, validate_every=250)}
+
+
+def check(o, s):
+    """Refuse what could not work. ValueError, one line."""
+    lab_text.check_target(None if o.save == "auto" else o.save, (".json",))
+    if o.folder is not None and Path(o.folder).exists() and not Path(o.folder).is_dir():
+        raise ValueError(f"--folder {o.folder}: is a file: choose a folder")
+    if o.strategy == "one" and s.world > 1:
+        raise ValueError(f"--strategy one is for one process, and this job has {s.world}: use fsdp or ddp")
+    if o.strategy_on(s.world) == "fsdp":
+        o.sharding(s.world)
+    elif o.offload or o.replicas > 1:
+        raise ValueError("--offload and --replicas are for --strategy fsdp")
+    o.passes(s.world)
+    _ = o.shape
+
+
+def record_path(s, tier, o):
+    """Where --save puts the Record: the file given, or labs/results/capstone/TIER-DEVICE-PROCESSES-STRATEGY.json."""
+    name = f"{tier}-{s.device.type}-{s.world}-{o.strategy_on(s.world)}.json"
+    return RESULTS / name if o.save == "auto" else Path(o.save)

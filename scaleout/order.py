@@ -1,0 +1,142 @@
+"""Which files are held out, and which window of the text every sequence of a training run is.
+
+Both are pure functions: of the files' names, and of (seed, number of the sequence). So a run that stops goes on with
+the sequence that comes next, whatever number of ranks it then has, and no list of an epoch's windows is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+_MASK = (1 << 64) - 1
+_ROUNDS = 4  # of a Feistel network; Luby and Rackoff 1988: four are enough with a good round function
+
+
+def share_of(name: str) -> float:
+    """A number from 0 up to 1 that depends on a name only: where its SHA-256 begins."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big") / (1 << 56)
+
+
+def split(names: list[str], share: float) -> tuple[list[str], list[str]]:
+    """(training, validation): each name by its own hash, so that a new file never moves another one.
+
+    share: of the files to hold out, above 0 and below 1. At least one file is on each side: where the hash leaves a
+    side empty, the name whose hash is nearest goes there. Raises ValueError for fewer than two names, for a name that
+    comes twice, and for a share that is none.
+    """
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1:
+        raise ValueError(f"the share of files held out must be above 0 and below 1, not {share!r}")
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise ValueError(f"a split by file needs two different files or more, not {sorted(names)[:3]}")
+    ranked = sorted(names, key=lambda name: (share_of(name), name))
+    count = min(max(1, sum(share_of(name) < share for name in ranked)), len(ranked) - 1)
+    return sorted(ranked[count:]), sorted(ranked[:count])
+
+
+def _mixed(value: int) -> int:
+    """64 bits from 64 bits, each of which depends on all: the finalizer of SplitMix64 (Steele et al. 2014)."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def permuted(index: int, count: int, key: int) -> int:
+    """Place `index` of a permutation of range(count) that `key` picks, computed without the other places.
+
+    A Feistel network is a permutation of an even number of bits whatever its rounds do; a place that falls beyond
+    count walks on until it is inside (Black and Rogaway 2002). ValueError unless 0 <= index < count.
+    """
+    if not 0 <= index < count:
+        raise ValueError(f"index {index} is not in a permutation of {count}")
+    half = max(1, ((count - 1).bit_length() + 1) // 2)
+    low = (1 << half) - 1
+    place = index
+    while True:
+        left, right = place >> half, place & low
+        for turn in range(_ROUNDS):
+            left, right = right, left ^ (_mixed(_mixed(key + turn) ^ right) & low)
+        place = left << half | right
+        if place < count:
+            return place
+
+
+@dataclass(frozen=True)
+class Order:
+    """The windows of a text of `length` bytes in the order in which they are trained on.
+
+    A window is `seq` tokens and the one after them. An epoch cuts the text into windows from an offset of its own and
+    visits each once, in an order of its own; both depend on seed and epoch. Raises ValueError where the text is too
+    short for one window at any offset.
+    """
+
+    length: int
+    seq: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("seq", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        if self.windows < 1:
+            raise ValueError(f"the text holds {self.length} bytes: it must hold {2 * self.seq} or more, two sequences")
+
+    @property
+    def windows(self) -> int:
+        """Windows of an epoch."""
+        return self.length // self.seq - 1
+
+    def _key(self, epoch: int) -> int:
+        return _mixed(_mixed(self.seed) ^ epoch)
+
+    def offset(self, epoch: int) -> int:
+        """Bytes before an epoch's first window, below `seq`."""
+        return _mixed(self._key(epoch) ^ _MASK) % self.seq
+
+    def start(self, sequence: int) -> int:
+        """First byte of the window that is sequence number `sequence` of the run, over all epochs and ranks."""
+        epoch, index = divmod(sequence, self.windows)
+        return self.offset(epoch) + self.seq * permuted(index, self.windows, self._key(epoch))
+
+    def starts(self, step: int, batch: int, rank: int = 0, world: int = 1) -> list[int]:
+        """First bytes of rank `rank`'s share of step `step`: `batch` sequences over all ranks, in equal parts.
+
+        The parts of ranks 0, 1, ... joined are the same list for every world. ValueError where world does not divide
+        the batch.
+        """
+        if batch % world:
+            raise ValueError(f"{world} ranks do not divide a batch of {batch} sequences: use one of {divisors(batch)}")
+        own = batch // world
+        first = step * batch + rank * own
+        return [self.start(sequence) for sequence in range(first, first + own)]
+
+
+def divisors(number: int) -> str:
+    """Those of a number, as words: "1, 2 or 4"."""
+    found = [str(n) for n in range(1, number + 1) if number % n == 0]
+    return found[0] if len(found) == 1 else ", ".join(found[:-1]) + " or " + found[-1]
+
+
+def passes(batch: int, world: int, most: int | None = None) -> int:
+    """Passes of a step whose rank takes at most `most` sequences in one: the least number that divides its share.
+
+    most: None for one pass. ValueError where world does not divide the batch.
+    """
+    if batch % world:
+        raise ValueError(f"{world} ranks do not divide a batch of {batch} sequences: use one of {divisors(batch)}")
+    own = batch // world
+    return next(n for n in range(1, own + 1) if own % n == 0 and (most is None or own // n <= most))
+
+
+def even_starts(length: int, seq: int, count: int) -> list[int]:
+    """First bytes of `count` windows spread evenly over a text, fewer where it has no more: for validation.
+
+    ValueError where the text holds no window.
+    """
+    windows = (length - 1) // seq
+    if windows < 1:
+        raise ValueError(f"the text held out has {length} bytes: it must be longer than one sequence, {seq}")
+    kept = min(count, windows)
+    return [seq * (i * windows // kept) for i in range(kept)]

@@ -1,0 +1,130 @@
+"""The input pipeline of the training job: the text in memory, and a thread that cuts the next batches from it."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scaleout import lab, lab_text
+from scaleout.order import Order, even_starts, split
+
+DEPTH = 4               # batches made ahead
+
+
+@dataclass(frozen=True)
+class Text:
+    """The text of a run: uint8 tensors to train on and to validate on, and what names them in a checkpoint."""
+
+    train: Tensor
+    validation: Tensor
+    held_out: tuple[str, ...]       # names of the files that are validation only
+    digest: str                     # of names and contents: another text is another run
+
+
+def read(path: str | None, share: float) -> Text:
+    """The files of `lab_text.texts(path)`, about `share` of them held out by a hash of their names.
+
+    A single file has no other to hold out, so its last `share` is. ValueError, one line, where the text cannot be
+    read or split.
+    """
+    files = lab_text.texts(path)
+    digest = hashlib.sha256()
+    for name, content in files.items():
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    if len(files) == 1:
+        (name, content), = files.items()
+        cut = int(len(content) * (1 - share))
+        parts, held = (content[:cut], content[cut:]), [f"the end of {name}"]
+    else:
+        train, held = split(list(files), share)
+        parts = tuple(b"\n".join(files[name] for name in names) for names in (train, held))
+    return Text(*(lab.as_tensor(part or b"\n") for part in parts), tuple(held), digest.hexdigest()[:16])
+
+
+def windows(text: Tensor, starts: list[int], seq: int) -> Tensor:
+    """uint8 (sequences, seq + 1): the tokens of each window and the one after them."""
+    return text[torch.tensor(starts)[:, None] + torch.arange(seq + 1)]
+
+
+def inputs(window: Tensor, device: torch.device, passes: int = 1) -> list[tuple[Tensor, Tensor]]:
+    """[(tokens, targets)] of every pass, each int64 (sequences / passes, seq), on the device.
+
+    Bytes travel, and become int64 where they arrive: an eighth of the traffic. From pinned memory the copy does not
+    make the host wait.
+    """
+    there = window.to(device, non_blocking=True).long()
+    return [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in there.chunk(passes)]
+
+
+def held_out(text: Text, batch: int, seq: int, most: int, rank: int, world: int) -> list[Tensor]:
+    """This rank's windows of the validation text, one uint8 tensor (batch / world, seq + 1) a batch, at most `most`.
+
+    All ranks have as many, and together the same windows for every world. ValueError where the text held out does not
+    fill one batch.
+    """
+    starts = even_starts(len(text.validation), seq, batch * most)
+    count, own = len(starts) // batch, batch // world
+    if not count:
+        raise ValueError(f"the text held out has {len(starts)} windows of {seq} tokens: a batch of {batch} needs more: "
+                         "use a smaller --batch or --seq, or a larger --held-out")
+    return [windows(text.validation, starts[i * batch + rank * own:i * batch + (rank + 1) * own], seq)
+            for i in range(count)]
+
+
+class Batches:
+    """The windows of step `first`, `first` + 1, ... of this rank, made ahead by a thread.
+
+    `take` gives the next: what it waited is what the step lost to its input. Use as a context manager, or `close`.
+    """
+
+    def __init__(self, s, text: Tensor, order: Order, batch: int, first: int = 0, depth: int = DEPTH) -> None:
+        self.s, self.text, self.order, self.batch = s, text, order, batch
+        self.made: queue.Queue = queue.Queue(depth)
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._work, args=(first,), name="input", daemon=True)
+        self.thread.start()
+
+    def _work(self, step: int) -> None:
+        try:
+            while not self.over.is_set():
+                self._put(self._make(step))
+                step += 1
+        except Exception as error:                     # belongs to the thread that trains
+            self._put(error)
+
+    def _make(self, step: int) -> Tensor:
+        starts = self.order.starts(step, self.batch, self.s.rank, self.s.world)
+        made = windows(self.text, starts, self.order.seq)
+        return made.pin_memory() if self.s.device.type == "cuda" else made
+
+    def _put(self, item) -> None:
+        while not self.over.is_set():
+            with suppress(queue.Full):
+                self.made.put(item, timeout=0.2)
+                break
+
+    def take(self) -> tuple[Tensor, float]:
+        """(windows of the next step, seconds that this waited for them)."""
+        start = time.perf_counter()
+        item = self.made.get()
+        if isinstance(item, Exception):
+            raise item
+        return item, time.perf_counter() - start
+
+    def close(self) -> None:
+        """End the thread."""
+        self.over.set()
+        self.thread.join()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

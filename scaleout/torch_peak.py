@@ -1,0 +1,40 @@
+"""How fast this device multiplies matrices, with all ranks at work: the peak that a utilization is relative to."""
+
+import statistics
+
+import torch
+
+
+def repeat(s, work, seconds):
+    """Median seconds of one `work()` over as many rounds as fit in `seconds`, from 3 to 200.
+
+    All ranks make the same number of rounds, and the slowest rank's median counts: a collective is over when
+    its last rank is.
+    """
+    work()                                            # first call: allocation, kernel choice, connections
+    start = s.clock()
+    work()
+    rounds = int(s.largest(max(3, min(200, seconds / max(s.clock() - start, 1e-7)))))
+    times = []
+    for _ in range(rounds):
+        s.barrier()
+        start = s.clock()
+        work()
+        times.append(s.clock() - start)
+    return s.largest(statistics.median(times))
+
+
+def matmul_rate(s, dtype, options):
+    """(FLOP/s, matrix side): doubles the side while a product takes under a tenth of the time given."""
+    side = min(128, options.largest_matrix)
+    while True:
+        a, b = (torch.randn(side, side, device=s.device).to(dtype) for _ in range(2))
+        a @ b                                         # the first one loads libraries and kernels
+        start = s.clock()
+        a @ b
+        spent = s.largest(s.clock() - start)
+        if side * 2 > options.largest_matrix or spent > options.seconds / 10:
+            break
+        side *= 2
+    out = torch.empty_like(a)
+    return 2 * side**3 / repeat(s, lambda: torch.mm(a, b, out=out), options.seconds), side
