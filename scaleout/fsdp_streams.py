@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+# Token ids need no gradient, so that autograd never tells the units they enter that backward is done with them: torch
+# reduces these in its last callback.
+LATE = ("", "tokens")
+
 Span = tuple[str, str, float, float, int, int]  # lane, name, start, end, piece, unit
 
 
@@ -173,6 +177,10 @@ class Run:
                         self._gather(other, again=True)
             self._compute("backward", i, plan.pieces[i].backward_seconds)
             for unit in closes.get(i, ()):
+                if plan.names[unit] not in LATE:
+                    self._reduce(unit)
+        for unit, name in enumerate(plan.names):
+            if name in LATE:
                 self._reduce(unit)
 
     def _ahead(self, wanted: int) -> int:

@@ -161,6 +161,9 @@ def fsdp_step(
     work = tuple(work)
     behind = prefetch if backward_prefetch is None else backward_prefetch
     _check(work, reshard, regather_seconds, accumulation, update_seconds, contention)
+    for name, value in (("overlap", overlap), ("sync_every_pass", sync_every_pass), ("reshard_root", reshard_root)):
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be True or False, not {value!r}")
     for name, count in (("prefetch", prefetch), ("backward_prefetch", behind)):
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ValueError(f"{name} must be a whole number of units from 0 up, not {count!r}")

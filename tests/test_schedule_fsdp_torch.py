@@ -1,0 +1,193 @@
+"""FSDP's units in the model of its step against what torch's fully_shard does, and against published figures."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scaleout import step, step_fsdp
+from scaleout.fsdp_streams import Plan
+from scaleout.hardware import DEVICES
+from scaleout.machine_fsdp import machine
+from scaleout.schedule_fsdp import Piece, fsdp_step, pieces, volume
+from scaleout.sharding import Sharding, units
+from scaleout.topology import Cluster, Wire, wire
+from scaleout.transformer import PRESETS, Shape, flops, total_parameters
+
+PUBLISHED = json.loads((Path(__file__).parent / "published" / "fsdp.json").read_text())
+
+
+# --- units, layers, torch -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrap", ["model", "block", "layer", "size"])
+@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b"])
+def test_pieces_carry_all_seconds_and_all_bytes_once(name, wrap):
+    shape, sharding = PRESETS[name], Sharding(ranks=8, wrap=wrap, parameter="bf16")
+    layers, cut = step.layers(shape, 1, 64, 1e12), units(PRESETS[name], Sharding(ranks=8, wrap=wrap, parameter="bf16"))
+    work = pieces(layers, cut, sharding)
+    assert sum(one.forward_seconds for one in work) == pytest.approx(sum(one.forward_seconds for one in layers))
+    assert sum(one.backward_seconds for one in work) == pytest.approx(sum(one.backward_seconds for one in layers))
+    assert {one.name for one in work} == {unit.name for unit in cut}
+    assert sum(one.gather_bytes for one in work) == 2 * 8 * sum(unit.shard(8) for unit in cut)
+    assert sum(one.reduce_bytes for one in work) == 8 * sum(one.shard_bytes for one in work)
+    assert sum(one.host_bytes for one in work) == 4 * sum(unit.own(8) for unit in cut)
+    if wrap == "block":
+        ends = ["", *(f"blocks.{i}" for i in range(shape.layers)), ""]
+        assert [one.name for one in work] == ends and work[-1].gather_bytes == 0
+        assert work[-1].forward_seconds == pytest.approx(layers[-1].forward_seconds)
+
+
+def test_a_unit_lies_around_others():
+    work = (Piece("", 0, 0), Piece("tokens", 1, 1), Piece("blocks.0", 1, 1), Piece("blocks.0.mlp.up", 1, 1),
+            Piece("blocks.1", 1, 1))  # fmt: skip
+    plan = Plan(work)
+    assert plan.names == ("", "tokens", "blocks.0", "blocks.0.mlp.up", "blocks.1")
+    assert [(plan.first[u], plan.last[u]) for u in range(5)] == [(0, 4), (1, 1), (2, 3), (3, 3), (4, 4)]
+    assert [plan.names[u] for u in plan.backward] == ["", "blocks.1", "blocks.0", "blocks.0.mlp.up", "tokens"]
+
+
+INSTANT = lambda size: 1e-12  # noqa: E731
+COUNTED = Shape(4, 16, 2, 32, max_seq=8, tied_head=False)
+CASES = {
+    f"{wrap} {reshard}{' all' * root}": (Sharding(ranks=4, wrap=wrap, least_parameters=300, reshard=reshard), root)
+    for wrap in ("model", "block", "layer", "size")
+    for reshard in (True, False, 2)
+    for root in (False, True)
+    if reshard is True or not root
+}
+
+
+@pytest.fixture(scope="module")
+def torch_calls():
+    """By case, what torch's fully_shard asks of the process group in one step: [(collective, elements sent in)]. Four
+    ranks, of which only this one exists: a fake process group counts and sends nothing."""
+    torch = pytest.importorskip("torch")
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    try:
+        yield {name: _calls(torch, *case) for name, case in CASES.items()}
+    finally:
+        dist.destroy_process_group()
+
+
+def _calls(torch, sharding, root):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from scaleout.model import Transformer
+
+    rows = []
+
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func.namespace == "c10d":
+                out, given = [x[0] if isinstance(x, list) else x for x in args[:2]]
+                name = {"_allgather_base_": "gather", "_reduce_scatter_base_": "reduce"}[func._opname]
+                rows.append((name, given.numel() if name == "gather" else out.numel()))
+            return func(*args, **(kwargs or {}))
+
+    net, mesh = Transformer(COUNTED), init_device_mesh("cpu", (4,))
+    for unit in sorted(units(COUNTED, sharding), key=lambda unit: -unit.name.count(".") if unit.name else 1):
+        kept = {} if not (unit.name or root) else {"reshard_after_forward": sharding.reshard}
+        fully_shard(net.get_submodule(unit.name), mesh=mesh, **kept)
+    tokens = torch.zeros(2, 8, dtype=torch.long)
+    with Calls():
+        net(tokens, tokens).backward()
+    return rows
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+@pytest.mark.parametrize("case", CASES)
+def test_collectives_in_the_order_of_torch(torch_calls, case):
+    """Each collective of a step, in torch's order and with torch's number of elements."""
+    sharding, root = CASES[case]
+    cut = units(COUNTED, sharding)
+    work = pieces(step.layers(COUNTED, 2, 8, 1e9), cut, sharding)
+    found = fsdp_step(
+        work, INSTANT, INSTANT, reshard=sharding.reshard, regather_seconds=INSTANT,
+        reshard_root=root,
+    )  # fmt: skip
+    size = {Plan(work).names.index(unit.name): unit for unit in cut}
+    rows = sorted((e for e in found.events if e.lane != "compute"), key=lambda e: (e.start, e.end))
+    ranks = [sharding.kept_ranks if e.name.startswith("gather again") and size[e.bucket].name else 4 for e in rows]
+    mine = [(e.lane, size[e.bucket].shard(p)) for e, p in zip(rows, ranks, strict=True)]
+    assert mine == torch_calls[case]
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+@pytest.mark.parametrize(
+    ("case", "gathers", "scatters"),
+    [("block True all", 10, 5), ("block False", 5, 5), ("block True", 9, 5), ("model True all", 2, 1),
+     ("layer True all", 54, 27), ("layer False", 27, 27)],
+)  # fmt: skip
+def test_counts_of_collectives(torch_calls, case, gathers, scatters):
+    """Four blocks and the root are 5 units: 10 gathers if each is freed, 9 where the root is kept, 5 where all are."""
+    sharding, root = CASES[case]
+    work = pieces(step.layers(COUNTED, 2, 8, 1e9), units(COUNTED, sharding), sharding)
+    found = fsdp_step(work, INSTANT, INSTANT, reshard=sharding.reshard, reshard_root=root)
+    assert (found.gathers, found.scatters) == (gathers, scatters)
+    assert [name for name, _ in torch_calls[case]].count("gather") == gathers
+
+
+# --- published ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 64])
+def test_bytes_sent_are_the_published_formulas(ranks):
+    shape = replace(PRESETS["llama-2-7b"], vocab=32_000)  # every dimension is a multiple of 64: no padding
+    m = 4 * total_parameters(shape)
+    sent = {how: eval(words, {"M": m, "W": ranks}) for how, words in PUBLISHED["bytes_sent"].items() if how != "note"}
+    found = volume(shape, Sharding(ranks=ranks), reshard_root=True)
+    assert found["total"] == pytest.approx(sent["full_shard"]) and found["ddp"] == pytest.approx(sent["replicate"])
+    assert found["gather"] == found["gather again"] == found["reduce-scatter"] == pytest.approx(found["total"] / 3)
+    kept = volume(shape, Sharding(ranks=ranks, reshard=False))
+    assert kept["total"] == pytest.approx(sent["replicate"]) and kept["gather again"] == 0, "what DDP sends"
+
+
+def test_bytes_sent_with_replicas_a_small_group_and_bf16():
+    shape, ranks = PRESETS["llama-2-7b"], 8
+    m = 4 * total_parameters(shape)
+    both = volume(shape, Sharding(ranks=ranks, replicas=16))
+    assert both["all-reduce"] == pytest.approx(2 * m / ranks * 15 / 16)
+    assert both["ddp"] == pytest.approx(2 * m * 127 / 128)
+    few = volume(shape, Sharding(ranks=64, reshard=8), reshard_root=True)
+    root = units(shape, Sharding(ranks=64))[0]
+    assert few["gather again"] == pytest.approx((m - 4 * root.parameters) * 7 / 8 + 4 * root.parameters * 63 / 64)
+    half = volume(shape, Sharding(ranks=ranks, parameter="bf16"))
+    whole = volume(shape, Sharding(ranks=ranks))
+    assert half["gather"] == whole["gather"] / 2 and half["reduce-scatter"] == whole["reduce-scatter"]
+    shape = Shape(1, 6, 1, 10)
+    padded = volume(shape, Sharding(ranks=4, wrap="model"))
+    assert padded["gather"] > 3 * total_parameters(shape) * 4 / 4, "rows that 4 ranks cannot share evenly"
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_backward_prefetch_gains_what_was_published(batch):
+    """GPT-175B on 128 A100s, at the efficiency that gives the published TFLOP/s. The gain was printed as one figure,
+    about 18%, without the batch: the model has 20% at one sequence a GPU and 11% at two."""
+    run = PUBLISHED["gpt_175b"]
+    shape, gpus, size = replace(PRESETS["gpt-3-175b"], vocab=run["vocab"]), run["gpus"], PUBLISHED["gpus_per_node"]
+    adapter = Wire(4e-6, PUBLISHED["node_bits_per_s"] / 8 / size)
+    nodes = Cluster(gpus // size, size, wire("nvlink3"), adapter, size)
+    sharding, device = Sharding(ranks=gpus, parameter="bf16", reduce="bf16"), DEVICES[PUBLISHED["gpu"]]
+    wanted, work = run["tflops"][str(batch)] * 1e12, sum(flops(shape, batch, run["seq"], "full").values())
+
+    def timeline(efficiency, **rest):
+        on = machine(device, nodes, sharding, efficiency=efficiency)
+        units_of = step_fsdp.work(on, shape, batch, run["seq"], sharding, "full")
+        return fsdp_step(units_of, on.gather, on.scatter, update_seconds=step_fsdp.update_seconds(on, shape, sharding),
+                         **rest)  # fmt: skip
+
+    efficiency = wanted / 312e12
+    for _ in range(5):
+        efficiency *= wanted * timeline(efficiency).seconds / work
+    assert work / timeline(efficiency).seconds == pytest.approx(wanted, rel=1e-3)
+    assert 0.5 < efficiency < 0.7
+    gain = timeline(efficiency, backward_prefetch=0).seconds / timeline(efficiency).seconds
+    assert gain == pytest.approx({1: 1.20, 2: 1.11}[batch], abs=0.01)
+    assert abs(gain - PUBLISHED["backward_prefetch"]) < 0.08
