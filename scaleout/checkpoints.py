@@ -35,21 +35,21 @@ def temporary(folder, step, attempt=0):
 
 def checksum(path):
     """{"bytes", "sha256"} of a file, read back from the file system."""
-    with open(path, "rb") as stream:
+    with Path(path).open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
         return {"bytes": stream.tell(), "sha256": digest}
 
 
 def write_text(path, text):
     """Write a file and wait until the device has it."""
-    with open(path, "w", encoding="utf-8") as stream:
+    with Path(path).open("w", encoding="utf-8") as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
 
 
 def publish(written, folder, body):
-    """Make the checkpoint in the folder `written` appear under its name in `folder`, with its manifest. Returns the Path.
+    """Make the checkpoint in folder `written` appear under its name in `folder`, manifest and all. Returns the Path.
 
     body (dict, JSON): "step" (int), "loss" (float or None), "files" {name: checksum}, and whatever belongs to it.
     "number" is added: one more than the largest in the folder, which orders checkpoints by when they were made.
@@ -103,7 +103,7 @@ def manifest(path):
 
 
 def problem(path, files):
-    """What is wrong (str) with the first bad one of `files` {name: checksum} in a checkpoint; None where all are good."""
+    """What is wrong (str) with the first bad one of a checkpoint's `files` {name: checksum}; None: all are good."""
     for file, facts in files.items():
         try:
             found = checksum(Path(path) / file)

@@ -28,7 +28,8 @@ def meet(rank, world):
     """The store that all `world` ranks share. Unmet where this process cannot serve it, reach it, or waits in vain.
 
     torchrun's agent serves it; without torchrun rank 0 does. Both ends are tried before torch is asked, because torch
-    reports a port in use, or a rank 0 that is not there, with a page of C++ frames.
+    reports a port in use, or a rank 0 that is not there, with a page of C++ frames. A job that torchrun restarts meets
+    in the same store: there the addresses of the attempt before must not be found.
     """
     address, port = _address(rank, world)
     if rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -36,7 +37,8 @@ def meet(rank, world):
     else:
         _reach(rank, address, port)
     try:
-        return next(dist.rendezvous("env://", rank, world, timeout=GROUP_TIMEOUT))[0]
+        store = next(dist.rendezvous("env://", rank, world, timeout=GROUP_TIMEOUT))[0]
+        return dist.PrefixStore(f"attempt-{number('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     except dist.DistStoreError as error:
         came = re.search(r"(\d+)/(\d+) clients", str(error))
         if not came:

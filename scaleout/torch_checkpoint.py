@@ -170,7 +170,8 @@ class Checkpoints:
         except BaseException as error:
             if not isinstance(error, (Exception, dcp.api.CheckpointException)):
                 raise
-            raise ValueError(f"checkpoint step {body['step']} cannot be loaded: {_reason(error, self.s.rank)}") from None
+            wrong = _reason(error, self.s.rank)
+            raise ValueError(f"checkpoint step {body['step']} cannot be loaded: {wrong}") from None
         put(model, optimizer, tensors, body["settings"])
         if body["world"] == self.s.world:
             set_random_state(json.loads((path / _random_file(self.s.rank)).read_text()), self.s.device)

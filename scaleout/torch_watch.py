@@ -1,0 +1,237 @@
+"""Keeps watch over a training job: who asks it to stop, whose loss is no number, which rank hangs.
+
+    with Watch(s, faults) as watch:
+        for step in ...:
+            watch.begin(step)                       # the pulse; without it for long, a thread asks who hangs
+            loss = model(tokens, targets)
+            told = watch.tell(step, loss)           # one all-reduce of two numbers, beside the backward
+            loss.backward()
+            mean, stop = told.read()                # the same on all ranks
+            check_loss(mean, step, checkpoints.last)
+            optimizer.step()
+            if stop: save, and leave
+"""
+
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from scaleout import flight, lab_join
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+PATIENCE_S = lab_join.TIMEOUT_S / 2     # before the collective's own time-out, which names nobody
+LAST_WORD_S = 5.0                       # left to the rank at fault to end first, so that the launcher names it
+ROOT = str(Path(__file__).resolve().parents[1])
+RING = "100"                            # collectives that a rank's flight recorder remembers
+
+
+def remember_collectives():
+    """Switch torch's flight recorder on: it tells who came to which collective. Before the process group is made."""
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", RING)
+
+
+class Told:
+    """What all ranks said of one step; `read` waits for it, and for the device."""
+
+    def __init__(self, cell, work):
+        self.cell, self.work = cell, work
+
+    def read(self):
+        """(mean loss over ranks, whether any rank was asked to stop), the same on all ranks."""
+        if self.work:
+            self.work.wait()
+        loss, stop = self.cell.tolist()
+        return loss, stop > 0
+
+
+class Watch:
+    """The watch of one process, to be used in a `with`. s: a lab.Session. faults: a faults.Faults, or None.
+
+    patience_s: seconds without `begin` or `pulse` (after the second one: the first step may compile) until the ranks
+    are asked who is behind. log: a file that gets the line that names a hung rank, as JSON.
+    """
+
+    def __init__(self, s, faults=None, patience_s=PATIENCE_S, log=None):
+        self.s, self.faults, self.patience_s, self.log = s, faults, patience_s, log
+        self.asked, self.step, self.doing, self.pulses, self.since = None, -1, "start", 0, time.monotonic()
+        self.over, self.before, self.thread = threading.Event(), {}, None
+
+    def __enter__(self):
+        self.before = {sign: signal.signal(sign, self._ask) for sign in SIGNALS}
+        if self.s.world > 1:
+            self.thread = threading.Thread(target=Monitor(self).run, daemon=True)
+            self.thread.start()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.over.set()
+        for sign, handler in self.before.items():
+            signal.signal(sign, handler)
+        if kind and kind is not KeyboardInterrupt and self.asked:   # the launcher ends all: another rank is why
+            signal.signal(self.asked, signal.SIG_DFL)
+            os.kill(os.getpid(), self.asked)
+        return False
+
+    def _ask(self, sign, _):
+        if self.asked == sign == signal.SIGINT:
+            raise KeyboardInterrupt                                 # asked twice: at once
+        self.asked = signal.Signals(sign)
+
+    def begin(self, step):
+        """A step begins: the pulse, and the faults that strike here."""
+        self.step = step
+        self.pulse("step")
+        if self.faults:
+            self.faults.begin(step)
+
+    def pulse(self, doing):
+        """This rank is alive, at other work than a step: "validation", "checkpoint"."""
+        self.doing, self.since, self.pulses = doing, time.monotonic(), self.pulses + 1
+
+    def tell(self, step, loss):
+        """Begin to tell all ranks this rank's loss (scalar tensor) and whether it was asked to stop. Returns a Told.
+
+        One small all-reduce a step, which a job that reports its loss makes anyway. No wait for the device here.
+        """
+        if self.faults:
+            loss = self.faults.loss(step, loss)
+        loss = loss.detach().float()
+        cell = torch.stack([loss / self.s.world, torch.full_like(loss, float(self.asked is not None))])
+        return Told(cell, dist.all_reduce(cell, async_op=True) if self.s.world > 1 else None)
+
+
+def check_loss(loss, step, last=None):
+    """ValueError, one line, where the mean loss of all ranks is not a finite number. last: the last good checkpoint."""
+    if not math.isfinite(loss):
+        good = f"the last good checkpoint is step {last}" if last is not None else "there is no checkpoint yet"
+        raise ValueError(f"loss is {loss} at step {step}; {good}: resume from it with a lower learning rate, "
+                         "or look at the batch of that step")
+
+
+# --- who hangs ----------------------------------------------------------------------------------------------
+
+class Monitor:
+    """The thread of a rank that asks, when nothing moves, where everybody is, and names who holds the others up.
+
+    It talks through the launcher's store, over a connection of its own: the training pays nothing for it.
+    """
+
+    def __init__(self, watch, store=None):
+        self.watch, self.rank, self.world = watch, watch.s.rank, watch.s.world
+        self.every_s = min(1.0, watch.patience_s / 4)
+        self.store, self.main = store or _store(), threading.main_thread().ident
+
+    def run(self):
+        """Until the watch is over, or this process."""
+        answered = False
+        while not self.watch.over.wait(self.every_s):
+            try:
+                still = time.monotonic() - self.watch.since
+                if not answered and (self._stuck(still) or self.store.check(["asked"])):
+                    self.store.set(f"at/{self.rank}", json.dumps(self._report(still)))
+                    self.store.set("asked", "yes")
+                    answered = True
+                    self._judge()
+            except (RuntimeError, dist.DistError):
+                return                                              # the store is gone: the job is at its end
+
+    def _stuck(self, still):
+        return self.watch.pulses > 1 and still > self.watch.patience_s
+
+    def _report(self, still):
+        return {"step": self.watch.step, "doing": self.watch.doing, "still": round(still, 1),
+                "calls": calls_made(), "at": stands(self.main)}
+
+    def _judge(self):
+        """Wait for the others' answers; then the lowest rank that answered speaks, and all end, the culprit first."""
+        self._until(lambda: self.store.check([f"at/{rank}" for rank in range(self.world)]), 3 * self.every_s + 2)
+        found = {rank: json.loads(self.store.get(f"at/{rank}")) for rank in range(self.world)
+                 if self.store.check([f"at/{rank}"])}
+        guilty, line = verdict(found, self.world)
+        if self.rank == min(found):
+            self._speak(line)
+            self.store.set("said", "yes")
+        self._until(lambda: self.store.check(["said"]), LAST_WORD_S)    # the first to end has the others ended
+        if self.rank not in guilty:
+            time.sleep(LAST_WORD_S)
+        os._exit(1)
+
+    def _speak(self, line):
+        print(f"{_program()}: {line}", file=sys.stderr, flush=True)
+        if self.watch.log:
+            with Path(self.watch.log).open("a") as stream:
+                stream.write(json.dumps({"time": time.time(), "failure": line}) + "\n")
+
+    def _until(self, done, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not done():
+            time.sleep(0.1)
+
+
+def verdict(found, world):
+    """(ranks at fault, the line that names them). found: {rank: report} of those that answered.
+
+    Who does not answer is frozen or gone. Else the rank in the lowest step is at fault, then the one with the fewest
+    collectives, then the one that is in none.
+    """
+    silent = [rank for rank in range(world) if rank not in found]
+    if silent:
+        return silent, (f"{_ranks(silent)} does not answer: its process is frozen or its machine is gone. "
+                        f"The others wait in step {max(r['step'] for r in found.values())}")
+    for key in (lambda r: r["step"], lambda r: r["calls"], lambda r: r["at"]["collective"]):
+        least = min(key(report) for report in found.values())
+        behind = [rank for rank, report in found.items() if key(report) == least]
+        if len(behind) < world:
+            first = found[behind[0]]
+            rest = [rank for rank in range(world) if rank not in behind]
+            return behind, (f"{_ranks(behind)} hangs in step {first['step']} ({first['doing']}) for "
+                            f"{first['still']:.0f} s, at {first['at']['line']}; {_ranks(rest)} wait"
+                            f"{'s' if len(rest) == 1 else ''} for it")
+    return [], (f"no rank has moved for {min(r['still'] for r in found.values()):.0f} s in step {found[0]['step']}, "
+                f"all at {found[0]['at']['line']}: look at the network between them")
+
+
+def _ranks(ranks):
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _program():
+    script = Path(sys.argv[0])
+    return f"{script.parent.name or '.'}/{script.name}"
+
+
+def stands(thread):
+    """Where a thread of this process is: {"line": "labs/x.py:7 in f", "collective": whether torch waits there}."""
+    frame, inner, collective = sys._current_frames().get(thread), None, False
+    while frame:
+        name = frame.f_code.co_filename
+        if inner is None and "torch/distributed" in name.replace(os.sep, "/"):
+            collective = True
+        if name.startswith(ROOT) and "site-packages" not in name:
+            inner = inner or f"{flight.shorten(name, ROOT)}:{frame.f_lineno} in {frame.f_code.co_name}"
+        frame = frame.f_back
+    return {"line": inner or "an unknown place", "collective": collective}
+
+
+def calls_made():
+    """Collectives that this rank has begun, as far as its flight recorder counts (int); 0 where it is off."""
+    if not os.environ.get("TORCH_FR_BUFFER_SIZE"):
+        return 0
+    from torch._C import _distributed_c10d as recorder
+    entries = json.loads(recorder._dump_fr_trace_json(True, False)).get("entries", [])
+    return max((entry["record_id"] for entry in entries), default=-1) + 1
+
+
+def _store():
+    """A connection of this thread's own to the launcher's store, apart from the keys of earlier attempts."""
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
+                          wait_for_workers=False, timeout=lab_join.GROUP_TIMEOUT)
+    return dist.PrefixStore(f"watch/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
