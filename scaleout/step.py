@@ -142,16 +142,14 @@ def profile_reduce(profile: dict) -> Callable[[float], float]:
 
 def step_time(
     timeline: Timeline, shape: Shape, batch: int, seq: int, ranks: int, peak: float, checkpointing: str = "none",
-    other_seconds: float = 0.0, passes: int | None = None,
+    other_seconds: float = 0.0,
 ) -> StepTime:  # fmt: skip
-    """The figures of a step from its timeline. batch: sequences a rank and pass; peak: FLOP/s of one rank.
-
-    passes: of the step, where the timeline does not list them."""
+    """The figures of a step from its timeline. batch: sequences a rank and pass; peak: FLOP/s of one rank."""
     _positive("peak", peak)
     if not 0 <= other_seconds < math.inf:
         raise ValueError(f"other_seconds must be a number from 0 up, not {other_seconds!r}")
     seconds = timeline.seconds + other_seconds
-    work, passes = flops(shape, batch, seq, checkpointing), len(timeline.passes) if passes is None else passes
+    work, passes = flops(shape, batch, seq, checkpointing), len(timeline.passes)
     model = (work["forward"] + work["backward"]) * passes
     parts = {
         "compute": timeline.compute_seconds, "exposed communication": timeline.exposed_seconds,

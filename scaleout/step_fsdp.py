@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from scaleout import step
 from scaleout.hardware import Device
 from scaleout.machine_fsdp import HOST_BYTES_PER_S, Machine, machine, profile_machine, rate
-from scaleout.schedule_fsdp import FsdpTimeline, Piece, fsdp_step, pieces
-from scaleout.sharding import DTYPES, Sharding, units
+from scaleout.schedule_fsdp import Piece, fsdp_step, pieces
+from scaleout.sharding import Sharding, Unit, units
 from scaleout.step import ADAMW_BYTES, WIRE_EFFICIENCY, StepTime
 from scaleout.topology import Cluster
 from scaleout.transformer import Shape, flops, total_parameters
@@ -21,13 +22,13 @@ def work(
 ) -> tuple[Piece, ...]:
     """The units of a step with what they compute, and with FSDP's own copies: a gathered unit is read and written once
     more (from the message into the parameters), a gradient on its way into the reduce-scatter."""
-    rows = step.layers(shape, batch, seq, on.flop_per_s, DTYPES[sharding.reduce], checkpointing)
-    found = pieces(rows, units(shape, sharding), sharding)
+    rows = _layers(shape, batch, seq, on.flop_per_s, checkpointing)
+    found = pieces(rows, _units(shape, sharding.wrap, sharding.least_parameters), sharding)
     if sharding.world == 1:
         return tuple(found)
     out = []
-    for n, one in enumerate(found):
-        twice = sharding.reshard is not False and n > 0  # the root, which comes first, is kept
+    for one in found:
+        twice = sharding.reshard is not False and one.name  # the root, "", is kept
         back = (2 * one.gather_bytes if twice else 0) + one.gather_bytes + one.reduce_bytes
         out.append(replace(
             one, forward_seconds=one.forward_seconds + 2 * one.gather_bytes / on.memory_bytes_per_s,
@@ -36,33 +37,38 @@ def work(
     return tuple(out)
 
 
+@lru_cache(maxsize=64)
+def _layers(shape: Shape, batch: int, seq: int, flop_per_s: float, checkpointing: str) -> tuple:
+    """Kept, as units are: a scaling curve asks for the same ones at every number of ranks."""
+    return tuple(step.layers(shape, batch, seq, flop_per_s, checkpointing=checkpointing))
+
+
+@lru_cache(maxsize=64)
+def _units(shape: Shape, wrap: str, least: int) -> tuple[Unit, ...]:
+    return units(shape, Sharding(wrap=wrap, least_parameters=least))
+
+
 def update_seconds(on: Machine, shape: Shape, sharding: Sharding) -> float:
     """AdamW on the shard of one rank, fp32: reads and writes ADAMW_BYTES for each of its elements."""
-    return sum(unit.shard(sharding.ranks) for unit in units(shape, sharding)) * ADAMW_BYTES / on.update_bytes_per_s
-
-
-def timeline(
-    on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, *, checkpointing: str = "none",
-    accumulation: int = 1, sync_every_pass: bool = True, contention: float = 0.0,
-) -> FsdpTimeline:  # fmt: skip
-    """The events of one step on that machine; options as in `schedule_fsdp.fsdp_step`."""
-    return fsdp_step(
-        work(on, shape, batch, seq, sharding, checkpointing), on.gather, on.scatter, reshard=sharding.reshard,
-        prefetch=sharding.prefetch, accumulation=accumulation, sync_every_pass=sync_every_pass, reduce_across=on.across,
-        copy_seconds=on.copy, update_seconds=update_seconds(on, shape, sharding), contention=contention,
-        regather_seconds=on.regather,
-    )  # fmt: skip
+    held = sum(unit.shard(sharding.ranks) for unit in _units(shape, sharding.wrap, sharding.least_parameters))
+    return held * ADAMW_BYTES / on.update_bytes_per_s
 
 
 def on_machine(
     on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, *, checkpointing: str = "none",
-    accumulation: int = 1, other_seconds: float = 0.0, **options,
+    other_seconds: float = 0.0, **options,
 ) -> StepTime:  # fmt: skip
-    """The figures of one step: batch sequences a rank and pass. Raises ValueError as what it calls does."""
-    found = timeline(on, shape, batch, seq, sharding, checkpointing=checkpointing, accumulation=accumulation, **options)
-    return step.step_time(
-        found, shape, batch, seq, sharding.world, on.peak, checkpointing, other_seconds, passes=accumulation
-    )
+    """One step: batch sequences of seq tokens a rank and pass.
+
+    options: `schedule_fsdp.fsdp_step`'s accumulation, sync_every_pass, overlap, contention, backward_prefetch and
+    reshard_root. Raises ValueError as it does.
+    """
+    found = fsdp_step(
+        work(on, shape, batch, seq, sharding, checkpointing), on.gather, on.scatter, reshard=sharding.reshard,
+        prefetch=sharding.prefetch, reduce_across=on.across, copy_seconds=on.copy, regather_seconds=on.regather,
+        update_seconds=update_seconds(on, shape, sharding), **options,
+    )  # fmt: skip
+    return step.step_time(found, shape, batch, seq, sharding.world, on.peak, checkpointing, other_seconds)
 
 
 def from_device(

@@ -1,0 +1,257 @@
+"""The scaling explorer: efficiency, hours, energy and price of a training run from 1 GPU to thousands."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import replace
+from math import floor, log10
+
+from scaleout import scaling, svg
+from scaleout.hardware import DEVICES
+from scaleout.plot import Axis, Plane
+from scaleout.scale_curves import Curves, Setting, curves, nodes_of, states, strong_at
+from scaleout.transformer import PRESETS
+from scaleout.views import guess, number, select, slider
+from scaleout.views.ddp import LINKS
+from scaleout.views.memory import NAMES
+
+TITLE = "From one GPU to thousands"
+
+MOST = 4096  # GPUs
+BILLION = 1e9  # tokens that hours, energy and price are of
+MODELS = tuple(key for key in PRESETS if key != "zero-1t")
+SHARDINGS = {
+    "full": "FSDP, over all GPUs", "hybrid": "FSDP in each node, copies across (hybrid)",
+    "ddp": "DDP: a copy on each GPU",
+}  # fmt: skip
+WIDTH, LEFT, RIGHT = 480, 46, 20
+X_TICKS = [(4**k, f"{4**k:,}") for k in range(7)]
+WORTH = 0.05  # share of a step, and of tokens/s, from which the sentence speaks of it
+OWN = (1, 2, 4, 8)  # numbers of processes that a reader can type a rate for
+
+# What the lower chart can show: the label of its axis
+LOWER = {
+    "hours": "hours for a billion tokens",
+    "price": "price of a billion tokens",
+    "energy": "kWh for a billion tokens",
+    "mfu": "MFU, %",
+}
+
+CONTROLS = (
+    guess(label="Your guess: with the same global batch, how many times as fast as one GPU are all of them?",
+          unit="times", answer="strong_speed_up"),
+    select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
+    select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
+    slider("world", "GPUs", 512, 1, MOST, log=True),
+    select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
+    select("sharding", "Sharding", "full", list(SHARDINGS.items())),
+    slider("batch", "Global batch, sequences", 512, 1, 8192, log=True),
+    slider("each", "Sequences per GPU and pass, at most", 4, 1, 64, log=True),
+    select("seq", "Tokens per sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(9, 15)]),
+    select("checkpointing", "Checkpointing", "none", [("none", "none"), ("full", "full: recompute each block")]),
+    slider("reached", "Share of the GPU's peak that compute reaches", 50, 5, 90, 5, unit="%",
+           help="An assumption: a step on one GPU of yours gives it."),
+    select("lower", "The lower chart shows", "price", list(LOWER.items())),
+    number("price", "Price of one GPU for an hour", 2.5, 0.0, 1000.0, 0.1,
+           help="In your own currency: look up what you would pay."),
+    number("watts", "Power of one GPU with its share of the node", 1000.0, 0.0, 10_000.0, 10.0, unit="W",
+           help="Look it up for yours: the GPU's own limit is only a part of it."),
+    *(number(f"own_{n}", f"Your own run on {n} process{'es' if n > 1 else ''}", 0.0, 0.0, 1e12, 1.0, unit="tokens/s",
+             help="0: none. The first of them counts as 100%." if n == 1 else "") for n in OWN),
+)  # fmt: skip
+
+# Runs of any number of processes, {processes: tokens/s}, drawn with those typed. `from_records` fills it.
+MEASURED: dict[int, float] = {}
+
+
+def from_records(records: Iterable) -> dict:
+    """Parameters that show these runs (`results.Record`s of one series) as the reader's own points.
+
+    Several Records of one number of processes count by their median. Numbers of processes that have no control are
+    kept in MEASURED. ValueError where a Record trains nothing.
+    """
+    rates: dict[int, list[float]] = {}
+    for record in records:
+        if not record.tokens_per_second:
+            raise ValueError(f"the Record of {record.stem} has no tokens a second: give runs that train")
+        rates.setdefault(record.device_count, []).append(record.tokens_per_second)
+    found = {n: statistics.median(some) for n, some in sorted(rates.items())}
+    MEASURED.clear()
+    MEASURED.update({n: rate for n, rate in found.items() if n not in OWN})
+    return {f"own_{n}": found[n] for n in OWN if n in found}
+
+
+def draw(params: dict) -> dict:
+    """Efficiency against GPUs, strong and weak, DDP beside them; beneath, hours, price, energy or MFU."""
+    own = {n: params.pop(f"own_{n}") for n in OWN}
+    lower, rates = params.pop("lower"), (params.pop("watts"), params.pop("price"))
+    setting = Setting(**{**params, "link": LINKS[params["link"]], "seq": int(params["seq"])})
+    found = curves(setting)
+    points = own_points({n: rate for n, rate in own.items() if rate})
+    values = _values(setting, found, rates) | {"own": [[n, share] for n, share in points.items()]}
+    return {
+        "svg": _picture(setting, found, points, lower, rates),
+        "sentence": _sentence(setting, values),
+        "values": values,
+    }
+
+
+def own_points(rates: dict[int, float]) -> dict[int, float]:
+    """Efficiency by number of processes of the reader's own runs; the fewest count as 1. {} without any."""
+    every = {**MEASURED, **rates}
+    return scaling.efficiency(every) if every else {}
+
+
+def _values(setting: Setting, found: Curves, rates: tuple[float, float]) -> dict:
+    n = setting.world
+    out = {}
+    for name, point in (("strong", found.strong[n]), ("weak", found.weak[n])):
+        cost = scaling.run_cost(BILLION, point.tokens_per_second, n, *rates)
+        out |= {
+            f"{name}_{key}": value for key, value in {
+                "efficiency": point.efficiency, "speed_up": point.efficiency * n, "seconds": point.seconds,
+                "tokens_per_second": point.tokens_per_second, "mfu": point.mfu, "exposed": point.exposed,
+                "hours": cost.hours, "gpu_hours": cost.gpu_hours, "kwh": cost.kwh, "price": cost.price,
+            }.items()
+        }  # fmt: skip
+    memory = DEVICES[setting.device].memory_bytes
+    return out | {
+        "ddp_efficiency": found.ddp[n].efficiency if found.ddp else None,
+        "ddp_fits": states(setting, "ddp") <= memory,
+        "states_gb": states(setting, setting.sharding) / 1e9, "fits": states(setting, setting.sharding) <= memory,
+        "busy": min(n, setting.batch), "sequences_each": setting.passes(n)[0] * setting.passes(n)[1],
+        "weak_batch": found.weak_batch[n],
+        "curve": [[m, found.strong[m].efficiency, found.weak[m].efficiency] for m in found.weak],
+    }  # fmt: skip
+
+
+# --- the sentence ---------------------------------------------------------------------------------------------
+
+
+def _sentence(setting: Setting, values: dict) -> str:
+    n, name = setting.world, NAMES[setting.model]
+    nodes, gpus = nodes_of(n, setting.link[0])
+    where = f"{n:,} {DEVICES[setting.device].name}" + (f" in {nodes:,} nodes of {gpus}" if min(nodes, gpus) > 1 else "")
+    start = (
+        f"{name} on {where}, {SHARDINGS[setting.sharding]}: {svg.quantity(values['strong_tokens_per_second'])} "
+        f"tokens/s, MFU {values['strong_mfu']:.0%}. "
+    )
+    cost = (
+        f"A billion tokens take {svg.quantity(values['strong_hours'])} hours, "
+        f"{svg.quantity(values['strong_gpu_hours'])} GPU-hours, {svg.quantity(values['strong_kwh'])} kWh, a price of "
+        f"{svg.quantity(values['strong_price'])}. "
+    )
+    both = (
+        f"Sharing {_sequences(setting.batch)} they do the work of {svg.quantity(values['strong_speed_up'])} GPUs "
+        f"(strong efficiency {values['strong_efficiency']:.0%}); at {_sequences(values['sequences_each'])} a GPU "
+        f"whatever their number, weak efficiency is {values['weak_efficiency']:.0%}"
+        f"{' (one GPU alone would update all weights)' if values['weak_efficiency'] > 1.005 else ''}. "
+    ) if n > 1 else ""  # fmt: skip
+    return (start + cost + both + _limit(setting, values) + _memory(setting, values)).strip()
+
+
+def _sequences(count: int) -> str:
+    return f"{count:,} sequence{'s' if count > 1 else ''}"
+
+
+def _limit(setting: Setting, values: dict) -> str:
+    """What holds the shared batch back, and the change that helps most."""
+    if values["busy"] < setting.world:
+        return (
+            f"What limits: {_sequences(setting.batch)} for {setting.world:,} GPUs; "
+            f"{setting.world - values['busy']:,} are idle. "
+        )
+    if values["strong_exposed"] < WORTH:
+        return (
+            f"What limits: the {setting.reached:g}% of its peak that compute is taken to reach; communication is "
+            f"hidden but for {values['strong_exposed']:.1%} of the step. "
+        )
+    said = (
+        f"What limits: communication. A step waits {values['strong_exposed']:.0%} of its time: "
+        f"{_sequences(values['sequences_each'])} a GPU compute{'' if values['sequences_each'] > 1 else 's'} too little "
+        "to hide it. "
+    )
+    now = values["strong_tokens_per_second"]
+    changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
+    changes = [one for one in changes if states(setting, one[0]["sharding"]) <= DEVICES[setting.device].memory_bytes]
+    changes += [({"batch": 4 * setting.batch}, "4 times the global batch, if the loss allows it")]
+    if setting.link != LINKS["node-ib"]:
+        changes.append(({"link": LINKS["node-ib"]}, "nodes of 8 with InfiniBand"))
+    better = [(strong_at(replace(setting, **change), setting.world).tokens_per_second / now, words)
+              for change, words in changes]  # fmt: skip
+    times, words = max(better)
+    return said + (f"Try {words}: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
+
+
+def _memory(setting: Setting, values: dict) -> str:
+    device = DEVICES[setting.device]
+    if values["fits"]:
+        return ""
+    return (
+        f"But weights, gradients and AdamW's moments alone take {svg.quantity(values['states_gb'])} GB of each GPU: "
+        f"one {device.name} has no more than its {device.memory_bytes / 1e9:g}. Use more GPUs, or shard over all."
+    )
+
+
+# --- the picture ----------------------------------------------------------------------------------------------
+
+
+def _picture(setting: Setting, found: Curves, points: dict[int, float], lower: str, rates) -> str:
+    n = setting.world
+    copies = f"DDP, weak: {found.ddp[n].efficiency:.0%}" if found.ddp else "DDP: does not fit one GPU"
+    keys = [
+        ("c1", f"strong: {found.strong[n].efficiency:.0%}"), ("c3", f"weak: {found.weak[n].efficiency:.0%}"),
+        ("c2", copies), ("muted", "ideal"),
+    ]  # fmt: skip
+    if points:
+        keys.append(("c4", f"your runs on {', '.join(str(m) for m in points)}"))
+    legend, height = svg.legend(LEFT, 4, WIDTH - LEFT - 8, keys, 2)
+    upper = Plane(LEFT, height + 30, WIDTH - LEFT - RIGHT, 160, Axis(1, MOST, log=True), Axis(0, 110))
+    parts = [legend, upper.grid("GPUs", "efficiency, %: tokens/s of a GPU, one GPU alone = 100", X_TICKS,
+                                [(20 * k, str(20 * k)) for k in range(6)])]  # fmt: skip
+    parts.append(upper.curve([(1, 100), (MOST, 100)], "muted", 1.5, "6 4", "ideal: 100%"))
+    lines = (("ddp", "c2", "3 3", "DDP, weak"), ("weak", "c3", "", "weak"), ("strong", "c1", "", "strong"))
+    for kind, colour, dash, words in lines:
+        curve = [(m, 100 * one.efficiency) for m, one in getattr(found, kind).items()]
+        parts.append(upper.curve(curve, colour, 2 if dash else 2.5, dash, words))
+    parts.append(upper.rule(n))
+    for kind, colour, *_ in lines[1:]:
+        share = getattr(found, kind)[n].efficiency
+        parts.append(upper.dots([(n, 100 * share)], colour, 4.5, f"{kind}, {n:,} GPUs: {share:.1%}"))
+    for m, share in points.items():
+        parts.append(upper.dots([(m, 100 * share)], "c4", 4.5, f"your run on {m}: {share:.1%}"))
+    body, bottom = _lower(found, n, lower, rates, upper.bottom + 64)
+    label = (
+        f"Efficiency from 1 to {MOST:,} GPUs: strong {found.strong[n].efficiency:.0%}, weak "
+        f"{found.weak[n].efficiency:.0%} at {n:,}; beneath, {LOWER[lower]}."
+    )
+    return svg.figure(WIDTH, bottom, "".join([*parts, body]), label)
+
+
+def amounts(sizes: dict, lower: str, rates: tuple[float, float]) -> list[tuple[int, float]]:
+    """(GPUs, what the lower chart shows) of a curve."""
+    if lower == "mfu":
+        return [(m, 100 * one.mfu) for m, one in sizes.items()]
+    of = {"hours": "hours", "price": "price", "energy": "kwh"}[lower]
+    return [(m, getattr(scaling.run_cost(BILLION, one.tokens_per_second, m, *rates), of)) for m, one in sizes.items()]
+
+
+def _lower(found: Curves, n: int, lower: str, rates: tuple[float, float], top: float) -> tuple[str, float]:
+    """The lower chart and where it ends. Logarithmic, but for MFU."""
+    strong, weak = (amounts(sizes, lower, rates) for sizes in (found.strong, found.weak))
+    every = [value for _, value in (*strong, *weak) if value > 0]
+    if not every:
+        words = f"{LOWER[lower]}: 0, because what one GPU takes is set to 0"
+        return svg.text(LEFT, top, words, fill="muted"), top + 10
+    if lower == "mfu":
+        axis = Axis(0, svg.ticks(1.25 * max(every))[-1])
+    else:
+        axis = Axis(10.0 ** floor(log10(min(every))), 10.0 ** (floor(log10(max(every))) + 1), log=True)
+    plane = Plane(LEFT, top, WIDTH - LEFT - RIGHT, 120, Axis(1, MOST, log=True), axis)
+    parts = [plane.grid("GPUs", LOWER[lower], X_TICKS)]
+    for curve, colour, words in ((weak, "c3", "weak"), (strong, "c1", "strong")):
+        at = dict(curve)[n]
+        parts.append(plane.curve(curve, colour, 2.5, "", words))
+        parts.append(plane.dots([(n, at)], colour, 4.5, f"{words}, {n:,} GPUs: {svg.quantity(at)}"))
+    return "".join([*parts, plane.rule(n)]), plane.bottom + 42
