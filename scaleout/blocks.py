@@ -7,30 +7,84 @@ from scaleout.states import adapter_parameters, slice_linears
 from scaleout.tape import Tape
 from scaleout.transformer import norm_parameters
 
+PATHS = {name: f"{part}.{name}" for part, names in (("attention", ("q", "k", "v", "out")),
+                                                    ("mlp", ("gate", "up", "down"))) for name in names}  # fmt: skip
 
-def forward(z: Sizes, tape: Tape) -> None:
-    """The forward of one block that keeps all it needs.
+
+def forward(z: Sizes, tape: Tape, how: str = "none") -> None:
+    """The forward of one block that keeps all it needs, or, with "selective" checkpointing, not attention's core.
 
     Under autocast a norm's fp32 output is held, beside the 16-bit casts of it that are kept, until the function that
     took it returns; so are Q, K and V where attention copied them.
     """
-    kept, widened = block_kept(z, "none"), z.x if z.auto else 0
-    copies, first = copies_kept(z, "none"), z.copies("q", "k", "v")
-    tape.hold("activations", kept.pop("norm 1"), kept.pop("input of q, k, v"), widened)
+    kept, widened = block_kept(z, how), z.x if z.auto else 0
+    copies, first = copies_kept(z, how), z.copies("q", "k", "v")
+    _module(tape, "norm1", kept["norm 1"], kept["input of q, k, v"], widened)
+    tape.pre_forward("attention")
+    for name, made in (("q", z.q), ("k", z.kv), ("v", z.kv)):
+        _module(tape, PATHS[name], made)
     tape.hold("weights", first)
-    attention = kept.pop("attention")
-    if z.recipe.attention == "naive":
-        tape.hold("activations", tables(z), z.q, 2 * z.kv)
+    _core(z, tape, kept["attention"], how)
+    _module(tape, PATHS["out"])
+    tape.post_forward("attention")
+    tape.drop("activations", widened)
+    tape.hold("weights", copies - first)
+    inputs = kept["input of up and gate" if z.shape.gated_mlp else "input of up"]
+    _module(tape, "norm2", kept["norm 2"], inputs, widened)
+    tape.pre_forward("mlp")
+    for name in ("gate", "up") if z.shape.gated_mlp else ("up",):
+        _module(tape, PATHS[name], z.f)
+    rest = kept["activation function"] - (2 if z.shape.gated_mlp else 1) * z.f
+    tape.hold("activations", rest, kept["input of down"])
+    _module(tape, PATHS["down"], kept.get("dropout masks", 0), kept.get("between adapters", 0))
+    tape.post_forward("mlp")
+    tape.drop("activations", widened)
+
+
+def _module(tape: Tape, name: str, *made: int) -> None:
+    tape.pre_forward(name)
+    tape.hold("activations", *made)
+    tape.post_forward(name)
+
+
+def _core(z: Sizes, tape: Tape, attention: int, how: str) -> None:
+    """Attention's core, once Q, K and V are there. `attention`: bytes of it that are kept, these included."""
+    there = z.q + 2 * z.kv
+    if how == "selective":
+        began = norm_kept(z) + (3 * z.y + z.x if z.auto else z.y)
+        tape.passing("activations", max(0, in_passing(z) - began - there))
+    elif z.recipe.attention == "naive":
+        tape.hold("activations", tables(z))
         before, after = _copied(z)
         naive_forward(z, tape, before, after, z.q)
         tape.hold("activations", z.q)  # the projection's input; the core holds the rest
         tape.drop("activations", (before + after - 1) * z.q + 2 * z.kv)
-    else:
-        tape.hold("activations", attention)
-    tape.drop("activations", widened)
-    tape.hold("weights", copies - first)
-    tape.hold("activations", kept.pop("norm 2"), widened, *kept.values())
-    tape.drop("activations", widened)
+        return
+    tape.hold("activations", attention - there)
+
+
+def passing_forward(z: Sizes, tape: Tape) -> None:
+    """The forward of one block that keeps nothing but its input, which is there: full checkpointing."""
+    made = (z.y, z.q, z.kv, z.kv)
+    tape.hold("activations", z.y)
+    for name in ("norm1", "attention", "attention.q", "attention.k", "attention.v"):
+        tape.pre_forward(name)
+        tape.post_forward(name) if name != "attention" else None
+    tape.hold("activations", *made[1:])
+    tape.passing("activations", max(0, in_passing(z) - sum(made)) if z.recipe.attention == "naive" else z.q + z.lse)
+    tape.drop("activations", *made)
+    _module(tape, PATHS["out"])
+    tape.post_forward("attention")
+    tape.pre_forward("norm2")
+    tape.post_forward("norm2")
+    tape.pre_forward("mlp")
+    held = 2 * z.x + (2 + z.shape.gated_mlp + z.frozen) * z.f
+    tape.hold("activations", held)
+    for name in ("gate", "up", "down") if z.shape.gated_mlp else ("up", "down"):
+        tape.pre_forward(PATHS[name])
+        tape.post_forward(PATHS[name])
+    tape.post_forward("mlp")
+    tape.drop("activations", held)
 
 
 def in_passing(z: Sizes) -> int:
@@ -78,14 +132,21 @@ class Backward:
         self.naive, self.how = z.recipe.attention == "naive", z.recipe.checkpointing
 
     def block(self) -> None:
+        if not self.z.mask:  # a mask would be the first thing that is needed
+            self._begin("mlp", "down")
         own = self._branch(recompute=self.how == "full")
         self._mlp(own)
-        self.norm(residual=True)
+        self.norm("norm2", residual=True)
         own = self._branch()
         self._attention(own)
-        self.norm(residual=True)
+        self.norm("norm1", residual=True)
         if self.z.frozen:
             self._adapters()
+
+    def _begin(self, part: str, last: str) -> None:
+        """The gradient of a branch's output is there: its last matrix made that output."""
+        self.tape.pre_backward(PATHS[last])
+        self.tape.pre_backward(part)
 
     def _adapters(self) -> None:
         """Adapters, in one piece: what they kept goes, their gradients come."""
@@ -120,25 +181,28 @@ class Backward:
 
     def _mlp(self, own: int) -> None:
         z, t = self.z, self.tape
+        self._begin("mlp", "down")
         self._linear("down", z.f, False, own, z.f)
         if not z.shape.gated_mlp:
             t.swap("temporaries", z.f, z.f)
             t.drop("activations", z.f)
             self._linear("up", z.y, True, z.f, z.y)
-            return
-        t.hold("temporaries", z.f, z.f)
-        t.drop("temporaries", z.f)
-        t.drop("activations", 2 * z.f)
-        self._linear("up", z.y, True, z.f, z.y if z.auto else 0)
-        t.swap("temporaries", z.f, z.f)
-        t.drop("activations", z.f)
-        self._linear("gate", z.y, True, z.f, z.y)
-        t.swap("temporaries", z.x, z.x, z.x)
+        else:
+            t.hold("temporaries", z.f, z.f)
+            t.drop("temporaries", z.f)
+            t.drop("activations", 2 * z.f)
+            self._linear("up", z.y, True, z.f, z.y if z.auto else 0)
+            t.swap("temporaries", z.f, z.f)
+            t.drop("activations", z.f)
+            self._linear("gate", z.y, True, z.f, z.y)
+            t.swap("temporaries", z.x, z.x, z.x)
+        t.post_backward("mlp")
 
     def _attention(self, own: int) -> None:
         z, t = self.z, self.tape
         # the projection's input is the fused kernel's own output, and lives as long as that needs it
         separate = self.naive or self.how == "selective"
+        self._begin("attention", "out")
         self._linear("out", z.q, False, own, z.q if separate else relaid(z))
         (self._naive_core if self.naive else self._fused_core)()
         if z.shape.positions == "rotary":
@@ -148,6 +212,7 @@ class Backward:
             self._linear(name, z.y, True, gradient, z.y if z.auto or name == "q" else 0)
             if name != "v":
                 t.swap("temporaries", z.x, z.x, z.x)
+        t.post_backward("attention")
 
     def _fused_core(self) -> None:
         z, t = self.z, self.tape
@@ -189,9 +254,11 @@ class Backward:
         rows, columns = slice_linears(self.z.shape, self.z.layout.tp)[name]
         bias = columns if self.z.shape.bias else 0
         unpacked = rows * columns * self.z.e if self.z.recipe.adapter == "qlora" else 0
+        self.tape.pre_backward(PATHS[name])
         self.tape.hold("temporaries", unpacked)
         self.matrix(rows * columns, bias, made, cast, ("temporaries", gradient), kept, self.z.copies(name))
         self.tape.drop("temporaries", unpacked)
+        self.tape.post_backward(PATHS[name])
 
     def matrix(self, n, bias, made, cast, gradient, kept, copy, keep=None) -> None:
         """Backward of a product with n weights. Makes the input's gradient, `made` bytes, and the weights'; frees
@@ -227,9 +294,10 @@ class Backward:
     def add_later(self, n: int) -> None:
         """A tied head's gradient waits, as a temporary, for the token table's."""
 
-    def norm(self, residual: bool) -> None:
+    def norm(self, name: str, residual: bool) -> None:
         """Backward of a norm; then, with a residual, the two gradients are added."""
         z, t = self.z, self.tape
+        t.pre_backward(name)
         weights = norm_parameters(z.shape) * self.width if self.trains else 0
         # the RMS norm's backward is written in fp32 steps, with two tensors at a time: torch_norm.py
         scratch = 0 if z.shape.norm == "layernorm" else z.wide32 * (1 if z.r == 4 else 2) + 4 * z.per_token
@@ -237,6 +305,7 @@ class Backward:
         t.drop("temporaries", scratch)
         t.drop("activations", norm_kept(z))
         t.drop("temporaries", z.x)
+        self.keep_gradient(weights)
+        t.post_backward(name)
         if residual:
             t.swap("temporaries", z.x, z.x, z.x)
-        self.keep_gradient(weights)

@@ -138,7 +138,17 @@ def units(shape: Shape, sharding: Sharding) -> tuple[Unit, ...]:
     grouped: dict[str, list[tuple[str, tuple[int, ...]]]] = {"": []}
     for tensor, unit in names.items():
         grouped.setdefault(unit, []).append((tensor, every[tensor]))
-    return tuple(Unit(name, tuple(held)) for name, held in grouped.items() if held)
+    return tuple(Unit(name, tuple(grouped[name])) for name in sorted(grouped, key=_reached) if grouped[name])
+
+
+_ORDER = ("tokens", "positions", "blocks", "norm1", "attention", "q", "k", "v", "out", "norm2", "mlp", "gate", "up",
+          "down", "norm", "head")  # fmt: skip
+
+
+def _reached(module: str) -> tuple[int, ...]:
+    """Sorts modules as the forward of the book's Transformer reaches them: a module before those inside it. The gate
+    runs before `up`, which is made before it: prefetching by the order of making would gather units too late."""
+    return tuple(int(part) if part.isdigit() else _ORDER.index(part) for part in module.split(".") if part)
 
 
 def _home(tensor: str, shape: Shape, sharding: Sharding) -> str:

@@ -12,8 +12,10 @@ MOMENTS = ("forward", "loss", "head", "block", "embedding", "optimizer")
 class Tape:
     """What is held now, and for every moment the split by kind at its fullest instant."""
 
-    def __init__(self) -> None:
-        self.held = dict.fromkeys(KINDS, 0)
+    inside = ""  # the module that the names of the four events below begin at
+
+    def __init__(self, kinds: tuple[str, ...] = KINDS) -> None:
+        self.held = dict.fromkeys(kinds, 0)
         self.total = 0
         self.moment = MOMENTS[0]
         self.fullest: dict[str, tuple[int, dict[str, int]]] = {}
@@ -45,6 +47,19 @@ class Tape:
         """Allocate, and free again."""
         self.hold(kind, *amounts)
         self.drop(kind, *amounts)
+
+    def pre_forward(self, module: str) -> None:
+        """The forward of a module begins, named as the model names it below `inside`. Nothing happens here: a tape
+        of sharded weights gathers them (fsdp_tape.py)."""
+
+    def post_forward(self, module: str) -> None:
+        """The forward of a module has ended."""
+
+    def pre_backward(self, module: str) -> None:
+        """The gradient of a module's output is there."""
+
+    def post_backward(self, module: str) -> None:
+        """The gradient of a module's input is there."""
 
     def _look(self) -> None:
         if self.moment not in self.fullest or self.total > self.fullest[self.moment][0]:

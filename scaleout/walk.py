@@ -24,16 +24,16 @@ def walk(z: Sizes, states: dict[str, int]) -> Tape:
         tape.hold("gradients", states["gradients"])
     _forward(z, tape)
     if z.last:
-        _loss(z, tape)
-        _head(z, back)
+        loss(z, tape)
+        head(z, back)
     else:
         tape.hold("temporaries", z.x)  # the gradient that the next stage sends
     _blocks(z, back)
-    _embedding(z, back) if z.first else tape.drop("temporaries", z.x)  # sent to the stage before
+    embedding(z, back) if z.first else tape.drop("temporaries", z.x)  # sent to the stage before
     # what is left belongs to micro-batches whose backward is still to come; the update waits for them
     tape.drop("activations", (z.in_flight - 1) * _kept(z))
     tape.at("optimizer")
-    tape.passing("temporaries", *_update(z, states))
+    tape.passing("temporaries", *update(z, states))
     return tape
 
 
@@ -54,19 +54,26 @@ def _forward(z: Sizes, tape: Tape) -> None:
     # the last block is walked, for what it has in passing; full checkpointing has its input only
     tape.hold("activations", z.batch_bytes, z.in_flight * _kept(z) - (kept if how != "full" else 0))
     tape.hold("weights", copies * (_layers(z) - 1))
-    if how == "none":
-        forward(z, tape)
-    else:
+    if how == "full":
         tape.passing("activations", in_passing(z))
-        tape.hold("activations", kept if how == "selective" else 0)
-        tape.hold("weights", copies)
-    if not z.last:
-        return
+    else:
+        forward(z, tape, how)
+    if z.last:
+        logits(z, tape)
+
+
+def logits(z: Sizes, tape: Tape) -> None:
+    """The end of the forward: the last norm, the head and the log-softmax."""
     cache = _autocast_cache(z)
     tape.hold("weights", _head_copy(z), cache)
+    tape.pre_forward("norm")
     tape.hold("activations", norm_kept(z), _head_input(z))
+    tape.post_forward("norm")
+    tape.pre_forward("head")
     narrow = z.vocab32 // 2 if z.e == 2 else 0
-    tape.hold("logits", narrow, z.vocab32, z.vocab32)  # as computed, in fp32, and their log-softmax
+    tape.hold("logits", narrow or z.vocab32)
+    tape.post_forward("head")
+    tape.hold("logits", z.vocab32 if narrow else 0, z.vocab32)  # as computed, in fp32, and their log-softmax
     tape.drop("logits", narrow, z.vocab32)
     tape.drop("weights", cache)
 
@@ -91,7 +98,7 @@ def _autocast_cache(z: Sizes) -> int:
     return (biases + weights) * _layers(z)
 
 
-def _loss(z: Sizes, tape: Tape) -> None:
+def loss(z: Sizes, tape: Tape) -> None:
     """Cross-entropy: the log-softmax, the gradient of the chosen entries, and from both the logits' gradient."""
     tape.at("loss")
     tape.hold("logits", z.vocab32, z.vocab32)
@@ -100,13 +107,15 @@ def _loss(z: Sizes, tape: Tape) -> None:
         tape.swap("logits", z.vocab32 // 2, z.vocab32)
 
 
-def _head(z: Sizes, back: Backward) -> None:
+def head(z: Sizes, back: Backward) -> None:
     back.tape.at("head")
     n = z.shape.hidden * z.shape.vocab // z.layout.tp
-    logits = z.vocab32 * z.e // 4
+    made = z.vocab32 * z.e // 4
     later = back.add_later if z.shape.tied_head else None
-    back.matrix(n, 0, z.y, True, ("logits", logits), _head_input(z), _head_copy(z), later)
-    back.norm(residual=False)
+    back.tape.pre_backward("head")
+    back.matrix(n, 0, z.y, True, ("logits", made), _head_input(z), _head_copy(z), later)
+    back.tape.post_backward("head")
+    back.norm("norm", residual=False)
 
 
 def _blocks(z: Sizes, back: Backward) -> None:
@@ -124,10 +133,11 @@ def _blocks(z: Sizes, back: Backward) -> None:
     back.block()
 
 
-def _embedding(z: Sizes, back: Backward) -> None:
+def embedding(z: Sizes, back: Backward) -> None:
     """The position and token tables get dense gradients; a tied head's part is added to the latter."""
     tape, width = back.tape, back.width
     tape.at("embedding")
+    tape.pre_backward("tokens")
     if z.mask:
         tape.swap("temporaries", z.x, z.x)
         tape.drop("activations", z.mask)
@@ -146,7 +156,7 @@ def _embedding(z: Sizes, back: Backward) -> None:
     back.keep_gradient(table)
 
 
-def _update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
+def update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
     """What the optimizer's step makes beside the states.
 
     fp32 gradients for the master copy; AdamW's denominator, of all tensors at once (foreach) or of one with a copy,
