@@ -1,36 +1,42 @@
 """Rung 11: the training job. A language model on real text, sharded over as many processes as there are.
 
     torchrun --nproc-per-node 2 labs/capstone.py --folder run
+    torchrun --nproc-per-node 2 --max-restarts 3 labs/capstone.py --folder run --checkpoint-every 50
     torchrun --nproc-per-node 2 labs/capstone.py --tier cpu --folder run --minutes 5
     torchrun --nproc-per-node 2 labs/capstone.py --strategy ddp --save
     torchrun --nproc-per-node gpu labs/capstone.py --tier gpu --folder run --save
+
+Started again with the same --folder, it goes on where its newest good checkpoint is, on any number of processes that
+divides the batch. SIGTERM makes it save and leave with exit code 75.
 """
 
 import statistics
-from dataclasses import asdict
-from pathlib import Path
+import sys
 
 import torch
 import torch.distributed as dist
 
-from scaleout import lab, lab_capstone, lab_job, lab_report, lab_text, results, torch_input, torch_peak
+from scaleout import faults, lab, lab_capstone, lab_job, lab_text, torch_input, torch_job, torch_watch
 from scaleout.lab_capstone import Metrics, Progress
 from scaleout.lab_job import TIERS
 from scaleout.order import Order
 from scaleout.rates import Rates, planned_steps
+from scaleout.torch_cadence import Cadence
 from scaleout.torch_step import seconds_between, stamp
-from scaleout.torch_train import Setup, Trainer, sample
-from scaleout.transformer import flops, total_parameters
+from scaleout.torch_train import Setup, Trainer
+from scaleout.transformer import total_parameters
 
-WARMUP = 3              # steps that no rate counts: memory is allocated, kernels are chosen, units learn their order
 PROBED = 12             # steps before --minutes is turned into a number of them
+LOOK_S = 2.0            # seconds, at most, that the host goes without a look at the device
+STOPPED = 75            # exit code after SIGTERM: EX_TEMPFAIL of sysexits.h, "try again later"
 
 
 class Job:
-    """A run on this rank: model, text, order, schedule, and what was measured."""
+    """A run on this rank: model, text, order, schedule, checkpoints, and what was measured."""
 
     def __init__(self, s, o):
         self.s, self.o = s, o
+        self.faults = faults.parse(o.inject, s.rank, s.world, lab_job.attempt())
         self.text = torch_input.read(o.dataset, o.held_out)
         self.order = Order(len(self.text.train), o.seq, o.seed)
         strategy = o.strategy_on(s.world)
@@ -44,27 +50,43 @@ class Job:
                                                                  s.rank, s.world)
                          for pair in torch_input.inputs(window, s.device, self.passes)]
         self.metrics, self.done, self.steps, self.pending = Metrics(o.folder, s.main), 0, o.steps, []
+        self.cadence, self.next_look, self.usual, self.asked = Cadence(s, o, self.faults), 0, 1.0, None
 
     @property
     def tokens(self):
         """Tokens of a step, over all ranks."""
         return self.o.batch * self.o.seq
 
+    # --- the loop ---------------------------------------------------------------------------------------------
+
     def train(self):
-        """Train to the end."""
-        self.metrics.begin(self.done)
+        """Train to the end, or until somebody asks to stop: `asked` is the signal then."""
+        self.resume()
         progress = Progress(self.s, self.steps, self.tokens)
-        with torch_input.Batches(self.s, self.text.train, self.order, self.o.batch, self.done) as batches:
-            while self.done < self.steps:
+        log = lab_capstone.failures_file(self.o.folder)
+        with torch_watch.Watch(self.s, self.faults, log=log) as watch, torch_input.Batches(
+                self.s, self.text.train, self.order, self.o.batch, self.done) as batches:
+            while self.done < self.steps and not self.asked:
+                watch.begin(self.done + 1)
                 self.step(batches)
                 if self.o.minutes and self.done == PROBED:
-                    self.plan(progress)
-                validates = self.done % self.o.validate_every == 0 or self.done == self.steps
-                if self.done % self.o.log_every == 0 or validates:
-                    self.look()
-                    progress.show(self.metrics, force=self.done == self.steps)
-                if validates:
-                    self.metrics.add([{"step": self.done, "validation": self.trainer.evaluate(self.held_out)}])
+                    self.plan(watch, progress)
+                self.between(watch, progress)
+            self.save(watch, finish=True)
+
+    def between(self, watch, progress):
+        """After a step: look, validate, save, where it is time."""
+        last = self.done == self.steps
+        validates, saves = last or self.done % self.o.validate_every == 0, self.cadence.due(self.done)
+        if not (validates or saves or self.done >= self.next_look):
+            return
+        self.look(watch)
+        progress.show(self.metrics, force=last)
+        if validates:
+            watch.pulse("validation")
+            self.metrics.add([{"step": self.done, "validation": self.trainer.evaluate(self.held_out)}])
+        if saves and not (last or self.asked):
+            self.save(watch)
 
     def step(self, batches):
         """One step. What it gave stays on the device until `look`."""
@@ -73,10 +95,11 @@ class Job:
         rate = Rates(self.o.lr, self.steps, self.o.warmup).rate(self.done)
         loss, norm = self.trainer.step(torch_input.inputs(window, self.s.device, self.passes), rate)
         self.done += 1
+        loss = self.faults.loss(self.done, loss)
         self.pending.append((self.done, rate, loss, norm, start, stamp(self.s), wait))
 
-    def look(self):
-        """Bring the steps since the last look to the host, and agree on them with the other ranks.
+    def look(self, watch):
+        """Bring the steps since the last look to the host, and agree on them, and on a signal, with the other ranks.
 
         The only place where the host waits for the device. ValueError where a loss is no number.
         """
@@ -87,77 +110,75 @@ class Job:
         self.pending = []
         seconds = [seconds_between(a, b) for a, b in zip(starts, ends, strict=True)]
         mean = torch.stack(losses).double()
-        slowest = torch.tensor([seconds, waits], dtype=torch.float64, device=self.s.device)
+        slowest = torch.tensor([*seconds, *waits, float(watch.asked or 0)], dtype=torch.float64, device=self.s.device)
         if self.s.world > 1:
             dist.all_reduce(mean)
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
-        columns = numbers, (mean / self.s.world).tolist(), rates, torch.stack(norms).tolist(), *slowest.tolist()
-        rows = [dict(zip(("step", *lab_capstone.FIELDS), row, strict=True)) for row in zip(*columns, strict=True)]
-        self.metrics.add(rows)
+        mean, (*times, asked) = (mean / self.s.world).tolist(), slowest.tolist()
+        for number, loss in zip(numbers, mean, strict=True):
+            torch_watch.check_loss(loss, number, self.cadence.last)
+        count = len(numbers)
+        columns = numbers, mean, rates, torch.stack(norms).tolist(), times[:count], times[count:]
+        self.metrics.add([dict(zip(("step", *lab_capstone.FIELDS), row, strict=True))
+                          for row in zip(*columns, strict=True)])
+        self.asked = int(asked) or None
+        self.usual = statistics.median(times[:count])
+        self.next_look = self.done + max(1, min(self.o.log_every, int(LOOK_S / self.usual)))
 
-    def plan(self, progress):
+    def plan(self, watch, progress):
         """Turn --minutes into a number of steps, the same on every rank, from the median of those made."""
-        self.look()
+        self.look(watch)
         spent = self.metrics.column("seconds")
-        self.steps = planned_steps(self.o.minutes, self.done, sum(spent), statistics.median(spent[WARMUP:]), self.done)
-        progress.steps = self.steps
+        planned = planned_steps(self.o.minutes, self.done, sum(spent), self.usual, self.done)
+        self.steps = progress.steps = int(self.s.largest(planned if self.s.main else 0))
         self.s.say(f"{self.o.minutes:g} minutes are {self.steps:,} steps")
 
+    # --- checkpoints ------------------------------------------------------------------------------------------
 
-# --- what is said and kept --------------------------------------------------------------------------------
+    def resume(self):
+        """Go on from a checkpoint where there is one to go on from."""
+        extra = self.cadence.load(self.trainer, self.run)
+        events = []
+        if extra is not None:
+            self.done = extra["step"]
+            self.steps = extra["steps"] if self.o.minutes else self.steps
+        lost = self.metrics.begin(self.done, fresh=extra is None and not lab_job.attempt())
+        if extra is not None or lab_job.attempt():
+            again = f"restart {lab_job.attempt()}" if lab_job.attempt() else "started again"
+            events = [f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged step(s) "
+                      "after it are made again"]
+        self.metrics.add([{"step": self.done, "event": event} for event in [*self.cadence.said(), *events]])
+        if self.metrics.events:
+            self.s.say("\n".join(row["event"] for row in self.metrics.events))
 
-class Effort:
-    """How long the peak is looked for, and how far."""
+    @property
+    def run(self):
+        """What a checkpoint must share with the job that goes on from it."""
+        o = self.o
+        return {"model": str(o.shape), "--seq": o.seq, "--batch": o.batch, "--seed": o.seed,
+                "text": self.text.digest, "--held-out": o.held_out}
 
-    seconds, largest_matrix = 0.3, 8192
-
-
-def peak(s, o):
-    """(FLOP/s of all ranks together, where it comes from): matrix products of this run's dtype, timed in this run."""
-    dtype = torch.bfloat16 if o.precision == "bf16" else torch.float32
-    rate, side = torch_peak.matmul_rate(s, dtype, Effort)
-    return rate * s.world, f"{o.precision} matrix products of side {side} on {s.world} process(es), timed in this run"
-
-
-def record(s, tier, o, job, peak_):
-    """The Record of this run; the same on every rank but for the facts of its own device."""
-    facts, metrics = lab.facts(s), job.metrics
-    spent = metrics.column("seconds")
-    rate = results.tokens_per_second(spent, WARMUP, o.batch, o.seq)
-    work = flops(o.shape, o.batch, o.seq)
-    mfu = (work["forward"] + work["backward"]) * rate / job.tokens / peak_[0]
-    names = {"norm": "gradient norm", "wait": "data wait seconds", "rate": "learning rate"}
-    series = {name: metrics.column(field) for field, name in names.items()}
-    series |= {"validation nats a byte": [row["validation"] for row in metrics.validations],
-               "validation step": [row["step"] for row in metrics.validations]}
-    passes = {"strategy": o.strategy_on(s.world), "accumulation": job.passes, "optimizer": "fused AdamW"}
-    sharding = asdict(job.trainer.setup.sharding) if passes["strategy"] == "fsdp" else {}
-    return results.Record(
-        stem="capstone", tier=tier, **facts | {"notes": [*facts["notes"], job.trainer.built]}, model=asdict(o.shape),
-        recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
-        effective_batch=o.batch, sequence_length=o.seq, precision=o.precision, checkpoint_cadence="none",
-        step_seconds=spent, warmup_steps=WARMUP, tokens_per_second=rate, losses=metrics.column("loss"),
-        peak_memory=lab.allocator(s), prediction={}, measurement={}, mfu=mfu,
-        mfu_peak={"flops_per_second": peak_[0], "source": peak_[1]}, series=series)
+    def save(self, watch, finish=False):
+        """A checkpoint after the steps made so far; with `finish` it is whole on return."""
+        if self.cadence.kept is None:
+            return
+        watch.pulse("checkpoint")
+        self.look(watch)
+        newest = self.metrics.validations[-1] if self.metrics.validations else {"step": -1}
+        loss = newest["validation"] if newest["step"] == self.done else None
+        blocked = self.cadence.save(self.done, self.trainer, {"step": self.done, "steps": self.steps, "run": self.run},
+                                    loss, self.usual, finish)
+        if blocked is not None:
+            self.metrics.add([{"step": self.done, "checkpoint": blocked}])
 
 
-def close(s, tier, o, job):
-    """The sample, the plot, the Record."""
-    folder = Path(o.folder) if o.folder else None
-    wrote = lab_capstone.readable(sample(job.trainer, o.prompt.encode(), o.sample, o.temperature, o.seed)) \
-        if o.sample else ""
-    r = record(s, tier, o, job, peak(s, o))
-    if s.main and folder:
-        (folder / lab_capstone.SAMPLE).write_text(wrote, encoding="utf-8")
-        lab_capstone.plot(job.metrics, folder / lab_capstone.PLOT,
-                          f"{total_parameters(o.shape) / 1e6:,.1f} M parameters on {s.world} process(es)")
-    if wrote:
-        s.say(f"\n--- {o.sample} bytes at temperature {o.temperature:g} ---\n{wrote}\n---")
-    s.say("\n".join([lab_report.summary(r), f"validation {job.metrics.validations[-1]['validation']:.3f} nats a byte "
-                     f"on {len(job.text.held_out)} file(s) held out",
-                     f"data wait {sum(r.series['data wait seconds']) / sum(r.step_seconds):.2%} of the step"]))
-    if o.save and s.main:
-        s.say(f"record saved: {results.save(r, lab_job.record_path(s, tier, o)).name}")
+def leave(s, job):
+    """Say where a job that was asked to stop stands, and end with its exit code."""
+    name = {2: "SIGINT", 15: "SIGTERM"}[job.asked]
+    kept = "saved" if job.cadence.kept is not None else "nothing saved (no --folder)"
+    job.metrics.add([{"step": job.done, "event": f"{name} after step {job.done:,}: {kept}"}])
+    s.say(f"stopped by {name} after step {job.done:,} of {job.steps:,}: {kept}; the same command goes on from there")
+    sys.exit(STOPPED if name == "SIGTERM" else 130)
 
 
 def main(s, argv=None):
@@ -170,8 +191,11 @@ def main(s, argv=None):
           f"{job.passes} pass(es); {len(job.text.train) / 1e6:,.2f} MB of text, {job.order.windows:,} windows an epoch")
     s.say(job.trainer.built)
     job.train()
-    close(s, tier, o, job)
+    if job.asked:
+        leave(s, job)
+    torch_job.close(s, tier, o, job)
 
 
 if __name__ == "__main__":
+    torch_watch.remember_collectives()
     lab.run(main)

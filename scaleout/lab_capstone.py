@@ -8,6 +8,7 @@ from pathlib import Path
 from scaleout.lab_text import table
 
 METRICS, PLOT, SAMPLE, CHECKPOINTS = "metrics.jsonl", "plot.svg", "sample.txt", "checkpoints"
+FAILURES = "failures.jsonl"         # what a watch that ends the job had to say; {"time", "failure"} a line
 FIELDS = {"loss": "loss", "rate": "learning rate", "norm": "gradient norm", "seconds": "seconds a step",
           "wait": "data wait seconds"}
 
@@ -16,37 +17,37 @@ class Metrics:
     """Every step of a run and its validations, in order: on all ranks in memory, on rank 0 also as JSON lines.
 
     `steps`: {"step", "loss", "rate", "norm", "seconds", "wait"}, loss and norm over all ranks, seconds of the slowest
-    one. `validations`: {"step", "validation"}. `events`: {"step", "event"}, in words. Steps count from 1.
+    one. `validations`: {"step", "validation"}. `checkpoints`: {"step", "checkpoint"}, the seconds that training was
+    blocked. `events`: {"step", "event"}, in words. Steps count from 1.
     """
 
     def __init__(self, folder, keeps):
         """folder: of the run, or None to keep nothing. keeps: True on the rank that writes."""
         self.path = Path(folder) / METRICS if folder and keeps else None
-        self.steps, self.validations, self.events = [], [], []
+        self.steps, self.validations, self.checkpoints, self.events = [], [], [], []
 
-    def begin(self, done):
+    def begin(self, done, fresh=False):
         """Go on after step `done`: lines of later steps, which a killed run made and nobody kept, are taken out.
 
-        Everything after a torn last line is dropped too. Returns the steps that are lost so (int).
+        fresh: a new run, of which nothing is there. Returns the steps that are taken out (int).
         """
         if self.path is None:
             return 0
-        kept, lost = [], 0
-        if self.path.exists():
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                try:
-                    row = json.loads(line)
-                except json.JSONDecodeError:
-                    break
-                if row["step"] <= done or "event" in row:
-                    kept.append(row)
-                else:
-                    lost += "loss" in row
+        rows = [] if fresh else _rows(self.path)
+        rows += [] if fresh else self._failures(rows)
+        kept = [row for row in rows if row["step"] <= done or "event" in row]
+        lost = sum("loss" in row for row in rows) - sum("loss" in row for row in kept)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
         for row in kept:
             self._file(row)
         return lost
+
+    def _failures(self, rows):
+        """What a watch said as it ended an earlier attempt, as events that are not yet among the rows."""
+        known, at = {row.get("event") for row in rows}, max((row["step"] for row in rows), default=0)
+        found = [row["failure"] for row in _rows(self.path.with_name(FAILURES))]
+        return [{"step": at, "event": line} for line in dict.fromkeys(found) if line not in known]
 
     def add(self, rows):
         """Keep rows of any kind, and write them."""
@@ -57,12 +58,28 @@ class Metrics:
                 stream.write("".join(json.dumps(row) + "\n" for row in rows))
 
     def _file(self, row):
-        kind = self.events if "event" in row else self.validations if "validation" in row else self.steps
-        kind.append(row)
+        kinds = {"event": self.events, "validation": self.validations, "checkpoint": self.checkpoints}
+        kinds.get(next((name for name in kinds if name in row), None), self.steps).append(row)
 
     def column(self, name):
         """One field of every step (list)."""
         return [row[name] for row in self.steps]
+
+
+def _rows(path):
+    """The JSON lines of a file (list of dict), up to one that a kill left torn; none where there is no file."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+def failures_file(folder):
+    """Where a watch leaves its last words, or None."""
+    return Path(folder) / FAILURES if folder else None
 
 
 class Progress:

@@ -1,9 +1,10 @@
 """The options of the training job, its three sizes, and what is refused before any work. Standard library only."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scaleout import lab_text, order
+from scaleout import faults, lab_text, order
 from scaleout.recipe import CHOICES
 from scaleout.sharding import WRAPS, Sharding
 from scaleout.transformer import Shape
@@ -70,7 +71,12 @@ class Options:
     validate_every: int = _size(50, "steps between validations")
     validation_batches: int = _size(8, "batches of a validation, at most")
     log_every: int = _size(10, "steps between looks at the loss: the host waits for the device then")
-    folder: str | None = _words(None, "of the run: metrics, plot, sample", "FOLDER")
+    folder: str | None = _words(None, "of the run: metrics, checkpoints, plot, sample", "FOLDER")
+    resume: str = _words("auto", "auto (the newest good checkpoint in --folder), none, or a step", "WHICH")
+    checkpoint_every: str | None = _words(None, "steps, auto (by Young's formula; the default), or none", "N")
+    keep: int = _size(2, "checkpoints to keep, besides the best")
+    mtbf_hours: float = _number(24.0, "mean time between failures of the whole job", 1e-6, 1e9)
+    inject: str | None = _words(None, "; ".join(faults.FORMS.values()), "FAULT")
     sample: int = _size(400, "bytes to write at the end; 0: none", lowest=0)
     prompt: str = _words("def ", "what the sample begins with")
     temperature: float = _number(0.7, "of the sample; 0: the likeliest byte", 0.0, 10.0)
@@ -128,6 +134,25 @@ def check(o, s):
         raise ValueError("--offload and --replicas are for --strategy fsdp")
     o.passes(s.world)
     _ = o.shape
+    if o.resume not in ("auto", "none") and not o.resume.isdigit():
+        raise ValueError(f"--resume {o.resume}: use auto, none, or the step of a checkpoint")
+    if every(o) != 0 and o.folder is None and o.checkpoint_every is not None:
+        raise ValueError("--checkpoint-every needs a place: add --folder FOLDER")
+
+
+def every(o):
+    """Steps between checkpoints: None for auto, 0 for none. ValueError for what is no number of steps."""
+    words = {None: None, "auto": None, "none": 0}
+    if o.checkpoint_every in words:
+        return words[o.checkpoint_every]
+    if not o.checkpoint_every.isdigit() or int(o.checkpoint_every) < 1:
+        raise ValueError(f"--checkpoint-every {o.checkpoint_every}: use auto, none, or a number of steps from 1")
+    return int(o.checkpoint_every)
+
+
+def attempt():
+    """How often the launcher has restarted this job (int)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def record_path(s, tier, o):

@@ -1,0 +1,103 @@
+"""When the training job makes a checkpoint, and from which one it goes on."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from scaleout import checkpoints, lab_capstone, lab_job
+from scaleout.torch_checkpoint import Checkpoints
+
+FIRST = 12              # step of the first checkpoint with "auto": its cost decides when the others come
+
+
+class Cadence:
+    """The checkpoints of a run. `kept` is None where it has none: no --folder, or --checkpoint-every none.
+
+    With "auto" the time between two is Young's: sqrt(2 * seconds that one costs * mean seconds between failures).
+    """
+
+    def __init__(self, s, o, faults) -> None:
+        """s: a lab.Session. o: a lab_job.Options. faults: a faults.Faults."""
+        self.s, self.o, self.kept, self.told = s, o, None, 0
+        self.every = lab_job.every(o)
+        self.next = FIRST if self.every is None else self.every
+        self.blocked: list[float] = []
+        if o.folder is not None and self.every != 0:
+            self.kept = Checkpoints(s, Path(o.folder) / lab_capstone.CHECKPOINTS, o.keep, faults=faults)
+
+    @property
+    def last(self) -> int | None:
+        """Step of the last good checkpoint."""
+        return self.kept.last if self.kept else None
+
+    def due(self, done: int) -> bool:
+        """A checkpoint belongs after step `done`."""
+        return self.kept is not None and done >= self.next
+
+    def load(self, trainer, run: dict) -> dict | None:
+        """Load what --resume asks for. What was saved with it, or None to begin at step 0.
+
+        run: what the job has in common with a checkpoint it may go on from, {option: value}. ValueError where they
+        differ, and where --resume none meets checkpoints of an earlier run.
+        """
+        if self.kept is None:
+            return None
+        which = self.o.resume
+        if which == "none":
+            if lab_job.attempt() == 0:
+                self._refuse_old()
+            which = "auto"                              # the launcher's restart of a run that began without any
+        extra = self.kept.load(trainer.model, trainer.optimizer, which)
+        if extra is None:
+            return None
+        wrong = [f"{name} {extra['run'].get(name)}, this job {value}" for name, value in run.items()
+                 if extra["run"].get(name) != value]
+        if wrong:
+            raise ValueError(f"the checkpoint of step {extra['step']} is of another run: it has {wrong[0]}: "
+                             "use the same options, or another --folder")
+        self.next = extra["step"] + (self.every or extra.get("every", FIRST))
+        return extra
+
+    def _refuse_old(self) -> None:
+        found = checkpoints.every(self.kept.folder)
+        if not self.s.agree(not found):
+            raise ValueError(f"--resume none: {self.o.folder} holds checkpoints of an earlier run: use --resume auto "
+                             "to go on from them, or another --folder")
+
+    def save(self, done: int, trainer, extra: dict, loss, step_seconds: float, finish: bool) -> float | None:
+        """A checkpoint after step `done`, unless that is there; the seconds that the slowest rank was blocked, or None.
+
+        step_seconds: of a usual step, the same on all ranks. finish: wait until it is whole.
+        """
+        spent = None
+        if self.last != done:
+            extra = extra | ({"every": self.next - done} if self.blocked else {})
+            spent = self.s.largest(self.kept.save(done, trainer.model, trainer.optimizer, extra, loss))
+            self.blocked.append(spent)
+            self.next = done + (self.every or self.spacing(step_seconds))
+        if finish:
+            self.kept.finish()
+        return spent
+
+    def spacing(self, step_seconds: float) -> int:
+        """Steps from one checkpoint to the next by Young's formula."""
+        from scaleout import reliability
+        between = reliability.young(statistics.median(self.blocked), self.o.mtbf_hours * 3600)
+        return max(1, round(between / step_seconds))
+
+    def said(self) -> list[str]:
+        """What the checkpoints have to say, since this was asked last."""
+        lines = self.kept.said[self.told:] if self.kept else []
+        self.told += len(lines)
+        return lines
+
+    @property
+    def words(self) -> str:
+        """The cadence, for the Record."""
+        if self.kept is None:
+            return "none"
+        if self.every:
+            return f"every {self.every} steps"
+        cost = f"{statistics.median(self.blocked):.3f} s" if self.blocked else "not measured"
+        return f"Young's formula: {cost} a checkpoint, {self.o.mtbf_hours:g} hours between failures"

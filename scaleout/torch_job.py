@@ -1,0 +1,72 @@
+"""What a run of the training job leaves behind: the peak it is measured against, the sample, the plot, the Record."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from scaleout import lab, lab_capstone, lab_job, lab_report, results, torch_peak
+from scaleout.torch_train import sample
+from scaleout.transformer import flops, total_parameters
+
+WARMUP = 3              # steps that no rate counts: memory is allocated, kernels are chosen, units learn their order
+
+
+class Effort:
+    """How long the peak is looked for, and how far."""
+
+    seconds, largest_matrix = 0.3, 8192
+
+
+def peak(s, o):
+    """(FLOP/s of all ranks together, where it comes from): matrix products of this run's dtype, timed in this run."""
+    dtype = torch.bfloat16 if o.precision == "bf16" else torch.float32
+    rate, side = torch_peak.matmul_rate(s, dtype, Effort)
+    return rate * s.world, f"{o.precision} matrix products of side {side} on {s.world} process(es), timed in this run"
+
+
+def record(s, tier, o, job, peak_):
+    """The Record of this run; the same on every rank but for the facts of its own device."""
+    facts, metrics = lab.facts(s), job.metrics
+    spent = metrics.column("seconds")
+    rate = results.tokens_per_second(spent, WARMUP, o.batch, o.seq)
+    work = flops(o.shape, o.batch, o.seq)
+    mfu = (work["forward"] + work["backward"]) * rate / job.tokens / peak_[0]
+    names = {"norm": "gradient norm", "wait": "data wait seconds", "rate": "learning rate"}
+    series = {name: metrics.column(field) for field, name in names.items()}
+    series |= {"validation nats a byte": [row["validation"] for row in metrics.validations],
+               "validation step": [row["step"] for row in metrics.validations],
+               "checkpoint blocked seconds": [row["checkpoint"] for row in metrics.checkpoints],
+               "checkpoint step": [row["step"] for row in metrics.checkpoints]}
+    passes = {"strategy": o.strategy_on(s.world), "accumulation": job.passes, "optimizer": "fused AdamW"}
+    sharding = asdict(job.trainer.setup.sharding) if passes["strategy"] == "fsdp" else {}
+    return results.Record(
+        stem="capstone", tier=tier, **facts | {"notes": [*facts["notes"], job.trainer.built]}, model=asdict(o.shape),
+        recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
+        effective_batch=o.batch, sequence_length=o.seq, precision=o.precision, checkpoint_cadence=job.cadence.words,
+        step_seconds=spent, warmup_steps=WARMUP, tokens_per_second=rate, losses=metrics.column("loss"),
+        peak_memory=lab.allocator(s), prediction={}, measurement={}, mfu=mfu,
+        mfu_peak={"flops_per_second": peak_[0], "source": peak_[1]}, series=series,
+        failures=[row["event"] for row in metrics.events])
+
+
+def close(s, tier, o, job):
+    """The sample, the plot, the Record."""
+    folder = Path(o.folder) if o.folder else None
+    wrote = lab_capstone.readable(sample(job.trainer, o.prompt.encode(), o.sample, o.temperature, o.seed)) \
+        if o.sample else ""
+    peak_ = peak(s, o)
+    if not s.main:                              # the steps of earlier attempts are in rank 0's file only
+        return
+    r = record(s, tier, o, job, peak_)
+    if folder:
+        (folder / lab_capstone.SAMPLE).write_text(wrote, encoding="utf-8")
+        lab_capstone.plot(job.metrics, folder / lab_capstone.PLOT,
+                          f"{total_parameters(o.shape) / 1e6:,.1f} M parameters on {s.world} process(es)")
+    if wrote:
+        s.say(f"\n--- {o.sample} bytes at temperature {o.temperature:g} ---\n{wrote}\n---")
+    s.say("\n".join([lab_report.summary(r), f"validation {job.metrics.validations[-1]['validation']:.3f} nats a byte "
+                     f"on {len(job.text.held_out)} file(s) held out",
+                     f"data wait {sum(r.series['data wait seconds']) / sum(r.step_seconds):.2%} of the step"]))
+    if o.save:
+        s.say(f"record saved: {results.save(r, lab_job.record_path(s, tier, o)).name}")
