@@ -24,6 +24,11 @@ def number(name, default):
     return int(text)
 
 
+def attempt():
+    """How often torchrun has restarted this job (int)."""
+    return number("TORCHELASTIC_RESTART_COUNT", 0)
+
+
 def meet(rank, world):
     """The store that all `world` ranks share. Unmet where this process cannot serve it, reach it, or waits in vain.
 
@@ -38,7 +43,7 @@ def meet(rank, world):
         _reach(rank, address, port)
     try:
         store = next(dist.rendezvous("env://", rank, world, timeout=GROUP_TIMEOUT))[0]
-        return dist.PrefixStore(f"attempt-{number('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+        return dist.PrefixStore(f"attempt-{attempt()}", store)
     except dist.DistStoreError as error:
         came = re.search(r"(\d+)/(\d+) clients", str(error))
         if not came:

@@ -4,22 +4,18 @@ Each rank writes its own shards; a job of another size reads the pieces that it 
 training goes on: it waits only until its tensors are copied to the host's memory.
 """
 
-import base64
 import errno
 import json
-import os
-import random
 import time
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 from torch.distributed import checkpoint as dcp
-from torch.distributed.checkpoint import state_dict as states
 
-from scaleout import checkpoints, torch_dcp
+from scaleout import checkpoints, lab_join, torch_dcp
+from scaleout.torch_state import put, random_state, set_random_state, state
 
 
 class Checkpoints:
@@ -37,7 +33,6 @@ class Checkpoints:
         checkpoints.keepers([], keep)                   # says what is wrong with keep
         self.s, self.folder, self.keep, self.asynchronous, self.faults = s, Path(folder), keep, asynchronous, faults
         self.said, self.blocked, self.written, self.damaged = [], [], [], set()
-        self.attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         self.thread, self.group, self.pending, self.last = ThreadPoolExecutor(1), None, None, None
         # one process needs no group, which torch thinks worth a warning each time
         warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninit")
@@ -54,16 +49,19 @@ class Checkpoints:
         """Begin a checkpoint after `step` steps. Returns the seconds (float) that training was blocked.
 
         extra: dict of what JSON can hold, the same on all ranks. loss: a number by which the best is known. Waits for
-        the checkpoint before, which is where its ValueError appears.
+        the checkpoint before, which is where its ValueError appears. Nothing is done where this step is saved already.
         """
         start = self.s.clock()
         self.finish()
+        if self.last == step:
+            return self.s.clock() - start
         begun = time.perf_counter()
         tensors, settings = state(model, optimizer)
         body = json.dumps({"step": step, "loss": loss, "world": self.s.world, "settings": settings, "extra": extra},
                           allow_nan=False)
-        mine, place = json.dumps(random_state(self.s.device)), checkpoints.temporary(self.folder, step, self.attempt)
-        writer = torch_dcp.Writer(place, self.faults and (lambda: self.faults.writing(step)))
+        mine = json.dumps(random_state(self.s.device))
+        writer = torch_dcp.Writer(checkpoints.temporary(self.folder, step, lab_join.attempt()),
+                                  self.faults and (lambda: self.faults.writing(step)))
         upload = self._upload(tensors, writer)
         self.pending = self.thread.submit(self._complete, upload, writer, json.loads(body), mine, begun)
         if not self.asynchronous:
@@ -100,8 +98,7 @@ class Checkpoints:
         line = self._together(lambda: self._publish(place, body, reports))
         if line:
             raise ValueError(line)
-        self.last = body["step"]
-        self.written.append(time.perf_counter() - begun)
+        return body["step"], time.perf_counter() - begun
 
     def _publish(self, place, body, reports):
         """Rank 0's part: None, or the line that says why there is no checkpoint."""
@@ -123,7 +120,8 @@ class Checkpoints:
         """Wait until the checkpoint on its way is published. ValueError, one line on all ranks, where it cannot be."""
         pending, self.pending = self.pending, None
         if pending:
-            pending.result()
+            self.last, seconds = pending.result()       # here, not in the thread: ranks must know it at the same step
+            self.written.append(seconds)
 
     # --- loading --------------------------------------------------------------------------------------------
 
@@ -210,71 +208,6 @@ class Checkpoints:
         if box[1]:
             raise ValueError(f"{self.folder}: {box[1]}")
         return box[0]
-
-
-# --- what is saved ------------------------------------------------------------------------------------------
-
-def state(model, optimizer=None):
-    """({name: tensor}, settings as JSON) of a plain, DDP or FSDP2 model and its optimizer, by parameters' names."""
-    tensors = {f"model.{name}": value for name, value in states.get_model_state_dict(model).items()}
-    if optimizer is None:
-        return tensors, None
-    found = states.get_optimizer_state_dict(model, optimizer)
-    for name, kept in found["state"].items():
-        tensors |= {f"optimizer.{name}.{key}": value for key, value in kept.items() if torch.is_tensor(value)}
-    plain = {name: {key: value for key, value in kept.items() if not torch.is_tensor(value)}
-             for name, kept in found["state"].items()}
-    groups = [{key: value.item() if torch.is_tensor(value) else value for key, value in group.items()}
-              for group in found["param_groups"]]
-    return tensors, {"plain": plain, "groups": groups}
-
-
-def put(model, optimizer, tensors, settings):
-    """Give a model and its optimizer what `state` returned, tensors of this job's sharding."""
-    states.set_model_state_dict(model, {name.removeprefix("model."): value for name, value in tensors.items()
-                                        if name.startswith("model.")})
-    if optimizer is None:
-        return
-    kept = {name: dict(plain) for name, plain in settings["plain"].items()}
-    for key, value in tensors.items():
-        if key.startswith("optimizer."):
-            name, _, what = key.removeprefix("optimizer.").rpartition(".")
-            kept.setdefault(name, {})[what] = value
-    now = states.get_optimizer_state_dict(model, optimizer)["param_groups"]
-    groups = [{key: _as(group.get(key), value) for key, value in saved.items()}
-              for saved, group in zip(settings["groups"], now, strict=True)]
-    states.set_optimizer_state_dict(model, optimizer, {"state": kept, "param_groups": groups})
-
-
-def _as(now, value):
-    """A setting as the optimizer holds it: JSON has neither tuples nor tensors."""
-    if torch.is_tensor(now):
-        return torch.full_like(now, value)
-    return tuple(value) if isinstance(now, tuple) else value
-
-
-def random_state(device):
-    """The state of this process's random numbers (dict, JSON): Python's, torch's, and the GPU's where there is one."""
-    kind, words, gauss = random.getstate()
-    found = {"python": [kind, list(words), gauss], "torch": _text(torch.get_rng_state())}
-    return found | ({"cuda": _text(torch.cuda.get_rng_state(device))} if device.type == "cuda" else {})
-
-
-def set_random_state(found, device):
-    """Undo: what `random_state` returned."""
-    kind, words, gauss = found["python"]
-    random.setstate((kind, tuple(words), gauss))
-    torch.set_rng_state(_tensor(found["torch"]))
-    if device.type == "cuda" and "cuda" in found:
-        torch.cuda.set_rng_state(_tensor(found["cuda"]), device)
-
-
-def _text(tensor):
-    return base64.b64encode(bytes(tensor.tolist())).decode()
-
-
-def _tensor(text):
-    return torch.tensor(list(base64.b64decode(text)), dtype=torch.uint8)
 
 
 def _random_file(rank):

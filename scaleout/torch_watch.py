@@ -2,14 +2,9 @@
 
     with Watch(s, faults) as watch:
         for step in ...:
-            watch.begin(step)                       # the pulse; without it for long, a thread asks who hangs
-            loss = model(tokens, targets)
-            told = watch.tell(step, loss)           # one all-reduce of two numbers, beside the backward
-            loss.backward()
-            mean, stop = told.read()                # the same on all ranks
-            check_loss(mean, step, checkpoints.last)
-            optimizer.step()
-            if stop: save, and leave
+            watch.begin(step)               # the pulse; without it for long, a thread asks who hangs
+            ...                             # train; where ranks agree on their loss, they agree on watch.asked
+            check_loss(loss, step, checkpoints.last)
 """
 
 import json
@@ -21,7 +16,6 @@ import threading
 import time
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 
 from scaleout import flight, lab_join
@@ -38,22 +32,11 @@ def remember_collectives():
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", RING)
 
 
-class Told:
-    """What all ranks said of one step; `read` waits for it, and for the device."""
-
-    def __init__(self, cell, work):
-        self.cell, self.work = cell, work
-
-    def read(self):
-        """(mean loss over ranks, whether any rank was asked to stop), the same on all ranks."""
-        if self.work:
-            self.work.wait()
-        loss, stop = self.cell.tolist()
-        return loss, stop > 0
-
-
 class Watch:
     """The watch of one process, to be used in a `with`. s: a lab.Session. faults: a faults.Faults, or None.
+
+    asked: the signal (SIGTERM or SIGINT) by which this process was asked to stop, or None. Ranks are asked at different
+    moments, or only one of them is: they must agree before they act.
 
     patience_s: seconds without `begin` or `pulse` (after the second one: the first step may compile) until the ranks
     are asked who is behind. log: a file that gets the line that names a hung rank, as JSON.
@@ -95,17 +78,6 @@ class Watch:
     def pulse(self, doing):
         """This rank is alive, at other work than a step: "validation", "checkpoint"."""
         self.doing, self.since, self.pulses = doing, time.monotonic(), self.pulses + 1
-
-    def tell(self, step, loss):
-        """Begin to tell all ranks this rank's loss (scalar tensor) and whether it was asked to stop. Returns a Told.
-
-        One small all-reduce a step, which a job that reports its loss makes anyway. No wait for the device here.
-        """
-        if self.faults:
-            loss = self.faults.loss(step, loss)
-        loss = loss.detach().float()
-        cell = torch.stack([loss / self.s.world, torch.full_like(loss, float(self.asked is not None))])
-        return Told(cell, dist.all_reduce(cell, async_op=True) if self.s.world > 1 else None)
 
 
 def check_loss(loss, step, last=None):
@@ -234,4 +206,4 @@ def _store():
     """A connection of this thread's own to the launcher's store, apart from the keys of earlier attempts."""
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
                           wait_for_workers=False, timeout=lab_join.GROUP_TIMEOUT)
-    return dist.PrefixStore(f"watch/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    return dist.PrefixStore(f"watch-{lab_join.attempt()}", store)

@@ -1,0 +1,115 @@
+"""Failures and checkpoints: how often a cluster fails, how often to save, and how much of the time is left for work.
+
+Failures come at random with a constant rate (exponential times between them). delta is the time that a checkpoint
+takes from the training, M the mean time between failures, R the time from a failure until the job works again, tau
+the work between two checkpoints. All in seconds.
+
+Sources: J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9), 1974;
+J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22(3), 2006.
+"""
+
+import math
+import random
+
+NEVER = math.inf
+
+
+def cluster_mtbf(ranks, device_mtbf_seconds, ranks_per_node=8, node_mtbf_seconds=NEVER):
+    """Mean seconds between failures of a job that any device or node can stop: rates of failure add.
+
+    device_mtbf_seconds: of one device alone; node_mtbf_seconds: of what the devices of one node share.
+    """
+    _positive(ranks=ranks, device_mtbf_seconds=device_mtbf_seconds, ranks_per_node=ranks_per_node,
+              node_mtbf_seconds=node_mtbf_seconds)
+    rate = ranks / device_mtbf_seconds + math.ceil(ranks / ranks_per_node) / node_mtbf_seconds
+    return 1 / rate if rate else NEVER
+
+
+def young(checkpoint_seconds, mtbf_seconds):
+    """Work between two checkpoints by Young's first order, sqrt(2 delta M), in seconds. Good where delta << M."""
+    _positive(checkpoint_seconds=checkpoint_seconds, mtbf_seconds=mtbf_seconds)
+    return math.sqrt(2 * checkpoint_seconds * mtbf_seconds)
+
+
+def daly(checkpoint_seconds, mtbf_seconds):
+    """Work between two checkpoints by Daly's higher order, in seconds; M where a checkpoint takes 2 M or more."""
+    _positive(checkpoint_seconds=checkpoint_seconds, mtbf_seconds=mtbf_seconds)
+    if checkpoint_seconds >= 2 * mtbf_seconds:
+        return mtbf_seconds
+    half = checkpoint_seconds / (2 * mtbf_seconds)
+    return young(checkpoint_seconds, mtbf_seconds) * (1 + math.sqrt(half) / 3 + half / 9) - checkpoint_seconds
+
+
+def best_interval(checkpoint_seconds, mtbf_seconds):
+    """The tau, in seconds, with the least `expected_seconds`: 1 - tau/M = exp(-(tau + delta)/M), by bisection.
+
+    It does not depend on R, nor on how much work there is.
+    """
+    _positive(checkpoint_seconds=checkpoint_seconds, mtbf_seconds=mtbf_seconds)
+    delta, low, high = checkpoint_seconds / mtbf_seconds, 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1 - middle > math.exp(-(middle + delta)) else (low, middle)
+    return low * mtbf_seconds
+
+
+def expected_seconds(work_seconds, interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds=0.0):
+    """Wall clock that `work_seconds` of training take on average: (work/tau) M exp(R/M) (exp((tau + delta)/M) - 1).
+
+    A failure loses what was done since the last checkpoint, and may strike again while the job restarts (Daly 2006,
+    without his approximations). Infinity where so little gets done that the number has no room in a float.
+    """
+    _positive(interval_seconds=interval_seconds, mtbf_seconds=mtbf_seconds)
+    if min(work_seconds, checkpoint_seconds, restart_seconds) < 0:
+        raise ValueError("seconds of work, checkpoint and restart must not be negative")
+    if mtbf_seconds == NEVER:
+        return work_seconds * (1 + checkpoint_seconds / interval_seconds)
+    try:
+        segment = math.expm1((interval_seconds + checkpoint_seconds) / mtbf_seconds)
+        return work_seconds / interval_seconds * mtbf_seconds * math.exp(restart_seconds / mtbf_seconds) * segment
+    except OverflowError:
+        return math.inf
+
+
+def goodput(interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds=0.0):
+    """The share of the wall clock (0 to 1) that is training which counts."""
+    return 1 / expected_seconds(1.0, interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds)
+
+
+def overhead(interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds=0.0):
+    """Wall clock beyond the work, as a fraction of the work: what failures and checkpoints cost together."""
+    return expected_seconds(1.0, interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds) - 1
+
+
+def simulate(work_seconds, interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds=0.0, seed=0):
+    """Wall clock (seconds) of one job with failures drawn at random: what `expected_seconds` is the mean of.
+
+    The last segment ends with a checkpoint as well, and is shorter where tau does not divide the work.
+    """
+    _positive(interval_seconds=interval_seconds, mtbf_seconds=mtbf_seconds)
+    chance, clock, done = random.Random(seed), 0.0, 0.0
+    fails = chance.expovariate(1 / mtbf_seconds)
+
+    def survive(seconds):
+        nonlocal clock, fails
+        if clock + seconds <= fails:
+            clock += seconds
+            return True
+        clock = fails
+        fails = clock + chance.expovariate(1 / mtbf_seconds)
+        return False
+
+    while done < work_seconds:
+        segment = min(interval_seconds, work_seconds - done)
+        if survive(segment + checkpoint_seconds):
+            done += segment
+        else:
+            while not survive(restart_seconds):
+                pass
+    return clock
+
+
+def _positive(**values):
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{name} is {value}: it must be above 0")

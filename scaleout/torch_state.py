@@ -1,0 +1,70 @@
+"""What a checkpoint holds of a training job: tensors by name, settings as JSON, the state of random numbers."""
+
+import base64
+import random
+
+import torch
+from torch.distributed.checkpoint import state_dict as states
+
+
+def state(model, optimizer=None):
+    """({name: tensor}, settings as JSON) of a plain, DDP or FSDP2 model and its optimizer, by parameters' names."""
+    tensors = {f"model.{name}": value for name, value in states.get_model_state_dict(model).items()}
+    if optimizer is None:
+        return tensors, None
+    found = states.get_optimizer_state_dict(model, optimizer)
+    for name, kept in found["state"].items():
+        tensors |= {f"optimizer.{name}.{key}": value for key, value in kept.items() if torch.is_tensor(value)}
+    plain = {name: {key: value for key, value in kept.items() if not torch.is_tensor(value)}
+             for name, kept in found["state"].items()}
+    groups = [{key: value.item() if torch.is_tensor(value) else value for key, value in group.items()}
+              for group in found["param_groups"]]
+    return tensors, {"plain": plain, "groups": groups}
+
+
+def put(model, optimizer, tensors, settings):
+    """Give a model and its optimizer what `state` returned, tensors of this job's sharding."""
+    states.set_model_state_dict(model, {name.removeprefix("model."): value for name, value in tensors.items()
+                                        if name.startswith("model.")})
+    if optimizer is None:
+        return
+    kept = {name: dict(plain) for name, plain in settings["plain"].items()}
+    for key, value in tensors.items():
+        if key.startswith("optimizer."):
+            name, _, what = key.removeprefix("optimizer.").rpartition(".")
+            kept.setdefault(name, {})[what] = value
+    now = states.get_optimizer_state_dict(model, optimizer)["param_groups"]
+    groups = [{key: _as(group.get(key), value) for key, value in saved.items()}
+              for saved, group in zip(settings["groups"], now, strict=True)]
+    states.set_optimizer_state_dict(model, optimizer, {"state": kept, "param_groups": groups})
+
+
+def _as(now, value):
+    """A setting as the optimizer holds it: JSON has neither tuples nor tensors."""
+    if torch.is_tensor(now):
+        return torch.full_like(now, value)
+    return tuple(value) if isinstance(now, tuple) else value
+
+
+def random_state(device):
+    """The state of this process's random numbers (dict, JSON): Python's, torch's, and the GPU's where there is one."""
+    kind, words, gauss = random.getstate()
+    found = {"python": [kind, list(words), gauss], "torch": _text(torch.get_rng_state())}
+    return found | ({"cuda": _text(torch.cuda.get_rng_state(device))} if device.type == "cuda" else {})
+
+
+def set_random_state(found, device):
+    """Undo: what `random_state` returned."""
+    kind, words, gauss = found["python"]
+    random.setstate((kind, tuple(words), gauss))
+    torch.set_rng_state(_tensor(found["torch"]))
+    if device.type == "cuda" and "cuda" in found:
+        torch.cuda.set_rng_state(_tensor(found["cuda"]), device)
+
+
+def _text(tensor):
+    return base64.b64encode(bytes(tensor.tolist())).decode()
+
+
+def _tensor(text):
+    return torch.tensor(list(base64.b64decode(text)), dtype=torch.uint8)
