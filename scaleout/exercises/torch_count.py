@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 SENDS = ("send", "isend")
-COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter",
-               "reduce_scatter_tensor", "broadcast", "gather", "scatter", "all_to_all", "all_to_all_single",
-               "all_gather_object", "all_reduce_coalesced")  # fmt: skip
+COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_single", "reduce_scatter",
+               "reduce_scatter_tensor", "reduce_scatter_single", "broadcast", "gather", "scatter", "all_to_all",
+               "all_to_all_single", "all_gather_object", "all_reduce_coalesced")  # fmt: skip
 
 
 @dataclass
@@ -22,6 +22,7 @@ class Calls:
 
     sent: dict[int, int] = field(default_factory=dict)
     collectives: list[tuple[str, int]] = field(default_factory=list)
+    inside: bool = False  # of a call that is counted: torch calls one name of a collective from another
 
     @property
     def names(self) -> list[str]:
@@ -55,12 +56,18 @@ def _put(name: str, function) -> None:
 def _watched(name: str, function, calls: Calls):
     def call(*args, **kwargs):
         first = args[0] if args else next(iter(kwargs.values()), None)
+        if calls.inside:
+            return function(*args, **kwargs)
         if name in SENDS:
             to = kwargs.get("dst", kwargs.get("group_dst", args[1] if len(args) > 1 else None))
             calls.sent[to] = calls.sent.get(to, 0) + _numbers(kwargs.get("tensor", first))
         else:
             calls.collectives.append((name, _numbers(first)))
-        return function(*args, **kwargs)
+        calls.inside = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            calls.inside = False
 
     return call
 
