@@ -145,8 +145,8 @@ class Job:
         lost = self.metrics.begin(self.done, fresh=extra is None and not lab_job.attempt())
         if extra is not None or lab_job.attempt():
             again = f"restart {lab_job.attempt()}" if lab_job.attempt() else "started again"
-            events = [f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged step(s) "
-                      "after it are made again"]
+            events = [f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
+                      "step(s) after it are made again"]
         self.metrics.add([{"step": self.done, "event": event} for event in [*self.cadence.said(), *events]])
         if self.metrics.events:
             self.s.say("\n".join(row["event"] for row in self.metrics.events))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from scaleout import checkpoints, lab_capstone, lab_job
+from scaleout import checkpoints, lab_capstone, lab_job, reliability
 from scaleout.torch_checkpoint import Checkpoints
 
 FIRST = 12              # step of the first checkpoint with "auto": its cost decides when the others come
@@ -82,7 +82,6 @@ class Cadence:
 
     def spacing(self, step_seconds: float) -> int:
         """Steps from one checkpoint to the next by Young's formula."""
-        from scaleout import reliability
         between = reliability.young(statistics.median(self.blocked), self.o.mtbf_hours * 3600)
         return max(1, round(between / step_seconds))
 

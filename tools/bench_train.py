@@ -1,0 +1,136 @@
+"""Tokens a second of the training job against a bare loop of the same model: python tools/bench_train.py
+
+Two comparisons, each in one run whose turns alternate: on 2 processes the job (labs/capstone.py, with its input
+thread, clipping, schedule, looks and metrics) against a loop of nothing but fully_shard, forward, backward and update;
+on one process the job with FSDP against the job without. A ratio is of the seconds of neighbouring turns; what is
+given is its median with the middle half of the turns.
+"""
+
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TURNS, STEPS = 15, 10
+TIERS = ("smoke", "cpu")
+
+
+def capstone():
+    """labs/capstone.py as a module."""
+    spec = importlib.util.spec_from_file_location("capstone", ROOT / "labs" / "capstone.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class TheJob:
+    """Turns of the job's own loop."""
+
+    def __init__(self, s, o, lab, folder):
+        self.job = lab.Job(s, replace(o, folder=folder, checkpoint_every="none", validate_every=10**8, steps=10**6))
+        self.progress = lab.Progress(s, 10**6, o.batch * o.seq, pause=1e9)
+        self.watch = lab.torch_watch.Watch(s)
+        self.batches = lab.torch_input.Batches(s, self.job.text.train, self.job.order, o.batch)
+
+    def step(self):
+        """One step, as in Job.train."""
+        self.watch.begin(self.job.done + 1)
+        self.job.step(self.batches)
+        self.job.between(self.watch, self.progress)
+
+    def close(self):
+        """End the input's thread."""
+        self.batches.close()
+
+
+class Bare:
+    """Turns of a loop that does nothing else."""
+
+    def __init__(self, s, o, text):
+        import torch
+        from torch.distributed.fsdp import fully_shard
+
+        from scaleout.model import Transformer
+        torch.manual_seed(o.seed)
+        with s.device:
+            self.model = Transformer(o.shape)
+        for block in self.model.blocks:
+            fully_shard(block)
+        fully_shard(self.model)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=o.lr, fused=True)
+        self.s, self.o, self.text, self.done = s, o, text, 0
+
+    def step(self):
+        """Cut a batch, forward, backward, update."""
+        from scaleout import lab
+        batch = lab.batch(self.text, self.done, self.o.batch // self.s.world, self.o.seq, self.s.rank, self.s.world,
+                          device=self.s.device)
+        self.model(*batch).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.done += 1
+
+    def close(self):
+        """Nothing to end."""
+
+
+def turns(s, first, second):
+    """Seconds of every turn of both, [first], [second]; who begins changes from turn to turn."""
+    spent = {first: [], second: []}
+    for turn in range(TURNS + 1):
+        for one in (first, second) if turn % 2 else (second, first):
+            s.barrier()
+            start = s.clock()
+            for _ in range(STEPS):
+                one.step()
+            spent[one].append(s.largest(s.clock() - start))
+    return spent[first][1:], spent[second][1:]               # the first turn allocates and connects
+
+
+def tell(s, what, tokens, mine, other):
+    """One line: tokens a second of both, and how the first compares."""
+    ratios = sorted(b / a for a, b in zip(mine, other, strict=True))
+    low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+    rates = [tokens * STEPS / statistics.median(x) for x in (mine, other)]
+    s.say(f"{what:<52}{rates[0]:>8,.0f} against {rates[1]:>8,.0f} tokens/s   ratio {statistics.median(ratios):.3f} "
+          f"({low:.3f} to {high:.3f})")
+
+
+def compare(s, tier):
+    """Both sides of one comparison on this number of processes."""
+    lab = capstone()
+    o = lab.TIERS[tier]
+    with tempfile.TemporaryDirectory() as folder:
+        job = TheJob(s, replace(o, strategy="fsdp"), lab, folder)
+        if s.world > 1:
+            other, what = Bare(s, o, job.job.text.train), "the job against a bare fully_shard loop"
+        else:
+            other, what = TheJob(s, replace(o, strategy="one"), lab, folder), "FSDP against plain, both in the job"
+        mine, others = turns(s, job, other)
+        job.close()
+        other.close()
+    tell(s, f"{tier}, {s.world} process(es), {what}", o.batch * o.seq, mine, others)
+
+
+def main():
+    """Start torchrun for both comparisons, or be one of its processes."""
+    if "RANK" in os.environ:
+        from scaleout import lab
+        with lab.session() as s:
+            for tier in sys.argv[1:]:
+                compare(s, tier)
+        return 0
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    codes = [subprocess.run([*launch, str(world), __file__, *(sys.argv[1:] or TIERS)], cwd=ROOT,
+                            env=environment).returncode for world in (2, 1)]
+    return max(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
