@@ -16,14 +16,14 @@ TAKEN = ("--scaling", "--save", "--micro-batch", "--trace", "--inject")       # 
 DDP, ONE, ALONE = "torch DDP", "one process, all threads", "nothing sent"
 
 
-def worlds(text):
+def worlds(text, flag="--scaling"):
     """[1, 2, 4] of "1,2,4". ValueError, one line, for anything else."""
     try:
         found = sorted({int(part) for part in text.split(",")})
     except ValueError:
         found = []
     if not found or found[0] < 1 or found[-1] > 64:
-        raise ValueError(f"--scaling {text}: give numbers of processes from 1 to 64, such as 1,2,4")
+        raise ValueError(f"{flag} {text}: give numbers of processes from 1 to 64, such as 1,2,4")
     return found
 
 
@@ -71,24 +71,29 @@ def run(s, o, tier, script, words, folder=None):
                 found[kind, world] = twin
                 continue
             path = Path(folder or temporary) / f"{tier}-scaling-{s.device.type}-{kind}-{world}.json"
-            found[kind, world] = _one(script, others(words), world, each, path)
+            found[kind, world] = started(
+                script, [*others(words), "--brief", "--micro-batch", str(each), "--save", str(path)], world, path)
             s.say(f"{kind}, {world} process(es) x {each} sequences: "
                   f"{ms(statistics.median(timed(found[kind, world])))} ms a step")
     s.say("\n" + report(found))
     return found
 
 
-def _one(script, words, world, each, path):
-    """The Record of one run. One thread a process, as torchrun sets for more than one: so 1 and N compare."""
+def started(script, words, world, path=None):
+    """Run a lab on `world` processes and read what it saves: the Record at `path`, or None without one.
+
+    One thread a process unless OMP_NUM_THREADS says otherwise, as torchrun sets for more than one process, so that
+    1 and N compare. RuntimeError, one line, with the lab's last words where it fails.
+    """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world), script,
-               *words, "--brief", "--micro-batch", str(each), "--save", str(path)]
+               *words]
     done = subprocess.run(command, capture_output=True, text=True,
                           env=os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")})
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith("labs/")] or done.stdout.splitlines()
         raise RuntimeError(f"the run on {world} process(es) ended with code {done.returncode}: "
                            f"{said[-1] if said else 'it said nothing'}")
-    return results.load(path)
+    return None if path is None else results.load(path)
 
 
 # --- what it says -------------------------------------------------------------------------------------------

@@ -1,0 +1,185 @@
+"""Rung 11: the training job at several numbers of processes, strong and weak, sharded and copied.
+
+    python labs/scaling.py --worlds 1,2,4 --mode strong,weak --strategies fsdp,ddp
+    python labs/scaling.py --worlds 1,2 --tier cpu --steps 60 --folder runs
+    python labs/scaling.py --predict 4:21000      your tokens/s for twice the processes, graded by a real run
+    python labs/scaling.py --read                 the table and the figure of the runs in --folder, run before
+
+Starts torchrun itself. Before the runs of each size it calibrates the machine with as many processes, and predicts
+from that. Options that it does not know go to labs/capstone.py.
+"""
+
+import os
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from scaleout import lab_curves, lab_machine, lab_scaling, lab_text, lab_worlds, results
+from scaleout.lab_ddp import ms
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "scaling"
+STEPS = {"smoke": "30", "cpu": "40", "gpu": "30"}       # enough for a median; the job's own numbers train
+
+
+def parser():
+    """The options of this lab; others are the job's."""
+    made = lab_text.Parser(description=__doc__, formatter_class=lab_text.argparse.RawDescriptionHelpFormatter,
+                           allow_abbrev=False)
+    made.add_argument("--worlds", default="1,2,4", metavar="N,N", help="numbers of processes, 1 among them")
+    made.add_argument("--mode", default="strong,weak", metavar="MODES", help="strong, weak or both")
+    made.add_argument("--strategies", default="fsdp,ddp", metavar="NAMES", help="fsdp, ddp or both")
+    made.add_argument("--tier", choices=lab_text.TIERS, default="smoke", help="size of the job")
+    made.add_argument("--folder", metavar="FOLDER", help="of the Records (default: labs/results/scaling)")
+    made.add_argument("--plot", metavar="FILE.svg", help="draw efficiency, tokens/s, MFU and what is no compute")
+    made.add_argument("--seconds", type=float, default=0.2,
+                      help="of each number that is calibrated; 0: predict nothing")
+    made.add_argument("--predict", metavar="N:TOKENS", help="your tokens/s on N processes, twice those of a run in "
+                                                            "--folder: runs N and compares")
+    made.add_argument("--read", action="store_true", help="run nothing: show what --folder holds")
+    return made
+
+
+def options(argv):
+    """(options of this lab, words for the job, options of the job). ValueError, one line, for what cannot be."""
+    o, words = parser().parse_known_args(argv)
+    o.worlds = lab_scaling.worlds(o.worlds, "--worlds")
+    o.mode = lab_worlds.choices(o.mode, lab_worlds.MODES, "--mode")
+    o.strategies = lab_worlds.choices(o.strategies, lab_worlds.STRATEGIES, "--strategies")
+    o.folder = Path(o.folder) if o.folder else RESULTS
+    if o.folder.exists() and not o.folder.is_dir():
+        raise ValueError(f"--folder {o.folder}: is a file: choose a folder")
+    if not 0 <= o.seconds <= 60:
+        raise ValueError(f"--seconds is {o.seconds:g}: it must be from 0 to 60")
+    lab_text.check_target(o.plot, (".svg",))
+    if not any(word.split("=")[0] == "--steps" for word in words):
+        words = ["--steps", STEPS[o.tier], *words]
+    return o, ["--tier", o.tier, *words], lab_worlds.job(o.tier, words)
+
+
+def device_kind():
+    """"cuda" or "cpu", as the job will choose. torch is asked for only here."""
+    from scaleout import lab
+
+    return lab.pick_device(os.environ.get("LAB_DEVICE")).type
+
+
+def calibrate(o, world, folder):
+    """The profile (dict) of this machine with so many processes at work, measured now; None with --seconds 0."""
+    if not o.seconds:
+        return None
+    path = Path(folder) / f"machine-{world}.json"
+    size = "gpu" if o.tier == "gpu" else "smoke"
+    words = ["--tier", size, "--seconds", str(o.seconds), "--out", str(path)]
+    lab_scaling.started(str(HERE / "calibrate.py"), words, world)
+    return lab_machine.load(path)
+
+
+class Series:
+    """The runs of one call: made, predicted, kept."""
+
+    def __init__(self, o, words, job, kind):
+        self.o, self.words, self.job, self.kind, self.share = o, words, job, kind, None
+        self.found, self.profiles = {}, {}
+
+    def run(self, run, temporary):
+        """One run, or the one like it that was made before; with its prediction, and written to the folder."""
+        path = self.o.folder / run.name(self.o.tier, self.kind)
+        twin = next((one for one in self.found if one.work == run.work), None)
+        if twin:
+            self.found[run] = self.found[twin]
+            return self.found[run]
+        if run.world not in self.profiles:
+            self.profiles[run.world] = calibrate(self.o, run.world, temporary)
+        words = lab_worlds.command(run, self.words, path)
+        record = lab_scaling.started(str(HERE / "capstone.py"), words, run.world, path)
+        record = self.predicted(run, record, self.profiles[run.world])
+        results.save(record, path)
+        self.found[run] = record
+        guess = record.prediction.get(lab_worlds.SECONDS)
+        spent, rate = ms(lab_worlds.median(record)), lab_worlds.rate(record)
+        print(f"{run.mode}, {run.strategy}, {run.world} process(es) x {run.batch // run.world} sequences: {spent} ms a "
+              f"step (predicted {ms(guess)}), {rate:,.0f} tokens/s", flush=True)
+        return record
+
+    def predicted(self, run, record, profile):
+        """The Record with a prediction, where one can be made: the first run on one process calibrates the others."""
+        if profile is None:
+            return record
+        profile = lab_worlds.at_the_time(profile, record)
+        if run.world == 1 and self.share is None:
+            self.share = lab_worlds.efficiency(profile, record, replace(self.job, batch=run.batch))
+        if self.share is None:
+            return record
+        found = lab_worlds.with_prediction(record, lab_worlds.predict(run, self.job, profile, self.share))
+        return replace(found, notes=[*found.notes, lab_worlds.basis(profile, self.share, self.job.precision)])
+
+
+def graded(o, words, job, kind):
+    """Run what a reader has predicted, and say what the prediction is worth."""
+    world, guess = lab_curves.parse_guess(o.predict)
+    mode, strategy = o.mode[0], o.strategies[0]
+    known = lab_worlds.found_in(o.folder, o.tier, kind)
+    name = strategy if world > 2 else lab_worlds.ONE
+    half = next((one for one in known if (one.mode, one.world, one.strategy) == (mode, world // 2, name)), None)
+    if half is None:
+        raise ValueError(f"--predict {o.predict}: there is no {mode} run of {name} on {world // 2} process(es) in "
+                         f"{o.folder.name}: run --worlds 1,{world // 2} --mode {mode} --strategies {strategy} first")
+    batch = half.batch if mode == "strong" else 2 * half.batch
+    if batch % world:
+        raise ValueError(f"--predict {o.predict}: {world} processes do not divide {batch} sequences")
+    made = Series(o, words, job, kind)
+    start = next((known[one] for one in known if one.mode == mode and one.strategy == lab_worlds.ONE), None)
+    with tempfile.TemporaryDirectory() as temporary:
+        if start is not None and o.seconds:
+            profile = lab_worlds.at_the_time(calibrate(o, 1, temporary), start)
+            made.share = lab_worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
+        run = lab_worlds.Run(mode, world, strategy, batch)
+        record = made.run(run, temporary)
+    real = lab_worlds.rate(record)
+    results.save(replace(record, prediction=record.prediction | {lab_worlds.READER: guess},
+                         measurement=record.measurement | {lab_worlds.READER: real}), o.folder / run.name(o.tier, kind))
+    print(lab_curves.grade(guess, lab_worlds.rate(known[half]), real, record.prediction.get(lab_worlds.RATE)))
+
+
+def show(o, found, kind):
+    """The table, what limits, and the figure."""
+    if not found:
+        raise ValueError(f"--read: {o.folder.name} holds no runs of tier {o.tier} on {kind}: run the lab first")
+    print("\n" + lab_curves.report(found))
+    if o.plot:
+        first = next(iter(found.values()))
+        lab_curves.plot(found, o.plot, f"{first.device}, {o.tier}: the training job on several processes")
+        print(f"figure saved: {Path(o.plot).name}")
+
+
+def main():
+    """Run every size, or read what was run, or grade a prediction."""
+    o, words, job = options(sys.argv[1:])
+    kind = device_kind()
+    if o.predict:
+        graded(o, words, job, kind)
+        return
+    if o.read:
+        show(o, lab_worlds.found_in(o.folder, o.tier, kind), kind)
+        return
+    todo = lab_worlds.plan(o.worlds, o.mode, o.strategies, job.batch)
+    made = Series(o, words, job, kind)
+    with tempfile.TemporaryDirectory() as temporary:
+        for run in todo:
+            made.run(run, temporary)
+    show(o, made.found, kind)
+
+
+def shielded():
+    """`main`; where a run fails, its last words in one line and exit code 1."""
+    try:
+        main()
+    except RuntimeError as error:
+        print(f"labs/scaling.py: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    lab_text.command(shielded, "labs/scaling.py")

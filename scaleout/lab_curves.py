@@ -1,0 +1,183 @@
+"""What the lab of scaling says and draws: the table, what limits, the grade of a reader's prediction, the figure."""
+
+import re
+
+from scaleout import scaling
+from scaleout.lab_ddp import ms
+from scaleout.lab_text import ratio, table
+from scaleout.lab_worlds import EXPOSED, ONE, RATE, SECONDS, median, rate
+
+CLOSE, NEAR = 0.10, 0.25            # of a prediction: within a tenth, within a quarter
+
+
+def series(found):
+    """{(mode, strategy): {world: Record}}, each with the run on one process as its start."""
+    out = {}
+    for run, record in sorted(found.items()):
+        if run.strategy != ONE:
+            out.setdefault((run.mode, run.strategy), {})[run.world] = record
+    for (mode, _), records in out.items():
+        start = next((record for run, record in found.items() if run.mode == mode and run.strategy == ONE), None)
+        if start is not None:
+            records[1] = start
+    return {key: dict(sorted(records.items())) for key, records in out.items()}
+
+
+def shares(records, of=rate):
+    """{world: efficiency} of one series, by the measured rate or another figure of a Record."""
+    return scaling.efficiency({world: of(record) for world, record in records.items()})
+
+
+def predicted_rate(record):
+    """Tokens a second that were predicted for a Record; its own where nothing was (the run that calibrates)."""
+    return record.prediction.get(RATE) or rate(record)
+
+
+def report(found):
+    """The table of all runs and one line a series on what limits it, as text."""
+    rows = []
+    for (mode, strategy), records in series(found).items():
+        real, guess = shares(records), shares(records, predicted_rate)
+        for world, r in records.items():
+            if world == 1 and any(row[0] == f"{mode}, {ONE}" for row in rows):
+                continue
+            wanted = r.prediction.get(SECONDS)
+            rows.append((
+                f"{mode}, {strategy if world > 1 else ONE}", world, r.effective_batch // world, ms(median(r)),
+                ms(wanted), ratio(wanted, median(r)), f"{rate(r):,.0f}", f"{real[world]:.2f}", f"{guess[world]:.2f}",
+                "-" if r.mfu is None else f"{r.mfu:.2f}", ms(r.measurement.get(EXPOSED)), ms(r.prediction.get(EXPOSED)),
+                _memory(r)))
+    header = ("scaling", "processes", "sequences each", "ms a step", "predicted", "ratio", "tokens/s", "efficiency",
+              "predicted", "MFU", "no compute, ms", "predicted", "memory")
+    return "\n".join([table(header, rows), "", *(limit(key, records) for key, records in series(found).items())])
+
+
+def _memory(record):
+    held = record.peak_memory.get("allocated")
+    return "-" if held is None else f"{held / 1e9:,.2f} GB"
+
+
+def limit(key, records):
+    """One line: what costs most of the efficiency at the most processes, in these runs' own numbers."""
+    (mode, strategy), last = key, max(records)
+    r, first = records[last], records[min(records)]
+    name = f"{mode}, {strategy}, {last} processes"
+    if last == 1 or SECONDS not in r.prediction:
+        return f"{name}: efficiency {shares(records)[last]:.2f}; without a calibration nothing says why"
+    ideal = median(first) * r.effective_batch / first.effective_batch / last
+    lost, waits = median(r) - ideal, r.measurement[EXPOSED]
+    if lost <= 0.02 * ideal:
+        return f"{name}: efficiency {shares(records)[last]:.2f}: nothing is lost against {min(records)} process(es)"
+    slower = lost - waits
+    cores = re.match(r"(\d+)-core ", r.device)
+    shared = f" ({last} processes on {cores[1]} cores)" if cores and int(cores[1]) < last else ""
+    parts = {"messages, and the wait for the slowest process": waits,
+             f"compute and update that take longer side by side{shared}": slower}
+    what, seconds = max(parts.items(), key=lambda item: item[1])
+    return (f"{name}: {ms(lost)} ms a step more than ideal ({ms(ideal)} ms). What limits: {what}, "
+            f"{ms(seconds)} ms of it")
+
+
+# --- the reader's own prediction ----------------------------------------------------------------------------------
+
+
+def parse_guess(text):
+    """(processes, tokens a second) of "4:21000". ValueError, one line, for anything else."""
+    world, colon, amount = text.partition(":")
+    try:
+        found = int(world), float(amount.replace(",", ""))
+    except ValueError:
+        found = (0, 0.0)
+    if not (colon and 2 <= found[0] <= 64 and found[0] % 2 == 0 and 0 < found[1] < 1e12):
+        raise ValueError(f"--predict {text}: give PROCESSES:TOKENS_PER_SECOND, an even number of processes up to 64, "
+                         "such as 4:21000")
+    return found
+
+
+def grade(guess, half, real, model=None):
+    """What a prediction for twice the processes is worth, as text. All in tokens a second: the reader's, the run on
+    half as many processes, the real run, and the book's own prediction where there is one."""
+    off = guess / real - 1
+    verdict = "Close." if abs(off) <= CLOSE else "In the region." if abs(off) <= NEAR else "Far off."
+    lines = [f"{verdict} You said {guess:,.0f} tokens/s and the run made {real:,.0f}: yours is {guess / real:.2f} "
+             "times that.",
+             f"Twice the processes gave {real / half:.2f} times the {half:,.0f} tokens/s of half as many: the doubling "
+             f"has an efficiency of {real / half / 2:.2f}."]
+    if model:
+        lines.append(f"The book's model said {model:,.0f}: {model / real:.2f} times that.")
+    if abs(off) > CLOSE and abs(guess / (2 * half) - 1) < 0.03:
+        lines.append("You doubled the rate: that is linear scaling. It leaves out what the processes send each other, "
+                     "and the cores and the memory that they share.")
+    elif abs(off) > CLOSE and abs(guess / half - 1) < 0.03:
+        lines.append("You kept the rate of half as many: twice the processes also bring twice the devices.")
+    elif off > CLOSE:
+        lines.append("Too high: look at what is no compute in the run on half as many, and ask how it grows.")
+    elif off < -CLOSE:
+        lines.append("Too low: what the processes send grows more slowly than what they compute together.")
+    return "\n".join(lines)
+
+
+# --- the picture --------------------------------------------------------------------------------------------------
+
+COLOURS = {"fsdp": "C0", "ddp": "C1"}
+MARKS = {"strong": "o", "weak": "s"}
+
+
+def panels():
+    """{title: (unit, measured of a series, predicted of a series)}, each a function from {world: Record} to
+    {world: number}, for the four panels of the figure."""
+    def each(of):
+        return lambda records: {world: of(r) for world, r in records.items() if of(r) is not None}
+
+    return {
+        "tokens a second": ("", each(rate), each(predicted_rate)),
+        "efficiency": ("of one process", shares, lambda records: shares(records, predicted_rate)),
+        "MFU": ("of the products timed in the run", each(lambda r: r.mfu), lambda records: {}),
+        "no compute": ("ms a step", each(lambda r: _times(1e3, r.measurement.get(EXPOSED))),
+                       each(lambda r: _times(1e3, r.prediction.get(EXPOSED)))),
+    }
+
+
+def _times(factor, value):
+    return None if value is None else factor * value
+
+
+def plot(found, path, title):
+    """Draw every series to `path` (SVG): what was measured as points joined by lines, what was predicted dashed; the
+    memory of a device in a fifth panel where it was counted. The figure, closed, for a notebook's own use."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    from scaleout.figures import STYLE
+
+    every = panels()
+    if any(r.peak_memory.get("allocated") for r in found.values()):
+        every["memory"] = ("GB", lambda records: {w: r.peak_memory["allocated"] / 1e9 for w, r in records.items()},
+                           lambda records: {})
+    with pyplot.style.context(str(STYLE)):
+        rows = -(-len(every) // 2)
+        figure, axes = pyplot.subplots(rows, 2, figsize=(8, 3 * rows), layout="constrained")
+        for ax, (name, (unit, real, guess)) in zip(axes.flat, every.items(), strict=False):
+            _panel(ax, found, real, guess)
+            ax.set(title=name, ylabel=unit, xlabel="processes", ylim=(0, None))
+        for ax in axes.flat[len(every):]:
+            ax.set_visible(False)
+        figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        figure.suptitle(title)
+        figure.savefig(path, metadata={"Date": None})
+        pyplot.close(figure)
+    return figure
+
+
+def _panel(ax, found, real, guess):
+    for (mode, strategy), records in series(found).items():
+        look = {"color": COLOURS[strategy], "marker": MARKS[mode], "fillstyle": "full" if mode == "strong" else "none"}
+        for words, of, line in (("measured", real, "-"), ("predicted", guess, ":")):
+            values = of(records)
+            ax.plot(list(values), list(values.values()), linestyle=line, label=f"{mode}, {strategy}, {words}",
+                    **(look if words == "measured" else {"color": look["color"], "linewidth": 1.2}))
+    ax.set_xscale("log", base=2)
+    ticks = sorted({run.world for run in found})
+    ax.set_xticks(ticks, [str(n) for n in ticks])
