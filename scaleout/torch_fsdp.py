@@ -41,7 +41,7 @@ class FlatUnit:
         """Begin the all-gather: every rank's shard (N / p,) to every rank's `whole` (N,). Returns at once."""
         if self.work is None:
             self.whole.untyped_storage().resize_(self.whole.numel() * self.whole.element_size())
-            self.work = dist.all_gather_into_tensor(self.whole, self.shard.data, self.group, async_op=True)
+            self.work = dist.all_gather_single(self.whole, self.shard.data, self.group, async_op=True)
 
     def free(self) -> None:
         """Give the bytes of `whole` back. What autograd saved are views of it: they come back with the next gather."""
@@ -55,7 +55,7 @@ class FlatUnit:
         for p in self.parameters:
             p.grad = None
         mean = torch.empty_like(self.shard)
-        self.sending = mean, flat, dist.reduce_scatter_tensor(mean, flat, group=self.group, async_op=True)
+        self.sending = mean, flat, dist.reduce_scatter_single(mean, flat, group=self.group, async_op=True)
 
     def receive(self) -> None:
         """Wait for the shard of the gradient; several passes add up."""
@@ -163,7 +163,7 @@ class HandFSDP:
         for unit in self.units:
             mine = unit.shard.grad if gradients else unit.shard.data
             flat = torch.empty_like(unit.whole)
-            dist.all_gather_into_tensor(flat, mine, unit.group)
+            dist.all_gather_single(flat, mine, unit.group)
             found |= {names[p]: piece.clone() for p, piece in zip(unit.parameters, unit.pieces(flat), strict=True)}
         return found
 

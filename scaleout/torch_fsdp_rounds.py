@@ -1,0 +1,236 @@
+"""Ways to train with FSDP, timed in alternation, beside a calibration made in the same rounds; and what follows.
+
+Nothing here times a step that is predicted: the prediction is made of gathers, reduce-scatters and compute alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+
+from scaleout import schedule_fsdp, step, trace
+from scaleout.fsdp_memory import collectives
+from scaleout.intervals import length
+from scaleout.lab_machine import fit, line_seconds
+from scaleout.lab_text import progress
+from scaleout.sharding import units
+from scaleout.torch_fsdp import FlatUnit
+from scaleout.torch_profile import phase, traced
+from scaleout.torch_step import stamp
+
+TRACED = 3              # steps of each way under the profiler, after the timed ones
+LEAST_KEPT = 0.02       # of its speed alone: what a gather beside compute is taken to keep at least
+
+
+class Calibration:
+    """Seconds of each unit's all-gather and reduce-scatter, of compute, of both at once; a sample of each a round.
+
+    The slowest rank's figure counts. `alone` is a Way that sends nothing, on this rank's share of the batch.
+    """
+
+    def __init__(self, s, alone, on) -> None:
+        """on: the mesh of torch_shard. Units of equal size are timed once."""
+        self.s, self.alone, self.sharding, self.mesh = s, alone, alone.sharding, on
+        self.flats = {}
+        for unit in units(alone.shape, self.sharding) if s.world > 1 else ():
+            held = [torch.nn.Parameter(torch.zeros(size, device=s.device)) for _, size in unit.tensors]
+            flat = FlatUnit(unit.name, held, on.get_group("shard"))
+            self.flats.setdefault(4 * flat.whole.numel(), flat)
+        self.gather, self.scatter, self.across = ({n: [] for n in self.flats} for _ in range(3))
+        self.forward, self.backward, self.update, self.slowed, self.kept = [], [], [], [], []
+
+    def sample(self, batch) -> None:
+        """One round."""
+        self._compute(batch)
+        for n, flat in self.flats.items():
+            for p in flat.parameters:
+                p.grad = torch.zeros(p.shape, device=self.s.device)
+            self.gather[n].append(self._seconds(lambda flat=flat: (flat.start(), flat.work.wait())))
+            flat.free()
+            self.scatter[n].append(self._seconds(lambda flat=flat: (flat.send(), flat.receive())))
+            flat.shard.grad = None
+            if self.sharding.replicas > 1:
+                self.across[n].append(self._seconds(
+                    lambda flat=flat: dist.all_reduce(flat.shard.data, group=self.mesh.get_group("replicate"))))
+        if self.flats:
+            self._both(batch)
+
+    def _seconds(self, work) -> float:
+        self.s.barrier()
+        start = self.s.clock()
+        work()
+        return self.s.largest(self.s.clock() - start)
+
+    def _compute(self, batch) -> None:
+        self.s.barrier()
+        start = self.s.clock()
+        loss = self.alone.call(*batch)
+        middle = self.s.clock()
+        loss.backward()
+        end = self.s.clock()
+        self.alone.update()
+        for found, spent in ((self.forward, middle - start), (self.backward, end - middle),
+                             (self.update, self.s.clock() - end)):
+            found.append(self.s.largest(spent))
+
+    def _both(self, batch) -> None:
+        """A backward with all-gathers of the largest unit beside it, one after the other, more than it outlasts."""
+        n, flat = max(self.flats.items())
+        single = statistics.median(self.gather[n])
+        count = max(2, min(200, int(2 * statistics.median(self.backward) / single)))
+        buffers = [torch.empty_like(flat.whole).resize_(flat.whole.numel()) for _ in range(2)]
+        loss, ends = self.alone.call(*batch), []
+        self.s.barrier()
+        works = [dist.all_gather_single(buffers[i % 2], flat.shard.data, flat.group, async_op=True)
+                 for i in range(count)]
+        futures = [work.get_future().then(lambda _: ends.append(stamp(self.s))) for work in works]
+        start = self.s.clock()
+        loss.backward()
+        spent, done = self.s.clock() - start, len(ends)
+        for future in futures:
+            future.wait()
+        self.s.synchronize()
+        self.alone.optimizer.zero_grad(set_to_none=True)
+        self.slowed.append(self.s.largest(spent))
+        self.kept.append(self.s.mean(done * single / spent) if self.s.device.type == "cpu" else 1.0)
+
+    # --- what follows from it ---------------------------------------------------------------------------------
+
+    def line(self, found, warmup):
+        """Seconds of a message by its bytes: as measured where this size was, else by a line through what was."""
+        middle = {n: statistics.median(spent[warmup:]) for n, spent in found.items()}
+        fitted = fit(list(middle.items())) if len(middle) > 1 else None
+
+        def seconds(size):
+            if size in middle:
+                return middle[size]
+            return line_seconds(fitted, size) if fitted else size * next(iter(middle.values())) / next(iter(middle))
+        return seconds
+
+    def work(self, checkpointing, batch, seq, warmup):
+        """schedule_fsdp.Piece of every unit: the measured forward and backward, dealt out by FLOPs."""
+        shape = self.alone.shape
+        rows = step.layers(shape, batch, seq, 1.0, 4, checkpointing)
+        pieces = schedule_fsdp.pieces(rows, units(shape, self.sharding), self.sharding)
+        spent = [statistics.median(found[warmup:]) for found in (self.forward, self.backward)]
+        share = [t / sum(getattr(piece, name) for piece in pieces)
+                 for t, name in zip(spent, ("forward_seconds", "backward_seconds"), strict=True)]
+        return [replace(piece, forward_seconds=piece.forward_seconds * share[0],
+                        backward_seconds=piece.backward_seconds * share[1]) for piece in pieces]
+
+    def predict(self, how, work, warmup, accumulation=1, every_pass=True):
+        """(seconds of a step, exposed seconds): how is "waits" (naive), "streams" (all overlaps), or "gathers" (they
+        overlap, and who reduces waits, as `fully_shard` does on a CPU)."""
+        cut, kept = self.sharding, 1.0
+        gather, scatter = self.line(self.gather, warmup), self.line(self.scatter, warmup)
+        across = self.line({n / cut.ranks: t for n, t in self.across.items()}, warmup) if cut.replicas > 1 else None
+        lost, blocked = 0.0, 0.0
+        if how != "waits" and cut.prefetch:
+            lost = 1 - statistics.median(self.backward[warmup:]) / statistics.median(self.slowed[warmup:])
+            lost, kept = min(0.95, max(0.0, lost)), min(1.0, max(LEAST_KEPT, statistics.mean(self.kept[warmup:])))
+        if how == "gathers":                        # the reduce-scatter is then part of what the backward does
+            times = [scatter(p.reduce_bytes) + (across(p.reduce_bytes / cut.ranks) if across else 0.0)
+                     if p.reduce_bytes else 0.0 for p in work]
+            blocked = sum(times) * (accumulation if every_pass else 1)
+            work = [replace(p, reduce_bytes=0.0) for p in work]
+        share = sum(u.own(cut.ranks) for u in units(self.alone.shape, cut)) / sum(
+            u.parameters for u in units(self.alone.shape, cut))
+        found = schedule_fsdp.fsdp_step(
+            work, lambda n: gather(n) / kept, lambda n: scatter(n) / kept, reshard=cut.reshard,
+            prefetch=0 if how == "waits" else cut.prefetch, overlap=how != "waits", accumulation=accumulation,
+            sync_every_pass=every_pass, reduce_across=across if how != "gathers" else None,
+            regather_seconds=None if isinstance(cut.reshard, bool) else gather, contention=lost,
+            update_seconds=statistics.median(self.update[warmup:]) * share)
+        return found.seconds + blocked, found.exposed_seconds + blocked
+
+
+class Rounds:
+    """All ways at once; every round is a step of each and a sample of the calibration, so that whatever else the
+    machine does hits them alike."""
+
+    def __init__(self, s, o, ways, calibration) -> None:
+        """ways: {name: torch_fsdp_ways.Way}. o: the lab's options."""
+        self.s, self.o, self.ways, self.calibration = s, o, ways, calibration
+        self.seconds, self.losses = ({via: [] for via in ways} for _ in range(2))
+        self.traces, self.counts = {}, {}
+
+    def run(self, steps, batches) -> None:
+        """Time `steps` rounds, then count the collectives of a step of each way, then trace each. batches(step): the
+        passes of a step."""
+        names = list(self.ways)
+        for i in progress(range(steps), "train", self.s.main):
+            share = batches(i)
+            self.calibration.sample(share[0])
+            turn = i % len(names)                                  # nobody always comes after the same
+            for via in names[turn:] + names[:turn]:
+                self.s.barrier()
+                start = self.s.clock()
+                loss = self.ways[via].step(share, self.o.sync_every_pass)
+                self.seconds[via].append(self.s.largest(self.s.clock() - start))
+                self.losses[via].append(self.s.mean(loss))
+        for via, way in self.ways.items():
+            share = batches(steps)
+            self.counts[via] = way.counted(lambda way=way, share=share: way.gradients(share, self.o.sync_every_pass))
+            way.update()
+            if self.s.world > 1:
+                self.traces[via] = traced(self.s, lambda i, way=way: self._traced(way, batches(steps + 1 + i)), TRACED)
+
+    def _traced(self, way, share) -> None:
+        with phase("data"):
+            pass
+        way.step(share, self.o.sync_every_pass)
+
+    def rows(self, warmup) -> dict:
+        """{way: {"measured", "predicted": {figure: number}, "loss": the last}}; figures as in lab_fsdp.FIGURES."""
+        o, c = self.o, self.calibration
+        work = c.work(o.checkpointing, o.micro_batch, o.seq, warmup)
+        passes = o.accumulation if o.sync_every_pass else 1
+        wanted = collectives(c.alone.shape, c.sharding)
+        rows = {}
+        for via in self.ways:
+            timed = sorted(self.seconds[via][warmup:])
+            rows[via] = {"measured": {"seconds": statistics.median(timed), "spread": _spread(timed)}, "predicted": {},
+                         "loss": self.losses[via][-1]}
+            if self.s.world == 1:
+                rows[via]["predicted"]["seconds"] = c.predict("waits", work, warmup, o.accumulation)[0]
+                continue
+            rows[via]["measured"] |= {**self.counts[via], **_sent(self.traces[via], c)}
+            if via == "ddp" or via == "accelerate-naive":
+                continue
+            seconds, exposed = c.predict(self._how(via), work, warmup, o.accumulation, o.sync_every_pass)
+            rows[via]["predicted"] |= {"seconds": seconds, "exposed": exposed,
+                                       "gathers": wanted["all_gather"]["count"] * o.accumulation,
+                                       "scatters": wanted["reduce_scatter"]["count"] * passes}
+        return rows
+
+    def _how(self, via):
+        """How a way overlaps on this device, see Calibration.predict."""
+        if via in ("naive", "accelerate-forced"):       # on a CPU torch gathers beside compute only where it is told to
+            return "waits"
+        return "streams" if via == "prefetching" or self.s.device.type == "cuda" else "gathers"
+
+
+def _spread(timed) -> float:
+    """From the lower quartile to the upper, seconds: half of the steps lie in it."""
+    if len(timed) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(timed, n=4, method="inclusive")
+    return high - low
+
+
+def _sent(found, calibration) -> dict:
+    """Seconds a step and rank, from a Trace: exposed, in all-gathers, and in reductions of gradients.
+
+    gloo's reduce-scatter is an all-reduce inside, and the profiler shows it as one.
+    """
+    out, steps = {"exposed": 0.0, "gather_seconds": 0.0, "scatter_seconds": 0.0}, len(found.steps(found.ranks[0]))
+    each = steps * len(found.ranks)
+    out["exposed"] = statistics.mean(trace.summary(found)["exposed_seconds"].values())
+    for rank in found.ranks:
+        for span in found.spans(rank, "communication"):
+            name = "gather_seconds" if "gather" in span.name.lower() else "scatter_seconds"
+            out[name] += length([(span.start, span.end)]) / each
+    return out
