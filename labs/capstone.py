@@ -10,6 +10,7 @@ Started again with the same --folder, it goes on where its newest good checkpoin
 divides the batch. SIGTERM makes it save and leave with exit code 75.
 """
 
+import math
 import statistics
 import sys
 
@@ -115,6 +116,8 @@ class Job:
             dist.all_reduce(mean)
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
         mean, (*times, asked) = (mean / self.s.world).tolist(), slowest.tolist()
+        if not all(map(math.isfinite, mean)):
+            self.cadence.finish()               # the checkpoint on its way is a good one
         for number, loss in zip(numbers, mean, strict=True):
             torch_watch.check_loss(loss, number, self.cadence.last)
         count = len(numbers)

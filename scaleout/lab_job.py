@@ -102,12 +102,16 @@ class Options:
         if world % self.replicas:
             raise ValueError(f"--replicas {self.replicas} does not divide {world} processes: use one of "
                              f"{order.divisors(world)}")
+        return Sharding(world // self.replicas, self.replicas, self.wrap, self.least_parameters, self.resharding,
+                        self.prefetch, self.offload, parameter=self.precision)
+
+    @property
+    def resharding(self):
+        """--reshard as True, False or a number of ranks. ValueError for anything else."""
         text = self.reshard.lower()
         if text not in ("true", "false") and not text.isdigit():
             raise ValueError(f"--reshard {self.reshard}: use true, false, or a number of ranks")
-        reshard = text == "true" if text in ("true", "false") else int(text)
-        return Sharding(world // self.replicas, self.replicas, self.wrap, self.least_parameters, reshard,
-                        self.prefetch, self.offload, parameter=self.precision)
+        return text == "true" if text in ("true", "false") else int(text)
 
     def passes(self, world):
         """Passes of a step on `world` processes."""
@@ -132,8 +136,7 @@ def check(o, s):
         o.sharding(s.world)
     elif o.offload or o.replicas > 1:
         raise ValueError("--offload and --replicas are for --strategy fsdp")
-    o.passes(s.world)
-    _ = o.shape
+    _ = o.passes(s.world), o.shape, o.resharding
     if o.resume not in ("auto", "none") and not o.resume.isdigit():
         raise ValueError(f"--resume {o.resume}: use auto, none, or the step of a checkpoint")
     if every(o) != 0 and o.folder is None and o.checkpoint_every is not None:

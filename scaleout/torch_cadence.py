@@ -77,8 +77,13 @@ class Cadence:
             self.blocked.append(spent)
             self.next = done + (self.every or self.spacing(step_seconds))
         if finish:
-            self.kept.finish()
+            self.finish()
         return spent
+
+    def finish(self) -> None:
+        """Wait until the checkpoint on its way is whole. ValueError where it cannot be."""
+        if self.kept:
+            self.kept.finish()
 
     def spacing(self, step_seconds: float) -> int:
         """Steps from one checkpoint to the next by Young's formula."""

@@ -1,0 +1,78 @@
+"""What feeds the training job and keeps its lines: text split by file, batches from a thread, metrics that go on."""
+
+import pytest
+import torch
+
+from scaleout import lab, lab_capstone, torch_input
+from scaleout.order import Order
+
+
+def test_metrics_go_on_where_a_kill_left_them(tmp_path):
+    step = lambda i: {"step": i, "loss": 1.0, "rate": 0.1, "norm": 1.0, "seconds": 0.1, "wait": 0.0}  # noqa: E731
+    m = lab_capstone.Metrics(tmp_path, True)
+    assert m.begin(0) == 0
+    m.add([step(1), step(2), {"step": 2, "validation": 3.0}, {"step": 2, "checkpoint": 0.1}, step(3), step(4)])
+    with m.path.open("a") as stream:
+        stream.write('{"step": 5, "lo')
+    (tmp_path / "failures.jsonl").write_text('{"time": 1.0, "failure": "rank 1 hangs"}\n' * 2)
+    again = lab_capstone.Metrics(tmp_path, True)
+    assert again.begin(2) == 2, "steps 3 and 4 are made again"
+    assert again.column("step") == [1, 2]
+    assert again.validations == [{"step": 2, "validation": 3.0}]
+    assert again.checkpoints == [{"step": 2, "checkpoint": 0.1}]
+    assert again.events == [{"step": 4, "event": "rank 1 hangs"}]
+    assert lab_capstone.Metrics(tmp_path, True).begin(2) == 0
+    third = lab_capstone.Metrics(tmp_path, True)
+    third.begin(2)
+    assert third.events == again.events, "said once"
+    third.begin(0, fresh=True)
+    assert third.path.read_text() == ""
+
+
+def test_the_input_gives_each_step_its_windows_and_ends():
+    text = torch.randint(256, (999,), dtype=torch.uint8)
+    o = Order(999, 8, 1)
+    with lab.session("cpu") as s, torch_input.Batches(s, text, o, 6, first=3) as batches:
+        for step in (3, 4, 5):
+            window, wait = batches.take()
+            assert window.shape == (6, 9)
+            assert wait >= 0
+            for row, start in zip(window, o.starts(step, 6), strict=True):
+                assert torch.equal(row, text[start:start + 9])
+        pairs = torch_input.inputs(window, s.device, 3)
+    assert not batches.thread.is_alive()
+    assert [tuple(tokens.shape) for tokens, _ in pairs] == [(2, 8)] * 3
+    assert torch.equal(pairs[1][0][:, 1:], pairs[1][1][:, :-1])
+    assert torch.equal(pairs[2][1], window[4:, 1:].long())
+
+
+def test_an_error_of_the_input_reaches_who_trains():
+    text = torch.zeros(8, dtype=torch.uint8)
+    with lab.session("cpu") as s, torch_input.Batches(s, text, Order(999, 8), 4) as batches, pytest.raises(IndexError):
+        batches.take()
+
+
+def test_the_text_is_split_by_file(tmp_path):
+    for i in range(40):
+        (tmp_path / f"f{i}.py").write_text(f"{i}:" + "x" * i)
+    text = torch_input.read(str(tmp_path), 0.2)
+    train_, held = (bytes(part.tolist()) for part in (text.train, text.validation))
+    for i in range(40):
+        inside = any(line == f"{i}:".encode() + b"x" * i for line in held.split(b"\n"))
+        assert inside == (f"f{i}.py" in text.held_out)
+        assert inside != any(line == f"{i}:".encode() + b"x" * i for line in train_.split(b"\n"))
+    assert torch_input.read(str(tmp_path), 0.2).digest == text.digest
+    (tmp_path / "f3.py").write_text("3:xxy")
+    assert torch_input.read(str(tmp_path), 0.2).digest != text.digest
+
+
+def test_one_file_is_cut_at_its_end(tmp_path):
+    (tmp_path / "a.txt").write_text("a" * 80 + "b" * 20)
+    text = torch_input.read(str(tmp_path / "a.txt"), 0.2)
+    assert bytes(text.validation.tolist()) == b"b" * 20
+    assert len(text.train) == 80
+    assert text.held_out == ("the end of a.txt",)
+
+
+def test_bytes_that_are_no_text_are_shown():
+    assert lab_capstone.readable(b"a\xff\0b") == "a\N{REPLACEMENT CHARACTER}\N{SYMBOL FOR NULL}b"
