@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# One lab on several machines that you log in to: start this on each of them, within a few minutes.
+#
+#   labs/launch/two_machines.sh 0 192.168.1.10                         on the first machine, with its own address
+#   labs/launch/two_machines.sh 1 192.168.1.10                         on the second, with the same address
+#   labs/launch/two_machines.sh 1 192.168.1.10 labs/ddp.py --save      another lab, the same on both
+#
+# NODES: machines (2). PROCESSES: processes a machine (default: one a GPU). PORT: on the first machine, open to the
+# others (29500). NETWORK: the interface between them, such as eth0 (`ip -brief address` lists them); needed where a
+# machine has several. The same version of the book and of torch on both; --folder must be one that both see.
+#
+# Tested by tests/test_launch.py: two network namespaces on one machine, CPU, gloo. Not run: two machines, GPUs.
+set -euo pipefail
+
+usage() { echo "two_machines.sh: $1; say which machine this is (0, 1, ...) and the first one's address" >&2; exit 2; }
+[ $# -ge 2 ] || usage "too few words"
+number=$1 first=$2 nodes=${NODES:-2}
+shift 2
+case $number in '' | *[!0-9]*) usage "'$number' is no number" ;; esac
+[ "$number" -lt "$nodes" ] || usage "machine $number of $nodes (they count from 0)"
+[ $# -gt 0 ] || set -- labs/capstone.py --tier gpu --folder runs/capstone --resume auto --checkpoint-every auto
+
+# The first machine holds the meeting place; saying so spares torchrun a guess from names and addresses.
+if [ "$number" = 0 ]; then host=1; else host=0; fi
+here=()
+if [ -n "${NETWORK:-}" ]; then
+  export NCCL_SOCKET_IFNAME=$NETWORK GLOO_SOCKET_IFNAME=$NETWORK
+  address=$(ip -o -4 address show dev "$NETWORK" 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }' || true)
+  [ -n "$address" ] || { echo "two_machines.sh: $NETWORK has no address; ip -brief address lists them" >&2; exit 2; }
+  here=(--local-addr "$address")
+fi
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+exec torchrun --nnodes="$nodes" --nproc-per-node="${PROCESSES:-gpu}" --rdzv-backend=c10d \
+  --rdzv-endpoint="$first:${PORT:-29500}" --rdzv-conf="is_host=$host" --rdzv-id=book "${here[@]}" \
+  --max-restarts=3 "$@"

@@ -1,0 +1,132 @@
+"""What a class or a run costs: students, GPUs, hours, a price that you give, and energy.
+
+    python -m scaleout.price --price 2.5                       the settings of the book's page on running it
+    python -m scaleout.price --students 20 --gpus 2 --hours 2 --price 2.5 --currency EUR
+
+The book prints no price: they change by the month, and each provider has its own. Give the price of one GPU for one
+hour, on the day. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+SLACK_HOURS = 1.0       # a machine counts from its start to its end: half an hour to set up, half an hour of slack
+OVERHEAD = 1.0          # kWh that a data centre draws for each kWh of its machines, its PUE: 1 counts the machines only
+
+
+@dataclass(frozen=True)
+class Use:
+    """GPUs that somebody rents: `students` in groups of `group`, `gpus` for each group, for `hours` of class.
+
+    `slack_hours` are paid on top. ValueError, in one line, for what nobody can rent.
+    """
+
+    what: str
+    students: int
+    gpus: int
+    hours: float
+    group: int = 1
+    slack_hours: float = SLACK_HOURS
+
+    def __post_init__(self) -> None:
+        for name, lowest in (("students", 1), ("gpus", 0), ("group", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+                raise ValueError(f"{name} must be a whole number from {lowest}, not {value!r}")
+        for name in ("hours", "slack_hours"):
+            _positive(name, getattr(self, name))
+
+    @property
+    def groups(self) -> int:
+        """Groups, each with GPUs of its own; the last one may be smaller."""
+        return math.ceil(self.students / self.group)
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours that are paid, slack included."""
+        return self.groups * self.gpus * (self.hours + self.slack_hours)
+
+    def price(self, gpu_hour: float) -> float:
+        """What it costs, in the currency of `gpu_hour`, the price of one GPU for one hour."""
+        return self.gpu_hours * _positive("the price of a GPU-hour", gpu_hour)
+
+    def kwh(self, watts: float, overhead: float = OVERHEAD) -> float:
+        """Energy in kWh at most: every GPU at `watts` (its share of the node included) all the time it is rented.
+
+        overhead: what the data centre draws for each kWh of its machines (its PUE), from 1 up.
+        """
+        if not (math.isfinite(overhead) and overhead >= 1):
+            raise ValueError(f"overhead must be at least 1, not {overhead!r}: it counts the machines themselves")
+        return self.gpu_hours * _positive("watts", watts) * overhead / 1000
+
+
+def _positive(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a number from 0, not {value!r}")
+    return value
+
+
+SETTINGS = (
+    Use("laptops", 20, 0, 2, slack_hours=0),
+    Use("one node of 8 GPUs that you drive", 20, 8, 2, group=20),
+    Use("pairs, 1 GPU each", 20, 1, 2, group=2),
+    Use("pairs, 2 GPUs each", 20, 2, 2, group=2),
+    Use("everyone, 2 GPUs each", 20, 2, 2),
+    Use("groups of 5, a node of 8 GPUs each", 20, 8, 2, group=5),
+    Use("one scaling study: 2 nodes of 8 GPUs", 1, 16, 3),
+)
+
+
+def rows(uses: Sequence[Use], gpu_hour: float, watts: float, overhead: float = OVERHEAD) -> list[tuple[str, ...]]:
+    """A table: setting, students, GPUs a group, groups, hours paid, GPU-hours, price, kWh at most, as texts."""
+    return [(use.what, str(use.students), str(use.gpus), str(use.groups), f"{use.hours + use.slack_hours:g}",
+             f"{use.gpu_hours:,.0f}", f"{use.price(gpu_hour):,.2f}", f"{use.kwh(watts, overhead):,.1f}")
+            for use in uses]
+
+
+def markdown(uses: Sequence[Use], gpu_hour: float, watts: float, currency: str = "", overhead: float = OVERHEAD) -> str:
+    """That table as Markdown; the heads of the last columns say at what price and power."""
+    money = f"price at {gpu_hour:g}" + (f" {currency}" if currency else "") + " a GPU-hour"
+    head = ("setting", "students", "GPUs a group", "groups", "hours paid", "GPU-hours", money,
+            f"kWh at {watts:g} W a GPU")
+    rule = [":---", *["---:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows(uses, gpu_hour, watts, overhead)))
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are ValueErrors, so that bad input is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (--help says more)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code: 2 after one line on stderr for bad input."""
+    parser = Parser(prog="python -m scaleout.price", description=__doc__, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--price", type=float, required=True, help="of one GPU for one hour, today")
+    parser.add_argument("--currency", default="", help="what to call it")
+    parser.add_argument("--watts", type=float, default=1000.0, help="of one GPU with its share of the node (1000)")
+    parser.add_argument("--overhead", type=float, default=OVERHEAD, help=f"of the data centre, its PUE ({OVERHEAD})")
+    for name, kind in (("students", int), ("gpus", int), ("hours", float), ("group", int), ("slack-hours", float)):
+        parser.add_argument(f"--{name}", type=kind, help="for one setting of your own")
+    try:
+        given = vars(parser.parse_args(argv))
+        own = {name: given[name] for name in ("students", "gpus", "hours", "group", "slack_hours")
+               if given[name] is not None}
+        uses = [replace(Use("your class", 20, 1, 2), **own)] if own else SETTINGS
+        print(markdown(uses, given["price"], given["watts"], given["currency"], given["overhead"]))
+    except ValueError as error:
+        print(f"price: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
