@@ -1,0 +1,223 @@
+"""The scaling explorer shows what the step models say, at the edges of every control."""
+
+import json
+import random
+import re
+import xml.etree.ElementTree as ET
+from math import ceil
+
+import pytest
+
+from scaleout import scale_curves, step, step_fsdp, topology, views
+from scaleout.controls import stops
+from scaleout.hardware import DEVICES
+from scaleout.scaling import run_cost
+from scaleout.sharding import Sharding
+from scaleout.transformer import PRESETS
+from scaleout.views import capstone
+from scaleout.views.ddp import LINKS
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_measured():
+    capstone.MEASURED.clear()
+    yield
+    capstone.MEASURED.clear()
+
+
+def shown(params=None):
+    return views.render("capstone", params or {})
+
+
+def circles(svg):
+    """Titles of the points."""
+    return [one.find(f"{SVG}title").text for one in ET.fromstring(svg).iter(f"{SVG}circle")]
+
+
+def test_values_are_those_of_the_step():
+    values = shown({"world": 64, "batch": 256})["values"]
+    cluster = topology.cluster(8, 8, "nvlink4", "ib-ndr", 8)
+    one = step_fsdp.from_device(PRESETS["llama-3-8b"], 4, 4096, DEVICES["h100-sxm"], cluster,
+                                Sharding(ranks=64, parameter="bf16"))  # fmt: skip
+    assert values["strong_seconds"] == pytest.approx(one.seconds)
+    assert values["strong_tokens_per_second"] == pytest.approx(one.tokens_per_second)
+    assert values["strong_mfu"] == pytest.approx(one.mfu)
+    assert values["strong_exposed"] == pytest.approx(one.parts["exposed communication"] / one.seconds)
+    cost = run_cost(1e9, one.tokens_per_second, 64, 1000, 2.5)
+    for key, of in (("hours", "hours"), ("kwh", "kwh"), ("price", "price"), ("gpu_hours", "gpu_hours")):
+        assert values[f"strong_{key}"] == pytest.approx(getattr(cost, of))
+
+
+def test_one_gpu_is_the_plain_step_in_all_three():
+    """One sequence after another, in passes of four."""
+    values = shown({"world": 1, "batch": 64})["values"]
+    one = step.from_device(PRESETS["llama-3-8b"], 4, 4096, DEVICES["h100-sxm"], topology.cluster(1, 1), accumulation=16)
+    assert values["strong_seconds"] == values["weak_seconds"] == pytest.approx(one.seconds)
+    assert values["strong_efficiency"] == values["weak_efficiency"] == 1
+    assert "Sharing" not in shown({"world": 1})["sentence"]
+
+
+def test_strong_and_weak_meet_at_the_chosen_number():
+    result = shown({"world": 128, "batch": 512})
+    values = result["values"]
+    assert values["strong_tokens_per_second"] == values["weak_tokens_per_second"]
+    assert values["weak_batch"] == 512 and values["sequences_each"] == 4
+    assert values["strong_efficiency"] < values["weak_efficiency"], "one GPU alone updates once for 512 sequences"
+    counts = [n for n, *_ in values["curve"]]
+    assert counts == sorted({*scale_curves.WORLDS, 128})
+    assert values["curve"][0] == [1, 1.0, 1.0]
+
+
+def test_gpus_without_a_sequence_are_idle():
+    busy, idle = (shown({"world": n, "batch": 512})["values"] for n in (512, 2048))
+    assert idle["busy"] == 512 and idle["strong_tokens_per_second"] == busy["strong_tokens_per_second"]
+    assert idle["strong_efficiency"] == pytest.approx(busy["strong_efficiency"] / 4)
+    assert idle["strong_mfu"] == pytest.approx(busy["strong_mfu"] / 4)
+    assert idle["strong_price"] == pytest.approx(4 * busy["strong_price"]), "all are paid for"
+    assert "512 sequences for 2,048 GPUs; 1,536 are idle" in shown({"world": 2048, "batch": 512})["sentence"]
+
+
+def test_the_sentence_names_what_limits_and_a_change_that_keeps_its_promise():
+    slow = {"model": "llama-2-7b", "world": 64, "link": "node-100g"}
+    sentence = shown(slow)["sentence"]
+    assert "What limits: communication" in sentence
+    words, times = re.search(r"Try (.+): ([\d.]+) times the tokens/s", sentence).groups()
+    assert words == "nodes of 8 with InfiniBand"
+    rates = [shown(slow | more)["values"]["strong_tokens_per_second"] for more in ({}, {"link": "node-ib"})]
+    assert rates[1] / rates[0] == pytest.approx(float(times), rel=0.01)
+    assert "communication is hidden but for" in shown({"world": 8})["sentence"]
+
+
+def test_ddp_is_drawn_where_a_copy_fits():
+    small, large = shown({"model": "gpt2-xl", "batch": 8192}), shown()
+    assert small["values"]["ddp_fits"] and small["values"]["ddp_efficiency"] > 0.5
+    assert not large["values"]["ddp_fits"] and large["values"]["ddp_efficiency"] is None
+    assert "DDP: does not fit one GPU" in large["svg"] and "DDP, weak:" in small["svg"]
+    chosen = shown({"sharding": "ddp"})
+    assert "take 128 GB of each GPU" in chosen["sentence"] and chosen["values"]["ddp_efficiency"] > 0
+    crowded = shown({"model": "llama-3-70b", "world": 8})
+    assert not crowded["values"]["fits"] and "Use more GPUs, or shard over all" in crowded["sentence"]
+
+
+def test_hybrid_keeps_its_efficiency_at_thousands():
+    full, hybrid = (shown({"world": 4096, "batch": 4096, "sharding": kind})["values"] for kind in ("full", "hybrid"))
+    assert full["weak_efficiency"] < 0.5 < 0.9 < hybrid["weak_efficiency"]
+    assert hybrid["states_gb"] == pytest.approx(512 * full["states_gb"])
+
+
+# --- the reader's own runs ----------------------------------------------------------------------------------------
+
+
+def test_own_runs_are_points_against_the_fewest():
+    result = shown({"own_1": 9000, "own_2": 16_200, "own_4": 27_000})
+    assert result["values"]["own"] == [[1, 1.0], [2, pytest.approx(0.9)], [4, pytest.approx(0.75)]]
+    assert {"your run on 2: 90.0%", "your run on 4: 75.0%"} <= set(circles(result["svg"]))
+    assert "your runs on 1, 2, 4" in result["svg"]
+    assert shown()["values"]["own"] == [] and "your run" not in shown()["svg"]
+    assert shown({"own_2": 10, "own_8": 20})["values"]["own"] == [[2, 1.0], [8, pytest.approx(0.5)]]
+
+
+def test_own_runs_from_records():
+    class Run:
+        def __init__(self, count, rate):
+            self.stem, self.device_count, self.tokens_per_second = "capstone", count, rate
+
+    params = capstone.from_records([Run(1, 100.0), Run(2, 150.0), Run(2, 190.0), Run(16, 800.0)])
+    assert params == {"own_1": 100.0, "own_2": 170.0}
+    assert shown(params)["values"]["own"] == [[1, 1.0], [2, pytest.approx(0.85)], [16, pytest.approx(0.5)]]
+    with pytest.raises(ValueError, match="give runs that train"):
+        capstone.from_records([Run(1, None)])
+
+
+# --- the lower chart ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lower", list(capstone.LOWER))
+def test_the_lower_chart(lower):
+    result = shown({"lower": lower, "world": 64})
+    assert capstone.LOWER[lower] in result["svg"]
+    of = {"hours": "strong_hours", "price": "strong_price", "energy": "strong_kwh"}.get(lower)
+    setting = scale_curves.Setting("llama-3-8b", "h100-sxm", 64, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
+    found = dict(capstone.amounts(scale_curves.curves(setting).strong, lower, (1000.0, 2.5)))
+    values = result["values"]
+    assert found[64] == pytest.approx(values[of] if of else 100 * values["strong_mfu"])
+
+
+def test_nothing_to_pay_is_said():
+    assert "price of a billion tokens: 0" in shown({"price": 0.0})["svg"]
+
+
+# --- every state --------------------------------------------------------------------------------------------------
+
+
+def grid():
+    choices = {}
+    for one in capstone.CONTROLS:
+        if one.kind == "select":
+            choices[one.name] = [value for value, _ in one.options]
+        elif one.kind == "slider":
+            every = stops(one) if one.log else [one.lo, one.default, one.hi]
+            choices[one.name] = [every[0], every[len(every) // 2], every[-1]]
+        elif one.kind == "number":
+            choices[one.name] = [one.lo, one.default, 3.0]
+    draw = random.Random(0)
+    alone = [{name: value} for name, values in choices.items() for value in values]
+    return alone + [{name: draw.choice(values) for name, values in choices.items()} for _ in range(40)]
+
+
+@pytest.mark.parametrize("params", grid(), ids=str)
+def test_every_state_draws(params):
+    result = shown(params)
+    assert result == shown(params), "the same twice"
+    json.dumps(result, allow_nan=False)
+    root, values = ET.fromstring(result["svg"]), result["values"]
+    assert root.get("role") == "img" and root.get("aria-label")
+    colours = re.findall(r'(?:fill|stroke)="([^"]+)"', result["svg"])
+    assert all(colour.startswith("var(--") or colour == "none" for colour in colours)
+    for kind in ("strong", "weak"):
+        assert 0 < values[f"{kind}_mfu"] < params.get("reached", 50) / 100 + 1e-9
+        assert 0 <= values[f"{kind}_exposed"] < 1
+    world = params.get("world", 512)
+    assert 0 < values["strong_speed_up"] <= 1.2 * world
+    assert values["sequences_each"] >= ceil(params.get("batch", 512) / world)
+    assert result["sentence"].startswith(capstone.NAMES[params.get("model", "llama-3-8b")])
+
+
+def test_a_redraw_prices_few_and_short_models(monkeypatch):
+    """What a slider costs: two short models for each number of GPUs and batch, and nothing a second time."""
+    priced, real = [], scale_curves._fsdp
+    monkeypatch.setattr(scale_curves, "_fsdp", lambda own, shape, *rest: priced.append(shape.layers) or real(
+        own, shape, *rest))  # fmt: skip
+    scale_curves._size.cache_clear()
+    scale_curves._pass.cache_clear()
+    shown({"model": "llama-3-405b", "world": 1536})
+    assert 0 < len(priced) <= 4 * (len(scale_curves.WORLDS) + 1) and set(priced) == set(scale_curves.SHORT)
+    before = len(priced)
+    shown({"model": "llama-3-405b", "world": 1536, "price": 4.0})
+    assert len(priced) == before
+
+
+def test_guess_is_judged_against_the_shared_batch():
+    answer = shown()["values"]["strong_speed_up"]
+    assert 400 < answer < 512
+    found = shown({"guess": 512})["guess"]
+    assert found["ratio"] == pytest.approx(512 / answer) and found["answer"] == answer
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"world": 5000}, "world must be from 1 to 4,096"),
+        ({"model": "zero-1t"}, "model must be one of gpt2"),
+        ({"sharding": "zero"}, "sharding must be one of full, hybrid, ddp"),
+        ({"own_2": -1}, "own_2 must be from"),
+        ({"seq": 100}, "seq must be one of 512"),
+        ({"reached": 100}, "reached must be from 5 to 90"),
+    ],
+)
+def test_bad_input_is_one_line(params, words):
+    with pytest.raises(ValueError, match=re.escape(words)) as error:
+        shown(params)
+    assert "\n" not in str(error.value)
