@@ -10,7 +10,9 @@
 import json
 import math
 import os
+import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -22,6 +24,8 @@ from scaleout import flight, lab_join
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PATIENCE_S = lab_join.TIMEOUT_S / 2     # before the collective's own time-out, which names nobody
+ELSEWHERE = 10                          # times as patient with validations and checkpoints as with a step
+STUCK_S = 10.0                          # from SIGTERM to the end of a process that does not come to its next step
 LAST_WORD_S = 5.0                       # left to the rank at fault to end first, so that the launcher names it
 ROOT = str(Path(__file__).resolve().parents[1])
 RING = "100"                            # collectives that a rank's flight recorder remembers
@@ -38,24 +42,28 @@ class Watch:
     asked: the signal (SIGTERM or SIGINT) by which this process was asked to stop, or None. Ranks are asked at different
     moments, or only one of them is: they must agree before they act.
 
-    patience_s: seconds without `begin` or `pulse` (after the second one: the first step may compile) until the ranks
-    are asked who is behind. log: a file that gets the line that names a hung rank, as JSON.
+    patience_s: seconds that a step may take (after the first, which may compile) until the ranks are asked who is
+    behind. log: a file that gets the line that names a hung rank, as JSON.
     """
 
     def __init__(self, s, faults=None, patience_s=PATIENCE_S, log=None):
         self.s, self.faults, self.patience_s, self.log = s, faults, patience_s, log
         self.asked, self.step, self.doing, self.pulses, self.since = None, -1, "start", 0, time.monotonic()
-        self.over, self.before, self.thread = threading.Event(), {}, None
+        self.over, self.before, self.ears, self.slowest = threading.Event(), {}, None, 0.0
 
     def __enter__(self):
         self.before = {sign: signal.signal(sign, self._ask) for sign in SIGNALS}
         if self.s.world > 1:
-            self.thread = threading.Thread(target=Monitor(self).run, daemon=True)
-            self.thread.start()
+            self.ears = socket.socketpair()         # a handler runs between two lines of Python: a thread that waits
+            self.ears[1].setblocking(False)         # for others in C++ never comes to it, but this wakes the monitor
+            signal.set_wakeup_fd(self.ears[1].fileno(), warn_on_full_buffer=False)
+            threading.Thread(target=Monitor(self).run, daemon=True).start()
         return self
 
     def __exit__(self, kind, error, trace):
         self.over.set()
+        if self.ears:
+            signal.set_wakeup_fd(-1)
         for sign, handler in self.before.items():
             signal.signal(sign, handler)
         if kind and kind is not KeyboardInterrupt and self.asked:   # the launcher ends all: another rank is why
@@ -77,7 +85,14 @@ class Watch:
 
     def pulse(self, doing):
         """This rank is alive, at other work than a step: "validation", "checkpoint"."""
-        self.doing, self.since, self.pulses = doing, time.monotonic(), self.pulses + 1
+        now = time.monotonic()
+        self.slowest = max(self.slowest, now - self.since)
+        self.doing, self.since, self.pulses = doing, now, self.pulses + 1
+
+    @property
+    def still(self):
+        """Seconds since the last pulse."""
+        return time.monotonic() - self.since
 
 
 def check_loss(loss, step, last=None):
@@ -103,23 +118,32 @@ class Monitor:
 
     def run(self):
         """Until the watch is over, or this process."""
-        answered = False
-        while not self.watch.over.wait(self.every_s):
+        answered, told = False, None
+        while not self.watch.over.is_set():
+            told = told or self._listen()
             try:
-                still = time.monotonic() - self.watch.since
-                if not answered and (self._stuck(still) or self.store.check(["asked"])):
-                    self.store.set(f"at/{self.rank}", json.dumps(self._report(still)))
+                if told and self.watch.since < told < time.monotonic() - max(STUCK_S, 2 * self.watch.slowest):
+                    os._exit(128 + signal.SIGTERM)                  # its main thread will never know
+                if not answered and (self._stuck() or self.store.check(["asked"])):
+                    self.store.set(f"at/{self.rank}", json.dumps(self._report()))
                     self.store.set("asked", "yes")
                     answered = True
                     self._judge()
             except (RuntimeError, dist.DistError):
                 return                                              # the store is gone: the job is at its end
 
-    def _stuck(self, still):
-        return self.watch.pulses > 1 and still > self.watch.patience_s
+    def _listen(self):
+        """Wait a moment, or for a signal that ends the process: when it came (monotonic seconds), else None."""
+        if select.select([self.watch.ears[0]], [], [], self.every_s)[0]:
+            return time.monotonic() if set(self.watch.ears[0].recv(64)) & set(SIGNALS) else None
+        return None
 
-    def _report(self, still):
-        return {"step": self.watch.step, "doing": self.watch.doing, "still": round(still, 1),
+    def _stuck(self):
+        patience = self.watch.patience_s * (1 if self.watch.doing == "step" else ELSEWHERE)
+        return self.watch.pulses > 1 and self.watch.still > patience
+
+    def _report(self):
+        return {"step": self.watch.step, "doing": self.watch.doing, "still": round(self.watch.still, 1),
                 "calls": calls_made(), "at": stands(self.main)}
 
     def _judge(self):
