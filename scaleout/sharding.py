@@ -174,9 +174,12 @@ def _by_size(every: dict[str, tuple[int, ...]], least: int, never: set[str]) -> 
     `size_based_auto_wrap_policy`), and the root takes what is left.
     """
     home = dict.fromkeys(every, "")
-    modules = {".".join(name.split(".")[:i]) for name in every for i in range(1, name.count(".") + 1)}
-    for module in sorted(modules - {"blocks"} - never, key=lambda name: (-name.count("."), name)):
-        free = [name for name in every if name.startswith(module + ".") and not home[name]]
+    inside: dict[str, list[str]] = {}
+    for name in every:
+        for i in range(1, name.count(".") + 1):
+            inside.setdefault(".".join(name.split(".")[:i]), []).append(name)
+    for module in sorted(inside.keys() - {"blocks"} - never, key=lambda name: (-name.count("."), name)):
+        free = [name for name in inside[module] if not home[name]]
         if sum(prod(every[name]) for name in free) >= least:
             home |= dict.fromkeys(free, module)
     return home
