@@ -12,7 +12,8 @@ from functools import cached_property
 from math import ceil
 
 from scaleout.activations import Sizes
-from scaleout.blocks import Backward, forward, passing_forward
+from scaleout.block_forward import forward, passing_forward
+from scaleout.blocks import Backward
 from scaleout.fsdp_stretch import stretch
 from scaleout.fsdp_tape import KINDS, FsdpTape, Group, Moment, Widths
 from scaleout.layout import Layout
@@ -59,12 +60,16 @@ def fsdp_account(
     line, for sizes that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
     """
     _check(recipe, sharding, device_kind)
-    inner = units(replace(shape, layers=1), sharding)
-    each = sum(unit.name.startswith("blocks.") for unit in inner)  # units of one block
+    few, margin, extra = _few(shape, sharding)
+    return _walk(few, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra)[0]
+
+
+def _few(shape: Shape, sharding: Sharding) -> tuple[Shape, int, int]:
+    """The layers that are walked, the number of the one that stands for more, and how many more."""
+    each = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
     margin = 2 + (ceil(sharding.prefetch / each) if each else 0)
-    few = replace(shape, layers=min(shape.layers, 2 * margin + 1))
-    extra = shape.layers - few.layers
-    return _walk(few, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra)
+    few = min(shape.layers, 2 * margin + 1)
+    return replace(shape, layers=few), margin, shape.layers - few
 
 
 def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
@@ -80,7 +85,7 @@ def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
         raise ValueError(f"adapters are not priced under FSDP: use adapter none, not {recipe.adapter}")
 
 
-def _walk(few, batch, seq, recipe, sharding, on_cuda, margin, extra) -> FsdpAccount:
+def _walk(few, batch, seq, recipe, sharding, on_cuda, margin, extra) -> tuple[FsdpAccount, dict[str, Group]]:
     """Walk `few` layers, with the states of `extra` more; then put those in the middle."""
     parts = _deeper(units(few, sharding), margin, extra)
     widths = Widths.of(recipe.width("weight"), sharding)
@@ -95,7 +100,7 @@ def _walk(few, batch, seq, recipe, sharding, on_cuda, margin, extra) -> FsdpAcco
         held, host = host, held
     tape = FsdpTape(groups, sharding, on_cuda, recipe.keeps_gradients)
     _step(z, tape, held, update(z, held) if recipe.foreach else _one_by_one(recipe, sharding, parts, held))
-    return FsdpAccount(tuple(stretch(tape.moments, margin, extra)), held, host)
+    return FsdpAccount(tuple(stretch(tape.moments, margin, extra)), held, host), groups
 
 
 def _deeper(parts: tuple[Unit, ...], margin: int, extra: int) -> tuple[Unit, ...]:
@@ -152,8 +157,10 @@ def _step(z: Sizes, tape: FsdpTape, held: dict[str, int], updates: tuple[int, ..
     tape.hold("gradients", held["gradients"] if tape.accumulates else 0)
     tape.hold("activations", z.batch_bytes)
     _forward(z, tape)
+    tape.at("loss")
+    tape.pre_backward("")  # the loss is what the root returns, so its hook runs first and gathers the last unit
     loss(z, tape)
-    tape.pre_backward("")
+    tape.at("head")
     head(z, back)
     for i in reversed(range(z.shape.layers)):
         tape.inside = f"blocks.{i}"
@@ -202,23 +209,16 @@ def collectives(shape: Shape, sharding: Sharding, recipe: Recipe | None = None) 
 
     bytes: of what all ranks of the group hold together: an all-gather's output, a reduce-scatter's input, an
     all-reduce's buffer. A rank sends (p-1)/p of the first two, and 2 (p-1)/p of the last. One rank gathers nothing.
+    recipe: counts where full checkpointing runs units inside a block again, which prefetch once more.
     """
     recipe = recipe or Recipe(precision="fp32")
-    widths, out = Widths.of(recipe.width("weight"), sharding), {}
-    for name in ("all_gather", "reduce_scatter", "all_reduce"):
-        out[name] = {"count": 0, "bytes": 0}
-
-    def add(name: str, size: int) -> None:
-        out[name]["count"] += 1
-        out[name]["bytes"] += size
-
-    for unit in units(shape, sharding):
-        group = Group(unit, widths, sharding)
-        again = unit.name != "" and sharding.reshard is not False
-        if sharding.ranks > 1:
-            for _ in range(1 + again):
-                add("all_gather", group.whole)
-            add("reduce_scatter", group.reduce_in)
-        if sharding.replicas > 1:
-            add("all_reduce", group.reduce_out)
-    return out
+    _check(recipe, sharding, "cuda")
+    few, margin, extra = _few(shape, sharding)
+    groups = _walk(few, 1, 1, recipe, sharding, True, margin, extra)[1].values()
+    sent = {
+        "all_gather": [(group.times * n, group.whole) for group in groups for n in group.gathers.values()],
+        "reduce_scatter": [(group.times, group.reduce_in) for group in groups if sharding.ranks > 1],
+        "all_reduce": [(group.times, group.reduce_out) for group in groups if sharding.replicas > 1],
+    }
+    return {name: {"count": sum(n for n, _ in many), "bytes": sum(n * size for n, size in many)}
+            for name, many in sent.items()}  # fmt: skip

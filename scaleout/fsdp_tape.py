@@ -9,7 +9,7 @@ communication do not share freed blocks, is not here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from scaleout.sharding import DTYPES, Sharding, Unit
@@ -71,7 +71,7 @@ class Group:
     where: str = "sharded"  # or "whole", or "kept": resharded over fewer ranks
     state: str = "idle"  # "forward", "backward", "reduced"
     pending: bool = False  # gathered, and not yet copied out
-    gradients: bool = False  # reduced in this step
+    gathers: dict[int, int] = field(default_factory=dict)  # all-gathers so far, by the ranks they are among
 
     def __post_init__(self) -> None:
         ranks, w = self.sharding.ranks, self.widths
@@ -95,7 +95,7 @@ class FsdpTape(Tape):
         super().__init__(KINDS)
         self.groups, self.sharding, self.on_cuda, self.accumulates = groups, sharding, on_cuda, accumulates
         self.moments: list[Moment] = []
-        self.gathers = self.scatters = 0
+        self._outermost: str | None = None  # unit whose forward holds the others'; in a recomputation any can be it
         self._whole: dict[str, None] = {}
         self._deferred = self._reduced = 0  # bytes of a gather's output, and of a reduction's input, not yet freed
         self._open, self._most, self._snapshot = ("forward", "", "compute"), NOTHING, (dict(self.held), ())
@@ -145,6 +145,7 @@ class FsdpTape(Tape):
         if group.state == "backward":  # recomputed after its backward began: it is whole, or becomes so
             self._gather(group, forward=False)
             return
+        self._outermost = group.unit.name if self._outermost is None else self._outermost
         group.state = "forward"
         self._gather(group, forward=True)
         for name in group.ahead:
@@ -160,8 +161,9 @@ class FsdpTape(Tape):
                 self.hold("gathered", group.kept)
             self._free(group, "sharded" if self.sharding.reshard is True else "kept")
         group.state = "idle"
-        if group.root:
+        if self._outermost == group.unit.name:
             self._release()
+            self._outermost = None
 
     def pre_backward(self, module: str) -> None:
         group = self._group(module)
@@ -171,7 +173,7 @@ class FsdpTape(Tape):
         self._gather(group, forward=False)
         for name in group.behind:
             self._unshard(self.groups[name])
-        self.begin("backward", group.unit.name, "compute")
+        self.begin(None if group.root else "backward", group.unit.name, "compute")
 
     def post_backward(self, module: str) -> None:
         """Whole gradients become a shard. The input of the reduction before this one is freed first."""
@@ -186,14 +188,13 @@ class FsdpTape(Tape):
         self._reduced = group.reduce_in
         self.hold("buffers", group.reduce_in)
         self.drop("whole gradients", group.gradient)
-        self.scatters += 1
         self._keep_shard(group)
         if inner[1] != group.unit.name:
             self.begin(*inner)
 
     def finish(self) -> None:
         """The backward is over: units whose inputs need no gradient are reduced now, the root first."""
-        self.inside = ""
+        self.inside, self._outermost = "", None
         for name in sorted(self.groups):
             if self.groups[name].state != "reduced":
                 self.post_backward(name)
@@ -238,7 +239,7 @@ class FsdpTape(Tape):
         ranks = self._ranks(group)
         if ranks == 1:
             return
-        self.gathers += 1
+        group.gathers[ranks] = group.gathers.get(ranks, 0) + 1
         w, elements = group.widths, group.shard * self.sharding.ranks // ranks
         cast = elements * w.parameter if w.parameter != w.stored else 0
         if self.sharding.offload and group.where == "kept":
@@ -261,18 +262,19 @@ class FsdpTape(Tape):
         group.where = where
 
     def _reduces_late(self, group: Group) -> bool:
-        """Hybrid sharding holds what it all-reduces until the backward ends, where the shards have another dtype."""
-        return self.sharding.replicas > 1 and group.widths.reduce != group.widths.stored
+        """Hybrid sharding holds what it all-reduces until the backward ends, beside gradients that are other tensors:
+        in another dtype, or there already."""
+        other = self.accumulates or group.widths.reduce != group.widths.stored
+        return self.sharding.replicas > 1 and other
 
     def _keep_shard(self, group: Group) -> None:
         """What the reduction gives, in the dtype of the shards, is the gradient, or is added to the one there is."""
         w, own = group.widths, group.shard * group.widths.stored
+        cast = own if w.reduce != w.stored else 0
         self.hold("buffers", group.reduce_out)
-        if w.reduce != w.stored:
-            self.hold("buffers", own)
-            if not self._reduces_late(group):
-                self.drop("buffers", group.reduce_out)
-        self.drop("buffers", own)
+        self.hold("buffers", cast)
+        late = group.reduce_out if self._reduces_late(group) else 0
+        self.drop("buffers", group.reduce_out - late, cast)
         if not self.accumulates and not (self.sharding.offload and self.on_cuda):
             self.hold("gradients", own)
         self._look()

@@ -9,7 +9,8 @@ between are added in one piece. Tests compare the walk with what torch allocates
 from __future__ import annotations
 
 from scaleout.activations import Sizes, block_kept, copies_kept, norm_kept
-from scaleout.blocks import Backward, forward, in_passing
+from scaleout.block_forward import forward, in_passing
+from scaleout.blocks import Backward
 from scaleout.states import slice_linears, tensor_sizes
 from scaleout.tape import Tape
 
