@@ -10,7 +10,7 @@ from importlib import import_module
 
 from scaleout.exercises.engine import Exercise
 
-STEMS = ("memory", "collectives", "ddp", "fsdp")
+STEMS = ("memory", "collectives", "ddp", "fsdp", "capstone")
 
 
 def catalogue(stem: str) -> tuple[Exercise, ...]:

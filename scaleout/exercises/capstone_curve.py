@@ -1,0 +1,214 @@
+"""Exercises of rung 11 on a scaling curve: its efficiency, its knee, a fit, and what strong and weak scaling say."""
+
+from __future__ import annotations
+
+from scaleout.exercises.engine import Choice, Number, Option, Slip
+from scaleout.exercises.fsdp_sizes import NAME, PARAMETERS, SHAPE, fsdp_sent
+from scaleout.hardware import GB, device, link
+from scaleout.schedule import strong_efficiency
+from scaleout.step import utilization
+from scaleout.transformer import flops
+
+_SHARE, _TIME = ("%", "share"), ("s", "ms", "µs")
+_DEVICE, _WIRE = device("h100-sxm"), link("ib-ndr").one_way_bytes_per_s
+_BATCH, _SEQ = 128, 8192
+_TOKENS = _BATCH * _SEQ
+_ONCE = flops(SHAPE, _BATCH, _SEQ)
+_FLOPS = _ONCE["forward"] + _ONCE["backward"]
+_REACHED, _REST = 0.5, 0.05  # share of the peak that compute reaches; seconds of a step that nothing hides
+
+
+def compute(ranks: int) -> float:
+    """Seconds that the same batch in total takes each of `ranks` GPUs."""
+    return _FLOPS / ranks / (_DEVICE.bf16_flop_per_s * _REACHED)
+
+
+def communication(ranks: int) -> float:
+    """Seconds of the gathers and reduce-scatters, each GPU with one adapter."""
+    return fsdp_sent(PARAMETERS, ranks, "bf16", "fp32") / _WIRE
+
+
+# Seconds a step by GPUs, as a log would print them: the longer of compute and communication, and the rest.
+CURVE = {p: round(max(compute(p), communication(p)) + _REST, 2) for p in (8, 16, 32, 64, 128, 256)}
+FIRST, AT = min(CURVE), 128
+EFFICIENCY = strong_efficiency(CURVE)
+KNEE = max(p for p in CURVE if compute(p) > communication(p))
+
+
+def _table() -> str:
+    return "\n".join(f"- {p} GPUs: {seconds:.2f} s a step" for p, seconds in CURVE.items())
+
+
+_JOB = (
+    f"{NAME} trains with FSDP on H100 GPUs with one adapter of 400 Gbit/s each. The batch is the same at every size, "
+    f"{_BATCH} sequences of {_SEQ:,} tokens in total:\n\n{_table()}\n\n"
+)
+
+READ = Number(
+    key="curve-efficiency", level=1, title="Read the curve",
+    prompt=f"{_JOB}What is the efficiency on **{AT}** GPUs, relative to {FIRST}?",
+    hints=(f"The speed-up is the time on {FIRST} GPUs over the time on {AT}.",
+           f"Ideal would be {AT // FIRST} times as fast."),
+    solution=f"Speed-up: {CURVE[FIRST]:.2f} / {CURVE[AT]:.2f} = {CURVE[FIRST] / CURVE[AT]:.2f}. Ideal: {AT} / "
+    f"{FIRST} = {AT // FIRST}. Efficiency: **{EFFICIENCY[AT]:.1%}**. Say what it is relative to: the curve begins "
+    f"at {FIRST} GPUs, where communication is there already.",
+    value=EFFICIENCY[AT], unit="%", units=_SHARE, dimension="share",
+    slips=(
+        Slip("speed-up", CURVE[FIRST] / CURVE[AT],
+             f"That is the speed-up. Divide it by the ideal one, {AT} / {FIRST} = {AT // FIRST}."),
+        Slip("by-all-gpus", CURVE[FIRST] / CURVE[AT] / AT,
+             f"You divided the speed-up by {AT}. It is over {FIRST} GPUs, so ideal is {AT // FIRST} times."),
+        Slip("last-doubling", CURVE[AT // 2] / CURVE[AT] / 2,
+             f"That is the last doubling alone, from {AT // 2} GPUs. The reference is {FIRST}."),
+        Slip("time-ratio", CURVE[AT] / CURVE[FIRST],
+             f"That is the time on {AT} over the time on {FIRST}. Ideal is {FIRST}/{AT}: compare with that."),
+        Slip("lost", 1 - EFFICIENCY[AT], "That is the part that is lost. The efficiency is the rest."),
+        Slip("percent", CURVE[FIRST] / CURVE[AT] / 100,
+             "That is the speed-up written as a percentage. Divide it by the ideal one."),
+    ),
+    right="Now ask where it was lost.",
+    look=f"Time on {FIRST} / time on {AT}, divided by {AT // FIRST}.",
+)  # fmt: skip
+
+KNEE_AT = Choice(
+    key="curve-knee", level=2, title="Where it bends",
+    prompt=f"{_JOB}Each GPU sends {fsdp_sent(PARAMETERS, 64, 'bf16', 'fp32') / GB:.0f} GB a step, at 8 GPUs a little "
+    "less. Where is the knee of the curve, and why there?",
+    hints=("How does the compute of one GPU change with their number? And what it sends?",
+           f"{fsdp_sent(PARAMETERS, 64, 'bf16', 'fp32') / GB:.0f} GB at 50 GB/s: compare that with the steps."),
+    solution=f"**Between {KNEE} and {2 * KNEE} GPUs.** What a GPU computes halves with every doubling: "
+    f"{compute(KNEE):.2f} s on {KNEE}, {compute(2 * KNEE):.2f} s on {2 * KNEE}. What it sends does not: (p−1)/p is "
+    f"nearly 1 all the way, {communication(KNEE):.2f} s. Where the falling line crosses the flat one, communication "
+    "can no longer hide, and more GPUs make the step no shorter. The knee moves with batch, sequence and link, so it "
+    "is a property of the job, not of the software.",
+    options=(
+        Option("crossing", f"Between {KNEE} and {2 * KNEE}: compute has become shorter than communication, which does "
+                           "not shrink",
+               "Right: below the knee the link has time to spare, above it the GPUs have.", True),
+        Option("bytes-grow", f"Between {KNEE} and {2 * KNEE}: each GPU sends more bytes, the more GPUs there are",
+               f"(p−1)/p hardly grows: from {(KNEE - 1) / KNEE:.3f} to {(2 * KNEE - 1) / 2 / KNEE:.3f} of the model. "
+               "The place is right. What changes is the compute beside it."),
+        Option("first-loss", "At 16: that is where the efficiency first falls below 100%",
+               f"It is {EFFICIENCY[16]:.1%} there, the update and the input, which nothing hides. A knee is where the "
+               "slope changes."),
+        Option("memory", f"Between {KNEE} and {2 * KNEE}: the shards become too small for the memory",
+               "Smaller shards need less memory, and no minimum. Time is what the curve shows."),
+        Option("serial", "Everywhere alike: the serial part of the program, by Amdahl's law",
+               "A serial part bends the curve gently, from the start. This one is straight up to the knee, and then "
+               "flat."),
+    ),
+)  # fmt: skip
+
+WHICH = Choice(
+    key="strong-or-weak", level=1, title="98% of what?",
+    prompt="A vendor shows **98%** efficiency on 1,024 GPUs: \"each GPU with the same batch at every size\". You want "
+    "to finish **your** training, with your batch, in an eighth of the time. What does the figure tell you?",
+    hints=("Which of strong and weak scaling is it?", "What happens to the batch of one GPU in your case?"),
+    solution="**Little.** It is *weak* scaling: the work grows with the GPUs, and the compute of each stays long "
+    "enough to hide the communication. Your question is *strong* scaling: the same work on more GPUs, an eighth of the "
+    "compute on each, the same bytes. Weak scaling answers \"how large a batch can I afford\", strong scaling \"how "
+    "soon can I have it\".",
+    options=(
+        Option("weak", "Little: it is weak scaling, and your batch stays as it is",
+               "Right: ask for the curve with the total batch held fixed.", True),
+        Option("eight", "Eight times the GPUs will take about an eighth of the time",
+               "That would follow from 98% in strong scaling. Here each GPU kept its batch; in your case it keeps an "
+               "eighth."),
+        Option("law", "It holds for any batch: efficiency is a property of the network",
+               "It is a ratio of compute to communication, and the batch of a GPU decides the compute."),
+        Option("lower-bound", "It is a lower bound: with less work for each GPU it gets better",
+               "Less work for each means less compute to hide the communication behind: it gets worse."),
+    ),
+)  # fmt: skip
+
+TRAP = Choice(
+    key="batch-trap", level=2, title="Twice as fast, no sooner",
+    prompt="Weak scaling from 8 to 64 GPUs: 94% efficiency, 7.5 times the tokens a second. The batch grew from 256 to "
+    "2,048 sequences; learning rate and schedule are as before. After the same number of **tokens** the validation "
+    "loss is clearly worse than on 8 GPUs. All checks of gradients pass. What is the likely reason?",
+    hints=("How many optimizer steps did each run make?", "What did the schedule count?"),
+    solution="**An eighth of the steps, each as long as before.** The same tokens in batches 8 times as large are an "
+    "eighth of the updates. Averaging more sequences makes the gradient less noisy, not longer, so a step goes about "
+    "as far as before. A higher learning rate makes up for it up to a *critical batch size*; beyond it larger batches "
+    "buy little. A schedule that counts steps also ends its warm-up 8 times later in tokens. So say the loss beside "
+    "the tokens a second: the curve of interest is loss over time.\n\nSources: McCandlish et al., *An Empirical Model "
+    "of Large-Batch Training*, arXiv 1812.06162; Goyal et al., arXiv 1706.02677, for the linear rule and its warm-up.",
+    options=(
+        Option("fewer-steps", "It made an eighth of the updates, with the same learning rate",
+               "Right: throughput was bought with fewer steps.", True),
+        Option("sum", "The gradients are added instead of averaged over 64 ranks",
+               "The checks of gradients pass. And with 8 times too long a gradient the loss would be wild, or, with "
+               "AdamW, hardly different."),
+        Option("noise", "Larger batches make the gradient noisier",
+               "They make it less noisy: it is a mean over more sequences."),
+        Option("efficiency", "The 6% of lost efficiency are lost tokens",
+               "Lost efficiency is time. Both runs saw the same tokens."),
+        Option("sharding", "FSDP over 64 ranks rounds more than over 8",
+               "Reductions over more ranks differ in the last digits of fp32. Nobody sees that in a validation loss."),
+    ),
+)  # fmt: skip
+
+_T4, _T8 = 10.4, 5.6
+_A = (_T4 - _T8) / (1 / 4 - 1 / 8)
+_B = _T8 - _A / 8
+_T32 = _A / 32 + _B
+
+FIT = Number(
+    key="amdahl-fit", level=2, title="Two points, one line",
+    prompt=f"The same work takes **{_T4} s** a step on 4 ranks and **{_T8} s** on 8. Take t(p) = a/p + b: a part that "
+    "is divided, and a part that is not. What does the fit say for **32** ranks?",
+    hints=("Two equations: a/4 + b and a/8 + b. Subtract them.", f"a/4 − a/8 = a/8 = {_T4} − {_T8}."),
+    solution=f"a/8 = {_T4} − {_T8} = {_T4 - _T8:.1f}, so a = {_A:.1f} s and b = {_T8} − {_A / 8:.1f} = {_B:.1f} s. On "
+    f"32 ranks: {_A / 32:.1f} + {_B:.1f} = **{_T32:.1f} s**. No number of ranks goes below b. Two points always fit. A "
+    "third one tells you whether the model is right: an exposed communication begins at a knee and is no constant.\n\n"
+    "Source: Amdahl, AFIPS 1967, for the part that is not divided.",
+    value=_T32, unit="s", units=_TIME, dimension="seconds",
+    slips=(
+        Slip("linear", _T8 / 4, "That is linear scaling from 8 ranks. The part b is not divided."),
+        Slip("same-ratio", _T8 * (_T8 / _T4) ** 2,
+             "You applied the last doubling's ratio twice more. Each doubling divides only a; b stays, so the ratio "
+             "gets worse."),
+        Slip("b-alone", _B, "That is b, the limit for very many ranks. On 32, a/32 comes on top."),
+        Slip("a-alone", _A / 32, "That is the divided part, a/32. Add b, which every size pays."),
+        Slip("one-doubling", _A / 16 + _B, "That is 16 ranks. The question is 32."),
+        Slip("straight", _T8 / 8, "You divided by 8. From 8 to 32 ranks is 4 times, and b is not divided at all."),
+    ),
+    right="Check such a prediction against a run before you rent 32.",
+    look="Find a and b from the two equations, then a/32 + b.",
+)  # fmt: skip
+
+_MFU_AT = 64
+_EACH = _FLOPS / _TOKENS
+_RATE = _TOKENS / CURVE[_MFU_AT]
+_MFU = utilization(_FLOPS, CURVE[_MFU_AT], _MFU_AT * _DEVICE.bf16_flop_per_s)
+
+MFU = Number(
+    key="run-mfu", level=2, title="MFU of this run",
+    prompt=f"The run on {_MFU_AT} GPUs takes {CURVE[_MFU_AT]:.2f} s for {_TOKENS:,} tokens. Forward and backward of "
+    f"one token take **{_EACH / 1e9:.1f} GFLOP**; every block is computed a second time in the backward, which is not "
+    f"in that figure. The H100's dense peak in bf16 is {_DEVICE.bf16_flop_per_s / 1e12:.1f} TFLOP/s; its datasheet "
+    "leads with twice that, with sparsity. What is the MFU?",
+    hints=(f"Tokens a second: {_TOKENS:,} / {CURVE[_MFU_AT]:.2f}.",
+           "FLOPs of the *model* a second, over the dense peak of all GPUs together."),
+    solution=f"{_TOKENS:,} / {CURVE[_MFU_AT]:.2f} s = {_RATE:,.0f} tokens/s, times {_EACH / 1e9:.1f} GFLOP = "
+    f"{_RATE * _EACH / 1e15:.1f} PFLOP/s. The peak of {_MFU_AT} GPUs is "
+    f"{_MFU_AT * _DEVICE.bf16_flop_per_s / 1e15:.1f}: **{_MFU:.1%}**. Recomputation is no work of the model: counted "
+    "in, it gives HFU. A figure without its peak says nothing: with the one of the headline it would be "
+    "half.\n\nSource: Chowdhery et al., *PaLM*, arXiv 2204.02311, appendix B.",
+    value=_MFU, unit="%", units=_SHARE, dimension="share",
+    slips=(
+        Slip("sparse-peak", _MFU / 2,
+             "You took the peak with sparsity. Nothing here is sparse: the dense one is half."),
+        Slip("hfu", _MFU * 4 / 3,
+             "That counts the recomputed forward: HFU. MFU counts what the model needs, once."),
+        Slip("forward-only", _MFU / 3, "You counted the forward alone. The backward takes twice as much."),
+        Slip("one-gpu", _MFU * _MFU_AT, f"You divided by the peak of one GPU. There are {_MFU_AT}."),
+        Slip("forward-backward-twice", _MFU * 3, "You tripled the figure: it has forward and backward in it already."),
+        Slip("each-rate", _MFU / _MFU_AT,
+             f"You divided by {_MFU_AT} once too often: tokens and peak are both of all GPUs."),
+    ),
+    right="State the peak beside it.",
+    look=f"Tokens a second × FLOPs a token / ({_MFU_AT} × dense peak).",
+)  # fmt: skip
+
+EXERCISES = (READ, KNEE_AT, WHICH, TRAP, FIT, MFU)
