@@ -146,7 +146,8 @@ def _html_table(block: Table) -> str:
         return "<tr>" + "".join(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>'
                                 for cell, side in zip(cells, sides, strict=True)) + "</tr>"
     body = "".join(row(cells, "td") for cells in block.rows)
-    return (f'<div style="overflow-x:auto" tabindex="0"><table class="table"><thead>{row(block.header, "th")}</thead>'
+    frame = f'style="overflow-x:auto" tabindex="0" role="region" aria-label="{escape(block.header[0], quote=True)}"'
+    return (f'<div {frame}><table class="table"><thead>{row(block.header, "th")}</thead>'
             f"<tbody>{body}</tbody></table></div>")
 
 

@@ -101,32 +101,45 @@ class Scaling:
         return of({run.record.device_count: run.median for run in self.runs})
 
     @property
-    def base(self) -> Run:
-        return self.runs[0]
+    def title(self) -> str:
+        """"Strong scaling", with the strategy where the Records name one: "Strong scaling, fsdp"."""
+        strategy = self.runs[-1].record.recipe.get("strategy")
+        return f"{self.kind.capitalize()} scaling" + (f", {strategy}" if strategy else "")
 
 
 def scalings(found: Sequence[Run]) -> list[Scaling]:
     """Sets of at least two runs that differ in the number of devices and in nothing else that matters.
 
-    Of two runs of one set on as many devices the later one counts.
+    A run on one device whose recipe has the strategy "one" belongs to every set of the same job: there is nothing to
+    shard or to copy yet. Of two runs of one set on as many devices the later one counts.
     """
     groups: dict[tuple, dict[int, Run]] = {}
-    for run in sorted((run for run in found if run.tokens), key=lambda run: run.record.started):
+    ordered = sorted((run for run in found if run.tokens), key=lambda run: run.record.started)
+    for run in (run for run in ordered if not _alone(run)):
         for kind in ("strong", "weak"):
-            groups.setdefault((kind, _same(run.record, kind)), {})[run.record.device_count] = run
+            groups.setdefault((kind, *_same(run.record, kind)), {})[run.record.device_count] = run
+    for run in (run for run in ordered if _alone(run)):
+        for (kind, *same), group in groups.items():
+            job, recipe = _same(run.record, kind)
+            if job == same[0] and recipe <= same[1]:
+                group[1] = run
     return [Scaling(kind, tuple(group[n] for n in sorted(group)))
-            for (kind, _), group in groups.items() if len(group) > 1]
+            for (kind, *_), group in groups.items() if len(group) > 1]
 
 
-def _same(r: Record, kind: str) -> tuple:
-    """What runs of one set have in common: device, threads, versions, job, and the batch of all together or of each."""
-    recipe = tuple(sorted((k, repr(v)) for k, v in r.recipe.items() if k not in VARIES))
-    model = tuple(sorted((k, repr(v)) for k, v in r.model.items()))
+def _alone(run: Run) -> bool:
+    return run.record.recipe.get("strategy") == "one"
+
+
+def _same(r: Record, kind: str) -> tuple[tuple, frozenset]:
+    """What runs of one set have in common: (device, threads, versions, batch of all or of each; model), (recipe)."""
+    ignored = (*VARIES, "strategy") if r.recipe.get("strategy") == "one" else VARIES
+    recipe = frozenset((k, repr(v)) for k, v in r.recipe.items() if k not in ignored)
+    model = frozenset((k, repr(v)) for k, v in r.model.items())
     batch = r.effective_batch if kind == "strong" else r.effective_batch / r.device_count
-    versions = tuple(sorted(r.versions.items()))
     threads = tuple(note for note in r.notes if "CPU thread" in note)
-    job = (r.stem, r.tier, r.precision, r.sequence_length, batch, recipe, model)
-    return r.device_kind, r.device, threads, versions, *job
+    machine = (r.device_kind, r.device, threads, frozenset(r.versions.items()))
+    return (r.stem, r.tier, r.precision, r.sequence_length, batch, model, machine), recipe
 
 
 def predicted_step(run: Run) -> float | None:
@@ -155,13 +168,13 @@ class Guess:
 
     @property
     def ratio(self) -> float | None:
-        """predicted / measured; None where either is 0."""
-        return self.predicted / self.measured if self.predicted and self.measured else None
+        """predicted / measured; None where either is 0 or below."""
+        return self.predicted / self.measured if self.predicted > 0 and self.measured > 0 else None
 
     @property
     def off(self) -> float:
-        """How many times too high or too low, from 1 up; 1 where both are 0, infinite where one is."""
-        if not self.ratio or self.ratio < 0:
+        """How many times too high or too low, from 1 up; without a ratio 1 where both are equal, else infinite."""
+        if self.ratio is None:
             return 1.0 if self.predicted == self.measured else float("inf")
         return max(self.ratio, 1 / self.ratio)
 

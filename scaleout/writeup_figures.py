@@ -17,7 +17,7 @@ COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 
 def scaling(found: facts.Scaling, number: int) -> Figure:
     """Tokens a second by number of devices: medians with their quartiles, the ideal line, and the prediction."""
-    first, counts = found.base, [run.record.device_count for run in found.runs]
+    first, counts = found.runs[0], [run.record.device_count for run in found.runs]
     each = first.tokens / first.median / first.record.device_count
     guess = [(run.record.device_count, run.tokens / s) for run in found.runs if (s := facts.predicted_step(run))]
     top = max([each * counts[-1], *(y for _, y in guess), *(run.tokens / min(run.quartiles) for run in found.runs)])
@@ -33,11 +33,11 @@ def scaling(found: facts.Scaling, number: int) -> Figure:
         at, (low, high) = plane.at_x(run.record.device_count), [plane.at_y(run.tokens / s) for s in run.quartiles]
         body.append(svg.line(at, low, at, high, "c1", 5))
     body.append(plane.dots(measured, "c1", 4, "measured, median"))
-    items = [("c1", "measured: median, quartiles"), ("muted", "ideal"), *([("c2", "predicted")] if guess else [])]
+    items = [("c1", "measured"), ("muted", "ideal"), *([("c2", "predicted")] if guess else [])]
     marks, high = svg.legend(LEFT, 292, WIDTH - LEFT - RIGHT, items)
     last, share = counts[-1], found.efficiency[counts[-1]]
     place = "the CPU" if first.record.device_kind == "cpu" else "GPUs"
-    words = f"{found.kind.capitalize()} scaling on {place}: {last} {unit} at efficiency {share:.2f}."
+    words = f"{found.title}, on {place}: {last} {unit} at efficiency {share:.2f}."
     return Figure(svg.figure(WIDTH, 296 + high, "".join(body) + marks, words), f"{found.kind}-{number}", words)
 
 

@@ -90,7 +90,7 @@ def rates(found: Sequence[facts.Run]) -> list[Block]:
     few = [run.name for run in found if len(run.timed) < facts.FEW]
     if few:
         blocks.append(Text(f"Fewer than {facts.FEW} steps were timed, too few for quartiles: {', '.join(few)}."))
-    blocks += [Text(line, "MFU.") for line in _peaks(found)]
+    blocks += [Text("", "MFU is relative to"), Items(tuple(_peaks(found)))] if any(run.tokens for run in found) else []
     curve = figures.losses(found)
     return [*blocks, *([curve] if curve else [])]
 
@@ -117,11 +117,12 @@ def _peaks(found: Sequence[facts.Run]) -> Iterable[str]:
         peak = run.record.mfu_peak
         peaks.setdefault((peak["flops_per_second"], peak["source"]), []).append(run.name)
     for (rate, source), names in peaks.items():
-        yield f"{', '.join(names)}: relative to {svg.quantity(rate / 1e12)} TFLOP/s for all devices ({source})."
+        which = "" if len(names) == len(found) else f"{', '.join(names)}: "
+        yield f"{which}{svg.quantity(rate / 1e12)} TFLOP/s of all devices together, {source}"
     without = [run.name for run in found if run.tokens and run.record.mfu is None]
     if without:
-        which = "" if len(without) == len(found) else f" for {', '.join(without)}"
-        yield f"Not given{which}: no peak was known to be relative to."
+        which = "" if len(without) == len(found) else f"{', '.join(without)}: "
+        yield f"{which}nothing, and is not given: the run knew no peak"
 
 
 def scaling(found: Sequence[facts.Run]) -> list[Block]:
@@ -129,14 +130,14 @@ def scaling(found: Sequence[facts.Run]) -> list[Block]:
     sets = facts.scalings(found)
     if not sets:
         return []
-    said = {"strong": "Strong scaling: all devices share one batch, and the ideal step shrinks with their number.",
-            "weak": "Weak scaling: every device has a batch of its own, and the ideal step takes as long as at first."}
+    said = {"strong": "All devices share one batch, and the ideal step shrinks with their number.",
+            "weak": "Every device has a batch of its own, and the ideal step takes as long as at first."}
     blocks: list[Block] = [Heading("How it scales")]
     for i, group in enumerate(sets):
         rows = tuple(_scaled(group, run) for run in group.runs)
         header = ("run", "devices", "batch", "a step", "predicted", "ratio", "tokens/s", "efficiency")
-        blocks += [Text(said[group.kind]), Table(header, rows), figures.scaling(group, i + 1)]
-    if found[0].record.device_kind == "cpu":
+        blocks += [Text(said[group.kind], f"{group.title}."), Table(header, rows), figures.scaling(group, i + 1)]
+    if found[0].record.device_kind == "cpu" and all(run.record.nodes == 1 for run in found):
         blocks.append(Text("The processes share one machine's cores. The efficiency is that of sharing them, not that "
                            "of adding machines."))
     return blocks
@@ -207,7 +208,7 @@ def compared(found: Sequence[facts.Run]) -> list[Block]:
         return [*blocks, Text("These runs predicted nothing.")]
     timed = [g for g in every if "seconds" in g.name]
     counted = [g for g in every if "seconds" not in g.name]
-    for lead, part in (("Seconds:", timed), ("Bytes and counts:", counted)):
+    for lead, part in (("Seconds:", timed), ("All else:", counted)):
         blocks += [Text(line, lead) for line in _ratios(part)]
     shown = every if len(every) <= MOST_ROWS else sorted(every, key=lambda g: -g.off)[:MOST_ROWS]
     if len(shown) < len(every):
@@ -236,6 +237,8 @@ def checked(found: Sequence[facts.Run]) -> list[Block]:
     skipped = [(run.name, line) for run in found for line in run.record.skipped]
     blocks: list[Block] = [Heading("Checks"),
                            Text(f"{count[True]} passed, {count[False]} failed, {len(skipped)} skipped.")]
+    if not groups and not skipped:
+        return [Heading("Checks"), Text("These runs made no checks.")]
     rows = tuple((name, "passed" if passed else "FAILED: " + ", ".join(run.name for run, _ in group), str(len(group)),
                   f"{max(check['value'] for _, check in group):.2g}", f"{tolerance:g}")
                  for (passed, name, tolerance), group in sorted(groups.items(), key=lambda item: item[0][0]))

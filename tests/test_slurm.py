@@ -1,7 +1,6 @@
 """The Slurm launch file on a real Slurm of two nodes: stopped in the middle, requeued, resumed, finished."""
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 import slurm_host
 
 ROOT = Path(__file__).resolve().parent.parent
-STEPS = 240
+STEPS = 120
 SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--seq", "64", "--batch", "4", "--steps", str(STEPS),
          "--checkpoint-every", "20", "--validate-every", str(STEPS), "--log-every", "5", "--sample", "0")
 LACKS = slurm_host.missing()
@@ -53,4 +52,5 @@ def test_a_job_is_stopped_requeued_resumed_and_finished(slurm, tmp_path):
     assert (record["device_count"], record["backend"], len(record["losses"])) == (2, "gloo", STEPS)
     steps = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert [line["step"] for line in steps if "loss" in line][-1] == STEPS
-    assert os.path.getsize(out) < 20_000, "no traceback for an orderly stop"
+    assert f"stopped by SIGTERM after step {reached} of {STEPS}: saved" in said()
+    assert f"started again: goes on after step {reached} on 2 process(es), 0 logged step(s)" in said()
