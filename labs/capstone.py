@@ -52,6 +52,7 @@ class Job:
                          for pair in torch_input.inputs(window, s.device, self.passes)]
         self.metrics, self.done, self.steps, self.pending = Metrics(o.folder, s.main), 0, o.steps, []
         self.cadence, self.next_look, self.usual, self.asked = Cadence(s, o, self.faults), 0, 1.0, None
+        self.seconds = []                       # of the steps of this attempt, the same on every rank
 
     @property
     def tokens(self):
@@ -125,6 +126,7 @@ class Job:
         self.metrics.add([dict(zip(("step", *lab_capstone.FIELDS), row, strict=True))
                           for row in zip(*columns, strict=True)])
         self.asked = int(asked) or None
+        self.seconds += times[:count]
         self.usual = statistics.median(times[:count])
         self.next_look = self.done + max(1, min(self.o.log_every, int(LOOK_S / self.usual)))
 
@@ -193,6 +195,7 @@ def main(s, argv=None):
           f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, {o.batch} x {o.seq} tokens a step in "
           f"{job.passes} pass(es); {len(job.text.train) / 1e6:,.2f} MB of text, {job.order.windows:,} windows an epoch")
     s.say(job.trainer.built)
+    lab.reset_allocator(s)
     job.train()
     if job.asked:
         leave(s, job)

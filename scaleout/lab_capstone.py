@@ -5,12 +5,14 @@ import statistics
 import time
 from pathlib import Path
 
-from scaleout.lab_text import table
+from scaleout.lab_report import verdicts
+from scaleout.lab_text import megabytes, ratio, table
 
 METRICS, PLOT, SAMPLE, CHECKPOINTS = "metrics.jsonl", "plot.svg", "sample.txt", "checkpoints"
 FAILURES = "failures.jsonl"         # what a watch that ends the job had to say; {"time", "failure"} a line
-FIELDS = {"loss": "loss", "rate": "learning rate", "norm": "gradient norm", "seconds": "seconds a step",
-          "wait": "data wait seconds"}
+FIELDS = ("loss", "rate", "norm", "seconds", "wait")                    # of every step, after its number
+SERIES = {"rate": "learning rate", "norm": "gradient norm", "wait": "data wait seconds"}    # in a Record
+SLOW, STARVED = 5, 0.05             # times the median that makes a step slow; share of its time spent waiting for data
 
 
 class Metrics:
@@ -65,6 +67,14 @@ class Metrics:
         """One field of every step (list)."""
         return [row[name] for row in self.steps]
 
+    def series(self):
+        """The series of a Record: what was measured at every step, validation and checkpoint."""
+        return {**{name: self.column(field) for field, name in SERIES.items()},
+                "validation nats a byte": [row["validation"] for row in self.validations],
+                "validation step": [row["step"] for row in self.validations],
+                "checkpoint blocked seconds": [row["checkpoint"] for row in self.checkpoints],
+                "checkpoint step": [row["step"] for row in self.checkpoints]}
+
 
 def _rows(path):
     """The JSON lines of a file (list of dict), up to one that a kill left torn; none where there is no file."""
@@ -80,6 +90,46 @@ def _rows(path):
 def failures_file(folder):
     """Where a watch leaves its last words, or None."""
     return Path(folder) / FAILURES if folder else None
+
+
+def stalls(metrics, warmup):
+    """What a run was seen to wait for (list of str): steps far slower than the others, and its input."""
+    timed = metrics.steps[warmup:]
+    usual = statistics.median(row["seconds"] for row in timed)
+    slow = [row for row in timed if row["seconds"] > SLOW * usual]
+    out = []
+    if slow:
+        worst = max(slow, key=lambda row: row["seconds"])
+        out.append(f"{len(slow)} of {len(timed):,} steps took over {SLOW} times the median of {usual * 1e3:,.1f} ms; "
+                   f"step {worst['step']:,} took {worst['seconds'] * 1e3:,.0f} ms")
+    waited = sum(row["wait"] for row in timed) / sum(row["seconds"] for row in timed)
+    if waited > STARVED:
+        out.append(f"the steps waited for data {waited:.0%} of their time: the input pipeline starves them")
+    return out
+
+
+def closing(r, files):
+    """What a run says at its end, from its Record. files: how many were held out to validate on."""
+    rows = [(name, *(_figure(name, table_[name]) for table_ in (r.prediction, r.measurement)),
+             ratio(r.prediction[name], r.measurement[name])) for name in r.prediction if r.measurement[name]]
+    blocked, validation = r.series["checkpoint blocked seconds"], r.series["validation nats a byte"][-1]
+    lines = ["", *([table(("one rank", "predicted", "measured", "ratio"), rows), ""] if rows else []),
+             f"loss {r.losses[0]:.3f} to {r.losses[-1]:.3f} in {len(r.losses):,} steps, "
+             f"{r.tokens_per_second:,.0f} tokens/s; validation {validation:.3f} nats a byte on "
+             f"{files} file(s) held out",
+             f"MFU {r.mfu:.2f} of {r.mfu_peak['flops_per_second'] / 1e9:,.0f} GFLOP/s: {r.mfu_peak['source']}",
+             f"data wait {sum(r.series['data wait seconds']) / sum(r.step_seconds):.2%} of the steps' time"]
+    if blocked:
+        lines.append(f"{len(blocked)} checkpoint(s) blocked training for {sum(blocked):.2f} s in all, "
+                     f"{sum(blocked) / (sum(r.step_seconds) + sum(blocked)):.2%} of the time")
+    return "\n".join([*lines, *verdicts(r.checks, r.skipped, r.stalls, r.failures)])
+
+
+def _figure(name, value):
+    """A figure of a Record as text, in the unit that its name says."""
+    if "bytes" in name:
+        return megabytes(value)
+    return f"{value * 1e3:,.1f} ms" if "seconds" in name else f"{value:,.0f}"
 
 
 class Progress:
@@ -102,11 +152,6 @@ class Progress:
         left = (self.steps - recent[-1]["step"]) * statistics.median(row["seconds"] for row in recent)
         self.s.say(f"step {recent[-1]['step']:>6,} of {self.steps:,}  loss {loss:.3f}  {rate:,.0f} tokens/s  "
                    f"{left:,.0f} s to go")
-
-
-def table_of(rows):
-    """Prediction, measurement, ratio as text. rows: [(what, predicted, measured)], numbers already as text."""
-    return table(("", "predicted", "measured", "ratio"), rows)
 
 
 def plot(metrics, path, title):

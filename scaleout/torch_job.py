@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from scaleout import lab, lab_capstone, lab_job, lab_report, results, torch_peak
+from scaleout import lab, lab_capstone, lab_job, results, torch_forecast, torch_input, torch_peak
 from scaleout.torch_train import sample
 from scaleout.transformer import flops, total_parameters
 
@@ -25,29 +25,34 @@ def peak(s, o):
     return rate * s.world, f"{o.precision} matrix products of side {side} on {s.world} process(es), timed in this run"
 
 
-def record(s, tier, o, job, peak_):
-    """The Record of this run; the same on every rank but for the facts of its own device."""
+def forecast(s, o, job):
+    """{"prediction", "measurement", "peak_memory", "skipped"} for the Record; collective, and the run is over."""
+    kept = {f"allocator: {kind}": size for kind, size in lab.allocator(s).items()}      # of the run alone
+    window = torch_input.windows(job.text.train, job.order.starts(job.done, o.batch, s.rank, s.world), o.seq)
+    wanted, seen, skipped = {}, {}, ["seconds a step: too few steps in this attempt"]
+    if len(job.seconds) > WARMUP:
+        wanted, seen, skipped = torch_forecast.seconds(s, o, job.trainer.setup, window, job.seconds[WARMUP:])
+    bytes_wanted, bytes_seen, held, more = torch_forecast.memory(s, o, job.trainer, job.held_out[0])
+    return {"prediction": wanted | bytes_wanted, "measurement": seen | bytes_seen, "peak_memory": held | kept,
+            "skipped": skipped + more}
+
+
+def record(s, tier, o, job, peak_, found):
+    """The Record of this run. peak_: as `peak` gives it. found: as `forecast` does."""
     facts, metrics = lab.facts(s), job.metrics
     spent = metrics.column("seconds")
     rate = results.tokens_per_second(spent, WARMUP, o.batch, o.seq)
     work = flops(o.shape, o.batch, o.seq)
     mfu = (work["forward"] + work["backward"]) * rate / job.tokens / peak_[0]
-    names = {"norm": "gradient norm", "wait": "data wait seconds", "rate": "learning rate"}
-    series = {name: metrics.column(field) for field, name in names.items()}
-    series |= {"validation nats a byte": [row["validation"] for row in metrics.validations],
-               "validation step": [row["step"] for row in metrics.validations],
-               "checkpoint blocked seconds": [row["checkpoint"] for row in metrics.checkpoints],
-               "checkpoint step": [row["step"] for row in metrics.checkpoints]}
     passes = {"strategy": o.strategy_on(s.world), "accumulation": job.passes, "optimizer": "fused AdamW"}
     sharding = asdict(job.trainer.setup.sharding) if passes["strategy"] == "fsdp" else {}
     return results.Record(
         stem="capstone", tier=tier, **facts | {"notes": [*facts["notes"], job.trainer.built]}, model=asdict(o.shape),
         recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
         effective_batch=o.batch, sequence_length=o.seq, precision=o.precision, checkpoint_cadence=job.cadence.words,
-        step_seconds=spent, warmup_steps=WARMUP, tokens_per_second=rate, losses=metrics.column("loss"),
-        peak_memory=lab.allocator(s), prediction={}, measurement={}, mfu=mfu,
-        mfu_peak={"flops_per_second": peak_[0], "source": peak_[1]}, series=series,
-        failures=[row["event"] for row in metrics.events])
+        step_seconds=spent, warmup_steps=WARMUP, tokens_per_second=rate, losses=metrics.column("loss"), mfu=mfu,
+        mfu_peak={"flops_per_second": peak_[0], "source": peak_[1]}, series=metrics.series(), **found,
+        stalls=lab_capstone.stalls(metrics, WARMUP), failures=[row["event"] for row in metrics.events])
 
 
 def close(s, tier, o, job):
@@ -55,18 +60,16 @@ def close(s, tier, o, job):
     folder = Path(o.folder) if o.folder else None
     wrote = lab_capstone.readable(sample(job.trainer, o.prompt.encode(), o.sample, o.temperature, o.seed)) \
         if o.sample else ""
-    peak_ = peak(s, o)
+    peak_, found = peak(s, o), forecast(s, o, job)
     if not s.main:                              # the steps of earlier attempts are in rank 0's file only
         return
-    r = record(s, tier, o, job, peak_)
+    r = record(s, tier, o, job, peak_, found)
     if folder:
         (folder / lab_capstone.SAMPLE).write_text(wrote, encoding="utf-8")
         lab_capstone.plot(job.metrics, folder / lab_capstone.PLOT,
                           f"{total_parameters(o.shape) / 1e6:,.1f} M parameters on {s.world} process(es)")
     if wrote:
         s.say(f"\n--- {o.sample} bytes at temperature {o.temperature:g} ---\n{wrote}\n---")
-    s.say("\n".join([lab_report.summary(r), f"validation {job.metrics.validations[-1]['validation']:.3f} nats a byte "
-                     f"on {len(job.text.held_out)} file(s) held out",
-                     f"data wait {sum(r.series['data wait seconds']) / sum(r.step_seconds):.2%} of the step"]))
+    s.say(lab_capstone.closing(r, len(job.text.held_out)))
     if o.save:
         s.say(f"record saved: {results.save(r, lab_job.record_path(s, tier, o)).name}")

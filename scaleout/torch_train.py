@@ -56,6 +56,7 @@ class Trainer:
         if setup.compiled:
             for block in self.model.blocks:
                 block.compile()
+        self.hand, self.buckets = None, {}          # what torch_fsdp_ledger also looks for: no unit is by hand
         self.wrapped, self.group = self._spread(), None
         if setup.strategy == "fsdp" and s.world > 1:
             self.group = self.mesh["shard"].get_group() if self.mesh.ndim > 1 else self.mesh.get_group()
@@ -93,20 +94,29 @@ class Trainer:
         with self.wrapped.no_sync() if isinstance(self.wrapped, DistributedDataParallel) and not on else nullcontext():
             yield
 
-    def step(self, batches: list[tuple[Tensor, Tensor]], rate: float) -> tuple[Tensor, Tensor]:
-        """One step on the passes of this rank: (its mean loss, norm of the whole gradient), on the device."""
+    def gradients(self, batches: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """Forward and backward of the passes of this rank; the mean loss of them, on the device."""
         total = 0.0
         for i, (tokens, targets) in enumerate(batches):
             with self._syncing(i == len(batches) - 1):
                 loss = self.loss(tokens, targets) / len(batches)
                 loss.backward()
             total = total + loss.detach()
+        return total
+
+    def update(self, rate: float = 0.0) -> Tensor:
+        """Clip, step, forget the gradients; the norm of the whole gradient, on the device."""
         norm = self.clipped()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return total, norm
+        return norm
+
+    def step(self, batches: list[tuple[Tensor, Tensor]], rate: float) -> tuple[Tensor, Tensor]:
+        """One step: (its mean loss on this rank, norm of the whole gradient), on the device."""
+        loss = self.gradients(batches)
+        return loss, self.update(rate)
 
     def clipped(self) -> Tensor:
         """Scale the gradients down to the largest norm allowed; their norm before that, over all ranks, ().

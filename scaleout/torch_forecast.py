@@ -1,0 +1,106 @@
+"""What the training job should take in seconds and bytes, beside what it took: predictions for its Record.
+
+Bytes come from the memory model and from a ledger of steps made after the run. Seconds come from the machine's
+profile (labs/calibrate.py) and from a copy of the model that each rank steps by itself, all at once: what that takes
+beside matrix products is no news to the prediction, and what ranks send and wait for is what is predicted.
+"""
+
+import statistics
+from dataclasses import replace
+
+import torch
+
+from scaleout import lab, lab_machine, lab_worlds, step
+from scaleout.fsdp_memory import fsdp_account
+from scaleout.memory import account
+from scaleout.recipe import Recipe
+from scaleout.torch_fsdp_ledger import measured
+from scaleout.torch_input import inputs
+from scaleout.torch_train import Trainer
+from scaleout.transformer import flops, total_parameters
+
+ALONE = 6               # steps of the copy, of which the first half are not timed
+STATES = 16             # bytes a parameter that a plain copy in fp32 takes with AdamW
+
+
+def recipe(o, strategy):
+    """The memory model's words for the job: fused AdamW needs no more room than one tensor at a time."""
+    mixed = strategy != "fsdp" and o.precision == "bf16"            # fully_shard's dtypes are the Sharding's
+    return Recipe(precision="autocast-bf16" if mixed else "fp32", foreach=False, attention=o.attention,
+                  checkpointing=o.checkpointing, gradients="kept" if strategy == "ddp" else "fresh")
+
+
+def predicted_memory(o, world, device_kind):
+    """{kind: bytes} of one rank at the peak of a step of one pass."""
+    strategy, each = o.strategy_on(world), o.batch // world // o.passes(world)
+    if strategy == "fsdp":
+        held = fsdp_account(o.shape, each, o.seq, recipe(o, strategy), o.sharding(world), device_kind).peak
+    else:
+        held = account(o.shape, each, o.seq, recipe(o, strategy)).peak
+    return {kind: size for kind, size in held.items() if size}
+
+
+def measured_memory(s, o, trainer, batch):
+    """{kind: bytes} of this rank at the peak of a step of one pass, by the ledger. Makes steps: the run is over."""
+    sharded = o.strategy_on(s.world) == "fsdp"
+    trainer.gradients([batch])
+    trainer.update()
+    if o.strategy_on(s.world) == "ddp" and s.world > 1:             # DDP's buckets stay; gradients are views of them
+        trainer.gradients([batch])
+        trainer.buckets = {i: p.grad for i, p in enumerate(trainer.parameters)}
+        trainer.optimizer.zero_grad(set_to_none=True)
+    held, _ = measured(trainer, batch)
+    found = {}
+    for kind, size in held.items():
+        kind = "gradients" if kind == "whole gradients" and not sharded else kind
+        found[kind] = found.get(kind, 0) + size
+    return {kind: size for kind, size in found.items() if size}
+
+
+def memory(s, o, trainer, batch):
+    """(prediction, measurement, {kind: bytes} measured, what was skipped): every kind at the peak, and their sum."""
+    if o.compile or o.offload:
+        return {}, {}, {}, ["memory by kind: compiled blocks and offloaded shards are beyond the ledger"]
+    wanted, seen = predicted_memory(o, s.world, s.device.type), measured_memory(s, o, trainer, batch)
+    names = {kind: f"{kind} bytes at the peak" for kind in {**wanted, **seen}}
+    return ({"peak bytes": sum(wanted.values()), **{name: wanted.get(kind, 0) for kind, name in names.items()}},
+            {"peak bytes": sum(seen.values()), **{name: seen.get(kind, 0) for kind, name in names.items()}}, seen, [])
+
+
+def alone_seconds(s, o, setup, window):
+    """Seconds of a step of a plain copy of the model on this rank's share, all ranks at once; the slowest counts."""
+    apart = replace(s, rank=0, world=1)
+    copy = Trainer(apart, replace(setup, strategy="one"))
+    batches, spent = inputs(window, s.device, o.passes(s.world)), []
+    for _ in range(ALONE):
+        s.barrier()
+        start = s.clock()
+        copy.step(batches, o.lr)
+        spent.append(s.clock() - start)
+    return s.largest(statistics.median(spent[ALONE // 2:]))
+
+
+def fits(s, o):
+    """A plain copy of the model, with as much again for the rest, is small beside what is free."""
+    if s.device.type == "cpu":
+        return True
+    lab.reset_allocator(s)
+    return s.agree(2 * STATES * total_parameters(o.shape) < torch.cuda.mem_get_info(s.device)[0])
+
+
+def seconds(s, o, setup, window, step_seconds):
+    """(prediction, measurement, what was skipped) of a step's seconds. window: this rank's tokens of a step."""
+    profile = lab_machine.find(o.machine, s.device.type, s.world)
+    if profile is None:
+        return {}, {}, ["seconds a step: no machine profile (labs/calibrate.py at this number of processes)"]
+    if not fits(s, o):
+        return {}, {}, ["seconds a step: no room for a plain copy of the model, whose speed the prediction stands on"]
+    peak = profile["matmul_flops_per_second"][o.precision]
+    update = total_parameters(o.shape) * step.ADAMW_BYTES / profile["copy_bytes_per_second"]
+    done = sum(flops(o.shape, o.batch // s.world, o.seq, o.checkpointing).values())
+    share = done / max(alone_seconds(s, o, setup, window) - update, 1e-9) / peak
+    run = lab_worlds.Run("strong", s.world, o.strategy_on(s.world), o.batch)
+    guess, middle = lab_worlds.predict(run, o, profile, share), statistics.median(step_seconds)
+    tokens = o.batch * o.seq
+    return ({lab_worlds.SECONDS: guess.seconds, lab_worlds.RATE: guess.tokens_per_second},
+            {lab_worlds.SECONDS: middle, lab_worlds.RATE: tokens / middle}, [])
