@@ -59,7 +59,8 @@ def test_mfu_stands_beside_its_peak():
 
 def test_everything_a_reader_needs_is_there():
     record = replace(run([0.5, 0.5]), stalls=["step 2 waited"], failures=["rank 1 was killed"],
-                     skipped=["not asked for"], checkpoint_cadence="every 50 steps", notes=["busy"], command="torchrun labs/x.py --save",
+                     skipped=["not asked for"], checkpoint_cadence="every 50 steps", notes=["busy"],
+                     command="torchrun labs/x.py --save",
                      checks={"same loss": {"value": 3.0, "tolerance": 1.0, "passed": False}},
                      series={"data wait seconds": [0.1, 0.3], "checkpoint blocked seconds": [0.25]})
     text = page([record])
