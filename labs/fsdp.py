@@ -169,7 +169,7 @@ def show_fallback(s, o, text, cut):
     """What Accelerate builds on a CPU from an FSDP2 plugin: parity, and a look at what there is."""
     checks = parity(s, o, text, ["accelerate-naive"])
     one = way(s, o, cut, "accelerate-naive")
-    counts = one.counted(lambda: one.gradients(batches(s, o, text, 0)))
+    counts = one.counted(batches(s, o, text, 0))
     whole = total_parameters(o.shape) * 4
     s.say(lab_fsdp.fallback(checks, counts, one.stored()["parameters"], whole, one.built))
 
@@ -206,7 +206,7 @@ def count_checks(s, rows):
     """Checks of a Record: collectives that CommDebugMode counted against those of the pure model."""
     checks = {}
     for via, row in rows.items() if s.world > 1 else ():
-        for figure in (f for f in ("gathers", "scatters") if f in row["predicted"] and "accelerate" not in via):
+        for figure in (f for f in ("gathers", "scatters") if f in row["predicted"]):
             off = abs(row["predicted"][figure] - row["measured"][figure])
             checks[f"{NAMES[via]}: {lab_fsdp.FIGURES[figure]} as predicted"] = torch_parity.check(off, 0.0)
     return checks

@@ -103,7 +103,7 @@ def _visit(s, q, via, row, batches, first) -> None:
     if not first:
         return
     share = batches(STEPS, q)
-    row |= one.counted(lambda: one.gradients(share, q.sync_every_pass))
+    row |= one.counted(share, q.sync_every_pass)
     one.update()
     lab.reset_allocator(s)
     peak, _ = measured(one, share[0])

@@ -78,6 +78,13 @@ class ShardLedger(Ledger):
             self.claim(kwargs["out"], "buffers")
         return out
 
+    def _kind(self, func, args, out: torch.Tensor) -> str:
+        if func is torch.ops.aten.clone.default:                # what resharding to a number of ranks keeps of a unit
+            source = self._known.get(args[0].untyped_storage())
+            if source is not None and source[0] == "gathered":
+                return "gathered"
+        return super()._kind(func, args, out)
+
     def _event(self, what: str, unit: str) -> None:
         units = tuple(sorted(name for name, size in self.whole.items() if size))
         self.events.append([self.moment, what, unit, 0, {}, units])

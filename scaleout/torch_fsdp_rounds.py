@@ -1,6 +1,7 @@
 """Ways to train with FSDP, timed in alternation, beside a calibration made in the same rounds; and what follows.
 
-Nothing here times a step that is predicted: the prediction is made of gathers, reduce-scatters and compute alone.
+Nothing here times a step that is predicted: the prediction is made of gathers, reduce-scatters, and forward and
+backward with nothing sent. The update, which no schedule changes, is timed where it is made.
 """
 
 from __future__ import annotations
@@ -11,51 +12,61 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
-from scaleout import schedule_fsdp, step, trace
+from scaleout import schedule_fsdp, step, torch_shard, trace
 from scaleout.fsdp_memory import collectives
 from scaleout.intervals import length
 from scaleout.lab_machine import fit, line_seconds
 from scaleout.lab_text import progress
 from scaleout.sharding import units
 from scaleout.torch_fsdp import FlatUnit
+from scaleout.torch_fsdp_ways import HAND
 from scaleout.torch_profile import phase, traced
-from scaleout.torch_step import stamp
+from scaleout.torch_step import seconds_between
 
 TRACED = 3              # steps of each way under the profiler, after the timed ones
-LEAST_KEPT = 0.02       # of its speed alone: what a gather beside compute is taken to keep at least
 
 
 class Calibration:
     """Seconds of each unit's all-gather and reduce-scatter, of compute, of both at once; a sample of each a round.
 
-    The slowest rank's figure counts. `alone` is a Way that sends nothing, on this rank's share of the batch.
+    The slowest rank's figure counts. `alone` is a Way that sends nothing, on this rank's share of the batch, in the
+    dtype that the units are gathered in.
     """
 
     def __init__(self, s, alone, on) -> None:
         """on: the mesh of torch_shard. Units of equal size are timed once."""
         self.s, self.alone, self.sharding, self.mesh = s, alone, alone.sharding, on
-        self.flats = {}
+        alone.model.to(torch_shard.DTYPES[self.sharding.parameter])
+        self.gathered, self.reduced = {}, {}
         for unit in units(alone.shape, self.sharding) if s.world > 1 else ():
-            held = [torch.nn.Parameter(torch.zeros(size, device=s.device)) for _, size in unit.tensors]
-            flat = FlatUnit(unit.name, held, on.get_group("shard"))
-            self.flats.setdefault(4 * flat.whole.numel(), flat)
-        self.gather, self.scatter, self.across = ({n: [] for n in self.flats} for _ in range(3))
-        self.forward, self.backward, self.update, self.slowed, self.kept = [], [], [], [], []
+            for flats, dtype in ((self.gathered, self.sharding.parameter), (self.reduced, self.sharding.reduce)):
+                held = [torch.nn.Parameter(torch.zeros(size, device=s.device, dtype=torch_shard.DTYPES[dtype]))
+                        for _, size in unit.tensors]
+                flat = FlatUnit(unit.name, held, on.get_group("shard"))
+                flats.setdefault(flat.whole.numel() * flat.whole.element_size(), flat)
+        self.gather, self.unsharded = ({n: [] for n in self.gathered} for _ in range(2))
+        self.scatter, self.across = ({n: [] for n in self.reduced} for _ in range(2))
+        self.forward, self.backward, self.speed = [], [], []
 
-    def sample(self, batch) -> None:
-        """One round."""
+    def sample(self, batch, sharded=None) -> None:
+        """One round. sharded: a model under `fully_shard`; its own gathers, with all they copy, are timed too."""
         self._compute(batch)
-        for n, flat in self.flats.items():
-            for p in flat.parameters:
-                p.grad = torch.zeros(p.shape, device=self.s.device)
+        for n, flat in self.gathered.items() if sharded is not None else ():
+            module = sharded.get_submodule(flat.name)
+            self.unsharded[n].append(self._seconds(module.unshard))
+            module.reshard()
+        for n, flat in self.gathered.items():
             self.gather[n].append(self._seconds(lambda flat=flat: (flat.start(), flat.work.wait())))
             flat.free()
+        for n, flat in self.reduced.items():
+            for p in flat.parameters:
+                p.grad = torch.zeros(p.shape, device=self.s.device, dtype=p.dtype)
             self.scatter[n].append(self._seconds(lambda flat=flat: (flat.send(), flat.receive())))
             flat.shard.grad = None
             if self.sharding.replicas > 1:
                 self.across[n].append(self._seconds(
                     lambda flat=flat: dist.all_reduce(flat.shard.data, group=self.mesh.get_group("replicate"))))
-        if self.flats:
+        if self.gathered:
             self._both(batch)
 
     def _seconds(self, work) -> float:
@@ -71,31 +82,28 @@ class Calibration:
         middle = self.s.clock()
         loss.backward()
         end = self.s.clock()
-        self.alone.update()
-        for found, spent in ((self.forward, middle - start), (self.backward, end - middle),
-                             (self.update, self.s.clock() - end)):
+        self.alone.optimizer.zero_grad(set_to_none=True)
+        for found, spent in ((self.forward, middle - start), (self.backward, end - middle)):
             found.append(self.s.largest(spent))
 
     def _both(self, batch) -> None:
-        """A backward with all-gathers of the largest unit beside it, one after the other, more than it outlasts."""
-        n, flat = max(self.flats.items())
-        single = statistics.median(self.gather[n])
-        count = max(2, min(200, int(2 * statistics.median(self.backward) / single)))
-        buffers = [torch.empty_like(flat.whole).resize_(flat.whole.numel()) for _ in range(2)]
-        loss, ends = self.alone.call(*batch), []
+        """A backward with about as long a row of all-gathers of the largest unit beside it. Were neither in the way of
+        the other, the two would take as long as one: the share of its speed that each keeps."""
+        n, flat = max(self.gathered.items())
+        single, backward = statistics.median(self.gather[n]), statistics.median(self.backward)
+        count = max(1, min(200, round(backward / single)))
+        buffers = [torch.empty(flat.whole.shape, dtype=flat.whole.dtype, device=self.s.device) for _ in range(2)]
+        loss = self.alone.call(*batch)
         self.s.barrier()
+        start = self.s.clock()
         works = [dist.all_gather_single(buffers[i % 2], flat.shard.data, flat.group, async_op=True)
                  for i in range(count)]
-        futures = [work.get_future().then(lambda _: ends.append(stamp(self.s))) for work in works]
-        start = self.s.clock()
         loss.backward()
-        spent, done = self.s.clock() - start, len(ends)
-        for future in futures:
-            future.wait()
-        self.s.synchronize()
+        for work in works:
+            work.wait()
+        spent = self.s.largest(self.s.clock() - start)
         self.alone.optimizer.zero_grad(set_to_none=True)
-        self.slowed.append(self.s.largest(spent))
-        self.kept.append(self.s.mean(done * single / spent) if self.s.device.type == "cpu" else 1.0)
+        self.speed.append(min(1.0, max(0.5, (backward + count * single) / 2 / spent)))
 
     # --- what follows from it ---------------------------------------------------------------------------------
 
@@ -121,29 +129,28 @@ class Calibration:
         return [replace(piece, forward_seconds=piece.forward_seconds * share[0],
                         backward_seconds=piece.backward_seconds * share[1]) for piece in pieces]
 
-    def predict(self, how, work, warmup, accumulation=1, every_pass=True):
-        """(seconds of a step, exposed seconds): how is "waits" (naive), "streams" (all overlaps), or "gathers" (they
-        overlap, and who reduces waits, as `fully_shard` does on a CPU)."""
-        cut, kept = self.sharding, 1.0
-        gather, scatter = self.line(self.gather, warmup), self.line(self.scatter, warmup)
+    def predict(self, how, gathers, work, warmup, update_seconds, accumulation=1, every_pass=True):
+        """(seconds of a step, exposed seconds) with an update of so many seconds; gathers: `gather` or `unsharded`.
+
+        how: "waits" (naive), "streams" (all overlaps), or "gathers" (they overlap, and who reduces waits, as
+        `fully_shard` does on a CPU). A gather beside compute slows both.
+        """
+        cut, kept, blocked = self.sharding, 1.0, 0.0
+        gather, scatter = self.line(gathers, warmup), self.line(self.scatter, warmup)
         across = self.line({n / cut.ranks: t for n, t in self.across.items()}, warmup) if cut.replicas > 1 else None
-        lost, blocked = 0.0, 0.0
-        if how != "waits" and cut.prefetch:
-            lost = 1 - statistics.median(self.backward[warmup:]) / statistics.median(self.slowed[warmup:])
-            lost, kept = min(0.95, max(0.0, lost)), min(1.0, max(LEAST_KEPT, statistics.mean(self.kept[warmup:])))
+        if how != "waits" and cut.prefetch and self.speed:
+            kept = statistics.median(self.speed[warmup:])
         if how == "gathers":                        # the reduce-scatter is then part of what the backward does
             times = [scatter(p.reduce_bytes) + (across(p.reduce_bytes / cut.ranks) if across else 0.0)
-                     if p.reduce_bytes else 0.0 for p in work]
+                     for p in work if p.reduce_bytes]
             blocked = sum(times) * (accumulation if every_pass else 1)
             work = [replace(p, reduce_bytes=0.0) for p in work]
-        share = sum(u.own(cut.ranks) for u in units(self.alone.shape, cut)) / sum(
-            u.parameters for u in units(self.alone.shape, cut))
         found = schedule_fsdp.fsdp_step(
             work, lambda n: gather(n) / kept, lambda n: scatter(n) / kept, reshard=cut.reshard,
             prefetch=0 if how == "waits" else cut.prefetch, overlap=how != "waits", accumulation=accumulation,
             sync_every_pass=every_pass, reduce_across=across if how != "gathers" else None,
-            regather_seconds=None if isinstance(cut.reshard, bool) else gather, contention=lost,
-            update_seconds=statistics.median(self.update[warmup:]) * share)
+            regather_seconds=None if isinstance(cut.reshard, bool) else gather, contention=1 - kept,
+            update_seconds=update_seconds)
         return found.seconds + blocked, found.exposed_seconds + blocked
 
 
@@ -154,7 +161,7 @@ class Rounds:
     def __init__(self, s, o, ways, calibration) -> None:
         """ways: {name: torch_fsdp_ways.Way}. o: the lab's options."""
         self.s, self.o, self.ways, self.calibration = s, o, ways, calibration
-        self.seconds, self.losses = ({via: [] for via in ways} for _ in range(2))
+        self.seconds, self.updates, self.losses = ({via: [] for via in ways} for _ in range(3))
         self.traces, self.counts = {}, {}
 
     def run(self, steps, batches) -> None:
@@ -163,17 +170,18 @@ class Rounds:
         names = list(self.ways)
         for i in progress(range(steps), "train", self.s.main):
             share = batches(i)
-            self.calibration.sample(share[0])
+            self.calibration.sample(share[0], self.ways["torch"].model if i else None)     # it is set up by a step
             turn = i % len(names)                                  # nobody always comes after the same
             for via in names[turn:] + names[:turn]:
                 self.s.barrier()
                 start = self.s.clock()
                 loss = self.ways[via].step(share, self.o.sync_every_pass)
                 self.seconds[via].append(self.s.largest(self.s.clock() - start))
+                self.updates[via].append(self.s.largest(seconds_between(*self.ways[via].updated)))
                 self.losses[via].append(self.s.mean(loss))
         for via, way in self.ways.items():
             share = batches(steps)
-            self.counts[via] = way.counted(lambda way=way, share=share: way.gradients(share, self.o.sync_every_pass))
+            self.counts[via] = way.counted(share, self.o.sync_every_pass)
             way.update()
             if self.s.world > 1:
                 self.traces[via] = traced(self.s, lambda i, way=way: self._traced(way, batches(steps + 1 + i)), TRACED)
@@ -194,16 +202,20 @@ class Rounds:
             timed = sorted(self.seconds[via][warmup:])
             rows[via] = {"measured": {"seconds": statistics.median(timed), "spread": _spread(timed)}, "predicted": {},
                          "loss": self.losses[via][-1]}
+            update = statistics.median(self.updates[via][warmup:])
             if self.s.world == 1:
-                rows[via]["predicted"]["seconds"] = c.predict("waits", work, warmup, o.accumulation)[0]
+                rows[via]["predicted"]["seconds"], _ = c.predict("waits", c.gather, work, warmup, update, o.accumulation)
                 continue
             rows[via]["measured"] |= {**self.counts[via], **_sent(self.traces[via], c)}
             if via == "ddp" or via == "accelerate-naive":
                 continue
-            seconds, exposed = c.predict(self._how(via), work, warmup, o.accumulation, o.sync_every_pass)
+            gathers = c.gather if via in HAND else c.unsharded
+            seconds, exposed = c.predict(self._how(via), gathers, work, warmup, update, o.accumulation,
+                                         o.sync_every_pass)
+            more = via.startswith("accelerate")            # it makes the last norm a unit of its own, and keeps it
             rows[via]["predicted"] |= {"seconds": seconds, "exposed": exposed,
-                                       "gathers": wanted["all_gather"]["count"] * o.accumulation,
-                                       "scatters": wanted["reduce_scatter"]["count"] * passes}
+                                       "gathers": (wanted["all_gather"]["count"] + more) * o.accumulation,
+                                       "scatters": (wanted["reduce_scatter"]["count"] + more) * passes}
         return rows
 
     def _how(self, via):

@@ -23,6 +23,7 @@ from scaleout.recipe import Recipe
 from scaleout.sharding import Sharding, units
 from scaleout.torch_profile import phase
 from scaleout.torch_recipe import make_optimizer
+from scaleout.torch_step import stamp
 
 WAYS = ("one", "ddp", "naive", "prefetching", "torch", "accelerate", "accelerate-forced", "accelerate-naive")
 ROUTES = ("torch", "accelerate", "accelerate-forced", "accelerate-naive")           # what --via may be
@@ -44,6 +45,7 @@ class Way:
             raise ValueError(f"way {via!r} is unknown: use one of {', '.join(WAYS)}")
         self.s, self.shape, self.via, self.sharding, self.clip = s, shape, via, sharding, clip
         self.hand, self.accelerator, self.said, self.buckets = None, None, "", {}
+        self.updated = None                    # stamps at both ends of the last update
         torch.manual_seed(seed)
         with s.device:
             self.model = Transformer(shape, checkpointing=checkpointing)
@@ -71,14 +73,18 @@ class Way:
         """
         total = 0.0
         for i, batch in enumerate(batches):
-            last = every_pass or i == len(batches) - 1
-            with self.syncing(last):
-                with phase("forward"):
-                    loss = self.call(*batch) / len(batches)
-                with phase("backward"):
-                    self.backward(loss)
-            total += loss.detach()
+            total += self.one_pass(batch, len(batches), every_pass or i == len(batches) - 1)
         return total.item()
+
+    def one_pass(self, batch, passes: int = 1, last: bool = True):
+        """Forward and backward of one batch among `passes`; its share of the mean loss, a tensor. last: gradients are
+        reduced."""
+        with self.syncing(last):
+            with phase("forward"):
+                loss = self.call(*batch) / passes
+            with phase("backward"):
+                self.backward(loss)
+        return loss.detach()
 
     def backward(self, loss) -> None:
         """Gradients of this rank's loss, averaged over ranks as the way does it."""
@@ -101,6 +107,7 @@ class Way:
 
     def update(self) -> None:
         """Clip where asked, step the optimizer, forget the gradients."""
+        start = stamp(self.s)
         with phase("update"):
             if self.clip is not None:
                 self.clipped()
@@ -109,6 +116,7 @@ class Way:
             else:
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=True)
+        self.updated = start, stamp(self.s)
 
     def clipped(self) -> float:
         """Scale the gradient of the whole model to a norm of at most `clip`; the norm before, equal on all ranks."""
@@ -130,14 +138,16 @@ class Way:
         """{name: full tensor}, copies, of the parameters or their gradients. Collective."""
         return self.hand.whole(gradients) if self.hand is not None else torch_shard.whole(self.model, gradients)
 
-    def counted(self, work) -> dict:
-        """{"gathers", "scatters", "all_reduces": calls} that `work()` makes, as CommDebugMode sees them."""
-        with CommDebugMode() as seen, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Full backward hook is firing")    # of its own hooks
-            work()
+    def counted(self, batches, every_pass: bool = True) -> dict:
+        """{"gathers", "scatters", "all_reduces", "others": calls} of forward and backward, as CommDebugMode sees them.
+        It loses count of modules in a second forward, so that every pass has one of its own."""
         calls = Counter()
-        for kind, count in seen.get_comm_counts().items():
-            calls[KINDS.get(str(kind).split(".")[-1], "others")] += count
+        for i, batch in enumerate(batches):
+            with CommDebugMode() as seen, warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Full backward hook is firing")    # of its own hooks
+                self.one_pass(batch, len(batches), every_pass or i == len(batches) - 1)
+            for kind, count in seen.get_comm_counts().items():
+                calls[KINDS.get(str(kind).split(".")[-1], "others")] += count
         return {name: calls[name] for name in (*KINDS.values(), "others")}
 
     def stored(self) -> dict:
