@@ -1,20 +1,21 @@
-"""What Accelerate builds when it is asked for FSDP on CPUs: one line a rank, for the exercises on the silent fallback.
+"""What Accelerate builds when it is asked for FSDP on CPUs: one line a rank and way of asking.
 
-torchrun --nproc-per-node 2 tests/specimen_fallback.py cpu|plain|ddp
+torchrun --nproc-per-node 2 tests/specimen_fallback.py
 """
 
 import json
 import os
-import sys
 
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from accelerate.state import AcceleratorState
 from torch import nn
 
+# The first makes no process group, the others share one.
 ASKED = {
-    "cpu": lambda: {"cpu": True, "fsdp_plugin": FullyShardedDataParallelPlugin(fsdp_version=2)},
     "plain": lambda: {"fsdp_plugin": FullyShardedDataParallelPlugin(fsdp_version=2)},
+    "cpu": lambda: {"cpu": True, "fsdp_plugin": FullyShardedDataParallelPlugin(fsdp_version=2)},
     "ddp": lambda: {"cpu": True},
 }
 
@@ -23,8 +24,10 @@ def size(tensors):
     return sum(one.numel() * one.element_size() for one in tensors)
 
 
-def main():
-    accelerator = Accelerator(**ASKED[sys.argv[1]]())
+def built(asked):
+    """Train a little and say what it was done with."""
+    AcceleratorState._reset_state(reset_partial_state=True)  # else the first one's setting holds for all
+    accelerator = Accelerator(**ASKED[asked]())
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
     whole = size(model.parameters())
@@ -39,12 +42,16 @@ def main():
         losses.append(round(loss.item(), 4))
     moments = [one for state in optimizer.optimizer.state.values() for one in state.values() if one.dim()]
     print("BUILT " + json.dumps({
-        "rank": int(os.environ["RANK"]), "processes": accelerator.num_processes,
+        "asked": asked, "rank": int(os.environ["RANK"]), "processes": accelerator.num_processes,
         "kind": accelerator.distributed_type.name, "wrapper": type(model).__name__, "whole": whole,
         "held": size(model.parameters()), "moments": size(moments), "losses": losses,
     }), flush=True)  # fmt: skip
-    if dist.is_initialized():
-        dist.destroy_process_group()
+
+
+def main():
+    for asked in ASKED:
+        built(asked)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
