@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from scaleout import svg
 from scaleout.fsdp_memory import FsdpAccount, Moment
 from scaleout.intervals import Interval
 from scaleout.plot import Plane
-from scaleout.schedule_fsdp import FsdpTimeline
+from scaleout.schedule_fsdp import LANES, FsdpTimeline
 
 # By what is drawn, from the bottom up: (palette name, kinds of the account). A message has the colour of the bytes that
 # it makes or takes: gathers make whole parameters, reduce-scatters take whole gradients.
@@ -40,13 +40,14 @@ def placed(account: FsdpAccount, timeline: FsdpTimeline) -> list[Placed]:
     is at that point of the program. A gather or a reduction takes the gap beside its unit's compute, if there is one.
     """
     spans = _spans(timeline)
-    done = timeline.passes[0][1]
+    done, count = timeline.passes[0][1], len(timeline.pieces)
+    last = spans["forward", count - 1][1]
     out: list[Placed] = []
-    for phase in ("forward", "backward"):
+    for phase, order, since, until in (
+        ("forward", range(count), 0.0, last), ("backward", range(count)[::-1], last, done),
+    ):  # fmt: skip
         rows = [moment for moment in account.moments if moment.phase == phase]
-        order = range(len(timeline.pieces)) if phase == "forward" else range(len(timeline.pieces))[::-1]
-        out += _phase(rows, [(timeline.pieces[i].name, *spans[phase, i]) for i in order], done)
-    last = spans["forward", len(timeline.pieces) - 1][1]
+        out += _phase(rows, [(timeline.pieces[i].name, *spans[phase, i]) for i in order], since, until)
     for moment in account.moments:
         if moment.phase == "loss":
             out.append((last, last, moment))
@@ -68,8 +69,10 @@ def _spans(timeline: FsdpTimeline) -> dict[tuple[str, int], Interval]:
     return found
 
 
-def _phase(rows: Sequence[Moment], visits: list[tuple[str, float, float]], done: float) -> list[Placed]:
-    """Moments of one phase on its pieces, both in the order of time."""
+def _phase(
+    rows: Sequence[Moment], visits: list[tuple[str, float, float]], since: float, until: float
+) -> list[Placed]:
+    """Moments of one phase, from `since` to `until`, on its pieces, both in the order of time."""
     names = {name for name, *_ in visits}
     held: dict[int, list[Moment]] = {}
     at = 0
@@ -83,21 +86,26 @@ def _phase(rows: Sequence[Moment], visits: list[tuple[str, float, float]], done:
     out: list[Placed] = []
     for i, moments in held.items():
         _, start, end = visits[i]
-        before = visits[i - 1][2] if i else min(start, visits[0][1])
-        after = visits[i + 1][1] if i + 1 < len(visits) else done if moments[-1].phase == "backward" else end
-        work = [k for k, moment in enumerate(moments) if moment.what == "compute"]
-        first, last = (work[0], work[-1]) if work else (len(moments), len(moments))
-        share, past = (end - start) / max(1, len(work)), 0
-        for k, moment in enumerate(moments):
-            if k < first:
-                out.append((before if i else 0.0, start, moment))
-            elif k > last:
-                out.append((end, after, moment))
-            else:
-                wide = moment.what == "compute"
-                out.append((start + past * share, start + (past + wide) * share, moment))
-                past += wide
+        before = visits[i - 1][2] if i else since
+        after = visits[i + 1][1] if i + 1 < len(visits) else until
+        out += _around(moments, before, start, end, after)
     return out
+
+
+def _around(moments: list[Moment], before: float, start: float, end: float, after: float) -> Iterator[Placed]:
+    """Moments of one piece: equal shares of its compute, and what comes first and last in the gaps beside it."""
+    work = [k for k, moment in enumerate(moments) if moment.what == "compute"]
+    first, last = (work[0], work[-1]) if work else (len(moments), len(moments))
+    share, past = (end - start) / max(1, len(work)), 0
+    for k, moment in enumerate(moments):
+        if k < first:
+            yield before, start, moment
+        elif k > last:
+            yield end, after, moment
+        else:
+            wide = moment.what == "compute"
+            yield start + past * share, start + (past + wide) * share, moment
+            past += wide
 
 
 def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
@@ -155,7 +163,8 @@ def lanes(timeline: FsdpTimeline, x: float, y: float, width: float) -> tuple[str
     waits.append((now, timeline.passes[-1][1]))
     body += _marks([(timeline.passes[-1][1], timeline.seconds)], x, top, scale, "c8", "update", 1.0)
     body += _marks(waits, x, top, scale, "accent", "exposed communication: compute waits", 0.9)
-    for lane, rows in by_lane.items():
+    for lane in [lane for lane in LANES if lane in by_lane]:
+        rows = by_lane[lane]
         top += PITCH
         body.append(svg.text(x, top - 5, _words(lane, timeline, rows), halo=True))
         for name, some in rows.items():

@@ -14,6 +14,7 @@ RESERVE = 0.1
 EXPOSED = 0.1
 MOST = 1024  # GPUs of the view
 LONGEST = 64  # sequences of the view
+NOTHING = "No lever here is left."
 TRIES = 3  # levers that are priced for one sentence
 
 Lever = tuple[str, dict]  # words, and the fields of the setting that it changes
@@ -47,7 +48,7 @@ def _fitting(setting) -> str:
         if tried.fits:
             return f"Try {_and(pulled)}: {_gib(tried)} GiB."
     if not pulled:
-        return "No lever here is left: split the layers themselves (tensor or pipeline parallel)."
+        return f"{NOTHING} Split the layers themselves (tensor or pipeline parallel)."
     return f"Even {_and(pulled)} {'give' if len(pulled) > 1 else 'gives'} {_gib(tried)} GiB, still too much."
 
 
@@ -92,8 +93,9 @@ def _activations(setting, held: float, excess: float) -> Lever | None:
 
 
 def _fewer(setting, held: float, excess: float) -> Lever | None:
-    """Fewer sequences, as many as the part that they fill has room for; then shorter ones."""
+    """Fewer sequences, as many as there is room for in what they fill; then shorter ones."""
     if setting.batch > 1:
+        held = sum(setting.account.peak[kind] for kind in GROUPS["activations"] + GROUPS["logits"])
         count = max(1, min(setting.batch - 1, int(setting.batch * (held - excess) / held)))
         return f"{count} sequence{'s' if count > 1 else ''} per GPU", {"batch": count}
     if setting.tokens >= 512:
@@ -109,8 +111,8 @@ _LEVERS = {"states": _states, "units": _units, "activations": _activations, "log
 
 def _hurrying(setting) -> str:
     """The first lever that brings the waiting down to EXPOSED and still fits; or the strongest of those priced."""
-    found = []
-    for words, change in _for_speed(setting)[:TRIES]:
+    found, levers = [], _for_speed(setting)[:TRIES]
+    for words, change in levers:
         tried = replace(setting, **change)
         if not tried.fits and "batch" in change:
             words, tried = f"{words} with full checkpointing", replace(tried, checkpointing="full")
@@ -119,7 +121,7 @@ def _hurrying(setting) -> str:
                 return f"Try {words}: it waits for {tried.waiting:.1%}, with {_gib(tried)} GiB."
             found.append((tried.waiting, words, tried))
     if not found:
-        return "The levers that could shorten the wait do not fit."
+        return f"None of these helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
     waiting, words, tried = min(found, key=lambda one: one[0])
     return f"No single lever is enough; most helps {words}: {waiting:.1%}, with {_gib(tried)} GiB."
 

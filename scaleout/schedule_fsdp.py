@@ -160,13 +160,9 @@ def fsdp_step(
     """
     work = tuple(work)
     behind = prefetch if backward_prefetch is None else backward_prefetch
-    _check(work, reshard, regather_seconds, accumulation, update_seconds, contention)
-    for name, value in (("overlap", overlap), ("sync_every_pass", sync_every_pass), ("reshard_root", reshard_root)):
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} must be True or False, not {value!r}")
-    for name, count in (("prefetch", prefetch), ("backward_prefetch", behind)):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ValueError(f"{name} must be a whole number of units from 0 up, not {count!r}")
+    _check(work, reshard, regather_seconds, accumulation)
+    _check_rest(overlap=overlap, sync_every_pass=sync_every_pass, reshard_root=reshard_root, prefetch=prefetch,
+                backward_prefetch=behind, update_seconds=update_seconds, contention=contention)  # fmt: skip
     again = regather_seconds if reshard is not True and reshard is not False else None
     wires = Wires(
         gather_seconds, scatter_seconds, reduce_across, copy_seconds, again, reshard is False, not reshard_root,
@@ -219,7 +215,7 @@ def volume(shape: Shape, sharding: Sharding, reshard_root: bool = False) -> dict
     return out | {"total": total, "ddp": 2 * (sharding.world - 1) / sharding.world * elements * reduce}
 
 
-def _check(work, reshard, regather_seconds, accumulation, update_seconds, contention) -> None:
+def _check(work, reshard, regather_seconds, accumulation) -> None:
     if not work or not all(isinstance(piece, Piece) for piece in work):
         raise ValueError("a step needs at least one piece, and each must be a Piece")
     if isinstance(accumulation, bool) or not isinstance(accumulation, int) or accumulation < 1:
@@ -228,8 +224,18 @@ def _check(work, reshard, regather_seconds, accumulation, update_seconds, conten
         raise ValueError(f"reshard must be True, False or a number of ranks from 2 up, not {reshard!r}")
     if not isinstance(reshard, bool) and regather_seconds is None:
         raise ValueError("reshard over a smaller group needs regather_seconds, of a gather in that group")
-    _number("update_seconds", update_seconds, 0, math.inf)
-    _number("contention", contention, 0, 1)
+
+
+def _check_rest(**given) -> None:
+    for name in ("overlap", "sync_every_pass", "reshard_root"):
+        if not isinstance(given[name], bool):
+            raise ValueError(f"{name} must be True or False, not {given[name]!r}")
+    for name in ("prefetch", "backward_prefetch"):
+        count = given[name]
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ValueError(f"{name} must be a whole number of units from 0 up, not {count!r}")
+    _number("update_seconds", given["update_seconds"], 0, math.inf)
+    _number("contention", given["contention"], 0, 1)
 
 
 def _number(name: str, value: object, low: float, high: float) -> None:

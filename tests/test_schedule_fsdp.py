@@ -36,8 +36,7 @@ def line(alpha=1e-4, rate=5e9):
 
 
 def options(seed):
-    draw = random.Random(seed)
-    reshard = draw.choice((True, True, False, 4))
+    draw, reshard = random.Random(seed), random.Random(-seed - 1).choice((True, True, False, 4))
     return {
         "reshard": reshard, "regather_seconds": line(1e-5, 2e10) if reshard == 4 else None,
         "reshard_root": draw.random() < 0.3, "prefetch": draw.choice((0, 1, 1, 2, 5)),

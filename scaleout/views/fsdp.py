@@ -174,13 +174,15 @@ def _sentence(setting: Setting, values: dict) -> str:
         first += f"The host holds {svg.quantity(values['host_gib'])} GiB for each GPU. "
     if values["verdict"] == "does not fit":
         return f"{first}It does not fit with {RESERVE:.0%} to spare. {advice(setting)}"
-    waits = f"waits for {values['waiting_percent']:.1f}% of its {seconds(values['step_seconds'])}"
+    limit = f"{'no more' if values['healthy'] else 'more'} than {EXPOSED:.0%}"
+    if setting.offload:
+        limit += f"; {values['update_seconds'] / values['step_seconds']:.1%} for the host's update"
+    waits = f"a GPU waits for {values['waiting_percent']:.1f}% of its {seconds(values['step_seconds'])} ({limit})"
+    found = f"{waits}, MFU {values['mfu']:.0%}."
     if values["verdict"] == "merely fits":
-        return (f"{first}It merely fits: a GPU {waits} (more than {EXPOSED:.0%}), MFU {values['mfu']:.0%}. "
-                f"{advice(setting)}")  # fmt: skip
+        return f"{first}It merely fits, with {RESERVE:.0%} to spare: {found} {advice(setting)}"
     alone = " One GPU has nothing to gather." if setting.ranks == 1 else ""
-    return (f"{first}It fits, and trains with healthy throughput: a GPU {waits} (no more than {EXPOSED:.0%}), "
-            f"MFU {values['mfu']:.0%}.{alone}")  # fmt: skip
+    return f"{first}It fits, with {RESERVE:.0%} to spare, and trains with healthy throughput: {found}{alone}"
 
 
 def seconds(amount: float) -> str:
@@ -195,7 +197,7 @@ WIDTH, LEFT, RIGHT, HEIGHT = 480, 40, 6, 180
 
 def _picture(setting: Setting, values: dict) -> str:
     line, device = setting.time.timeline, values["device_gib"]
-    items = [(fill, f"{name} {svg.quantity(values[f'{name}_gib'])}") for name, (fill, _) in fsdp_lanes.STACK.items()]
+    items = [(fill, f"{name} {_amount(values[f'{name}_gib'])}") for name, (fill, _) in fsdp_lanes.STACK.items()]
     keys, height = svg.legend(4, 4, WIDTH - 8, items[::-1], 2)
     peak = values["peak_gib"]
     top = max(peak * 1.06, device * 1.06 if device < 2 * peak else 0.0)
@@ -222,6 +224,11 @@ def _picture(setting: Setting, values: dict) -> str:
         f"{svg.quantity(peak)} GiB; beneath, what it computes, gathers and reduces meanwhile."
     )
     return svg.figure(WIDTH, below + 36 + extra, "".join([*parts, more]), label)
+
+
+def _amount(gib: float) -> str:
+    """For the legend: no more digits than can be seen."""
+    return f"{gib:.2f}" if gib < 10 else svg.quantity(gib)
 
 
 def _y_axis(plane: Plane) -> str:

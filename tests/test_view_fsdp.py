@@ -1,0 +1,261 @@
+"""The widget of rung 06 shows what the models of memory and of time say, at the edges of every control."""
+
+import random
+import re
+import xml.etree.ElementTree as ET
+from itertools import pairwise
+
+import pytest
+
+from scaleout import fsdp_lanes, fsdp_levers, step_fsdp, topology, views
+from scaleout.controls import stops
+from scaleout.fsdp_memory import KINDS, fsdp_account
+from scaleout.hardware import DEVICES
+from scaleout.plot import Axis, Plane
+from scaleout.recipe import Recipe
+from scaleout.schedule_fsdp import volume
+from scaleout.sharding import Sharding
+from scaleout.transformer import PRESETS
+from scaleout.views import fsdp
+
+SVG = "{http://www.w3.org/2000/svg}"
+GIB = 2**30
+
+
+def setting(**params):
+    clean = views.clean("fsdp", params)
+    clean.pop("guess")
+    return fsdp.Setting(**{**clean, "ranks": int(clean["ranks"]), "seq": int(clean["seq"])})
+
+
+def paths(svg):
+    """[(title, d, fill)] of the picture's paths, in the order of drawing."""
+    return [(p.find(f"{SVG}title").text, p.get("d"), p.get("fill")) for p in ET.fromstring(svg).iter(f"{SVG}path")]
+
+
+def bars(d):
+    """[(x, width)] of a lane's path."""
+    return [(float(x), float(w)) for x, w in re.findall(r"M([\d.]+) [\d.]+h([\d.]+)v", d)]
+
+
+def test_values_are_the_account_and_the_step():
+    given = {"model": "llama-2-7b", "device": "a100-80gb", "ranks": "16", "over": "node", "batch": 4, "seq": "1024",
+             "checkpointing": "full", "prefetch": 2, "link": "node-100g"}  # fmt: skip
+    values = views.render("fsdp", given)["values"]
+    shape, sharding = PRESETS["llama-2-7b"], Sharding(8, 2, "block", prefetch=2, parameter="bf16")
+    account = fsdp_account(shape, 4, 1024, Recipe(precision="fp32", checkpointing="full"), sharding)
+    nodes = topology.cluster(2, 8, "nvlink3", "ethernet-100g", 1, rdma=False)
+    time = step_fsdp.from_device(shape, 4, 1024, DEVICES["a100-80gb"], nodes, sharding, checkpointing="full")
+    assert values["peak_gib"] == account.peak_bytes / GIB and values["peak_phase"] == account.peak_moment.phase
+    assert sum(values[f"{name}_gib"] for name in fsdp_lanes.STACK) == pytest.approx(values["peak_gib"])
+    assert values["step_seconds"] == time.seconds and values["mfu"] == time.mfu
+    assert values["exposed_seconds"] == time.timeline.exposed_seconds
+    assert values["exposed_percent"] == pytest.approx(100 * values["exposed_seconds"] / values["step_seconds"])
+    assert (values["units"], values["gathers"], values["scatters"]) == (33, 65, 33)
+    assert values["sent_gb"] == volume(shape, sharding)["total"] / 1e9
+
+
+def test_every_kind_has_one_colour():
+    kinds = [kind for _, some in fsdp_lanes.STACK.values() for kind in some]
+    assert sorted(kinds) == sorted(KINDS)
+    assert len({fill for fill, _ in fsdp_lanes.STACK.values()}) == len(fsdp_lanes.STACK)
+
+
+@pytest.mark.parametrize(
+    ("params", "parameter", "kept"),
+    [({"reshard": "no"}, "bf16", 1), ({"reshard": "node"}, "bf16", 8), ({"reshard": "node", "ranks": "8"}, "bf16", 8),
+     ({"precision": "fp32"}, "fp32", 16), ({"over": "node", "reshard": "node"}, "bf16", 8)],
+)  # fmt: skip
+def test_settings_are_shardings(params, parameter, kept):
+    found = setting(**params).sharding
+    assert (found.parameter, found.kept_ranks) == (parameter, kept)
+    assert found.world == int(params.get("ranks", "16"))
+
+
+# --- moments in time, areas and lanes to scale -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("wrap", list(fsdp.WRAPS))
+@pytest.mark.parametrize("model", ["gpt2", "llama-2-7b"])
+def test_every_moment_has_its_place_in_time(model, wrap, prefetch):
+    one = setting(model=model, wrap=wrap, prefetch=prefetch, link="ethernet-100g")
+    line, account = one.time.timeline, one.account
+    rows = fsdp_lanes.placed(account, line)
+    assert sorted(map(id, account.moments)) == sorted(id(moment) for *_, moment in rows), "each once"
+    assert all(0 <= start <= end <= line.seconds * (1 + 1e-12) for start, end, _ in rows)
+    half = max(event.end for event in line.events if event.name.startswith("forward"))
+    for start, end, moment in rows:
+        if moment.phase == "forward":
+            assert end <= half + 1e-9
+        if moment.phase == "backward":
+            assert start >= half - 1e-9
+    for phase in ("forward", "backward"):
+        starts = [start for start, _, moment in rows if moment.phase == phase and moment.what == "compute"]
+        assert starts == sorted(starts), "in the order of the program"
+    if wrap == "block":  # a block's memory is shown while it computes
+        spans = {e.name.replace("root", ""): (e.start, e.end) for e in line.events if e.lane == "compute"}
+        for start, end, moment in rows:
+            if moment.unit.startswith("blocks.") and moment.what == "compute":
+                assert (start, end) == pytest.approx(spans[f"{moment.phase} {moment.unit}"])
+
+
+def test_the_area_reaches_the_peak_and_stacks_the_kinds():
+    one = setting(model="gpt2-xl", batch=4)
+    account, line = one.account, one.time.timeline
+    plane = Plane(0, 0, 400, 100, Axis(0, line.seconds), Axis(0, account.peak_bytes / GIB))
+    body = fsdp_lanes.area(fsdp_lanes.placed(account, line), plane, GIB)
+    tops = {}
+    for title, d, _ in paths(f'<svg xmlns="{SVG[1:-1]}">{body}</svg>'):
+        tops[title] = [float(v) for v in re.findall(r"V([\d.]+)", d)][:-1]
+    assert list(tops) == list(fsdp_lanes.STACK)[::-1]
+    assert min(tops["buffers"]) == 0, "the highest step is the peak"
+    static = account.states["optimizer"]
+    assert tops["optimizer"] == [pytest.approx(100 * (1 - static / account.peak_bytes), abs=0.01)]
+    for upper, lower in zip(list(tops)[:-1], list(tops)[1:], strict=True):
+        assert min(tops[upper]) <= min(tops[lower])
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"model": "gpt2", "link": "ethernet-100g"}, {"wrap": "layer", "prefetch": 0},
+     {"ranks": "64", "over": "node", "offload": True}, {"model": "llama-3-405b", "ranks": "1024"}],
+)  # fmt: skip
+def test_lanes_are_to_scale(params):
+    result = views.render("fsdp", params)
+    scale = (fsdp.WIDTH - fsdp.LEFT - fsdp.RIGHT) / result["values"]["step_seconds"]
+    wide = {}
+    for title, d, _ in paths(result["svg"])[len(fsdp_lanes.STACK) :]:
+        wide[title] = wide.get(title, 0) + sum(w for _, w in bars(d))
+    values, hair = result["values"], 0.6 * fsdp_lanes.GROUPS
+    assert wide["forward"] + wide["backward"] == pytest.approx(values["compute_seconds"] * scale, abs=2 * hair)
+    assert wide["exposed communication: compute waits"] == pytest.approx(values["exposed_seconds"] * scale, abs=hair)
+    line = setting(**params).time.timeline
+    for lane in fsdp_lanes.LANE_COLOURS:
+        seconds = sum(event.end - event.start for event in line.events if event.lane == lane)
+        shown = sum(width for title, width in wide.items() if title.startswith(lane))
+        assert shown == pytest.approx(seconds * scale, abs=2 * hair), lane
+        assert (seconds > 0) == any(title.startswith(lane) for title in wide)
+
+
+@pytest.mark.parametrize("count", [0, 1, 39, 40, 41, 1000])
+def test_grouped_marks_keep_their_sum(count):
+    rows = [(2.0 * i, 2.0 * i + 0.5 + (i % 3) * 0.1) for i in range(count)]
+    found = fsdp_lanes.grouped(rows)
+    assert sum(b - a for a, b in found) == pytest.approx(sum(b - a for a, b in rows))
+    assert len(found) <= fsdp_lanes.GROUPS and (count > 40 or len(found) == count)
+    assert all(a[1] <= b[0] for a, b in pairwise(found))
+
+
+# --- every state ---------------------------------------------------------------------------------------------------
+
+
+def grid():
+    choices = {}
+    for one in fsdp.CONTROLS[1:]:
+        if one.kind == "select":
+            choices[one.name] = [value for value, _ in one.options]
+        elif one.kind == "toggle":
+            choices[one.name] = [False, True]
+        else:
+            choices[one.name] = [one.lo, stops(one)[7] if one.log else 2, one.hi]
+    draw = random.Random(0)
+    alone = [{name: value} for name, values in choices.items() for value in values]
+    return alone + [{name: draw.choice(values) for name, values in choices.items()} for _ in range(20)]
+
+
+@pytest.mark.parametrize("params", grid(), ids=str)
+def test_every_state_draws(params):
+    result = views.render("fsdp", params)
+    assert result == views.render("fsdp", params), "the same twice"
+    root, values = ET.fromstring(result["svg"]), result["values"]
+    assert root.get("role") == "img" and root.get("aria-label") and len(result["svg"]) < 40_000
+    colours = re.findall(r'(?:fill|stroke)="([^"]+)"', result["svg"])
+    assert all(colour.startswith("var(--") or colour == "none" for colour in colours)
+    assert result["sentence"].startswith(fsdp.NAMES[params.get("model", "llama-3-8b")])
+    assert values["fits"] == (values["of_device"] <= 1 - fsdp_levers.RESERVE)
+    assert values["healthy"] == (values["waiting_percent"] <= 100 * fsdp_levers.EXPOSED)
+    said = {"healthy": "trains with healthy throughput", "merely fits": "It merely fits",
+            "does not fit": "It does not fit"}  # fmt: skip
+    assert [words for words in said.values() if words in result["sentence"]] == [said[values["verdict"]]]
+    assert ("this GPU" in result["svg"]) and values["exposed_seconds"] <= values["communication_seconds"] * (1 + 1e-12)
+    found = values["compute_seconds"] + values["exposed_seconds"] + values["update_seconds"]
+    assert values["step_seconds"] == pytest.approx(found)
+
+
+# --- the sentence ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "words", "change"),
+    [
+        ({"ranks": "1"}, "Try 4 GPUs and full checkpointing", {"ranks": "4", "checkpointing": "full"}),
+        ({"wrap": "model", "checkpointing": "full", "model": "llama-2-13b"}, "Try a unit for each block",
+         {"wrap": "block"}),
+        ({"model": "llama-3-70b", "ranks": "64"}, "Try full checkpointing", {"checkpointing": "full"}),
+        ({"batch": 16, "checkpointing": "full"}, "Try 8 sequences per GPU", {"batch": 8}),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_gets_levers_that_make_it_fit(params, words, change):
+    sentence = views.render("fsdp", params)["sentence"]
+    assert "It does not fit with 10% to spare" in sentence and words in sentence
+    after = views.render("fsdp", {**params, **change})["values"]
+    assert after["fits"]
+    assert f": {fsdp.svg.quantity(after['peak_gib'])} GiB." in sentence, "and what they promise"
+
+
+@pytest.mark.parametrize(
+    ("params", "words", "change"),
+    [
+        ({"prefetch": 0}, "Try gathering one unit ahead", {"prefetch": 1}),
+        ({"link": "node-100g"}, "Try nodes of 8 with InfiniBand", {"link": "node-ib"}),
+        ({"model": "gpt2-xl", "link": "ethernet-100g"}, "Try 64 sequences per GPU with full checkpointing",
+         {"batch": 64, "checkpointing": "full"}),
+    ],
+)  # fmt: skip
+def test_what_merely_fits_gets_a_lever_that_makes_it_fast(params, words, change):
+    sentence = views.render("fsdp", params)["sentence"]
+    assert "It merely fits" in sentence and "(more than 10%)" in sentence and words in sentence
+    after = views.render("fsdp", {**params, **change})["values"]
+    assert after["verdict"] == "healthy"
+    assert f"it waits for {after['waiting_percent']:.1f}%" in sentence
+
+
+def test_one_gpu_offload_and_what_no_lever_helps():
+    alone = views.render("fsdp", {"ranks": "1", "model": "gpt2-medium"})
+    assert "One GPU has nothing to gather." in alone["sentence"]
+    assert alone["values"]["gathers"] == alone["values"]["exposed_seconds"] == alone["values"]["sent_gb"] == 0
+    away = views.render("fsdp", {"offload": True, "model": "llama-2-7b", "checkpointing": "full"})
+    assert away["values"]["weights_gib"] == away["values"]["optimizer_gib"] == 0
+    assert "for the host's update" in away["sentence"] and "The host holds" in away["sentence"]
+    assert away["values"]["host_gib"] == pytest.approx(16 * 6_738_415_616 / 16 / GIB, rel=1e-3), "16 bytes a parameter"
+    hopeless = views.render("fsdp", {"model": "llama-3-405b", "device": "t4", "ranks": "1"})
+    assert "still too much" in hopeless["sentence"]
+
+
+def test_resharding_trades_memory_for_messages():
+    yes, no, node = (views.render("fsdp", {"reshard": r, "ranks": "64"})["values"] for r in ("yes", "no", "node"))
+    assert yes["peak_gib"] < node["peak_gib"] < no["peak_gib"]
+    assert (yes["gathers"], node["gathers"], no["gathers"]) == (65, 65, 33)
+    assert yes["sent_gb"] > node["sent_gb"] > no["sent_gb"]
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"ranks": "12"}, "ranks must be one of 1, 2, 4, 8"),
+        ({"prefetch": 5}, "prefetch must be from 0 to 4"),
+        ({"wrap": "head"}, "wrap must be one of model, block, layer, size"),
+        ({"offload": 1}, "True or False"),
+        ({"model": "zero-1t"}, "model must be one of gpt2"),
+    ],
+)
+def test_bad_input_is_one_line(params, words):
+    with pytest.raises(ValueError, match=re.escape(words)) as error:
+        views.render("fsdp", params)
+    assert "\n" not in str(error.value)
+
+
+def test_guess_is_judged_against_the_peak():
+    answer = views.render("fsdp", {})["values"]["peak_gib"]
+    assert views.render("fsdp", {"guess": answer})["guess"]["ratio"] == 1.0
