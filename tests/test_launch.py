@@ -1,0 +1,240 @@
+"""The launch files: they parse, say what they must, name flags that exist, and fail in one line; some are run."""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import nbformat
+import pytest
+import repo
+import yaml
+from slurm_host import free_ports
+
+from scaleout import lab_hosts, lab_job, lab_text
+
+LAUNCH = repo.ROOT / "labs" / "launch"
+SCRIPTS = sorted(path.name for path in LAUNCH.glob("*.sh"))
+TEXTS = [f"labs/launch/{name}" for name in (*SCRIPTS, "skypilot.yaml", "Containerfile", "kaggle.ipynb")]
+PAGE = "book/running.md"
+REFUSED = lab_hosts.refused()
+NO_SHELLCHECK = "" if shutil.which("shellcheck") else "no shellcheck here (Debian: apt-get install shellcheck)"
+
+
+def bash(*words, **environment):
+    return subprocess.run(["bash", *words], cwd=repo.ROOT, capture_output=True, text=True,
+                          env={"PATH": os.environ["PATH"], **environment})
+
+
+# --- shell -----------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_parse_and_can_be_started(name):
+    assert bash("-n", f"labs/launch/{name}").returncode == 0
+    assert os.access(LAUNCH / name, os.X_OK)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.skipif(bool(NO_SHELLCHECK), reason=NO_SHELLCHECK)
+def test_shellcheck_finds_nothing(name):
+    done = subprocess.run(["shellcheck", str(LAUNCH / name)], capture_output=True, text=True)
+    assert done.stdout == ""
+
+
+def test_the_slurm_file_asks_for_what_a_resumable_job_needs():
+    text = repo.text("labs/launch/slurm.sh")
+    asked = dict(line.partition("=")[::2] for line in re.findall(r"^#SBATCH (\S+)$", text, re.M))
+    assert asked["--ntasks-per-node"] == "1"                    # one torchrun a node, which starts the others
+    assert {"--requeue", "--open-mode", "--time"} <= set(asked)
+    name, seconds = re.fullmatch(r"B:(\w+)@(\d+)", asked["--signal"]).groups()
+    left = int(re.search(r"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=(\d+)", text)[1])
+    assert name == "TERM"
+    assert int(seconds) >= left + 60                            # sbatch(1): it may come up to 60 s before its time
+    assert "srun --kill-on-bad-exit=1 torchrun" in text
+    assert "|| echo localhost" not in text
+
+
+def test_the_slurm_file_wants_slurm():
+    done = bash("labs/launch/slurm.sh")
+    assert (done.returncode, done.stderr) == (2, "slurm.sh: no Slurm job: submit it with sbatch\n")
+
+
+SAY = "; say which machine this is (0, 1, ...) and the first one's address"
+
+
+@pytest.mark.parametrize(("words", "environment", "said"), [
+    ([], {}, "too few words" + SAY),
+    (["0"], {}, "too few words" + SAY),
+    (["first", "10.0.0.1"], {}, "'first' is no number" + SAY),
+    (["2", "10.0.0.1"], {}, "machine 2 of 2 (they count from 0)" + SAY),
+    (["0", "10.0.0.1"], {"NETWORK": "no-such"}, "no-such has no address; ip -brief address lists them"),
+])  # fmt: skip
+def test_two_machines_refuse_in_one_line(words, environment, said):
+    done = bash("labs/launch/two_machines.sh", *words, **environment)
+    assert (done.returncode, done.stderr) == (2, f"two_machines.sh: {said}\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(REFUSED), reason=f"no network namespaces: {REFUSED}")
+def test_two_machines_meet_and_add_up():
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PROCESSES": "1",
+                                "NETWORK": "eth0", "LAB_DEVICE": "cpu", "PORT": str(free_ports(1)[0])}
+    with lab_hosts.Hosts(2) as hosts:
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started = [hosts.start(i, ["labs/launch/two_machines.sh", str(i), hosts.address(0), "labs/preflight.py"],
+                               cwd=repo.ROOT, env=environment, **piped) for i in (0, 1)]
+        said = [process.communicate(timeout=120)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0]
+    assert re.search(r"all-reduce over 2 ranks +ok +gloo: sum of 1..2 is 3", said[0])
+    assert said[1] == ""                                        # rank 0 speaks for all
+
+
+# --- flags -----------------------------------------------------------------------------------------------------
+
+def load(name):
+    """A lab as a module, not started."""
+    spec = importlib.util.spec_from_file_location(f"launched_{name}", repo.ROOT / "labs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def joined(name):
+    """A text with continued lines joined, variables of the Kaggle notebook filled in, comments cut off."""
+    if name.endswith(".ipynb"):
+        cells = nbformat.read(repo.ROOT / name, 4).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+        for variable, value in re.findall(r'^([A-Z]+) = "(.*)"$', text, re.M):
+            text = text.replace(f"{{{variable}}}", value)
+        return text
+    return re.sub(r"\s*\\\n#? *", " ", repo.text(name))
+
+
+def commands(name):
+    """[(lab, words)] of each `labs/NAME.py ...` in a text, up to the end of the line or to two blanks."""
+    found = []
+    for lab, words in re.findall(r"labs/(\w+)\.py((?: (?!&&|\|)[^\s`;)]+)*)", joined(name)):
+        words = re.sub(r"\"?\$(\w+|\{\w+\})[\w/.]*\"?", "x.json", words)
+        found.append((lab, [w for w in shlex.split(words.replace('"', ""), comments=True) if w != "&"]))
+    return found
+
+
+def test_commands_are_found():
+    assert ("preflight", ["--gpus", "2"]) in commands("labs/launch/kaggle.ipynb")
+    assert ("capstone", ["--tier", "gpu", "--folder", "runs/capstone", "--resume", "auto", "--checkpoint-every", "auto",
+                         "--save", "runs/record.json"]) in commands("labs/launch/skypilot.yaml")
+
+
+@pytest.mark.parametrize("name", [*TEXTS, PAGE, "labs/README.md"])
+def test_every_command_names_a_lab_and_flags_that_exist(name):
+    found = commands(name)
+    assert found
+    for lab, words in found:
+        assert (repo.ROOT / "labs" / f"{lab}.py").is_file(), lab
+        if not words or not words[0].startswith("--"):
+            continue
+        if lab == "capstone":
+            lab_text.parse(lab_job.TIERS, "", words)            # ValueError for what it does not know
+        elif lab == "preflight":
+            lab_text.parse(load("preflight").TIERS, "", words)
+        elif lab == "scaling":
+            load("scaling").options(words)
+
+
+def test_the_page_walks_every_launch_file():
+    page = repo.text(PAGE)
+    for path in LAUNCH.iterdir():
+        assert path.name.startswith("accelerate") or path.name in page, path.name
+    places = re.findall(r"^## (.*)$", page, re.M)[2:8]
+    for place in places:
+        part = page.split(f"## {place}\n")[1].split("\n## ")[0]
+        assert [word for word in ("Account", "Start", "Teardown", "What fails most") if f"**{word}" in part] == [
+            "Account", "Start", "Teardown", "What fails most"], place
+    assert len(places) == 6
+
+
+# --- SkyPilot --------------------------------------------------------------------------------------------------
+
+def test_the_skypilot_file_takes_the_machine_down():
+    task = yaml.safe_load(repo.text("labs/launch/skypilot.yaml"))
+    assert set(task) == {"name", "resources", "num_nodes", "workdir", "envs", "setup", "run"}
+    assert task["resources"]["autostop"] == {"idle_minutes": 10, "down": True}
+    assert re.fullmatch(r"\w+:\d+", task["resources"]["accelerators"])
+    for part in ("setup", "run"):
+        assert bash("-n", "-c", task[part]).returncode == 0
+    assert "--nnodes=\"$SKYPILOT_NUM_NODES\"" in task["run"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sky") is None, reason="no SkyPilot here (pip install skypilot)")
+def test_skypilots_own_loader_reads_the_file(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))                   # it writes a configuration
+    monkeypatch.setenv("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
+    import sky
+    monkeypatch.chdir(repo.ROOT)
+    task = sky.Task.from_yaml("labs/launch/skypilot.yaml")
+    (resources,) = task.resources
+    assert (task.num_nodes, resources.accelerators) == (1, {"H100": 8})
+    assert (resources.autostop_config.idle_minutes, resources.autostop_config.down) == (10, True)
+
+
+# --- Kaggle ----------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def kaggle():
+    notebook = nbformat.read(LAUNCH / "kaggle.ipynb", 4)
+    nbformat.validate(notebook)
+    return notebook
+
+
+def test_the_kaggle_notebook_leaves_the_gpus_to_the_labs(kaggle):
+    code = {cell.id: cell.source for cell in kaggle.cells if cell.cell_type == "code"}
+    assert all(not cell.get("outputs") for cell in kaggle.cells)
+    for source in code.values():
+        compile(re.sub(r"^!.*$", "pass", source, flags=re.M), "cell", "exec")
+        assert not re.search(r"\btorch\.|import torch|bf16", source)
+    assert "--standalone --nproc-per-node=2" in code["train"]
+    assert "--precision fp32" in code["train"]
+
+
+def test_the_kaggle_notebook_finds_the_book_among_the_inputs(kaggle, tmp_path):
+    source = next(cell.source for cell in kaggle.cells if cell.id == "book")
+    source = source.replace("/kaggle/input", str(tmp_path / "input")) + "\nprint(os.environ['PYTHONPATH'])"
+    (tmp_path / "writable").mkdir()
+
+    def cell():
+        return subprocess.run([sys.executable, "-c", source], cwd=tmp_path / "writable", capture_output=True, text=True)
+    assert "add the book's folder as a dataset" in cell().stderr.splitlines()[-1]
+    labs = tmp_path / "input" / "some-name" / "book-main" / "labs"
+    labs.mkdir(parents=True)
+    (labs / "capstone.py").touch()
+    assert cell().stdout.strip() == str(tmp_path / "writable" / "book")
+    assert (tmp_path / "writable" / "book" / "labs" / "capstone.py").is_file()
+
+
+# --- container -------------------------------------------------------------------------------------------------
+
+@pytest.mark.slow
+def test_what_the_container_copies_is_enough_to_install_and_run(tmp_path):
+    text = re.sub(r"\\\n", " ", repo.text("labs/launch/Containerfile"))
+    steps = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    assert steps[0][0] == "FROM"
+    assert {step[0] for step in steps} == {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "CMD"}
+    for _, *sources, target in (step for step in steps if step[0] == "COPY"):
+        for source in sources:
+            if (repo.ROOT / source).is_dir():
+                shutil.copytree(repo.ROOT / source, tmp_path / target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(repo.ROOT / source, tmp_path / target)
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
+    assert all((tmp_path / name).is_file() for name in (project["readme"], *project["license-files"]))
+    done = subprocess.run([sys.executable, "labs/capstone.py", "--layers", "1", "--hidden", "32", "--heads", "1",
+                           "--seq", "32", "--batch", "2", "--steps", "6", "--sample", "0"], cwd=tmp_path, text=True,
+                          env=os.environ | {"PYTHONPATH": str(tmp_path), "LAB_DEVICE": "cpu"}, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert "in 6 steps" in done.stdout
