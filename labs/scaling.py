@@ -55,7 +55,10 @@ def options(argv):
     lab_text.check_target(o.plot, (".svg",))
     if not any(word.split("=")[0] == "--steps" for word in words):
         words = ["--steps", STEPS[o.tier], *words]
-    return o, ["--tier", o.tier, *words], lab_worlds.job(o.tier, words)
+    job = lab_worlds.job(o.tier, words)
+    for world in o.worlds:
+        _ = job.shape, job.sharding(world)              # refused here rather than by the runs
+    return o, ["--tier", o.tier, *words], job
 
 
 def device_kind():
@@ -66,14 +69,14 @@ def device_kind():
 
 
 def calibrate(o, world, folder):
-    """The profile (dict) of this machine with so many processes at work, measured now; None with --seconds 0."""
+    """File of the profile of this machine with so many processes at work, measured now; None with --seconds 0."""
     if not o.seconds:
         return None
     path = Path(folder) / f"machine-{world}.json"
     size = "gpu" if o.tier == "gpu" else "smoke"
     words = ["--tier", size, "--seconds", str(o.seconds), "--out", str(path)]
     lab_scaling.started(str(HERE / "calibrate.py"), words, world)
-    return lab_machine.load(path)
+    return path
 
 
 class Series:
@@ -92,12 +95,14 @@ class Series:
             return self.found[run]
         if run.world not in self.profiles:
             self.profiles[run.world] = calibrate(self.o, run.world, temporary)
-        words = lab_worlds.command(run, self.words, path)
+        machine = self.profiles[run.world]
+        words = lab_worlds.command(run, self.words, path, machine)
         record = lab_scaling.started(str(HERE / "capstone.py"), words, run.world, path)
-        record = self.predicted(run, record, self.profiles[run.world])
+        if machine:
+            record = self.predicted(run, record, lab_machine.load(machine))
         results.save(record, path)
         self.found[run] = record
-        guess = record.prediction.get(lab_worlds.SECONDS)
+        guess = record.prediction.get(lab_worlds.FROM_ONE)
         spent, rate = ms(lab_worlds.median(record)), lab_worlds.rate(record)
         print(f"{run.mode}, {run.strategy}, {run.world} process(es) x {run.batch // run.world} sequences: {spent} ms a "
               f"step (predicted {ms(guess)}), {rate:,.0f} tokens/s", flush=True)
@@ -105,8 +110,6 @@ class Series:
 
     def predicted(self, run, record, profile):
         """The Record with a prediction, where one can be made: the first run on one process calibrates the others."""
-        if profile is None:
-            return record
         profile = lab_worlds.at_the_time(profile, record)
         if run.world == 1 and self.share is None:
             self.share = lab_worlds.efficiency(profile, record, replace(self.job, batch=run.batch))
@@ -133,14 +136,14 @@ def graded(o, words, job, kind):
     start = next((known[one] for one in known if one.mode == mode and one.strategy == lab_worlds.ONE), None)
     with tempfile.TemporaryDirectory() as temporary:
         if start is not None and o.seconds:
-            profile = lab_worlds.at_the_time(calibrate(o, 1, temporary), start)
+            profile = lab_worlds.at_the_time(lab_machine.load(calibrate(o, 1, temporary)), start)
             made.share = lab_worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
         run = lab_worlds.Run(mode, world, strategy, batch)
         record = made.run(run, temporary)
     real = lab_worlds.rate(record)
     results.save(replace(record, prediction=record.prediction | {lab_worlds.READER: guess},
                          measurement=record.measurement | {lab_worlds.READER: real}), o.folder / run.name(o.tier, kind))
-    print(lab_curves.grade(guess, lab_worlds.rate(known[half]), real, record.prediction.get(lab_worlds.RATE)))
+    print(lab_curves.grade(guess, lab_worlds.rate(known[half]), real, lab_curves.predicted_rate(record)))
 
 
 def show(o, found, kind):

@@ -4,8 +4,8 @@ import re
 
 from scaleout import scaling
 from scaleout.lab_ddp import ms
-from scaleout.lab_text import ratio, table
-from scaleout.lab_worlds import EXPOSED, ONE, RATE, SECONDS, median, rate
+from scaleout.lab_text import megabytes, ratio, table
+from scaleout.lab_worlds import BEYOND, FROM_ONE, ONE, median, rate
 
 CLOSE, NEAR = 0.10, 0.25            # of a prediction: within a tenth, within a quarter
 
@@ -28,33 +28,39 @@ def shares(records, of=rate):
     return scaling.efficiency({world: of(record) for world, record in records.items()})
 
 
+def predicted_shares(records):
+    """{world: efficiency} by what was predicted; {} where something was not."""
+    known = all(predicted_rate(record) for record in records.values())
+    return shares(records, predicted_rate) if known else {}
+
+
 def predicted_rate(record):
-    """Tokens a second that were predicted for a Record; its own where nothing was (the run that calibrates)."""
-    return record.prediction.get(RATE) or rate(record)
+    """Tokens a second that the run on one process predicts for a Record; None where nothing was calibrated."""
+    seconds = record.prediction.get(FROM_ONE)
+    return record.effective_batch * record.sequence_length / seconds if seconds else None
 
 
 def report(found):
     """The table of all runs and one line a series on what limits it, as text."""
     rows = []
     for (mode, strategy), records in series(found).items():
-        real, guess = shares(records), shares(records, predicted_rate)
+        real, guess = shares(records), predicted_shares(records)
         for world, r in records.items():
             if world == 1 and any(row[0] == f"{mode}, {ONE}" for row in rows):
                 continue
-            wanted = r.prediction.get(SECONDS)
+            wanted = r.prediction.get(FROM_ONE)
             rows.append((
                 f"{mode}, {strategy if world > 1 else ONE}", world, r.effective_batch // world, ms(median(r)),
-                ms(wanted), ratio(wanted, median(r)), f"{rate(r):,.0f}", f"{real[world]:.2f}", f"{guess[world]:.2f}",
-                "-" if r.mfu is None else f"{r.mfu:.2f}", ms(r.measurement.get(EXPOSED)), ms(r.prediction.get(EXPOSED)),
-                _memory(r)))
+                ms(wanted), ratio(wanted, median(r)), f"{rate(r):,.0f}", f"{real[world]:.2f}", _two(guess.get(world)),
+                _two(r.mfu), ms(r.measurement.get(BEYOND)), ms(r.prediction.get(BEYOND)),
+                megabytes(r.measurement.get("peak bytes")), megabytes(r.prediction.get("peak bytes"))))
     header = ("scaling", "processes", "sequences each", "ms a step", "predicted", "ratio", "tokens/s", "efficiency",
-              "predicted", "MFU", "no compute, ms", "predicted", "memory")
+              "predicted", "MFU", "beyond a rank alone, ms", "predicted", "peak memory", "predicted")
     return "\n".join([table(header, rows), "", *(limit(key, records) for key, records in series(found).items())])
 
 
-def _memory(record):
-    held = record.peak_memory.get("allocated")
-    return "-" if held is None else f"{held / 1e9:,.2f} GB"
+def _two(value):
+    return "-" if value is None else f"{value:.2f}"
 
 
 def limit(key, records):
@@ -62,10 +68,10 @@ def limit(key, records):
     (mode, strategy), last = key, max(records)
     r, first = records[last], records[min(records)]
     name = f"{mode}, {strategy}, {last} processes"
-    if last == 1 or SECONDS not in r.prediction:
+    if last == 1 or BEYOND not in r.prediction:
         return f"{name}: efficiency {shares(records)[last]:.2f}; without a calibration nothing says why"
     ideal = median(first) * r.effective_batch / first.effective_batch / last
-    lost, waits = median(r) - ideal, r.measurement[EXPOSED]
+    lost, waits = median(r) - ideal, r.measurement[BEYOND]
     if lost <= 0.02 * ideal:
         return f"{name}: efficiency {shares(records)[last]:.2f}: nothing is lost against {min(records)} process(es)"
     slower = lost - waits
@@ -111,7 +117,7 @@ def grade(guess, half, real, model=None):
     elif abs(off) > CLOSE and abs(guess / half - 1) < 0.03:
         lines.append("You kept the rate of half as many: twice the processes also bring twice the devices.")
     elif off > CLOSE:
-        lines.append("Too high: look at what is no compute in the run on half as many, and ask how it grows.")
+        lines.append("Too high: look at what half as many take beyond a rank alone, and ask how that grows.")
     elif off < -CLOSE:
         lines.append("Too low: what the processes send grows more slowly than what they compute together.")
     return "\n".join(lines)
@@ -125,16 +131,18 @@ MARKS = {"strong": "o", "weak": "s"}
 
 def panels():
     """{title: (unit, measured of a series, predicted of a series)}, each a function from {world: Record} to
-    {world: number}, for the four panels of the figure."""
+    {world: number}, for the panels of the figure."""
     def each(of):
         return lambda records: {world: of(r) for world, r in records.items() if of(r) is not None}
 
     return {
         "tokens a second": ("", each(rate), each(predicted_rate)),
-        "efficiency": ("of one process", shares, lambda records: shares(records, predicted_rate)),
+        "efficiency": ("of one process", shares, predicted_shares),
         "MFU": ("of the products timed in the run", each(lambda r: r.mfu), lambda records: {}),
-        "no compute": ("ms a step", each(lambda r: _times(1e3, r.measurement.get(EXPOSED))),
-                       each(lambda r: _times(1e3, r.prediction.get(EXPOSED)))),
+        "messages, copies and waiting": ("ms a step", each(lambda r: _times(1e3, r.measurement.get(BEYOND))),
+                                         each(lambda r: _times(1e3, r.prediction.get(BEYOND)))),
+        "peak memory": ("MB a process", each(lambda r: _times(1e-6, r.measurement.get("peak bytes"))),
+                        each(lambda r: _times(1e-6, r.prediction.get("peak bytes")))),
     }
 
 
@@ -143,8 +151,8 @@ def _times(factor, value):
 
 
 def plot(found, path, title):
-    """Draw every series to `path` (SVG): what was measured as points joined by lines, what was predicted dashed; the
-    memory of a device in a fifth panel where it was counted. The figure, closed, for a notebook's own use."""
+    """Draw every series to `path` (SVG): what was measured as points joined by lines, what was predicted dotted.
+    Panels of figures that no run has are left out. Returns the figure, closed, for a notebook's own use."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -152,10 +160,8 @@ def plot(found, path, title):
 
     from scaleout.figures import STYLE
 
-    every = panels()
-    if any(r.peak_memory.get("allocated") for r in found.values()):
-        every["memory"] = ("GB", lambda records: {w: r.peak_memory["allocated"] / 1e9 for w, r in records.items()},
-                           lambda records: {})
+    every = {name: panel for name, panel in panels().items()
+             if any(panel[1](records) for records in series(found).values())}
     with pyplot.style.context(str(STYLE)):
         rows = -(-len(every) // 2)
         figure, axes = pyplot.subplots(rows, 2, figsize=(8, 3 * rows), layout="constrained")

@@ -13,7 +13,10 @@ from scaleout.lab_text import parse
 
 MODES, STRATEGIES = ("strong", "weak"), ("fsdp", "ddp")
 ONE = "one"             # the strategy of a single process, whatever the others do
-SECONDS, RATE, EXPOSED = "seconds a step", "tokens a second", "seconds a step that are no compute"
+# Figures of a Record. The job predicts the first three from a copy of the model that every rank steps by itself; BEYOND
+# is what messages, FSDP's copies and waiting add to that. FROM_ONE needs no other run than that on one process.
+SECONDS, RATE, BEYOND = "seconds a step", "tokens a second", "seconds a step beyond a rank alone"
+FROM_ONE = "seconds a step, from the run on one process"
 READER = "tokens a second, the reader's prediction"
 
 
@@ -59,7 +62,7 @@ def plan(worlds, modes, strategies, batch):
             for mode in modes for world in worlds for strategy in (strategies if world > 1 else (ONE,))]
 
 
-TAKEN = ("strategy", "save", "folder", "resume", "minutes", "checkpoint_every", "inject")
+TAKEN = ("strategy", "machine", "save", "folder", "resume", "minutes", "checkpoint_every", "inject")
 
 
 def job(tier, words):
@@ -72,8 +75,11 @@ def job(tier, words):
     return parse(lab_job.TIERS, "", ["--tier", tier, *words])[1]
 
 
-def command(run, words, path):
-    """The words that start labs/capstone.py for a run: its last validation is all that is beside the steps."""
+def command(run, words, path, machine=None):
+    """The words that start labs/capstone.py for a run: its last validation is all that is beside the steps.
+
+    path: of its Record; machine: of a profile of as many processes."""
+    words = [*words, *(["--machine", str(machine)] if machine else [])]
     return [*words, "--strategy", run.strategy, "--batch", str(run.batch), "--sample", "0",
             "--validate-every", "1000000", "--validation-batches", "1", "--save", str(path)]
 
@@ -118,13 +124,9 @@ def predict(run, o, profile, share):
 
 
 def with_prediction(record, guess):
-    """The Record with its step's prediction beside the measurement. What is no compute is the rest of the step beside
-    the predicted compute and update: nothing in the job times it by itself."""
-    rest = guess.parts["compute"] + guess.parts["update"]
-    prediction = {SECONDS: guess.seconds, RATE: guess.tokens_per_second, EXPOSED: guess.seconds - rest}
-    seconds = median(record)
-    measurement = {SECONDS: seconds, RATE: rate(record), EXPOSED: seconds - rest}
-    return replace(record, prediction=record.prediction | prediction, measurement=record.measurement | measurement)
+    """The Record with the step that the run on one process predicts (`step.StepTime`) beside the measured one."""
+    return replace(record, prediction=record.prediction | {FROM_ONE: guess.seconds},
+                   measurement=record.measurement | {FROM_ONE: median(record)})
 
 
 def rate(record):

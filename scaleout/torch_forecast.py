@@ -98,9 +98,11 @@ def seconds(s, o, setup, window, step_seconds):
     peak = profile["matmul_flops_per_second"][o.precision]
     update = total_parameters(o.shape) * step.ADAMW_BYTES / profile["copy_bytes_per_second"]
     done = sum(flops(o.shape, o.batch // s.world, o.seq, o.checkpointing).values())
-    share = done / max(alone_seconds(s, o, setup, window) - update, 1e-9) / peak
+    compute = max(alone_seconds(s, o, setup, window) - update, 1e-9)
+    share = done / compute / peak
     run = lab_worlds.Run("strong", s.world, o.strategy_on(s.world), o.batch)
     guess, middle = lab_worlds.predict(run, o, profile, share), statistics.median(step_seconds)
-    tokens = o.batch * o.seq
-    return ({lab_worlds.SECONDS: guess.seconds, lab_worlds.RATE: guess.tokens_per_second},
-            {lab_worlds.SECONDS: middle, lab_worlds.RATE: tokens / middle}, [])
+    tokens, alone = o.batch * o.seq, compute + guess.parts["update"]
+    return ({lab_worlds.SECONDS: guess.seconds, lab_worlds.RATE: guess.tokens_per_second,
+             lab_worlds.BEYOND: guess.seconds - alone},
+            {lab_worlds.SECONDS: middle, lab_worlds.RATE: tokens / middle, lab_worlds.BEYOND: middle - alone}, [])

@@ -1,0 +1,254 @@
+"""labs/scaling.py: which runs, predictions, what limits, a graded prediction, refusals; and real runs."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from scaleout import lab_curves, lab_job, lab_worlds, results, step, step_fsdp
+from scaleout.lab_worlds import BEYOND, FROM_ONE, RATE, SECONDS, Run, plan
+from scaleout.transformer import flops
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "labs"))
+
+import scaling  # noqa: E402
+
+NO_ROOM = "labs/capstone.py: no room"
+TINY = ["--layers", "1", "--hidden", "32", "--heads", "2", "--ff", "64", "--seq", "32", "--steps", "8"]
+JOB = lab_job.Options(layers=2, hidden=64, heads=4, ff=None, seq=64, batch=8)
+
+
+def lab(*words, timeout=200):
+    return subprocess.run(
+        [sys.executable, "labs/scaling.py", *words], cwd=ROOT, capture_output=True, text=True, timeout=timeout,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
+
+
+def record(world, seconds, batch=8, strategy="fsdp", device="2-core x86-64 CPU", peak=5e10, **more):
+    """A Record of the training job with equal steps."""
+    spent = [9.0, *[seconds] * 5]
+    work = flops(JOB.shape, batch, JOB.seq)
+    return results.Record(
+        stem="capstone", tier="smoke", started="2026-01-01T00:00:00+00:00", commit="unknown",
+        command="python labs/x.py", device=device, device_kind="cpu", device_count=world, nodes=1,
+        interconnect="none", versions={"torch": "2"},
+        backend="none" if world == 1 else "gloo", model=asdict(JOB.shape), recipe={"strategy": strategy},
+        effective_batch=batch, sequence_length=JOB.seq, precision="fp32", checkpoint_cadence="none", step_seconds=spent,
+        warmup_steps=1, tokens_per_second=batch * JOB.seq / seconds, losses=[3.0] * 6, peak_memory={}, prediction={},
+        measurement={}, mfu=(work["forward"] + work["backward"]) / seconds / peak / world,
+        mfu_peak={"flops_per_second": peak * world, "source": "this test"}, **more)
+
+
+def profile(world, rate=5e10, kind="cpu"):
+    line = {"alpha_seconds": 1e-3, "seconds_per_byte": 1e-9}
+    return {"schema": 1, "device": "cpu", "device_kind": kind, "backend": "gloo", "interconnect": "loopback",
+            "measured": "today", "commit": "x", "world": world, "threads": 1, "copy_bytes_per_second": 1e10,
+            "matmul_flops_per_second": {"fp32": rate}, "collectives": dict.fromkeys(
+                ("all_reduce", "all_gather", "reduce_scatter"), line) if world > 1 else {}}
+
+
+# --- which runs ---------------------------------------------------------------------------------------------------
+
+def test_the_plan_shares_its_largest_runs_and_its_single_process():
+    runs = plan([1, 2, 4], ("strong", "weak"), ("fsdp", "ddp"), 8)
+    assert [(r.mode, r.world, r.strategy, r.batch) for r in runs] == [
+        ("strong", 1, "one", 8), ("strong", 2, "fsdp", 8), ("strong", 2, "ddp", 8), ("strong", 4, "fsdp", 8),
+        ("strong", 4, "ddp", 8), ("weak", 1, "one", 2), ("weak", 2, "fsdp", 4), ("weak", 2, "ddp", 4),
+        ("weak", 4, "fsdp", 8), ("weak", 4, "ddp", 8)]
+    assert len({run.work for run in runs}) == 8, "the largest are run once"
+    assert runs[3].name("cpu", "cuda") == "cpu-cuda-strong-4-fsdp.json"
+
+
+def test_the_job_gets_the_words_that_this_lab_does_not_know():
+    assert lab_worlds.job("smoke", ["--hidden", "96", "--steps", "7"]).hidden == 96
+    words = lab_worlds.command(Run("weak", 2, "ddp", 4), ["--steps", "7"], "x.json")
+    options = lab_worlds.parse(lab_job.TIERS, "", words)[1]
+    assert (options.batch, options.strategy, options.steps, options.save, options.sample) == (4, "ddp", 7, "x.json", 0)
+    with pytest.raises(ValueError, match="--checkpoint-every is for this lab to choose"):
+        lab_worlds.job("smoke", ["--checkpoint-every", "3"])
+
+
+# --- prediction ---------------------------------------------------------------------------------------------------
+
+def test_one_process_calibrates_and_the_model_says_the_rest():
+    alone = record(1, 0.05, strategy="one")
+    share = lab_worlds.efficiency(profile(1), alone, JOB)
+    assert lab_worlds.predict(Run("strong", 1, "one", 8), JOB, profile(1), share).seconds == pytest.approx(0.05)
+    two = lab_worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2), share)
+    same = step_fsdp.from_profile(profile(2), JOB.shape, 4, 64, JOB.sharding(2), efficiency=share, overlap=False)
+    assert two.seconds == same.seconds
+    copied = lab_worlds.predict(Run("weak", 2, "ddp", 4), JOB, profile(2), share)
+    same = step.from_profile(profile(2), JOB.shape, 2, 64, efficiency=share, overlap=False)
+    assert copied.seconds == same.seconds
+    hidden = lab_worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2, kind="cuda"), share)
+    assert hidden.seconds < two.seconds, "a GPU computes while it sends"
+
+
+def test_the_rate_of_products_is_the_one_timed_in_the_run():
+    slow = lab_worlds.at_the_time(profile(2), record(2, 0.05, peak=2.5e10))
+    assert slow["matmul_flops_per_second"] == {"fp32": 2.5e10} and slow["world"] == 2
+    assert profile(2)["matmul_flops_per_second"] == {"fp32": 5e10}
+    assert lab_worlds.at_the_time(profile(2), replace(record(2, 0.05), mfu=None, mfu_peak=None)) == profile(2)
+
+
+def test_prediction_and_measurement_stand_in_the_record(tmp_path):
+    guess = lab_worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2), 0.5)
+    found = lab_worlds.with_prediction(record(2, 0.04), guess)
+    again = results.load(results.save(found, tmp_path / "x.json"))
+    assert again.prediction == {FROM_ONE: guess.seconds} and again.measurement == {FROM_ONE: 0.04}
+    assert lab_worlds.rate(again) == pytest.approx(8 * 64 / 0.04), "the median step, not the first"
+    assert lab_curves.predicted_rate(again) == pytest.approx(8 * 64 / guess.seconds)
+    words = lab_worlds.basis(profile(2), 0.5, "fp32")
+    assert "of which the run on one process reached 0.50" in words and "all_gather: alpha 1.000 ms" in words
+
+
+# --- what it says -------------------------------------------------------------------------------------------------
+
+def series():
+    """Strong: 100, 60, 40 ms on 1, 2, 4. Weak begins with a quarter of the batch; 4 processes are shared."""
+    found = {Run("strong", 1, "one", 8): record(1, 0.1, strategy="one"), Run("strong", 2, "fsdp", 8): record(2, 0.06),
+             Run("strong", 4, "fsdp", 8): record(4, 0.04), Run("weak", 1, "one", 2): record(1, 0.03, 2, "one"),
+             Run("weak", 2, "fsdp", 4): record(2, 0.035, 4)}
+    share = lab_worlds.efficiency(profile(1), found[Run("strong", 1, "one", 8)], JOB)
+    found = {run: lab_worlds.with_prediction(r, lab_worlds.predict(run, JOB, profile(run.world), share))
+             for run, r in found.items()}
+    own = {"peak bytes": 10**6, BEYOND: 0.01, SECONDS: 0.1, RATE: 1.0}
+    return {run: replace(r, prediction=r.prediction | own, measurement=r.measurement | own) for run, r in found.items()}
+
+
+def test_records_in_a_folder_are_found_again(tmp_path):
+    for run, r in series().items():
+        results.save(r, tmp_path / run.name("smoke", "cpu"))
+    results.save(record(2, 0.1), tmp_path / "gpu-cpu-strong-2-fsdp.json")
+    found = lab_worlds.found_in(tmp_path, "smoke", "cpu")
+    assert found == dict(sorted({**series(), Run("weak", 4, "fsdp", 8): series()[Run("strong", 4, "fsdp", 8)]}.items()))
+    assert lab_worlds.found_in(tmp_path / "none", "smoke", "cpu") == {}
+
+
+def test_efficiencies_and_the_table():
+    found = {**series(), Run("weak", 4, "fsdp", 8): series()[Run("strong", 4, "fsdp", 8)]}
+    groups = lab_curves.series(found)
+    assert list(groups) == [("strong", "fsdp"), ("weak", "fsdp")]
+    assert lab_curves.shares(groups["strong", "fsdp"]) == pytest.approx({1: 1, 2: 100 / 120, 4: 100 / 160})
+    assert lab_curves.shares(groups["weak", "fsdp"]) == pytest.approx({1: 1, 2: 30 / 35, 4: 30 / 40})
+    text = lab_curves.report(found)
+    row = next(line for line in text.splitlines() if line.split()[:3] == ["strong,", "fsdp", "4"])
+    assert row.split()[2:5] == ["4", "2", "40.0"] and "0.62" in row and "12,800" in row
+    assert sum(line.startswith("strong, one") for line in text.splitlines()) == 1
+    assert sum("What limits:" in line for line in text.splitlines()) == 2, "one line a series"
+
+
+def test_what_limits_is_the_larger_part():
+    def say(seconds, waits):
+        found = {BEYOND: waits}
+        four = replace(record(4, seconds), prediction=found, measurement=found)
+        return lab_curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: four})
+    assert "15.0 ms a step more than ideal (25.0 ms). What limits: messages" in say(0.04, 0.012)
+    assert "compute and update that take longer side by side (4 processes on 2 cores), 11.0 ms" in say(0.04, 0.004)
+    assert "nothing is lost" in say(0.025, 0.0)
+    bare = lab_curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: record(4, 0.04)})
+    assert bare.endswith("efficiency 0.62; without a calibration nothing says why")
+
+
+def test_the_figure_shows_every_series(tmp_path):
+    lab_curves.plot(series(), tmp_path / "a.svg", "a test")
+    lab_curves.plot(series(), tmp_path / "b.svg", "a test")
+    drawn = (tmp_path / "a.svg").read_text()
+    assert drawn == (tmp_path / "b.svg").read_text(), "the same bytes"
+    panels = ("tokens a second", "efficiency", "MFU", "messages, copies and waiting", "peak memory")
+    for words in (*panels, "strong, fsdp, measured", "weak, fsdp, predicted"):
+        assert words in drawn
+    bare = {run: replace(r, prediction={}, measurement={}) for run, r in series().items()}
+    lab_curves.plot(bare, tmp_path / "c.svg", "a test")
+    drawn = (tmp_path / "c.svg").read_text()
+    assert [words in drawn for words in panels] == [True, True, True, False, False], "nothing is made up"
+
+
+@pytest.mark.parametrize(("guess", "words"), [
+    (19_000, "Close. You said 19,000 tokens/s and the run made 18,000"), (12_000, "You kept the rate of half as many"),
+    (24_000, "You doubled the rate: that is linear"), (30_000, "Far off."), (21_000, "In the region."),
+    (30_000, "Too high: look at what"), (5_000, "Too low: what the processes send"),
+])
+def test_a_prediction_is_graded(guess, words):
+    said = lab_curves.grade(guess, 12_000, 18_000, 17_000)
+    assert words in said and "Twice the processes gave 1.50 times the 12,000 tokens/s" in said
+    assert "The book's model said 17,000" in said and ("linear" in said) is (guess == 24_000)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    (["--worlds", "1,two"], "--worlds 1,two: give numbers of processes from 1 to 64"),
+    (["--mode", "big"], "--mode big: give one or several of strong, weak"),
+    (["--strategies", "zero"], "--strategies zero: give one or several of fsdp, ddp"),
+    (["--folder", "README.md"], "--folder README.md: is a file"), (["--plot", "x.png"], "the name must end in .svg"),
+    (["--seconds", "99"], "--seconds is 99: it must be from 0 to 60"), (["--nonsense", "1"], "unrecognized arguments"),
+    (["--save", "x.json"], "--save is for this lab to choose"), (["--hidden", "33"], "do not divide hidden size 33"),
+    (["--replicas", "2", "--worlds", "1,2"], "--replicas 2 does not divide 1 processes"),
+]
+
+
+@pytest.mark.parametrize(("words", "line"), REFUSED)
+def test_what_cannot_be_is_refused_before_any_work(words, line, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(ValueError, match=re.escape(line)):
+        scaling.options(words)
+
+
+@pytest.mark.parametrize(("words", "line"), [
+    (["--worlds", "1,3"], "--worlds: 3 processes do not divide --batch 8: give --batch a multiple of 3"),
+    (["--predict", "3:100"], "--predict 3:100: give PROCESSES:TOKENS_PER_SECOND, an even number"),
+    (["--predict", "4:100", "--folder", "nowhere"], "there is no strong run of fsdp on 2 process(es) in nowhere"),
+    (["--read", "--folder", "nowhere"], "nowhere holds no runs of tier smoke on cpu"),
+])
+def test_what_cannot_be_is_one_line_and_exit_code_2(words, line):
+    done = lab(*words)
+    assert done.returncode == 2 and done.stdout == ""
+    assert line in done.stderr and len(done.stderr.splitlines()) == 1 and done.stderr.startswith("labs/scaling.py: ")
+
+
+# --- real runs ----------------------------------------------------------------------------------------------------
+
+def test_a_prediction_is_run_and_graded(tmp_path):
+    """One process, then the reader's figure for two, which are sharded and share the batch."""
+    more = ["--strategies", "fsdp", "--seconds", "0", "--folder", str(tmp_path), *TINY]
+    done = lab("--worlds", "1", "--mode", "strong", *more)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["smoke-cpu-strong-1-one.json"]
+    done = lab("--predict", "2:1000", *more)
+    assert done.returncode == 0, done.stderr
+    two = results.load(tmp_path / "smoke-cpu-strong-2-fsdp.json")
+    assert (two.device_count, two.effective_batch, two.recipe["strategy"], two.recipe["ranks"]) == (2, 8, "fsdp", 2)
+    assert two.prediction[lab_worlds.READER] == 1000.0 and FROM_ONE not in two.prediction
+    assert two.measurement[lab_worlds.READER] == pytest.approx(lab_worlds.rate(two))
+    assert re.search(r"You said 1,000 tokens/s and the run made [\d,]+: yours is", done.stdout)
+    done = lab("--read", "--folder", str(tmp_path), "--plot", str(tmp_path / "x.svg"))
+    assert done.returncode == 0 and "strong, fsdp" in done.stdout and (tmp_path / "x.svg").exists()
+
+
+@pytest.mark.slow
+def test_strong_and_weak_with_a_calibration(tmp_path):
+    done = lab("--worlds", "1,2", "--seconds", "0.02", "--folder", str(tmp_path), "--strategies", "ddp", *TINY)
+    assert done.returncode == 0, done.stderr
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == [f"smoke-cpu-{name}.json" for name in ("strong-1-one", "strong-2-ddp", "weak-1-one")]
+    one, two = (results.load(tmp_path / kept[i]) for i in (0, 1))
+    assert one.prediction[FROM_ONE] == pytest.approx(one.measurement[FROM_ONE]), "this run calibrates"
+    assert two.prediction[FROM_ONE] > 0 and "messages timed just before: all_reduce: alpha" in two.notes[-1]
+    assert two.prediction[BEYOND] > 0 and two.prediction[SECONDS] > 0 and two.prediction["peak bytes"] > 0
+    assert "weak, ddp, 2 processes" in done.stdout
+
+
+def test_a_run_that_fails_is_one_line(monkeypatch, capsys):
+    def fail():
+        raise RuntimeError("the run on 2 process(es) ended with code 1: " + NO_ROOM)
+    monkeypatch.setattr(scaling, "main", fail)
+    with pytest.raises(SystemExit) as error:
+        scaling.shielded()
+    assert error.value.code == 1
+    assert capsys.readouterr().err == f"labs/scaling.py: the run on 2 process(es) ended with code 1: {NO_ROOM}\n"
