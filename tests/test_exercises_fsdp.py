@@ -11,8 +11,10 @@ from pathlib import Path
 import answers
 import pytest
 
-from scaleout import exercises
-from scaleout.exercises import fsdp_fallback, fsdp_sizes
+from scaleout import exercises, fsdp_memory, schedule_fsdp
+from scaleout.exercises import fsdp_fallback, fsdp_sizes, fsdp_wrap
+from scaleout.exercises.fsdp_sizes import SHAPE
+from scaleout.sharding import Sharding
 
 ROOT = Path(__file__).resolve().parents[1]
 GB = 10**9
@@ -39,6 +41,30 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
     assert value("hybrid-wire") == pytest.approx(8 * 2 * 3 / 4 * 4 * N / 8)
     assert value("prefetch-forward") == pytest.approx(0.005 + 32 * 0.008)
     assert value("offload-seconds") == pytest.approx(2 * 4 * N / 16 / (16e9 * 16 * 128 / 130 / 8))
+
+
+def test_wire_and_counts_are_those_of_the_books_other_models():
+    full = schedule_fsdp.volume(SHAPE, Sharding(ranks=32), reshard_root=True)
+    assert {slip.name: slip.value for slip in exercises.exercise("fsdp", "hybrid-wire").slips}["full-sharding"] == (
+        pytest.approx(full["total"], rel=1e-4))  # fmt: skip
+    assert value("hybrid-wire") == pytest.approx(
+        8 * schedule_fsdp.volume(SHAPE, Sharding(ranks=8, replicas=4))["all-reduce"])  # fmt: skip
+    count = solution("all-gathers")
+    for wrap in ("model", "block", "layer"):
+        for reshard in (True, False, 4):
+            cut = Sharding(ranks=8, wrap=wrap, reshard=reshard)
+            found = fsdp_memory.collectives(SHAPE, cut)["all_gather"]["count"]
+            assert count(len(fsdp_sizes.wrapped(wrap)), reshard, 1) == found
+
+
+def test_gathered_peaks_are_those_of_the_memory_model():
+    """What a block in the middle of the forward finds whole, and what is on its way in a buffer."""
+    for kind, more in (("cpu", 0), ("cuda", 2 * BLOCK)):  # the buffer that a GPU keeps is left out
+        found = next(one.held for one in fsdp_sizes.memory(kind, wrap="block").moments
+                     if (one.phase, one.unit, one.what) == ("forward", "blocks.16", "compute"))  # fmt: skip
+        assert value("gathered-peak") + more == found["gathered"] + found["buffers"]
+    assert value("whole-model-reduce") == (2 + 4) * N
+    assert 2.1 < fsdp_wrap._SPARED / GB < 2.1 + 1.06
 
 
 def test_the_three_thirds_of_sharding_are_one_and_a_half_all_reduces():

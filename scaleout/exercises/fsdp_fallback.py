@@ -46,7 +46,8 @@ def _table(one: Built) -> str:
 
 _SOURCE = (
     "Source: `accelerate/state.py` of 1.15.0, `AcceleratorState`: the branch that turns a plugin into "
-    "`DistributedType.FSDP` is entered for MULTI_GPU and its relatives. MULTI_CPU is not in that list."
+    "`DistributedType.FSDP` is entered for MULTI_GPU and its relatives. MULTI_CPU is not in that list. See it "
+    "yourself: `torchrun --nproc-per-node 2 labs/fsdp.py --via accelerate-naive`."
 )
 
 SILENT = Choice(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from scaleout.collectives import cost
 from scaleout.exercises.collectives_sizes import FAST
+from scaleout.fsdp_memory import FsdpAccount, fsdp_account
+from scaleout.recipe import Recipe
 from scaleout.sharding import DTYPES, Sharding, Unit, units
 from scaleout.transformer import PRESETS, total_parameters
 
@@ -19,6 +21,12 @@ def wrapped(wrap: str) -> tuple[Unit, ...]:
 
 
 ROOT, BLOCK = wrapped("block")[:2]
+
+
+def memory(device_kind: str = "cuda", **sharding) -> FsdpAccount:
+    """Of one sequence on one of 16 ranks, gathered in bf16 and reduced in fp32, blocks checkpointed in full."""
+    recipe = Recipe(precision="fp32", checkpointing="full")
+    return fsdp_account(SHAPE, 1, SHAPE.max_seq, recipe, Sharding(ranks=16, parameter="bf16", **sharding), device_kind)
 
 
 def whole(unit: Unit, dtype: str) -> int:

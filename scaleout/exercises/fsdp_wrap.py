@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
-from scaleout.exercises.fsdp_sizes import BLOCK, BLOCKS, NAME, PARAMETERS, ROOT, SHAPE, whole, wrapped
+from scaleout.exercises.fsdp_sizes import BLOCK, BLOCKS, NAME, PARAMETERS, ROOT, SHAPE, memory, whole, wrapped
 from scaleout.exercises.function import Function, Mistake
 from scaleout.exercises.memory_sizes import states
 from scaleout.hardware import GB
@@ -51,13 +51,16 @@ GATHERED = Number(
     prompt=f"{NAME} is wrapped **block by block**: {BLOCKS} units of {BLOCK.parameters / 1e6:.0f} million parameters, "
     f"and a root with the token table, the last norm and the head, {ROOT.parameters / 1e9:.2f} billion. The policy "
     "gathers in **bf16**. The root is kept, other units are freed after use, and **one** unit is prefetched while "
-    "another computes. How many bytes of gathered weights does a rank hold at most?",
+    "another computes. How many bytes of whole units does a rank hold **while a block in the middle computes**, the "
+    "one on its way counted? Leave out the buffer that the computing block came in.",
     hints=("Which units are whole while a block in the middle computes?",
            "The root, the block that computes, and the one that is on its way."),
     solution=f"The root and two blocks: ({ROOT.parameters / 1e9:.3f} + 2 × {BLOCK.parameters / 1e9:.3f}) × 10^9 × 2 "
     f"bytes = **{_PAIR / GB:.2f} GB**. Wrapped as a whole the model would be gathered at once, "
     f"{PARAMETERS * 2 / GB:.1f} GB. Of the {_PAIR / GB:.2f} GB the root alone has {whole(ROOT, 'bf16') / GB:.2f}: with "
-    f"a vocabulary of {SHAPE.vocab:,}, table and head are worth units of their own.",
+    f"a vocabulary of {SHAPE.vocab:,}, table and head are worth units of their own.\n\nOn a GPU `fully_shard` keeps "
+    "the buffer of a gather until the next one has been copied out: one block more, which the view of this chapter "
+    "shows as *buffers*.",
     value=_PAIR, unit="GB", units=_BYTES,
     slips=(
         Slip("whole-model", PARAMETERS * 2,
@@ -75,10 +78,45 @@ GATHERED = Number(
         Slip("one-block", whole(BLOCK, "bf16"),
              "That is one block. The root is kept beside it, and the next block is on its way."),
         Slip("three-blocks", _PAIR + whole(BLOCK, "bf16"),
-             "You counted a third block. One computes, one is prefetched; the one before has been freed."),
+             "You counted a third block. One computes, one is prefetched; the one before has been freed. (The buffer "
+             "that the computing block came in is a third one, on a GPU. It was to be left out.)"),
     ),
     right="More ranks do not change this number: what is gathered is whole on every rank.",
     look="Add the units that are whole while a block in the middle computes, then take 2 bytes each.",
+)  # fmt: skip
+
+_AT_REDUCE = memory(wrap="model").peak
+_WAY_OUT = _AT_REDUCE["whole gradients"] + _AT_REDUCE["buffers"]
+
+WAY_OUT = Number(
+    key="whole-model-reduce", level=3, title="The peak at the very end",
+    prompt=f"{NAME} is wrapped as **one unit** over {_RANKS} ranks, gathered in bf16 and reduced in fp32. Its peak is "
+    "not where everything is gathered. It comes when the backward is over: the gathered weights have been freed, every "
+    "weight has its whole gradient in the dtype of the compute, and all of them are copied into **one** buffer for the "
+    "reduce-scatter, in the dtype of the reduction. How many bytes do whole gradients and buffer take together?",
+    hints=("In which dtype does the backward give a gradient, if the gathered weight was bf16?",
+           "2 bytes for each parameter, and 4 for its copy in the buffer."),
+    solution=f"{PARAMETERS / 1e9:.2f} × 10^9 × (2 + 4) bytes = **{_WAY_OUT / GB:.1f} GB**, "
+    f"{_WAY_OUT / PARAMETERS / 2:.0f} times the gathered weights. Wrapped block by block, a block's gradients go as "
+    f"soon as they are there: {BLOCK.parameters / 1e6:.0f} million × 6 bytes = {BLOCK.parameters * 6 / GB:.1f} GB on "
+    "their way at a time. So a unit bounds what is whole on the way in, and on the way out.",
+    value=_WAY_OUT, unit="GB", units=_BYTES,
+    slips=(
+        Slip("bf16", PARAMETERS * 2,
+             "Those are the whole gradients in bf16. Their copy in the buffer comes on top, 4 bytes each."),
+        Slip("buffer", PARAMETERS * 4,
+             "That is the buffer in fp32, or both in bf16. The gradients are bf16, and they are still there while they "
+             "are copied."),
+        Slip("both-fp32", PARAMETERS * 8,
+             "You took fp32 for both, or added the gathered weights. The backward gives gradients in the dtype of the "
+             "weights that it used, bf16, and these have been freed."),
+        Slip("shard", PARAMETERS * 4 / _RANKS, "That is what is left after the reduce-scatter: one rank's shard."),
+        Slip("block", BLOCK.parameters * 6, "That is one block. The model is one unit: all its gradients go at once."),
+        Slip("divided", PARAMETERS * 6 / _RANKS,
+             "You divided by the ranks. Before the reduce-scatter every rank has its own gradient for every weight."),
+    ),
+    right="A unit bounds the memory twice: when it is gathered, and when its gradients leave.",
+    look="Whole gradients in bf16 and their copy in fp32, for all parameters.",
 )  # fmt: skip
 
 _LAYERS = len(wrapped("layer"))
@@ -114,6 +152,15 @@ WHICH = Choice(
 _LARGE = wrapped("layer")
 _TABLE = max(unit.parameters for unit in _LARGE)
 
+
+def _middle(**sharding) -> int:
+    """Most bytes that a rank holds while a block in the middle is in its backward."""
+    return max(one.bytes for one in memory(**sharding).moments
+               if (one.phase, one.unit) == ("backward", f"blocks.{BLOCKS // 2}"))  # fmt: skip
+
+
+_SPARED = _middle(wrap="block") - _middle(wrap="size", least_parameters=BLOCK.parameters)
+
 HUGE_ROOT = Choice(
     key="huge-root", level=2, title="What is left in the root",
     prompt=f"Wrapped block by block, the root of {NAME} keeps {ROOT.parameters / 1e9:.2f} billion parameters: table, "
@@ -123,8 +170,10 @@ HUGE_ROOT = Choice(
     hints=("What does the root hold while a block computes, and who needs it then?",
            f"The table alone has {_TABLE / 1e6:.0f} million parameters, 2 bytes each in bf16."),
     solution="**Wrap the token table and the head as units of their own, beside the blocks.** While the blocks "
-    f"compute, neither is needed, and {2 * _TABLE * 2 / GB:.1f} GB in bf16 are freed. It costs three more all-gathers "
-    "a step: the table twice, the head once. The head is used last in the forward and first in the backward, so keep "
+    f"compute, neither is needed, and {2 * _TABLE * 2 / GB:.1f} GB in bf16 are freed. The "
+    "head's gradient goes too: it is reduced at once, and does not wait for the rest of the root. The book's memory "
+    f"model finds {_SPARED / GB:.1f} GB less in the middle of the backward. It costs three more all-gathers a step: "
+    "the table twice, the head once. The head is used last in the forward and first in the backward, so keep "
     "it in between (`reshard_after_forward=False`).\n\nA wrapping by size does this by itself: every module "
     "above a number of parameters becomes a unit.",
     options=(
@@ -222,4 +271,4 @@ SHARD_ROWS = Function(
     look="Deal out full chunks from rank 0 on, until there are no rows.",
 )  # fmt: skip
 
-EXERCISES = (STATES, GATHERED, WHICH, HUGE_ROOT, BOTTOM_UP, SHARD_ROWS)
+EXERCISES = (STATES, GATHERED, WAY_OUT, WHICH, HUGE_ROOT, BOTTOM_UP, SHARD_ROWS)
