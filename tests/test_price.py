@@ -54,4 +54,4 @@ def test_the_command_prices_a_class_of_your_own(capsys):
 
 
 def test_the_page_shows_the_table_that_the_command_prints():
-    assert price.markdown(SETTINGS, 1, 1000) in repo.text("book/running.md")
+    assert price.markdown(SETTINGS, 2.5, 1275) in repo.text("book/running.md")
