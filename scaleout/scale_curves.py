@@ -7,13 +7,14 @@ from functools import lru_cache
 from math import ceil
 
 from scaleout import step, step_fsdp, topology
+from scaleout.fsdp_levers import RESERVE
+from scaleout.fsdp_memory import fsdp_account
 from scaleout.hardware import DEVICES, Device
-from scaleout.layout import Layout
 from scaleout.machine_fsdp import machine
+from scaleout.memory import account
 from scaleout.recipe import Recipe
 from scaleout.schedule import ddp_step
 from scaleout.sharding import Sharding
-from scaleout.states import state_bytes
 from scaleout.transformer import PRESETS, Shape, flops, total_parameters
 
 WORLDS = (1, 2, 8, 32, 128, 512, 1024, 2048, 4096)  # priced for every curve, beside the chosen one
@@ -95,7 +96,7 @@ def curves(setting: Setting) -> Curves:
     batch, count = setting.passes(setting.world)
     own = _own(setting)
     weak = {n: _size(own, n, batch, count) for n in worlds}
-    shown = setting.sharding == "ddp" or states(setting, "ddp") <= DEVICES[setting.device].memory_bytes
+    shown = setting.sharding == "ddp" or fits(setting, "ddp")
     ddp = {n: _size(replace(own, sharding="ddp"), n, batch, count) for n in worlds} if shown else {}
     strong = {n: strong_at(setting, n) for n in worlds}
     return Curves(_shares(strong), _shares(weak), _shares(ddp), {n: n * batch * count for n in worlds})
@@ -176,7 +177,28 @@ def _ddp_alone(shape: Shape, batch: int, seq: int, rate: float, checkpointing: s
     return ddp_step(step.layers(shape, batch, seq, rate, 4, checkpointing), lambda size: 0.0)
 
 
-def states(setting: Setting, sharding: str) -> float:
-    """Bytes of weights, gradients and AdamW's moments on one GPU at the chosen number: all of them under DDP."""
-    whole = sum(state_bytes(total_parameters(setting.shape), Recipe(), Layout()).values())
-    return whole / {"full": setting.world, "hybrid": nodes_of(setting.world, setting.link[0])[1], "ddp": 1}[sharding]
+def groups(setting: Setting, kind: str) -> tuple[int, int]:
+    """(ranks that share a copy of the model, copies) at the chosen number of GPUs."""
+    ranks = {"full": setting.world, "hybrid": nodes_of(setting.world, setting.link[0])[1], "ddp": 1}[kind]
+    return ranks, setting.world // ranks
+
+
+def fits(setting: Setting, kind: str) -> bool:
+    """Whether one GPU holds its share of a step, with RESERVE of its memory to spare."""
+    room = (1 - RESERVE) * DEVICES[setting.device].memory_bytes
+    states = 16 * total_parameters(setting.shape) / groups(setting, kind)[0]  # fp32 weights, gradients, two moments
+    return states <= room and held(setting, kind) <= room
+
+
+def held(setting: Setting, kind: str) -> int:
+    """Bytes of one GPU at the peak of a pass, by the memory model: bf16 gathered and computed in, fp32 stored."""
+    return _held(_own(setting), kind, groups(setting, kind), setting.passes(min(setting.world, setting.batch))[0])
+
+
+@lru_cache(maxsize=256)
+def _held(own: Setting, kind: str, group: tuple[int, int], batch: int) -> int:
+    if kind == "ddp":
+        recipe = Recipe(precision="autocast-bf16", checkpointing=own.checkpointing, gradients="kept")
+        return account(own.shape, batch, own.tokens, recipe).peak_bytes
+    recipe = Recipe(precision="fp32", checkpointing=own.checkpointing)
+    return fsdp_account(own.shape, batch, own.tokens, recipe, Sharding(*group, parameter="bf16")).peak_bytes

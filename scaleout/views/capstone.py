@@ -10,7 +10,7 @@ from math import floor, log10
 from scaleout import scaling, svg
 from scaleout.hardware import DEVICES
 from scaleout.plot import Axis, Plane
-from scaleout.scale_curves import Curves, Setting, curves, nodes_of, states, strong_at
+from scaleout.scale_curves import Curves, Setting, curves, fits, held, nodes_of, strong_at
 from scaleout.transformer import PRESETS
 from scaleout.views import guess, number, select, slider
 from scaleout.views.ddp import LINKS
@@ -57,7 +57,7 @@ CONTROLS = (
            help="In your own currency: look up what you would pay."),
     number("watts", "Power of one GPU with its share of the node", 1000.0, 0.0, 10_000.0, 10.0, unit="W",
            help="Look it up for yours: the GPU's own limit is only a part of it."),
-    *(number(f"own_{n}", f"Your own run on {n} process{'es' if n > 1 else ''}", 0.0, 0.0, 1e12, 1.0, unit="tokens/s",
+    *(number(f"own_{n}", f"Your own run on {n} process{'es' if n > 1 else ''}", 0.0, 0.0, 1e9, 1.0, unit="tokens/s",
              help="0: none. The first of them counts as 100%." if n == 1 else "") for n in OWN),
 )  # fmt: skip
 
@@ -115,11 +115,10 @@ def _values(setting: Setting, found: Curves, rates: tuple[float, float]) -> dict
                 "hours": cost.hours, "gpu_hours": cost.gpu_hours, "kwh": cost.kwh, "price": cost.price,
             }.items()
         }  # fmt: skip
-    memory = DEVICES[setting.device].memory_bytes
     return out | {
         "ddp_efficiency": found.ddp[n].efficiency if found.ddp else None,
-        "ddp_fits": states(setting, "ddp") <= memory,
-        "states_gb": states(setting, setting.sharding) / 1e9, "fits": states(setting, setting.sharding) <= memory,
+        "ddp_fits": fits(setting, "ddp"), "peak_gb": held(setting, setting.sharding) / 1e9,
+        "fits": fits(setting, setting.sharding),
         "busy": min(n, setting.batch), "sequences_each": setting.passes(n)[0] * setting.passes(n)[1],
         "weak_batch": found.weak_batch[n],
         "curve": [[m, found.strong[m].efficiency, found.weak[m].efficiency] for m in found.weak],
@@ -174,7 +173,7 @@ def _limit(setting: Setting, values: dict) -> str:
     )
     now = values["strong_tokens_per_second"]
     changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
-    changes = [one for one in changes if states(setting, one[0]["sharding"]) <= DEVICES[setting.device].memory_bytes]
+    changes = [one for one in changes if fits(setting, one[0]["sharding"])]
     changes += [({"batch": 4 * setting.batch}, "4 times the global batch, if the loss allows it")]
     if setting.link != LINKS["node-ib"]:
         changes.append(({"link": LINKS["node-ib"]}, "nodes of 8 with InfiniBand"))
@@ -189,8 +188,8 @@ def _memory(setting: Setting, values: dict) -> str:
     if values["fits"]:
         return ""
     return (
-        f"But weights, gradients and AdamW's moments alone take {svg.quantity(values['states_gb'])} GB of each GPU: "
-        f"one {device.name} has no more than its {device.memory_bytes / 1e9:g}. Use more GPUs, or shard over all."
+        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB at the peak, and one {device.name} has "
+        f"{device.memory_bytes / 1e9:g}: use more GPUs, shard over all, recompute, or take fewer sequences a pass."
     )
 
 
