@@ -193,11 +193,14 @@ def prune(folder, keep, damaged=()):
 
 
 def remove(path):
-    """Remove a checkpoint: renamed first, so that a kill leaves no half of it under its name."""
+    """Remove a checkpoint: renamed first, so that a kill leaves no half of it under its name.
+
+    What cannot be removed (a network file system keeps files that are open) is left to the next `sweep`.
+    """
     leaving = Path(path).with_name(f"{LEAVING}{Path(path).name}")
     shutil.rmtree(leaving, ignore_errors=True)
     Path(path).rename(leaving)
-    shutil.rmtree(leaving)
+    shutil.rmtree(leaving, ignore_errors=True)
 
 
 def sweep(folder):
@@ -206,5 +209,5 @@ def sweep(folder):
         return []
     left = sorted(path for path in Path(folder).iterdir() if path.name.startswith((WRITING, LEAVING)))
     for path in left:
-        shutil.rmtree(path)
-    return [path.name for path in left]
+        shutil.rmtree(path, ignore_errors=True)
+    return [path.name for path in left if not path.exists()]

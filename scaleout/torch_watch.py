@@ -188,9 +188,9 @@ def verdict(found, world):
         if len(behind) < world:
             first = found[behind[0]]
             rest = [rank for rank in range(world) if rank not in behind]
-            return behind, (f"{_ranks(behind)} hangs in step {first['step']} ({first['doing']}) for "
-                            f"{first['still']:.0f} s, at {first['at']['line']}; {_ranks(rest)} wait"
-                            f"{'s' if len(rest) == 1 else ''} for it")
+            where = first["doing"] if first["doing"] == "step" else f"the {first['doing']} after step"
+            return behind, (f"{_ranks(behind)} hangs in {where} {first['step']} for {first['still']:.0f} s, at "
+                            f"{first['at']['line']}; {_ranks(rest)} wait{'s' if len(rest) == 1 else ''} for it")
     return [], (f"no rank has moved for {min(r['still'] for r in found.values()):.0f} s in step {found[0]['step']}, "
                 f"all at {found[0]['at']['line']}: look at the network between them")
 
