@@ -82,11 +82,12 @@ def _row(plane: plot.Plane, run: facts.Run, y: float) -> str:
 
 
 def losses(found: Sequence[facts.Run]) -> Figure | None:
-    """The loss by step, a curve a run; None where no run has two of them."""
+    """The loss by step, a curve a run, with its validations as dots; None where no run has two losses."""
     shown = [run for run in found if len(run.record.losses) > 1]
     if not shown:
         return None
-    every = [loss for run in shown for loss in run.record.losses]
+    dots = {run.name: _validations(run) for run in shown}
+    every = [loss for run in shown for loss in run.record.losses] + [y for found in dots.values() for _, y in found]
     low, high = min(every), max(every)
     room = 0.05 * (high - low) or 0.5
     longest = max(len(run.record.losses) for run in shown)
@@ -94,12 +95,22 @@ def losses(found: Sequence[facts.Run]) -> Figure | None:
     body = [plane.grid("step", "loss, nats a token")]
     for i, run in enumerate(shown):
         dash = ("", "6 3", "2 3")[i // len(COLOURS) % 3]
-        body.append(plane.curve(list(enumerate(run.record.losses, 1)), COLOURS[i % len(COLOURS)], 2, dash, run.name))
+        colour = COLOURS[i % len(COLOURS)]
+        body.append(plane.curve(list(enumerate(run.record.losses, 1)), colour, 2, dash, run.name))
+        body.append(plane.dots(dots[run.name], colour, 3.5, f"{run.name}: validation"))
     marks, tall = svg.legend(LEFT, 262, WIDTH - LEFT - RIGHT,
                              [(COLOURS[i % len(COLOURS)], run.name) for i, run in enumerate(shown)],
                              3 if max(len(run.name) for run in shown) < 22 else 2)
-    words = "Loss by step, the mean over all ranks."
+    words = "Loss by step, the mean over all ranks." + (" Dots: on text held out." if any(dots.values()) else "")
     return Figure(svg.figure(WIDTH, 266 + tall, "".join(body) + marks, words), "loss", words)
+
+
+def _validations(run: facts.Run) -> list[tuple[float, float]]:
+    """(step, loss on text held out) of a run, where its Record has both series."""
+    series = run.record.series
+    steps = next((values for name, values in series.items() if name.startswith("validation step")), [])
+    values = next((values for name, values in series.items() if name.startswith("validation nats")), [])
+    return list(zip(steps, values, strict=True)) if len(steps) == len(values) else []
 
 
 def memory(found: Sequence[facts.Run]) -> Figure | None:

@@ -249,6 +249,15 @@ def test_a_picture_inside_markdown_is_one_html_block():
         assert "\n\n" not in block
 
 
+def test_validations_are_dots_on_the_curve_of_losses():
+    record = run([0.5] * 4, series={"validation step": [2, 4], "validation nats a byte": [4.0, 3.0]})
+    (figure,) = (block for block in Page((record,)).blocks() if isinstance(block, Figure) and block.name == "loss")
+    assert figure.svg.count("run 1: validation") == 2
+    assert figure.caption == "Loss by step, the mean over all ranks. Dots: on text held out."
+    short = replace(record, series={"validation step": [2, 4], "validation nats a byte": [4.0]})
+    assert "Dots" not in page([short])
+
+
 # --- the command -----------------------------------------------------------------------------------------------
 
 def test_the_command_writes_what_it_says(tmp_path, capsys):

@@ -9,7 +9,7 @@
 # told wins over the lines below. PROCESSES: processes a node (default: one a GPU). PORT: of the rendezvous.
 #
 # Tested by tests/test_slurm.py: Slurm 22.05, two slurmd on one machine without GPUs, PROCESSES=1; submitted, stopped,
-# requeued, resumed, finished. Not run: several machines, GPUs.
+# requeued, resumed, finished; by hand also stopped by its time limit. Not run: several machines, GPUs.
 #SBATCH --job-name=capstone
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
