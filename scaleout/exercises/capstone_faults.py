@@ -31,7 +31,8 @@ YOUNG = Number(
              "You took M in minutes and δ in seconds. Under the root both have to be seconds."),
         Slip("no-root", 2 * _SAVE * _MTBF, "The root is missing."),
         Slip("every-failure", _MTBF,
-             "That is the time between failures: half of everything would be lost. Save more often."),
+             "That is the time between failures: two tries of three would fail before they reach a "
+             "checkpoint."),
         Slip("half-mtbf", _MTBF / 2, "That is half the time between failures. The formula has the cost of a checkpoint "
                                      "in it too."),
     ),

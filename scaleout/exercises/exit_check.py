@@ -191,12 +191,14 @@ def _name(one: Scaling) -> str:
 def grade(guess: float, records: Sequence[str | Path]) -> Verdict:
     """The verdict on `guess`, in tokens a second, for the most processes among the Records.
 
-    They have to hold the same job on half as many as well, with which the guess was made. ValueError, one line, where
+    They have to hold the same job on half as many as well, with which the guess was made; a strong curve goes before a
+    weak one. ValueError, one line, where
     they do not, or for a guess that is not above 0.
     """
     if isinstance(guess, bool) or not isinstance(guess, (int, float)) or not guess > 0:
         raise ValueError(f"a prediction is a number of tokens a second above 0, not {guess!r}")
-    for one in curves([one for one in read(records) if one.losses]):
+    found = curves([one for one in read(records) if one.losses])
+    for one in sorted(found, key=lambda curve: curve.kind != "strong"):
         by = {run.record.device_count: run for run in one.runs}
         if max(by) / 2 in by:
             return _graded(guess, by[max(by) // 2], by[max(by)])

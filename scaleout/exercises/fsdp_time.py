@@ -95,8 +95,8 @@ OFFLOAD = Number(
            "How often does it travel to the GPU in a step?"),
     solution=f"2 × {_SHARD / GB:.2f} GB / {_PCIE / GB:.1f} GB/s = **{_COPIES * 1e3:.0f} ms**. The gradient shards go "
     "the other way, once, at the same time. Then AdamW runs on the host, over the host's slower memory, and nothing "
-    "hides it. A step of a second may bear that; a step of 200 ms may not. A larger batch or more accumulation inside "
-    "`no_sync` does not change the copies to the GPU of each pass, only what they can hide behind.",
+    "hides it. A step of a second may bear that; a step of 200 ms may not. A larger batch hides them better; "
+    "more accumulation does not, since every pass gathers anew and copies anew.",
     value=_COPIES, unit="ms", units=_TIME, dimension="seconds",
     slips=(
         Slip("half", _COPIES / 2,
