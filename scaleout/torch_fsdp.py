@@ -17,6 +17,10 @@ from torch.nn import functional as F
 from scaleout import torch_shard
 from scaleout.sharding import Sharding, units
 
+# One flat tensor in, one out. torch 2.13 gave both a new name.
+all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 
 class FlatUnit:
     """The parameters of one unit, laid end to end and cut. They stay the model's own, as views of `whole`."""
@@ -41,7 +45,7 @@ class FlatUnit:
         """Begin the all-gather: every rank's shard (N / p,) to every rank's `whole` (N,). Returns at once."""
         if self.work is None:
             self.whole.untyped_storage().resize_(self.whole.numel() * self.whole.element_size())
-            self.work = dist.all_gather_single(self.whole, self.shard.data, self.group, async_op=True)
+            self.work = all_gather(self.whole, self.shard.data, self.group, async_op=True)
 
     def free(self) -> None:
         """Give the bytes of `whole` back. What autograd saved are views of it: they come back with the next gather."""
@@ -55,7 +59,7 @@ class FlatUnit:
         for p in self.parameters:
             p.grad = None
         mean = torch.empty_like(self.shard)
-        self.sending = mean, flat, dist.reduce_scatter_single(mean, flat, group=self.group, async_op=True)
+        self.sending = mean, flat, reduce_scatter(mean, flat, group=self.group, async_op=True)
 
     def receive(self) -> None:
         """Wait for the shard of the gradient; several passes add up."""
@@ -163,7 +167,7 @@ class HandFSDP:
         for unit in self.units:
             mine = unit.shard.grad if gradients else unit.shard.data
             flat = torch.empty_like(unit.whole)
-            dist.all_gather_single(flat, mine, unit.group)
+            all_gather(flat, mine, unit.group)
             found |= {names[p]: piece.clone() for p, piece in zip(unit.parameters, unit.pieces(flat), strict=True)}
         return found
 

@@ -76,7 +76,16 @@ class ShardLedger(Ledger):
             self.claim(out[1], "buffers")
         elif func is torch.ops.fsdp.chunk_cat.default:
             self.claim(kwargs["out"], "buffers")
+        elif func is torch.ops.fsdp.split_with_sizes_copy.default and args[0].device.type == "cpu":
+            self._retire(args[0])
         return out
+
+    def _retire(self, buffer: torch.Tensor) -> None:
+        """An all-gather's message has been copied out, and torch lets go of it; a thread of gloo's may hold it longer,
+        by chance. (On a GPU torch keeps it until the next one.)"""
+        entry = self._known[buffer.untyped_storage()]
+        self.now[entry[0]] -= entry[1]
+        entry[1] = 0
 
     def _kind(self, func, args, out: torch.Tensor) -> str:
         if func is torch.ops.aten.clone.default:                # what resharding to a number of ranks keeps of a unit
@@ -163,16 +172,10 @@ def _found(way, ledger: ShardLedger) -> list[nn.Parameter]:
     return [p for p in whole.values() if not isinstance(p, DTensor)]
 
 
-def measured(way, batch, turns: int = 3):
-    """({kind: bytes} at the peak of a step, ShardLedger.events) of a way that has made a step before.
-
-    Of `turns` steps the one with the lowest peak: a thread of gloo's may hold a message longer than it needs.
-    """
-    found = []
-    for _ in range(turns):
-        with watch(way, *batch) as ledger:
-            way.gradients([batch])
-            ledger.update_begins()
-            way.update()
-        found.append((ledger.peak, ledger.events))
-    return min(found, key=lambda one: sum(one[0].values()))
+def measured(way, batch):
+    """({kind: bytes} at the peak of a step, ShardLedger.events) of a way that has made a step before."""
+    with watch(way, *batch) as ledger:
+        way.gradients([batch])
+        ledger.update_begins()
+        way.update()
+    return ledger.peak, ledger.events

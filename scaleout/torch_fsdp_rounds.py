@@ -18,7 +18,7 @@ from scaleout.intervals import length
 from scaleout.lab_machine import fit, line_seconds
 from scaleout.lab_text import progress
 from scaleout.sharding import units
-from scaleout.torch_fsdp import FlatUnit
+from scaleout.torch_fsdp import FlatUnit, all_gather
 from scaleout.torch_fsdp_ways import HAND
 from scaleout.torch_profile import phase, traced
 from scaleout.torch_step import seconds_between
@@ -96,7 +96,7 @@ class Calibration:
         loss = self.alone.call(*batch)
         self.s.barrier()
         start = self.s.clock()
-        works = [dist.all_gather_single(buffers[i % 2], flat.shard.data, flat.group, async_op=True)
+        works = [all_gather(buffers[i % 2], flat.shard.data, flat.group, async_op=True)
                  for i in range(count)]
         loss.backward()
         for work in works:
@@ -204,7 +204,8 @@ class Rounds:
                          "loss": self.losses[via][-1]}
             update = statistics.median(self.updates[via][warmup:])
             if self.s.world == 1:
-                rows[via]["predicted"]["seconds"], _ = c.predict("waits", c.gather, work, warmup, update, o.accumulation)
+                found = c.predict("waits", c.gather, work, warmup, update, o.accumulation)
+                rows[via]["predicted"]["seconds"] = found[0]
                 continue
             rows[via]["measured"] |= {**self.counts[via], **_sent(self.traces[via], c)}
             if via == "ddp" or via == "accelerate-naive":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from contextlib import nullcontext
+from math import ceil
 
 import torch
 import torch.distributed as dist
@@ -183,7 +184,7 @@ class Way:
         if self.via == "torch":
             torch_shard.assert_built(self.s, self.model, self.shape, self.sharding)
         elif self.via in HAND:
-            wanted = sum(4 * unit.shard(self.sharding.ranks) for unit in units(self.shape, self.sharding))
+            wanted = sum(4 * ceil(unit.parameters / ranks) for unit in units(self.shape, self.sharding))
             if self.stored()["parameters"] != wanted or self.hand.gathered_bytes:
                 raise RuntimeError(f"asked for shards of {wanted:,} bytes and nothing gathered, and got: {self.built}")
         elif self.via in wrapped and type(self.call) is not wrapped[self.via]:

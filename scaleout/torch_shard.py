@@ -155,7 +155,7 @@ def whole(model: nn.Module, gradients: bool = False) -> dict[str, torch.Tensor]:
 
 def _group(module: FSDPModule):
     """The parameters that a module communicates together, or None where others took them all."""
-    return next(iter(module._get_fsdp_state()._fsdp_param_groups), None)
+    return module._get_fsdp_state()._fsdp_param_group
 
 
 def _dimensions(mesh_: DeviceMesh) -> dict[str, int]:
