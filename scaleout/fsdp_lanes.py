@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from scaleout import svg
 from scaleout.fsdp_memory import FsdpAccount, Moment
+from scaleout.fsdp_plan import Plan
 from scaleout.intervals import Interval
 from scaleout.plot import Plane
 from scaleout.schedule_fsdp import LANES, FsdpTimeline
@@ -39,15 +40,12 @@ def placed(account: FsdpAccount, timeline: FsdpTimeline) -> list[Placed]:
     The account counts bytes in the order in which the program asks for them; here they lie where the compute stream
     is at that point of the program. A gather or a reduction takes the gap beside its unit's compute, if there is one.
     """
-    spans = _spans(timeline)
-    done, count = timeline.passes[0][1], len(timeline.pieces)
-    last = spans["forward", count - 1][1]
+    visits = _visits(timeline)
+    done, last = timeline.passes[0][1], visits["forward"][-1][2]
     out: list[Placed] = []
-    for phase, order, since, until in (
-        ("forward", range(count), 0.0, last), ("backward", range(count)[::-1], last, done),
-    ):  # fmt: skip
+    for phase, since, until in (("forward", 0.0, last), ("backward", last, done)):
         rows = [moment for moment in account.moments if moment.phase == phase]
-        out += _phase(rows, [(timeline.pieces[i].name, *spans[phase, i]) for i in order], since, until)
+        out += _phase(rows, visits[phase], since, until)
     for moment in account.moments:
         if moment.phase == "loss":
             out.append((last, last, moment))
@@ -56,17 +54,27 @@ def placed(account: FsdpAccount, timeline: FsdpTimeline) -> list[Placed]:
     return out
 
 
-def _spans(timeline: FsdpTimeline) -> dict[tuple[str, int], Interval]:
-    """By phase and piece, when it computes in the first pass; a piece of no seconds where the one before it ended."""
+def _visits(timeline: FsdpTimeline) -> dict[str, list[tuple[str, float, float]]]:
+    """By phase, (unit, start, end) of each stay of the compute stream in a unit of the first pass, in order; one of no
+    seconds lies where the one before it ended. A block that is recomputed is visited from its last unit, which backward
+    has reached, through all of them, to the last again."""
     found = {}
     for lane, name, start, end, piece, _ in timeline.runs[0]:
         if lane == "compute":
             found[name.partition(" ")[0], piece] = (start, end)
-    now, count = 0.0, len(timeline.pieces)
-    for phase, order in (("forward", range(count)), ("backward", reversed(range(count)))):
+    rows, again, now = timeline.pieces, Plan(timeline.pieces).recomputed, 0.0
+    out: dict[str, list[tuple[str, float, float]]] = {"forward": [], "backward": []}
+    for phase, order in (("forward", range(len(rows))), ("backward", reversed(range(len(rows))))):
         for i in order:
-            now = found.setdefault((phase, i), (now, now))[1]
-    return found
+            start = None
+            if phase == "backward" and i in again:
+                some = [found.get(("recompute", j), (now, now)) for j in again[i]]
+                start = some[-1][0]
+                out[phase].append((rows[i].name, some[0][0], some[0][0]))
+                out[phase] += [(rows[j].name, *span) for j, span in zip(again[i], some[:-1], strict=False)]
+            begun, now = found.get((phase, i), (now, now))
+            out[phase].append((rows[i].name, begun if start is None else start, now))
+    return out
 
 
 def _phase(
@@ -117,7 +125,10 @@ def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
         for b in range(min(BINS - 1, int(start / wide)), min(BINS - 1, int(end / wide)) + 1):
             if total > fullest[b][0] and (b * wide < end or start == end or int(start / wide) == b):
                 fullest[b] = (total, moment)
-    columns = [moment.held for _, moment in fullest if moment is not None]
+    columns, held = [], {}
+    for _, moment in fullest:  # a step that no moment begins or ends in is as the one before it
+        held = moment.held if moment is not None else held
+        columns.append(held)
     sums = [0.0] * len(columns)
     layers = []
     for name, (fill, kinds) in STACK.items():

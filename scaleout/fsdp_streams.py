@@ -9,84 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Protocol
+
+from scaleout.fsdp_plan import Plan
 
 # Token ids need no gradient, so that autograd never tells the units they enter that backward is done with them: torch
 # reduces these in its last callback.
 LATE = ("", "tokens")
 
 Span = tuple[str, str, float, float, int, int]  # lane, name, start, end, piece, unit
-
-
-class Work(Protocol):
-    """What a pass is made of, see `schedule_fsdp.Piece`."""
-
-    name: str
-    forward_seconds: float
-    backward_seconds: float
-    gather_bytes: float
-    reduce_bytes: float
-    shard_bytes: float
-    host_bytes: float
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Which unit is needed from where to where. Units are numbered in the order in which forward reaches them.
-
-    A unit is whole from the first to the last piece that it or a unit inside it computes; the root ("") throughout.
-    """
-
-    pieces: tuple[Work, ...]
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._spans, key=lambda name: (self._spans[name][0], name.count("."), len(name))))
-
-    @cached_property
-    def _spans(self) -> dict[str, tuple[int, int]]:
-        known = {piece.name for piece in self.pieces}
-        out: dict[str, tuple[int, int]] = {}
-        for i, piece in enumerate(self.pieces):
-            name = piece.name
-            while True:
-                if name in known:
-                    out[name] = (out.get(name, (i, i))[0], i)
-                if not name:
-                    break
-                name = name.rpartition(".")[0]
-        return out
-
-    @cached_property
-    def first(self) -> tuple[int, ...]:
-        """By unit, its first piece."""
-        return tuple(self._spans[name][0] for name in self.names)
-
-    @cached_property
-    def last(self) -> tuple[int, ...]:
-        """By unit, its last piece."""
-        return tuple(self._spans[name][1] for name in self.names)
-
-    @cached_property
-    def bytes(self) -> tuple[Work, ...]:
-        """By unit, the piece that carries its bytes: the first of its name."""
-        found: dict[str, Work] = {}
-        for piece in self.pieces:
-            found.setdefault(piece.name, piece)
-        return tuple(found[name] for name in self.names)
-
-    @cached_property
-    def backward(self) -> tuple[int, ...]:
-        """Units in the order in which backward reaches them: the reverse of the order in which forward leaves them,
-        what lies around others before what lies in it."""
-        return tuple(sorted(range(len(self.names)), key=lambda u: (-self.last[u], u)))
-
-    @cached_property
-    def piece_unit(self) -> tuple[int, ...]:
-        """By piece, its unit."""
-        number = {name: u for u, name in enumerate(self.names)}
-        return tuple(number[piece.name] for piece in self.pieces)
 
 
 @dataclass(frozen=True)
@@ -175,6 +105,7 @@ class Run:
                 for other in plan.backward[at[unit] + 1 : at[unit] + 1 + ahead]:
                     if other not in self.whole:
                         self._gather(other, again=True)
+            self._recompute(plan.recomputed.get(i, range(0)))
             self._compute("backward", i, plan.pieces[i].backward_seconds)
             for unit in closes.get(i, ()):
                 if plan.names[unit] not in LATE:
@@ -182,6 +113,25 @@ class Run:
         for unit, name in enumerate(plan.names):
             if name in LATE:
                 self._reduce(unit)
+
+    def _recompute(self, rows: range) -> None:
+        """The forward of a block once more, with gathers ahead as in forward. What it gathers stays for backward."""
+        units = list(dict.fromkeys(self.plan.piece_unit[i] for i in rows))
+        missing, ahead = [u for u in units if u not in self.whole], self._ahead(self.wires.forward_ahead)
+        for unit in missing[: ahead + 1] if ahead else ():
+            self._gather(unit, again=True)
+        for i in rows:
+            unit = self.plan.piece_unit[i]
+            if unit in units:
+                units.remove(unit)
+                if unit not in self.whole:
+                    self.gate = self.now
+                    self._gather(unit, again=True)
+                self._open(unit, gathered=unit in missing)
+                rest = missing[missing.index(unit) + ahead + 1 :][:1] if ahead and unit in missing else ()
+                for other in rest:
+                    self._gather(other, again=True)
+            self._compute("recompute", i, self.plan.pieces[i].recompute_seconds)
 
     def _ahead(self, wanted: int) -> int:
         return wanted if self.wires.overlap else 0

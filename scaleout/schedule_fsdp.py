@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum
 
-from scaleout.fsdp_streams import Plan, Run, Span, Wires
+from scaleout.fsdp_plan import Plan, runs_of_blocks
+from scaleout.fsdp_streams import Run, Span, Wires
 from scaleout.schedule import Event, Layer
 from scaleout.sharding import DTYPES, Sharding, Unit, units
 from scaleout.transformer import Shape
@@ -26,7 +27,8 @@ class Piece:
     and the first carries its bytes. gather_bytes: the whole unit, padded, in the dtype that is gathered. reduce_bytes:
     its whole gradients, padded, in the dtype they are reduced in. shard_bytes: of those, what one rank has after the
     reduce-scatter. host_bytes: one rank's stored shard, which offload copies. Bytes of 0: nothing to send, as with
-    one rank. Raises ValueError, in one line, for values that cannot be.
+    one rank. recompute_seconds: of its forward once more, where a checkpointed block of several pieces ("blocks.3.x")
+    is recomputed as a whole before its last one's backward. Raises ValueError, in one line, for values that cannot be.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Piece:
     reduce_bytes: float = 0.0
     shard_bytes: float = 0.0
     host_bytes: float = 0.0
+    recompute_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         for name in list(self.__dataclass_fields__)[1:]:
@@ -83,11 +86,14 @@ class FsdpTimeline:
         return tuple(out)
 
 
-def pieces(layers: Sequence[Layer], cut: Sequence[Unit], sharding: Sharding) -> tuple[Piece, ...]:
+def pieces(
+    layers: Sequence[Layer], cut: Sequence[Unit], sharding: Sharding, checkpointing: str = "none"
+) -> tuple[Piece, ...]:
     """The seconds of `step.layers` folded into the units of `sharding.units`.
 
     A layer belongs to the innermost unit around it. A unit without a layer of its own (norms) is a piece of no
-    seconds before the next unit's first. With one rank there is nothing to send.
+    seconds before the next unit's first. With one rank there is nothing to send. checkpointing: that of the layers;
+    with "full" a block of several units has its recomputation apart from its backward.
     """
     named = {unit.name: unit for unit in cut}
     visits: list[list] = []  # [unit's name, forward, backward]
@@ -106,8 +112,20 @@ def pieces(layers: Sequence[Layer], cut: Sequence[Unit], sharding: Sharding) -> 
         follow = unit.name
     out, carried = [], set()
     for name, forward, backward in visits:
-        out.append(Piece(name, forward, backward, *(() if name in carried else _sent(named[name], sharding))))
+        sent = (0.0, 0.0, 0.0, 0.0) if name in carried else _sent(named[name], sharding)
+        out.append(Piece(name, forward, backward, *sent))
         carried.add(name)
+    return _recomputed(out) if checkpointing == "full" else tuple(out)
+
+
+def _recomputed(out: list[Piece]) -> tuple[Piece, ...]:
+    """`step.layers` has a block's recomputation in its last backward: take it out, and give each piece its own."""
+    for rows in runs_of_blocks(out).values():
+        again = fsum(out[i].forward_seconds for i in rows)
+        for i in rows:
+            less = again if i == rows[-1] else 0.0
+            out[i] = replace(out[i], backward_seconds=max(0.0, out[i].backward_seconds - less),
+                             recompute_seconds=out[i].forward_seconds)  # fmt: skip
     return tuple(out)
 
 

@@ -23,7 +23,7 @@ def work(
     """The units of a step with what they compute, and with FSDP's own copies: a gathered unit is read and written once
     more (from the message into the parameters), a gradient on its way into the reduce-scatter."""
     rows = _layers(shape, batch, seq, on.flop_per_s, checkpointing)
-    found = pieces(rows, _units(shape, sharding.wrap, sharding.least_parameters), sharding)
+    found = pieces(rows, _units(shape, sharding.wrap, sharding.least_parameters), sharding, checkpointing)
     if sharding.world == 1:
         return tuple(found)
     out = []

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from scaleout import step
-from scaleout.fsdp_streams import Plan
+from scaleout.fsdp_plan import Plan
 from scaleout.intervals import exposed, length
 from scaleout.schedule import Layer
 from scaleout.schedule_fsdp import LANES, Piece, fsdp_step, pieces, volume

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scaleout import step, step_fsdp
-from scaleout.fsdp_streams import Plan
+from scaleout.fsdp_plan import Plan
 from scaleout.hardware import DEVICES
 from scaleout.machine_fsdp import machine
 from scaleout.schedule_fsdp import Piece, fsdp_step, pieces, volume
@@ -51,12 +51,14 @@ def test_a_unit_lies_around_others():
 INSTANT = lambda size: 1e-12  # noqa: E731
 COUNTED = Shape(4, 16, 2, 32, max_seq=8, tied_head=False)
 CASES = {
-    f"{wrap} {reshard}{' all' * root}": (Sharding(ranks=4, wrap=wrap, least_parameters=300, reshard=reshard), root)
+    f"{wrap} {reshard}{' all' * root}{' recompute' * (checkpointing == 'full')}": (
+        Sharding(ranks=4, wrap=wrap, least_parameters=300, reshard=reshard), root, checkpointing)
     for wrap in ("model", "block", "layer", "size")
     for reshard in (True, False, 2)
     for root in (False, True)
+    for checkpointing in ("none", "full")
     if reshard is True or not root
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,7 @@ def torch_calls():
         dist.destroy_process_group()
 
 
-def _calls(torch, sharding, root):
+def _calls(torch, sharding, root, checkpointing):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -91,7 +93,7 @@ def _calls(torch, sharding, root):
                 rows.append((name, given.numel() if name == "gather" else out.numel()))
             return func(*args, **(kwargs or {}))
 
-    net, mesh = Transformer(COUNTED), init_device_mesh("cpu", (4,))
+    net, mesh = Transformer(COUNTED, checkpointing=checkpointing), init_device_mesh("cpu", (4,))
     for unit in sorted(units(COUNTED, sharding), key=lambda unit: -unit.name.count(".") if unit.name else 1):
         kept = {} if not (unit.name or root) else {"reshard_after_forward": sharding.reshard}
         fully_shard(net.get_submodule(unit.name), mesh=mesh, **kept)
@@ -105,9 +107,12 @@ def _calls(torch, sharding, root):
 @pytest.mark.parametrize("case", CASES)
 def test_collectives_in_the_order_of_torch(torch_calls, case):
     """Each collective of a step, in torch's order and with torch's number of elements."""
-    sharding, root = CASES[case]
+    sharding, root, checkpointing = CASES[case]
     cut = units(COUNTED, sharding)
-    work = pieces(step.layers(COUNTED, 2, 8, 1e9), cut, sharding)
+    rows = step.layers(COUNTED, 2, 8, 1e9, checkpointing=checkpointing)
+    work = pieces(rows, cut, sharding, checkpointing)
+    seconds = sum(one.forward_seconds + one.backward_seconds + one.recompute_seconds for one in work)
+    assert seconds == pytest.approx(sum(row.forward_seconds + row.backward_seconds for row in rows))
     found = fsdp_step(
         work, INSTANT, INSTANT, reshard=sharding.reshard, regather_seconds=INSTANT,
         reshard_root=root,
@@ -127,7 +132,7 @@ def test_collectives_in_the_order_of_torch(torch_calls, case):
 )  # fmt: skip
 def test_counts_of_collectives(torch_calls, case, gathers, scatters):
     """Four blocks and the root are 5 units: 10 gathers if each is freed, 9 where the root is kept, 5 where all are."""
-    sharding, root = CASES[case]
+    sharding, root, _ = CASES[case]
     work = pieces(step.layers(COUNTED, 2, 8, 1e9), units(COUNTED, sharding), sharding)
     found = fsdp_step(work, INSTANT, INSTANT, reshard=sharding.reshard, reshard_root=root)
     assert (found.gathers, found.scatters) == (gathers, scatters)

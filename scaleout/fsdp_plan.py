@@ -1,0 +1,95 @@
+"""FSDP's units over the pieces of a step: from where to where each is whole, in forward and in backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+
+class Work(Protocol):
+    """What a pass is made of, see `schedule_fsdp.Piece`."""
+
+    name: str
+    forward_seconds: float
+    backward_seconds: float
+    gather_bytes: float
+    reduce_bytes: float
+    shard_bytes: float
+    host_bytes: float
+    recompute_seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which unit is needed from where to where. Units are numbered in the order in which forward reaches them.
+
+    A unit is whole from the first to the last piece that it or a unit inside it computes; the root ("") throughout.
+    """
+
+    pieces: tuple[Work, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._spans, key=lambda name: (self._spans[name][0], name.count("."), len(name))))
+
+    @cached_property
+    def _spans(self) -> dict[str, tuple[int, int]]:
+        known = {piece.name for piece in self.pieces}
+        out: dict[str, tuple[int, int]] = {}
+        for i, piece in enumerate(self.pieces):
+            name = piece.name
+            while True:
+                if name in known:
+                    out[name] = (out.get(name, (i, i))[0], i)
+                if not name:
+                    break
+                name = name.rpartition(".")[0]
+        return out
+
+    @cached_property
+    def first(self) -> tuple[int, ...]:
+        """By unit, its first piece."""
+        return tuple(self._spans[name][0] for name in self.names)
+
+    @cached_property
+    def last(self) -> tuple[int, ...]:
+        """By unit, its last piece."""
+        return tuple(self._spans[name][1] for name in self.names)
+
+    @cached_property
+    def bytes(self) -> tuple[Work, ...]:
+        """By unit, the piece that carries its bytes: the first of its name."""
+        found: dict[str, Work] = {}
+        for piece in self.pieces:
+            found.setdefault(piece.name, piece)
+        return tuple(found[name] for name in self.names)
+
+    @cached_property
+    def backward(self) -> tuple[int, ...]:
+        """Units in the order in which backward reaches them: the reverse of the order in which forward leaves them,
+        what lies around others before what lies in it."""
+        return tuple(sorted(range(len(self.names)), key=lambda u: (-self.last[u], u)))
+
+    @cached_property
+    def piece_unit(self) -> tuple[int, ...]:
+        """By piece, its unit."""
+        number = {name: u for u, name in enumerate(self.names)}
+        return tuple(number[piece.name] for piece in self.pieces)
+
+    @cached_property
+    def recomputed(self) -> dict[int, range]:
+        """By the last piece of a block that is recomputed as a whole, the block's pieces."""
+        blocks = runs_of_blocks(self.pieces).values()
+        return {rows[-1]: rows for rows in blocks if any(self.pieces[i].recompute_seconds for i in rows)}
+
+
+def runs_of_blocks(pieces: Sequence[Work]) -> dict[str, range]:
+    """By block ("blocks.3") of several pieces, the numbers of its pieces, which follow each other."""
+    out: dict[str, range] = {}
+    for i, piece in enumerate(pieces):
+        block = ".".join(piece.name.split(".")[:2])
+        if block.startswith("blocks."):
+            out[block] = range(out[block].start if block in out else i, i + 1)
+    return {block: rows for block, rows in out.items() if len(rows) > 1}
