@@ -51,6 +51,7 @@ def test_an_efficiency_that_was_not_read_off_is_named(wrong, name):
     found = exit_check.exit_check(STRONG, efficiency=wrong)
     assert names(found) == [name]
     assert f"missing ({name}): " in found.words() and "right: " not in found.words()
+    assert f"efficiency {STRONG_SHARE:.2f}" not in found.words()  # the reader is to read it off
 
 
 def test_each_thing_that_is_missing_has_its_own_reason():
@@ -93,6 +94,16 @@ def test_one_process_without_a_strategy_is_the_start_of_every_strategy():
     found = exit_check.exit_check(records, efficiency=STRONG_SHARE)
     assert found.ok
     assert [(kind, ranks) for kind, ranks, *_ in found.rows] == [("strong (fsdp)", n) for n in (1, 2, 4)]
+
+
+def test_records_of_the_scaling_lab_satisfy_it():
+    recorded = sorted((ROOT / "labs" / "results" / "scaling").glob("*.json"))
+    if not recorded:
+        pytest.skip("labs/results/scaling holds no Records yet")
+    found = exit_check.exit_check(recorded)
+    assert names(found) == ["unread"]
+    kind, ranks, _, share = max(found.rows, key=lambda row: row[1])
+    assert ranks > 1 and exit_check.exit_check(recorded, efficiency=share).ok, kind
 
 
 @pytest.mark.parametrize("bad", [RECORDED / "trace-healthy.json", ROOT / "no-such.json", "{", '{"stem": 1}'])

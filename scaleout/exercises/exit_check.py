@@ -45,9 +45,11 @@ class Outcome:
         return not self.missing
 
     def words(self) -> str:
-        """All of it as text: the curve, then what is missing."""
-        lines = [f"{kind} scaling, {ranks} process{'' if ranks == 1 else 'es'}: {rate:,.0f} tokens/s, efficiency "
-                 f"{share:.2f}" for kind, ranks, rate, share in self.rows]  # fmt: skip
+        """All of it as text: the curve, then what is missing. Efficiencies only once they were read off."""
+        lines = []
+        for kind, ranks, rate, share in self.rows:
+            known = f", efficiency {share:.2f}" if self.ok else ""
+            lines.append(f"{kind} scaling, {ranks} process{'' if ranks == 1 else 'es'}: {rate:,.0f} tokens/s{known}")
         lines += [f"missing ({one.name}): {one.words}" for one in self.missing]
         return "\n".join(lines or ["nothing was given"]) + ("\nright: you have run it on several processes, and you "
                                                            "have read its scaling" if self.ok else "")  # fmt: skip
