@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scaleout import lab_curves, lab_machine, lab_scaling, lab_text, lab_worlds, results
+from scaleout.exercises import exit_check
 from scaleout.lab_ddp import ms
 
 HERE = Path(__file__).resolve().parent
@@ -141,9 +142,11 @@ def graded(o, words, job, kind):
         run = lab_worlds.Run(mode, world, strategy, batch)
         record = made.run(run, temporary)
     real = lab_worlds.rate(record)
+    path = o.folder / run.name(o.tier, kind)
     results.save(replace(record, prediction=record.prediction | {lab_worlds.READER: guess},
-                         measurement=record.measurement | {lab_worlds.READER: real}), o.folder / run.name(o.tier, kind))
-    print(lab_curves.grade(guess, lab_worlds.rate(known[half]), real, lab_curves.predicted_rate(record)))
+                         measurement=record.measurement | {lab_worlds.READER: real}), path)
+    print(exit_check.grade(guess, [lab_worlds.file_of(o.folder, half, o.tier, kind), path]).message)
+    print(lab_curves.doubling(lab_worlds.rate(known[half]), real, lab_curves.predicted_rate(record)))
 
 
 def show(o, found, kind):

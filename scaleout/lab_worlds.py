@@ -164,3 +164,9 @@ def found_in(folder, tier, kind):
     shared = {replace(run, mode="weak"): record for run, record in found.items()
               if run.mode == "strong" and {run.batch // run.world} == each}
     return dict(sorted((shared | found).items()))
+
+
+def file_of(folder, run, tier, kind):
+    """The file of a run that `found_in` found: its own, or the one it shares."""
+    own = folder / run.name(tier, kind)
+    return own if own.exists() else folder / replace(run, mode="strong").name(tier, kind)
