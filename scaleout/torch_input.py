@@ -15,7 +15,8 @@ from torch import Tensor
 from scaleout import lab, lab_text
 from scaleout.order import Order, even_starts, split
 
-DEPTH = 4               # batches made ahead
+CHUNK = 8               # steps whose windows are cut at once: the thread wakes up once for all of them
+DEPTH = 2               # chunks that wait
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,10 @@ class Batches:
     `take` gives the next: what it waited is what the step lost to its input. Use as a context manager, or `close`.
     """
 
-    def __init__(self, s, text: Tensor, order: Order, batch: int, first: int = 0, depth: int = DEPTH) -> None:
-        self.s, self.text, self.order, self.batch = s, text, order, batch
-        self.made: queue.Queue = queue.Queue(depth)
-        self.over = threading.Event()
+    def __init__(self, s, text: Tensor, order: Order, batch: int, first: int = 0, chunk: int = CHUNK) -> None:
+        self.s, self.text, self.order, self.batch, self.chunk = s, text, order, batch, chunk
+        self.made: queue.Queue = queue.Queue(DEPTH)
+        self.over, self.open = threading.Event(), []
         self.thread = threading.Thread(target=self._work, args=(first,), name="input", daemon=True)
         self.thread.start()
 
@@ -95,13 +96,15 @@ class Batches:
         try:
             while not self.over.is_set():
                 self._put(self._make(step))
-                step += 1
+                step += self.chunk
         except Exception as error:                     # belongs to the thread that trains
             self._put(error)
 
     def _make(self, step: int) -> Tensor:
-        starts = self.order.starts(step, self.batch, self.s.rank, self.s.world)
-        made = windows(self.text, starts, self.order.seq)
+        """uint8 (chunk, sequences, seq + 1)."""
+        starts = [start for i in range(step, step + self.chunk)
+                  for start in self.order.starts(i, self.batch, self.s.rank, self.s.world)]
+        made = windows(self.text, starts, self.order.seq).unflatten(0, (self.chunk, -1))
         return made.pin_memory() if self.s.device.type == "cuda" else made
 
     def _put(self, item) -> None:
@@ -113,10 +116,12 @@ class Batches:
     def take(self) -> tuple[Tensor, float]:
         """(windows of the next step, seconds that this waited for them)."""
         start = time.perf_counter()
-        item = self.made.get()
-        if isinstance(item, Exception):
-            raise item
-        return item, time.perf_counter() - start
+        if not self.open:
+            item = self.made.get()
+            if isinstance(item, Exception):
+                raise item
+            self.open = list(item.unbind())[::-1]
+        return self.open.pop(), time.perf_counter() - start
 
     def close(self) -> None:
         """End the thread."""

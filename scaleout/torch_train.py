@@ -96,13 +96,14 @@ class Trainer:
 
     def gradients(self, batches: list[tuple[Tensor, Tensor]]) -> Tensor:
         """Forward and backward of the passes of this rank; the mean loss of them, on the device."""
-        total = 0.0
+        losses = []
         for i, (tokens, targets) in enumerate(batches):
             with self._syncing(i == len(batches) - 1):
-                loss = self.loss(tokens, targets) / len(batches)
+                loss = self.loss(tokens, targets)
+                loss = loss / len(batches) if len(batches) > 1 else loss
                 loss.backward()
-            total = total + loss.detach()
-        return total
+            losses.append(loss.detach())
+        return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
 
     def update(self, rate: float = 0.0) -> Tensor:
         """Clip, step, forget the gradients; the norm of the whole gradient, on the device."""
@@ -118,11 +119,13 @@ class Trainer:
         loss = self.gradients(batches)
         return loss, self.update(rate)
 
+    @torch.no_grad()
     def clipped(self) -> Tensor:
         """Scale the gradients down to the largest norm allowed; their norm before that, over all ranks, ().
 
         Each rank takes its own shards, and one number is summed over the ranks that share a copy: what
-        `clip_grad_norm_` does with DTensors, without a DTensor for every step on the way.
+        `clip_grad_norm_` does with DTensors, without a DTensor for every step on the way. On a CPU the host may look:
+        gradients that are short enough stay as they are, which is what a factor of 1 would leave.
         """
         own = [p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad
                for p in self.parameters if p.grad is not None]
@@ -130,7 +133,7 @@ class Trainer:
         if self.group is not None:
             dist.all_reduce(square, group=self.group)
         norm = square.sqrt()
-        if self.setup.clip:
+        if self.setup.clip and not (norm.device.type == "cpu" and norm + EPSILON <= self.setup.clip):
             factor = (self.setup.clip / (norm + EPSILON)).clamp(max=1.0)
             torch._foreach_mul_(own, factor.to(own[0].device))
         return norm

@@ -2,8 +2,9 @@
 
 Two comparisons, each in one run whose turns alternate: on 2 processes the job (labs/capstone.py, with its input
 thread, clipping, schedule, looks and metrics) against a loop of nothing but fully_shard, forward, backward and update;
-on one process the job with FSDP against the job without. A ratio is of the seconds of neighbouring turns; what is
-given is its median with the middle half of the turns.
+on one process the job with FSDP against the job without. A ratio is of the tokens a second of neighbouring turns; what
+is given is its median with the middle half of the turns, and the same of tokens a second of CPU time, which other
+programs on the machine move less.
 """
 
 import importlib.util
@@ -12,11 +13,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TURNS, STEPS = 15, 10
+TURNS, STEPS = 20, 4
 TIERS = ("smoke", "cpu")
 
 
@@ -80,25 +82,31 @@ class Bare:
 
 
 def turns(s, first, second):
-    """Seconds of every turn of both, [first], [second]; who begins changes from turn to turn."""
+    """[(seconds, CPU seconds)] of every turn, of both; who begins changes from turn to turn."""
     spent = {first: [], second: []}
     for turn in range(TURNS + 1):
         for one in (first, second) if turn % 2 else (second, first):
             s.barrier()
-            start = s.clock()
+            start, busy = s.clock(), time.process_time()
             for _ in range(STEPS):
                 one.step()
-            spent[one].append(s.largest(s.clock() - start))
+            busy = time.process_time() - busy
+            spent[one].append((s.largest(s.clock() - start), s.mean(busy)))
     return spent[first][1:], spent[second][1:]               # the first turn allocates and connects
 
 
+def ratio(mine, other, kind):
+    """(median, lower, upper quartile) of how many times as fast the first is. kind: 0 seconds, 1 CPU seconds."""
+    found = sorted(b[kind] / a[kind] for a, b in zip(mine, other, strict=True))
+    return statistics.median(found), found[len(found) // 4], found[-1 - len(found) // 4]
+
+
 def tell(s, what, tokens, mine, other):
-    """One line: tokens a second of both, and how the first compares."""
-    ratios = sorted(b / a for a, b in zip(mine, other, strict=True))
-    low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
-    rates = [tokens * STEPS / statistics.median(x) for x in (mine, other)]
-    s.say(f"{what:<52}{rates[0]:>8,.0f} against {rates[1]:>8,.0f} tokens/s   ratio {statistics.median(ratios):.3f} "
-          f"({low:.3f} to {high:.3f})")
+    """Two lines: tokens a second of both, and how the first compares."""
+    rates = [tokens * STEPS / statistics.median(seconds for seconds, _ in x) for x in (mine, other)]
+    s.say(f"{what}: {rates[0]:,.0f} against {rates[1]:,.0f} tokens/s")
+    for kind, name in enumerate(("seconds", "CPU seconds")):
+        s.say("  ratio by {:<12} {:.3f} ({:.3f} to {:.3f})".format(name, *ratio(mine, other, kind)))
 
 
 def compare(s, tier):
