@@ -24,6 +24,13 @@ def slurm(tmp_path):
         yield running
 
 
+def submit(slurm, out, *words):
+    """The number of a job of the launch file (str)."""
+    job = slurm.run("sbatch", "--parsable", "--output", str(out), "labs/launch/slurm.sh", *words, cwd=ROOT)
+    assert job, slurm.error
+    return job
+
+
 def state(slurm, job):
     """What Slurm says of a job: {"JobState": "RUNNING", "Restarts": "0", ...}."""
     return dict(re.findall(r"(\w+)=(\S+)", slurm.run("scontrol", "show", "job", job)))
@@ -34,9 +41,7 @@ def state(slurm, job):
 def test_a_job_is_stopped_requeued_resumed_and_finished(slurm, tmp_path):
     run, out = tmp_path / "run", tmp_path / "out.txt"
     metrics, said = run / "metrics.jsonl", lambda: out.read_text() if out.exists() else ""
-    job = slurm.run("sbatch", "--parsable", "--output", str(out), "labs/launch/slurm.sh", "labs/capstone.py", *SMALL,
-                    "--folder", str(run), "--save", str(run / "record.json"), cwd=ROOT)
-    assert job, slurm.error
+    job = submit(slurm, out, "labs/capstone.py", *SMALL, "--folder", str(run), "--save", str(run / "record.json"))
     slurm.wait(lambda: metrics.exists() and '"step": 5,' in metrics.read_text(), "step 5 of the job", 60)
     assert state(slurm, job)["NumNodes"] == "2"
     slurm.run("scancel", "--batch", "--signal=TERM", job)          # what --signal=B:TERM@180 does before the limit
@@ -54,3 +59,17 @@ def test_a_job_is_stopped_requeued_resumed_and_finished(slurm, tmp_path):
     assert [line["step"] for line in steps if "loss" in line][-1] == STEPS
     assert f"stopped by SIGTERM after step {reached} of {STEPS}: saved" in said()
     assert f"started again: goes on after step {reached} on 2 process(es), 0 logged step(s)" in said()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(LACKS), reason=f"no Slurm here: {LACKS}")
+def test_a_cancelled_job_does_not_come_back(slurm, tmp_path):
+    out = tmp_path / "out.txt"
+    (tmp_path / "nap.sh").write_text(f"#!/bin/sh\ntouch {tmp_path}/asleep-$RANK\nexec sleep 100\n")
+    job = submit(slurm, out, "--no-python", "sh", str(tmp_path / "nap.sh"))
+    slurm.wait(lambda: len(list(tmp_path.glob("asleep-*"))) == 2, "two sleeping processes")
+    slurm.run("scancel", job)
+    slurm.wait(lambda: state(slurm, job)["JobState"] == "CANCELLED", "end of the job")
+    slurm.wait(lambda: slurm.run("squeue", "-h", "--states", "all", "-o", "%T") == "CANCELLED", "empty queue")
+    assert "back into the queue" not in out.read_text()
+    assert (state(slurm, job)["JobState"], state(slurm, job)["Restarts"]) == ("CANCELLED", "0"), out.read_text()

@@ -35,9 +35,16 @@ head=${hosts%%$'\n'*} # the first node is where the processes meet
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} TORCH_ELASTIC_SHUTDOWN_TIMEOUT=120
 
 # SIGTERM comes to this script (B:), 180 s before the limit or when the job is pre-empted. It is passed on to the
-# processes, which save at the end of their step. Sent to srun instead it would kill them at once.
+# processes, which save at the end of their step. Sent to srun instead it would kill them at once. It also comes when
+# somebody cancels the job, which Slurm then no longer calls running: such a job must not come back.
 stopped=
-trap 'stopped=1; scancel --signal=TERM "$SLURM_JOB_ID.0"' TERM
+# shellcheck disable=SC2317 # the trap calls it
+stop() {
+  [ "$(squeue --noheader --job "$SLURM_JOB_ID" --format %T)" = RUNNING ] || return 0
+  stopped=1
+  scancel --signal=TERM "$SLURM_JOB_ID.0" || true # it may have ended just now
+}
+trap stop TERM
 
 echo "slurm.sh: $SLURM_JOB_NUM_NODES node(s), meeting at $head, start ${SLURM_RESTART_COUNT:-0}: $*"
 srun --kill-on-bad-exit=1 torchrun --nnodes="$SLURM_JOB_NUM_NODES" --nproc-per-node="${PROCESSES:-gpu}" \
