@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
 from scaleout import svg
 from scaleout.fsdp_memory import FsdpAccount, Moment
@@ -203,7 +204,7 @@ def grouped(rows: Sequence[Interval], most: int = GROUPS) -> list[Interval]:
     for i in range(0, len(rows), each):
         some = rows[i : i + each]
         end = some[-1][1]
-        out.append((end - sum(b - a for a, b in some), end))
+        out.append((end - fsum(b - a for a, b in some), end))
     return out
 
 

@@ -114,7 +114,7 @@ def _hurrying(setting) -> str:
     found, levers = [], _for_speed(setting)[:TRIES]
     for words, change in levers:
         tried = replace(setting, **change)
-        if not tried.fits and "batch" in change:
+        if "batch" in change and not tried.fits:
             words, tried = f"{words} with full checkpointing", replace(tried, checkpointing="full")
         if tried.waiting < setting.waiting - 0.01 and tried.fits:
             if tried.waiting <= EXPOSED:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import fsum
+from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
 from scaleout.fsdp_plan import Plan, runs_of_blocks
 from scaleout.fsdp_streams import Run, Span, Wires

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scaleout import step, step_fsdp
+from scaleout.fsdp_memory import collectives
 from scaleout.fsdp_plan import Plan
 from scaleout.hardware import DEVICES
 from scaleout.machine_fsdp import machine
@@ -137,6 +138,21 @@ def test_counts_of_collectives(torch_calls, case, gathers, scatters):
     found = fsdp_step(work, INSTANT, INSTANT, reshard=sharding.reshard, reshard_root=root)
     assert (found.gathers, found.scatters) == (gathers, scatters)
     assert [name for name, _ in torch_calls[case]].count("gather") == gathers
+
+
+@pytest.mark.parametrize("reshard", [True, False])
+@pytest.mark.parametrize("wrap", ["model", "block", "layer", "size"])
+def test_time_and_memory_count_the_same_collectives(wrap, reshard):
+    """`fsdp_memory.collectives` has what is allocated for messages; here they are events, and bytes that are sent."""
+    shape, sharding = PRESETS["gpt2"], Sharding(4, 2, wrap, reshard=reshard, parameter="bf16")
+    found = collectives(shape, sharding)
+    work = pieces(step.layers(shape, 1, 64, 1e12), units(shape, sharding), sharding)
+    line = fsdp_step(work, INSTANT, INSTANT, reshard=reshard, reduce_across=INSTANT)
+    assert (line.gathers, line.scatters) == (found["all_gather"]["count"], found["reduce_scatter"]["count"])
+    sent = volume(shape, sharding)
+    assert sent["gather"] + sent["gather again"] == found["all_gather"]["bytes"] * 3 / 4
+    assert sent["reduce-scatter"] == found["reduce_scatter"]["bytes"] * 3 / 4
+    assert sent["all-reduce"] == found["all_reduce"]["bytes"] * 2 / 2
 
 
 # --- published ----------------------------------------------------------------------------------------------------
