@@ -98,9 +98,9 @@ class Watch:
 def check_loss(loss, step, last=None):
     """ValueError, one line, where the mean loss of all ranks is not a finite number. last: the last good checkpoint."""
     if not math.isfinite(loss):
-        good = f"the last good checkpoint is step {last}" if last is not None else "there is no checkpoint yet"
-        raise ValueError(f"loss is {loss} at step {step}; {good}: resume from it with a lower learning rate, "
-                         "or look at the batch of that step")
+        good = "there is no checkpoint yet: lower the learning rate" if last is None else (
+            f"the last good checkpoint is step {last}: resume from it with a lower learning rate")
+        raise ValueError(f"loss is {loss} at step {step}; {good}, or look at the batch of that step")
 
 
 # --- who hangs ----------------------------------------------------------------------------------------------
@@ -121,16 +121,16 @@ class Monitor:
         answered, told = False, None
         while not self.watch.over.is_set():
             told = told or self._listen()
+            if told and self.watch.since < told < time.monotonic() - max(STUCK_S, 2 * self.watch.slowest):
+                os._exit(128 + signal.SIGTERM)                      # its main thread will never know
             try:
-                if told and self.watch.since < told < time.monotonic() - max(STUCK_S, 2 * self.watch.slowest):
-                    os._exit(128 + signal.SIGTERM)                  # its main thread will never know
                 if not answered and (self._stuck() or self.store.check(["asked"])):
                     self.store.set(f"at/{self.rank}", json.dumps(self._report()))
                     self.store.set("asked", "yes")
                     answered = True
                     self._judge()
             except (RuntimeError, dist.DistError):
-                return                                              # the store is gone: the job is at its end
+                answered = True                                     # the store is gone, and with it whom to ask
 
     def _listen(self):
         """Wait a moment, or for a signal that ends the process: when it came (monotonic seconds), else None."""
@@ -180,7 +180,7 @@ def verdict(found, world):
     """
     silent = [rank for rank in range(world) if rank not in found]
     if silent:
-        return silent, (f"{_ranks(silent)} does not answer: its process is frozen or its machine is gone. "
+        return silent, (f"{_ranks(silent)} do{'es' if _s(silent) else ''} not answer: frozen, or the machine is gone. "
                         f"The others wait in step {max(r['step'] for r in found.values())}")
     for key in (lambda r: r["step"], lambda r: r["calls"], lambda r: r["at"]["collective"]):
         least = min(key(report) for report in found.values())
@@ -189,14 +189,19 @@ def verdict(found, world):
             first = found[behind[0]]
             rest = [rank for rank in range(world) if rank not in behind]
             where = first["doing"] if first["doing"] == "step" else f"the {first['doing']} after step"
-            return behind, (f"{_ranks(behind)} hangs in {where} {first['step']} for {first['still']:.0f} s, at "
-                            f"{first['at']['line']}; {_ranks(rest)} wait{'s' if len(rest) == 1 else ''} for it")
+            return behind, (f"{_ranks(behind)} hang{_s(behind)} in {where} {first['step']} for {first['still']:.0f} s, "
+                            f"at {first['at']['line']}; {_ranks(rest)} wait{_s(rest)} for it")
     return [], (f"no rank has moved for {min(r['still'] for r in found.values()):.0f} s in step {found[0]['step']}, "
                 f"all at {found[0]['at']['line']}: look at the network between them")
 
 
 def _ranks(ranks):
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _s(ranks):
+    """The ending of a verb."""
+    return "s" if len(ranks) == 1 else ""
 
 
 def _program():
