@@ -12,7 +12,7 @@ from scaleout.writeup_blocks import Figure
 WIDTH = 640.0
 LEFT, RIGHT = 72.0, 16.0
 ROW = 20.0
-COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
+COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "ink", "accent", "muted")
 
 
 def scaling(found: facts.Scaling, number: int) -> Figure:
@@ -38,7 +38,8 @@ def scaling(found: facts.Scaling, number: int) -> Figure:
     last, share = counts[-1], found.efficiency[counts[-1]]
     place = "the CPU" if first.record.device_kind == "cpu" else "GPUs"
     words = f"{found.title}, on {place}: {last} {unit} at efficiency {share:.2f}."
-    return Figure(svg.figure(WIDTH, 296 + high, "".join(body) + marks, words), f"{found.kind}-{number}", words)
+    how = " Dots: medians. Bars: from quartile to quartile."
+    return Figure(svg.figure(WIDTH, 296 + high, "".join(body) + marks, words), f"{found.kind}-{number}", words + how)
 
 
 def steps(found: Sequence[facts.Run]) -> Figure:

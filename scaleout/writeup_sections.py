@@ -13,6 +13,7 @@ from scaleout.transformer import Shape, total_parameters
 from scaleout.writeup_blocks import Block, Code, Heading, Items, Note, Table, Text
 
 MOST_ROWS = 24                  # of a table; beyond it the rows that matter least are counted, not shown
+ABOVE = 0.05                    # an efficiency may exceed 1 by so much, by chance
 LONG = 40                       # characters; a fact that is longer stands in a list, not in a column
 CPU_NOTE = ("Measured on a CPU.", "Its processes share the cores and the memory of their machine. The seconds, the "
             "rates and the MFU are a CPU's: they say nothing of a GPU.")
@@ -136,11 +137,20 @@ def scaling(found: Sequence[facts.Run]) -> list[Block]:
     for i, group in enumerate(sets):
         rows = tuple(_scaled(group, run) for run in group.runs)
         header = ("run", "devices", "batch", "a step", "predicted", "ratio", "tokens/s", "efficiency")
-        blocks += [Text(said[group.kind], f"{group.title}."), Table(header, rows), figures.scaling(group, i + 1)]
+        blocks += [Text(said[group.kind], f"{group.title}."), Table(header, rows), *_above(group),
+                   figures.scaling(group, i + 1)]
     if found[0].record.device_kind == "cpu" and all(run.record.nodes == 1 for run in found):
         blocks.append(Text("The processes share one machine's cores. The efficiency is that of sharing them, not that "
                            "of adding machines."))
     return blocks
+
+
+def _above(group: facts.Scaling) -> list[Block]:
+    """A note where runs did better than ideal: it says more of the machine than of the job."""
+    names = [run.name for run in group.runs if group.efficiency[run.record.device_count] > 1 + ABOVE]
+    return [Note("An efficiency above 1.", f"{facts.listed(names)} did better than ideal against {group.runs[0].name}. "
+                 "Most often something else slowed the first run down: measure all of them again on a machine that is "
+                 "otherwise idle before you believe the curve.")] if names else []
 
 
 def _scaled(group: facts.Scaling, run: facts.Run) -> tuple[str, ...]:

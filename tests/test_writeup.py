@@ -36,8 +36,6 @@ def rows_of(text, heading):
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
-# --- figures ---------------------------------------------------------------------------------------------------
-
 def test_rates_are_medians_and_quartiles_after_the_warm_up():
     record = replace(run([9.0, 0.5, 0.4, 0.5, 1.0, 0.8]), warmup_steps=1,
                      tokens_per_second=tokens_per_second([9.0, 0.5, 0.4, 0.5, 1.0, 0.8], 1, 8, 128))
@@ -135,6 +133,12 @@ def test_one_process_is_the_start_of_every_strategy():
         "Strong scaling, ddp": ["run 1", "run 2"], "Strong scaling, fsdp": ["run 1", "run 3"]}
 
 
+def test_better_than_ideal_is_not_believed():
+    assert "An efficiency above 1" not in page([run([1.0], 1, 8), run([0.49], 2, 8)])        # 1.02: by chance
+    text = page([run([1.0], 1, 8), run([0.4], 2, 8)])
+    assert "> **An efficiency above 1.** run 2 did better than ideal against run 1." in text
+
+
 def test_of_two_runs_on_as_many_devices_the_later_counts():
     first = run([0.9], 2, 8, started="2026-01-01T00:00:00+00:00")
     later = run([0.6], 2, 8, started="2026-01-03T00:00:00+00:00")
@@ -217,7 +221,7 @@ class Tags(HTMLParser):
         self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
-        pass
+        """Opens and closes at once."""
 
     def handle_endtag(self, tag):
         self.sound = self.sound and bool(self.open) and self.open.pop() == tag
