@@ -49,7 +49,7 @@ def _core(z: Sizes, tape: Tape, attention: int, how: str) -> None:
     """Attention's core, once Q, K and V are there. `attention`: bytes of it that are kept, these included."""
     there = z.q + 2 * z.kv
     if how == "selective":
-        began = norm_kept(z) + (3 * z.y + z.x if z.auto else z.y)
+        began = norm_kept(z) + (3 if z.auto else 1) * z.y  # beside it autocast holds an fp32 copy
         tape.passing("activations", max(0, in_passing(z) - began - there))
     elif z.recipe.attention == "naive":
         tape.hold("activations", tables(z))

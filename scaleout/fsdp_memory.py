@@ -18,7 +18,7 @@ from scaleout.fsdp_stretch import stretch
 from scaleout.fsdp_tape import KINDS, FsdpTape, Group, Moment, Widths
 from scaleout.layout import Layout
 from scaleout.recipe import Recipe
-from scaleout.sharding import Sharding, Unit, units
+from scaleout.sharding import Sharding, Unit, tensors, units
 from scaleout.states import optimizer_width
 from scaleout.transformer import Shape
 from scaleout.walk import embedding, head, logits, loss, update
@@ -99,7 +99,7 @@ def _walk(few, batch, seq, recipe, sharding, on_cuda, margin, extra) -> tuple[Fs
     if sharding.offload and on_cuda:
         held, host = host, held
     tape = FsdpTape(groups, sharding, on_cuda, recipe.keeps_gradients)
-    _step(z, tape, held, update(z, held) if recipe.foreach else _one_by_one(recipe, sharding, parts, held))
+    _step(z, tape, held, update(z, held) if recipe.foreach else _one_by_one(few, recipe, sharding, held))
     return FsdpAccount(tuple(stretch(tape.moments, margin, extra)), held, host), groups
 
 
@@ -120,11 +120,11 @@ def _states(groups: dict[str, Group], recipe: Recipe) -> dict[str, int]:
     return {"weights": padded, "master": 0, "gradients": padded, "optimizer": ceil(own * optimizer_width(recipe))}
 
 
-def _one_by_one(recipe: Recipe, sharding: Sharding, parts: tuple[Unit, ...], held: dict[str, int]) -> tuple[int, ...]:
+def _one_by_one(few: Shape, recipe: Recipe, sharding: Sharding, held: dict[str, int]) -> tuple[int, ...]:
     """AdamW without foreach: the denominator of one tensor and a copy of it, beside the one before."""
     if recipe.optimizer != "adamw" or not held["optimizer"]:
         return (0,)
-    sizes = [Unit("", (tensor,)).own(sharding.ranks) for unit in parts for tensor in unit.tensors]
+    sizes = [Unit("", (tensor,)).own(sharding.ranks) for tensor in tensors(few).items()]
     most = max(before + 2 * n for before, n in zip([0, *sizes], sizes, strict=False))
     return (min(recipe.width("weight") * most, held["optimizer"]),)
 

@@ -214,9 +214,9 @@ class FsdpTape(Tape):
         self.begin(None, group.unit.name, "gather")
         self._unshard(group)
         alone = self._ranks(group) == 1
-        if forward:
-            self._release()
         self.hold("gathered", group.whole)
+        if forward:
+            self._release()  # torch has a name for it until the copy is done
         if alone:
             cast = group.widths.parameter != group.widths.stored
             self.passing("gathered", group.largest * group.widths.parameter if cast else 0)
