@@ -2,6 +2,7 @@
 
 A chapter's exercises are the tuple EXERCISES of the module named by its stem. What a reader sees of one comes
 from `spec`, and what their answer is worth from `check`: the same code in the page and in a kernel.
+What a reader's own Records have to show at the end of the book is in `exit_check`.
 """
 
 from __future__ import annotations
