@@ -9,9 +9,9 @@ import pytest
 import slurm_host
 
 ROOT = Path(__file__).resolve().parent.parent
-STEPS = 120
+STEPS = 300
 SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--seq", "64", "--batch", "4", "--steps", str(STEPS),
-         "--checkpoint-every", "20", "--validate-every", str(STEPS), "--log-every", "5", "--sample", "0")
+         "--checkpoint-every", "100", "--validate-every", str(STEPS), "--log-every", "5", "--sample", "0")
 LACKS = slurm_host.missing()
 
 
@@ -42,14 +42,14 @@ def test_a_job_is_stopped_requeued_resumed_and_finished(slurm, tmp_path):
     run, out = tmp_path / "run", tmp_path / "out.txt"
     metrics, said = run / "metrics.jsonl", lambda: out.read_text() if out.exists() else ""
     job = submit(slurm, out, "labs/capstone.py", *SMALL, "--folder", str(run), "--save", str(run / "record.json"))
-    slurm.wait(lambda: metrics.exists() and '"step": 5,' in metrics.read_text(), "step 5 of the job", 60)
+    slurm.wait(lambda: metrics.exists() and '"step": 5,' in metrics.read_text(), "step 5 of the job", 100)
     assert state(slurm, job)["NumNodes"] == "2"
     slurm.run("scancel", "--batch", "--signal=TERM", job)          # what --signal=B:TERM@180 does before the limit
     slurm.wait(lambda: "slurm.sh: stopped before the end, back into the queue" in said(), "requeue", 60)
     reached = max(json.loads(line)["step"] for line in metrics.read_text().splitlines())
     assert 5 <= reached < STEPS
     assert not (run / "record.json").exists()
-    slurm.wait(lambda: state(slurm, job)["JobState"] in ("COMPLETED", "FAILED"), f"end of the job:\n{said()}", 90)
+    slurm.wait(lambda: state(slurm, job)["JobState"] in ("COMPLETED", "FAILED"), f"end of the job:\n{said()}", 120)
     assert (state(slurm, job)["JobState"], state(slurm, job)["Restarts"]) == ("COMPLETED", "1"), said()
     starts = re.findall(r"slurm.sh: 2 node\(s\), meeting at (\S+), start (\d):", said())
     assert starts == [(slurm_host.NODES[0], "0"), (slurm_host.NODES[0], "1")]
