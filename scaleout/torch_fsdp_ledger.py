@@ -66,8 +66,9 @@ class ShardLedger(Ledger):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented               # let it turn into operations on this rank's shard, which come here
-        before = func is torch.ops.c10d._reduce_scatter_base_.default
-        if before:
+        if func.is_view and args[0].untyped_storage() not in self._known:
+            return func(*args, **(kwargs or {}))        # of gloo's own copy, which its threads free when they get to it
+        if func is torch.ops.c10d._reduce_scatter_base_.default:
             self._event("reduce", "")
             self.claim(args[0], "gradients")
             self.claim(args[1], "buffers")
