@@ -41,8 +41,9 @@ class Piece:
     recompute_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in list(self.__dataclass_fields__)[1:]:
-            _number(name, getattr(self, name), 0, math.inf)
+        for name, value in self.__dict__.items():
+            if name != "name" and not (type(value) is float and 0.0 <= value < math.inf):  # the usual case, at once
+                _number(name, value, 0, math.inf)
 
 
 @dataclass(frozen=True)

@@ -162,12 +162,16 @@ def test_time_and_memory_count_the_same_collectives(wrap, reshard):
 def test_bytes_sent_are_the_published_formulas(ranks):
     shape = replace(PRESETS["llama-2-7b"], vocab=32_000)  # every dimension is a multiple of 64: no padding
     m = 4 * total_parameters(shape)
-    sent = {how: eval(words, {"M": m, "W": ranks}) for how, words in PUBLISHED["bytes_sent"].items() if how != "note"}
+    formulas = {how: words for how, words in PUBLISHED["bytes_sent"].items() if how != "note"}
+    sent = {how: eval(words, {"M": m, "W": ranks, "G": 8}) for how, words in formulas.items()}
     found = volume(shape, Sharding(ranks=ranks), reshard_root=True)
     assert found["total"] == pytest.approx(sent["full_shard"]) and found["ddp"] == pytest.approx(sent["replicate"])
     assert found["gather"] == found["gather again"] == found["reduce-scatter"] == pytest.approx(found["total"] / 3)
     kept = volume(shape, Sharding(ranks=ranks, reshard=False))
     assert kept["total"] == pytest.approx(sent["replicate"]) and kept["gather again"] == 0, "what DDP sends"
+    if ranks > 8:  # the paper counts (W - 1) / W of a shard; between r copies it is (r - 1) / r
+        both = volume(shape, Sharding(8, ranks // 8))
+        assert both["all-reduce"] == pytest.approx(sent["hybrid_across"] * (1 - 8 / ranks) / (1 - 1 / ranks))
 
 
 def test_bytes_sent_with_replicas_a_small_group_and_bf16():
