@@ -7,6 +7,7 @@ from scaleout.lab_ddp import ms
 from scaleout.lab_text import megabytes, ratio, table
 from scaleout.lab_worlds import BEYOND, FROM_ONE, ONE, median, rate
 
+BUSY = 1.0              # load average beside the most processes of a series, above which its seconds compare with nothing
 
 def series(found):
     """{(mode, strategy): {world: Record}}, each with the run on one process as its start."""
@@ -50,11 +51,28 @@ def report(found):
             rows.append((
                 f"{mode}, {strategy if world > 1 else ONE}", world, r.effective_batch // world, ms(median(r)),
                 ms(wanted), ratio(wanted, median(r)), f"{rate(r):,.0f}", f"{real[world]:.2f}", _two(guess.get(world)),
-                _two(r.mfu), ms(r.measurement.get(BEYOND)), ms(r.prediction.get(BEYOND)),
+                _two(r.mfu), ms(beyond(r)), ms(beyond(r, "prediction")),
                 megabytes(r.measurement.get("peak bytes")), megabytes(r.prediction.get("peak bytes"))))
     header = ("scaling", "processes", "sequences each", "ms a step", "predicted", "ratio", "tokens/s", "efficiency",
               "predicted", "MFU", "beyond a rank alone, ms", "predicted", "peak memory", "predicted")
-    return "\n".join([table(header, rows), "", *(limit(key, records) for key, records in series(found).items())])
+    said = ["", "Predicted milliseconds are from the run on one process, with products and messages timed beside each "
+            "run; beyond a rank alone, from a rank that steps by itself in the same run.", *busy(found)]
+    return "\n".join([table(header, rows), *said, "", *(limit(key, records) for key, records in series(found).items())])
+
+
+def busy(found):
+    """A line where the machine did much else during a run, so that its figures compare with nothing; else none."""
+    loads = [(float(match[1]), match[0]) for r in found.values() for note in r.notes
+             if (match := re.match(r"load average ([\d.]+) on (\d+) cores", note))]
+    load, words = max(loads, default=(0.0, ""))             # of a minute: the runs before are in it
+    own = max((run.world for run in found), default=0)
+    return [f"The machine was busy ({words}): run it again when it is idle, and compare then."] if load > own + BUSY else []
+
+
+def beyond(record, where="measurement"):
+    """Seconds a step that messages, copies and waiting add to what a rank takes alone; None for a single process,
+    which is alone, and where nothing was calibrated."""
+    return getattr(record, where).get(BEYOND) if record.device_count > 1 else None
 
 
 def _two(value):
@@ -124,8 +142,8 @@ def panels():
         "tokens a second": ("", each(rate), each(predicted_rate)),
         "efficiency": ("of one process", shares, predicted_shares),
         "MFU": ("of the products timed in the run", each(lambda r: r.mfu), lambda records: {}),
-        "messages, copies and waiting": ("ms a step", each(lambda r: _times(1e3, r.measurement.get(BEYOND))),
-                                         each(lambda r: _times(1e3, r.prediction.get(BEYOND)))),
+        "messages, copies and waiting": ("ms a step", each(lambda r: _times(1e3, beyond(r))),
+                                         each(lambda r: _times(1e3, beyond(r, "prediction")))),
         "peak memory": ("MB a process", each(lambda r: _times(1e-6, r.measurement.get("peak bytes"))),
                         each(lambda r: _times(1e-6, r.prediction.get("peak bytes")))),
     }
@@ -152,7 +170,8 @@ def plot(found, path, title):
         figure, axes = pyplot.subplots(rows, 2, figsize=(8, 3 * rows), layout="constrained")
         for ax, (name, (unit, real, guess)) in zip(axes.flat, every.items(), strict=False):
             _panel(ax, found, real, guess)
-            ax.set(title=name, ylabel=unit, xlabel="processes", ylim=(0, None))
+            ax.set(title=name, ylabel=unit, xlabel="processes")
+            ax.set_ylim(bottom=min(0, ax.dataLim.y0))
         for ax in axes.flat[len(every):]:
             ax.set_visible(False)
         figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)

@@ -141,6 +141,11 @@ def test_efficiencies_and_the_table():
     row = next(line for line in text.splitlines() if line.split()[:3] == ["strong,", "fsdp", "4"])
     assert row.split()[2:5] == ["4", "2", "40.0"] and "0.62" in row and "12,800" in row
     assert sum(line.startswith("strong, one") for line in text.splitlines()) == 1
+    assert "busy" not in text
+    for load, said in ((4.9, False), (5.1, True)):
+        noted = replace(record(4, 0.04), notes=[f"load average {load} on 2 cores, this run included"])
+        words = lab_curves.report({**found, Run("strong", 4, "fsdp", 8): noted})
+        assert (f"The machine was busy (load average {load} on 2 cores)" in words) is said
     assert sum("What limits:" in line for line in text.splitlines()) == 2, "one line a series"
 
 
@@ -175,6 +180,22 @@ def test_what_a_doubling_gave():
     assert "Twice the processes gave 1.50 times the 12,000 tokens/s" in said and "an efficiency of 0.75" in said
     assert "The book's model said 17,000: 0.94 times that" in said
     assert "model" not in lab_curves.doubling(12_000, 18_000)
+
+
+KEPT = sorted((ROOT / "labs" / "results" / "scaling").glob("*.json"))
+
+
+@pytest.mark.skipif(not KEPT, reason="labs/results/scaling holds no Records: python labs/scaling.py makes them")
+def test_recorded_runs_hold_what_was_predicted_of_their_memory():
+    for path in KEPT:
+        r = results.load(path)
+        if "peak bytes" in r.prediction:
+            assert r.prediction["peak bytes"] == pytest.approx(r.measurement["peak bytes"], rel=0.02), path.name
+        assert path.name.startswith(f"{r.tier}-{r.device_kind}-") and path.stem.endswith(r.recipe["strategy"])
+    tiers = {(r.tier, r.device_kind) for r in map(results.load, KEPT)}
+    for tier, kind in tiers:
+        found = lab_curves.series(lab_worlds.found_in(KEPT[0].parent, tier, kind))
+        assert all(min(records) == 1 and len(records) > 1 for records in found.values()), "each curve has its start"
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------
