@@ -8,6 +8,7 @@ The callbacks look at what they are given, and at which whole units are still al
 from __future__ import annotations
 
 import gc
+import time
 import warnings
 
 import torch
@@ -19,6 +20,7 @@ from scaleout.exercises.torch_count import Calls, counted
 
 SIZES = (12, 7, 20, 9)  # elements of the units: two of them need padding
 CLOSE = 1e-9  # of a float64
+PATIENCE_SECONDS = 2.0  # for a whole unit to be freed
 
 
 class Wrong(Exception):
@@ -57,14 +59,11 @@ class Watch:
     def _look(self, phase: str, unit: int, whole: object) -> None:
         self.order.append((phase, unit))
         _check_whole(phase, unit, whole)
-        storage = whole.untyped_storage()
+        now = StorageWeakRef(whole.untyped_storage())
         for before, other, held in self.seen:
-            alive = torch.UntypedStorage._new_with_weak_ptr(held.cdata)
-            if alive is None or not alive.nbytes():
-                continue
             last = before == "forward" and phase == "backward" and other == unit == len(SIZES) - 1
-            same = alive._cdata == storage._cdata
-            if not (last or same):
+            same = held.cdata == now.cdata
+            if not (same or last or _gone(held)):
                 raise Wrong("not-freed", f"while unit {unit} computes in the {phase}, unit {other} of the {before} is "
                                          "still whole: free it first, and keep no list of whole units")
             if same and other != unit:
@@ -72,7 +71,19 @@ class Watch:
             if same and not last:
                 raise Wrong("not-freed", f"unit {unit} is still the one of its forward: free it there, and gather it "
                                          "again for its backward")
-        self.seen.append((phase, unit, StorageWeakRef(storage)))
+        self.seen.append((phase, unit, now))
+
+
+def _gone(held: StorageWeakRef) -> bool:
+    """Whether a storage has no bytes any more. gloo's thread may hold a gathered tensor a moment longer than `wait`."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        storage = torch.UntypedStorage._new_with_weak_ptr(held.cdata)
+        if storage is None or not storage.nbytes():
+            return True
+        del storage
+        time.sleep(0.005)
+    return False
 
 
 def _check_whole(phase: str, unit: object, whole: object) -> None:
