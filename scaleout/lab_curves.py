@@ -7,7 +7,8 @@ from scaleout.lab_ddp import ms
 from scaleout.lab_text import megabytes, ratio, table
 from scaleout.lab_worlds import BEYOND, FROM_ONE, ONE, median, rate
 
-BUSY = 1.0              # load average beside the most processes of a series, above which its seconds compare with nothing
+BUSY = 1.0              # load average beside the most processes of a series, above which seconds compare with nothing
+
 
 def series(found):
     """{(mode, strategy): {world: Record}}, each with the run on one process as its start."""
@@ -66,7 +67,8 @@ def busy(found):
              if (match := re.match(r"load average ([\d.]+) on (\d+) cores", note))]
     load, words = max(loads, default=(0.0, ""))             # of a minute: the runs before are in it
     own = max((run.world for run in found), default=0)
-    return [f"The machine was busy ({words}): run it again when it is idle, and compare then."] if load > own + BUSY else []
+    said = f"The machine was busy ({words}): run it again when it is idle, and compare then."
+    return [said] if load > own + BUSY else []
 
 
 def beyond(record, where="measurement"):
