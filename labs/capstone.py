@@ -117,12 +117,14 @@ class Job:
             dist.all_reduce(mean)
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
         mean, (*times, asked) = (mean / self.s.world).tolist(), slowest.tolist()
-        if not all(map(math.isfinite, mean)):
+        norms = torch.stack(norms).tolist()
+        if not all(map(math.isfinite, (*mean, *norms))):
             self.cadence.finish()               # the checkpoint on its way is a good one
-        for number, loss in zip(numbers, mean, strict=True):
+        for number, loss, norm in zip(numbers, mean, norms, strict=True):
             torch_watch.check_loss(loss, number, self.cadence.last)
+            lab_capstone.check_norm(norm, number, self.cadence.last)
         count = len(numbers)
-        columns = numbers, mean, rates, torch.stack(norms).tolist(), times[:count], times[count:]
+        columns = numbers, mean, rates, norms, times[:count], times[count:]
         self.metrics.add([dict(zip(("step", *lab_capstone.FIELDS), row, strict=True))
                           for row in zip(*columns, strict=True)])
         self.asked = int(asked) or None
@@ -180,9 +182,11 @@ class Job:
 def leave(s, job):
     """Say where a job that was asked to stop stands, and end with its exit code."""
     name = {2: "SIGINT", 15: "SIGTERM"}[job.asked]
-    kept = "saved" if job.cadence.kept is not None else "nothing saved (no --folder)"
+    kept = "saved; the same command goes on from there"
+    if job.cadence.kept is None:
+        kept = "nothing saved, since no checkpoints were asked for (--folder)"
     job.metrics.add([{"step": job.done, "event": f"{name} after step {job.done:,}: {kept}"}])
-    s.say(f"stopped by {name} after step {job.done:,} of {job.steps:,}: {kept}; the same command goes on from there")
+    s.say(f"stopped by {name} after step {job.done:,} of {job.steps:,}: {kept}")
     sys.exit(STOPPED if name == "SIGTERM" else 130)
 
 

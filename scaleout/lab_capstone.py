@@ -1,6 +1,7 @@
 """What the training job prints, keeps as JSON lines and draws. Standard library only, but for the plot."""
 
 import json
+import math
 import statistics
 import time
 from pathlib import Path
@@ -90,6 +91,14 @@ def _rows(path):
 def failures_file(folder):
     """Where a watch leaves its last words, or None."""
     return Path(folder) / FAILURES if folder else None
+
+
+def check_norm(norm, step, last):
+    """ValueError, one line, where the gradient's norm is no finite number: the weights after that step are lost, though
+    its loss, taken before, was sound. last: step of the last good checkpoint, or None."""
+    if not math.isfinite(norm):
+        good = f"the last good checkpoint is step {last}" if last is not None else "there is no checkpoint yet"
+        raise ValueError(f"the norm of the gradient is {norm} at step {step}; {good}: resume from it with a lower --lr")
 
 
 def stalls(metrics, warmup):
