@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scaleout import faults, lab_text, order
+from scaleout import faults, lab_machine, lab_text, order
 from scaleout.recipe import CHOICES
 from scaleout.sharding import WRAPS, Sharding
 from scaleout.transformer import Shape
@@ -137,6 +137,9 @@ def check(o, s):
     elif o.offload or o.replicas > 1:
         raise ValueError("--offload and --replicas are for --strategy fsdp")
     _ = o.passes(s.world), o.shape, o.resharding
+    profile = lab_machine.find(o.machine, s.device.type, s.world)
+    if profile and o.precision not in profile["matmul_flops_per_second"]:
+        raise ValueError(f"the machine profile holds no rate for {o.precision}: run labs/calibrate.py again")
     if o.resume not in ("auto", "none") and not o.resume.isdigit():
         raise ValueError(f"--resume {o.resume}: use auto, none, or the step of a checkpoint")
     if every(o) != 0 and o.folder is None and o.checkpoint_every is not None:

@@ -26,15 +26,24 @@ def peak(s, o):
 
 
 def forecast(s, o, job):
-    """{"prediction", "measurement", "peak_memory", "skipped"} for the Record; collective, and the run is over."""
+    """{"prediction", "measurement", "peak_memory", "skipped"} for the Record; collective, and the run is over.
+
+    What goes wrong here goes wrong on all ranks alike, after hours of training perhaps: it is said in the Record, and
+    does not cost it.
+    """
     kept = {f"allocator: {kind}": size for kind, size in lab.allocator(s).items()}      # of the run alone
-    window = torch_input.windows(job.text.train, job.order.starts(job.done, o.batch, s.rank, s.world), o.seq)
-    wanted, seen, skipped = {}, {}, ["seconds a step: too few steps in this attempt"]
-    if len(job.seconds) > WARMUP:
-        wanted, seen, skipped = torch_forecast.seconds(s, o, job.trainer.setup, window, job.seconds[WARMUP:])
-    bytes_wanted, bytes_seen, held, more = torch_forecast.memory(s, o, job.trainer, job.held_out[0])
-    return {"prediction": wanted | bytes_wanted, "measurement": seen | bytes_seen, "peak_memory": held | kept,
-            "skipped": skipped + more}
+    wanted, seen, skipped, held = {}, {}, [], {}
+    try:
+        if len(job.seconds) > WARMUP:
+            window = torch_input.windows(job.text.train, job.order.starts(job.done, o.batch, s.rank, s.world), o.seq)
+            wanted, seen, skipped = torch_forecast.seconds(s, o, job.trainer.setup, window, job.seconds[WARMUP:])
+        else:
+            skipped = [f"seconds a step: this attempt made only {len(job.seconds)} steps"]
+        bytes_wanted, bytes_seen, held, more = torch_forecast.memory(s, o, job.trainer, job.held_out[0])
+        wanted, seen, skipped = wanted | bytes_wanted, seen | bytes_seen, skipped + more
+    except (RuntimeError, NotImplementedError, ValueError) as error:
+        skipped = [*skipped, f"prediction: {type(error).__name__}: {' '.join(str(error).split())[:200]}"]
+    return {"prediction": wanted, "measurement": seen, "peak_memory": held | kept, "skipped": skipped}
 
 
 def record(s, tier, o, job, peak_, found):

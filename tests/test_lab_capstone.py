@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 from dataclasses import asdict
@@ -14,18 +15,29 @@ import pytest
 import torch
 from lab_runs import TORCHRUN
 
-from scaleout import lab, lab_job, results
+from scaleout import lab, lab_job, lab_machine, results
 from scaleout.transformer import total_parameters
 from tests.test_lab_tools import lab_module
 
 ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+PROFILE = {"schema": 1, "device": "a CPU", "device_kind": "cpu", "backend": "none", "interconnect": "none",
+           "measured": "today", "commit": "unknown", "world": 1, "threads": 1, "copy_bytes_per_second": 1e10,
+           "matmul_flops_per_second": {"fp32": 5e10}, "collectives": {}}
 TINY = ["--layers", "1", "--hidden", "32", "--heads", "2", "--ff", "64", "--seq", "32", "--validate-every", "10",
         "--validation-batches", "2", "--sample", "20", "--warmup", "5"]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_profile(tmp_path_factory):
+    """What this machine was calibrated to is of no concern here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def torchrun(*words):
-    done = subprocess.run([sys.executable, *TORCHRUN, "2", *words], cwd=ROOT, env=ENVIRONMENT, capture_output=True,
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, *TORCHRUN, "2", *words], cwd=ROOT, env=environment, capture_output=True,
                           text=True, timeout=150)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -103,7 +115,28 @@ def test_the_record_holds_what_a_write_up_asks_for(sharded):
     assert 0 < record.mfu < 1
     assert "timed in this run" in record.mfu_peak["source"]
     assert record.failures == []
+    assert record.skipped == ["seconds a step: no machine profile (labs/calibrate.py at this number of processes)"]
     assert str(folder) not in json.dumps(asdict(record))
+
+
+def test_bytes_are_as_predicted(sharded):
+    _, record, _ = sharded
+    assert set(record.peak_memory) >= {"weights", "optimizer", "activations"}
+    assert record.measurement["peak bytes"] == sum(record.peak_memory.values())
+    assert record.prediction["peak bytes"] == pytest.approx(record.measurement["peak bytes"], rel=0.02)
+    half = total_parameters(lab_job.Options(layers=1, hidden=32, heads=2, ff=64, seq=32).shape) * 4 // 2
+    assert record.measurement["weights bytes at the peak"] == half
+    assert record.measurement["optimizer bytes at the peak"] == pytest.approx(2 * half, rel=0.01)
+
+
+def test_seconds_are_predicted_from_a_profile(tmp_path):
+    profile = lab_machine.save(PROFILE, tmp_path / "machine.json")
+    train("--steps", "9", "--machine", str(profile), "--save", str(tmp_path / "record.json"))
+    record = results.load(tmp_path / "record.json")
+    assert record.skipped == []
+    assert 0 < record.prediction["seconds a step"] < 10
+    assert record.measurement["seconds a step"] == statistics.median(record.step_seconds[3:])
+    assert record.prediction["tokens a second"] == pytest.approx(8 * 32 / record.prediction["seconds a step"])
 
 
 def test_the_folder_holds_metrics_a_plot_and_a_sample(sharded):

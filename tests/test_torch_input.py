@@ -29,6 +29,16 @@ def test_metrics_go_on_where_a_kill_left_them(tmp_path):
     assert third.path.read_text() == ""
 
 
+def test_stalls_are_told_apart_from_noise():
+    m = lab_capstone.Metrics(None, False)
+    m.add([{"step": i, "seconds": 9.0 if i < 3 else 0.1, "wait": 0.0} for i in range(1, 101)])
+    assert lab_capstone.stalls(m, 3) == []
+    m.steps[49] |= {"seconds": 0.6, "wait": 0.55}
+    assert lab_capstone.stalls(m, 3) == [
+        "1 of 97 steps took over 5 times the median of 100.0 ms; step 50 took 600 ms",
+        "the steps waited for data 5% of their time: the input pipeline starves them"]
+
+
 def test_the_input_gives_each_step_its_windows_and_ends():
     text = torch.randint(256, (999,), dtype=torch.uint8)
     o = Order(999, 8, 1)
