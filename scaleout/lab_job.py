@@ -9,6 +9,7 @@ from scaleout.recipe import CHOICES
 from scaleout.sharding import WRAPS, Sharding
 from scaleout.transformer import Shape
 
+WARMUP = 3              # steps that no rate counts: memory is allocated, kernels are chosen, units learn their order
 RESULTS = Path(__file__).resolve().parents[1] / "labs" / "results" / "capstone"
 STYLES = {"llama": {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False},
           "gpt": {}}
@@ -46,7 +47,7 @@ class Options:
     seq: int = _size(128, "tokens a sequence")
     batch: int = _size(8, "sequences a step, over all ranks and passes")
     micro_batch: int | None = _size(None, "sequences a rank and pass, at most (default: one pass)")
-    steps: int = _size(300, "training steps")
+    steps: int = _size(300, "training steps", lowest=WARMUP + 1)
     minutes: float | None = _number(None, "train so long instead: a first few steps are timed, and fix the number",
                                     0.01, 1e5)
     lr: float = _number(3e-3, "peak of the learning rate", 1e-9, 10.0)

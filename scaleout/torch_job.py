@@ -6,10 +6,9 @@ from pathlib import Path
 import torch
 
 from scaleout import lab, lab_capstone, lab_job, results, torch_forecast, torch_input, torch_peak
+from scaleout.lab_job import WARMUP
 from scaleout.torch_train import sample
 from scaleout.transformer import flops, total_parameters
-
-WARMUP = 3              # steps that no rate counts: memory is allocated, kernels are chosen, units learn their order
 
 
 class Effort:
@@ -72,13 +71,17 @@ def close(s, tier, o, job):
     peak_, found = peak(s, o), forecast(s, o, job)
     if not s.main:                              # the steps of earlier attempts are in rank 0's file only
         return
-    r = record(s, tier, o, job, peak_, found)
-    if folder:
-        (folder / lab_capstone.SAMPLE).write_text(wrote, encoding="utf-8")
-        lab_capstone.plot(job.metrics, folder / lab_capstone.PLOT,
-                          f"{total_parameters(o.shape) / 1e6:,.1f} M parameters on {s.world} process(es)")
     if wrote:
         s.say(f"\n--- {o.sample} bytes at temperature {o.temperature:g} ---\n{wrote}\n---")
+    if folder:
+        (folder / lab_capstone.SAMPLE).write_text(wrote, encoding="utf-8")
+    if len(job.metrics.steps) <= WARMUP or not job.metrics.validations:
+        s.say(f"no plot and no Record: the steps of this run are not in {lab_capstone.METRICS}")
+        return
+    if folder:
+        lab_capstone.plot(job.metrics, folder / lab_capstone.PLOT,
+                          f"{total_parameters(o.shape) / 1e6:,.1f} M parameters on {s.world} process(es)")
+    r = record(s, tier, o, job, peak_, found)
     s.say(lab_capstone.closing(r, len(job.text.held_out)))
     if o.save:
         s.say(f"record saved: {results.save(r, lab_job.record_path(s, tier, o)).name}")

@@ -261,7 +261,7 @@ def test_minutes_become_steps(capsys):
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["--steps", "0"], "--steps is 0: it must be from 1"),
+    (["--steps", "3"], "--steps is 3: it must be from 4"),
     (["--reshard", "often"], "--reshard often: use true, false, or a number of ranks"),
     (["--reshard", "2", "--strategy", "fsdp"], "reshard must be True, False or a divisor of 1 ranks"),
     (["--replicas", "2", "--strategy", "fsdp"], "--replicas 2 does not divide 1 processes: use one of 1"),
