@@ -14,33 +14,35 @@ from scaleout.schedule_fsdp import Piece, fsdp_step, pieces
 from scaleout.sharding import Sharding, Unit, units
 from scaleout.step import ADAMW_BYTES, WIRE_EFFICIENCY, StepTime
 from scaleout.topology import Cluster
-from scaleout.transformer import Shape, flops, total_parameters
+from scaleout.transformer import Shape, check_run, flops, total_parameters
 
 
 def work(
     on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, checkpointing: str = "none"
 ) -> tuple[Piece, ...]:
     """The units of a step with what they compute, and with FSDP's own copies: a gathered unit is read and written once
-    more (from the message into the parameters), a gradient on its way into the reduce-scatter."""
-    rows = _layers(shape, batch, seq, on.flop_per_s, checkpointing)
-    found = pieces(rows, _units(shape, sharding.wrap, sharding.least_parameters), sharding, checkpointing)
-    if sharding.world == 1:
-        return tuple(found)
+    more (from the message into the parameters), a gradient on its way into the reduce-scatter. One rank has no such.
+
+    Raises ValueError for sizes that cannot be."""
+    check_run(batch, seq)
+    factor = batch / on.flop_per_s
+    twice = sharding.reshard is not False  # but for the root, "", which is kept
     out = []
-    for one in found:
-        twice = sharding.reshard is not False and one.name  # the root, "", is kept
-        back = (2 * one.gather_bytes if twice else 0) + one.gather_bytes + one.reduce_bytes
+    for one in _unit_pieces(shape, seq, checkpointing, sharding):
+        gathered = one.gather_bytes / on.memory_bytes_per_s
+        back = (3 if twice and one.name else 1) * gathered + one.reduce_bytes / on.memory_bytes_per_s
         out.append(replace(
-            one, forward_seconds=one.forward_seconds + 2 * one.gather_bytes / on.memory_bytes_per_s,
-            backward_seconds=one.backward_seconds + back / on.memory_bytes_per_s,
+            one, forward_seconds=one.forward_seconds * factor + 2 * gathered,
+            backward_seconds=one.backward_seconds * factor + back, recompute_seconds=one.recompute_seconds * factor,
         ))  # fmt: skip
     return tuple(out)
 
 
-@lru_cache(maxsize=64)
-def _layers(shape: Shape, batch: int, seq: int, flop_per_s: float, checkpointing: str) -> tuple:
-    """Kept, as units are: a scaling curve asks for the same ones at every number of ranks."""
-    return tuple(step.layers(shape, batch, seq, flop_per_s, checkpointing=checkpointing))
+@lru_cache(maxsize=512)
+def _unit_pieces(shape: Shape, seq: int, checkpointing: str, sharding: Sharding) -> tuple[Piece, ...]:
+    """The pieces of one sequence at 1 FLOP/s. Kept, as units are: a scaling curve asks for them again and again."""
+    rows = step.layers(shape, 1, seq, 1.0, checkpointing=checkpointing)
+    return pieces(rows, _units(shape, sharding.wrap, sharding.least_parameters), sharding, checkpointing)
 
 
 @lru_cache(maxsize=64)

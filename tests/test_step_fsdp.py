@@ -69,9 +69,10 @@ def test_bytes_that_leave_a_host_under_hybrid_sharding():
 # --- a step -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("checkpointing", ["none", "full"])
-def test_one_rank_is_a_plain_step(checkpointing):
-    found = step_on(1, checkpointing=checkpointing)
+@pytest.mark.parametrize("wrap", ["model", "block", "layer"])
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+def test_one_rank_is_a_plain_step(checkpointing, wrap):
+    found = step_on(1, sharding=full(1, wrap=wrap), checkpointing=checkpointing)
     plain = step.from_device(LLAMA, 1, 2048, H100, nodes(1), checkpointing=checkpointing)
     assert found.seconds == pytest.approx(plain.seconds, rel=1e-12)
     assert found.parts == pytest.approx(plain.parts, rel=1e-12) and found.mfu == pytest.approx(plain.mfu)
@@ -91,13 +92,17 @@ def test_parts_add_up(sharding):
     assert time.parts["update"] == pytest.approx(held * 28 / H100.memory_bytes_per_s)
 
 
-def test_what_fsdp_copies_on_the_device():
-    sharding = full(64)
+@pytest.mark.parametrize("wrap", ["block", "layer"])
+def test_what_fsdp_copies_on_the_device(wrap):
+    sharding = full(64, wrap=wrap)
     on = machine(H100, nodes(64), sharding)
-    rows = step.layers(LLAMA, 1, 2048, on.flop_per_s)
-    bare = schedule_fsdp.pieces(rows, units(LLAMA, sharding), sharding)
-    more = sum(a.forward_seconds + a.backward_seconds for a in work(on, LLAMA, 1, 2048, sharding))
-    more -= sum(a.forward_seconds + a.backward_seconds for a in bare)
+    rows = step.layers(LLAMA, 3, 2048, on.flop_per_s, checkpointing="full")
+    bare = schedule_fsdp.pieces(rows, units(LLAMA, sharding), sharding, "full")
+
+    def spent(all_pieces):
+        return sum(one.forward_seconds + one.backward_seconds + one.recompute_seconds for one in all_pieces)
+
+    more = spent(work(on, LLAMA, 3, 2048, sharding, "full")) - spent(bare)
     n, root = total_parameters(LLAMA), units(LLAMA, sharding)[0].parameters
     # in forward bf16 read and written; in backward again but for the root; gradients read in bf16, written in fp32
     assert more * H100.memory_bytes_per_s == pytest.approx(4 * n + 4 * (n - root) + 6 * n, rel=1e-6)
