@@ -52,8 +52,8 @@ class GroupLedger(Ledger):
         super().enter(moment)
 
     def _kind(self, func, args, out: torch.Tensor) -> str:
-        if self.moving:
-            return "buffers"
+        if self.moving:  # a copy-out makes the whole parameters, the first time that it happens
+            return "gathered" if self.what == "gather" else "buffers"
         if out.numel() == self.logits:
             return "logits"
         forward = self.moment == "forward" or (torch.is_grad_enabled() and self.moment != "update")
