@@ -142,7 +142,7 @@ def _figure(name, value):
 
 
 class Progress:
-    """One line a time on rank 0: at most every `pause` seconds, and where somebody asks."""
+    """One line a time on rank 0, every `pause` seconds at first and ever less often as the run gets longer."""
 
     def __init__(self, s, steps, tokens, pause=5.0):
         """tokens: of one step, over all ranks."""
@@ -150,9 +150,10 @@ class Progress:
         self.start = self.last = time.perf_counter()
 
     def show(self, metrics, force=False):
-        """Print the newest step."""
+        """Print the newest step, if it is time or `force`."""
         now = time.perf_counter()
-        if not metrics.steps or (now - self.last < self.pause and not force):
+        pause = max(self.pause, (now - self.start) / 15)
+        if not metrics.steps or (now - self.last < pause and not force):
             return
         self.last = now
         recent = metrics.steps[-20:]
