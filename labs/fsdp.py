@@ -1,4 +1,4 @@
-"""Rung 06: one model whose every rank stores a share: by hand, with fully_shard, with Accelerate's FSDP2.
+"""Rung 06: FSDP by hand, with fully_shard and with Accelerate: every rank stores a share of one model.
 
     torchrun --nproc-per-node 2 labs/fsdp.py --save
     torchrun --nproc-per-node 2 labs/fsdp.py --wrap layer --reshard false --prefetch 2

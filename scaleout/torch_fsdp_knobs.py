@@ -35,6 +35,8 @@ def refuse(s, o) -> None:
         if s.world == 1 or o.trace or o.via != "torch":
             raise ValueError("--sweep is about fully_shard on several ranks, without --trace: use torchrun "
                              "--nproc-per-node 2")
+    if o.via == "accelerate-naive" and (o.save or o.trace):
+        raise ValueError("--via accelerate-naive only shows what was built: leave out --save and --trace")
     if o.trace and s.world == 1:
         raise ValueError("--trace is about several ranks: use torchrun --nproc-per-node 2")
     if o.clip is not None and o.offload and s.device.type == "cuda":

@@ -24,9 +24,10 @@ class ShardLedger(Ledger):
     """A Ledger that knows units. events: [[moment, "gather" | "free" | "reduce" | "update", unit, fullest bytes from
     then to the next event, {kind: bytes} then, units that are whole]]."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
+        """device: "cpu" or "cuda", whose bytes are counted; offloaded shards lie elsewhere."""
         super().__init__()
-        self.now = dict.fromkeys(KINDS, 0)
+        self.now, self.device = dict.fromkeys(KINDS, 0), device
         self.unit_of: dict[int, str] = {}       # of a storage, by its address as a C++ object
         self.whole: dict[str, int] = {}         # unit -> its bytes that are there
         self.events: list[list] = [["forward", "begin", "", 0, {}, ()]]
@@ -60,6 +61,11 @@ class ShardLedger(Ledger):
             if bool(before) != bool(before + change):
                 self._event("gather" if change > 0 else "free", unit)
         self._mark("resize")
+
+    def claim(self, tensor: torch.Tensor, kind: str) -> None:
+        """As in Ledger, for tensors of the device that is counted."""
+        if tensor.device.type == self.device:
+            super().claim(tensor, kind)
 
     # --- kinds ----------------------------------------------------------------------------------------------
 
@@ -125,7 +131,7 @@ def watch(way, *batch):
 
     batch: the step's tokens and targets, counted as activations.
     """
-    ledger = ShardLedger()
+    ledger = ShardLedger(way.s.device.type)
     for tensor in batch:
         ledger.claim(tensor, "activations")
     handles = [p.register_post_accumulate_grad_hook(lambda p: _claim(ledger, p)) for p in _found(way, ledger)]

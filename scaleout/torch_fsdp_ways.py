@@ -80,8 +80,9 @@ class Way:
     def one_pass(self, batch, passes: int = 1, last: bool = True):
         """Forward and backward of one batch among `passes`; its share of the mean loss, a tensor. last: gradients are
         reduced."""
+        low = self.via == "ddp" and self.sharding.parameter == "bf16"      # replicas have no policy: they autocast
         with self.syncing(last):
-            with phase("forward"):
+            with phase("forward"), torch.autocast(self.s.device.type, torch.bfloat16, enabled=low):
                 loss = self.call(*batch) / passes
             with phase("backward"):
                 self.backward(loss)

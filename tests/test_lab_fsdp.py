@@ -75,7 +75,7 @@ def test_a_grid_of_knobs_in_one_launch(tmp_path):
                            *(f"peak bytes, reshard {reshard}, checkpointing {checkpointing}"
                              for reshard in ("true", "false") for checkpointing in ("none", "full"))]
     ddp, freed, freed_again, kept, kept_again = peaks.values()
-    assert ddp > kept > freed > kept_again > freed_again
+    assert ddp > kept >= freed > kept_again >= freed_again, "two blocks: one computes, the other is on its way"
     gathers = [n for name, n in record.measurement.items() if name.startswith("all-gathers")]
     assert gathers == [0, 5, 5, 3, 3]
     assert "against the first" in said
