@@ -1,6 +1,7 @@
 """What the lab of scaling says and draws: the table, what limits, what a doubling gave, the figure."""
 
 import re
+import sys
 
 from scaleout import scaling
 from scaleout.lab_ddp import ms
@@ -157,10 +158,12 @@ def _times(factor, value):
 
 def plot(found, path, title):
     """Draw every series to `path` (SVG): what was measured as points joined by lines, what was predicted dotted.
-    Panels of figures that no run has are left out. Returns the figure, closed, for a notebook's own use."""
+    Panels of figures that no run has are left out. With path None nothing is written. Returns the figure, which a
+    notebook shows when it stands at the end of a cell."""
     import matplotlib
 
-    matplotlib.use("agg")
+    if "matplotlib.pyplot" not in sys.modules:      # a notebook keeps the backend that it has
+        matplotlib.use("agg")
     from matplotlib import pyplot
 
     from scaleout.figures import STYLE
@@ -178,7 +181,8 @@ def plot(found, path, title):
             ax.set_visible(False)
         figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         figure.suptitle(title)
-        figure.savefig(path, metadata={"Date": None})
+        if path is not None:
+            figure.savefig(path, metadata={"Date": None})
         pyplot.close(figure)
     return figure
 
