@@ -36,7 +36,8 @@ class Job:
     """A run on this rank: model, text, order, schedule, checkpoints, and what was measured."""
 
     def __init__(self, s, o):
-        self.s, self.o = s, o
+        self.s, self.o, facts = s, o, lab.facts(s)
+        self.began = {name: facts[name] for name in ("started", "commit")}
         self.faults = faults.parse(o.inject, s.rank, s.world, lab_job.attempt())
         self.text = torch_input.read(o.dataset, o.held_out)
         self.order = Order(len(self.text.train), o.seq, o.seed)

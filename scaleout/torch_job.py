@@ -5,10 +5,21 @@ from pathlib import Path
 
 import torch
 
-from scaleout import lab, lab_capstone, lab_job, results, torch_forecast, torch_input, torch_peak
+from scaleout import (
+    lab,
+    lab_capstone,
+    lab_job,
+    results,
+    torch_forecast,
+    torch_input,
+    torch_parity,
+    torch_peak,
+)
 from scaleout.lab_job import WARMUP
 from scaleout.torch_train import sample
 from scaleout.transformer import flops, total_parameters
+
+MEMORY = 0.02           # of the peak: what the book's memory model promises
 
 
 class Effort:
@@ -25,7 +36,7 @@ def peak(s, o):
 
 
 def forecast(s, o, job):
-    """{"prediction", "measurement", "peak_memory", "skipped"} for the Record; collective, and the run is over.
+    """{"prediction", "measurement", "peak_memory", "checks", "skipped"} for the Record; collective, after the run.
 
     What goes wrong here goes wrong on all ranks alike, after hours of training perhaps: it is said in the Record, and
     does not cost it.
@@ -42,12 +53,14 @@ def forecast(s, o, job):
         wanted, seen, skipped = wanted | bytes_wanted, seen | bytes_seen, skipped + more
     except (RuntimeError, NotImplementedError, ValueError) as error:
         skipped = [*skipped, f"prediction: {type(error).__name__}: {' '.join(str(error).split())[:200]}"]
-    return {"prediction": wanted, "measurement": seen, "peak_memory": held | kept, "skipped": skipped}
+    off = {"peak within 2% of the prediction": abs(wanted["peak bytes"] / seen["peak bytes"] - 1)} if held else {}
+    return {"prediction": wanted, "measurement": seen, "peak_memory": held | kept, "skipped": skipped,
+            "checks": {name: torch_parity.check(value, MEMORY) for name, value in off.items()}}
 
 
 def record(s, tier, o, job, peak_, found):
     """The Record of this run. peak_: as `peak` gives it. found: as `forecast` does."""
-    facts, metrics = lab.facts(s), job.metrics
+    facts, metrics = lab.facts(s) | job.began, job.metrics
     spent = metrics.column("seconds")
     rate = results.tokens_per_second(spent, WARMUP, o.batch, o.seq)
     work = flops(o.shape, o.batch, o.seq)
