@@ -1,7 +1,7 @@
 """A job of empty steps under a Watch, one rank of which goes wrong: python specimen_watch.py HOW [LOG].
 
-HOW: "frozen": the last rank stops its own process; "between": rank 1 hangs between two collectives of a step;
-"deaf": the same with endless patience, so that only a signal ends it; "saving": rank 1 is slow over a checkpoint.
+HOW: "frozen": rank 1 stops its own process; "between": rank 1 is slow over a checkpoint, slower than a step may be, and
+then hangs between two collectives of a step; "deaf": hangs with endless patience, so that only a signal ends it.
 """
 
 import os
@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from scaleout import lab, torch_watch
 
-STEPS, AT = 6, 3
+STEPS, AT, PATIENCE_S = 6, 3, 2.0
 
 
 def dawdle():
@@ -25,20 +25,20 @@ def dawdle():
 
 def main(s):
     how, log = sys.argv[1], (sys.argv[2:] or [None])[0]
-    torch_watch.STUCK_S = 1.0
-    with torch_watch.Watch(s, patience_s={"deaf": 1000.0, "saving": 1.0}.get(how, 2.0), log=log) as watch:
+    torch_watch.STUCK_S = torch_watch.LAST_WORD_S = 1.0
+    with torch_watch.Watch(s, patience_s=1000.0 if how == "deaf" else PATIENCE_S, log=log) as watch:
         for step in range(1, STEPS + 1):
             watch.begin(step)
             dist.all_reduce(torch.ones(4))
-            wrong = step == AT and s.rank == (s.world - 1 if how == "frozen" else 1)
+            wrong = step == AT and s.rank == 1
             if wrong and how == "frozen":
                 os.kill(os.getpid(), signal.SIGSTOP)
             if wrong and how in ("between", "deaf"):
                 print("hangs", flush=True)
                 dawdle()
-            if step == AT and how == "saving":
+            if step == AT - 1 and how == "between":
                 watch.pulse("checkpoint")
-                time.sleep(2.5 * s.rank)
+                time.sleep(1.5 * PATIENCE_S * s.rank)
             dist.all_reduce(torch.ones(4))
     s.say("done")
 

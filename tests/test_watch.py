@@ -72,10 +72,9 @@ def ended(ranks):
 
 
 def test_hung_and_frozen_ranks_are_named_and_slow_checkpoints_are_not(tmp_path):
-    """Three jobs side by side, so that they wait at the same time."""
+    """Two jobs side by side, to wait at the same time. The slow checkpoint is in step 2, the hang in step 3."""
     log = tmp_path / "failures.jsonl"
-    frozen, between = start("frozen", 3, tmp_path), start("between", 2, tmp_path, str(log))
-    saving = start("saving", 2, tmp_path)
+    frozen, between = start("frozen", 2, tmp_path), start("between", 2, tmp_path, str(log))
     try:
         (code, _, errors), other = ended(between)
         assert (code, other[0]) == (1, 1)
@@ -84,13 +83,12 @@ def test_hung_and_frozen_ranks_are_named_and_slow_checkpoints_are_not(tmp_path):
         assert line, errors
         assert "failed" not in other[2], "said once, by the lowest rank"
         assert json.loads(log.read_text())["failure"] == line[1]
-        assert ended(saving) == [(0, "done\n", ""), (0, "", "")]
-        (code, _, errors), (other, _, silent) = ended(frozen[:2])
-        assert (code, other, silent) == (1, 1, "")
-        assert errors == ("tests/specimen_watch.py: rank 2 does not answer: frozen, or the machine is gone. The others "
+        (code, _, errors), = ended(frozen[:1])
+        assert code == 1
+        assert errors == ("tests/specimen_watch.py: rank 1 does not answer: frozen, or the machine is gone. The others "
                           "wait in step 3\n")
     finally:
-        for process in (*frozen, *between, *saving):
+        for process in (*frozen, *between):
             process.kill()
             process.communicate()
 
