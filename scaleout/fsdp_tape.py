@@ -80,6 +80,8 @@ class Group:
         self.whole = self.shard * ranks * w.parameter
         self.kept = self.whole // (1 if self.root else self.sharding.kept_ranks)
         self.gradient = self.unit.parameters * w.parameter
+        # a name in foreach_reduce's loop keeps the last gradient until it returns; one rank alone has no such loop
+        self.last = prod(self.unit.tensors[-1][1]) * w.parameter if ranks > 1 else 0
         self.reduce_in, self.reduce_out = self.shard * ranks * w.reduce, self.shard * w.reduce
         self.largest = max(-(-size[0] // ranks) * prod(size[1:]) for _, size in self.unit.tensors)
 
@@ -187,8 +189,9 @@ class FsdpTape(Tape):
         self.drop("buffers", self._reduced)
         self._reduced = group.reduce_in
         self.hold("buffers", group.reduce_in)
-        self.drop("whole gradients", group.gradient)
+        self.drop("whole gradients", group.gradient - group.last)
         self._keep_shard(group)
+        self.drop("whole gradients", group.last)
         if inner[1] != group.unit.name:
             self.begin(*inner)
 

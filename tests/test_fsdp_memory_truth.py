@@ -1,8 +1,8 @@
 """The memory model of FSDP against what torch allocates, within 2%.
 
-96 random steps under `fully_shard` in worlds of which only rank 0 is there, with fake tensors
-(tools/bench_fsdp_memory.py prints their errors); torch's FSDPMemTracker and CommDebugMode beside the book's ledger on
-some; and real steps on two gloo processes.
+Every sixth of 96 random steps under `fully_shard` in worlds of which only rank 0 is there, with fake tensors
+(tools/bench_fsdp_memory.py runs them all, and prints their errors); torch's FSDPMemTracker and CommDebugMode beside
+the book's ledger on some; and real steps on two gloo processes.
 """
 
 import json
@@ -29,7 +29,7 @@ from scaleout.transformer import preset
 
 ROOT = Path(__file__).parent.parent
 CASES = cases()
-QUICK = 12  # the others are marked slow
+TRIED = CASES[::6]
 
 # Name of a case -> its worst error, for every case over 2%. Nothing is left out and nothing is widened.
 OVER: dict[str, float] = {}
@@ -47,9 +47,7 @@ def test_the_cases_cover_every_choice():
     assert {case.device_kind for case in CASES} == {"cpu", "cuda"} and seen("sharding", "offload") == {True, False}
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.slow] * (i >= QUICK), id=case.name) for i, case in enumerate(CASES)]
-)
+@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_peak_phases_kinds_and_collectives(case):
     off = errors(case, case.measured())
     assert off.pop("collectives") == 0
@@ -76,10 +74,9 @@ def test_torchs_own_counter_counts_the_same(sharding):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [8, 64, 512])
-def test_layers_of_a_7b(ranks):
-    shape = replace(preset("llama-2-7b"), layers=3)
-    case = Case(shape, 1, 2048, Recipe("fp32", checkpointing="full"), Sharding(ranks, parameter="bf16"), "cuda")
+def test_layers_of_a_7b_on_512_ranks():
+    shape = replace(preset("llama-2-7b"), layers=2)
+    case = Case(shape, 1, 2048, Recipe("fp32", checkpointing="full"), Sharding(512, parameter="bf16"), "cuda")
     assert all(abs(error) < 0.001 for error in errors(case, case.measured()).values())
 
 
