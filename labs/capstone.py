@@ -65,6 +65,8 @@ class Job:
     def train(self):
         """Train to the end, or until somebody asks to stop: `asked` is the signal then."""
         self.resume()
+        if self.o.compile:                      # takes minutes, in which a watch would think that somebody hangs
+            self.trainer.evaluate(self.held_out[:1])
         progress = Progress(self.s, self.steps, self.tokens)
         log = lab_capstone.failures_file(self.o.folder)
         with torch_watch.Watch(self.s, self.faults, log=log) as watch, torch_input.Batches(

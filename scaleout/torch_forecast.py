@@ -103,6 +103,8 @@ def seconds(s, o, setup, window, step_seconds):
     run = lab_worlds.Run("strong", s.world, o.strategy_on(s.world), o.batch)
     guess, middle = lab_worlds.predict(run, o, profile, share), statistics.median(step_seconds)
     tokens, alone = o.batch * o.seq, compute + guess.parts["update"]
-    return ({lab_worlds.SECONDS: guess.seconds, lab_worlds.RATE: guess.tokens_per_second,
-             lab_worlds.BEYOND: guess.seconds - alone},
-            {lab_worlds.SECONDS: middle, lab_worlds.RATE: tokens / middle, lab_worlds.BEYOND: middle - alone}, [])
+    wanted = {lab_worlds.SECONDS: guess.seconds, lab_worlds.RATE: guess.tokens_per_second}
+    seen = {lab_worlds.SECONDS: middle, lab_worlds.RATE: tokens / middle}
+    if s.world > 1:
+        wanted[lab_worlds.BEYOND], seen[lab_worlds.BEYOND] = guess.seconds - alone, middle - alone
+    return wanted, seen, []
