@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 
-from scaleout import checkpoints, lab_join, torch_dcp
+from scaleout import checkpoints, lab_join, torch_dcp, torch_watch
 from scaleout.torch_state import put, random_state, set_random_state, state
 
 
@@ -184,7 +184,7 @@ class Checkpoints:
     def _ranks(self):
         """A group of all ranks for the host's memory: NCCL moves no files' names, and a thread needs its own group."""
         if self.group is None and dist.is_initialized():
-            self.group = dist.new_group(backend="gloo")
+            self.group = dist.new_group(backend="gloo", group_desc=torch_watch.CHECKPOINTS)
         return self.group
 
     def _gather(self, value, everywhere=False):

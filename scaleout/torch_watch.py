@@ -28,6 +28,7 @@ ELSEWHERE = 10                          # times as patient with validations and 
 STUCK_S = 10.0                          # from SIGTERM to the end of a process that does not come to its next step
 LAST_WORD_S = 5.0                       # left to the rank at fault to end first, so that the launcher names it
 ROOT = str(Path(__file__).resolve().parents[1])
+CHECKPOINTS = "checkpoints"             # what the process group of torch_checkpoint is called
 RING = "100"                            # collectives that a rank's flight recorder remembers
 
 
@@ -223,12 +224,19 @@ def stands(thread):
 
 
 def calls_made():
-    """Collectives that this rank has begun, as far as its flight recorder counts (int); 0 where it is off."""
+    """Collectives that this rank has begun, as far as its flight recorder counts (int); 0 where it is off.
+
+    Those of the thread that writes checkpoints do not count: it goes on when the training hangs.
+    """
     if not os.environ.get("TORCH_FR_BUFFER_SIZE"):
         return 0
     from torch._C import _distributed_c10d as recorder
-    entries = json.loads(recorder._dump_fr_trace_json(True, False)).get("entries", [])
-    return max((entry["record_id"] for entry in entries), default=-1) + 1
+    last = {}
+    for entry in json.loads(recorder._dump_fr_trace_json(True, False)).get("entries", []):
+        name, what = entry["process_group"]
+        if what != CHECKPOINTS and not entry["is_p2p"]:
+            last[name] = max(last.get(name, 0), entry["collective_seq_id"])
+    return sum(last.values())
 
 
 def _store():
