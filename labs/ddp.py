@@ -193,7 +193,7 @@ def diagnose(s, o, text, fault):
 
 def record(s, tier, o, rounds, rows, checks, notes):
     """The Record of this run; the same on every rank but for the facts of its own device."""
-    prediction, measurement = lab_ddp.pairs(rows)
+    prediction, measurement = lab_report.pairs(rows, lab_ddp.NAMES, lab_ddp.FIGURES)
     facts, spent = lab.facts(s), rounds.seconds[o.via]
     skipped = [] if o.via == "accelerate" else ["Accelerate: not asked for (--via accelerate)"]
     if s.world == 1:
@@ -235,7 +235,7 @@ def train(s, tier, o, text):
     s.say("\n" + lab_ddp.ways(rows))
     s.say("\n" + lab_ddp.why(rows, s.world, rounds.one_threads, rounds.threads))
     r = record(s, tier, o, rounds, rows, checks, notes)
-    s.say("\n".join([lab_ddp.closing(rows), *(f"note: {note}" for note in notes),
+    s.say("\n".join([lab_report.closing(rows, lab_ddp.NOT_WAYS), *(f"note: {note}" for note in notes),
                      *lab_report.verdicts(r.checks, r.skipped, r.stalls, r.failures)]))
     if o.save and s.main:
         s.say(f"record saved: {results.save(r, record_path(s, tier, o)).name}")

@@ -178,7 +178,7 @@ def show_fallback(s, o, text, cut):
 
 def record(s, tier, o, cut, rounds, rows, checks, notes, seen):
     """The Record of this run; the same on every rank but for the facts of its own device."""
-    prediction, measurement = lab_fsdp.pairs(rows)
+    prediction, measurement = lab_report.pairs(rows, lab_fsdp.NAMES, lab_fsdp.FIGURES)
     account = fsdp_account(o.shape, o.micro_batch, o.seq, o.recipe, cut, s.device.type)
     prediction["peak bytes"], measurement["peak bytes"] = account.peak_bytes, sum(seen.values())
     for kind in seen:
@@ -231,7 +231,7 @@ def train(s, tier, o, text, cut):
         abs(account.peak_bytes / sum(seen.values()) - 1), MEMORY)}
     r = record(s, tier, o, cut, rounds, rows, checks, notes, seen)
     r.skipped.extend(["collectives: one process sends nothing (torchrun --nproc-per-node 2)"] if skipped else [])
-    s.say("\n".join(["", lab_fsdp.closing(rows), *(f"built: {note}" for note in notes),
+    s.say("\n".join(["", lab_report.closing(rows), *(f"built: {note}" for note in notes),
                      *lab_report.verdicts(r.checks, r.skipped, r.stalls, r.failures)]))
     if o.save and s.main:
         s.say(f"record saved: {results.save(r, record_path(s, tier, o)).name}")

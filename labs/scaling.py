@@ -17,7 +17,7 @@ from pathlib import Path
 
 from scaleout import lab_curves, lab_machine, lab_scaling, lab_text, lab_worlds, results
 from scaleout.exercises import exit_check
-from scaleout.lab_ddp import ms
+from scaleout.lab_text import ms
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "scaling"

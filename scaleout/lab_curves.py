@@ -4,8 +4,7 @@ import re
 import sys
 
 from scaleout import scaling
-from scaleout.lab_ddp import ms
-from scaleout.lab_text import megabytes, ratio, table
+from scaleout.lab_text import megabytes, ms, ratio, table
 from scaleout.lab_worlds import BEYOND, FROM_ONE, ONE, median, rate
 
 BUSY = 1.0              # load average beside the most processes of a series, above which seconds compare with nothing

@@ -3,38 +3,13 @@ numbers. Standard library only."""
 
 import statistics
 
-from scaleout.lab_text import megabytes, ratio, table
+from scaleout.lab_text import megabytes, ms, ratio, table
 
 NAMES = {"one": "one process, all threads", "hand": "naive", "buckets": "buckets by hand", "torch": "torch DDP",
          "accelerate": "Accelerate", "alone": "nothing sent"}
+NOT_WAYS = ("one", "alone")            # of communicating: what the others are compared with
 FIGURES = {"seconds": "seconds a step", "exposed": "exposed seconds a step", "collectives": "collectives a step",
            "bytes": "bytes a step"}
-
-
-def ms(seconds):
-    """Seconds as text in milliseconds; "-" for None."""
-    return "-" if seconds is None else f"{seconds * 1e3:,.1f}"
-
-
-def pairs(rows):
-    """(prediction, measurement) of a Record: every figure that a way has both of, by name.
-
-    rows: {way: {"predicted": {figure: number}, "measured": {figure: number}}}, figures as in FIGURES.
-    """
-    prediction, measurement = {}, {}
-    for way, row in rows.items():
-        for figure, words in FIGURES.items():
-            if row["predicted"].get(figure) is not None and row["measured"].get(figure) is not None:
-                prediction[f"{words}, {NAMES[way]}"] = row["predicted"][figure]
-                measurement[f"{words}, {NAMES[way]}"] = row["measured"][figure]
-    return prediction, measurement
-
-
-def median_error(rows):
-    """Median over the ways of |predicted / measured - 1| of the seconds; None where nothing was predicted."""
-    errors = [abs(row["predicted"]["seconds"] / row["measured"]["seconds"] - 1) for way, row in rows.items()
-              if way not in ("one", "alone") and row["predicted"].get("seconds")]
-    return statistics.median(errors) if errors else None
 
 
 def ways(rows):
@@ -89,9 +64,3 @@ def why(rows, world, one_threads, threads):
     return "\n".join([
         f"DDP is {max(ddp, one) / min(ddp, one):.2f} times {said} than one process on the same batch and cores:",
         *(f"  {what:<42} {ms(seconds):>8} ms   {words}" for what, seconds, words in lines)])
-
-
-def closing(rows):
-    """One line on how good the predictions were."""
-    error = median_error(rows)
-    return "" if error is None else f"predictions of seconds: off by {error:.0%} at the median of the ways"

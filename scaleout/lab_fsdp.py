@@ -1,9 +1,7 @@
 """What the lab of FSDP prints: the ways side by side, memory beside its prediction, a grid of knobs, what Accelerate
 quietly builds. Standard library only."""
 
-import statistics
-
-from scaleout.lab_text import megabytes, ratio, table
+from scaleout.lab_text import megabytes, ms, ratio, table
 
 NAMES = {"one": "one process", "ddp": "DDP", "naive": "by hand, naive", "prefetching": "by hand, prefetching",
          "torch": "fully_shard", "accelerate": "Accelerate", "accelerate-forced": "Accelerate, forced",
@@ -25,35 +23,9 @@ def reshard(text, ranks):
     return int(word)
 
 
-def ms(seconds):
-    """Seconds as text in milliseconds; "-" for None."""
-    return "-" if seconds is None else f"{seconds * 1e3:,.1f}"
-
-
 def count(value):
     """A number of collectives as text; "-" for None."""
     return "-" if value is None else f"{value:,}"
-
-
-def pairs(rows):
-    """(prediction, measurement) of a Record: every figure that a way has both of, by name.
-
-    rows: {way: {"predicted": {figure: number}, "measured": {figure: number}}}, figures as in FIGURES.
-    """
-    prediction, measurement = {}, {}
-    for way, row in rows.items():
-        for figure, words in FIGURES.items():
-            if row["predicted"].get(figure) is not None and row["measured"].get(figure) is not None:
-                prediction[f"{words}, {NAMES[way]}"] = row["predicted"][figure]
-                measurement[f"{words}, {NAMES[way]}"] = row["measured"][figure]
-    return prediction, measurement
-
-
-def median_error(rows):
-    """Median over the ways of |predicted / measured - 1| of the seconds; None where nothing was predicted."""
-    errors = [abs(row["predicted"]["seconds"] / row["measured"]["seconds"] - 1) for way, row in rows.items()
-              if row["predicted"].get("seconds")]
-    return statistics.median(errors) if errors else None
 
 
 def ways(rows):
@@ -121,9 +93,3 @@ def fallback(checks, counts, stored, whole, built):
     if stored == whole and not counts["gathers"]:
         lines.append("  nothing is sharded: these are replicas. Equal losses cannot show it; these three lines do.")
     return "\n".join(lines)
-
-
-def closing(rows):
-    """One line on how good the predictions were."""
-    error = median_error(rows)
-    return "" if error is None else f"predictions of seconds: off by {error:.0%} at the median of the ways"

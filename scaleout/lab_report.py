@@ -1,5 +1,7 @@
 """What a lab prints: prediction beside measurement, and the Record in words. Standard library only."""
 
+import statistics
+
 from scaleout.lab_text import megabytes, ratio, table
 from scaleout.memory import KINDS
 
@@ -53,3 +55,31 @@ def verdicts(checks, skipped=(), stalls=(), failures=()):
               f"(at most {check['tolerance']:g})" for name, check in checks.items()),
             *(f"skipped {x}" for x in skipped), *(f"stall: {x}" for x in stalls),
             *(f"failure: {x}" for x in failures)]
+
+
+def pairs(rows, names, figures):
+    """(prediction, measurement) of a Record: every figure that a way has both of, by name.
+
+    rows: {way: {"predicted": {figure: number}, "measured": {figure: number}}}. names: {way: its name}. figures:
+    {figure: its words}.
+    """
+    prediction, measurement = {}, {}
+    for way, row in rows.items():
+        for figure, words in figures.items():
+            if row["predicted"].get(figure) is not None and row["measured"].get(figure) is not None:
+                prediction[f"{words}, {names[way]}"] = row["predicted"][figure]
+                measurement[f"{words}, {names[way]}"] = row["measured"][figure]
+    return prediction, measurement
+
+
+def median_error(rows, without=()):
+    """Median over the ways of |predicted / measured - 1| of the seconds; None where nothing was predicted."""
+    errors = [abs(row["predicted"]["seconds"] / row["measured"]["seconds"] - 1) for way, row in rows.items()
+              if way not in without and row["predicted"].get("seconds")]
+    return statistics.median(errors) if errors else None
+
+
+def closing(rows, without=()):
+    """One line on how good the predictions of the ways were, "" where there were none."""
+    error = median_error(rows, without)
+    return "" if error is None else f"predictions of seconds: off by {error:.0%} at the median of the ways"

@@ -9,8 +9,7 @@ import tempfile
 from pathlib import Path
 
 from scaleout import results, schedule
-from scaleout.lab_ddp import ms
-from scaleout.lab_text import ratio, table
+from scaleout.lab_text import ms, ratio, table
 
 TAKEN = ("--scaling", "--save", "--micro-batch", "--trace", "--inject")       # flags that each run gets anew, or not
 DDP, ONE, ALONE = "torch DDP", "one process, all threads", "nothing sent"

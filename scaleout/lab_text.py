@@ -168,6 +168,11 @@ def ratio(predicted, measured):
     return f"{predicted / measured:.3f}" if predicted and measured else "-"
 
 
+def ms(seconds):
+    """Seconds as text in milliseconds; "-" for None."""
+    return "-" if seconds is None else f"{seconds * 1e3:,.1f}"
+
+
 def megabytes(count):
     """Bytes as text in MB (10^6), or GB (10^9) from 10 GB on; "-" for None."""
     if count is None:

@@ -1,8 +1,13 @@
 """The answers that exercises give of themselves: a number's value, the right choice, the solution's function."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 from scaleout import exercises
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def value(stem, key):
@@ -21,3 +26,21 @@ def solution(stem, key):
     space = {}
     exec(re.search(r"```python\n(.*?)```", found.solution, re.S).group(1), space)
     return space[found.function]
+
+
+def lab(module, *files):
+    """The checker of an exercise that runs on real ranks, as a reader starts it."""
+    return subprocess.run([sys.executable, "-m", f"scaleout.exercises.{module}", *map(str, files)],
+                          cwd=ROOT, capture_output=True, text=True, timeout=300)  # fmt: skip
+
+
+def judged(module, written, folder):
+    """{slip: what the checker says of the file written with it}, from one launch. written: {slip: source}."""
+    for slip, source in written.items():
+        (folder / f"file{slip}.py").write_text(source, encoding="utf-8")
+    assert len(set(written.values())) == len(written)
+    result = lab(module, *(folder / f"file{slip}.py" for slip in written))
+    assert (result.returncode, result.stderr) == (1, "")
+    said = dict(line.split(": ", 1) for line in result.stdout.splitlines())
+    assert list(said) == [f"file{slip}.py" for slip in written]
+    return {slip: said[f"file{slip}.py"] for slip in written}

@@ -3,8 +3,6 @@
 import json
 import random
 import re
-import subprocess
-import sys
 from functools import partial
 from math import log2
 from pathlib import Path
@@ -225,11 +223,6 @@ WRITTEN = {
 }
 
 
-def lab(*files):
-    return subprocess.run([sys.executable, "-m", "scaleout.exercises.torch_collectives", *map(str, files)],
-                          cwd=ROOT, capture_output=True, text=True, timeout=300)  # fmt: skip
-
-
 @pytest.mark.slow
 def test_the_lab_exercise_on_two_three_and_four_ranks(tmp_path):
     """Each file is told what is wrong with it, also after one that stood still or was ended by gloo."""
@@ -237,7 +230,7 @@ def test_the_lab_exercise_on_two_three_and_four_ranks(tmp_path):
     for slip in order:
         (tmp_path / f"file{slip}.py").write_text(WRITTEN.get(slip, GIVEN), encoding="utf-8")
     assert len(set(WRITTEN.values())) == len(WRITTEN)
-    result = lab(*(tmp_path / f"file{slip}.py" for slip in order))
+    result = answers.lab("torch_collectives", *(tmp_path / f"file{slip}.py" for slip in order))
     assert (result.returncode, result.stderr) == (1, "")
     said = dict(line.split(": ", 1) for line in result.stdout.splitlines())
     assert list(said) == [f"file{slip}.py" for slip in order]
@@ -251,6 +244,6 @@ def test_the_lab_exercise_on_two_three_and_four_ranks(tmp_path):
 def test_a_file_without_the_function_is_one_line_and_exit_code_2(tmp_path):
     file = tmp_path / "ring.py"
     file.write_text("x = 1\n", encoding="utf-8")
-    result = lab(file)
+    result = answers.lab("torch_collectives", file)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.splitlines() == [f"{file} has no function ring_all_reduce"]

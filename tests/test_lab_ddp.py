@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lab_runs import LAUNCH, TORCHRUN
 
-from scaleout import lab_ddp, lab_scaling, results, torch_inject, trace
+from scaleout import lab_ddp, lab_report, lab_scaling, results, torch_inject, trace
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -231,8 +231,8 @@ def test_the_median_error_leaves_out_what_is_no_prediction():
         return {"predicted": {"seconds": p} if p else {}, "measured": {"seconds": m}}
     rows = {"one": row(9.0, 1.0), "hand": row(1.1, 1.0), "torch": row(0.8, 1.0), "buckets": row(None, 1.0),
             "alone": row(None, 1.0)}
-    assert lab_ddp.median_error(rows) == pytest.approx(0.15)
-    assert lab_ddp.median_error({"one": row(1.0, 1.0)}) is None
+    assert lab_report.median_error(rows, lab_ddp.NOT_WAYS) == pytest.approx(0.15)
+    assert lab_report.median_error({"one": row(1.0, 1.0)}, lab_ddp.NOT_WAYS) is None
 
 
 def test_the_explanation_of_scaling_speaks_of_the_machine_that_was_measured():

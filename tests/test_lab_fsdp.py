@@ -13,7 +13,7 @@ import pytest
 from lab_runs import TORCHRUN
 from test_lab import alive, children
 
-from scaleout import lab_fsdp, results, torch_fsdp_knobs, trace
+from scaleout import lab_fsdp, lab_report, results, torch_fsdp_knobs, trace
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -190,9 +190,9 @@ def test_a_grid_has_each_setting_once():
 
 def test_the_median_error_is_of_the_ways_that_are_predicted():
     row = lambda p, m: {"predicted": {"seconds": p} if p else {}, "measured": {"seconds": m}}  # noqa: E731
-    assert lab_fsdp.median_error({"ddp": row(None, 1.0), "naive": row(1.1, 1.0), "torch": row(0.8, 1.0)}
+    assert lab_report.median_error({"ddp": row(None, 1.0), "naive": row(1.1, 1.0), "torch": row(0.8, 1.0)}
                                  ) == pytest.approx(0.15)
-    assert lab_fsdp.median_error({"ddp": row(None, 1.0)}) is None
+    assert lab_report.median_error({"ddp": row(None, 1.0)}) is None
 
 
 def test_accelerates_file_says_fsdp2():
