@@ -40,6 +40,7 @@ class Job:
         self.began = {name: facts[name] for name in ("started", "commit")}
         self.faults = faults.parse(o.inject, s.rank, s.world, lab_job.attempt())
         self.text = torch_input.read(o.dataset, o.held_out)
+        self.same_text()
         self.order = Order(len(self.text.train), o.seq, o.seed)
         strategy = o.strategy_on(s.world)
         sharding = {"sharding": o.sharding(s.world)} if strategy == "fsdp" else {}
@@ -55,6 +56,12 @@ class Job:
         self.cadence, self.next_look, self.usual, self.asked = Cadence(s, o, self.faults), 0, 1.0, None
         self.seconds = []                       # of the steps of this attempt, the same on every rank
 
+    def same_text(self):
+        """ValueError where ranks read different text: the standard library is each node's own."""
+        mark = int(self.text.digest[:12], 16)           # 48 bits: exact in the float that travels
+        if self.s.largest(mark) != -self.s.largest(-mark):
+            raise ValueError("the ranks read different text: give all nodes the same --dataset, or the same Python")
+
     @property
     def tokens(self):
         """Tokens of a step, over all ranks."""
@@ -65,6 +72,8 @@ class Job:
     def train(self):
         """Train to the end, or until somebody asks to stop: `asked` is the signal then."""
         self.resume()
+        if self.done >= self.steps:
+            self.s.say(f"nothing to train: step {self.done:,} of {self.steps:,} is done; ask for more with --steps")
         if self.o.compile:                      # takes minutes, in which a watch would think that somebody hangs
             self.trainer.evaluate(self.held_out[:1])
         progress = Progress(self.s, self.steps, self.tokens)
@@ -81,8 +90,9 @@ class Job:
 
     def between(self, watch, progress):
         """After a step: look, validate, save, where it is time."""
-        last = self.done == self.steps
-        validates, saves = last or self.done % self.o.validate_every == 0, self.cadence.due(self.done)
+        last, saves = self.done == self.steps, self.cadence.due(self.done)
+        # a checkpoint of --checkpoint-every auto gets a validation of its own: the best one is kept by it
+        validates = last or self.done % self.o.validate_every == 0 or (saves and self.cadence.every is None)
         if not (validates or saves or self.done >= self.next_look):
             return
         self.look(watch)
@@ -157,6 +167,8 @@ class Job:
             again = f"restart {lab_job.attempt()}" if lab_job.attempt() else "started again"
             events = [f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
                       "step(s) after it are made again"]
+        if extra is not None and extra["steps"] != self.steps:
+            events.append(f"the learning rate now falls until step {self.steps:,}; before, until {extra['steps']:,}")
         self.metrics.add([{"step": self.done, "event": event} for event in [*self.cadence.said(), *events]])
         if self.metrics.events:
             self.s.say("\n".join(row["event"] for row in self.metrics.events))

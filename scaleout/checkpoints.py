@@ -9,10 +9,12 @@ A rename within a file system happens wholly or not at all, also when the machin
 (POSIX rename; the folder is synced before and after).
 """
 
+import errno
 import hashlib
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 SCHEMA = 1
@@ -201,6 +203,33 @@ def remove(path):
     shutil.rmtree(leaving, ignore_errors=True)
     Path(path).rename(leaving)
     shutil.rmtree(leaving, ignore_errors=True)
+
+
+def claim(folder, patience_s=5.0):
+    """An open file whose lock says that this process's job writes here; the process's end frees it.
+
+    Beside the folder, since nothing but checkpoints is in it. ValueError, one line, where another job has it for longer
+    than patience_s, which a killed one may take to end. Where a file system or a machine knows no locks, nothing is
+    claimed and None comes back.
+    """
+    try:
+        import fcntl  # not on Windows
+    except ImportError:
+        return None
+    folder = Path(folder)
+    handle, end = folder.with_name(f"{folder.name}.lock").open("a"), time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                handle.close()
+                return None
+        if time.monotonic() > end:
+            handle.close()
+            raise ValueError("another job writes here: wait for its end, or use another --folder")
+        time.sleep(0.1)
 
 
 def sweep(folder):

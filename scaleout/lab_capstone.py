@@ -41,7 +41,9 @@ class Metrics:
         kept = [row for row in rows if row["step"] <= done or "event" in row]
         lost = sum("loss" in row for row in rows) - sum("loss" in row for row in kept)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        new = self.path.with_suffix(".new")             # a kill now must not take the run's history with it
+        new.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        new.replace(self.path)
         for row in kept:
             self._file(row)
         return lost

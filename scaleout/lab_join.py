@@ -5,11 +5,13 @@ import os
 import re
 import socket
 import time
+import uuid
 
 import torch.distributed as dist
 
 TIMEOUT_S = float(os.environ.get("LAB_TIMEOUT", "120"))         # for the others to come, and of a collective
 GROUP_TIMEOUT = datetime.timedelta(seconds=TIMEOUT_S)
+MEETING = "LAB_MEETING"
 
 
 class Unmet(ConnectionError):
@@ -25,8 +27,13 @@ def number(name, default):
 
 
 def attempt():
-    """How often torchrun has restarted this job (int)."""
+    """How often torchrun has restarted this job (int): after `meet`, the same on all ranks."""
     return number("TORCHELASTIC_RESTART_COUNT", 0)
+
+
+def meeting():
+    """What tells this attempt of a job from every other, the same on all ranks (str)."""
+    return os.environ.get(MEETING) or str(attempt())
 
 
 def meet(rank, world):
@@ -43,13 +50,53 @@ def meet(rank, world):
         _reach(rank, address, port)
     try:
         store = next(dist.rendezvous("env://", rank, world, timeout=GROUP_TIMEOUT))[0]
-        return dist.PrefixStore(f"attempt-{attempt()}", store)
+        return dist.PrefixStore(_meeting(store, rank, world), store)
     except dist.DistStoreError as error:
         came = re.search(r"(\d+)/(\d+) clients", str(error))
         if not came:
             raise
         raise Unmet(f"{came[1]} of {world} ranks came in {TIMEOUT_S:g} s: start the missing ones with the same "
                     "MASTER_ADDR and MASTER_PORT (LAB_TIMEOUT sets the seconds)") from None
+
+
+def _meeting(store, rank, world):
+    """A name for this meeting that all ranks share and no earlier one had: rank 0's, told to whoever is here now.
+
+    torchrun counts the restarts of its own node only, so that nodes disagree about them once one rank has died. The
+    attempt is the most that any of them counted, and all go by it from here on.
+    """
+    mine = uuid.uuid4().hex
+    store.set(f"here/{rank}", mine)
+    if rank:
+        try:
+            store.wait([f"meeting/{mine}"], GROUP_TIMEOUT)
+        except dist.DistStoreError:
+            raise Unmet(f"rank {rank} waited {TIMEOUT_S:g} s for rank 0 (LAB_TIMEOUT sets the seconds)") from None
+        name = store.get(f"meeting/{mine}").decode()
+        store.set(f"{name}/came/{rank}", str(attempt()))
+    else:
+        name = mine
+        store.set(f"{name}/attempt", str(_gather(store, name, world)))
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = store.get(f"{name}/attempt").decode()
+    os.environ[MEETING] = name
+    return name
+
+
+def _gather(store, name, world):
+    """Rank 0's part: tell every rank the name, wait for all, and return the most restarts that one counted (int)."""
+    missing, end, counts = set(range(1, world)), time.monotonic() + TIMEOUT_S, [attempt()]
+    while missing:
+        if time.monotonic() > end:
+            raise Unmet(f"{world - len(missing)} of {world} ranks came in {TIMEOUT_S:g} s: start the missing ones with "
+                        "the same MASTER_ADDR and MASTER_PORT (LAB_TIMEOUT sets the seconds)")
+        for other in sorted(missing):
+            if store.check([f"{name}/came/{other}"]):
+                counts.append(int(store.get(f"{name}/came/{other}")))
+                missing.remove(other)
+            elif store.check([f"here/{other}"]):            # may be of an attempt before, which nobody reads
+                store.set(f"meeting/{store.get(f'here/{other}').decode()}", name)
+        time.sleep(0.01)
+    return max(counts)
 
 
 def _address(rank, world):

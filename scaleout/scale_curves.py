@@ -103,10 +103,13 @@ def curves(setting: Setting) -> Curves:
 
 
 def strong_at(setting: Setting, world: int) -> Size:
-    """`world` GPUs share the global batch; more GPUs than sequences leave the rest idle. efficiency is left at 1."""
+    """`world` GPUs share the global batch; more GPUs than sequences leave the rest idle, and in the last round those
+    that get none. efficiency is left at 1."""
     busy = min(world, setting.batch)
-    found = _size(_own(setting), busy, *setting.passes(busy))
-    return replace(found, mfu=found.mfu * busy / world) if busy < world else found
+    each, count = setting.passes(busy)
+    found = _size(_own(setting), busy, each, count)
+    real = setting.batch / (each * count * busy)  # of the sequences that the rounds have room for
+    return replace(found, tokens_per_second=found.tokens_per_second * real, mfu=found.mfu * real * busy / world)
 
 
 def _own(setting: Setting) -> Setting:

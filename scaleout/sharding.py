@@ -162,9 +162,9 @@ def _home(tensor: str, shape: Shape, sharding: Sharding) -> str:
 
 
 def _root_only(shape: Shape) -> set[str]:
-    """Tables that cannot be units: a unit is gathered when its module's forward begins. The positions are read as a
-    weight, with no forward, and a tied table is used at both ends of the step."""
-    return {"positions", "tokens"} if shape.tied_head else {"positions"}
+    """Modules that are never units: a unit is gathered when its module's forward begins. The positions are read as a
+    weight, with no forward; a tied table is used at both ends; the last norm stays, so that there is a root."""
+    return {"positions", "norm"} | ({"tokens"} if shape.tied_head else set())
 
 
 def _by_size(every: dict[str, tuple[int, ...]], least: int, never: set[str]) -> dict[str, str]:

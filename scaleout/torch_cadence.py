@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from pathlib import Path
 
@@ -48,6 +49,8 @@ class Cadence:
             if lab_job.attempt() == 0:
                 self._refuse_old()
             which = "auto"                              # the launcher's restart of a run that began without any
+        elif which != "auto" and lab_job.attempt() and self._saved_since():
+            which = "auto"                              # the launcher's restart of a run that went on from a step
         extra = self.kept.load(trainer.model, trainer.optimizer, which)
         if extra is None:
             return None
@@ -58,6 +61,15 @@ class Cadence:
                              "use the same options, or another --folder")
         self.next = extra["step"] + (self.every or extra.get("every", FIRST))
         return extra
+
+    def _saved_since(self) -> bool:
+        """The newest checkpoint is of this launch: what lies there from before may be a future that was given up."""
+        newest = next(iter(checkpoints.every(self.kept.folder)), None) if self.s.main else None
+        try:
+            mine = newest is not None and checkpoints.manifest(newest)["extra"].get("launch") == _launch()
+        except ValueError:                              # damaged: `load` names it
+            mine = False
+        return self.s.agree(mine or not self.s.main)
 
     def _refuse_old(self) -> None:
         found = checkpoints.every(self.kept.folder)
@@ -72,7 +84,7 @@ class Cadence:
         """
         spent = None
         if self.last != done:
-            extra = extra | ({"every": self.next - done} if self.blocked else {})
+            extra = extra | {"launch": _launch()} | ({"every": self.spacing(step_seconds)} if self.blocked else {})
             spent = self.s.largest(self.kept.save(done, trainer.model, trainer.optimizer, extra, loss))
             self.blocked.append(spent)
             self.next = done + (self.every or self.spacing(step_seconds))
@@ -105,3 +117,8 @@ class Cadence:
             return f"every {self.every} steps"
         cost = f"{statistics.median(self.blocked):.3f} s" if self.blocked else "not measured"
         return f"Young's formula: {cost} a checkpoint, {self.o.mtbf_hours:g} hours between failures"
+
+
+def _launch():
+    """What torchrun calls this launch, the same after its restarts; None without torchrun."""
+    return os.environ.get("TORCHELASTIC_RUN_ID")

@@ -43,6 +43,7 @@ class Checkpoints:
 
     def _start(self):
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.claimed = checkpoints.claim(self.folder)
         left = checkpoints.sweep(self.folder)
         return [f"removed {len(left)} unfinished checkpoint(s)"] if left else []
 
@@ -63,7 +64,7 @@ class Checkpoints:
         body = json.dumps({"step": step, "loss": loss, "world": self.s.world, "settings": settings, "extra": extra},
                           allow_nan=False)
         mine = json.dumps(random_state(self.s.device))
-        writer = torch_dcp.Writer(checkpoints.temporary(self.folder, step, lab_join.attempt()),
+        writer = torch_dcp.Writer(checkpoints.temporary(self.folder, step, lab_join.meeting()),
                                   self.faults and (lambda: self.faults.writing(step)))
         upload = self._upload(tensors, writer)
         self.pending = self.thread.submit(self._complete, upload, writer, json.loads(body), mine, begun)

@@ -8,6 +8,7 @@ saved this way; and those are read with `weights_only=True`. `.metadata` is stil
 
 import io
 import json
+import os
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,6 +57,9 @@ class _Files(FileSystem):
             self.before()
         with io.BufferedWriter(_Noting(path, self.refused)) as stream:
             yield stream
+            if not stream.closed:                       # torch syncs before the buffer's last part is out
+                stream.flush()
+                os.fsync(stream.fileno())
 
 
 class Writer(FileSystemWriter):

@@ -104,7 +104,8 @@ class HandFSDP:
         first sign of its backward: gather it again then. (A block that is computed again keeps what it needs.)"""
         if self.sharding.reshard and i and not self.returning:
             self.free(i)
-        out.register_hook(lambda grad: self.before(i))
+        if out.requires_grad:
+            out.register_hook(lambda grad: self.before(i))
 
     def ready(self, i: int) -> None:
         """A parameter of unit i has its gradient, this rank's. With the last one the unit's backward is over."""

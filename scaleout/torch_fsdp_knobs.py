@@ -110,7 +110,8 @@ def _visit(s, q, via, row, batches, first) -> None:
     lab.reset_allocator(s)
     peak, _ = measured(one, share[0])
     row |= {"peak": int(s.largest(sum(peak.values()) if s.main else 0)), "wanted": _wanted(s, q, cut, via)}
-    row["wanted_gathers"] = collectives(q.shape, cut)["all_gather"]["count"] * q.accumulation if via == "torch" else 0
+    gathers = collectives(q.shape, cut, q.recipe)["all_gather"]["count"] if via == "torch" else 0
+    row["wanted_gathers"] = gathers * q.accumulation
 
 
 def _wanted(s, q, cut, via) -> int:

@@ -196,7 +196,7 @@ class Rounds:
         o, c = self.o, self.calibration
         work = c.work(o.checkpointing, o.micro_batch, o.seq, warmup)
         passes = o.accumulation if o.sync_every_pass else 1
-        wanted = collectives(c.alone.shape, c.sharding)
+        by_hand, by_torch = collectives(c.alone.shape, c.sharding), collectives(c.alone.shape, c.sharding, o.recipe)
         rows = {}
         for via in self.ways:
             timed = sorted(self.seconds[via][warmup:])
@@ -213,6 +213,7 @@ class Rounds:
             gathers = c.gather if via in HAND else c.unsharded
             seconds, exposed = c.predict(self._how(via), gathers, work, warmup, update, o.accumulation,
                                          o.sync_every_pass)
+            wanted = by_hand if via in HAND else by_torch
             more = via.startswith("accelerate")            # it makes the last norm a unit of its own, and keeps it
             rows[via]["predicted"] |= {"seconds": seconds, "exposed": exposed,
                                        "gathers": (wanted["all_gather"]["count"] + more) * o.accumulation,

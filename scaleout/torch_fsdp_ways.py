@@ -209,8 +209,11 @@ def refuse(s, via: str, sharding: Sharding) -> None:
         raise ValueError("--via accelerate-forced is for CPUs: here --via accelerate shards by itself")
     if via.startswith("accelerate") and s.world == 1:
         raise ValueError("Accelerate shards over several processes: use torchrun --nproc-per-node 2")
-    if via.startswith("accelerate") and (sharding.wrap != "block" or sharding.replicas > 1):
-        raise ValueError("--via accelerate wraps by block, on one mesh of all ranks: use --via torch for others")
+    alike = sharding.wrap == "block" and sharding.replicas == sharding.prefetch == 1
+    plain = alike and isinstance(sharding.reshard, bool)
+    if via.startswith("accelerate") and not plain:
+        raise ValueError("--via accelerate wraps by block, on one mesh of all ranks, with torch's own prefetch and "
+                         "--reshard true or false: use --via torch for others")
 
 
 def with_accelerate(way: Way, optimizer) -> None:

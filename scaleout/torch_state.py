@@ -34,7 +34,8 @@ def put(model, optimizer, tensors, settings):
             name, _, what = key.removeprefix("optimizer.").rpartition(".")
             kept.setdefault(name, {})[what] = value
     now = states.get_optimizer_state_dict(model, optimizer)["param_groups"]
-    groups = [{key: _as(group.get(key), value) for key, value in saved.items()}
+    # weight decay is an option of the job that goes on; everything else was decided when the run began
+    groups = [{key: group[key] if key == "weight_decay" else _as(group.get(key), value) for key, value in saved.items()}
               for saved, group in zip(settings["groups"], now, strict=True)]
     states.set_optimizer_state_dict(model, optimizer, {"state": kept, "param_groups": groups})
 

@@ -243,4 +243,4 @@ def _store():
     """A connection of this thread's own to the launcher's store, apart from the keys of earlier attempts."""
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
                           wait_for_workers=False, timeout=lab_join.GROUP_TIMEOUT)
-    return dist.PrefixStore(f"watch-{lab_join.attempt()}", store)
+    return dist.PrefixStore(f"watch-{lab_join.meeting()}", store)

@@ -146,13 +146,13 @@ def predicted_step(run: Run) -> float | None:
     """Predicted seconds of the step that `step_seconds` timed, or None where the Record has none.
 
     A lab that times several ways to train has one prediction for each ("seconds a step, torch DDP"). The one meant
-    is the one whose measurement is the median of the timed steps.
+    is the one whose measurement is the median of the timed steps; of several, the last, which labs/scaling.py adds
+    from the run on one process.
     """
     r = run.record
-    for name, measured in r.measurement.items():
-        if name.startswith("seconds a step") and abs(measured - run.median) <= 1e-9 * run.median:
-            return r.prediction[name]
-    return None
+    found = [r.prediction[name] for name, measured in r.measurement.items()
+             if name.startswith("seconds a step") and abs(measured - run.median) <= 1e-9 * run.median]
+    return found[-1] if found else None
 
 
 # --- prediction against measurement ------------------------------------------------------------------------

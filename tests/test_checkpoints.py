@@ -201,3 +201,19 @@ def test_a_sweep_removes_what_is_unfinished_and_nothing_else(tmp_path):
 def test_at_least_one_is_kept():
     with pytest.raises(ValueError, match="keep 0: keep at least one checkpoint"):
         c.keepers([], 0)
+
+
+def test_a_second_job_does_not_write_into_the_folder_of_the_first(tmp_path):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    code = ("import sys\nfrom scaleout import checkpoints\nkept = checkpoints.claim(sys.argv[1])\n"
+            "print('mine', flush=True)\ninput()")
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as first:
+        assert first.stdout.readline() == "mine\n"
+        with pytest.raises(ValueError, match="^another job writes here: wait for its end"):
+            c.claim(folder, patience_s=0.3)
+        first.communicate("\n")
+    with c.claim(folder):                     # free again, and twice by one process
+        c.claim(folder).close()
+    assert list(folder.iterdir()) == []

@@ -15,6 +15,7 @@ from scaleout import exercises, fsdp_memory, schedule_fsdp
 from scaleout.exercises import fsdp_fallback, fsdp_sizes, fsdp_wrap
 from scaleout.exercises.fsdp_sizes import SHAPE
 from scaleout.sharding import Sharding
+from scaleout.views import render
 
 ROOT = Path(__file__).resolve().parents[1]
 GB = 10**9
@@ -41,6 +42,13 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
     assert value("hybrid-wire") == pytest.approx(8 * 2 * 3 / 4 * 4 * N / 8)
     assert value("prefetch-forward") == pytest.approx(0.005 + 32 * 0.008)
     assert value("offload-seconds") == pytest.approx(2 * 4 * N / 16 / (16e9 * 16 * 128 / 130 / 8))
+
+
+def test_too_fine_a_wrapping_waits_in_the_books_model_as_the_exercise_says():
+    seen = {wrap: render("fsdp", {"model": "gpt2-medium", "ranks": "64", "link": "node-ib", "batch": 16, "seq": "1024",
+                                  "wrap": wrap})["values"] for wrap in ("layer", "block")}
+    assert (round(seen["layer"]["waiting_percent"]), round(seen["block"]["waiting_percent"], 1)) == (37, 2.5)
+    assert round(seen["layer"]["peak_gb"]) == 23
 
 
 def test_wire_and_counts_are_those_of_the_books_other_models():

@@ -155,6 +155,14 @@ def test_time_and_memory_count_the_same_collectives(wrap, reshard):
     assert sent["all-reduce"] == found["all_reduce"]["bytes"] * 2 / 2
 
 
+def test_a_gather_in_a_smaller_group_brings_the_padding_back():
+    """torch cuts the gathered tensor with its padding, not the rows anew: 77 rows on 12 ranks are 84 again on 4."""
+    shape = Shape(2, 60, 5, 77)
+    once, twice = (collectives(shape, Sharding(12, reshard=reshard))["all_gather"]["bytes"] for reshard in (False, 4))
+    assert volume(shape, Sharding(12, reshard=4))["gather again"] == pytest.approx((twice - once) * 3 / 4)
+    assert twice - once == 4 * sum(12 * unit.shard(12) for unit in units(shape, Sharding(12))[1:])
+
+
 # --- published ----------------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,7 @@ def test_units_of_each_wrapping():
     whole = [f"blocks.{i}.{n}" for i in (0, 1) for n in ("attention", "mlp.gate", "mlp.up", "mlp.down")]
     assert names(LLAMA, wrap="size", least_parameters=10_000) == ["", "tokens", *whole, "head"]
     assert names(LLAMA, wrap="size", least_parameters=10**9) == [""]
+    assert names(LLAMA, wrap="size", least_parameters=1)[0] == "", "the last norm stays, so that there is a root"
 
 
 @pytest.mark.parametrize("how", [{"wrap": "layer"}, {"wrap": "size", "least_parameters": 4_000}], ids=["layer", "size"])

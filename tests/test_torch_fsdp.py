@@ -44,7 +44,7 @@ def test_every_way_computes_what_one_process_computes(runs):
 def test_16_bits_drift_by_as_much_as_they_must(runs):
     for name in LOW:
         assert 1e-4 < runs[name]["gradients"] < 2**-4, name
-    assert runs["torch reduce"]["loss"] < 1e-4 < 1e-2
+    assert runs["torch reduce"]["loss"] < 1e-4
     assert runs["torch bf16"]["loss"] < 1e-2
 
 

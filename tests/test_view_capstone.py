@@ -70,6 +70,14 @@ def test_strong_and_weak_meet_at_the_chosen_number():
     assert values["curve"][0] == [1, 1.0, 1.0]
 
 
+def test_a_last_round_that_some_gpus_sit_out_is_no_work():
+    """511 GPUs make two rounds of 512 sequences, and are no faster than 256."""
+    found = shown({"world": 511, "batch": 512, "seq": "4096"})["values"]
+    assert found["strong_tokens_per_second"] == pytest.approx(512 * 4096 / found["strong_seconds"])
+    even = shown({"world": 512, "batch": 512})["values"]
+    assert found["strong_tokens_per_second"] < 0.6 * even["strong_tokens_per_second"]
+
+
 def test_gpus_without_a_sequence_are_idle():
     busy, idle = (shown({"world": n, "batch": 512})["values"] for n in (512, 2048))
     assert idle["busy"] == 512 and idle["strong_tokens_per_second"] == busy["strong_tokens_per_second"]

@@ -40,7 +40,8 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} TORCH_ELASTIC_SHUTDOWN_TIMEOUT=120
 stopped=
 # shellcheck disable=SC2317 # the trap calls it
 stop() {
-  [ "$(squeue --noheader --job "$SLURM_JOB_ID" --format %T)" = RUNNING ] || return 0
+  state=$(squeue --noheader --job "$SLURM_JOB_ID" --format %T) || state=RUNNING # no answer: better back than lost
+  [ "$state" = RUNNING ] || return 0
   stopped=1
   scancel --signal=TERM "$SLURM_JOB_ID.0" || true # it may have ended just now
 }

@@ -58,9 +58,9 @@ DOUBLE = Function(
     prompt="You measured the same work on several numbers of ranks. Write `predict_double(measured)`: the milliseconds "
     "a step on **twice as many ranks as the most measured**, by a least-squares fit of t(p) = a/p + b to **all** "
     "points, rounded. `measured` maps ranks to milliseconds.\n\nThen predict your own run. Measure 1 and 2 processes "
-    "with `python labs/scaling.py --worlds 1,2 --mode strong --strategies fsdp`, divide the tokens of a step by the "
-    "seconds that you predict for 4, and let the lab grade it against a real run:\n\n"
-    "`python labs/scaling.py --predict 4:TOKENS_PER_SECOND`",
+    "with `python labs/scaling.py --worlds 1,2 --mode strong --strategies fsdp --folder my-runs`, divide the tokens of "
+    "a step by the seconds that you predict for 4, and let the lab grade it against a real run:\n\n"
+    "`python labs/scaling.py --mode strong --strategies fsdp --folder my-runs --predict 4:TOKENS_PER_SECOND`",
     hints=("With x = 1/p the model is a straight line, t = a x + b.",
            "Slope: the sum of (x − mean x)(t − mean t) over the sum of (x − mean x)². Then b = mean t − a × mean x.",
            "Twice the most ranks: `2 * max(measured)`."),

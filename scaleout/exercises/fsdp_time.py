@@ -89,8 +89,8 @@ OFFLOAD = Number(
     key="offload-seconds", level=2, title="Over PCIe in every step",
     prompt=f"{NAME} trains on **{_RANKS}** GPUs with CPU offload: the fp32 shards live in the host's memory. Before "
     f"every all-gather a rank copies its shard of that unit over PCIe 4 ({_PCIE / GB:.1f} GB/s one way), in fp32. "
-    "Every unit, the root too, is gathered in the forward and again in the backward. How long do the copies **to the "
-    "GPU** take in a step, at the full rate?",
+    "Every unit (for simplicity the root too) is gathered in the forward and again in the backward. How long do "
+    "the copies **to the GPU** take in a step, at the full rate?",
     hints=(f"A rank's shard of the model has {PARAMETERS / 1e9:.2f} × 10^9 × 4 / {_RANKS} bytes.",
            "How often does it travel to the GPU in a step?"),
     solution=f"2 × {_SHARD / GB:.2f} GB / {_PCIE / GB:.1f} GB/s = **{_COPIES * 1e3:.0f} ms**. The gradient shards go "
@@ -117,7 +117,7 @@ OFFLOAD = Number(
 
 WHEN = Choice(
     key="offload-when", level=2, title="Who should offload?",
-    prompt="Four jobs are out of memory or slow. For which one is CPU offload of shards and optimizer the right lever?",
+    prompt="Five jobs are out of memory or slow. For which one is CPU offload of shards and optimizer the right lever?",
     hints=("What does offload take off the GPU: states, or activations?", "What does it cost, and who can hide it?"),
     solution="**The fine-tuning job.** Its states do not fit, no GPU can be added, and a step is long enough to carry "
     "the copies. Offload moves what depends on the *model* off the GPU. What depends on the *batch*, the activations, "

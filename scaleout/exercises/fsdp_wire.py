@@ -199,7 +199,8 @@ HYBRID = Number(
     f"another node, and there are 8: **{_HYBRID / GB:.1f} GB**. Sharded over all {_NODES * _GPUS} GPUs it would be "
     f"3 × 31/32 × {_WHOLE / GB:.1f} = {_FULL / GB:.1f} GB, since every gather then passes through the network. The "
     f"price: a rank holds {_NODES} times the shard.\n\nSource: Zhao et al., *PyTorch FSDP*, arXiv 2304.11277, "
-    "section 3.2.2.",
+    f"section 3.2.2. (The paper writes (W−1)/W, where a ring over r copies sends (r−1)/r: by its formula "
+    f"{sent('all_reduce', _WHOLE, _NODES * _GPUS) / GB:.1f} GB.)",
     value=_HYBRID, unit="GB", units=_BYTES,
     slips=(
         Slip("full-sharding", _FULL,
@@ -213,7 +214,8 @@ HYBRID = Number(
         Slip("factor-two", 2 * _WHOLE,
              "You took 2 for 2(r−1)/r. Among four nodes it is 2 × 3/4 = 1.5."),
         Slip("among-all", sent("all_reduce", _WHOLE, _NODES * _GPUS),
-             "You all-reduced over 32 ranks. A shard is all-reduced only among the four GPUs that hold the same one."),
+             "You all-reduced over 32 ranks. A shard is all-reduced only among the four GPUs that hold the same one. "
+             "(The paper's formula says 31/32 too, where a ring of four sends 3/4.)"),
     ),
     right="Half of what full sharding sends, for four times the shard.",
     look="8 GPUs, each with an eighth of the gradients, each in a ring of 4.",

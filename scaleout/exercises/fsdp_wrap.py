@@ -7,7 +7,8 @@ from scaleout.exercises.fsdp_sizes import BLOCK, BLOCKS, NAME, PARAMETERS, ROOT,
 from scaleout.exercises.function import Function, Mistake
 from scaleout.exercises.memory_sizes import states
 from scaleout.hardware import GB
-from scaleout.sharding import Unit
+from scaleout.sharding import Sharding, Unit, units
+from scaleout.transformer import PRESETS, total_parameters
 
 _BYTES = ("MB", "GB", "TB", "GiB")
 _RANKS = 16
@@ -120,27 +121,32 @@ WAY_OUT = Number(
 )  # fmt: skip
 
 _LAYERS = len(wrapped("layer"))
+_MEDIUM = PRESETS["gpt2-medium"]
+_FINE, _COARSE = (units(_MEDIUM, Sharding(wrap=wrap)) for wrap in ("layer", "block"))
+_SMALL_BLOCK = _COARSE[-1].parameters
 
 WHICH = Choice(
     key="which-wrapping", level=2, title="Too fine",
-    prompt=f"Somebody wraps {NAME} **layer by layer**: every matrix and table is a unit, {_LAYERS} with the root. On "
-    "two nodes joined by Ethernet the GPUs wait most of the time. The trace shows hundreds of short all-gathers that "
-    "reach a tenth of the link's rate. A rank uses 30 of its 80 GB. What do you change first?",
-    hints=("Each all-gather pays its latency, whatever its size.", "There are 50 GB to spare. Where would they help?"),
-    solution=f"**Wrap block by block.** That is {BLOCKS + 1} units instead of {_LAYERS}: the same bytes in a seventh "
-    f"of the messages, each {whole(BLOCK, 'bf16') / 1e6:.0f} MB in bf16, and a whole block of compute to hide the next "
-    "gather behind. The price is a larger unit, and memory is not what is scarce here.\n\nA block is the usual unit: "
+    prompt=f"Somebody wraps GPT-2 medium **layer by layer**: every matrix is a unit, {len(_FINE)} with the root. On 8 "
+    "nodes of 8 H100 with InfiniBand the GPUs wait for more than a third of the time. The trace shows hundreds of "
+    "all-gathers of 2 or 8 MB that reach a tenth of the link's rate or less. A rank uses 23 of its 80 GB. What do you "
+    "change first?",
+    hints=("Each all-gather pays its latency, whatever its size.", "There are 57 GB to spare. Where would they help?"),
+    solution=f"**Wrap block by block.** That is {len(_COARSE)} units instead of {len(_FINE)}: the same bytes in a "
+    f"sixth of the messages, each {2 * _SMALL_BLOCK / 1e6:.0f} MB in bf16, and a whole block of compute to hide the "
+    "next gather behind. By the book's model the waiting falls from 37% of the step to 2.5%. The price is a larger "
+    "unit, and memory is not what is scarce here.\n\nA block is the usual unit: "
     "large enough for the link, small enough for the memory. Go finer only when a unit does not fit; go coarser when "
     "messages are too short.",
     options=(
         Option("block", "Wrap block by block",
                "Right: fewer and larger messages, and more compute behind which the next one hides.", True),
         Option("model", "Wrap the whole model as one unit",
-               f"One all-gather of {PARAMETERS * 2 / GB:.0f} GB would use the link well, but nothing computes until "
-               "all of it has come: there is no next unit to gather meanwhile. And the whole model is then in memory "
-               "at once."),
+               f"One all-gather of {total_parameters(_MEDIUM) * 2 / GB:.1f} GB would use the link well, but nothing "
+               "computes until all of it has come: there is no next unit to gather meanwhile. And the whole model is "
+               "then in memory at once."),
         Option("finer", "Nothing in the wrapping: finer is always better for memory",
-               "It is, but memory is not scarce here: 50 of 80 GB are free. The wrapping pays for them with latency."),
+               "It is, but memory is not scarce here: 57 of 80 GB are free. The wrapping pays for them with latency."),
         Option("offload", "Offload the shards to the host",
                "That frees memory, which is not scarce, and adds a copy over PCIe before every one of these gathers."),
         Option("ranks", "Use more nodes",
@@ -180,7 +186,7 @@ HUGE_ROOT = Choice(
         Option("table-and-head", "Make the token table and the head units of their own, beside the blocks",
                f"Right: {2 * _TABLE * 2 / GB:.1f} GB that nobody needs while the blocks compute.", True),
         Option("layer", "Wrap every matrix by itself",
-               f"That frees the root as well, but it cuts {BLOCKS} messages into {_LAYERS - 1}. Two units more are "
+               f"That frees the root as well, but it cuts {BLOCKS} messages into {_LAYERS - 3}. Two units more are "
                "enough."),
         Option("keep", "Set reshard_after_forward=False on the blocks",
                f"Then the blocks stay whole too, {BLOCKS * whole(BLOCK, 'bf16') / GB:.0f} GB of them: it saves "
@@ -200,8 +206,9 @@ BOTTOM_UP = Choice(
            "What is left for a block, when its parent came first?"),
     solution="**The root takes everything, and the blocks come too late.** Each call of `fully_shard` makes one group "
     "of all parameters below that module which are not in a group yet. So the order is bottom-up: blocks first, the "
-    "model last, so that it takes what is left. In torch 2.13 the second call raises a TypeError about a mesh, because "
-    "the block's weights are sharded already; no line of it says *order*.\n\nSource: the docstring of "
+    "model last, so that it takes what is left. In torch 2.13 the second call raises a TypeError (*value was None "
+    "when it should not be*), or with a named mesh a RuntimeError (*Cannot concatenate overlapping meshes*), because "
+    "the block's weights are sharded already; neither says *order*.\n\nSource: the docstring of "
     "`torch.distributed.fsdp.fully_shard`: \"should be called bottom-up on your model\".",
     options=(
         Option("one-unit", "The root takes all parameters as one unit, and the calls on the blocks fail",
