@@ -211,7 +211,7 @@ def test_a_second_job_does_not_write_into_the_folder_of_the_first(tmp_path):
     with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as first:
         assert first.stdout.readline() == "mine\n"
-        with pytest.raises(ValueError, match="^another job writes here: wait for its end"):
+        with pytest.raises(ValueError, match="another job writes here: wait for its end"):
             c.claim(folder, patience_s=0.3)
         first.communicate("\n")
     with c.claim(folder):                     # free again, and twice by one process
