@@ -1,13 +1,19 @@
-"""The training job on two nodes, one of which loses its rank: torchrun counts restarts on each node for itself."""
+"""The training job and its launcher: nodes that count restarts apart or differ, a run taken up at a step."""
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "labs"))
+
+import capstone
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = ["--layers", "1", "--hidden", "32", "--heads", "2", "--ff", "64", "--seq", "32", "--batch", "4", "--warmup", "2",
@@ -44,3 +50,35 @@ def test_a_node_that_lost_its_rank_and_one_that_did_not_meet_again(tmp_path, fau
     assert events[-1].startswith("restart 1: goes on after step "), events
     assert [event for event in events if event.startswith("restart")] == events[-1:], "one kill, one restart"
     assert sorted(row["step"] for row in rows if "loss" in row) == list(range(1, 21))
+
+
+def alone(folder, *words):
+    """One launch on one node with two ranks, to its end; what it said."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
+         "--monitor-interval", "0.1", "labs/capstone.py", *TINY, "--checkpoint-every", "5", "--validate-every", "50",
+         "--keep", "8", "--folder", str(folder), *words], cwd=ROOT, capture_output=True, text=True, timeout=200,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_run_taken_up_at_a_step_restarts_from_what_it_saved_since(tmp_path):
+    """Not from that step again, and not from the future that was given up."""
+    alone(tmp_path, "--steps", "20")
+    said = alone(tmp_path, "--steps", "40", "--resume", "10", "--inject", "kill:0:28")
+    assert "started again: goes on after step 10 on 2 process(es)" in said
+    assert "the learning rate now falls until step 40; before, until 20" in said
+    again = re.search(r"restart 1: goes on after step (\d+) on", said)
+    assert again and int(again[1]) in (20, 25), said
+
+
+@pytest.mark.parametrize("theirs", ["00000000000f", "000000000001"])
+def test_ranks_that_read_different_text_are_refused(theirs):
+    digest, other = "00000000000a" + "7" * 52, int(theirs, 16)
+    session = SimpleNamespace(largest=lambda mark: max(mark, other if mark > 0 else -other))
+    with pytest.raises(ValueError, match="the ranks read different text"):
+        capstone.Job.same_text(SimpleNamespace(s=session, text=SimpleNamespace(digest=digest)))
+    alike = SimpleNamespace(largest=lambda mark: mark)
+    assert capstone.Job.same_text(SimpleNamespace(s=alike, text=SimpleNamespace(digest=digest))) is None
