@@ -17,7 +17,17 @@ import sys
 import torch
 import torch.distributed as dist
 
-from scaleout import faults, lab, lab_capstone, lab_job, lab_text, torch_input, torch_job, torch_watch
+from scaleout import (
+    faults,
+    lab,
+    lab_capstone,
+    lab_job,
+    lab_join,
+    lab_text,
+    torch_input,
+    torch_job,
+    torch_watch,
+)
 from scaleout.lab_capstone import Metrics, Progress
 from scaleout.lab_job import TIERS
 from scaleout.order import Order
@@ -38,7 +48,7 @@ class Job:
     def __init__(self, s, o):
         self.s, self.o, facts = s, o, lab.facts(s)
         self.began = {name: facts[name] for name in ("started", "commit")}
-        self.faults = faults.parse(o.inject, s.rank, s.world, lab_job.attempt())
+        self.faults = faults.parse(o.inject, s.rank, s.world, lab_join.attempt())
         self.text = torch_input.read(o.dataset, o.held_out)
         self.same_text()
         self.order = Order(len(self.text.train), o.seq, o.seed)
@@ -162,9 +172,9 @@ class Job:
         if extra is not None:
             self.done = extra["step"]
             self.steps = extra["steps"] if self.o.minutes else self.steps
-        lost = self.metrics.begin(self.done, fresh=extra is None and not lab_job.attempt())
-        if extra is not None or lab_job.attempt():
-            again = f"restart {lab_job.attempt()}" if lab_job.attempt() else "started again"
+        lost = self.metrics.begin(self.done, fresh=extra is None and not lab_join.attempt())
+        if extra is not None or lab_join.attempt():
+            again = f"restart {lab_join.attempt()}" if lab_join.attempt() else "started again"
             events = [f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
                       "step(s) after it are made again"]
         if extra is not None and extra["steps"] != self.steps:

@@ -1,6 +1,5 @@
 """The options of the training job, its three sizes, and what is refused before any work. Standard library only."""
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -155,11 +154,6 @@ def every(o):
     if not o.checkpoint_every.isdigit() or int(o.checkpoint_every) < 1:
         raise ValueError(f"--checkpoint-every {o.checkpoint_every}: use auto, none, or a number of steps from 1")
     return int(o.checkpoint_every)
-
-
-def attempt():
-    """How often the launcher has restarted this job (int)."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def record_path(s, tier, o):

@@ -12,7 +12,7 @@ from scaleout.intervals import Interval
 
 __all__ = [
     "BUCKET_CAP", "FIRST_BUCKET_CAP", "MIB", "Event", "Layer", "Pass", "Timeline", "buckets", "ddp_step",
-    "strong_efficiency", "weak_efficiency",
+    "hidden_share", "strong_efficiency", "weak_efficiency",
 ]  # fmt: skip
 
 MIB = 2**20
@@ -100,9 +100,7 @@ class Timeline:
     @property
     def overlap_fraction(self) -> float:
         """Share of the communication that compute hides, 0 to 1; 1 where there is none to hide."""
-        if self.communication_seconds == 0:
-            return 1.0
-        return max(0.0, 1 - self.exposed_seconds / self.communication_seconds)
+        return hidden_share(self.communication_seconds, self.exposed_seconds)
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -120,6 +118,13 @@ class Timeline:
         if self.update_seconds:
             out.append(Event("compute", 0, "update", self.seconds - self.update_seconds, self.seconds))
         return tuple(out)
+
+
+def hidden_share(communication_seconds: float, exposed_seconds: float) -> float:
+    """Share of the communication that is not exposed, 0 to 1; 1 where there is none."""
+    if communication_seconds == 0:
+        return 1.0
+    return max(0.0, 1 - exposed_seconds / communication_seconds)
 
 
 def _event(lane: str, name: str, at: float, span: Interval, layer: int | None, bucket: int | None) -> Event:

@@ -10,7 +10,7 @@ from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the 
 
 from scaleout.fsdp_plan import Plan, runs_of_blocks
 from scaleout.fsdp_streams import Run, Span, Wires
-from scaleout.schedule import Event, Layer
+from scaleout.schedule import Event, Layer, hidden_share
 from scaleout.sharding import DTYPES, Sharding, Unit, units
 from scaleout.transformer import Shape
 
@@ -70,9 +70,7 @@ class FsdpTimeline:
     @property
     def overlap_fraction(self) -> float:
         """Share of the communication that compute (or other communication) hides, 0 to 1; 1 where there is none."""
-        if self.communication_seconds == 0:
-            return 1.0
-        return max(0.0, 1 - self.exposed_seconds / self.communication_seconds)
+        return hidden_share(self.communication_seconds, self.exposed_seconds)
 
     @cached_property
     def events(self) -> tuple[Event, ...]:

@@ -6,7 +6,7 @@ import os
 import statistics
 from pathlib import Path
 
-from scaleout import checkpoints, lab_capstone, lab_job, reliability
+from scaleout import checkpoints, lab_capstone, lab_job, lab_join, reliability
 from scaleout.torch_checkpoint import Checkpoints
 
 FIRST = 12              # step of the first checkpoint with "auto": its cost decides when the others come
@@ -46,10 +46,10 @@ class Cadence:
             return None
         which = self.o.resume
         if which == "none":
-            if lab_job.attempt() == 0:
+            if lab_join.attempt() == 0:
                 self._refuse_old()
             which = "auto"                              # the launcher's restart of a run that began without any
-        elif which != "auto" and lab_job.attempt() and self._saved_since():
+        elif which != "auto" and lab_join.attempt() and self._saved_since():
             which = "auto"                              # the launcher's restart of a run that went on from a step
         extra = self.kept.load(trainer.model, trainer.optimizer, which)
         if extra is None:

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "labs"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 import capstone
+from bench_faults import TINY
 
 ROOT = Path(__file__).resolve().parents[1]
-TINY = ["--layers", "1", "--hidden", "32", "--heads", "2", "--ff", "64", "--seq", "32", "--batch", "4", "--warmup", "2",
-        "--validation-batches", "1", "--log-every", "1", "--sample", "0"]
 
 
 def agent(number, port, folder, fault):

@@ -1,26 +1,18 @@
 """labs/ddp.py and what it stands on, on real processes: values, parity, counts of collectives, faults, refusals."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
+import lab_runs
 import pytest
-from lab_runs import LAUNCH, TORCHRUN
+from lab_runs import LAUNCH, ROOT, TORCHRUN
 
 from scaleout import lab_ddp, lab_report, lab_scaling, results, torch_inject, trace
 
-ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+run, recorded = (partial(start, timeout=120) for start in (lab_runs.run, lab_runs.recorded))
 FAST = ["--layers", "2", "--hidden", "96", "--heads", "4", "--seq", "64", "--steps", "5"]
 TOLERANCE = 1e-5
-
-
-def run(words, timeout=120):
-    return subprocess.run([sys.executable, *words], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True,
-                          timeout=timeout)
 
 
 @pytest.fixture(scope="module", params=[2, 3])
@@ -81,13 +73,6 @@ def test_unused_parameters(cases):
 
 
 # --- the lab ----------------------------------------------------------------------------------------------------
-
-def recorded(words, tmp_path):
-    out = tmp_path / "record.json"
-    done = run([*words, "--save", str(out)])
-    assert done.returncode == 0, done.stderr[-3000:] + done.stdout
-    return results.load(out), done.stdout
-
 
 def assert_sound(record, names):
     """What every run of several processes must hold."""

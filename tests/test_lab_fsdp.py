@@ -7,29 +7,18 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
+import lab_runs
 import pytest
-from lab_runs import TORCHRUN
+from lab_runs import ENVIRONMENT, ROOT, TORCHRUN
 from test_lab import alive, children
 
 from scaleout import lab_fsdp, lab_report, results, torch_fsdp_knobs, trace
 
-ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+run, recorded = (partial(start, timeout=240) for start in (lab_runs.run, lab_runs.recorded))
 FAST = ["--layers", "2", "--hidden", "96", "--heads", "4", "--seq", "64", "--steps", "5"]
-
-
-def run(words, timeout=240):
-    return subprocess.run([sys.executable, *words], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True,
-                          timeout=timeout)
-
-
-def recorded(words, tmp_path):
-    out = tmp_path / "record.json"
-    done = run([*words, "--save", str(out)])
-    assert done.returncode == 0, done.stderr[-3000:] + done.stdout
-    return results.load(out), done.stdout
 
 
 def assert_sound(record, names):
