@@ -16,23 +16,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scaleout.protocols import HOPS, PROTOCOLS
+
 GB = 10**9
 T = 10**12
 
 
 @dataclass(frozen=True)
 class Link:
-    """One connection of one GPU (or, for networks, of one adapter), by its rate in one direction."""
+    """One connection of one GPU (or, for networks, of one adapter), by its rate in one direction.
+
+    peers: the GPUs that its rate is divided among, one fixed part each; 0 where a switch gives any of them all of it.
+    """
 
     name: str
     scope: str  # a key of ALPHA_SECONDS
     one_way_bytes_per_s: float
     source: str
+    peers: int = 0
 
     @property
     def alpha_seconds(self) -> float:
         """Latency of one message between two ranks of a collective, without its bytes."""
         return ALPHA_SECONDS[self.scope]
+
+    @property
+    def reached(self) -> float:
+        """The share of its rate that a long message of a collective reaches."""
+        return XGMI_REACHES if self.peers > 1 else REACHED[self.scope]
 
 
 @dataclass(frozen=True)
@@ -94,11 +105,18 @@ def _network(name: str, bits_per_s: float, source: str) -> Link:
     return Link(name, "between nodes", bits_per_s / 8, source)
 
 
-# Latency of one hop of a collective by kind of link. NVIDIA/nccl at b647562, src/graph/tuning.cc, table hwLat, row
-# Ring, protocol LL128: NVLink 1.9, PCI 2.5, network 4.0 us at 0.92 of the link's rate. NCCL's other protocols trade
-# one for the other: LL 0.6, 1.0 and 2.7 us at a quarter of the rate, Simple 3.4, 5.7 and 14 us at all of it. What a
-# call costs to start (6.6 to 14 us, table baseLat) is not in them. Infinity Fabric is taken for NVLink.
-ALPHA_SECONDS = {"between GPUs": 1.9e-6, "host to GPU": 2.5e-6, "between nodes": 4.0e-6}
+# Latency of one hop of a ring by kind of link, protocol LL128: NVLink 1.9, PCIe 2.5, network 4.0 us. See
+# `scaleout.protocols` for the other two, and `scaleout.nccl` for what a call costs by all three. Infinity Fabric is
+# taken for NVLink.
+ALPHA_SECONDS = {scope: hop[PROTOCOLS.index("LL128")] for scope, hop in HOPS["ring"].items()}
+
+# Share of a link's rate that a ring reaches with long messages, one for each kind of link.
+# NVLink: 8 H200 0.816, 8 B200 0.758, 8 A100 0.78 (stas00/ml-engineering, network/README.md: 367, 682 and 235 GB/s).
+# Network: 46 to 48 of the 50 GB/s of an NDR adapter (NVIDIA/nccl-tests, issue 290), 0.94 of four nodes with eight
+# adapters of 400 Gbit/s (ml-engineering). PCIe: NCCL counts 12 GB/s for generation 3 x16 (src/graph/topo.h).
+# Infinity Fabric: 48 of 64 GB/s are left of a link after protocol and error correction (ROCm/rccl, issue 1210).
+REACHED = {"between GPUs": 0.8, "host to GPU": 0.76, "between nodes": 0.94}
+XGMI_REACHES = 0.75
 
 # Share of a link's rate that an all-reduce of 8 GiB reached while the switches added: 5 to 8 H200, 6 to 8 B200, 1.5%
 # around it. stas00/ml-engineering, network/README.md: busbw over that of the model ("in-network") at the full rate.
@@ -112,15 +130,16 @@ LINKS = {
     "nvlink5": Link("NVLink 5", "between GPUs", 900 * GB, "NVIDIA HGX B200 page, 2024: 1.8 TB/s both ways"),
     # Three NVLink 4 bridges between a pair of H100 PCIe cards: 600 GB/s both ways.
     "nvlink4-bridge": Link(
-        "NVLink 4 bridge", "between GPUs", 300 * GB, "NVIDIA H100 datasheet, 2022: 600 GB/s both ways"
+        "NVLink 4 bridge", "between GPUs", 300 * GB, "NVIDIA H100 datasheet, 2022: 600 GB/s both ways", peers=1
     ),
     # Four links of 14.0625 GB/s one way, over a bridge between a pair of cards.
     "nvlink3-bridge": Link(
-        "NVLink 3 bridge", "between GPUs", 56.25 * GB, "NVIDIA Ampere GA102 whitepaper, v2.1: 112.5 GB/s both ways"
+        "NVLink 3 bridge", "between GPUs", 56.25 * GB, "NVIDIA Ampere GA102 whitepaper, v2.1: 112.5 GB/s both ways",
+        peers=1,
     ),
     # Seven links of 64 GB/s one way, one to each of the other seven GPUs of a node.
     "infinity-fabric-mi300x": Link(
-        "Infinity Fabric", "between GPUs", 448 * GB, "AMD MI300X datasheet, 2023: 7 times 128 GB/s both ways"
+        "Infinity Fabric", "between GPUs", 448 * GB, "AMD MI300X datasheet, 2023: 7 times 128 GB/s both ways", peers=7
     ),
     "pcie3": _pcie(3, 8e9),
     "pcie4": _pcie(4, 16e9),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, fsum
 
-from scaleout import lanes, step, svg, topology
+from scaleout import lanes, nccl, step, svg, topology
 from scaleout.hardware import DEVICES
 from scaleout.layout import Layout
 from scaleout.plot import Axis, Plane
@@ -125,7 +125,7 @@ def wire(link: str, device: str, ranks: int):
     nodes = ceil(ranks / most)
     gpus = ceil(ranks / nodes)
     joined = topology.cluster(nodes, gpus, DEVICES[device].link, across, adapters, rdma)
-    return step.all_reduce_seconds(joined)
+    return nccl.seconds("all_reduce", joined)
 
 
 def draw(params: dict) -> dict:
