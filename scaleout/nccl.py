@@ -11,6 +11,7 @@ Latencies, rates and the 0.92 of trees are NCCL's; the share of a link's rate th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -38,9 +39,10 @@ SWITCHES = ((23e-6, 0.54), (75e-6, 1.0))
 # rate 5/6, half of that on more than two nodes.
 SWITCH_TREE_LEVEL, SWITCH_TREE_SHARE = 14e-6, 5 / 6
 
-# What trees over nodes reach of NCCL's rate for them. NCCL corrects it itself, by 0.4 to 1 by size; this one number is
-# fitted to one sweep, 2 to 16 MiB on four nodes of 8 H100 (NVIDIA/nccl-tests, issue 309).
-TREE_REACHES = 0.35
+# What trees over nodes reach of NCCL's rate for them: (bytes, share), with a straight line over the logarithm between.
+# Fitted to 2 to 16 MiB on four nodes of 8 H100 (NVIDIA/nccl-tests, issue 309), and to 16 GiB on four nodes of 8 B200
+# (togethercomputer/together-nccl-tests). NCCL's own table of corrections goes from 0.4 back to 1 between the two.
+TREE_REACHES = ((2**24, 0.35), (2**28, 0.57))
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def _tree(protocol: str, size: float, cluster: Cluster) -> Cost:
     """Up and down a chain in each node, and a double tree between nodes: tuning.cc's latency, the message twice."""
     n, g = cluster.nodes, cluster.gpus_per_node
     share = TREE_LL128_IN_A_NODE if protocol == "LL128" and n == 1 else TREE_SHARE[protocol]
-    rate = min(_rate(line, protocol, share, n) for line in _lines(cluster)) * (TREE_REACHES if n > 1 else 1)
+    rate = min(_rate(line, protocol, share, n) for line in _lines(cluster)) * (_tree_reaches(size) if n > 1 else 1)
     hops = [(g - 1, cluster.near)] * (g > 1) + [(_levels(n), cluster.pool)] * (n > 1)
     latency = CALL["tree"][PROTOCOLS.index(protocol)] + 2 * sum(k * _hop(line, "tree", protocol) for k, line in hops)
     moved = max((0.5 * min(n, 4) if n > 1 else 0) + (g > 1), 2 if g > 2 else 0) * size
@@ -179,6 +181,11 @@ def _switches(size: float, cluster: Cluster) -> Cost:
     seconds = latency + size / min(full, adapters if n == 2 else adapters / 2)
     moved += size / g
     return Cost(4 + 2 * _levels(n), moved, moved, seconds, latency)
+
+
+def _tree_reaches(size: float) -> float:
+    (short, low), (long, high) = TREE_REACHES
+    return low + (high - low) * math.log(min(max(size, short), long) / short, long / short)
 
 
 def _levels(nodes: int) -> int:

@@ -63,13 +63,13 @@ def test_rates_are_shares_of_what_the_slowest_link_reaches():
     assert bus("all_reduce", size, on, "ring") == pytest.approx(450 * 0.8, rel=1e-3)
     rates = {p: size * 1.75 / way("ring", p, size, on).seconds / 1e9 for p in ("LL", "LL128", "Simple")}
     assert rates == pytest.approx({"LL": 87.7, "LL128": 331.2, "Simple": 360}, rel=1e-3)
-    assert bus("all_reduce", size, cluster(4, 8), "ring") == pytest.approx(400 * 0.94, rel=1e-3)
+    assert bus("all_reduce", size, cluster(4, 8, "nvlink5"), "ring") == pytest.approx(400 * 0.94, rel=1e-3)
     assert bus("all_reduce", size, cluster(4, 8, nics=1), "ring") == pytest.approx(50 * 0.94, rel=1e-3)
     assert bus("all_reduce", size, cluster(1, 8, "pcie5"), "ring") == pytest.approx(63.0 * 0.76, rel=1e-3)
 
 
 def test_protocols_need_their_links():
-    """LL128 relies on 128 bytes arriving whole: NCCL uses it where all is NVLink, and adapters read the GPU's memory."""
+    """LL128 relies on 128 bytes arriving whole: it is for NVLink, and adapters that read the GPU's memory."""
     assert nccl.protocols(cluster(4, 8)) == ("LL", "LL128", "Simple")
     for on in (cluster(1, 8, "pcie5"), cluster(4, 8, rdma=False), cluster(1, 4, "nvlink4-bridge")):
         assert nccl.protocols(on) == ("LL", "Simple")
@@ -85,7 +85,8 @@ def test_small_messages_go_by_the_protocol_that_starts_first():
     on = cluster(1, 8, "nvlink3")
     chosen = [nccl.price("all_gather", size, on).protocol for size in (2**12, 2 * MIB, 64 * MIB)]
     assert chosen == ["LL", "LL128", "Simple"]
-    assert [nccl.price("all_reduce", s, cluster(64, 8)).algorithm for s in (2**12, 4 * GIB)] == ["tree", "in-network"]
+    wide = cluster(64, 8)
+    assert [nccl.price("all_reduce", s, wide).algorithm for s in (2**12, 64 * MIB)] == ["tree", "in-network"]
     assert nccl.price("all_reduce", 64 * GIB, cluster(64, 8)).algorithm == "ring"
 
 
@@ -143,7 +144,8 @@ def off(values):
 OFF = {
     "8 H200": (1.02, 1.16), "8 B200": (1.17, 1.61), "8 H100, ring": (1.02, 1.06), "8 H100, all-gather": (1.05, 1.1),
     "8 H100, reduce-scatter": (1.04, 1.06), "4 nodes of 8 H100": (1.05, 1.11), "2 nodes of 8 H100": (1.12, 1.25),
-    "8 nodes of 8 H100": (1.14, 1.28), "8 nodes of 8 H100, CoreWeave": (1.11, 1.12), "4 nodes of 8 B200": (1.48, 1.93),
+    "8 nodes of 8 H100": (1.14, 1.28), "8 MI300X": (1.06, 1.25),
+    "12 nodes of 8 H100, CoreWeave": (1.14, 1.17), "4 nodes of 8 B200": (1.48, 1.93),
 }  # fmt: skip
 
 
@@ -156,11 +158,11 @@ def test_on_sweeps_that_made_no_constant_it_is_off_by_a_tenth_at_the_median():
     """NVLink and InfiniBand only: EFA's messages take longer to start, about 15 us a hop, which no table here has."""
     free = [one for one in SWEEPS if "fitted" not in SWEEPS[one]["used"]]
     known = [r for name in free if name != "4 nodes of 8 B200" for r in ratios(name).values()]
-    assert len(free) == 8 and len(known) > 70
-    assert off(known) == pytest.approx((1.1, 1.31), abs=0.02)
+    assert len(free) == 9 and len(known) == 117
+    assert off(known) == pytest.approx((1.09, 1.31), abs=0.015)
     large = [r for name in SWEEPS for kib, r in ratios(name).items() if kib >= 2**19]
     assert off(large) == pytest.approx((1.03, 1.12), abs=0.02)
-    assert max(max(r, 1 / r) for r in large) < 1.18
+    assert max(max(r, 1 / r) for r in large) < 1.21
 
 
 def test_one_line_would_be_off_further():
@@ -188,6 +190,19 @@ def test_the_larger_networks_choose_as_nccl_did():
             assert found.algorithm == said.split()[0].lower(), kib
         if kib >= 2**20:
             assert found.protocol == said.split()[1] == "Simple"
+
+
+def test_by_number_of_nodes():
+    """A forced ring and a forced tree on 1 to 64 nodes of 8 B200, two clusters. Their rings reach 291 to 390 GB/s of
+    400 on many nodes; the model lies between. Trees halve on more than two nodes, where inner nodes have two children.
+    """
+    table = json.loads((PUBLISHED / "nccl_sweeps.json").read_text())["by_nodes"]
+    for size, worst in (("16 GiB", 1.25), ("32 GiB", 1.1)):
+        for nodes, ring, tree in zip(*(table[size][key] for key in ("nodes", "ring", "tree")), strict=True):
+            on, many = cluster(nodes, 8, "nvlink5"), int(size.split()[0]) * GIB
+            assert 1 / worst < bus("all_reduce", many, on, "ring") / ring < worst, nodes
+            if nodes > 2 and tree:
+                assert bus("all_reduce", many, on, "tree") / tree == pytest.approx(1, abs=0.07), nodes
 
 
 # --- single figures -----------------------------------------------------------------------------------------------
