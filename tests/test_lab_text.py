@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import lab_machine, lab_text
+from scaleout import lab_machine, lab_sweep, lab_text
 
 # --- corpus ---------------------------------------------------------------------------------------------
 
@@ -132,6 +132,22 @@ def test_the_fit_finds_the_line_it_was_made_from():
     assert found["alpha_seconds"] == pytest.approx(2e-3, rel=1e-9)
     assert found["seconds_per_byte"] == pytest.approx(5e-10, rel=1e-9)
     assert found["worst_relative_error"] < 1e-9
+
+
+def test_two_lines_find_the_change_of_protocol():
+    """A millisecond and 0.1 GB/s up to 64 kB, 5 ms and 2 GB/s beyond: one line misses by a third, two by nothing."""
+    points = [(4**k, 1e-3 + 4**k / 1e8 if 4**k <= 65_536 else 5e-3 + 4**k / 2e9) for k in range(5, 13)]
+    short, long = lab_machine.pieces(points)
+    assert [one["bytes"] for one in short["points"]] == [4**k for k in (5, 6, 7, 8)]
+    assert [one["bytes"] for one in long["points"]] == [4**k for k in (9, 10, 11, 12)]
+    assert (short["alpha_seconds"], long["alpha_seconds"]) == (pytest.approx(1e-3), pytest.approx(5e-3))
+    assert (short["seconds_per_byte"], long["seconds_per_byte"]) == (pytest.approx(1e-8), pytest.approx(5e-10))
+    assert lab_machine.fit(points)["worst_relative_error"] > 0.3
+    assert max(one["worst_relative_error"] for one in (short, long)) < 1e-9
+    assert lab_machine.pieces(points[:5]) == []
+    text = lab_sweep.line_text({"ring": lab_machine.fit(points)}).splitlines()
+    assert text[-1].split()[:3] == ["in", "two", "lines"] and text[-1].count("0%") == 8
+    assert "in two lines" not in lab_sweep.line_text({"ring": lab_machine.fit(points[:4])})
 
 
 def test_the_fit_shows_what_it_misses():
