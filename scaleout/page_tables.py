@@ -64,7 +64,7 @@ class HardwareTable(MarkdownDirective):
     def lines(self) -> list[str]:
         rates = ["fp32", "fp16", "bf16", "fp8"]
         head = ["Device", "GiB", "TB/s", *rates, "FLOP per byte", "Link", "GB/s"]
-        sources = [f"- {device.name}: {device.source}. Memory: {MEMORY_SOURCES[key]}." for key, device in DEVICES.items()]
+        sources = [f"- {one.name}: {one.source}. Memory: {MEMORY_SOURCES[key]}." for key, one in DEVICES.items()]
         rows = table(head, hardware_rows(), ("Device", "Link"))
         return [*rows, "", ":::{dropdown} Sources", *sources, ":::"]
 
