@@ -27,7 +27,7 @@ def recipe(o, strategy):
     """The memory model's words for the job: fused AdamW needs no more room than one tensor at a time."""
     mixed = strategy != "fsdp" and o.precision == "bf16"            # fully_shard's dtypes are the Sharding's
     return Recipe(precision="autocast-bf16" if mixed else "fp32", foreach=False, attention=o.attention,
-                  checkpointing=o.checkpointing, gradients="kept" if strategy == "ddp" else "fresh")
+                  checkpointing=o.checkpointing, buckets="views" if strategy == "ddp" else "none")
 
 
 def predicted_memory(o, world, device_kind):

@@ -75,6 +75,7 @@ def draw(params: dict) -> dict:
     recipe = Recipe(
         precision=params["precision"], optimizer=params["optimizer"], attention=params["attention"],
         checkpointing=params["checkpointing"], adapter=params["adapter"],
+        buckets="beside" if layout.dp > 1 else "none",
     )  # fmt: skip
     seq, cut = int(params["seq"]), ""
     if shape.positions == "learned" and seq > shape.max_seq:
