@@ -5,6 +5,7 @@ import math
 import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,6 +28,24 @@ def test_a_dataset_is_a_file_or_a_folder_of_text(tmp_path):
     (tmp_path / "c.bin").write_text("left out")
     assert lab_text.corpus(tmp_path) == b"first\nsecond"
     assert lab_text.corpus(tmp_path / "c.bin") == b"left out"
+
+
+def test_the_large_dataset_is_all_of_the_standard_library_and_torch(tmp_path, monkeypatch):
+    (tmp_path / "lib" / "json").mkdir(parents=True)
+    (tmp_path / "lib" / "site-packages" / "other").mkdir(parents=True)
+    (tmp_path / "torch" / "nn").mkdir(parents=True)
+    for name in ("lib/ast.py", "lib/json/decoder.py", "lib/site-packages/other/new.py", "torch/__init__.py",
+                 "torch/nn/linear.py", "torch/LICENSE"):
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path / "lib")})
+    found = SimpleNamespace(origin=str(tmp_path / "torch" / "__init__.py"))
+    monkeypatch.setattr(lab_text.importlib.util, "find_spec", lambda name: found)
+    names = ["ast.py", "json/decoder.py", "torch/__init__.py", "torch/nn/linear.py"]
+    assert list(lab_text.texts("stdlib+torch")) == names, "what else is installed differs by machine"
+    assert list(lab_text.texts()) == ["ast.py"]
+    monkeypatch.setattr(lab_text.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="there is no torch here"):
+        lab_text.texts("stdlib+torch")
 
 
 def test_a_dataset_without_text_is_refused(tmp_path):
