@@ -1,7 +1,10 @@
-"""What a GPU holds on top of the tensors: a band, from low to high, kept apart from the account.
+"""What a GPU holds on top of the tensors: a band, from low to high, kept apart from the account; and so what fits.
 
 The account (`memory`) is a formula that can be exact. These are not: they depend on the driver, the library
 versions and the order of allocations, so each is a range with its reason, and none is ever added to the account.
+
+A run fits if the card holds the upper end of the band too. What has to stay free for that is the reserve: on a card
+that reports 79.6 GiB it is 11.3, of which 1.0 is for the context and the workspaces and the rest for fragments.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ LEFT_OVER = 1 * MIB
 WORKSPACE = (8_320 * 1024, 2 * 32 * MIB)
 
 # The CUDA context with the kernels that are loaded (781 MB in pytorch issue 34323; less since kernels are loaded
-# when first used, more with NCCL). nvidia-smi counts it; torch.cuda.memory_allocated and memory_reserved do not.
+# when first used, more with NCCL), and what the driver keeps of its own total (453 MiB of an H100: hardware.py). nvidia-smi counts it; torch.cuda.memory_allocated and memory_reserved do not.
 CONTEXT = (300 * MIB, 1_000 * MIB)
 
 # Free pieces between tensors, as a share of the peak: none where sizes repeat from step to step, more with changing
@@ -65,3 +68,21 @@ def band(peak_bytes: int, tensors: int = 0) -> tuple[int, int]:
     """(low, high): what nvidia-smi may show for a step whose tensors take `peak_bytes` in `tensors` pieces."""
     found = effects(peak_bytes, tensors)
     return peak_bytes + sum(effect.low for effect in found), peak_bytes + sum(effect.high for effect in found)
+
+
+def room(memory_bytes: int) -> int:
+    """The largest peak of tensors, in bytes, that fits a card whose driver reports `memory_bytes`; at least 0. What a
+    tensor's rounding takes is counted as fragments."""
+    return max(0, int((memory_bytes - WORKSPACE[1] - CONTEXT[1]) / (1 + FRAGMENTS[1])))
+
+
+def fits(peak_bytes: float, memory_bytes: int) -> bool:
+    """Whether tensors of `peak_bytes` fit a card that reports `memory_bytes`: with the upper end of the band."""
+    return peak_bytes <= room(memory_bytes)
+
+
+def verdict(peak_bytes: float, memory_bytes: int) -> str:
+    """"fits", "may fit" (within the band: the allocator decides) or "does not fit" (not even its lower end)."""
+    if fits(peak_bytes, memory_bytes):
+        return "fits"
+    return "may fit" if band(int(peak_bytes))[0] <= memory_bytes else "does not fit"

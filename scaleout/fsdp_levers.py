@@ -6,10 +6,8 @@ from dataclasses import replace
 from math import ceil, log2
 
 from scaleout import svg
+from scaleout.allocator import room
 
-# It fits if this share of the device's memory stays free: for the CUDA context, NCCL's own buffers, and what the
-# allocator reserves beyond what is asked of it. An assumption: `nvidia-smi` beside `memory_allocated` gives yours.
-RESERVE = 0.1
 # Throughput is healthy if a GPU waits no longer than this share of a step.
 EXPOSED = 0.1
 MOST = 1024  # GPUs of the view
@@ -56,7 +54,7 @@ def _for_memory(setting) -> Lever | None:
     """The first lever of the group of kinds that holds most at the peak; of the next one where it has none left."""
     held = setting.account.peak
     sizes = {group: sum(held.get(kind, 0) for kind in kinds) for group, kinds in GROUPS.items()}
-    excess = sum(held.values()) - (1 - RESERVE) * setting.memory_bytes
+    excess = sum(held.values()) - room(setting.memory_bytes)
     for group in sorted(sizes, key=lambda group: -sizes[group]):
         lever = _LEVERS[group](setting, sizes[group], excess)
         if lever:
@@ -68,8 +66,8 @@ def _states(setting, held: float, excess: float) -> Lever | None:
     if setting.over == "node" and setting.ranks > 8:
         return "shards over all GPUs", {"over": "all"}
     if setting.ranks < MOST:
-        room = max(held - excess, 0.3 * setting.memory_bytes)
-        more = min(MOST, setting.ranks * 2 ** max(1, ceil(log2(held / room))))
+        left = max(held - excess, 0.3 * setting.memory_bytes)
+        more = min(MOST, setting.ranks * 2 ** max(1, ceil(log2(held / left))))
         return f"{more:,} GPUs", {"ranks": more}
     return ("the states in the host's memory", {"offload": True}) if not setting.offload else None
 

@@ -14,7 +14,7 @@ import yaml
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from scaleout.hardware import DEVICES, LINKS
+from scaleout.hardware import DEVICES, LINKS, MEMORY_SOURCES
 
 ROOT = Path(__file__).resolve().parent.parent
 NOT_THERE = "–"
@@ -32,14 +32,14 @@ def table(head: list[str], rows: list[list[str]], words: tuple[str, ...]) -> lis
 
 
 def hardware_rows() -> list[list[str]]:
-    """One row a device; memory in GB, rates in TFLOP/s, TB/s and GB/s one way."""
+    """One row a device; memory in GiB, as the driver reports it, rates in TFLOP/s, TB/s and GB/s one way."""
     rows = []
     for device in DEVICES.values():
         sixteen = (device.fp16_flop_per_s, device.bf16_flop_per_s)
         rates = (device.fp32_flop_per_s, *sixteen, device.fp8_flop_per_s)
         link = LINKS[device.link]
         rows.append([
-            device.name, figure(device.memory_bytes, 1e9), figure(device.memory_bytes_per_s, 1e12),
+            device.name, figure(device.memory_bytes, 2**30), figure(device.memory_bytes_per_s, 1e12),
             *(figure(rate, 1e12) for rate in rates),
             f"{device.fp16_flop_per_s / device.memory_bytes_per_s:.0f}", link.name,
             f"{link.one_way_bytes_per_s / 1e9:.0f}",
@@ -63,8 +63,8 @@ class HardwareTable(MarkdownDirective):
 
     def lines(self) -> list[str]:
         rates = ["fp32", "fp16", "bf16", "fp8"]
-        head = ["Device", "GB", "TB/s", *rates, "FLOP per byte", "Link", "GB/s"]
-        sources = [f"- {device.name}: {device.source}." for device in DEVICES.values()]
+        head = ["Device", "GiB", "TB/s", *rates, "FLOP per byte", "Link", "GB/s"]
+        sources = [f"- {device.name}: {device.source}. Memory: {MEMORY_SOURCES[key]}." for key, device in DEVICES.items()]
         rows = table(head, hardware_rows(), ("Device", "Link"))
         return [*rows, "", ":::{dropdown} Sources", *sources, ":::"]
 

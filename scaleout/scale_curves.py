@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
-from scaleout import step, step_fsdp, topology
-from scaleout.fsdp_levers import RESERVE
+from scaleout import allocator, step, step_fsdp, topology
 from scaleout.fsdp_memory import fsdp_account
 from scaleout.hardware import DEVICES, Device
 from scaleout.machine_fsdp import Machine, machine
@@ -193,8 +192,8 @@ def groups(setting: Setting, kind: str) -> tuple[int, int]:
 
 
 def fits(setting: Setting, kind: str) -> bool:
-    """Whether one GPU holds its share of a step, with RESERVE of its memory to spare."""
-    room = (1 - RESERVE) * DEVICES[setting.device].memory_bytes
+    """Whether one GPU holds its share of a step, and what the driver and the allocator take beside it."""
+    room = allocator.room(DEVICES[setting.device].memory_bytes)
     states = 16 * total_parameters(setting.shape) / groups(setting, kind)[0]  # fp32 weights, gradients, two moments
     return states <= room and held(setting, kind) <= room
 

@@ -132,7 +132,7 @@ WHEN = Choice(
                "Nothing is short of memory. Offload puts a copy over PCIe before each of those gathers."),
         Option("ddp", "A model that fits three times over, trained with DDP, whose all-reduce is exposed",
                "Here memory is plenty and the link is scarce. Offload buys what this job has."),
-        Option("more-ranks", "A job whose states need 90 GB a rank on 8 GPUs of 80 GB, with 24 more GPUs idle",
+        Option("more-ranks", "A job whose states need 90 GB a rank on 8 GPUs of 85 GB, with 24 more GPUs idle",
                "Shard over the 32 GPUs: 22.5 GB a rank, and more compute as well. Offload is for when there are no "
                "more GPUs."),
     ),
@@ -241,7 +241,7 @@ PLAN = Function(
 
 HEALTHY = Choice(
     key="which-lever", level=3, title="It fits. Now make it fast",
-    prompt=f"{NAME} trains on 2 nodes of 8 GPUs of 80 GB, sharded over all 16, each block a unit, everything freed "
+    prompt=f"{NAME} trains on 2 nodes of 8 GPUs of 85 GB, sharded over all 16, each block a unit, everything freed "
     "after its forward. It peaks at **38 GB**. Inside a node NVLink is idle half of the time; the network between the "
     "nodes is busy all the time, and **40%** of the step is exposed communication. Batch and sequence are given. What "
     "do you change first?",
@@ -249,7 +249,7 @@ HEALTHY = Choice(
                                                           "to?"),
     solution="**Hybrid sharding**: 8 ranks share a copy, two copies. Gathers and reduce-scatters stay on NVLink; "
     f"between the nodes only the gradient shards are all-reduced. It costs the difference of the shards: 16 bytes × "
-    f"{PARAMETERS / 1e9:.2f} × 10^9 × (1/8 − 1/16) = {16 * PARAMETERS / 16 / GB:.0f} GB a rank, and 42 are free. "
+    f"{PARAMETERS / 1e9:.2f} × 10^9 × (1/8 − 1/16) = {16 * PARAMETERS / 16 / GB:.0f} GB a rank, and 47 are free. "
     "*Merely fits* was one question. *Trains with healthy throughput* is another one, and it is asked of the link.",
     options=(
         Option("hybrid", "Shard inside each node, copy across the two (hybrid sharding)",

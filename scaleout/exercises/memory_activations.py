@@ -9,7 +9,7 @@ from scaleout.hardware import GB
 from scaleout.memory import Recipe, account
 from scaleout.transformer import PRESETS
 
-# A batch whose peak is just above what an 80 GB card has.
+# A batch whose peak an 80 GB card may hold or not: it is within the allocator's band.
 _XL = PRESETS["gpt2-xl"]
 _BATCH, _SEQ = 16, 1024
 _HELD = account(_XL, _BATCH, _SEQ).peak

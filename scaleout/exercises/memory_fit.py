@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import GIB, Choice, Number, Option, Slip
 from scaleout.exercises.memory_sizes import BYTES, per_parameter, states
-from scaleout.hardware import DEVICES, GB
+from scaleout.hardware import DEVICES, GB, MIB
 from scaleout.memory import Recipe, account
 from scaleout.transformer import PRESETS, linears, total_parameters
 
@@ -13,16 +13,17 @@ _EACH = states("autocast-bf16", "adamw")
 
 LARGEST = Number(
     key="largest-on-80gb", level=2, title="The largest model on one card",
-    prompt=f"A card has {_CARD / GB:.0f} GB. You train with AdamW under bf16 autocast: weights, gradients "
-    "and both moments are in fp32. Leave out activations. How many parameters fit at most?",
+    prompt=f"`nvidia-smi` says **{_CARD // MIB:,} MiB** of a card that is sold as 80 GB. You train with AdamW under "
+    "bf16 autocast: weights, gradients and both moments are in fp32. Leave out activations, and all that the driver "
+    "and the allocator take. How many parameters fit at most?",
     hints=("Bytes for each parameter: weight 4, gradient 4, two moments of 4.",
-           "Memory / bytes for each parameter."),
-    solution=f"80 × 10^9 / {_EACH:.0f} = **{_CARD / _EACH / 1e9:.0f} billion**, with nothing left for a "
-    "single token.\n\n"
+           "Memory in bytes / bytes for each parameter. A MiB is 2^20 bytes."),
+    solution=f"{_CARD // MIB:,} × 2^20 = {_CARD / GB:.1f} × 10^9 bytes; / {_EACH:.0f} = "
+    f"**{_CARD / _EACH / 1e9:.2f} billion**, with nothing left for a single token.\n\n"
     "Real runs stop before it: autocast's bf16 copies, the activations and the optimizer's "
     "temporaries come on top. With AdamW's moments in 8 bits (10 bytes for each parameter) a 7B "
     "model takes 70 GB, and that is about where training all weights on one card ends.",
-    value=_CARD / _EACH, unit="billion", units=("million", "billion"), dimension="parameters", tolerance=0.02,
+    value=_CARD / _EACH, unit="billion", units=("million", "billion"), dimension="parameters", tolerance=0.01,
     slips=(
         Slip("weights-only", _CARD / 2,
              "That fills the card with 16-bit weights: enough to run the model, not to train it."),
@@ -37,11 +38,13 @@ LARGEST = Number(
         Slip("extra-copy", _CARD / 18,
              "That is 18 bytes for each parameter. Autocast's bf16 copies are temporary: they live until "
              "backward has used them, so this exercise leaves them out."),
-        Slip(GIB, 80 * 2**30 / _EACH, "You took 80 GiB. The card is sold as 80 GB: 80 × 10^9 bytes."),
+        Slip("sales-name", 80e9 / _EACH,
+             f"You took 80 × 10^9 bytes, the name of the card. Its driver reports {_CARD / GB:.1f} × 10^9."),
+        Slip(GIB, _CARD / MIB * 1e6 / _EACH, "You took a MiB for 10^6 bytes. It is 2^20, 4.9% more."),
         Slip("bytes-as-parameters", _CARD, "That is one byte for each parameter."),
     ),
     right="Above that you must split, move or train less: the rest of this book.",
-    look="Divide 80 × 10^9 bytes by the bytes of one parameter (weight, gradient, two moments).",
+    look="Divide the card's bytes, MiB × 2^20, by the bytes of one parameter (weight, gradient, two moments).",
 )  # fmt: skip
 
 _LLAMA = PRESETS["llama-2-7b"]

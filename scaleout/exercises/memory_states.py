@@ -36,7 +36,7 @@ WEIGHTS_GB = Number(
              "That counts one byte for each parameter. An fp16 number has 16 bits: 2 bytes."),
         Slip("four-bit", _SEVENTY / 2, "You divided by 2. Each parameter takes 2 bytes: multiply."),
     ),
-    right="No 80 GB card holds it, and training has not begun.",
+    right="No card that is sold as 80 GB holds it, and training has not begun.",
     look="Multiply 70 × 10^9 parameters by the bytes of one fp16 number.",
 )  # fmt: skip
 
@@ -48,7 +48,7 @@ WEIGHTS_GIB = Number(
            "2^30 = 1,073,741,824, about 7% more than 10^9."),
     solution=f"140 × 10^9 / 2^30 = **{_WEIGHTS / 2**30:.1f} GiB**.\n\n"
     "The unit is larger, so the count is smaller: by 7% for giga. That is enough to decide "
-    "whether a run fits: a card sold as 80 GB holds 74.5 GiB.",
+    "whether a run fits: 80 GB are 74.5 GiB, and a card that is sold as 80 GB reports 79.6 GiB.",
     value=_WEIGHTS, unit="GiB", units=("GB", "GiB"), only_unit=True, tolerance=0.005,
     slips=(
         Slip("wrong-way", _WEIGHTS * 2**30 / GB * 2**30 / GB,

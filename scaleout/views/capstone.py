@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import floor, log10
 
-from scaleout import scaling, svg
+from scaleout import allocator, scaling, svg
 from scaleout.hardware import DEVICES
 from scaleout.plot import Axis, Plane
 from scaleout.scale_curves import Curves, Setting, curves, fits, held, nodes_of, strong_at
@@ -188,8 +188,8 @@ def _memory(setting: Setting, values: dict) -> str:
     if values["fits"]:
         return ""
     return (
-        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB at the peak, and one {device.name} has "
-        f"{device.memory_bytes / 1e9:g}: use more GPUs, shard over all, recompute, or take fewer sequences a pass."
+        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB at the peak, and one {device.name} has room for "
+        f"{svg.quantity(allocator.room(device.memory_bytes) / 1e9)}: use more GPUs, shard over all, recompute, or take fewer sequences a pass."
     )
 
 

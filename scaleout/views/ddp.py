@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, fsum
 
-from scaleout import ddp_levers, lanes, step, svg, topology
+from scaleout import allocator, ddp_levers, lanes, step, svg, topology
 from scaleout.controls import stops
 from scaleout.ddp_levers import WORTH, Advice
 from scaleout.hardware import DEVICES
@@ -155,7 +155,7 @@ def draw(params: dict) -> dict:
     timeline = setting.timeline()
     time = step.step_time(timeline, shape, setting.batch, setting.seq, setting.ranks, setting.peak)
     states = sum(state_bytes(total_parameters(shape), Recipe(), Layout()).values())
-    values = {**_values(setting, time), "states_gb": states / 1e9, "fits": states <= device.memory_bytes}
+    values = {**_values(setting, time), "states_gb": states / 1e9, "fits": allocator.fits(states, device.memory_bytes)}
     return {
         "svg": _picture(timeline, values),
         "sentence": _sentence(setting, values),
@@ -232,7 +232,7 @@ def _sentence(setting: Setting, values: dict) -> str:
     if not values["fits"]:
         found += (
             f" But every rank holds all weights, gradients and AdamW states, {svg.quantity(values['states_gb'])} GB, "
-            f"more than one {DEVICES[setting.device].name} has: this needs ZeRO."
+            f"more than fit one {DEVICES[setting.device].name}: this needs ZeRO."
         )
     return found
 

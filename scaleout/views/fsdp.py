@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from scaleout import fsdp_lanes, step_fsdp, svg, topology
-from scaleout.fsdp_levers import EXPOSED, RESERVE, advice
+from scaleout import allocator, fsdp_lanes, step_fsdp, svg, topology
+from scaleout.fsdp_levers import EXPOSED, advice
 from scaleout.fsdp_memory import FsdpAccount, fsdp_account
 from scaleout.hardware import DEVICES
 from scaleout.plot import Axis, Plane
@@ -101,8 +101,8 @@ class Setting:
 
     @property
     def fits(self) -> bool:
-        """With RESERVE of the device's memory to spare."""
-        return self.account.peak_bytes <= (1 - RESERVE) * self.memory_bytes
+        """With what the driver and the allocator may take beside it (allocator.py)."""
+        return allocator.fits(self.account.peak_bytes, self.memory_bytes)
 
     @property
     def waiting(self) -> float:
@@ -143,14 +143,17 @@ def _values(setting: Setting) -> dict:
     line, moment = time.timeline, account.peak_moment
     sent = volume(PRESETS[setting.model], setting.sharding)
     healthy = setting.waiting <= EXPOSED
+    held = allocator.verdict(account.peak_bytes, setting.memory_bytes)
     return {
         "peak_gib": account.peak_bytes / GIB, "peak_gb": account.peak_bytes / 1e9, "peak_phase": moment.phase,
         "peak_unit": moment.unit, "device_gib": setting.memory_bytes / GIB,
         "of_device": account.peak_bytes / setting.memory_bytes,
+        "room_gib": allocator.room(setting.memory_bytes) / GIB,
+        "spare_percent": 100 * (1 - account.peak_bytes / setting.memory_bytes),
         **{f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
            for name, (_, kinds) in fsdp_lanes.STACK.items()},
         "host_gib": sum(account.host.values()) / GIB, "fits": setting.fits, "healthy": healthy,
-        "verdict": ("healthy" if healthy else "merely fits") if setting.fits else "does not fit",
+        "verdict": ("healthy" if healthy else "merely fits") if setting.fits else held,
         "step_seconds": time.seconds, "compute_seconds": line.compute_seconds,
         "communication_seconds": line.communication_seconds, "exposed_seconds": line.exposed_seconds,
         "update_seconds": line.update_seconds, "exposed_percent": 100 * line.exposed_seconds / line.seconds,
@@ -172,17 +175,26 @@ def _sentence(setting: Setting, values: dict) -> str:
     first = f"{NAMES[setting.model]} on {gpus} ({how}): {peak} at the peak, {where[values['peak_phase']]}. "
     if setting.offload:
         first += f"The host holds {svg.quantity(values['host_gib'])} GiB for each GPU. "
-    if values["verdict"] == "does not fit":
-        return f"{first}It does not fit with {RESERVE:.0%} to spare. {advice(setting)}"
+    if not values["fits"]:
+        return f"{first}{_too_much(values)} {advice(setting)}"
+    spare = f"with {values['spare_percent']:.0f}% to spare"
     limit = f"{'no more' if values['healthy'] else 'more'} than {EXPOSED:.0%}"
     if setting.offload:
         limit += f"; {values['update_seconds'] / values['step_seconds']:.1%} for the host's update"
     waits = f"a GPU waits for {values['waiting_percent']:.1f}% of its {seconds(values['step_seconds'])} ({limit})"
     found = f"{waits}, MFU {values['mfu']:.0%}."
     if values["verdict"] == "merely fits":
-        return f"{first}It merely fits, with {RESERVE:.0%} to spare: {found} {advice(setting)}"
+        return f"{first}It merely fits, {spare}: {found} {advice(setting)}"
     alone = " One GPU has nothing to gather." if setting.ranks == 1 else ""
-    return f"{first}It fits, with {RESERVE:.0%} to spare, and trains with healthy throughput: {found}{alone}"
+    return f"{first}It fits, {spare}, and trains with healthy throughput: {found}{alone}"
+
+
+def _too_much(values: dict) -> str:
+    """Why it does not fit, or may not."""
+    if values["verdict"] == "does not fit":
+        return "It does not fit."
+    left, most = (values["device_gib"] - values[name] for name in ("peak_gib", "room_gib"))
+    return f"It may fit: {left:.1f} GiB are left, and the driver and the allocator can take {most:.1f}."
 
 
 def seconds(amount: float) -> str:
@@ -204,7 +216,7 @@ def _picture(setting: Setting, values: dict) -> str:
     plane = Plane(LEFT, height + 32, WIDTH - LEFT - RIGHT, HEIGHT, Axis(0, line.seconds), Axis(0, top))
     body, below = fsdp_lanes.lanes(line, LEFT, plane.bottom + 10, plane.width)
     unit, factor = ("s", 1.0) if line.seconds >= 1 else ("ms", 1e3)
-    limit = f"this GPU: {svg.quantity(device)} GiB"
+    limit = f"this GPU: {svg.quantity(device)} GiB; it fits below the thin line, {svg.quantity(values['room_gib'])}"
     words = f"GiB held; at the peak {svg.quantity(peak)}, by kind above" + ("" if device < top else f"; {limit}")
     parts = [
         keys, svg.axis_x(LEFT, below + 8, plane.width, line.seconds * factor, unit, plane.top),
@@ -213,7 +225,9 @@ def _picture(setting: Setting, values: dict) -> str:
     ]  # fmt: skip
     if device < top:
         at = plane.at_y(device)
+        reserve = plane.at_y(values["room_gib"])
         parts.append(svg.line(LEFT, at, plane.right, at, "accent", 2, "5 4"))
+        parts.append(svg.line(LEFT, reserve, plane.right, reserve, "accent", 1, "2 3"))
         parts.append(svg.text(plane.right - 4, at - 5 if at > plane.top + 16 else at + 15, limit, anchor="end",
                               fill="accent", halo=True))  # fmt: skip
     share = f"{values['exposed_percent']:.1f}% of the step"

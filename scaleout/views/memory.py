@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout import svg
+from scaleout import allocator, svg
 from scaleout.hardware import DEVICES
 from scaleout.layout import Layout
 from scaleout.memory import KINDS, Recipe, account
@@ -81,7 +81,6 @@ def draw(params: dict) -> dict:
         seq, cut = shape.max_seq, f" (it has {shape.max_seq:,} positions, so that many tokens)"
     held = account(shape, params["batch"], seq, recipe, layout)
     unit, size = ("GiB", 2**30) if params["gib"] else ("GB", 10**9)
-    ratio = held.peak_bytes / device.memory_bytes
     return {
         "svg": _picture(held, device, unit, size),
         "sentence": _sentence(NAMES[params["model"]] + cut, held, device, unit, size),
@@ -90,8 +89,10 @@ def draw(params: dict) -> dict:
             "peak_gib": held.peak_bytes / 2**30,
             "peak_moment": held.peak_moment,
             "states_gb": sum(held.states.values()) / 10**9,
-            "of_device": ratio,
-            "fits": ratio <= 1,
+            "of_device": held.peak_bytes / device.memory_bytes,
+            "fits": allocator.fits(held.peak_bytes, device.memory_bytes),
+            "verdict": allocator.verdict(held.peak_bytes, device.memory_bytes),
+            "room_gib": allocator.room(device.memory_bytes) / 2**30,
             **{f"{kind}_gb": held.peak[kind] / 10**9 for kind in KINDS},
         },
     }
@@ -102,12 +103,13 @@ def _sentence(name: str, held, device, unit: str, size: int) -> str:
     amount = svg.quantity(held.peak_bytes / size)
     largest = max(KINDS, key=lambda kind: held.peak[kind])
     share = held.peak[largest] / held.peak_bytes
-    spare = svg.quantity((device.memory_bytes - held.peak_bytes) / size)
-    verdict = (
-        f"It fits on one {device.name}, with {spare} {unit} to spare."
-        if ratio <= 1
-        else f"That is {svg.quantity(ratio)} times what one {device.name} has."
-    )
+    spare = f"{svg.quantity((device.memory_bytes - held.peak_bytes) / size)} {unit} to spare"
+    least = svg.quantity((device.memory_bytes - allocator.room(device.memory_bytes)) / size)
+    verdict = {
+        "fits": f"It fits on one {device.name}, with {spare}.",
+        "may fit": f"It may fit on one {device.name}: {spare}, and the driver and the allocator can take {least}.",
+        "does not fit": f"It does not fit: {svg.quantity(ratio)} times what one {device.name} has.",
+    }[allocator.verdict(held.peak_bytes, device.memory_bytes)]
     moment = _MOMENTS[held.peak_moment].lower()
     return (
         f"{name}: {amount} {unit} on each GPU at the peak ({moment}). "
@@ -135,9 +137,14 @@ def _picture(held, device, unit: str, size: int) -> str:
         parts = [(COLOURS[k], kinds[k] / size, f"{k}: {svg.quantity(kinds[k] / size)} {unit}") for k in KINDS]
         body.append(svg.text(left, y - 5, words, bold=at_peak, halo=True))
         body.append(svg.stacked_bar(left, y, BAR, scale, parts, opacity=0.94))
-    limit = f"this GPU: {svg.quantity(device.memory_bytes / size)} {unit}"
+    safe = allocator.room(device.memory_bytes) / size
+    body.append(svg.line(left + safe * scale, first - 18, left + safe * scale, bottom + 8, "accent", 1, "2 3"))
+    limit = f"this GPU: {svg.quantity(device.memory_bytes / size)} {unit}; it fits left of {svg.quantity(safe)}"
     anchor = "end" if at > WIDTH / 2 else "start"
     beside = at + (-6 if anchor == "end" else 6)
     body.append(svg.text(beside, bottom + 34, limit, anchor=anchor, fill="accent", halo=True))
-    label = f"Bytes held at {len(held.moments)} moments of a step, by kind, beside the memory of one {device.name}."
+    label = (
+        f"Bytes held at {len(held.moments)} moments of a step, by kind, beside the memory of one {device.name} and the "
+        "part of it that tensors may fill."
+    )
     return svg.figure(WIDTH, bottom + 42, "".join(body), label)
