@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from scaleout import collectives
-from scaleout.hardware import Device
+from scaleout.hardware import COMPUTE_SHARE, Device
 from scaleout.sharding import Sharding
 from scaleout.step import WIRE_EFFICIENCY, all_reduce_seconds
 from scaleout.topology import HOST_LINK, Cluster, Wire, wire
@@ -91,8 +91,9 @@ def _ring(collective: str, on: Cluster) -> Seconds:
 
 
 def machine(
-    device: Device, cluster: Cluster, sharding: Sharding, *, dtype: str | None = None, efficiency: float = 0.5,
-    wire_efficiency: float = WIRE_EFFICIENCY, host_bytes_per_s: float = HOST_BYTES_PER_S,
+    device: Device, cluster: Cluster, sharding: Sharding, *, dtype: str | None = None,
+    efficiency: float = COMPUTE_SHARE, wire_efficiency: float = WIRE_EFFICIENCY,
+    host_bytes_per_s: float = HOST_BYTES_PER_S,
 ) -> Machine:  # fmt: skip
     """A rank of `cluster` by datasheets. dtype: of the matrix products, `sharding.parameter` unless given.
 

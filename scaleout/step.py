@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from scaleout import collectives
-from scaleout.hardware import Device
+from scaleout.hardware import COMPUTE_SHARE, Device
 from scaleout.schedule import Layer, Timeline, ddp_step
 from scaleout.topology import Cluster, Wire
 from scaleout.transformer import Shape, flops, linears, norm_parameters, parameters, total_parameters
@@ -92,7 +92,7 @@ def all_reduce_seconds(cluster: Cluster, wire_efficiency: float = WIRE_EFFICIENC
 
 def from_device(
     shape: Shape, batch: int, seq: int, device: Device, cluster: Cluster, *, dtype: str = "bf16",
-    gradient_bytes: int = 4, checkpointing: str = "none", efficiency: float = 0.5,
+    gradient_bytes: int = 4, checkpointing: str = "none", efficiency: float = COMPUTE_SHARE,
     wire_efficiency: float = WIRE_EFFICIENCY, other_seconds: float = 0.0, **ddp,
 ) -> StepTime:  # fmt: skip
     """A DDP step by datasheets: `batch` sequences of `seq` tokens a rank and pass.

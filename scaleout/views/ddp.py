@@ -10,7 +10,7 @@ from math import ceil, fsum
 from scaleout import allocator, ddp_levers, lanes, step, svg, topology
 from scaleout.controls import stops
 from scaleout.ddp_levers import WORTH, Advice
-from scaleout.hardware import DEVICES
+from scaleout.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.layout import Layout
 from scaleout.plot import Axis, Plane
 from scaleout.recipe import Recipe
@@ -24,7 +24,7 @@ TITLE = "One step of data parallelism"
 
 MODELS = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b")
 TOKENS = 2048  # a sequence, or fewer where the model has fewer positions
-EFFICIENCY = 0.5  # share of the datasheet's FLOP/s that forward and backward reach: the book's assumption
+EFFICIENCY = COMPUTE_SHARE  # also of the view `fsdp`
 NODE = 8  # GPUs of a node
 
 # By name: (GPUs in a node at most, link between nodes, its adapters for each node, RDMA, words). Inside a node it is
