@@ -27,7 +27,7 @@ from scaleout import flight, lab_hang, lab_text
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 60.0                # seconds for a whole run, start-up included
 PATH = re.compile(r"""(?<![:\w./-])[\w.~-]*/[^\s"'():,]+""")     # a word with a slash; no address of a web page
-RING = 16                  # calls that the flight recorder keeps
+RING = 16                  # calls that the flight recorder keeps; without it, 2,000
 
 
 def options(argv):

@@ -6,7 +6,8 @@
     FOLDER/.writing-00000050-0/     a checkpoint on its way; the next start removes what a kill left of it
 
 A rename within a file system happens wholly or not at all, also when the machine stops in the middle of it
-(POSIX rename; the folder is synced before and after).
+(POSIX rename; the folder is synced before and after). An object store promises no such thing, mounted as a disk or not:
+the folder has to be on a file system.
 """
 
 import errno

@@ -110,6 +110,16 @@ def _network(name: str, bits_per_s: float, source: str) -> Link:
     return Link(name, "between nodes", bits_per_s / 8, source)
 
 
+# Power of a node of 8 H100 at most, and of one GPU with its share of it. NVIDIA, DGX H100/H200 user guide, power
+# specifications: 10.2 kW. The GPU's own limit, 700 W, is little more than half of that.
+NODE_WATTS = 10_200
+GPU_WATTS = NODE_WATTS / 8
+
+# Share of a device's 16-bit rate that forward and backward are taken to reach, in the widgets and in the text: an
+# assumption, made once. Whole jobs on A100 reach 43 to 52% of it, what they wait for counted and recomputation too
+# (Narayanan et al. 2021, arXiv 2104.04473, table 1); compute alone reaches somewhat more.
+COMPUTE_SHARE = 0.5
+
 # Latency of one hop of a ring by kind of link, protocol LL128: NVLink 1.9, PCIe 2.5, network 4.0 us. See
 # `scaleout.protocols` for the other two, and `scaleout.nccl` for what a call costs by all three. Infinity Fabric is
 # taken for NVLink.

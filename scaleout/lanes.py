@@ -31,13 +31,13 @@ def draw(timeline: Timeline, x: float, y: float, width: float) -> tuple[str, flo
     upper, lower = y + 18, y + 18 + BAR + 26
     bottom = lower + BAR + 8
     unit, factor = ("s", 1) if timeline.seconds >= 1 else ("ms", 1e3)
-    words = f"communication: all-reduce of {_count(timeline)}"
+    group = groups(len(timeline.buckets), sum(1 for one in timeline.passes if one.messages))
+    words = f"communication: all-reduce of {_count(group)}"
     body = [
         svg.axis_x(x, bottom, width, timeline.seconds * factor, unit, upper),
         svg.text(x, upper - 6, "compute: forward (pale), backward, update", halo=True),
         svg.text(x, lower - 6, words if timeline.communication_seconds else "communication: none", halo=True),
     ]
-    group = groups(len(timeline.buckets), sum(1 for one in timeline.passes if one.messages))
     for n, one in enumerate(timeline.passes):
         at = x + one.start * scale
         if not one.messages:
@@ -52,9 +52,13 @@ def draw(timeline: Timeline, x: float, y: float, width: float) -> tuple[str, flo
     return "".join(body), bottom + 20
 
 
-def _count(timeline: Timeline) -> str:
-    count = len(timeline.buckets)
-    return f"{count:,} bucket{'s' if count != 1 else ''}, coloured as in backward"
+def _count(group: list[int]) -> str:
+    """How many buckets there are, and how many of them a block of the picture stands for, where that is not one."""
+    count, blocks = len(group), group[-1] + 1
+    if blocks == count:
+        return f"{count:,} bucket{'s' if count > 1 else ''}, coloured as in backward"
+    each = " or ".join(f"{size:,}" for size in sorted({group.count(one) for one in range(blocks)}))
+    return f"{count:,} buckets, drawn as {blocks} block{'s' if blocks > 1 else ''} of {each}"
 
 
 def colour(group: int) -> str:

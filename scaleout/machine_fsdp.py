@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from scaleout import nccl
-from scaleout.hardware import LINKS, Device
+from scaleout.hardware import COMPUTE_SHARE, LINKS, Device
 from scaleout.sharding import Sharding
 from scaleout.topology import HOST_LINK, Cluster
 
@@ -69,8 +69,8 @@ def replica_group(cluster: Cluster, ranks: int) -> Cluster:
 
 
 def machine(
-    device: Device, cluster: Cluster, sharding: Sharding, *, dtype: str | None = None, efficiency: float = 0.5,
-    host_bytes_per_s: float = HOST_BYTES_PER_S,
+    device: Device, cluster: Cluster, sharding: Sharding, *, dtype: str | None = None,
+    efficiency: float = COMPUTE_SHARE, host_bytes_per_s: float = HOST_BYTES_PER_S,
 ) -> Machine:  # fmt: skip
     """A rank of `cluster` by datasheets. dtype: of the matrix products, `sharding.parameter` unless given.
 

@@ -1,7 +1,8 @@
 """Directives that write a page's tables from the one place where their facts live.
 
-`hardware-table` and `link-table` come from scaleout/hardware.py, `protocol-table` from scaleout/protocols.py, `ladder` from book/rungs.yml and the pages
-that exist, `execution-table` from what tools/notebooks.py stored in each notebook when it ran it.
+`hardware-table` and `link-table` come from scaleout/hardware.py, `protocol-table` from scaleout/protocols.py, `ladder`
+from book/rungs.yml and the pages that exist, `execution-table` from what tools/notebooks.py stored in each notebook
+when it ran it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What a class or a run costs: students, GPUs, hours, a price that you give, and energy.
 
-    python -m scaleout.price --price 2.5                       the settings of the book's page on running it
+    python -m scaleout.price --price 2.5 --currency EUR        the settings of the book's pages
     python -m scaleout.price --students 20 --gpus 2 --hours 2 --price 2.5 --currency EUR
 
-The book prints no price: they change by the month, and each provider has its own. Give the price of one GPU for one
-hour, on the day. Standard library only.
+What a page of the book says about the cost of a class is this table, at an example price (EXAMPLE): real ones change
+by the month, and each provider has its own. Give the price of one GPU for one hour, on the day. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
+
+from scaleout.hardware import GPU_WATTS
 
 SLACK_HOURS = 1.0       # a machine counts from its start to its end: half an hour to set up, half an hour of slack
 OVERHEAD = 1.0          # kWh that a data centre draws for each kWh of its machines, its PUE: 1 counts the machines only
@@ -66,6 +68,20 @@ class Use:
         return self.gpu_hours * _positive("watts", watts) * overhead / 1000
 
 
+@dataclass(frozen=True)
+class Rates:
+    """What a GPU-hour costs and draws. gpu_hour: in `currency`; watts: of one GPU with its share of the node;
+    overhead: the data centre's PUE."""
+
+    gpu_hour: float
+    currency: str
+    watts: float = GPU_WATTS
+    overhead: float = OVERHEAD
+
+
+EXAMPLE = Rates(2.5, "EUR")  # of no provider: what the pages of the book calculate with
+
+
 def _positive(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         raise ValueError(f"{name} must be a number from 0, not {value!r}")
@@ -83,20 +99,20 @@ SETTINGS = (
 )
 
 
-def rows(uses: Sequence[Use], gpu_hour: float, watts: float, overhead: float = OVERHEAD) -> list[tuple[str, ...]]:
+def rows(uses: Sequence[Use], rates: Rates) -> list[tuple[str, ...]]:
     """A table: setting, students, GPUs a group, groups, hours paid, GPU-hours, price, kWh at most, as texts."""
     return [(use.what, str(use.students), str(use.gpus), str(use.groups), f"{use.hours + use.slack_hours:g}",
-             f"{use.gpu_hours:,.0f}", f"{use.price(gpu_hour):,.2f}", f"{use.kwh(watts, overhead):,.1f}")
-            for use in uses]
+             f"{use.gpu_hours:,.0f}", f"{use.price(rates.gpu_hour):,.2f}",
+             f"{use.kwh(rates.watts, rates.overhead):,.1f}") for use in uses]
 
 
-def markdown(uses: Sequence[Use], gpu_hour: float, watts: float, currency: str = "", overhead: float = OVERHEAD) -> str:
+def markdown(uses: Sequence[Use], rates: Rates) -> str:
     """That table as Markdown; the heads of the last columns say at what price and power."""
-    money = f"price at {gpu_hour:g}" + (f" {currency}" if currency else "") + " a GPU-hour"
+    money = f"{rates.currency}, at {rates.gpu_hour:g} {rates.currency} a GPU-hour"
     head = ("setting", "students", "GPUs a group", "groups", "hours paid", "GPU-hours", money,
-            f"kWh at {watts:g} W a GPU")
+            f"kWh, at {rates.watts:,g} W a GPU")
     rule = [":---", *["---:"] * (len(head) - 1)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows(uses, gpu_hour, watts, overhead)))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows(uses, rates)))
 
 
 class Parser(argparse.ArgumentParser):
@@ -111,8 +127,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(prog="python -m scaleout.price", description=__doc__, allow_abbrev=False,
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--price", type=float, required=True, help="of one GPU for one hour, today")
-    parser.add_argument("--currency", default="", help="what to call it")
-    parser.add_argument("--watts", type=float, default=1000.0, help="of one GPU with its share of the node (1000)")
+    parser.add_argument("--currency", required=True, help="that the price is in: EUR, USD, ...")
+    parser.add_argument("--watts", type=float, default=GPU_WATTS,
+                        help=f"of one GPU with its share of the node ({GPU_WATTS:g}: an eighth of a DGX H100)")
     parser.add_argument("--overhead", type=float, default=OVERHEAD, help=f"of the data centre, its PUE ({OVERHEAD})")
     for name, kind in (("students", int), ("gpus", int), ("hours", float), ("group", int), ("slack-hours", float)):
         parser.add_argument(f"--{name}", type=kind, help="for one setting of your own")
@@ -121,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         own = {name: given[name] for name in ("students", "gpus", "hours", "group", "slack_hours")
                if given[name] is not None}
         uses = [replace(Use("your class", 20, 1, 2), **own)] if own else SETTINGS
-        print(markdown(uses, given["price"], given["watts"], given["currency"], given["overhead"]))
+        print(markdown(uses, Rates(given["price"], given["currency"], given["watts"], given["overhead"])))
     except ValueError as error:
         print(f"price: {error}", file=sys.stderr)
         return 2

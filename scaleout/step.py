@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scaleout import nccl
-from scaleout.hardware import Device
+from scaleout.hardware import COMPUTE_SHARE, Device
 from scaleout.schedule import Layer, Timeline, ddp_step
 from scaleout.topology import Cluster
 from scaleout.transformer import Shape, flops, linears, norm_parameters, parameters, total_parameters
@@ -64,7 +64,7 @@ def layers(
 
 def from_device(
     shape: Shape, batch: int, seq: int, device: Device, cluster: Cluster, *, dtype: str = "bf16",
-    gradient_bytes: int = 4, checkpointing: str = "none", efficiency: float = 0.5,
+    gradient_bytes: int = 4, checkpointing: str = "none", efficiency: float = COMPUTE_SHARE,
     other_seconds: float = 0.0, **ddp,
 ) -> StepTime:  # fmt: skip
     """A DDP step by datasheets: `batch` sequences of `seq` tokens a rank and pass; all-reduces as NCCL runs them.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from scaleout import step
-from scaleout.hardware import Device
+from scaleout.hardware import COMPUTE_SHARE, Device
 from scaleout.machine_fsdp import HOST_BYTES_PER_S, Machine, machine, profile_machine, rate
 from scaleout.schedule_fsdp import Piece, fsdp_step, pieces
 from scaleout.sharding import Sharding, Unit, units
@@ -75,7 +75,7 @@ def on_machine(
 
 def from_device(
     shape: Shape, batch: int, seq: int, device: Device, cluster: Cluster, sharding: Sharding, *,
-    dtype: str | None = None, efficiency: float = 0.5, host_bytes_per_s: float = HOST_BYTES_PER_S, **options,
+    dtype: str | None = None, efficiency: float = COMPUTE_SHARE, host_bytes_per_s: float = HOST_BYTES_PER_S, **options,
 ) -> StepTime:  # fmt: skip
     """An FSDP step by datasheets: see `machine`; options as in `on_machine`."""
     on = machine(

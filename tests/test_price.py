@@ -5,8 +5,9 @@ import re
 import pytest
 import repo
 
-from scaleout import price
+from scaleout import hardware, price, views
 from scaleout.price import SETTINGS, Use
+from scaleout.views import capstone
 
 
 def test_gpu_hours_count_groups_slack_and_nothing_else():
@@ -41,17 +42,54 @@ def test_the_command_needs_a_price_and_says_so_in_one_line(capsys):
     assert price.main([]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == "price: the following arguments are required: --price (--help says more)\n"
-    assert price.main(["--price", "2", "--gpus", "-1"]) == 2
+    assert said.err == "price: the following arguments are required: --price, --currency (--help says more)\n"
+    assert price.main(["--price", "2"]) == 2
+    assert "the following arguments are required: --currency" in capsys.readouterr().err
+    assert price.main(["--price", "2", "--currency", "EUR", "--gpus", "-1"]) == 2
     assert capsys.readouterr().err == "price: gpus must be a whole number from 0, not -1\n"
 
 
 def test_the_command_prices_a_class_of_your_own(capsys):
     assert price.main(["--price", "2.5", "--currency", "EUR", "--students", "10", "--gpus", "4", "--hours", "3"]) == 0
     head, _, row = capsys.readouterr().out.splitlines()
-    assert "price at 2.5 EUR a GPU-hour" in head
-    assert row == "| your class | 10 | 4 | 10 | 4 | 160 | 400.00 | 160.0 |"
+    assert "EUR, at 2.5 EUR a GPU-hour" in head and "kWh, at 1,275 W a GPU" in head
+    assert row == "| your class | 10 | 4 | 10 | 4 | 160 | 400.00 | 204.0 |"
 
 
-def test_the_page_shows_the_table_that_the_command_prints():
-    assert price.markdown(SETTINGS, 2.5, 1275) in repo.text("book/running.md")
+# --- one table, on every page that says what a class costs ---------------------------------------------------
+
+TABLES = re.compile(r"(?:^\|.*\n)+", re.M)
+
+
+def pages():
+    """{path: text} of what is written by hand: the README and the pages of the book."""
+    names = [name for name in repo.files() if name == "README.md" or re.fullmatch(r"(book|labs)/.*\.md", name)]
+    return {name: repo.text(name) for name in names}
+
+
+def test_every_page_with_a_table_of_costs_shows_this_one():
+    shown = {
+        name: table for name, text in pages().items() for table in TABLES.findall(text)
+        if re.search(r"hours", table.splitlines()[0], re.I)
+    }  # fmt: skip
+    assert set(shown) == {"book/running.md", "book/instructor/index.md"}
+    assert {table.strip() for table in shown.values()} == {price.markdown(SETTINGS, price.EXAMPLE)}
+
+
+def test_pages_count_gpu_hours_and_name_the_currency():
+    for name, text in pages().items():
+        assert not re.search(r"machine.hours|1,?000 W\b", text, re.I), name
+        for command in re.findall(r"scaleout\.price .*", text):
+            assert "--currency" in command, f"{name}: {command}"
+        for found in re.findall(r"price of \d[\d.]*[^.,\n]{0,8}", text):
+            assert "EUR" in found, f"{name}: {found}"
+
+
+def test_one_power_of_a_gpu_and_it_is_a_node_s_share():
+    """NVIDIA's DGX H100: 10.2 kW at most, 8 GPUs."""
+    assert hardware.NODE_WATTS == 10_200 and hardware.GPU_WATTS == 10_200 / 8 == 1275
+    assert views.defaults("capstone")["watts"] == hardware.GPU_WATTS
+    assert "1,275 W for each GPU" in repo.text("book/running.md")
+    given = capstone.CONTROLS
+    assert next(one for one in given if one.name == "price").unit == price.EXAMPLE.currency
+    assert f"{price.EXAMPLE.currency}" in views.render("capstone", {})["sentence"]

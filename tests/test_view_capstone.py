@@ -10,7 +10,7 @@ import pytest
 
 from scaleout import scale_curves, step, step_fsdp, topology, views
 from scaleout.controls import stops
-from scaleout.hardware import DEVICES
+from scaleout.hardware import DEVICES, GPU_WATTS
 from scaleout.scaling import run_cost
 from scaleout.sharding import Sharding
 from scaleout.transformer import PRESETS
@@ -45,7 +45,7 @@ def test_values_are_those_of_the_step():
     assert values["strong_tokens_per_second"] == pytest.approx(one.tokens_per_second)
     assert values["strong_mfu"] == pytest.approx(one.mfu)
     assert values["strong_exposed"] == pytest.approx(one.parts["exposed communication"] / one.seconds)
-    cost = run_cost(1e9, one.tokens_per_second, 64, 1000, 2.5)
+    cost = run_cost(1e9, one.tokens_per_second, 64, GPU_WATTS, 2.5)
     for key, of in (("hours", "hours"), ("kwh", "kwh"), ("price", "price"), ("gpu_hours", "gpu_hours")):
         assert values[f"strong_{key}"] == pytest.approx(getattr(cost, of))
 
@@ -150,13 +150,13 @@ def test_the_lower_chart(lower):
     assert capstone.LOWER[lower] in result["svg"]
     of = {"hours": "strong_hours", "price": "strong_price", "energy": "strong_kwh"}.get(lower)
     setting = scale_curves.Setting("llama-3-8b", "h100-sxm", 64, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
-    found = dict(capstone.amounts(scale_curves.curves(setting).strong, lower, (1000.0, 2.5)))
+    found = dict(capstone.amounts(scale_curves.curves(setting).strong, lower, (GPU_WATTS, 2.5)))
     values = result["values"]
     assert found[64] == pytest.approx(values[of] if of else 100 * values["strong_mfu"])
 
 
 def test_nothing_to_pay_is_said():
-    assert "price of a billion tokens: 0" in shown({"price": 0.0})["svg"]
+    assert "price of a billion tokens, EUR: 0" in shown({"price": 0.0})["svg"]
 
 
 # --- every state --------------------------------------------------------------------------------------------------

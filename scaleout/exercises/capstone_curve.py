@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.fsdp_sizes import NAME, PARAMETERS, SHAPE, fsdp_sent
-from scaleout.hardware import GB, device, link
+from scaleout.hardware import COMPUTE_SHARE, GB, device, link
 from scaleout.schedule import strong_efficiency
 from scaleout.step import utilization
 from scaleout.transformer import flops
@@ -15,12 +15,12 @@ _BATCH, _SEQ = 128, 8192
 _TOKENS = _BATCH * _SEQ
 _ONCE = flops(SHAPE, _BATCH, _SEQ)
 _FLOPS = _ONCE["forward"] + _ONCE["backward"]
-_REACHED, _REST = 0.5, 0.05  # share of the peak that compute reaches; seconds of a step that nothing hides
+_REST = 0.05  # seconds of a step that nothing hides
 
 
 def compute(ranks: int) -> float:
     """Seconds that the same batch in total takes each of `ranks` GPUs."""
-    return _FLOPS / ranks / (_DEVICE.bf16_flop_per_s * _REACHED)
+    return _FLOPS / ranks / (_DEVICE.bf16_flop_per_s * COMPUTE_SHARE)
 
 
 def communication(ranks: int) -> float:

@@ -196,7 +196,8 @@ SAVE_ORDER = Function(
            "When may the old checkpoint go? When the new one cannot be lost any more."),
     solution="```python\n"
     f"{_ORDER_SOLUTION}```\n\n"
-    "A rename happens wholly or not at all, so it is the moment at which the checkpoint begins to exist. Everything "
+    "A rename within a file system happens wholly or not at all (an object store promises none), so it is the "
+    "moment at which the checkpoint begins to exist. Everything "
     "that it promises is on the disk before it: files, synced, of *all* ranks, and the manifest that says so. A sync "
     "of the folder above makes the new name itself last. Only then may an old checkpoint go.",
     function="save_order", stub=_ORDER_STUB, reference=_by(*SAFE),

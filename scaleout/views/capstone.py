@@ -8,8 +8,9 @@ from dataclasses import replace
 from math import floor, log10
 
 from scaleout import allocator, scaling, svg
-from scaleout.hardware import DEVICES
+from scaleout.hardware import COMPUTE_SHARE, DEVICES, GPU_WATTS
 from scaleout.plot import Axis, Plane
+from scaleout.price import EXAMPLE
 from scaleout.scale_curves import Curves, Setting, curves, fits, held, nodes_of, strong_at
 from scaleout.transformer import PRESETS
 from scaleout.views import guess, number, select, slider
@@ -33,7 +34,7 @@ OWN = (1, 2, 4, 8)  # numbers of processes that a reader can type a rate for
 # What the lower chart can show: the label of its axis
 LOWER = {
     "hours": "hours for a billion tokens",
-    "price": "price of a billion tokens",
+    "price": f"price of a billion tokens, {EXAMPLE.currency}",
     "energy": "kWh for a billion tokens",
     "mfu": "MFU, %",
 }
@@ -50,13 +51,13 @@ CONTROLS = (
     slider("each", "Sequences per GPU and pass, at most", 4, 1, 64, log=True),
     select("seq", "Tokens per sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(9, 15)]),
     select("checkpointing", "Checkpointing", "none", [("none", "none"), ("full", "full: recompute each block")]),
-    slider("reached", "Share of the GPU's peak that compute reaches", 50, 5, 90, 5, unit="%",
+    slider("reached", "Share of the GPU's peak that compute reaches", round(100 * COMPUTE_SHARE), 5, 90, 5, unit="%",
            help="An assumption: a step on one GPU of yours gives it."),
     select("lower", "The lower chart shows", "price", list(LOWER.items())),
-    number("price", "Price of one GPU for an hour", 2.5, 0.0, 1000.0, 0.1,
-           help="In your own currency: look up what you would pay."),
-    number("watts", "Power of one GPU with its share of the node", 1000.0, 0.0, 10_000.0, 10.0, unit="W",
-           help="Look it up for yours: the GPU's own limit is only a part of it."),
+    number("price", "Price of one GPU for an hour", EXAMPLE.gpu_hour, 0.0, 1000.0, 0.1, unit=EXAMPLE.currency,
+           help="An example, of no provider: look up what you would pay."),
+    number("watts", "Power of one GPU with its share of the node", GPU_WATTS, 0.0, 10_000.0, 10.0, unit="W",
+           help="An eighth of a DGX H100 at most. The GPU's own limit is only a part of it."),
     *(number(f"own_{n}", f"Your own run on {n} process{'es' if n > 1 else ''}", 0.0, 0.0, 1e9, 1.0, unit="tokens/s",
              help="0: none. The first of them counts as 100%." if n == 1 else "") for n in OWN),
 )  # fmt: skip
@@ -138,8 +139,8 @@ def _sentence(setting: Setting, values: dict) -> str:
     )
     cost = (
         f"A billion tokens take {svg.quantity(values['strong_hours'])} hours, "
-        f"{svg.quantity(values['strong_gpu_hours'])} GPU-hours, {svg.quantity(values['strong_kwh'])} kWh, a price of "
-        f"{svg.quantity(values['strong_price'])}. "
+        f"{svg.quantity(values['strong_gpu_hours'])} GPU-hours, {svg.quantity(values['strong_kwh'])} kWh, "
+        f"{svg.quantity(values['strong_price'])} {EXAMPLE.currency}. "
     )
     both = (
         f"Sharing {_sequences(setting.batch)} they do the work of {svg.quantity(values['strong_speed_up'])} GPUs "

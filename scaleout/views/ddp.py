@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, fsum
 
-from scaleout import allocator, lanes, nccl, step, svg, topology
-from scaleout.hardware import DEVICES
+from scaleout import allocator, ddp_levers, lanes, nccl, step, svg, topology
+from scaleout.controls import stops
+from scaleout.ddp_levers import WORTH, Advice
+from scaleout.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.layout import Layout
 from scaleout.plot import Axis, Plane
 from scaleout.recipe import Recipe
-from scaleout.schedule import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, ddp_step, weak_efficiency
+from scaleout.schedule import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, buckets, ddp_step, weak_efficiency
 from scaleout.states import states
 from scaleout.transformer import PRESETS, total_parameters
 from scaleout.views import guess, select, slider, toggle
@@ -21,7 +24,7 @@ TITLE = "One step of data parallelism"
 
 MODELS = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b")
 TOKENS = 2048  # a sequence, or fewer where the model has fewer positions
-EFFICIENCY = 0.5  # share of the datasheet's FLOP/s that forward and backward reach: the book's assumption
+EFFICIENCY = COMPUTE_SHARE  # also of the view `fsdp`
 NODE = 8  # GPUs of a node
 
 # By name: (GPUs in a node at most, link between nodes, its adapters for each node, RDMA, words). Inside a node it is
@@ -52,7 +55,7 @@ CONTROLS = (
 )  # fmt: skip
 
 CURVE = (1, 2, 4, 8, 16, 32, 128, 512)  # rank counts priced for the scaling curve, beside the chosen one
-WORTH = 0.02  # what a remedy must add to the efficiency to be named
+SIZES, PASSES = (next(one for one in CONTROLS if one.name == name) for name in ("bucket", "accumulation"))
 
 
 @dataclass(frozen=True)
@@ -88,12 +91,18 @@ class Setting:
 
     def timeline(self) -> Timeline:
         """The step, from the same step on one rank."""
-        return _alone(replace(self, link="ib", ranks=1)).over(wire(self.link, self.device, self.ranks))
+        return _bucketed(replace(self, link="ib", ranks=1)).over(wire(self.link, self.device, self.ranks))
 
     @property
     def alone(self) -> float:
         """Seconds of the same step on one rank, which has nothing to exchange."""
-        return _alone(replace(self, link="ib", ranks=1)).seconds
+        return _computed(self.computes).seconds
+
+    @property
+    def computes(self) -> Setting:
+        """What decides when it computes, and nothing else."""
+        fixed = {"link": "ib", "ranks": 1, "bucket": SIZES.default, "compression": "none", "overlap": True}
+        return replace(self, **fixed)
 
     @property
     def efficiency(self) -> float:
@@ -106,13 +115,24 @@ def _layers(model: str, batch: int, seq: int, peak: float) -> tuple:
 
 
 @lru_cache(maxsize=64)
-def _alone(setting: Setting) -> Timeline:
+def _bucketed(setting: Setting) -> Timeline:
+    """The step on one rank. Which gradients share a bucket moves no compute, so that another size costs little."""
+    base, ratio = _computed(setting.computes), setting.ratio
+    cap, last = setting.bucket * MIB, base.passes[-1]
+    order = buckets(base.layers, cap, FIRST_BUCKET_CAP if cap == BUCKET_CAP else cap)
+    return replace(
+        base, buckets=tuple(map(tuple, order)),
+        message_bytes=tuple(sum(base.layers[i].gradient_bytes for i in one) / ratio for one in order),
+        ready=tuple(last.backward[one[-1]][1] if setting.overlap else last.compute_seconds for one in order),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _computed(setting: Setting) -> Timeline:
     shape, device = PRESETS[setting.model], DEVICES[setting.device]
-    cap = setting.bucket * MIB
     return ddp_step(
-        _layers(setting.model, setting.batch, setting.seq, setting.peak), lambda size: 0.0, cap_bytes=cap,
-        first_cap_bytes=FIRST_BUCKET_CAP if cap == BUCKET_CAP else cap, overlap=setting.overlap,
-        accumulation=setting.accumulation, sync_every_pass=not setting.no_sync, compression=setting.ratio,
+        _layers(setting.model, setting.batch, setting.seq, setting.peak), lambda size: 0.0,
+        accumulation=setting.accumulation, sync_every_pass=not setting.no_sync,
         update_seconds=total_parameters(shape) * step.ADAMW_BYTES / device.memory_bytes_per_s,
     )  # fmt: skip
 
@@ -154,6 +174,8 @@ def _values(setting: Setting, time: step.StepTime) -> dict:
         "step_seconds": time.seconds,
         "compute_seconds": timeline.compute_seconds,
         "communication_seconds": timeline.communication_seconds,
+        "byte_seconds": (moved := _byte_seconds(setting, timeline)),
+        "start_seconds": max(0.0, timeline.communication_seconds - moved),
         "exposed_seconds": timeline.exposed_seconds,
         "last_message_seconds": _last(timeline),
         "update_seconds": timeline.update_seconds,
@@ -170,6 +192,19 @@ def _values(setting: Setting, time: step.StepTime) -> dict:
     }
 
 
+NUDGE = 1e-3  # share by which a message is made larger, to see what its bytes cost
+
+
+def _byte_seconds(setting: Setting, timeline: Timeline) -> float:
+    """The part of the communication that grows with the bytes: n t'(n) of every message of n bytes. The rest are
+    starts: what a message costs whatever its size."""
+    seconds, count = wire(setting.link, setting.device, setting.ranks), Counter(timeline.message_bytes)
+    grown = {size: (seconds(size * (1 + NUDGE)) - seconds(size)) / NUDGE for size in count}
+    talking = sum(1 for one in timeline.passes if one.messages)
+    moved = fsum(count[size] * max(0.0, more) for size, more in grown.items())
+    return min(talking * moved, timeline.communication_seconds)
+
+
 def _last(timeline: Timeline) -> float:
     """Seconds of the last message, which starts when nothing is left to compute. 0 where nothing is sent."""
     start, end = timeline.passes[-1].messages[-1]
@@ -180,19 +215,17 @@ def _last(timeline: Timeline) -> float:
 
 
 def _sentence(setting: Setting, values: dict) -> str:
-    exposed, efficiency = values["exposed_seconds"], values["efficiency"]
+    """The result, what it is made of, and the one lever worth trying now."""
     how = f"{setting.seq:,} tokens a sequence, compute at {EFFICIENCY:.0%} of peak"
-    who = f"{NAMES[setting.model]} on {_gpus(setting.ranks)} ({how})"
-    start = f"{who}: a step takes {_time(values['step_seconds'])}"
+    start = f"{NAMES[setting.model]} on {_gpus(setting.ranks)} ({how}): a step takes {_time(values['step_seconds'])}"
     if setting.ranks == 1:
-        found = f"{start}. One GPU has nothing to exchange. Try 2."
+        found = f"{start}. One GPU has nothing to exchange: take two."
     else:
-        share = f"{values['exposed_percent']:.1f}%"
-        hidden = f"; backward hides {values['overlap_fraction']:.0%} of what is sent" if setting.overlap else ""
+        exposed = f"{_time(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
         found = (
-            f"{start}, of which {_time(exposed)} ({share}) is exposed communication{hidden}. {_tail(setting, values)}"
-            f"Efficiency {efficiency:.0%}: {_gpus(setting.ranks)} do the work of {svg.quantity(values['speed_up'])}. "
-            f"{_remedy(setting, efficiency)}"
+            f"{start}, of which {exposed} is exposed communication. {_why(setting, values)} "
+            f"Efficiency {values['efficiency']:.0%}: {_gpus(setting.ranks)} do the work of "
+            f"{svg.quantity(values['speed_up'])}. {_try(lever(setting))}"
         )
     if setting.compression == "powersgd":
         found += " PowerSGD is counted by its smaller messages only: its own arithmetic is left out."
@@ -206,13 +239,29 @@ def _sentence(setting: Setting, values: dict) -> str:
     return found
 
 
-def _tail(setting: Setting, values: dict) -> str:
-    """A word on the last message where it is most of what stays exposed: overlap cannot help there."""
-    passes = setting.accumulation if not setting.no_sync else 1
-    last = passes * values["last_message_seconds"]
-    if not setting.overlap or values["exposed_percent"] < 100 * WORTH or last < 0.5 * values["exposed_seconds"]:
-        return ""
-    return f"The last bucket is {min(1, last / values['exposed_seconds']):.0%} of that: nothing is left to hide it. "
+def cause(values: dict) -> tuple[str, float]:
+    """What messages spend most of their time on, "bytes" or "starts", and its share of the communication."""
+    moved, started = values["byte_seconds"], values["start_seconds"]
+    name, most = ("bytes", moved) if moved >= started else ("starts", started)
+    return name, most / (moved + started)
+
+
+def _why(setting: Setting, values: dict) -> str:
+    """The last message where it is most of what stays exposed, for overlap cannot help there; else the larger cost."""
+    last = values["last_message_seconds"] * (1 if setting.no_sync else setting.accumulation)
+    if setting.overlap and values["exposed_percent"] >= 100 * WORTH and last > 0.5 * values["exposed_seconds"]:
+        return f"The last bucket is {min(1, last / values['exposed_seconds']):.0%} of that: nothing is left to hide it."
+    what, share = cause(values)
+    return f"Messages spend {share:.0%} of their time on {what if what == 'bytes' else 'starts, their latency'}."
+
+
+def lever(setting: Setting) -> Advice | None:
+    """The lever worth trying now, on the values of the controls; None where none adds WORTH."""
+    return ddp_levers.advice(setting, stops(SIZES), PASSES.hi, {key: words for key, (*_, words) in LINKS.items()})
+
+
+def _try(found: Advice | None) -> str:
+    return f"Try {found.words}: {found.efficiency:.0%}." if found else "No lever here adds two points to it."
 
 
 def _gpus(count: int) -> str:
@@ -222,28 +271,6 @@ def _gpus(count: int) -> str:
 def _time(amount: float) -> str:
     """An amount of time for people, in ms below one second."""
     return f"{svg.quantity(amount)} s" if amount >= 1 else f"{svg.quantity(amount * 1e3)} ms"
-
-
-def _remedy(setting: Setting, efficiency: float) -> str:
-    """The cheapest and the strongest of the remedies that bring the efficiency up by WORTH or more."""
-    if efficiency > 1 - WORTH:
-        return "No remedy can add two points to it."
-    remedies = (
-        ("overlap", not setting.overlap, {"overlap": True}),
-        ("no_sync", not setting.no_sync and setting.accumulation > 1, {"no_sync": True}),
-        ("buckets of 25 MiB", setting.bucket != 25, {"bucket": 25}),
-        ("bf16 messages, which round each gradient", setting.compression == "none", {"compression": "bf16"}),
-        ("4 times the passes, which makes the batch 4 times as large", True,
-         {"accumulation": 4 * setting.accumulation, "no_sync": True}),
-        ("nodes of 8 with InfiniBand", setting.link != "node-ib", {"link": "node-ib"}),
-    )  # fmt: skip
-    found = [(replace(setting, **change).efficiency, words) for words, possible, change in remedies if possible]
-    worth = [one for one in found if one[0] >= efficiency + WORTH]
-    if not worth:
-        return "No remedy here adds two points."
-    strongest = max(worth)
-    more = f", or {strongest[1]}: {strongest[0]:.0%}" if strongest[0] >= worth[0][0] + WORTH else ""
-    return f"Try {worth[0][1]}: {worth[0][0]:.0%}{more}."
 
 
 # --- the picture ----------------------------------------------------------------------------------------------

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from scaleout import allocator, svg
+from scaleout import allocator, memory_levers, svg
+from scaleout.controls import stops
 from scaleout.hardware import DEVICES
 from scaleout.layout import Layout
-from scaleout.memory import KINDS, Recipe, account
+from scaleout.memory import KINDS, Account, Recipe, account
+from scaleout.memory_levers import Advice, Question
 from scaleout.transformer import PRESETS
 from scaleout.views import guess, select, slider, toggle
 
 TITLE = "What one GPU holds"
 
 COLOURS = dict(zip(KINDS, ("c1", "c5", "c6", "c2", "c3", "c7", "c8"), strict=True))
-
-# What relieves each kind, in the book's four words. Shown for the kind that is largest at the peak.
-LEVER = {
-    "weights": "split them (tensor parallel, ZeRO-3), or freeze them and train an adapter",
-    "master": "split it over the GPUs (ZeRO-1)",
-    "gradients": "split them over the GPUs (ZeRO-2)",
-    "optimizer": "split it over the GPUs (ZeRO-1), or keep it in 8 bits",
-    "activations": "recompute them (checkpointing), or take fewer sequences at a time",
-    "logits": "take fewer tokens at a time, or split the vocabulary (tensor parallel)",
-    "temporaries": "take smaller pieces: fewer tokens, or the optimizer's for-loop",
-}
 
 NAMES = {
     "gpt2": "GPT-2 small", "gpt2-medium": "GPT-2 medium", "gpt2-large": "GPT-2 large", "gpt2-xl": "GPT-2 XL",
@@ -70,21 +61,13 @@ WIDTH, BAR, PITCH = 480, 18, 42
 
 def draw(params: dict) -> dict:
     """One stacked bar for each candidate peak, the device's memory as a line, and what to do about the largest kind."""
-    shape, device = PRESETS[params["model"]], DEVICES[params["device"]]
-    layout = Layout(dp=params["gpus"], tp=int(params["tp"]), zero=int(params["zero"]))
-    recipe = Recipe(
-        precision=params["precision"], optimizer=params["optimizer"], attention=params["attention"],
-        checkpointing=params["checkpointing"], adapter=params["adapter"],
-        buckets="beside" if layout.dp > 1 else "none",
-    )  # fmt: skip
-    seq, cut = int(params["seq"]), ""
-    if shape.positions == "learned" and seq > shape.max_seq:
-        seq, cut = shape.max_seq, f" (it has {shape.max_seq:,} positions, so that many tokens)"
-    held = account(shape, params["batch"], seq, recipe, layout)
+    device, tokens = DEVICES[params["device"]], _tokens(params)
+    held, found = _held(params), lever(params)
+    cut = "" if tokens == int(params["seq"]) else f" (it has {tokens:,} positions, so that many tokens)"
     unit, size = ("GiB", 2**30) if params["gib"] else ("GB", 10**9)
     return {
         "svg": _picture(held, device, unit, size),
-        "sentence": _sentence(NAMES[params["model"]] + cut, held, device, unit, size),
+        "sentence": _sentence(NAMES[params["model"]] + cut, held, device, unit, size, found),
         "values": {
             "peak_gb": held.peak_bytes / 10**9,
             "peak_gib": held.peak_bytes / 2**30,
@@ -99,7 +82,34 @@ def draw(params: dict) -> dict:
     }
 
 
-def _sentence(name: str, held, device, unit: str, size: int) -> str:
+def _tokens(params: dict) -> int:
+    """Tokens a sequence: no more than the model has positions."""
+    shape, seq = PRESETS[params["model"]], int(params["seq"])
+    return min(seq, shape.max_seq) if shape.positions == "learned" else seq
+
+
+def _held(params: dict) -> Account:
+    layout = Layout(dp=params["gpus"], tp=int(params["tp"]), zero=int(params["zero"]))
+    recipe = Recipe(
+        precision=params["precision"], optimizer=params["optimizer"], attention=params["attention"],
+        checkpointing=params["checkpointing"], adapter=params["adapter"],
+        buckets="beside" if layout.dp > 1 else "none",
+    )  # fmt: skip
+    return account(PRESETS[params["model"]], params["batch"], _tokens(params), recipe, layout)
+
+
+def lever(params: dict) -> Advice | None:
+    """The lever worth trying now; None where none takes a twentieth off the peak."""
+    memory, by_name = DEVICES[params["device"]].memory_bytes, {control.name: control for control in CONTROLS}
+    places = {name: stops(by_name[name]) for name in ("batch", "gpus")}
+    places["seq"] = [int(value) for value, _ in by_name["seq"].options]
+    question = Question(
+        params, lambda other: _held(other).peak_bytes, lambda peak: allocator.fits(peak, memory), places
+    )
+    return memory_levers.advice(question, _held(params).peak)
+
+
+def _sentence(name: str, held, device, unit: str, size: int, found: Advice | None) -> str:
     ratio = held.peak_bytes / device.memory_bytes
     amount = svg.quantity(held.peak_bytes / size)
     largest = max(KINDS, key=lambda kind: held.peak[kind])
@@ -114,8 +124,14 @@ def _sentence(name: str, held, device, unit: str, size: int) -> str:
     moment = _MOMENTS[held.peak_moment].lower()
     return (
         f"{name}: {amount} {unit} on each GPU at the peak ({moment}). "
-        f"{verdict} Most of it is {largest} ({share:.0%}): {LEVER[largest]}."
+        f"{verdict} {'Most of it' if share > 0.5 else 'The largest part'} is {largest} ({share:.0%}). "
+        + (_try(found, unit, size) if found else "No lever here takes a twentieth off.")
     )
+
+
+def _try(found: Advice, unit: str, size: int) -> str:
+    fits = "which fits" if found.fits else "which does not fit yet"
+    return f"Try {found.words}: {svg.quantity(found.peak_bytes / size)} {unit}, {fits}."
 
 
 def _picture(held, device, unit: str, size: int) -> str:

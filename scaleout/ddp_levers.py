@@ -1,0 +1,94 @@
+"""Which lever to move: what brings the efficiency of a setting of the view `ddp` up, each tried before it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+
+WORTH = 0.02  # what a lever must add to the efficiency to be named
+FLAT = 0.01  # passes are added until one more brings less than this share
+STRIDES = (3, 2, 1)  # places on the bucket's slider from one try to the next
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A lever: the fields of the setting that it changes, words for it, and the efficiency that it gives."""
+
+    change: dict
+    words: str
+    efficiency: float
+
+
+def advice(setting, sizes: Sequence[int], most_passes: int, links: dict[str, str]) -> Advice | None:
+    """The mildest lever that adds WORTH, or None where none does. setting: of the view, with its `efficiency`.
+
+    In this order: what only DDP's own settings change, a larger batch, another network, and PowerSGD, which is last
+    because its own arithmetic is not in the model. sizes: of buckets, in MiB; links: words by name.
+    """
+    now = setting.efficiency
+    if now > 1 - WORTH:
+        return None
+    network = ((words, {"link": key}) for key, words in links.items() if key != setting.link)
+    groups = (
+        (_settings(setting, tuple(sizes)), WORTH), (_passes(setting, most_passes), 0.0), (network, 0.0),
+        (_powersgd(setting), 0.0),
+    )  # fmt: skip
+    for levers, loss in groups:  # loss: what a milder one may give less than the best of its group
+        tried = [Advice(change, words, replace(setting, **change).efficiency) for words, change in levers]
+        best = max((one.efficiency for one in tried), default=0.0)
+        if best >= now + WORTH:
+            return next(one for one in tried if one.efficiency >= max(now + WORTH, best - loss))
+    return None
+
+
+Levers = Iterator[tuple[str, dict]]  # words, and the change
+
+
+def _settings(setting, sizes: tuple[int, ...]) -> Levers:
+    """DDP's own settings, the mildest first: of those within WORTH of the best, that one is named."""
+    if not setting.overlap:
+        yield "overlap", {"overlap": True}
+    if not setting.no_sync and setting.accumulation > 1:
+        yield "no_sync", {"no_sync": True}
+    bucket = _best_bucket(replace(setting, bucket=sizes[0]), sizes)
+    if bucket != setting.bucket:
+        yield f"buckets of {bucket:,} MiB", {"bucket": bucket}
+    if setting.compression == "none":
+        yield "bf16 messages, which round each gradient", {"compression": "bf16"}
+
+
+@lru_cache(maxsize=64)  # the same for every position of the bucket's own slider
+def _best_bucket(setting, sizes: tuple[int, ...]) -> int:
+    """The size with the highest efficiency, or one close to it: a few far apart first, then nearer to the best."""
+
+    @cache
+    def good(i: int) -> float:
+        return replace(setting, bucket=sizes[i]).efficiency
+
+    at = max(range(0, len(sizes), 2 * STRIDES[0]), key=good)
+    for stride in STRIDES:
+        at = max((i for i in (at, at - stride, at + stride) if 0 <= i < len(sizes)), key=good)
+    return sizes[at]
+
+
+def _passes(setting, most: int) -> Levers:
+    """As many passes before an update as bring something. What sticks out is paid once, however many there are."""
+    once = replace(setting, no_sync=True).timeline()
+    each = once.compute_seconds / setting.accumulation
+
+    def good(passes: int) -> float:
+        alone = passes * each + once.update_seconds
+        return alone / (alone + once.exposed_seconds)
+
+    for passes in range(setting.accumulation + 1, most + 1):
+        if passes == most or good(passes + 1) < (1 + FLAT) * good(passes):
+            times = f"{passes / setting.accumulation:.2g}"
+            yield (f"{passes} passes before an update, for a batch {times} times as large",
+                   {"accumulation": passes, "no_sync": True})  # fmt: skip
+            return
+
+
+def _powersgd(setting) -> Levers:
+    if setting.compression != "powersgd":
+        yield "PowerSGD", {"compression": "powersgd"}

@@ -1,0 +1,115 @@
+"""Which lever to move: what lowers the peak of a setting of the view `memory`, each tried before it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+LESS = 0.05  # share of the peak that a lever must take off to be named
+NODE = 8  # GPUs to split over, where there is one
+
+Levers = Iterator[tuple[str, dict]]  # words, and the parameters that it changes
+STATES = {"optimizer": 1, "master": 1, "gradients": 2, "weights": 3}  # by the ZeRO stage that splits it
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A lever: the parameters that it changes, words for it, the peak that it gives, and whether that fits."""
+
+    change: dict
+    words: str
+    peak_bytes: int
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: the view's parameters, what others give, and the places of its numbers (batch, seq, gpus)."""
+
+    params: dict
+    peak: Callable[[dict], int]  # bytes of other parameters
+    fits: Callable[[int], bool]
+    places: dict[str, Sequence[int]]
+
+    def try_out(self, words: str, change: dict) -> Advice:
+        """The lever with what it gives."""
+        size = self.peak({**self.params, **change})
+        return Advice(change, words, size, self.fits(size))
+
+    def number(self, name: str, up: bool, fixed: dict) -> int | None:
+        """The place of a number nearest to today's, upward or downward, at which it fits; the last one where none
+        does, and half or twice of it where it fits today. fixed: what else changes. None at the control's end."""
+        now = int(self.params[name])
+        ahead = sorted((n for n in self.places[name] if (n > now if up else n < now)), reverse=not up)
+        if not ahead:
+            return None
+        if self.fits(self.peak(self.params)):
+            return next((n for n in ahead if max(n / now, now / n) >= 2), ahead[-1])
+        kind = type(self.params[name])  # a select's values are texts
+        low, high = 0, len(ahead) - 1
+        while low < high:
+            middle = (low + high) // 2
+            good = self.fits(self.peak({**self.params, **fixed, name: kind(ahead[middle])}))
+            low, high = (low, middle) if good else (middle + 1, high)
+        return ahead[low]
+
+
+def advice(question: Question, kinds: dict[str, int]) -> Advice | None:
+    """The mildest lever on the largest kind that makes it fit, or the one that takes most off; at least LESS.
+
+    Goes on to the next kind where nothing does; None where nothing does at all. kinds: bytes by kind at the peak.
+    """
+    now = sum(kinds.values())
+    for kind in sorted((kind for kind in kinds if kinds[kind] > LESS * now), key=lambda kind: -kinds[kind]):
+        found = []
+        for words, change in _levers(kind, question):
+            one = question.try_out(words, change)
+            if one.peak_bytes <= (1 - LESS) * now:
+                found.append(one)
+                if one.fits:
+                    return one
+        if found:
+            return min(found, key=lambda one: one.peak_bytes)
+    return None
+
+
+def _levers(kind: str, question: Question) -> Levers:
+    """Of one kind, the mildest first."""
+    params = question.params
+    if kind in STATES or kind == "temporaries":
+        yield from _split(STATES.get(kind, 1), question)
+        if params["optimizer"] == "adamw" and kind == "optimizer":
+            yield "AdamW in 8 bits", {"optimizer": "adamw-8bit"}
+        if params["adapter"] == "none" and kind in STATES:
+            yield "LoRA, which trains adapters only", {"adapter": "lora"}
+    if kind not in STATES:
+        yield from _smaller(kind, question)
+
+
+def _split(stage: int, question: Question) -> Levers:
+    """ZeRO from the stage that splits the kind, over the GPUs that there are, or a node of them; then over more."""
+    now, have = int(question.params["zero"]), question.params["gpus"]
+    node = {"gpus": NODE} if have == 1 else {}
+    for more in range(max(stage, now + 1), 4):
+        yield f"ZeRO-{more} over {node.get('gpus', have):,} GPUs", {"zero": str(more), **node}
+    for more in sorted({now, 3}):
+        change = {"zero": str(more)} if more > now else {}
+        count = question.number("gpus", True, change) if more >= stage else None
+        if count:
+            yield (f"ZeRO-{more} over " if change else "") + f"{count:,} GPUs", {**change, "gpus": count}
+
+
+def _smaller(kind: str, question: Question) -> Levers:
+    """Activations, logits and temporaries: a better kernel, recomputing, fewer sequences, shorter ones."""
+    params = question.params
+    if kind != "logits":
+        if params["attention"] == "naive":
+            yield "the fused attention kernel", {"attention": "sdpa"}
+        if params["checkpointing"] != "full":
+            yield "full checkpointing", {"checkpointing": "full"}
+    count = question.number("batch", False, {})
+    if count:
+        yield f"{count} sequence{'s' if count > 1 else ''} a GPU", {"batch": count}
+    count = question.number("seq", False, {})
+    if count:
+        yield f"{count:,} tokens a sequence", {"seq": str(count)}

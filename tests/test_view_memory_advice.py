@@ -1,0 +1,106 @@
+"""What the sentence of the widget of rung 01 says is so: "most" is more than half, and its lever works when tried."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from scaleout import memory_levers, views
+from scaleout.controls import stops
+from scaleout.memory import KINDS
+from scaleout.views import memory
+
+CHOICES = {
+    one.name: stops(one) if one.log else [False, True] if one.kind == "toggle" else [value for value, _ in one.options]
+    for one in memory.CONTROLS if one.kind != "guess"
+}  # fmt: skip
+
+
+def grid(count):
+    """Seeded random settings that can be (a head count that does not divide is refused), the default before them."""
+    draw, out = random.Random(3), [{}]
+    while len(out) < count:
+        params = {name: draw.choice(values) for name, values in CHOICES.items()}
+        try:
+            views.render("memory", params)
+        except ValueError:
+            continue
+        out.append(params)
+    return out
+
+
+GRID = grid(160)
+
+
+def shown(params, **change):
+    return views.render("memory", {**params, **change})["values"]
+
+
+def full(params):
+    return {name: value for name, value in {**views.defaults("memory"), **params}.items() if name != "guess"}
+
+
+def test_the_largest_part_is_the_largest_and_most_is_more_than_half():
+    words = Counter()
+    for params in GRID:
+        result = views.render("memory", params)
+        sizes = {kind: result["values"][f"{kind}_gb"] for kind in KINDS}
+        largest = max(sizes, key=sizes.get)
+        share = sizes[largest] / result["values"]["peak_gb"]
+        start = "Most of it is" if share > 0.5 else "The largest part is"
+        assert f"{start} {largest} ({share:.0%})" in result["sentence"], params
+        words[start] += 1
+    assert min(words.values()) > 10, "both are met"
+
+
+def test_the_lever_lowers_the_peak_when_it_is_tried():
+    named = Counter()
+    for params in GRID:
+        found = memory.lever(full(params))
+        if found is None:
+            assert "Try" not in views.render("memory", params)["sentence"]
+            continue
+        now, then = shown(params), shown(params, **found.change)
+        assert then["peak_gb"] <= (1 - memory_levers.LESS) * now["peak_gb"], (params, found)
+        assert then["peak_gb"] * 1e9 == pytest.approx(found.peak_bytes), (params, found)
+        assert then["fits"] == found.fits, (params, found)
+        assert f"Try {found.words}: " in views.render("memory", params)["sentence"]
+        named.update(list(found.change))
+    assert named.total() > len(GRID) / 2 and set(named) >= {"zero", "gpus", "checkpointing", "batch"}
+
+
+def test_a_number_of_gpus_sequences_or_tokens_is_the_mildest_that_fits():
+    """One place back on the control does not fit; what does not fit at all is at the control's end."""
+    tried = Counter()
+    for params in GRID:
+        found = memory.lever(full(params))
+        numbers = ("batch", "gpus", "seq") if found and not shown(params)["fits"] else ()
+        for name in numbers:
+            if found.change.get(name, memory_levers.NODE) == memory_levers.NODE:  # a node is where splitting starts
+                continue
+            values = CHOICES[name] if name == "gpus" else CHOICES[name][::-1]
+            at = values.index(found.change[name])
+            if found.fits:
+                assert not shown(params, **{**found.change, name: values[at - 1]})["fits"], (params, found)
+            else:
+                assert at == len(values) - 1, (params, found)
+            tried[name] += 1
+    assert tried["gpus"] > 3 and tried.total() > 20
+
+
+def test_on_one_gpu_nobody_is_told_to_split():
+    """ZeRO splits over the GPUs that there are: on one it changes nothing."""
+    alone, split = shown({}), shown({}, zero="1")
+    assert alone["peak_gb"] == split["peak_gb"]
+    found = memory.lever(full({}))
+    assert found.change["gpus"] > 1 and found.fits
+
+
+def test_where_no_lever_is_named_none_of_the_kind_does_much():
+    silent = [params for params in GRID if memory.lever(full(params)) is None]
+    for params in silent:
+        peak = shown(params)["peak_gb"]
+        for change in ({"checkpointing": "full"}, {"optimizer": "adamw-8bit"}, {"zero": "3"}, {"batch": 1}):
+            if change.get("optimizer") and full(params)["optimizer"] != "adamw":
+                continue
+            assert shown(params, **change)["peak_gb"] > (1 - memory_levers.LESS) * peak, (params, change)
