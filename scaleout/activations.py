@@ -177,8 +177,8 @@ def tables(z: Sizes) -> int:
 
 def relaid(z: Sizes) -> int:
     """Rotary positions leave Q with heads outermost; so is fused attention's output then, and the projection that
-    follows keeps a copy of its own."""
-    return z.q if z.shape.positions == "rotary" else 0
+    follows keeps a copy of its own. One head on a rank has no order to change."""
+    return z.q if z.shape.positions == "rotary" and z.shape.heads > z.layout.tp else 0
 
 
 def core_kept(z: Sizes) -> int:

@@ -40,7 +40,7 @@ def _hop(cluster: Cluster, inside: float | None, across: float | None) -> tuple[
     """(seconds, alpha) of a step: a rank moves `inside` bytes, a node `across` bytes; None: nothing goes there."""
     hops = [
         (wire.seconds(size), wire.alpha_seconds)
-        for wire, size in ((cluster.inside, inside), (cluster.pool, across))
+        for wire, size in ((cluster.near, inside), (cluster.pool, across))
         if size is not None
     ]
     return max(hops, default=(0.0, 0.0))
@@ -61,11 +61,19 @@ def _total(hops: list[tuple[int, tuple[float, float]]], sent: float, received: f
 
 
 def _rounds(rounds: int) -> Callable[[float, Cluster], Cost]:
-    """`rounds` times round the ring, a p-th of the message in each step (Patarasuk and Yuan 2009)."""
+    """`rounds` times round the ring, a p-th of the message in each step (Patarasuk and Yuan 2009).
+
+    A rank waits for the part that it passes on, not for all other ranks. So the latencies add up along the way of one
+    part, which leaves a node at every g-th of its hops, and the slowest link sets the pace of the bytes. NCCL counts
+    so too (src/graph/tuning.cc; for half a ring it has one hop between nodes less).
+    """
 
     def ring(size: float, cluster: Cluster) -> Cost:
-        p, chunk = cluster.ranks, size / cluster.ranks
-        return _total([(rounds * (p - 1), _along(cluster, chunk))], rounds * (p - 1) * chunk)
+        steps = rounds * (cluster.ranks - 1)
+        between = -(-steps // cluster.gpus_per_node) if cluster.nodes > 1 else 0
+        latency = between * cluster.pool.alpha_seconds + (steps - between) * cluster.near.alpha_seconds
+        sent = steps * size / cluster.ranks
+        return Cost(steps, sent, sent, latency + sent / cluster.slowest().bytes_per_s, latency)
 
     return ring
 
@@ -88,27 +96,21 @@ def _tree(size: float, cluster: Cluster) -> Cost:
 
     An inner rank of one tree is a leaf of the other, so a step moves at most two blocks of size / 2k each way. Up:
     height + k - 1 steps, down the same: 2 (h + k - 1) (alpha + size / (k rate)), smallest near k = sqrt((h - 1) size /
-    (alpha rate)). An upper bound: the first and last steps move less. With a chain of g ranks in each node the first
-    block passes g - 1 more hops each way, and the slowest hop sets the pace of the others.
+    (alpha rate)). An upper bound: the first and last steps move less. All ranks are on one wire: what NCCL makes of
+    a tree on nodes of several GPUs, a chain in each, is in `scaleout.nccl`. ValueError for such nodes.
     """
-    many = cluster.nodes > 1
-    heads = cluster.nodes if many else cluster.ranks
-    chain = cluster.gpus_per_node - 1 if many else 0
+    if cluster.nodes > 1 and cluster.gpus_per_node > 1:
+        raise ValueError("a double binary tree is for ranks on one wire: for nodes of several GPUs use nccl.choices")
     if cluster.ranks == 1:
         return NOTHING
-    h, blocks_a_step = height(heads), 1 if heads == 2 else 2
-    tree_wire = cluster.pool if many else cluster.inside
+    wire, h, blocks_a_step = cluster.slowest(), height(cluster.ranks), 1 if cluster.ranks == 2 else 2
 
     def of(k: int) -> Cost:
-        block = size / (2 * k)
-        up = _hop(cluster, 2 * block, None)
-        over = (tree_wire.seconds(blocks_a_step * block), tree_wire.alpha_seconds)
-        pace = max(up, over) if chain else over
-        moved = (0.5 * min(heads, 4) + (1 if chain else 0)) * size
-        return _total([(2 * chain, up), (2 * h, over), (2 * (k - 1), pace)], moved)
+        over = (wire.seconds(blocks_a_step * size / (2 * k)), wire.alpha_seconds)
+        return _total([(2 * (h + k - 1), over)], 0.5 * min(cluster.ranks, 4) * size)
 
-    fill = chain * size / cluster.inside.bytes_per_s + (h - 1) * blocks_a_step * size / 2 / tree_wire.bytes_per_s
-    return min((of(k) for k in _blocks(fill, tree_wire.alpha_seconds, size / 2)), key=lambda one: one.seconds)
+    fill = (h - 1) * blocks_a_step * size / 2 / wire.bytes_per_s
+    return min((of(k) for k in _blocks(fill, wire.alpha_seconds, size / 2)), key=lambda one: one.seconds)
 
 
 def _blocks(fill: float, alpha: float, size: float) -> set[int]:
@@ -184,7 +186,7 @@ def _in_network(size: float, cluster: Cluster) -> Cost:
     stages, moved = [], 0.0
     if g > 1:
         moved += size * (1 + 1 / g)
-        stages.append((4, cluster.inside, moved))
+        stages.append((4, cluster.near, moved))
     if n > 1:
         moved += size / g
         stages.append((2, cluster.pool, size))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout.activations import Sizes, block_kept, copies_kept, norm_kept, tables
+from scaleout.activations import Sizes, block_kept, copies_kept, relaid, tables
 from scaleout.tape import Tape
 
 PATHS = {name: f"{part}.{name}" for part, names in (("attention", ("q", "k", "v", "out")),
@@ -49,8 +49,10 @@ def _core(z: Sizes, tape: Tape, attention: int, how: str) -> None:
     """Attention's core, once Q, K and V are there. `attention`: bytes of it that are kept, these included."""
     there = z.q + 2 * z.kv
     if how == "selective":
-        began = norm_kept(z) + (3 if z.auto else 1) * z.y  # beside it autocast holds an fp32 copy
-        tape.passing("activations", max(0, in_passing(z) - began - there))
+        tape.hold("activations", tables(z))
+        if z.recipe.attention == "naive":
+            _passing_naive(z, tape)
+        tape.drop("activations", tables(z))
     elif z.recipe.attention == "naive":
         tape.hold("activations", tables(z))
         before, after = copied(z)
@@ -64,48 +66,88 @@ def _core(z: Sizes, tape: Tape, attention: int, how: str) -> None:
 def passing_forward(z: Sizes, tape: Tape) -> None:
     """The forward of one block that keeps nothing but its input, which is there: full checkpointing. Names hold
     tensors until their function returns: Q, K and V until attention does, the norm's output until its branch does."""
-    branch = z.y + 2 * z.q + 2 * z.kv  # with attention's output
-    _module(tape, "norm1", z.y)
+    _passing_norm(z, tape, "norm1")
     tape.pre_forward("attention")
     for name, made in (("q", z.q), ("k", z.kv), ("v", z.kv)):
-        _module(tape, PATHS[name], made)
+        _passing_product(z, tape, name, made)
+    if z.shape.positions == "rotary":
+        _rotate(z, tape)
     naive = z.recipe.attention == "naive"
-    tape.passing("activations", max(0, _core_in_passing(z) - branch) if naive else z.q + z.lse)
+    _passing_naive(z, tape) if naive else tape.passing("activations", z.q + z.lse)
     tape.hold("activations", z.q)
-    _module(tape, PATHS["out"], z.y)
+    tape.passing("activations", relaid(z))
+    _passing_product(z, tape, "out", z.y, cast=False)
     tape.post_forward("attention")
-    tape.drop("activations", branch)
+    tape.drop("activations", z.x, 2 * z.q, 2 * z.kv)
+    _passing_dropout(z, tape)
     tape.swap("activations", z.x, z.y)  # added to the stream
-    _module(tape, "norm2", z.y)
-    tape.pre_forward("mlp")
-    if z.shape.gated_mlp:
-        _module(tape, PATHS["gate"], z.f)
-        tape.swap("activations", z.f, z.f)
-    _module(tape, PATHS["up"], z.f)
-    tape.swap("activations", z.f, z.f, *[z.f] * z.shape.gated_mlp)
-    _module(tape, PATHS["down"], z.y)
-    tape.post_forward("mlp")
-    tape.drop("activations", z.y, z.f)
+    _passing_norm(z, tape, "norm2")
+    _passing_mlp(z, tape)
+    _passing_dropout(z, tape)
     tape.passing("activations", z.x)
     tape.drop("activations", z.x, z.y)
 
 
-def in_passing(z: Sizes) -> int:
-    """The most that the forward of one block holds where checkpointing keeps little of it: a naive core's scores, or
-    what the MLP makes in full checkpointing."""
-    mlp = 2 * z.x + (2 + z.shape.gated_mlp + z.frozen) * z.f if z.recipe.checkpointing == "full" else 0
-    return max(_core_in_passing(z), mlp)
+def _passing_mlp(z: Sizes, tape: Tape) -> None:
+    """From the norm's output to y bytes of output."""
+    tape.pre_forward("mlp")
+    if z.shape.gated_mlp:
+        _passing_product(z, tape, "gate", z.f)
+        tape.swap("activations", z.f, z.f)
+    _passing_product(z, tape, "up", z.f)
+    tape.swap("activations", z.f, z.f, *[z.f] * z.shape.gated_mlp)
+    _passing_product(z, tape, "down", z.y, cast=False)
+    tape.post_forward("mlp")
+    tape.drop("activations", z.x, z.f)
 
 
-def _core_in_passing(z: Sizes) -> int:
-    """The same of a naive core, with what the block has made before it; 0 for a fused one."""
-    if z.recipe.attention != "naive":
-        return 0
-    kept = block_kept(z, "none")
-    inputs = z.x if z.recipe.checkpointing == "full" else kept["norm 1"] + kept["input of q, k, v"]
-    repeated = 2 * z.q if z.kv != z.q else 0
-    mask = z.scores // z.e if z.recipe.dropout else 0
-    return inputs + tables(z) + z.q + 2 * z.kv + repeated + z.seq**2 + 3 * z.scores + mask
+def _passing_norm(z: Sizes, tape: Tape, name: str) -> None:
+    """The book's RMS norm squares its input in fp32, and in 16 bits holds it in fp32 as well (torch_norm.py)."""
+    tape.pre_forward(name)
+    if z.shape.norm == "rmsnorm":
+        tape.passing("activations", 2 * z.wide32 + (z.x if z.r == 2 else -z.wide32))
+    tape.hold("activations", z.x)
+    tape.post_forward(name)
+
+
+def _passing_product(z: Sizes, tape: Tape, name: str, made: int, cast: bool = True) -> None:
+    """A matrix product. Autocast casts its fp32 input, and keeps copies of the weights until the forward ends."""
+    tape.pre_forward(PATHS[name])
+    own = z.y if z.auto and cast else 0
+    tape.hold("weights", z.copies(name))
+    tape.hold("activations", own, made)
+    tape.drop("activations", own)
+    tape.post_forward(PATHS[name])
+
+
+def _passing_dropout(z: Sizes, tape: Tape) -> None:
+    if z.mask:
+        tape.passing("activations", z.y, z.mask)
+
+
+def _rotate(z: Sizes, tape: Tape) -> None:
+    """Q and K are turned one after the other, each in halves that stand beside it; the old ones go last."""
+    tape.passing("activations", tables(z) // 2 + 2 * z.q)
+    tape.hold("activations", z.q)
+    tape.passing("activations", tables(z) // 2 + 2 * z.kv)
+    tape.drop("activations", z.q)
+
+
+def _passing_naive(z: Sizes, tape: Tape) -> None:
+    """A naive core that keeps nothing: what stands beside Q, K and V until it has its output."""
+    grouped, (before, after) = z.kv != z.q, copied(z)
+    repeated = 2 * z.q if grouped else 0
+    tape.hold("activations", repeated)
+    tape.passing("activations", before * z.q - repeated, z.scores)
+    tape.passing("activations", 2 * z.scores)
+    tape.hold("activations", z.scores, z.seq**2)
+    tape.passing("activations", 2 * z.scores)
+    tape.hold("activations", z.scores)
+    if z.recipe.dropout:
+        tape.passing("activations", z.scores, z.scores // z.e)
+        tape.hold("activations", z.scores)
+    tape.passing("activations", after * z.q, z.q)
+    tape.drop("activations", (2 + bool(z.recipe.dropout)) * z.scores, z.seq**2, repeated)
 
 
 def naive_forward(z: Sizes, tape: Tape, before: int, after: int, out: int = 0) -> None:

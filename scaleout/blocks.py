@@ -61,9 +61,12 @@ class Backward:
         return own
 
     def _recompute(self) -> None:
-        """Full checkpointing: the block's forward again, up to the input of its last matrix product."""
+        """Full checkpointing: the block's forward again, up to the input of its last matrix product, or, with dropout,
+        to the mask behind it."""
         self.tape.drop("activations", self.z.x)  # the block's input, which is what norm 1 keeps
         forward(self.z, self.tape)
+        if self.z.mask:
+            self.tape.passing("activations", self.z.y, self.z.y)
 
     def _mlp(self, own: int) -> None:
         z, t = self.z, self.tape

@@ -3,8 +3,9 @@
 `size` is nccl-tests' (doc/PERFORMANCE.md): of all_gather what a rank holds afterwards, of reduce_scatter and
 all_to_all what it holds before, otherwise the message. Ranks move in step: a step lasts as long as the slowest rank's
 alpha + bytes / rate, and a rank sends and receives at the same time (Hockney 1994; Thakur, Rabenseifner and Gropp
-2005). Adding is free. The formulas are in `scaleout.algorithms`; `scaleout.messages` has the same algorithms message
-by message, and tests hold one against the other.
+2005); only a ring over nodes goes at the pace of its parts. Adding is
+free. The formulas are in `scaleout.algorithms`; `scaleout.messages` has the same algorithms message by message, and
+tests hold one against the other.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ def cost(collective: str, algorithm: str, size: float, ranks: int, wire: Wire) -
 def cost_on(collective: str, algorithm: str, size: float, cluster: Cluster) -> Cost:
     """The same on nodes of GPUs: what leaves a node shares its adapters (see `Cluster`).
 
-    The tree is NCCL's: a chain inside each node, the double tree between nodes. ValueError as in `cost`, and for
-    "in-network" where the switches do not add.
+    By the latencies and rates that the wires have, at one regime of message size; `scaleout.nccl` has what a library
+    makes of links. ValueError as in `cost`, for a "tree" over nodes of several GPUs, and for "in-network" where the
+    switches do not add.
     """
     check(collective, algorithm, size, cluster.ranks)
     if algorithm == "in-network" and not cluster.in_network:

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scaleout.protocols import HOPS, PROTOCOLS
+
 GB = 10**9
 MIB = 2**20
 T = 10**12
@@ -25,17 +27,26 @@ T = 10**12
 
 @dataclass(frozen=True)
 class Link:
-    """One connection of one GPU (or, for networks, of one adapter), by its rate in one direction."""
+    """One connection of one GPU (or, for networks, of one adapter), by its rate in one direction.
+
+    peers: the GPUs that its rate is divided among, one fixed part each; 0 where a switch gives any of them all of it.
+    """
 
     name: str
     scope: str  # a key of ALPHA_SECONDS
     one_way_bytes_per_s: float
     source: str
+    peers: int = 0
 
     @property
     def alpha_seconds(self) -> float:
         """Latency of one message between two ranks of a collective, without its bytes."""
         return ALPHA_SECONDS[self.scope]
+
+    @property
+    def reached(self) -> float:
+        """The share of its rate that a long message of a collective reaches."""
+        return XGMI_REACHES if self.peers > 1 else REACHED[self.scope]
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,8 @@ class Device:
     year: int
     memory_bytes: int  # what the driver reports
     memory_bytes_per_s: float
-    fp32_flop_per_s: float  # outside the tensor cores
+    fp32_flop_per_s: float  # outside the tensor cores: what torch uses for fp32 unless told otherwise
+    tf32_flop_per_s: float | None  # fp32 in and out, products of 10 bits: set_float32_matmul_precision("high")
     fp16_flop_per_s: float
     bf16_flop_per_s: float | None
     fp8_flop_per_s: float | None
@@ -54,12 +66,13 @@ class Device:
     source: str
 
     def matmul_flop_per_s(self, dtype: str) -> float:
-        """Peak dense rate of matrix products in `dtype` ("fp32", "fp16", "bf16", "fp8").
+        """Peak dense rate of matrix products in `dtype` ("fp32", "tf32", "fp16", "bf16", "fp8").
 
         Raises ValueError for an unknown dtype, or one that the device has no unit for.
         """
         rates = {
             "fp32": self.fp32_flop_per_s,
+            "tf32": self.tf32_flop_per_s,
             "fp16": self.fp16_flop_per_s,
             "bf16": self.bf16_flop_per_s,
             "fp8": self.fp8_flop_per_s,
@@ -107,11 +120,18 @@ GPU_WATTS = NODE_WATTS / 8
 # (Narayanan et al. 2021, arXiv 2104.04473, table 1); compute alone reaches somewhat more.
 COMPUTE_SHARE = 0.5
 
-# Latency of one hop of a collective by kind of link. NVIDIA/nccl at b647562, src/graph/tuning.cc, table hwLat, row
-# Ring, protocol LL128: NVLink 1.9, PCI 2.5, network 4.0 us at 0.92 of the link's rate. NCCL's other protocols trade
-# one for the other: LL 0.6, 1.0 and 2.7 us at a quarter of the rate, Simple 3.4, 5.7 and 14 us at all of it. What a
-# call costs to start (6.6 to 14 us, table baseLat) is not in them. Infinity Fabric is taken for NVLink.
-ALPHA_SECONDS = {"between GPUs": 1.9e-6, "host to GPU": 2.5e-6, "between nodes": 4.0e-6}
+# Latency of one hop of a ring by kind of link, protocol LL128: NVLink 1.9, PCIe 2.5, network 4.0 us. See
+# `scaleout.protocols` for the other two, and `scaleout.nccl` for what a call costs by all three. Infinity Fabric is
+# taken for NVLink.
+ALPHA_SECONDS = {scope: hop[PROTOCOLS.index("LL128")] for scope, hop in HOPS["ring"].items()}
+
+# Share of a link's rate that a ring reaches with long messages, one for each kind of link.
+# NVLink: 8 H200 0.816, 8 B200 0.758, 8 A100 0.78 (stas00/ml-engineering, network/README.md: 367, 682 and 235 GB/s).
+# Network: 46 to 48 of the 50 GB/s of an NDR adapter (NVIDIA/nccl-tests, issue 290), 0.94 of four nodes with eight
+# adapters of 400 Gbit/s (ml-engineering). PCIe: NCCL counts 12 GB/s for generation 3 x16 (src/graph/topo.h).
+# Infinity Fabric: 48 of 64 GB/s are left of a link after protocol and error correction (ROCm/rccl, issue 1210).
+REACHED = {"between GPUs": 0.8, "host to GPU": 0.76, "between nodes": 0.94}
+XGMI_REACHES = 0.75
 
 # Share of a link's rate that an all-reduce of 8 GiB reached while the switches added: 5 to 8 H200, 6 to 8 B200, 1.5%
 # around it. stas00/ml-engineering, network/README.md: busbw over that of the model ("in-network") at the full rate.
@@ -125,15 +145,16 @@ LINKS = {
     "nvlink5": Link("NVLink 5", "between GPUs", 900 * GB, "NVIDIA HGX B200 page, 2024: 1.8 TB/s both ways"),
     # Three NVLink 4 bridges between a pair of H100 PCIe cards: 600 GB/s both ways.
     "nvlink4-bridge": Link(
-        "NVLink 4 bridge", "between GPUs", 300 * GB, "NVIDIA H100 datasheet, 2022: 600 GB/s both ways"
+        "NVLink 4 bridge", "between GPUs", 300 * GB, "NVIDIA H100 datasheet, 2022: 600 GB/s both ways", peers=1
     ),
     # Four links of 14.0625 GB/s one way, over a bridge between a pair of cards.
     "nvlink3-bridge": Link(
-        "NVLink 3 bridge", "between GPUs", 56.25 * GB, "NVIDIA Ampere GA102 whitepaper, v2.1: 112.5 GB/s both ways"
+        "NVLink 3 bridge", "between GPUs", 56.25 * GB, "NVIDIA Ampere GA102 whitepaper, v2.1: 112.5 GB/s both ways",
+        peers=1,
     ),
     # Seven links of 64 GB/s one way, one to each of the other seven GPUs of a node.
     "infinity-fabric-mi300x": Link(
-        "Infinity Fabric", "between GPUs", 448 * GB, "AMD MI300X datasheet, 2023: 7 times 128 GB/s both ways"
+        "Infinity Fabric", "between GPUs", 448 * GB, "AMD MI300X datasheet, 2023: 7 times 128 GB/s both ways", peers=7
     ),
     "pcie3": _pcie(3, 8e9),
     "pcie4": _pcie(4, 16e9),
@@ -150,74 +171,75 @@ DEVICES = {
     # 640 tensor cores; fp16 is their only 16-bit format. The 16 GB model differs in memory only.
     "v100": Device(
         name="V100 SXM2 32 GB", year=2018, memory_bytes=32_768 * MIB, memory_bytes_per_s=900 * GB,
-        fp32_flop_per_s=15.7 * T, fp16_flop_per_s=125 * T, bf16_flop_per_s=None,
+        fp32_flop_per_s=15.7 * T, tf32_flop_per_s=None, fp16_flop_per_s=125 * T, bf16_flop_per_s=None,
         fp8_flop_per_s=None, link="nvlink2",
         source="NVIDIA V100 datasheet, January 2020",
     ),
+    # 320 GB/s = 256 bits at 5,001 MHz, two a clock (product brief: "up to 320"); the datasheet prints "300 GB/s".
     "t4": Device(
         name="T4 16 GB", year=2018, memory_bytes=15_360 * MIB, memory_bytes_per_s=320 * GB,
-        fp32_flop_per_s=8.1 * T, fp16_flop_per_s=65 * T, bf16_flop_per_s=None,
+        fp32_flop_per_s=8.1 * T, tf32_flop_per_s=None, fp16_flop_per_s=65 * T, bf16_flop_per_s=None,
         fp8_flop_per_s=None, link="pcie3",
-        source="NVIDIA T4 datasheet, March 2019",
+        source="NVIDIA T4 datasheet, March 2019; memory: T4 product brief (PB-09256)",
     ),
     # 312 TFLOP/s = 1,410 MHz * 432 tensor cores * 256 fused multiply-adds * 2.
     "a100-40gb": Device(
         name="A100 SXM 40 GB", year=2020, memory_bytes=40_960 * MIB, memory_bytes_per_s=1555 * GB,
-        fp32_flop_per_s=19.5 * T, fp16_flop_per_s=312 * T, bf16_flop_per_s=312 * T,
+        fp32_flop_per_s=19.5 * T, tf32_flop_per_s=156 * T, fp16_flop_per_s=312 * T, bf16_flop_per_s=312 * T,
         fp8_flop_per_s=None, link="nvlink3",
         source="NVIDIA A100 datasheet, June 2021",
     ),
     "a100-80gb": Device(
         name="A100 SXM 80 GB", year=2020, memory_bytes=81_920 * MIB, memory_bytes_per_s=2039 * GB,
-        fp32_flop_per_s=19.5 * T, fp16_flop_per_s=312 * T, bf16_flop_per_s=312 * T,
+        fp32_flop_per_s=19.5 * T, tf32_flop_per_s=156 * T, fp16_flop_per_s=312 * T, bf16_flop_per_s=312 * T,
         fp8_flop_per_s=None, link="nvlink3",
         source="NVIDIA A100 datasheet, June 2021",
     ),
     # Whitepaper figures with fp32 accumulation; 142 TFLOP/s is with fp16 accumulation.
     "rtx-3090": Device(
         name="RTX 3090 24 GB", year=2020, memory_bytes=24_576 * MIB, memory_bytes_per_s=936 * GB,
-        fp32_flop_per_s=35.6 * T, fp16_flop_per_s=71 * T, bf16_flop_per_s=71 * T,
+        fp32_flop_per_s=35.6 * T, tf32_flop_per_s=35.6 * T, fp16_flop_per_s=71 * T, bf16_flop_per_s=71 * T,
         fp8_flop_per_s=None, link="nvlink3-bridge",
         source="NVIDIA Ampere GA102 whitepaper, v2.1, appendix A",
     ),
     # Whitepaper figures with fp32 accumulation; 330 TFLOP/s in 16 bits is with fp16 accumulation or sparsity.
     "rtx-4090": Device(
         name="RTX 4090 24 GB", year=2022, memory_bytes=24_564 * MIB, memory_bytes_per_s=1008 * GB,
-        fp32_flop_per_s=82.6 * T, fp16_flop_per_s=165.2 * T, bf16_flop_per_s=165.2 * T,
+        fp32_flop_per_s=82.6 * T, tf32_flop_per_s=82.6 * T, fp16_flop_per_s=165.2 * T, bf16_flop_per_s=165.2 * T,
         fp8_flop_per_s=330.3 * T, link="pcie4",
         source="NVIDIA Ada GPU architecture whitepaper, v2.1, appendix A",
     ),
     # 756 TFLOP/s in 16 bits: fewer multiprocessors and a lower clock than the SXM module.
     "h100-pcie": Device(
         name="H100 PCIe 80 GB", year=2022, memory_bytes=81_559 * MIB, memory_bytes_per_s=2000 * GB,
-        fp32_flop_per_s=51 * T, fp16_flop_per_s=756 * T, bf16_flop_per_s=756 * T,
+        fp32_flop_per_s=51 * T, tf32_flop_per_s=378 * T, fp16_flop_per_s=756 * T, bf16_flop_per_s=756 * T,
         fp8_flop_per_s=1513 * T, link="nvlink4-bridge",
         source="NVIDIA H100 datasheet, 2022; halved where it prints sparsity",
     ),
     # 989.4 TFLOP/s = 1,830 MHz * 528 tensor cores * 512 fused multiply-adds * 2.
     "h100-sxm": Device(
         name="H100 SXM 80 GB", year=2022, memory_bytes=81_559 * MIB, memory_bytes_per_s=3350 * GB,
-        fp32_flop_per_s=67 * T, fp16_flop_per_s=989.4 * T, bf16_flop_per_s=989.4 * T,
+        fp32_flop_per_s=67 * T, tf32_flop_per_s=494.7 * T, fp16_flop_per_s=989.4 * T, bf16_flop_per_s=989.4 * T,
         fp8_flop_per_s=1978.9 * T, link="nvlink4",
         source="NVIDIA H100 datasheet, 2023; halved where it prints sparsity",
     ),
     # The compute of the H100 SXM with more and faster memory.
     "h200": Device(
         name="H200 SXM 141 GB", year=2023, memory_bytes=143_771 * MIB, memory_bytes_per_s=4800 * GB,
-        fp32_flop_per_s=67 * T, fp16_flop_per_s=989.4 * T, bf16_flop_per_s=989.4 * T,
+        fp32_flop_per_s=67 * T, tf32_flop_per_s=494.7 * T, fp16_flop_per_s=989.4 * T, bf16_flop_per_s=989.4 * T,
         fp8_flop_per_s=1978.9 * T, link="nvlink4",
         source="NVIDIA H200 datasheet, 2024; halved where it prints sparsity",
     ),
     "mi300x": Device(
         name="MI300X 192 GB", year=2023, memory_bytes=196_592 * MIB, memory_bytes_per_s=5300 * GB,
-        fp32_flop_per_s=163.4 * T, fp16_flop_per_s=1307.4 * T, bf16_flop_per_s=1307.4 * T,
+        fp32_flop_per_s=163.4 * T, tf32_flop_per_s=653.7 * T, fp16_flop_per_s=1307.4 * T, bf16_flop_per_s=1307.4 * T,
         fp8_flop_per_s=2614.9 * T, link="infinity-fabric-mi300x",
         source="AMD Instinct MI300X datasheet, 2023",
     ),
     # A DGX B200 has 1,440 GB and 64 TB/s in eight GPUs, 72 PFLOP/s fp8 "training", which is with sparsity.
     "b200": Device(
         name="B200 180 GB", year=2024, memory_bytes=183_359 * MIB, memory_bytes_per_s=8000 * GB,
-        fp32_flop_per_s=75 * T, fp16_flop_per_s=2250 * T, bf16_flop_per_s=2250 * T,
+        fp32_flop_per_s=75 * T, tf32_flop_per_s=1125 * T, fp16_flop_per_s=2250 * T, bf16_flop_per_s=2250 * T,
         fp8_flop_per_s=4500 * T, link="nvlink5",
         source="NVIDIA DGX B200 datasheet, 2024, divided by 8; halved where it prints sparsity",
     ),

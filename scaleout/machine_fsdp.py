@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from scaleout import collectives
-from scaleout.hardware import COMPUTE_SHARE, Device
+from scaleout import nccl
+from scaleout.hardware import COMPUTE_SHARE, LINKS, Device
 from scaleout.sharding import Sharding
-from scaleout.step import WIRE_EFFICIENCY, all_reduce_seconds
-from scaleout.topology import HOST_LINK, Cluster, Wire, wire
+from scaleout.topology import HOST_LINK, Cluster
 
 # Bytes a second of the host's memory for one of 8 GPUs: two sockets of 8 channels of DDR5-4800 (Intel Xeon Platinum
 # 8480C, which a DGX H100 has), 4,800 million transfers of 8 bytes a second and channel.
@@ -63,60 +62,36 @@ def replica_group(cluster: Cluster, ranks: int) -> Cluster:
     g = cluster.gpus_per_node
     shard_group(cluster, ranks)
     if ranks >= g:
-        share = Wire(cluster.across.alpha_seconds, cluster.pool.bytes_per_s / g)
+        share = cluster.share
         return Cluster(cluster.ranks // ranks, 1, cluster.inside, share, 1)
-    share = Wire(cluster.across.alpha_seconds, cluster.pool.bytes_per_s / ranks)
+    share = replace(cluster.across, bytes_per_s=cluster.pool.bytes_per_s / ranks)
     return Cluster(cluster.nodes, g // ranks, cluster.inside, share, 1)
-
-
-def _slower(cluster: Cluster, efficiency: float) -> Cluster:
-    return replace(
-        cluster, inside=replace(cluster.inside, bytes_per_s=cluster.inside.bytes_per_s * efficiency),
-        across=replace(cluster.across, bytes_per_s=cluster.across.bytes_per_s * efficiency),
-    )  # fmt: skip
-
-
-def _ring(collective: str, on: Cluster) -> Seconds:
-    """NCCL's algorithm for both collectives of FSDP is the ring; a group of one has nothing to send."""
-    if on.ranks == 1:
-        return lambda size: 0.0
-    known: dict[float, float] = {}  # blocks are alike
-
-    def seconds(size: float) -> float:
-        if size not in known:
-            known[size] = collectives.cost_on(collective, "ring", size, on).seconds
-        return known[size]
-
-    return seconds
 
 
 def machine(
     device: Device, cluster: Cluster, sharding: Sharding, *, dtype: str | None = None,
-    efficiency: float = COMPUTE_SHARE, wire_efficiency: float = WIRE_EFFICIENCY,
-    host_bytes_per_s: float = HOST_BYTES_PER_S,
+    efficiency: float = COMPUTE_SHARE, host_bytes_per_s: float = HOST_BYTES_PER_S,
 ) -> Machine:  # fmt: skip
     """A rank of `cluster` by datasheets. dtype: of the matrix products, `sharding.parameter` unless given.
 
-    efficiency: the share of the device's peak that forward and backward reach, an assumption; wire_efficiency: the
-    share of every link's rate. With offload, copies go over the device's PCIe slot at `wire_efficiency` of its rate,
-    and the host updates at host_bytes_per_s. ValueError where the cluster has not as many ranks as the sharding.
+    efficiency: the share of the device's peak that forward and backward reach, an assumption. Collectives are as NCCL
+    runs them (`scaleout.nccl`). With offload, copies go over the device's PCIe slot at the share of its rate that is
+    reached, and the host updates at host_bytes_per_s. ValueError where cluster and sharding differ in ranks.
     """
     if cluster.ranks != sharding.world:
         raise ValueError(f"the cluster has {cluster.ranks} GPUs, the sharding {sharding.world} ranks: make them equal")
-    for name, value in (("efficiency", efficiency), ("wire_efficiency", wire_efficiency)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-            raise ValueError(f"{name} is a share, above 0 and at most 1, not {value!r}")
-    peak, real = device.matmul_flop_per_s(dtype or sharding.parameter), _slower(cluster, wire_efficiency)
-    group, slot = shard_group(real, sharding.ranks), wire(HOST_LINK.get(device.link, device.link), wire_efficiency)
-    kept = sharding.kept_ranks
+    if isinstance(efficiency, bool) or not isinstance(efficiency, (int, float)) or not 0 < efficiency <= 1:
+        raise ValueError(f"efficiency is a share, above 0 and at most 1, not {efficiency!r}")
+    peak, kept = device.matmul_flop_per_s(dtype or sharding.parameter), sharding.kept_ranks
+    group, slot = shard_group(cluster, sharding.ranks), LINKS[HOST_LINK.get(device.link, device.link)]
+    rate = slot.one_way_bytes_per_s * slot.reached
     return Machine(
         peak * efficiency, peak, device.memory_bytes_per_s,
         host_bytes_per_s if sharding.offload else device.memory_bytes_per_s,
-        _ring("all_gather", group), _ring("reduce_scatter", group),
-        _ring("all_gather", shard_group(real, kept)) if 1 < kept < sharding.ranks else None,
-        all_reduce_seconds(replica_group(cluster, sharding.ranks), wire_efficiency)
-        if sharding.replicas > 1 else None,
-        slot.seconds if sharding.offload else None,
+        nccl.seconds("all_gather", group), nccl.seconds("reduce_scatter", group),
+        nccl.seconds("all_gather", shard_group(cluster, kept)) if 1 < kept < sharding.ranks else None,
+        nccl.seconds("all_reduce", replica_group(cluster, sharding.ranks)) if sharding.replicas > 1 else None,
+        (lambda size: slot.alpha_seconds + size / rate) if sharding.offload else None,
     )  # fmt: skip
 
 

@@ -149,6 +149,20 @@ def seconds(moves: Iterable[Message], sizes: Sequence[float], wire: Wire | Clust
             ends = (wire.node(a), wire.node(b)) if across else (a, b)
             for way, end in enumerate(ends):
                 (far if across else near)[way, end] += sizes[one.chunk]
-        inside, pool = (wire.inside, wire.pool) if isinstance(wire, Cluster) else (wire, wire)
+        inside, pool = (wire.near, wire.pool) if isinstance(wire, Cluster) else (wire, wire)
         total += max(line.seconds(max(loads.values())) for line, loads in ((inside, near), (pool, far)) if loads)
     return total
+
+
+def flowing_seconds(moves: Iterable[Message], sizes: Sequence[float], cluster: Cluster) -> float:
+    """Seconds until all has arrived where nobody waits for a step to end: a rank sends on what it has received as soon
+    as its wire is free, and a latency keeps no wire busy.
+
+    For a ring, of which one rank of a node at a time sends outside.
+    """
+    ready, free = Counter(), Counter()  # (rank, chunk) and (rank) -> seconds
+    for one in sorted(moves, key=lambda one: one.step):
+        line = cluster.near if cluster.node(one.source) == cluster.node(one.target) else cluster.pool
+        free[one.source] = max(free[one.source], ready[one.source, one.chunk]) + sizes[one.chunk] / line.bytes_per_s
+        ready[one.target, one.chunk] = free[one.source] + line.alpha_seconds
+    return max(ready.values(), default=0.0)

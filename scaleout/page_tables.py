@@ -1,6 +1,6 @@
 """Directives that write a page's tables from the one place where their facts live.
 
-`hardware-table` and `link-table` come from scaleout/hardware.py, `ladder` from book/rungs.yml and the pages
+`hardware-table` and `link-table` come from scaleout/hardware.py, `protocol-table` from scaleout/protocols.py, `ladder` from book/rungs.yml and the pages
 that exist, `execution-table` from what tools/notebooks.py stored in each notebook when it ran it.
 """
 
@@ -15,6 +15,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from scaleout.hardware import DEVICES, LINKS, MEMORY_SOURCES
+from scaleout.protocols import CALL, HOPS, PROTOCOLS, RING_SHARE
 
 ROOT = Path(__file__).resolve().parent.parent
 NOT_THERE = "–"
@@ -35,8 +36,8 @@ def hardware_rows() -> list[list[str]]:
     """One row a device; memory in GiB, as the driver reports it, rates in TFLOP/s, TB/s and GB/s one way."""
     rows = []
     for device in DEVICES.values():
-        sixteen = (device.fp16_flop_per_s, device.bf16_flop_per_s)
-        rates = (device.fp32_flop_per_s, *sixteen, device.fp8_flop_per_s)
+        plain, sixteen = (device.fp32_flop_per_s, device.tf32_flop_per_s), (device.fp16_flop_per_s, device.bf16_flop_per_s)
+        rates = (*plain, *sixteen, device.fp8_flop_per_s)
         link = LINKS[device.link]
         rows.append([
             device.name, figure(device.memory_bytes, 2**30), figure(device.memory_bytes_per_s, 1e12),
@@ -62,9 +63,9 @@ class HardwareTable(MarkdownDirective):
     """Every device of scaleout/hardware.py, then the sources."""
 
     def lines(self) -> list[str]:
-        rates = ["fp32", "fp16", "bf16", "fp8"]
+        rates = ["fp32", "TF32", "fp16", "bf16", "fp8"]
         head = ["Device", "GiB", "TB/s", *rates, "FLOP per byte", "Link", "GB/s"]
-        sources = [f"- {device.name}: {device.source}. Memory: {MEMORY_SOURCES[key]}." for key, device in DEVICES.items()]
+        sources = [f"- {one.name}: {one.source}. Memory: {MEMORY_SOURCES[key]}." for key, one in DEVICES.items()]
         rows = table(head, hardware_rows(), ("Device", "Link"))
         return [*rows, "", ":::{dropdown} Sources", *sources, ":::"]
 
@@ -74,11 +75,25 @@ class LinkTable(MarkdownDirective):
 
     def lines(self) -> list[str]:
         rows = [
-            [link.name, link.scope, link.source, figure(link.one_way_bytes_per_s, 1e9)]
+            [link.name, link.scope, link.source, figure(link.one_way_bytes_per_s, 1e9), f"{link.reached:.0%}"]
             for link in LINKS.values()
         ]
         words = ("Link", "Where", "Source")
-        return table([*words, "GB/s one way"], rows, words)
+        return table([*words, "GB/s one way", "reached"], rows, words)
+
+
+class ProtocolTable(MarkdownDirective):
+    """What a ring pays under each of NCCL's protocols: seconds a call and a hop, and the share of the rate."""
+
+    def lines(self) -> list[str]:
+        rows = [
+            [name, f"{CALL['ring'][at] * 1e6:.1f}", *(f"{hop[at] * 1e6:.1f}" for hop in HOPS["ring"].values()),
+             f"{RING_SHARE[name]:.0%}"]
+            for at, name in enumerate(PROTOCOLS)
+        ]  # fmt: skip
+        hops = {"between GPUs": "NVLink", "host to GPU": "PCIe", "between nodes": "network"}
+        head = ["Protocol", "a call, µs", *(f"a hop on {hops[scope]}, µs" for scope in HOPS["ring"]), "of the rate"]
+        return table(head, rows, ("Protocol",))
 
 
 class ExecutionTable(MarkdownDirective):
@@ -142,6 +157,7 @@ class Ladder(SphinxDirective):
 DIRECTIVES = {
     "hardware-table": HardwareTable,
     "link-table": LinkTable,
+    "protocol-table": ProtocolTable,
     "execution-table": ExecutionTable,
     "ladder": Ladder,
 }

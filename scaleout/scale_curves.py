@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
-from scaleout import allocator, step, step_fsdp, topology
+from scaleout import allocator, nccl, step, step_fsdp, topology
 from scaleout.fsdp_memory import fsdp_account
 from scaleout.hardware import DEVICES, Device
 from scaleout.machine_fsdp import Machine, machine
@@ -176,7 +176,7 @@ def _machine(device: Device, cluster: topology.Cluster, sharding: Sharding, dtyp
 
 def _ddp(own: Setting, shape: Shape, batch: int, device: Device, cluster: topology.Cluster) -> tuple[float, float]:
     rate = device.matmul_flop_per_s(own.dtype) * own.reached / 100
-    found = _ddp_alone(shape, batch, own.tokens, rate, own.checkpointing).over(step.all_reduce_seconds(cluster))
+    found = _ddp_alone(shape, batch, own.tokens, rate, own.checkpointing).over(nccl.seconds("all_reduce", cluster))
     return found.seconds, found.compute_seconds
 
 

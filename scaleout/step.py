@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from scaleout import collectives
+from scaleout import nccl
 from scaleout.hardware import COMPUTE_SHARE, Device
 from scaleout.schedule import Layer, Timeline, ddp_step
-from scaleout.topology import Cluster, Wire
+from scaleout.topology import Cluster
 from scaleout.transformer import Shape, flops, linears, norm_parameters, parameters, total_parameters
 
 # What one AdamW update moves for each fp32 parameter when a single kernel does it (fused=True): reads weight, gradient
 # and two moments, writes weight and two moments. Op by op (foreach) moves several times as much.
 ADAMW_BYTES = 7 * 4
-
-# Share of its datasheet's rate that an all-reduce reaches inside a node: a ring of 8 H200 measured 367 GB/s of bus
-# bandwidth on links of 450 (Bekman, ML Engineering, network benchmarks).
-WIRE_EFFICIENCY = 0.8
-
 
 @dataclass(frozen=True)
 class StepTime:
@@ -67,35 +62,12 @@ def layers(
     return [*out, Layer("head", head / flop_per_s, 2 * head / flop_per_s, last)]
 
 
-def all_reduce_seconds(cluster: Cluster, wire_efficiency: float = WIRE_EFFICIENCY) -> Callable[[float], float]:
-    """A function from bytes to seconds: the fastest of the ring, the tree and the hierarchical all-reduce.
-
-    wire_efficiency: the share of every link's rate that is reached. Sizes seen before are not priced again.
-    """
-    _share("wire_efficiency", wire_efficiency)
-
-    def slower(wire: Wire) -> Wire:
-        return replace(wire, bytes_per_s=wire.bytes_per_s * wire_efficiency)
-
-    real = replace(cluster, inside=slower(cluster.inside), across=slower(cluster.across))
-    both = cluster.nodes > 1 and cluster.gpus_per_node > 1
-    algorithms = ("ring", "tree", "hierarchical") if both else ("ring", "tree")
-    known: dict[float, float] = {}
-
-    def seconds(size: float) -> float:
-        if size not in known:
-            known[size] = min(collectives.cost_on("all_reduce", one, size, real).seconds for one in algorithms)
-        return known[size]
-
-    return seconds if cluster.ranks > 1 else lambda size: 0.0
-
-
 def from_device(
     shape: Shape, batch: int, seq: int, device: Device, cluster: Cluster, *, dtype: str = "bf16",
     gradient_bytes: int = 4, checkpointing: str = "none", efficiency: float = COMPUTE_SHARE,
-    wire_efficiency: float = WIRE_EFFICIENCY, other_seconds: float = 0.0, **ddp,
+    other_seconds: float = 0.0, **ddp,
 ) -> StepTime:  # fmt: skip
-    """A DDP step by datasheets: `batch` sequences of `seq` tokens a rank and pass.
+    """A DDP step by datasheets: `batch` sequences of `seq` tokens a rank and pass; all-reduces as NCCL runs them.
 
     efficiency: the share of the device's peak in `dtype` that forward and backward reach: an assumption, since what
     is no matrix product (norms, softmax, copies) takes time and no FLOPs here. The update reads and writes
@@ -106,7 +78,7 @@ def from_device(
     peak = device.matmul_flop_per_s(dtype)
     work = layers(shape, batch, seq, peak * efficiency, gradient_bytes, checkpointing)
     update = total_parameters(shape) * ADAMW_BYTES / device.memory_bytes_per_s
-    timeline = ddp_step(work, all_reduce_seconds(cluster, wire_efficiency), update_seconds=update, **ddp)
+    timeline = ddp_step(work, nccl.seconds("all_reduce", cluster), update_seconds=update, **ddp)
     return step_time(timeline, shape, batch, seq, cluster.ranks, peak, checkpointing, other_seconds)
 
 

@@ -12,7 +12,7 @@ from scaleout.hardware import COMPUTE_SHARE, Device
 from scaleout.machine_fsdp import HOST_BYTES_PER_S, Machine, machine, profile_machine, rate
 from scaleout.schedule_fsdp import Piece, fsdp_step, pieces
 from scaleout.sharding import Sharding, Unit, units
-from scaleout.step import ADAMW_BYTES, WIRE_EFFICIENCY, StepTime
+from scaleout.step import ADAMW_BYTES, StepTime
 from scaleout.topology import Cluster
 from scaleout.transformer import Shape, check_run, flops, total_parameters
 
@@ -75,13 +75,11 @@ def on_machine(
 
 def from_device(
     shape: Shape, batch: int, seq: int, device: Device, cluster: Cluster, sharding: Sharding, *,
-    dtype: str | None = None, efficiency: float = COMPUTE_SHARE, wire_efficiency: float = WIRE_EFFICIENCY,
-    host_bytes_per_s: float = HOST_BYTES_PER_S, **options,
+    dtype: str | None = None, efficiency: float = COMPUTE_SHARE, host_bytes_per_s: float = HOST_BYTES_PER_S, **options,
 ) -> StepTime:  # fmt: skip
     """An FSDP step by datasheets: see `machine`; options as in `on_machine`."""
     on = machine(
-        device, cluster, sharding, dtype=dtype, efficiency=efficiency, wire_efficiency=wire_efficiency,
-        host_bytes_per_s=host_bytes_per_s,
+        device, cluster, sharding, dtype=dtype, efficiency=efficiency, host_bytes_per_s=host_bytes_per_s,
     )  # fmt: skip
     return on_machine(on, shape, batch, seq, sharding, **options)
 

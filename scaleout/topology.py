@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from scaleout.hardware import link
+from scaleout.hardware import LINKS, link
 
 # Without RDMA a message goes through the memory of both hosts and the kernel's TCP stack. The copies between GPU and
 # host are pipelined with the network, so they cost two hops over PCIe in latency, and the rate is that of the slower
@@ -23,11 +24,13 @@ HOST_LINK = {
 class Wire:
     """The link of one rank, one way; it sends and receives at the same time (full duplex).
 
-    A message of n bytes takes alpha_seconds + n / bytes_per_s. ValueError for a negative latency or no rate.
+    A message of n bytes takes alpha_seconds + n / bytes_per_s. link: its key in `hardware.LINKS`, which tells
+    `scaleout.nccl` what a library makes of it; "" for a wire of one's own. ValueError for a negative latency, no rate.
     """
 
     alpha_seconds: float
     bytes_per_s: float
+    link: str = ""
 
     def __post_init__(self) -> None:
         if not (_finite(self.alpha_seconds) and self.alpha_seconds >= 0):
@@ -68,16 +71,30 @@ class Cluster:
     def ranks(self) -> int:
         return self.nodes * self.gpus_per_node
 
-    @property
+    @cached_property  # asked for with every price
+    def near(self) -> Wire:
+        """The wire of one GPU to the others of its node: what its link gives to a group of this size.
+
+        Links to fixed peers (Infinity Fabric) give the part of those that are in the group; a bridge joins two cards,
+        and more of them meet over their PCIe slots.
+        """
+        peers, others = LINKS[self.inside.link].peers if self.inside.link else 0, self.gpus_per_node - 1
+        if peers == 1 and others > 1:
+            return wire(HOST_LINK[self.inside.link])
+        if 0 < others < peers:
+            return replace(self.inside, bytes_per_s=self.inside.bytes_per_s * others / peers)
+        return self.inside
+
+    @cached_property
     def pool(self) -> Wire:
         """All adapters of one node that its GPUs can drive, as one wire."""
         driven = min(self.nics_per_node, self.gpus_per_node)
-        return Wire(self.across.alpha_seconds, driven * self.across.bytes_per_s)
+        return replace(self.across, bytes_per_s=driven * self.across.bytes_per_s)
 
     @property
     def share(self) -> Wire:
         """One GPU's part of the adapters when all GPUs of the node send at once."""
-        return Wire(self.across.alpha_seconds, self.pool.bytes_per_s / self.gpus_per_node)
+        return replace(self.across, bytes_per_s=self.pool.bytes_per_s / self.gpus_per_node)
 
     def node(self, rank: int) -> int:
         """The node that a rank is on."""
@@ -88,24 +105,25 @@ class Cluster:
         for rank in (a, b):
             if not 0 <= rank < self.ranks:
                 raise ValueError(f"rank {rank!r} is not there: ranks go from 0 to {self.ranks - 1}")
-        return self.inside if self.node(a) == self.node(b) else self.share
+        if self.node(a) != self.node(b):
+            return self.share
+        peers = LINKS[self.inside.link].peers if self.inside.link else 0
+        return replace(self.inside, bytes_per_s=self.inside.bytes_per_s / peers) if peers > 1 else self.near
 
     def slowest(self) -> Wire:
         """The wire of the slowest hop of a ring through all ranks: it enters and leaves each node once."""
         if self.nodes == 1:
-            return self.inside
+            return self.near
         if self.gpus_per_node == 1:
             return self.pool
-        alpha = max(self.inside.alpha_seconds, self.pool.alpha_seconds)
-        return Wire(alpha, min(self.inside.bytes_per_s, self.pool.bytes_per_s))
+        alpha = max(self.near.alpha_seconds, self.pool.alpha_seconds)
+        return Wire(alpha, min(self.near.bytes_per_s, self.pool.bytes_per_s))
 
 
-def wire(key: str, efficiency: float = 1.0) -> Wire:
-    """The wire of a link of `hardware.LINKS`, at this share of its datasheet's rate. ValueError for an unknown key."""
-    if isinstance(efficiency, bool) or not isinstance(efficiency, (int, float)) or not 0 < efficiency <= 1:
-        raise ValueError(f"efficiency is a share, above 0 and at most 1, not {efficiency!r}")
+def wire(key: str) -> Wire:
+    """The wire of a link of `hardware.LINKS`, at its datasheet's rate. ValueError for an unknown key."""
     found = link(key)
-    return Wire(found.alpha_seconds, found.one_way_bytes_per_s * efficiency)
+    return Wire(found.alpha_seconds, found.one_way_bytes_per_s, key)
 
 
 def cluster(
@@ -124,7 +142,7 @@ def cluster(
     if not rdma:
         host = wire(HOST_LINK.get(inside, inside))
         alpha = network.alpha_seconds + 2 * host.alpha_seconds + TCP_SECONDS
-        network = Wire(alpha, min(network.bytes_per_s, host.bytes_per_s))
+        network = Wire(alpha, min(network.bytes_per_s, host.bytes_per_s), across)
     return Cluster(nodes, gpus, wire(inside), network, nics, in_network)
 
 

@@ -9,7 +9,7 @@ between are added in one piece. Tests compare the walk with what torch allocates
 from __future__ import annotations
 
 from scaleout.activations import Sizes, block_kept, copies_kept, norm_kept
-from scaleout.block_forward import forward, in_passing
+from scaleout.block_forward import forward, passing_forward
 from scaleout.blocks import Backward
 from scaleout.states import slice_linears, tensor_sizes
 from scaleout.tape import Tape
@@ -52,11 +52,14 @@ def _forward(z: Sizes, tape: Tape) -> None:
     """Up to the loss: the batch (two int64 a token), all that is kept, and the logits."""
     how = z.recipe.checkpointing
     kept, copies = sum(block_kept(z, how).values()), copies_kept(z, how)
-    # the last block is walked, for what it has in passing; full checkpointing has its input only
+    # the last block is walked, for what it has in passing; of full checkpointing its input is there
     tape.hold("activations", z.batch_bytes, z.in_flight * _kept(z) - (kept if how != "full" else 0))
     tape.hold("weights", copies * (_layers(z) - 1))
     if how == "full":
-        tape.passing("activations", in_passing(z))
+        cached = sum(z.copies(name) for name in slice_linears(z.shape, z.layout.tp))
+        tape.hold("weights", cached * (_layers(z) - 1))  # until the forward ends: _autocast_cache
+        passing_forward(z, tape)
+        tape.drop("weights", cached * _layers(z))
     else:
         forward(z, tape, how)
     if z.last:

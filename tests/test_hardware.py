@@ -52,6 +52,34 @@ def test_each_device_is_whole(key):
         assert one.fp8_flop_per_s == pytest.approx(2 * one.fp16_flop_per_s, rel=0.002)
 
 
+# Dense TFLOP/s. NVIDIA A100 and H100 datasheets (half of what they print with sparsity), DGX B200 datasheet, AMD
+# MI300X datasheet; consumer cards have half of their 16-bit rate (GA102 and Ada whitepapers).
+TF32 = {"a100-80gb": 156, "h100-sxm": 494.7, "h100-pcie": 378, "h200": 494.7, "b200": 1125, "mi300x": 653.7}
+
+
+def test_tf32_is_half_of_16_bits_and_several_times_fp32():
+    for key, one in DEVICES.items():
+        if one.tf32_flop_per_s:
+            assert one.matmul_flop_per_s("tf32") == pytest.approx(one.fp16_flop_per_s / 2, rel=0.004), key
+            assert one.tf32_flop_per_s == pytest.approx(TF32.get(key, one.tf32_flop_per_s / T) * T)
+    ratio = {key: DEVICES[key].tf32_flop_per_s / DEVICES[key].fp32_flop_per_s for key in ("a100-80gb", "h100-sxm")}
+    assert ratio == pytest.approx({"a100-80gb": 8, "h100-sxm": 7.4}, abs=0.05)
+    assert DEVICES["v100"].tf32_flop_per_s is None and DEVICES["t4"].tf32_flop_per_s is None
+
+
+def test_a_t4_s_memory_is_what_its_pins_give():
+    """256 bits at 5,001 MHz, two transfers a clock. Its datasheet rounds down, to 300 GB/s."""
+    assert DEVICES["t4"].memory_bytes_per_s == pytest.approx(256 / 8 * 2 * 5001e6, rel=1e-3)
+
+
+def test_every_kind_of_link_has_a_share_that_is_reached():
+    assert {key: one.reached for key, one in LINKS.items() if key in ("nvlink4", "pcie4", "ib-ndr")} == {
+        "nvlink4": 0.8, "pcie4": 0.76, "ib-ndr": 0.94
+    }  # fmt: skip
+    mi300x = LINKS["infinity-fabric-mi300x"]
+    assert mi300x.one_way_bytes_per_s / mi300x.peers * mi300x.reached == 48e9
+
+
 def test_a_dgx_h100_has_eight_of_ours():
     h100 = DEVICES["h100-sxm"]
     assert h100.name.endswith(" 80 GB") and 640e9 < 8 * h100.memory_bytes < 640 * 2**30
@@ -87,10 +115,11 @@ def test_lookup_and_rates():
         (lambda: device(None), "use one of"),
         (lambda: device([1]), "use one of v100, t4"),
         (lambda: link({}), "use one of nvlink2"),
-        (lambda: device("t4").matmul_flop_per_s([]), "use one of fp32, fp16"),
+        (lambda: device("t4").matmul_flop_per_s([]), "use one of fp32, tf32"),
         (lambda: link("nvlink9"), "nvlink4"),
         (lambda: device("t4").matmul_flop_per_s("bf16"), "use one of fp32, fp16"),
-        (lambda: device("t4").matmul_flop_per_s("int3"), "fp32, fp16, bf16, fp8"),
+        (lambda: device("v100").matmul_flop_per_s("tf32"), "has no tf32 unit"),
+        (lambda: device("t4").matmul_flop_per_s("int3"), "fp32, tf32, fp16, bf16, fp8"),
     ],
 )
 def test_wrong_names_say_which_are_right(call, words):

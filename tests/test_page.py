@@ -90,9 +90,10 @@ def test_figures_have_four_digits():
 def test_a_row_for_each_device_in_the_units_of_the_head():
     rows = {row[0]: row[1:] for row in page_tables.hardware_rows()}
     assert len(rows) == len(DEVICES) == 11
-    assert rows["H100 SXM 80 GB"] == ["79.65", "3.35", "67", "989.4", "989.4", "1,979", "295", "NVLink 4", "450"]
-    assert rows["T4 16 GB"][4:6] == ["–", "–"]
-    assert {row[7] for row in rows.values()} <= {link.name for link in LINKS.values()}
+    h100 = ["79.65", "3.35", "67", "494.7", "989.4", "989.4", "1,979", "295", "NVLink 4", "450"]
+    assert rows["H100 SXM 80 GB"] == h100
+    assert rows["T4 16 GB"][3] == "–" and rows["T4 16 GB"][5:7] == ["–", "–"]
+    assert {row[8] for row in rows.values()} <= {link.name for link in LINKS.values()}
 
 
 def test_every_rung_is_listed_with_known_levers():

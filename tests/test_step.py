@@ -12,8 +12,6 @@ from scaleout.hardware import DEVICES
 from scaleout.schedule import MIB
 from scaleout.step import (
     ADAMW_BYTES,
-    WIRE_EFFICIENCY,
-    all_reduce_seconds,
     from_device,
     from_profile,
     layers,
@@ -214,16 +212,6 @@ def test_what_the_model_leaves_out_of_megatron_1_7b():
     assert abs(same.hfu - row["of_peak"]) < 0.02
 
 
-@pytest.mark.parametrize(("link", "key", "size", "off"), [("nvlink4", "ring_8_h200", 2**34, 0.03),
-                                                          ("nvlink5", "ring_8_b200", 2**33, 0.07)])  # fmt: skip
-def test_share_of_a_link_that_a_ring_reaches(link, key, size, off):
-    """On B200 the ring reaches 0.76 of the link, and the model's 0.8 is 6% too much."""
-    seconds = all_reduce_seconds(cluster(1, 8, inside=link, across="ib-ndr", nics=8))(size)
-    bus = 2 * 7 / 8 * size / seconds / 1e9
-    assert abs(bus / RUNS["bus_bandwidth"][key] - 1) < off
-    assert pytest.approx(RUNS["bus_bandwidth"]["ring_8_h200"] / 450, abs=0.02) == WIRE_EFFICIENCY
-
-
 def test_near_linear_on_256_gpus():
     """The DDP paper's claim, on today's nodes: a model's own matter, so GPT-2 XL on 32 nodes with InfiniBand."""
     xl = PRESETS["gpt2-xl"]
@@ -247,7 +235,6 @@ def test_powersgd_by_hand():
     ("call", "words"),
     [
         (lambda: from_device(GPT2, 1, 8, A100, ethernet(2), efficiency=0), "efficiency is a share, above 0"),
-        (lambda: from_device(GPT2, 1, 8, A100, ethernet(2), wire_efficiency=2), "wire_efficiency is a share"),
         (lambda: from_device(GPT2, 1, 8, DEVICES["v100"], ethernet(2)), "has no bf16 unit"),
         (lambda: from_device(GPT2, 1, 8, A100, ethernet(2), accumulation=0), "whole number of passes"),
         (lambda: from_device(GPT2, 1, 8, A100, ethernet(2), other_seconds=-1), "other_seconds must be"),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
-from scaleout import chunk_grid, collectives, svg
+from scaleout import chunk_grid, collectives, nccl, svg
 from scaleout.algorithms import Cost
-from scaleout.hardware import SWITCHES_REACH, link
+from scaleout.hardware import link
 from scaleout.plot import Axis, Plane
-from scaleout.step import WIRE_EFFICIENCY
-from scaleout.topology import Cluster, Wire, wire
+from scaleout.topology import Cluster, Wire, cluster
 from scaleout.views import guess, play, select, slider
 
 TITLE = "All-reduce, step by step and by size"
@@ -35,6 +34,9 @@ LINKS = {
     "ethernet-100g": (1, "pcie5", "ethernet-100g", 1, "single GPUs, Ethernet 100 Gbit/s"),
     "ethernet-10g": (1, "pcie5", "ethernet-10g", 1, "single GPUs, Ethernet 10 Gbit/s"),
 }
+LIBRARY = ("ring", "tree", "in-network")  # what NCCL chooses from
+OWN_NAMES = ("naive", "ring", "tree", "halving-doubling")  # on a wire of one's own
+TIE = 0.01  # a lead that is not worth a name
 OWN = "own"  # alpha and rate from the reader's own calibration
 
 LARGEST_MB, SMALLEST_MB = 10_000.0, 0.001
@@ -81,35 +83,36 @@ def from_profile(profile: dict) -> dict:
 
 @dataclass(frozen=True)
 class Setting:
-    """The cluster of the curves, and the algorithms that make sense on it."""
+    """The cluster of the curves, and the algorithms that make sense on it. own: a wire of the reader's, no link."""
 
     cluster: Cluster
-    names: tuple[str, ...]
+    textbook: tuple[str, ...]  # what no library has, beside what NCCL chooses from
     words: str
-    switches: float = 1.0  # the rate that is left of the wire's while switches add
+    own: bool = False
 
-    def cost(self, name: str, size: float) -> Cost:
-        on = self.cluster
-        if name == "in-network":
-            on = replace(on, inside=replace(on.inside, bytes_per_s=on.inside.bytes_per_s * self.switches))
-        return collectives.cost_on("all_reduce", name, size, on)
+    def costs(self, size: float) -> dict[str, Cost]:
+        """By algorithm, NCCL's own at the protocol that is fastest: first what a library has."""
+        if self.own:
+            return {name: collectives.cost_on("all_reduce", name, size, self.cluster) for name in OWN_NAMES}
+        found: dict[str, Cost] = {}
+        for one in sorted(nccl.choices("all_reduce", size, self.cluster), key=lambda one: one.seconds):
+            found.setdefault(one.algorithm, one.cost)
+        has = {name: found[name] for name in LIBRARY if name in found}
+        return has | {name: nccl.textbook("all_reduce", name, size, self.cluster) for name in self.textbook}
 
 
 def setting(key: str, world: int, alpha: float, rate: float) -> Setting:
     """Ranks fill as few nodes as hold them, evenly: where that does not come out, every node is priced as full."""
-    flat = ("naive", "ring", "tree", "halving-doubling")
     if key == OWN:
         own = Wire(alpha * 1e-6, rate * 1e9)
-        return Setting(Cluster(1, world, own, own, 1), flat, f"{world:,} ranks on your own link")
+        return Setting(Cluster(world, 1, own, own, 1), (), f"{world:,} ranks on your own link", own=True)
     most, inside, across, nics, _ = LINKS[key]
     nodes = ceil(world / most)
     gpus = ceil(world / nodes)
-    adds = nodes == 1 and inside in SWITCHES_REACH
-    on = Cluster(nodes, gpus, wire(inside, WIRE_EFFICIENCY), wire(across, WIRE_EFFICIENCY), nics, adds)
-    names = flat + (("hierarchical",) if min(nodes, gpus) > 1 else ()) + (("in-network",) if adds else ())
+    textbook = ("naive", "halving-doubling", *(("hierarchical",) if min(nodes, gpus) > 1 else ()))
     each = f" of {gpus} GPUs" if gpus > 1 else " of one GPU"
     words = f"{gpus:,} GPUs on {link(inside).name}" if nodes == 1 else f"{nodes:,} nodes{each} on {link(across).name}"
-    return Setting(on, names, words, SWITCHES_REACH.get(inside, 1.0) / WIRE_EFFICIENCY)
+    return Setting(cluster(nodes, gpus, inside, across, nics), textbook, words)
 
 
 @lru_cache(maxsize=32)
@@ -118,16 +121,17 @@ def curves(on: Setting) -> tuple[dict[str, list[float]], float | None]:
 
     None where one of the two always does. Kept, so that a step of the grid prices nothing again.
     """
-    found = {name: [on.cost(name, size).seconds for size in GRID] for name in on.names}
+    prices = [on.costs(size) for size in GRID]
+    found = {name: [one[name].seconds for one in prices] for name in prices[0]}
     ahead = [ring < tree for ring, tree in zip(found["ring"], found["tree"], strict=True)]
-    at = next((i for i in range(1, len(GRID)) if ahead[i] and not ahead[i - 1]), None)
+    at = next((i for i in range(len(GRID) - 1, 0, -1) if ahead[i] and not ahead[i - 1]), None)
     if at is None:
         return found, None
     low, high = GRID[at - 1], GRID[at]
     while high / low > 1.002:
         middle = (low + high) / 2
-        ring_ahead = on.cost("ring", middle).seconds < on.cost("tree", middle).seconds
-        low, high = (low, middle) if ring_ahead else (middle, high)
+        costs = on.costs(middle)
+        low, high = (low, middle) if costs["ring"].seconds < costs["tree"].seconds else (middle, high)
     return found, float(f"{high:.3g}")
 
 
@@ -137,7 +141,7 @@ def draw(params: dict) -> dict:
     step = min(params["step"], shown.steps)
     on = setting(params["link"], params["world"], params["alpha"], params["rate"])
     size = params["size"] * 1e6
-    costs = {name: on.cost(name, size) for name in on.names}
+    costs = on.costs(size)
     values = _values(on, size, costs, shown, step)
     points = MEASURED if params["link"] == OWN else []
     return {
@@ -148,11 +152,13 @@ def draw(params: dict) -> dict:
 
 
 def _values(on: Setting, size: float, costs: dict, shown: chunk_grid.Frames, step: int) -> dict:
-    winner = min(on.names, key=lambda name: costs[name].seconds)
+    winner, second = _ranking(on, costs)[:2]
     seconds = costs[winner].seconds
     p = on.cluster.ranks
     return {
         "winner": winner,
+        "second": second,
+        "ahead": costs[second].seconds / seconds - 1,
         "seconds": seconds,
         "busbw_gb_per_s": collectives.bus_bandwidth("all_reduce", size, p, seconds) / 1e9,
         "algbw_gb_per_s": collectives.algorithm_bandwidth(size, seconds) / 1e9,
@@ -169,32 +175,47 @@ def _values(on: Setting, size: float, costs: dict, shown: chunk_grid.Frames, ste
     }
 
 
+def _ranking(on: Setting, costs: dict[str, Cost]) -> list[str]:
+    """Fastest first, of what can be had: on a link what NCCL has."""
+    return sorted((name for name in costs if name not in on.textbook), key=lambda name: costs[name].seconds)
+
+
 # --- the sentence ---------------------------------------------------------------------------------------------
 
 
 def _sentence(shown: chunk_grid.Frames, step: int, on: Setting, size: float, costs: dict, values: dict) -> str:
-    winner, at = values["winner"], values["crossover_bytes"]
-    latency = values["latency_share"]
-    share = "under 1%" if latency < 0.01 else f"{latency:.0%}" if latency < 0.995 else "nearly all"
-    second = min((name for name in on.names if name != winner), key=lambda name: costs[name].seconds)
-    found = (
-        f"{on.words}: for {_bytes(size)} {_CALLED[winner]} fastest, {_time(values['seconds'])}, of which {share} is "
-        f"latency. Bus bandwidth {svg.quantity(values['busbw_gb_per_s'])} GB/s. Next: {NAMES[second]}, "
-        f"{_time(costs[second].seconds)}."
-    )
-    if winner == "in-network":
+    at = values["crossover_bytes"]
+    found = f"{on.words}: for {_bytes(size)} {_verdict(costs, values)}."
+    if values["winner"] == "in-network":
         found += " The switches add, so a GPU sends little more than the message, and busbw may exceed the link."
-    elif winner == "halving-doubling":
-        found += " NCCL has no halving-doubling: it chooses between tree and ring."
-    if at:
+    best = min(on.textbook, key=lambda name: costs[name].seconds, default=values["winner"])
+    if costs[best].seconds < (1 - TIE) * values["seconds"]:
+        found += f" A textbook's {NAMES[best]} would take {_time(costs[best].seconds)}; NCCL does not have it."
+    if at and size >= at:
+        found += f" Below {_bytes(at)} the tree beats the ring."
+    elif at and costs["tree"].seconds < costs["ring"].seconds:
         found += f" From {_bytes(at)} on the ring beats the tree."
     grid = f"In the grid of {shown.ranks} ranks, {_step_words(shown, step)}; by the end the busiest rank sends"
     return f"{found} {grid} {svg.quantity(values['grid_sent_share'])} times the message."
 
 
-_CALLED = {name: f"the {words} is" for name, words in NAMES.items()} | {
-    "halving-doubling": "halving-doubling is", "in-network": "the switches are", "naive": "gather and broadcast is",
-    "hierarchical": "the hierarchical all-reduce is",
+def _verdict(costs: dict, values: dict) -> str:
+    """Who is fastest, by more than 1%, how long it takes and what of that is latency, its busbw, and who is next."""
+    winner, second, latency = values["winner"], values["second"], values["latency_share"]
+    share = "under 1%" if latency < 0.01 else f"{latency:.0%}" if latency < 0.995 else "nearly all"
+    busbw = f"busbw {svg.quantity(values['busbw_gb_per_s'])} GB/s"
+    took = f"{_time(values['seconds'])}, of which {share} is latency ({busbw})"
+    if values["ahead"] < TIE:
+        return f"{_CALLED[winner]} and {_CALLED[second]} tie at {took}"
+    more = values["ahead"]
+    behind = f"{more:.0%} longer" if more < 1 else f"{svg.quantity(1 + more)} times as long"
+    verb = "are" if winner == "in-network" else "is"
+    return f"{_CALLED[winner]} {verb} fastest: {took}; {_CALLED[second]} would take {behind}"
+
+
+_CALLED = {name: f"the {words}" for name, words in NAMES.items()} | {
+    "halving-doubling": "halving-doubling", "naive": "gather and broadcast", "in-network": "the switches that add",
+    "hierarchical": "the hierarchical all-reduce",
 }  # fmt: skip
 
 
@@ -241,14 +262,14 @@ def _picture(
     reach = _decades([one for some in lines.values() for one in some])
     plane = Plane(58, top, WIDTH - 80, 190, Axis(GRID[0], GRID[-1], True), Axis(*reach, True))
     body = [svg.text(4, 18, title, bold=True), keys, grid, _plane(plane)]
-    for name in on.names:
+    for name in lines:
         wide = 3.5 if name == values["winner"] else 2
         body.append(plane.curve(zip(GRID, lines[name], strict=True), COLOURS[name], wide, "", NAMES[name]))
     body.append(plane.rule(size, "accent", _bytes(size)))
     if at:
-        body.append(plane.dots([(at, on.cost("ring", at).seconds)], "ink", 5, f"tree and ring cross at {_bytes(at)}"))
+        body.append(plane.dots([(at, on.costs(at)["ring"].seconds)], "ink", 5, f"tree and ring cross at {_bytes(at)}"))
     body.append(plane.dots([(size, values["seconds"])], COLOURS[values["winner"]], 5.5, _time(values["seconds"])))
-    items = [(COLOURS[name], f"{NAMES[name]} {_time(costs[name].seconds)}") for name in on.names]
+    items = [(COLOURS[name], f"{NAMES[name]} {_time(costs[name].seconds)}") for name in costs]
     if at:
         items.append(("ink", f"tree = ring at {_bytes(at)}"))
     if points:
@@ -256,7 +277,7 @@ def _picture(
         items.append(("c7", "measured here"))
     curve_keys, more = svg.legend(4, plane.bottom + 46, WIDTH - 8, items, 2)
     label = (
-        f"{title}. Beneath, seconds of an all-reduce against bytes for {len(on.names)} algorithms, both axes "
+        f"{title}. Beneath, seconds of an all-reduce against bytes for {len(costs)} algorithms, both axes "
         f"logarithmic; {NAMES[values['winner']]} is fastest at {_bytes(size)}."
     )
     return svg.figure(WIDTH, plane.bottom + 46 + more, "".join([*body, curve_keys]), label)
