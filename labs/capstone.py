@@ -49,33 +49,41 @@ class Job:
         self.s, self.o, facts = s, o, lab.facts(s)
         self.began = {name: facts[name] for name in ("started", "commit")}
         self.faults = faults.parse(o.inject, s.rank, s.world, lab_join.attempt())
-        self.text = torch_input.read(o.dataset, o.held_out)
+        self.passes = o.passes(s.world)
+        self.text = torch_input.read(o.dataset, o.held_out, o.batch * o.seq + 1)    # refused before the model is made
         self.same_text()
         self.order = Order(len(self.text.train), o.seq, o.seed)
+        self.held_out = [pair for window in torch_input.held_out(self.text, o.batch, o.seq, o.validation_batches,
+                                                                 s.rank, s.world)
+                         for pair in torch_input.inputs(window, s.device, self.passes)]
         strategy = o.strategy_on(s.world)
         sharding = {"sharding": o.sharding(s.world)} if strategy == "fsdp" else {}
         self.trainer = Trainer(s, Setup(
             o.shape, strategy, precision=o.precision, attention=o.attention, checkpointing=o.checkpointing,
             compiled=o.compile, sync_every_pass=o.sync_every_pass, clip=o.clip, weight_decay=o.weight_decay,
             seed=o.seed, **sharding))
-        self.passes = o.passes(s.world)
-        self.held_out = [pair for window in torch_input.held_out(self.text, o.batch, o.seq, o.validation_batches,
-                                                                 s.rank, s.world)
-                         for pair in torch_input.inputs(window, s.device, self.passes)]
         self.metrics, self.done, self.steps, self.pending = Metrics(o.folder, s.main), 0, o.steps, []
         self.cadence, self.next_look, self.usual, self.asked = Cadence(s, o, self.faults), 0, 1.0, None
         self.seconds = []                       # of the steps of this attempt, the same on every rank
 
     def same_text(self):
-        """ValueError where ranks read different text: the standard library is each node's own."""
+        """ValueError where ranks read different text: the standard library and torch are each node's own."""
         mark = int(self.text.digest[:12], 16)           # 48 bits: exact in the float that travels
         if self.s.largest(mark) != -self.s.largest(-mark):
-            raise ValueError("the ranks read different text: give all nodes the same --dataset, or the same Python")
+            raise ValueError("the ranks read different text: give all nodes the same --dataset, or the same "
+                             "Python and torch")
 
     @property
     def tokens(self):
         """Tokens of a step, over all ranks."""
         return self.o.batch * self.o.seq
+
+    @property
+    def reading(self):
+        """How often the text is read, in words."""
+        times = self.steps * self.o.batch / self.order.windows
+        return (f"{self.steps:,} steps read the {len(self.text.train) / 1e6:,.2f} MB to train on "
+                f"{times:{',.1f' if times >= 1 else '.2g'}} times")
 
     # --- the loop ---------------------------------------------------------------------------------------------
 
@@ -84,6 +92,8 @@ class Job:
         self.resume()
         if self.done >= self.steps:
             self.s.say(f"nothing to train: step {self.done:,} of {self.steps:,} is done; ask for more with --steps")
+        if self.done or not self.o.minutes:     # else `plan` finds the number of steps, and says it
+            self.s.say(self.reading)
         if self.o.compile:                      # takes minutes, in which a watch would think that somebody hangs
             self.trainer.evaluate(self.held_out[:1])
         progress = Progress(self.s, self.steps, self.tokens)
@@ -161,7 +171,7 @@ class Job:
         spent = self.metrics.column("seconds")
         planned = planned_steps(self.o.minutes, self.done, sum(spent), self.usual, self.done)
         self.steps = progress.steps = int(self.s.largest(planned if self.s.main else 0))
-        self.s.say(f"{self.o.minutes:g} minutes are {self.steps:,} steps")
+        self.s.say(f"{self.o.minutes:g} minutes are {self.steps:,} steps; {self.reading}")
 
     # --- checkpoints ------------------------------------------------------------------------------------------
 
@@ -222,8 +232,8 @@ def main(s, argv=None):
     job = Job(s, o)
     s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
           f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, {o.batch} x {o.seq} tokens a step in "
-          f"{job.passes} pass(es); {len(job.text.train) / 1e6:,.2f} MB of text, {job.order.windows:,} windows an epoch")
-    s.say(job.trainer.built)
+          f"{job.passes} pass(es)")
+    s.say(f"{job.text.words}\n{job.trainer.built}")
     lab.reset_allocator(s)
     job.train()
     if job.asked:

@@ -19,7 +19,7 @@ from scaleout.memory import Account, account
 from scaleout.recipe import CHOICES, Recipe
 from scaleout.torch_ledger import watch
 from scaleout.torch_memory import measure
-from scaleout.torch_parallel import ROUTES, Replicas, bucket_bytes
+from scaleout.torch_parallel import ROUTES, Replicas
 from scaleout.torch_recipe import Training
 from scaleout.transformer import Shape, flops, preset, total_parameters
 
@@ -166,14 +166,9 @@ class Run:
 
 
 def predicted(o, replicas):
-    """The Account of the pure model. DDP's buckets are a second set of gradients that stays through the step; as
-    views, they are the only one, and stay as well."""
-    twice = replicas.ddp and not o.bucket_view
-    recipe = replace(o.recipe, gradients="kept") if replicas.ddp and o.bucket_view else o.recipe
-    account_ = account(o.shape, o.micro_batch, o.seq, recipe)
-    extra = bucket_bytes(replicas.model) if twice else 0
-    return Account({moment: {**kinds, "gradients": kinds["gradients"] + extra}
-                    for moment, kinds in account_.moments.items()}, account_.states)
+    """The Account of the pure model, with DDP's buckets where DDP does the work."""
+    buckets = ("views" if o.bucket_view else "beside") if replicas.ddp else "none"
+    return account(o.shape, o.micro_batch, o.seq, replace(o.recipe, buckets=buckets))
 
 
 # --- what is said and kept --------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Is this machine ready for the labs? One table, ok or FIX for each need, and what to do.
 
     python labs/preflight.py                                     one machine; starts its own processes
-    torchrun --nnodes 2 --nproc-per-node 8 ... labs/preflight.py every rank of a cluster
+    torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 labs/preflight.py
+                                                                 on every node of a cluster
 
 Exit code 0 when everything is ok, 1 when something needs fixing.
 """

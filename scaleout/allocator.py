@@ -25,7 +25,8 @@ LEFT_OVER = 1 * MIB
 WORKSPACE = (8_320 * 1024, 2 * 32 * MIB)
 
 # The CUDA context with the kernels that are loaded (781 MB in pytorch issue 34323; less since kernels are loaded
-# when first used, more with NCCL), and what the driver keeps of its own total (453 MiB of an H100: hardware.py). nvidia-smi counts it; torch.cuda.memory_allocated and memory_reserved do not.
+# when first used, more with NCCL), and what the driver keeps of its own total (453 MiB of an H100: hardware.py).
+# nvidia-smi counts the former; torch.cuda.memory_allocated and memory_reserved count neither.
 CONTEXT = (300 * MIB, 1_000 * MIB)
 
 # Free pieces between tensors, as a share of the peak: none where sizes repeat from step to step, more with changing

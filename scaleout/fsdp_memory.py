@@ -81,6 +81,8 @@ def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
     if recipe.precision not in ("fp32", "bf16"):
         raise ValueError(f"precision must be fp32 or bf16 beside a Sharding, not {recipe.precision}: "
                          "FSDP casts by Sharding(parameter=...)")  # fmt: skip
+    if recipe.buckets != "none":
+        raise ValueError(f"buckets are DDP's, FSDP has none: use buckets none, not {recipe.buckets}")
     if recipe.adapter != "none":
         raise ValueError(f"adapters are not priced under FSDP: use adapter none, not {recipe.adapter}")
 

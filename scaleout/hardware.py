@@ -258,6 +258,6 @@ MEMORY_SOURCES = {
     "h100-pcie": _MODAL + "; a listing of an H100 PCIe by driver 565.57 prints the same",
     "h100-sxm": "nvidia-smi 550.54, github.com/NVIDIA/nccl issue 1264",
     "h200": _MODAL + "; sgl-project/sglang issue 3196",
-    "mi300x": "206,141,652,992 bytes seen on hardware: ROCm/rocm-systems, projects/amdsmi, vram_total_prefer_kfd_test.cc",
+    "mi300x": "206,141,652,992 bytes: ROCm/rocm-systems, projects/amdsmi, vram_total_prefer_kfd_test.cc",
     "b200": "nvidia-smi 580.95, github.com/NVIDIA/TensorRT-LLM issue 10278",
 }

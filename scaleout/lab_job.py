@@ -66,8 +66,9 @@ class Options:
     attention: str = _choice("sdpa", CHOICES["attention"], "kernel")
     compile: bool = _flag("torch.compile, a block at a time")
     sync_every_pass: bool = _flag("reduce gradients after every pass")
-    dataset: str | None = _words(None, "text (default: Python's standard library)", "PATH")
-    held_out: float = _number(0.05, "share of the files to validate on", 1e-6, 0.999999)
+    dataset: str | None = _words(None, f"text: a file, a folder, or {lab_text.LARGE} (default: the standard library's "
+                                "top-level modules)", "PATH")
+    held_out: float = _number(0.05, "share of the text's bytes to validate on, whole files", 1e-6, 0.999999)
     validate_every: int = _size(50, "steps between validations")
     validation_batches: int = _size(8, "batches of a validation, at most")
     log_every: int = _size(10, "steps between looks at the loss: the host waits for the device then")
@@ -122,7 +123,8 @@ TIERS = {"smoke": Options(),
          "cpu": Options(layers=4, hidden=192, heads=6, ff=512, seq=256, batch=8, steps=1500, lr=2e-3, warmup=50,
                         validate_every=250),
          "gpu": Options(layers=20, hidden=2048, heads=16, ff=5632, seq=2048, batch=64, micro_batch=8, steps=1000,
-                        lr=3e-4, warmup=100, precision="bf16", compile=True, validate_every=250)}
+                        lr=3e-4, warmup=100, precision="bf16", compile=True, validate_every=250,
+                        dataset=lab_text.LARGE)}
 
 
 def check(o, s):

@@ -74,11 +74,20 @@ def lines(rows):
 
 
 def line_text(fits):
-    """Each line's alpha and rate, and the residual at every size: how far the line is from what was measured."""
+    """Each line's alpha and rate, and the residual at every size: how far the line is from what was measured. Beneath
+    it the same of two lines, one for the short messages and one for the long, where there are sizes enough."""
     found = [p["bytes"] for p in next(iter(fits.values()))["points"]]
-    return table(("line", "alpha (us)", "1/beta (GB/s)", *(f"{short(size)}" for size in found)), [
-        (name, micro(fit["alpha_seconds"]), f"{wire(fit).bytes_per_s / 1e9:.2f}" if fit["seconds_per_byte"] else "-",
-         *(f"{p['relative_error']:+.0%}" for p in fit["points"])) for name, fit in fits.items()])
+    rows = []
+    for name, fit in fits.items():
+        two = lab_machine.pieces([(p["bytes"], p["seconds"]) for p in fit["points"]])
+        rows += [_line_row(name, [fit])] + ([_line_row("  in two lines", two)] if two else [])
+    return table(("line", "alpha (us)", "1/beta (GB/s)", *(f"{short(size)}" for size in found)), rows)
+
+
+def _line_row(name, fits):
+    rates = (f"{wire(fit).bytes_per_s / 1e9:.2f}" if fit["seconds_per_byte"] else "-" for fit in fits)
+    return (name, ", ".join(micro(fit["alpha_seconds"]) for fit in fits), ", ".join(rates),
+            *(f"{p['relative_error']:+.0%}" for fit in fits for p in fit["points"]))
 
 
 def held_out(rows):

@@ -1,12 +1,13 @@
 """Which files are held out, and which window of the text every sequence of a training run is.
 
-Both are pure functions: of the files' names, and of (seed, number of the sequence). So a run that stops goes on with
-the sequence that comes next, whatever number of ranks it then has, and no list of an epoch's windows is stored.
+Both are pure functions: of the files' names and sizes, and of (seed, number of the sequence). So a run that stops goes
+on with the sequence that comes next, whatever number of ranks it then has, and no list of an epoch's windows is stored.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 _MASK = (1 << 64) - 1
@@ -18,20 +19,30 @@ def share_of(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big") / (1 << 56)
 
 
-def split(names: list[str], share: float) -> tuple[list[str], list[str]]:
-    """(training, validation): each name by its own hash, so that a new file never moves another one.
+def split(sizes: dict[str, int], share: float, least: int = 1) -> dict[str, int]:
+    """{name of a file: bytes at its end that are held out}, for {name: bytes} of a text.
 
-    share: of the files to hold out, above 0 and below 1. At least one file is on each side: where the hash leaves a
-    side empty, the name whose hash is nearest goes there. Raises ValueError for fewer than two names, for a name that
-    comes twice, and for a share that is none.
+    What is held out has at least `share` of the bytes and at least `least` of them, and less than twice as much.
+    Files come whole, in the order of the SHA-256 of their names, until that is reached; so a file that is new or has
+    grown moves few others. One that alone has more than is wanted is passed over, and so is the largest of all: where
+    the rest does not do, as of a single file, the end of the largest makes up for it.
+
+    Raises ValueError for a share that is not above 0 and below 1, and where `least` is more than half the text.
     """
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1:
-        raise ValueError(f"the share of files held out must be above 0 and below 1, not {share!r}")
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise ValueError(f"a split by file needs two different files or more, not {sorted(names)[:3]}")
-    ranked = sorted(names, key=lambda name: (share_of(name), name))
-    count = min(max(1, sum(share_of(name) < share for name in ranked)), len(ranked) - 1)
-    return sorted(ranked[count:]), sorted(ranked[:count])
+        raise ValueError(f"the share of the text held out must be above 0 and below 1, not {share!r}")
+    total = sum(sizes.values())
+    if 2 * least > total:
+        raise ValueError(f"the text has {total:,} bytes, and one validation batch takes {least:,}, of which training "
+                         "wants as many: use a larger --dataset, or a smaller --batch or --seq")
+    ranked = sorted(sizes, key=lambda name: (share_of(name), name))
+    largest, wanted = max(reversed(ranked), key=sizes.get), max(math.ceil(share * total), least)
+    held, lacking = {}, wanted
+    for name in ranked:
+        if lacking > 0 and name != largest and 0 < sizes[name] <= wanted:
+            held[name] = sizes[name]
+            lacking -= sizes[name]
+    return held | ({largest: lacking} if lacking > 0 else {})
 
 
 def _mixed(value: int) -> int:

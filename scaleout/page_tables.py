@@ -1,7 +1,8 @@
 """Directives that write a page's tables from the one place where their facts live.
 
-`hardware-table` and `link-table` come from scaleout/hardware.py, `protocol-table` from scaleout/protocols.py, `ladder` from book/rungs.yml and the pages
-that exist, `execution-table` from what tools/notebooks.py stored in each notebook when it ran it.
+`hardware-table` and `link-table` come from scaleout/hardware.py, `protocol-table` from scaleout/protocols.py, `ladder`
+from book/rungs.yml and the pages that exist, `execution-table` from what tools/notebooks.py stored in each notebook
+when it ran it.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ def table(head: list[str], rows: list[list[str]], words: tuple[str, ...]) -> lis
     return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
 
 
+RATES = ("fp32", "tf32", "fp16", "bf16", "fp8")
+
+
 def hardware_rows() -> list[list[str]]:
     """One row a device; memory in GiB, as the driver reports it, rates in TFLOP/s, TB/s and GB/s one way."""
     rows = []
     for device in DEVICES.values():
-        plain, sixteen = (device.fp32_flop_per_s, device.tf32_flop_per_s), (device.fp16_flop_per_s, device.bf16_flop_per_s)
-        rates = (*plain, *sixteen, device.fp8_flop_per_s)
+        rates = (getattr(device, f"{name}_flop_per_s") for name in RATES)
         link = LINKS[device.link]
         rows.append([
             device.name, figure(device.memory_bytes, 2**30), figure(device.memory_bytes_per_s, 1e12),
@@ -63,8 +66,7 @@ class HardwareTable(MarkdownDirective):
     """Every device of scaleout/hardware.py, then the sources."""
 
     def lines(self) -> list[str]:
-        rates = ["fp32", "TF32", "fp16", "bf16", "fp8"]
-        head = ["Device", "GiB", "TB/s", *rates, "FLOP per byte", "Link", "GB/s"]
+        head = ["Device", "GiB", "TB/s", *(name.replace("tf", "TF") for name in RATES), "FLOP per byte", "Link", "GB/s"]
         sources = [f"- {one.name}: {one.source}. Memory: {MEMORY_SOURCES[key]}." for key, one in DEVICES.items()]
         rows = table(head, hardware_rows(), ("Device", "Link"))
         return [*rows, "", ":::{dropdown} Sources", *sources, ":::"]

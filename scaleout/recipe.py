@@ -12,6 +12,7 @@ CHOICES = {
     "gradients": ("fresh", "kept"),
     "adapter": ("none", "lora", "qlora"),
     "main_gradients": ("none", "instead", "beside"),
+    "buckets": ("none", "beside", "views"),
 }
 
 # Bytes for one number of each role: stored weight, fp32 master copy, stored gradient, what a matrix product reads
@@ -33,7 +34,10 @@ class Recipe:
     optimizer: "sgd", "momentum", "adamw", "adamw-8bit". foreach: step all tensors at once, or one after another.
     attention: "sdpa" (fused) or "naive". dropout: probability. checkpointing: "none", "selective" (recompute the
         attention core), "full" (recompute each block).
-    gradients: "fresh" (zero_grad sets them to None) or "kept" (accumulation or buckets: there all the time).
+    gradients: "fresh" (zero_grad sets them to None) or "kept" (accumulation: there all the time).
+    buckets: DDP's, which have a place for every gradient and are there all the time: "beside" the gradients, a second
+        set of them (torch's default), or the gradients are "views" of them (gradient_as_bucket_view=True); "none"
+        without DDP.
     main_gradients: fp32 gradients that accumulate "instead" of the 16-bit ones or "beside" them, or "none"; for
         bf16-master only. With AdamW: 18, 20 and 16 bytes for each parameter.
     adapter: "none", "lora" (arXiv 2106.09685) or "qlora" (arXiv 2305.14314) of adapter_rank on every linear layer.
@@ -51,6 +55,7 @@ class Recipe:
     adapter: str = "none"
     adapter_rank: int = 16
     main_gradients: str = "none"
+    buckets: str = "none"
 
     def __post_init__(self) -> None:
         for name, options in CHOICES.items():
@@ -80,8 +85,8 @@ class Recipe:
 
     @property
     def keeps_gradients(self) -> bool:
-        """Gradients are there from step to step; main gradients are buffers, and so always."""
-        return self.gradients == "kept" or self.main_gradients != "none"
+        """Gradients are there from step to step; main gradients are buffers, and so always, as are buckets."""
+        return self.gradients == "kept" or self.main_gradients != "none" or self.buckets == "views"
 
     @property
     def autocast(self) -> bool:

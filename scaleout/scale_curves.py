@@ -206,7 +206,7 @@ def held(setting: Setting, kind: str) -> int:
 @lru_cache(maxsize=256)
 def _held(own: Setting, kind: str, group: tuple[int, int], batch: int) -> int:
     if kind == "ddp":
-        recipe = Recipe(precision="autocast-bf16", checkpointing=own.checkpointing, gradients="kept")
+        recipe = Recipe(precision="autocast-bf16", checkpointing=own.checkpointing, buckets="views")
         return account(own.shape, batch, own.tokens, recipe).peak_bytes
     recipe = Recipe(precision="fp32", checkpointing=own.checkpointing)
     return fsdp_account(own.shape, batch, own.tokens, recipe, Sharding(*group, parameter="bf16")).peak_bytes

@@ -127,13 +127,27 @@ def frozen_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> in
     return ceil(held / (layout.dp if layout.zero == 3 else 1))
 
 
-def states(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> dict[str, int]:
-    """Bytes of each state on one rank of a pipeline stage."""
+def bucket_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> int:
+    """Bytes of DDP's buckets where they stand beside the gradients: one more of each trained parameter's. From ZeRO's
+    stage 2 there are none, because gradients are reduced into shards."""
+    if recipe.buckets != "beside" or (layout.zero >= 2 and layout.dp > 1):
+        return 0
+    return trained_parameters(shape, recipe, layout, stage) * recipe.width("gradient")
+
+
+def trained_parameters(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> int:
+    """Parameters with a gradient on one rank of a pipeline stage: all, or the adapters'."""
     if recipe.adapter == "none":
-        return state_bytes(rank_parameters(shape, layout, stage), recipe, layout)
-    trained = shape.layers // layout.pp * adapter_parameters(shape, recipe, layout.tp)
-    out = state_bytes(trained, recipe, layout)
-    out["weights"] += frozen_bytes(shape, recipe, layout, stage)
+        return rank_parameters(shape, layout, stage)
+    return shape.layers // layout.pp * adapter_parameters(shape, recipe, layout.tp)
+
+
+def states(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> dict[str, int]:
+    """Bytes of each state on one rank of a pipeline stage; DDP's buckets are gradients."""
+    out = state_bytes(trained_parameters(shape, recipe, layout, stage), recipe, layout)
+    out["gradients"] += bucket_bytes(shape, recipe, layout, stage)
+    if recipe.adapter != "none":
+        out["weights"] += frozen_bytes(shape, recipe, layout, stage)
     return out
 
 

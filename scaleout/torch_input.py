@@ -25,28 +25,33 @@ class Text:
 
     train: Tensor
     validation: Tensor
+    files: int
     held_out: tuple[str, ...]       # names of the files that are validation only
-    digest: str                     # of names and contents: another text is another run
+    digest: str                     # of names, contents and the split: another text is another run
+
+    @property
+    def words(self) -> str:
+        """What was read and how it is split, for the screen and the Record."""
+        total = len(self.train) + len(self.validation)
+        return (f"text {self.digest}: {total / 1e6:,.2f} MB in {self.files:,} file(s), "
+                f"{len(self.validation) / total:.2%} of it held out in {len(self.held_out):,}")
 
 
-def read(path: str | None, share: float) -> Text:
-    """The files of `lab_text.texts(path)`, about `share` of them held out by a hash of their names.
+def read(path: str | None, share: float, least: int = 1) -> Text:
+    """The files of `lab_text.texts(path)`, about `share` of their bytes held out, as `order.split` does.
 
-    A single file has no other to hold out, so its last `share` is. ValueError, one line, where the text cannot be
-    read or split.
+    least: bytes that validation needs. ValueError, one line, where the text cannot be read or split.
     """
     files = lab_text.texts(path)
-    digest = hashlib.sha256()
+    held = split({name: len(content) for name, content in files.items()}, share, least)
+    digest = hashlib.sha256(f"{sorted(held.items())}\0".encode())
     for name, content in files.items():
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    if len(files) == 1:
-        (name, content), = files.items()
-        cut = int(len(content) * (1 - share))
-        parts, held = (content[:cut], content[cut:]), [f"the end of {name}"]
-    else:
-        train, held = split(list(files), share)
-        parts = tuple(b"\n".join(files[name] for name in names) for names in (train, held))
-    return Text(*(lab.as_tensor(part or b"\n") for part in parts), tuple(held), digest.hexdigest()[:16])
+    rest = {name: content[:len(content) - held.get(name, 0)] for name, content in files.items()}
+    train = b"\n".join(part for part in rest.values() if part)
+    validation = b"\n".join(files[name][-count:] for name, count in sorted(held.items()))
+    names = [f"the end of {name}" if rest[name] else name for name in sorted(held)]
+    return Text(lab.as_tensor(train), lab.as_tensor(validation), len(files), tuple(names), digest.hexdigest()[:16])
 
 
 def windows(text: Tensor, starts: list[int], seq: int) -> Tensor:
@@ -67,14 +72,10 @@ def inputs(window: Tensor, device: torch.device, passes: int = 1) -> list[tuple[
 def held_out(text: Text, batch: int, seq: int, most: int, rank: int, world: int) -> list[Tensor]:
     """This rank's windows of the validation text, one uint8 tensor (batch / world, seq + 1) a batch, at most `most`.
 
-    All ranks have as many, and together the same windows for every world. ValueError where the text held out does not
-    fill one batch.
+    All ranks have as many, and together the same windows for every world. `read` has left room for one batch.
     """
     starts = even_starts(len(text.validation), seq, batch * most)
     count, own = len(starts) // batch, batch // world
-    if not count:
-        raise ValueError(f"the text held out has {len(starts)} windows of {seq} tokens: a batch of {batch} needs more: "
-                         "use a smaller --batch or --seq, or a larger --held-out")
     return [windows(text.validation, starts[i * batch + rank * own:i * batch + (rank + 1) * own], seq)
             for i in range(count)]
 

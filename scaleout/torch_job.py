@@ -68,7 +68,8 @@ def record(s, tier, o, job, peak_, found):
     passes = {"strategy": o.strategy_on(s.world), "accumulation": job.passes, "optimizer": "fused AdamW"}
     sharding = asdict(job.trainer.setup.sharding) if passes["strategy"] == "fsdp" else {}
     return results.Record(
-        stem="capstone", tier=tier, **facts | {"notes": [*facts["notes"], job.trainer.built]}, model=asdict(o.shape),
+        stem="capstone", tier=tier, model=asdict(o.shape),
+        **facts | {"notes": [*facts["notes"], job.text.words, job.trainer.built]},
         recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
         effective_batch=o.batch, sequence_length=o.seq, precision=o.precision, checkpoint_cadence=job.cadence.words,
         step_seconds=spent, warmup_steps=WARMUP, tokens_per_second=rate, losses=metrics.column("loss"), mfu=mfu,

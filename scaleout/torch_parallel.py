@@ -170,9 +170,3 @@ def _reduce_and_look(look, bucket):
         done.set_result(flat)
         return done
     return look.wrap(hook, state, bucket) if look.wrap else hook(state, bucket)
-
-
-def bucket_bytes(model):
-    """Bytes of DDP's buckets: one place for every gradient."""
-    return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-

@@ -62,12 +62,14 @@ class Training:
     """A model, its optimizer and how to make one step with them.
 
     `masters` holds the fp32 copies that the optimizer steps with bf16-master, and is empty otherwise.
-    Raises ValueError for what torch alone cannot run: adamw-8bit, qlora, main_gradients.
+    Raises ValueError for what torch alone cannot run: adamw-8bit, qlora, main_gradients, buckets.
     """
 
     def __init__(self, shape: Shape, recipe: Recipe, device: str = "cpu", rate: float = 1e-3) -> None:
         if recipe.adapter == "qlora":
             raise ValueError("qlora runs in bitsandbytes on a GPU, not here: use lora or none")
+        if recipe.buckets != "none":
+            raise ValueError("buckets are DDP's: use none, and labs/memory.py to measure them")
         if recipe.main_gradients != "none":
             raise ValueError("main_gradients run in Megatron, not here: use none")
         self.recipe, self.device = recipe, torch.device(device)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from scaleout.activations import Sizes, block_kept, copies_kept, norm_kept
 from scaleout.block_forward import forward, passing_forward
 from scaleout.blocks import Backward
-from scaleout.states import slice_linears, tensor_sizes
+from scaleout.states import bucket_bytes, slice_linears, tensor_sizes
 from scaleout.tape import Tape
 
 
@@ -21,8 +21,8 @@ def walk(z: Sizes, states: dict[str, int]) -> Tape:
     back = Backward(z, tape)
     for kind in ("weights", "master", "optimizer"):
         tape.hold(kind, states[kind])
-    if z.keeps_gradients:
-        tape.hold("gradients", states["gradients"])
+    always = z.keeps_gradients
+    tape.hold("gradients", states["gradients"] if always else bucket_bytes(z.shape, z.recipe, z.layout, z.stage))
     _forward(z, tape)
     if z.last:
         loss(z, tape)

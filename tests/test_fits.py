@@ -105,8 +105,8 @@ def test_the_reserve_is_a_line(stem, axis):
 
 def _bottom(svg: str) -> float:
     """Where 0 GiB is drawn: the lowest of the short ticks beside the vertical axis."""
-    ticks = [line for line in ET.fromstring(svg).iter(f"{SVG}line") if float(line.get("x2")) - float(line.get("x1")) == 4]
-    return max(float(line.get("y1")) for line in ticks)
+    lines = ET.fromstring(svg).iter(f"{SVG}line")
+    return max(float(line.get("y1")) for line in lines if float(line.get("x2")) - float(line.get("x1")) == 4)
 
 
 def test_curves_and_levers_use_the_same_definition():

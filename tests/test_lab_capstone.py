@@ -271,7 +271,7 @@ def test_minutes_become_steps(capsys):
     (["--checkpoint-every", "5"], "--checkpoint-every needs a place: add --folder FOLDER"),
     (["--resume", "last"], "--resume last: use auto, none, or the step of a checkpoint"),
     (["--inject", "fire:1"], "--inject fire:1: use one of kill, hang, nan, full"),
-    (["--held-out", "0.001", "--batch", "4000"], "a batch of 4000 needs more"),
+    (["--batch", "400000"], "one validation batch takes 12,800,001, of which training wants as many"),
     (["--dataset", "nowhere"], "dataset nowhere: no such file or folder"),
     (["--heads", "5"], "5 heads do not divide hidden size 32"),
     (["--folder", "README.md"], "--folder README.md: is a file: choose a folder"),

@@ -5,10 +5,11 @@ import math
 import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from scaleout import lab_machine, lab_text
+from scaleout import lab_machine, lab_sweep, lab_text
 
 # --- corpus ---------------------------------------------------------------------------------------------
 
@@ -27,6 +28,24 @@ def test_a_dataset_is_a_file_or_a_folder_of_text(tmp_path):
     (tmp_path / "c.bin").write_text("left out")
     assert lab_text.corpus(tmp_path) == b"first\nsecond"
     assert lab_text.corpus(tmp_path / "c.bin") == b"left out"
+
+
+def test_the_large_dataset_is_all_of_the_standard_library_and_torch(tmp_path, monkeypatch):
+    (tmp_path / "lib" / "json").mkdir(parents=True)
+    (tmp_path / "lib" / "site-packages" / "other").mkdir(parents=True)
+    (tmp_path / "torch" / "nn").mkdir(parents=True)
+    for name in ("lib/ast.py", "lib/json/decoder.py", "lib/site-packages/other/new.py", "torch/__init__.py",
+                 "torch/nn/linear.py", "torch/LICENSE"):
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path / "lib")})
+    found = SimpleNamespace(origin=str(tmp_path / "torch" / "__init__.py"))
+    monkeypatch.setattr(lab_text.importlib.util, "find_spec", lambda name: found)
+    names = ["ast.py", "json/decoder.py", "torch/__init__.py", "torch/nn/linear.py"]
+    assert list(lab_text.texts("stdlib+torch")) == names, "what else is installed differs by machine"
+    assert list(lab_text.texts()) == ["ast.py"]
+    monkeypatch.setattr(lab_text.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="there is no torch here"):
+        lab_text.texts("stdlib+torch")
 
 
 def test_a_dataset_without_text_is_refused(tmp_path):
@@ -132,6 +151,22 @@ def test_the_fit_finds_the_line_it_was_made_from():
     assert found["alpha_seconds"] == pytest.approx(2e-3, rel=1e-9)
     assert found["seconds_per_byte"] == pytest.approx(5e-10, rel=1e-9)
     assert found["worst_relative_error"] < 1e-9
+
+
+def test_two_lines_find_the_change_of_protocol():
+    """A millisecond and 0.1 GB/s up to 64 kB, 5 ms and 2 GB/s beyond: one line misses by a third, two by nothing."""
+    points = [(4**k, 1e-3 + 4**k / 1e8 if 4**k <= 65_536 else 5e-3 + 4**k / 2e9) for k in range(5, 13)]
+    short, long = lab_machine.pieces(points)
+    assert [one["bytes"] for one in short["points"]] == [4**k for k in (5, 6, 7, 8)]
+    assert [one["bytes"] for one in long["points"]] == [4**k for k in (9, 10, 11, 12)]
+    assert (short["alpha_seconds"], long["alpha_seconds"]) == (pytest.approx(1e-3), pytest.approx(5e-3))
+    assert (short["seconds_per_byte"], long["seconds_per_byte"]) == (pytest.approx(1e-8), pytest.approx(5e-10))
+    assert lab_machine.fit(points)["worst_relative_error"] > 0.3
+    assert max(one["worst_relative_error"] for one in (short, long)) < 1e-9
+    assert lab_machine.pieces(points[:5]) == []
+    text = lab_sweep.line_text({"ring": lab_machine.fit(points)}).splitlines()
+    assert text[-1].split()[:3] == ["in", "two", "lines"] and text[-1].count("0%") == 8
+    assert "in two lines" not in lab_sweep.line_text({"ring": lab_machine.fit(points[:4])})
 
 
 def test_the_fit_shows_what_it_misses():

@@ -1,9 +1,8 @@
-"""The launch files: they parse, say what they must, name flags that exist, and fail in one line; some are run."""
+"""The launch files: they parse, say what they must, and fail in one line; some are run."""
 
 import importlib.util
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -16,11 +15,10 @@ import repo
 import yaml
 from slurm_host import free_ports
 
-from scaleout import lab_hosts, lab_job, lab_text
+from scaleout import lab_hosts
 
 LAUNCH = repo.ROOT / "labs" / "launch"
 SCRIPTS = sorted(path.name for path in LAUNCH.glob("*.sh"))
-TEXTS = [f"labs/launch/{name}" for name in (*SCRIPTS, "skypilot.yaml", "Containerfile", "kaggle.ipynb")]
 PAGE = "book/running.md"
 REFUSED = lab_hosts.refused()
 NO_SHELLCHECK = "" if shutil.which("shellcheck") else "no shellcheck here (Debian: apt-get install shellcheck)"
@@ -94,58 +92,7 @@ def test_two_machines_meet_and_add_up():
     assert said[1] == ""                                        # rank 0 speaks for all
 
 
-# --- flags -----------------------------------------------------------------------------------------------------
-
-def load(name):
-    """A lab as a module, not started."""
-    spec = importlib.util.spec_from_file_location(f"launched_{name}", repo.ROOT / "labs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def joined(name):
-    """A text with continued lines joined, variables of the Kaggle notebook filled in, comments cut off."""
-    if name.endswith(".ipynb"):
-        cells = nbformat.read(repo.ROOT / name, 4).cells
-        text = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
-        for variable, value in re.findall(r'^([A-Z]+) = "(.*)"$', text, re.M):
-            text = text.replace(f"{{{variable}}}", value)
-        return text
-    return re.sub(r"\s*\\\n#? *", " ", repo.text(name))
-
-
-def commands(name):
-    """[(lab, words)] of each `labs/NAME.py ...` in a text, up to the end of the line or to two blanks."""
-    found = []
-    for lab, words in re.findall(r"labs/(\w+)\.py((?: (?!&&|\|)[^\s`;)]+)*)", joined(name)):
-        words = re.sub(r"\"?\$(\w+|\{\w+\})[\w/.]*\"?", "x.json", words)
-        found.append((lab, [w for w in shlex.split(words.replace('"', ""), comments=True) if w != "&"]))
-    return found
-
-
-def test_commands_are_found():
-    assert ("preflight", ["--gpus", "2"]) in commands("labs/launch/kaggle.ipynb")
-    assert ("capstone", ["--tier", "gpu", "--folder", "runs/capstone", "--resume", "auto", "--checkpoint-every", "auto",
-                         "--save", "runs/record.json"]) in commands("labs/launch/skypilot.yaml")
-
-
-@pytest.mark.parametrize("name", [*TEXTS, PAGE, "labs/README.md"])
-def test_every_command_names_a_lab_and_flags_that_exist(name):
-    found = commands(name)
-    assert found
-    for lab, words in found:
-        assert (repo.ROOT / "labs" / f"{lab}.py").is_file(), lab
-        if not words or not words[0].startswith("--"):
-            continue
-        if lab == "capstone":
-            lab_text.parse(lab_job.TIERS, "", words)            # ValueError for what it does not know
-        elif lab == "preflight":
-            lab_text.parse(load("preflight").TIERS, "", words)
-        elif lab == "scaling":
-            load("scaling").options(words)
-
+# --- the page ------------------------------------------------------------------------------------------------------
 
 def test_the_page_walks_every_launch_file():
     page = repo.text(PAGE)

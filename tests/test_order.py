@@ -1,6 +1,7 @@
 """The order of the windows and the split by file: permutations, every window once, the same for any number of ranks."""
 
 import itertools
+import random
 import re
 
 import pytest
@@ -71,21 +72,47 @@ def test_a_resume_at_another_world_size_misses_nothing():
     assert seen == [o.start(i) for i in range(72)]
 
 
-def test_the_split_is_by_the_hash_of_each_name():
+def test_the_split_takes_files_in_the_order_of_their_hashes():
     assert order.share_of("abc") == 0xBA7816BF8F01CF / 2**56, "SHA-256 of abc, FIPS 180-2 appendix B.1"
-    names = [f"package/module_{i}.py" for i in range(400)]
-    train, held = order.split(names, 0.1)
-    assert sorted(train + held) == sorted(names)
-    assert 20 < len(held) < 60
-    assert held == sorted(name for name in names if order.share_of(name) < 0.1)
-    more_train, more_held = order.split([*reversed(names), "new.py", "other.py"], 0.1)
-    assert set(train) <= set(more_train), "a new file moves no other"
-    assert set(held) <= set(more_held)
+    sizes = {f"package/module_{i}.py": 100 for i in range(400)}
+    held = order.split(sizes, 0.1)
+    assert len(held) == 40 and set(held.values()) == {100}, "a share of the bytes, by whole files"
+    assert set(held) == set(sorted(sizes, key=order.share_of)[:40])
+    more = order.split({**dict(reversed(sizes.items())), "new.py": 100, "other.py": 100}, 0.1)
+    assert len(set(held) - set(more)) <= 2, "two new files move no more than two others"
+    grown = order.split({**sizes, next(iter(held)): 150}, 0.1)
+    assert len(set(grown) ^ set(held)) <= 3, "another version of the text, nearly the same files"
 
 
-def test_each_side_of_the_split_has_a_file():
-    assert [len(part) for part in order.split(["a", "b"], 1e-9)] == [1, 1]
-    assert [len(part) for part in order.split(["a", "b", "c"], 1 - 1e-9)] == [1, 2]
+def corpora():
+    """{what: {name: bytes}}"""
+    chance = random.Random(7)
+    return {"one file": {"all.txt": 40_000}, "two": {"a": 30_000, "b": 10_000}, "equal": dict.fromkeys("abc", 9_999),
+            "few and big": {f"book {i}": 10_000 + 997 * i for i in range(5)}, "one and a crumb": {"a": 50_000, "b": 9},
+            "many small": {f"{i}.py": chance.randrange(300) for i in range(3000)},
+            "big among small": {f"{i}.py": 200 for i in range(400)} | {"data.py": 400_000},
+            "long tail": {f"{i}.py": int(50 * 1.02**i) for i in range(400)},
+            "with empty files": {f"{i}.py": 500 * (i % 3) for i in range(300)}}
+
+
+@pytest.mark.parametrize("share", [1e-6, 0.01, 0.05, 0.2, 0.5, 0.9])
+def test_the_share_held_out_is_a_share_of_the_bytes(share):
+    for what, sizes in corpora().items():
+        total = sum(sizes.values())
+        for least in (1, 4000, total // 2):
+            held = order.split(sizes, share, least)
+            wanted = max(share * total, least)
+            assert wanted <= sum(held.values()) < 2 * wanted + 1, (what, least)
+            assert sum(held.values()) < total, what
+            cut = [name for name, count in held.items() if count < sizes[name]]
+            assert [sizes[name] for name in cut] in ([], [max(sizes.values())]), "only the largest is ever cut"
+            assert all(0 < count <= sizes[name] for name, count in held.items()), what
+            assert order.split(dict(reversed(sizes.items())), share, least) == held, "the order of names is nothing"
+
+
+def test_a_single_file_loses_its_end():
+    assert order.split({"a": 1000}, 0.05) == {"a": 50}
+    assert order.split({"a": 1000}, 0.05, 120) == {"a": 120}
 
 
 def test_passes_take_the_fewest_that_fit():
@@ -112,9 +139,8 @@ def test_validation_windows_are_even_and_in_the_text():
     (lambda: Order(99, 8).starts(0, 8, 0, 3), "3 ranks do not divide a batch of 8 sequences: use one of 1, 2, 4 or 8"),
     (lambda: order.passes(9, 2), "2 ranks do not divide a batch of 9 sequences: use one of 1, 3 or 9"),
     (lambda: order.permuted(5, 5, 0), "index 5 is not in a permutation of 5"),
-    (lambda: order.split(["a"], 0.1), "a split by file needs two different files or more"),
-    (lambda: order.split(["a", "a"], 0.1), "a split by file needs two different files or more"),
-    (lambda: order.split(["a", "b"], 1), "must be above 0 and below 1, not 1"),
+    (lambda: order.split({"a": 9, "b": 9}, 1), "must be above 0 and below 1, not 1"),
+    (lambda: order.split({"a": 900, "b": 99}, 0.1, 500), "the text has 999 bytes, and one validation batch takes 500"),
     (lambda: order.even_starts(64, 64, 3), "the text held out has 64 bytes: it must be longer than one sequence, 64")])
 def test_what_cannot_be_is_refused_in_one_line(call, said):
     with pytest.raises(ValueError, match=re.escape(said)) as caught:

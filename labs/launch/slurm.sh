@@ -5,6 +5,9 @@
 #   sbatch --nodes 4 labs/launch/slurm.sh                      on 4
 #   sbatch labs/launch/slurm.sh labs/preflight.py              any other lab, with its own flags
 #
+# --tier gpu trains on the sources of Python and torch (--dataset stdlib+torch), of which nodes need the same: an
+# environment on a file system that all nodes see has them.
+#
 # Submit from the book's folder, on a file system that all nodes see, with the environment active. What sbatch is
 # told wins over the lines below. PROCESSES: processes a node (default: one a GPU). PORT: of the rendezvous.
 #

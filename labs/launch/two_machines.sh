@@ -7,7 +7,8 @@
 #
 # NODES: machines (2). PROCESSES: processes a machine (default: one a GPU). PORT: on the first machine, open to the
 # others (29500). NETWORK: the interface between them, such as eth0 (`ip -brief address` lists them); needed where a
-# machine has several. The same version of the book and of torch on both; --folder must be one that both see.
+# machine has several. The same version of the book, of Python and of torch on both: the job trains on the sources of the
+# last two, and refuses to start where they differ. --folder must be one that both see.
 #
 # Tested by tests/test_launch.py: two network namespaces on one machine, CPU, gloo. Not run: two machines, GPUs.
 set -euo pipefail

@@ -189,8 +189,9 @@ def _memory(setting: Setting, values: dict) -> str:
     if values["fits"]:
         return ""
     return (
-        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB at the peak, and one {device.name} has room for "
-        f"{svg.quantity(allocator.room(device.memory_bytes) / 1e9)}: use more GPUs, shard over all, recompute, or take fewer sequences a pass."
+        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB at the peak, and one {device.name} has room "
+        f"for {svg.quantity(allocator.room(device.memory_bytes) / 1e9)}: use more GPUs, shard over all, recompute, or "
+        "take fewer sequences a pass."
     )
 
 

@@ -15,7 +15,7 @@ from scaleout.layout import Layout
 from scaleout.plot import Axis, Plane
 from scaleout.recipe import Recipe
 from scaleout.schedule import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, buckets, ddp_step, weak_efficiency
-from scaleout.states import state_bytes
+from scaleout.states import states
 from scaleout.transformer import PRESETS, total_parameters
 from scaleout.views import guess, select, slider, toggle
 from scaleout.views.memory import NAMES
@@ -157,8 +157,8 @@ def draw(params: dict) -> dict:
     shape, device = PRESETS[setting.model], DEVICES[setting.device]
     timeline = setting.timeline()
     time = step.step_time(timeline, shape, setting.batch, setting.seq, setting.ranks, setting.peak)
-    states = sum(state_bytes(total_parameters(shape), Recipe(), Layout()).values())
-    values = {**_values(setting, time), "states_gb": states / 1e9, "fits": allocator.fits(states, device.memory_bytes)}
+    held = sum(states(shape, Recipe(buckets="beside" if setting.ranks > 1 else "none"), Layout()).values())
+    values = {**_values(setting, time), "states_gb": held / 1e9, "fits": allocator.fits(held, device.memory_bytes)}
     return {
         "svg": _picture(timeline, values),
         "sentence": _sentence(setting, values),
@@ -229,9 +229,11 @@ def _sentence(setting: Setting, values: dict) -> str:
     if setting.compression == "powersgd":
         found += " PowerSGD is counted by its smaller messages only: its own arithmetic is left out."
     if not values["fits"]:
+        beside = ", DDP's buckets" if setting.ranks > 1 else ""
         found += (
-            f" But every rank holds all weights, gradients and AdamW states, {svg.quantity(values['states_gb'])} GB, "
-            f"more than fit one {DEVICES[setting.device].name}: this needs ZeRO."
+            f" But every rank holds all weights, gradients{beside} and AdamW states, "
+            f"{svg.quantity(values['states_gb'])} GB, more than fit one {DEVICES[setting.device].name}: "
+            "this needs ZeRO."
         )
     return found
 

@@ -93,6 +93,7 @@ def _held(params: dict) -> Account:
     recipe = Recipe(
         precision=params["precision"], optimizer=params["optimizer"], attention=params["attention"],
         checkpointing=params["checkpointing"], adapter=params["adapter"],
+        buckets="beside" if layout.dp > 1 else "none",
     )  # fmt: skip
     return account(PRESETS[params["model"]], params["batch"], _tokens(params), recipe, layout)
 

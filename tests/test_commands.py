@@ -1,0 +1,192 @@
+"""Every size of every lab, and every command that the book names, up to its first training step or measured thing.
+
+Models are shrunk to a block of width 32, and messages to a few bytes, by the labs' own flags; the text, the sequences,
+the batch, the validation and all else stay as the tier or the command has them. A flag that parses is not enough: a
+default that dies before step 1 is what this looks for.
+"""
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import repo
+from commands import LAUNCH, commands, modules
+from lab_runs import ENVIRONMENT, TORCHRUN
+
+from scaleout import lab_scaling, lab_text, lab_worlds
+
+sys.path.insert(0, str(repo.ROOT / "labs"))
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]      # two launches, which the first test waits for
+PAGES = ["book/running.md", "book/how-to-use.md", "book/troubleshooting.md", "README.md", "labs/README.md"]
+PAGES += sorted(path.relative_to(repo.ROOT).as_posix() for folder, kind in (
+    ("labs/launch", "*"), ("labs", "*.py"), ("book/instructor", "*.md"), ("notebooks", "*.ipynb"))
+    for path in (repo.ROOT / folder).glob(kind) if path.is_file())
+MODEL = ["--layers", "1", "--hidden", "32", "--heads", "1"]
+JOB = [*MODEL, "--ff", "32"]
+SHRUNK = {"memory": MODEL, "ddp": MODEL, "fsdp": MODEL, "slow_link": MODEL, "capstone": JOB, "scaling": JOB,
+          "collectives": ["--rounds", "3", "--smallest", "64", "--largest", "4096"],
+          "calibrate": ["--seconds", "0.01", "--largest-mb", "0.1", "--largest-matrix", "64", "--out", "machine.json"],
+          "preflight": []}
+NO_SIZES = ("hang", "hang_job")             # three ranks that stop; tests/test_hang.py runs them
+PLACES = ("--folder", "--save", "--resume", "--checkpoint-every")       # where a run is kept: one of each kind will do
+MEASURES = ("collectives", "calibrate")     # train nothing
+ENDS = {("fsdp", "accelerate-naive"): "end", ("ddp", "--inject"): "end", ("memory", "--fake"): "end",
+        ("fsdp", "accelerate"): "ValueError: Accelerate takes its FSDP2 path on GPUs only"}
+
+
+def started(world, lab, words):
+    """[(processes, lab, words)] of the shrunk launches, on one process or two, that a command comes down to."""
+    if lab == "scaling":
+        scaling = importlib.import_module("scaling")
+        o, words, job = scaling.options([*words, *SHRUNK[lab]])
+        runs = () if o.read or o.predict else lab_worlds.plan(o.worlds, o.mode, o.strategies, job.batch)
+        most = {(run.world, run.strategy): run for run in sorted(runs, key=lambda run: run.batch) if run.world <= 2}
+        return [(run.world, "capstone", lab_worlds.command(run, words, "record.json")) for run in most.values()]
+    if lab == "ddp" and "--scaling" in words:
+        ddp = importlib.import_module("ddp")
+        o = lab_text.parse(ddp.TIERS, "", words)[1]
+        found = {(world, each) for (_, world), each in
+                 lab_scaling.plan(lab_scaling.worlds(o.scaling), o.micro_batch).items() if world <= 2}
+        rest = lab_scaling.others(words)
+        return [(world, lab, [*rest, "--brief", "--micro-batch", str(each), *MODEL]) for world, each in sorted(found)]
+    if lab in NO_SIZES:
+        importlib.import_module("hang").options(words)
+        return []
+    if (lab, world) in (("preflight", 1), ("slow_link", 1)):    # these start their own processes: two
+        world = 2
+    # "--save" alone would write among the book's results
+    words = ["--save=record.json" if word == "--save" and after.startswith("--") else word
+             for word, after in zip(words, [*words[1:], "--"], strict=True)]
+    return [(world, lab, [*words, *SHRUNK[lab]])]
+
+
+def tiers():
+    """Every size of every lab, alone and on two processes."""
+    for lab in SHRUNK:
+        made = importlib.import_module(lab)
+        for tier in getattr(made, "TIERS", lab_text.TIERS):
+            for world in (1, 2):
+                yield from started(world, lab, ["--tier", tier])
+
+
+def named():
+    """Every command of a page, file or lab."""
+    for page in PAGES:
+        for launcher, lab, words in commands(page):
+            yield from started(1 if launcher == ["python"] else 2, lab, words)
+
+
+def kind(case):
+    """What two commands share of which one is enough: all but where a run is kept."""
+    world, lab, words = case
+    kept = [word for word, before in zip(words, ["", *words], strict=False)
+            if word.split("=")[0] not in PLACES and before not in PLACES[:3]
+            and not (before == PLACES[3] and not word.isdigit())]
+    return world, lab, *kept, "--folder" in words
+
+
+@pytest.fixture(scope="module")
+def reached(tmp_path_factory):
+    """[(processes, lab, words, how it ended, what it said)] of all, in two launches."""
+    folder, rows = tmp_path_factory.mktemp("cases"), []
+    every = {kind(case): case for case in sorted([*tiers(), *named()], key=lambda case: len(case[2]))}
+    for world in (1, 2):
+        cases = [case for case in every.values() if case[0] == world]
+        (folder / "cases.json").write_text(json.dumps([case[1:] for case in cases]))
+        launcher = [*TORCHRUN, "2"] if world == 2 else []
+        done = subprocess.run([sys.executable, *launcher, "tests/specimen_first_step.py", str(folder / "cases.json")],
+                              cwd=repo.ROOT, capture_output=True, text=True, timeout=420,
+                              env=ENVIRONMENT | {"XDG_CACHE_HOME": str(folder), "LAB_DEVICE": "cpu"})
+        assert done.returncode == 0, done.stderr[-3000:]
+        found = json.loads(done.stdout.splitlines()[-1])
+        rows += [(*case, *row) for case, row in zip(cases, found, strict=True)]
+    return rows
+
+
+def right(lab, words, how, said):
+    """Whether a case ended as it has to on a CPU."""
+    if lab == "preflight":                                      # FIX where GPUs are asked for, after all was tried
+        return how in ("end", "SystemExit: 1") and re.search(r"all-reduce over 2 ranks +ok", said)
+    usual = "end" if lab in MEASURES else "step"
+    return how.startswith(next((end for (name, word), end in ENDS.items() if lab == name and word in words), usual))
+
+
+def test_every_size_and_every_command_comes_to_its_first_step(reached):
+    bad = {(world, lab, " ".join(words)): how for world, lab, words, how, _, said in reached
+           if not right(lab, words, how, said)}
+    assert bad == {}
+    assert {lab for _, lab, *_ in reached} == {*SHRUNK} - {"scaling"}, "scaling starts capstone"
+    large = [(world, lab) for world, lab, words, *_ in reached if "gpu" in words]
+    for lab in ("memory", "ddp", "fsdp", "capstone", "collectives", "calibrate"):
+        assert {1, 2} <= {world for world, name in large if name == lab}, lab
+
+
+def test_no_lab_is_left_out():
+    assert {path.stem for path in (repo.ROOT / "labs").glob("*.py")} == {*SHRUNK, *NO_SIZES}
+
+
+def test_the_job_says_how_often_it_reads_its_text(reached):
+    """At every size, before the first step. The stated number is steps x batch x sequence over the text's bytes."""
+    found = {}
+    for world, lab, words, _, _, said in reached:
+        if lab == "capstone" and words[:1] == ["--tier"] and "--minutes" not in words:
+            steps, megabytes, times = re.search(r"([\d,]+) steps read the ([\d.]+) MB to train on ([\d.]+) times",
+                                                said).groups()
+            found.setdefault((words[1], world), (int(steps.replace(",", "")), float(megabytes), float(times)))
+    assert set(found) == {(tier, world) for tier in lab_text.TIERS for world in (1, 2)}
+    steps, megabytes, times = found["gpu", 2]
+    assert steps * 64 * 2048 / (megabytes * 1e6) == pytest.approx(times, rel=0.05)
+    assert times < 5, "a billion parameters do not read a few megabytes over and over"
+
+
+# --- words that are not a lab's -----------------------------------------------------------------------------------
+
+def test_commands_are_found():
+    assert (["python"], "preflight", ["--gpus", "2"]) in commands("labs/launch/kaggle.ipynb")
+    long = ["--tier", "gpu", "--folder", "runs/capstone", "--resume", "auto", "--checkpoint-every", "auto"]
+    assert (["LAB:"], "capstone", [*long, "--save", "runs/record.json"]) in commands("labs/launch/skypilot.yaml")
+    assert (["set", "--"], "capstone", long) in commands("labs/launch/two_machines.sh")
+    assert "slurm.sh" in next(by for by, _, words in commands("book/running.md") if "runs/capstone-JOB" in words)[0]
+    for page in PAGES:
+        assert commands(page) or page not in ("book/running.md", "README.md", "labs/README.md"), page
+
+
+def test_the_launchers_know_their_words():
+    from accelerate.commands.launch import launch_command_parser
+    from torch.distributed.run import get_args_parser
+    count = 0
+    for page in PAGES:
+        for launcher, lab, words in commands(page):
+            if launcher[0] == "torchrun":
+                o = get_args_parser().parse_args([*launcher[1:], f"labs/{lab}.py", *words])
+            elif launcher[0] == "accelerate":
+                o = launch_command_parser().parse_args([*launcher[2:], f"labs/{lab}.py", *words])
+                assert (repo.ROOT / o.config_file).is_file()
+            else:
+                continue
+            assert (o.training_script, o.training_script_args) == (f"labs/{lab}.py", words), page
+            count += 1
+    assert count > 40
+
+
+def test_every_launch_file_that_is_named_is_there():
+    for page in PAGES:
+        for name in re.findall(r"labs/launch/([\w.-]+\w)", repo.text(page)):
+            assert (LAUNCH / name).is_file(), f"{page}: {name}"
+
+
+def test_modules_of_the_package_that_are_commands_run(tmp_path):
+    records = [str(path) for path in sorted((repo.ROOT / "labs" / "results" / "capstone").glob("*.json"))]
+    found = {(module, *words) for page in PAGES for module, words in modules(page) if words}
+    assert {module for module, *_ in found} == {"scaleout.price", "scaleout.writeup"}
+    for module, *words in sorted(found):
+        left = iter(records)
+        words = [next(left) if word.endswith(".json") or word == "RECORD..." else
+                 str(tmp_path / "page.md") if word.endswith(".md") else word for word in words]
+        done = subprocess.run([sys.executable, "-m", module, *words], cwd=tmp_path, env=ENVIRONMENT,
+                              capture_output=True, text=True)
+        assert done.returncode == 0, (module, words, done.stderr)
