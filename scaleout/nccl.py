@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from scaleout import collectives
 from scaleout.algorithms import NOTHING, Cost
@@ -144,6 +145,14 @@ def _called(collective: str, algorithm: str, protocol: str, size: float, cluster
     """`collectives.cost_on` with wires as a ring of this protocol finds them, and what the call itself takes."""
     if _own(cluster):
         return collectives.cost_on(collective, algorithm, size, cluster)
+    found = collectives.cost_on(collective, algorithm, size, _as_found(protocol, cluster))
+    call = CALL["ring"][PROTOCOLS.index(protocol)]
+    return replace(found, seconds=found.seconds + call, latency_seconds=found.latency_seconds + call)
+
+
+@lru_cache(maxsize=256)  # a widget prices many sizes on few clusters
+def _as_found(protocol: str, cluster: Cluster) -> Cluster:
+    """The cluster with wires as a ring of this protocol finds them."""
     alone = cluster.gpus_per_node == 1 and protocol == "LL128"
     share = LL128_OF_ONE_GPU_A_NODE if alone else RING_SHARE[protocol]
     inside, pool = (
@@ -152,9 +161,7 @@ def _called(collective: str, algorithm: str, protocol: str, size: float, cluster
     )
     driven = min(cluster.nics_per_node, cluster.gpus_per_node)
     across = Wire(pool.alpha_seconds, pool.bytes_per_s / driven)
-    found = collectives.cost_on(collective, algorithm, size, replace(cluster, inside=inside, across=across))
-    call = CALL["ring"][PROTOCOLS.index(protocol)]
-    return replace(found, seconds=found.seconds + call, latency_seconds=found.latency_seconds + call)
+    return replace(cluster, inside=inside, across=across)
 
 
 def _tree(protocol: str, size: float, cluster: Cluster) -> Cost:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from scaleout.hardware import LINKS, link
 
@@ -70,7 +71,7 @@ class Cluster:
     def ranks(self) -> int:
         return self.nodes * self.gpus_per_node
 
-    @property
+    @cached_property  # asked for with every price
     def near(self) -> Wire:
         """The wire of one GPU to the others of its node: what its link gives to a group of this size.
 
@@ -84,7 +85,7 @@ class Cluster:
             return replace(self.inside, bytes_per_s=self.inside.bytes_per_s * others / peers)
         return self.inside
 
-    @property
+    @cached_property
     def pool(self) -> Wire:
         """All adapters of one node that its GPUs can drive, as one wire."""
         driven = min(self.nics_per_node, self.gpus_per_node)

@@ -102,7 +102,7 @@ def test_bytes_and_starts_are_those_of_the_wire():
     """A message of one byte is all start; one of many gigabytes is bytes."""
     small = views.render("ddp", {"model": "gpt2", "bucket": 1, "ranks": 512, "compression": "powersgd"})["values"]
     large = views.render("ddp", {"model": "llama-2-13b", "bucket": 10_000, "link": "ethernet-10g"})["values"]
-    assert small["start_seconds"] > 0.9 * small["communication_seconds"]
+    assert small["start_seconds"] > 0.8 * small["communication_seconds"]
     assert large["byte_seconds"] > 0.99 * large["communication_seconds"]
 
 

@@ -137,15 +137,18 @@ def _computed(setting: Setting) -> Timeline:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=64)  # of prices too: most controls change no message
-def wire(link: str, device: str, ranks: int):
-    """Seconds of an all-reduce by bytes. Ranks fill as few nodes as hold them, evenly; where that does not come out
-    even the last node is priced as full."""
+@lru_cache(maxsize=64)
+def joined(link: str, device: str, ranks: int) -> topology.Cluster:
+    """Ranks fill as few nodes as hold them, evenly; where that does not come out even the last is priced as full."""
     most, across, adapters, rdma, _ = LINKS[link]
     nodes = ceil(ranks / most)
-    gpus = ceil(ranks / nodes)
-    joined = topology.cluster(nodes, gpus, DEVICES[device].link, across, adapters, rdma)
-    return nccl.seconds("all_reduce", joined)
+    return topology.cluster(nodes, ceil(ranks / nodes), DEVICES[device].link, across, adapters, rdma)
+
+
+@lru_cache(maxsize=64)  # of prices too: most controls change no message
+def wire(link: str, device: str, ranks: int):
+    """Seconds of an all-reduce by bytes."""
+    return nccl.seconds("all_reduce", joined(link, device, ranks))
 
 
 def draw(params: dict) -> dict:
@@ -174,8 +177,8 @@ def _values(setting: Setting, time: step.StepTime) -> dict:
         "step_seconds": time.seconds,
         "compute_seconds": timeline.compute_seconds,
         "communication_seconds": timeline.communication_seconds,
-        "byte_seconds": (moved := _byte_seconds(setting, timeline)),
-        "start_seconds": max(0.0, timeline.communication_seconds - moved),
+        "start_seconds": (starts := _starts(setting, timeline)),
+        "byte_seconds": timeline.communication_seconds - starts,
         "exposed_seconds": timeline.exposed_seconds,
         "last_message_seconds": _last(timeline),
         "update_seconds": timeline.update_seconds,
@@ -192,17 +195,13 @@ def _values(setting: Setting, time: step.StepTime) -> dict:
     }
 
 
-NUDGE = 1e-3  # share by which a message is made larger, to see what its bytes cost
-
-
-def _byte_seconds(setting: Setting, timeline: Timeline) -> float:
-    """The part of the communication that grows with the bytes: n t'(n) of every message of n bytes. The rest are
-    starts: what a message costs whatever its size."""
-    seconds, count = wire(setting.link, setting.device, setting.ranks), Counter(timeline.message_bytes)
-    grown = {size: (seconds(size * (1 + NUDGE)) - seconds(size)) / NUDGE for size in count}
-    talking = sum(1 for one in timeline.passes if one.messages)
-    moved = fsum(count[size] * max(0.0, more) for size, more in grown.items())
-    return min(talking * moved, timeline.communication_seconds)
+def _starts(setting: Setting, timeline: Timeline) -> float:
+    """Seconds that messages take whatever their size: their latency. The rest of the communication are their bytes."""
+    if setting.ranks == 1:
+        return 0.0
+    on, count = joined(setting.link, setting.device, setting.ranks), Counter(timeline.message_bytes)
+    once = fsum(n * nccl.price("all_reduce", size, on).cost.latency_seconds for size, n in count.items())
+    return once * sum(1 for one in timeline.passes if one.messages)
 
 
 def _last(timeline: Timeline) -> float:
