@@ -22,7 +22,7 @@ PARTS = {
     "build": ["make site, nothing changed", "the site on disk"],
     "checkpoint": ["beside blocked", "beside until there", "beside step beside", "waited blocked", "waited until there",
                    "quiet step", "blocked, beside over waited", "a step beside the writing over a quiet one"],
-    "comm": ["ring over all_reduce at the largest size, 2 processes",
+    "comm": ["ring over gloo, 16777216 B: bandwidth ratio, 2 processes",
              *[f"step predicted / measured, {way}, 2 processes" for way in ("naive", "buckets by hand", "torch DDP")],
              "error of the prediction at the median"],
     "faults": ["runs that ended bit-equal after kills"],

@@ -17,7 +17,8 @@ from scaleout import results
 
 ROOT = Path(__file__).resolve().parents[1]
 WAYS = ("naive", "buckets by hand", "torch DDP")
-SMALLEST = {"collectives": ["--largest", "65536", "--rounds", "3"], "ddp": ["--steps", "4"]}
+SMALLEST = {"collectives": ["--smallest", "1024", "--largest", "16777216", "--factor", "128", "--rounds", "3"],
+            "ddp": ["--layers", "1", "--hidden", "40", "--seq", "32", "--steps", "4"]}
 GOALS = {"ring": 0.8, "prediction": 0.10}
 
 
@@ -46,10 +47,13 @@ def main() -> int:
     worlds, few, off = ((2,), SMALLEST, []) if smallest else ((2, 4), {"collectives": [], "ddp": []}, [])
     with tempfile.TemporaryDirectory() as folder:
         for processes in worlds:
-            for name, share in record("collectives", processes, folder, few["collectives"]).measurement.items():
-                if name.startswith("ring over"):
-                    verdict = "met" if share >= GOALS["ring"] else "MISSED"
-                    show(f"{name}, {processes} processes", f"{share:.2f}", f"goal: {GOALS['ring']}, {verdict}")
+            measured = record("collectives", processes, folder, few["collectives"]).measurement
+            shares = {name: share for name, share in measured.items() if name.startswith("ring over")}
+            if not shares:
+                raise ValueError("no size was large enough to hold the ring against the backend")
+            for name, share in shares.items():
+                verdict = "met" if share >= GOALS["ring"] else "MISSED"
+                show(f"{name}, {processes} processes", f"{share:.2f}", f"goal: {GOALS['ring']}, {verdict}")
         for processes in worlds:
             run = record("ddp", processes, folder, few["ddp"])
             for way in WAYS:
