@@ -1,4 +1,4 @@
-"""What a checkpoint costs a training job: python tools/bench_checkpoint.py [--hidden 256] [--turns 6]
+"""What a checkpoint costs a training job: python tools/bench_checkpoint.py [--hidden 256] [--turns 6] [--smallest]
 
 One process trains on one thread; checkpoints that are written meanwhile alternate with those that it waits for, in one
 run. Given are medians: how long training was blocked, how long until the checkpoint was there, and by how much the
@@ -63,20 +63,23 @@ def main(s):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--smallest", action="store_true", help="as little as gives every figure")
     o = parser.parse_args()
     torch.set_num_threads(1)
     shape = Shape(layers=4, hidden=o.hidden, heads=4, vocab=256, max_seq=64)
     size = 12 * total_parameters(shape)
     with tempfile.TemporaryDirectory() as folder:
-        every = measure(s, shape, o.turns, folder)
+        every = measure(s, shape, 1 if o.smallest else o.turns, folder)
+    empty = [name for name, values in every.items() if not values and name != "waited step beside"]
+    if empty:
+        raise ValueError(f"nothing was measured of: {', '.join(empty)}; give a larger --hidden or more --turns")
     found = {name: statistics.median(values) for name, values in every.items() if values}
     print(f"{size / 1e6:,.0f} MB a checkpoint (weights and AdamW in fp32), {lab.device_name(s.device)}")
     for name, seconds in found.items():
-        print(f"{name:<44}{seconds:9.3f} s")
+        print(f"{name:<44}{1e3 * seconds:9.2f} ms")
     print(f"{'blocked, beside over waited':<44}{found['beside blocked'] / found['waited blocked']:9.2f}")
-    if "beside step beside" in found:
-        slower = found["beside step beside"] / found["quiet step"]
-        print(f"{'a step beside the writing over a quiet one':<44}{slower:9.2f}")
+    slower = found["beside step beside"] / found["quiet step"]
+    print(f"{'a step beside the writing over a quiet one':<44}{slower:9.2f}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Print how far the memory model of FSDP is from what torch allocates, over a grid of random cases.
 
-    .venv/bin/python tools/bench_fsdp_memory.py [--cases 96] [--seed 2026] [--small]
+    .venv/bin/python tools/bench_fsdp_memory.py [--cases 96] [--seed 2026] [--small] [--smallest]
 
 The truth is a step under `fully_shard` on fake tensors in a world of which only rank 0 is there
 (`scaleout.torch_fsdp_memory`). tests/test_fsdp_memory_truth.py holds the model to 2% on the same cases. Then a
@@ -143,7 +143,10 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=CASES)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--small", action="store_true", help="without the 7B and the 70B, which take minutes")
+    parser.add_argument("--smallest", action="store_true", help="as little as gives every figure")
     options = parser.parse_args()
+    if options.smallest:
+        options.cases, options.small = 2, True
     if options.cases < 1:
         parser.error(f"--cases must be at least 1, not {options.cases}")
     found: dict[str, list[float]] = {}

@@ -1,6 +1,6 @@
 """Print how far the memory model is from what torch allocates, beside accelerate's estimate-memory.
 
-    .venv/bin/python tools/bench_memory.py [--cases 64] [--seed 2026]
+    .venv/bin/python tools/bench_memory.py [--cases 64] [--seed 2026] [--smallest]
 
 The truth is a training step on fake tensors (`scaleout.torch_memory`). The cases are random with a fixed seed;
 tests/test_memory_truth.py holds the model to 2% on the same ones.
@@ -114,7 +114,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The memory model's error, beside accelerate's.")
     parser.add_argument("--cases", type=int, default=CASES)
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--smallest", action="store_true", help="as little as gives every figure")
     options = parser.parse_args()
+    if options.smallest:
+        options.cases = 3  # of which one is of AdamW
     if options.cases < 1:
         parser.error(f"--cases must be at least 1, not {options.cases}")
     ours, kinds, theirs, adam = [], [], [], []

@@ -1,4 +1,6 @@
-"""Tokens a second of the training job against a bare loop of the same model: python tools/bench_train.py
+"""Tokens a second of the training job against a bare loop of the same model.
+
+    .venv/bin/python tools/bench_train.py [--smallest] [TIER ...]
 
 Two comparisons, each in one run whose turns alternate: on 2 processes the job (labs/capstone.py, with its input
 thread, clipping, schedule, looks and metrics) against a loop of nothing but fully_shard, forward, backward and update;
@@ -7,6 +9,7 @@ is given is its median with the middle half of the turns, and the same of tokens
 programs on the machine move less.
 """
 
+import argparse
 import importlib.util
 import os
 import statistics
@@ -81,10 +84,10 @@ class Bare:
         """Nothing to end."""
 
 
-def turns(s, first, second):
+def turns(s, first, second, count):
     """[(seconds, CPU seconds)] of every turn, of both; who begins changes from turn to turn."""
     spent = {first: [], second: []}
-    for turn in range(TURNS + 1):
+    for turn in range(count + 1):
         for one in (first, second) if turn % 2 else (second, first):
             s.barrier()
             start, busy = s.clock(), time.process_time()
@@ -109,7 +112,7 @@ def tell(s, what, tokens, mine, other):
         s.say("  ratio by {:<12} {:.3f} ({:.3f} to {:.3f})".format(name, *ratio(mine, other, kind)))
 
 
-def compare(s, tier):
+def compare(s, tier, count):
     """Both sides of one comparison on this number of processes."""
     lab = capstone()
     o = lab.TIERS[tier]
@@ -119,7 +122,7 @@ def compare(s, tier):
             other, what = Bare(s, o, job.job.text.train), "the job against a bare fully_shard loop"
         else:
             other, what = TheJob(s, replace(o, strategy="one"), lab, folder), "FSDP against plain, both in the job"
-        mine, others = turns(s, job, other)
+        mine, others = turns(s, job, other, count)
         job.close()
         other.close()
     tell(s, f"{tier}, {s.world} process(es), {what}", o.batch * o.seq, mine, others)
@@ -127,15 +130,20 @@ def compare(s, tier):
 
 def main():
     """Start torchrun for both comparisons, or be one of its processes."""
+    parser = argparse.ArgumentParser(description="Tokens a second of the training job against a bare loop.")
+    parser.add_argument("tier", nargs="*", help="sizes to compare at (default: smoke and cpu)")
+    parser.add_argument("--smallest", action="store_true", help="one turn of each, at smoke size")
+    o = parser.parse_args()
+    tiers, count = (TIERS[:1], 1) if o.smallest else (o.tier or TIERS, TURNS)
     if "RANK" in os.environ:
         from scaleout import lab
         with lab.session() as s:
-            for tier in sys.argv[1:]:
-                compare(s, tier)
+            for tier in tiers:
+                compare(s, tier, count)
         return 0
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-    codes = [subprocess.run([*launch, str(world), __file__, *(sys.argv[1:] or TIERS)], cwd=ROOT,
+    codes = [subprocess.run([*launch, str(world), __file__, *sys.argv[1:]], cwd=ROOT,
                             env=environment).returncode for world in (2, 1)]
     return max(codes)
 

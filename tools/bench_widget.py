@@ -1,41 +1,49 @@
-"""Print how fast and how heavy a live widget is, in a real Chromium on this machine.
+"""Print how fast and how heavy the live widgets are, in a real Chromium on the built site.
 
-    .venv/bin/python tools/bench_widget.py [--moves 200]
+    .venv/bin/python tools/bench_widget.py [--views ddp,memory] [--moves 200] [--seed 0] [--smallest]
 
-Takes the page of the first chapter from _build/html when it is built, else a bare page with the same widget.
-Bytes are those of the files a page asks for; "gzip" is what a host that compresses would send (level 6).
+Every view is measured on its own page of _build/html. Bytes are those of the files a page asks for; "gzip" is what a
+host that compresses would send (level 6).
 
 A redraw is timed from the browser's input event to just after the frame that shows the new picture. Chromium
 puts all messages after a key press behind the next frame, a worker's answer too, so a key costs one frame more
-than a step of a drag.
+than a step of a drag. "At random settings" is one move of a slider, drawn by chance, while every other control stands
+at a value drawn by chance.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import json
+import random
 import statistics
 import sys
-import tempfile
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import live_page
 
-from scaleout import form, views
+from scaleout import live, views
+from scaleout.controls import stops
 
 ROOT = Path(__file__).resolve().parents[1]
+HTML = ROOT / "_build" / "html"
 GOAL = 33.0  # milliseconds: two frames at 60 Hz
-SLIDER = ".live-widget[data-form=view] input[type=range]"
-VIEW = "document.querySelector('.live-widget[data-form=view]').live"
+LEAST = 20  # redraws, for a 95th percentile
+DATA = '<script type="application/json" class="live-data">'
 
-LISTEN = """() => {
+# The view of a stem on its page, and a list of the milliseconds of its redraws.
+LISTEN = """(stem) => {
+  const all = [...document.querySelectorAll(".live-widget[data-form=view]")].map((root) => root.live);
+  window.view = all.find((one) => one.data.stem === stem);
   window.taken = [];
   let at = null;
-  const {root} = document.querySelector(".live-widget[data-form=view]").live;
-  root.addEventListener("input", (event) => { at = event.timeStamp; }, true);
-  root.addEventListener("live-paint", () => {
+  view.root.addEventListener("input", (event) => { at = event.timeStamp; }, true);
+  view.root.addEventListener("live-paint", () => {
     const from = at;
+    at = null;  // a picture that no slider asked for is not timed
+    if (from === null) return;
     requestAnimationFrame(() => {
       const {port1, port2} = new MessageChannel();
       port1.onmessage = () => window.taken.push(performance.now() - from);
@@ -43,6 +51,34 @@ LISTEN = """() => {
     });
   });
 }"""
+
+# From a settled state, move one slider as a hand does: an input event at the start of a frame.
+MOVE = """async ([state, name, value]) => {
+  const {root, built} = window.view;
+  const {input, set} = built.get(name);
+  window.view.set(state);
+  await window.view.redraw();
+  const before = window.taken.length;
+  await new Promise(requestAnimationFrame);
+  set(value);
+  input.dispatchEvent(new Event("input", {bubbles: true}));
+  await new Promise((done) => root.addEventListener("live-paint", done, {once: true}));
+  while (window.taken.length === before) await new Promise(requestAnimationFrame);
+}"""
+
+
+def pages() -> dict[str, str]:
+    """Stem of each view -> its page, relative to the built site. ValueError where one is on none."""
+    found = {}
+    for path in sorted(HTML.glob("*/*.html")):
+        for rest in path.read_text("utf-8").split(DATA)[1:]:
+            data = json.loads(rest[: rest.index("</script>")])
+            if data["form"] == "view":
+                found.setdefault(data["stem"], str(path.relative_to(HTML)))
+    missing = [stem for stem in views.stems() if stem not in found]
+    if missing:
+        raise ValueError(f"no page of _build/html shows the view {', '.join(missing)}: run make site")
+    return found
 
 
 def weigh(folder: Path, requests: list[str]) -> tuple[float, float]:
@@ -52,44 +88,82 @@ def weigh(folder: Path, requests: list[str]) -> tuple[float, float]:
     return sum(map(len, contents)), sum(len(gzip.compress(one, 6)) for one in contents)
 
 
-def start(page, address: str) -> tuple[float, float]:
+def start(page, address: str, stem: str) -> tuple[float, float]:
     """Load a page and touch its view: milliseconds to the first painted content, and from touch to Python."""
     page.goto(address)
-    page.wait_for_selector(".live-widget[data-mounted]")
+    page.wait_for_selector(".live-widget[data-form=view][data-mounted]")
     page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
     painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     page.wait_for_load_state("networkidle")
-    ready = page.evaluate(f"""async () => {{
-      const {{runtime}} = {VIEW};
+    page.evaluate(LISTEN, stem)
+    ready = page.evaluate("""async () => {
+      const {runtime, data} = window.view;
       const from = performance.now();
       runtime.start();
-      await runtime.call("draw", {{stem: {VIEW}.data.stem, params: {{}}}});
-      return performance.now() - from;
-    }}""")
+      const answer = await runtime.call("draw", {stem: data.stem, params: {}});
+      return answer.svg ? performance.now() - from : 0;
+    }""")
     return painted, ready
+
+
+def settings(stem: str, count: int, seed: int) -> list[tuple[dict, str, object]]:
+    """(values of all controls, a slider's name, the value it is moved to): by chance, the same for the same seed.
+    Only what the view can draw, before and after; a view that can draw less than a tenth is a ValueError."""
+    dice, out = random.Random(seed), []
+    controls = [one for one in views._view(stem).CONTROLS if one.kind != "guess"]
+    sliders = [one for one in controls if one.kind in ("slider", "play")]
+    for _ in range(10 * count):
+        state, moved = {one.name: any_value(one, dice) for one in controls}, dice.choice(sliders)
+        to = any_value(moved, dice)
+        drawn = [live.call("draw", {"stem": stem, "params": one}) for one in (state, {**state, moved.name: to})]
+        if to != state[moved.name] and all("svg" in one for one in drawn):
+            out.append((state, moved.name, to))
+        if len(out) == count:
+            return out
+    raise ValueError(f"{stem}: of {10 * count} random settings only {len(out)} can be drawn")
+
+
+def any_value(control, dice: random.Random) -> object:
+    """A value that a reader could set."""
+    if control.kind == "select":
+        return dice.choice([value for value, _label in control.options])
+    if control.kind == "toggle":
+        return dice.random() < 0.5
+    if control.kind == "code":
+        return control.default
+    if control.log:
+        return dice.choice(stops(control))
+    return min(control.hi, control.lo + control.step * dice.randint(0, round((control.hi - control.lo) / control.step)))
+
+
+def slider(page):
+    """The view's first slider, in sight: a pointer moves nothing that is below the window's edge."""
+    found = page.evaluate_handle("window.view.root.querySelector('input[type=range]')").as_element()
+    found.scroll_into_view_if_needed()
+    page.evaluate("window.taken = []")
+    return found
 
 
 def keys(page, count: int) -> list[float]:
     """Milliseconds of each redraw, for arrow keys on the first slider."""
-    page.locator(SLIDER).first.focus()
+    slider(page).focus()
     page.keyboard.press("Home")
     page.wait_for_timeout(200)
     page.evaluate("window.taken = []")
     for press in range(count):
-        page.keyboard.press("ArrowRight" if press % 20 < 10 else "ArrowLeft")
+        page.keyboard.press("ArrowRight" if press % 6 < 3 else "ArrowLeft")
         page.wait_for_function(f"window.taken.length > {press}")
     return page.evaluate("window.taken")
 
 
 def drag(page, count: int) -> list[float]:
     """Milliseconds of each redraw, for a thumb pulled to and fro by a pointer."""
-    page.evaluate("window.taken = []")
-    box = page.locator(SLIDER).first.bounding_box()
+    box = slider(page).bounding_box()
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + 5, middle)
     page.mouse.down()
     for step in range(count):
-        there = abs((step * 0.07) % 2 - 1)  # 0 to 1 and back
+        there = abs((step * 0.17) % 2 - 1)  # 0 to 1 and back
         page.mouse.move(box["x"] + 5 + there * (box["width"] - 10), middle)
         page.wait_for_timeout(35)
     page.mouse.up()
@@ -97,66 +171,72 @@ def drag(page, count: int) -> list[float]:
     return page.evaluate("window.taken")
 
 
-def show(what: str, value: str, note: str = "") -> None:
-    print(f"{what:<44}{value:>14}  {note}".rstrip())
+def at_random(page, stem: str, count: int, seed: int) -> list[float]:
+    """Milliseconds of each redraw, for moves of any slider while all controls stand anywhere."""
+    page.evaluate("window.taken = []")
+    for move in settings(stem, count, seed):
+        page.evaluate(MOVE, list(move))
+    return page.evaluate("window.taken")
+
+
+def show(what: str, value: float, unit: str, note: str = "") -> None:
+    """One figure. ValueError where it is none: a measurement that did not happen is no zero."""
+    if not value > 0:
+        raise ValueError(f"{what}: nothing was measured")
+    print(f"{what:<44}{value:>11,.1f} {unit:<2}  {note}".rstrip(), flush=True)
 
 
 def speed(words: str, taken: list[float]) -> None:
     """Median and 95th percentile of redraws."""
-    if len(taken) < 20:
+    if len(taken) < LEAST:
         raise ValueError(f"{words}: only {len(taken)} redraws were seen, so there is no percentile to give")
     p95 = statistics.quantiles(taken, n=20)[-1]
     verdict = "met" if p95 < GOAL else "MISSED"
-    show(f"slider to redraw, {words}, median", f"{statistics.median(taken):.1f} ms", f"{len(taken)} redraws")
-    show(f"slider to redraw, {words}, p95", f"{p95:.1f} ms", f"goal: under {GOAL:g} ms, {verdict}")
+    show(f"slider to redraw, {words}, median", statistics.median(taken), "ms", f"{len(taken)} redraws")
+    show(f"slider to redraw, {words}, p95", p95, "ms", f"goal: under {GOAL:g} ms, {verdict}")
 
 
-def measure(folder: Path, name: str, moves: int) -> None:
-    """Measure one page of a served folder and print the table."""
+def measure(stem: str, name: str, moves: int, seed: int) -> None:
+    """Measure one view on its page of the site and print the table."""
     requests: list[str] = []
-    with live_page.serve(folder) as site, live_page.chromium(viewport={"width": 1200, "height": 1000}) as context:
+    with live_page.serve(HTML) as site, live_page.chromium(viewport={"width": 1200, "height": 1000}) as context:
         page = context.new_page()
         page.on("request", lambda request: requests.append(request.url))
         page.goto(f"{site}/{name}")
         page.wait_for_load_state("networkidle")
         before = list(requests)
-        page.close()
-        page = context.new_page()
-        page.on("request", lambda request: requests.append(request.url))
         page.context.new_cdp_session(page).send("Network.clearBrowserCache")
-        cold = start(page, f"{site}/{name}")
-        warm = start(page, f"{site}/{name}?warm")
-        page.evaluate(LISTEN)
-        page.locator(".live-lock .live-plain").click()
+        for cache in ("cold", "warm"):
+            painted, ready = start(page, f"{site}/{name}?{cache}", stem)
+            show(f"page to painted picture, {cache} cache", painted, "ms")
+            show(f"first touch to Python's first answer, {cache} cache", ready, "ms")
+        page.evaluate("window.view.root.querySelector('.live-lock .live-plain')?.click()")
         speed("dragged", drag(page, moves))
-        speed("by key", keys(page, moves // 2))
+        speed("by key", keys(page, max(LEAST, moves // 2)))
+        speed("at random settings", at_random(page, stem, max(LEAST, moves // 2), seed))
     python = [url for url in requests if urlparse(url).path not in {urlparse(one).path for one in before}]
-    for words, at in (("page to painted picture", 0), ("first touch to Python's first answer", 1)):
-        show(f"{words}, cold cache", f"{cold[at]:,.0f} ms")
-        show(f"{words}, warm cache", f"{warm[at]:,.0f} ms")
     for words, urls in (("before the first touch", before), ("for Python", python)):
-        raw, packed = weigh(folder, urls)
-        show(f"bytes {words}", f"{raw / 1e6:.2f} MB", f"{packed / 1e6:.2f} MB gzip (MB = 10^6 bytes)")
+        raw, packed = weigh(HTML, urls)
+        show(f"bytes {words}", raw / 1e6, "MB", f"{packed / 1e6:.2f} MB gzip (MB = 10^6 bytes)")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure the live widget in Chromium.")
+    parser = argparse.ArgumentParser(description="Measure the live widgets in Chromium.")
+    parser.add_argument("--views", default=",".join(views.stems()), help="stems with commas between (default: all)")
     parser.add_argument("--moves", type=int, default=200, help="steps of the drag (default 200)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random settings (default 0)")
+    parser.add_argument("--smallest", action="store_true", help="as few moves as give every figure")
     options = parser.parse_args()
-    if not 60 <= options.moves <= 10_000:
-        parser.error(f"--moves {options.moves}: use a number from 60 to 10000")
+    moves = 60 if options.smallest else options.moves
+    if not 60 <= moves <= 10_000:
+        parser.error(f"--moves {moves}: use a number from 60 to 10000")
     try:
-        html = ROOT / "_build" / "html"
-        chapters = [page for page in sorted((html / "notebooks").glob("*.html")) if "live-lock" in page.read_text()]
-        for page in chapters:
-            print(f"\npage: {page.relative_to(html)} of the built site")
-            measure(html, str(page.relative_to(html)), options.moves)
-        for stem in [] if chapters else views.stems():
-            print(f"\npage: a bare one with the view {stem} (no page of _build shows a widget)")
-            with tempfile.TemporaryDirectory() as folder:
-                live_page.assemble(Path(folder))
-                live_page.write_page(Path(folder) / f"{stem}.html", form.html(form.view(stem)))
-                measure(Path(folder), f"{stem}.html", options.moves)
+        where = pages()
+        for stem in options.views.split(","):
+            if stem not in where:
+                raise ValueError(f"{stem!r} is no view: use {', '.join(where)}")
+            print(f"\nview {stem}, on {where[stem]} of the built site", flush=True)
+            measure(stem, where[stem], moves, options.seed)
     except ValueError as error:
         print(f"bench_widget: {error}", file=sys.stderr)
         return 2
