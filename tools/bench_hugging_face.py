@@ -26,6 +26,7 @@ from scaleout.transformer import Shape
 LLAMA = Shape(8, 1024, 16, 32_000, kv_heads=4, ff=2816, gated_mlp=True, bias=False, norm="rmsnorm",
               positions="rotary", max_seq=2048, tied_head=False)  # fmt: skip
 GPT2 = Shape(12, 768, 12, 50_257)
+MODELS = {"LlamaForCausalLM": LLAMA, "GPT2LMHeadModel": GPT2}
 BATCH, SEQ = 4, 1024
 PRECISIONS, ATTENTION, CHECKPOINTING = ("fp32", "autocast-bf16", "bf16"), ("sdpa", "naive"), ("none", "full")
 THEIRS = {"sdpa": "sdpa", "naive": "eager"}  # what they call the kernels
@@ -82,7 +83,7 @@ def rows() -> list[dict]:
     """A row a case: what is predicted and measured, in bytes."""
     out = []
     for (name, shape), precision, attention, how in itertools.product(
-        (("LlamaForCausalLM", LLAMA), ("GPT2LMHeadModel", GPT2)), PRECISIONS, ATTENTION, CHECKPOINTING
+        MODELS.items(), PRECISIONS, ATTENTION, CHECKPOINTING
     ):
         recipe = Recipe(precision, attention=attention, checkpointing=how)
         predicted, seen = account(shape, BATCH, SEQ, recipe).peak_bytes, measured(shape, recipe)
@@ -99,8 +100,10 @@ def main() -> int:
     except ModuleNotFoundError:
         print("transformers is not installed: pip install transformers, in an environment of its own", file=sys.stderr)
         return 2
-    sizes = {name: {"layers": s.layers, "hidden": s.hidden, "heads": s.heads, "kv_heads": s.kv, "ff": s.h_ff,
-                    "vocab": s.vocab} for name, s in (("LlamaForCausalLM", LLAMA), ("GPT2LMHeadModel", GPT2))}  # fmt: skip
+    sizes = {
+        name: {"layers": one.layers, "hidden": one.hidden, "heads": one.heads, "kv_heads": one.kv, "ff": one.h_ff,
+               "vocab": one.vocab} for name, one in MODELS.items()
+    }  # fmt: skip
     found = {
         "source": "measured by tools/bench_hugging_face.py: random weights, fake tensors, AdamW (foreach), no dropout",
         "transformers": transformers.__version__, "torch": torch.__version__, "batch": BATCH, "seq": SEQ,

@@ -216,7 +216,7 @@ def _picture(setting: Setting, values: dict) -> str:
     plane = Plane(LEFT, height + 32, WIDTH - LEFT - RIGHT, HEIGHT, Axis(0, line.seconds), Axis(0, top))
     body, below = fsdp_lanes.lanes(line, LEFT, plane.bottom + 10, plane.width)
     unit, factor = ("s", 1.0) if line.seconds >= 1 else ("ms", 1e3)
-    limit = f"this GPU: {svg.quantity(device)} GiB; it fits below the thin line, {svg.quantity(values['room_gib'])}"
+    limit = f"this GPU: {svg.quantity(device)} GiB"
     words = f"GiB held; at the peak {svg.quantity(peak)}, by kind above" + ("" if device < top else f"; {limit}")
     parts = [
         keys, svg.axis_x(LEFT, below + 8, plane.width, line.seconds * factor, unit, plane.top),
@@ -228,6 +228,7 @@ def _picture(setting: Setting, values: dict) -> str:
         reserve = plane.at_y(values["room_gib"])
         parts.append(svg.line(LEFT, at, plane.right, at, "accent", 2, "5 4"))
         parts.append(svg.line(LEFT, reserve, plane.right, reserve, "accent", 1, "2 3"))
+        limit += f"; it fits below the thin line, {svg.quantity(values['room_gib'])}"
         parts.append(svg.text(plane.right - 4, at - 5 if at > plane.top + 16 else at + 15, limit, anchor="end",
                               fill="accent", halo=True))  # fmt: skip
     share = f"{values['exposed_percent']:.1f}% of the step"
