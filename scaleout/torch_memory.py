@@ -2,7 +2,7 @@
 
 Three views of the same step of the book's transformer, so that the truth is checked too: the book's own `Ledger`
 (by kind and moment), torch's `MemTracker` (the peak), and what the CPU allocator reports to torch's profiler (the
-peak, kernels' scratch space included). Tensors can be real, or fake: with a size and no contents, so that a 70B
+peak, with kernels' scratch space and without). Tensors can be real, or fake: with a size and no contents, so that a 70B
 model needs no memory. The private parts of torch that the book relies on are used here and nowhere else.
 """
 
@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import accumulate
+from typing import NamedTuple
 
 import torch
+from torch._C._profiler import _EventType
 from torch._subclasses import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.profiler import ProfilerActivity, profile
@@ -98,9 +102,21 @@ def _total(mem_tracker: MemTracker, device: str) -> int:
     return mem_tracker.get_tracker_snapshot("peak")[torch.device(device)]["Total"]
 
 
-def allocator_peak(shape: Shape, batch: int, seq: int, recipe: Recipe) -> int:
+class Peaks(NamedTuple):
+    """Peak bytes of a step. tensors: of what is still there when the operation that allocated it is done, which is what
+    an account is of. whole: with the scratch space too that kernels take and give back within one operation."""
+
+    tensors: int
+    whole: int
+
+
+def allocator_peak(shape: Shape, batch: int, seq: int, recipe: Recipe) -> Peaks:
     """Peak bytes of one training step on a CPU as its allocator reports them to the profiler, plus what was
-    allocated before: states, kept gradients, the batch."""
+    allocated before: states, kept gradients, the batch.
+
+    `whole` depends on the processor and on torch.get_num_threads(): attention takes a buffer for each thread, and so
+    does oneDNN for a 16-bit product where the instructions for one are there (AMX, AVX512_BF16). `tensors` does not.
+    """
     step = Step(shape, batch, seq, recipe, "cpu")
     held = step.states()
     if recipe.gradients == "fresh":
@@ -108,9 +124,39 @@ def allocator_peak(shape: Shape, batch: int, seq: int, recipe: Recipe) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         loss = step.run()
     del loss
-    events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
-    now = most = sum(held.values()) + step.tokens.nbytes + step.targets.nbytes
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        now += event.nbytes()
-        most = max(most, now)
-    return most
+    before = sum(held.values()) + step.tokens.nbytes + step.targets.nbytes
+    events = allocations(seen)
+    return Peaks(*(before + max(accumulate(size for size, scratch in events if keep or not scratch))
+                   for keep in (False, True)))  # fmt: skip
+
+
+def allocations(seen: profile) -> list[tuple[int, bool]]:
+    """(bytes, whether it is scratch) of everything that was allocated, above 0, and freed, below, in order of time."""
+    found, where, made = [], {}, {}
+    waiting = [(event, None) for event in seen.profiler.kineto_results.experimental_event_tree()]
+    while waiting:  # each event with the operation that it happened in, None between operations
+        event, operation = waiting.pop()
+        if event.tag == _EventType.Allocation:
+            found.append(event)
+            where[event.id] = operation
+        elif operation is None and event.tag == _EventType.TorchOp and _has_kernel(event.name):
+            operation = event.id
+        waiting += [(child, operation) for child in event.children]
+    found.sort(key=lambda event: event.start_time_ns)
+    scratch = set()
+    for event in found:
+        address = event.extra_fields.ptr
+        if event.extra_fields.alloc_size > 0:
+            made[address] = event.id
+        elif (first := made.pop(address, None)) is not None and where[first] == where[event.id] is not None:
+            scratch |= {first, event.id}
+    return [(event.extra_fields.alloc_size, event.id in scratch) for event in found]
+
+
+@cache
+def _has_kernel(name: str) -> bool:
+    """Whether an event of the profiler is an operation that runs as one: not a step of autograd, and not a name for
+    several operations, as aten::linear is."""
+    overloads = [one for one in torch._C._dispatch_get_all_op_names() if one.split(".")[0] == name]
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key
+    return bool(overloads) and not any(composite(one, "CompositeImplicitAutograd") for one in overloads)

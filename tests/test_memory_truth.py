@@ -1,7 +1,7 @@
 """The memory model against what torch allocates: the total and every kind at the peak, within 2%.
 
 64 random steps with a fixed seed (tools/bench_memory.py prints their errors). Three witnesses agree on the truth:
-the book's ledger, torch's MemTracker on the same step, and on a dozen steps with real tensors the CPU allocator.
+the book's ledger, torch's MemTracker on the same step, and the CPU allocator on the step with real tensors.
 """
 
 import sys
@@ -25,12 +25,9 @@ TWICE = CASES[::2]  # also under torch's MemTracker, which takes twice as long
 # goes over, or one that no longer does, fails the test until this list says so.
 OVER: dict[str, float] = {}
 
-# The same for the bytes of the CPU's allocator: scratch space that a kernel takes and gives back within one
-# operation, which no formula of tensors has, and which shows where the whole step is a few megabytes.
-OVER_REAL: dict[str, float] = {
-    "gpt L1h64a2k2V256 b4s320 autocast-bf16 sgd sdpa full fresh": -0.049,
-    "gpt L6h32a2k2V256 b2s320 bf16 adamw-loop naive full fresh dropout 0.1": -0.153,
-}
+# What checkpointing keeps for each block beside tensors of the model: the state of the CPU's random generator (5,056
+# bytes in torch 2.13), so that dropout falls the same again; and one in flight.
+GENERATOR = 5_120
 
 SMALL = Shape(2, 64, 4, 300, max_seq=64)
 LLAMA = Shape(2, 64, 4, 300, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
@@ -61,6 +58,7 @@ def unseen(case, truth) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_peak_and_kinds(case):
+    """The account against the ledger, and the ledger against torch's two other witnesses."""
     truth = measure(case.shape, case.batch, case.seq, case.recipe, mem_tracker=case in TWICE)
     if case in TWICE:
         assert 0 <= truth.others["MemTracker"] - truth.peak_bytes <= unseen(case, truth)
@@ -76,23 +74,40 @@ def test_peak_and_kinds(case):
     for moment in truth.moments:
         there, here = sum(truth.moments[moment].values()), sum(model.moments[moment].values())
         assert abs(here - there) <= TOLERANCE * truth.peak_bytes, f"{moment}: {here:,} against {there:,}"
+    the_cpu_allocator_agrees(case, truth.peak_bytes)
+
+
+def the_cpu_allocator_agrees(case, peak_bytes):
+    """The step again with real tensors: the peak of tensors, as the allocator reports it to torch's profiler.
+
+    Judged without the scratch space of kernels, which no formula of tensors has: how much of it there is, the
+    processor and the number of threads decide (36 of the 64 steps take more on 64 threads than on two, one of them four
+    times as much). Without it, the bytes are the same on all: tools/another_cpu.py repeats this as other processors.
+    """
+    seen = allocator_peak(case.shape, case.batch, case.seq, case.recipe)
+    assert 0 <= seen.tensors - peak_bytes <= GENERATOR * (case.shape.layers + 2)
+    assert seen.whole >= seen.tensors
 
 
 def test_every_case_over_the_tolerance_is_one_of_the_cases():
-    assert set(OVER) | set(OVER_REAL) <= {case.name for case in CASES}
-    assert all(abs(error) > TOLERANCE for error in [*OVER.values(), *OVER_REAL.values()])
+    assert set(OVER) <= {case.name for case in CASES}
+    assert all(abs(error) > TOLERANCE for error in OVER.values())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_cpu_allocator_agrees(case):
-    """The peak of the step with real tensors, as the allocator reports it to torch's profiler."""
-    seen = allocator_peak(case.shape, case.batch, case.seq, case.recipe)
-    off = account(case.shape, case.batch, case.seq, case.recipe).peak_bytes / seen - 1
-    if case.name in OVER_REAL:
-        assert off == pytest.approx(OVER_REAL[case.name], abs=0.005)
-    else:
-        assert abs(off) <= TOLERANCE, f"{off:+.2%}"
+def test_scratch_of_threads_is_not_counted_as_tensors():
+    """Attention takes a buffer for each thread: the whole peak moves with them, that of tensors does not."""
+    import torch
+
+    case, before, found = CASES[0], torch.get_num_threads(), {}
+    try:
+        for threads in (1, 16):
+            torch.set_num_threads(threads)
+            found[threads] = allocator_peak(case.shape, case.batch, case.seq, case.recipe)
+    finally:
+        torch.set_num_threads(before)
+    assert found[16].tensors == found[1].tensors
+    assert found[16].whole > 1.2 * found[1].whole
+    assert found[16].whole > 1.2 * found[16].tensors
 
 
 @pytest.mark.parametrize("shape", [SMALL, LLAMA], ids=["gpt", "llama"])
@@ -131,7 +146,7 @@ def test_private_parts_of_torch_are_there():
 
         assert type(torch.ones(10**12)).__name__ == "FakeTensor" and mode is not None
     assert measure(SMALL, 1, 16, mem_tracker=True).others["MemTracker"] > 0
-    assert allocator_peak(SMALL, 1, 16, Recipe("fp32")) > 0
+    assert allocator_peak(SMALL, 1, 16, Recipe("fp32")).tensors > 0
 
 
 def test_a_training_step_learns():
