@@ -121,6 +121,7 @@ def _lines(cluster: Cluster) -> list[Wire]:
     return [cluster.near] * (cluster.gpus_per_node > 1) + [cluster.pool] * (cluster.nodes > 1)
 
 
+@lru_cache(maxsize=256)
 def _own(cluster: Cluster) -> bool:
     """Whether a wire is no link of the tables, so that it has no protocols."""
     return not all(line.link for line in _lines(cluster))
@@ -147,7 +148,9 @@ def _called(collective: str, algorithm: str, protocol: str, size: float, cluster
         return collectives.cost_on(collective, algorithm, size, cluster)
     found = collectives.cost_on(collective, algorithm, size, _as_found(protocol, cluster))
     call = CALL["ring"][PROTOCOLS.index(protocol)]
-    return replace(found, seconds=found.seconds + call, latency_seconds=found.latency_seconds + call)
+    return Cost(
+        found.steps, found.sent_bytes, found.received_bytes, found.seconds + call, found.latency_seconds + call
+    )
 
 
 @lru_cache(maxsize=256)  # a widget prices many sizes on few clusters

@@ -60,7 +60,7 @@ CONTROLS = (
 MEASURED: list[tuple[float, float]] = []
 
 WIDTH = 480
-GRID = (*(m * 10**k for k in range(3, 10) for m in (1.0, 1.8, 3.2, 5.6)), 1e10)  # bytes that curves go through
+GRID = (*(m * 10**k for k in range(3, 10) for m in (1.0, 3.2)), 1e10)  # bytes that curves go through
 
 
 def from_profile(profile: dict) -> dict:
