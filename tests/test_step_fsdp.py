@@ -128,11 +128,11 @@ def test_fewer_messages_where_units_are_kept():
 
 
 def test_at_thousands_of_gpus_a_ring_over_all_costs_latency_and_a_node_does_not():
-    """8B with four sequences a GPU: 4,095 hops of 4 us for each gather. Sharding in nodes keeps its efficiency."""
+    """8B with four sequences a GPU: 4,095 hops for each gather. Sharding in nodes keeps its efficiency."""
     curve = {kind: scaling(lambda n, kind=kind: step_on(n, batch=4, sharding=kind(n)), (8, 512, 4096))
              for kind in (full, lambda n: full(8, replicas=n // 8))}  # fmt: skip
     wide, hybrid = curve.values()
-    assert wide[512].efficiency > 0.95 and wide[4096].efficiency < 0.5
+    assert wide[512].efficiency > 0.95 and wide[4096].efficiency < 0.75
     assert hybrid[4096].efficiency > 0.85
     assert hybrid[4096].speed_up == pytest.approx(512 * hybrid[4096].efficiency)
 

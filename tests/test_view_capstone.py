@@ -112,7 +112,7 @@ def test_ddp_is_drawn_where_a_copy_fits():
 
 def test_hybrid_keeps_its_efficiency_at_thousands():
     full, hybrid = (shown({"world": 4096, "batch": 4096, "sharding": kind})["values"] for kind in ("full", "hybrid"))
-    assert full["weak_efficiency"] < 0.5 < 0.9 < hybrid["weak_efficiency"]
+    assert full["weak_efficiency"] < 0.5 < 0.85 < hybrid["weak_efficiency"]
     states = 12 * 8.03 / 8  # fp32 weights and two moments of 8.03 billion parameters, an eighth of them
     assert hybrid["peak_gb"] > full["peak_gb"] + 0.9 * states
 

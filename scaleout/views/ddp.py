@@ -129,11 +129,11 @@ def _bucketed(setting: Setting) -> Timeline:
 
 @lru_cache(maxsize=64)
 def _computed(setting: Setting) -> Timeline:
-    shape, device = PRESETS[setting.model], DEVICES[setting.device]
+    memory = DEVICES[setting.device].memory_bytes_per_s
     return ddp_step(
         _layers(setting.model, setting.batch, setting.seq, setting.peak), lambda size: 0.0,
         accumulation=setting.accumulation, sync_every_pass=not setting.no_sync,
-        update_seconds=total_parameters(shape) * step.ADAMW_BYTES / device.memory_bytes_per_s,
+        update_seconds=total_parameters(PRESETS[setting.model]) * step.ADAMW_BYTES / memory,
     )  # fmt: skip
 
 
@@ -159,11 +159,7 @@ def draw(params: dict) -> dict:
     time = step.step_time(timeline, shape, setting.batch, setting.seq, setting.ranks, setting.peak)
     held = sum(states(shape, Recipe(buckets="beside" if setting.ranks > 1 else "none"), Layout()).values())
     values = {**_values(setting, time), "states_gb": held / 1e9, "fits": allocator.fits(held, device.memory_bytes)}
-    return {
-        "svg": _picture(timeline, values),
-        "sentence": _sentence(setting, values),
-        "values": values,
-    }
+    return {"svg": _picture(timeline, values), "sentence": _sentence(setting, values), "values": values}
 
 
 def _values(setting: Setting, time: step.StepTime) -> dict:
@@ -199,9 +195,9 @@ def _starts(setting: Setting, timeline: Timeline) -> float:
     """Seconds that messages take whatever their size: their latency. The rest of the communication are their bytes."""
     if setting.ranks == 1:
         return 0.0
-    on, count = joined(setting.link, setting.device, setting.ranks), Counter(timeline.message_bytes)
-    once = fsum(n * nccl.price("all_reduce", size, on).cost.latency_seconds for size, n in count.items())
-    return once * sum(1 for one in timeline.passes if one.messages)
+    on, talking = joined(setting.link, setting.device, setting.ranks), sum(1 for one in timeline.passes if one.messages)
+    count = Counter(timeline.message_bytes)
+    return talking * fsum(n * nccl.price("all_reduce", size, on).cost.latency_seconds for size, n in count.items())
 
 
 def _last(timeline: Timeline) -> float:
