@@ -127,38 +127,6 @@ def test_sharding_over_all_wins_until_its_latency_shows():
     assert hybrid["peak_gb"] > full["peak_gb"] + 0.9 * states
 
 
-# --- published runs -----------------------------------------------------------------------------------------------
-
-
-def test_published_runs_stand_beside_the_curve_where_they_are_comparable():
-    result = shown()
-    weak = {n: at for n, _, at in result["values"]["curve"]}
-    assert result["values"]["published"] == [
-        ["torchtitan eager", 8, weak[8]], ["torchtitan eager", 128, pytest.approx(weak[8] * 5605 / 5762)],
-        ["torchtitan compiled", 8, weak[8]], ["torchtitan compiled", 128, pytest.approx(weak[8] * 6514 / 6667)],
-    ]  # fmt: skip
-    assert weak[128] / weak[8] > 1.035 * 5605 / 5762, "the curve is above them"
-    titles = [title for title in circles(result["svg"]) if "measured" in title]
-    assert titles == [
-        "torchtitan eager, measured: 100.0% on 8, of 8", "torchtitan eager, measured: 97.3% on 128, of 8",
-        "torchtitan compiled, measured: 100.0% on 8, of 8", "torchtitan compiled, measured: 97.7% on 128, of 8",
-    ]  # fmt: skip
-    assert "torchtitan eager, measured" in result["svg"] and "strong, at most: 88%" in result["svg"]
-    assert "Upper bounds: no GPU is late here" in result["sentence"]
-    assert "Measured, weak: torchtitan eager 97% from 8 to 128, torchtitan compiled 98% from 8 to 128. " in (
-        result["sentence"]
-    )
-
-
-@pytest.mark.parametrize("params", [{"sharding": "hybrid"}, {"link": "node-100g"}, {"device": "b200"},
-                                    {"model": "llama-3-70b"}, {"batch": 8192, "seq": "8192"}], ids=str)  # fmt: skip
-def test_nothing_is_said_of_runs_that_are_not_comparable(params):
-    result = shown(params)
-    assert result["values"]["published"] == []
-    assert "easured" not in result["svg"] + result["sentence"]
-    assert "Upper bounds" in result["sentence"]
-
-
 # --- the advice ---------------------------------------------------------------------------------------------------
 
 LEVERS = {

@@ -32,8 +32,6 @@ WORTH = 0.05  # share of a step, and of tokens/s, from which the sentence speaks
 SEQUENCES = 8192  # of a global batch, at most
 OWN = (1, 2, 4, 8)  # numbers of processes that a reader can type a rate for
 
-PUBLISHED = ("c6", "c7")  # colours of published series, as many as are ever comparable at once
-
 # What the lower chart can show: the label of its axis
 LOWER = {
     "hours": "hours for a billion tokens",
@@ -97,7 +95,7 @@ def draw(params: dict) -> dict:
     published = near(setting, batch * count * setting.tokens)
     values = _values(setting, found, rates) | {
         "own": [[n, share] for n, share in points.items()],
-        "published": [[one.who, n, share] for one in published for n, share in one.beside(found.weak).items()],
+        "published": [[n, share] for n, share in published.beside(found.weak).items()] if published else [],
     }
     return {
         "svg": _picture(setting, found, points, published, lower, rates),
@@ -137,7 +135,7 @@ def _values(setting: Setting, found: Curves, rates: tuple[float, float]) -> dict
 # --- the sentence ---------------------------------------------------------------------------------------------
 
 
-def _sentence(setting: Setting, values: dict, published: list[Series]) -> str:
+def _sentence(setting: Setting, values: dict, published: Series | None) -> str:
     n, name = setting.world, NAMES[setting.model]
     nodes, gpus = nodes_of(n, setting.link[0])
     where = f"{n:,} {DEVICES[setting.device].name}" + (f" in {nodes:,} nodes of {gpus}" if min(nodes, gpus) > 1 else "")
@@ -160,11 +158,12 @@ def _sentence(setting: Setting, values: dict, published: list[Series]) -> str:
     return (start + cost + both + _limit(setting, values) + _memory(setting, values)).strip()
 
 
-def _measured(published: list[Series]) -> str:
-    """What comparable published runs kept of the tokens/s of a GPU, from their fewest to their most GPUs."""
-    ends = [(one, min(one.rates), max(one.rates)) for one in published]
-    kept = [f"{one.who} {one.shares[last]:.0%} from {first} to {last}" for one, first, last in ends]
-    return f"Measured, weak: {', '.join(kept)}. " if kept else ""
+def _measured(published: Series | None) -> str:
+    """What a comparable published run kept of the tokens/s of a GPU, from its fewest to its most GPUs."""
+    if not published:
+        return ""
+    first, last = min(published.rates), max(published.rates)
+    return f"Measured, weak: {published.who} kept {published.shares[last]:.0%} from {first} to {last} GPUs. "
 
 
 def _sequences(count: int) -> str:
@@ -215,7 +214,7 @@ def _memory(setting: Setting, values: dict) -> str:
 
 
 def _picture(
-    setting: Setting, found: Curves, points: dict[int, float], published: list[Series], lower: str, rates
+    setting: Setting, found: Curves, points: dict[int, float], published: Series | None, lower: str, rates
 ) -> str:
     n = setting.world
     copies = f"DDP, weak: {found.ddp[n].efficiency:.0%}" if found.ddp else "DDP: does not fit one GPU"
@@ -223,8 +222,8 @@ def _picture(
         ("c1", f"strong, at most: {found.strong[n].efficiency:.0%}"),
         ("c3", f"weak, at most: {found.weak[n].efficiency:.0%}"), ("c2", copies), ("muted", "ideal"),
     ]  # fmt: skip
-    measured = list(zip(published, PUBLISHED, strict=False))
-    keys += [(colour, f"{one.who}, measured") for one, colour in measured]
+    if published:
+        keys.append(("c6", f"{published.who}, measured"))
     if points:
         keys.append(("c4", f"your runs on {', '.join(str(m) for m in points)}"))
     legend, height = svg.legend(LEFT, 4, WIDTH - LEFT - 8, keys, 2)
@@ -240,8 +239,8 @@ def _picture(
     for kind, colour, *_ in lines[1:]:
         share = getattr(found, kind)[n].efficiency
         parts.append(upper.dots([(n, 100 * share)], colour, 4.5, f"{kind}, {n:,} GPUs: {share:.1%}"))
-    for one, colour in measured:
-        parts.append(_published(upper, one, one.beside(found.weak), colour))
+    if published:
+        parts.append(_published(upper, published, published.beside(found.weak)))
     for m, share in points.items():
         parts.append(upper.dots([(m, 100 * share)], "c4", 4.5, f"your run on {m}: {share:.1%}"))
     body, bottom = _lower(found, n, lower, rates, upper.bottom + 64)
@@ -252,12 +251,12 @@ def _picture(
     return svg.figure(WIDTH, bottom, "".join([*parts, body]), label)
 
 
-def _published(plane: Plane, one: Series, points: dict[int, float], colour: str) -> str:
+def _published(plane: Plane, one: Series, points: dict[int, float]) -> str:
     """Small dots on a dotted line, each with what it kept of the first."""
-    out = [plane.curve([(m, 100 * at) for m, at in points.items()], colour, 1.5, "2 3", f"{one.who}, measured")]
+    out = [plane.curve([(m, 100 * at) for m, at in points.items()], "c6", 1.5, "2 3", f"{one.who}, measured")]
     for m, at in points.items():
         title = f"{one.who}, measured: {one.shares[m]:.1%} on {m}, of {min(points)}"
-        out.append(plane.dots([(m, 100 * at)], colour, 3, title))
+        out.append(plane.dots([(m, 100 * at)], "c6", 3.5, title))
     return "".join(out)
 
 
