@@ -11,10 +11,12 @@ from pathlib import Path
 import answers
 import pytest
 
-from scaleout import exercises, fsdp_memory, schedule_fsdp
+from scaleout import exercises, fsdp_memory, nccl, schedule_fsdp
+from scaleout.collectives import bus_bandwidth
 from scaleout.exercises import fsdp_fallback, fsdp_sizes, fsdp_wrap
 from scaleout.exercises.fsdp_sizes import SHAPE
 from scaleout.sharding import Sharding
+from scaleout.topology import cluster
 from scaleout.views import render
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,10 +47,14 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
 
 
 def test_too_fine_a_wrapping_waits_in_the_books_model_as_the_exercise_says():
-    seen = {wrap: render("fsdp", {"model": "gpt2-medium", "ranks": "64", "link": "node-ib", "batch": 16, "seq": "1024",
+    seen = {wrap: render("fsdp", {"model": "gpt2-medium", "ranks": "64", "link": "node-ib", "batch": 8, "seq": "1024",
                                   "wrap": wrap})["values"] for wrap in ("layer", "block")}
-    assert (round(seen["layer"]["waiting_percent"]), round(seen["block"]["waiting_percent"], 1)) == (37, 2.5)
-    assert round(seen["layer"]["peak_gb"]) == 23
+    assert (round(seen["layer"]["waiting_percent"]), round(seen["block"]["waiting_percent"], 1)) == (47, 3.7)
+    assert round(seen["layer"]["peak_gb"]) == 12
+    on = cluster(8, 8)
+    reached = [bus_bandwidth("all_gather", size, 64, nccl.price("all_gather", size, on).seconds) / 400e9
+               for size in (2 * 1024**2, 2 * 4 * 1024**2, 2 * 12.6e6)]  # a matrix of attention, of the MLP; a block
+    assert [round(one, 2) for one in reached] == [0.03, 0.12, 0.28], "of eight adapters at 50 GB/s"
 
 
 def test_wire_and_counts_are_those_of_the_books_other_models():

@@ -110,11 +110,50 @@ def test_ddp_is_drawn_where_a_copy_fits():
     assert not crowded["values"]["fits"] and "use more GPUs, shard over all" in crowded["sentence"]
 
 
-def test_hybrid_keeps_its_efficiency_at_thousands():
-    full, hybrid = (shown({"world": 4096, "batch": 4096, "sharding": kind})["values"] for kind in ("full", "hybrid"))
+def test_sharding_over_all_wins_until_its_latency_shows():
+    """One sequence of 4,096 tokens a GPU. Copies across nodes all-reduce; a ring over all has more hops than time."""
+    found = {
+        (n, kind): shown({"world": n, "batch": n, "sharding": kind})["values"]
+        for n in (512, 1024, 2048, 4096) for kind in ("full", "hybrid")
+    }  # fmt: skip
+    strong = {key: round(values["strong_efficiency"], 2) for key, values in found.items()}
+    assert strong == {
+        (512, "full"): 0.88, (512, "hybrid"): 0.84, (1024, "full"): 0.87, (1024, "hybrid"): 0.84,
+        (2048, "full"): 0.65, (2048, "hybrid"): 0.83, (4096, "full"): 0.38, (4096, "hybrid"): 0.75,
+    }  # fmt: skip
+    full, hybrid = found[4096, "full"], found[4096, "hybrid"]
     assert full["weak_efficiency"] < 0.5 < 0.85 < hybrid["weak_efficiency"]
     states = 12 * 8.03 / 8  # fp32 weights and two moments of 8.03 billion parameters, an eighth of them
     assert hybrid["peak_gb"] > full["peak_gb"] + 0.9 * states
+
+
+# --- the advice ---------------------------------------------------------------------------------------------------
+
+LEVERS = {
+    "4 times the global batch, if the loss allows it": lambda at: {"batch": 4 * at["batch"]},
+    "nodes of 8 with InfiniBand": lambda at: {"link": "node-ib"},
+} | {words: lambda at, key=key: {"sharding": key} for key, words in capstone.SHARDINGS.items()}  # fmt: skip
+
+
+def test_the_lever_that_is_named_fits_and_keeps_its_promise_when_tried():
+    """120 settings drawn from a seed. A larger batch than the slider has is no advice."""
+    draw, seen = random.Random(3), []
+    every = {one.name: [value for value, _ in one.options] for one in capstone.CONTROLS if one.kind == "select"}
+    names = ("model", "device", "link", "sharding", "seq", "checkpointing")
+    every["model"] = ["gpt2", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-70b"]
+    every["link"] = ["node-ib", "node-ib", "node-100g", "ib"]
+    for _ in range(120):
+        at = {name: draw.choice(every[name]) for name in names}
+        at |= {"world": 2 ** draw.randint(4, 12), "batch": 2 ** draw.randint(6, 13), "each": draw.choice([1, 4])}
+        said = re.search(r"Try (.+): ([\d.,]+) times the tokens/s", shown(at)["sentence"])
+        if not said:
+            continue
+        now, then = (shown(at | more)["values"] for more in ({}, LEVERS[said[1]](at)))
+        gain = then["strong_tokens_per_second"] / now["strong_tokens_per_second"]
+        assert gain == pytest.approx(float(said[2].replace(",", "")), rel=0.01) and gain > 1.04, at
+        assert then["fits"] or (said[1] == "nodes of 8 with InfiniBand" and not now["fits"]), at
+        seen.append(said[1])
+    assert len(seen) > 20 and set(seen) == set(LEVERS), "each lever is the best one somewhere"
 
 
 # --- the reader's own runs ----------------------------------------------------------------------------------------

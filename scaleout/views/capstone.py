@@ -11,6 +11,7 @@ from scaleout import allocator, scaling, svg
 from scaleout.hardware import COMPUTE_SHARE, DEVICES, GPU_WATTS
 from scaleout.plot import Axis, Plane
 from scaleout.price import EXAMPLE
+from scaleout.published_fsdp import Series, near
 from scaleout.scale_curves import Curves, Setting, curves, fits, held, nodes_of, strong_at
 from scaleout.transformer import PRESETS
 from scaleout.views import guess, number, select, slider
@@ -29,6 +30,7 @@ SHARDINGS = {
 WIDTH, LEFT, RIGHT = 480, 46, 20
 X_TICKS = [(4**k, f"{4**k:,}") for k in range(7)]
 WORTH = 0.05  # share of a step, and of tokens/s, from which the sentence speaks of it
+SEQUENCES = 8192  # of a global batch, at most
 OWN = (1, 2, 4, 8)  # numbers of processes that a reader can type a rate for
 
 # What the lower chart can show: the label of its axis
@@ -47,7 +49,7 @@ CONTROLS = (
     slider("world", "GPUs", 512, 1, MOST, log=True),
     select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
     select("sharding", "Sharding", "full", list(SHARDINGS.items())),
-    slider("batch", "Global batch, sequences", 512, 1, 8192, log=True),
+    slider("batch", "Global batch, sequences", 512, 1, SEQUENCES, log=True),
     slider("each", "Sequences per GPU and pass, at most", 4, 1, 64, log=True),
     select("seq", "Tokens per sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(9, 15)]),
     select("checkpointing", "Checkpointing", "none", [("none", "none"), ("full", "full: recompute each block")]),
@@ -90,10 +92,15 @@ def draw(params: dict) -> dict:
     setting = Setting(**{**params, "link": LINKS[params["link"]], "seq": int(params["seq"])})
     found = curves(setting)
     points = own_points({n: rate for n, rate in own.items() if rate})
-    values = _values(setting, found, rates) | {"own": [[n, share] for n, share in points.items()]}
+    batch, count = setting.passes(setting.world)
+    published = near(setting, batch * count * setting.tokens)
+    values = _values(setting, found, rates) | {
+        "own": [[n, share] for n, share in points.items()],
+        "published": [[n, share] for n, share in published.beside(found.weak).items()] if published else [],
+    }
     return {
-        "svg": _picture(setting, found, points, lower, rates),
-        "sentence": _sentence(setting, values),
+        "svg": _picture(setting, found, points, published, lower, rates),
+        "sentence": _sentence(setting, values, published),
         "values": values,
     }
 
@@ -129,7 +136,7 @@ def _values(setting: Setting, found: Curves, rates: tuple[float, float]) -> dict
 # --- the sentence ---------------------------------------------------------------------------------------------
 
 
-def _sentence(setting: Setting, values: dict) -> str:
+def _sentence(setting: Setting, values: dict, published: Series | None) -> str:
     n, name = setting.world, NAMES[setting.model]
     nodes, gpus = nodes_of(n, setting.link[0])
     where = f"{n:,} {DEVICES[setting.device].name}" + (f" in {nodes:,} nodes of {gpus}" if min(nodes, gpus) > 1 else "")
@@ -146,9 +153,18 @@ def _sentence(setting: Setting, values: dict) -> str:
         f"Sharing {_sequences(setting.batch)} they do the work of {svg.quantity(values['strong_speed_up'])} GPUs "
         f"(strong efficiency {values['strong_efficiency']:.0%}); at {_sequences(values['sequences_each'])} a GPU "
         f"whatever their number, weak efficiency is {values['weak_efficiency']:.0%}"
-        f"{' (one GPU alone would update all weights)' if values['weak_efficiency'] > 1.005 else ''}. "
+        f"{' (one GPU alone would update all weights)' if values['weak_efficiency'] > 1.005 else ''}. Upper bounds: no "
+        f"GPU is late here, and no kernel slower for being small. {_measured(published)}"
     ) if n > 1 else ""  # fmt: skip
     return (start + cost + both + _limit(setting, values) + _memory(setting, values)).strip()
+
+
+def _measured(published: Series | None) -> str:
+    """What a comparable published run kept of the tokens/s of a GPU, from its fewest to its most GPUs."""
+    if not published:
+        return ""
+    first, last = min(published.rates), max(published.rates)
+    return f"Measured, weak: {published.who} kept {published.shares[last]:.0%} from {first} to {last} GPUs. "
 
 
 def _sequences(count: int) -> str:
@@ -156,7 +172,7 @@ def _sequences(count: int) -> str:
 
 
 def _limit(setting: Setting, values: dict) -> str:
-    """What holds the shared batch back, and the change that helps most."""
+    """What holds the shared batch back, and the change that helps most of those that fit and can be set."""
     if values["busy"] < setting.world:
         return (
             f"What limits: {_sequences(setting.batch)} for {setting.world:,} GPUs; "
@@ -174,13 +190,14 @@ def _limit(setting: Setting, values: dict) -> str:
     )
     now = values["strong_tokens_per_second"]
     changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
-    changes = [one for one in changes if fits(setting, one[0]["sharding"])]
-    changes += [({"batch": 4 * setting.batch}, "4 times the global batch, if the loss allows it")]
+    if 4 * setting.batch <= SEQUENCES:
+        changes.append(({"batch": 4 * setting.batch}, "4 times the global batch, if the loss allows it"))
+    tried = [(replace(setting, **change), words) for change, words in changes]
+    tried = [one for one in tried if fits(one[0], one[0].sharding)]
     if setting.link != LINKS["node-ib"]:
-        changes.append(({"link": LINKS["node-ib"]}, "nodes of 8 with InfiniBand"))
-    better = [(strong_at(replace(setting, **change), setting.world).tokens_per_second / now, words)
-              for change, words in changes]  # fmt: skip
-    times, words = max(better)
+        tried.append((replace(setting, link=LINKS["node-ib"]), "nodes of 8 with InfiniBand"))
+    better = [(strong_at(one, one.world).tokens_per_second / now, words) for one, words in tried]
+    times, words = max(better, default=(1.0, ""))
     return said + (f"Try {words}: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
 
 
@@ -198,13 +215,17 @@ def _memory(setting: Setting, values: dict) -> str:
 # --- the picture ----------------------------------------------------------------------------------------------
 
 
-def _picture(setting: Setting, found: Curves, points: dict[int, float], lower: str, rates) -> str:
+def _picture(
+    setting: Setting, found: Curves, points: dict[int, float], published: Series | None, lower: str, rates
+) -> str:
     n = setting.world
     copies = f"DDP, weak: {found.ddp[n].efficiency:.0%}" if found.ddp else "DDP: does not fit one GPU"
     keys = [
-        ("c1", f"strong: {found.strong[n].efficiency:.0%}"), ("c3", f"weak: {found.weak[n].efficiency:.0%}"),
-        ("c2", copies), ("muted", "ideal"),
+        ("c1", f"strong, at most: {found.strong[n].efficiency:.0%}"),
+        ("c3", f"weak, at most: {found.weak[n].efficiency:.0%}"), ("c2", copies), ("muted", "ideal"),
     ]  # fmt: skip
+    if published:
+        keys.append(("c6", f"{published.who}, measured"))
     if points:
         keys.append(("c4", f"your runs on {', '.join(str(m) for m in points)}"))
     legend, height = svg.legend(LEFT, 4, WIDTH - LEFT - 8, keys, 2)
@@ -220,6 +241,8 @@ def _picture(setting: Setting, found: Curves, points: dict[int, float], lower: s
     for kind, colour, *_ in lines[1:]:
         share = getattr(found, kind)[n].efficiency
         parts.append(upper.dots([(n, 100 * share)], colour, 4.5, f"{kind}, {n:,} GPUs: {share:.1%}"))
+    if published:
+        parts.append(_published(upper, published, published.beside(found.weak)))
     for m, share in points.items():
         parts.append(upper.dots([(m, 100 * share)], "c4", 4.5, f"your run on {m}: {share:.1%}"))
     body, bottom = _lower(found, n, lower, rates, upper.bottom + 64)
@@ -228,6 +251,15 @@ def _picture(setting: Setting, found: Curves, points: dict[int, float], lower: s
         f"{found.weak[n].efficiency:.0%} at {n:,}; beneath, {LOWER[lower]}."
     )
     return svg.figure(WIDTH, bottom, "".join([*parts, body]), label)
+
+
+def _published(plane: Plane, one: Series, points: dict[int, float]) -> str:
+    """Small dots on a dotted line, each with what it kept of the first."""
+    out = [plane.curve([(m, 100 * at) for m, at in points.items()], "c6", 1.5, "2 3", f"{one.who}, measured")]
+    for m, at in points.items():
+        title = f"{one.who}, measured: {one.shares[m]:.1%} on {m}, of {min(points)}"
+        out.append(plane.dots([(m, 100 * at)], "c6", 3.5, title))
+    return "".join(out)
 
 
 def amounts(sizes: dict, lower: str, rates: tuple[float, float]) -> list[tuple[int, float]]:
