@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import ceil, log2
 
 from scaleout import svg
-from scaleout.allocator import room
+from scaleout.allocator import room, verdict
 
 # Throughput is healthy if a GPU waits no longer than this share of a step.
 EXPOSED = 0.1
@@ -47,7 +47,9 @@ def _fitting(setting) -> str:
             return f"Try {_and(pulled)}: {_gib(tried)} GiB."
     if not pulled:
         return f"{NOTHING} Split the layers themselves (tensor or pipeline parallel)."
-    return f"Even {_and(pulled)} {'give' if len(pulled) > 1 else 'gives'} {_gib(tried)} GiB, still too much."
+    may = verdict(tried.account.peak_bytes, tried.memory_bytes) == "may fit"
+    still = "which may fit" if may else "still too much"
+    return f"Even {_and(pulled)} {'give' if len(pulled) > 1 else 'gives'} {_gib(tried)} GiB, {still}."
 
 
 def _for_memory(setting) -> Lever | None:

@@ -58,7 +58,7 @@ def _count(group: list[int]) -> str:
     if blocks == count:
         return f"{count:,} bucket{'s' if count > 1 else ''}, coloured as in backward"
     each = " or ".join(f"{size:,}" for size in sorted({group.count(one) for one in range(blocks)}))
-    return f"{count:,} buckets, drawn as {blocks} block{'s' if blocks > 1 else ''} of {each}"
+    return f"{count:,} buckets as {blocks} block{'s' if blocks > 1 else ''} of {each}"
 
 
 def colour(group: int) -> str:

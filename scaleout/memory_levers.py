@@ -55,22 +55,22 @@ class Question:
 
 
 def advice(question: Question, kinds: dict[str, int]) -> Advice | None:
-    """The mildest lever on the largest kind that makes it fit, or the one that takes most off; at least LESS.
+    """The mildest lever on the largest kind that makes it fit, or on the next kind; where none does, the one that
+    takes most off the largest kind on which there is one. At least LESS; None where nothing takes that much.
 
-    Goes on to the next kind where nothing does; None where nothing does at all. kinds: bytes by kind at the peak.
+    kinds: bytes by kind at the peak.
     """
-    now = sum(kinds.values())
+    now, best = sum(kinds.values()), None
     for kind in sorted((kind for kind in kinds if kinds[kind] > LESS * now), key=lambda kind: -kinds[kind]):
         found = []
         for words, change in _levers(kind, question):
             one = question.try_out(words, change)
             if one.peak_bytes <= (1 - LESS) * now:
-                found.append(one)
                 if one.fits:
                     return one
-        if found:
-            return min(found, key=lambda one: one.peak_bytes)
-    return None
+                found.append(one)
+        best = best or min(found, key=lambda one: one.peak_bytes, default=None)
+    return best
 
 
 def _levers(kind: str, question: Question) -> Levers:

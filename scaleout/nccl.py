@@ -5,8 +5,9 @@ and takes for every call the algorithm and protocol that its own estimate finds 
 constants of `scaleout.protocols`. Wires that are no link of the tables (a calibrated one) have one protocol, their own.
 
 Latencies, rates and the 0.92 of trees are NCCL's; the share of a link's rate that is reached is measured
-(`hardware.REACHED`). What a machine reaches at 1 to 32 MiB also changes with NCCL's version: by 53% between 2.27 and
-2.30 on one cluster (stas00/ml-engineering, network/README.md). Against published sweeps: tests/test_nccl.py.
+(`hardware.REACHED`). What a machine reaches at 16 to 64 MiB also changes with NCCL's version: by 53% at 16 MiB between
+2.27 and 2.30 on one cluster (stas00/ml-engineering, network/README.md). On one node of H100 this module goes over to
+the switches a size early, at 1 MiB where NCCL does at 2. Against published sweeps: tests/test_nccl.py.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from scaleout.protocols import (
     HOPS,
     LL128_OF_ONE_GPU_A_NODE,
     LL_AT_MOST,
+    POST,
     PROTOCOLS,
     RING_SHARE,
     TREE_LL128_IN_A_NODE,
@@ -32,17 +34,19 @@ from scaleout.protocols import (
 from scaleout.topology import Cluster, Wire
 
 # All-reduce by switches that add, within a node: (seconds to start, share of the rate that is otherwise reached) for
-# short and for long messages. 23 us is NCCL's; the other three are fitted to one sweep, 8 H200 by NCCL 2.30.7
+# short and for long messages. 23 us is NCCL's; 0.54 and 75 us are fitted to one sweep, 8 H200 by NCCL 2.30.7
 # (stas00/ml-engineering, network/benchmarks/README.md): blocks have to fill the switches before they stream.
 SWITCHES = ((23e-6, 0.54), (75e-6, 1.0))
+SWITCHED = 8  # GPUs in a node up to which their rate was measured; racks of 72 reach far less than it
 
 # Over nodes each node adds in its switches, and a tree joins the nodes. NCCL counts 14 us a level, and of the adapters'
 # rate 5/6, half of that on more than two nodes.
 SWITCH_TREE_LEVEL, SWITCH_TREE_SHARE = 14e-6, 5 / 6
 
 # What trees over nodes reach of NCCL's rate for them: (bytes, share), with a straight line over the logarithm between.
-# Fitted to 2 to 16 MiB on four nodes of 8 H100 (NVIDIA/nccl-tests, issue 309), and to 16 GiB on four nodes of 8 B200
-# (togethercomputer/together-nccl-tests). NCCL's own table of corrections goes from 0.4 back to 1 between the two.
+# Fitted to 4 to 16 MiB on four nodes of 8 H100 (NVIDIA/nccl-tests, issue 309), and to 16 GiB on four nodes of 8 B200
+# (togethercomputer/together-nccl-tests). NCCL's own corrections there are 0.7 to 0.9 and 0.9 to 1; what was measured is
+# lower.
 TREE_REACHES = ((2**24, 0.35), (2**28, 0.57))
 
 
@@ -73,7 +77,7 @@ def choices(collective: str, size: float, cluster: Cluster) -> list[Choice]:
             found.append(Choice("tree", "", collectives.cost_on(collective, "tree", size, cluster)))
     elif collective == "all_reduce":
         found += [Choice("tree", one, _tree(one, size, cluster)) for one in protocols(cluster)]
-        if cluster.gpus_per_node > 1 and cluster.inside.link in SWITCHES_REACH:
+        if 1 < cluster.gpus_per_node <= SWITCHED and cluster.inside.link in SWITCHES_REACH:
             found.append(Choice("in-network", "Simple", _switches(size, cluster)))
     return found
 
@@ -109,6 +113,8 @@ def protocols(cluster: Cluster) -> tuple[str, ...]:
 
 def textbook(collective: str, algorithm: str, size: float, cluster: Cluster) -> Cost:
     """An algorithm of `collectives` by the fastest protocol, at what a ring pays: for what NCCL does not have."""
+    if cluster.ranks == 1:
+        return NOTHING
     return min((_called(collective, algorithm, one, size, cluster) for one in protocols(cluster)),
                key=lambda cost: cost.seconds)  # fmt: skip
 
@@ -158,9 +164,10 @@ def _as_found(protocol: str, cluster: Cluster) -> Cluster:
     """The cluster with wires as a ring of this protocol finds them."""
     alone = cluster.gpus_per_node == 1 and protocol == "LL128"
     share = LL128_OF_ONE_GPU_A_NODE if alone else RING_SHARE[protocol]
+    post = POST[PROTOCOLS.index(protocol)] if cluster.nodes > 1 else 0.0
     inside, pool = (
-        Wire(_hop(line, "ring", protocol), _rate(line, protocol, share, cluster.nodes)) if line.link else line
-        for line in (cluster.near, cluster.pool)
+        Wire(max(_hop(one, "ring", protocol), post), _rate(one, protocol, share, cluster.nodes)) if one.link else one
+        for one in (cluster.near, cluster.pool)
     )
     driven = min(cluster.nics_per_node, cluster.gpus_per_node)
     across = Wire(pool.alpha_seconds, pool.bytes_per_s / driven)

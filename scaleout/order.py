@@ -16,7 +16,7 @@ _ROUNDS = 4  # of a Feistel network; Luby and Rackoff 1988: four are enough with
 
 def share_of(name: str) -> float:
     """A number from 0 up to 1 that depends on a name only: where its SHA-256 begins."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big") / (1 << 56)
+    return int.from_bytes(hashlib.sha256(name.encode(errors="surrogateescape")).digest()[:7], "big") / (1 << 56)
 
 
 def split(sizes: dict[str, int], share: float, least: int = 1) -> dict[str, int]:

@@ -4,8 +4,8 @@ NVIDIA/nccl at b647562, src/graph/tuning.cc: tables baseLat, hwLat and llMaxBws,
 them. NCCL chooses algorithm and protocol of each call by these, so they are a vendor's
 estimate, not a measurement of one machine. Three protocols make three regimes of size: LL sends 4 bytes of data with
 4 bytes of flag and starts soonest, LL128 120 bytes with 8, Simple whole blocks behind a fence. Left out: the
-time to post to a network adapter and the plateau of Simple rings, which another term hides at every size tried, and
-the table that corrects trees by size (see `scaleout.nccl`).
+plateau of Simple rings (3% at most), LL's larger share of the rate in gathers within a node, and the table that
+corrects trees by size (see `scaleout.nccl`).
 """
 
 from __future__ import annotations
@@ -41,5 +41,10 @@ LL128_OF_ONE_GPU_A_NODE = 0.7
 TREE_SHARE = {"LL": 0.92 / 3.8, "LL128": 0.92 * 120 / 128, "Simple": 0.92}
 TREE_LL128_IN_A_NODE = 0.92 * 7 / 9
 
-# LL stops here, in bytes a second, whatever the link: one node (Ampere and Hopper), and several.
+# LL stops here, in bytes a second, whatever the link: one node (Ampere and Hopper), and more than two with Intel's
+# processors (two: 39 GB/s; with AMD's 22.5 and 19).
 LL_AT_MOST = {"node": 87.7e9, "nodes": 20.4e9}
+
+# What a GPU takes to post a message to a network adapter, with Intel's processors; with AMD's it is twice that. A ring
+# over nodes posts in every step, so that no hop of it is shorter.
+POST = _us(1.0, 1.0, 3.0)

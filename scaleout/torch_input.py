@@ -44,9 +44,9 @@ def read(path: str | None, share: float, least: int = 1) -> Text:
     """
     files = lab_text.texts(path)
     held = split({name: len(content) for name, content in files.items()}, share, least)
-    digest = hashlib.sha256(f"{sorted(held.items())}\0".encode())
+    digest = hashlib.sha256(f"{sorted(held.items())}\0".encode(errors="surrogateescape"))
     for name, content in files.items():
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+        digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
     rest = {name: content[:len(content) - held.get(name, 0)] for name, content in files.items()}
     train = b"\n".join(part for part in rest.values() if part)
     validation = b"\n".join(files[name][-count:] for name, count in sorted(held.items()))

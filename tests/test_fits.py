@@ -83,12 +83,12 @@ def test_all_three_verdicts_are_among_the_settings():
 @pytest.mark.parametrize("params", [{}, {"checkpointing": "full"}, {"link": "node-100g"}, {"device": "h200"}], ids=str)
 def test_the_spare_is_the_real_one(params):
     found = views.render("fsdp", params)
-    spare = 1 - found["values"]["peak_gib"] / found["values"]["device_gib"]
+    spare = 1 - found["values"]["peak_gib"] / found["values"]["room_gib"]
     assert f"fits, with {100 * spare:.0f}% to spare" in found["sentence"]
 
 
-def test_at_the_opening_setting_a_fifth_is_spare():
-    assert "It fits, with 21% to spare" in views.render("fsdp", {})["sentence"]
+def test_at_the_opening_setting_a_twelfth_is_spare():
+    assert "It fits, with 8% to spare under the reserve" in views.render("fsdp", {})["sentence"]
 
 
 @pytest.mark.parametrize(("stem", "axis"), [("fsdp", "y1"), ("memory", "x1")])

@@ -48,6 +48,6 @@ def test_pages_say_so(page):
 
 def test_without_transformers_the_tool_says_what_to_install():
     code = "import sys; sys.modules['transformers'] = None; sys.path.insert(0, 'tools')\n"
-    code += "import bench_hugging_face as b\n"
+    code += "import hugging_face_memory as b\n"
     done = subprocess.run([sys.executable, "-c", code + "sys.exit(b.main())"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "pip install transformers" in done.stderr

@@ -35,11 +35,11 @@ def way(algorithm, protocol, size, on, collective="all_reduce"):
 # --- by hand ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("protocol", "near", "far", "call"), [("LL", 0.6, 2.7, 6.6), ("LL128", 1.9, 4.0, 14.0),
+@pytest.mark.parametrize(("protocol", "near", "far", "call"), [("LL", 1.0, 2.7, 6.6), ("LL128", 1.9, 4.0, 14.0),
                                                                 ("Simple", 3.4, 14.0, 8.4)])  # fmt: skip
 def test_latencies_are_those_of_tuning_cc(protocol, near, far, call):
-    """(steps - between) * near + between * far, and a base; NCCL has 2 n hops between n nodes, and 2 (n - 1) for
-    half a ring, where a part crosses n times."""
+    """(steps - between) * near + between * far, and a base; NCCL has 2 n hops between n nodes, and n - 1 for half a
+    ring, where a part crosses n times. LL's hop over NVLink is 0.6 us, but each step posts to an adapter, for 1 us."""
     for nodes in (2, 4, 128):
         on = cluster(nodes, 8)
         steps, between = 2 * (8 * nodes - 1), 2 * nodes
@@ -117,7 +117,7 @@ def test_what_nccl_does_not_have_is_priced_as_if_it_were_a_ring_s():
         one.seconds for one in nccl.choices("all_reduce", 1e6, on) if one.algorithm == "ring"
     )
     assert nccl.textbook("all_reduce", "halving-doubling", 8, on).latency_seconds == pytest.approx(
-        (6.6 + 2 * (3 * 0.6 + 2 * 2.7)) * US
+        (6.6 + 2 * (3 * 1.0 + 2 * 2.7)) * US
     )
     with pytest.raises(ValueError, match="collective 'reduce' is unknown"):
         nccl.price("reduce", 1, on)
@@ -143,7 +143,7 @@ def off(values):
 # By sweep: (median, 90th percentile) of the factor by which the model is off, either way, from 32 KiB to 16 GiB.
 OFF = {
     "8 H200": (1.02, 1.16), "8 B200": (1.17, 1.61), "8 H100, ring": (1.02, 1.06), "8 H100, all-gather": (1.05, 1.1),
-    "8 H100, reduce-scatter": (1.04, 1.06), "4 nodes of 8 H100": (1.05, 1.11), "2 nodes of 8 H100": (1.12, 1.25),
+    "8 H100, reduce-scatter": (1.04, 1.06), "4 nodes of 8 H100": (1.05, 1.11), "2 nodes of 8 H100": (1.12, 1.31),
     "8 nodes of 8 H100": (1.14, 1.28), "8 MI300X": (1.06, 1.25),
     "12 nodes of 8 H100, CoreWeave": (1.14, 1.17), "4 nodes of 8 B200": (1.48, 1.93),
 }  # fmt: skip
@@ -155,14 +155,17 @@ def test_how_far_off_each_sweep_is(name):
 
 
 def test_on_sweeps_that_made_no_constant_it_is_off_by_a_tenth_at_the_median():
-    """NVLink and InfiniBand only: EFA's messages take longer to start, about 14 us a hop, which no table here has."""
-    free = [one for one in SWEEPS if "fitted" not in SWEEPS[one]["used"]]
-    known = [r for name in free if name != "4 nodes of 8 B200" for r in ratios(name).values()]
-    assert len(free) == 9 and len(known) == 117
-    assert off(known) == pytest.approx((1.09, 1.31), abs=0.015)
+    """`made`: what of the model comes from the sweep itself, a fitted number or the plateau of a kind of link."""
+    free = [one for one in SWEEPS if not SWEEPS[one]["made"]]
+    known = [r for name in free for r in ratios(name).values()]
+    assert len(free) == 7 and len(known) == 97
+    assert off(known) == pytest.approx((1.08, 1.28), abs=0.015)
+    every = [r for name in SWEEPS for r in ratios(name).values()]
+    assert off(every) == pytest.approx((1.09, 1.36), abs=0.015)
     page = (PUBLISHED.parents[1] / "book" / "hardware.md").read_text(encoding="utf-8")
-    assert len(SWEEPS) == 11 and "Against eleven published sweeps" in page
-    assert "off by 9% at the median and 31% at the ninth decile" in page and "by 3% and 12% from 512 MiB on" in page
+    assert len(SWEEPS) == 11 and "seven published sweeps that made no constant" in page
+    assert "8% at the median and 28% at the ninth decile" in page and "on all eleven it is 9% and 36%" in page
+    assert "3% and 12% from 512 MiB on" in page
     large = [r for name in SWEEPS for kib, r in ratios(name).items() if kib >= 2**19]
     assert off(large) == pytest.approx((1.03, 1.12), abs=0.02)
     assert max(max(r, 1 / r) for r in large) < 1.21
@@ -196,8 +199,8 @@ def test_the_larger_networks_choose_as_nccl_did():
 
 
 def test_by_number_of_nodes():
-    """A forced ring and a forced tree on 1 to 64 nodes of 8 B200, two clusters. Their rings reach 291 to 390 GB/s of
-    400 on many nodes; the model lies between. Trees halve on more than two nodes, where inner nodes have two children.
+    """A forced ring and a forced tree on 1 to 64 nodes of 8 B200, two clusters. Their rings reach 291 to 390 GB/s
+    on many nodes; the model lies between. Trees halve on more than two nodes, where inner nodes have two children.
     """
     table = json.loads((PUBLISHED / "nccl_sweeps.json").read_text())["by_nodes"]
     for size, worst in (("16 GiB", 1.25), ("32 GiB", 1.1)):

@@ -84,11 +84,11 @@ def test_gpus_without_a_sequence_are_idle():
     assert idle["strong_efficiency"] == pytest.approx(busy["strong_efficiency"] / 4)
     assert idle["strong_mfu"] == pytest.approx(busy["strong_mfu"] / 4)
     assert idle["strong_price"] == pytest.approx(4 * busy["strong_price"]), "all are paid for"
-    assert "512 sequences for 2,048 GPUs; 1,536 are idle" in shown({"world": 2048, "batch": 512})["sentence"]
+    assert "512 sequences for 2,048 GPUs; 1,536 of them have none" in shown({"world": 2048, "batch": 512})["sentence"]
 
 
 def test_the_sentence_names_what_limits_and_a_change_that_keeps_its_promise():
-    slow = {"model": "llama-2-7b", "world": 64, "link": "node-100g"}
+    slow = {"model": "llama-2-7b", "world": 64, "link": "node-100g", "checkpointing": "full"}
     sentence = shown(slow)["sentence"]
     assert "What limits: communication" in sentence
     words, times = re.search(r"Try (.+): ([\d.]+) times the tokens/s", sentence).groups()
@@ -107,7 +107,28 @@ def test_ddp_is_drawn_where_a_copy_fits():
     assert "But each GPU would hold" in chosen["sentence"] and chosen["values"]["ddp_efficiency"] > 0
     assert chosen["values"]["peak_gb"] > 16 * 8.03, "states alone: 16 bytes for each of 8.03 billion parameters"
     crowded = shown({"model": "llama-3-70b", "world": 8})
-    assert not crowded["values"]["fits"] and "use more GPUs, shard over all" in crowded["sentence"]
+    assert not crowded["values"]["fits"]
+    assert "It fits with full checkpointing and 1 sequence a pass and 32 GPUs." in crowded["sentence"]
+
+
+def test_what_is_said_to_make_it_fit_does():
+    """A model that does not fit: the changes that the sentence names, made one by one on the controls."""
+    said = {
+        ("llama-3-8b", "ddp", 512): {"sharding": "full"},
+        ("llama-3-70b", "full", 64): {"checkpointing": "full"},
+        ("llama-3-70b", "full", 8): {"checkpointing": "full", "each": 1, "world": 32},
+    }
+    for (model, sharding, world), change in said.items():
+        start = {"model": model, "sharding": sharding, "world": world}
+        assert not shown(start)["values"]["fits"] and shown(start | change)["values"]["fits"], model
+        words = shown(start)["sentence"].split("It fits with ")[1]
+        assert words.count(" and ") == len(change) - 1
+
+
+def test_a_batch_that_does_not_divide_is_said():
+    found = shown({"world": 500})
+    assert "512 sequences do not divide among 500 GPUs: each makes time for 2" in found["sentence"]
+    assert "49% of those places are empty" in found["sentence"] and found["values"]["strong_efficiency"] < 0.5
 
 
 def test_sharding_over_all_wins_until_its_latency_shows():

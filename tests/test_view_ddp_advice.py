@@ -122,7 +122,7 @@ def test_the_picture_says_how_many_buckets_a_block_stands_for(params):
         assert re.search(rf"all-reduce of {count:,} buckets?, ", text) and "blocks" not in text
     else:
         each = " or ".join(map(str, sizes))
-        assert f"{count:,} buckets, drawn as {blocks} block{'s' if blocks > 1 else ''} of {each}" in text
+        assert f"{count:,} buckets as {blocks} block{'s' if blocks > 1 else ''} of {each}" in text
     titles = re.findall(r"<title>all-reduce of buckets? (\d+)(?: to (\d+))?</title>", result["svg"])
     drawn = [(int(b or a) - int(a) + 1) for a, b in titles]
     assert len(drawn) <= blocks * passes

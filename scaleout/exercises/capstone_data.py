@@ -163,8 +163,8 @@ PRICE = Function(
            "Then every GPU is paid for all of these hours."),
     solution="```python\n"
     f"{_PRICE_SOLUTION}```\n\n"
-    f"100 billion tokens at 500,000 tokens/s on 64 GPUs at 2.50 an hour and a goodput of 0.95: "
-    f"{_price(1e11, 5e5, 64, 2.5, 0.95):,.0f}. Twice the GPUs at 90% efficiency cost "
+    f"100 billion tokens at 500,000 tokens/s on 64 GPUs at 2.50 EUR an hour and a goodput of 0.95: "
+    f"{_price(1e11, 5e5, 64, 2.5, 0.95):,.0f} EUR. Twice the GPUs at 90% efficiency cost "
     f"{_price(1e11, 9e5, 128, 2.5, 0.95) / _price(1e11, 5e5, 64, 2.5, 0.95) - 1:.0%} more and take "
     f"{1 - 5 / 9:.0%} less time. So efficiency is the price of being early.",
     function="run_price", stub=_PRICE_STUB, reference=_price,

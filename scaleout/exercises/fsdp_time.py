@@ -249,8 +249,9 @@ HEALTHY = Choice(
                                                           "to?"),
     solution="**Hybrid sharding**: 8 ranks share a copy, two copies. Gathers and reduce-scatters stay on NVLink; "
     f"between the nodes only the gradient shards are all-reduced. It costs the difference of the shards: 16 bytes × "
-    f"{PARAMETERS / 1e9:.2f} × 10^9 × (1/8 − 1/16) = {16 * PARAMETERS / 16 / GB:.0f} GB a rank, and 47 are free. "
-    "*Merely fits* was one question. *Trains with healthy throughput* is another one, and it is asked of the link.",
+    f"{PARAMETERS / 1e9:.2f} × 10^9 × (1/8 − 1/16) = {16 * PARAMETERS / 16 / GB:.0f} GB a rank, and tensors "
+    "may fill 35 more. *Merely fits* was one question. *Trains with healthy throughput* is another one, and it is "
+    "asked of the link.",
     options=(
         Option("hybrid", "Shard inside each node, copy across the two (hybrid sharding)",
                "Right: the gathers leave the network, and memory, of which there is plenty, pays for it.", True),

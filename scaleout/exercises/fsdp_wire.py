@@ -197,7 +197,7 @@ HYBRID = Number(
            "Each of the 8 GPUs sends 2(r−1)/r of its shard, with r = 4 nodes."),
     solution=f"A shard has {_WHOLE / GB:.1f} / 8 = {_WHOLE / _GPUS / GB:.2f} GB. Each GPU sends 2 × 3/4 of it to "
     f"another node, and there are 8: **{_HYBRID / GB:.1f} GB**. Sharded over all {_NODES * _GPUS} GPUs it would be "
-    f"3 × 31/32 × {_WHOLE / GB:.1f} = {_FULL / GB:.1f} GB, since every gather then passes through the network. The "
+    f"3 × 31/32 × {_WHOLE / GB:.2f} = {_FULL / GB:.1f} GB, since every gather then passes through the network. The "
     f"price: a rank holds {_NODES} times the shard.\n\nSource: Zhao et al., *PyTorch FSDP*, arXiv 2304.11277, "
     f"section 3.2.2. (The paper writes (W−1)/W, where a ring over r copies sends (r−1)/r: by its formula "
     f"{sent('all_reduce', _WHOLE, _NODES * _GPUS) / GB:.1f} GB.)",

@@ -60,8 +60,8 @@ GATHERED = Number(
     f"bytes = **{_PAIR / GB:.2f} GB**. Wrapped as a whole the model would be gathered at once, "
     f"{PARAMETERS * 2 / GB:.1f} GB. Of the {_PAIR / GB:.2f} GB the root alone has {whole(ROOT, 'bf16') / GB:.2f}: with "
     f"a vocabulary of {SHAPE.vocab:,}, table and head are worth units of their own.\n\nOn a GPU `fully_shard` keeps "
-    "the buffer of a gather until the next one has been copied out: one block more, which the view of this chapter "
-    "shows as *buffers*.",
+    "the buffer of a gather until the next one has been copied out, in the forward: one block more, which the view of "
+    "this chapter shows as *buffers*.",
     value=_PAIR, unit="GB", units=_BYTES,
     slips=(
         Slip("whole-model", PARAMETERS * 2,
@@ -131,7 +131,7 @@ WHICH = Choice(
     "nodes of 8 H100 with InfiniBand the GPUs wait for nearly half of the time. The trace shows hundreds of "
     "all-gathers of 2 or 8 MB that reach an eighth of the link's rate or less. A rank uses 12 of its 85 GB. What do "
     "you change first?",
-    hints=("Each all-gather pays its latency, whatever its size.", "There are 73 GB to spare. Where would they help?"),
+    hints=("Each all-gather pays its latency, whatever its size.", "Tensors may fill 61 GB more. Where do they help?"),
     solution=f"**Wrap block by block.** That is {len(_COARSE)} units instead of {len(_FINE)}: the same bytes in a "
     f"sixth of the messages, each {2 * _SMALL_BLOCK / 1e6:.0f} MB in bf16, and a whole block of compute to hide the "
     "next gather behind. By the book's model the waiting falls from 47% of the step to 3.7%. The price is a larger "
@@ -146,7 +146,7 @@ WHICH = Choice(
                "computes until all of it has come: there is no next unit to gather meanwhile. And the whole model is "
                "then in memory at once."),
         Option("finer", "Nothing in the wrapping: finer is always better for memory",
-               "It is, but memory is not scarce here: 73 of 85 GB are free. The wrapping pays for them with latency."),
+               "It is, but memory is not scarce here: 61 GB are free. The wrapping pays for them with latency."),
         Option("offload", "Offload the shards to the host",
                "That frees memory, which is not scarce, and adds a copy over PCIe before every one of these gathers."),
         Option("ranks", "Use more nodes",

@@ -137,7 +137,7 @@ BASELINE = Number(
     "before any activation?",
     hints=("States are weights, gradients, master copy and optimizer.",
            "7.5 billion × the bytes of one parameter."),
-    solution=f"7.5 × 10^9 × {_ADAMW:.0f} bytes = **{_ZERO * _ADAMW / GB:.0f} GB**, more than a card of 80 "
+    solution=f"7.5 × 10^9 × {_ADAMW:.0f} bytes = **{_ZERO * _ADAMW / GB:.0f} GB**, more than the 85.5 "
     "GB holds.\n\n"
     "Source: this is the baseline of figure 1 in Rajbhandari et al., ZeRO, arXiv 1910.02054.",
     value=_ZERO * _ADAMW, unit="GB", units=("MB", "GB", "TB", "GiB"),

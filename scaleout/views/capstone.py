@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from dataclasses import replace
 from math import floor, log10
 
-from scaleout import allocator, scaling, svg
+from scaleout import scaling, svg
+from scaleout.capstone_levers import MOST, SEQUENCES, SHARDINGS, limit, sequences, sparing
 from scaleout.hardware import COMPUTE_SHARE, DEVICES, GPU_WATTS
 from scaleout.plot import Axis, Plane
 from scaleout.price import EXAMPLE
 from scaleout.published_fsdp import Series, near
-from scaleout.scale_curves import Curves, Setting, curves, fits, held, nodes_of, strong_at
+from scaleout.scale_curves import Curves, Setting, curves, fits, held, nodes_of
 from scaleout.transformer import PRESETS
 from scaleout.views import guess, number, select, slider
 from scaleout.views.ddp import LINKS
@@ -20,17 +20,10 @@ from scaleout.views.memory import NAMES
 
 TITLE = "From one GPU to thousands"
 
-MOST = 4096  # GPUs
 BILLION = 1e9  # tokens that hours, energy and price are of
 MODELS = tuple(key for key in PRESETS if key != "zero-1t")
-SHARDINGS = {
-    "full": "FSDP, over all GPUs", "hybrid": "FSDP in each node, copies across (hybrid)",
-    "ddp": "DDP: a copy on each GPU",
-}  # fmt: skip
 WIDTH, LEFT, RIGHT = 480, 46, 20
 X_TICKS = [(4**k, f"{4**k:,}") for k in range(7)]
-WORTH = 0.05  # share of a step, and of tokens/s, from which the sentence speaks of it
-SEQUENCES = 8192  # of a global batch, at most
 OWN = (1, 2, 4, 8)  # numbers of processes that a reader can type a rate for
 
 # What the lower chart can show: the label of its axis
@@ -150,13 +143,13 @@ def _sentence(setting: Setting, values: dict, published: Series | None) -> str:
         f"{svg.quantity(values['strong_price'])} {EXAMPLE.currency}. "
     )
     both = (
-        f"Sharing {_sequences(setting.batch)} they do the work of {svg.quantity(values['strong_speed_up'])} GPUs "
-        f"(strong efficiency {values['strong_efficiency']:.0%}); at {_sequences(values['sequences_each'])} a GPU "
+        f"Sharing {sequences(setting.batch)} they do the work of {svg.quantity(values['strong_speed_up'])} GPUs "
+        f"(strong efficiency {values['strong_efficiency']:.0%}); at {sequences(values['sequences_each'])} a GPU "
         f"whatever their number, weak efficiency is {values['weak_efficiency']:.0%}"
         f"{' (one GPU alone would update all weights)' if values['weak_efficiency'] > 1.005 else ''}. Upper bounds: no "
         f"GPU is late here, and no kernel slower for being small. {_measured(published)}"
     ) if n > 1 else ""  # fmt: skip
-    return (start + cost + both + _limit(setting, values) + _memory(setting, values)).strip()
+    return (start + cost + both + limit(setting, values, LINKS["node-ib"]) + sparing(setting, values)).strip()
 
 
 def _measured(published: Series | None) -> str:
@@ -165,51 +158,6 @@ def _measured(published: Series | None) -> str:
         return ""
     first, last = min(published.rates), max(published.rates)
     return f"Measured, weak: {published.who} kept {published.shares[last]:.0%} from {first} to {last} GPUs. "
-
-
-def _sequences(count: int) -> str:
-    return f"{count:,} sequence{'s' if count > 1 else ''}"
-
-
-def _limit(setting: Setting, values: dict) -> str:
-    """What holds the shared batch back, and the change that helps most of those that fit and can be set."""
-    if values["busy"] < setting.world:
-        return (
-            f"What limits: {_sequences(setting.batch)} for {setting.world:,} GPUs; "
-            f"{setting.world - values['busy']:,} are idle. "
-        )
-    if values["strong_exposed"] < WORTH:
-        return (
-            f"What limits: the {setting.reached:g}% of its peak that compute is taken to reach; communication is "
-            f"hidden but for {values['strong_exposed']:.1%} of the step. "
-        )
-    said = (
-        f"What limits: communication. A step waits {values['strong_exposed']:.0%} of its time: "
-        f"{_sequences(values['sequences_each'])} a GPU compute{'' if values['sequences_each'] > 1 else 's'} too little "
-        "to hide it. "
-    )
-    now = values["strong_tokens_per_second"]
-    changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
-    if 4 * setting.batch <= SEQUENCES:
-        changes.append(({"batch": 4 * setting.batch}, "4 times the global batch, if the loss allows it"))
-    tried = [(replace(setting, **change), words) for change, words in changes]
-    tried = [one for one in tried if fits(one[0], one[0].sharding)]
-    if setting.link != LINKS["node-ib"]:
-        tried.append((replace(setting, link=LINKS["node-ib"]), "nodes of 8 with InfiniBand"))
-    better = [(strong_at(one, one.world).tokens_per_second / now, words) for one, words in tried]
-    times, words = max(better, default=(1.0, ""))
-    return said + (f"Try {words}: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
-
-
-def _memory(setting: Setting, values: dict) -> str:
-    device = DEVICES[setting.device]
-    if values["fits"]:
-        return ""
-    return (
-        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB at the peak, and one {device.name} has room "
-        f"for {svg.quantity(allocator.room(device.memory_bytes) / 1e9)}: use more GPUs, shard over all, recompute, or "
-        "take fewer sequences a pass."
-    )
 
 
 # --- the picture ----------------------------------------------------------------------------------------------

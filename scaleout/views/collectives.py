@@ -20,16 +20,15 @@ COLOURS = {
 }  # fmt: skip
 NAMES = {
     "ring": "ring", "tree": "double tree", "hierarchical": "hierarchical", "halving-doubling": "halving-doubling",
-    "in-network": "switches that add", "naive": "naive",
+    "in-network": "NVLink switches that add", "naive": "naive",
 }  # fmt: skip
 
 NODE = 8  # GPUs of a node
 # By name: (GPUs in a node at most, link inside, link between nodes, adapters a node, words).
 LINKS = {
     "node-ib": (NODE, "nvlink4", "ib-ndr", NODE, "nodes of 8 H100, InfiniBand for each GPU"),
-    "node-100g": (NODE, "nvlink4", "ethernet-100g", 1, "nodes of 8 H100, 100 Gbit/s for each node"),
-    "rack-ib": (72, "nvlink5", "ib-ndr", 72, "racks of 72 on NVLink 5, InfiniBand for each GPU"),
-    "pcie": (NODE, "pcie5", "ethernet-100g", 1, "nodes of 8 on PCIe 5, 100 Gbit/s for each node"),
+    "node-100g": (NODE, "nvlink4", "ethernet-100g", 1, "nodes of 8 H100, 100 Gbit/s Ethernet for each node"),
+    "pcie": (NODE, "pcie5", "ethernet-100g", 1, "nodes of 8 on PCIe 5, 100 Gbit/s Ethernet for each node"),
     "ib-ndr": (1, "pcie5", "ib-ndr", 1, "single GPUs, InfiniBand 400 Gbit/s"),
     "ethernet-100g": (1, "pcie5", "ethernet-100g", 1, "single GPUs, Ethernet 100 Gbit/s"),
     "ethernet-10g": (1, "pcie5", "ethernet-10g", 1, "single GPUs, Ethernet 10 Gbit/s"),
@@ -117,14 +116,15 @@ def setting(key: str, world: int, alpha: float, rate: float) -> Setting:
 
 @lru_cache(maxsize=32)
 def curves(on: Setting) -> tuple[dict[str, list[float]], float | None]:
-    """Seconds at each size of GRID by algorithm; bytes, to three digits, from which on the ring beats the tree.
-
-    None where one of the two always does. Kept, so that a step of the grid prices nothing again.
+    """Seconds at each size of GRID by algorithm; bytes, to three digits, below which the tree beats the ring and from
+    which on the ring beats the tree. None where one of the two always does, or they change places more than once. Kept,
+    so that a step of the grid prices nothing again.
     """
     prices = [on.costs(size) for size in GRID]
     found = {name: [one[name].seconds for one in prices] for name in prices[0]}
     ahead = [ring < tree for ring, tree in zip(found["ring"], found["tree"], strict=True)]
-    at = next((i for i in range(len(GRID) - 1, 0, -1) if ahead[i] and not ahead[i - 1]), None)
+    turns = [i for i in range(1, len(GRID)) if ahead[i] != ahead[i - 1]]
+    at = turns[0] if len(turns) == 1 and ahead[-1] else None
     if at is None:
         return found, None
     low, high = GRID[at - 1], GRID[at]
@@ -214,7 +214,7 @@ def _verdict(costs: dict, values: dict) -> str:
 
 
 _CALLED = {name: f"the {words}" for name, words in NAMES.items()} | {
-    "halving-doubling": "halving-doubling", "naive": "gather and broadcast", "in-network": "the switches that add",
+    "halving-doubling": "halving-doubling", "naive": "gather and broadcast", "in-network": "NVLink switches that add",
     "hierarchical": "the hierarchical all-reduce",
 }  # fmt: skip
 

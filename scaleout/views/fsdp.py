@@ -149,7 +149,7 @@ def _values(setting: Setting) -> dict:
         "peak_unit": moment.unit, "device_gib": setting.memory_bytes / GIB,
         "of_device": account.peak_bytes / setting.memory_bytes,
         "room_gib": allocator.room(setting.memory_bytes) / GIB,
-        "spare_percent": 100 * (1 - account.peak_bytes / setting.memory_bytes),
+        "spare_percent": 100 * (1 - account.peak_bytes / allocator.room(setting.memory_bytes)),
         **{f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
            for name, (_, kinds) in fsdp_lanes.STACK.items()},
         "host_gib": sum(account.host.values()) / GIB, "fits": setting.fits, "healthy": healthy,
@@ -177,7 +177,7 @@ def _sentence(setting: Setting, values: dict) -> str:
         first += f"The host holds {svg.quantity(values['host_gib'])} GiB for each GPU. "
     if not values["fits"]:
         return f"{first}{_too_much(values)} {advice(setting)}"
-    spare = f"with {values['spare_percent']:.0f}% to spare"
+    spare = f"with {values['spare_percent']:.0f}% to spare under the reserve"
     limit = f"{'no more' if values['healthy'] else 'more'} than {EXPOSED:.0%}"
     if setting.offload:
         limit += f"; {values['update_seconds'] / values['step_seconds']:.1%} for the host's update"
@@ -229,8 +229,9 @@ def _picture(setting: Setting, values: dict) -> str:
         parts.append(svg.line(LEFT, at, plane.right, at, "accent", 2, "5 4"))
         parts.append(svg.line(LEFT, reserve, plane.right, reserve, "accent", 1, "2 3"))
         limit += f"; it fits below the thin line, {svg.quantity(values['room_gib'])}"
-        parts.append(svg.text(plane.right - 4, at - 5 if at > plane.top + 16 else at + 15, limit, anchor="end",
-                              fill="accent", halo=True))  # fmt: skip
+        over = peak > device or at <= plane.top + 16  # the words stand beneath the lines where the peak is above them
+        parts.append(svg.text(plane.right - 4, reserve + 15 if over else at - 5, limit, anchor="end", fill="accent",
+                              halo=True))  # fmt: skip
     share = f"{values['exposed_percent']:.1f}% of the step"
     exposed = f"exposed communication: {seconds(values['exposed_seconds'])}, {share}"
     more, extra = svg.legend(4, below + 36, WIDTH - 8, [("accent", exposed)], 1)

@@ -114,12 +114,14 @@ def _sentence(name: str, held, device, unit: str, size: int, found: Advice | Non
     amount = svg.quantity(held.peak_bytes / size)
     largest = max(KINDS, key=lambda kind: held.peak[kind])
     share = held.peak[largest] / held.peak_bytes
-    spare = f"{svg.quantity((device.memory_bytes - held.peak_bytes) / size)} {unit} to spare"
-    least = svg.quantity((device.memory_bytes - allocator.room(device.memory_bytes)) / size)
+    room = allocator.room(device.memory_bytes)
+    spare, left = (svg.quantity((limit - held.peak_bytes) / size) for limit in (room, device.memory_bytes))
+    least = svg.quantity((device.memory_bytes - room) / size)
     verdict = {
-        "fits": f"It fits on one {device.name}, with {spare}.",
-        "may fit": f"It may fit on one {device.name}: {spare}, and the driver and the allocator can take {least}.",
-        "does not fit": f"It does not fit: {svg.quantity(ratio)} times what one {device.name} has.",
+        "fits": f"It fits on one {device.name}, with {spare} {unit} to spare under the reserve.",
+        "may fit": f"It may fit on one {device.name}: {left} {unit} are left; driver and allocator can take {least}.",
+        "does not fit": f"It does not fit: {svg.quantity(ratio)} times what one {device.name} has."
+        if ratio > 1 else f"It does not fit: {left} {unit} are left on one {device.name}, and the driver takes more.",
     }[allocator.verdict(held.peak_bytes, device.memory_bytes)]
     moment = _MOMENTS[held.peak_moment].lower()
     return (

@@ -1,6 +1,6 @@
 """The account beside Hugging Face's models: what a step of theirs allocates, and what the book predicts for its shape.
 
-    python tools/bench_hugging_face.py tests/published/hugging_face_memory.json
+    python tools/hugging_face_memory.py tests/published/hugging_face_memory.json
 
 writes the table that chapter 01 shows. The weights are made from a configuration, nothing is downloaded, and tensors
 are fake: sizes without contents. transformers is not among the book's packages: install it with
@@ -105,7 +105,7 @@ def main() -> int:
                "vocab": one.vocab} for name, one in MODELS.items()
     }  # fmt: skip
     found = {
-        "source": "measured by tools/bench_hugging_face.py: random weights, fake tensors, AdamW (foreach), no dropout",
+        "source": "measured by tools/hugging_face_memory.py: random weights, fake tensors, AdamW (foreach), no dropout",
         "transformers": transformers.__version__, "torch": torch.__version__, "batch": BATCH, "seq": SEQ,
         "shapes": sizes, "rows": rows(),
     }  # fmt: skip
