@@ -68,7 +68,7 @@ class Options:
     sync_every_pass: bool = _flag("reduce gradients after every pass")
     dataset: str | None = _words(None, f"text: a file, a folder, or {lab_text.LARGE} (default: the standard library's "
                                 "top-level modules)", "PATH")
-    held_out: float = _number(0.05, "share of the text's bytes to validate on, in whole files where they are small enough", 1e-6, 0.999999)
+    held_out: float = _number(0.05, "share of the text's bytes to validate on, by whole files if small", 1e-6, 0.999999)
     validate_every: int = _size(50, "steps between validations")
     validation_batches: int = _size(8, "batches of a validation, at most")
     log_every: int = _size(10, "steps between looks at the loss: the host waits for the device then")

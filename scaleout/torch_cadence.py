@@ -59,8 +59,8 @@ class Cadence:
         if wrong:
             mend = "use the same options, or another --folder"
             if wrong[0].startswith("text "):
-                mend = ("the text or its split has changed (Python, torch, --dataset, --held-out or the book's version): "
-                        "use another --folder")
+                mend = ("the text or its split has changed (Python, torch, --dataset, --held-out or the book's "
+                        "version): use another --folder")
             raise ValueError(f"the checkpoint of step {extra['step']} is of another run: it has {wrong[0]}: {mend}")
         self.next = extra["step"] + (self.every or extra.get("every", FIRST))
         return extra
