@@ -202,10 +202,10 @@ def test_bytes_sent_with_replicas_a_small_group_and_bf16():
 @pytest.mark.parametrize("batch", [1, 2])
 def test_backward_prefetch_gains_what_was_published(batch):
     """GPT-175B on 128 A100s, at the efficiency that gives the published TFLOP/s. The gain was printed as one figure,
-    about 18%, without the batch: the model has 20% at one sequence a GPU and 11% at two."""
+    about 18%, without the batch: the model has 18% at one sequence a GPU and 10% at two."""
     run = PUBLISHED["gpt_175b"]
     shape, gpus, size = replace(PRESETS["gpt-3-175b"], vocab=run["vocab"]), run["gpus"], PUBLISHED["gpus_per_node"]
-    adapter = Wire(4e-6, PUBLISHED["node_bits_per_s"] / 8 / size)
+    adapter = Wire(4e-6, PUBLISHED["node_bits_per_s"] / 8 / size, "ib-hdr")  # a faster one of its kind
     nodes = Cluster(gpus // size, size, wire("nvlink3"), adapter, size)
     sharding, device = Sharding(ranks=gpus, parameter="bf16", reduce="bf16"), DEVICES[PUBLISHED["gpu"]]
     wanted, work = run["tflops"][str(batch)] * 1e12, sum(flops(shape, batch, run["seq"], "full").values())
@@ -222,5 +222,5 @@ def test_backward_prefetch_gains_what_was_published(batch):
     assert work / timeline(efficiency).seconds == pytest.approx(wanted, rel=1e-3)
     assert 0.5 < efficiency < 0.7
     gain = timeline(efficiency, backward_prefetch=0).seconds / timeline(efficiency).seconds
-    assert gain == pytest.approx({1: 1.20, 2: 1.11}[batch], abs=0.01)
+    assert gain == pytest.approx({1: 1.18, 2: 1.10}[batch], abs=0.01)
     assert abs(gain - PUBLISHED["backward_prefetch"]) < 0.08
