@@ -20,7 +20,7 @@ COLOURS = {
 }  # fmt: skip
 NAMES = {
     "ring": "ring", "tree": "double tree", "hierarchical": "hierarchical", "halving-doubling": "halving-doubling",
-    "in-network": "NVLink switches that add", "naive": "naive",
+    "in-network": "NVLink switches", "naive": "naive",
 }  # fmt: skip
 
 NODE = 8  # GPUs of a node

@@ -229,9 +229,9 @@ def _picture(setting: Setting, values: dict) -> str:
         parts.append(svg.line(LEFT, at, plane.right, at, "accent", 2, "5 4"))
         parts.append(svg.line(LEFT, reserve, plane.right, reserve, "accent", 1, "2 3"))
         limit += f"; it fits below the thin line, {svg.quantity(values['room_gib'])}"
-        over = peak > device or at <= plane.top + 16  # the words stand beneath the lines where the peak is above them
-        parts.append(svg.text(plane.right - 4, reserve + 15 if over else at - 5, limit, anchor="end", fill="accent",
-                              halo=True))  # fmt: skip
+        beside = at - 5 if at > plane.top + 16 else at + 15
+        words_at = reserve + 15 if peak > device else beside  # beneath the lines where the peak stands above them
+        parts.append(svg.text(plane.right - 4, words_at, limit, anchor="end", fill="accent", halo=True))
     share = f"{values['exposed_percent']:.1f}% of the step"
     exposed = f"exposed communication: {seconds(values['exposed_seconds'])}, {share}"
     more, extra = svg.legend(4, below + 36, WIDTH - 8, [("accent", exposed)], 1)
