@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from scaleout import nccl
 from scaleout.hardware import COMPUTE_SHARE, LINKS, Device
 from scaleout.sharding import Sharding
-from scaleout.topology import HOST_LINK, Cluster
+from scaleout.topology import HOST_LINK, Cluster, Wire
 
 # Bytes a second of the host's memory for one of 8 GPUs: two sockets of 8 channels of DDR5-4800 (Intel Xeon Platinum
 # 8480C, which a DGX H100 has), 4,800 million transfers of 8 bytes a second and channel.
@@ -84,14 +84,14 @@ def machine(
         raise ValueError(f"efficiency is a share, above 0 and at most 1, not {efficiency!r}")
     peak, kept = device.matmul_flop_per_s(dtype or sharding.parameter), sharding.kept_ranks
     group, slot = shard_group(cluster, sharding.ranks), LINKS[HOST_LINK.get(device.link, device.link)]
-    rate = slot.one_way_bytes_per_s * slot.reached
+    copies = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
     return Machine(
         peak * efficiency, peak, device.memory_bytes_per_s,
         host_bytes_per_s if sharding.offload else device.memory_bytes_per_s,
         nccl.seconds("all_gather", group), nccl.seconds("reduce_scatter", group),
         nccl.seconds("all_gather", shard_group(cluster, kept)) if 1 < kept < sharding.ranks else None,
         nccl.seconds("all_reduce", replica_group(cluster, sharding.ranks)) if sharding.replicas > 1 else None,
-        (lambda size: slot.alpha_seconds + size / rate) if sharding.offload else None,
+        copies.seconds if sharding.offload else None,
     )  # fmt: skip
 
 

@@ -71,14 +71,17 @@ def choices(collective: str, size: float, cluster: Cluster) -> list[Choice]:
     collectives.check(collective, "ring", size, cluster.ranks)
     if cluster.ranks == 1:
         return [Choice("ring", "", NOTHING)]
-    found = [Choice("ring", one, _called(collective, "ring", one, size, cluster)) for one in protocols(cluster)]
-    if collective == "all_reduce" and _own(cluster):
+    known = protocols(cluster)
+    found = [Choice("ring", one, _called(collective, "ring", one, size, cluster)) for one in known]
+    if collective != "all_reduce":
+        return found
+    if _own(cluster):
         if min(cluster.nodes, cluster.gpus_per_node) == 1:
             found.append(Choice("tree", "", collectives.cost_on(collective, "tree", size, cluster)))
-    elif collective == "all_reduce":
-        found += [Choice("tree", one, _tree(one, size, cluster)) for one in protocols(cluster)]
-        if 1 < cluster.gpus_per_node <= SWITCHED and cluster.inside.link in SWITCHES_REACH:
-            found.append(Choice("in-network", "Simple", _switches(size, cluster)))
+        return found
+    found += [Choice("tree", one, _tree(one, size, cluster)) for one in known]
+    if 1 < cluster.gpus_per_node <= SWITCHED and cluster.inside.link in SWITCHES_REACH:
+        found.append(Choice("in-network", "Simple", _switches(size, cluster)))
     return found
 
 

@@ -38,6 +38,11 @@ class Wire:
         if not (_finite(self.bytes_per_s) and self.bytes_per_s > 0):
             raise ValueError(f"bytes_per_s must be a finite number above 0, not {self.bytes_per_s!r}")
 
+    @property
+    def peers(self) -> int:
+        """See `hardware.Link`; 0 for a wire of one's own."""
+        return LINKS[self.link].peers if self.link else 0
+
     def seconds(self, size: float) -> float:
         """Seconds of one message of `size` bytes."""
         return self.alpha_seconds + size / self.bytes_per_s
@@ -78,7 +83,7 @@ class Cluster:
         Links to fixed peers (Infinity Fabric) give the part of those that are in the group; a bridge joins two cards,
         and more of them meet over their PCIe slots.
         """
-        peers, others = LINKS[self.inside.link].peers if self.inside.link else 0, self.gpus_per_node - 1
+        peers, others = self.inside.peers, self.gpus_per_node - 1
         if peers == 1 and others > 1:
             return wire(HOST_LINK[self.inside.link])
         if 0 < others < peers:
@@ -107,7 +112,7 @@ class Cluster:
                 raise ValueError(f"rank {rank!r} is not there: ranks go from 0 to {self.ranks - 1}")
         if self.node(a) != self.node(b):
             return self.share
-        peers = LINKS[self.inside.link].peers if self.inside.link else 0
+        peers = self.inside.peers
         return replace(self.inside, bytes_per_s=self.inside.bytes_per_s / peers) if peers > 1 else self.near
 
     def slowest(self) -> Wire:

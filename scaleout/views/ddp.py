@@ -24,7 +24,6 @@ TITLE = "One step of data parallelism"
 
 MODELS = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b")
 TOKENS = 2048  # a sequence, or fewer where the model has fewer positions
-EFFICIENCY = COMPUTE_SHARE  # also of the view `fsdp`
 NODE = 8  # GPUs of a node
 
 # By name: (GPUs in a node at most, link between nodes, its adapters for each node, RDMA, words). Inside a node it is
@@ -111,7 +110,7 @@ class Setting:
 
 @lru_cache(maxsize=16)
 def _layers(model: str, batch: int, seq: int, peak: float) -> tuple:
-    return tuple(step.layers(PRESETS[model], batch, seq, peak * EFFICIENCY))
+    return tuple(step.layers(PRESETS[model], batch, seq, peak * COMPUTE_SHARE))
 
 
 @lru_cache(maxsize=64)
@@ -211,7 +210,7 @@ def _last(timeline: Timeline) -> float:
 
 def _sentence(setting: Setting, values: dict) -> str:
     """The result, what it is made of, and the one lever worth trying now."""
-    how = f"{setting.seq:,} tokens a sequence, compute at {EFFICIENCY:.0%} of peak"
+    how = f"{setting.seq:,} tokens a sequence, compute at {COMPUTE_SHARE:.0%} of peak"
     start = f"{NAMES[setting.model]} on {_gpus(setting.ranks)} ({how}): a step takes {_time(values['step_seconds'])}"
     if setting.ranks == 1:
         found = f"{start}. One GPU has nothing to exchange: take two."

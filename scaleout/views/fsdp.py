@@ -8,7 +8,7 @@ from functools import lru_cache
 from scaleout import allocator, fsdp_lanes, step_fsdp, svg, topology
 from scaleout.fsdp_levers import EXPOSED, advice
 from scaleout.fsdp_memory import FsdpAccount, fsdp_account
-from scaleout.hardware import DEVICES
+from scaleout.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.plot import Axis, Plane
 from scaleout.recipe import Recipe
 from scaleout.schedule_fsdp import volume
@@ -16,7 +16,7 @@ from scaleout.sharding import Sharding, units
 from scaleout.step import StepTime
 from scaleout.transformer import PRESETS
 from scaleout.views import guess, select, slider, toggle
-from scaleout.views.ddp import EFFICIENCY, LINKS, NODE
+from scaleout.views.ddp import LINKS, NODE
 from scaleout.views.memory import NAMES
 
 TITLE = "One step of FSDP"
@@ -127,7 +127,7 @@ def _time(setting: Setting) -> StepTime:
     dtype = "fp32" if setting.precision == "fp32" else half
     return step_fsdp.from_device(
         PRESETS[setting.model], setting.batch, setting.tokens, device, joined, setting.sharding, dtype=dtype,
-        efficiency=EFFICIENCY, checkpointing=setting.checkpointing,
+        efficiency=COMPUTE_SHARE, checkpointing=setting.checkpointing,
     )  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def _values(setting: Setting) -> dict:
 def _sentence(setting: Setting, values: dict) -> str:
     gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
     where = {"forward": "in forward", "loss": "at the loss", "backward": "in backward", "update": "in the update"}
-    how = f"{setting.tokens:,} tokens a sequence, compute at {EFFICIENCY:.0%} of peak"
+    how = f"{setting.tokens:,} tokens a sequence, compute at {COMPUTE_SHARE:.0%} of peak"
     peak = f"{svg.quantity(values['peak_gib'])} of {svg.quantity(values['device_gib'])} GiB"
     first = f"{NAMES[setting.model]} on {gpus} ({how}): {peak} at the peak, {where[values['peak_phase']]}. "
     if setting.offload:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from scaleout import allocator, memory_levers, svg
 from scaleout.controls import stops
 from scaleout.hardware import DEVICES
@@ -95,7 +97,12 @@ def _held(params: dict) -> Account:
         checkpointing=params["checkpointing"], adapter=params["adapter"],
         buckets="beside" if layout.dp > 1 else "none",
     )  # fmt: skip
-    return account(PRESETS[params["model"]], params["batch"], _tokens(params), recipe, layout)
+    return _account(params["model"], params["batch"], _tokens(params), recipe, layout)
+
+
+@lru_cache(maxsize=64)  # the setting that is shown is asked for by the picture and by its levers
+def _account(model: str, batch: int, tokens: int, recipe: Recipe, layout: Layout) -> Account:
+    return account(PRESETS[model], batch, tokens, recipe, layout)
 
 
 def lever(params: dict) -> Advice | None:
