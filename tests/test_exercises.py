@@ -129,13 +129,14 @@ def test_an_answer_rounded_to_whole_gb_is_right():
 
 
 @name("one", NUMBERS, ids=key)
-def test_an_unknown_wrong_number_gets_a_direction_a_factor_and_a_place_to_look(one):
-    for factor, slip, times in ((1.37, "too-large", "1.37"), (1 / 27.3, "too-small", "27.3")):
+def test_an_unknown_wrong_number_gets_a_direction_and_a_size_that_gives_nothing_away(one):
+    for factor, slip, size in (
+        (1.37, "too-large", "less than half off"),
+        (1 / 27.3, "too-small", "more than 20 times"),
+    ):
         result = check(one, in_unit(one, one.value * factor))
         assert (result["ok"], result["slip"]) == (False, slip)
-        assert slip.replace("-", " ") in result["message"]
-        assert f"by a factor of {times}." in result["message"]
-        assert result["message"].endswith(one.look)
+        assert result["message"].endswith(f" is {slip.replace('-', ' ')}: {size}.")
 
 
 @name("one", [one for one in NUMBERS if one.dimension == "bytes"], ids=key)
@@ -167,14 +168,6 @@ def test_a_size_without_a_unit_is_asked_for_one(one):
 
 def test_a_unit_that_the_question_names_need_not_be_repeated():
     assert exercises.check("memory", "adamw-bytes", "16")["ok"]
-
-
-def test_bits_are_named():
-    lora = exercises.exercise("memory", "lora")
-    for factor, words in ((8, "8 times too large"), (1 / 8, "8 times too small")):
-        result = check(lora, in_unit(lora, lora.value * factor))
-        assert result["slip"] == "bits"
-        assert words in result["message"]
 
 
 def test_the_right_size_in_a_unit_that_was_not_asked_for():

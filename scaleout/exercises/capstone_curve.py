@@ -67,7 +67,6 @@ READ = Number(
              "That is the speed-up written as a percentage. Divide it by the ideal one."),
     ),
     right="Now ask where it was lost.",
-    look=f"Time on {FIRST} / time on {AT}, divided by {AT // FIRST}.",
 )  # fmt: skip
 
 KNEE_AT = Choice(
@@ -174,7 +173,6 @@ FIT = Number(
         Slip("straight", _T8 / 8, "You divided by 8. From 8 to 32 ranks is 4 times, and b is not divided at all."),
     ),
     right="Check such a prediction against a run before you rent 32.",
-    look="Find a and b from the two equations, then a/32 + b.",
 )  # fmt: skip
 
 _MFU_AT = 64
@@ -208,7 +206,6 @@ MFU = Number(
              f"You divided by {_MFU_AT} once too often: tokens and peak are both of all GPUs."),
     ),
     right="State the peak beside it.",
-    look=f"Tokens a second × FLOPs a token / ({_MFU_AT} × dense peak).",
 )  # fmt: skip
 
 EXERCISES = (READ, KNEE_AT, WHICH, TRAP, FIT, MFU)

@@ -99,7 +99,6 @@ SHARE = Shares(
                 "You returned places in the order. Take the examples that stand there."),
     ),
     right="A resume needs the step, and nothing else, to go on with the right data.",
-    look="Put the parts of all ranks together: it should be the step's slice of the order.",
 )  # fmt: skip
 
 _STEP, _WAIT, _FAST = 0.91, 0.38, 0.55
@@ -185,7 +184,6 @@ PRICE = Function(
                 "You paid an hour's price for every minute: an hour has 3,600 seconds."),
     ),
     right="Ask for the price beside the hours: the fastest run is not the cheapest.",
-    look="Seconds of work, divided by the goodput, as hours, for all GPUs.",
 )  # fmt: skip
 
 EXERCISES = (WAIT, PRICE, SHARE)

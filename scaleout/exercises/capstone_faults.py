@@ -37,7 +37,6 @@ YOUNG = Number(
                                      "in it too."),
     ),
     right="Measure δ as the time that training is blocked, not as the time until the file is there.",
-    look="√(2 × 20 s × 14,400 s).",
 )  # fmt: skip
 
 _LOST = _SAVE / _TAU + _TAU / (2 * _MTBF)
@@ -64,7 +63,6 @@ LOST = Number(
         Slip("goodput", 1 - _LOST, "That is what is left, the goodput. The question is what is lost."),
     ),
     right="Both halves are equal: that is what makes the interval the best one.",
-    look="δ/τ for saving, and τ/2 out of M for work done again.",
 )  # fmt: skip
 
 MOMENTS = Choice(
@@ -233,7 +231,6 @@ SAVE_ORDER = Function(
                 "That is the safe order from its end."),
     ),
     right="The rename is the one moment at which it begins to exist.",
-    look="Ask of each operation: what must nobody be able to find before it is done?",
 )  # fmt: skip
 
 EXERCISES = (YOUNG, LOST, MOMENTS, RESTORE, KILL, SAVE_ORDER)

@@ -88,7 +88,6 @@ DOUBLE = Function(
                 "That is b, the limit for very many ranks. On twice as many, a/p comes on top."),
     ),
     right="Now let a real run grade it: python labs/scaling.py --predict.",
-    look="Fit a line to t over 1/p, and read it at 1 / (2 × the most ranks).",
 )  # fmt: skip
 
 EXERCISES = (DOUBLE,)

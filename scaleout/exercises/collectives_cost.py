@@ -78,7 +78,6 @@ CROSSOVER = Function(
                 "alpha is missing in your result."),
     ),
     right="Below that size the latency decides, above it the bandwidth.",
-    look="Check with n from your function: do both times come out the same?",
 )  # fmt: skip
 
 # Seconds of gloo's all_reduce by bytes on 2 CPU processes: a run of labs/collectives.py, cpu tier.
@@ -181,7 +180,6 @@ FIT = Function(
                 "You fitted bytes to seconds. The errors are in the seconds: fit seconds to bytes."),
     ),
     right="With these two numbers you can predict a collective that you have not run.",
-    look="Try it on points that lie on a line: (1000, 3 ms), (2000, 4 ms), (5000, 7 ms) has alpha = 2 ms.",
 )  # fmt: skip
 
 EXERCISES = (CROSSOVER, FIT)

@@ -55,7 +55,6 @@ CHUNK = Function(
                 "There are as many chunks as ranks: take it modulo ranks, not ranks - 1."),
     ),
     right="With this one line, every rank knows what to do without asking anybody.",
-    look="Follow one chunk: chunk 0 leaves rank 0 in step 0, so who sends it in step 1?",
 )  # fmt: skip
 
 _RING_STUB = '''\
@@ -167,7 +166,6 @@ RING = Function(
                 "The sums are right, but no rank has sent anything: count the numbers of every message."),
     ),
     right="Each rank sent 2(W−1)/W of its list, to one neighbour, and nobody waited for a leader.",
-    look="Go through the first steps of this case by hand: which chunk arrives at rank 0, and is it added?",
 )  # fmt: skip
 
 EXERCISES = (CHUNK, RING)

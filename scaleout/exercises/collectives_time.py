@@ -28,7 +28,6 @@ STEPS = Number(
         Slip("logarithm", 3, "That is log2(8), half of a tree. A ring passes every rank, and that twice."),
     ),
     right="Each of them pays the latency α once.",
-    look="Count the other ranks that a chunk has to visit, in each of the two halves.",
 )  # fmt: skip
 
 _SIZE, _RANKS = 10 * GB, 4
@@ -66,7 +65,6 @@ SECONDS = Number(
              "You divided by 8 twice: 400 Gbit/s are 50 GB/s already."),
     ),
     right="Ranks that exchange messages cannot do better: what helps is a smaller message or a faster link.",
-    look="Bytes that one rank sends, divided by the bytes per second of one adapter.",
 )  # fmt: skip
 
 # stas00/ml-engineering, network/benchmarks: 8 H200, all-reduce of 16 GiB, in GB/s of bus bandwidth.
@@ -109,7 +107,6 @@ BUS = Number(
              "bytes."),
     ),
     right="busbw can be compared between numbers of ranks, and with the link. algbw cannot.",
-    look="algbw first: bytes divided by seconds. Then the factor of an all-reduce.",
 )  # fmt: skip
 
 ABOVE = Choice(
@@ -216,7 +213,6 @@ BUCKETING = Number(
              "That is the time of the bytes, the same in both cases. What is saved is starts."),
     ),
     right="Two thirds of the time were starts. This is what DDP's buckets are for.",
-    look="Count the starts in both cases; the bytes cancel.",
 )  # fmt: skip
 
 EXERCISES = (STEPS, SECONDS, BUS, ABOVE, TINY, DOMINATES, BUCKETING)

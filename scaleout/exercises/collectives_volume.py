@@ -50,7 +50,6 @@ RING_BYTES = Number(
              "You sent the message once. All-reduce has two halves, and each moves 7/8 of it."),
     ),
     right="With more ranks it hardly grows: never above 2 GB.",
-    look="Count chunks: how large is one, and how many steps are there?",
 )  # fmt: skip
 
 NIC_RATE = Number(
@@ -77,7 +76,6 @@ NIC_RATE = Number(
              "You halved it for the two directions. The link is full duplex: the whole rate each way."),
     ),
     right="That is a ninth of what NVLink 4 moves inside the node.",
-    look="Divide the bits by 8.",
 )  # fmt: skip
 
 _NODES, _GPUS, _MESSAGE = 4, 8, 8 * GB
@@ -118,7 +116,6 @@ HIERARCHICAL = Number(
              "That is the share of one GPU. All-reduced in a ring of 4, it makes 2 × 3/4 of that."),
     ),
     right="The slow link sees an eighth of it from each GPU, and all eight adapters work.",
-    look="First the share of a GPU after the reduce-scatter inside, then a ring of 4 with that share.",
 )  # fmt: skip
 
 HALVES = Choice(

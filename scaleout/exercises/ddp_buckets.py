@@ -142,7 +142,6 @@ ASSIGN = Function(
                 "low."),
     ),
     right="DDP fills its buckets so after its first step, in the order of arrival that it has seen there.",
-    look="Go through this case from the last gradient to the first, and note what the bucket holds after each.",
 )  # fmt: skip
 
 _GRADIENTS, _NODES, _LINK = 0.5 * GB, 64, link("ethernet-10g").one_way_bytes_per_s

@@ -39,7 +39,6 @@ WIRE = Number(
              "You divided by 16 once too often. Every rank has a gradient for every parameter."),
     ),
     right="In every step, whatever the batch. That is why a larger batch hides it better.",
-    look="Bytes of the gradients, times 2(W−1)/W.",
 )  # fmt: skip
 
 _PASSES = 8
@@ -66,7 +65,6 @@ NO_SYNC = Number(
         Slip("all-ranks", _RANKS * _SAVED, "That is for all 16 ranks together. How much is it for each?"),
     ),
     right="And the gradients are the same.",
-    look="How many of the eight all-reduces fall away?",
 )  # fmt: skip
 
 MEAN = Choice(

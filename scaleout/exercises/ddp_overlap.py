@@ -50,7 +50,6 @@ EXPOSED = Number(
         Slip("exposed-alone", 0.060, "That is the exposed part alone. The step also has its forward and its backward."),
     ),
     right="60 ms are exposed: a faster link, fewer bytes or a longer backward would hide them.",
-    look="Forward, then the longer of backward and communication.",
 )  # fmt: skip
 
 _HALVED = _step(_WIRE / 2)
@@ -76,7 +75,6 @@ COMPRESSED = Number(
         Slip("as-before", 0.360, "That is the step in fp32. Half the bytes take half the time: 130 ms."),
     ),
     right="The link has time to spare now; the compute is the limit.",
-    look="Halve the time on the wire, then compare it with the backward.",
 )  # fmt: skip
 
 # Strong scaling: seconds a step for the same batch in total, by ranks. Weak: for the same batch on each rank.
@@ -109,7 +107,6 @@ STRONG_SCALING = Number(
         Slip("ideal", 1 / 8, "That is the ideal time as a part of one rank's. What was reached?"),
     ),
     right="Five ranks' worth of work from eight.",
-    look="Time on one rank / (8 × time on 8 ranks).",
 )  # fmt: skip
 
 WEAK_SCALING = Number(
@@ -133,7 +130,6 @@ WEAK_SCALING = Number(
         Slip("last-row", 1.1 / 1.25, "That compares with 8 ranks. The reference is one rank, without communication."),
     ),
     right="The communication costs a fifth of the machine.",
-    look="Time on one rank over time on 64 ranks.",
 )  # fmt: skip
 
 _BATCH_STUB = '''\
@@ -205,7 +201,6 @@ SMALLEST_BATCH = Function(
         Mistake("rounded", _needed(whole=round), "You rounded to the nearest number, sometimes down. Round up."),
     ),
     right="Batch on each rank, bytes and link: those three decide whether DDP scales.",
-    look="Compare the seconds of the all-reduce with two thirds of the seconds of a sequence.",
 )  # fmt: skip
 
 SLOWER = Choice(

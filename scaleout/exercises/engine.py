@@ -15,6 +15,10 @@ from scaleout.exercises.units import TWIN, UNITS, Quantity, parse, show
 
 INPUT = "input"  # the slip of an answer that could not be read at all
 GIB = "gb-gib"
+_OFF = (
+    (1.1, "less than 10% off"), (1.5, "less than half off"), (2, "less than twice"), (5, "2 to 5 times"),
+    (20, "5 to 20 times"), (1000, "more than 20 times"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ class Number(Exercise):
     """A size with its unit.
 
     `value` is in base units. An answer in any unit of the dimension counts, unless `only_unit` is set because
-    the exercise is about that unit. `look` says where to look when the answer is off by an unknown factor.
+    the exercise is about that unit. A slip is named only where its value is met; what else is off is said by size,
+    and the hints lead on, so that a wrong guess gives nothing away.
     """
 
     kind: ClassVar[str] = "number"
@@ -78,7 +83,6 @@ class Number(Exercise):
     only_unit: bool = False
     slips: tuple[Slip, ...] = ()
     right: str
-    look: str
 
     def spec(self) -> dict:
         return {**super().spec(), "units": list(self.units), "unit": self.unit}
@@ -121,7 +125,7 @@ class Number(Exercise):
         return Verdict(False, slip.message, slip.name)
 
     def _power(self, given: Quantity) -> Verdict | None:
-        """A prefix or a bit too many: slips that any size can have."""
+        """A prefix too many: a slip that any size can have."""
         if not given.base:
             return None
         ratio = given.base / self.value
@@ -130,22 +134,14 @@ class Number(Exercise):
             if self._near(factor, power):
                 return Verdict(False, f"Your digits are right, but the size is {power:,} times too {way}. "
                                "Check the prefix: kilo, mega and giga are 1000 apart.", "prefix")  # fmt: skip
-        if self._near(factor, 8) and self.dimension.startswith("bytes"):
-            return Verdict(False, f"That is 8 times too {way}. A byte is 8 bits: did you count bits, or "
-                           "divide by 8 what was in bytes already?", "bits")  # fmt: skip
         return None
 
     def _direction(self, given: Quantity) -> Verdict:
-        if not given.base:
-            return Verdict(False, f"Zero is too small. {self.look}", "too-small")
+        """By how much it is off, in steps too coarse to divide by."""
         ratio = given.base / self.value
-        factor, way = (ratio, "large") if ratio > 1 else (1 / ratio, "small")
-        times = f"{factor:.3g}" if factor < 1000 else f"{factor:.1e}"
-        hint = ""
-        if self.dimension.startswith("bytes") and (self._near(factor, 2) or self._near(factor, 4)):
-            hint = f"A factor of {round(factor)} is often a format: fp32 has 4 bytes, a 16-bit float 2. "
-        message = f"{given} is too {way}, by a factor of {times}. {hint}{self.look}"
-        return Verdict(False, message, f"too-{way}")
+        factor, way = (ratio, "large") if ratio > 1 else (1 / ratio if ratio else math.inf, "small")
+        size = next((words for limit, words in _OFF if factor < limit), "more than 1,000 times")
+        return Verdict(False, f"{given} is too {way}: {size}.", f"too-{way}")
 
 
 @dataclass(frozen=True)

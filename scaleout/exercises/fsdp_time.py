@@ -46,7 +46,6 @@ FORWARD = Number(
              "You hid half of the gathers. With one unit ahead, all but the first are hidden."),
     ),
     right="One unit ahead hides everything but the first gather, as long as a gather is shorter than a compute.",
-    look="The first gather, then the longer of gather and compute for each unit.",
 )  # fmt: skip
 
 _SLOW = 12
@@ -112,7 +111,6 @@ OFFLOAD = Number(
         Slip("gigabits", 8 * _COPIES, "You took the rate for Gbit/s. PCIe 4 with 16 lanes carries 31.5 GB/s."),
     ),
     right="In every pass, whatever the batch.",
-    look="Twice the shard, divided by the rate of PCIe.",
 )  # fmt: skip
 
 WHEN = Choice(
@@ -236,7 +234,6 @@ PLAN = Function(
                 "Only the computing unit is whole in your plan: nothing is prefetched."),
     ),
     right="Its largest sum is the gathered peak of the forward.",
-    look="Go through this case unit by unit: what is whole, what fits, what is freed.",
 )  # fmt: skip
 
 HEALTHY = Choice(

@@ -41,7 +41,6 @@ WIRE = Number(
              "That is what all 16 ranks send together. They send at the same time, each over its own link."),
     ),
     right="1.5 times DDP: that is what the memory costs.",
-    look="Count the collectives of a unit in a step. Each sends (p−1)/p of its bytes.",
 )  # fmt: skip
 
 _MIXED, _ALL_BF16 = fsdp_sent(_PARAMS, _RANKS, "bf16", "fp32"), fsdp_sent(_PARAMS, _RANKS, "bf16", "bf16")
@@ -69,7 +68,6 @@ POLICY_WIRE = Number(
         Slip("all-ranks", _RANKS * _MIXED, "That is for all 16 ranks together. How much is it for each?"),
     ),
     right="The shards stay fp32: only what travels, and what computes, is bf16.",
-    look="Bytes for each parameter of two gathers and one reduce-scatter, then (p−1)/p.",
 )  # fmt: skip
 
 DTYPES = Choice(
@@ -154,7 +152,6 @@ ALL_GATHERS = Function(
                 "You counted the reduce-scatters as well: one for each unit and pass."),
     ),
     right="Each has a start to pay: count them before you wrap finer.",
-    look="Forward: all units. Backward: those that were freed.",
 )  # fmt: skip
 
 ROOT_KEPT = Choice(
@@ -218,7 +215,6 @@ HYBRID = Number(
              "(The paper's formula says 31/32 too, where a ring of four sends 3/4.)"),
     ),
     right="Half of what full sharding sends, for four times the shard.",
-    look="8 GPUs, each with an eighth of the gradients, each in a ring of 4.",
 )  # fmt: skip
 
 EXERCISES = (WIRE, POLICY_WIRE, DTYPES, ALL_GATHERS, ROOT_KEPT, HYBRID)

@@ -42,7 +42,6 @@ STATES = Number(
              "You left the weights whole. Between two uses FSDP keeps only a shard of them too."),
     ),
     right="Twice the GPUs, half of it.",
-    look="Bytes for each parameter, times parameters, divided by the ranks.",
 )  # fmt: skip
 
 _PAIR = whole(ROOT, "bf16") + 2 * whole(BLOCK, "bf16")
@@ -83,7 +82,6 @@ GATHERED = Number(
              "that the computing block came in is a third one, on a GPU. It was to be left out.)"),
     ),
     right="More ranks do not change this number: what is gathered is whole on every rank.",
-    look="Add the units that are whole while a block in the middle computes, then take 2 bytes each.",
 )  # fmt: skip
 
 _AT_REDUCE = memory(wrap="model").peak
@@ -117,7 +115,6 @@ WAY_OUT = Number(
              "You divided by the ranks. Before the reduce-scatter every rank has its own gradient for every weight."),
     ),
     right="A unit bounds the memory twice: when it is gathered, and when its gradients leave.",
-    look="Whole gradients in bf16 and their copy in fp32, for all parameters.",
 )  # fmt: skip
 
 _LAYERS = len(wrapped("layer"))
@@ -275,7 +272,6 @@ SHARD_ROWS = Function(
                 "A rank after the last row holds 0 rows, not fewer."),
     ),
     right="Each rank pads its part to a full chunk before it sends it.",
-    look="Deal out full chunks from rank 0 on, until there are no rows.",
 )  # fmt: skip
 
 EXERCISES = (STATES, GATHERED, WAY_OUT, WHICH, HUGE_ROOT, BOTTOM_UP, SHARD_ROWS)

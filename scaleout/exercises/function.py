@@ -47,7 +47,6 @@ class Function(Exercise):
     lists: bool = False
     mistakes: tuple[Mistake, ...] = ()
     right: str
-    look: str
 
     def spec(self) -> dict:
         return {**super().spec(), "stub": self.stub, "function": self.function}
@@ -92,19 +91,22 @@ class Function(Exercise):
         first = bad[0]
         given, wanted = _words(results[first]), _words(expected[first])
         shown = f"{self._call(self.cases[first])} gave {given}, expected {wanted}."
-        mistake = self._mistake(results, range(len(results))) or self._mistake(results, bad)
+        mistake = self._mistake(results)
         if mistake:
             return Verdict(False, f"{mistake.message} {shown}", mistake.name)
         factor = _factor(results[first], expected[first])
         count = f"{len(bad)} of {len(self.cases)} cases differ."
-        return Verdict(False, f"{shown}{factor} {count} {self.look}", "wrong-result")
+        return Verdict(False, f"{shown}{factor} {count}", "wrong-result")
 
-    def _mistake(self, results: list[float], indices) -> Mistake | None:
-        """The misconception that gives what the reader's code gave, in these cases."""
+    def _mistake(self, results: list) -> Mistake | None:
+        """The misconception that gives what the reader's code gave, in every case: where only some agree, by chance."""
         for mistake in self.mistakes:
-            if all(nested.same(results[index], mistake.wrong(*self.cases[index])) for index in indices):
+            if all(nested.same(*pair) for pair in zip(results, self._of(mistake), strict=True)):
                 return mistake
         return None
+
+    def _of(self, mistake: Mistake) -> list:
+        return [mistake.wrong(*case) for case in self.cases]
 
     def _call(self, case: tuple) -> str:
         return f"{self.function}({', '.join(_words(argument) for argument in case)})"

@@ -129,7 +129,6 @@ LOGITS = Number(
              "That is three copies: what cross-entropy holds at its worst. This asks for one."),
     ),
     right="Remember it when a loss runs out of memory and the layers did not.",
-    look="Multiply tokens (8 × 8,192), vocabulary and the 4 bytes of fp32.",
 )  # fmt: skip
 
 _GPT3 = PRESETS["gpt-3-175b"]
@@ -167,7 +166,6 @@ CHECKPOINTS = Number(
         Slip("forgot-sequence", _CHECKPOINTS / 2048, "That is one token. The sequence has 2,048."),
     ),
     right="For 175 billion parameters that is almost nothing: full checkpointing is a strong lever.",
-    look="Multiply layers, tokens, hidden size and the 2 bytes of bf16.",
 )  # fmt: skip
 
 _PEAK_STUB = '''\
@@ -226,7 +224,6 @@ PEAK = Function(
     ),
     right="Lower the largest moment and another one becomes the peak. That is why one change often saves "
     "less than it should.",
-    look="What is held at this case's largest moment?",
 )  # fmt: skip
 
 EXERCISES = (DOMINATES, DOUBLE, LOGITS, CHECKPOINTS, PEAK)

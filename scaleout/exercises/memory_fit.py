@@ -44,7 +44,6 @@ LARGEST = Number(
         Slip("bytes-as-parameters", _CARD, "That is one byte for each parameter."),
     ),
     right="Above that you must split, move or train less: the rest of this book.",
-    look="Divide the card's bytes, MiB × 2^20, by the bytes of one parameter (weight, gradient, two moments).",
 )  # fmt: skip
 
 _LLAMA = PRESETS["llama-2-7b"]
@@ -87,7 +86,7 @@ LORA = Number(
              "bytes each."),
     ),
     right="Nearly all of it is frozen weights, so that is where QLoRA cuts next.",
-    look="Two sums: frozen parameters × 2 bytes, adapter parameters × 16 bytes.", tolerance=0.01,
+    tolerance=0.01,
 )  # fmt: skip
 
 
@@ -171,7 +170,6 @@ ZERO_1 = Number(
              "Those are weights and gradients. Each GPU also keeps its 64th of the other 12 bytes."),
     ),
     right="The floor of 30 GB is what stages 2 and 3 go after.",
-    look="Which of the 16 bytes are divided by 64 at stage 1, and which stay whole?",
 )  # fmt: skip
 
 _XL, _BATCH, _SEQ = PRESETS["gpt2-xl"], 32, 1024
@@ -236,7 +234,6 @@ WHOLE_RUN = Number(
              "That is without checkpointing. With it, each layer keeps only its input."),
     ),
     right="You have just done what most calculators get wrong: you took a maximum, and priced the logits.",
-    look="Write both moments down item by item, as in the hints, and take the larger.",
 )  # fmt: skip
 
 EXERCISES = (LARGEST, LORA, QLORA, ZERO_1, WHOLE_RUN)

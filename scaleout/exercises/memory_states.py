@@ -37,7 +37,6 @@ WEIGHTS_GB = Number(
         Slip("four-bit", _SEVENTY / 2, "You divided by 2. Each parameter takes 2 bytes: multiply."),
     ),
     right="No card that is sold as 80 GB holds it, and training has not begun.",
-    look="Multiply 70 × 10^9 parameters by the bytes of one fp16 number.",
 )  # fmt: skip
 
 WEIGHTS_GIB = Number(
@@ -61,7 +60,6 @@ WEIGHTS_GIB = Number(
         Slip("fp32", _WEIGHTS * 2, "That is fp32, 4 bytes for each parameter. These weights are in fp16."),
     ),
     right="From here on, always write which of the two you mean.",
-    look="Write the size in bytes, 140 × 10^9, and divide by 2^30.",
 )  # fmt: skip
 
 BYTES_EACH = Number(
@@ -96,7 +94,6 @@ BYTES_EACH = Number(
         Slip("all-fp32", 20, "You gave all five numbers 4 bytes. Two of them are in bf16, which has 2."),
     ),
     right="Only 2 of the 16 are the weight that you will keep.",
-    look="Add five numbers: weight, gradient, master copy, first moment, second moment.",
 )  # fmt: skip
 
 EIGHTEEN = Choice(
@@ -163,8 +160,6 @@ BASELINE = Number(
              "fp32). Here it is 16."),
     ),
     right="The weights you came for are 15 of them.",
-    look="Count the bytes of one parameter first (weight, gradient, master copy, two moments), then "
-    "multiply.",
 )  # fmt: skip
 
 _STATES_STUB = '''\
@@ -245,7 +240,6 @@ STATES_FUNCTION = Function(
         Mistake("weights-only", _without("gradients", "master", "optimizer"), "Those are the weights alone."),
     ),
     right="This is all of memory that does not depend on the batch.",
-    look="Go through weights, gradients, master copy and optimizer one by one for this case.",
 )  # fmt: skip
 
 EXERCISES = (WEIGHTS_GB, WEIGHTS_GIB, BYTES_EACH, BASELINE, EIGHTEEN, STATES_FUNCTION)
