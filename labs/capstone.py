@@ -128,10 +128,11 @@ class Job:
         start = stamp(self.s)
         window, wait = batches.take()
         rate = Rates(self.o.lr, self.steps, self.o.warmup).rate(self.done)
+        scale = self.trainer.scale
         loss, norm = self.trainer.step(torch_input.inputs(window, self.s.device, self.passes), rate)
         self.done += 1
         loss = self.faults.loss(self.done, loss)
-        self.pending.append((self.done, rate, loss, norm, start, stamp(self.s), wait))
+        self.pending.append((self.done, rate, loss, norm, scale, start, stamp(self.s), wait))
 
     def look(self, watch):
         """Bring the steps since the last look to the host, and agree on them, and on a signal, with the other ranks.
@@ -141,7 +142,7 @@ class Job:
         if not self.pending:
             return
         self.s.synchronize()
-        numbers, rates, losses, norms, starts, ends, waits = zip(*self.pending, strict=True)
+        numbers, rates, losses, norms, scales, starts, ends, waits = zip(*self.pending, strict=True)
         self.pending = []
         seconds = [seconds_between(a, b) for a, b in zip(starts, ends, strict=True)]
         mean = torch.stack(losses).double()
@@ -151,15 +152,18 @@ class Job:
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
         mean, (*times, asked) = (mean / self.s.world).tolist(), slowest.tolist()
         norms = torch.stack(norms).tolist()
+        scales = torch.stack(scales).tolist() if self.o.precision == "fp16" else [None] * len(norms)
         if not all(map(math.isfinite, (*mean, *norms))):
             self.cadence.finish()               # the checkpoint on its way is a good one
-        for number, loss, norm in zip(numbers, mean, norms, strict=True):
+        for number, loss in zip(numbers, mean, strict=True):
             torch_watch.check_loss(loss, number, self.cadence.last)
-            lab_capstone.check_norm(norm, number, self.cadence.last)
+        norms = [lab_capstone.check_norm(norm, number, self.cadence.last, scale)
+                 for number, norm, scale in zip(numbers, norms, scales, strict=True)]
         count = len(numbers)
         columns = numbers, mean, rates, norms, times[:count], times[count:]
-        self.metrics.add([dict(zip(("step", *lab_capstone.FIELDS), row, strict=True))
-                          for row in zip(*columns, strict=True)])
+        rows = [dict(zip(("step", *lab_capstone.FIELDS), row, strict=True)) for row in zip(*columns, strict=True)]
+        self.metrics.add([row if scale is None else row | {"scale": scale}
+                          for row, scale in zip(rows, scales, strict=True)])
         self.asked = int(asked) or None
         self.seconds += times[:count]
         self.usual = statistics.median(times[:count])
@@ -187,6 +191,8 @@ class Job:
             again = f"restart {lab_join.attempt()}" if lab_join.attempt() else "started again"
             events = [f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
                       "step(s) after it are made again"]
+        if extra is not None:
+            events += self.trainer.rescale(extra.get("scaler"))
         if extra is not None and extra["steps"] != self.steps:
             events.append(f"the learning rate now falls until step {self.steps:,}; before, until {extra['steps']:,}")
         self.metrics.add([{"step": self.done, "event": event} for event in [*self.cadence.said(), *events]])
@@ -208,8 +214,8 @@ class Job:
         self.look(watch)
         newest = self.metrics.validations[-1] if self.metrics.validations else {"step": -1}
         loss = newest["validation"] if newest["step"] == self.done else None
-        blocked = self.cadence.save(self.done, self.trainer, {"step": self.done, "steps": self.steps, "run": self.run},
-                                    loss, self.usual, finish)
+        extra = {"step": self.done, "steps": self.steps, "run": self.run, "scaler": self.trainer.scaler.state_dict()}
+        blocked = self.cadence.save(self.done, self.trainer, extra, loss, self.usual, finish)
         if blocked is not None:
             self.metrics.add([{"step": self.done, "checkpoint": blocked}])
 

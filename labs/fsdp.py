@@ -28,7 +28,7 @@ from scaleout import torch_profile as profiler
 from scaleout.fsdp_memory import fsdp_account
 from scaleout.lab_fsdp import NAMES
 from scaleout.recipe import Recipe
-from scaleout.sharding import DTYPES, WRAPS, Sharding
+from scaleout.sharding import WRAPS, Sharding
 from scaleout.torch_fsdp_rounds import Calibration, Rounds
 from scaleout.torch_fsdp_ways import Way
 from scaleout.transformer import Shape, total_parameters
@@ -36,6 +36,7 @@ from scaleout.transformer import Shape, total_parameters
 WARMUP = 3
 PARITY_STEPS = 3
 PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the sequences of all ranks
+DTYPES = "fp32", "bf16"     # no fp16: this lab does not scale its loss, as labs/capstone.py does
 PARITY_RATE = 0.1           # of SGD with momentum, see torch_fsdp_ways.Way
 MEMORY = 0.02               # of the peak, and what the book promises
 RESULTS = Path(__file__).resolve().parent / "results" / "fsdp"
@@ -76,8 +77,8 @@ class Options:
     reshard: str = field(default="true", metadata={
         "help": "free units after their forward: true, false, or ranks that keep a copy", "metavar": "true|false|N"})
     prefetch: int = _size(1, "units gathered ahead", 1000, 0)
-    precision: str = _choice("fp32", "dtype that is gathered and computed in", tuple(DTYPES))
-    reduce: str = _choice("fp32", "dtype that gradients are reduced in", tuple(DTYPES))
+    precision: str = _choice("fp32", "dtype that is gathered and computed in", DTYPES)
+    reduce: str = _choice("fp32", "dtype that gradients are reduced in", DTYPES)
     offload: bool = field(default=False, metadata={"help": "shards and optimizer live in the host's memory"})
     replicas: int = _size(1, "copies of the model, each sharded over the rest: hybrid sharding", 10**5)
     via: str = _choice("torch", "adds a way; accelerate-forced and -naive are for CPUs", torch_fsdp_ways.ROUTES)

@@ -20,8 +20,9 @@ class Metrics:
     """Every step of a run and its validations, in order: on all ranks in memory, on rank 0 also as JSON lines.
 
     `steps`: {"step", "loss", "rate", "norm", "seconds", "wait"}, loss and norm over all ranks, seconds of the slowest
-    one. `validations`: {"step", "validation"}. `checkpoints`: {"step", "checkpoint"}, the seconds that training was
-    blocked. `events`: {"step", "event"}, in words. Steps count from 1.
+    one; with fp16 also "scale", by which the loss was multiplied, and norm None where the step was left out.
+    `validations`: {"step", "validation"}. `checkpoints`: {"step", "checkpoint"}, the seconds that training was blocked.
+    `events`: {"step", "event"}, in words. Steps count from 1.
     """
 
     def __init__(self, folder, keeps):
@@ -67,12 +68,20 @@ class Metrics:
         kinds.get(next((name for name in kinds if name in row), None), self.steps).append(row)
 
     def column(self, name):
-        """One field of every step (list)."""
-        return [row[name] for row in self.steps]
+        """One field of every step that has it (list)."""
+        return [row[name] for row in self.steps if name in row]
+
+    @property
+    def skipped(self):
+        """Steps that loss scaling left out (list of dict)."""
+        return [row for row in self.steps if row["norm"] is None]
 
     def series(self):
-        """The series of a Record: what was measured at every step, validation and checkpoint."""
-        return {**{name: self.column(field) for field, name in SERIES.items()},
+        """The series of a Record: what was measured at every step, validation and checkpoint. The gradient of a step
+        left out has norm 0: nothing was applied."""
+        scales = self.column("scale")
+        return {**{name: [value or 0.0 for value in self.column(field)] for field, name in SERIES.items()},
+                **({"loss scale": scales} if scales else {}),
                 "validation nats a byte": [row["validation"] for row in self.validations],
                 "validation step": [row["step"] for row in self.validations],
                 "checkpoint blocked seconds": [row["checkpoint"] for row in self.checkpoints],
@@ -95,12 +104,29 @@ def failures_file(folder):
     return Path(folder) / FAILURES if folder else None
 
 
-def check_norm(norm, step, last):
-    """ValueError, one line, where the gradient's norm is no finite number: the weights after that step are lost, though
-    its loss, taken before, was sound. last: step of the last good checkpoint, or None."""
+def check_norm(norm, step, last, scale=None):
+    """The norm of the gradient of a step, or None where it is not finite and loss scaling left that step out.
+
+    scale: of the loss of that step, None without scaling. last: step of the last good checkpoint, or None. ValueError,
+    one line, where the norm is no finite number and the weights after that step are lost, though its loss, taken
+    before, was sound; or where the scale falls below 1: the gradient then overflows by itself.
+    """
     if not math.isfinite(norm):
+        if scale is not None and scale >= 2:            # half of it is the next step's
+            return None
+        if scale is not None:
+            raise ValueError(f"the gradient overflows fp16 at step {step} with a loss scale of {scale:g}: "
+                             "use --precision fp32, or a lower --lr")
         good = f"the last good checkpoint is step {last}" if last is not None else "there is no checkpoint yet"
         raise ValueError(f"the norm of the gradient is {norm} at step {step}; {good}: resume from it with a lower --lr")
+    return norm
+
+
+def scaling(metrics):
+    """What loss scaling did (list of str), for the Record and the screen; nothing without it."""
+    scales = metrics.column("scale")
+    return [f"loss scale {scales[0]:,g} to {scales[-1]:,g}, at least {min(scales):,g}: {len(metrics.skipped)} of "
+            f"{len(scales):,} steps overflowed fp16 and were left out"] if scales else []
 
 
 def stalls(metrics, warmup):
@@ -129,6 +155,7 @@ def closing(r, files):
              f"{r.tokens_per_second:,.0f} tokens/s; validation {validation:.3f} nats a byte on "
              f"{files} file(s) held out",
              f"MFU {r.mfu:.2f} of {r.mfu_peak['flops_per_second'] / 1e9:,.0f} GFLOP/s: {r.mfu_peak['source']}",
+             *(note for note in r.notes if note.startswith("loss scale ")),
              f"data wait {sum(r.series['data wait seconds']) / sum(r.step_seconds):.2%} of the steps' time"]
     if blocked:
         lines.append(f"{len(blocked)} checkpoint(s) blocked training for {sum(blocked):.2f} s in all, "

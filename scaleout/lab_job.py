@@ -61,7 +61,7 @@ class Options:
     prefetch: int = _size(1, "fsdp: units gathered ahead", 1000, 0)
     replicas: int = _size(1, "fsdp: copies of the model (hybrid sharding)")
     offload: bool = _flag("fsdp: shards and optimizer in the host's memory")
-    precision: str = _choice("fp32", ("fp32", "bf16"), "of products; weights are fp32")
+    precision: str = _choice("fp32", ("fp32", "bf16", "fp16"), "of products; weights are fp32; fp16 scales the loss")
     checkpointing: str = _choice("none", CHOICES["checkpointing"], "what backward computes again")
     attention: str = _choice("sdpa", CHOICES["attention"], "kernel")
     compile: bool = _flag("torch.compile, a block at a time")
@@ -138,6 +138,8 @@ def check(o, s):
         o.sharding(s.world)
     elif o.offload or o.replicas > 1:
         raise ValueError("--offload and --replicas are for --strategy fsdp")
+    if o.offload and o.precision == "fp16":     # GradScaler's ranks agree where the gradients are: NCCL cannot there
+        raise ValueError("--offload keeps gradients where loss scaling cannot reach: use --precision bf16 or fp32")
     _ = o.passes(s.world), o.shape, o.resharding
     profile = lab_machine.find(o.machine, s.device.type, s.world)
     if profile and o.precision not in profile["matmul_flops_per_second"]:

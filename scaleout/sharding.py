@@ -9,7 +9,7 @@ from math import ceil, prod
 from scaleout.transformer import Shape, linears, norm_parameters
 
 WRAPS = ("model", "block", "layer", "size")
-DTYPES = {"fp32": 4, "bf16": 2}
+DTYPES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
 @dataclass(frozen=True)

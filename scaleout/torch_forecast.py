@@ -24,8 +24,9 @@ STATES = 16             # bytes a parameter that a plain copy in fp32 takes with
 
 
 def recipe(o, strategy):
-    """The memory model's words for the job: fused AdamW needs no more room than one tensor at a time."""
-    mixed = strategy != "fsdp" and o.precision == "bf16"            # fully_shard's dtypes are the Sharding's
+    """The memory model's words for the job: fused AdamW needs no more room than one tensor at a time, and
+    fp16 as much as bf16."""
+    mixed = strategy != "fsdp" and o.precision != "fp32"            # fully_shard's dtypes are the Sharding's
     return Recipe(precision="autocast-bf16" if mixed else "fp32", foreach=False, attention=o.attention,
                   checkpointing=o.checkpointing, buckets="views" if strategy == "ddp" else "none")
 

@@ -3,8 +3,6 @@
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
-
 from scaleout import (
     lab,
     lab_capstone,
@@ -16,6 +14,7 @@ from scaleout import (
     torch_peak,
 )
 from scaleout.lab_job import WARMUP
+from scaleout.torch_shard import DTYPES
 from scaleout.torch_train import sample
 from scaleout.transformer import flops, total_parameters
 
@@ -30,8 +29,7 @@ class Effort:
 
 def peak(s, o):
     """(FLOP/s of all ranks together, where it comes from): matrix products of this run's dtype, timed in this run."""
-    dtype = torch.bfloat16 if o.precision == "bf16" else torch.float32
-    rate, side = torch_peak.matmul_rate(s, dtype, Effort)
+    rate, side = torch_peak.matmul_rate(s, DTYPES[o.precision], Effort)
     return rate * s.world, f"{o.precision} matrix products of side {side} on {s.world} process(es), timed in this run"
 
 
@@ -69,7 +67,8 @@ def record(s, tier, o, job, peak_, found):
     sharding = asdict(job.trainer.setup.sharding) if passes["strategy"] == "fsdp" else {}
     return results.Record(
         stem="capstone", tier=tier, model=asdict(o.shape),
-        **facts | {"notes": [*facts["notes"], job.text.words, job.trainer.built]},
+        **facts | {"notes": [*facts["notes"], job.text.words, job.trainer.built,
+                          *lab_capstone.scaling(metrics)]},
         recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
         effective_batch=o.batch, sequence_length=o.seq, precision=o.precision, checkpoint_cadence=job.cadence.words,
         step_seconds=spent, warmup_steps=WARMUP, tokens_per_second=rate, losses=metrics.column("loss"), mfu=mfu,

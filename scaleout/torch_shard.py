@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from scaleout.sharding import Sharding, units
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def mesh(s, sharding: Sharding) -> DeviceMesh:

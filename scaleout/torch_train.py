@@ -1,4 +1,9 @@
-"""A model on every rank with its optimizer, and steps that never make the host wait for the device."""
+"""A model on every rank with its optimizer, and steps that never make the host wait for the device.
+
+With fp16 the loss is scaled (Micikevicius et al. 2018, arXiv 1710.03740): gradients below 6e-8, the least that fp16
+holds, would be zero. torch's GradScaler finds out on the device whether a scaled gradient overflowed, and the fused
+optimizer leaves such a step out there. A sum or a mean over ranks carries the overflow to all of them.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +30,12 @@ EPSILON = 1e-6          # keeps the clipping factor finite, as torch's clip_grad
 @dataclass(frozen=True)
 class Setup:
     """What is trained and how it is spread. `sharding` counts for strategy "fsdp" only; its `parameter` is "bf16"
-    exactly where precision is."""
+    exactly where precision is, and "fp16" likewise."""
 
     shape: Shape
     strategy: str = "fsdp"
     sharding: Sharding = field(default_factory=Sharding)
-    precision: str = "fp32"             # "bf16": products in bf16, weights and optimizer in fp32
+    precision: str = "fp32"             # "bf16", "fp16": of products; weights and optimizer are fp32
     attention: str = "sdpa"
     checkpointing: str = "none"
     compiled: bool = False              # torch.compile, a block at a time
@@ -65,6 +70,7 @@ class Trainer:
         vectors = [p for p in self.parameters if p.ndim < 2]
         self.optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": setup.weight_decay},
                                             {"params": vectors, "weight_decay": 0.0}], betas=BETAS, fused=True)
+        self.scaler = torch.amp.GradScaler(s.device.type, enabled=setup.precision == "fp16")    # else it does nothing
 
     def _spread(self):
         s, setup = self.s, self.setup
@@ -80,9 +86,14 @@ class Trainer:
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Mean loss of one pass, () fp32."""
-        autocast = self.setup.precision == "bf16" and self.setup.strategy != "fsdp"   # fully_shard casts by itself
-        with torch.autocast(self.s.device.type, torch.bfloat16) if autocast else nullcontext():
+        with self.casting():
             return self.wrapped(tokens, targets)
+
+    def casting(self):
+        """A context in which products have this precision. `fully_shard` casts by itself."""
+        setup = self.setup
+        on = setup.precision != "fp32" and setup.strategy != "fsdp"
+        return torch.autocast(self.s.device.type, torch_shard.DTYPES[setup.precision]) if on else nullcontext()
 
     @contextmanager
     def _syncing(self, last: bool):
@@ -101,18 +112,37 @@ class Trainer:
             with self._syncing(i == len(batches) - 1):
                 loss = self.loss(tokens, targets)
                 loss = loss / len(batches) if len(batches) > 1 else loss
-                loss.backward()
+                self.scaler.scale(loss).backward()
             losses.append(loss.detach())
         return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
 
     def update(self, rate: float = 0.0) -> Tensor:
-        """Clip, step, forget the gradients; the norm of the whole gradient, on the device."""
+        """Clip, step, forget the gradients; the norm of the whole gradient, on the device.
+
+        With fp16 a norm that is not finite is that of a step left out: the weights stay, and the scale is halved.
+        """
+        self.scaler.unscale_(self.optimizer)
         norm = self.clipped()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
+
+    @property
+    def scale(self) -> Tensor:
+        """What the loss is multiplied by in the next step, () on the device; 1 without scaling."""
+        return self.scaler.scale(torch.ones((), device=self.s.device))
+
+    def rescale(self, saved: dict | None) -> list[str]:
+        """Go on with the loss scale of a checkpoint, the scaler's `state_dict()`. What is to be said of it: a run that
+        was none of fp16 has no scale to go on with."""
+        if saved and self.scaler.is_enabled():
+            self.scaler.load_state_dict(saved)
+        elif self.scaler.is_enabled():
+            return [f"fp16 begins with a loss scale of {self.scaler.get_scale():,g}: the checkpoint holds none"]
+        return []
 
     def step(self, batches: list[tuple[Tensor, Tensor]], rate: float) -> tuple[Tensor, Tensor]:
         """One step: (its mean loss on this rank, norm of the whole gradient), on the device."""
@@ -172,12 +202,11 @@ def sample(trainer: Trainer, prompt: bytes, count: int, temperature: float = 0.8
     """
     seq, device = trainer.setup.shape.max_seq, trainer.s.device
     chance, text = torch.Generator().manual_seed(seed), list(prompt)
-    autocast = trainer.setup.precision == "bf16" and trainer.setup.strategy != "fsdp"
     trainer.model.eval()
     for _ in range(count):
         seen = text[-seq:]
         window = torch.tensor([seen + [0] * (seq - len(seen))], device=device)
-        with torch.autocast(device.type, torch.bfloat16) if autocast else nullcontext():
+        with trainer.casting():
             logits = trainer.model(window)[0, len(seen) - 1].float().cpu()
         if temperature:
             text.append(int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=chance)))

@@ -88,7 +88,7 @@ def test_worlds_and_what_is_kept():
         ({"prefetch": -1}, "prefetch must be a whole number of at least 0"),
         ({"least_parameters": 0}, "least_parameters must be a whole number of at least 1"),
         ({"wrap": "blocks"}, "wrap must be one of model, block, layer, size, not 'blocks'"),
-        ({"parameter": "fp16"}, "parameter must be one of fp32, bf16"),
+        ({"parameter": "fp8"}, "parameter must be one of fp32, bf16, fp16"),
         ({"reduce": None}, "reduce must be one of fp32, bf16"),
         ({"offload": 1}, "offload must be True or False, not 1"),
         ({"ranks": 8, "reshard": 3}, "reshard must be True, False or a divisor of 8 ranks"),
