@@ -152,7 +152,7 @@ class Job:
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
         mean, (*times, asked) = (mean / self.s.world).tolist(), slowest.tolist()
         norms = torch.stack(norms).tolist()
-        scales = torch.stack(scales).tolist() if self.o.precision == "fp16" else [None] * len(norms)
+        scales = scales if scales[0] is None else torch.stack(scales).tolist()         # with fp16
         if not all(map(math.isfinite, (*mean, *norms))):
             self.cadence.finish()               # the checkpoint on its way is a good one
         for number, loss in zip(numbers, mean, strict=True):

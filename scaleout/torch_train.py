@@ -131,9 +131,9 @@ class Trainer:
         return norm
 
     @property
-    def scale(self) -> Tensor:
-        """What the loss is multiplied by in the next step, () on the device; 1 without scaling."""
-        return self.scaler.scale(torch.ones((), device=self.s.device))
+    def scale(self) -> Tensor | None:
+        """What the loss is multiplied by in the next step, () on the device; None without scaling."""
+        return self.scaler.scale(torch.ones((), device=self.s.device)) if self.scaler.is_enabled() else None
 
     def rescale(self, saved: dict | None) -> list[str]:
         """Go on with the loss scale of a checkpoint, the scaler's `state_dict()`. What is to be said of it: a run that

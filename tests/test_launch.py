@@ -7,15 +7,19 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
 import pytest
 import repo
+import torch
 import yaml
+from commands import commands
 from slurm_host import free_ports
 
-from scaleout import lab_hosts
+from scaleout import lab_hosts, lab_job, lab_text, torch_forecast
+from scaleout.hardware import DEVICES
 
 LAUNCH = repo.ROOT / "labs" / "launch"
 SCRIPTS = sorted(path.name for path in LAUNCH.glob("*.sh"))
@@ -146,7 +150,37 @@ def test_the_kaggle_notebook_leaves_the_gpus_to_the_labs(kaggle):
         compile(re.sub(r"^!.*$", "pass", source, flags=re.M), "cell", "exec")
         assert not re.search(r"\btorch\.|import torch|bf16", source)
     assert "--standalone --nproc-per-node=2" in code["train"]
-    assert "--precision fp32" in code["train"]
+    assert "--precision fp16" in code["train"]
+
+
+def test_kaggle_is_told_what_needs_the_internet(kaggle):
+    """No cell installs unasked, and what is offered is the build that page and notebook name."""
+    text = "\n".join(cell.source for cell in kaggle.cells)
+    page = repo.text(PAGE).split("## Kaggle: two T4s")[1].split("\n## ")[0]
+    (line,) = set(re.findall(r"!(pip install .+?)[`\n]", f"{text}\n{page}\n"))
+    assert re.fullmatch(r"pip install torch==2\.13\.0\+(cu12\d) --index-" r"url https://download\.pytorch\.org/whl/\1",
+                        line)
+    assert not re.search(r"^!pip", text, re.M)
+    assert "no internet" not in text.lower() + page.lower()
+
+
+def test_the_kaggle_run_fits_its_cards_as_the_page_says():
+    words = next(words for _, lab, words in commands("labs/launch/kaggle.ipynb") if lab == "capstone")
+    o = lab_text.parse(lab_job.TIERS, "", words)[1]
+    sizes = [sum(torch_forecast.predicted_memory(replace(o, strategy=strategy, precision=precision), world, "cuda")
+                 .values()) for strategy, precision, world in (("fsdp", "fp16", 2), ("fsdp", "fp32", 2),
+                                                               ("one", "fp16", 1))]
+    card = DEVICES["t4"]
+    two, wide, one, has = (f"{size / 1e9:.1f} GB" for size in (*sizes, card.memory_bytes))
+    page = repo.text(PAGE)
+    assert f"the run takes {two} of the {has} that each card has ({wide} in fp32)" in page
+    assert f"the same batch on one card {one}" in page
+    assert max(sizes) < card.memory_bytes / 2
+    rates = [card.matmul_flop_per_s(dtype) / 1e12 for dtype in (o.precision, "fp32")]
+    assert "at {:g} TFLOP/s against {:g} in fp32".format(*rates) in page
+    scaler = torch.amp.GradScaler("cpu")
+    assert f"multiplies the loss by {scaler.get_scale():,g} at first" in page
+    assert f"after {scaler.get_growth_interval():,} good steps" in page
 
 
 def test_the_kaggle_notebook_finds_the_book_among_the_inputs(kaggle, tmp_path):

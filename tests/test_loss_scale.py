@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from scaleout import lab, results
+from scaleout import lab, lab_job, results, torch_job
+from scaleout.torch_shard import DTYPES
 from scaleout.torch_train import Setup, Trainer
 from tests.specimen_capstone import RATE, SHAPE, batch
 from tests.specimen_loss_scale import WAYS
@@ -81,7 +82,7 @@ def test_other_precisions_do_not_scale():
         for precision in ("fp32", "bf16"):
             made = Trainer(s, Setup(SHAPE, "one", precision=precision))
             made.step(batch(0), RATE)
-            assert made.scale.item() == 1
+            assert made.scale is None
             assert made.scaler.state_dict() == {}
 
 
@@ -126,6 +127,14 @@ def test_the_record_shows_the_scale_and_the_steps_left_out(whole):
     rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]         # Infinity is no JSON
     assert [row["step"] for row in rows if row.get("norm", 0) is None] == left_out
     assert record.losses[-1] < record.losses[0] - 1
+
+
+def test_utilization_is_relative_to_products_of_this_precision(monkeypatch):
+    monkeypatch.setattr(torch_job.torch_peak, "matmul_rate", lambda s, dtype, effort: (dtype.itemsize, 64))
+    with lab.session("cpu") as s:
+        rates = {precision: torch_job.peak(s, lab_job.Options(precision=precision)) for precision in DTYPES}
+    assert {name: rate for name, (rate, _) in rates.items()} == {"fp32": 4, "bf16": 2, "fp16": 2}
+    assert DTYPES["fp16"] is torch.float16
 
 
 def test_it_goes_on_with_the_scale_bit_for_bit(whole, tmp_path, capsys):
