@@ -23,7 +23,10 @@ from scaleout import (
     lab_capstone,
     lab_job,
     lab_join,
+    lab_launch,
+    lab_spans,
     lab_text,
+    run_folder,
     torch_input,
     torch_job,
     torch_watch,
@@ -33,6 +36,7 @@ from scaleout.lab_job import TIERS
 from scaleout.order import Order
 from scaleout.rates import Rates, planned_steps
 from scaleout.torch_cadence import Cadence
+from scaleout.torch_checkpoint import together
 from scaleout.torch_step import seconds_between, stamp
 from scaleout.torch_train import Setup, Trainer
 from scaleout.transformer import total_parameters
@@ -47,6 +51,7 @@ class Job:
 
     def __init__(self, s, o):
         self.s, self.o, facts = s, o, lab.facts(s)
+        self.claimed = self.claim()                     # before anything is written, or waited for
         self.began = {name: facts[name] for name in ("started", "commit")}
         self.faults = faults.parse(o.inject, s.rank, s.world, lab_join.attempt())
         self.passes = o.passes(s.world)
@@ -56,6 +61,7 @@ class Job:
         self.held_out = [pair for window in torch_input.held_out(self.text, o.batch, o.seq, o.validation_batches,
                                                                  s.rank, s.world)
                          for pair in torch_input.inputs(window, s.device, self.passes)]
+        torch_job.check_fits(s, o)
         strategy = o.strategy_on(s.world)
         sharding = {"sharding": o.sharding(s.world)} if strategy == "fsdp" else {}
         self.trainer = Trainer(s, Setup(
@@ -65,6 +71,18 @@ class Job:
         self.metrics, self.done, self.steps, self.pending = Metrics(o.folder, s.main), 0, o.steps, []
         self.cadence, self.next_look, self.usual, self.asked = Cadence(s, o, self.faults), 0, 1.0, None
         self.seconds = []                       # of the steps of this attempt, the same on every rank
+        self.spans = []                         # which options made which steps
+
+    def claim(self):
+        """The lock of the run's folder on rank 0, else None. ValueError on all ranks where it cannot be had."""
+        if self.o.folder is None:
+            return None
+        held = []
+        token = together(self.s, lambda: held.append(run_folder.claim(self.o.folder, lab_capstone.FILES))
+                         or run_folder.signature(self.o.folder))
+        if self.s.nodes > 1 and not self.s.agree(run_folder.signature(self.o.folder) == token):
+            raise ValueError(f"--folder {self.o.folder} is not the same folder on all nodes: give one that they share")
+        return held or None
 
     def same_text(self):
         """ValueError where ranks read different text: the standard library and torch are each node's own."""
@@ -157,7 +175,7 @@ class Job:
             self.cadence.finish()               # the checkpoint on its way is a good one
         for number, loss in zip(numbers, mean, strict=True):
             torch_watch.check_loss(loss, number, self.cadence.last)
-        norms = [lab_capstone.check_norm(norm, number, self.cadence.last, scale)
+        norms = [torch_job.check_norm(norm, number, self.cadence.last, scale)
                  for number, norm, scale in zip(numbers, norms, scales, strict=True)]
         count = len(numbers)
         columns = numbers, mean, rates, norms, times[:count], times[count:]
@@ -181,23 +199,32 @@ class Job:
 
     def resume(self):
         """Go on from a checkpoint where there is one to go on from."""
-        extra = self.cadence.load(self.trainer, self.run)
-        events = []
+        extra, attempt = self.cadence.load(self.trainer, self.run), lab_join.attempt()
         if extra is not None:
             self.done = extra["step"]
             self.steps = extra["steps"] if self.o.minutes else self.steps
-        lost = self.metrics.begin(self.done, fresh=extra is None and not lab_join.attempt())
-        if extra is not None or lab_join.attempt():
-            again = f"restart {lab_join.attempt()}" if lab_join.attempt() else "started again"
-            events = [f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
-                      "step(s) after it are made again"]
-        if extra is not None:
-            events += self.trainer.rescale(extra.get("scaler"))
+        lost, said = together(self.s, lambda: self.begin(fresh=extra is None))
+        events = [*self.cadence.said(), *said]
+        if extra is not None or attempt:
+            again = f"restart {attempt}" if attempt else "started again"
+            events.append(f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
+                          "step(s) after it are made again")
         if extra is not None and extra["steps"] != self.steps:
             events.append(f"the learning rate now falls until step {self.steps:,}; before, until {extra['steps']:,}")
-        self.metrics.add([{"step": self.done, "event": event} for event in [*self.cadence.said(), *events]])
+        self.spans, changed = lab_spans.extend((extra or {}).get("spans", []), self.done,
+                                               lab_spans.options(self.o, self.s.world))
+        changed += self.trainer.rescale(extra.get("scaler")) if extra is not None else []
+        known = {row["event"] for row in self.metrics.events}               # by an attempt that was killed since
+        events += [line for line in changed if line not in known]
+        self.metrics.add([{"step": self.done, "event": event} for event in events])
         if self.metrics.events:
             self.s.say("\n".join(row["event"] for row in self.metrics.events))
+
+    def begin(self, fresh):
+        """Rank 0's part: what `Metrics.begin` gives. fresh: at step 0, and so anew but for a restart of this launch."""
+        found = self.metrics.begin(self.done, fresh and not (lab_join.attempt() and lab_launch.told("begun")))
+        lab_launch.tell("begun", "yes")
+        return found
 
     @property
     def run(self):
@@ -214,7 +241,8 @@ class Job:
         self.look(watch)
         newest = self.metrics.validations[-1] if self.metrics.validations else {"step": -1}
         loss = newest["validation"] if newest["step"] == self.done else None
-        extra = {"step": self.done, "steps": self.steps, "run": self.run, "scaler": self.trainer.scaler.state_dict()}
+        extra = {"step": self.done, "steps": self.steps, "run": self.run, "spans": self.spans,
+                 "scaler": self.trainer.scaler.state_dict()}
         blocked = self.cadence.save(self.done, self.trainer, extra, loss, self.usual, finish)
         if blocked is not None:
             self.metrics.add([{"step": self.done, "checkpoint": blocked}])
@@ -235,16 +263,17 @@ def main(s, argv=None):
     """Train, write, record."""
     tier, o = lab_text.parse(TIERS, __doc__, argv)
     lab_job.check(o, s)
-    job = Job(s, o)
-    s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
-          f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, {o.batch} x {o.seq} tokens a step in "
-          f"{job.passes} pass(es)")
-    s.say(f"{job.text.words}\n{job.trainer.built}")
-    lab.reset_allocator(s)
-    job.train()
-    if job.asked:
-        leave(s, job)
-    torch_job.close(s, tier, o, job)
+    with lab_launch.for_good():
+        job = Job(s, o)
+        s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
+              f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, {o.batch} x {o.seq} tokens a step "
+              f"in {job.passes} pass(es)")
+        s.say(f"{job.text.words}\n{job.trainer.built}")
+        lab.reset_allocator(s)
+        job.train()
+        if job.asked:
+            leave(s, job)
+        torch_job.close(s, tier, o, job)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,16 @@ A rename within a file system happens wholly or not at all, also when the machin
 the folder has to be on a file system.
 """
 
-import errno
 import hashlib
 import json
+import math
 import os
 import shutil
-import time
 from pathlib import Path
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
+LARGEST = 2**26                 # bytes of a manifest: thousands of ranks need a hundredth of it
 DONE, WRITING, LEAVING = "step-", ".writing-", ".removing-"
 
 
@@ -89,20 +89,59 @@ def _sync(folder):
 
 def manifest(path):
     """The body (dict) of a checkpoint's manifest. ValueError, one line, that says what is wrong with it."""
+    path = Path(path)
     try:
-        data = json.loads((Path(path) / MANIFEST).read_text(encoding="utf-8"))
+        if (path / MANIFEST).stat().st_size > LARGEST or not (path / MANIFEST).is_file():
+            raise OSError
+        data = json.loads((path / MANIFEST).read_text(encoding="utf-8"), parse_constant=_no_constant)
+        fits = isinstance(data, dict) and set(data) == {"sha256", "body"} and data["sha256"] == _digest(data["body"])
     except FileNotFoundError:
         raise ValueError(f"has no {MANIFEST}") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+    except (OSError, ValueError, RecursionError):       # ValueError: no text, no JSON, a number of 5,000 digits
         raise ValueError(f"{MANIFEST} cannot be read") from None
-    if not isinstance(data, dict) or set(data) != {"sha256", "body"} or data["sha256"] != _digest(data["body"]):
+    if not fits:
         raise ValueError(f"{MANIFEST} differs from what was written")
-    if data["body"]["schema"] != SCHEMA:
-        raise ValueError(f"{MANIFEST} has schema {data['body']['schema']}: this version of the book reads {SCHEMA}")
-    for file in data["body"]["files"]:
+    _check_body(data["body"], step_of(path))
+    return data["body"]
+
+
+def _no_constant(word):
+    raise ValueError(f"{word} is no JSON")
+
+
+def _check_body(body, step):
+    """ValueError, one line, where a manifest with a right checksum lacks a field, or one is of another kind."""
+    if not isinstance(body, dict) or "schema" not in body:
+        raise ValueError(f"{MANIFEST} has no schema")
+    if body["schema"] != SCHEMA:
+        raise ValueError(f"{MANIFEST} has schema {str(body['schema'])[:20]}: this version of the book reads {SCHEMA}")
+    for field, holds in FIELDS.items():
+        if field not in body:
+            raise ValueError(f"{MANIFEST} has no {field}")
+        if not holds(body[field]):
+            raise ValueError(f"{MANIFEST} has no sound {field}")
+    if body["step"] != step:
+        raise ValueError(f"{MANIFEST} is of step {body['step']}")
+    for file in body["files"]:
         if Path(file).name != file:
             raise ValueError(f"{MANIFEST} lists {file!r}, which is not in the folder")
-    return data["body"]
+
+
+def _count(value):
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _loss(value):
+    return value is None or (type(value) in (int, float) and abs(value) < math.inf)
+
+
+def _checksums(value):
+    return isinstance(value, dict) and all(
+        isinstance(facts, dict) and _count(facts.get("bytes")) and isinstance(facts.get("sha256"), str)
+        for facts in value.values())
+
+
+FIELDS = {"step": _count, "number": _count, "loss": _loss, "files": _checksums}
 
 
 def problem(path, files):
@@ -124,7 +163,7 @@ def problem(path, files):
 def step_of(path):
     """The step (int) in a checkpoint's name; None where it is no checkpoint."""
     digits = Path(path).name.removeprefix(DONE)
-    return int(digits) if Path(path).name.startswith(DONE) and digits.isdigit() else None
+    return int(digits) if Path(path).name.startswith(DONE) and digits.isascii() and digits.isdigit() else None
 
 
 def number(path):
@@ -204,33 +243,6 @@ def remove(path):
     shutil.rmtree(leaving, ignore_errors=True)
     Path(path).rename(leaving)
     shutil.rmtree(leaving, ignore_errors=True)
-
-
-def claim(folder, patience_s=5.0):
-    """An open file whose lock says that this process's job writes here; the process's end frees it.
-
-    Beside the folder, since nothing but checkpoints is in it. ValueError, one line, where another job has it for longer
-    than patience_s, which a killed one may take to end. Where a file system or a machine knows no locks, nothing is
-    claimed and None comes back.
-    """
-    try:
-        import fcntl  # not on Windows
-    except ImportError:
-        return None
-    folder = Path(folder)
-    handle, end = folder.with_name(f"{folder.name}.lock").open("a"), time.monotonic() + patience_s
-    while True:
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                handle.close()
-                return None
-        if time.monotonic() > end:
-            handle.close()
-            raise ValueError("another job writes here: wait for its end, or use another --folder")
-        time.sleep(0.1)
 
 
 def sweep(folder):

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import shutil
 import statistics
 import time
 from pathlib import Path
@@ -11,8 +13,10 @@ from scaleout.lab_text import megabytes, ratio, table
 
 METRICS, PLOT, SAMPLE, CHECKPOINTS = "metrics.jsonl", "plot.svg", "sample.txt", "checkpoints"
 FAILURES = "failures.jsonl"         # what a watch that ends the job had to say; {"time", "failure"} a line
+FILES = (METRICS, PLOT, SAMPLE, FAILURES)
 FIELDS = ("loss", "rate", "norm", "seconds", "wait")                    # of every step, after its number
 SERIES = {"rate": "learning rate", "norm": "gradient norm", "wait": "data wait seconds"}    # in a Record
+LONGEST = 2**16         # bytes of a line of metrics: what is longer was not written by this job
 SLOW, STARVED = 5, 0.05             # times the median that makes a step slow; share of its time spent waiting for data
 
 
@@ -33,26 +37,52 @@ class Metrics:
     def begin(self, done, fresh=False):
         """Go on after step `done`: lines of later steps, which a killed run made and nobody kept, are taken out.
 
-        fresh: a new run, of which nothing is there. Returns the steps that are taken out (int).
+        fresh: a new run, from whose folder nothing is taken out: lines of a run before it are kept in another file.
+        Returns (steps that are taken out, lines for the screen and the Record about what was found). ValueError where
+        a fresh run would begin beside a run that came to a checkpoint.
         """
         if self.path is None:
-            return 0
-        rows = [] if fresh else _rows(self.path)
-        rows += [] if fresh else self._failures(rows)
-        kept = [row for row in rows if row["step"] <= done or "event" in row]
-        lost = sum("loss" in row for row in rows) - sum("loss" in row for row in kept)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+            return 0, []
+        rows, said = _rows(self.path, _sound)
+        if fresh:
+            self._refuse_beside(rows)
+        rows += self._failures(rows)
+        found, kept = sum("loss" in row for row in rows), []
+        if fresh and rows:
+            said.append(f"the folder holds {found:,} step(s) of an earlier run that came to no checkpoint")
+        if said:
+            said.append(f"{METRICS} as it was found is kept as {_put_aside(self.path).name}")
+        if not fresh:
+            kept = [row for row in rows if row["step"] <= done or "event" in row]
+        elif self.path.with_name(FAILURES).exists():
+            _put_aside(self.path.with_name(FAILURES))
+            self.path.with_name(FAILURES).unlink()
         new = self.path.with_suffix(".new")             # a kill now must not take the run's history with it
-        new.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        with new.open("w", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(row) + "\n" for row in kept)
+            stream.flush()
+            os.fsync(stream.fileno())
         new.replace(self.path)
         for row in kept:
             self._file(row)
-        return lost
+        return found - sum("loss" in row for row in kept) if not fresh else 0, said
+
+    def _refuse_beside(self, rows):
+        """ValueError where the folder's run came to a checkpoint: nobody could tell two runs apart afterwards."""
+        folder, steps = self.path.parent, sum("loss" in row for row in rows)
+        begun = sum("checkpoint" in row for row in rows)
+        if any((folder / CHECKPOINTS).glob("step-*")):
+            raise ValueError(f"{folder} holds a run with checkpoints, and --checkpoint-every none does not go on from "
+                             "them: leave it out, or use another --folder")
+        if begun > 1:                                   # the first is whole before the second begins
+            raise ValueError(f"{folder} holds {steps:,} steps of a run that made checkpoints, and "
+                             f"{folder / CHECKPOINTS} has none: bring them back, or use another --folder")
 
     def _failures(self, rows):
         """What a watch said as it ended an earlier attempt, as events that are not yet among the rows."""
         known, at = {row.get("event") for row in rows}, max((row["step"] for row in rows), default=0)
-        found = [row["failure"] for row in _rows(self.path.with_name(FAILURES))]
+        lines, _ = _rows(self.path.with_name(FAILURES), lambda row: _text(row.get("failure")))
+        found = [row["failure"] for row in lines]
         return [{"step": at, "event": line} for line in dict.fromkeys(found) if line not in known]
 
     def add(self, rows):
@@ -71,11 +101,6 @@ class Metrics:
         """One field of every step that has it (list)."""
         return [row[name] for row in self.steps if name in row]
 
-    @property
-    def skipped(self):
-        """Steps that loss scaling left out (list of dict)."""
-        return [row for row in self.steps if row["norm"] is None]
-
     def series(self):
         """The series of a Record: what was measured at every step, validation and checkpoint. The gradient of a step
         left out has norm 0: nothing was applied."""
@@ -88,45 +113,75 @@ class Metrics:
                 "checkpoint step": [row["step"] for row in self.checkpoints]}
 
 
-def _rows(path):
-    """The JSON lines of a file (list of dict), up to one that a kill left torn; none where there is no file."""
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
+def _rows(path, sound):
+    """(dicts of a file of JSON lines for which `sound` holds, [] or [a line for the screen on all other lines]).
+
+    A power cut leaves zeros where a line was about to be, a kill half a line: the lines after it still count.
+    """
+    rows, bad = [], []
+    with (path if path.exists() else Path(os.devnull)).open("rb") as stream:
+        number = 0
+        while line := stream.readline(LONGEST):
+            number += 1
+            row = _row(line)
+            while len(line) == LONGEST and line[-1:] != b"\n":          # the rest of one that is too long
+                row, line = None, stream.readline(LONGEST)
+            if row is not None and sound(row):
+                rows.append(row)
+            else:
+                bad.append(number)
+    if not bad:
+        return rows, []
+    steps = {row["step"] for row in rows if "loss" in row}
+    gap = max(steps) - min(steps) + 1 - len(steps) if steps else 0
+    return rows, [f"{path.name}: {len(bad):,} of {number:,} line(s) cannot be read, the first is line {bad[0]:,}; "
+                  f"{gap:,} step(s) are missing between those that can"]
+
+
+def _row(line):
+    try:
+        row = json.loads(line.strip(b"\0").decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _sound(row):
+    """A dict is a row of metrics: a step, and with it an event, a finite number, or all the FIELDS of a step.
+
+    A step that loss scaling left out has the norm None."""
+    if type(row.get("step")) is not int or not 0 <= row["step"] < 2**63:
+        return False
+    if "event" in row:
+        return _text(row["event"])
+    if "scale" in row and row.get("norm", 0) is None:
+        row = row | {"norm": 0}
+    usual = (*FIELDS, "scale") if "scale" in row else FIELDS
+    names = next(((name,) for name in ("validation", "checkpoint") if name in row), usual)
+    return all(type(row.get(name)) in (int, float) and abs(row[name]) < math.inf for name in names)
+
+
+def _text(value):
+    """One line of words, fit for a screen and a Record."""
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
+
+
+def _put_aside(path):
+    """Copy a file such as metrics.jsonl to metrics.1.jsonl, or the first number that is free; the Path."""
+    number = 1
+    while path.with_name(f"{path.stem}.{number}{path.suffix}").exists():
+        number += 1
+    aside = path.with_name(f"{path.stem}.{number}{path.suffix}")
+    with path.open("rb") as source, aside.open("xb") as copy:
+        shutil.copyfileobj(source, copy)
+        copy.flush()
+        os.fsync(copy.fileno())
+    return aside
 
 
 def failures_file(folder):
     """Where a watch leaves its last words, or None."""
     return Path(folder) / FAILURES if folder else None
-
-
-def check_norm(norm, step, last, scale=None):
-    """The norm of the gradient of a step, or None where it is not finite and loss scaling left that step out.
-
-    scale: of the loss of that step, None without scaling. last: step of the last good checkpoint, or None. ValueError,
-    one line, where the norm is no finite number and the weights after that step are lost, though its loss, taken
-    before, was sound; or where the scale falls below 1: the gradient then overflows by itself.
-    """
-    if not math.isfinite(norm):
-        if scale is not None and scale >= 2:            # half of it is the next step's
-            return None
-        if scale is not None:
-            raise ValueError(f"the gradient overflows fp16 at step {step} with a loss scale of {scale:g}: "
-                             "use --precision fp32, or a lower --lr")
-        good = f"the last good checkpoint is step {last}" if last is not None else "there is no checkpoint yet"
-        raise ValueError(f"the norm of the gradient is {norm} at step {step}; {good}: resume from it with a lower --lr")
-    return norm
-
-
-def scaling(metrics):
-    """What loss scaling did (list of str), for the Record and the screen; nothing without it."""
-    scales = metrics.column("scale")
-    return [f"loss scale {scales[0]:,g} to {scales[-1]:,g}, at least {min(scales):,g}: {len(metrics.skipped)} of "
-            f"{len(scales):,} steps overflowed fp16 and were left out"] if scales else []
 
 
 def stalls(metrics, warmup):

@@ -42,16 +42,19 @@ class Cadence:
         run: what the job has in common with a checkpoint it may go on from, {option: value}. ValueError where they
         differ, and where --resume none meets checkpoints of an earlier run.
         """
-        if self.kept is None:
-            return None
         which = self.o.resume
+        if self.kept is None:
+            if which not in ("auto", "none"):
+                raise ValueError(f"--resume {which}: this job has no checkpoints: give the --folder of the run, and "
+                                 "leave out --checkpoint-every none")
+            return None
         if which == "none":
             if lab_join.attempt() == 0:
                 self._refuse_old()
             which = "auto"                              # the launcher's restart of a run that began without any
         elif which != "auto" and lab_join.attempt() and self._saved_since():
             which = "auto"                              # the launcher's restart of a run that went on from a step
-        extra = self.kept.load(trainer.model, trainer.optimizer, which)
+        extra = self.kept.load(trainer.model, trainer.optimizer, which, wrong_with)
         if extra is None:
             return None
         wrong = [f"{name} {extra['run'].get(name)}, this job {value}" for name, value in run.items()
@@ -120,6 +123,28 @@ class Cadence:
             return f"every {self.every} steps"
         cost = f"{statistics.median(self.blocked):.3f} s" if self.blocked else "not measured"
         return f"Young's formula: {cost} a checkpoint, {self.o.mtbf_hours:g} hours between failures"
+
+
+def wrong_with(extra) -> str | None:
+    """What (str) keeps the extra facts of a checkpoint from being those of this job, or None."""
+    holds = {"step": _count, "steps": _count, "run": lambda value: isinstance(value, dict)}
+    more = {"every": lambda value: _count(value) and value > 0, "spans": _spans}        # not in every checkpoint
+    if not isinstance(extra, dict):
+        return "has no sound extra"
+    bad = [name for name in holds if not holds[name](extra.get(name))]
+    bad += [name for name in more if name in extra and not more[name](extra[name])]
+    return f"has no sound {bad[0]}" if bad else None
+
+
+def _count(value):
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _spans(value):
+    return isinstance(value, list) and all(
+        isinstance(span, dict) and _count(span.get("after")) and isinstance(span.get("options"), dict)
+        and all(isinstance(word, str) and word.isprintable() for pair in span["options"].items() for word in pair)
+        for span in value)
 
 
 def _launch():

@@ -4,7 +4,6 @@ Each rank writes its own shards; a job of another size reads the pieces that it 
 training goes on: it waits only until its tensors are copied to the host's memory.
 """
 
-import errno
 import json
 import time
 import warnings
@@ -15,8 +14,10 @@ import torch.distributed as dist
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 
-from scaleout import checkpoints, lab_join, torch_dcp, torch_watch
+from scaleout import checkpoints, lab_join, lab_launch, torch_dcp, torch_watch
 from scaleout.torch_state import put, random_state, set_random_state, state
+
+NO_ROOM = ": free some space, or use a smaller --keep"
 
 
 class Checkpoints:
@@ -43,7 +44,6 @@ class Checkpoints:
 
     def _start(self):
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.claimed = checkpoints.claim(self.folder)
         left = checkpoints.sweep(self.folder)
         return [f"removed {len(left)} unfinished checkpoint(s)"] if left else []
 
@@ -101,7 +101,7 @@ class Checkpoints:
         reports = self._gather((found, wrong))
         line = self._together(lambda: self._publish(place, body, reports))
         if line:
-            raise ValueError(f"{self.folder}: {line}")
+            raise _refusal(f"{self.folder}: {line}")
         return body["step"], time.perf_counter() - begun
 
     def _publish(self, place, body, reports):
@@ -129,12 +129,13 @@ class Checkpoints:
 
     # --- loading --------------------------------------------------------------------------------------------
 
-    def load(self, model, optimizer=None, which="auto"):
+    def load(self, model, optimizer=None, which="auto", wrong_with=lambda extra: None):
         """Load the newest good checkpoint in place. Returns its extra facts (dict), or None where there is none.
 
-        which: "auto", or a step (int). Any number of ranks may have written it. Random state comes back where the
-        number of ranks is the same. Where newer ones are damaged, `said` names them. ValueError where none is good,
-        the step is not there, or it is of another model.
+        which: "auto", or a step (int). wrong_with(extra): None, or what keeps a checkpoint with such extra facts from
+        being one. Any number of ranks may have written it. Random state comes back where the number of ranks is the
+        same. Where newer ones are damaged, `said` names them. ValueError where none is good, the step is not there, or
+        it is of another model.
         """
         self.finish()
         steps = self._together(lambda: [checkpoints.step_of(path) for path in checkpoints.every(self.folder)])
@@ -142,7 +143,7 @@ class Checkpoints:
             raise ValueError(f"{self.folder} has no checkpoint of step {which}: use auto, or one of {sorted(steps)}")
         bad = []
         for step in steps if which == "auto" else [int(which)]:
-            body, wrong = self._inspect(step)
+            body, wrong = self._inspect(step, wrong_with)
             if wrong is None:
                 self.damaged |= {worse for worse, _ in bad}
                 self.said += checkpoints.damage(bad, step)
@@ -153,10 +154,10 @@ class Checkpoints:
             raise ValueError(f"no checkpoint in {self.folder} is good ({listed}): remove them to start anew")
         return None
 
-    def _inspect(self, step):
+    def _inspect(self, step, wrong_with):
         """(manifest's body, what is wrong or None); the ranks share the work of reading all files."""
         path = self.folder / checkpoints.name(step)
-        body, wrong = self._together(lambda: _manifest(path))
+        body, wrong = self._together(lambda: _manifest(path, wrong_with))
         if wrong is None:
             share = sorted(body["files"].items())[self.s.rank::self.s.world]
             wrongs = self._gather(checkpoints.problem(path, dict(share)), everywhere=True)
@@ -169,14 +170,14 @@ class Checkpoints:
         try:
             dcp.load(tensors, storage_reader=torch_dcp.Reader(path, body["files"]), planner=torch_dcp.Planner(),
                      process_group=self._ranks(), no_dist=self._ranks() is None)
+            put(model, optimizer, tensors, body["settings"])
+            if body["world"] == self.s.world:
+                set_random_state(json.loads((path / _random_file(self.s.rank)).read_text()), self.s.device)
         except BaseException as error:
             if not isinstance(error, (Exception, dcp.api.CheckpointException)):
                 raise
             wrong = _reason(error, self.s.rank)
             raise ValueError(f"checkpoint step {body['step']} cannot be loaded: {wrong}") from None
-        put(model, optimizer, tensors, body["settings"])
-        if body["world"] == self.s.world:
-            set_random_state(json.loads((path / _random_file(self.s.rank)).read_text()), self.s.device)
         self.last = body["step"]
         return body["extra"]
 
@@ -200,29 +201,49 @@ class Checkpoints:
         return values
 
     def _together(self, work):
-        """What `work()` returns on rank 0, on all ranks; its ValueError or OSError as a ValueError on all."""
-        box = [None, None]
-        if self.s.main:
-            try:
-                box[0] = work()
-            except (ValueError, OSError) as error:
-                box[1] = _reason(error, 0)
-        if self._ranks() is not None:
-            dist.broadcast_object_list(box, 0, group=self._ranks())
-        if box[1]:
-            raise ValueError(f"{self.folder}: {box[1]}")
-        return box[0]
+        return together(self.s, work, self._ranks(), f"{self.folder}: ")
+
+
+def together(s, work, group=None, where=""):
+    """What `work()` returns on rank 0, on all ranks; its ValueError or OSError as a ValueError on all.
+
+    group: of all ranks, or None for the default one. where: what the line begins with.
+    """
+    box = [None, None]
+    if s.main:
+        try:
+            box[0] = work()
+        except (ValueError, OSError) as error:
+            box[1] = _reason(error, 0)
+    if s.world > 1:
+        dist.broadcast_object_list(box, 0, group=group)
+    if box[1]:
+        raise _refusal(where + box[1])
+    return box[0]
 
 
 def _random_file(rank):
     return f"random-{rank:05d}.json"
 
 
-def _manifest(path):
+def _manifest(path, wrong_with):
+    """(body, None), or (None, what is wrong with a checkpoint's manifest, as far as it is alone)."""
     try:
-        return checkpoints.manifest(path), None
+        body = checkpoints.manifest(path)
+        for field in ("world", "settings", "extra"):
+            if field not in body:
+                raise ValueError(f"{checkpoints.MANIFEST} has no {field}")
+        if torch_dcp.INDEX not in body["files"]:
+            raise ValueError(f"{checkpoints.MANIFEST} lists no {torch_dcp.INDEX}")
+        wrong = wrong_with(body["extra"])
+        return body, wrong and f"{checkpoints.MANIFEST} {wrong}"
     except ValueError as error:
         return None, str(error)
+
+
+def _refusal(line):
+    """The error for a line: a disk without room is no accident of the machine."""
+    return (lab_launch.Final if NO_ROOM in line else ValueError)(line)
 
 
 def _reason(error, rank):
@@ -230,6 +251,6 @@ def _reason(error, rank):
     if isinstance(error, dcp.api.CheckpointException):
         rank, (error, _) = sorted(error.failures.items())[0]
     if isinstance(error, OSError):
-        hint = ": free some space, or use a smaller --keep" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        hint = NO_ROOM if error.errno in lab_launch.FULL else ""
         return f"rank {rank}: {(error.strerror or str(error)).lower()}{hint}"
     return " ".join(str(error).split())[:300] or type(error).__name__

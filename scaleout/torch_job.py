@@ -1,12 +1,21 @@
-"""What a run of the training job leaves behind: the peak it is measured against, the sample, the plot, the Record."""
+"""What a run of the training job leaves behind: the peak it is measured against, the sample, the plot, the Record.
 
+And what ends one: a model without room, a gradient that is no number.
+"""
+
+import math
+import os
 from dataclasses import asdict
 from pathlib import Path
+
+import torch
 
 from scaleout import (
     lab,
     lab_capstone,
     lab_job,
+    lab_launch,
+    lab_spans,
     results,
     torch_forecast,
     torch_input,
@@ -31,6 +40,46 @@ def peak(s, o):
     """(FLOP/s of all ranks together, where it comes from): matrix products of this run's dtype, timed in this run."""
     rate, side = torch_peak.matmul_rate(s, DTYPES[o.precision], Effort)
     return rate * s.world, f"{o.precision} matrix products of side {side} on {s.world} process(es), timed in this run"
+
+
+def check_fits(s, o):
+    """ValueError where the memory of this machine, or of its GPU, cannot hold the weights alone, which every rank makes
+    whole before it shards them."""
+    if s.device.type == "cuda":
+        room, where = torch.cuda.get_device_properties(s.device).total_memory, "this GPU"
+    else:
+        room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (s.world // s.nodes)
+        where = f"the memory of this machine for each of {s.world // s.nodes} process(es)"
+    need = 4 * total_parameters(o.shape)
+    if need > room:
+        raise ValueError(f"the weights of {total_parameters(o.shape):,} parameters take {need / 1e9:,.0f} GB in fp32, "
+                         f"and {where} is {room / 1e9:,.0f} GB: use fewer --layers, or a smaller --hidden or --ff")
+
+
+def check_norm(norm, step, last, scale=None):
+    """The norm of the gradient of a step, or None where it is not finite and loss scaling left that step out.
+
+    scale: of the loss of that step, None without scaling. last: step of the last good checkpoint, or None. ValueError,
+    one line, where the norm is no finite number and the weights after that step are lost, though its loss, taken
+    before, was sound; or where the scale falls below 1: the gradient then overflows by itself.
+    """
+    if not math.isfinite(norm):
+        if scale is not None and scale >= 2:            # half of it is the next step's
+            return None
+        if scale is not None:
+            raise lab_launch.Final(f"the gradient overflows fp16 at step {step} with a loss scale of {scale:g}: "
+                                   "use --precision fp32, or a lower --lr")
+        good = f"the last good checkpoint is step {last}" if last is not None else "there is no checkpoint yet"
+        raise lab_launch.Final(f"the norm of the gradient is {norm} at step {step}; {good}: resume from it with a "
+                               "lower --lr")
+    return norm
+
+
+def scaling(metrics):
+    """What loss scaling did (list of str), for the Record and the screen; nothing without it."""
+    scales, left_out = metrics.column("scale"), [row for row in metrics.steps if row["norm"] is None]
+    return [f"loss scale {scales[0]:,g} to {scales[-1]:,g}, at least {min(scales):,g}: {len(left_out)} of "
+            f"{len(scales):,} steps overflowed fp16 and were left out"] if scales else []
 
 
 def forecast(s, o, job):
@@ -67,10 +116,11 @@ def record(s, tier, o, job, peak_, found):
     sharding = asdict(job.trainer.setup.sharding) if passes["strategy"] == "fsdp" else {}
     return results.Record(
         stem="capstone", tier=tier, model=asdict(o.shape),
-        **facts | {"notes": [*facts["notes"], job.text.words, job.trainer.built,
-                          *lab_capstone.scaling(metrics)]},
+        **facts | {"notes": [*facts["notes"], job.text.words, job.trainer.built, *lab_spans.notes(job.spans),
+                             *scaling(metrics)]},
         recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
-        effective_batch=o.batch, sequence_length=o.seq, precision=o.precision, checkpoint_cadence=job.cadence.words,
+        effective_batch=o.batch, sequence_length=o.seq,
+        precision=lab_spans.words(job.spans, "--precision"), checkpoint_cadence=job.cadence.words,
         step_seconds=spent, warmup_steps=WARMUP, tokens_per_second=rate, losses=metrics.column("loss"), mfu=mfu,
         mfu_peak={"flops_per_second": peak_[0], "source": peak_[1]}, series=metrics.series(), **found,
         stalls=lab_capstone.stalls(metrics, WARMUP), failures=[row["event"] for row in metrics.events])

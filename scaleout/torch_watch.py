@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from scaleout import flight, lab_join
+from scaleout import flight, lab_join, lab_launch
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PATIENCE_S = lab_join.TIMEOUT_S / 2     # before the collective's own time-out, which names nobody
@@ -102,7 +102,7 @@ def check_loss(loss, step, last=None):
     if not math.isfinite(loss):
         good = "there is no checkpoint yet: lower the learning rate" if last is None else (
             f"the last good checkpoint is step {last}: resume from it with a lower learning rate")
-        raise ValueError(f"loss is {loss} at step {step}; {good}, or look at the batch of that step")
+        raise lab_launch.Final(f"loss is {loss} at step {step}; {good}, or look at the batch of that step")
 
 
 # --- who hangs ----------------------------------------------------------------------------------------------

@@ -120,14 +120,37 @@ def change_loss(path):
     path.write_text(json.dumps(data | {"body": data["body"] | {"loss": 0.1}}))
 
 
-def other_schema(path):
-    body = json.loads(path.read_text())["body"] | {"schema": 9}
-    path.write_text(json.dumps({"sha256": c._digest(body), "body": body}))
+def signed(change):
+    """A harm to a manifest whose checksum is right afterwards: `change` of its body."""
+    def harm(path):
+        body = json.loads(path.read_text())["body"]
+        change(body)
+        path.write_text(json.dumps({"sha256": c._digest(body), "body": body}))
+    return harm
 
 
-def outside(path):
-    body = json.loads(path.read_text())["body"] | {"files": {"../../secret": {"bytes": 1, "sha256": ""}}}
-    path.write_text(json.dumps({"sha256": c._digest(body), "body": body}))
+def given(**fields):
+    """A manifest with other fields, and a right checksum."""
+    return signed(lambda body: body.update(fields))
+
+
+def without(field):
+    return signed(lambda body: body.pop(field))
+
+
+def huge(path):
+    with path.open("r+b") as stream:
+        stream.truncate(c.LARGEST + 1)
+
+
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def deep(opening, closing):
+    """A manifest whose body is nested 100,000 times."""
+    return lambda path: path.write_text('{"sha256": "", "body": ' + opening * 100_000 + "1" + closing * 100_000 + "}")
 
 
 @pytest.mark.parametrize(("file", "harm", "said"), [
@@ -140,8 +163,28 @@ def outside(path):
     ("manifest.json", lambda path: path.write_bytes(b"\xff\xfe"), "manifest.json cannot be read"),
     ("manifest.json", lambda path: path.write_text("[]"), "manifest.json differs from what was written"),
     ("manifest.json", change_loss, "manifest.json differs from what was written"),
-    ("manifest.json", other_schema, "manifest.json has schema 9: this version of the book reads 1"),
-    ("manifest.json", outside, "manifest.json lists '../../secret', which is not in the folder"),
+    ("manifest.json", given(schema=9), "manifest.json has schema 9: this version of the book reads 1"),
+    ("manifest.json", given(files={"../../secret": {"bytes": 1, "sha256": ""}}),
+     "manifest.json lists '../../secret', which is not in the folder"),
+    *[("manifest.json", without(field), f"manifest.json has no {field}")
+      for field in ("schema", "step", "number", "loss", "files")],
+    *[("manifest.json", given(files=files), "manifest.json has no sound files")
+      for files in ([], "a", {"a": 1}, {"a": {"bytes": "1", "sha256": ""}}, {"a": {"bytes": 1, "sha256": 7}})],
+    ("manifest.json", given(step="40"), "manifest.json has no sound step"),
+    ("manifest.json", given(step=10**30), "manifest.json has no sound step"),
+    ("manifest.json", given(step=True), "manifest.json has no sound step"),
+    ("manifest.json", given(step=30), "manifest.json is of step 30"),
+    ("manifest.json", given(number=[]), "manifest.json has no sound number"),
+    ("manifest.json", given(loss="low"), "manifest.json has no sound loss"),
+    ("manifest.json", lambda path: path.write_text(json.dumps({"sha256": c._digest(7), "body": 7})),
+     "manifest.json has no schema"),
+    ("manifest.json", deep("[", "]"), "manifest.json cannot be read"),
+    ("manifest.json", deep('{"a":', "}"), "manifest.json cannot be read"),
+    ("manifest.json", lambda path: path.write_text("9" * 5000), "manifest.json cannot be read"),
+    ("manifest.json", lambda path: path.write_text('{"sha256": "", "body": NaN}'), "manifest.json cannot be read"),
+    ("manifest.json", huge, "manifest.json cannot be read"),
+    ("manifest.json", pipe, "manifest.json cannot be read"),
+    ("manifest.json", lambda path: path.unlink() or path.mkdir(), "manifest.json cannot be read"),
 ])
 def test_damage_is_named_and_the_one_before_is_used(file, harm, said, tmp_path):
     make(tmp_path, 30)
@@ -149,6 +192,13 @@ def test_damage_is_named_and_the_one_before_is_used(file, harm, said, tmp_path):
     good, bad = c.newest_good(tmp_path)
     assert (c.step_of(good), bad) == (30, [(40, said)])
     assert c.damage(bad, 30) == [f"checkpoint step 40 is damaged ({said}): using step 30"]
+
+
+def test_what_is_no_step_is_no_checkpoint(tmp_path):
+    make(tmp_path, 30)
+    for name in ("step-\u00b2", "step-\uff11", "step-", "step-1e3"):
+        (tmp_path / name).mkdir()
+    assert steps(tmp_path) == [30]
 
 
 def test_where_none_is_good_all_are_named(tmp_path):
@@ -201,19 +251,3 @@ def test_a_sweep_removes_what_is_unfinished_and_nothing_else(tmp_path):
 def test_at_least_one_is_kept():
     with pytest.raises(ValueError, match="keep 0: keep at least one checkpoint"):
         c.keepers([], 0)
-
-
-def test_a_second_job_does_not_write_into_the_folder_of_the_first(tmp_path):
-    folder = tmp_path / "checkpoints"
-    folder.mkdir()
-    code = ("import sys\nfrom scaleout import checkpoints\nkept = checkpoints.claim(sys.argv[1])\n"
-            "print('mine', flush=True)\ninput()")
-    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          text=True) as first:
-        assert first.stdout.readline() == "mine\n"
-        with pytest.raises(ValueError, match="another job writes here: wait for its end"):
-            c.claim(folder, patience_s=0.3)
-        first.communicate("\n")
-    with c.claim(folder):                     # free again, and twice by one process
-        c.claim(folder).close()
-    assert list(folder.iterdir()) == []

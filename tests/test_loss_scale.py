@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from scaleout import lab, lab_job, results, torch_job
+from scaleout.lab_capstone import FIELDS, METRICS, Metrics
 from scaleout.torch_shard import DTYPES
 from scaleout.torch_train import Setup, Trainer
 from tests.specimen_capstone import RATE, SHAPE, batch
@@ -107,7 +108,7 @@ def whole(tmp_path_factory):
 
 def test_the_record_shows_the_scale_and_the_steps_left_out(whole):
     job, folder, record = whole
-    left_out = [row["step"] for row in job.metrics.skipped]
+    left_out = [row["step"] for row in job.metrics.steps if row["norm"] is None]
     scales = record.series["loss scale"]
     assert scales[0] == 2**16
     assert len(scales) == len(record.series["gradient norm"]) == len(record.losses) == 30
@@ -151,12 +152,23 @@ def test_it_goes_on_with_the_scale_bit_for_bit(whole, tmp_path, capsys):
         "started again: goes on after step 13 on 1 process(es), 0 logged step(s) after it are made again"]
 
 
+def test_the_rows_of_steps_left_out_are_read_again(tmp_path):
+    row = dict.fromkeys(FIELDS, 1.0) | {"step": 1, "norm": None, "scale": 2.0}
+    lines = [row, row | {"step": 2, "scale": None}, row | {"step": 3, "norm": 1.0, "scale": "much"},
+             {**dict.fromkeys(FIELDS, 1.0), "step": 4, "norm": None}, row | {"step": 5, "norm": 3.0}]
+    (tmp_path / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    metrics = Metrics(tmp_path, True)
+    _, said = metrics.begin(9)
+    assert [row["step"] for row in metrics.steps] == [1, 5], "without a scale nothing is left out"
+    assert said[0].startswith(f"{METRICS}: 3 of 5 line(s) cannot be read, the first is line 2")
+
+
 def test_a_run_that_changes_to_fp16_begins_with_a_fresh_scale_and_says_so(tmp_path, capsys):
     words = ["--folder", str(tmp_path), "--checkpoint-every", "8"]
     train(*words, "--steps", "8")
     job = train(*words, "--steps", "12", "--precision", "fp16")
     line = "fp16 begins with a loss scale of 65,536: the checkpoint holds none"
-    assert line in [row["event"] for row in job.metrics.events]
+    assert [row["event"] for row in job.metrics.events][-2:] == ["--precision fp32 -> fp16 from step 9 on", line]
     assert line in capsys.readouterr().out
     assert job.metrics.steps[8]["scale"] == 65536
     assert len(job.metrics.column("scale")) == 4
