@@ -69,7 +69,8 @@ def test_the_page_gets_pure_modules_only():
 # readers with an older driver are told to use; any other belongs to one machine.
 FORBIDDEN = {
     "a path of one machine": re.compile(r"(?<![\w.:/-])/(?:wor" + r"k|roo" + r"t|tmp/w)/\w"),
-    "a registry's address": re.compile("index" + "-url(?! https://download.pytorch.org/whl/cu)|extra" + "-index|find" + "-links|resol" + 'ved":'),
+    "a registry's address": re.compile(
+        "index" + "-url(?! https://download.pytorch.org/whl/cu)|extra" + "-index|find" + "-links|resol" + 'ved":'),
     "unfinished work": re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b"),
     "a merge marker": re.compile(r"^(?:<{7}|>{7}) ", re.M),
 }
