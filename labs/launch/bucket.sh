@@ -31,12 +31,12 @@ copy() {
     cp "$from/manifest.json" "$to/"
 }
 
-# The files of folder $1, not its folders, to folder $2.
+# The files of folder $1, not its folders, to folder $2; but for the lock, which is this machine's.
 files() {
   local file
   mkdir -p "$2"
   for file in "$1"/*; do
-    [ ! -f "$file" ] || cp "$file" "$2/" || return 1
+    [ ! -f "$file" ] || [ "${file##*/}" = lock ] || cp "$file" "$2/" || return 1
   done
 }
 
