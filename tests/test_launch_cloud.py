@@ -174,7 +174,7 @@ def test_a_copy_that_was_cut_short_is_no_checkpoint(tmp_path):
 
 @pytest.mark.parametrize(("at", "steps"), [(1, ()), (2, ()), (3, ()), (4, (5,)), (5, (5,))])
 def test_a_machine_lost_in_a_copy_leaves_whole_checkpoints_only(tmp_path, at, steps):
-    """Copies, in order: the metrics, the weights and the manifest of step 5, those of step 10. Killed in number `at`."""
+    """Copies, in order: the metrics, weights and manifest of step 5, those of step 10. Killed in number `at`."""
     run, place = made(tmp_path / "run", 5, 10), tmp_path / "bucket" / "run"
     (tmp_path / "cp").write_text(f'#!/bin/sh\necho >> {tmp_path}/count\n'
                                  f'[ $(wc -l < {tmp_path}/count) != {at} ] || kill -9 0\nexec /bin/cp "$@"\n')
