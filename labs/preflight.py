@@ -1,10 +1,12 @@
 """Is this machine ready for the labs? One table, ok or FIX for each need, and what to do.
 
     python labs/preflight.py                                     one machine; starts its own processes
+    python labs/preflight.py --gpus 8                            and it must have 8 GPUs
     torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 labs/preflight.py
                                                                  on every node of a cluster
 
-Exit code 0 when everything is ok, 1 when something needs fixing.
+Exit code 0 when everything is ok, 1 when something needs fixing. Without --gpus a machine whose GPUs do not show is a
+machine without GPUs: say how many you expect.
 """
 
 import importlib.util
@@ -20,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from scaleout import lab
+from scaleout.lab_preflight import Check, gpu_checks, rate
 from scaleout.lab_text import parse, table
 
 GIB = 2**30
@@ -39,16 +42,6 @@ class Options:
 
 
 TIERS = {"smoke": Options(), "cpu": Options(), "gpu": Options(gpus=1, disk_gib=50, memory_gib=32)}
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the table."""
-
-    need: str
-    ok: bool | None         # None: not tried
-    found: str
-    remedy: str = ""
 
 
 def python_version(found=sys.version_info):
@@ -74,9 +67,11 @@ def gpus(needed, visible=None, names=None):
     """GPUs that torch sees, at least `needed`."""
     visible = torch.cuda.device_count() if visible is None else visible
     names = names or sorted({torch.cuda.get_device_name(i) for i in range(visible)})
-    found = f"{visible} x {', '.join(names)}" if visible else "none, labs run on the CPU"
-    built = "" if torch.version.cuda else "this torch is built for CPU: install one built for CUDA; "
-    return Check(f"GPUs, at least {needed}", visible >= needed, found, f"{built}see what nvidia-smi says")
+    found = f"{visible} x {', '.join(names)}" if visible else "no GPU is visible"
+    if not (visible or needed):
+        found += ": labs would run on the CPU (say --gpus N if you expect some)"
+    return Check(f"GPUs, at least {needed}", visible >= needed, found,
+                 "see the line of the driver, and whether the job or the container was given its GPUs")
 
 
 def backend_ready():
@@ -104,12 +99,13 @@ def memory(needed_gib):
 
 
 def shared_memory(folder="/dev/shm", needed=GIB):
-    """Shared memory: NCCL and data loaders pass tensors through it; Docker gives 64 MiB unless asked."""
+    """Shared memory: NCCL and data loaders pass tensors through it; a container has 64 MiB unless asked."""
     if not Path(folder).is_dir():
         return Check("shared memory, 1 GiB", None, "no /dev/shm on this system")
-    size = shutil.disk_usage(folder).total
-    return Check("shared memory, 1 GiB", size >= needed, f"{size / GIB:.2f} GiB",
-                 "docker run --shm-size=8g, or --ipc=host")
+    usage = shutil.disk_usage(folder)
+    return Check("shared memory, 1 GiB", usage.free >= needed,
+                 f"{usage.free / GIB:.2f} GiB free of {usage.total / GIB:.2f}",
+                 "podman run --shm-size=8g, or --ipc=host; elsewhere remove what killed jobs left in /dev/shm")
 
 
 def port(number=None):
@@ -128,13 +124,15 @@ def port(number=None):
 
 
 def group_of(s):
-    """All-reduce over every rank of this launch, on the labs' own backend."""
+    """All-reduce over every rank of this launch, on the labs' own backend: its sum, and how fast it is."""
     ranks = torch.ones(1, device=s.device) * (s.rank + 1)
-    if s.world > 1:
-        dist.all_reduce(ranks)
+    dist.all_reduce(ranks)
     expected = s.world * (s.world + 1) // 2
-    return Check(f"all-reduce over {s.world} ranks", int(ranks) == expected,
-                 f"{s.backend}: sum of 1..{s.world} is {int(ranks)}", "see the troubleshooting page")
+    words, slow = rate(s)
+    return Check(f"all-reduce over {s.world} ranks", int(ranks) == expected and not slow,
+                 f"{s.backend}: sum of 1..{s.world} is {int(ranks)}; {words}",
+                 "the GPUs do not use their links: NCCL_DEBUG=INFO says which way NCCL takes" if slow else
+                 "see the troubleshooting page")
 
 
 def group_started(processes):
@@ -162,7 +160,9 @@ def group_started(processes):
 
 def local_checks(options):
     """What each machine is asked."""
-    return [python_version(), torch_version(), packages(), gpus(options.gpus), backend_ready(),
+    seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return [python_version(), torch_version(), packages(), gpus(options.gpus, seen),
+            *gpu_checks(options.gpus, seen, torch.version.cuda), backend_ready(),
             memory(options.memory_gib), disk(options.disk_gib), shared_memory(), port()]
 
 
@@ -174,7 +174,8 @@ def show(checks, colour):
     if colour:
         lines[2:] = [paint[c.ok] + line + "\033[0m" for c, line in zip(checks, lines[2:], strict=True)]
     todo = [f"FIX {c.need}: {c.remedy}" for c in checks if c.ok is False]
-    return "\n".join([*lines, "", *(todo or ["Ready."])])
+    ready = "Ready, without GPUs." if any("no GPU is visible" in c.found for c in checks) else "Ready."
+    return "\n".join([*lines, "", *(todo or [ready])])
 
 
 def gather(s, checks):
@@ -198,7 +199,7 @@ def main(s, argv=None):
         check = group_of(s)
         s.say(f"PREFLIGHT {check.found}")
         sys.exit(0 if check.ok else 1)
-    checks = local_checks(options)
+    checks = local_checks(options) if s.local_rank == 0 else []
     processes = options.processes or torch.cuda.device_count() or 2
     checks.append(group_of(s) if s.world > 1 else group_started(processes))
     checks = gather(s, checks)

@@ -13,6 +13,12 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 LAUNCH = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", "labs/launch/accelerate.yaml"]
 
 
+def bash(*words, **environment):
+    """A script or a line of bash, to its end, with no environment but PATH and what is given."""
+    return subprocess.run(["bash", *words], cwd=ROOT, env={"PATH": os.environ["PATH"], **environment},
+                          capture_output=True, text=True)
+
+
 def run(words, timeout):
     """A lab, to its end, within `timeout` seconds."""
     return subprocess.run([sys.executable, *words], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True,

@@ -110,7 +110,7 @@ def test_preflight_of_a_ready_machine(tmp_path):
     assert "gloo: sum of 1..2 is 3" in done.stdout
     red = [line for line in lines if line.startswith("FIX ")]
     assert (done.returncode, red) == (0, []), done.stdout
-    assert lines[-1] == "Ready."
+    assert lines[-1] in ("Ready.", "Ready, without GPUs.")
     assert "\033" not in done.stdout, "no colour where output is no terminal"
 
 
@@ -127,9 +127,9 @@ def test_preflight_says_what_to_do_and_exits_1(tmp_path):
     done = run([*TORCHRUN, "2", "labs/preflight.py", "--gpus", "1", "--disk-gib", "1e9"], tmp_path)
     assert "all-reduce over 2 ranks" in done.stdout
     red = [line.split(":")[0] for line in done.stdout.splitlines() if line.startswith("FIX ")]
-    assert red == ["FIX GPUs, at least 1", "FIX disk, 1e+09 GiB free here"]
+    assert [need for need in red if need != "FIX driver"] == ["FIX GPUs, at least 1", "FIX disk, 1e+09 GiB free here"]
     assert done.returncode == 1
-    assert "Ready." not in done.stdout
+    assert "Ready" not in done.stdout
 
 
 def free_port():

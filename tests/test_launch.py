@@ -1,6 +1,5 @@
 """The launch files: they parse, say what they must, and fail in one line; some are run."""
 
-import importlib.util
 import os
 import re
 import shutil
@@ -14,8 +13,8 @@ import nbformat
 import pytest
 import repo
 import torch
-import yaml
 from commands import commands
+from lab_runs import bash
 from slurm_host import free_ports
 
 from scaleout import lab_hosts, lab_job, lab_text, torch_forecast
@@ -26,11 +25,6 @@ SCRIPTS = sorted(path.name for path in LAUNCH.glob("*.sh"))
 PAGE = "book/running.md"
 REFUSED = lab_hosts.refused()
 NO_SHELLCHECK = "" if shutil.which("shellcheck") else "no shellcheck here (Debian: apt-get install shellcheck)"
-
-
-def bash(*words, **environment):
-    return subprocess.run(["bash", *words], cwd=repo.ROOT, capture_output=True, text=True,
-                          env={"PATH": os.environ["PATH"], **environment})
 
 
 # --- shell -----------------------------------------------------------------------------------------------------
@@ -52,12 +46,12 @@ def test_the_slurm_file_asks_for_what_a_resumable_job_needs():
     text = repo.text("labs/launch/slurm.sh")
     asked = dict(line.partition("=")[::2] for line in re.findall(r"^#SBATCH (\S+)$", text, re.M))
     assert asked["--ntasks-per-node"] == "1"                    # one torchrun a node, which starts the others
-    assert {"--requeue", "--open-mode", "--time"} <= set(asked)
+    assert {"--requeue", "--open-mode", "--time", "--exclusive"} <= set(asked)
+    assert asked["--mem"] == "0"                                # all of it: the default may be a little for each CPU
     name, seconds = re.fullmatch(r"B:(\w+)@(\d+)", asked["--signal"]).groups()
     left = int(re.search(r"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=(\d+)", text)[1])
     assert name == "TERM"
     assert int(seconds) >= left + 60                            # sbatch(1): it may come up to 60 s before its time
-    assert "srun --kill-on-bad-exit=1 torchrun" in text
     assert "|| echo localhost" not in text
 
 
@@ -79,6 +73,13 @@ SAY = "; say which machine this is (0, 1, ...) and the first one's address"
 def test_two_machines_refuse_in_one_line(words, environment, said):
     done = bash("labs/launch/two_machines.sh", *words, **environment)
     assert (done.returncode, done.stderr) == (2, f"two_machines.sh: {said}\n")
+
+
+def test_empty_lists_are_no_unset_variables_to_an_old_bash():
+    """Before 4.4 `"${list[@]}"` of an empty list ends a script with set -u; no such bash is at hand to try it."""
+    for name in SCRIPTS:
+        bare = re.sub(r"\$\{(\w+)\[@\]\+\"\$\{\1\[@\]\}\"\}", "", repo.text(f"labs/launch/{name}"))
+        assert "[@]}" not in bare, name
 
 
 @pytest.mark.slow
@@ -108,30 +109,6 @@ def test_the_page_walks_every_launch_file():
         assert [word for word in ("Account", "Start", "Teardown", "What fails most") if f"**{word}" in part] == [
             "Account", "Start", "Teardown", "What fails most"], place
     assert len(places) == 6
-
-
-# --- SkyPilot --------------------------------------------------------------------------------------------------
-
-def test_the_skypilot_file_takes_the_machine_down():
-    task = yaml.safe_load(repo.text("labs/launch/skypilot.yaml"))
-    assert set(task) == {"name", "resources", "num_nodes", "workdir", "envs", "setup", "run"}
-    assert task["resources"]["autostop"] == {"idle_minutes": 10, "down": True}
-    assert re.fullmatch(r"\w+:\d+", task["resources"]["accelerators"])
-    for part in ("setup", "run"):
-        assert bash("-n", "-c", task[part]).returncode == 0
-    assert "--nnodes=\"$SKYPILOT_NUM_NODES\"" in task["run"]
-
-
-@pytest.mark.skipif(importlib.util.find_spec("sky") is None, reason="no SkyPilot here (pip install skypilot)")
-def test_skypilots_own_loader_reads_the_file(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))                   # it writes a configuration
-    monkeypatch.setenv("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
-    import sky
-    monkeypatch.chdir(repo.ROOT)
-    task = sky.Task.from_yaml("labs/launch/skypilot.yaml")
-    (resources,) = task.resources
-    assert (task.num_nodes, resources.accelerators) == (1, {"H100": 8})
-    assert (resources.autostop_config.idle_minutes, resources.autostop_config.down) == (10, True)
 
 
 # --- Kaggle ----------------------------------------------------------------------------------------------------
@@ -205,7 +182,7 @@ def test_what_the_container_copies_is_enough_to_install_and_run(tmp_path):
     text = re.sub(r"\\\n", " ", repo.text("labs/launch/Containerfile"))
     steps = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     assert steps[0][0] == "FROM"
-    assert {step[0] for step in steps} == {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "CMD"}
+    assert {step[0] for step in steps} == {"FROM", "RUN", "WORKDIR", "ARG", "COPY", "ENV", "CMD"}
     for _, *sources, target in (step for step in steps if step[0] == "COPY"):
         for source in sources:
             if (repo.ROOT / source).is_dir():
@@ -219,3 +196,31 @@ def test_what_the_container_copies_is_enough_to_install_and_run(tmp_path):
                           env=os.environ | {"PYTHONPATH": str(tmp_path), "LAB_DEVICE": "cpu"}, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert "in 6 steps" in done.stdout
+
+
+def test_the_builder_is_not_sent_what_the_image_does_not_need():
+    ignored = [line for line in repo.text(".dockerignore").splitlines() if line and not line.startswith("#")]
+    assert {".git", ".venv", "runs", "_build", "**/node_modules"} <= set(ignored)
+    copied = re.findall(r"^COPY (.*) \S+$", repo.text("labs/launch/Containerfile"), re.M)
+    names = {source for line in copied for source in line.split()}
+    assert not names & set(ignored)
+    assert not any(path.match(pattern.removeprefix("**/")) for pattern in ignored for path in map(Path, repo.files())
+                   if path.parts[0] in names), "a file of the repository that the image needs"
+
+
+def test_the_containers_commands_ask_for_what_gpus_need():
+    """In the file and on the page: shared memory, a folder that is there, a label for SELinux, locked memory."""
+    for name in ("labs/launch/Containerfile", PAGE):
+        text = re.sub(r"\s*\\\n#? *", " ", repo.text(name))
+        runs = [line for line in text.splitlines()
+                if re.match(r"#?\s*(podman|docker) run ", line) and "nvidia-smi" not in line]
+        assert len(runs) >= 2
+        assert all("--shm-size=8g" in line or "..." in line for line in runs), runs
+        assert all(":/book/runs:Z" in line for line in runs if " -v " in line)
+        assert text.index("mkdir -p runs") < text.index(":/book/runs")
+        for word in ("--network=host", "--device /dev/infiniband", "--cap-add IPC_LOCK", "--ulimit memlock=-1"):
+            assert word in text, (name, word)
+    assert "podman save -o book.tar book" in repo.text(PAGE)
+    assert "apptainer build book.sif docker-archive:book.tar" in repo.text(PAGE)
+    text = repo.text("labs/launch/Containerfile")
+    assert "chmod 1777 . runs" in text and "libibverbs1" in text

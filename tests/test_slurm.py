@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,3 +74,53 @@ def test_a_cancelled_job_does_not_come_back(slurm, tmp_path):
     slurm.wait(lambda: slurm.run("squeue", "-h", "--states", "all", "-o", "%T") == "CANCELLED", "empty queue")
     assert "back into the queue" not in out.read_text()
     assert (state(slurm, job)["JobState"], state(slurm, job)["Restarts"]) == ("CANCELLED", "0"), out.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(LACKS), reason=f"no Slurm here: {LACKS}")
+def test_a_job_finds_its_environment_by_itself_and_gets_the_whole_node(slurm, tmp_path):
+    """With nothing of the shell that submitted it but what is named: no PATH, no active environment."""
+    out, environment = tmp_path / "out.txt", Path(sys.executable).parent.parent
+    (tmp_path / "look.sh").write_text(f'echo "$SLURM_CPUS_PER_TASK $(command -v torchrun)" > {tmp_path}/found-$RANK\n')
+    named = f"PROCESSES=1,PORT={slurm.environment['PORT']},BOOK_ENV={environment}"
+    job = slurm.run("sbatch", "--parsable", "--output", str(out), f"--export={named}", "labs/launch/slurm.sh",
+                    "--no-python", "sh", str(tmp_path / "look.sh"), cwd=ROOT)
+    assert job, slurm.error
+    slurm.wait(lambda: state(slurm, job)["JobState"] in ("COMPLETED", "FAILED"), "end of the job", 100)
+    assert state(slurm, job)["JobState"] == "COMPLETED", out.read_text()
+    assert [(tmp_path / f"found-{rank}").read_text() for rank in (0, 1)] == [f"2 {environment}/bin/torchrun\n"] * 2
+    assert state(slurm, job)["MinMemoryNode"] == "0", "all the memory of the node"
+
+
+def fake(folder, **programs):
+    """A folder of programs, {name: shell lines}, as a PATH."""
+    for name, lines in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}:/usr/bin:/bin"
+
+
+def started(tmp_path, path, *words, **environment):
+    """The launch file outside Slurm, with its programs made up."""
+    return subprocess.run(["bash", str(ROOT / "labs" / "launch" / "slurm.sh"), *words], cwd=tmp_path,
+                          capture_output=True, text=True, env={"PATH": path, "SLURM_JOB_ID": "7",
+                          "SLURM_JOB_NODELIST": "a,b", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_ON_NODE": "96",
+                          **environment})
+
+
+def test_what_srun_is_told(tmp_path):
+    path = fake(tmp_path, scontrol="printf 'a\\nb\\n'", srun='echo "srun $*"; echo "$SLURM_EXPORT_ENV"', torchrun="")
+    said = started(tmp_path, path, "labs/preflight.py", "--gpus", "8", PROCESSES="8").stdout.splitlines()
+    assert said[1:] == [
+        "srun --kill-on-bad-exit=1 --cpus-per-task=96 torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d "
+        "--rdzv-endpoint=a:29500 --rdzv-id=7-0 --max-restarts=3 labs/preflight.py --gpus 8", "ALL"]
+    assert "--cpus-per-task=64 " in started(tmp_path, path, "x.py", SLURM_CPUS_PER_TASK="64").stdout
+
+
+def test_an_environment_that_is_none_is_refused(tmp_path):
+    path = fake(tmp_path, scontrol="exit 0", srun="echo no")
+    done = started(tmp_path, path, BOOK_ENV="/nowhere")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "slurm.sh: no bin/torchrun in /nowhere\n")
+    done = started(tmp_path, path)
+    assert (done.returncode, done.stderr) == (
+        2, "slurm.sh: no torchrun: submit from the book's folder with its .venv, or name an environment by BOOK_ENV\n")

@@ -3,21 +3,25 @@
 #
 #   sbatch labs/launch/slurm.sh                                the capstone on 2 nodes of 8 GPUs
 #   sbatch --nodes 4 labs/launch/slurm.sh                      on 4
-#   sbatch labs/launch/slurm.sh labs/preflight.py              any other lab, with its own flags
+#   sbatch labs/launch/slurm.sh labs/ddp.py --tier gpu         any other lab, with its own flags
+#   PROCESSES=8 sbatch --nodes 1 labs/launch/slurm.sh labs/preflight.py --gpus 8
 #
 # --tier gpu trains on the sources of Python and torch (--dataset stdlib+torch), of which nodes need the same: an
 # environment on a file system that all nodes see has them.
 #
-# Submit from the book's folder, on a file system that all nodes see, with the environment active. What sbatch is
-# told wins over the lines below. PROCESSES: processes a node (default: one a GPU). PORT: of the rendezvous.
+# Submit from the book's folder, on a file system that all nodes see. The environment is BOOK_ENV, a folder with
+# bin/torchrun in it; without it the book's .venv, or what was active as you submitted. What sbatch is told wins over
+# the lines below. PROCESSES: processes a node (default: one a GPU). PORT: of the rendezvous.
 #
 # Tested by tests/test_slurm.py: Slurm 22.05, two slurmd on one machine without GPUs, PROCESSES=1; submitted, stopped,
-# requeued, resumed, finished; by hand also stopped by its time limit. Not run: several machines, GPUs.
+# requeued, resumed, finished, also with --export=NONE; by hand also stopped by its time limit. Not run: several
+# machines, GPUs, pre-emption.
 #SBATCH --job-name=capstone
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --gpus-per-node=8
 #SBATCH --exclusive
+#SBATCH --mem=0
 #SBATCH --time=02:00:00
 #SBATCH --signal=B:TERM@180
 #SBATCH --requeue
@@ -31,15 +35,26 @@ if [ $# -eq 0 ]; then
   set -- labs/capstone.py --tier gpu --folder "$run" --resume auto --checkpoint-every auto --save "$run/record.json"
 fi
 
+env=${BOOK_ENV:-$PWD/.venv} # here, not as you submit: --export=NONE brings nothing of your shell along
+[ -z "${BOOK_ENV:-}" ] || [ -x "$env/bin/torchrun" ] || { echo "slurm.sh: no bin/torchrun in $env" >&2; exit 2; }
+[ ! -x "$env/bin/torchrun" ] || PATH=$env/bin:$PATH
+command -v torchrun >/dev/null || {
+  echo "slurm.sh: no torchrun: submit from the book's folder with its .venv, or name an environment by BOOK_ENV" >&2
+  exit 2
+}
+export SLURM_EXPORT_ENV=ALL # and what is set here goes to the processes
+
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${hosts%%$'\n'*} # the first node is where the processes meet
 
 # One thread a process unless told otherwise; after SIGTERM torchrun leaves its processes 120 s to save.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} TORCH_ELASTIC_SHUTDOWN_TIMEOUT=120
 
-# SIGTERM comes to this script (B:), 180 s before the limit or when the job is pre-empted. It is passed on to the
-# processes, which save at the end of their step. Sent to srun instead it would kill them at once. It also comes when
-# somebody cancels the job, which Slurm then no longer calls running: such a job must not come back.
+# SIGTERM comes to this script (B:), 180 s before the limit. It is passed on to the processes, which save at the end of
+# their step. Sent to srun instead it would kill them at once. It also comes when somebody cancels the job, which Slurm
+# then no longer calls running: such a job must not come back. A job that is pre-empted Slurm itself puts back, where it
+# is set up so; its processes may get no time at all to save (GraceTime is 0 unless set), and lose what they did since
+# the last checkpoint.
 stopped=
 # shellcheck disable=SC2317 # the trap calls it
 stop() {
@@ -51,9 +66,10 @@ stop() {
 trap stop TERM
 
 echo "slurm.sh: $SLURM_JOB_NUM_NODES node(s), meeting at $head, start ${SLURM_RESTART_COUNT:-0}: $*"
-srun --kill-on-bad-exit=1 torchrun --nnodes="$SLURM_JOB_NUM_NODES" --nproc-per-node="${PROCESSES:-gpu}" \
-  --rdzv-backend=c10d --rdzv-endpoint="$head:${PORT:-29500}" \
-  --rdzv-id="$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}" --max-restarts=3 "$@" &
+# All processors of the node for its one torchrun: since Slurm 22.05 srun gives a task one, whatever sbatch was told.
+srun --kill-on-bad-exit=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}" \
+  torchrun --nnodes="$SLURM_JOB_NUM_NODES" --nproc-per-node="${PROCESSES:-gpu}" --rdzv-backend=c10d \
+  --rdzv-endpoint="$head:${PORT:-29500}" --rdzv-id="$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}" --max-restarts=3 "$@" &
 code=0
 wait $! || code=$?
 if [ -n "$stopped" ]; then

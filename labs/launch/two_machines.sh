@@ -8,7 +8,8 @@
 # NODES: machines (2). PROCESSES: processes a machine (default: one a GPU). PORT: on the first machine, open to the
 # others (29500). NETWORK: the interface between them, such as eth0 (`ip -brief address` lists them); needed where a
 # machine has several. The same version of the book, of Python and of torch on both: the job trains on the sources of the
-# last two, and refuses to start where they differ. --folder must be one that both see.
+# last two, and refuses to start where they differ. --folder must be one that both see, and the job looks before it
+# starts; without a shared disk give --checkpoint-every none.
 #
 # Tested by tests/test_launch.py: two network namespaces on one machine, CPU, gloo. Not run: two machines, GPUs.
 set -euo pipefail
@@ -30,7 +31,8 @@ if [ -n "${NETWORK:-}" ]; then
   [ -n "$address" ] || { echo "two_machines.sh: $NETWORK has no address; ip -brief address lists them" >&2; exit 2; }
   here=(--local-addr "$address")
 fi
+# ${here[@]+...} below: a bash before 4.4 calls an empty list an unset one.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 exec torchrun --nnodes="$nodes" --nproc-per-node="${PROCESSES:-gpu}" --rdzv-backend=c10d \
-  --rdzv-endpoint="$first:${PORT:-29500}" --rdzv-conf="is_host=$host" --rdzv-id=book "${here[@]}" \
+  --rdzv-endpoint="$first:${PORT:-29500}" --rdzv-conf="is_host=$host" --rdzv-id=book ${here[@]+"${here[@]}"} \
   --max-restarts=3 "$@"
