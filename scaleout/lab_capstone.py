@@ -1,7 +1,6 @@
 """What the training job prints, keeps as JSON lines and draws. Standard library only, but for the plot."""
 
 import json
-import math
 import os
 import shutil
 import statistics
@@ -89,8 +88,12 @@ class Metrics:
         for row in rows:
             self._file(row)
         if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as stream:
-                stream.write("".join(json.dumps(row) + "\n" for row in rows))
+            try:
+                with self.path.open("a", encoding="utf-8") as stream:
+                    stream.write("".join(json.dumps(row) + "\n" for row in rows))
+            except OSError as error:
+                error.filename = str(self.path)         # a full disk does not say of which file
+                raise
 
     def _file(self, row):
         kinds = {"event": self.events, "validation": self.validations, "checkpoint": self.checkpoints}
@@ -149,7 +152,7 @@ def _sound(row):
     if "event" in row:
         return _text(row["event"])
     names = next(((name,) for name in ("validation", "checkpoint") if name in row), FIELDS)
-    return all(type(row.get(name)) in (int, float) and abs(row[name]) < math.inf for name in names)
+    return all(type(row.get(name)) in (int, float) and abs(row[name]) < 1e300 for name in names)
 
 
 def _text(value):

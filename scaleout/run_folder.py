@@ -73,7 +73,8 @@ def _holder(handle):
     """Words on who has the lock, as far as the file tells: " (process 7 on host a since ...: python labs/x.py)"."""
     try:
         handle.seek(0)
-        host, pid, started, command = (str(json.loads(handle.read(1 << 16))[name]) for name in FACTS)
+        said = json.loads(handle.read(1 << 16))
+        host, pid, started, command = (str(said[name]) for name in FACTS)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return f" ({handle.name} does not say which)"
     words = f"process {pid} on {host} since {started}: {command}"
