@@ -42,19 +42,18 @@ class Metrics:
         if self.path is None:
             return 0, []
         rows, said = _rows(self.path, _sound)
+        found, kept = sum("loss" in row for row in rows), []
         if fresh:
             self._refuse_beside(rows)
-        rows += self._failures(rows)
-        found, kept = sum("loss" in row for row in rows), []
-        if fresh and rows:
-            said.append(f"the folder holds {found:,} step(s) of an earlier run that came to no checkpoint")
+            if rows:
+                said.append(f"the folder holds {found:,} step(s) of an earlier run that came to no checkpoint")
+            if self.path.with_name(FAILURES).exists():
+                _put_aside(self.path.with_name(FAILURES))
+                self.path.with_name(FAILURES).unlink()
+        else:
+            kept = [row for row in rows + self._failures(rows) if row["step"] <= done or "event" in row]
         if said:
             said.append(f"{METRICS} as it was found is kept as {_put_aside(self.path).name}")
-        if not fresh:
-            kept = [row for row in rows if row["step"] <= done or "event" in row]
-        elif self.path.with_name(FAILURES).exists():
-            _put_aside(self.path.with_name(FAILURES))
-            self.path.with_name(FAILURES).unlink()
         new = self.path.with_suffix(".new")             # a kill now must not take the run's history with it
         with new.open("w", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in kept)

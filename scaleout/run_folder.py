@@ -82,6 +82,19 @@ def _holder(handle):
     return f" ({words if len(words) <= SHOWN else words[:SHOWN] + '...'})"
 
 
+def shared(folder, written, patience_s=60.0):
+    """Whether this machine has rank 0's folder: the `signature` in it becomes the `written` one.
+
+    A network file system may take half a minute to see what another machine has made.
+    """
+    end = time.monotonic() + patience_s
+    while signature(folder) != written:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.2)
+    return True
+
+
 def signature(folder):
     """What rank 0 wrote as it claimed the folder (str), as this machine sees it; "" where it sees none."""
     try:

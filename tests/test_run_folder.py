@@ -123,6 +123,16 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line(tmp_path, monkey
         run_folder.claim(tmp_path / "full")
 
 
+def test_a_node_finds_out_whether_the_folder_is_shared(tmp_path):
+    with run_folder.claim(tmp_path / "one"), run_folder.claim(tmp_path / "other"):
+        written = run_folder.signature(tmp_path / "one")
+        assert json.loads(written)["pid"] == os.getpid()
+        (tmp_path / "other" / "lock").write_text("another")
+        assert run_folder.shared(tmp_path / "one", written, 0)
+        assert not run_folder.shared(tmp_path / "other", written, 0)
+        assert not run_folder.shared(tmp_path / "nowhere", written, 0)
+
+
 # --- the metrics that lie there ----------------------------------------------------------------------------
 
 def write(folder, rows):
