@@ -7,7 +7,8 @@
     torchrun --nproc-per-node gpu labs/capstone.py --tier gpu --folder run --save
 
 Started again with the same --folder, it goes on where its newest good checkpoint is, on any number of processes that
-divides the batch. SIGTERM makes it save and leave with exit code 75.
+divides the batch. SIGTERM makes it save and leave with exit code 75. A loss that is no number and a full disk end it
+for good: --max-restarts starts it again, and it makes no step. One job at a time writes to a folder.
 """
 
 import math
@@ -78,10 +79,12 @@ class Job:
         if self.o.folder is None:
             return None
         held = []
-        token = together(self.s, lambda: held.append(run_folder.claim(self.o.folder, lab_capstone.FILES))
-                         or run_folder.signature(self.o.folder))
-        if self.s.nodes > 1 and not self.s.agree(run_folder.signature(self.o.folder) == token):
-            raise ValueError(f"--folder {self.o.folder} is not the same folder on all nodes: give one that they share")
+        written = together(self.s, lambda: held.append(run_folder.claim(self.o.folder, lab_capstone.FILES))
+                           or run_folder.signature(self.o.folder))
+        if self.s.nodes > 1 and lab_job.every(self.o) != 0 and not self.s.agree(
+                run_folder.shared(self.o.folder, written)):
+            raise ValueError(f"--folder {self.o.folder} is another folder on another node, and a checkpoint is written "
+                             "by all of them: give one that they share, or --checkpoint-every none")
         return held or None
 
     def same_text(self):

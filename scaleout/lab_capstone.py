@@ -1,7 +1,6 @@
 """What the training job prints, keeps as JSON lines and draws. Standard library only, but for the plot."""
 
 import json
-import math
 import os
 import shutil
 import statistics
@@ -44,19 +43,18 @@ class Metrics:
         if self.path is None:
             return 0, []
         rows, said = _rows(self.path, _sound)
+        found, kept = sum("loss" in row for row in rows), []
         if fresh:
             self._refuse_beside(rows)
-        rows += self._failures(rows)
-        found, kept = sum("loss" in row for row in rows), []
-        if fresh and rows:
-            said.append(f"the folder holds {found:,} step(s) of an earlier run that came to no checkpoint")
+            if rows:
+                said.append(f"the folder holds {found:,} step(s) of an earlier run that came to no checkpoint")
+            if self.path.with_name(FAILURES).exists():
+                _put_aside(self.path.with_name(FAILURES))
+                self.path.with_name(FAILURES).unlink()
+        else:
+            kept = [row for row in rows + self._failures(rows) if row["step"] <= done or "event" in row]
         if said:
             said.append(f"{METRICS} as it was found is kept as {_put_aside(self.path).name}")
-        if not fresh:
-            kept = [row for row in rows if row["step"] <= done or "event" in row]
-        elif self.path.with_name(FAILURES).exists():
-            _put_aside(self.path.with_name(FAILURES))
-            self.path.with_name(FAILURES).unlink()
         new = self.path.with_suffix(".new")             # a kill now must not take the run's history with it
         with new.open("w", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in kept)
@@ -90,8 +88,12 @@ class Metrics:
         for row in rows:
             self._file(row)
         if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as stream:
-                stream.write("".join(json.dumps(row) + "\n" for row in rows))
+            try:
+                with self.path.open("a", encoding="utf-8") as stream:
+                    stream.write("".join(json.dumps(row) + "\n" for row in rows))
+            except OSError as error:
+                error.filename = str(self.path)         # a full disk does not say of which file
+                raise
 
     def _file(self, row):
         kinds = {"event": self.events, "validation": self.validations, "checkpoint": self.checkpoints}
@@ -158,7 +160,7 @@ def _sound(row):
         row = row | {"norm": 0}
     usual = (*FIELDS, "scale") if "scale" in row else FIELDS
     names = next(((name,) for name in ("validation", "checkpoint") if name in row), usual)
-    return all(type(row.get(name)) in (int, float) and abs(row[name]) < math.inf for name in names)
+    return all(type(row.get(name)) in (int, float) and abs(row[name]) < 1e300 for name in names)
 
 
 def _text(value):

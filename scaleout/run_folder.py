@@ -73,12 +73,26 @@ def _holder(handle):
     """Words on who has the lock, as far as the file tells: " (process 7 on host a since ...: python labs/x.py)"."""
     try:
         handle.seek(0)
-        host, pid, started, command = (str(json.loads(handle.read(1 << 16))[name]) for name in FACTS)
+        said = json.loads(handle.read(1 << 16))
+        host, pid, started, command = (str(said[name]) for name in FACTS)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return f" ({handle.name} does not say which)"
     words = f"process {pid} on {host} since {started}: {command}"
     words = "".join(letter if letter.isprintable() else "?" for letter in words)
     return f" ({words if len(words) <= SHOWN else words[:SHOWN] + '...'})"
+
+
+def shared(folder, written, patience_s=60.0):
+    """Whether this machine has rank 0's folder: the `signature` in it becomes the `written` one.
+
+    A network file system may take half a minute to see what another machine has made.
+    """
+    end = time.monotonic() + patience_s
+    while signature(folder) != written:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.2)
+    return True
 
 
 def signature(folder):

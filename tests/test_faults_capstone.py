@@ -86,6 +86,17 @@ def test_hung_then_killed_twice_it_ends_at_the_same_loss_bit_for_bit(quiet, tmp_
         (e for e in events(run) if e.startswith("restart")), 1)] == [True] * 3, events(run)
 
 
+def test_killed_before_any_checkpoint_it_begins_again_with_its_own_lines(quiet, tmp_path):
+    words = [*WORDS, "--checkpoint-every", "none", "--inject", "kill:1:9"]
+    with running(tmp_path / "run", 2, words, restarts=1) as run:
+        assert run.end() == 0, run.log.read_text()
+    assert run.losses() == quiet.losses()
+    assert [row["step"] for row in run.rows() if "loss" in row] == list(range(1, STEPS + 1))
+    (event,) = events(run)
+    assert event.startswith("restart 1: goes on after step 0 on 2 process(es), ")
+    assert not (run.folder / "metrics.1.jsonl").exists()
+
+
 # --- asked to stop, and other numbers of ranks -------------------------------------------------------------
 
 def stopped(run, at_least, ask):
@@ -122,20 +133,29 @@ def test_sigterm_saves_and_the_job_goes_on_with_four_two_and_four_ranks(quiet, t
 
 # --- numbers, disk, damage ---------------------------------------------------------------------------------
 
-def test_a_loss_that_is_no_number_stops_all_ranks_with_the_step_and_the_last_good_checkpoint(tmp_path):
-    with running(tmp_path / "run", 2, [*WORDS, "--inject", "nan:13"]) as run:
-        assert run.end(60) != 0
-    assert run.said() == ["loss is nan at step 13; the last good checkpoint is step 10: resume from it with a lower "
-                          "learning rate, or look at the batch of that step"]
+def assert_ended_for_good(run, line, last):
+    """The launch is over, said in one line that each restart repeats, and no step was made again."""
+    assert run.said() == [line, *[f"restart {n} does nothing, for it would end as before: {line}" for n in (1, 2)]]
+    assert [row["step"] for row in run.rows() if "loss" in row] == list(range(1, last + 1))
+    assert events(run) == [], "no restart began a step"
+    assert run.log.read_text().count("M parameters") == 1, "nor a model"
     assert good(run) == [10, 5]
+
+
+def test_a_loss_that_is_no_number_stops_all_ranks_with_the_step_and_the_last_good_checkpoint(tmp_path):
+    """It is no accident of the machine: a restart would come to the same step."""
+    with running(tmp_path / "run", 2, [*WORDS, "--inject", "nan:13"], restarts=2) as run:
+        assert run.end() != 0
+    assert_ended_for_good(run, "loss is nan at step 13; the last good checkpoint is step 10: resume from it with a "
+                               "lower learning rate, or look at the batch of that step", 12)
 
 
 def test_a_full_disk_is_one_line_with_the_last_good_checkpoint_intact(tmp_path):
-    with running(tmp_path / "run", 1, [*WORDS, "--inject", "full:15"]) as run:
-        assert run.end(60) == 2
-    assert run.said() == [f"{run.checkpoints()}: checkpoint step 15 could not be written: rank 0: no space left on "
-                          "device: free some space, or use a smaller --keep; the last good one is step 10"]
-    assert good(run) == [10, 5]
+    with running(tmp_path / "run", 2, [*WORDS, "--inject", "full:0:15"], restarts=2) as run:
+        assert run.end() != 0
+    line = (f"{run.checkpoints()}: checkpoint step 15 could not be written: rank 0: no space left on device: free some "
+            "space, or use a smaller --keep; the last good one is step 10")
+    assert_ended_for_good(run, line, max(run.losses()))
 
 
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(quiet, tmp_path):
