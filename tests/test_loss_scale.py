@@ -148,8 +148,8 @@ def test_it_goes_on_with_the_scale_bit_for_bit(whole, tmp_path, capsys):
         assert job.metrics.column(name) == other.metrics.column(name), name
     assert torch.equal(weights(job), weights(other))
     assert len({row["scale"] for row in job.metrics.steps[13:]}) > 1, "a scale that stays shows nothing"
-    assert [row["event"] for row in job.metrics.events] == [
-        "started again: goes on after step 13 on 1 process(es), 0 logged step(s) after it are made again"]
+    (said,) = (row["event"] for row in job.metrics.events)
+    assert said.startswith("started again: goes on after step 13 on 1 process(es)"), "no word of a fresh scale"
 
 
 def test_the_rows_of_steps_left_out_are_read_again(tmp_path):
