@@ -132,7 +132,8 @@ def room(found, holders):
     """Whether somebody else holds memory of the cards. holders: {uuid: [pid]} (str) of what computes there."""
     known = [card for card in found if card.used is not None]
     if not known:
-        return Check("GPU memory", None, "nvidia-smi does not say who holds it")
+        return Check("GPU memory", None, "nvidia-smi does not say who holds it" if found else
+                     "CUDA_VISIBLE_DEVICES names no GPU of this machine")
     held = [f"GPU {card.index} holds {card.used / GIB:.1f} GiB of another process"
             + (f" (pid {', '.join(holders[card.uuid])})" if card.uuid in holders else "")
             for card in known if card.used > SPARE]
@@ -189,6 +190,7 @@ def gpu_checks(needed, seen, built, environment=None):
         found = cards(ask(f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"))
     except Silent as why:
         first = Check("driver", False if needed and not seen else None, str(why),
+                      "restart the machine, or give it back" if "hang" in str(why) else
                       "install NVIDIA's driver, or take a machine that has it: nvidia-smi must list the GPUs")
         return [first, *(Check(name, None, "no GPU to ask about") for name in names[1:])]
     checks = [driver(found, built, seen, hidden)]

@@ -33,7 +33,8 @@ def commands(name):
 
 
 def split(words):
-    """Words of a shell, with the name of a file for each variable."""
+    """Words of a shell, with a number for a variable that counts, the name of a file for each other."""
+    words = re.sub(r"\"?\$\w*_NUM_\w*\"?", "8", words)
     words = re.sub(r"\"?\$(\w+|\{[^}]+\})[\w/.]*\"?", "x.json", words)
     return shlex.split(words.replace('"', ""), comments=True)
 

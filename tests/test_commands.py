@@ -150,7 +150,11 @@ def test_the_job_says_how_often_it_reads_its_text(reached):
 def test_commands_are_found():
     assert (["python"], "preflight", ["--gpus", "2"]) in commands("labs/launch/kaggle.ipynb")
     long = ["--tier", "gpu", "--folder", "runs/capstone", "--resume", "auto", "--checkpoint-every", "auto"]
-    assert (["LAB:"], "capstone", [*long, "--save", "runs/record.json"]) in commands("labs/launch/skypilot.yaml")
+    assert (["LAB:"], "capstone", [*long, "--save", "runs/capstone/record.json"]) in commands(
+        "labs/launch/skypilot.yaml")
+    assert (["python"], "preflight", ["--gpus", "8"]) in commands("labs/launch/skypilot.yaml")
+    assert ["slurm.sh", "preflight", ["--gpus", "8"]] in [
+        [by[-1].split("/")[-1], lab, words] for by, lab, words in commands("book/running.md")]
     assert (["set", "--"], "capstone", long) in commands("labs/launch/two_machines.sh")
     assert "slurm.sh" in next(by for by, _, words in commands("book/running.md") if "runs/capstone-JOB" in words)[0]
     for page in PAGES:

@@ -151,6 +151,9 @@ def test_each_preflight_check_can_fail(tmp_path, monkeypatch):
     assert preflight.memory(1e9).ok is False
     assert preflight.shared_memory(tmp_path, 2**80).ok is False
     assert preflight.shared_memory(tmp_path / "gone").ok is None
+    monkeypatch.setattr(preflight.os, "access", lambda path, how: False)
+    locked = preflight.disk(0, tmp_path)
+    assert (locked.ok, locked.found.split(", ")[-1]) == (False, "not writable")
     monkeypatch.setattr(preflight.importlib.util, "find_spec", lambda name: None)
     assert preflight.packages().remedy == "pip install accelerate matplotlib"
     with socket.socket() as taken:

@@ -118,7 +118,7 @@ def test_memory_that_others_hold_is_named_with_its_process(machine):
 def test_what_a_launch_holds_itself_is_not_anothers():
     assert gpu.room([card(used=int(1.5 * GIB))], {}).ok is True
     assert gpu.room([card(used=None)], {}).ok is None
-    assert gpu.room([], {}).ok is None
+    assert gpu.room([], {}).found == "CUDA_VISIBLE_DEVICES names no GPU of this machine"
     assert gpu.holders("GPU-1, 7\nGPU-1, 8\n[N/A], x\n\n", {7}) == {"GPU-1": ["8"]}
 
 
@@ -147,12 +147,14 @@ def test_an_nvidia_smi_without_an_answer_is_said_and_red_only_where_gpus_are_exp
         assert [check.ok for check in found[1:]] == [None, None]
 
 
-def test_an_nvidia_smi_that_hangs_is_left_alone(machine):
+def test_an_nvidia_smi_that_hangs_is_left_alone(machine, monkeypatch):
     machine("exec sleep 600")
     start = time.monotonic()
     with pytest.raises(gpu.Silent, match=r"gave no answer in 0\.2 s, the driver may hang"):
         gpu.ask("-L", seconds=0.2)
     assert time.monotonic() - start < 100
+    monkeypatch.setattr(gpu.ask, "__kwdefaults__", {"seconds": 0.2})
+    assert gpu.gpu_checks(8, 0, "13.0", {})[0].remedy == "restart the machine, or give it back"
 
 
 @pytest.mark.parametrize(("environment", "what"), [
