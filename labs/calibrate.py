@@ -7,6 +7,8 @@ The profile is what the labs predict seconds from (`--machine`). All ranks measu
 the rates are those of a machine with every rank at work.
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import datetime
 from dataclasses import dataclass, field
 

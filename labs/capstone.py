@@ -10,6 +10,8 @@ Started again with the same --folder, it goes on where its newest good checkpoin
 divides the batch. SIGTERM makes it save and leave with exit code 75.
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import math
 import statistics
 import sys

@@ -6,6 +6,8 @@
     torchrun --nproc-per-node 2 labs/collectives.py --own "25,12.5"      predict from another link than this one
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

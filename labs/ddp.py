@@ -6,6 +6,8 @@
     python labs/ddp.py --scaling 1,2,4         starts torchrun itself, for each number of processes
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import sys
 import time
 from dataclasses import asdict, dataclass, field, fields, replace

@@ -8,6 +8,8 @@
     accelerate launch --config_file labs/launch/accelerate-fsdp2.yaml labs/fsdp.py --via accelerate      on GPUs
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path

@@ -6,6 +6,8 @@
     python labs/hang.py --check 1:83 d                   your answer: the culprit's rank, the bug's line in hang_job.py
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import contextlib
 import json
 import os

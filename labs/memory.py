@@ -6,6 +6,8 @@
     python labs/memory.py --fake 70b           a step of any size on fake tensors: sizes, no contents
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import statistics
 import sys
 from dataclasses import asdict, dataclass, field, fields, replace

@@ -9,6 +9,8 @@ Starts torchrun itself. Before the runs of each size it calibrates the machine w
 from that. Options that it does not know go to labs/capstone.py.
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import os
 import sys
 import tempfile

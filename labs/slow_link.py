@@ -7,6 +7,8 @@
 The hosts are network namespaces on this machine; torchrun runs on each, and they meet as nodes of a cluster do.
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import os
 import shutil
 import statistics

@@ -16,6 +16,8 @@ import typing
 from dataclasses import fields, replace
 from pathlib import Path
 
+from scaleout import lab_start
+
 TIERS = ("smoke", "cpu", "gpu")
 VOCABULARY = 256                    # one token a byte
 LARGE = "stdlib+torch"              # a --dataset for models that would read the top-level modules many times over
@@ -223,6 +225,7 @@ def command(main, name):
 
     SIGTERM ends it with 143, through every `finally`.
     """
+    lab_start.begin()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         main()
