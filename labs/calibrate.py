@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from scaleout import lab, lab_machine, results, torch_sweep
+from scaleout import lab, lab_machine, provenance, torch_sweep
 from scaleout.lab_text import parse, progress, table
 from scaleout.torch_peak import matmul_rate, repeat
 
@@ -81,7 +81,7 @@ def measure(s, options):
             points[what].append(collective_point(s, what, which, options))
     return {"schema": lab_machine.SCHEMA, "device": lab.device_name(s.device), "device_kind": s.device.type,
             "backend": s.backend, "interconnect": lab.interconnect(s), "world": s.world, "nodes": s.nodes,
-            "threads": torch.get_num_threads(), "versions": lab.versions(), "commit": results.commit(),
+            "threads": torch.get_num_threads(), "versions": lab.versions(), "commit": provenance.commit(),
             "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "matmul_flops_per_second": rates, "matmul_side": sides, "copy_bytes_per_second": copied,
             "collectives": {name: {**lab_machine.fit(p), "bytes_are": MEANING[name]}

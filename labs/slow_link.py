@@ -18,7 +18,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from scaleout import lab_hosts, lab_link, lab_text, results
+from scaleout import lab_hosts, lab_link, lab_text, provenance, results
 from scaleout.results import Record
 from scaleout.transformer import Shape, total_parameters
 
@@ -153,7 +153,7 @@ def record(tier, o, plan, number, found, model, latency):
     seconds, _ = model.step(case, latency)
     quiet = model.quiet(case)
     rate = case["rate"] and case["rate"] / 1e6
-    facts = found["facts"] | {"commit": results.commit(), "command": results.command_line(), "nodes": o.hosts,
+    facts = found["facts"] | {"commit": provenance.commit(), "command": provenance.command_line(), "nodes": o.hosts,
                               "interconnect": f"{o.hosts} network namespaces on one machine, veth and a bridge, "
                               + (f"{rate:g} Mbit/s by tbf" if rate else "no limit")}
     spread = found["spread"][case["hook"]]

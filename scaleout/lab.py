@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from scaleout import lab_join, lab_start, results
+from scaleout import lab_join, lab_start, provenance
 
 LOST = ("Connection closed by peer", "Connection reset", "Broken pipe", "remote process exited")
 PATIENCE = 5.0          # seconds a survivor leaves the launcher to find the rank that ended first
@@ -157,7 +157,7 @@ def _give_up(error, store):
     if line.startswith(f"rank {rank} lost"):  # a launcher blames whoever ends first: let it be the right one
         time.sleep(PATIENCE)
     if _first_to_speak(store, code, error):
-        print(f"{results.command_line().split()[1]}: {line}", file=sys.stderr, flush=True)
+        print(f"{lab_start.name()}: {line}", file=sys.stderr, flush=True)
     if joined:                                # destroying a NCCL group with a dead member may wait for ever
         sys.stdout.flush()
         os._exit(code)
@@ -287,7 +287,7 @@ def launcher(s):
 def facts(s):
     """The fields of a Record that say where and how it ran (dict)."""
     return {"started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "commit": results.commit(), "command": results.command_line(launcher=launcher(s)),
+            "commit": provenance.commit(), "command": provenance.command_line(launcher=launcher(s)),
             "device": device_name(s.device), "device_kind": s.device.type, "device_count": s.world,
             "nodes": s.nodes, "interconnect": interconnect(s), "backend": s.backend, "versions": versions(),
             "notes": [f"{torch.get_num_threads()} CPU thread(s) a process",
