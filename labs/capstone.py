@@ -120,8 +120,8 @@ class Job:
         self.look(watch)
         progress.show(self.metrics, force=last)
         if validates:
-            watch.pulse("validation")
-            self.metrics.add([{"step": self.done, "validation": self.trainer.evaluate(self.held_out)}])
+            loss = self.trainer.evaluate(watch.each(self.held_out, "validation"))
+            self.metrics.add([{"step": self.done, "validation": loss}])
         if saves and not (last or self.asked):
             self.save(watch)
 
@@ -206,7 +206,7 @@ class Job:
         """A checkpoint after the steps made so far; with `finish` it is whole on return."""
         if self.cadence.kept is None:
             return
-        watch.pulse("checkpoint")
+        watch.pulse(torch_watch.CHECKPOINT)
         self.look(watch)
         newest = self.metrics.validations[-1] if self.metrics.validations else {"step": -1}
         loss = newest["validation"] if newest["step"] == self.done else None
