@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from scaleout import lab, lab_machine, provenance, torch_sweep
-from scaleout.lab_text import parse, progress, table
+from scaleout.lab_text import check_target, parse, progress, table
 from scaleout.torch_peak import matmul_rate, repeat
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -115,10 +115,12 @@ def show(s, profile):
 def main(s, argv=None):
     """Measure, print, save."""
     _, options = parse(TIERS, __doc__, argv)
+    out = options.out or lab_machine.default_path(s.device.type, s.world)
+    check_target(out, ())
     profile = measure(s, options)
     show(s, profile)
     if s.main:
-        path = lab_machine.save(profile, options.out or lab_machine.default_path(s.device.type, s.world))
+        path = lab_machine.save(profile, out)
         where = "" if options.out else " in your cache folder, where the labs look"
         s.say(f"\nprofile saved: {path.name}{where}")
 

@@ -7,7 +7,8 @@
     torchrun --nproc-per-node gpu labs/capstone.py --tier gpu --folder run --save
 
 Started again with the same --folder, it goes on where its newest good checkpoint is, on any number of processes that
-divides the batch. SIGTERM makes it save and leave with exit code 75.
+divides the batch. SIGTERM makes it save and leave with exit code 75; under torchrun the launcher is asked, passes it
+on, and leaves with its own traceback (SignalException) and exit code 1 once the ranks have saved.
 """
 
 import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -25,6 +26,7 @@ from scaleout import (
     lab_capstone,
     lab_job,
     lab_join,
+    lab_room,
     lab_text,
     torch_input,
     torch_job,
@@ -231,6 +233,7 @@ def main(s, argv=None):
     """Train, write, record."""
     tier, o = lab_text.parse(TIERS, __doc__, argv)
     lab_job.check(o, s)
+    lab_room.check(s, o.shape)
     job = Job(s, o)
     s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
           f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, {o.batch} x {o.seq} tokens a step in "

@@ -19,7 +19,10 @@ NUMBERS = {"world": 1, "threads": 1, "copy_bytes_per_second": 0}      # name -> 
 
 def default_path(device_kind, world):
     """Where a profile is kept unless told otherwise: one file for each kind of device and world size."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        raise ValueError("this user has no home folder: set XDG_CACHE_HOME, or give a file by name") from None
     return Path(cache) / "scaleout" / f"machine-{device_kind}-{world}.json"
 
 
@@ -48,7 +51,7 @@ def find(path, device_kind, world):
         try:
             if not default_path(device_kind, world).exists():
                 return None
-        except (OSError, RuntimeError):                     # a home that one may not enter, or none
+        except (OSError, ValueError):                       # a home that one may not enter, or none
             return None
     profile = load(path or default_path(device_kind, world))
     if (profile["device_kind"], profile["world"]) != (device_kind, world):

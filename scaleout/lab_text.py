@@ -162,21 +162,31 @@ def _check_field(f, value):
 
 
 def check_target(path, endings):
-    """Refuse a file that could not be written at the end, before the work begins. None is fine."""
+    """Refuse a file that could not be written at the end, before the work begins. None is fine.
+
+    endings: those that the name may have; none of them: any.
+    """
     if path is None:
         return
-    if "\0" in str(path) or Path(path).suffix not in endings:
+    if endings and Path(path).suffix not in endings:
         raise ValueError(f"{path}: the name must end in {' or '.join(endings)}")
-    if Path(path).is_dir() or not _writable(Path(path).resolve().parent):
+    try:
+        fits = not Path(path).is_dir()
+    except OSError:                                     # its name is too long
+        fits = False
+    if not fits or not _writable(Path(path).resolve().parent):
         raise ValueError(f"{path}: cannot be written: choose a file in a folder you may write to")
+
+
+def check_save(save, results):
+    """`check_target` for the Record of --save: "auto" is a file in the folder `results` (Path)."""
+    check_target(results / "record.json" if save == "auto" else save, (".json",))
 
 
 def check_folder(path, flag):
     """Refuse a folder that could not be made or written to at the end, before the work begins. None is fine."""
-    if path is not None and Path(path).exists() and not Path(path).is_dir():
-        raise ValueError(f"{flag} {path}: is a file: choose a folder")
     if path is not None and not _writable(Path(path).resolve()):
-        raise ValueError(f"{flag} {path}: cannot be written to: choose another folder")
+        raise ValueError(f"{flag} {path}: is a file, or cannot be written to: choose another folder")
 
 
 def _writable(folder):
@@ -184,9 +194,9 @@ def _writable(folder):
     try:
         while not folder.exists():
             folder = folder.parent
+        return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
     except OSError:                                     # a name too long, a folder that one may not enter
         return False
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 # --- on the screen -------------------------------------------------------------------------------------
