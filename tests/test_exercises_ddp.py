@@ -54,7 +54,7 @@ def test_the_smallest_batch_hides_the_all_reduce_and_one_less_does_not():
 
 
 def test_no_order_of_the_terms_turns_a_case_of_the_smallest_batch():
-    """A batch that hides it exactly is a case, and comes out of each way to write the quotient; the others lie apart."""
+    """A batch that hides it exactly comes out of each way to write the quotient; no other lies so near a whole one."""
     orders = (
         lambda s, b, w, r: 2 * (w - 1) / w * b / r / (2 / 3 * s),
         lambda s, b, w, r: 2 * b * (w - 1) / (w * r) * 1.5 / s,
@@ -193,7 +193,13 @@ def train_step(model, optimizer, passes):
     (sum(mse_loss(wrapped(x), y) for x, y in passes) / len(passes)).backward()
     optimizer.step()
 """
-APART = "    if dist.get_rank():\n        flat *= 1 + 1e-9\n    for one, mean"
+APART = "    if dist.get_rank():\n        flat *= 1 + 1e-5\n    for one, mean"
+AVERAGED = """\
+    for p in model.parameters():
+        if p.requires_grad:
+            dist.all_reduce(p.data)
+            p.data /= dist.get_world_size()
+"""
 WRITTEN = {
     "": GIVEN,
     "-each": BEFORE + EACH,
@@ -211,6 +217,7 @@ WRITTEN = {
     "no-gradient": GIVEN.replace(" if p.grad is not None", ""),
     "wrong-gradient": GIVEN.replace("    flat /=", "    flat += 1\n    flat /="),
     "unseen": WRAPPED,
+    "weights-averaged": BEFORE + "    optimizer.step()\n" + AVERAGED,
     "apart": GIVEN.replace("    for one, mean", APART),
     "exception": GIVEN.replace("flat = torch", "flat = tors"),
     "deadlock": GIVEN.replace("    dist.all_reduce(flat) ", "    dist.get_rank() or dist.all_reduce(flat)"
