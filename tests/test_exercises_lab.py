@@ -177,6 +177,37 @@ STEPPED = {
             dist.broadcast(parts[other], other)
         return torch.cat(parts).narrow(0, 0, sizes[unit])
 """ + (FORWARD + BACKWARD).replace("gather(shards[unit], sizes[unit])", "gathered(unit)"),
+    "-one-buffer": """
+    room = torch.empty(max(sizes))
+    def gathered(unit):
+        room[:sizes[unit]] = gather(shards[unit], sizes[unit])
+        return room[:sizes[unit]]
+""" + (FORWARD + BACKWARD).replace("gather(shards[unit], sizes[unit])", "gathered(unit)"),
+    "-resized": """
+    held = [torch.empty(world * len(shard)) for shard in shards]
+    for one in held:
+        one.untyped_storage().resize_(0)
+    def use(callback, unit):
+        room = held[unit].untyped_storage()
+        room.resize_(held[unit].numel() * 4)
+        dist.all_gather_into_tensor(held[unit], shards[unit])
+        found = callback(unit, held[unit][:sizes[unit]])
+        room.resize_(0)
+        return found
+    for unit in range(count):
+        use(forward, unit)
+    return [scatter(use(backward, unit), shards[unit]) for unit in range(count - 1, -1, -1)][::-1]
+""",
+    "not-freed4": """
+    room = torch.empty(world * sum(map(len, shards)))
+    dist.all_gather_into_tensor(room, torch.cat(list(shards)))
+    both = [torch.cat(one) for one in zip(*(half.split([len(one) for one in shards]) for half in room.chunk(2)))]
+    every = torch.cat(both)
+    starts = [sum(map(len, both[:unit])) for unit in range(count)]
+    def gathered(unit):
+        return every[starts[unit]:starts[unit] + sizes[unit]]
+    both = None
+""" + (FORWARD + BACKWARD).replace("gather(shards[unit], sizes[unit])", "gathered(unit)"),
     "not-freed": """
     whole = [gather(shards[unit], sizes[unit]) for unit in range(count)]
     for unit in range(count):
