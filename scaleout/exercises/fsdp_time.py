@@ -242,8 +242,8 @@ PLAN = Function(
             sizes, depth, cap, full=lambda held, size, cap: size > cap),
                 "You compared each unit alone with the cap. All whole units together have to fit."),
         Mistake("further-ahead", lambda sizes, depth, cap: _plan(sizes, depth, cap, new=True),
-                "You prefetch `depth` more units at every start, so that you run further ahead with each. What is "
-                "whole already counts."),
+                "You prefetch depth more units at every start, so that you run further and further ahead. What is "
+                "whole already counts as one of them."),
         Mistake("no-prefetch", lambda sizes, depth, cap: [[unit] for unit in range(len(sizes))],
                 "Only the computing unit is whole in your plan: nothing is prefetched."),
     ),

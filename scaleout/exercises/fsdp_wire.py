@@ -31,8 +31,8 @@ WIRE = Number(
              "the backward."),
         Slip("once", _ONE, "That is one all-gather, or the reduce-scatter. A step has more than one of them."),
         Slip("reduce-as-all-reduce", 4 * _ONE,
-             "That is a step with an all-reduce of the gradients, say. A rank needs only its shard of the mean: a "
-             "reduce-scatter."),
+             "That is what two gathers and an all-reduce of the gradients send. A rank needs only its shard of the "
+             "mean: a reduce-scatter."),
         Slip("whole-times-three", 3 * _MODEL,
              "That sends the whole model each time. A rank has its own part of it already."),
         Slip("shard-once", 3 * _MODEL / _RANKS,

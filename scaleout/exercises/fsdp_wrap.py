@@ -76,7 +76,7 @@ GATHERED = Number(
         Slip("fp32", 2 * _PAIR,
              "That is fp32. The stored shards are, but what is gathered has the policy's parameter dtype."),
         Slip("one-block", whole(BLOCK, "bf16"),
-             "That is one block. The root is kept beside it, and the next block is on its way."),
+             "That is one block. It is not all that is whole, or on its way, while it computes."),
         Slip("three-blocks", _PAIR + whole(BLOCK, "bf16"),
              "That is a block too many: either the one before, which has been freed, or the buffer that the computing "
              "block came in, which was to be left out."),
