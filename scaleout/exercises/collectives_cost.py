@@ -41,7 +41,8 @@ _crossover = _crossing()
 CROSSOVER = Function(
     key="crossover", level=3, title="Where the ring begins to win",
     prompt="For small messages a tree is faster, for large ones a ring. Write `crossover_bytes(ranks, alpha, rate)`: "
-    "the size of the message at which both take the same time, not rounded. `ranks`, W below, is a power of two, 4 or more.\n\n"
+    "the size of the message at which both take the same time, not rounded. `ranks`, W below, is a power of two, 4 or "
+    "more.\n\n"
     "- **Ring**: 2(W−1) steps. Each starts one message (`alpha` seconds) and moves 1/W of the bytes at `rate` bytes "
     "per second.\n"
     "- **Tree**, the simple one: log2(W) steps up and log2(W) down. Each starts one message and moves **all** the "
