@@ -41,7 +41,8 @@ _crossover = _crossing()
 CROSSOVER = Function(
     key="crossover", level=3, title="Where the ring begins to win",
     prompt="For small messages a tree is faster, for large ones a ring. Write `crossover_bytes(ranks, alpha, rate)`: "
-    "the size of the message at which both take the same time. `ranks`, W below, is a power of two, 4 or more.\n\n"
+    "the size of the message at which both take the same time, not rounded. `ranks`, W below, is a power of two, 4 or "
+    "more.\n\n"
     "- **Ring**: 2(W−1) steps. Each starts one message (`alpha` seconds) and moves 1/W of the bytes at `rate` bytes "
     "per second.\n"
     "- **Tree**, the simple one: log2(W) steps up and log2(W) down. Each starts one message and moves **all** the "
@@ -56,7 +57,7 @@ CROSSOVER = Function(
     "NCCL's trees are better than this one: they are pipelined, and two of them share the links.",
     function="crossover_bytes", stub=_CROSS_STUB, reference=_crossover,
     cases=((8, 1e-5, 50e9), (4, 7.3e-6, 23.7e9), (64, 5e-6, 50e9), (16, 1e-3, 1e9), (512, 2e-5, 450e9),
-           (32, 9.1e-7, 187.5e9), (2048, 3.1e-6, 12.5e9)),
+           (32, 9.1e-7, 187.5e9), (2048, 3.1e-6, 12.5e9), (128, 1.7e-9, 1e9)),
     mistakes=(
         Mistake("ring-whole-message", _crossing(parts=lambda p: 2 * (p - 1)),
                 "Your ring moves the whole message in each step. A step moves one chunk, 1/W of it."),

@@ -144,7 +144,7 @@ HALVES = Choice(
         Option("ag-rs", "All-gather, then reduce-scatter",
                "In this order the all-gather brings W whole messages to every rank, and the reduce-scatter leaves "
                "each with one part of the sum. Reduce first, while the data is still in parts."),
-        Option("all-to-all", "All-to-all, twice",
+        Option("all-to-all", "All-to-all, then all-to-all again",
                "All-to-all moves parts and adds nothing. (With an addition in between it can serve as a "
                "reduce-scatter, but a second one does not give every rank every part.)"),
         Option("gather-scatter", "Gather on rank 0, then scatter",

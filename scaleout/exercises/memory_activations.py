@@ -210,6 +210,7 @@ PEAK = Function(
         (0, {"forward": 17, "backward": 23, "loss": 19}),
         (7 * GB, {"loss": 0, "optimizer": 0}),
         (120 * GB, {}),
+        (5, {}),
     ),
     mistakes=(
         Mistake("summed-moments", lambda always, moments: always + sum(moments.values()),

@@ -39,7 +39,8 @@ LARGEST = Number(
              "That is 18 bytes for each parameter, 2 more than are held. If they are autocast's bf16 copies: those are "
              "temporary, and live only until backward has used them."),
         Slip("sales-name", 80e9 / _EACH,
-             f"You took 80 × 10^9 bytes, the name of the card. Its driver reports {_CARD / GB:.1f} × 10^9."),
+             "80 × 10^9 bytes, the name of the card, would hold 5.00 billion. Its driver reports "
+             f"{_CARD / GB:.1f} × 10^9."),
         Slip(GIB, _CARD / MIB * 1e6 / _EACH, "You took a MiB for 10^6 bytes. It is 2^20, 4.9% more."),
         Slip("bytes-as-parameters", _CARD, "That is one byte for each parameter: each costs several numbers."),
     ),
@@ -218,7 +219,8 @@ WHOLE_RUN = Number(
         Slip("optimizer-moment", 20 * _N,
              "That is the optimizer's step. Compute the loss too, and take the larger."),
         Slip("gradients-at-the-loss", _BY_HAND + 4 * _N,
-             "You counted gradients at the loss. They were set to None, and backward has not reached a layer yet."),
+             "Those are 4 bytes too many for each parameter. If they are gradients: they were set to None, and "
+             "backward has not reached a layer yet."),
         Slip("forgot-optimizer", _BY_HAND - 8 * _N,
              "AdamW's moments are missing. They are there at every moment."),
         Slip("forgot-checkpoints", _BY_HAND - _CHECKPOINTS,

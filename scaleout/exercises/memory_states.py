@@ -84,12 +84,13 @@ BYTES_EACH = Number(
         Slip("forgot-gradients", 14,
              "One copy in bf16 is missing. Both the weight and its gradient are held."),
         Slip("forgot-optimizer", 4,
-             "That is the weight and its gradient. AdamW keeps three more numbers, in fp32."),
+             "4 bytes are the weight and its gradient, or one number in fp32. There are five numbers."),
         Slip("moments-only", 8,
-             "8 bytes are AdamW's two moments alone, or a recipe without a master copy whose numbers are all in "
-             "bf16. This one holds five numbers, three of them in fp32."),
+             "8 bytes are AdamW's two moments alone, for example. This recipe holds five numbers, three of them in "
+             "fp32."),
         Slip("all-bf16", 10,
-             "10 bytes are five numbers in bf16. What the optimizer keeps is in fp32."),
+             "10 bytes are five numbers in bf16, or the weight and two numbers in fp32. What the optimizer keeps is in "
+             "fp32, and it is three numbers."),
         Slip("bits", 128,
              "128 is right in bits. This asks for bytes."),
         Slip("weight-only", 2,
@@ -160,10 +161,11 @@ BASELINE = Number(
         Slip("weights-only", _ZERO * 2,
              "That is the weights alone. It is enough to run the model, not to train it."),
         Slip("moments-only", _ZERO * 8,
-             "8 bytes for each parameter are AdamW's two moments alone, or a recipe in bf16 throughout, without a "
-             "master copy. This one holds five numbers, three of them in fp32."),
+             "That is 8 bytes for each parameter: AdamW's two moments alone, for example. This recipe holds five "
+             "numbers, three of them in fp32."),
         Slip("all-bf16", _ZERO * 10,
-             "That is 10 bytes for each parameter: all five numbers in bf16. What the optimizer keeps is in fp32."),
+             "That is 10 bytes for each parameter: all five numbers in bf16, or the weight and two numbers in fp32. "
+             "What the optimizer keeps is in fp32, and it is three numbers."),
         Slip("fp32-gradient", _ZERO * 18,
              "That is 18 bytes for each parameter, with one of the two bf16 copies in fp32."),
         Slip("twenty", _ZERO * 20,
