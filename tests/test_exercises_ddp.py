@@ -3,6 +3,7 @@
 import random
 import re
 from functools import partial
+from math import ceil
 from pathlib import Path
 
 import answers
@@ -50,6 +51,23 @@ def test_the_smallest_batch_hides_the_all_reduce_and_one_less_does_not():
         assert found == 1 or (found - 1) * seconds_each * 2 / 3 < wire
     assert batch(0.05, 4e9, 16, 50e9) == 5  # 0.15 s on the wire, 33.3 ms of backward each
     assert batch(0.05, 4e9, 16, 1.25e9) == 180
+
+
+def test_no_order_of_the_terms_turns_a_case_of_the_smallest_batch():
+    """A batch that hides it exactly comes out of each way to write the quotient; no other lies so near a whole one."""
+    orders = (
+        lambda s, b, w, r: 2 * (w - 1) / w * b / r / (2 / 3 * s),
+        lambda s, b, w, r: 2 * b * (w - 1) / (w * r) * 1.5 / s,
+        lambda s, b, w, r: 3 * (b / w) * (w - 1) / r / s,
+        lambda s, b, w, r: b / r * 2 * (1 - 1 / w) / (s - s / 3),
+        lambda s, b, w, r: (w - 1) * (b / w / r) * 2 / (2 * s / 3),
+        lambda s, b, w, r: 2 * (b - b / w) / r / s / (2 / 3),
+    )
+    batch, exact = exercises.exercise("ddp", "smallest-batch"), 0
+    for case in batch.cases:
+        assert {max(1, ceil(order(*case))) for order in orders} == {batch.reference(*case)}
+        exact += {order(*case) for order in orders} == {float(batch.reference(*case))}
+    assert exact >= 3, "or rounding down and adding 1 passes"
 
 
 def test_buckets_are_those_of_torch():
@@ -175,7 +193,13 @@ def train_step(model, optimizer, passes):
     (sum(mse_loss(wrapped(x), y) for x, y in passes) / len(passes)).backward()
     optimizer.step()
 """
-APART = "    if dist.get_rank():\n        flat *= 1 + 1e-9\n    for one, mean"
+APART = "    if dist.get_rank():\n        flat *= 1 + 1e-5\n    for one, mean"
+AVERAGED = """\
+    for p in model.parameters():
+        if p.requires_grad:
+            dist.all_reduce(p.data)
+            p.data /= dist.get_world_size()
+"""
 WRITTEN = {
     "": GIVEN,
     "-each": BEFORE + EACH,
@@ -193,6 +217,7 @@ WRITTEN = {
     "no-gradient": GIVEN.replace(" if p.grad is not None", ""),
     "wrong-gradient": GIVEN.replace("    flat /=", "    flat += 1\n    flat /="),
     "unseen": WRAPPED,
+    "weights-averaged": BEFORE + "    optimizer.step()\n" + AVERAGED,
     "apart": GIVEN.replace("    for one, mean", APART),
     "exception": GIVEN.replace("flat = torch", "flat = tors"),
     "deadlock": GIVEN.replace("    dist.all_reduce(flat) ", "    dist.get_rank() or dist.all_reduce(flat)"

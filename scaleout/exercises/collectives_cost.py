@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log2
+from math import log, log2
 
 from scaleout.exercises.function import Function, Mistake
 
@@ -26,27 +26,23 @@ def crossover_bytes(ranks, alpha, rate):
 '''
 
 
-def _crossing(starts, parts):
-    """Where the line of `starts(p)` latencies and `parts(p)` messages meets the tree's, in bytes."""
+def _crossing(starts=lambda p: 2 * (p - 1), parts=lambda p: 2 * (p - 1) / p, levels=lambda p: 2 * log2(p)):
+    """Where a ring of `starts(p)` latencies and `parts(p)` messages meets a tree of `levels(p)` of both, in bytes."""
     def bytes_(ranks: int, alpha: float, rate: float) -> float:
-        tree = 2 * log2(ranks)
+        tree = levels(ranks)
         return alpha * rate * (starts(ranks) - tree) / (tree - parts(ranks))
 
     return bytes_
 
 
-_crossover = _crossing(lambda p: 2 * (p - 1), lambda p: 2 * (p - 1) / p)
-
-
-def _tree_once(ranks: int, alpha: float, rate: float) -> float:
-    tree = log2(ranks)
-    return alpha * rate * (2 * (ranks - 1) - tree) / (tree - 2 * (ranks - 1) / ranks)
+_crossover = _crossing()
 
 
 CROSSOVER = Function(
     key="crossover", level=3, title="Where the ring begins to win",
     prompt="For small messages a tree is faster, for large ones a ring. Write `crossover_bytes(ranks, alpha, rate)`: "
-    "the size of the message at which both take the same time. `ranks`, W below, is a power of two.\n\n"
+    "the size of the message at which both take the same time, not rounded. `ranks`, W below, is a power of two, 4 or "
+    "more.\n\n"
     "- **Ring**: 2(W−1) steps. Each starts one message (`alpha` seconds) and moves 1/W of the bytes at `rate` bytes "
     "per second.\n"
     "- **Tree**, the simple one: log2(W) steps up and log2(W) down. Each starts one message and moves **all** the "
@@ -60,15 +56,21 @@ CROSSOVER = Function(
     f"{_crossover(512, 1e-5, 50e9) / 1e6:.1f} MB. The more ranks, the larger a message has to be before a ring pays. "
     "NCCL's trees are better than this one: they are pipelined, and two of them share the links.",
     function="crossover_bytes", stub=_CROSS_STUB, reference=_crossover,
-    cases=((8, 1e-5, 50e9), (4, 1e-5, 50e9), (64, 5e-6, 50e9), (16, 1e-3, 1e9), (512, 2e-5, 450e9)),
+    cases=((8, 1e-5, 50e9), (4, 7.3e-6, 23.7e9), (64, 5e-6, 50e9), (16, 1e-3, 1e9), (512, 2e-5, 450e9),
+           (32, 9.1e-7, 187.5e9), (2048, 3.1e-6, 12.5e9), (128, 1.7e-9, 1e9)),
     mistakes=(
-        Mistake("ring-whole-message", _crossing(lambda p: 2 * (p - 1), lambda p: 2 * (p - 1)),
+        Mistake("ring-whole-message", _crossing(parts=lambda p: 2 * (p - 1)),
                 "Your ring moves the whole message in each step. A step moves one chunk, 1/W of it."),
         Mistake("ring-half", _crossing(lambda p: p - 1, lambda p: (p - 1) / p),
                 "Your ring stops after the reduce-scatter. It has 2(W−1) steps."),
-        Mistake("tree-once", _tree_once, "Your tree goes up only. The sum has to come down again: 2 log2(W) steps."),
-        Mistake("ring-without-chunk-loss", _crossing(lambda p: 2 * (p - 1), lambda p: 2),
-                "Your ring moves 2 n bytes. Each half moves all chunks but one: 2(W−1)/W of them."),
+        Mistake("tree-once", _crossing(levels=log2), "Your tree goes up only. The sum has to come down again."),
+        Mistake("ring-without-chunk-loss", _crossing(parts=lambda p: 2),
+                "Your ring moves 2 n bytes. In each half there is one chunk that a rank never sends."),
+        Mistake("natural-logarithm", _crossing(levels=lambda p: 2 * log(p)),
+                "Your tree has ln(W) levels, by the natural logarithm. Each level doubles the ranks."),
+        Mistake("negative", lambda ranks, alpha, rate: -_crossover(ranks, alpha, rate),
+                "The sign is turned: take the tree's part from the ring's on one side, the ring's from the tree's on "
+                "the other."),
         Mistake("tree-without-latency",
                 lambda ranks, alpha, rate: alpha * rate * 2 * (ranks - 1) / (2 * log2(ranks) - 2 * (ranks - 1) / ranks),
                 "Your tree starts its messages for free. It pays alpha in each of its 2 log2(W) steps."),
@@ -146,7 +148,8 @@ FIT = Function(
     prompt="Write `fit(points)`. `points` are pairs (bytes, seconds) of measured collectives, in any order. "
     "Return `[alpha, "
     "beta]` of the straight line seconds = alpha + beta × bytes that fits them best by **least squares**: alpha in "
-    "seconds, beta in seconds for each byte.\n\nOne of the cases is a real measurement: gloo's all-reduce on two "
+    "seconds, beta in seconds for each byte. Where the points are noisy one of them can come out below zero: return "
+    "it as it is.\n\nOne of the cases is a real measurement: gloo's all-reduce on two "
     "processes.",
     hints=("beta = sum of (x − mean x)(y − mean y) over the points, divided by the sum of (x − mean x)².",
            "The line passes through the point (mean x, mean y): that gives alpha."),
@@ -160,7 +163,13 @@ FIT = Function(
     cases=(
         ([(1_000, 0.003), (2_000, 0.004), (5_000, 0.007)],),
         (list(MEASURED),),
-        ([(10**6, 0.02), (10**3, 0.01), (10**7, 0.09), (10**5, 0.012)],),
+        ([(10**6, 0.02), (10**3, 0.01), (10**7, 0.09), (10**5, 0.012), (10**6, 0.023)],),
+        ([(1_000, 0.001), (2_000, 0.003), (4_000, 0.009), (7_000, 0.013)],),
+        ([(512, 2e-6), (512, 9e-6), (4096, 3e-5), (65_536, 9e-4)],),
+        ([(7, 3.0), (3, 0.5), (5, 1.0)],),
+        ([(64, 3.1e-5), (128, 2.6e-5), (256, 2.9e-5), (1024, 2.2e-5)],),
+        ([(8, 2.1e-5), (16, 1.9e-5), (8, 2.4e-5), (16, 2.0e-5), (24, 2.0e-5)],),
+        ([(2048, 5.5e-5), (1024, 6e-5)],),
     ),
     mistakes=(
         Mistake("swapped", lambda points: _fit(points)[::-1], "You returned [beta, alpha]: alpha comes first."),
@@ -173,6 +182,10 @@ FIT = Function(
         Mistake("smallest-is-alpha", _smallest,
                 "You took the time of the smallest message as alpha. It has bytes too, and one point is a noisy "
                 "witness."),
+        Mistake("alpha-not-below-zero", lambda points: [max(_fit(points)[0], 0), _fit(points)[1]],
+                "Your alpha is never below zero. Least squares does not know that: return what comes out."),
+        Mistake("beta-not-below-zero", lambda points: [_fit(points)[0], max(_fit(points)[1], 0)],
+                "Your beta is never below zero. Least squares does not know that: return what comes out."),
         Mistake("mean-of-ratios", _mean_rate,
                 "Your beta is the mean of seconds / bytes. For small messages that is nearly all latency: use "
                 "the slope."),

@@ -36,8 +36,8 @@ CHUNK = Function(
     "One formula for both halves. After step W−2 rank r holds the finished chunk r+1, and that is what it sends "
     "in step W−1: (r − (W−1)) mod W = (r + 1) mod W.",
     function="chunk_to_send", stub=_CHUNK_STUB, reference=_chunk,
-    cases=((0, 0, 4), (2, 1, 4), (0, 1, 4), (3, 2, 4), (1, 3, 4), (3, 5, 4), (1, 1, 2), (0, 7, 5), (4, 4, 5),
-           (6, 9, 8)),
+    cases=((0, 0, 4), (2, 1, 4), (0, 1, 4), (3, 2, 4), (1, 3, 4), (3, 5, 4), (1, 1, 2), (0, 1, 2), (2, 3, 3), (0, 2, 3),
+           (0, 7, 5), (4, 4, 5), (1, 9, 6), (5, 11, 7), (6, 9, 8)),
     mistakes=(
         Mistake("other-direction", lambda rank, step, ranks: (rank + step) % ranks,
                 "Your chunks count up with the steps. What a rank sends next came from its left, and there the chunk "
@@ -94,11 +94,12 @@ def _ring(held: list[list[float]]) -> list:
     return [[list(sums) for _ in held], sent]
 
 
-def _played(held, steps=lambda ranks: 2 * (ranks - 1), adds=lambda step, ranks: step < ranks - 1, tail=True):
-    """The ring with something wrong in it: its number of steps, when it adds, or the rest of the division."""
+def _played(held, steps=lambda ranks: 2 * (ranks - 1), adds=lambda step, ranks: step < ranks - 1,
+            cut=chunk_sizes):  # fmt: skip
+    """The ring with something wrong in it: its number of steps, when it adds, or how the lists are cut."""
     ranks, length = len(held), len(held[0])
     held, sent = [list(one) for one in held], [0] * ranks
-    sizes = chunk_sizes(length, ranks) if tail else [length // ranks] * ranks
+    sizes = cut(length, ranks)
     for step in range(steps(ranks)):
         for rank in range(ranks):
             chunk, right = (rank - step) % ranks, (rank + 1) % ranks
@@ -106,6 +107,14 @@ def _played(held, steps=lambda ranks: 2 * (ranks - 1), adds=lambda step, ranks: 
             for place in range(sum(sizes[:chunk]), sum(sizes[: chunk + 1])):
                 held[right][place] = held[rank][place] + (held[right][place] if adds(step, ranks) else 0)
     return [held, sent]
+
+
+def _no_rest(length: int, ranks: int) -> list[int]:
+    return [length // ranks] * ranks
+
+
+def _rest_last(length: int, ranks: int) -> list[int]:
+    return [length // ranks] * (ranks - 1) + [length - length // ranks * (ranks - 1)]
 
 
 def _counted(count):
@@ -136,6 +145,8 @@ RING = Function(
         ([[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]],),
         ([[rank * 10 + place for place in range(11)] for rank in range(1, 5)],),
         ([[1], [2], [4], [8]],),
+        ([[rank * place - 9.5 for place in range(17)] for rank in range(1, 8)],),
+        ([[], []],),
         ([[3, 4]],),
     ),
     mistakes=(
@@ -153,9 +164,11 @@ RING = Function(
                 "The last step is missing: there are 2(W−1). With the last chunk, each rank is complete."),
         Mistake("one-step-more", lambda held: _played(held, steps=lambda ranks: 2 * ranks - 1 if ranks > 1 else 0),
                 "There is a step too many: there are 2(W−1), and everybody has everything by then."),
-        Mistake("dropped-rest", lambda held: _played(held, tail=False),
+        Mistake("dropped-rest", lambda held: _played(held, cut=_no_rest),
                 "The last numbers are left out: the length does not divide by the ranks, and the first chunks are one "
                 "longer."),
+        Mistake("rest-last", lambda held: _played(held, cut=_rest_last),
+                "The sums are right, but your last chunk takes the rest. Here the first chunks are one longer."),
         Mistake("whole-message", _counted(lambda ranks, length: (ranks - 1) * length),
                 "The sums are right, but each rank sent its whole list W−1 times. A step moves one chunk."),
         Mistake("whole-every-step", _counted(lambda ranks, length: 2 * (ranks - 1) * length),

@@ -23,31 +23,32 @@ RING_BYTES = Number(
     value=_SENT, unit="GB", units=_BYTES,
     slips=(
         Slip("forgot-all-gather", _SENT / 2,
-             "That is the reduce-scatter alone. After it each rank has one finished chunk, and an all-gather "
-             "hands those round: as many steps again."),
+             "That is the reduce-scatter alone, or the all-gather. After the first each rank has one finished chunk, "
+             "and those have to go round."),
         Slip("two-messages", 2 * GB,
-             "You sent 2(W−1) chunks of 1/(W−1), or all 8 chunks twice. There are W chunks, and in each half "
-             "a rank sends all of them but one: 2(W−1)/W of the message."),
+             "That is the whole message twice. In each half of the ring there is one chunk that a rank never sends."),
         Slip("divided-by-neighbours", 2 / (_RANKS - 1) * GB,
-             "You divided by W−1 = 7. The message is cut into as many chunks as there are ranks, 8, and each "
-             "rank sends 14 of them."),
+             "That is two chunks of 1/7 GB. The message is cut into as many chunks as there are ranks, and each half "
+             "has more than one step."),
+        Slip("one-chunk", GB / _RANKS, "That is one chunk, what a rank sends in one step. There are more steps."),
         Slip("one-chunk-each-half", 2 / _RANKS * GB,
-             "Those are two chunks of 1/8 GB: one step of each half. Each half has 7 steps."),
+             "Those are two chunks of 1/8 GB: one step of each half. Each half has more."),
         Slip("inverted", 2 * _RANKS / (_RANKS - 1) * GB,
-             "The fraction is upside down: 2(W−1)/W, not 2W/(W−1). A rank never sends more than twice the "
-             "message."),
+             "That is more than twice the message, as if a fraction stood upside down. A rank of a ring never sends "
+             "that much."),
         Slip("all-ranks", 2 * (_RANKS - 1) * GB,
              "That is what all 8 ranks send together, or what one would send if it passed on the whole message "
-             "in every step. A step moves one chunk, 1/8 GB, from each rank."),
+             "in every step. A step moves one chunk from each rank."),
         Slip("whole-message", (_RANKS - 1) * GB,
-             "That sends the whole message 7 times, to every other rank. A ring cuts it into 8 chunks and sends "
-             "each of them to one neighbour only."),
+             "That is the whole message 7 times, or one half of the ring on all 8 ranks. This asks for one rank, "
+             "and it sends chunks."),
         Slip("both-directions", 2 * _SENT,
-             "You added what the rank receives. Links carry both directions at once: count what it sends."),
-        Slip("four-ranks", 2 * 3 / 4 * GB,
-             "That is a ring of 4, where a rank sends 2 × 3 chunks of 1/4. Here there are 8 ranks."),
+             "That is twice as much: perhaps you added what the rank receives. Links carry both directions at once: "
+             "count what it sends."),
+        Slip("twelve-chunks", 12 / _RANKS * GB,
+             "That is 12 chunks of 1/8 GB, a step too few in each half; or a ring of 4 ranks, and here there are 8."),
         Slip("one-message", GB,
-             "You sent the message once. All-reduce has two halves, and each moves 7/8 of it."),
+             "That is the message once. All-reduce has two halves, and a rank sends in both."),
     ),
     right="With more ranks it hardly grows: never above 2 GB.",
 )  # fmt: skip
@@ -63,9 +64,9 @@ NIC_RATE = Number(
     only_unit=True,
     slips=(
         Slip("bits-as-bytes", 8 * NIC_BYTES_PER_S,
-             "That takes bits for bytes. A byte has 8 bits: divide by 8."),
+             "That takes bits for bytes. A byte has 8 bits."),
         Slip("multiplied", 64 * NIC_BYTES_PER_S,
-             "You multiplied by 8. A byte is larger than a bit, so fewer of them pass in a second: divide."),
+             "You multiplied by 8. A byte is larger than a bit, so fewer of them pass in a second."),
         Slip("gib", NIC_BYTES_PER_S / 2**30 * GB,
              "You divided by 2^30: that is GiB/s. A network's G is 10^9, and so is the G of GB."),
         Slip("gb-as-gib", NIC_BYTES_PER_S * 2**30 / GB,
@@ -73,7 +74,10 @@ NIC_RATE = Number(
         Slip("both-directions", 2 * NIC_BYTES_PER_S,
              "You added both directions. An adapter's rate is one way, and it has that rate both ways at once."),
         Slip("halved", NIC_BYTES_PER_S / 2,
-             "You halved it for the two directions. The link is full duplex: the whole rate each way."),
+             "That is half the rate. If it is for the two directions: the link is full duplex, the whole rate each "
+             "way."),
+        Slip("ten-bits", NIC_BYTES_PER_S * 0.8,
+             "That divides by 10, as where 8 bits travel as 10. The rate that is sold is that of the data."),
     ),
     right="That is a ninth of what NVLink 4 moves inside the node.",
 )  # fmt: skip
@@ -98,22 +102,27 @@ HIERARCHICAL = Number(
     slips=(
         Slip("one-adapter", _GPUS * _CROSSES,
              "That is a ring of 4 with the whole 8 GB: what the node sends through its eight adapters together. "
-             "One GPU is responsible for an eighth."),
+             "This asks for one GPU."),
         Slip("flat-ring", reduce_factor(_NODES * _GPUS) * _MESSAGE,
-             "That is one ring of all 32 GPUs with 8 GB. Here the nodes add up inside first, and only a share of "
-             "1/8 goes out from each GPU."),
+             "That is one ring of all 32 GPUs with 8 GB. Here the nodes add up inside first, and only a share goes out "
+             "from each GPU."),
         Slip("flat-factor", reduce_factor(_NODES * _GPUS) * _SHARE,
-             "The share is right, 1 GB. But the ring across has 4 ranks, one for each node, not 32."),
+             "That all-reduces the right share in a ring of all 32 GPUs. How many talk to each other across the "
+             "nodes?"),
         Slip("inside-factor", reduce_factor(_GPUS) * _SHARE,
-             "The share is right, 1 GB. But the ring across the nodes has 4 ranks, not 8."),
+             "That all-reduces the right share in a ring of 8. How many GPUs talk to each other across the nodes?"),
+        Slip("share-twice", 2 * _SHARE,
+             "That is the share of one GPU twice, or the message over the number of nodes. In each half of a ring "
+             "there is one chunk that a rank never sends."),
+        Slip("inside-the-node", reduce_factor(_GPUS) * _MESSAGE,
+             "That is an all-reduce of the 8 GB among the 8 GPUs of a node, over NVLink. This asks for the network."),
         Slip("forgot-all-gather", _CROSSES / 2,
-             "That is half of the all-reduce across the nodes. The sums have to come back: another 3/4 of the "
-             "share."),
+             "That is half of the all-reduce across the nodes. Which half is missing?"),
         Slip("split-by-nodes", reduce_factor(_NODES) * _MESSAGE / _NODES,
              "You divided the message by the number of nodes, where the 8 GPUs of a node share it. Or you added "
              "what the GPU receives: count what it sends."),
         Slip("share-once", _SHARE,
-             "That is the share of one GPU. All-reduced in a ring of 4, it makes 2 × 3/4 of that."),
+             "That is the share of one GPU, once. It is all-reduced across the nodes: how much of it is sent then?"),
     ),
     right="The slow link sees an eighth of it from each GPU, and all eight adapters work.",
 )  # fmt: skip
@@ -135,7 +144,7 @@ HALVES = Choice(
         Option("ag-rs", "All-gather, then reduce-scatter",
                "In this order the all-gather brings W whole messages to every rank, and the reduce-scatter leaves "
                "each with one part of the sum. Reduce first, while the data is still in parts."),
-        Option("all-to-all", "All-to-all, twice",
+        Option("all-to-all", "All-to-all, then all-to-all again",
                "All-to-all moves parts and adds nothing. (With an addition in between it can serve as a "
                "reduce-scatter, but a second one does not give every rank every part.)"),
         Option("gather-scatter", "Gather on rank 0, then scatter",

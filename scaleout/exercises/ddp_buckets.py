@@ -20,17 +20,16 @@ BUCKET_SIZE = Choice(
     "MiB, so that the link has something to do early.\n\nSource: Li et al., *PyTorch Distributed*, arXiv 2006.15704, "
     "sections 3.2.2 and 3.2.3.",
     options=(
-        Option("both-ends", "Small ones pay the latency too often; one big one starts when there is no backward left "
-                            "to hide it",
-               "Right: latency on one side, no overlap on the other.", True),
-        Option("memory", "Larger buckets would not fit into the memory",
+        Option("both-ends", "Small ones start too often, one big one too late",
+               "Right: latency on one side, no backward left to hide it on the other.", True),
+        Option("memory", "Larger buckets would not fit into the GPU's memory",
                "All buckets together are as large as the gradients, whatever the size of one. The size decides when a "
                "message can start, and how many there are."),
-        Option("bytes", "Smaller buckets would send more bytes",
-               "The bytes are the same: 2(W−1)/W of all gradients. Each message costs a start as well."),
-        Option("accuracy", "Smaller buckets would round more, because sums are taken more often",
+        Option("bytes", "Smaller buckets would send more bytes in a step",
+               "The bytes are the same, those of all gradients. What each message adds is a start."),
+        Option("accuracy", "Smaller buckets would round the sums more often",
                "Each gradient is summed over the ranks once, in whichever bucket it travels."),
-        Option("link", "25 MiB is the largest message that a link can carry",
+        Option("link", "25 MiB is the largest message that a link carries",
                "Links carry messages of any size, in packets. The time of a message is α + β × bytes."),
     ),
 )  # fmt: skip
@@ -75,11 +74,12 @@ def _filled(order, sizes, cap, first_cap, full=lambda held, limit: held >= limit
 
 def _never_above(sizes: list[int], cap: int, first_cap: int) -> list[list[int]]:
     """A gradient that would go over the cap begins a new bucket."""
-    out, held, limit = [[]], 0, first_cap
+    out, held, limit = [], 0, 0
     for index in reversed(range(len(sizes))):
-        if out[-1] and held + sizes[index] > limit:
+        if not out or held + sizes[index] > limit:
+            limit = cap if out else first_cap
             out.append([])
-            held, limit = 0, cap
+            held = 0
         out[-1].append(index)
         held += sizes[index]
     return out
@@ -117,6 +117,8 @@ ASSIGN = Function(
         ([6, 6, 6, 6, 6, 6, 6], 15, 5),
         ([3], 100, 10),
         ([9, 4, 4, 30, 4, 4, 1], 25, 1),
+        ([7, 13, 2, 11, 5, 3, 12, 1], 19, 4),
+        ([2, 3, 5, 7, 11], 11, 11),
     ),
     mistakes=(
         Mistake("forward-order", lambda sizes, cap, first: _filled(range(len(sizes)), sizes, cap, first),
@@ -158,16 +160,16 @@ BOTTLENECK = Choice(
     "bandwidth.** What helps sends fewer bytes for each sequence (accumulation, a larger batch, compression), or "
     "sends them over a faster link.",
     options=(
-        Option("bandwidth", "The bandwidth of the gradient all-reduce: accumulate over several passes, or compress",
+        Option("bandwidth", "The link's bandwidth: accumulate gradients, or compress",
                "Right: fewer bytes for each sequence. A faster link does the same and costs money.", True),
-        Option("latency", "The latency of the all-reduce: use larger buckets",
+        Option("latency", "The link's latency: send the gradients in larger buckets",
                "500 MB are 20 buckets of 25 MiB. Even at 5 ms for the 126 starts of each one's ring, that is 100 ms "
                "of the 760 that are too much. The bytes take the rest."),
-        Option("compute", "The compute: use faster GPUs",
+        Option("compute", "The compute: take GPUs with more operations a second",
                "They would make 40 ms shorter, and leave less backward to hide the communication behind."),
-        Option("memory", "The memory: shard the optimizer with ZeRO",
+        Option("memory", "The memory: shard the optimizer's states with ZeRO",
                "It would free memory. But ZeRO sends as many bytes as DDP, or more."),
-        Option("more-gpus", "Too few nodes: use 128",
+        Option("more-gpus", "The number of nodes: share the batch among 128 of them",
                "More ranks make the compute of each shorter in strong scaling, and send as many bytes from each: "
                "2(W−1)/W is nearly 2 already."),
     ),

@@ -25,16 +25,16 @@ WIRE = Number(
              "That is half of it. Either you counted one half of the all-reduce, and it has two, or 2 bytes for each "
              "gradient, and fp32 has 4."),
         Slip("gradients-once", _GRADIENTS,
-             "Those are the gradients, sent once. An all-reduce sends 2(W−1)/W of them from each rank."),
+             "Those are the gradients, sent once. A rank passes chunks on in both halves of the all-reduce."),
         Slip("gradients-twice", 2 * _GRADIENTS,
-             "You took 2 for 2(W−1)/W. On 16 ranks it is 2 × 15/16: in each half a rank sends all chunks but one."),
+             "That is all of the gradients, twice. In each half of a ring a rank does not send every chunk."),
         Slip("all-ranks", _RANKS * _SENT,
              "That is what all 16 ranks send together. They send at the same time, each over its own link."),
         Slip("to-everybody", (_RANKS - 1) * _GRADIENTS,
              "That sends all gradients to each of the 15 others. A ring sends to one neighbour, chunk by chunk."),
         Slip("all-states", 4 * _SENT,
-             "You counted 16 bytes for each parameter. Weights and optimizer states stay where they are: every rank "
-             "computes the same update. Only gradients travel."),
+             "That is what 16 bytes for each parameter would send. Weights and optimizer states stay where they are: "
+             "every rank computes the same update. Only gradients travel."),
         Slip("divided-by-ranks", 2 * (_RANKS - 1) / _RANKS * _GRADIENTS / _RANKS,
              "You divided by 16 once too often. Every rank has a gradient for every parameter."),
     ),
@@ -60,8 +60,8 @@ NO_SYNC = Number(
              "That is what the loop without no_sync() sends. The last pass still has to be synchronised."),
         Slip("what-is-left", _SENT, "That is what is still sent. How much is saved?"),
         Slip("gradients-once", (_PASSES - 1) * _GRADIENTS,
-             "Seven passes is right, but each saves a whole all-reduce: 7.5 GB, not the 4 GB of the gradients."),
-        Slip("half", _SAVED / 2, "Each saved pass saves both halves of its all-reduce: 7.5 GB."),
+             "Seven passes is right, but those are the gradients, 4 GB each. An all-reduce of them sends more."),
+        Slip("half", _SAVED / 2, "That is half of it. Each pass that does not synchronise saves a whole all-reduce."),
         Slip("all-ranks", _RANKS * _SAVED, "That is for all 16 ranks together. How much is it for each?"),
     ),
     right="And the gradients are the same.",
@@ -83,12 +83,12 @@ MEAN = Choice(
                "Right. And on 64 ranks, 64 times.", True),
         Option("nothing", "Nothing: the sum points in the same direction as the mean",
                "The direction is the same, the length is not, and SGD's step is as long as the gradient."),
-        Option("quarter", "The run behaves as if the learning rate were a quarter",
+        Option("quarter", "The run behaves as if the learning rate were a quarter as high",
                "Summing 4 gradients makes the gradient longer, not shorter."),
-        Option("batch", "It is right: the batch is 4 times as large, so the gradient should be too",
+        Option("batch", "Nothing is wrong: a batch 4 times as large has such a gradient",
                "Each rank's gradient is already a mean over its sequences. A larger batch makes the mean less noisy, "
                "not larger. (Whether you then choose a higher learning rate is your decision.)"),
-        Option("differ", "The ranks drift apart, because each adds up another sum",
+        Option("differ", "The ranks drift apart: each of them adds up another sum",
                "An all-reduce gives every rank the same sum. They stay equal, and make the same wrong step."),
     ),
 )  # fmt: skip
@@ -101,17 +101,20 @@ COPIES = Choice(
     solution="**No.** DDP *copies*: every rank holds all weights, gradients and optimizer states, and its buckets on "
     "top. It splits the batch, which makes activations smaller, and nothing else. To split the states is ZeRO's idea.",
     options=(
-        Option("no-copies", "No: every rank holds the whole model and all its states",
+        Option("no-copies", "No: each rank holds all of the 90 GB",
                "Right. DDP copies the model and splits the batch. It buys throughput, not memory.", True),
-        Option("yes-split", "Yes: 90 GB / 8 is 11.25 GB on each",
+        Option("yes-split", "Yes: 90 GB / 8 is 11.25 GB on each rank",
                "That is what ZeRO stage 3 or FSDP would do. DDP splits the batch, not the model."),
-        Option("yes-batch", "Yes, with an eighth of the batch on each",
+        Option("yes-batch", "Yes: each rank has an eighth of the batch",
                "A smaller batch makes activations smaller. The 90 GB are states, which do not depend on the batch."),
-        Option("yes-optimizer", "Yes: only rank 0 keeps the optimizer's states",
+        Option("yes-optimizer", "Yes: rank 0 alone keeps the moments",
                "In DDP every rank makes the same update by itself, with its own copy of the states. That is why only "
                "gradients have to travel."),
-        Option("total", "Yes: together they have 680 GB",
+        Option("total", "Yes: together the GPUs have 680 GB",
                "A rank computes with what its own GPU holds. The total helps only when something splits the states."),
+        Option("no-rank-0", "No: rank 0 needs room for 8 gradients",
+               "It does not fit, but not for that. A ring adds chunk by chunk on the way: no rank ever holds the "
+               "gradients of all. What does each hold?"),
     ),
 )  # fmt: skip
 
@@ -127,17 +130,18 @@ UNUSED = Choice(
     "`find_unused_parameters=True` walks the graph after each forward and marks what is missing as ready. It costs "
     "time in every step, so better is a model that uses all its weights: 0 × the output of head B, added to the loss.",
     options=(
-        Option("never-full", "Its bucket never fills on rank 1: the others wait for it, and its next forward raises",
-               "Right. DDP counts gradients, and one that never comes keeps its bucket open.", True),
-        Option("zero", "DDP takes zero for the gradient of head B on rank 1",
+        Option("never-full", "Rank 1's bucket never fills, and the other ranks wait for it",
+               "Right. DDP counts gradients, and one that never comes keeps its bucket open. Rank 1's next forward "
+               "raises.", True),
+        Option("zero", "DDP takes zeros for the gradients of head B on rank 1",
                "With find_unused_parameters=True it would. By default nobody tells DDP that this gradient will not "
                "come."),
-        Option("skip", "DDP leaves head B out of the all-reduce on all ranks",
+        Option("skip", "DDP leaves head B out of the all-reduce, on all the ranks",
                "The ranks do not agree on what is missing: that would need communication of its own. Each waits for "
                "its own bucket to fill."),
-        Option("local", "Ranks with a gradient for head B use their own, so the copies drift apart",
+        Option("local", "The ranks that have a gradient use their own, and drift apart",
                "They would, if each rank went on. But the all-reduce of that bucket cannot end without rank 1."),
-        Option("nothing", "Nothing: gradients that are None are ignored by the optimizer",
+        Option("nothing", "Nothing: a gradient that is None is left out by the optimizer",
                "By the optimizer, yes. DDP comes before it, and waits for every gradient that it has registered."),
     ),
 )  # fmt: skip

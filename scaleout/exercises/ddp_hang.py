@@ -57,7 +57,7 @@ HANG_RANK = Choice(
         Option("rank-3", "Rank 3: it was the last to report its time-out",
                "All four time-outs lie within a few hundredths of a second: the order is chance. Rank 3 made the calls "
                "of rank 1, one for one."),
-        Option("nobody", "No rank: the network between them is down",
+        Option("nobody", "No rank: the network between all of them is down",
                "21 calls went well, and the table shows two ranks at different calls under one number. A broken link "
                "would leave every rank at the same call."),
     ),
@@ -76,7 +76,7 @@ HANG_CALL = Choice(
     "The cure is a rule, not a time-out: the decision to call a collective must be the same on every rank. Decide on "
     "data that all ranks share, or call it anyway with an empty contribution.",
     options=(
-        Option("wrong-call", "It called all_reduce on line 81, where broadcast was due: line 81 is the bug",
+        Option("wrong-call", "It called all_reduce by mistake on line 81",
                "Line 81 is sound: every rank runs it in every step, and 4,096 numbers are its usual size. Rank 2 came "
                "to it too early. A wrong call in place of the broadcast would stand on a line near 100."),
         Option("left-out", "It left out the broadcast on line 100",
@@ -87,7 +87,7 @@ HANG_CALL = Choice(
         Option("stopped", "It stopped working: no call after number 22",
                "A rank that stops has no call where the others have one. Rank 2 has a number 22, and py-spy found it "
                "waiting inside it."),
-        Option("too-slow", "It was slow, and the time-out of 6 seconds too short",
+        Option("too-slow", "It was slow: 6 seconds were too short",
                "A slow rank makes the same calls, later. Rank 2 made another call under number 22: with any time-out "
                "the job would have hung."),
     ),

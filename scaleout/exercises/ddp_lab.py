@@ -40,7 +40,7 @@ TRAIN_STEP = Lab(
     prompt="Write `train_step(model, optimizer, passes)`, data parallelism with gradient accumulation by hand. It "
     "runs on **two** ranks that hold the same model. Each has its own `passes`, a list of (inputs, targets). After it "
     "both ranks must hold the weights that one process would reach with **one step on all the data**, with the mean "
-    "of `mse_loss` over it.\n\n"
+    "of `mse_loss` over it. The optimizer is AdamW; all is in fp32.\n\n"
     "Gradients travel **once a step**, after the last pass: the numbers that you all-reduce are counted. No DDP here. "
     "One of the layers is frozen.\n\nSave your function as `mine.py`, in the folder of the book's repository, and run "
     "the command below.",

@@ -43,9 +43,11 @@ EXPOSED = Number(
              "You added all three. DDP communicates while the backward still computes: only what it does not hide "
              "counts."),
         Slip("all-hidden", 0.300,
-             "You hid all of it. The backward takes 200 ms, so it can hide 200 of the 260."),
+             "That is the compute alone: all of the communication is hidden in it, or left out. Only the backward can "
+             "hide any, and it is shorter than the all-reduce."),
         Slip("hidden-by-forward", 0.460,
-             "You hid it behind the forward. There are no gradients yet during the forward: the backward hides it."),
+             "That is backward and all-reduce one after the other: either the forward is left out, or it hides a part. "
+             "It comes before there are gradients, and the backward runs beside the all-reduce."),
         Slip("communication-alone", 0.260, "That is the communication alone. What runs before it?"),
         Slip("exposed-alone", 0.060, "That is the exposed part alone. The step also has its forward and its backward."),
     ),
@@ -64,15 +66,17 @@ COMPRESSED = Number(
     "compression would gain nothing: there is nothing left to hide.",
     value=_HALVED, unit="ms", units=_TIME, dimension="seconds",
     slips=(
-        Slip("no-overlap", 0.430, "You added the 130 ms. The backward takes 200 ms and hides them."),
-        Slip("half-the-step", 0.180, "You halved the whole step. Forward and backward take as long as before."),
+        Slip("no-overlap", 0.430, "That is all three, one after the other. The all-reduce runs beside the backward."),
+        Slip("half-the-step", 0.180,
+             "That is half of the step as it was, or with half of the compute too. What bf16 halves here is the "
+             "message: forward and backward take as long as before."),
         Slip("half-the-exposed", 0.330,
-             "You halved the exposed 60 ms. The time on the wire is halved, 260 to 130, and 130 is less than the "
-             "backward: nothing is exposed."),
+             "Either the exposed 60 ms are halved in it, or the message comes after the backward and the forward is "
+             "left out. The whole time on the wire is halved, and the backward still runs beside it."),
         Slip("saved-in-full", 0.230,
-             "You subtracted the 130 ms that the wire saves. Only 60 of the 260 were exposed: more than that cannot be "
-             "saved."),
-        Slip("as-before", 0.360, "That is the step in fp32. Half the bytes take half the time: 130 ms."),
+             "That is the step as it was less all that the wire saves, or forward and message alone. No step is "
+             "shorter than its compute."),
+        Slip("as-before", 0.360, "That is the step in fp32. Half the bytes take half the time."),
     ),
     right="The link has time to spare now; the compute is the limit.",
 )  # fmt: skip
@@ -96,11 +100,10 @@ STRONG_SCALING = Number(
     "the batch shrinks, and with it the backward that hides the communication, while the bytes stay the same.",
     value=_STRONG, unit="%", units=_SHARE, dimension="share",
     slips=(
-        Slip("speed-up", 5, "5 is the speed-up, the time on one rank over the time on 8. Divide it by 8 ranks."),
+        Slip("speed-up", 5, "5 is the speed-up. An efficiency compares it with the ideal one."),
         Slip("time-ratio", 0.2,
-             "That is the time on 8 ranks over the time on one. Ideal would be 1/8: compare with that."),
-        Slip("inverted", 1.6, "You divided 1.6 s by the ideal 1 s. The other way round: an efficiency is at most "
-                              "100%."),
+             "That is the time on 8 ranks as a part of the time on one. What part would be ideal?"),
+        Slip("inverted", 1.6, "That is the step against the ideal one, upside down: an efficiency is at most 100%."),
         Slip("last-doubling", 2.5 / (2 * 1.6),
              "That is the last doubling alone, from 4 to 8 ranks. Efficiency is relative to one rank."),
         Slip("lost", 1 - _STRONG, "That is the part that is lost. The efficiency is the rest."),
@@ -120,12 +123,12 @@ WEAK_SCALING = Number(
     value=_WEAK, unit="%", units=_SHARE, dimension="share",
     slips=(
         Slip("strong", _WEAK / 64,
-             "You divided by the ranks too: that is strong scaling. Here 64 ranks do 64 times the work, so ideal is "
-             "the same time."),
+             "Either you divided by the ranks too, which is strong scaling (here 64 ranks do 64 times the work), or "
+             "that is the ratio 1.25 with a % behind it."),
         Slip("speed-up", 64 * _WEAK,
-             "51.2 is how many ranks' worth of work is done. Divide by 64 for the efficiency."),
-        Slip("inverted", 1.25, "You divided the wrong way round: an efficiency is at most 100%."),
-        Slip("lost", 0.25, "That is how much longer the step takes. The efficiency is 1.0 / 1.25."),
+             "51.2 is how many ranks' worth of work is done. The efficiency is a part of what would be ideal."),
+        Slip("inverted", 1.25, "That is upside down: an efficiency is at most 100%."),
+        Slip("lost", 0.25, "That is how much longer the step takes than on one rank. Which part of it is ideal?"),
         Slip("lost-share", 1 - _WEAK, "That is the part that is lost. The efficiency is the rest."),
         Slip("last-row", 1.1 / 1.25, "That compares with 8 ranks. The reference is one rank, without communication."),
     ),
@@ -179,23 +182,27 @@ SMALLEST_BATCH = Function(
     f"over 400 Gbit/s, {_needed()(0.05, 4e9, 16, 1.25e9)} over 10 Gbit/s. A slow link asks for batches that you may "
     "not want: then accumulate, or compress.",
     function="smallest_batch", stub=_BATCH_STUB, reference=_needed(),
-    cases=((0.05, 4e9, 16, 50e9), (0.05, 4e9, 16, 1.25e9), (0.3, 4e8, 8, 10e9), (0.011, 26e9, 64, 50e9),
-           (0.75, 1e9, 2, 2.5e8), (0.1, 4e9, 1, 1e9)),
+    # Times that fit exactly have a short binary fraction, so that no order of the terms rounds them up.
+    cases=((0.05, 4e9, 16, 50e9), (0.052, 4e9, 16, 1.25e9), (0.3, 4e8, 8, 10e9), (0.011, 26e9, 64, 50e9),
+           (0.75, 1e9, 2, 2.5e8), (0.1, 4e9, 1, 1e9), (0.19, 7e9, 3, 1.5e9), (0.021, 3e9, 7, 12.5e9),
+           (1.5, 3e9, 8, 2.5e8), (0.375, 5e9, 4, 2e9)),
     mistakes=(
         Mistake("forward-hides", _needed(share=1),
-                "You let the forward hide communication too. There are no gradients yet: only the backward, two "
-                "thirds of the time, does."),
+                "You let the forward hide communication too. There are no gradients yet: only the backward hides it."),
         Mistake("half-the-time", _needed(share=1 / 2),
-                "You took the backward as half of the time. It is twice the forward: two thirds."),
-        Mistake("forward-only", _needed(share=1 / 3), "That third is the forward. The backward hides, two thirds."),
+                "You took the backward as half of the time. It takes twice as long as the forward."),
+        Mistake("forward-only", _needed(share=1 / 3), "That third is the forward. It is the backward that hides."),
         Mistake("message-once", _needed(factor=lambda ranks: 1 if ranks > 1 else 0),
-                "You sent the gradients once. Each rank sends 2(W−1)/W of them."),
+                "The gradients are sent once in your function. In a ring each rank sends more than that. "
+                "(2 * (W - 1) // W is 1: // rounds down.)"),
         Mistake("forgot-all-gather", _needed(factor=lambda ranks: (ranks - 1) / ranks),
-                "That is the reduce-scatter alone: the factor is 2(W−1)/W."),
+                "That is the reduce-scatter alone, half of an all-reduce."),
         Mistake("through-one-rank", _needed(factor=lambda ranks: 2 * (ranks - 1)),
-                "That is an all-reduce through one rank. In a ring each rank sends 2(W−1)/W of the message."),
+                "That is an all-reduce through one rank, all of the message to and from each other. In a ring a rank "
+                "passes on chunks."),
         Mistake("factor-two", _needed(factor=lambda ranks: 2),
-                "You took 2 for 2(W−1)/W. It matters for few ranks, and one rank has nothing to send."),
+                "Your ranks send all chunks in each half of the ring. Each leaves one out, and one rank has nothing to "
+                "send."),
         Mistake("rounded-down", _needed(whole=int), "You rounded down: with that batch the backward is too short. "
                                                     "Round up."),
         Mistake("rounded", _needed(whole=round), "You rounded to the nearest number, sometimes down. Round up."),
@@ -213,17 +220,18 @@ SLOWER = Choice(
     "come on top, on the same cores. Compare one process with *one thread* with two of one thread each, and say so.\n\n"
     "On GPUs each rank brings its own hardware. What remains there is the communication.",
     options=(
-        Option("same-cores", "The one process already used both cores; DDP adds communication and no compute",
-               "Right. More processes are more hardware only where each brings its own.", True),
-        Option("gloo", "gloo is slow: with NCCL it would be twice as fast",
+        Option("same-cores", "The one process already used both of the cores",
+               "Right: DDP adds communication and no compute. More processes are more hardware only where each "
+               "brings its own.", True),
+        Option("gloo", "gloo is slow: NCCL would be about twice as fast",
                "NCCL does not run on CPUs, and a perfect network would only get you back to the 70 ms: no compute was "
                "added."),
         Option("python", "Python's global lock lets only one process run",
                "That lock is within one process. Two processes run at the same time, on one core each."),
-        Option("batch", "Each rank trains on the whole batch",
+        Option("batch", "Each of the ranks trains on the whole batch",
                "Then the losses would not agree with half the batch on each, and the step would take 140 ms or more. "
                "Look at what the cores did before."),
-        Option("buckets", "The buckets are too large",
+        Option("buckets", "The buckets are too large for the small model",
                "With a small model there is one bucket, or two. Other sizes move a few milliseconds; they add no "
                "core."),
     ),

@@ -107,12 +107,12 @@ def _not_starved(one: Figures) -> str:
 
 # Cause -> (label, what is said of it where it is wrong). The keys are the ends of the files' names, and a rank.
 _CAUSES = {
-    "healthy": ("Nothing: this is the healthy run", _not_healthy),
-    "straggler-0": ("Rank 0 is slow", _not_slow_rank(0)),
-    "straggler-1": ("Rank 1 is slow", _not_slow_rank(1)),
-    "tiny-buckets": ("The buckets are tiny", _not_tiny),
-    "slow-link": ("The link between the ranks is slow", _not_slow_link),
-    "starved": ("The input pipeline is too slow", _not_starved),
+    "healthy": ("Nothing: it is healthy", _not_healthy),
+    "straggler-0": ("Rank 0 computes more slowly", _not_slow_rank(0)),
+    "straggler-1": ("Rank 1 computes more slowly", _not_slow_rank(1)),
+    "tiny-buckets": ("The buckets are too small", _not_tiny),
+    "slow-link": ("The link is the slow part", _not_slow_link),
+    "starved": ("The data come too late", _not_starved),
 }
 
 

@@ -61,20 +61,20 @@ SILENT = Choice(
     f"{_CPU.held:,} of {_CPU.whole:,} bytes, where a shard would have {_CPU.whole // 2:,}. The losses agree to the "
     f"last digit because DDP *is* right. They cannot tell you who computed them.\n\n{_SOURCE}",
     options=(
-        Option("ddp", "With cpu=True Accelerate ignored the plugin: this is DDP, and every rank holds everything",
+        Option("ddp", "Accelerate ignored the plugin: this is plain DDP",
                f"Right: {_CPU.held:,} of {_CPU.whole:,} bytes on one of two ranks is no shard.", True),
-        Option("works", "Nothing is wrong: FSDP gives the losses of DDP, as it should",
+        Option("works", "Nothing is wrong: FSDP gives the losses of DDP",
                f"It should. But a shard of two has {_CPU.whole // 2:,} bytes, and rank 0 holds {_CPU.held:,}."),
-        Option("gathered", "It is sharded; the bytes were read while everything was gathered",
+        Option("gathered", "It is sharded; the bytes were read while gathered",
                f"Then the moments at least would be halved: AdamW only ever sees shards. There are {_CPU.moments:,} "
                f"bytes of them, two for each of the {_CPU.whole:,}."),
-        Option("one-process", "Each process trained alone",
+        Option("one-process", "Each process trained alone, on the same data",
                f"The job has {_CPU.processes} processes that know of each other, and DDP around the model averages "
                "their gradients."),
-        Option("no-shard", "It is FSDP with NO_SHARD, since the model is small",
+        Option("no-shard", "It is FSDP with NO_SHARD, as the model is small",
                "FSDP2 has no such strategy, and no size below which it does not shard. The wrapper is "
                f"`{_CPU.wrapper}`."),
-        Option("root-only", "It is sharded as one unit, and the root is kept whole",
+        Option("root-only", "It is sharded as one unit, whose root stays whole",
                "The root is kept from its forward to its backward. Between steps a rank has its shard, and the "
                "moments are of the shard."),
     ),
@@ -92,17 +92,17 @@ ALONE = Choice(
     "group, no wrapper, and `process_index` 0 in both, so that both take rank 0's part of the data. The job does half "
     "of its work twice. Neither exit code nor loss curve says so.",
     options=(
-        Option("alone", "Two single processes, each with the whole model, on the same data",
+        Option("alone", "Two single processes, each a whole model on the same data",
                f"Right: num_processes is {_PLAIN.processes}, nothing is wrapped, and nobody talks to anybody.", True),
-        Option("ddp", "DDP again: the plugin is ignored",
+        Option("ddp", "DDP again, without a word: Accelerate ignored the plugin",
                f"The model's type is `{_PLAIN.wrapper}`, without any wrapper, and num_processes is "
                f"{_PLAIN.processes}: no gradient is averaged."),
-        Option("fsdp", "FSDP2 at last: fully_shard keeps a module's class, so there is no wrapper to see",
+        Option("fsdp", "FSDP2 at last: fully_shard keeps the class, so no wrapper shows",
                "It changes the class to one with FSDP in front of its name, and parameters become DTensors. "
                f"{_PLAIN.held:,} of {_PLAIN.whole:,} bytes on one rank is no shard."),
         Option("world-one", "FSDP2 over one rank: torchrun started only one process",
                "Both processes printed. torchrun started two; Accelerate in each does not know of the other."),
-        Option("agree", "They must be averaging gradients, or the losses would not be the same on both ranks",
+        Option("agree", "Gradients were averaged, as the losses are the same on both",
                "With their own data the losses of two ranks differ, averaged or not. They are the same because both "
                "take the same data."),
     ),
@@ -119,16 +119,16 @@ ASSERTION = Choice(
     "Count collectives too, all-gathers and reduce-scatters, and you also know that it works during the step. The "
     "book's labs assert both on every path.",
     options=(
-        Option("shard-bytes", "The bytes of this rank's parameters are those of the model / 2, up to padding",
-               "Right: it measures what was promised, whoever was to build it.", True),
+        Option("shard-bytes", "This rank's parameters are half of the model's bytes",
+               "Right, up to padding: it measures what was promised, whoever was to build it.", True),
         Option("losses", "The losses agree with those of one process on all the data",
                "The first run passes: DDP's losses agree as well. Parity says that the sums are right, not who holds "
                "what."),
-        Option("world", "accelerator.num_processes is 2",
+        Option("world", "accelerator.num_processes is 2, as torchrun was told",
                "That stops the second run. The first has two processes, and does not shard."),
         Option("plugin", "The plugin was given, and its fsdp_version is 2",
                "That is what was asked for. Both runs asked."),
-        Option("wrapped", "The prepared model is of another class than the one that went in",
+        Option("wrapped", "The prepared model is of another class than before",
                "In the first run it is: `DistributedDataParallel`. A wrapper there is; the question is which."),
         Option("equal-weights", "After some steps the whole weights are equal on both ranks",
                "They are in both runs: DDP keeps copies equal, and two processes with the same data and seed stay "

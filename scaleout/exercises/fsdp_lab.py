@@ -12,7 +12,7 @@ import torch.distributed as dist
 def sharded_step(shards, sizes, forward, backward):
     """The gradient shards of one step: a list of flat tensors, one a unit, each as long as its shard.
 
-    shards: this rank's flat shard of each unit, padded; sizes: elements of each unit, without padding
+    shards: this rank's flat shard of each unit, padded, in fp32; sizes: elements of each unit, without padding
     forward(unit, whole): computes with the whole unit, a flat tensor of sizes[unit] elements
     backward(unit, whole): returns this rank's gradient for the whole unit, of the same length
     """
@@ -37,7 +37,7 @@ def sharded_step(shards, sizes, forward, backward):
     gradients = [None] * len(shards)
     for unit in reversed(range(len(shards))):
         gradient = backward(unit, gather(unit))
-        padded = torch.zeros(world * shards[unit].numel(), dtype=gradient.dtype)
+        padded = torch.zeros(world * shards[unit].numel())
         padded[:sizes[unit]] = gradient
         gradients[unit] = torch.empty_like(shards[unit])
         dist.reduce_scatter(gradients[unit], list(padded.chunk(world)))
@@ -49,7 +49,7 @@ SHARDED_STEP = Lab(
     key="sharded-step", level=3, title="Gather, compute, free",
     prompt="Write `sharded_step(shards, sizes, forward, backward)`, one step of FSDP on **two** ranks. A rank keeps of "
     "each unit only its flat shard: the unit's weights laid end to end, padded to a multiple of the ranks, cut in "
-    "equal parts.\n\n"
+    "equal parts. All is in fp32.\n\n"
     "- Forward, unit by unit: gather it whole, call `forward(unit, whole)`, **free it before the next one**.\n"
     "- Backward, from the last unit to the first: gather it again, call `backward(unit, whole)`, which returns this "
     "rank's gradient for the whole unit, and free it. Only the last unit may stay from its forward to its backward.\n"

@@ -36,14 +36,14 @@ FORWARD = Number(
         Slip("no-overlap", _forward(0),
              "You added every gather to its compute. The next unit's gather runs while this one computes."),
         Slip("all-hidden", BLOCKS * _COMPUTE * _MS,
-             "You hid all gathers. The first has no compute before it: its 5 ms are exposed."),
+             "That is the compute alone: all gathers are hidden. The first has no compute before it."),
         Slip("communication", BLOCKS * _GATHER * _MS,
              "Those are the gathers alone. The compute is longer, and it is what takes the time here."),
         Slip("communication-first", (BLOCKS * _GATHER + _COMPUTE) * _MS,
-             "You let the gathers run through and added the last compute. That is right when a gather is longer than "
+             "Those are the gathers one after the other and one compute. That is right when a gather is longer than "
              "a unit's compute. Here it is shorter."),
         Slip("half", (_forward(0) + BLOCKS * _COMPUTE * _MS) / 2,
-             "You hid half of the gathers. With one unit ahead, all but the first are hidden."),
+             "That hides half of the gathers. With one unit ahead, which of them has nothing to hide behind?"),
     ),
     right="One unit ahead hides everything but the first gather, as long as a gather is shorter than a compute.",
 )  # fmt: skip
@@ -67,7 +67,7 @@ DEPTH = Choice(
     options=(
         Option("memory-only", "It takes as long as before, and may need more memory",
                "Right: the link is busy all the time with a depth of 1. Asking earlier does not make it faster.", True),
-        Option("hidden", f"All gathers are hidden: {BLOCKS * _COMPUTE + _SLOW} ms",
+        Option("hidden", f"All gathers are hidden now: it takes {BLOCKS * _COMPUTE + _SLOW} ms",
                "They would be if four gathers could share the link without slowing each other down. They share its "
                "bytes per second."),
         Option("fewer", "There are fewer all-gathers, because four units come in one",
@@ -75,7 +75,7 @@ DEPTH = Choice(
         Option("slower", "It gets slower, because the gathers compete with the compute",
                "They may slow the compute down a little, but as many bytes travel as before. What surely can grow is "
                "the memory."),
-        Option("backward", "The forward stays, the backward becomes faster",
+        Option("backward", "The forward takes as long, and the backward gets faster",
                "The same holds there: 12 ms of gather for each unit, one after the other."),
     ),
 )  # fmt: skip
@@ -99,16 +99,19 @@ OFFLOAD = Number(
     value=_COPIES, unit="ms", units=_TIME, dimension="seconds",
     slips=(
         Slip("half", _COPIES / 2,
-             "That is half. Either you copied the shards once, and each unit is gathered twice, or you took 2 bytes, "
-             "and the cast to bf16 comes after the copy."),
+             "That is half. Either you copied the shards once, and each unit is gathered twice, or you took formats "
+             "of 2 bytes, and any cast comes after the copy."),
         Slip("undivided", _RANKS * _COPIES,
              "You copied the whole model. Each rank copies its shard, and the all-gather brings the rest from the "
              "other GPUs."),
         Slip("gradients-too", 1.5 * _COPIES,
-             "You added the gradients. They go from the GPU to the host, the other direction of PCIe."),
+             "Those are three copies of the shards. Two go to the GPU; that of the gradients goes the other way, to "
+             "the host."),
         Slip("optimizer", 2 * _COPIES,
-             "You moved 16 bytes for each parameter. AdamW runs on the host: its moments never travel."),
-        Slip("gigabits", 8 * _COPIES, "You took the rate for Gbit/s. PCIe 4 with 16 lanes carries 31.5 GB/s."),
+             "That is twice as much: 16 bytes for each parameter, or four copies. AdamW runs on the host, so its "
+             "moments never travel, and gradients go the other way."),
+        Slip("undivided-once", _RANKS * _COPIES / 2,
+             "That is the whole model, once. Each rank copies its own shard, as often as the unit is gathered."),
     ),
     right="In every pass, whatever the batch.",
 )  # fmt: skip
@@ -121,7 +124,7 @@ WHEN = Choice(
     "the copies. Offload moves what depends on the *model* off the GPU. What depends on the *batch*, the activations, "
     "stays, and is a matter of checkpointing or a smaller micro-batch.",
     options=(
-        Option("states", "Fine-tuning on 2 GPUs: fully sharded states need 60 GB a rank of 48 GB, a step takes 20 s",
+        Option("states", "Fine-tuning on 2 GPUs of 48 GB: 60 GB of sharded states a rank, steps of 20 s",
                "Right: states are what does not fit, and 20 s hide the copies.", True),
         Option("activations", "Long sequences on 8 GPUs: states need 10 GB a rank, activations 90 GB",
                "Offloading shards would free 10 GB at most. Activations are what is too large: checkpoint them, or "
@@ -165,13 +168,14 @@ def plan(sizes, depth, cap):
 
 
 def _plan(sizes, depth, cap, *, full=lambda held, size, cap: held + size > cap, skip=False, keep=False, less=0,
-          start=True):  # fmt: skip
-    """The plan; with another rule of what is full, units passed over, units kept, or a smaller depth."""
+          start=True, new=False):  # fmt: skip
+    """The plan; with another rule of what is full, units passed over or kept, or another depth."""
     held, out = [], []
     for unit in range(len(sizes)):
         if unit not in held:
             held.append(unit)
-        for ahead in range(unit + 1, min(unit + depth + 1 - less, len(sizes))):
+        first = max(held) if new else unit
+        for ahead in range(first + 1, min(first + depth + 1 - less, len(sizes))):
             if ahead in held:
                 continue
             counted = held if start else [i for i in held if i != unit]
@@ -191,8 +195,8 @@ PLAN = Function(
     prompt="Write `plan(sizes, depth, cap)`: for each unit of a forward, the units that are **whole while it "
     "computes**, as a list of lists of unit numbers, counted from 0.\n\n"
     "- The unit that computes is whole, whatever its size. If nobody prefetched it, it is gathered first.\n"
-    "- When a unit starts to compute, up to `depth` units after it are prefetched, in order, as far as they are not "
-    "whole yet.\n"
+    "- When a unit starts to compute, the `depth` units that come right after it are prefetched, in order. One of "
+    "them that is whole already stays so, and counts as one of the `depth`: no unit further ahead takes its place.\n"
     "- A unit is prefetched only if all whole units and it have **at most** `cap` bytes. Gathers go in order: when one "
     "does not fit, the ones after it wait too.\n"
     "- After a unit has computed, it is freed.",
@@ -212,6 +216,13 @@ PLAN = Function(
         ([6, 7, 8], 0, 100),
         ([5, 30, 5, 5], 2, 20),
         ([1, 2, 3, 4, 5], 4, 10),
+        ([10, 10, 10, 10, 10, 10], 2, 100),
+        ([3, 1, 4, 1, 5, 9, 2, 6], 3, 40),
+        ([7, 3, 9, 1, 8, 2, 2], 3, 13),
+        ([5, 6, 1, 7, 3, 2], 2, 12),
+        ([4, 8, 1, 6, 3, 5, 2], 2, 30),
+        ([7, 4, 6], 7, 13),
+        ([], 2, 10),
     ),
     mistakes=(
         Mistake("no-cap", lambda sizes, depth, cap: _plan(sizes, depth, float("inf")),
@@ -230,6 +241,9 @@ PLAN = Function(
         Mistake("only-its-size", lambda sizes, depth, cap: _plan(
             sizes, depth, cap, full=lambda held, size, cap: size > cap),
                 "You compared each unit alone with the cap. All whole units together have to fit."),
+        Mistake("further-ahead", lambda sizes, depth, cap: _plan(sizes, depth, cap, new=True),
+                "You prefetch depth more units at every start, so that you run further and further ahead. What is "
+                "whole already counts as one of them."),
         Mistake("no-prefetch", lambda sizes, depth, cap: [[unit] for unit in range(len(sizes))],
                 "Only the computing unit is whole in your plan: nothing is prefetched."),
     ),
@@ -260,7 +274,7 @@ HEALTHY = Choice(
                "gather and the reduce-scatter still pass through the network."),
         Option("offload", "Offload the optimizer, to make room for more prefetch",
                "There is room. And the network is busy all the time: asking earlier does not make it faster."),
-        Option("checkpointing", "Checkpoint activations",
+        Option("checkpointing", "Checkpoint the activations of every block, in full",
                "That frees memory, which is not scarce, and adds compute. It would hide more communication, by making "
                "the step longer."),
     ),

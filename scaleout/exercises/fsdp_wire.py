@@ -29,14 +29,14 @@ WIRE = Number(
         Slip("ddp", _DDP,
              "That is DDP's all-reduce, or FSDP with the units kept. Here every weight is gathered a second time for "
              "the backward."),
-        Slip("once", _ONE, "That is one all-gather. There are two, and a reduce-scatter of the gradients."),
+        Slip("once", _ONE, "That is one all-gather, or the reduce-scatter. A step has more than one of them."),
         Slip("reduce-as-all-reduce", 4 * _ONE,
-             "You counted an all-reduce of the gradients. A rank needs only its shard of the mean: a reduce-scatter, "
-             "half of it."),
+             "That is what two gathers and an all-reduce of the gradients send. A rank needs only its shard of the "
+             "mean: a reduce-scatter."),
         Slip("whole-times-three", 3 * _MODEL,
-             "You took 1 for (p−1)/p. A rank has its own part already: 15/16 of the model travel each time."),
+             "That sends the whole model each time. A rank has its own part of it already."),
         Slip("shard-once", 3 * _MODEL / _RANKS,
-             "You sent one shard each time. In a ring's all-gather a rank passes on all shards but one: 15 of them."),
+             "That is one shard each time. In a ring a rank also passes on the shards of others."),
         Slip("all-ranks", _RANKS * _FSDP,
              "That is what all 16 ranks send together. They send at the same time, each over its own link."),
     ),
@@ -61,10 +61,11 @@ POLICY_WIRE = Number(
              "Either you counted the gradients in bf16, and reduce_dtype is fp32, or you counted one gather, and there "
              "are two."),
         Slip("gather-fp32", fsdp_sent(_PARAMS, _RANKS, "fp32", "bf16"),
-             "It is the other way round: weights travel in param_dtype, bf16, gradients in reduce_dtype, fp32."),
-        Slip("gradients-alone", _ONE, "That is one message in fp32, the reduce-scatter, or both gathers in bf16. Add "
-                                      "them."),
-        Slip("whole", 8 * _PARAMS, "You took 1 for (p−1)/p: each message leaves out the part that a rank has already."),
+             "That is 10 bytes for each parameter: either the two dtypes are exchanged, or one of the gathers is in "
+             "fp32. Weights travel in param_dtype, gradients in reduce_dtype."),
+        Slip("gradients-alone", _ONE, "That is the reduce-scatter alone, in fp32, or the gathers alone, in bf16."),
+        Slip("whole", 8 * _PARAMS,
+             "That sends everything each time. Each message leaves out the part that a rank has already."),
         Slip("all-ranks", _RANKS * _MIXED, "That is for all 16 ranks together. How much is it for each?"),
     ),
     right="The shards stay fp32: only what travels, and what computes, is bf16.",
@@ -80,17 +81,17 @@ DTYPES = Choice(
     "moments.** Gathered weights are bf16, so matrix products and what they save for the backward are too. No master "
     "copy is needed: the shard is one, 4 bytes over p ranks.",
     options=(
-        Option("stored-and-reduced", "Weight shards, the reduction, gradient shards and AdamW's moments",
+        Option("stored-and-reduced", "Weight shards, reduction, gradient shards, AdamW's moments",
                "Right: everything that is stored or added up. What is gathered and computed is bf16.", True),
-        Option("nothing", "Nothing: param_dtype makes the weights bf16",
+        Option("nothing", "Nothing: with param_dtype all the weights are bf16",
                "It makes the gathered ones bf16. The shards keep the dtype that the model had when it was wrapped, and "
                "small updates are not lost in them."),
-        Option("optimizer", "AdamW's moments only",
+        Option("optimizer", "AdamW's moments, and nothing of the weights",
                "AdamW makes its moments like the weights that it is given, and these are the fp32 shards. So they are "
                "fp32 because the shards are."),
-        Option("gathered", "The gathered weights; the shards are bf16 to save memory",
+        Option("gathered", "The gathered weights; their shards are bf16 to save memory",
                "It is the other way round. Gathered weights are whole on every rank and dear, so they are bf16."),
-        Option("everything", "Everything, matrix products are cast one by one as under autocast",
+        Option("everything", "Everything: matrix products alone are cast, as under autocast",
                "That is autocast: fp32 weights, a cast at each product. The policy gathers bf16, and so halves the "
                "message and the gathered memory."),
     ),
@@ -134,7 +135,7 @@ ALL_GATHERS = Function(
     "worth an assertion in your run: it says what was built.",
     function="all_gathers", stub=_GATHERS_STUB, reference=_gathers,
     cases=((33, True, 1), (33, False, 1), (5, True, 1), (1, True, 1), (33, True, 4), (227, False, 8), (33, 8, 1),
-           (9, 4, 2)),
+           (9, 4, 2), (12, False, 3), (7, 2, 3), (26, 4, 1), (1, False, 5)),
     mistakes=(
         Mistake("root-twice", lambda units, reshard, passes: passes * units * (1 if reshard is False else 2),
                 "You gathered the root twice. It is kept: the backward begins with it."),
@@ -163,13 +164,13 @@ ROOT_KEPT = Choice(
     "head, and the backward begins there. To free it would save memory for an instant, and pay for it with an "
     "all-gather that nothing hides. That it also holds the token table, which the backward needs last, is the price.",
     options=(
-        Option("needed-at-once", "The backward begins with it, so it would be gathered again at once",
+        Option("needed-at-once", "The backward begins with it and would gather it again",
                "Right: an all-gather saved that nothing could hide.", True),
-        Option("small", "It is small, so that freeing it would not help",
+        Option("small", "It is so small that freeing it would not help at all",
                "Not with a large vocabulary: table and head can be larger than any block. It stays all the same."),
-        Option("optimizer", "The optimizer needs whole weights of the root",
+        Option("optimizer", "The optimizer needs the whole weights of the root",
                "The optimizer works on shards, of the root too."),
-        Option("not-sharded", "The root is not sharded: every rank always has it",
+        Option("not-sharded", "It is not sharded: every rank holds it all the time",
                "It is sharded like every unit, and freed after the backward. Between steps a rank holds its part."),
         Option("inputs", "Its forward is not over until the loss has been computed",
                "Its forward is over when the model returns its output. It could be freed then, and is with "
@@ -204,15 +205,19 @@ HYBRID = Number(
              "That is what leaves a node when the model is sharded over all 32 GPUs. Here the gathers stay inside."),
         Slip("one-gpu", _HYBRID / _GPUS, "That is what one GPU sends to other nodes. There are 8 in a node."),
         Slip("whole-gradients", _GPUS * _HYBRID,
-             "You let each GPU all-reduce all gradients. After the reduce-scatter inside the node it holds an eighth "
+             "That lets each GPU all-reduce all gradients. After the reduce-scatter inside the node it holds an eighth "
              "of them."),
-        Slip("half", _HYBRID / 2, "That is one half of the all-reduce. A ring sends 2(r−1)/r of its message."),
+        Slip("half", _HYBRID / 2,
+             "That is half of it. Either you counted one half of the all-reduce, or 2 bytes for each gradient."),
         Slip("all-nodes", _NODES * _HYBRID, "That leaves all four nodes together. How much leaves one?"),
         Slip("factor-two", 2 * _WHOLE,
-             "You took 2 for 2(r−1)/r. Among four nodes it is 2 × 3/4 = 1.5."),
+             "That is every shard twice. In each half of a ring a rank does not send all of its message."),
+        Slip("shards-once", _WHOLE,
+             "That is each shard once, all gradients together. A rank passes chunks on in both halves of the "
+             "all-reduce."),
         Slip("among-all", sent("all_reduce", _WHOLE, _NODES * _GPUS),
-             "You all-reduced over 32 ranks. A shard is all-reduced only among the four GPUs that hold the same one. "
-             "(The paper's formula says 31/32 too, where a ring of four sends 3/4.)"),
+             "That is an all-reduce over 32 ranks, or the paper's formula, which counts them too. A shard is "
+             "all-reduced only among the four GPUs that hold the same one."),
     ),
     right="Half of what full sharding sends, for four times the shard.",
 )  # fmt: skip

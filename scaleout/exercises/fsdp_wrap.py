@@ -30,14 +30,16 @@ STATES = Number(
         Slip("undivided", PARAMETERS * _EACH,
              "That is what a rank of DDP holds. FSDP splits weights, gradients and moments over all 16."),
         Slip("weights-only", PARAMETERS * 4 / _RANKS,
-             "Those are the weights alone. Gradients and both moments are split too, and each rank keeps its part."),
+             "That is one number of 4 bytes for each parameter, the weights alone. A rank keeps its part of gradients "
+             "and moments too."),
         Slip("forgot-gradients", PARAMETERS * 12 / _RANKS,
-             "That is 12 bytes for each parameter. Weight, gradient and two moments are four numbers of 4 bytes."),
+             "That is 12 bytes for each parameter: the gradient is missing, or one of AdamW's moments."),
         Slip("forgot-optimizer", PARAMETERS * 8 / _RANKS,
-             "Weights and gradients are right, but AdamW's two moments are missing: 8 bytes more for each parameter."),
+             "That is 8 bytes for each parameter: either half of what it needs is missing, such as AdamW's moments, "
+             "or you counted formats of 2 bytes."),
         Slip("optimizer-only-split", PARAMETERS * (8 + 8 / _RANKS),
-             "You split the optimizer's states and copied weights and gradients. That is ZeRO stage 1; FSDP splits "
-             "all three."),
+             "That is the optimizer's states split, and weights and gradients copied: ZeRO stage 1. FSDP splits all "
+             "three."),
         Slip("gradients-split", PARAMETERS * (4 + 12 / _RANKS),
              "You left the weights whole. Between two uses FSDP keeps only a shard of them too."),
     ),
@@ -69,17 +71,15 @@ GATHERED = Number(
         Slip("forgot-root", 2 * whole(BLOCK, "bf16"),
              "The root is missing. It is gathered first and kept, because the backward begins with it."),
         Slip("no-prefetch", whole(ROOT, "bf16") + whole(BLOCK, "bf16"),
-             "The prefetched block is missing: its all-gather runs while another computes, so it has its memory "
-             "already."),
+             "A block is missing: the all-gather of the prefetched one runs while another computes, so it has its "
+             "memory already."),
         Slip("fp32", 2 * _PAIR,
-             "That is fp32. The stored shards are, but what is gathered has the policy's parameter dtype: 2 bytes."),
-        Slip("shards", PARAMETERS * 2 / _RANKS,
-             "You divided by a number of ranks. A gathered unit is whole on every rank, however many there are."),
+             "That is fp32. The stored shards are, but what is gathered has the policy's parameter dtype."),
         Slip("one-block", whole(BLOCK, "bf16"),
-             "That is one block. The root is kept beside it, and the next block is on its way."),
+             "That is one block. It is not all that is whole, or on its way, while it computes."),
         Slip("three-blocks", _PAIR + whole(BLOCK, "bf16"),
-             "You counted a third block. One computes, one is prefetched; the one before has been freed. (The buffer "
-             "that the computing block came in is a third one, on a GPU. It was to be left out.)"),
+             "That is a block too many: either the one before, which has been freed, or the buffer that the computing "
+             "block came in, which was to be left out."),
     ),
     right="More ranks do not change this number: what is gathered is whole on every rank.",
 )  # fmt: skip
@@ -102,13 +102,13 @@ WAY_OUT = Number(
     value=_WAY_OUT, unit="GB", units=_BYTES,
     slips=(
         Slip("bf16", PARAMETERS * 2,
-             "Those are the whole gradients in bf16. Their copy in the buffer comes on top, 4 bytes each."),
+             "Those are the whole gradients in bf16. Their copy in the buffer comes on top, in its own dtype."),
         Slip("buffer", PARAMETERS * 4,
-             "That is the buffer in fp32, or both in bf16. The gradients are bf16, and they are still there while they "
-             "are copied."),
+             "That is 4 bytes for each parameter: one of the two alone, in fp32, or both in bf16. The gradients are "
+             "still there while they are copied, and the policy has two dtypes."),
         Slip("both-fp32", PARAMETERS * 8,
-             "You took fp32 for both, or added the gathered weights. The backward gives gradients in the dtype of the "
-             "weights that it used, bf16, and these have been freed."),
+             "You took fp32 for both, or added the gathered weights. Those have been freed, and the backward gives "
+             "gradients in the dtype of the weights that it used."),
         Slip("shard", PARAMETERS * 4 / _RANKS, "That is what is left after the reduce-scatter: one rank's shard."),
         Slip("block", BLOCK.parameters * 6, "That is one block. The model is one unit: all its gradients go at once."),
         Slip("divided", PARAMETERS * 6 / _RANKS,
@@ -136,17 +136,17 @@ WHICH = Choice(
     "large enough for the link, small enough for the memory. Go finer only when a unit does not fit; go coarser when "
     "messages are too short.",
     options=(
-        Option("block", "Wrap block by block",
+        Option("block", "Make each block a unit",
                "Right: fewer and larger messages, and more compute behind which the next one hides.", True),
-        Option("model", "Wrap the whole model as one unit",
+        Option("model", "Make the model one unit",
                f"One all-gather of {total_parameters(_MEDIUM) * 2 / GB:.1f} GB would use the link well, but nothing "
                "computes until all of it has come: there is no next unit to gather meanwhile. And the whole model is "
                "then in memory at once."),
-        Option("finer", "Nothing in the wrapping: finer is always better for memory",
-               "It is, but memory is not scarce here: 61 GB are free. The wrapping pays for them with latency."),
-        Option("offload", "Offload the shards to the host",
+        Option("finer", "Nothing: finer saves memory",
+               "It does, but memory is not scarce here: 61 GB are free. The wrapping pays for them with latency."),
+        Option("offload", "Offload shards to the host",
                "That frees memory, which is not scarce, and adds a copy over PCIe before every one of these gathers."),
-        Option("ranks", "Use more nodes",
+        Option("ranks", "Use more nodes for the job",
                "The shards get smaller, and so do the messages of each ring step: there is more latency for the same "
                "bytes."),
     ),
@@ -180,17 +180,17 @@ HUGE_ROOT = Choice(
     "it in between (`reshard_after_forward=False`).\n\nA wrapping by size does this by itself: every module "
     "above a number of parameters becomes a unit.",
     options=(
-        Option("table-and-head", "Make the token table and the head units of their own, beside the blocks",
+        Option("table-and-head", "Make table and head units of their own",
                f"Right: {2 * _TABLE * 2 / GB:.1f} GB that nobody needs while the blocks compute.", True),
-        Option("layer", "Wrap every matrix by itself",
+        Option("layer", "Make every matrix a unit of its own",
                f"That frees the root as well, but it cuts {BLOCKS} messages into {_LAYERS - 3}. Two units more are "
                "enough."),
-        Option("keep", "Set reshard_after_forward=False on the blocks",
+        Option("keep", "Set reshard_after_forward=False on blocks",
                f"Then the blocks stay whole too, {BLOCKS * whole(BLOCK, 'bf16') / GB:.0f} GB of them: it saves "
                "all-gathers and costs memory."),
-        Option("ranks", "Use more ranks, so that the root's part becomes smaller",
+        Option("ranks", "Use more ranks, for a smaller root on each",
                "The shards become smaller. The gathered root does not: it is whole on every rank."),
-        Option("model", "Wrap the model as one unit",
+        Option("model", "Make the whole model one single unit",
                "Then everything is in the root, and whole from the forward's start to the backward's end."),
     ),
 )  # fmt: skip
@@ -208,11 +208,11 @@ BOTTOM_UP = Choice(
     "the block's weights are sharded already; neither says *order*.\n\nSource: the docstring of "
     "`torch.distributed.fsdp.fully_shard`: \"should be called bottom-up on your model\".",
     options=(
-        Option("one-unit", "The root takes all parameters as one unit, and the calls on the blocks fail",
+        Option("one-unit", "The root takes all parameters, and the calls on the blocks fail",
                "Right. Call it bottom-up: the blocks first, the model last.", True),
         Option("same", "The same as the other way round: FSDP sorts the modules itself",
                "It does not. Each call takes what no call before it has taken, at once."),
-        Option("nested", "Every block is sharded twice, over p × p parts",
+        Option("nested", "Every block is sharded twice, over p × p parts, once by each call",
                "A parameter belongs to one group only. It is not sharded again by the same ranks."),
         Option("head-only", "The root takes only what is directly in the model, such as the head",
                "That is what is left for it when the blocks were first. Called first, it takes everything below it."),

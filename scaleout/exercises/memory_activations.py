@@ -77,34 +77,36 @@ DOUBLE = Choice(
     f"{_growth('naive'):.1f}, fused × {_growth('sdpa'):.1f}.\n\n"
     "Source: Dao et al., FlashAttention, arXiv 2205.14135: memory linear in the sequence.",
     options=(
-        Option("more-than-two", "Naive: more than 2 times, towards 4. Fused: 2 times",
-               "Right. Fused attention still does the quadratic work, but it no longer stores it.", True),
-        Option("both-double", "Both: 2 times",
+        Option("more-than-two", "Naive: 2 to 4 times. Fused: 2 times",
+               "Right, and the longer the sequence, the nearer to 4. Fused attention still does the quadratic work, "
+               "but it no longer stores it.", True),
+        Option("both-double", "Naive: 2 times. Fused: 2 times",
                "True of the fused kernel, and of everything that has one row for each token. Naive "
                "attention also keeps a score for each pair of tokens, and there are 4 times as many pairs."),
-        Option("both-four", "Both: 4 times",
+        Option("both-four", "Naive: 4 times. Fused: 4 times",
                "The arithmetic of attention grows by 4 in both. The memory of a fused kernel does not: it "
                "never stores the s × s scores."),
-        Option("fused-four", "Naive: 2 times. Fused: 4 times",
+        Option("fused-four", "Naive: 2 times. Fused: 2 to 4 times",
                "It is the other way round: the fused kernel is the one that does not store the s × s "
                "scores."),
-        Option("no-change", "Neither changes: only the batch counts",
+        Option("no-change", "Naive: unchanged. Fused: unchanged",
                "Activations are kept for each token. Twice the sequence at the same number of sequences "
                "is twice the tokens."),
     ),
 )  # fmt: skip
 
 _LLAMA = PRESETS["llama-3-8b"]
-_TOKENS = 8 * 8192
+_SEQUENCES = 6  # not 8: one sequence must not be what a division by 8 bits gives
+_TOKENS = _SEQUENCES * 8192
 _LOGITS = _TOKENS * _LLAMA.vocab * BYTES["fp32"]
 
 LOGITS = Number(
     key="logits", level=2, title="One tensor at the end",
-    prompt=f"Llama 3 has a vocabulary of {_LLAMA.vocab:,}. You train on 8 sequences of 8,192 tokens. How "
+    prompt=f"Llama 3 has a vocabulary of {_LLAMA.vocab:,}. You train on {_SEQUENCES} sequences of 8,192 tokens. How "
     "large is **one** copy of the logits in fp32?",
     hints=("The logits have one row for each token and one column for each word of the vocabulary.",
-           "Tokens = 8 × 8,192. An fp32 number has 4 bytes."),
-    solution=f"8 × 8,192 tokens × {_LLAMA.vocab:,} × 4 bytes = **{_LOGITS / GB:.1f} GB**.\n\n"
+           f"Tokens = {_SEQUENCES} × 8,192. An fp32 number has 4 bytes."),
+    solution=f"{_SEQUENCES} × 8,192 tokens × {_LLAMA.vocab:,} × 4 bytes = **{_LOGITS / GB:.1f} GB**.\n\n"
     "Cross-entropy in PyTorch has up to three such tensors alive at once: the log-softmax, its gradient, "
     "and the gradient of the logits that is made from both. This one line of the model can be the peak of "
     "the whole step. "
@@ -113,12 +115,11 @@ LOGITS = Number(
     value=_LOGITS, unit="GB", units=("MB", "GB", "TB", "GiB"),
     slips=(
         Slip("fp16", _LOGITS / 2,
-             "You took 2 bytes for each number. In fp32 it is 4: cross-entropy is computed in fp32 for "
-             "its accuracy."),
-        Slip("forgot-batch", _LOGITS / 8, "That is one sequence. There are 8 of them."),
+             "You took 2 bytes for each number. Here it is fp32: cross-entropy is computed in it for its accuracy."),
+        Slip("forgot-batch", _LOGITS / _SEQUENCES, f"That is one sequence. There are {_SEQUENCES} of them."),
+        Slip("bits", _LOGITS * 8, "That is right in bits. This asks for bytes."),
         Slip("forgot-sequence", _LOGITS / 8192,
-             "That is one token of each sequence. In training every token predicts the next one: multiply "
-             "by 8,192."),
+             "That is one token of each sequence. In training every token predicts the next one."),
         Slip("forgot-bytes", _LOGITS / 4,
              "That is a quarter. Either the 4 bytes of an fp32 number are missing, or you took Llama 2's "
              "vocabulary of 32,000."),
@@ -153,7 +154,7 @@ CHECKPOINTS = Number(
     slips=(
         Slip("fp32", _CHECKPOINTS * 2,
              "That is fp32. It is what bf16 autocast keeps, whose residual stream stays in fp32, but here "
-             "the inputs are in bf16: 2 bytes."),
+             "the inputs are in bf16."),
         Slip("one-layer", _CHECKPOINTS / _GPT3.layers,
              f"That is one layer. All {_GPT3.layers} keep their input until backward reaches them."),
         Slip("no-checkpointing", _CHECKPOINTS * (34 + _SCORES) / 2,
@@ -161,8 +162,9 @@ CHECKPOINTS = Number(
              "input."),
         Slip("34-only", _CHECKPOINTS * 17,
              "34 bytes for each token and hidden unit is what a layer saves without checkpointing (and "
-             "without attention scores). With it, a layer saves only its input: 2 bytes."),
-        Slip("forgot-bytes", _CHECKPOINTS / 2, "That counts the numbers. Each has 2 bytes."),
+             "without attention scores). With it, a layer saves only its input."),
+        Slip("forgot-bytes", _CHECKPOINTS / 2,
+             "That counts the numbers, or gives each of them one byte. They are in bf16."),
         Slip("forgot-sequence", _CHECKPOINTS / 2048, "That is one token. The sequence has 2,048."),
     ),
     right="For 175 billion parameters that is almost nothing: full checkpointing is a strong lever.",
@@ -202,8 +204,13 @@ PEAK = Function(
         (18 * GB, {"loss": 5 * GB, "backward": 9 * GB, "optimizer": 12 * GB}),
         (18 * GB, {"loss": 5 * GB, "backward": 20 * GB, "optimizer": 12 * GB}),
         (25 * GB, {"backward": 40 * GB, "optimizer": 6 * GB}),
+        (3, {"forward": 2, "loss": 11, "backward": 7, "evaluation": 5}),
+        (9_345_678_901, {"embedding": 1_234_567, "optimizer": 7_654_321_987, "sample": 7_654_321_986}),
+        (6, {"checkpoint": 13}),
+        (0, {"forward": 17, "backward": 23, "loss": 19}),
         (7 * GB, {"loss": 0, "optimizer": 0}),
         (120 * GB, {}),
+        (5, {}),
     ),
     mistakes=(
         Mistake("summed-moments", lambda always, moments: always + sum(moments.values()),

@@ -28,27 +28,28 @@ LARGEST = Number(
         Slip("weights-only", _CARD / 2,
              "That fills the card with 16-bit weights: enough to run the model, not to train it."),
         Slip("fp32-weights-only", _CARD / 4,
-             "That is 4 bytes for each parameter. Training also holds a gradient and two moments for each."),
+             "That is 4 bytes for each parameter: the fp32 weight alone, or weight and gradient in 16 bits. Training "
+             "holds more."),
         Slip("forgot-optimizer", _CARD / 8,
-             "That is 8 bytes for each parameter. There are four numbers of 4 bytes: weight, gradient and "
-             "two moments."),
+             "That is 8 bytes for each parameter: two of the four fp32 numbers, or all of them in 16 bits."),
         Slip("three-numbers", _CARD / 12,
              "That is 12 bytes for each parameter: one of the four fp32 numbers (weight, gradient, two "
              "moments) is missing."),
         Slip("extra-copy", _CARD / 18,
-             "That is 18 bytes for each parameter. Autocast's bf16 copies are temporary: they live until "
-             "backward has used them, so this exercise leaves them out."),
+             "That is 18 bytes for each parameter, 2 more than are held. If they are autocast's bf16 copies: those are "
+             "temporary, and live only until backward has used them."),
         Slip("sales-name", 80e9 / _EACH,
-             f"You took 80 × 10^9 bytes, the name of the card. Its driver reports {_CARD / GB:.1f} × 10^9."),
+             "80 × 10^9 bytes, the name of the card, would hold 5.00 billion. Its driver reports "
+             f"{_CARD / GB:.1f} × 10^9."),
         Slip(GIB, _CARD / MIB * 1e6 / _EACH, "You took a MiB for 10^6 bytes. It is 2^20, 4.9% more."),
-        Slip("bytes-as-parameters", _CARD, "That is one byte for each parameter."),
+        Slip("bytes-as-parameters", _CARD, "That is one byte for each parameter: each costs several numbers."),
     ),
     right="Above that you must split, move or train less: the rest of this book.",
 )  # fmt: skip
 
 _LLAMA = PRESETS["llama-2-7b"]
 _PARAMS = total_parameters(_LLAMA)
-_RANK = 16
+_RANK = 64  # large enough that the adapters are more than a rounding of the frozen weights
 _LORA_STATES = account(_LLAMA, 1, 1, Recipe(adapter="lora", adapter_rank=_RANK)).states
 _LORA = sum(_LORA_STATES.values())
 _ADAPTER = _LORA_STATES["gradients"] / BYTES["fp32"]  # only the adapters have a gradient
@@ -66,9 +67,8 @@ LORA = Number(
            "bytes."),
     solution=f"{_PARAMS / 1e9:.2f} × 10^9 × 2 + {_ADAPTER / 1e6:.0f} × 10^6 × {_TRAINED:.0f} bytes = "
     f"{_FROZEN / GB:.2f} + {_ADAPTER * _TRAINED / GB:.2f} = **{_LORA / GB:.1f} GB**, against "
-    f"{_PARAMS * 16 / GB:.0f} GB for training all weights at 16 bytes each. What is left is "
-    "almost all frozen weights. LoRA does not make activations smaller: gradients still flow "
-    "through every layer.\n\n"
+    f"{_PARAMS * 16 / GB:.0f} GB for training all weights at 16 bytes each. Five sixths of what is left are frozen "
+    "weights. LoRA does not make activations smaller: gradients still flow through every layer.\n\n"
     "Source: Hu et al., LoRA, arXiv 2106.09685.",
     value=_LORA, unit="GB", units=("MB", "GB", "TB", "GiB"),
     slips=(
@@ -76,17 +76,24 @@ LORA = Number(
              "Those are the adapters alone. The frozen weights are not trained, but they are still held: "
              "forward needs them."),
         Slip("full-training", _PARAMS * 16,
-             "That trains all weights at 16 bytes each. A frozen weight has no gradient and no optimizer "
-             "state: 2 bytes in bf16."),
+             "That trains all weights at 16 bytes each. A frozen weight has no gradient and no optimizer state."),
+        Slip("all-trained", (_PARAMS + _ADAPTER) * 16,
+             "That trains the weights and the adapters at 16 bytes each. The weights are frozen: no gradient, and no "
+             "optimizer state."),
         Slip("frozen-gradients", _PARAMS * 4 + _ADAPTER * 16,
              "That holds 4 bytes for each frozen weight: either a gradient, which it does not have, or "
              "fp32, and it is in bf16."),
         Slip("forgot-adapters", _FROZEN,
-             "Those are the frozen weights alone. The adapters have weights, gradients and moments: 16 "
-             "bytes each."),
+             "Those are the frozen weights alone. The adapters train: they have more than weights."),
+        Slip("adapter-weights-only", _FROZEN + _ADAPTER * 4,
+             "That gives an adapter's parameter 4 bytes, its weight in fp32. It trains: it has a gradient and two "
+             "moments as well."),
+        Slip("adapters-16-bit", _FROZEN + _ADAPTER * 2,
+             "That gives an adapter's parameter 2 bytes. The adapters are in fp32, and they train."),
+        Slip("adapters-three-numbers", _FROZEN + _ADAPTER * 12,
+             "That gives an adapter's parameter 12 bytes: one of its four fp32 numbers is missing."),
     ),
-    right="Nearly all of it is frozen weights, so that is where QLoRA cuts next.",
-    tolerance=0.01,
+    right="Five sixths of it are frozen weights, so that is where QLoRA cuts next.",
 )  # fmt: skip
 
 
@@ -117,8 +124,8 @@ QLORA = Choice(
                f"Right: {_nf4(65e9)} instead of 130 GB, scales included. They are never updated, so that "
                "they are coarse does less harm.", True),
         Option("optimizer-4-bit", "The optimizer's states are stored in 4 bits",
-               "Only the adapters have optimizer states, well under 1% of the parameters. Halving them, "
-               "or an eighth, saves almost nothing. Look at what is held for every weight."),
+               "Only the adapters have optimizer states, and they are a percent or two of the parameters. Look at what "
+               "is held for every weight."),
         Option("activations-4-bit", "The activations are stored in 4 bits",
                "Activations stay in 16 bits: the 4-bit weights are turned back into bf16 for each "
                "product. QLoRA shrinks the largest item, which is another one."),
@@ -151,18 +158,17 @@ ZERO_1 = Number(
     value=_STAGE_1, unit="GB", units=("MB", "GB", "TB", "GiB"), tolerance=0.014,
     slips=(
         Slip("divided-all", _ZERO * 16 / _GPUS,
-             "You divided all 16 bytes by 64: that is stage 3. Stage 1 leaves weights and gradients whole "
-             "on each GPU."),
+             "You divided all 16 bytes by 64: that is stage 3. Stage 1 splits only what the optimizer keeps."),
         Slip("divided-nothing", _ZERO * 16,
              "That is one GPU's share without ZeRO: plain data parallelism copies everything."),
         Slip("total", _STAGE_1 * _GPUS,
              "That is the total of all 64 GPUs. This asks for each one: its own memory is what runs out."),
         Slip("optimizer-part", _ZERO * _SPLIT / _GPUS,
-             "That is the split part alone. Weights and gradients are still whole on each GPU: 4 more "
-             "bytes for each parameter."),
-        Slip("zero-2", _ZERO * (2 + 14 / _GPUS), "You split the gradients too: that is stage 2."),
-        Slip("forgot-gradients", _ZERO * (2 + 12 / _GPUS),
-             "The gradients are missing. Stage 1 keeps them whole: 2 more bytes for each parameter."),
+             "That is the split part alone. Weights and gradients are still whole on each GPU."),
+        Slip("zero-2", _ZERO * (2 + 14 / _GPUS),
+             "About half is missing. Either you split the gradients too, which is stage 2, or you left them out."),
+        Slip("other-half", _ZERO * (12 + 4 / _GPUS),
+             "You split the weights and the gradients. Stage 1 splits the other part, what the optimizer keeps."),
         Slip("master-whole", _ZERO * (8 + 8 / _GPUS),
              "You split the moments but not the master copy. Stage 1 splits both: they are what the "
              "optimizer keeps."),
@@ -213,16 +219,15 @@ WHOLE_RUN = Number(
         Slip("optimizer-moment", 20 * _N,
              "That is the optimizer's step. Compute the loss too, and take the larger."),
         Slip("gradients-at-the-loss", _BY_HAND + 4 * _N,
-             "You counted gradients at the loss. They were set to None, and backward has not reached a "
-             "layer yet: 12 bytes for each parameter at that moment."),
+             "Those are 4 bytes too many for each parameter. If they are gradients: they were set to None, and "
+             "backward has not reached a layer yet."),
         Slip("forgot-optimizer", _BY_HAND - 8 * _N,
-             "AdamW's moments are missing: 8 bytes for each parameter, there at every moment."),
+             "AdamW's moments are missing. They are there at every moment."),
         Slip("forgot-checkpoints", _BY_HAND - _CHECKPOINTS,
              "About 10 GB are missing. They are the layers' inputs, which full checkpointing keeps; or you "
              "took 2 bytes for the logits, which are in fp32."),
         Slip("checkpoints-16-bit", _BY_HAND - _CHECKPOINTS / 2,
-             "You took 2 bytes for the layers' inputs. Under autocast the residual stream stays in fp32: "
-             "4."),
+             "You took 2 bytes for the layers' inputs. Under autocast the residual stream stays in fp32."),
         Slip("logits-once", _BY_HAND - 2 * _LOGITS,
              "You counted one tensor of the logits' size. The backward of cross-entropy holds three in "
              "fp32: the log-softmax, its gradient, and the logits' gradient."),

@@ -41,16 +41,16 @@ def bytes_held(model, optimizer):
 
 BYTES_HELD = Lab(
     key="bytes-held", level=3, title="Weigh a real job",
-    prompt="Two ranks train the same model, but each has frozen another part of it, so they do not hold "
-    "the same. Write `bytes_held(model, optimizer)`, which runs on both ranks after a step. It "
-    "returns `(mine, largest)`: the bytes that this rank holds, by kind, and the total of the rank "
-    "that holds **most**, because that rank decides whether the job fits. The model's head shares "
-    "its weight with the token table, and one layer is in bf16.\n\n"
+    prompt="Two ranks train the same model, but each has frozen another part of it, and one has freed gradients "
+    "already, so they do not hold the same. Write `bytes_held(model, optimizer)`, which runs on both ranks after a "
+    "step. It returns `(mine, largest)`: the bytes that this rank holds, by kind, and the total of the rank that holds "
+    "**most**, because that rank decides whether the job fits. The model's head shares its weight with the token "
+    "table, and one layer is in bf16.\n\n"
     "Save your function as `bytes_held.py`, in the folder of the book's repository, and run the "
     "command below.",
     hints=("`t.numel() * t.element_size()` is the size of a tensor, whatever its format.",
            "`model.parameters()` gives a shared weight once; `state_dict()` gives it twice.",
-           "A frozen weight has `grad` None and no entry in `optimizer.state`.",
+           "A frozen weight has `grad` None and no entry in `optimizer.state`. A freed gradient is None too.",
            "`dist.all_reduce(tensor, dist.ReduceOp.MAX)` leaves the largest value of all ranks on every "
            "rank."),
     solution="```python\n"

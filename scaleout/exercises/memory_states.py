@@ -15,8 +15,8 @@ _ADAMW = states("bf16-master", "adamw")  # bytes per parameter
 _ZERO = 7.5e9
 
 _BITS = Slip("bits", 16 * _SEVENTY,
-             "You multiplied by 16. A 16-bit float has 16 bits, which are 2 bytes. (Training does need "
-             "about 16 bytes for each parameter, but this one asks for the weights alone.)")  # fmt: skip
+             "You multiplied by 16. A 16-bit float has 16 bits, not 16 bytes. (Training does need about 16 bytes for "
+             "each parameter, but this one asks for the weights alone.)")  # fmt: skip
 
 WEIGHTS_GB = Number(
     key="weights-70b", level=1, title="The weights of a 70B model",
@@ -31,10 +31,12 @@ WEIGHTS_GB = Number(
     slips=(
         _BITS,
         Slip("fp32", _SEVENTY * BYTES["fp32"],
-             "You took 4 bytes for each parameter: that is fp32. An fp16 number has 2."),
+             "You took 4 bytes for each parameter: that is fp32. These are in fp16."),
         Slip("one-byte", _SEVENTY,
-             "That counts one byte for each parameter. An fp16 number has 16 bits: 2 bytes."),
-        Slip("four-bit", _SEVENTY / 2, "You divided by 2. Each parameter takes 2 bytes: multiply."),
+             "That counts one byte for each parameter. An fp16 number has 16 bits."),
+        Slip("half-a-byte", _SEVENTY / 2,
+             "That counts half a byte for each parameter: weights in 4 bits, or a division by 2 that should be a "
+             "product."),
     ),
     right="No card that is sold as 80 GB holds it, and training has not begun.",
 )  # fmt: skip
@@ -77,21 +79,29 @@ BYTES_EACH = Number(
     dimension="bytes/parameter",
     slips=(
         Slip("no-weights-gradients", 12,
-             "12 bytes are the three fp32 copies. The bf16 weight and gradient come on top; or, if you "
-             "counted those, the fp32 master copy is missing."),
+             "12 bytes are the three fp32 numbers without the bf16 weight and gradient, or these two with only two of "
+             "the three. Both kinds are held, whole."),
         Slip("forgot-gradients", 14,
              "One copy in bf16 is missing. Both the weight and its gradient are held."),
         Slip("forgot-optimizer", 4,
-             "That is the weight and its gradient. AdamW keeps three more numbers, in fp32."),
+             "4 bytes are the weight and its gradient, or one number in fp32. There are five numbers."),
         Slip("moments-only", 8,
-             "You counted 8 bytes. AdamW's two moments alone are that much: add weight, gradient and "
-             "master copy."),
+             "8 bytes are AdamW's two moments alone, for example. This recipe holds five numbers, three of them in "
+             "fp32."),
+        Slip("all-bf16", 10,
+             "10 bytes are five numbers in bf16, or the weight and two numbers in fp32. What the optimizer keeps is in "
+             "fp32, and it is three numbers."),
+        Slip("bits", 128,
+             "128 is right in bits. This asks for bytes."),
         Slip("weight-only", 2,
-             "That is the bf16 weight alone. Training holds four more numbers for each parameter."),
+             "2 bytes, which are 16 bits, are the bf16 weight alone. Training holds four more numbers for each "
+             "parameter. (Did you mean 16 bytes?)"),
         Slip("fp32-gradient", 18,
              "18 counts one bf16 copy as fp32. Some frameworks do keep the gradient in fp32, but here "
              "weight and gradient are both in bf16."),
-        Slip("all-fp32", 20, "You gave all five numbers 4 bytes. Two of them are in bf16, which has 2."),
+        Slip("twenty", 20,
+             "20 bytes are five numbers in fp32, or six: a gradient in fp32 beside the one in bf16. Here it is five, "
+             "and two of them are in bf16."),
     ),
     right="Only 2 of the 16 are the weight that you will keep.",
 )  # fmt: skip
@@ -109,19 +119,19 @@ EIGHTEEN = Choice(
     "`theoretical_memory_usage.py`; 20 is the Ultra-Scale Playbook (Hugging Face, 2025), mixed "
     "precision with fp32 gradients.",
     options=(
-        Option("gradient-copies", "They keep the gradient in 16 bits, in fp32, or both",
-               "Right: 2, 4 or 2 + 4 bytes of gradient, on top of the same 14. Ask which one a calculator "
-               "assumes.", True),
-        Option("weight-decay", "AdamW's weight decay needs more state than Adam's",
+        Option("gradient-copies", "They keep the gradient in other formats",
+               "Right: in 16 bits, in fp32, or in both, 2, 4 or 2 + 4 bytes on top of the same 14. Ask which one a "
+               "calculator assumes.", True),
+        Option("weight-decay", "They keep a state for AdamW's weight decay",
                "Weight decay keeps no state: each step shrinks the weight by a fixed factor. Look for a "
                "number that can be held in 16 bits, in 32, or in both."),
-        Option("moments", "They keep one, two or three moments",
+        Option("moments", "They keep one, two or three of the moments",
                "AdamW always has two moments. A third in fp32 would add 4 bytes, not 2: look for a copy "
                "that can be in 16 bits."),
-        Option("activations", "Some of them count the activations",
+        Option("activations", "They count a share of the activations",
                "Activations grow with batch and sequence, so they cannot be a fixed number of bytes for "
                "each parameter."),
-        Option("gb-gib", "Some of them count in GiB",
+        Option("gb-gib", "They count the bytes in GB or in GiB",
                "A unit cannot do that: GiB against GB is 7%, and 18 against 16 is 12.5%. A count of bytes "
                "for one parameter has no such prefix at all."),
     ),
@@ -140,24 +150,26 @@ BASELINE = Number(
     value=_ZERO * _ADAMW, unit="GB", units=("MB", "GB", "TB", "GiB"),
     slips=(
         Slip("forgot-optimizer", _ZERO * 4,
-             "That is weights and gradients (2 + 2 bytes). AdamW's fp32 states are missing: 12 more bytes "
-             "for each parameter."),
+             "That is 4 bytes for each parameter: weights and gradients in bf16, or weights alone in fp32. What "
+             "AdamW keeps is missing."),
         Slip("forgot-master", _ZERO * 12,
-             "That is 12 bytes for each parameter. Either the fp32 master copy is missing, or the bf16 "
+             "That is 12 bytes for each parameter. Either one of the three fp32 numbers is missing, or the bf16 "
              "weights and gradients are."),
         Slip("forgot-gradients", _ZERO * 14,
-             "That is 14 bytes for each parameter. Backward also holds a gradient for each weight: 2 "
-             "bytes more."),
+             "That is 14 bytes for each parameter. One copy in bf16 is missing: the weights and their gradients are "
+             "both held."),
         Slip("weights-only", _ZERO * 2,
              "That is the weights alone. It is enough to run the model, not to train it."),
         Slip("moments-only", _ZERO * 8,
-             "8 bytes for each parameter are AdamW's two moments alone. Add the weights, the gradients "
-             "and the master copy."),
+             "That is 8 bytes for each parameter: AdamW's two moments alone, for example. This recipe holds five "
+             "numbers, three of them in fp32."),
+        Slip("all-bf16", _ZERO * 10,
+             "That is 10 bytes for each parameter: all five numbers in bf16, or the weight and two numbers in fp32. "
+             "What the optimizer keeps is in fp32, and it is three numbers."),
         Slip("fp32-gradient", _ZERO * 18,
-             "That is 18 bytes for each parameter, with gradients in fp32. Here they are in bf16: 16."),
+             "That is 18 bytes for each parameter, with one of the two bf16 copies in fp32."),
         Slip("twenty", _ZERO * 20,
-             "That is 20 bytes for each parameter, with a second gradient in fp32 (or all five numbers in "
-             "fp32). Here it is 16."),
+             "That is 20 bytes for each parameter, with a second gradient in fp32, or all five numbers in fp32."),
     ),
     right="The weights you came for are 15 of them.",
 )  # fmt: skip
@@ -181,6 +193,9 @@ def states_bytes(params, optimizer, precision):
 '''
 
 
+_COUNTS = (1_557_611_201, 1, 124_439_809, 6_738_415_617, 3, 70_553_706_497, 1_000_003)
+
+
 def _reference(params: int, optimizer: str, precision: str) -> float:
     return params * states(precision, optimizer)
 
@@ -199,6 +214,19 @@ def _moments_like_weights(params: int, optimizer: str, precision: str) -> float:
     """Moments in the format of the weights, also where a master copy is kept in fp32."""
     sizes = per_parameter(precision, optimizer)
     return params * (sum(sizes.values()) - sizes["optimizer"] * (0.5 if precision == "bf16-master" else 0))
+
+
+def _master_always(params: int, optimizer: str, precision: str) -> float:
+    return params * (states(precision, optimizer) + (0 if precision == "bf16-master" else 4))
+
+
+def _moments_in_fp32(params: int, optimizer: str, precision: str) -> float:
+    return params * (states(precision, optimizer) + (states(precision, optimizer) - states(precision, "sgd"))
+                     * (precision == "bf16"))  # fmt: skip
+
+
+def _one_moment(params: int, optimizer: str, precision: str) -> float:
+    return params * states(precision, "momentum" if optimizer == "adamw" else optimizer)
 
 
 def _fp32_always(params: int, optimizer: str, precision: str) -> float:
@@ -222,8 +250,9 @@ STATES_FUNCTION = Function(
     "With `adamw` it gives 16 bytes for each parameter in `fp32` and in `bf16-master`: mixed "
     "precision saves nothing on the states. It saves activations and time.",
     function="states_bytes", stub=_STATES_STUB, reference=_reference,
-    cases=(*((10**6, optimizer, precision) for precision in PRECISIONS for optimizer in OPTIMIZERS),
-           (7_500_000_000, "adamw", "bf16-master")),
+    # Odd counts, another for each case: what is rounded down or written for one count shows.
+    cases=tuple((_COUNTS[place % len(_COUNTS)], optimizer, precision) for place, (precision, optimizer) in
+                enumerate([(precision, optimizer) for precision in PRECISIONS for optimizer in OPTIMIZERS] * 2)),
     mistakes=(
         Mistake("forgot-optimizer", _without("optimizer"),
                 "The optimizer's own numbers are missing: one for momentum, two for AdamW."),
@@ -233,6 +262,11 @@ STATES_FUNCTION = Function(
                 "With bf16-master there is also an fp32 copy of the weights."),
         Mistake("moments-16-bit", _moments_like_weights,
                 "With bf16-master the optimizer's numbers are in fp32: 4 bytes, not 2."),
+        Mistake("master-always", _master_always,
+                "You count a master copy everywhere. Only bf16-master has one."),
+        Mistake("moments-fp32", _moments_in_fp32,
+                "Your moments are in fp32 under bf16 too. There everything is in bf16."),
+        Mistake("one-moment", _one_moment, "You count one moment for AdamW. It has two, momentum has one."),
         Mistake("ignored-precision", _fp32_always,
                 "Your function does not look at precision: it counts everything in fp32."),
         Mistake("ignored-optimizer", _adamw_always,

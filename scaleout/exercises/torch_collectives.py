@@ -59,18 +59,20 @@ def _slip(tensor, expected, given, rank: int, world: int) -> tuple[str, str]:
     if len(tensor) % world and torch.equal(tensor[:rest], expected[:rest]):
         return (f"the end is wrong, from number {rest} on. The length does not divide by {world}: "
                 "tensor_split gives every number to a chunk", "dropped-rest")  # fmt: skip
+    if len(tensor) and torch.allclose(tensor.double() * world, expected.double(), rtol=0.01):
+        return "that is the mean over the ranks. All-reduce adds: leave the sum as it is", "mean"
     if not tensor.dtype.is_floating_point and torch.allclose(tensor.double(), expected.double(), rtol=1e-6):
         return "the last digits are lost: a buffer has another dtype than the tensor. Use empty_like", "rounded"
     finished = [torch.equal(*pair) for pair in zip(tensor.tensor_split(world), expected.tensor_split(world),
                                                    strict=True)]  # fmt: skip
     if (tensor > expected).any() and not (tensor < expected).any():
-        return ("some numbers are too large: from step ranks - 1 on, what arrives replaces, it is not added",
-                "counted-twice")  # fmt: skip
+        return ("some numbers are too large, so something was added more than once. In steps 0 to ranks - 2 what "
+                "arrives is added, from then on it replaces", "counted-twice")  # fmt: skip
     if sum(finished) == 1:
-        return ("only one chunk is finished: that is the reduce-scatter. Send the finished chunks round, in ranks - 1 "
-                "more steps", "forgot-all-gather")  # fmt: skip
+        return ("only one chunk is finished, as after the reduce-scatter. The finished chunks have to go round, in "
+                "ranks - 1 more steps", "forgot-all-gather")  # fmt: skip
     if sum(finished) == world - 1:
-        return "one chunk is not finished: a step is missing. There are 2 * (ranks - 1)", "one-step-short"
+        return "one chunk is not finished, as where a step is missing. There are 2 * (ranks - 1)", "one-step-short"
     return (f"{sum(finished)} of {world} chunks are right. In step s rank r sends chunk r - s and receives chunk r - s "
             "- 1, modulo ranks", "wrong-sum")  # fmt: skip
 
@@ -79,13 +81,17 @@ def _not_a_ring(calls: Calls, length: int, rank: int, world: int) -> tuple[str, 
     """What is wrong with what was sent, for a message that is much longer than there are ranks."""
     if length < 100 * world:
         return None
-    total, ring = sum(calls.sent.values()), 2 * (world - 1) * -(-length // world)
+    total, steps = sum(calls.sent.values()), 2 * (world - 1)
+    ring = steps * -(-length // world)
     if len([to for to, numbers in calls.sent.items() if numbers]) > 1:
         return (f"it sent to {len(calls.sent)} other ranks. In a ring every rank sends to its right only",
                 "not-a-ring")  # fmt: skip
     if total > ring:
         return (f"it sent {total:,} numbers, where a ring sends at most {ring:,}: one chunk a step, not the whole "
                 "tensor", "sent-too-much")  # fmt: skip
+    if total < steps * (length // world):
+        return (f"it sent {total:,} numbers with isend, where a ring sends {ring:,}: another way brought the sum",
+                "not-a-ring")  # fmt: skip
     return None
 
 

@@ -2,10 +2,14 @@
 
     python -m scaleout.exercises.torch_ddp mine.py
 
-Plain SGD with a known learning rate, so that the step taken says which gradient it was. The reductions are counted.
+The step is compared with those that other gradients would have led to, so that it says which one it was. The reductions
+are counted.
 """
 
 from __future__ import annotations
+
+import copy
+import warnings
 
 import torch
 from torch import nn
@@ -15,99 +19,124 @@ from scaleout.exercises.engine import Verdict
 from scaleout.exercises.torch_check import Check, main, wrong
 from scaleout.exercises.torch_count import counted
 
-PASSES, BATCH, RATE = 3, 4, 0.05
-# Of a weight, relative to the longest step: sums in another order differ by about 1e-7.
+PASSES, BATCH, STEPS = 3, 4, 2
+# Of a weight, relative to the longest step: sums in another order differ by about 1e-6.
 CLOSE = 1e-4
 
 
 def job() -> tuple[nn.Module, torch.optim.Optimizer]:
-    """The same small model on every rank; its middle layer is frozen."""
+    """The same small model on every rank, its middle layer frozen, and AdamW.
+
+    With plain SGD, or momentum, the mean of the ranks' weights is what the mean gradient leads to; with AdamW it is
+    not. But its step hardly depends on the size of a gradient, so that a sum would pass for a mean: unless eps is as
+    large as gradients are.
+    """
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
     model[2].requires_grad_(False)
-    return model, torch.optim.SGD([weight for weight in model.parameters() if weight.requires_grad], lr=RATE)
+    return model, torch.optim.AdamW(trained(model), lr=0.05, eps=0.1)
+
+
+def trained(model: nn.Module) -> list[torch.Tensor]:
+    """The weights that are not frozen."""
+    return [weight for weight in model.parameters() if weight.requires_grad]
 
 
 def data(step: int, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """The passes of one rank in one step, different on each."""
     make = torch.Generator().manual_seed(100 * step + rank + 1)
-    return [(torch.randn(BATCH, 6, generator=make, dtype=torch.float64),
-             torch.randn(BATCH, 3, generator=make, dtype=torch.float64)) for _ in range(PASSES)]  # fmt: skip
+    return [(torch.randn(BATCH, 6, generator=make), torch.randn(BATCH, 3, generator=make)) for _ in range(PASSES)]
 
 
 def weights(model: nn.Module) -> torch.Tensor:
     """All trained weights in one row."""
-    return torch.cat([weight.detach().flatten() for weight in model.parameters() if weight.requires_grad])
+    return torch.cat([weight.detach().flatten() for weight in trained(model)])
 
 
 def gradient(model: nn.Module, passes: list) -> torch.Tensor:
     """Of the mean loss over all the passes given, in one row; nothing is left on the model."""
     loss = sum(mse_loss(model(inputs), targets) for inputs, targets in passes) / len(passes)
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    return torch.cat([one.flatten() for one in torch.autograd.grad(loss, trained)])
+    return torch.cat([one.flatten() for one in torch.autograd.grad(loss, trained(model))])
+
+
+def stepped(before: tuple[nn.Module, torch.optim.Optimizer], row: torch.Tensor) -> torch.Tensor:
+    """The weights that a step with the gradient `row` leads to from there; `before` stays as it is."""
+    model, optimizer = copy.deepcopy(before)
+    for weight, one in zip(trained(model), row.split([weight.numel() for weight in trained(model)]), strict=True):
+        weight.grad = one.view_as(weight).clone()
+    optimizer.step()
+    return weights(model)
 
 
 def own(function, rank: int, world: int) -> Verdict | list[float]:
-    """Two steps on this rank: what is wrong with them, or else the weights that it ends with."""
+    """Some steps on this rank: what is wrong with them, or else the weights that it ends with."""
+    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     model, optimizer = job()
-    for step in range(2):
-        start, passes = weights(model), data(step, rank)
+    for step in range(STEPS):
+        before, passes = copy.deepcopy((model, optimizer)), data(step, rank)
+        left = torch.cat([torch.zeros_like(one).flatten() if one.grad is None else one.grad.detach().flatten().clone()
+                          for one in trained(model)])  # fmt: skip
         with counted() as calls:
             given = function(model, optimizer, passes)
         if given is ...:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
-        taken = (start - weights(model)) / RATE
-        with torch.no_grad():
-            nn.utils.vector_to_parameters(start, [weight for weight in model.parameters() if weight.requires_grad])
-        found = _slip(model, taken, step, rank, world)
+        found = _slip(before, left, weights(model), step, rank, world)
         if found:
             return wrong(f"rank {rank}, step {step}: {found[1]}", found[0])
-        with torch.no_grad():
-            nn.utils.vector_to_parameters(
-                start - RATE * taken, [weight for weight in model.parameters() if weight.requires_grad])  # fmt: skip
-        found = _talk(calls, len(start))
+        found = _talk(calls, len(left))
         if found:
             return wrong(f"rank {rank}, step {step}: the weights are right, but {found[1]}", found[0])
     return weights(model).tolist()
 
 
-def _slip(model: nn.Module, taken: torch.Tensor, step: int, rank: int, world: int) -> tuple[str, str] | None:
-    """Which gradient it was that the weights moved by, when it was not the mean over everything."""
-    every = [one for other in range(world) for one in data(step, other)]
-    right = gradient(model, every)
-    last = sum(gradient(model, data(step, other)[-1:]) for other in range(world)) / world
-    known = {
-        "no-step": (0 * right, "the weights are as they were: call optimizer.step()"),
-        "not-averaged": (world * right, f"the step is {world} times too long. all_reduce adds: divide by the world "
-                                        "size"),
-        "passes-added": (PASSES * right, f"the step is {PASSES} times too long: the gradients of {PASSES} passes were "
-                         "added. Divide each loss by the number of passes"),
-        "nothing-divided": (world * PASSES * right, f"the step is {world * PASSES} times too long: divide by the "
-                            "passes and by the ranks"),
-        "divided-twice": (right / world, f"the step is {world} times too short: you divided by the world size twice"),
-        "own-gradient": (gradient(model, data(step, rank)), "that is the gradient of this rank's own data: it was not "
-                         "averaged with the other rank"),
-        "own-sum": (PASSES * gradient(model, data(step, rank)), "that is the gradient of this rank's own data, added "
-                    "over the passes: neither averaged with the other rank nor divided"),
-        "last-pass": (last / PASSES, "only the last pass counts: the gradients are cleared before each pass, or the "
-                      "others never ran"),
-        "last-pass-whole": (last, "only the last pass counts: the gradients are cleared before each pass, or the "
-                            "others never ran"),
-    }  # fmt: skip
-    if _near(taken, right):
+def _slip(before: tuple, left: torch.Tensor, given: torch.Tensor, step: int, rank: int,
+          world: int) -> tuple[str, str] | None:  # fmt: skip
+    """Which step it was that led to the weights given, when it was not that of the mean over everything."""
+    start, every = weights(before[0]), [data(step, other) for other in range(world)]
+
+    def near(value: torch.Tensor) -> bool:
+        return bool((given - value).abs().max() <= CLOSE * (stepped(before, right) - start).abs().max())
+
+    right = gradient(before[0], [one for passes in every for one in passes])
+    if near(stepped(before, right)):
         return None
-    for slip, (value, words) in known.items():
-        if _near(taken, value):
+    if near(start):
+        return "no-step", "the weights are as they were: call optimizer.step()"
+    alone = [stepped(before, gradient(before[0], one)) for one in every]
+    if near(sum(alone) / world):
+        return "weights-averaged", ("each rank stepped with its own gradient, and the weights were averaged: with an "
+                                    "optimizer that has a state that is another step. Average the gradients, then step")
+    for slip, (row, words) in _known(before[0], right, every, rank).items():
+        if near(stepped(before, row)):
             return slip.removesuffix("-whole"), words
-    if step:
+    if step and left.any() and near(stepped(before, right + left)):
         return "not-cleared", ("the first step was right and this one is not: the gradients of the step before are "
                                "still there. Call optimizer.zero_grad()")
-    return "wrong-gradient", ("the weights moved by another gradient than the mean over all passes of all ranks. "
-                              "Accumulate, average over the ranks, then step once")
+    return "wrong-gradient", ("the weights are not where a step with the mean gradient over all passes of all ranks "
+                              "leads to. Accumulate, average over the ranks, then call optimizer.step() once")
 
 
-def _near(given: torch.Tensor, value: torch.Tensor) -> bool:
-    return bool((given - value).abs().max() <= CLOSE * max(1e-3, value.abs().max()))
+def _known(model: nn.Module, right: torch.Tensor, every: list, rank: int) -> dict[str, tuple[torch.Tensor, str]]:
+    """The gradient that a slip steps with, and what is to be said of it."""
+    world, mine = len(every), gradient(model, every[rank])
+    last = sum(gradient(model, one[-1:]) for one in every) / world
+    only = "only the last pass counts: the gradients are cleared before each pass, or the others never ran"
+    return {
+        "not-averaged": (world * right, f"the gradient is {world} times too large. all_reduce adds: divide by the "
+                                        "world size"),
+        "passes-added": (PASSES * right, f"the gradient is {PASSES} times too large: those of {PASSES} passes were "
+                         "added. Divide each loss by the number of passes"),
+        "nothing-divided": (world * PASSES * right, f"the gradient is {world * PASSES} times too large: divide by the "
+                            "passes and by the ranks"),
+        "divided-twice": (right / world, f"the gradient is {world} times too small: something was divided by the "
+                          "ranks twice"),
+        "own-gradient": (mine, "that is the step of this rank's own gradient: it was not averaged with the other "
+                         "rank's"),
+        "own-sum": (PASSES * mine, "that is the step of this rank's own gradients, added over the passes: neither "
+                    "averaged with the other rank nor divided"),
+        "last-pass": (last / PASSES, only),
+        "last-pass-whole": (last, only),
+    }  # fmt: skip
 
 
 def _talk(calls, numbers: int) -> tuple[str, str] | None:
@@ -117,7 +146,7 @@ def _talk(calls, numbers: int) -> tuple[str, str] | None:
     if calls.reduced() > 1.5 * numbers:
         times = calls.reduced() / numbers
         return "every-pass", (f"you reduced {calls.reduced():,} numbers for {numbers:,} gradients, {times:.3g} times "
-                              "what is needed: reduce once, after the last pass")
+                              "what is needed: reduce the gradients once, after the last pass, and nothing else")
     return None
 
 
