@@ -1,4 +1,4 @@
-"""What runs in other processes: the sandbox of the kernel, and the exercise of the lab on two ranks."""
+"""What runs in other processes: the sandbox of the kernel."""
 
 import os
 import re
@@ -12,7 +12,6 @@ import pytest
 from scaleout import exercises, live, widget
 from scaleout.exercises import sandbox
 
-ROOT = Path(__file__).resolve().parents[1]
 ONE = exercises.exercise("memory", "states-function")
 SECONDS = 20  # far more than a call takes, so that a busy machine changes nothing
 
