@@ -37,6 +37,7 @@ COMMENTS = {
     "labs/launch/": "how to start a lab elsewhere",
     "labs/results/": "Records of runs, one JSON file each, by lab",
     "notebooks/": "the chapters, with their outputs stored",
+    "tests/attacks/": "answers that readers give: right in other forms, and wrong with their reasons",
     "tests/browser/": "in a real Chromium: the live widgets and the built site",
     "scaleout/style.mplstyle": "one look for every plot",
     "tests/published/": "figures from papers, with their sources",
