@@ -71,8 +71,10 @@ def test_a_number_is_right_in_every_form(one):
     number = one.value / units.UNITS[one.dimension][one.unit]
     forms = [
         f"{number:.6g} {one.unit}", f"{number:.6g}{one.unit}", f"  {number:.6g}   {one.unit} ",
-        f"{number:.6g} {one.unit}".replace(".", ","), f"{number:.3f} {one.unit}".replace(".", ","),
-        f"~ {number:.4g} {one.unit}", f"{number:.6e} {one.unit}", f"{number:.6g} {one.unit.lower()}",
+        f"{number:.5f} {one.unit}".replace(".", ","), f"{number:,.2f} {one.unit}",
+        f"~ {number:.4g} {one.unit}", f"about {number:.4g} {one.unit}.", f"= {number:.4g} {one.unit}",
+        f"(3 * {number:.6g} - {number:.6g}) / 2 {one.unit}", f"{number:.6e} {one.unit}",
+        f"{number:.6g} {one.unit.lower()}",
         {"value": f"{number:.6g}", "unit": one.unit}, {"value": number, "unit": one.unit},
         {"value": f"{number:.6g} {one.unit}", "unit": ""},
     ]  # fmt: skip
@@ -131,12 +133,12 @@ def test_an_answer_rounded_to_whole_gb_is_right():
 @name("one", NUMBERS, ids=key)
 def test_an_unknown_wrong_number_gets_a_direction_and_a_size_that_gives_nothing_away(one):
     for factor, slip, size in (
-        (1.37, "too-large", "less than half off"),
-        (1 / 27.3, "too-small", "more than 20 times"),
+        (1.37, "too-large", "less than half"),
+        (1 / 27.3, "too-small", "a factor of more than 20"),
     ):
         result = check(one, in_unit(one, one.value * factor))
         assert (result["ok"], result["slip"]) == (False, slip)
-        assert result["message"].endswith(f" is {slip.replace('-', ' ')}: {size}.")
+        assert result["message"].endswith(f" is {slip.replace('-', ' ')}, by {size}.")
 
 
 @name("one", [one for one in NUMBERS if one.dimension == "bytes"], ids=key)
@@ -148,12 +150,26 @@ def test_gb_for_gib_is_named_both_ways(one):
         assert "1,073,741,824 bytes" in result["message"]
 
 
-@name("one", NUMBERS, ids=key)
+@name("one", [one for one in NUMBERS if one.dimension in ("bytes", "bytes/s", "seconds", "parameters")], ids=key)
 def test_a_prefix_slip_is_named(one):
     for factor, words in ((1000, "1,000 times too large"), (1e-6, "1,000,000 times too small")):
         result = check(one, in_unit(one, one.value * factor))
         assert result["slip"] == "prefix"
         assert words in result["message"]
+
+
+@name("one", [one for one in NUMBERS if one.dimension == "share"], ids=key)
+def test_per_cent_for_a_share_is_named(one):
+    result = check(one, in_unit(one, one.value / 100))
+    assert result["slip"] == "prefix"
+    assert "100 times too small" in result["message"]
+
+
+@name("one", NUMBERS, ids=key)
+def test_a_thousands_comma_makes_a_number_larger(one):
+    number = one.value / units.UNITS[one.dimension][one.unit]
+    for answer in (f"{number:.3f}".replace(".", ","), f"{round(number):,},000"):
+        assert not check(one, {"value": answer, "unit": one.unit})["ok"] or number < 1 or number >= 1000, answer
 
 
 @name("one", [one for one in NUMBERS if one.dimension not in ("bytes/parameter", "steps", "times")], ids=key)
@@ -178,7 +194,8 @@ def test_the_right_size_in_a_unit_that_was_not_asked_for():
 
 @name("one", NUMBERS, ids=key)
 @name("answer", [
-    "", "   ", "GB", "nan", "NaN GB", "inf", "-3 GB", "1e400 GB", "9" * 5000, "12 apples", "2*70", "1.2.3",
+    "", "   ", "GB", "nan", "NaN GB", "inf", "-3 GB", "1e400 GB", "9" * 5000, "12 apples", "2*", "1.2.3", "²", "1/0",
+    "(1", "2**9**9", "1e999", "9**9**9**9", "1-2", "__import__('os').getpid()", "(" * 99, "1400,000", "1 2 GB",
     None, [], True, float("nan"), float("inf"), 10**400, {}, {"value": None}, {"value": [1], "unit": "GB"},
     {"value": "1", "unit": 3}, b"1", "<script>alert(1)</script>",
 ])  # fmt: skip

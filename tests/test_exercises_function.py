@@ -1,6 +1,7 @@
 """Exercises that run the reader's code: what is right, and what is said of everything else."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -161,6 +162,16 @@ def test_the_largest_of_first_and_last_is_no_peak(index):
     source = "def peak_bytes(always, moments):\n    v = list(moments.values()) or [0]\n"
     assert not check(one, f"{source}    return always + max(v[0], v[-1])")["ok"]
     assert not check(one, f"{source}    return always + v[{index}]")["ok"]
+
+
+def test_of_two_mistakes_that_give_the_same_none_is_named():
+    one = exercises.exercise("memory", "states-function")
+    first = one.mistakes[0]
+    table = [(case, first.wrong(*case)) for case in one.cases]
+    source = f"def {one.function}(*case): return next(given for known, given in {table!r} if known == case)"
+    assert one.judge(source).slip == first.name
+    twice = replace(one, mistakes=(*one.mistakes, replace(first, name="another")))
+    assert twice.judge(source).slip == "wrong-result"
 
 
 def test_endless_recursion_is_named():

@@ -9,14 +9,41 @@ name = pytest.mark.parametrize
 
 @name(("text", "base"), [
     ("12.5 GB", 12.5e9), ("12,5 GB", 12.5e9), ("1.2e10 bytes", 1.2e10), ("1.2 x 10^10 B", 1.2e10),
-    ("1.2×10^10 bytes", 1.2e10), ("1,024 MiB", 2**30), ("1.234,5 GB", 1234.5e9), ("1,234.5 GB", 1234.5e9),
-    ("1 024 MiB", 2**30), ("1\u202f024 MiB", 2**30), ("1_024 MiB", 2**30), ("1.234.567 bytes", 1234567),
+    ("1.2×10^10 bytes", 1.2e10), ("1.2·10¹⁰ bytes", 1.2e10), ("1,024 MiB", 2**30), ("1.024 GB", 1.024e9),
+    ("140,000 GB", 140e12), ("1.000.000 bytes", 1e6), ("1,000,000 bytes", 1e6), ("1.234,5 GB", 1234.5e9),
+    ("1,234.5 GB", 1234.5e9), ("1 234,567 GB", 1234.567e9), ("1 024 MiB", 2**30), ("1\u202f024 MiB", 2**30),
+    ("1_024 MiB", 2**30), ("1'024 MiB", 2**30), ("1.234.567 bytes", 1234567), ("12,5678 GB", 12.5678e9),
     ("0,125 GB", 0.125e9), (".5 GB", 0.5e9), ("7 gib", 7 * 2**30), ("7 Gigabytes", 7e9), ("8. GB", 8e9),
-    ("1 PiB", 2**50), ("140 GBytes", 140e9), ("140 GByte", 140e9), ("2 GiBytes", 2 * 2**30),
-    ("1.4·10^11 bytes", 1.4e11), ("1.4 ⋅ 10^11 bytes", 1.4e11), ("3 kBytes", 3000),
+    ("1 PiB", 2**50), ("140 GBytes", 140e9), ("140 GByte", 140e9), ("2 GiBytes", 2 * 2**30), ("2 gibibytes", 2 * 2**30),
+    ("1.4·10^11 bytes", 1.4e11), ("1.4 ⋅ 10^11 bytes", 1.4e11), ("3 kBytes", 3000), ("140 GBs", 140e9),
+    ("140GB.", 140e9), ("about 140 GB", 140e9), ("~140 GB", 140e9), ("≈ 140 GB", 140e9), ("= 140 GB", 140e9),
+    ("approx. 140 GB", 140e9), ("answer: 140 GB", 140e9), ("It is about 140 GB!", 140e9), ("140 GB per GPU", 140e9),
+    ("140 GB in total.", 140e9), ("weights = 2 * 70 = 140 GB", 140e9), ("140 billion bytes", 140e9),
+    ("7/4 GB", 1.75e9), ("2*70 GB", 140e9), ("2 x 70 GB", 140e9), ("2 × 70e9 bytes", 140e9), ("2 · 70 GB", 140e9),
+    ("70 billion * 2 bytes", 140e9), ("280 ÷ 2 GB", 140e9), ("(16 - 2) * (6 + 4) GB", 140e9), ("2^30 bytes", 2**30),
+    ("2**30 B", 2**30), ("2³⁰ bytes", 2**30), ("2^-1 GB", 0.5e9), ("150 - 10 GB", 140e9), ("2 + 3 * 4 GB", 14e9),
+    ("１４０ GB", 140e9), ("١٤٠ GB", 140e9), ("+140 GB", 140e9),
 ])  # fmt: skip
 def test_quantities_as_people_write_them(text, base):
     assert units.parse(text, "bytes", "GB").base == pytest.approx(base, rel=1e-12)
+
+
+@name(("text", "halves", "lone"), [
+    ("34 GB", (0.5e9,), 0), ("34.0 GB", (0.05e9,), 0), ("140 GB", (0.5e9, 5e9), 0), ("3.4e10 bytes", (0.5e9,), 0),
+    ("0.034 TB", (0.5e9,), 0), ("1,024 GB", (0.5e9,), 0), ("7/4 GB", (), 0), ("30 GB", (0.5e9,), 5e9),
+    ("3 GB", (), 0.5e9), ("0.3 TB", (), 0.05e12),
+])  # fmt: skip
+def test_how_exactly_a_number_is_written(text, halves, lone):
+    """What it may be off by, the zeros at its end counted and then not."""
+    given = units.parse(text, "bytes", "GB")
+    assert (given.halves, given.lone) == (pytest.approx(halves), pytest.approx(lone))
+
+
+@name("text", ["1,02,4 GB", "1400,000 GB", "1.2.3 GB", "1 2 GB", "1,2.5 GB", "12²3 GB x", "² GB", "2**9**9 GB",
+               "9" * 101 + " GB", "1/0 GB", "(1 GB", "2* GB", "140-150 GB", "1e31 GB", "eval(1) GB"])  # fmt: skip
+def test_what_is_not_one_number_is_refused(text):
+    with pytest.raises(ValueError, match=r"write a number and a unit, such as|is not a unit here: use"):
+        units.parse(text, "bytes", "GB")
 
 
 @name("text", ["12 Gb", "12 Gbit", "96 bits", "1 Mb"])
@@ -38,16 +65,24 @@ def test_bytes_of_a_parameter(text):
     assert units.parse(text, "bytes/parameter", "bytes/parameter").base == 16
 
 
-def test_counts_of_parameters():
-    assert units.parse("5 billion", "parameters", "billion").base == 5e9
-    assert units.parse("5B", "parameters", "billion").base == 5e9
-    assert units.parse("5e9 parameters", "parameters", "billion").base == 5e9
-    assert units.parse("128 bits/param", "bytes/parameter", "bytes/parameter").base == 16
+@name("text", ["5 billion", "5B", "5e9 parameters", "5 billion parameters", "5B params", "5,000 million", "5 bn",
+               "5,000M parameters", "0.005 trillion", "5 * 10^9 parameters", "10/2 billion"])  # fmt: skip
+def test_counts_of_parameters(text):
+    assert units.parse(text, "parameters", "billion").base == 5e9
 
 
 @name(("text", "dimension", "base"), [
     ("0.3 s", "seconds", 0.3), ("300 ms", "seconds", 0.3), ("300 milliseconds", "seconds", 0.3),
     ("12 µs", "seconds", 12e-6), ("12 \u03bcs", "seconds", 12e-6), ("12 us", "seconds", 12e-6), ("2 sec", "seconds", 2),
+    ("13 minutes", "seconds", 780), ("13 min", "seconds", 780), ("1.5 hours", "seconds", 5400),
+    ("12 h", "seconds", 43200),
+    ("39 ms", "seconds", 0.039), ("12 min 39 s", "seconds", 759), ("1 hour and 2 minutes", "seconds", 3720),
+    ("50 GBps", "bytes/s", 50e9), ("50 MBps", "bytes/s", 50e6), ("50 GByte/s", "bytes/s", 50e9), ("2x", "times", 2),
+    ("50 gigabytes per second", "bytes/s", 50e9), ("400 gigabits per second", "bytes/s", 50e9), ("2 ×", "times", 2),
+    ("400 Gbit/s", "bytes/s", 50e9), ("400 Gbits/sec", "bytes/s", 50e9), ("800 Mbps", "bytes/s", 1e8),
+    ("62.5 per cent", "share", 0.625), ("62.5 percent", "share", 0.625), ("0.625", "share", 0.625),
+    ("5/8", "share", 0.625),
+    ("62.5 pct", "share", 0.625), ("5/8 = 62.5%", "share", 0.625), ("1", "share", 1),
     ("50 GB/s", "bytes/s", 50e9), ("50 gb/s", "bytes/s", 50e9), ("50 GB per second", "bytes/s", 50e9),
     ("50 GB/sec", "bytes/s", 50e9), ("400 Gbit/s", "bytes/s", 50e9), ("400 Gb/s", "bytes/s", 50e9),
     ("400 Gbps", "bytes/s", 50e9), ("400 gbps", "bytes/s", 50e9), ("800 Mbit/s", "bytes/s", 1e8),
@@ -56,7 +91,7 @@ def test_counts_of_parameters():
     ("0.625 share", "share", 0.625),
 ])  # fmt: skip
 def test_times_rates_steps_and_shares(text, dimension, base):
-    default = {"seconds": "ms", "bytes/s": "GB/s", "steps": "steps", "share": "%"}[dimension]
+    default = {"seconds": "ms", "bytes/s": "GB/s", "share": "%"}.get(dimension, dimension)
     assert units.parse(text, dimension, default).base == pytest.approx(base, rel=1e-12)
 
 
@@ -67,7 +102,13 @@ def test_a_bare_time_rate_or_share_is_asked_for_its_unit(dimension, default, wor
         units.parse("12", dimension, default)
 
 
-@name(("text", "dimension"), [("12 GB", "seconds"), ("12 ms", "bytes/s"), ("12 Gb", "bytes/s"), ("12 h", "seconds")])
+@name(("text", "dimension"), [("12 GB", "seconds"), ("12 ms", "bytes/s"), ("12 Gb", "bytes/s"),
+                                ("12 GB/s", "bytes"), ("12 days", "seconds")])  # fmt: skip
 def test_a_unit_of_another_dimension_is_refused(text, dimension):
     with pytest.raises(ValueError, match="is not a unit here: use "):
         units.parse(text, dimension, {"seconds": "ms"}.get(dimension, "GB/s"))
+
+
+def test_capitals_alone_do_not_tell_bits_from_bytes():
+    with pytest.raises(ValueError, match="use Gbit/s or GB/s"):
+        units.parse("50 GBPS", "bytes/s", "GB/s")

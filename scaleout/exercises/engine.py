@@ -15,10 +15,21 @@ from scaleout.exercises.units import TWIN, UNITS, Quantity, parse, show
 
 INPUT = "input"  # the slip of an answer that could not be read at all
 GIB = "gb-gib"
+ROUNDED = "rounded"
+_CLOSE = "Close: give three digits."
+_MORE = "Rounded so far, your answer could be one of several: give one more digit."
+_EXACT = 1e-6
+_BY_FAR = 4  # a slip is sure where the next one is this many times as far away
 _OFF = (
-    (1.1, "less than 10% off"), (1.5, "less than half off"), (2, "less than twice"), (5, "2 to 5 times"),
-    (20, "5 to 20 times"), (1000, "more than 20 times"),
+    (1.1, "less than 10%"), (1.5, "less than half"), (2, "less than a factor of 2"), (5, "a factor of 2 to 5"),
+    (20, "a factor of 5 to 20"), (1000, "a factor of more than 20"),
 )  # fmt: skip
+_PREFIXES = {
+    **dict.fromkeys(("bytes", "bytes/s"), "Check the prefix: kilo, mega and giga are 1000 apart."),
+    "seconds": "Check the prefix: micro and milli are 1000 apart.",
+    "parameters": "Check the word: thousand, million and billion are 1000 apart.",
+    "share": "A share of 1 is 100%.",
+}
 
 
 @dataclass(frozen=True)
@@ -90,16 +101,16 @@ class Number(Exercise):
     def judge(self, answer: object) -> Verdict:
         try:
             given = parse(answer, self.dimension, self.unit)
-            other = parse(answer, self.dimension, self.unit, decimal_comma=True)
         except ValueError as error:
             return Verdict(False, _sentence(str(error)), INPUT)
-        for reading in (given, other):
-            if self._near(reading.base, self.value):
-                return self._right(reading)
-        return self._twin(given) or self._known(given) or self._power(given) or self._direction(given)
-
-    def _near(self, given: float, value: float) -> bool:
-        return math.isclose(given, value, rel_tol=self.tolerance)
+        candidates = [self, *self.slips, *self._twin(given)]
+        met = _met(given, candidates, self.tolerance)
+        if self in met:
+            return self._right(given) if len(met) == 1 else Verdict(False, _MORE, ROUNDED)
+        alike = [one for one in candidates if abs(given.base - one.value) <= given.lone * (1 + _EXACT)]
+        if self in alike and not met:
+            return Verdict(False, _CLOSE if len(alike) == 1 else _MORE, ROUNDED)
+        return _named(met or _met(given, self._powers(), self.tolerance)) or self._direction(given)
 
     def _right(self, given: Quantity) -> Verdict:
         if self.only_unit and given.unit != self.unit:
@@ -109,39 +120,57 @@ class Number(Exercise):
                            "other-unit")  # fmt: skip
         return Verdict(True, f"Right: {show(self.value, self.unit, self.dimension)}. {self.right}")
 
-    def _twin(self, given: Quantity) -> Verdict | None:
+    def _twin(self, given: Quantity) -> list[Slip]:
         """GB written where the number is in GiB, or the other way."""
         twin = TWIN.get(given.unit)
-        if twin is None or not self._near(given.value * UNITS["bytes"][twin], self.value):
-            return None
-        size = [f"a {unit} is {UNITS['bytes'][unit]:,} bytes" for unit in (given.unit, twin)]
-        return Verdict(False, f"Your number is right in {twin}, not in {given.unit}: {', '.join(size)}.", GIB)
+        if twin is None:
+            return []
+        factors = UNITS["bytes"]
+        size = ", ".join(f"a {unit} is {factors[unit]:,} bytes" for unit in (given.unit, twin))
+        return [Slip(GIB, self.value * factors[given.unit] / factors[twin],
+                     f"Your number is right in {twin}, not in {given.unit}: {size}.")]  # fmt: skip
 
-    def _known(self, given: Quantity) -> Verdict | None:
-        near = [slip for slip in self.slips if self._near(given.base, slip.value)]
-        if not near:
-            return None
-        slip = min(near, key=lambda slip: abs(given.base - slip.value))
-        return Verdict(False, slip.message, slip.name)
-
-    def _power(self, given: Quantity) -> Verdict | None:
-        """A prefix too many: a slip that any size can have."""
-        if not given.base:
-            return None
-        ratio = given.base / self.value
-        factor, way = (ratio, "large") if ratio > 1 else (1 / ratio, "small")
-        for power in (1000, 1000**2, 1000**3):
-            if self._near(factor, power):
-                return Verdict(False, f"Your digits are right, but the size is {power:,} times too {way}. "
-                               "Check the prefix: kilo, mega and giga are 1000 apart.", "prefix")  # fmt: skip
-        return None
+    def _powers(self) -> list[Slip]:
+        """Prefixes too many, in what has prefixes, and per cent taken for a share."""
+        words = _PREFIXES.get(self.dimension)
+        return [Slip("prefix", self.value * (power if way == "large" else 1 / power),
+                     f"Your digits are right, but the size is {power:,} times too {way}. {words}")
+                for power in ((100,) if self.dimension == "share" else (1000, 1000**2, 1000**3))
+                for way in ("large", "small") if words]  # fmt: skip
 
     def _direction(self, given: Quantity) -> Verdict:
         """By how much it is off, in steps too coarse to divide by."""
         ratio = given.base / self.value
         factor, way = (ratio, "large") if ratio > 1 else (1 / ratio if ratio else math.inf, "small")
-        size = next((words for limit, words in _OFF if factor < limit), "more than 1,000 times")
-        return Verdict(False, f"{given} is too {way}: {size}.", f"too-{way}")
+        size = next((words for limit, words in _OFF if factor < limit), "a factor of more than 1,000")
+        return Verdict(False, f"{given} is too {way}, by {size}.", f"too-{way}")
+
+
+def _met(given: Quantity, candidates: list[Number | Slip], tolerance: float) -> list[Number | Slip]:
+    """Whose value was given. Several: the answer does not tell which of them is meant.
+
+    The first of these that a candidate passes decides: it is the number given; it rounds to the digits given, zeros at
+    the end counted; the same with those zeros not counted; it is within the tolerance. One digit alone, which rounds
+    too much, is not taken for a rounding.
+    """
+    if same := [one for one in candidates if math.isclose(given.base, one.value, rel_tol=_EXACT)]:
+        return same
+    for half in given.halves:
+        if rounded := [one for one in candidates if abs(given.base - one.value) <= half * (1 + _EXACT)]:
+            return rounded
+    near = [one for one in candidates if math.isclose(given.base, one.value, rel_tol=tolerance)]
+    far = sorted((abs(given.base - one.value), index) for index, one in enumerate(near))
+    met = [near[index] for distance, index in far if distance <= _BY_FAR * far[0][0]]
+    own = [one for one in met if isinstance(one, Number)]  # nearest, or not known from a slip
+    return met if not own else own if met[0] is own[0] else []
+
+
+def _named(slips: list[Slip]) -> Verdict | None:
+    """What leads to the number: one misconception where it is sure, each of them where several give it."""
+    if not slips:
+        return None
+    before = "More than one mistake gives this number. " if len(slips) > 1 else ""
+    return Verdict(False, before + " Or: ".join(slip.message for slip in slips), "|".join(slip.name for slip in slips))
 
 
 @dataclass(frozen=True)

@@ -99,11 +99,10 @@ class Function(Exercise):
         return Verdict(False, f"{shown}{factor} {count}", "wrong-result")
 
     def _mistake(self, results: list) -> Mistake | None:
-        """The misconception that gives what the reader's code gave, in every case: where only some agree, by chance."""
-        for mistake in self.mistakes:
-            if all(nested.same(*pair) for pair in zip(results, self._of(mistake), strict=True)):
-                return mistake
-        return None
+        """The one misconception that gives what the reader's code gave, in every case: of two that do, neither is
+        sure, and where only some cases agree it is by chance."""
+        found = [mistake for mistake in self.mistakes if nested.same(results, self._of(mistake))]
+        return found[0] if len(found) == 1 else None
 
     def _of(self, mistake: Mistake) -> list:
         return [mistake.wrong(*case) for case in self.cases]

@@ -1,8 +1,8 @@
-"""Quantities as a reader writes them: '12.5 GB', '12,5 GB', '1.2e10 bytes', '6.5 billion'.
+"""Quantities as a reader writes them: '12.5 GB', '12,5 GB', '1.2e10 bytes', '2 * 70 GB', 'about 5 billion'.
 
 A quantity has a dimension (what it measures) and a unit of that dimension. The base unit of every dimension
 has the factor 1: bytes, bytes per parameter, parameters, times, seconds, bytes/s, steps, share. GB is 10^9
-bytes, GiB is 2^30 bytes.
+bytes, GiB is 2^30 bytes. The number itself is read by `scaleout.exercises.arithmetic`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+
+from scaleout.exercises import arithmetic
 
 _DECIMAL = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
 _BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
@@ -20,9 +22,9 @@ UNITS: dict[str, dict[str, float]] = {
     "parameters": {"parameters": 1, "thousand": 10**3, "million": 10**6, "billion": 10**9,
                    "trillion": 10**12},
     "times": {"times": 1},
-    "seconds": {"s": 1, "ms": 1e-3, "µs": 1e-6},
-    "bytes/s": {"bytes/s": 1, "MB/s": 10**6, "GB/s": 10**9, "TB/s": 10**12, "GiB/s": 2**30,
-                "Mbit/s": 10**6 / 8, "Gbit/s": 10**9 / 8},
+    "seconds": {"s": 1, "ms": 1e-3, "µs": 1e-6, "min": 60, "h": 3600},
+    "bytes/s": {"bytes/s": 1, "kB/s": 10**3, "MB/s": 10**6, "GB/s": 10**9, "TB/s": 10**12, "MiB/s": 2**20,
+                "GiB/s": 2**30, "Mbit/s": 10**6 / 8, "Gbit/s": 10**9 / 8, "Tbit/s": 10**12 / 8},
     "steps": {"steps": 1},
     "share": {"share": 1, "%": 0.01},
 }  # fmt: skip
@@ -33,45 +35,59 @@ _ASKED = ("bytes", "parameters", "seconds", "bytes/s", "share")
 # The unit of the other kind that a reader mixes up with this one: GB for GiB, and so on.
 TWIN = dict(zip([*_DECIMAL, *_BINARY], [*_BINARY, *_DECIMAL], strict=True))
 
-# Other spellings, in lower case. Gb and Mb (capital, then small b) are handled apart: they may mean bits.
+_NAMED = {"kilo": "kB", "mega": "MB", "giga": "GB", "tera": "TB", "peta": "PB",
+          "kibi": "KiB", "mebi": "MiB", "gibi": "GiB", "tebi": "TiB", "pebi": "PiB"}  # fmt: skip
+_COUNTED = {"thousand": "kB", "million": "MB", "billion": "GB", "bn": "GB", "trillion": "TB"}
+_RATES = UNITS["bytes/s"]
+
+# Other spellings, in lower case and with "/" for "per". Gb and GBps (where the case of the b tells bits from bytes)
+# are handled apart.
 _SPELLINGS = {
-    "bytes": {"b": "bytes", "byte": "bytes", "bytes": "bytes", "gigabytes": "GB", "gigabyte": "GB",
-              "megabytes": "MB", "terabytes": "TB", "gibibytes": "GiB", "gigs": "GB",
-              **{unit.lower(): unit for unit in (*_DECIMAL, *_BINARY)}},
-    "bytes/parameter": {"bytes/parameter": "bytes/parameter", "bytes/param": "bytes/parameter",
-                        "b/param": "bytes/parameter", "b/parameter": "bytes/parameter",
-                        "bytes": "bytes/parameter", "byte": "bytes/parameter", "b": "bytes/parameter",
-                        "bits": "bits/parameter", "bits/parameter": "bits/parameter",
-                        "bits/param": "bits/parameter"},
+    "bytes": {"b": "bytes", "byte": "bytes", "bytes": "bytes", "gigs": "GB",
+              **{unit.lower(): unit for unit in TWIN}, **{f"{unit.lower()}s": unit for unit in TWIN},
+              **{f"{prefix}byte{end}": unit for prefix, unit in _NAMED.items() for end in ("", "s")},
+              **{f"{count} {byte}": unit for count, unit in _COUNTED.items() for byte in ("b", "bytes")}},
+    "bytes/parameter": {f"{size}{of}": f"{kind}/parameter"
+                        for kind, sizes in {"bytes": ("bytes", "byte", "b"), "bits": ("bits", "bit")}.items()
+                        for size in sizes for of in ("", "/parameter", "/param", "/weight")},
     "parameters": {"parameters": "parameters", "params": "parameters", "k": "thousand",
-                   "thousand": "thousand", "m": "million", "million": "million", "b": "billion",
+                   "thousand": "thousand", "m": "million", "mn": "million", "million": "million", "b": "billion",
                    "bn": "billion", "billion": "billion", "t": "trillion", "trillion": "trillion"},
-    "times": {"times": "times", "x": "times", "×": "times"},
-    "seconds": {"s": "s", "sec": "s", "second": "s", "seconds": "s", "ms": "ms", "msec": "ms",
-                "millisecond": "ms", "milliseconds": "ms", "µs": "µs", "μs": "µs", "us": "µs",
-                "microsecond": "µs", "microseconds": "µs"},
-    # All in lower case "gb/s" is taken as bytes; "Gb/s" and "gbps" are bits (below, and here).
-    "bytes/s": {"bytes/s": "bytes/s", "byte/s": "bytes/s", "b/s": "bytes/s", "mb/s": "MB/s", "gb/s": "GB/s",
-                "tb/s": "TB/s", "gib/s": "GiB/s", "mbit/s": "Mbit/s", "gbit/s": "Gbit/s", "mbits/s": "Mbit/s",
-                "gbits/s": "Gbit/s", "mbps": "Mbit/s", "gbps": "Gbit/s"},
+    "times": {"times": "times", "x": "times", "*": "times", "fold": "times", "-fold": "times"},
+    "seconds": {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "msec": "ms", "msecs": "ms",
+                "millisecond": "ms", "milliseconds": "ms", "μs": "µs", "us": "µs", "usec": "µs",
+                "microsecond": "µs", "microseconds": "µs", "m": "min", "mins": "min", "minute": "min",
+                "minutes": "min", "hr": "h", "hrs": "h", "hour": "h", "hours": "h"},
+    # All in lower case "gb/s" is taken as bytes, and "gbps" as bits.
+    "bytes/s": {"byte/s": "bytes/s", "b/s": "bytes/s", **{unit.lower(): unit for unit in _RATES},
+                **{unit.lower().replace("bit/s", end): unit for unit in _RATES if "bit" in unit
+                   for end in ("bits/s", "bps")},
+                **{f"{prefix}bytes/s": f"{unit}/s" for prefix, unit in _NAMED.items() if f"{unit}/s" in _RATES},
+                **{f"{prefix}bit{end}/s": unit for prefix, unit in {"mega": "Mbit/s", "giga": "Gbit/s",
+                                                                    "tera": "Tbit/s"}.items() for end in ("", "s")}},
     "steps": {"steps": "steps", "step": "steps"},
-    "share": {"share": "share", "%": "%", "percent": "%", "per cent": "%"},
+    "share": {"share": "share", "%": "%", "percent": "%", "per cent": "%", "pct": "%"},
 }  # fmt: skip
 
-_POWER = r"\s*[x×*·⋅]\s*10\s*(?:\^|\*\*)\s*"
-_SPACE = " \u00a0\u202f"  # a space, one that does not break, and a narrow one of that kind
-_NUMBER = re.compile(rf"[+-]?(?:\d[\d.,_'{_SPACE}]*|[.,]\d+)(?:e[+-]?\d+|{_POWER}[+-]?\d+)?", re.I)
-_LARGEST = 1e30
+# What people write before the number, and after the unit, that says nothing of its size.
+_BEFORE = re.compile(r"(?:[^\d=]*:)?\s*(?:(?:it is|it's|i think|about|approximately|approx\.?|around|roughly|some|circa"
+                     r"|ca?\.?|nearly|almost|exactly)\s+)*", re.I)  # fmt: skip
+_AFTER = re.compile(r"\s*(?:\b(?:(?:per|on each|for each|for every|of each|each|every)\s+(?:gpu|rank|device|card|node"
+                    r"|process|server|step)|each|in total|total|altogether|of memory|or so)|[.!?;,])\s*$",
+                    re.I)  # fmt: skip
 _SHORT = 60  # characters of a reader's own words that are repeated back
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number with its unit; `base` is its size in the base unit of its dimension."""
+    """A number with its unit; `base` is its size in the base unit of its dimension. `halves` and `lone` say how
+    exactly it was written, as in `scaleout.exercises.arithmetic.Figure`, in base units."""
 
     value: float
     unit: str
     dimension: str
+    halves: tuple[float, ...] = ()
+    lone: float = 0.0
 
     @property
     def base(self) -> float:
@@ -81,28 +97,27 @@ class Quantity:
         return show(self.base, self.unit, self.dimension)
 
 
-def parse(answer: object, dimension: str, default: str, decimal_comma: bool = False) -> Quantity:
+def parse(answer: object, dimension: str, default: str) -> Quantity:
     """Read {"value": "12.5", "unit": "GB"} or "12.5 GB". A bare number is taken in the unit `default`, except
-    where units are what people get wrong: sizes, rates, seconds, shares and counts of parameters say theirs.
+    where units are what people get wrong: sizes, rates, seconds and counts of parameters say theirs. Of shares
+    one that is at most 1 needs none.
 
-    "1,024" is 1024, or with `decimal_comma` 1.024: nothing in the text tells.
     Raises ValueError, one line that says what would be right.
     """
     example = f"write a number and a unit, such as {_example(default)}"
     text, unit = _parts(answer, example)
-    match = _NUMBER.match(text)
-    if not match:
-        raise ValueError(f"{text[:_SHORT]!r} does not start with a number: {example}" if text
-                         else f"there is no number yet: {example}")  # fmt: skip
-    value, written = _number(match.group(), example, decimal_comma), text[match.end() :].strip()
-    if re.match(r"[-+*/×·⋅^(]|x\s*\d", written):
-        raise ValueError(f"write the result, not the sum {text[:_SHORT]!r}: {example}")
-    if not (written or unit) and dimension in _ASKED:
-        others = [name for name in UNITS[dimension]
-                  if name in (default, TWIN.get(default), "million", "s", "Gbit/s", "share")]  # fmt: skip
-        number = match.group()[:_SHORT].strip()
-        raise ValueError(f"{number} of what? Choose a unit: use {' or '.join(others)}")
-    return Quantity(value, unit_named(written or unit or default, dimension), dimension)
+    if not text:
+        raise ValueError(f"there is no number yet: {example}")
+    if dimension == "seconds" and (times := _times(text)):
+        return Quantity(sum(parse(time, dimension, default).base for time in times), "s", dimension)
+    try:
+        figure, written = arithmetic.read(text)
+    except ValueError as error:
+        raise ValueError(f"{str(error)[:_SHORT]}: {example}") from None
+    named = _name(figure, written or unit, dimension, default, text)
+    factor = UNITS[dimension][named]
+    return Quantity(figure.value, named, dimension, tuple(half * factor for half in figure.halves),
+                    figure.lone * factor)  # fmt: skip
 
 
 def unit_named(written: str, dimension: str) -> str:
@@ -110,21 +125,31 @@ def unit_named(written: str, dimension: str) -> str:
     units = UNITS[dimension]
     if written in units:
         return written
-    if dimension == "bytes" and re.fullmatch(r"[KMGTP]b|[KMGTPkmgtp]?[Bb]its?", written):
+    if dimension == "bytes" and re.fullmatch(r"[KMGTP]b|[KMGTPkmgtp]?[Bb]its?|(?:kilo|mega|giga|tera)bits?", written):
         raise ValueError(f"{written} reads as bits: memory is counted in bytes (8 bits), so use GB or GiB")
-    if dimension == "bytes/s" and re.fullmatch(r"[MG]b/s(?:ec(?:ond)?)?", written):
-        return f"{written[0]}bit/s"
-    short = re.sub(r"\s*(?:/|\bper\b|\bfor each\b)\s*", "/", written.lower().rstrip("."))
-    short = re.sub("/sec(?:onds?)?$|/second$", "/s", short)
-    short = re.sub(r"^([kmgtp]i?)\s?bytes?$", r"\1b", short)  # GBytes
+    if dimension == "bytes/s" and (rate := re.fullmatch(r"([kKMGT]i?)([bB])(?:/s(?:ec(?:ond)?)?|ps)", written)):
+        prefix = rate[1].replace("K", "k")
+        return unit_named(f"{prefix}bit/s" if rate[2] == "b" else f"{prefix}B/s", dimension)
+    if dimension == "bytes/s" and re.fullmatch("[KMGT]BPS", written):
+        raise ValueError(f"{written} may be bits or bytes: use {written[0]}bit/s or {written[0]}B/s")
+    if (short := _short(written, dimension)) in _SPELLINGS[dimension]:
+        return _SPELLINGS[dimension][short]
     if dimension == "bytes" and re.fullmatch("[kmgtp]i?", short):
         decimal, binary = ((short[0].upper() if short[0] != "k" else "k") + "B", short[0].upper() + "iB")
         raise ValueError(f"{written} of what? Choose a unit: use {decimal} ({_DECIMAL[decimal]:,} bytes) or "
                          f"{binary} ({_BINARY[binary]:,} bytes)")  # fmt: skip
-    known = _SPELLINGS[dimension].get(short)
-    if known is None:
-        raise ValueError(f"{written[:_SHORT]!r} is not a unit here: use {', '.join(units)}")
-    return known
+    raise ValueError(f"{written[:_SHORT]!r} is not a unit here: use {', '.join(units)}")
+
+
+def _short(written: str, dimension: str) -> str:
+    """A spelling in lower case, with "/" for "per" and nothing that only says what is counted."""
+    short = " ".join(written.lower().split())
+    if short in _SPELLINGS[dimension]:
+        return short
+    short = re.sub(r"\s*(?:/|\bper\b|\bfor each\b|\ba\b)\s*", "/", short)
+    short = re.sub(r"/sec(?:onds?)?$|/second$", "/s", short)
+    short = re.sub(r"^([kmgtp]i?)\s?bytes?(?=$|/)", r"\1b", short)  # GBytes
+    return re.sub(r"\s+param(?:eter)?s$", "", short) if dimension == "parameters" else short
 
 
 def show(base: float, unit: str, dimension: str) -> str:
@@ -143,8 +168,22 @@ def _example(unit: str) -> str:
     return {"bytes": "1.2e10 bytes"}.get(unit, f"12.5 {unit}")
 
 
+def _name(figure: arithmetic.Figure, written: str, dimension: str, default: str, text: str) -> str:
+    """The unit of a number: the one written, or where a bare number tells enough the one asked for."""
+    if written:
+        return unit_named(written, dimension)
+    if dimension == "share" and figure.value <= 1:
+        return "share"
+    if dimension in _ASKED:
+        others = [name for name in UNITS[dimension]
+                  if name in (default, TWIN.get(default), "million", "s", "Gbit/s", "share")]  # fmt: skip
+        raise ValueError(f"{text[:_SHORT]} of what? Choose a unit: use {' or '.join(others)}")
+    return default
+
+
 def _parts(answer: object, example: str) -> tuple[str, str]:
-    """The text of the number and, where it was given apart, of the unit."""
+    """The text from the number on and, where it was given apart, the unit. Of "2 * 70 = 140 GB" what is behind
+    the last sign of equality."""
     unit = ""
     if isinstance(answer, dict):
         if "value" not in answer:
@@ -154,36 +193,17 @@ def _parts(answer: object, example: str) -> tuple[str, str]:
         raise ValueError(f"the answer is a {type(answer).__name__}, not a number: {example}")
     if isinstance(answer, float) and not math.isfinite(answer):
         raise ValueError(f"{answer} is not a size: {example}")
-    if isinstance(answer, int) and abs(answer) > _LARGEST:
+    if isinstance(answer, int) and abs(answer) > arithmetic.LARGEST:
         raise ValueError(f"that is larger than anything measured: {example}")
-    return str(answer).strip().replace("−", "-").lstrip("~≈= "), unit.strip()
+    sides = [side for side in re.split("[=≈≃~]", arithmetic.plain(str(answer))) if side.strip()]
+    text = _BEFORE.sub("", sides[-1].strip(), count=1) if sides else ""
+    while (shorter := _AFTER.sub("", text)) != text:
+        text = shorter
+    return text.strip(), unit.strip()
 
 
-def _number(text: str, example: str, decimal_comma: bool) -> float:
-    text = re.sub(_POWER, "e", text.strip(), flags=re.I)
-    digits, _, power = re.sub(rf"[_'{_SPACE}]", "", text).lower().rstrip(".,").partition("e")
-    try:
-        value = float(f"{_plain(digits, decimal_comma)}e{power or 0}")
-    except ValueError:
-        raise ValueError(f"{text[:_SHORT]!r} is not one number: {example}") from None
-    if value < 0:
-        raise ValueError(f"a size is not negative: {example}")
-    if value > _LARGEST:
-        raise ValueError(f"that is larger than anything measured: {example}")
-    return value
-
-
-def _plain(digits: str, decimal_comma: bool) -> str:
-    """Digits with a point for decimals and nothing between thousands.
-
-    Of two kinds of mark the last is the decimal one. A mark that comes twice parts thousands, and so does one
-    comma before exactly three digits (not after a 0) unless `decimal_comma`.
-    """
-    if "." in digits and "," in digits:
-        point = max(digits.rfind("."), digits.rfind(","))
-        return re.sub(r"[.,]", "", digits[:point]) + "." + digits[point + 1 :]
-    if decimal_comma and digits.count(",") == 1:
-        return digits.replace(",", ".")
-    if re.fullmatch(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+|[+-]?[1-9]\d{0,2}(?:\.\d{3}){2,}", digits):
-        return re.sub(r"[.,]", "", digits)
-    return digits.replace(",", ".")
+def _times(text: str) -> list[str]:
+    """The parts of "12 min 39 s"; [] where there is one time only."""
+    parts = re.findall(r"[\d.,]+\s*[a-zµμ]+", text, re.I)
+    joined = re.sub(r"\s|\band\b", "", text)
+    return parts if len(parts) > 1 and re.sub(r"\s", "", "".join(parts)) == joined else []

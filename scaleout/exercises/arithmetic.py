@@ -1,0 +1,154 @@
+"""The number at the start of an answer: '7,500', '12,5', '1.2·10¹²', '7/4', '2 * (70 + 1)'. Nothing is evaluated
+but + - * / ^ and brackets, over numbers only.
+
+Which mark is the decimal one: "1,024" is 1024, because a comma before exactly three digits parts thousands;
+"12,5" and "0,125" have a decimal comma; "1.024" has a point, "1.000.000" has thousands.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LARGEST = 1e30
+_LONGEST = 100  # characters; what a person types has twenty
+_STEEPEST = 60  # the largest exponent
+
+_SUPER = {ord(raised): plain for raised, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+", strict=True)}
+_SIGNS = str.maketrans({"−": "-", "－": "-", "＋": "+", "×": "*", "·": "*", "⋅": "*", "∙": "*", "÷": "/", "∕": "/",
+                        "⁄": "/", "’": "'", "，": ",", "．": ".", "（": "(", "）": ")"})  # fmt: skip
+_WORDS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_TEN_TO = re.compile(r"(?<![\w^*.,])([\d.,]*\d)\s*[*x]\s*10\s*(?:\^|\*\*)\s*([+-]?\d{1,3})(?![\d.,])", re.I)
+_FIGURE = re.compile(r"((?:\d|[.,]\d)(?:[\d.,_']| (?=\d))*)(e[+-]?\d+(?!\w))?", re.I)
+_GROUPED = re.compile(r"\d{1,3}(?:[ _']\d{3})+(?:[.,]\d*)?")
+_DO = {"+": operator.add, "-": operator.sub, "*": operator.mul, "x": operator.mul, "/": operator.truediv}
+_OPERATOR = re.compile(r"\s*(\*\*|[-+*/^x])\s*(?=[-+\d.,(])", re.I)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number as it was read. `halves`: how far the size meant may be from it, were each digit that is written
+    counted, and were the zeros at the end of a whole number not counted, where two digits are left. `lone`: the
+    same where only one is. A sum has neither: it is meant exactly."""
+
+    value: float
+    halves: tuple[float, ...] = ()
+    lone: float = 0.0
+
+
+def plain(text: str) -> str:
+    """Signs, digits and spaces of any script as ASCII; a raised number after a digit as a power."""
+    text = re.sub(r"(?<=[\d)])[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda raised: "^" + raised.group().translate(_SUPER), text)
+    return "".join(_one(character) for character in text.translate(_SIGNS))
+
+
+def read(text: str) -> tuple[Figure, str]:
+    """The number or sum at the start of `text` (see `plain`), and what stands after it.
+
+    Raises ValueError, a few words: that there is none, that it is not one number, negative, or too large.
+    """
+    if len(text) > _LONGEST:
+        raise ValueError(f"{len(text)} characters are no number")
+    words = "|".join(_WORDS)
+    text = re.sub(rf"\s*\b({words})\b(?=\s*(?:[-+*/^)]|x\s*[\d(]))", lambda word: f"e{_WORDS[word[1].lower()]}", text,
+                  flags=re.I)  # fmt: skip
+    sum_ = _Sum(_TEN_TO.sub(r"\1e\2", text))
+    try:
+        found = sum_.total()
+    except (OverflowError, ZeroDivisionError):
+        raise ValueError("that sum has no result of a size that can be measured") from None
+    if found.value < 0:
+        raise ValueError("a size is not negative")
+    if not found.value <= LARGEST:
+        raise ValueError("that is larger than anything measured")
+    return found, sum_.text[sum_.at :].strip()
+
+
+def _one(character: str) -> str:
+    digit = unicodedata.decimal(character, None)  # not ², which is no digit of a number
+    return " " if character.isspace() else character if digit is None else str(digit)
+
+
+class _Sum:
+    """Reads its text from the left: brackets before powers before products before sums."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def total(self) -> Figure:
+        return self._chain(("+", "-"), self._product)
+
+    def _product(self) -> Figure:
+        return self._chain(("*", "x", "/"), self._signed)
+
+    def _chain(self, signs: tuple[str, ...], part: Callable[[], Figure]) -> Figure:
+        left = part()
+        while sign := self._sign(*signs):
+            left = Figure(_DO[sign](left.value, part().value))
+        return left
+
+    def _signed(self) -> Figure:
+        if sign := self._sign("+", "-"):
+            value = self._signed().value
+            return Figure(-value if sign == "-" else value)
+        base = self._atom()
+        if not self._sign("^", "**"):
+            return base
+        power = self._signed().value
+        if abs(power) > _STEEPEST or base.value < 0:
+            raise ValueError(f"a power of at most {_STEEPEST} can be read here")
+        return Figure(base.value**power)
+
+    def _atom(self) -> Figure:
+        if self.text.startswith("(", self.at):
+            self.at = re.compile(r"\(\s*").match(self.text, self.at).end()
+            inside = self.total()
+            closing = re.compile(r"\s*\)").match(self.text, self.at)
+            if not closing:
+                raise ValueError("a bracket is not closed")
+            self.at = closing.end()
+            return Figure(inside.value)
+        match = _FIGURE.match(self.text, self.at)
+        if not match:
+            raise ValueError(f"{self.text[self.at :]!r} does not start with a number" if self.at == 0
+                             else f"a number is missing after {self.text[: self.at].strip()!r}")  # fmt: skip
+        self.at = match.end()
+        return _figure(match[1].strip(), match[2] or "e0")
+
+    def _sign(self, *signs: str) -> str:
+        match = _OPERATOR.match(self.text, self.at)
+        if not match or match[1].lower() not in signs:
+            return ""
+        self.at = match.end()
+        return match[1].lower()
+
+
+def _figure(written: str, power: str) -> Figure:
+    digits = _point(written.rstrip(".,"))
+    whole, _, decimals = digits.partition(".")
+    zeros = 0 if decimals else len(whole) - len(whole.rstrip("0"))
+    count = len((whole + decimals).lstrip("0"))
+    halves = {count - dropped: float(f"0.5e{dropped - len(decimals)}") * float(f"1{power}") for dropped in (0, zeros)}
+    return Figure(float(digits + power), tuple(half for left, half in halves.items() if left > 1), halves.get(1, 0.0))
+
+
+def _point(written: str) -> str:
+    """The digits with a point for decimals and nothing between thousands. Of two kinds of mark the last is the
+    decimal one."""
+    digits = written
+    if re.search("[ _']", digits):
+        if not _GROUPED.fullmatch(digits):
+            raise ValueError(f"{written!r} is not one number")
+        digits = re.sub("[ _']", "", digits).replace(",", ".")
+    elif "," in digits and "." in digits:
+        thousands, decimal = sorted(",.", key=digits.rfind)
+        if re.fullmatch(rf"\d{{1,3}}(?:\{thousands}\d{{3}})+\{decimal}\d+", digits):
+            return digits.replace(thousands, "").replace(decimal, ".")
+    elif re.fullmatch(r"[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d{0,2}(?:\.\d{3}){2,}", digits):
+        return re.sub("[.,]", "", digits)
+    if not re.fullmatch(r"\d*(?:[.,]\d+)?", digits) or re.fullmatch(r"[1-9]\d{3,},\d{3}", digits):
+        raise ValueError(f"{written!r} is not one number")
+    return digits.replace(",", ".")
