@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.torch_guard import Kept, inspect, line, load
-from scaleout.exercises.torch_launch import TOKEN, UNREAD, launch, say, tell
+from scaleout.exercises.torch_launch import TOKEN, UNREAD, end, launch, say, tell
 
 LOST = ("Timed out waiting", "timed out", "Connection closed", "Connection reset", "Broken pipe", "Application timeout")
 STORE_SECONDS = 300  # a rank waits this long for the store itself; the launcher ends it long before
@@ -98,7 +98,7 @@ def _rank(check: Check, files: list[str]) -> NoReturn:
         for world in check.worlds:
             one = _Place(check, path, rank, world, kept, dist.PrefixStore(f"{number}/{world}", store),
                          dist.PrefixStore(f"group/{number}/{world}", plain))  # fmt: skip
-            with _watched(one, lambda verdict, number=number: say(store, number, verdict)):
+            with _watched(one, store, number):
                 verdict = _verdict(one)
             if not verdict.ok:
                 break
@@ -108,9 +108,7 @@ def _rank(check: Check, files: list[str]) -> NoReturn:
             code = max(code, tell(path, verdict, out))
         if verdict.slip == "no-end":  # the rank that is still in there cannot take part in the next file
             break
-    sys.stderr.flush()
-    store.set(f"ended/{rank}", "1")
-    os._exit(code)  # threads that the reader's code left behind do not keep anybody waiting
+    end(store, rank, code)
 
 
 @dataclass(frozen=True)
@@ -127,11 +125,11 @@ class _Place:
 
 
 @contextmanager
-def _watched(one: _Place, say: Callable[[Verdict], None]):
+def _watched(one: _Place, store: dist.Store, number: int):
     """A clock beside rank 0, which could not speak of itself from inside a loop without end."""
     def stuck() -> None:
-        say(_no_end(one.check, 0, one.world))
-        os._exit(1)
+        say(store, number, _no_end(one.check, 0, one.world))
+        end(store, 0, 1)
 
     # Later than it takes to notice another rank's.
     clock = threading.Timer(1.5 * one.check.file_seconds, stuck)
