@@ -100,7 +100,7 @@ SHARE = Shares(
         Mistake("whole-batch", lambda order, batch, step, rank, world: order[step * batch:][:batch],
                 "Every rank of yours takes all of the batch: each example is trained on by all of them."),
         Mistake("no-step", lambda order, batch, step, rank, world: order[rank * (batch // world):][:batch // world],
-                "You take the same batch in every step. Begin at step × batch."),
+                "You take the same batch in every step. The step has to come in."),
         Mistake("step-by-share", lambda order, batch, step, rank, world: order[
             step * (batch // world) + rank * (batch // world):][:batch // world],
                 "Your step moves on by one rank's share. It moves on by the batch of all ranks."),
@@ -193,19 +193,16 @@ PRICE = Function(
                 "and the rate is of all of them together."),
         Mistake("goodput-multiplied", lambda tokens, rate, gpus, price, goodput: _price(tokens, rate, gpus, price)
                 * goodput,
-                "You multiplied by the goodput. Lost time makes the run longer: divide."),
+                "You multiplied by the goodput. But lost time makes the run longer."),
         Mistake("no-goodput", lambda tokens, rate, gpus, price, goodput: _price(tokens, rate, gpus, price),
                 "You left out the goodput: GPUs are paid for while they save and restart, too."),
         Mistake("lost-share-added", lambda tokens, rate, gpus, price, goodput: _price(tokens, rate, gpus, price)
                 * (2 - goodput),
                 "You added the lost share to the time that counts. It is a share of the whole time."),
-        Mistake("lost-share", lambda tokens, rate, gpus, price, goodput: _price(tokens, rate, gpus, price)
-                / (1 - goodput or 1),
-                "You divided by the share that is lost. The goodput is the other one."),
         Mistake("seconds", lambda tokens, rate, gpus, price, goodput: 3600 * _price(tokens, rate, gpus, price, goodput),
-                "You paid an hour's price for every second: divide the seconds by 3,600."),
+                "You paid an hour's price for every second."),
         Mistake("minutes", lambda tokens, rate, gpus, price, goodput: 60 * _price(tokens, rate, gpus, price, goodput),
-                "You paid an hour's price for every minute: an hour has 3,600 seconds."),
+                "You paid an hour's price for every minute."),
     ),
     right="Ask for the price beside the hours: the fastest run is not the cheapest.",
 )  # fmt: skip

@@ -38,10 +38,12 @@ def inspect(path: str, name: str) -> None:
     try:
         with tokenize.open(path) as file:
             names = compile(file.read(), path, "exec").co_names
+    except SyntaxError as error:
+        if "encoding" in error.msg:  # in the first two lines, where it could be named
+            raise ValueError(f"{path} is not text in UTF-8: save it as such") from None
+        raise ValueError(f"{path}{f', line {error.lineno}' if error.lineno else ''}: {error.msg}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not text in UTF-8: save it as such") from None
-    except SyntaxError as error:
-        raise ValueError(f"{path}{f', line {error.lineno}' if error.lineno else ''}: {error.msg}") from None
     except Exception as error:  # a zero byte, brackets too deep, a file that may not be read
         raise ValueError(f"{path}: {line(error)}") from None
     if name not in names and "*" not in names:
@@ -72,13 +74,13 @@ class Kept:
     """Functions and classes of the libraries and of the judges as they are now."""
 
     def __init__(self) -> None:
-        torch.optim.SGD([torch.zeros(1)], 1.0)  # torch wraps some of its own when the first optimizer is made
         ours = [module for name, module in sys.modules.items() if name.split(".")[0] in ("scaleout", "__main__")]
         self._values = [
             (place, name, value, getattr(value, "__code__", None))
             for place in (*_PLACES, *ours) for name, value in vars(place).copy().items()
-            if callable(value) or isinstance(place, type)
-        ]  # fmt: skip
+            if (callable(value) or isinstance(place, type)) and value is not torch.manual_seed
+        ]  # fmt: skip  # that one torch wraps itself, when the first optimizer is made
+        self._names = {place: set(vars(place)) for place in _PLACES if isinstance(place, type)}
 
     def put_back(self) -> list[str]:
         """Undo what was replaced since; its names, such as torch.equal."""
@@ -89,4 +91,9 @@ class Kept:
                 setattr(place, name, value)
                 if code is not None:
                     value.__code__ = code
+        for place, names in self._names.items():
+            for name in set(vars(place)) - names:
+                if callable(vars(place)[name]) and any(name in vars(base) for base in place.__mro__[1:]):
+                    changed.append(f"{place.__name__}.{name}")
+                    delattr(place, name)
         return changed

@@ -204,6 +204,6 @@ def _parts(answer: object, example: str) -> tuple[str, str]:
 
 def _times(text: str) -> list[str]:
     """The parts of "12 min 39 s"; [] where there is one time only."""
-    parts = re.findall(r"[\d.,]+\s*[a-zµμ]+", text, re.I)
+    parts = re.findall(r"[\d.,]+\s*(?!e[+-]?\d)[a-zµμ]+", text, re.I)  # 7.59e2 s is one
     joined = re.sub(r"\s|\band\b", "", text)
     return parts if len(parts) > 1 and re.sub(r"\s", "", "".join(parts)) == joined else []
