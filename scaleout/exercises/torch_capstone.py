@@ -183,8 +183,8 @@ def train_noise(generator: torch.Generator, steps: int) -> None:
 
 def judge(reports: list, world: int) -> Verdict:
     """Every rank went on as if nothing had happened."""
-    return Verdict(True, f"right: {world} ranks went on, after steps {SAVED[0]} and {SAVED[1]}, with the losses of the job that was never "
-                         "stopped, bit for bit")
+    return Verdict(True, f"right: {world} ranks went on, after steps {SAVED[0]} and {SAVED[1]}, with the losses of the "
+                         "job that was never stopped, bit for bit")
 
 
 CHECK = Check("scaleout.exercises.torch_capstone", "capture", (2,), own, judge, wait_seconds=10)
