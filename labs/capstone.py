@@ -7,8 +7,11 @@
     torchrun --nproc-per-node gpu labs/capstone.py --tier gpu --folder run --save
 
 Started again with the same --folder, it goes on where its newest good checkpoint is, on any number of processes that
-divides the batch. SIGTERM makes it save and leave with exit code 75.
+divides the batch. SIGTERM makes it save and leave with exit code 75; under torchrun the launcher is asked, passes it
+on, and leaves with its own traceback (SignalException) and exit code 1 once the ranks have saved.
 """
+
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import math
 import statistics
@@ -23,6 +26,7 @@ from scaleout import (
     lab_capstone,
     lab_job,
     lab_join,
+    lab_room,
     lab_text,
     torch_input,
     torch_job,
@@ -118,8 +122,8 @@ class Job:
         self.look(watch)
         progress.show(self.metrics, force=last)
         if validates:
-            watch.pulse("validation")
-            self.metrics.add([{"step": self.done, "validation": self.trainer.evaluate(self.held_out)}])
+            loss = self.trainer.evaluate(watch.each(self.held_out, "validation"))
+            self.metrics.add([{"step": self.done, "validation": loss}])
         if saves and not (last or self.asked):
             self.save(watch)
 
@@ -204,7 +208,7 @@ class Job:
         """A checkpoint after the steps made so far; with `finish` it is whole on return."""
         if self.cadence.kept is None:
             return
-        watch.pulse("checkpoint")
+        watch.pulse(torch_watch.CHECKPOINT)
         self.look(watch)
         newest = self.metrics.validations[-1] if self.metrics.validations else {"step": -1}
         loss = newest["validation"] if newest["step"] == self.done else None
@@ -229,6 +233,7 @@ def main(s, argv=None):
     """Train, write, record."""
     tier, o = lab_text.parse(TIERS, __doc__, argv)
     lab_job.check(o, s)
+    lab_room.check(s, o.shape)
     job = Job(s, o)
     s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
           f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, {o.batch} x {o.seq} tokens a step in "

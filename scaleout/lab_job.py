@@ -110,7 +110,7 @@ class Options:
     def resharding(self):
         """--reshard as True, False or a number of ranks. ValueError for anything else."""
         text = self.reshard.lower()
-        if text not in ("true", "false") and not text.isdigit():
+        if text not in ("true", "false") and not text.isdecimal():
             raise ValueError(f"--reshard {self.reshard}: use true, false, or a number of ranks")
         return text == "true" if text in ("true", "false") else int(text)
 
@@ -129,9 +129,8 @@ TIERS = {"smoke": Options(),
 
 def check(o, s):
     """Refuse what could not work. ValueError, one line."""
-    lab_text.check_target(None if o.save == "auto" else o.save, (".json",))
-    if o.folder is not None and Path(o.folder).exists() and not Path(o.folder).is_dir():
-        raise ValueError(f"--folder {o.folder}: is a file: choose a folder")
+    lab_text.check_save(o.save, RESULTS)
+    lab_text.check_folder(o.folder, "--folder")
     if o.strategy == "one" and s.world > 1:
         raise ValueError(f"--strategy one is for one process, and this job has {s.world}: use fsdp or ddp")
     if o.strategy_on(s.world) == "fsdp":
@@ -142,7 +141,7 @@ def check(o, s):
     profile = lab_machine.find(o.machine, s.device.type, s.world)
     if profile and o.precision not in profile["matmul_flops_per_second"]:
         raise ValueError(f"the machine profile holds no rate for {o.precision}: run labs/calibrate.py again")
-    if o.resume not in ("auto", "none") and not o.resume.isdigit():
+    if o.resume not in ("auto", "none") and not o.resume.isdecimal():
         raise ValueError(f"--resume {o.resume}: use auto, none, or the step of a checkpoint")
     if every(o) != 0 and o.folder is None and o.checkpoint_every is not None:
         raise ValueError("--checkpoint-every needs a place: add --folder FOLDER")
@@ -153,7 +152,7 @@ def every(o):
     words = {None: None, "auto": None, "none": 0}
     if o.checkpoint_every in words:
         return words[o.checkpoint_every]
-    if not o.checkpoint_every.isdigit() or int(o.checkpoint_every) < 1:
+    if not o.checkpoint_every.isdecimal() or int(o.checkpoint_every) < 1:
         raise ValueError(f"--checkpoint-every {o.checkpoint_every}: use auto, none, or a number of steps from 1")
     return int(o.checkpoint_every)
 
