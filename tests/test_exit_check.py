@@ -132,9 +132,10 @@ def test_bad_input_to_the_command_is_one_line_and_exit_code_2(words, capsys):
 
 @pytest.mark.parametrize("bad", [
     RECORDED / "trace-healthy.json", ROOT / "no-such.json", RECORDED, "{", '{"stem": 1}', '{"a":' * 100_000,
-    changed(STRONG[1], device_count=10**400), changed(STRONG[0], device_count=2),
+    changed(STRONG[1], device_count=10**30), changed(STRONG[1], device_count=10**400),
+    changed(STRONG[1], started="2999-01-01T00:00:00+00:00"), changed(STRONG[0], device_count=2),
     changed(STRONG[1], step_seconds=[1e-300] * 12),
-], ids=range(9))  # fmt: skip
+], ids=range(11))  # fmt: skip
 def test_what_is_no_record_is_one_line(bad):
     with pytest.raises(ValueError) as error:
         exit_check.exit_check([*STRONG, bad])
