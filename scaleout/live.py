@@ -32,13 +32,27 @@ def check(stem: str, key: str, answer: object) -> dict:
     return exercises.check(stem, key, answer)
 
 
-METHODS: dict[str, Callable[..., dict]] = {"draw": draw, "check": check}
+def run(stem: str, key: str, answer: object) -> dict:
+    """What the code of a function exercise gives, for `judge` in an interpreter that did not run it."""
+    from scaleout import exercises
+
+    return exercises.run(stem, key, answer)
+
+
+def judge(stem: str, key: str, outcome: object) -> dict:
+    """{"ok", "message", "slip"} for what `run` gave."""
+    from scaleout import exercises
+
+    return exercises.judge(stem, key, outcome)
+
+
+METHODS: dict[str, Callable[..., dict]] = {"draw": draw, "check": check, "run": run, "judge": judge}
 
 
 def call(method: str, args: dict) -> dict:
     """Run a method by name. Errors come back as {"error": one line}."""
     if method not in METHODS:
-        return {"error": f"there is no method {method!r}: use {' or '.join(METHODS)}"}
+        return {"error": f"there is no method {method!r}: use {', '.join(METHODS)}"}
     try:
         return METHODS[method](**args)
     except (Exception, SystemExit) as error:  # whatever a reader's code or input raises: the page stays alive
@@ -59,7 +73,11 @@ def runs_learner_code(method: str, args: dict) -> bool:
 
 def call_json(method: str, args: str) -> str:
     """`call` with JSON text in and out: what crosses the border to JavaScript."""
-    return json.dumps(call(method, json.loads(args)), allow_nan=False)
+    try:
+        read = json.loads(args)
+    except RecursionError:  # lists in lists without end, from a reader's code
+        return json.dumps({"error": "That answer is nested too deeply to be read."})
+    return json.dumps(call(method, read), allow_nan=False)
 
 
 def one_line(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import exercises, live
+from scaleout import exercises, live, widget
 from scaleout.exercises import sandbox
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,6 +113,64 @@ def test_two_calls_at_once_do_not_mix():
     for thread in threads:
         thread.join()
     assert results == {"right": "", "stub": "stub"}
+
+WRONG = "def states_bytes(params, optimizer, precision): return 1\n"
+PATCHES = {
+    "verdict": "import scaleout.exercises.engine as e, scaleout.exercises.function as f\n"
+    "class Right:\n    ok, message, slip = True, 'Right', ''\n    def __init__(self, *a): pass\n"
+    "    def to_dict(self): return {'ok': True, 'message': 'Right', 'slip': ''}\ne.Verdict = f.Verdict = Right\n",
+    "isclose": "import math, scaleout.exercises.nested as n\nmath.isclose = n.same = lambda *a, **k: True\n",
+    "builtins": "import builtins\nbuiltins.abs = lambda a: 0\nbuiltins.all = lambda a: True\n"
+    "builtins.zip = lambda *a, **k: ()\n",
+    "cases": "import scaleout.exercises.memory as m\nfor one in m.EXERCISES:\n"
+    "    object.__setattr__(one, 'reference', lambda *a: 1)\n"
+    "    object.__setattr__(one, 'judge_run', lambda *a: 1 / 0)\n",
+    "answer": "import json\nkept = json.dump\n"
+    "json.dump = lambda given, out: kept({'ok': True, 'message': 'Right', 'slip': ''}, out)\n",
+    "error": "import json\nkept = json.dump\n"
+    "json.dump = lambda given, out: kept({'error': 'Right', 'ok': True}, out)\n",
+    "garbage": "import json\njson.dump = lambda given, out: out.write('garbage')\n",
+    "deep": "import json\njson.dump = lambda given, out: out.write('[' * 10**6)\n",
+    "flood": "import json\ndef dump(given, out):\n    while True: out.write('1' * 10**6)\njson.dump = dump\n",
+    "few": "import json\nkept = json.dump\njson.dump = lambda given, out: kept({'results': [1]}, out)\n",
+    "words": "import json\nkept = json.dump\njson.dump = lambda given, out: kept({'results': ['Right'] * 10}, out)\n",
+}
+
+
+def test_code_that_patches_the_package_makes_no_wrong_answer_right():
+    """Not its own, and not the next: what the code gives is judged where it never ran."""
+    for patch, source in PATCHES.items():
+        result = judged(source + WRONG)
+        assert result.get("ok", False) is False, patch
+        assert not result.get("message", "").startswith("Right"), patch
+    assert judged(WRONG)["slip"] == "wrong-result"
+
+
+def test_the_kernel_judges_apart_from_the_code(monkeypatch):
+    """A notebook's front end asks to check; the code runs elsewhere and the verdict is made here."""
+    monkeypatch.setattr(live, "LEARNER_SECONDS", SECONDS)
+    asked = {"stem": "memory", "key": ONE.key}
+    assert not widget.answer("check", {**asked, "answer": PATCHES["verdict"] + WRONG})["ok"]
+    assert widget.answer("check", {**asked, "answer": GIVEN})["ok"]
+
+
+@pytest.mark.parametrize("outcome", [
+    None, [], 7, "Right", {}, {"ok": True}, {"results": None}, {"results": [1]}, {"results": [[]] * 10},
+    {"results": ["Right"] * 10}, {"results": [None] * 10}, {"results": [True] * 10}, {"results": [{}] * 10},
+    {"results": [float("nan")] * 10}, {"results": [[[1]]] * 10}, {"stopped": 3, "slip": []},
+    {"stopped": "Right\n" * 1000, "slip": "", "printed": {}},
+])  # fmt: skip
+def test_an_outcome_that_is_none_is_told_in_one_line(outcome):
+    for stem in exercises.STEMS:
+        for one in exercises.catalogue(stem):
+            if one.kind == "function":
+                result = exercises.judge(stem, one.key, outcome)
+                assert not result["ok"] and result["slip"]
+                assert "\n" not in result["message"] and len(result["message"]) < 1500
+
+
+def test_only_functions_are_run():
+    assert "asks for no function" in live.call("run", {"stem": "memory", "key": "zero-1", "answer": "1"})["error"]
 
 
 # What a reader writes in the lab, and the slip it is answered with.

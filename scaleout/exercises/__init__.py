@@ -43,6 +43,26 @@ def check(stem: str, key: str, answer: object) -> dict:
     """Judge an answer: {"ok", "message", "slip"}. `slip` names the misconception, "" when there is none.
 
     A number is {"value": "12.5", "unit": "GB"} or "12.5 GB"; a choice is the option's name; a function is its
-    source text, which runs in this process (`scaleout.exercises.sandbox` runs it in another).
+    source text, which runs in this process. Front ends use `run` and `judge` for it.
     """
     return exercise(stem, key).judge(answer).to_dict()
+
+
+def run(stem: str, key: str, answer: object) -> dict:
+    """Run the source text of a function exercise: the results as JSON can carry them, for `judge`.
+
+    ValueError where the exercise is of another kind.
+    """
+    return _function(stem, key).run(answer)
+
+
+def judge(stem: str, key: str, outcome: object) -> dict:
+    """Judge what `run` gave, in an interpreter that ran none of the reader's code. Returns what `check` does."""
+    return _function(stem, key).judge_run(outcome).to_dict()
+
+
+def _function(stem: str, key: str) -> Exercise:
+    found = exercise(stem, key)
+    if found.kind != "function":
+        raise ValueError(f"{key} asks for no function: check it")
+    return found

@@ -81,7 +81,8 @@ class Number(Exercise):
     """A size with its unit.
 
     `value` is in base units. An answer in any unit of the dimension counts, unless `only_unit` is set because
-    the exercise is about that unit. A slip is named only where its value is met; what else is off is said by size,
+    the exercise is about that unit. Two or three right digits are right; where a slip has the same two, or where only
+    one was given, more are asked for. A slip is named only where its value is met; what else is off is said by size,
     and the hints lead on, so that a wrong guess gives nothing away.
     """
 

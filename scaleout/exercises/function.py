@@ -1,7 +1,9 @@
-"""Exercises that ask for a function in pure Python: the reader's code runs against cases, in this process.
+"""Exercises that ask for a function in pure Python: the reader's code runs against cases.
 
-An endless loop cannot be stopped from in here: the page ends its worker, and the kernel runs this in a
-process of its own (`scaleout.exercises.sandbox`).
+`run` runs it and gives plain results; `judge_run` judges such results and runs nothing. Front ends do the two in
+different interpreters, so that code which changes this package, or Python itself, changes no verdict: the page in
+two workers, the kernel in a process of its own for each run (`scaleout.exercises.sandbox`). There too an endless loop
+is ended, which cannot be done from in here.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import json
 import numbers
+import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +24,10 @@ from scaleout.exercises.engine import INPUT, Exercise, Verdict
 
 FILE = "<your code>"
 LONGEST = 20_000  # characters of source; the longest solution in the book has a few hundred
+_LONGEST_LIST = 10_000  # a longer result is wrong, and so is one of more characters as JSON
+_WIDEST = 100_000
+_UNREAD = "What your code gave cannot be read. Return plain numbers, and leave Python itself as it is."
+_LINE = 1000  # characters of what the reader's interpreter says
 _SHOWN = 160  # characters of a value or of printed text that are repeated back
 
 
@@ -52,36 +60,69 @@ class Function(Exercise):
         return {**super().spec(), "stub": self.stub, "function": self.function}
 
     def judge(self, answer: object) -> Verdict:
+        """Run and judge in this interpreter, which the reader's code can change: for code that is trusted."""
+        return self.judge_run(json.loads(json.dumps(self.run(answer))))
+
+    def run(self, answer: object) -> dict:
+        """What the reader's code gives, as JSON can carry it: {"results": a number, a list or words for each case} or
+        {"stopped": message, "slip"}, both with "printed"."""
         if not isinstance(answer, str) or not answer.strip():
-            return Verdict(False, f"There is no code yet: write the function {self.function}.", INPUT)
+            return _failed(Verdict(False, f"There is no code yet: write the function {self.function}.", INPUT))
         if len(answer) > LONGEST:
-            return Verdict(False, f"That is {len(answer):,} characters of code: a few lines are "
-                                  f"enough.", INPUT)
+            return _failed(Verdict(False, f"That is {len(answer):,} characters of code: a few lines are "
+                                          f"enough.", INPUT))  # fmt: skip
         printed = _Printed()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            verdict = self._run(answer)
-        return Verdict(verdict.ok, verdict.message + printed.words(), verdict.slip)
+            outcome = self._run(answer)
+        return {**outcome, "printed": printed.words()}
 
-    def _run(self, source: str) -> Verdict:
+    def _run(self, source: str) -> dict:
         space: dict = {"__name__": "exercise"}
         failed = _guarded(lambda: exec(compile(source, FILE, "exec"), space))[1]
         if failed:
-            return failed
+            return _failed(failed)
         function = space.get(self.function)
         if not callable(function):
-            return Verdict(False, f"There is no function {self.function} in your code: keep the line that "
-                                  f"starts "
-                           f"with def {self.function}.", "no-function")  # fmt: skip
+            return _failed(Verdict(False, f"There is no function {self.function} in your code: keep the line that "
+                                          f"starts with def {self.function}.", "no-function"))  # fmt: skip
         results = []
         for case in self.cases:
-            result, failed = _guarded(lambda case=case: function(*copy.deepcopy(case)))
-            if self.lists and not failed:
-                result, failed = _guarded(lambda result=result: nested.plain(result))
-            failed = failed or _nothing(result) or (_not_a_list if self.lists else _not_a_number)(result)
-            if failed:
-                return Verdict(False, f"{failed.message} (for {self._call(case)})", failed.slip)
+            result, failed = _guarded(lambda case=case: self._result(function(*copy.deepcopy(case))))
+            if failed or isinstance(result, Verdict):
+                failed = failed or result
+                return _failed(Verdict(False, f"{failed.message} (for {self._call(case)})", failed.slip))
             results.append(result)
-        return self._compare(results)
+        return {"results": results}
+
+    def _result(self, result: object) -> object:
+        """A result as JSON can carry it, words for one that is too long, or a verdict on what is none."""
+        if self.lists:
+            if isinstance(result, (list, tuple)) and len(result) > _LONGEST_LIST:
+                return _words(list(result[:_SHOWN]))
+            result = nested.plain(result)
+        fault = _nothing(result) or (_not_a_list if self.lists else _not_a_number)(result)
+        if fault:
+            return fault
+        carried = nested.carried(result)
+        return carried if len(json.dumps(carried)) <= _WIDEST else _words(result)
+
+    def judge_run(self, outcome: object) -> Verdict:
+        """Judge what `run` gave in another interpreter. Of that nothing is taken on trust but the numbers."""
+        if not isinstance(outcome, dict):
+            return Verdict(False, _UNREAD, "crash")
+        printed = _line_of(outcome.get("printed"))
+        if "stopped" in outcome:
+            return Verdict(False, _line_of(outcome["stopped"]) + printed, _line_of(outcome.get("slip")) or "crash")
+        results = outcome.get("results")
+        if not isinstance(results, list) or len(results) != len(self.cases):
+            return Verdict(False, _UNREAD, "crash")
+        results = [nested.read(result) for result in results]
+        # a subclass that compares in a way of its own is given what `run` promises
+        verdict = self._compare(results) if all(map(self._fit, results)) else Function._compare(self, results)
+        return Verdict(verdict.ok, verdict.message + printed, verdict.slip)
+
+    def _fit(self, result: object) -> bool:
+        return not (nested.unfit(result) if self.lists else _not_a_number(result))
 
     def _compare(self, results: list) -> Verdict:
         expected = [self.reference(*case) for case in self.cases]
@@ -89,7 +130,8 @@ class Function(Exercise):
         if not bad:
             return Verdict(True, f"Right, in all {len(self.cases)} cases. {self.right}")
         first = bad[0]
-        given, wanted = _words(results[first]), _words(expected[first])
+        given = results[first] if isinstance(results[first], str) else _words(results[first])
+        wanted = _words(expected[first])
         shown = f"{self._call(self.cases[first])} gave {given}, expected {wanted}."
         mistake = self._mistake(results)
         if mistake:
@@ -126,6 +168,15 @@ class _Printed(io.TextIOBase):
     def words(self) -> str:
         text = " ".join(self.kept.split())
         return f" Your code printed: {text}{' …' if self.more else ''}" if text else ""
+
+
+def _failed(verdict: Verdict) -> dict:
+    return {"stopped": verdict.message, "slip": verdict.slip}
+
+
+def _line_of(words: object) -> str:
+    """Words that came from the reader's interpreter, as one line of bounded length."""
+    return re.sub(r"\s+", " ", words[:_LINE]) if isinstance(words, str) else ""
 
 
 def _guarded(action: Callable[[], object]) -> tuple[object, Verdict | None]:
@@ -185,7 +236,7 @@ def _not_a_number(result: object) -> Verdict | None:
 def _factor(given: object, expected: object) -> str:
     try:
         ratio = float(given) / float(expected)
-    except (OverflowError, ZeroDivisionError, TypeError):  # TypeError: a list
+    except (OverflowError, ZeroDivisionError, TypeError, ValueError):  # a list, or words for one
         return ""
     if ratio <= 0 or 0.99 < ratio < 1.01:
         return ""

@@ -30,11 +30,32 @@ def unfit(result: object) -> str:
     return ""
 
 
+def carried(result: object) -> object:
+    """A number, or lists of them, as JSON can carry it: a number that is too large for a float as words."""
+    if isinstance(result, list):
+        return [carried(one) for one in result]
+    try:
+        number = int(result) if isinstance(result, numbers.Integral) else float(result)
+        size = abs(float(number))
+    except OverflowError:
+        return f"a value of type {type(result).__name__} that cannot be shown"
+    return number if math.isfinite(size) else str(number)
+
+
+def read(result: object) -> object:
+    """What `carried` made, with infinities as numbers again; words stay words, which equal nothing."""
+    if isinstance(result, list):
+        return [read(one) for one in result]
+    return float(result) if result in ("inf", "-inf") else result
+
+
 def same(given: object, expected: object) -> bool:
-    """Equal in shape, and each number within a relative 1e-6."""
+    """Equal in shape, and each number within a relative 1e-6. What is no number equals nothing."""
     if isinstance(given, list) or isinstance(expected, list):
         both = isinstance(given, list) and isinstance(expected, list) and len(given) == len(expected)
         return both and all(same(*pair) for pair in zip(given, expected, strict=True))
+    if isinstance(given, bool) or not isinstance(given, (int, float)):
+        return False
     try:
         return math.isclose(given, expected, rel_tol=1e-6)
     except OverflowError:  # an int too large for a float

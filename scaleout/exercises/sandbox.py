@@ -1,7 +1,8 @@
 """Run `live.call` in a process of its own, where the reader's code can loop, exit or fill memory.
 
-This guards the notebook against accidents, not against an attacker: the code is the reader's own, on their
-own machine. In the published page the same part is played by a Web Worker that the page can end.
+Only what the code gives comes back, as JSON; it is judged here, where the code never ran. This guards the notebook
+against accidents, not against an attacker: the code is the reader's own, on their own machine. In the published page
+the same part is played by a Web Worker that the page can end.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from scaleout import live
 
 MEMORY_BYTES = 2**30  # of address space, where the system can limit it (Linux)
+ANSWER_BYTES = 2**24  # of what the process may write to any file, its answer too
 
 # -I: nothing of the reader's folder, environment or site is imported by accident.
 _CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from scaleout.exercises.sandbox import main; main()"
@@ -28,21 +31,34 @@ def call(method: str, args: dict, seconds: float) -> dict:
     Returns what it returns. When the process does not come to its end: for "check" a verdict whose slip is
     "endless-loop", "memory", "exit" or "crash", for other methods {"error": one line}.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-c", _CHILD, _ROOT], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    try:
-        output, _ = process.communicate(json.dumps([method, args]).encode(), timeout=seconds)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        # The page's own words, with the limit that held here.
-        words = live.STOPPED.replace(f"{live.LEARNER_SECONDS} seconds", f"{seconds:g} seconds")
-        return _stopped(method, "endless-loop", words)
-    try:
-        return json.loads(output)
-    except ValueError:
-        return _stopped(method, *_why(process.returncode))
+    if method != "check":
+        return _run(method, args, seconds)
+    outcome = _run("run", args, seconds)
+    if "error" in outcome:
+        return {"error": str(outcome["error"])}
+    named = {name: args[name] for name in ("stem", "key")}
+    return live.call("judge", {**named, "outcome": outcome})
+
+
+def _run(method: str, args: dict, seconds: float) -> dict:
+    with tempfile.TemporaryFile() as answer:  # not a pipe: what is written without end stays out of this process
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _CHILD, _ROOT], stdin=subprocess.PIPE, stdout=answer,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            process.communicate(json.dumps([method, args]).encode(), timeout=seconds)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            # The page's own words, with the limit that held here.
+            words = live.STOPPED.replace(f"{live.LEARNER_SECONDS} seconds", f"{seconds:g} seconds")
+            return _stopped(method, "endless-loop", words)
+        answer.seek(0)
+        try:
+            given = json.loads(answer.read(ANSWER_BYTES))
+        except (ValueError, RecursionError):
+            given = None
+    return given if isinstance(given, dict) else _stopped(method, *_why(process.returncode))
 
 
 def _end(process: subprocess.Popen) -> None:
@@ -63,7 +79,7 @@ def _why(code: int) -> tuple[str, str]:
 
 
 def _stopped(method: str, slip: str, message: str) -> dict:
-    return {"ok": False, "message": message, "slip": slip} if method == "check" else {"error": message}
+    return {"stopped": message, "slip": slip} if method == "run" else {"error": message}
 
 
 def main() -> None:
@@ -87,6 +103,7 @@ def _limit() -> None:
     try:
         import resource
 
+        resource.setrlimit(resource.RLIMIT_FSIZE, (ANSWER_BYTES, ANSWER_BYTES))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (ImportError, ValueError, OSError):

@@ -32,12 +32,13 @@ function choiceField(spec) {
   return { element, read: () => element.querySelector("input:checked")?.value ?? "" };
 }
 
-function codeField(spec, check, draft) {
+function codeField(spec, check, draft, edited) {
   const kept = drawer.get(draft);
   const made = editor("Your code", kept ?? spec.stub, (text) => drawer.put(draft, text), check);
   const reset = () => {
     made.set(spec.stub);
     drawer.put(draft, null);
+    edited();
   };
   const extra = el("button", { type: "button", onclick: reset }, "Start over");
   return { element: made.element, extra, read: () => made.area.value };
@@ -78,12 +79,14 @@ function solutionBox(html) {
 export class Exercise {
   constructor(root, data, runtime) {
     const name = `${data.stem}:${data.key}`;
-    Object.assign(this, { root, data, runtime, done: `done:${name}` });
-    this.status = statusLine(runtime);
+    // a page runs what a reader wrote apart from the book's own Python; a kernel does so by itself
+    const answers = data.spec.kind === "function" ? runtime.learner ?? runtime : runtime;
+    Object.assign(this, { root, data, runtime: answers, done: `done:${name}` });
+    this.status = statusLine(answers);
     this.message = el("p", { class: "live-message", role: "status" });
     this.tick = el("span", { class: "live-done", hidden: true }, "✓ done");
     const field = FIELDS[data.spec.kind];
-    if (field) this.field = field(data.spec, () => this.check(), `draft:${name}`);
+    if (field) this.field = field(data.spec, () => this.check(), `draft:${name}`, () => this.edited());
     this.layOut();
     keepKeys(root);
   }
@@ -104,6 +107,7 @@ export class Exercise {
   answering() {
     this.button = el("button", { type: "button", class: "live-main", onclick: () => this.check() }, "Check");
     this.field.element.addEventListener("focusin", () => this.status.touch(), { once: true });
+    for (const kind of ["input", "change"]) this.field.element.addEventListener(kind, () => this.edited());
     const buttons = el("div", { class: "live-buttons" }, this.button, ...[this.field.extra ?? []].flat());
     return [this.field.element, buttons, this.status.element, this.message];
   }
@@ -115,27 +119,45 @@ export class Exercise {
     return [shown(stub), el("p", { class: "live-told" }, "Check it with"), shown(command)];
   }
 
+  /** A verdict stands beside the answer it judged, and no other. */
+  edited() {
+    if (!this.busy && this.changed()) this.say("");
+  }
+
+  /** Whether the answer is another than the one last checked: not every event of a field is an edit. */
+  changed() {
+    return JSON.stringify(this.field.read()) !== this.checked;
+  }
+
   async check() {
     if (this.busy) return;
-    if (this.field.read() === "") {
-      this.tell({ message: "Choose one of the answers first." });
+    const answer = this.field.read();
+    if (answer === "") {
+      this.say("Choose one of the answers first.");
       return;
     }
-    this.busy = true;
+    Object.assign(this, { busy: true, checked: JSON.stringify(answer) });
     this.status.touch();
     this.button.setAttribute("aria-busy", "true");
+    this.say(el("span", { "aria-hidden": "true" }, "Checking…")); // seen; the verdict alone is read out
     const { stem, key, spec, seconds, stopped } = this.data;
     const limit = spec.kind === "function" ? { seconds, stopped } : {};
-    const result = await this.runtime.call("check", { stem, key, answer: this.field.read() }, limit);
+    const result = await this.runtime.call("check", { stem, key, answer }, limit);
     this.button.removeAttribute("aria-busy");
     this.busy = false;
-    if (!result.failed) this.tell(result);
+    if (result.failed) this.say(""); // the status line says why
+    else if (this.changed()) this.say("The answer was changed meanwhile: check it again.");
+    else this.tell(result);
+  }
+
+  say(words, ok = false) {
+    this.message.replaceChildren(words);
+    this.message.dataset.ok = ok;
   }
 
   tell(result) {
-    this.message.textContent = result.error ?? result.message;
-    this.message.dataset.ok = result.ok === true;
-    if (!result.ok) return;
+    this.say(String(result.error ?? result.message), result.ok === true);
+    if (result.ok !== true) return;
     drawer.put(this.done, true);
     this.tick.hidden = false;
   }

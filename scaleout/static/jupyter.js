@@ -9,7 +9,9 @@ class Kernel {
   constructor(model) {
     Object.assign(this, { model, page: false, state: "ready", message: "", watchers: [] });
     Object.assign(this, { waiting: new Map(), count: 0 });
-    this.heard = (message) => this.settle(message.id, message.result);
+    this.heard = (message) => {
+      if (typeof message?.result === "object" && message.result) this.settle(message.id, message.result);
+    };
     model.on("msg:custom", this.heard);
   }
 

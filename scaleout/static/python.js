@@ -1,4 +1,5 @@
 // Python in a worker: started at the first touch, asked one thing at a time, replaced when it does not come back.
+// The book's own never runs what a reader wrote. That has a worker to itself, which gives results and no verdict.
 
 const START_SECONDS = 120; // a slow line needs a minute for the 6 MB
 const DRAW_SECONDS = 20; // drawings take milliseconds; this only catches one that never ends
@@ -8,9 +9,13 @@ const FAILED = "Python did not start, so the picture stays as it was stored with
   + "and try again; or download this page as a notebook and run it on your machine.";
 const BROKEN = "Python itself broke and was started again. Very deep recursion can do that.";
 
+/** The answer to every call once Python cannot be had. */
+const AWAY = Object.freeze({ failed: true });
+
 export class Python {
   constructor(address) {
     Object.assign(this, { address, page: true, state: "idle", message: "", queue: [], watchers: [], current: null });
+    Object.assign(this, { up: false, count: 0 });
   }
 
   watch(watcher) {
@@ -23,7 +28,9 @@ export class Python {
   }
 
   start() {
-    if (this.state === "idle") this.boot();
+    if (this.state !== "idle") return;
+    this.become("starting", STARTING);
+    this.boot();
   }
 
   retry() {
@@ -31,41 +38,58 @@ export class Python {
     this.start();
   }
 
+  /** A new worker in place of the one there may be. */
   boot() {
-    this.become("starting", STARTING);
+    clearTimeout(this.timer);
+    this.worker?.terminate();
+    this.port?.close();
+    this.up = false;
+    // A port of its own: the worker's global postMessage is within reach of the code that runs there.
+    const { port1, port2 } = new MessageChannel();
+    this.port = port1;
+    this.port.onmessage = ({ data }) => this.hear(data);
     this.worker = new Worker(this.address, { type: "module" });
-    this.worker.onmessage = ({ data }) => this.hear(data);
-    this.worker.onerror = (event) => this.fail(event.message);
+    this.worker.onerror = (event) => {
+      event.preventDefault();
+      if (!this.up) this.fail(event.message); // later: what a reader's code left to happen there
+    };
+    this.worker.postMessage(port2, [port2]);
     this.timer = setTimeout(() => this.fail("it took too long"), START_SECONDS * 1000);
   }
 
-  hear(data) {
-    if (data.failed) this.fail(data.failed);
-    else if (data.ready) {
+  hear({ id, failed, ready, broken, result }) {
+    if (!this.up && failed) this.fail(failed);
+    else if (!this.up && ready) {
       clearTimeout(this.timer);
+      this.up = true;
       this.become("ready");
       this.next();
-    } else if (data.broken) {
-      console.info(`Python broke: ${data.broken}`);
-      this.replace(BROKEN);
-    } else this.settle(data.result);
+    } else if (id !== undefined && id === this.current?.id) {
+      if (broken) console.info(`Python broke: ${broken}`);
+      const answer = broken ? null : object(result);
+      if (answer) this.settle(answer);
+      else this.replace(BROKEN);
+    }
   }
 
   /** Python cannot be had: say so, and let every caller keep what it shows. */
   fail(reason) {
     clearTimeout(this.timer);
     this.worker.terminate();
+    this.up = false;
     console.info(`Python did not start: ${reason}`);
     this.become("failed", FAILED);
     const left = [this.current, ...this.queue].filter(Boolean);
     Object.assign(this, { current: null, queue: [] });
-    for (const { resolve } of left) resolve({ failed: true });
+    for (const { resolve } of left) resolve(AWAY);
   }
 
-  call(method, args, { seconds = DRAW_SECONDS, stopped = "Python did not answer and was started again." } = {}) {
-    if (this.state === "failed") return Promise.resolve({ failed: true });
+  /** `code`: what a reader wrote, where the call runs that. */
+  call(method, args, { seconds = DRAW_SECONDS, stopped = "Python did not answer and was started again.", code } = {}) {
+    if (this.state === "failed") return Promise.resolve(AWAY);
     return new Promise((resolve) => {
-      this.queue.push({ method, args, seconds, stopped, resolve });
+      this.count += 1;
+      this.queue.push({ id: this.count, method, args, seconds, stopped, code, resolve });
       this.start();
       this.next();
     });
@@ -73,28 +97,80 @@ export class Python {
 
   /** One call at a time, so that a time limit counts the call's own seconds and not its wait. */
   next() {
-    if (this.state !== "ready" || this.current || !this.queue.length) return;
+    if (!this.up || this.current || !this.queue.length) return;
     this.current = this.queue.shift();
-    const { method, args, seconds, stopped } = this.current;
+    const { id, method, args, seconds, stopped } = this.current;
     this.timer = setTimeout(() => this.replace(stopped), seconds * 1000);
-    this.worker.postMessage({ method, args: JSON.stringify(args) });
+    this.port.postMessage({ id, method, args: JSON.stringify(args) });
   }
 
-  settle(result) {
+  settle(answer) {
     clearTimeout(this.timer);
     const { resolve } = this.current;
     this.current = null;
-    resolve(JSON.parse(result));
+    resolve(answer);
     this.next();
   }
 
   /** A call that does not end, or breaks Python, takes its worker with it; the calls behind it wait. */
   replace(error) {
-    clearTimeout(this.timer);
-    this.worker.terminate();
     const { resolve } = this.current;
     this.current = null;
+    this.become("starting", STARTING);
     this.boot();
     resolve({ error });
+  }
+}
+
+/**
+ * Python for what a reader wrote: a worker serves one text of code and is then thrown away, with whatever that code
+ * changed in it. After a check the next one starts at once, so that it is there when the reader has thought again.
+ */
+export class Learner extends Python {
+  constructor(address, book) {
+    super(address);
+    Object.assign(this, { book, served: undefined });
+    // the book's Python judges: it starts when this one is there, and not both at once
+    this.watch(() => this.state === "ready" && book.start());
+    book.watch(() => book.state === "failed" && this.state === "ready" && this.become("failed", book.message));
+  }
+
+  retry() {
+    if (this.book.state === "failed") this.book.retry();
+    super.retry();
+  }
+
+  boot() {
+    this.served = undefined;
+    super.boot();
+  }
+
+  next() {
+    const asked = this.queue[0]?.code ?? "";
+    const spent = this.served !== undefined && this.served !== asked;
+    if (this.up && !this.current && this.queue.length) {
+      if (spent) this.boot();
+      else this.served = asked;
+    }
+    super.next();
+  }
+
+  async call(method, args, limit) {
+    if (method !== "check") return super.call(method, args, limit);
+    const outcome = await super.call("run", args, { ...limit, code: args.answer });
+    if (outcome === AWAY) return outcome;
+    if (outcome.error) return { error: String(outcome.error) };
+    if (this.served !== undefined && !this.current) this.boot();
+    return this.book.call("judge", { stem: args.stem, key: args.key, outcome });
+  }
+}
+
+/** JSON text as an object; null where it is none. */
+function object(text) {
+  try {
+    const found = JSON.parse(text);
+    return typeof found === "object" ? found : null;
+  } catch {
+    return null;
   }
 }

@@ -15,6 +15,8 @@ function neighbours({ stops, lo, hi, step }, value) {
 
 export class View {
   constructor(root, data, runtime) {
+    this.learner = data.spec.controls.some((control) => control.kind === "code");
+    if (this.learner) runtime = runtime.learner ?? runtime; // a page runs a reader's code apart from the book's
     Object.assign(this, { root, data, runtime, params: { ...data.params }, built: new Map(), ahead: new Map() });
     this.shown = root.querySelector(".live-sentence");
     this.figure = root.querySelector(".live-figure");
@@ -22,7 +24,6 @@ export class View {
     this.announce = announcer();
     this.values = data.result.values;
     this.stored = { svg: this.figure.innerHTML, sentence: this.shown.textContent };
-    this.learner = data.spec.controls.some((control) => control.kind === "code");
     this.layOut();
     keepKeys(root);
     // what the reader asked for while Python was away is drawn once it is there
@@ -70,6 +71,7 @@ export class View {
     const run = () => this.redraw();
     const made = editor(control.label, this.params[control.name], (text) => {
       this.params[control.name] = text;
+      this.status.problem(""); // it was said of other code
     }, run);
     made.element.append(el("button", { type: "button", class: "live-main", onclick: run }, "Run"));
     return made;
@@ -136,7 +138,9 @@ export class View {
   }
 
   draw(params) {
-    const limit = this.learner ? { seconds: this.data.seconds, stopped: this.data.stopped } : {};
+    const { seconds, stopped, spec } = this.data;
+    const code = spec.controls.filter(({ kind }) => kind === "code").map(({ name }) => params[name]).join("\n");
+    const limit = this.learner ? { seconds, stopped, code } : {};
     return this.runtime.call("draw", { stem: this.data.stem, params }, limit);
   }
 

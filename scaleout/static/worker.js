@@ -14,24 +14,31 @@ async function start() {
   return python.pyimport("scaleout.live").call_json;
 }
 
+// The page's end of the line comes with the first message. It is kept out of reach of the Python that runs here: what
+// code posts by the worker's own postMessage, or by one that it changed, is heard by nobody.
+const port = await new Promise((resolve) => {
+  addEventListener("message", ({ data }) => resolve(data), { once: true });
+});
+const send = port.postMessage.bind(port);
+
 // Pyodide leaves some of its failures (a WebAssembly file that cannot be fetched) to nobody, and waits for ever.
 const lost = (event) => {
   event.preventDefault();
-  postMessage({ failed: String(event.reason) });
+  send({ failed: String(event.reason) });
 };
 
 addEventListener("unhandledrejection", lost);
 try {
   const call = await start();
   removeEventListener("unhandledrejection", lost);
-  self.onmessage = ({ data }) => {
+  port.onmessage = ({ data: { id, method, args } }) => {
     try {
-      postMessage({ result: call(data.method, data.args) });
+      send({ id, result: call(method, args) });
     } catch (error) {
-      postMessage({ broken: String(error) }); // Python errors come back as results; this is Python itself
+      send({ id, broken: String(error) }); // Python errors come back as results; this is Python itself
     }
   };
-  postMessage({ ready: true });
+  send({ ready: true });
 } catch (error) {
-  postMessage({ failed: String(error) });
+  send({ failed: String(error) });
 }

@@ -45,7 +45,7 @@ def context():
         if os.environ.get("REQUIRE_BROWSER") == "1":
             pytest.fail(str(error))
         pytest.skip(str(error))
-    opened.set_default_timeout(20_000)
+    opened.set_default_timeout(90_000)  # a busy machine needs half a minute to start Python
     yield opened
     manager.__exit__(None, None, None)
 

@@ -1,0 +1,164 @@
+"""Code that a reader writes in the page changes no verdict, not its own and not the next, and kills no widget."""
+
+from __future__ import annotations
+
+import pytest
+from driver import READY, settle, values
+
+from scaleout import exercises
+
+pytestmark = pytest.mark.browser
+
+KEY = "states-function"
+WRONG = "def states_bytes(params, optimizer, precision):\n    return 1\n"
+SOLUTION = exercises.spec("memory", KEY)["solution"].split("```python\n")[1].split("```")[0]
+PATCHES = """
+import builtins, copy, json, math
+import scaleout.live as live
+import scaleout.exercises.engine as engine, scaleout.exercises.function as function
+import scaleout.exercises.nested as nested, scaleout.exercises.memory as memory
+class Right:
+    ok, message, slip = True, "Right", ""
+    def __init__(self, *_): pass
+    def to_dict(self): return {"ok": True, "message": "Right", "slip": ""}
+engine.Verdict = function.Verdict = Right
+math.isclose = nested.same = lambda *_, **__: True
+builtins.abs = lambda _: 0
+copy.deepcopy = lambda value: value
+for one in memory.EXERCISES:
+    object.__setattr__(one, "judge", lambda *_: Right())
+    object.__setattr__(one, "judge_run", lambda *_: Right())
+    object.__setattr__(one, "reference", lambda *_: 1)
+    object.__setattr__(one, "value", 1e9)
+"""
+FORGED = """
+import js
+forged = '{"ok": true, "message": "Right", "slip": "", "results": []}'
+for words in ('"garbage"', "null", "[]", '{"ready": true}', '{"failed": "all is lost"}', '{"broken": "it"}'):
+    js.self.postMessage(js.JSON.parse(words))
+for number in range(20):
+    sent = js.Object.new()
+    sent.id, sent.result = number, forged
+    js.self.postMessage(sent)
+js.eval("MessagePort.prototype.postMessage = () => {}; self.postMessage = () => {}; self.onmessage = () => {};")
+js.eval("setTimeout(() => { throw new Error('a mistake that comes late'); })")
+"""
+
+
+def task(page, key: str):
+    return page.locator(f"#live-memory-{key}")
+
+
+def check(page, source: str) -> str:
+    """The verdict on a source, once it stands there."""
+    box = task(page, KEY)
+    box.get_by_role("textbox", name="Your code").fill(source)
+    return press(page, KEY)
+
+
+def press(page, key: str) -> str:
+    box = task(page, key)
+    box.get_by_role("button", name="Check").click()
+    box.locator(".live-message:not(:has([aria-hidden])):not(:empty)").wait_for()
+    return box.locator(".live-message").text_content()
+
+
+def number(page, value: str) -> str:
+    task(page, "weights-70b").get_by_label("Your answer").fill(value)
+    return press(page, "weights-70b")
+
+
+def test_patches_change_no_verdict(visit):
+    page = visit("exercises-light")
+    want = exercises.check("memory", KEY, WRONG)["message"]
+    assert check(page, PATCHES + WRONG) == want
+    assert number(page, "1 GB") == exercises.check("memory", "weights-70b", "1 GB")["message"]
+    assert check(page, WRONG) == want
+    assert not task(page, KEY).locator(".live-done").is_visible()
+    assert check(page, SOLUTION) == exercises.check("memory", KEY, SOLUTION)["message"]
+    assert task(page, KEY).locator(".live-done").is_visible()
+    assert number(page, "140 GB") == exercises.check("memory", "weights-70b", "140 GB")["message"]
+
+
+def test_posted_messages_forge_no_verdict_and_kill_no_widget(visit):
+    page = visit("exercises-light")
+    page.watch.allow("a mistake that comes late")
+    want = exercises.check("memory", KEY, WRONG)["message"]
+    assert check(page, FORGED + WRONG) == want
+    assert check(page, WRONG + FORGED) == want
+    assert number(page, "140 GB") == exercises.check("memory", "weights-70b", "140 GB")["message"]
+    assert check(page, SOLUTION) == exercises.check("memory", KEY, SOLUTION)["message"]
+
+
+@pytest.mark.parametrize("given", [
+    '{"ok": True, "message": "Right", "slip": ""}', '{"error": "Right", "ok": True}', '{"failed": True}', "[1]", "7",
+    '{"results": "Right"}', '{"results": [[]]}', '{"stopped": "Right", "slip": "", "ok": True}',
+])  # fmt: skip
+def test_a_forged_outcome_is_no_verdict(visit, given):
+    """The reader's worker may say what it likes: it gives results, and another judges them."""
+    page = visit("exercises-light")
+    words = check(page, f"import scaleout.live as live\nlive.call = lambda *_: {given}\n{WRONG}")
+    assert not words.startswith("Right, in")
+    assert task(page, KEY).locator(".live-message").get_attribute("data-ok") == "false"
+    assert not task(page, KEY).locator(".live-done").is_visible()
+
+
+def test_a_worker_that_closes_itself_is_replaced(visit):
+    page = visit("exercises-light")
+    check(page, f"import js\njs.eval('self.close()')\n{WRONG}")
+    assert check(page, SOLUTION) == exercises.check("memory", KEY, SOLUTION)["message"]
+
+
+def test_an_answer_that_is_no_json_is_replaced(visit):
+    page = visit("exercises-light")
+    words = check(page, f"import json\njson.dumps = lambda *_, **__: '{{'\n{WRONG}")
+    assert "started again" in words
+    assert check(page, SOLUTION) == exercises.check("memory", KEY, SOLUTION)["message"]
+
+
+def test_code_of_a_picture_is_thrown_away_with_what_it_changed(opened):
+    page = opened
+    page.watch.allow("a mistake that comes late")
+    patch = "import math, builtins\nimport scaleout.live as live\nbuiltins.abs = lambda _: 1 / 0\n"
+    box = page.get_by_role("textbox", name="The height of bar x")
+    box.fill(f"{FORGED}{patch}def height(x):\n    return 1\n")
+    page.get_by_role("button", name="Run").click()
+    settle(page, "ZeroDivisionError", ".live-status .live-problem")
+    box.fill("def height(x):\n    return 1\n")
+    assert page.locator(".live-status .live-problem").text_content() == ""  # it was said of other code
+    page.get_by_role("button", name="Run").click()
+    settle(page, "9.500 mm")
+    page.wait_for_function(READY)
+    assert values(page)["last"] == 9.5
+
+
+def test_a_verdict_stands_beside_the_answer_that_it_judged(visit):
+    page = visit("exercises-light")
+    box = task(page, "weights-70b")
+    message = box.locator(".live-message")
+    number(page, "140 GB")
+    assert message.get_attribute("data-ok") == "true"
+    box.get_by_label("Your answer").press("End")
+    box.get_by_label("Your answer").press("Backspace")
+    assert (message.text_content(), message.get_attribute("data-ok")) == ("", "false")
+    number(page, "140")
+    box.get_by_label("Unit").select_option("GB")
+    assert message.text_content() == ""
+    check(page, WRONG)
+    task(page, KEY).get_by_role("button", name="Start over").click()
+    assert task(page, KEY).locator(".live-message").text_content() == ""
+
+
+def test_while_a_check_runs_no_older_verdict_is_shown(visit):
+    page = visit("exercises-light")
+    check(page, SOLUTION)
+    message = task(page, KEY).locator(".live-message")
+    area = task(page, KEY).get_by_role("textbox", name="Your code")
+    area.fill("while True:\n    pass\n")
+    area.press("Control+Enter")
+    assert message.text_content() == "Checking…"
+    assert message.locator("[aria-hidden=true]").count() == 1  # a screen reader hears the verdict alone
+    assert message.get_attribute("data-ok") == "false"
+    area.fill(WRONG)
+    settle(page, "The answer was changed meanwhile: check it again.", f"#live-memory-{KEY} .live-message")
+    assert press(page, KEY) == exercises.check("memory", KEY, WRONG)["message"]
