@@ -6,7 +6,7 @@ from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.function import Function, Mistake
 from scaleout.reliability import cluster_mtbf, overhead, young
 
-_TIME, _SHARE = ("s", "ms", "µs"), ("%", "share")
+_TIME, _SHARE = ("s", "min", "h"), ("%", "share")
 _HOUR = 3600
 _SAVE, _MTBF = 20, 4 * _HOUR
 _TAU = young(_SAVE, _MTBF)
