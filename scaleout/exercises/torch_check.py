@@ -3,7 +3,7 @@
 A `Check` says which function a file has to hold, on how many processes it runs, what each of them reports, and
 what is to be said of the reports. `main(check)` is the command of its module. It starts the processes, unless
 torchrun has; takes one file or several and prints one line for each. Exit code 0 when all are right, 1 when one
-is not, 2 when it could not be checked.
+is not, 2 when it could not be checked. The reader's file runs on the ranks alone, anew for every number of processes.
 """
 
 from __future__ import annotations
