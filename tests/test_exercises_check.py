@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -66,9 +65,7 @@ def run(*files, **env):
 def test_every_way_to_be_lost_is_one_line_and_the_next_file_is_checked(tmp_path):
     for name, source in WRITTEN.items():
         (tmp_path / f"file{name}.py").write_text(source, encoding="utf-8")
-    start = time.monotonic()
     result = run(*(tmp_path / f"file{name}.py" for name in WRITTEN))
-    assert time.monotonic() - start < 350
     assert result.returncode == 2
     # Of a reader's own prints, and nothing of gloo's.
     assert set(result.stderr.splitlines()) == {"about 2", f"{tmp_path / 'fileunread.py'}: SystemExit"}
