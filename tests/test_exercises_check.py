@@ -3,13 +3,23 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+import torch
+
+from scaleout.exercises import torch_guard
 
 HERE = Path(__file__).resolve().parent
-RANK = "import os\nimport torch.distributed as dist\ndef two():\n    {}\n    return 2\n"
+RANK = "import io, os, sys, time\nimport torch\nimport torch.distributed as dist\ndef two():\n    {}\n    return 2\n"
+STORE = """store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    for key in ("told", "wrong", "verdict", "said/0", "ended/0", "0/2/report/0", "0/2/verdict"):
+        store.set(key, "garbage")
+    return 3"""
+JUDGE = """here = sys.modules["__main__"]
+    object.__setattr__(here.CHECK, "judge", lambda *reports: here.Verdict(True, "right: [2, 2]"))
+    object.__setattr__(here.CHECK, "own", lambda *rank: 2)
+    return 3"""
 WRITTEN = {
     "-right": RANK.format("pass"),
     "-quiet": RANK.format("import sys; print('about 2', file=sys.stderr)"),
@@ -22,14 +32,32 @@ WRITTEN = {
     "mismatch": RANK.format("os.abort()"),
     "exception": RANK.format("raise SystemExit('enough')"),
     "deadlock": RANK.format("dist.get_rank() == 1 and dist.barrier()"),
+    "died-at-the-end": RANK.format("dist.get_rank() == 1 and os._exit(0)"),
+    "died-at-once": "import os\nos._exit(0)\n" + RANK.format("pass"),
+    "exception-on-one": RANK.format("1 / (1 - dist.get_rank())"),
+    "exception-of-its-own": "class Odd(BaseException):\n    __str__ = None\n" + RANK.format("raise Odd"),
+    "exception-no-input": RANK.format("input()"),
+    "no-end-asleep": RANK.format("time.sleep(1000)"),
+    "replaced": RANK.format("torch.equal = lambda *pair: True"),
+    "replaced-at-once": "import torch.distributed as dist\ndist.all_reduce = print\n" + RANK.format("pass"),
+    "replaced-judge": RANK.format("sys.modules['__main__'].judge = sys.modules['__main__'].own = print"),
+    "not-two-judge": RANK.format(JUDGE),
+    "not-two-garbage": RANK.format(STORE),
+    "-forked": RANK.format("os.fork()"),
+    "-closed": RANK.format("sys.stdout = io.StringIO(); os.close(1)"),
+    "-left": RANK.format("dist.destroy_process_group()"),
+    "unread": "raise SystemExit\n" + RANK.format("pass"),
     "-last": RANK.format("dist.barrier()"),
 }
+
+
+SLIPS = ("no-end", "died", "exception", "replaced", "not-two")
 
 
 def run(*files, **env):
     return subprocess.run(
         [sys.executable, "-m", "specimen_check", *map(str, files)], cwd=HERE, capture_output=True, text=True,
-        timeout=200, env=os.environ | {"PYTHONPATH": str(HERE.parent)} | env,
+        timeout=400, env=os.environ | {"PYTHONPATH": str(HERE.parent)} | env,
     )  # fmt: skip
 
 
@@ -37,21 +65,23 @@ def run(*files, **env):
 def test_every_way_to_be_lost_is_one_line_and_the_next_file_is_checked(tmp_path):
     for name, source in WRITTEN.items():
         (tmp_path / f"file{name}.py").write_text(source, encoding="utf-8")
-    start = time.monotonic()
     result = run(*(tmp_path / f"file{name}.py" for name in WRITTEN))
-    assert time.monotonic() - start < 150
-    assert result.returncode == 1
-    assert set(result.stderr.splitlines()) == {"about 2"}  # of a reader's own prints, and nothing of gloo's
+    assert result.returncode == 2
+    # Of a reader's own prints, and nothing of gloo's.
+    assert set(result.stderr.splitlines()) == {"about 2", f"{tmp_path / 'fileunread.py'}: SystemExit"}
     said = dict(line.split(": ", 1) for line in result.stdout.splitlines())
-    assert list(said) == [f"file{name}.py" for name in WRITTEN]
-    for name in WRITTEN:
-        slip = next((one for one in ("no-end", "died") if name.startswith(one)), name)
+    assert list(said) == [f"file{name}.py" for name in WRITTEN if name != "unread"]
+    for name in set(WRITTEN) - {"unread"}:
+        slip = next((one for one in SLIPS if name.startswith(one)), name)
         start = "right: [2, 2]" if name[0] == "-" else f"not yet ({slip}): "
         assert said[f"file{name}.py"].startswith(start), said[f"file{name}.py"]
     assert "rank 1 of 2" in said["fileno-end.py"] and "within 3 s" in said["fileno-end.py"]
     assert "rank 1 was ended by signal 9" in said["filedied.py"]
     assert "rank 0 ended Python" in said["filedied-first.py"]
     assert "rank 1 ended Python (exit code 7)" in said["filedied-with-code.py"]
+    assert "rank 1 ended Python (exit code 0)" in said["filedied-at-the-end.py"]
+    assert "rank 1: ZeroDivisionError" in said["fileexception-on-one.py"]
+    assert "replaces torch.equal: leave" in said["filereplaced.py"]
     assert "for 2 s: a deadlock" in said["filedeadlock.py"]
 
 
@@ -76,3 +106,30 @@ def test_it_runs_under_torchrun_too(tmp_path):
                             timeout=100, env=os.environ | {"PYTHONPATH": str(HERE.parent)})  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == ["two.py: right: [2, 2]"]
+
+
+@pytest.mark.parametrize(("source", "words"), [
+    (None, "there is no file"), (b"", "has no function two"), (b"x = 1\n", "has no function two"),
+    (b"# \xff\ndef two(): return 2\n", "not text in UTF-8"),
+    (b"#\n#\n# \xff\ndef two(): return 2\n", "not text in UTF-8"), (b"def two(): return 2\0\n", "null bytes"),
+    (b"def two(:\n", "line 1: "), (b"two = " + b"(" * 500, "two.py"), (b"two = " + b"-" * 100_000 + b"1", "two.py"),
+])  # fmt: skip
+def test_a_file_that_cannot_hold_the_function_is_one_line_and_does_not_run(tmp_path, source, words):
+    file = tmp_path / "two.py"
+    if source is not None:
+        file.write_bytes(source)
+    with pytest.raises(ValueError, match=words) as error:
+        torch_guard.inspect(str(file), "two")
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="is a folder: name the file that holds your two"):
+        torch_guard.inspect(str(tmp_path), "two")
+
+
+def test_what_was_replaced_is_put_back():
+    kept, were = torch_guard.Kept(), (torch.equal, torch.Tensor.sum, torch.allclose.__doc__)
+    torch.equal, torch.Tensor.sum = print, print
+    torch_guard.line.__code__ = (lambda error, longest=3: "right").__code__
+    assert set(kept.put_back()) == {"torch.equal", "Tensor.sum", "scaleout.exercises.torch_guard.line"}
+    assert (torch.equal, torch.Tensor.sum, torch.allclose.__doc__) == were
+    assert torch_guard.line(ValueError("one\ntwo")) == "ValueError: one two"
+    assert kept.put_back() == []

@@ -136,7 +136,8 @@ def test_code_that_does_not_come_to_a_function(one, source, slip, words):
     assert "\n" not in result["message"]
 
 
-@name("wrap", ["import numpy as np\nmake = np.int64", "import numpy as np\nmake = np.float64",
+@name("wrap", ["import numpy as np\nmake = lambda one: np.int64(one) if one == int(one) else one",
+               "import numpy as np\nmake = np.float64",
                "from fractions import Fraction as make"])  # fmt: skip
 @name("one", NUMBERS, ids=key)
 def test_any_real_number_is_a_result(one, wrap):

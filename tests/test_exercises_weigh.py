@@ -151,7 +151,7 @@ def test_what_stops_one_rank_does_not_lose_the_other(tmp_path):
     (None, "there is no file"),
     ("def bytes_held(:", "line 1: "),
     ("x = 1", "has no function bytes_held"),
-    ("import no_such_module", "ModuleNotFoundError"),
+    ("import no_such_module\nbytes_held = print", "ModuleNotFoundError"),
 ])  # fmt: skip
 def test_a_file_that_cannot_be_checked_is_one_line_and_exit_code_2(tmp_path, source, words):
     file = tmp_path / "mine.py"

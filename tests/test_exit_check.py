@@ -106,7 +106,36 @@ def test_records_of_the_scaling_lab_satisfy_it():
     assert ranks > 1 and exit_check.exit_check(recorded, efficiency=share).ok, kind
 
 
-@pytest.mark.parametrize("bad", [RECORDED / "trace-healthy.json", ROOT / "no-such.json", "{", '{"stem": 1}'])
+def test_a_record_given_twice_counts_once():
+    once = exit_check.exit_check(STRONG, efficiency=STRONG_SHARE)
+    assert exit_check.exit_check([*STRONG, *STRONG], efficiency=STRONG_SHARE) == once
+    assert names(exit_check.exit_check([STRONG[1], STRONG[1]], efficiency=0.5)) == ["one-size"]
+
+
+def test_records_of_labs_without_scaling_make_no_curve():
+    memory = sorted((ROOT / "labs" / "results" / "memory").glob("*.json"))
+    assert memory and not exit_check.exit_check(memory, efficiency=0.5).ok
+
+
+def test_the_efficiency_of_a_prediction_is_not_the_one_that_was_measured():
+    """As a model gives it: close to ideal, where four processes share two cores."""
+    assert names(exit_check.exit_check(STRONG, efficiency=0.97)) == ["misread"]
+
+
+@pytest.mark.parametrize("words", [["--efficiency", "abc"], ["--efficiency", "nan"], ["--efficiency", "-1"],
+                                   ["--efficiency", "inf"], ["--efficiency"], ["--no-such"], [str(RECORDED)]])
+def test_bad_input_to_the_command_is_one_line_and_exit_code_2(words, capsys):
+    assert exit_check.main([*map(str, STRONG), *words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+
+
+@pytest.mark.parametrize("bad", [
+    RECORDED / "trace-healthy.json", ROOT / "no-such.json", RECORDED, "{", '{"stem": 1}', '{"a":' * 100_000,
+    changed(STRONG[1], device_count=10**30), changed(STRONG[1], device_count=10**400),
+    changed(STRONG[1], started="2999-01-01T00:00:00+00:00"), changed(STRONG[0], device_count=2),
+    changed(STRONG[1], step_seconds=[1e-300] * 12),
+], ids=range(11))  # fmt: skip
 def test_what_is_no_record_is_one_line(bad):
     with pytest.raises(ValueError) as error:
         exit_check.exit_check([*STRONG, bad])

@@ -30,8 +30,9 @@ def communication(ranks: int) -> float:
 
 # Seconds a step by GPUs, as a log would print them: the longer of compute and communication, and the rest.
 CURVE = {p: round(max(compute(p), communication(p)) + _REST, 2) for p in (8, 16, 32, 64, 128, 256)}
-FIRST, AT = min(CURVE), 128
+FIRST, BASE, AT = min(CURVE), 64, 128
 EFFICIENCY = strong_efficiency(CURVE)
+_FASTER = CURVE[BASE] / CURVE[AT]
 KNEE = max(p for p in CURVE if compute(p) > communication(p))
 
 
@@ -46,25 +47,23 @@ _JOB = (
 
 READ = Number(
     key="curve-efficiency", level=1, title="Read the curve",
-    prompt=f"{_JOB}What is the efficiency on **{AT}** GPUs, relative to {FIRST}?",
-    hints=(f"The speed-up is the time on {FIRST} GPUs over the time on {AT}.",
-           f"Ideal would be {AT // FIRST} times as fast."),
-    solution=f"Speed-up: {CURVE[FIRST]:.2f} / {CURVE[AT]:.2f} = {CURVE[FIRST] / CURVE[AT]:.2f}. Ideal: {AT} / "
-    f"{FIRST} = {AT // FIRST}. Efficiency: **{EFFICIENCY[AT]:.1%}**. Say what it is relative to: the curve begins "
-    f"at {FIRST} GPUs, where communication is there already.",
-    value=EFFICIENCY[AT], unit="%", units=_SHARE, dimension="share",
+    prompt=f"{_JOB}What is the efficiency on **{AT}** GPUs, relative to **{BASE}**?",
+    hints=("How many times as fast is it, and how many times as fast would be ideal?",
+           f"The speed-up is the time on {BASE} GPUs over the time on {AT}."),
+    solution=f"Speed-up: {CURVE[BASE]:.2f} / {CURVE[AT]:.2f} = {_FASTER:.2f}. Ideal: {AT} / {BASE} = {AT // BASE}. "
+    f"Efficiency: **{_FASTER / 2:.1%}**. Relative to {FIRST} it is {EFFICIENCY[AT]:.1%}, and relative to a single GPU "
+    f"nobody knows: the curve begins at {FIRST}, where communication is there already. So say what it is relative to.",
+    value=_FASTER * BASE / AT, unit="%", units=_SHARE, dimension="share",
     slips=(
-        Slip("speed-up", CURVE[FIRST] / CURVE[AT],
-             f"That is the speed-up. Divide it by the ideal one, {AT} / {FIRST} = {AT // FIRST}."),
-        Slip("by-all-gpus", CURVE[FIRST] / CURVE[AT] / AT,
-             f"You divided the speed-up by {AT}. It is over {FIRST} GPUs, so ideal is {AT // FIRST} times."),
-        Slip("last-doubling", CURVE[AT // 2] / CURVE[AT] / 2,
-             f"That is the last doubling alone, from {AT // 2} GPUs. The reference is {FIRST}."),
-        Slip("time-ratio", CURVE[AT] / CURVE[FIRST],
-             f"That is the time on {AT} over the time on {FIRST}. Ideal is {FIRST}/{AT}: compare with that."),
-        Slip("lost", 1 - EFFICIENCY[AT], "That is the part that is lost. The efficiency is the rest."),
-        Slip("percent", CURVE[FIRST] / CURVE[AT] / 100,
-             "That is the speed-up written as a percentage. Divide it by the ideal one."),
+        Slip("other-base", EFFICIENCY[AT],
+             f"That is relative to the beginning of the curve. The question is what it is relative to {BASE}."),
+        Slip("speed-up", _FASTER, "That is the speed-up. Compare it with the ideal one."),
+        Slip("by-all-gpus", _FASTER / AT, f"You divided the speed-up by {AT}, as if it were over one GPU."),
+        Slip("time-ratio", 1 / _FASTER,
+             f"That is the time on {AT} over the time on {BASE}. Ideal would be a half of it: compare with that."),
+        Slip("upside-down", 2 / _FASTER, "That is above 100%: you divided the wrong way round."),
+        Slip("lost", 1 - _FASTER / 2, "That is the part that is lost. The efficiency is the rest."),
+        Slip("percent", _FASTER / 100, "That is the speed-up with a percent sign. Compare it with the ideal one."),
     ),
     right="Now ask where it was lost.",
 )  # fmt: skip
@@ -81,18 +80,18 @@ KNEE_AT = Choice(
     "can no longer hide, and more GPUs make the step no shorter. The knee moves with batch, sequence and link, so it "
     "is a property of the job, not of the software.",
     options=(
-        Option("crossing", f"Between {KNEE} and {2 * KNEE}: compute has become shorter than communication, which does "
-                           "not shrink",
-               "Right: below the knee the link has time to spare, above it the GPUs have.", True),
+        Option("crossing", f"Between {KNEE} and {2 * KNEE}: compute no longer covers the communication",
+               "Right: it halves and what is sent does not. Below the knee the link has time to spare, above it the "
+               "GPUs have.", True),
         Option("bytes-grow", f"Between {KNEE} and {2 * KNEE}: each GPU sends more bytes, the more GPUs there are",
                f"(p−1)/p hardly grows: from {(KNEE - 1) / KNEE:.3f} to {(2 * KNEE - 1) / 2 / KNEE:.3f} of the model. "
                "The place is right. What changes is the compute beside it."),
-        Option("first-loss", "At 16: that is where the efficiency first falls below 100%",
+        Option("first-loss", "At 16 already: there the efficiency first falls below 100%",
                f"It is {EFFICIENCY[16]:.1%} there, the update and the input, which nothing hides. A knee is where the "
                "slope changes."),
         Option("memory", f"Between {KNEE} and {2 * KNEE}: the shards become too small for the memory",
                "Smaller shards need less memory, and no minimum. Time is what the curve shows."),
-        Option("serial", "Everywhere alike: the serial part of the program, by Amdahl's law",
+        Option("serial", "Everywhere alike: a serial part of the program, as Amdahl says",
                "A serial part bends the curve gently, from the start. This one is straight up to the knee, and then "
                "flat."),
     ),
@@ -133,16 +132,16 @@ TRAP = Choice(
     "the tokens a second: the curve of interest is loss over time.\n\nSources: McCandlish et al., *An Empirical Model "
     "of Large-Batch Training*, arXiv 1812.06162; Goyal et al., arXiv 1706.02677, for the linear rule and its warm-up.",
     options=(
-        Option("fewer-steps", "It made an eighth of the updates, with the same learning rate",
+        Option("fewer-steps", "It made an eighth of the updates, at the same learning rate",
                "Right: throughput was bought with fewer steps.", True),
-        Option("sum", "The gradients are added instead of averaged over 64 ranks",
+        Option("sum", "The gradients are added, not averaged, over the 64 ranks",
                "The checks of gradients pass. And with 8 times too long a gradient the loss would be wild, or, with "
                "AdamW, hardly different."),
-        Option("noise", "Larger batches make the gradient noisier",
+        Option("noise", "Larger batches make the gradient noisier, and a step worse",
                "They make it less noisy: it is a mean over more sequences."),
-        Option("efficiency", "The 6% of lost efficiency are lost tokens",
+        Option("efficiency", "The 6% of lost efficiency are tokens that it never saw",
                "Lost efficiency is time. Both runs saw the same tokens."),
-        Option("sharding", "FSDP over 64 ranks rounds more than over 8",
+        Option("sharding", "FSDP over 64 ranks rounds more in its sums than over 8",
                "Reductions over more ranks differ in the last digits of fp32. Nobody sees that in a validation loss."),
     ),
 )  # fmt: skip
@@ -164,11 +163,12 @@ FIT = Number(
     value=_T32, unit="s", units=_TIME, dimension="seconds",
     slips=(
         Slip("linear", _T8 / 4, "That is linear scaling from 8 ranks. The part b is not divided."),
+        Slip("linear-from-4", _T4 / 8, "That is linear scaling from 4 ranks. The part b is not divided."),
         Slip("same-ratio", _T8 * (_T8 / _T4) ** 2,
              "You applied the last doubling's ratio twice more. Each doubling divides only a; b stays, so the ratio "
              "gets worse."),
-        Slip("b-alone", _B, "That is b, the limit for very many ranks. On 32, a/32 comes on top."),
-        Slip("a-alone", _A / 32, "That is the divided part, a/32. Add b, which every size pays."),
+        Slip("b-alone", _B, "That is b, the limit for very many ranks. 32 are not that many."),
+        Slip("a-alone", _A / 32, "That is the part that is divided. Every size pays the other one too."),
         Slip("one-doubling", _A / 16 + _B, "That is 16 ranks. The question is 32."),
         Slip("straight", _T8 / 8, "You divided by 8. From 8 to 32 ranks is 4 times, and b is not divided at all."),
     ),
@@ -202,6 +202,8 @@ MFU = Number(
         Slip("forward-only", _MFU / 3, "You counted the forward alone. The backward takes twice as much."),
         Slip("one-gpu", _MFU * _MFU_AT, f"You divided by the peak of one GPU. There are {_MFU_AT}."),
         Slip("forward-backward-twice", _MFU * 3, "You tripled the figure: it has forward and backward in it already."),
+        Slip("a-step", _MFU * CURVE[_MFU_AT],
+             f"You took the tokens of a step for those of a second: a step takes {CURVE[_MFU_AT]:.2f} s."),
         Slip("each-rate", _MFU / _MFU_AT,
              f"You divided by {_MFU_AT} once too often: tokens and peak are both of all GPUs."),
     ),

@@ -25,8 +25,11 @@ def share(order, batch, step, rank, world):
     return order[first:first + own]
 '''
 
-_EPOCHS = ([7, 2, 9, 4, 0, 11, 5, 1, 10, 3, 8, 6], [30, 12, 25, 17, 21, 14, 28, 19])
-_WORLDS, _BATCH = (1, 2, 4), 4
+# (epoch, batch, numbers of ranks)
+_RUNS = (
+    ([7, 2, 9, 4, 0, 11, 5, 1, 10, 3, 8, 6], 4, (1, 2, 4)), ([30, 12, 25, 17, 21, 14, 28, 19, 23], 3, (1, 3)),
+    ([41, 55, 48, 60, 52, 43, 57, 46, 50, 59, 44, 53, 61, 47, 56, 42, 58, 45], 6, (2, 3, 6)),
+)  # fmt: skip
 
 
 def _share(order: list[int], batch: int, step: int, rank: int, world: int) -> list[int]:
@@ -43,14 +46,23 @@ class Shares(Function):
         steps: dict[tuple, list] = {}
         for (order, batch, step, _rank, world), given in zip(self.cases, results, strict=True):
             steps.setdefault((tuple(order), batch, step, world), []).append(given)
-        flat = all(not isinstance(one, list) for given in results for one in given)
-        if flat and all(
-            sorted(one for part in parts for one in part) == sorted(order[step * batch :][:batch])
-            and {len(part) for part in parts} == {batch // world}
-            for (order, batch, step, world), parts in steps.items()
-        ):
-            return Verdict(True, f"Right, in all {len(self.cases)} cases. {self.right}")
-        return super()._compare(results)
+        bad = [(one, parts) for one, parts in steps.items() if not _is_batch(*one, parts)]
+        if not bad:
+            return Verdict(True, f"Right, in all {len(steps)} steps. {self.right}")
+        (order, batch, step, world), parts = bad[0]
+        mistake = self._mistake(results)
+        said = f"{mistake.message} " if mistake else ""
+        return Verdict(False, f"{said}In step {step} of {list(order)} with a batch of {batch}, the parts of "
+                              f"{'one rank' if world == 1 else f'{world} ranks'} are {parts}; the batch is "
+                              f"{list(order[step * batch :][:batch])}.",
+                       mistake.name if mistake else "wrong-result")  # fmt: skip
+
+
+def _is_batch(order: tuple, batch: int, step: int, world: int, parts: list[list]) -> bool:
+    """Equal parts that are, together, the step's batch."""
+    whole = [one for part in parts for one in part]
+    return (not any(isinstance(one, list) for one in whole) and {len(part) for part in parts} == {batch // world}
+            and sorted(whole) == sorted(order[step * batch :][:batch]))  # fmt: skip
 
 
 SHARE = Shares(
@@ -61,7 +73,8 @@ SHARE = Shares(
     "- `order` is the shuffled list of this epoch's examples; every rank has the same.\n"
     "- `batch` is the number of examples in a step over **all** ranks, so it does not change with `world`.\n"
     "- Over an epoch every example comes once, on one rank. The ranks take equal parts of each batch; how they divide "
-    "it is your choice.\n\nThe checker puts the ranks' parts together for 1, 2 and 4 ranks, and compares the batches.",
+    "it is your choice.\n\nThe checker puts the parts of all ranks together, for several numbers of ranks, and "
+    "compares the batches.",
     hints=("First the batch of the step, whatever the ranks: where in `order` does it begin?",
            "Only then divide it: each rank takes batch / world of it."),
     solution="```python\n"
@@ -71,8 +84,8 @@ SHARE = Shares(
     "The sums of gradients are taken in another order, so the losses of 4 and of 2 ranks agree to rounding, not to the "
     "bit.",
     function="share", stub=_ORDER_STUB, reference=_share,
-    cases=tuple((order, _BATCH, step, rank, world) for order in _EPOCHS for world in _WORLDS
-                for step in range(len(order) // _BATCH) for rank in range(world)),
+    cases=tuple((order, batch, step, rank, world) for order, batch, worlds in _RUNS for world in worlds
+                for step in range(len(order) // batch) for rank in range(world)),
     mistakes=(
         Mistake("own-part-of-the-epoch", lambda order, batch, step, rank, world: order[
             rank * (len(order) // world):][step * (batch // world):][:batch // world],
@@ -87,13 +100,16 @@ SHARE = Shares(
         Mistake("whole-batch", lambda order, batch, step, rank, world: order[step * batch:][:batch],
                 "Every rank of yours takes all of the batch: each example is trained on by all of them."),
         Mistake("no-step", lambda order, batch, step, rank, world: order[rank * (batch // world):][:batch // world],
-                "You take the same batch in every step. Begin at step × batch."),
+                "You take the same batch in every step. The step has to come in."),
         Mistake("step-by-share", lambda order, batch, step, rank, world: order[
             step * (batch // world) + rank * (batch // world):][:batch // world],
                 "Your step moves on by one rank's share. It moves on by the batch of all ranks."),
         Mistake("step-as-index", lambda order, batch, step, rank, world: order[
             step + rank * (batch // world):][:batch // world],
                 "Your step moves on by one example. It moves on by a batch."),
+        Mistake("from-one", lambda order, batch, step, rank, world: order[
+            (step - 1) * batch + rank * (batch // world):(step - 1) * batch + (rank + 1) * (batch // world)],
+                "Your first batch comes in step 1. Steps are counted from 0."),
         Mistake("not-shuffled", lambda order, batch, step, rank, world: list(range(len(order)))[
             step * batch + rank * (batch // world):][:batch // world],
                 "You returned places in the order. Take the examples that stand there."),
@@ -118,14 +134,14 @@ WAIT = Choice(
     options=(
         Option("input", "The input: prepare batches ahead, in other processes",
                f"Right: the GPU stands still for {_WAIT / _STEP:.0%} of every step.", True),
-        Option("compute", "The kernels: compile the model",
+        Option("compute", "The kernels: compile the model, so that steps are shorter",
                f"That makes the {_FAST:.2f} s shorter. The wait stays, and becomes a larger part."),
         Option("network", "The communication: prefetch deeper, or wrap otherwise",
                "It is the same with one batch used again, where the step is as short as it should be. And a wait for a "
                "batch comes before any communication."),
         Option("batch", "The batch: a larger one, so that the wait is amortised",
                "A batch twice as large takes twice as long to prepare. The ratio stays."),
-        Option("straggler", "One slow rank, for which the others wait",
+        Option("straggler", "The slow rank: find the host for which all others wait",
                "Then the waits would differ between the ranks, and be inside collectives. Here all wait alike, before "
                "the forward."),
     ),
@@ -167,21 +183,26 @@ PRICE = Function(
     f"{_price(1e11, 9e5, 128, 2.5, 0.95) / _price(1e11, 5e5, 64, 2.5, 0.95) - 1:.0%} more and take "
     f"{1 - 5 / 9:.0%} less time. So efficiency is the price of being early.",
     function="run_price", stub=_PRICE_STUB, reference=_price,
-    cases=((9e10, 5e5, 64, 2.5, 0.8), (3.6e8, 1e4, 1, 2.0, 1.0), (14.4e12, 4e7, 16_384, 2.0, 0.8),
-           (3.6e9, 2e4, 2, 0.5, 0.5)),
+    # The price is 5,000 or more, so that one in whole cents is right, and below a million, so that a whole one is not.
+    cases=((9e10, 5e5, 64, 2.5, 0.8), (1.37e9, 413_000, 1344, 4.19, 0.937), (72e9, 1e4, 1, 2.65, 1.0),
+           (2.9e10, 87_300, 24, 1.83, 0.41), (7.7e8, 1.19e6, 11_000, 3.37, 0.23), (4.1e12, 2.3e6, 300, 1.27, 0.88),
+           (5.3e10, 61_700, 7, 5.45, 0.655)),
     mistakes=(
         Mistake("one-gpu", lambda tokens, rate, gpus, price, goodput: _price(tokens, rate, 1, price, goodput),
                 "You paid for one GPU, or took the rate for that of one. All of them are rented for the whole run, "
                 "and the rate is of all of them together."),
         Mistake("goodput-multiplied", lambda tokens, rate, gpus, price, goodput: _price(tokens, rate, gpus, price)
                 * goodput,
-                "You multiplied by the goodput. Lost time makes the run longer: divide."),
+                "You multiplied by the goodput. But lost time makes the run longer."),
         Mistake("no-goodput", lambda tokens, rate, gpus, price, goodput: _price(tokens, rate, gpus, price),
                 "You left out the goodput: GPUs are paid for while they save and restart, too."),
+        Mistake("lost-share-added", lambda tokens, rate, gpus, price, goodput: _price(tokens, rate, gpus, price)
+                * (2 - goodput),
+                "You added the lost share to the time that counts. It is a share of the whole time."),
         Mistake("seconds", lambda tokens, rate, gpus, price, goodput: 3600 * _price(tokens, rate, gpus, price, goodput),
-                "You paid an hour's price for every second: divide the seconds by 3,600."),
+                "You paid an hour's price for every second."),
         Mistake("minutes", lambda tokens, rate, gpus, price, goodput: 60 * _price(tokens, rate, gpus, price, goodput),
-                "You paid an hour's price for every minute: an hour has 3,600 seconds."),
+                "You paid an hour's price for every minute."),
     ),
     right="Ask for the price beside the hours: the fastest run is not the cheapest.",
 )  # fmt: skip

@@ -6,7 +6,7 @@ from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.function import Function, Mistake
 from scaleout.reliability import cluster_mtbf, overhead, young
 
-_TIME, _SHARE = ("s", "ms", "µs"), ("%", "share")
+_TIME, _SHARE = ("s", "min", "h"), ("%", "share")
 _HOUR = 3600
 _SAVE, _MTBF = 20, 4 * _HOUR
 _TAU = young(_SAVE, _MTBF)
@@ -24,11 +24,12 @@ YOUNG = Number(
     "approximation to the optimum checkpoint interval*, CACM 17(9), 1974.",
     value=_TAU, unit="s", units=_TIME, dimension="seconds",
     slips=(
-        Slip("forgot-two", (_SAVE * _MTBF) ** 0.5, "The 2 is missing: on average half an interval is lost, hence 2δM."),
+        Slip("forgot-two", (_SAVE * _MTBF) ** 0.5, "A factor of 2 is missing under the root."),
         Slip("hours", (2 * _SAVE * _MTBF / _HOUR) ** 0.5,
-             "You took M in hours and δ in seconds. Under the root both have to be seconds."),
+             "Two ways lead to that figure: M in hours beside δ in seconds, or a result in minutes with an s."),
         Slip("minutes", (2 * _SAVE * _MTBF / 60) ** 0.5,
-             "You took M in minutes and δ in seconds. Under the root both have to be seconds."),
+             "You took M in minutes and δ in seconds. Under the root both need one unit."),
+        Slip("less-the-save", _TAU - _SAVE, "You took the time of a save off. Young's formula has no such term."),
         Slip("no-root", 2 * _SAVE * _MTBF, "The root is missing."),
         Slip("every-failure", _MTBF,
              "That is the time between failures: two tries of three would fail before they reach a "
@@ -39,30 +40,36 @@ YOUNG = Number(
     right="Measure δ as the time that training is blocked, not as the time until the file is there.",
 )  # fmt: skip
 
-_LOST = _SAVE / _TAU + _TAU / (2 * _MTBF)
-_EXACT = overhead(_TAU, _SAVE, _MTBF)
+_EVERY = 1800
+_SAVING, _AGAIN = _SAVE / _EVERY, _EVERY / 2 / _MTBF
+_LOST, _EXACT = _SAVING + _AGAIN, overhead(_EVERY, _SAVE, _MTBF)
 
 LOST = Number(
     key="time-lost", level=2, title="What failures cost",
-    prompt=f"The same job: a checkpoint blocks for {_SAVE} s, a failure comes every {_MTBF // _HOUR} hours, and it "
-    f"saves every **{_TAU:.0f} s**. A restart takes no time. Which share of the training's time is lost, to saving and "
-    "to work that has to be done again?",
-    hints=("Saving: δ out of every τ.", "A failure loses half an interval on average, once in M."),
-    solution=f"Saving: {_SAVE} / {_TAU:.0f} = {_SAVE / _TAU:.1%}. Work lost: {_TAU:.0f} / 2 out of {_MTBF:,} s = "
-    f"{_TAU / 2 / _MTBF:.1%}. Together **{_LOST:.1%}**; without the approximation it is {_EXACT:.1%}. At Young's "
-    "interval the two are equal, which is a quick check: if you lose more to failures than to saving, save more often. "
-    f"Far from it, both sides punish: an interval of an hour would lose {_SAVE / _HOUR + _HOUR / 2 / _MTBF:.0%}.",
-    value=_LOST, unit="%", units=_SHARE, dimension="share", tolerance=0.04,
+    prompt=f"The same job, where a checkpoint blocks for {_SAVE} s and a failure comes every {_MTBF // _HOUR} hours, "
+    f"saves after every **{_EVERY // 60} minutes** of training. A restart takes no time. What do saving and work that "
+    "is done again cost together, in percent of the time that the training takes without them? Reckon as Young does: "
+    "no failure falls into a save, or into work that is being done again.",
+    hints=("What does it lose for each interval, and what for each failure?",
+           "A failure loses half an interval on average.",
+           f"One part is {_SAVE} s in {_EVERY:,} s, the other half of {_EVERY:,} s in {_MTBF:,} s."),
+    solution=f"Saving: {_SAVE} / {_EVERY:,} = {_SAVING:.2%}. Work done again: {_EVERY // 2} / {_MTBF:,} = "
+    f"{_AGAIN:.2%}. Together **{_LOST:.1%}**; without the approximation it is {_EXACT:.1%}. It loses more to failures "
+    f"than to saving, so it should save more often. At Young's interval of {_TAU:.0f} s the two are equal, which is a "
+    f"quick check, and cost {2 * _SAVE / _TAU:.1%} together. Far from it, both sides punish: an interval of an hour "
+    f"would cost {_SAVE / _HOUR + _HOUR / 2 / _MTBF:.0%}.",
+    # Wide enough for a share of the whole time instead, and for the exact figure.
+    value=_LOST, unit="%", units=_SHARE, dimension="share", tolerance=0.07,
     slips=(
-        Slip("one-side", _LOST / 2, "That is one of the two: saving, or work that is lost. At this interval they are "
-                                    "equal. Add them."),
-        Slip("whole-interval", _SAVE / _TAU + _TAU / _MTBF,
-             "You lost a whole interval with each failure. It comes anywhere in it, half way on average."),
-        Slip("saving-per-failure", _TAU / 2 / _MTBF + _SAVE / _MTBF,
-             "You paid for one checkpoint between two failures. There are many: one in every interval."),
-        Slip("goodput", 1 - _LOST, "That is what is left, the goodput. The question is what is lost."),
+        Slip("saving-alone", _SAVING, "That is what saving costs. Work that is done again costs too."),
+        Slip("one-save", (_EVERY / 2 + _SAVE / 2) / _MTBF,
+             "That is the work that is done again, with no save or with one for each failure. There is one in every "
+             "interval."),
+        Slip("whole-interval", _SAVING + _EVERY / _MTBF,
+             "You lost a whole interval with each failure. It comes anywhere in it."),
+        Slip("goodput", 1 - _LOST, "That is what is left. The question is what is lost."),
     ),
-    right="Both halves are equal: that is what makes the interval the best one.",
+    right="The smaller of the two parts is the saving: it should save more often.",
 )  # fmt: skip
 
 MOMENTS = Choice(
@@ -77,13 +84,13 @@ MOMENTS = Choice(
     "with a warm-up, not for the middle of a run. Save the optimizer: it is twice the weights, and it is why a "
     "checkpoint is large.",
     options=(
-        Option("moments", "The optimizer's moments",
+        Option("moments", "The moments: AdamW begins with empty ones",
                "Right: the weights were there, and the first steps went astray.", True),
         Option("weights", "The weights: they are from an older checkpoint",
                "Then the first loss would be that of the older checkpoint, and there would be no rise after it."),
-        Option("schedule", "The learning-rate schedule: it begins with its warm-up again",
+        Option("schedule", "The schedule: it begins with its warm-up again",
                "The log says otherwise. And a warm-up would make the first steps shorter."),
-        Option("data", "The data's position: the model sees the same sequences again",
+        Option("data", "The data: the model sees the same sequences again",
                "The numbers of the sequences continue. And sequences seen before would have a lower loss."),
         Option("random", "The random state: dropout draws other masks",
                "Other masks give other losses in the third digit, from the first step on. They do not lead the model "
@@ -102,18 +109,19 @@ RESTORE = Choice(
     "With accumulation save between steps, never between passes, or the half-made gradients belong to it as well. What "
     "follows from the command, such as the batch, is worth saving too, so that a resume with another one is refused.",
     options=(
-        Option("all", "Weights, optimizer, schedule, position in the data, and each rank's random state",
+        Option("all", "Weights, optimizer, schedule, data position, random state: by rank",
                "Right: what a step reads and an earlier one wrote.", True),
-        Option("weights", "The weights",
+        Option("weights", "Weights alone, by rank: all the rest is made anew in the next step",
                "That is enough to use the model. Training goes on with empty moments, at the schedule's start, on data "
                "that it has seen."),
-        Option("weights-optimizer", "Weights and optimizer",
+        Option("weights-optimizer", "Weights and optimizer, by rank: the command says all the rest",
                "The schedule would begin with its warm-up and the data at the first sequence: the loss comes back, but "
                "not the same one."),
-        Option("rank-0", "All of rank 0: the other ranks hold the same",
+        Option("rank-0", "Weights, optimizer, schedule, data position, random state: of rank 0",
                "With FSDP they hold other shards, and with any layout their own random state. Every rank has to save."),
-        Option("gradients", "All of these, and the gradients and activations",
-               "Between two steps there are none: gradients are cleared, activations freed. Save there."),
+        Option("gradients", "The memory of every rank: weights, optimizer, gradients, activations",
+               "Between two steps there are no gradients and no activations, so save there. And the schedule, the data "
+               "and the random state are missing."),
     ),
 )  # fmt: skip
 
@@ -127,17 +135,17 @@ KILL = Choice(
     "the optimizer forgotten or data skipped. Kill one step *later*, and kill **while saving**, at many moments; then "
     "compare with a run that was never stopped, and ask for the same loss, on a CPU to the last bit.",
     options=(
-        Option("nothing", "Next to nothing: no work was lost, and a falling loss would hide what is missing",
+        Option("nothing", "Next to nothing: no work was lost, and the loss falls anyway",
                "Right. Kill later, kill while saving, and compare with an uninterrupted run.", True),
-        Option("resume", "That the resume works: the loss goes on falling",
+        Option("resume", "That the resume works: the loss goes on falling from there",
                "It would with fresh moments, and with repeated data as well. Only the same loss as without a kill says "
                "that nothing is missing."),
-        Option("atomic", "That a checkpoint is complete or not there",
+        Option("atomic", "That a checkpoint is complete or not there at any moment",
                "The kill came when it was complete. Whether half of one is mistaken for a whole one shows only when "
                "the kill comes while it is written."),
-        Option("step", "That no step is lost or done twice",
+        Option("step", "That no step is lost, and none done twice, by the resume",
                "There was none to lose: step 20 was saved, step 21 had not begun."),
-        Option("timing", "Nothing, because 40 steps are too few",
+        Option("timing", "Nothing yet: the loss of 40 steps is too noisy to say more",
                "Four steps are enough, if the right moment is killed and the right run is compared with."),
     ),
 )  # fmt: skip
@@ -184,6 +192,12 @@ def _swapped(*names: str):
     return _by(*rest[:at], *moved, *rest[at:])
 
 
+def _places(operations: list[str]) -> list[int]:
+    """The inverse of what is asked."""
+    order = _by(*SAFE)(operations)
+    return [order.index(place) for place in range(len(order))]
+
+
 SAVE_ORDER = Function(
     key="save-order", level=2, title="Complete, or not there", lists=True,
     prompt="A checkpoint has to be complete or not there, whenever the power goes. Write `save_order(operations)`: the "
@@ -199,14 +213,8 @@ SAVE_ORDER = Function(
     "that it promises is on the disk before it: files, synced, of *all* ranks, and the manifest that says so. A sync "
     "of the folder above makes the new name itself last. Only then may an old checkpoint go.",
     function="save_order", stub=_ORDER_STUB, reference=_by(*SAFE),
-    cases=(
-        (list(reversed(SAFE)),),
-        (["rename", "write", "sync files", "manifest", "sync manifest"],),
-        (["remove oldest", "sync folder", "rename", "barrier", "write"],),
-        (["sync manifest", "rename", "manifest", "barrier", "sync files", "write", "remove oldest", "sync folder"],),
-        (["manifest", "barrier", "sync files", "write", "sync manifest"],),
-        (["write"],),
-    ),
+    cases=tuple(([list(SAFE)[int(place)] for place in places],) for places in (
+        "76543210", "5014", "31670542", "7652", "2461703", "5301", "4672", "27", "1763", "0", "62741305", "")),
     mistakes=(
         Mistake("rename-early", _swapped("rename", "manifest"),
                 "You rename before the manifest is written: a kill in between leaves a final name without one."),
@@ -225,6 +233,14 @@ SAVE_ORDER = Function(
                 "writing."),
         Mistake("barrier-before-sync", _swapped("barrier", "sync files"),
                 "You let all ranks meet before they have synced: rank 0 then vouches for files that are in memory."),
+        Mistake("barrier-before-write", _swapped("barrier", "write"),
+                "Your ranks meet before they have written anything: rank 0 then does not know when the others are "
+                "done."),
+        Mistake("folder-before-rename", _swapped("sync folder", "rename"),
+                "You sync the folder above before the new name is in it, so the name is not on the disk yet."),
+        Mistake("places", _places,
+                "You gave the place of each operation in the safe order. The question is the other way round: which "
+                "operation comes first, and which next."),
         Mistake("as-given", lambda operations: list(range(len(operations))),
                 "You returned the operations as they were given."),
         Mistake("reversed", lambda operations: _by(*SAFE)(operations)[::-1],

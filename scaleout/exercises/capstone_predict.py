@@ -41,6 +41,11 @@ def double(measured: dict[int, float]) -> float:
     return a / (2 * max(measured)) + b
 
 
+def _as(name: str, wrong, message: str) -> Mistake:
+    """A mistake in the fit, whose result is rounded as the prompt asks."""
+    return Mistake(name, lambda measured: round(wrong(measured)), message)
+
+
 def _along_ranks(measured: dict[int, float]) -> float:
     a, b = fit(measured, by=float)
     return a * 2 * max(measured) + b
@@ -70,22 +75,32 @@ DOUBLE = Function(
     "constant. Where communication begins to stick out beyond a knee it is too hopeful, and processes that share the "
     "cores of one machine are worse than any b. Say why you expect yours to hold.",
     function="predict_double", stub=_STUB, reference=lambda measured: round(double(measured)),
-    # With noise that a fit averages out, so that the answers are whole numbers whether rounded or not.
+    # With noise that a fit averages out, so that the answers are whole numbers whether rounded or not. Some scale
+    # better than ideal (b below 0), one gets slower with more ranks (a below 0).
     cases=((_SHOWN,), ({4: 10_400, 8: 5600},), ({1: 1960, 2: 1320, 4: 720},), ({8: 4060, 16: 2340, 32: 1340},),
-           ({2: 3000, 1: 5200},)),
+           ({2: 3000, 1: 5200},), ({2: 3470, 3: 2560, 6: 1470},), ({5: 2300, 1: 9580, 3: 3720},),
+           ({1: 4080, 2: 2060, 4: 910},), ({3: 1980, 6: 1000, 12: 370},), ({7: 3500, 14: 1650},),
+           ({1: 890, 2: 1130, 4: 1180},)),
     mistakes=(
-        Mistake("linear", lambda measured: measured[max(measured)] / 2,
-                "You halved the last one: linear scaling. What is not divided stays."),
-        Mistake("last-ratio", _last_ratio,
-                "You applied the last ratio once more. Each doubling divides only a, so the ratio gets worse."),
-        Mistake("along-ranks", _along_ranks,
-                "You fitted a straight line over the ranks. The model is a/p + b: a line over 1/p."),
-        Mistake("last-two", lambda measured: double({p: measured[p] for p in sorted(measured)[-2:]}),
-                "You used the last two points. All of them count, or one noisy run decides."),
-        Mistake("not-doubled", lambda measured: fit(measured)[0] / max(measured) + fit(measured)[1],
-                "That is the fit at the most ranks measured. The question is twice as many."),
-        Mistake("limit", lambda measured: fit(measured)[1],
-                "That is b, the limit for very many ranks. On twice as many, a/p comes on top."),
+        _as("linear", lambda measured: measured[max(measured)] / 2,
+            "You halved the last one: linear scaling. What is not divided stays."),
+        _as("last-ratio", _last_ratio,
+            "You applied the last ratio once more. Each doubling divides only a, so the ratio gets worse."),
+        _as("along-ranks", _along_ranks,
+            "You fitted a straight line over the ranks. The model is a/p + b: a line over 1/p."),
+        _as("last-two", lambda measured: double({p: measured[p] for p in sorted(measured)[-2:]}),
+            "You used the last two points. All of them count, or one noisy run decides."),
+        _as("first-last", lambda measured: double({p: measured[p] for p in (min(measured), max(measured))}),
+            "You used the first and the last point. All of them count, or one noisy run decides."),
+        _as("divided-alone", lambda measured: fit(measured)[0] / 2 / max(measured),
+            "That is the part that is divided. Every size pays the other one too."),
+        _as("not-below-linear", lambda measured: fit(measured)[0] / 2 / max(measured) + max(0, fit(measured)[1]),
+            "You keep b from going below 0. The fit does not: the work may speed up by more than its ranks, where "
+            "smaller parts fit a cache."),
+        _as("not-doubled", lambda measured: fit(measured)[0] / max(measured) + fit(measured)[1],
+            "That is the fit at the most ranks measured. The question is twice as many."),
+        _as("limit", lambda measured: fit(measured)[1],
+            "That is b, the limit for very many ranks. Twice as many are not that many."),
     ),
     right="Now let a real run grade it: python labs/scaling.py --predict.",
 )  # fmt: skip

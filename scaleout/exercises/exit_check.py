@@ -8,8 +8,8 @@ twice the processes against the Records of both sizes.
 
 from __future__ import annotations
 
-import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +18,7 @@ from statistics import mean
 
 from scaleout.exercises.engine import Verdict
 from scaleout.results import Record, from_dict, load
+from scaleout.writeup import Parser
 from scaleout.writeup_facts import VARIES, Run, Scaling, runs, scalings
 
 CLOSE, NEAR = 0.10, 0.25  # of a prediction
@@ -62,7 +63,7 @@ def read(records: Sequence[str | Path]) -> list[Record]:
         if isinstance(one, str) and one.lstrip().startswith("{"):
             try:
                 found.append(from_dict(json.loads(one)))
-            except ValueError as error:  # JSONDecodeError is one
+            except (ValueError, OverflowError, RecursionError) as error:  # JSONDecodeError is a ValueError
                 raise ValueError(f"Record {number}: {error}") from None
         else:
             found.append(load(one))
@@ -88,8 +89,11 @@ def _like(recipe: dict) -> dict:
 def exit_check(records: Sequence[str | Path], efficiency: float | None = None) -> Outcome:
     """What is missing before the rung is done. ValueError, one line, for a file that is no Record.
 
-    records: paths or JSON texts. efficiency: what the reader reads off at the most processes, above 0, 1 is ideal.
+    records: paths or JSON texts; one that is given twice counts once. efficiency: what the reader reads off at
+    the most processes, above 0, 1 is ideal.
     """
+    if efficiency is not None and not 0 < efficiency < math.inf:
+        raise ValueError(f"an efficiency is a number above 0, such as 0.81, not {efficiency:g}")
     every = read(records)
     trained = [one for one in every if one.losses]
     several = [one for one in trained if one.device_count > 1]
@@ -228,11 +232,11 @@ def _graded(guess: float, half: Run, whole: Run) -> Verdict:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command. Prints the curve and what is missing; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m scaleout.exercises.exit_check", description=__doc__.split("\n")[0])
+    parser = Parser(prog="python -m scaleout.exercises.exit_check", description=__doc__.split("\n")[0])
     parser.add_argument("records", nargs="*", metavar="RECORD", help="files that the labs wrote with --save")
     parser.add_argument("--efficiency", type=float, help="what you read off at the most processes; 1 is ideal")
-    options = parser.parse_args(argv)
     try:
+        options = parser.parse_args(argv)
         found = exit_check(options.records, options.efficiency)
     except ValueError as error:
         print(error, file=sys.stderr)

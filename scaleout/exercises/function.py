@@ -238,7 +238,7 @@ def _factor(given: object, expected: object) -> str:
         ratio = float(given) / float(expected)
     except (OverflowError, ZeroDivisionError, TypeError, ValueError):  # a list, or words for one
         return ""
-    if ratio <= 0:
+    if ratio <= 0 or 0.99 < ratio < 1.01:
         return ""
     return f" That is {max(ratio, 1 / ratio):.3g} times too {'large' if ratio > 1 else 'small'}."
 

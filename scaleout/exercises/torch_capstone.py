@@ -18,8 +18,9 @@ from torch import nn
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.torch_check import Check, main, wrong
+from scaleout.exercises.torch_guard import load
 
-STEPS, SAVED = 6, 3
+STEPS, SAVED = 6, (2, 3)
 
 
 @dataclass
@@ -92,38 +93,43 @@ WORDS = {
 
 
 def own(capture, rank: int, world: int) -> Verdict | None:
-    """Both jobs on this rank: what is wrong with the second, or None."""
-    restore = capture.__globals__.get("restore")
-    if not callable(restore):
+    """A job that is restored after each number of steps in SAVED: what is wrong with it, or None."""
+    if not callable(capture.__globals__.get("restore")):
         return wrong("the file has no function restore", "no-restore")
-    whole = job(1, rank)
-    train(whole, 0, SAVED, rank)
-    wanted, before = whole.states(), whole.generator.get_state()
-    state = capture(SAVED, *whole.parts)
-    found = _captured(state) or (
-        ("disturbed", "capture has changed the job") if not same(wanted, whole.states()) else None)  # fmt: skip
-    if found:
-        return _said(rank, found)
-    text = _saved(state)
-    losses = train(whole, SAVED, STEPS, rank)
-    if isinstance(text, tuple):
-        return _said(rank, text)
-    if not same(_loaded(text), _loaded(_saved(state))):
-        return _said(rank, ("aliased", "the dict changed while the job went on training: state_dict() gives the "
-                                       "tensors themselves. Copy them"))
-    again = job(2, rank)
-    step = restore(_loaded(text), *again.parts)
-    found = _restored(step, again, wanted, before, rank)
-    if found:
-        return _said(rank, found)
-    if train(again, SAVED, STEPS, rank) != losses or not same(again.model.state_dict(), whole.model.state_dict()):
-        return _said(rank, ("drift", "everything was put back, and the losses differ all the same: does restore train, "
-                                     "or replace what the job holds?"))
+    for saved in SAVED:
+        found = _resumed(capture, saved, rank)
+        if found:
+            return wrong(f"rank {rank}: {found[1]}", found[0])
     return None
 
 
-def _said(rank: int, found: tuple[str, str]) -> Verdict:
-    return wrong(f"rank {rank}: {found[1]}", found[0])
+def _resumed(capture, saved: int, rank: int) -> tuple[str, str] | None:
+    """Both jobs on this rank. `restore` comes from a fresh copy of the file, as in a job that was started anew: only
+    the dict has come with it."""
+    whole = job(1, rank)
+    train(whole, 0, saved, rank)
+    wanted = whole.states()
+    state = capture(saved, *whole.parts)
+    found = _captured(state) or (
+        ("disturbed", "capture has changed the job") if not same(wanted, whole.states()) else None)  # fmt: skip
+    if found:
+        return found
+    text = _saved(state)
+    losses = train(whole, saved, STEPS, rank)
+    if isinstance(text, tuple):
+        return text
+    if not same(_loaded(text), _loaded(_saved(state))):
+        return "aliased", ("the dict changed while the job went on training: state_dict() gives the tensors "
+                           "themselves. Copy them")
+    again = job(2, rank)
+    step = load(capture.__globals__["__file__"], "restore")(_loaded(text), *again.parts)
+    found = _restored(step, again, wanted, saved, rank)
+    if found:
+        return found
+    if train(again, saved, STEPS, rank) != losses or not same(again.model.state_dict(), whole.model.state_dict()):
+        return "drift", ("everything was put back, and the losses differ all the same: does restore train, or replace "
+                         "what the job holds?")
+    return None
 
 
 def _captured(state: object) -> tuple[str, str] | None:
@@ -152,7 +158,7 @@ def _loaded(text: bytes) -> dict:
     return torch.load(io.BytesIO(text), weights_only=True)
 
 
-def _restored(step: object, again: Job, wanted: dict, mine: torch.Tensor, rank: int) -> tuple[str, str] | None:
+def _restored(step: object, again: Job, wanted: dict, saved: int, rank: int) -> tuple[str, str] | None:
     """What `restore` has not put back."""
     if step is ...:
         return "stub", "restore returns its ... at once"
@@ -160,25 +166,25 @@ def _restored(step: object, again: Job, wanted: dict, mine: torch.Tensor, rank: 
     for slip, words in WORDS.items():
         if not same(given[slip], wanted[slip]):
             other = job(1, 1 - rank)
-            train_noise(other.generator)
+            train_noise(other.generator, saved)
             if slip == "no-random" and same(given[slip], other.generator.get_state()):
                 return "other-rank", "the random generator is that of the other rank: each rank saves its own"
             return slip, words
-    if step != SAVED or isinstance(step, bool):
-        return "no-step", f"restore returned {step!r}: the captured job had made {SAVED} steps, and goes on from there"
+    if isinstance(step, bool) or step != saved:
+        return "no-step", f"restore returned {step!r}: the captured job had made {saved} steps, and goes on from there"
     return None
 
 
-def train_noise(generator: torch.Generator) -> None:
+def train_noise(generator: torch.Generator, steps: int) -> None:
     """Draw what the steps before the capture draw."""
-    for _ in range(SAVED):
+    for _ in range(steps):
         torch.randn(4, 6, generator=generator)
 
 
 def judge(reports: list, world: int) -> Verdict:
     """Every rank went on as if nothing had happened."""
-    return Verdict(True, f"right: {world} ranks went on after step {SAVED} with the losses of the job that was never "
-                         "stopped, bit for bit")
+    return Verdict(True, f"right: {world} ranks went on, after steps {SAVED[0]} and {SAVED[1]}, with the losses of the "
+                         "job that was never stopped, bit for bit")
 
 
 CHECK = Check("scaleout.exercises.torch_capstone", "capture", (2,), own, judge, wait_seconds=10)

@@ -3,30 +3,29 @@
 A `Check` says which function a file has to hold, on how many processes it runs, what each of them reports, and
 what is to be said of the reports. `main(check)` is the command of its module. It starts the processes, unless
 torchrun has; takes one file or several and prints one line for each. Exit code 0 when all are right, 1 when one
-is not, 2 when it could not be checked.
+is not, 2 when it could not be checked. The reader's file runs on the ranks alone, anew for every number of processes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
-import runpy
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import NoReturn
 
 import torch
 import torch.distributed as dist
 
 from scaleout.exercises.engine import Verdict
+from scaleout.exercises.torch_guard import Kept, inspect, line, load
+from scaleout.exercises.torch_launch import TOKEN, UNREAD, end, launch, say, tell
 
 LOST = ("Timed out waiting", "timed out", "Connection closed", "Connection reset", "Broken pipe", "Application timeout")
 STORE_SECONDS = 300  # a rank waits this long for the store itself; the launcher ends it long before
@@ -57,21 +56,6 @@ def wrong(words: str, slip: str) -> Verdict:
     return Verdict(False, words, slip)
 
 
-def load(path: str, name: str) -> Callable:
-    """The function `name` of a reader's file. Raises ValueError, in one line, where there is none."""
-    if not Path(path).is_file():
-        raise ValueError(f"there is no file {path}: save your {name} in it")
-    try:
-        function = runpy.run_path(path).get(name)
-    except SyntaxError as error:
-        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
-    except Exception as error:  # a reader's import that fails, or whatever else stands in the file
-        raise ValueError(f"{path}: {type(error).__name__}: {' '.join(str(error).split())}") from None
-    if not callable(function):
-        raise ValueError(f"{path} has no function {name}")
-    return function
-
-
 def main(check: Check) -> None:
     """The command: files are the arguments."""
     files = sys.argv[1:]
@@ -80,81 +64,23 @@ def main(check: Check) -> None:
               file=sys.stderr)  # fmt: skip
         sys.exit(2)
     try:
-        if "RANK" in os.environ:
-            _rank(check, files)
         for path in files:
-            load(path, check.function)
+            inspect(path, check.function)
+        if "RANK" in os.environ:
+            _rank(replace(check), files)
     except ValueError as error:
         if os.environ.get("RANK", "0") == "0":
             print(error, file=sys.stderr)
         sys.exit(2)
-    sys.exit(_launch(check, files))
-
-
-def _launch(check: Check, files: list[str]) -> int:
-    """Check all files; the highest exit code. Where a rank is lost, new ones go on with the files that are left."""
-    code = 0
-    while files:
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        ranks = _start(check, files, store.port)
-        try:
-            ended = _wait(ranks, 20 + 2 * check.file_seconds * len(check.worlds) * len(files))
-        finally:
-            for process in ranks:
-                process.kill()
-                process.wait()
-        told = store.add("told", 0)
-        if not told:  # whatever ended it, it was this file
-            ended = ended or _lost(0, ranks[0].returncode)
-        if ended and told < len(files):
-            _tell(store, files[told], ended)
-        files, code = files[store.add("told", 0):], max(code, store.add("wrong", 0) and 1)
-    return code
-
-
-def _start(check: Check, files: list[str], port: int) -> list[subprocess.Popen]:
-    world = max(check.worlds)
-    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1",
-           "TORCH_CPP_LOG_LEVEL": "FATAL"}  # fmt: skip
-    command = [sys.executable, "-m", check.module, *files]
-    return [subprocess.Popen(command, env={**os.environ, **job, "RANK": str(rank)})
-            for rank in range(world)]  # fmt: skip
-
-
-def _wait(ranks: list[subprocess.Popen], seconds: float) -> Verdict | None:
-    """Until rank 0, which speaks for all, has ended; a verdict when a rank was lost before."""
-    end = time.monotonic() + seconds
-    while ranks[0].poll() is None:
-        for rank, process in enumerate(ranks):
-            if process.poll() not in (None, 0, 1):
-                return _lost(rank, process.returncode)
-        if time.monotonic() > end:
-            return wrong(f"stopped after {seconds:.0f} s: rank 0 did not come to its end", "no-end")
-        time.sleep(0.02)
-    return None if ranks[0].returncode in (0, 1) else _lost(0, ranks[0].returncode)
-
-
-def _tell(store, path: str, verdict: Verdict) -> None:
-    """The line on one file; the launcher reads off the store how many have been told, and how many were wrong."""
-    print(f"{Path(path).name}: {'' if verdict.ok else f'not yet ({verdict.slip}): '}{verdict.message}", flush=True)
-    store.add("told", 1)
-    if not verdict.ok:
-        store.add("wrong", 1)
+    try:
+        sys.exit(launch(check.module, max(check.worlds), files, 2 * check.file_seconds * len(check.worlds)))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def _no_end(check: Check, rank: int, world: int) -> Verdict:
     return wrong(f"rank {rank} of {world} did not come to its end within {check.file_seconds:g} s: look for a loop "
                  "without end", "no-end")  # fmt: skip
-
-
-def _lost(rank: int, code: int) -> Verdict:
-    """What ended a process. gloo ends its own with SIGABRT when a message is longer than its receiver expects."""
-    if code == -signal.SIGABRT:
-        return wrong(f"rank {rank} was ended by gloo: a message was longer than what its receiver had ready. Does "
-                     "every rank receive the part that its neighbour sends, and is the neighbour taken modulo the "
-                     "number of ranks?", "mismatch")  # fmt: skip
-    how = f"was ended by signal {-code}" if code < 0 else f"ended Python (exit code {code}): return instead"
-    return wrong(f"rank {rank} {how}", "died")
 
 
 def _rank(check: Check, files: list[str]) -> NoReturn:
@@ -164,37 +90,51 @@ def _rank(check: Check, files: list[str]) -> NoReturn:
         raise ValueError(f"this exercise is for {max(check.worlds)} processes, not {started}")
     torch.set_num_threads(1)
     _hush()
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
-                          timeout=timedelta(seconds=STORE_SECONDS))  # fmt: skip
-    wrongs = 0
+    place, port, token = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), os.environ.pop(TOKEN, "")
+    plain = dist.TCPStore(place, port, is_master=False, timeout=timedelta(seconds=STORE_SECONDS))
+    store, kept, out = dist.PrefixStore(token, plain), Kept(), os.fdopen(os.dup(1), "w")
+    code = 0
     for number, path in enumerate(files):
-        function = load(path, check.function)
         for world in check.worlds:
-            place = dist.PrefixStore(f"{number}/{world}", store)
-            with _watched(check, rank, world, store, path):
-                verdict = _verdict(check, function, rank, world, place)
+            one = _Place(check, path, rank, world, kept, dist.PrefixStore(f"{number}/{world}", store),
+                         dist.PrefixStore(f"group/{number}/{world}", plain))  # fmt: skip
+            with _watched(one, store, number):
+                verdict = _verdict(one)
             if not verdict.ok:
                 break
-        if rank == 0:
-            _tell(store, path, verdict)
-        wrongs += not verdict.ok
+        if rank == 0 and token:
+            say(store, number, verdict)
+        elif rank == 0:
+            code = max(code, tell(path, verdict, out))
         if verdict.slip == "no-end":  # the rank that is still in there cannot take part in the next file
             break
-    sys.stderr.flush()
-    os._exit(min(wrongs, 1))  # threads that the reader's code left behind do not keep anybody waiting
+    end(store, rank, code)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One file on one rank of `world`. The reader's process group has its own store, without the launcher's key."""
+
+    check: Check
+    path: str
+    rank: int
+    world: int
+    kept: Kept
+    store: dist.Store
+    group: dist.Store
 
 
 @contextmanager
-def _watched(check: Check, rank: int, world: int, store, path: str):
+def _watched(one: _Place, store: dist.Store, number: int):
     """A clock beside rank 0, which could not speak of itself from inside a loop without end."""
     def stuck() -> None:
-        _tell(store, path, _no_end(check, 0, world))
-        os._exit(1)
+        say(store, number, _no_end(one.check, 0, one.world))
+        end(store, 0, 1)
 
     # Later than it takes to notice another rank's.
-    clock = threading.Timer(1.5 * check.file_seconds, stuck)
+    clock = threading.Timer(1.5 * one.check.file_seconds, stuck)
     clock.daemon = True
-    if rank == 0:
+    if one.rank == 0:
         clock.start()
     try:
         yield
@@ -210,54 +150,79 @@ def _hush() -> None:
     os.close(nowhere)
 
 
-def _verdict(check: Check, function: Callable, rank: int, world: int, store) -> Verdict:
+def _verdict(one: _Place) -> Verdict:
     """The verdict on a function with `world` ranks, the same on every rank; those above `world` only wait for it.
 
     Reports go through the store: it works whatever the reader's collectives have left behind.
     """
-    if rank < world:
-        dist.init_process_group("gloo", store=dist.PrefixStore("group", store), rank=rank, world_size=world,
-                                timeout=timedelta(seconds=check.wait_seconds))  # fmt: skip
-        store.set(f"report/{rank}", pickle.dumps(_report(check, function, rank, world)))
-    if rank == 0:
-        store.set("verdict", pickle.dumps(_gather(check, world, store)))
-    store.wait(["verdict"], timedelta(seconds=STORE_SECONDS))
-    verdict = pickle.loads(store.get("verdict"))
-    if rank < world and verdict.slip != "no-end":
-        dist.destroy_process_group()
+    if one.rank < one.world:
+        one.store.set(f"here/{one.rank}", "1")  # a rank that is late to start is none that the reader's code has lost
+        one.store.wait([f"here/{rank}" for rank in range(one.world)], timedelta(seconds=STORE_SECONDS))
+        dist.init_process_group("gloo", store=one.group, rank=one.rank, world_size=one.world,
+                                timeout=timedelta(seconds=one.check.wait_seconds))  # fmt: skip
+        report = _report(one)
+        changed = one.kept.put_back()
+        if changed:
+            report = wrong(f"rank {one.rank}: your code replaces {', '.join(changed[:3])}: leave the libraries as they "
+                           "are", "replaced")  # fmt: skip
+        one.store.set(f"report/{one.rank}", _packed(report))
+    verdict = _gather(one) if one.rank == 0 else None
+    if verdict:
+        one.store.set("verdict", pickle.dumps(verdict))
+    else:
+        one.store.wait(["verdict"], timedelta(seconds=STORE_SECONDS))
+        verdict = pickle.loads(one.store.get("verdict"))
+    if one.rank < one.world and verdict.slip != "no-end":
+        with contextlib.suppress(Exception):  # the reader's code may have ended the group
+            dist.destroy_process_group()
     return verdict
 
 
-def _report(check: Check, function: Callable, rank: int, world: int) -> object:
+def _report(one: _Place) -> object:
+    """What `own` says of the reader's function, or what its code raised."""
+    mine = os.getpid()
     try:
-        return check.own(function, rank, world)
-    except (Exception, SystemExit) as error:  # the reader's code: one line says what happened
-        words = " ".join(str(error).split())
-        known = check.explain(error)
+        function = load(one.path, one.check.function)
+    except ValueError as error:
+        return wrong(str(error), UNREAD)
+    try:
+        return one.check.own(function, one.rank, one.world)
+    except BaseException as error:  # the reader's code: one line says what happened
+        known = one.check.explain(error)
         if known:
-            return Verdict(False, f"rank {rank}: {known.message}", known.slip)
-        if any(mark in words for mark in LOST):
-            return wrong(f"rank {rank} of {world} waited for another rank that never came, for "
-                         f"{check.wait_seconds:g} s: "
+            return Verdict(False, f"rank {one.rank}: {known.message}", known.slip)
+        if any(mark in line(error, 10**6) for mark in LOST):
+            return wrong(f"rank {one.rank} of {one.world} waited for another rank that never came, for "
+                         f"{one.check.wait_seconds:g} s: "
                          "a deadlock. Does every rank make the same calls in the same order, and start its receive "
                          "before it waits for its send?", "deadlock")  # fmt: skip
-        return wrong(f"rank {rank}: {type(error).__name__}: {words}", "exception")
+        return wrong(f"rank {one.rank}: {line(error)}", "exception")
+    finally:
+        if os.getpid() != mine:  # a copy that the reader's code has forked
+            os._exit(0)
 
 
-def _gather(check: Check, world: int, store) -> Verdict:
+def _packed(report: object) -> bytes:
+    try:
+        return pickle.dumps(report)
+    except Exception as error:  # a reader's object among what was returned
+        return pickle.dumps(wrong(f"what your function returns cannot be sent to rank 0: {line(error)}", "exception"))
+
+
+def _gather(one: _Place) -> Verdict:
     """What is to be said of all ranks' reports. Every rank has the same time; one without an end has none to give."""
-    end, reports = time.monotonic() + check.file_seconds, []
-    for rank in range(world):
+    end, reports = time.monotonic() + one.check.file_seconds, []
+    for rank in range(one.world):
         try:
-            store.wait([f"report/{rank}"], timedelta(seconds=max(0.1, end - time.monotonic())))
+            one.store.wait([f"report/{rank}"], timedelta(seconds=max(0.1, end - time.monotonic())))
         except Exception:  # the store's own kind of time-out
-            return _no_end(check, rank, world)
-        reports.append(pickle.loads(store.get(f"report/{rank}")))
-    found = [one for one in reports if isinstance(one, Verdict) and not one.ok]
+            return _no_end(one.check, rank, one.world)
+        reports.append(pickle.loads(one.store.get(f"report/{rank}")))
+    found = [report for report in reports if isinstance(report, Verdict) and not report.ok]
     if not found:
-        verdict = check.judge(reports, world)
-        last = verdict.ok and world == check.worlds[-1]
-        return Verdict(True, check.right) if last and check.right else verdict
+        verdict = one.check.judge(reports, one.world)
+        last = verdict.ok and one.world == one.check.worlds[-1]
+        return Verdict(True, one.check.right) if last and one.check.right else verdict
     # A deadlock or an exception last: what fails on one rank often follows from what is wrong on another.
     return min(found, key=lambda one: ("exception", "deadlock").index(one.slip) + 1
                if one.slip in ("exception", "deadlock") else 0)  # fmt: skip
