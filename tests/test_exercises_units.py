@@ -88,8 +88,8 @@ def test_counts_of_parameters(text):
     ("50 GB/s", "bytes/s", 50e9), ("50 gb/s", "bytes/s", 50e9), ("50 GB per second", "bytes/s", 50e9),
     ("50 GB/sec", "bytes/s", 50e9), ("400 Gbit/s", "bytes/s", 50e9), ("400 Gb/s", "bytes/s", 50e9),
     ("400 Gbps", "bytes/s", 50e9), ("400 gbps", "bytes/s", 50e9), ("800 Mbit/s", "bytes/s", 1e8),
-    ("46.566 GiB/s", "bytes/s", 46.566 * 2**30), ("14 steps", "steps", 14), ("14", "steps", 14), ("2 x (8-1)", "steps", 14),
-    ("1 step", "steps", 1),
+    ("46.566 GiB/s", "bytes/s", 46.566 * 2**30), ("14 steps", "steps", 14), ("14", "steps", 14),
+    ("2 x (8-1)", "steps", 14), ("1 step", "steps", 1),
     ("62.5%", "share", 0.625), ("62.5 %", "share", 0.625), ("62,5 percent", "share", 0.625),
     ("0.625 share", "share", 0.625),
 ])  # fmt: skip
