@@ -7,13 +7,15 @@ The profile is what the labs predict seconds from (`--machine`). All ranks measu
 the rates are those of a machine with every rank at work.
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import datetime
 from dataclasses import dataclass, field
 
 import torch
 
-from scaleout import lab, lab_machine, results, torch_sweep
-from scaleout.lab_text import parse, progress, table
+from scaleout import lab, lab_machine, provenance, torch_sweep
+from scaleout.lab_text import check_target, parse, progress, table
 from scaleout.torch_peak import matmul_rate, repeat
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -79,7 +81,7 @@ def measure(s, options):
             points[what].append(collective_point(s, what, which, options))
     return {"schema": lab_machine.SCHEMA, "device": lab.device_name(s.device), "device_kind": s.device.type,
             "backend": s.backend, "interconnect": lab.interconnect(s), "world": s.world, "nodes": s.nodes,
-            "threads": torch.get_num_threads(), "versions": lab.versions(), "commit": results.commit(),
+            "threads": torch.get_num_threads(), "versions": lab.versions(), "commit": provenance.commit(),
             "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "matmul_flops_per_second": rates, "matmul_side": sides, "copy_bytes_per_second": copied,
             "collectives": {name: {**lab_machine.fit(p), "bytes_are": MEANING[name]}
@@ -113,10 +115,12 @@ def show(s, profile):
 def main(s, argv=None):
     """Measure, print, save."""
     _, options = parse(TIERS, __doc__, argv)
+    out = options.out or lab_machine.default_path(s.device.type, s.world)
+    check_target(out, ())
     profile = measure(s, options)
     show(s, profile)
     if s.main:
-        path = lab_machine.save(profile, options.out or lab_machine.default_path(s.device.type, s.world))
+        path = lab_machine.save(profile, out)
         where = "" if options.out else " in your cache folder, where the labs look"
         s.say(f"\nprofile saved: {path.name}{where}")
 

@@ -7,9 +7,13 @@
     torchrun --nproc-per-node gpu labs/capstone.py --tier gpu --folder run --save
 
 Started again with the same --folder, it goes on where its newest good checkpoint is, on any number of processes that
-divides the batch. SIGTERM makes it save and leave with exit code 75. A loss that is no number and a full disk end it
-for good: --max-restarts starts it again, and it makes no step. One job at a time writes to a folder.
+divides the batch. SIGTERM makes it save and leave with exit code 75; under torchrun the launcher is asked, passes it
+on, and leaves with its own traceback (SignalException) and exit code 1 once the ranks have saved. A loss that is no
+number and a full disk end it for good: --max-restarts starts it again, and it makes no step. One job at a time writes
+to a folder.
 """
+
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import math
 import statistics
@@ -25,6 +29,7 @@ from scaleout import (
     lab_job,
     lab_join,
     lab_launch,
+    lab_room,
     lab_spans,
     lab_text,
     run_folder,
@@ -62,7 +67,6 @@ class Job:
         self.held_out = [pair for window in torch_input.held_out(self.text, o.batch, o.seq, o.validation_batches,
                                                                  s.rank, s.world)
                          for pair in torch_input.inputs(window, s.device, self.passes)]
-        torch_job.check_fits(s, o)
         strategy = o.strategy_on(s.world)
         sharding = {"sharding": o.sharding(s.world)} if strategy == "fsdp" else {}
         self.trainer = Trainer(s, Setup(
@@ -139,8 +143,8 @@ class Job:
         self.look(watch)
         progress.show(self.metrics, force=last)
         if validates:
-            watch.pulse("validation")
-            self.metrics.add([{"step": self.done, "validation": self.trainer.evaluate(self.held_out)}])
+            loss = self.trainer.evaluate(watch.each(self.held_out, "validation"))
+            self.metrics.add([{"step": self.done, "validation": loss}])
         if saves and not (last or self.asked):
             self.save(watch)
 
@@ -235,7 +239,7 @@ class Job:
         """A checkpoint after the steps made so far; with `finish` it is whole on return."""
         if self.cadence.kept is None:
             return
-        watch.pulse("checkpoint")
+        watch.pulse(torch_watch.CHECKPOINT)
         self.look(watch)
         newest = self.metrics.validations[-1] if self.metrics.validations else {"step": -1}
         loss = newest["validation"] if newest["step"] == self.done else None
@@ -260,6 +264,7 @@ def main(s, argv=None):
     """Train, write, record."""
     tier, o = lab_text.parse(TIERS, __doc__, argv)
     lab_job.check(o, s)
+    lab_room.check(s, o.shape)
     with lab_launch.for_good():
         job = Job(s, o)
         s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "

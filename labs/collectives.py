@@ -6,6 +6,8 @@
     torchrun --nproc-per-node 2 labs/collectives.py --own "25,12.5"      predict from another link than this one
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +18,8 @@ import torch.distributed as dist
 from scaleout import lab, lab_machine, lab_sweep, lab_text, results, torch_ring, torch_sweep
 from scaleout.lab_report import verdicts
 from scaleout.torch_parity import check
+
+RESULTS = Path(__file__).resolve().parent / "results" / "collectives"
 
 DTYPES = {"int64": torch.int64, "fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16,
           "fp16": torch.float16}
@@ -218,7 +222,7 @@ def record_path(s, tier, o):
     """Where --save puts the Record: the file given, or TIER-DEVICE-PROCESSES[-ROUTE].json among the results."""
     route = "" if o.via == "torch" else f"-{o.via}"
     name = f"{tier}-{s.device.type}-{s.world}{route}.json"
-    return Path(__file__).resolve().parent / "results" / "collectives" / name if o.save == "auto" else Path(o.save)
+    return RESULTS / name if o.save == "auto" else Path(o.save)
 
 
 def alone(s, o, hand):
@@ -255,8 +259,8 @@ def together(s, tier, o, hand):
 def main(s, argv=None):
     """Check, and on more than one process measure."""
     tier, o = lab_text.parse(TIERS, __doc__, argv)
-    for path, kinds in ((o.save, (".json",)), (o.plot, (".svg", ".png", ".pdf"))):
-        lab_text.check_target(None if path == "auto" else path, kinds)
+    lab_text.check_save(o.save, RESULTS)
+    lab_text.check_target(o.plot, (".svg", ".png", ".pdf"))
     if len(torch_sweep.sizes(o.smallest, o.largest, o.factor, s.world)) < 2:
         raise ValueError(f"--smallest {o.smallest} to --largest {o.largest} by --factor {o.factor} are fewer than two "
                          "sizes, and a line needs two")

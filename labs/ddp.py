@@ -6,6 +6,8 @@
     python labs/ddp.py --scaling 1,2,4         starts torchrun itself, for each number of processes
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import sys
 import time
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -15,6 +17,7 @@ from scaleout import (
     lab,
     lab_ddp,
     lab_report,
+    lab_room,
     lab_scaling,
     lab_text,
     results,
@@ -60,8 +63,8 @@ class Options:
     accumulation: int = _size(1, "passes a step, whose gradients add up", 1000)
     sync_every_pass: bool = _flag("average after every pass: what no_sync is there to avoid")
     steps: int = field(default=12, metadata={"help": "training steps", "lowest": WARMUP + 1, "highest": 10**6})
-    lr: float = field(default=1e-3, metadata={"help": "learning rate", "lowest": 0})
-    seed: int = field(default=0, metadata={"help": "of weights and batches", "lowest": 0})
+    lr: float = field(default=1e-3, metadata={"help": "learning rate", "lowest": 0, "highest": 1000})
+    seed: int = field(default=0, metadata={"help": "of weights and batches", "lowest": 0, "highest": 10**9})
     precision: str = field(default="fp32", metadata={"help": "dtypes", "choices": ("fp32", "autocast-bf16")})
     bucket_mb: float | None = field(default=1.0, metadata={
         "help": "largest bucket, MiB (torch's default: 25)", "lowest": 1e-4, "highest": 1e5})
@@ -254,8 +257,12 @@ def record_path(s, tier, o):
 
 def check(s, o):
     """Refuse what could not work, before any work. ValueError, one line."""
-    for path in (o.trace, None if o.save == "auto" or o.scaling else o.save):
-        lab_text.check_target(path, (".json",))
+    lab_room.check(s, o.shape)
+    lab_text.check_target(o.trace, (".json",))
+    if o.scaling:
+        lab_text.check_folder(RESULTS if o.save == "auto" else o.save, "--save")
+    else:
+        lab_text.check_save(o.save, RESULTS)
     if o.unused_part and not (o.find_unused or o.static_graph):
         raise ValueError("--unused-part: DDP would wait for gradients that never come: add --find-unused")
     if o.trace and s.world == 1:

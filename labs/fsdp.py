@@ -8,6 +8,8 @@
     accelerate launch --config_file labs/launch/accelerate-fsdp2.yaml labs/fsdp.py --via accelerate      on GPUs
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from scaleout import (
     lab,
     lab_fsdp,
     lab_report,
+    lab_room,
     lab_text,
     results,
     torch_fsdp,
@@ -67,8 +70,8 @@ class Options:
     sync_every_pass: bool = field(default=True, metadata={
         "help": "reduce gradients in every pass; without, they stay whole until the last"})
     steps: int = field(default=10, metadata={"help": "training steps", "lowest": WARMUP + 2, "highest": 10**6})
-    lr: float = field(default=1e-3, metadata={"help": "learning rate", "lowest": 0})
-    seed: int = field(default=0, metadata={"help": "of weights and batches", "lowest": 0})
+    lr: float = field(default=1e-3, metadata={"help": "learning rate", "lowest": 0, "highest": 1000})
+    seed: int = field(default=0, metadata={"help": "of weights and batches", "lowest": 0, "highest": 10**9})
     clip: float | None = field(default=None, metadata={"help": "largest norm of the gradient", "lowest": 1e-9})
     checkpointing: str = _choice("none", "what backward computes again", ("none", "selective", "full"))
     wrap: str = _choice("block", "what becomes a unit", WRAPS)
@@ -251,8 +254,9 @@ def record_path(s, tier, o):
 def main(s, argv=None):
     """Train all ways, or walk a grid of knobs, or show what Accelerate quietly builds."""
     tier, o = lab_text.parse(TIERS, __doc__, argv)
-    for path in (o.trace, None if o.save == "auto" else o.save):
-        lab_text.check_target(path, (".json",))
+    lab_room.check(s, o.shape)
+    lab_text.check_target(o.trace, (".json",))
+    lab_text.check_save(o.save, RESULTS)
     cut = o.sharding(s.world)
     torch_fsdp_ways.refuse(s, o.via, cut)
     torch_fsdp_knobs.refuse(s, o)

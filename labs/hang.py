@@ -6,7 +6,8 @@
     python labs/hang.py --check 1:83 d                   your answer: the culprit's rank, the bug's line in hang_job.py
 """
 
-import contextlib
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import json
 import os
 import random
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import hang_job
 
-from scaleout import flight, lab_hang, lab_text
+from scaleout import flight, lab_hang, lab_text, leash
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 60.0                # seconds for a whole run, start-up included
@@ -106,8 +107,8 @@ def clean(text, folder):
     return PATH.sub(lambda found: flight.shorten(found.group(), str(ROOT)), text)
 
 
-def stop(job, folder):
-    """End torchrun and the ranks, those that this run started, politely first."""
+def stop(job, held):
+    """End torchrun and the ranks, politely first; all are gone on return."""
     if job.poll() is None:
         job.terminate()
         try:
@@ -115,34 +116,40 @@ def stop(job, folder):
         except subprocess.TimeoutExpired:
             job.kill()
             job.wait()
-    for path in folder.glob(".pid-*"):
-        pid = int(path.read_text())
-        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-            if b"labs/hang_job.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
+    held.end()
+
+
+def dumped(o, seed, folder, end):
+    """Run the job in `folder` until it has failed, or `end` (monotonic seconds) has come; its log without paths."""
+    held = leash.Leash(folder / ".alive")
+    job = start(o, seed, folder)
+    try:
+        if until(lambda: len(list(folder.glob(".quiet-*"))) == o.processes, job, end):
+            for rank in range(o.processes):
+                stack(rank, folder)
+            (folder / ".stacks").touch()
+            until(lambda: False, job, end)
+    finally:
+        stop(job, held)
+    return clean((folder / ".raw").read_text(), folder)
 
 
 def run(o):
-    """Run the job until it has failed and leave its dumps in a new folder."""
+    """Run the job and leave its dumps in a new folder; nothing where this is stopped before."""
     folder = new_folder(o.out)
     seed = random.SystemRandom().randrange(10**6) if o.seed is None else o.seed
     facts = {"seed": seed, "inject": o.inject, "processes": o.processes, "timeout_seconds": o.timeout}
     begun = time.monotonic()
     print(f"{o.processes} ranks, one of them has a bug; a collective times out after {o.timeout:g} s", flush=True)
-    job = start(o, seed, folder)
     try:
-        if until(lambda: len(list(folder.glob(".quiet-*"))) == o.processes, job, begun + LIMIT):
-            for rank in range(o.processes):
-                stack(rank, folder)
-            (folder / ".stacks").touch()
-            until(lambda: False, job, begun + LIMIT)
-    finally:
-        stop(job, folder)
-        raw = (folder / ".raw").read_text()
-        for path in folder.glob(".*"):
-            path.unlink()
-        (folder / "log.txt").write_text(clean(raw, folder))
-        (folder / "job.json").write_text(json.dumps(facts) + "\n")
+        log = dumped(o, seed, folder, begun + LIMIT)
+    except (KeyboardInterrupt, SystemExit):
+        shutil.rmtree(folder)
+        raise
+    for path in folder.glob(".*"):
+        path.unlink()
+    (folder / "log.txt").write_text(log)
+    (folder / "job.json").write_text(json.dumps(facts) + "\n")
     if len(list(folder.glob("flight-*"))) < o.processes or len(list(folder.glob("stack-*"))) < o.processes:
         raise ValueError(f"the job ended before it was dumped: {o.out}/log.txt says why")
     print(f"it hung, and ended {time.monotonic() - begun:.0f} s after its start. In {o.out}:\n"

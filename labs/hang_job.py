@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaleout import flight
+from scaleout import flight, leash
 
 ROOT = str(Path(__file__).resolve().parents[1])
 KINDS = ("mismatch", "stop", "skip")
@@ -165,8 +165,8 @@ def main():
 
     import torch.distributed as dist
 
-    seed, kind, timeout, folder = sys.argv[1:]
-    folder = Path(folder)
+    seed, kind, timeout, folder = *sys.argv[1:4], Path(sys.argv[4])
+    leash.follow(folder / ".alive")                     # ends with labs/hang.py, whatever ends that
     store, rank, world = next(dist.rendezvous("env://"))
     store.set(f"here/{rank}", "yes")                    # patience for slow starts, before time-outs get short
     store.wait([f"here/{other}" for other in range(world)], datetime.timedelta(seconds=START_SECONDS))

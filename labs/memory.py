@@ -6,6 +6,8 @@
     python labs/memory.py --fake 70b           a step of any size on fake tensors: sizes, no contents
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import statistics
 import sys
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from scaleout import lab, lab_machine, lab_text, results, torch_parity, torch_trace
+from scaleout import lab, lab_machine, lab_room, lab_text, results, torch_parity, torch_trace
 from scaleout.lab_report import compare, numbers, summary
 from scaleout.memory import Account, account
 from scaleout.recipe import CHOICES, Recipe
@@ -24,6 +26,7 @@ from scaleout.torch_recipe import Training
 from scaleout.transformer import Shape, flops, preset, total_parameters
 
 TOLERANCE = 0.02            # of the peak, and what the book promises
+RESULTS = Path(__file__).resolve().parent / "results" / "memory"
 WARMUP = 3                  # DDP rebuilds its buckets in the second step
 PARITY_TOKENS = 256         # at most, of each sequence: every rank also runs the sequences of all ranks
 
@@ -48,8 +51,8 @@ class Options:
     seq: int = _size(128, "tokens a sequence")
     micro_batch: int = _size(4, "sequences a rank and step")
     steps: int = field(default=20, metadata={"help": "training steps", "lowest": WARMUP + 1, "highest": 10**6})
-    lr: float = field(default=1e-3, metadata={"help": "learning rate", "lowest": 0})
-    seed: int = field(default=0, metadata={"help": "of weights and batches", "lowest": 0})
+    lr: float = field(default=1e-3, metadata={"help": "learning rate", "lowest": 0, "highest": 1000})
+    seed: int = field(default=0, metadata={"help": "of weights and batches", "lowest": 0, "highest": 10**9})
     precision: str = _choice("fp32", "precision", "dtypes by role")
     optimizer: str = field(default="adamw", metadata={"help": "what steps the weights",
                                                       "choices": ("sgd", "momentum", "adamw")})
@@ -217,7 +220,7 @@ def record_path(s, tier, o):
     """Where --save puts the Record: the file given, or labs/results/memory/TIER-DEVICE-PROCESSES[-ROUTE].json."""
     route = "" if o.via == "torch" else f"-{o.via}"
     name = f"{tier}-{s.device.type}-{s.world}{route}.json"
-    return Path(__file__).resolve().parent / "results" / "memory" / name if o.save == "auto" else Path(o.save)
+    return RESULTS / name if o.save == "auto" else Path(o.save)
 
 
 def draw(s, o, timeline, shape):
@@ -229,6 +232,7 @@ def draw(s, o, timeline, shape):
 
 def train(s, tier, o):
     """Check, train, measure, compare, record. Exit code 1 where a check failed."""
+    lab_room.check(s, o.shape)
     lab_machine.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
     text = lab.as_tensor(lab_text.corpus(o.dataset))
     s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
@@ -281,8 +285,9 @@ def main(s, argv=None):
     words = sys.argv[1:] if argv is None else argv
     sizes = "gpu" if any(word.split("=")[0] == "--fake" for word in words) else "smoke"
     tier, o = lab_text.parse(TIERS, __doc__, argv, sizes)
-    for path, kinds in ((o.save, (".json",)), (o.plot, (".svg", ".png", ".pdf")), (o.snapshot, (".pickle",))):
-        lab_text.check_target(None if path == "auto" else path, kinds)
+    lab_text.check_save(o.save, RESULTS)
+    for path, kinds in ((o.plot, (".svg", ".png", ".pdf")), (o.snapshot, (".pickle",))):
+        lab_text.check_target(path, kinds)
     if o.fake:
         fake(s, o)
     else:

@@ -1,13 +1,15 @@
 """Rung 11: the training job at several numbers of processes, strong and weak, sharded and copied.
 
     python labs/scaling.py --worlds 1,2,4 --mode strong,weak --strategies fsdp,ddp
-    python labs/scaling.py --worlds 1,2 --tier cpu --steps 60 --folder runs
+    python labs/scaling.py --worlds 1,2 --tier cpu --steps 60 --folder runs     keeps a Record of each run in runs
     python labs/scaling.py --predict 4:21000      your tokens/s for twice the processes, graded by a real run
     python labs/scaling.py --read                 the table and the figure of the runs in --folder, run before
 
 Starts torchrun itself. Before the runs of each size it calibrates the machine with as many processes, and predicts
 from that. Options that it does not know go to labs/capstone.py.
 """
+
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import os
 import sys
@@ -32,7 +34,10 @@ def parser():
     made.add_argument("--mode", default="strong,weak", metavar="MODES", help="strong, weak or both")
     made.add_argument("--strategies", default="fsdp,ddp", metavar="NAMES", help="fsdp, ddp or both")
     made.add_argument("--tier", choices=lab_text.TIERS, default="smoke", help="size of the job")
-    made.add_argument("--folder", metavar="FOLDER", help="of the Records (default: labs/results/scaling)")
+    made.add_argument("--folder", metavar="FOLDER", help="of a series of your own: Records are kept there, and read "
+                                                         "(default: none is kept, labs/results/scaling is read)")
+    made.add_argument("--save", nargs="?", const="auto", metavar="FOLDER",
+                      help="write a Record of each run (alone: to labs/results/scaling/)")
     made.add_argument("--plot", metavar="FILE.svg", help="draw efficiency, tokens/s, MFU and what is no compute")
     made.add_argument("--seconds", type=float, default=0.2,
                       help="of each number that is calibrated; 0: predict nothing")
@@ -48,9 +53,12 @@ def options(argv):
     o.worlds = lab_scaling.worlds(o.worlds, "--worlds")
     o.mode = lab_worlds.choices(o.mode, lab_worlds.MODES, "--mode")
     o.strategies = lab_worlds.choices(o.strategies, lab_worlds.STRATEGIES, "--strategies")
+    if "" in (o.folder, o.save):
+        raise ValueError("--folder and --save need a name that is not empty")
+    o.save = RESULTS if o.save == "auto" else Path(o.save or o.folder) if o.save or o.folder else None
     o.folder = Path(o.folder) if o.folder else RESULTS
-    if o.folder.exists() and not o.folder.is_dir():
-        raise ValueError(f"--folder {o.folder}: is a file: choose a folder")
+    lab_text.check_folder(o.folder, "--folder")
+    lab_text.check_folder(o.save, "--save")
     if not 0 <= o.seconds <= 60:
         raise ValueError(f"--seconds is {o.seconds:g}: it must be from 0 to 60")
     lab_text.check_target(o.plot, (".svg",))
@@ -87,9 +95,13 @@ class Series:
         self.o, self.words, self.job, self.kind, self.share = o, words, job, kind, None
         self.found, self.profiles = {}, {}
 
+    def path(self, run, temporary):
+        """Where the Record of a run is written."""
+        return (self.o.save or Path(temporary)) / run.name(self.o.tier, self.kind)
+
     def run(self, run, temporary):
-        """One run, or the one like it that was made before; with its prediction, and written to the folder."""
-        path = self.o.folder / run.name(self.o.tier, self.kind)
+        """One run, or the one like it that was made before; with its prediction, and kept where that is asked for."""
+        path = self.path(run, temporary)
         twin = next((one for one in self.found if one.work == run.work), None)
         if twin:
             self.found[run] = self.found[twin]
@@ -141,11 +153,11 @@ def graded(o, words, job, kind):
             made.share = lab_worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
         run = lab_worlds.Run(mode, world, strategy, batch)
         record = made.run(run, temporary)
-    real = lab_worlds.rate(record)
-    path = o.folder / run.name(o.tier, kind)
-    results.save(replace(record, prediction=record.prediction | {lab_worlds.READER: guess},
-                         measurement=record.measurement | {lab_worlds.READER: real}), path)
-    print(exit_check.grade(guess, [lab_worlds.file_of(o.folder, half, o.tier, kind), path]).message)
+        real = lab_worlds.rate(record)
+        path = results.save(replace(record, prediction=record.prediction | {lab_worlds.READER: guess},
+                                    measurement=record.measurement | {lab_worlds.READER: real}),
+                            made.path(run, temporary))
+        print(exit_check.grade(guess, [lab_worlds.file_of(o.folder, half, o.tier, kind), path]).message)
     print(lab_curves.doubling(lab_worlds.rate(known[half]), real, lab_curves.predicted_rate(record)))
 
 

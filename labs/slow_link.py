@@ -7,6 +7,8 @@
 The hosts are network namespaces on this machine; torchrun runs on each, and they meet as nodes of a cluster do.
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import os
 import shutil
 import statistics
@@ -16,7 +18,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from scaleout import lab_hosts, lab_link, lab_text, results
+from scaleout import lab_hosts, lab_link, lab_room, lab_text, provenance, results
 from scaleout.results import Record
 from scaleout.transformer import Shape, total_parameters
 
@@ -44,12 +46,13 @@ class Options:
     heads: int = _size(4, "attention heads")
     seq: int = _size(64, "tokens a sequence")
     micro_batch: int = _size(4, "sequences a rank and pass")
-    bucket_mb: float = field(default=0.5, metadata={"help": "cap of DDP's buckets in MiB", "lowest": 0.01})
+    bucket_mb: float = field(default=0.5, metadata={"help": "cap of DDP's buckets in MiB", "lowest": 0.01,
+                                                    "highest": 1e5})
     factor: int = _size(4, "passes that accumulate, and how much bigger the bigger batch is", 64)
     hook_rank: int = _size(2, "columns of PowerSGD's matrices", 64)
     steps: int = _size(3, "steps of each case in a round", 1000)
     rounds: int = _size(2, "times through all cases", 100)
-    seed: int = field(default=0, metadata={"help": "of weights and batches", "lowest": 0})
+    seed: int = field(default=0, metadata={"help": "of weights and batches", "lowest": 0, "highest": 10**9})
     dataset: str | None = field(default=None, metadata={
         "help": "text (default: Python's standard library)", "metavar": "PATH"})
     save: str | None = field(default=None, metadata={
@@ -151,7 +154,7 @@ def record(tier, o, plan, number, found, model, latency):
     seconds, _ = model.step(case, latency)
     quiet = model.quiet(case)
     rate = case["rate"] and case["rate"] / 1e6
-    facts = found["facts"] | {"commit": results.commit(), "command": results.command_line(), "nodes": o.hosts,
+    facts = found["facts"] | {"commit": provenance.commit(), "command": provenance.command_line(), "nodes": o.hosts,
                               "interconnect": f"{o.hosts} network namespaces on one machine, veth and a bridge, "
                               + (f"{rate:g} Mbit/s by tbf" if rate else "no limit")}
     spread = found["spread"][case["hook"]]
@@ -200,12 +203,15 @@ def main(argv=None):
     """Measure, predict, compare; or print the recorded run."""
     tier, o = lab_text.parse(TIERS, __doc__, argv)
     plan = asdict(o) | {"cases": cases(o), "threads": max(1, (os.cpu_count() or 1) // o.hosts)}
-    Shape(o.layers, o.hidden, o.heads, lab_text.VOCABULARY, max_seq=o.seq)       # refuse a wrong one before the work
+    shape = Shape(o.layers, o.hidden, o.heads, lab_text.VOCABULARY, max_seq=o.seq)
+    lab_room.host(shape, o.hosts)                                               # what is wrong, before the work
+    lab_text.check_folder(RECORDED if o.save == "auto" else o.save, "--save")
+    lab_text.corpus(o.dataset)
     lack = lab_hosts.refused()
     if lack:
         show_recorded(lack)
         return
-    size = 4 * total_parameters(Shape(o.layers, o.hidden, o.heads, lab_text.VOCABULARY, max_seq=o.seq))
+    size = 4 * total_parameters(shape)
     print(f"{o.hosts} hosts, one rank each, {size / 1e6:.2f} MB of gradients, {o.micro_batch} x {o.seq} tokens a rank "
           "and pass", flush=True)
     found, applied = measure(o, plan)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from scaleout import lab_join, results
+from scaleout import lab_join, lab_start, provenance
 
 LOST = ("Connection closed by peer", "Connection reset", "Broken pipe", "remote process exited")
 PATIENCE = 5.0          # seconds a survivor leaves the launcher to find the rank that ended first
@@ -102,6 +102,7 @@ def session(device=None):
     any other error with one line that names the rank and exit code 1 (LAB_TRACEBACK=1 shows where).
     """
     store = None
+    lab_start.begin()
     try:
         place, store = _join(device or os.environ.get("LAB_DEVICE"))
         yield place
@@ -118,8 +119,8 @@ def session(device=None):
 
 def _join(device):
     """(Session, store) from the launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE."""
-    rank, world = lab_join.number("RANK", 0), lab_join.number("WORLD_SIZE", 1)
-    local_rank, local_world = lab_join.number("LOCAL_RANK", 0), lab_join.number("LOCAL_WORLD_SIZE", world)
+    rank, world, local_rank, local_world = lab_join.place()
+    lab_join.check_timeout()
     place, store = pick_device(device, local_rank, local_world), None
     if place.type == "cuda":
         torch.cuda.set_device(place)          # before the group: NCCL takes the current device
@@ -149,22 +150,22 @@ def pick_device(wanted=None, local_rank=0, local_world=1):
 
 def _give_up(error, store):
     """Say one line, on one rank, and end this process; the launcher then ends the others."""
-    rank, world = os.environ.get("RANK", "0"), int(os.environ.get("WORLD_SIZE", "1"))
+    rank, joined = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1") != "1"
     if os.environ.get("LAB_TRACEBACK"):
         traceback.print_exc()
-    line, code = _explain(error, rank, world)
+    line, code = _explain(error, rank, joined)
     if line.startswith(f"rank {rank} lost"):  # a launcher blames whoever ends first: let it be the right one
         time.sleep(PATIENCE)
-    if _first_to_speak(store, code):
-        print(f"{results.command_line().split()[1]}: {line}", file=sys.stderr, flush=True)
-    if world > 1:                             # destroying a NCCL group with a dead member may wait for ever
+    if _first_to_speak(store, code, error):
+        print(f"{lab_start.name()}: {line}", file=sys.stderr, flush=True)
+    if joined:                                # destroying a NCCL group with a dead member may wait for ever
         sys.stdout.flush()
         os._exit(code)
     sys.exit(code)
 
 
-def _explain(error, rank, world):
-    """(one line, exit code) for an exception."""
+def _explain(error, rank, joined):
+    """(one line, exit code) for an exception. joined: whether there are other ranks."""
     text = " ".join(str(error).split()) or "no message"
     if isinstance(error, KeyboardInterrupt):
         return "stopped", 130
@@ -174,15 +175,15 @@ def _explain(error, rank, world):
         return text, 1
     if isinstance(error, torch.OutOfMemoryError):
         return f"rank {rank} is out of GPU memory: use a smaller --micro-batch, or --checkpointing full", 1
-    if world > 1 and any(sign in text for sign in LOST):
+    if joined and any(sign in text for sign in LOST):
         return f"rank {rank} lost another rank, which ended first: the launcher's report names it", 1
     return f"rank {rank} failed: {type(error).__name__}: {text[:300]} (LAB_TRACEBACK=1 shows where)", 1
 
 
-def _first_to_speak(store, code):
+def _first_to_speak(store, code, error):
     """One rank says a bad option for all; a crash is said by each rank that crashes. False: stay silent."""
     if store is None or code != 2:
-        return code != 2 or os.environ.get("RANK", "0") == "0"
+        return code != 2 or os.environ.get("RANK", "0") == "0" or isinstance(error, lab_join.Misplaced)
     try:
         return store.add("lab/said", 1) == 1
     except RuntimeError:
@@ -286,7 +287,7 @@ def launcher(s):
 def facts(s):
     """The fields of a Record that say where and how it ran (dict)."""
     return {"started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "commit": results.commit(), "command": results.command_line(launcher=launcher(s)),
+            "commit": provenance.commit(), "command": provenance.command_line(launcher=launcher(s)),
             "device": device_name(s.device), "device_kind": s.device.type, "device_count": s.world,
             "nodes": s.nodes, "interconnect": interconnect(s), "backend": s.backend, "versions": versions(),
             "notes": [f"{torch.get_num_threads()} CPU thread(s) a process",

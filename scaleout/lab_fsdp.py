@@ -16,7 +16,7 @@ def reshard(text, ranks):
     word = str(text).lower()
     if word in ("true", "false"):
         return word == "true"
-    if not word.isdigit() or not 1 < int(word) < ranks or ranks % int(word):
+    if not word.isdecimal() or not 1 < int(word) < ranks or ranks % int(word):
         some = [n for n in range(2, ranks) if ranks % n == 0]
         fits = f" or one of {', '.join(map(str, some))}" if some else ""
         raise ValueError(f"--reshard {text}: with {ranks} rank(s) to a copy of the model use true, false{fits}")

@@ -129,9 +129,8 @@ TIERS = {"smoke": Options(),
 
 def check(o, s):
     """Refuse what could not work. ValueError, one line."""
-    lab_text.check_target(None if o.save == "auto" else o.save, (".json",))
-    if o.folder is not None and Path(o.folder).exists() and not Path(o.folder).is_dir():
-        raise ValueError(f"--folder {o.folder}: is a file: choose a folder")
+    lab_text.check_save(o.save, RESULTS)
+    lab_text.check_folder(o.folder, "--folder")
     if o.strategy == "one" and s.world > 1:
         raise ValueError(f"--strategy one is for one process, and this job has {s.world}: use fsdp or ddp")
     if o.strategy_on(s.world) == "fsdp":

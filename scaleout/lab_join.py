@@ -9,21 +9,55 @@ import uuid
 
 import torch.distributed as dist
 
-TIMEOUT_S = float(os.environ.get("LAB_TIMEOUT", "120"))         # for the others to come, and of a collective
-GROUP_TIMEOUT = datetime.timedelta(seconds=TIMEOUT_S)
 MEETING = "LAB_MEETING"
+LONGEST_S = 86_400.0                # of LAB_TIMEOUT
+
+
+def timeout():
+    """Seconds (float) that LAB_TIMEOUT gives; None where it gives none, which `check_timeout` refuses."""
+    try:
+        seconds = float(os.environ.get("LAB_TIMEOUT", "120"))
+    except ValueError:
+        return None
+    return seconds if 0 < seconds <= LONGEST_S else None
+
+
+def check_timeout():
+    """ValueError, one line, for a LAB_TIMEOUT that is no time to wait."""
+    if timeout() is None:
+        raise ValueError(f"LAB_TIMEOUT is {os.environ['LAB_TIMEOUT'][:40]!r} in the environment: give seconds above 0, "
+                         f"{LONGEST_S:,.0f} at most")
+
+
+TIMEOUT_S = timeout() or 120.0      # for the others to come, and of a collective
+GROUP_TIMEOUT = datetime.timedelta(seconds=TIMEOUT_S)
 
 
 class Unmet(ConnectionError):
     """The processes did not find one another. Its text is the line to print."""
 
 
-def number(name, default):
-    """A whole number from the launcher's environment. ValueError where it is none."""
+class Misplaced(ValueError):
+    """The launcher's environment does not say where this process stands: each that sees it says so."""
+
+
+def number(name, default, lowest=0, highest=10**6):
+    """A whole number from the launcher's environment. Misplaced where it is none, or not from lowest to highest."""
     text = os.environ.get(name, str(default))
-    if not text.isdigit():
-        raise ValueError(f"{name} is {text!r} in the environment: start the lab with python or torchrun")
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and lowest <= int(text) <= highest):
+        raise Misplaced(f"{name} is {text[:40]!r} in the environment, where a whole number from {lowest} to {highest} "
+                        "belongs: start the lab with python or torchrun")
     return int(text)
+
+
+def place():
+    """(rank, world, rank on this node, processes on this node) from the launcher's environment.
+
+    Misplaced for numbers that cannot be.
+    """
+    world = number("WORLD_SIZE", 1, 1)
+    rank, local = number("RANK", 0, 0, world - 1), number("LOCAL_WORLD_SIZE", world, 1, world)
+    return rank, world, number("LOCAL_RANK", 0, 0, local - 1), local
 
 
 def attempt():
@@ -105,7 +139,7 @@ def _address(rank, world):
     if missing:
         raise Unmet(f"rank {rank} of {world} has no {' and no '.join(missing)} in its environment: start the lab with "
                     "torchrun")
-    return os.environ["MASTER_ADDR"], number("MASTER_PORT", 0)
+    return os.environ["MASTER_ADDR"], number("MASTER_PORT", 0, 1, 65_535)
 
 
 def _free(port):

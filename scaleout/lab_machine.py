@@ -19,7 +19,10 @@ NUMBERS = {"world": 1, "threads": 1, "copy_bytes_per_second": 0}      # name -> 
 
 def default_path(device_kind, world):
     """Where a profile is kept unless told otherwise: one file for each kind of device and world size."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        raise ValueError("this user has no home folder: set XDG_CACHE_HOME, or give a file by name") from None
     return Path(cache) / "scaleout" / f"machine-{device_kind}-{world}.json"
 
 
@@ -44,8 +47,12 @@ def find(path, device_kind, world):
 
     ValueError where it was measured on another kind of device or number of processes.
     """
-    if path is None and not default_path(device_kind, world).exists():
-        return None
+    if path is None:
+        try:
+            if not default_path(device_kind, world).exists():
+                return None
+        except (OSError, ValueError):                       # a home that one may not enter, or none
+            return None
     profile = load(path or default_path(device_kind, world))
     if (profile["device_kind"], profile["world"]) != (device_kind, world):
         raise ValueError(f"machine profile is of {profile['world']} process(es) on {profile['device_kind']}: "

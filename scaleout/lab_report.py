@@ -54,7 +54,7 @@ def verdicts(checks, skipped=(), stalls=(), failures=()):
     return [*(f"{'ok    ' if check['passed'] else 'FAILED'} {name}: {check['value']:.2g} "
               f"(at most {check['tolerance']:g})" for name, check in checks.items()),
             *(f"skipped {x}" for x in skipped), *(f"stall: {x}" for x in stalls),
-            *(f"failure: {x}" for x in failures)]
+            *(f"event: {x}" for x in failures)]
 
 
 def pairs(rows, names, figures):

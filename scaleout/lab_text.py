@@ -16,6 +16,8 @@ import typing
 from dataclasses import fields, replace
 from pathlib import Path
 
+from scaleout import lab_start
+
 TIERS = ("smoke", "cpu", "gpu")
 VOCABULARY = 256                    # one token a byte
 LARGE = "stdlib+torch"              # a --dataset for models that would read the top-level modules many times over
@@ -160,16 +162,41 @@ def _check_field(f, value):
 
 
 def check_target(path, endings):
-    """Refuse a file that could not be written at the end, before the work begins. None is fine."""
+    """Refuse a file that could not be written at the end, before the work begins. None is fine.
+
+    endings: those that the name may have; none of them: any.
+    """
     if path is None:
         return
-    folder = Path(path).resolve().parent
-    while not folder.exists():
-        folder = folder.parent
-    if Path(path).suffix not in endings:
+    if endings and Path(path).suffix not in endings:
         raise ValueError(f"{path}: the name must end in {' or '.join(endings)}")
-    if Path(path).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+    try:
+        fits = not Path(path).is_dir()
+    except OSError:                                     # its name is too long
+        fits = False
+    if not fits or not _writable(Path(path).resolve().parent):
         raise ValueError(f"{path}: cannot be written: choose a file in a folder you may write to")
+
+
+def check_save(save, results):
+    """`check_target` for the Record of --save: "auto" is a file in the folder `results` (Path)."""
+    check_target(results / "record.json" if save == "auto" else save, (".json",))
+
+
+def check_folder(path, flag):
+    """Refuse a folder that could not be made or written to at the end, before the work begins. None is fine."""
+    if path is not None and not _writable(Path(path).resolve()):
+        raise ValueError(f"{flag} {path}: is a file, or cannot be written to: choose another folder")
+
+
+def _writable(folder):
+    """True where a folder can be written to, or made."""
+    try:
+        while not folder.exists():
+            folder = folder.parent
+        return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+    except OSError:                                     # a name too long, a folder that one may not enter
+        return False
 
 
 # --- on the screen -------------------------------------------------------------------------------------
@@ -221,10 +248,16 @@ def progress(steps, what, shown=True, stream=None):
 def command(main, name):
     """Run `main()` as a command that is no torch session: a ValueError is one line and exit code 2, Ctrl-C is 130.
 
-    SIGTERM ends it with 143, through every `finally`.
+    Such a command starts its own processes, and refuses a launcher that starts it several times. SIGTERM ends it with
+    143, through every `finally`.
     """
+    lab_start.begin()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
+        if "TORCHELASTIC_RUN_ID" in os.environ or os.environ.get("WORLD_SIZE", "1") != "1":
+            if os.environ.get("RANK", "0") != "0":
+                sys.exit(2)
+            raise ValueError("starts its own processes: start it with python, not with torchrun")
         main()
     except ValueError as error:
         print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr, flush=True)

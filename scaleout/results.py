@@ -7,14 +7,17 @@ target and renames it, so that a reader never meets half a Record; `load` valida
 import json
 import math
 import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from pathlib import Path, PureWindowsPath
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from scaleout import provenance
 
 SCHEMA = 1
 DEVICE_KINDS = ("cpu", "cuda")
+LONGEST = 1e7           # seconds of a step: a hundred days and more
 BACKENDS = ("none", "gloo", "nccl")
 TOKENS = ("effective_batch", "sequence_length", "tokens_per_second")     # all of them, or None in all
 
@@ -126,6 +129,8 @@ def read_json(path):
         raise ValueError(f"cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise ValueError("not a text file") from None
+    except RecursionError:
+        raise ValueError("not JSON that anybody wrote: it is nested too deep") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON (line {error.lineno}: {error.msg})") from None
     if not isinstance(data, dict):
@@ -208,7 +213,7 @@ def _whole(value):
 
 
 def _number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _text(value):
@@ -229,71 +234,46 @@ def _check(value):
 
 
 def _no_absolute_path(value):
-    return _text(value) and not any(is_absolute(part) for word in value.split() for part in word.split("="))
+    return _text(value) and not any(provenance.is_absolute(part) for word in value.split() for part in word.split("="))
 
 
-def is_absolute(word):
-    """True for /home/x, ~/x and C:\\x alike: a path that means something on one machine only."""
-    return word.startswith(("/", "~/")) or PureWindowsPath(word).is_absolute()
+def _moment(value):
+    """True for a time that has come, with its zone; a clock may be a day ahead."""
+    try:
+        then = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return False
+    return then.tzinfo is not None and then <= datetime.now(UTC) + timedelta(days=1)
 
 
-_COUNT = (lambda v: _whole(v) and v >= 1, "a whole number from 1")
-_COUNT_OR_NONE = (lambda v: v is None or _COUNT[0](v), "a whole number from 1, or null")
+_DEVICES = (lambda v: _whole(v) and 1 <= v <= 10**6, "a whole number from 1 to 1,000,000")
+_COUNT_OR_NONE = (lambda v: v is None or (_whole(v) and 1 <= v <= 10**9), "a whole number from 1 to 10^9, or null")
 _WORDS = (lambda v: isinstance(v, list) and all(_text(x) for x in v), "a list of one-line texts")
-_BYTES = (lambda v: _table(v, lambda b: _whole(b) and b >= 0), "names with whole numbers of bytes")
+_BYTES = (lambda v: _table(v, lambda b: _whole(b) and 0 <= b <= 2**60), "names with whole numbers of bytes")
 _NUMBERS = (lambda v: _table(v, _number), "names with finite numbers")
 _LINE = (_text, "one line of text")
 _FACTS = (lambda v: _table(v, lambda x: x is None or isinstance(x, (str, bool)) or _number(x)),
           "names with plain values")
 RULES = {
-    "stem": _LINE, "tier": _LINE, "started": _LINE, "commit": _LINE, "device": _LINE, "interconnect": _LINE,
+    "stem": _LINE, "tier": _LINE, "commit": _LINE, "device": _LINE, "interconnect": _LINE,
     "precision": _LINE, "checkpoint_cadence": _LINE,
+    "started": (_moment, "a time that has come, as 2026-01-02T03:04:05+00:00"),
     "command": (_no_absolute_path, "one line without absolute paths"),
     "device_kind": (lambda v: v in DEVICE_KINDS, "one of " + ", ".join(DEVICE_KINDS)),
     "backend": (lambda v: v in BACKENDS, "one of " + ", ".join(BACKENDS)),
-    "device_count": _COUNT, "nodes": _COUNT, "effective_batch": _COUNT_OR_NONE, "sequence_length": _COUNT_OR_NONE,
+    "device_count": _DEVICES, "nodes": _DEVICES, "effective_batch": _COUNT_OR_NONE, "sequence_length": _COUNT_OR_NONE,
     "warmup_steps": (lambda v: _whole(v) and v >= 0, "a whole number from 0"),
     "versions": (lambda v: _table(v, _text) and bool(v), "names with version texts"), "model": _FACTS,
     "recipe": _FACTS, "prediction": _NUMBERS, "measurement": _NUMBERS, "skipped": _WORDS, "stalls": _WORDS,
     "failures": _WORDS, "notes": _WORDS,
-    "step_seconds": (lambda v: _numbers(v, 0) and bool(v), "a list of seconds above 0, one a step"),
+    "step_seconds": (lambda v: _numbers(v, 0) and bool(v) and max(v) <= LONGEST,
+                     "a list of seconds above 0, and at most 10^7, one a step"),
     "losses": (_numbers, "a list of finite numbers"), "peak_memory": _BYTES,
-    "tokens_per_second": (lambda v: v is None or (_number(v) and v > 0), "a number above 0, or null"),
+    "tokens_per_second": (lambda v: v is None or (_number(v) and 0 < v <= 1e15), "a number above 0, or null"),
     "series": (lambda v: _table(v, _numbers), "names with lists of finite numbers"),
-    "mfu": (lambda v: v is None or (_number(v) and v > 0), "a fraction above 0, or null"),
+    "mfu": (lambda v: v is None or (_number(v) and 0 < v <= 10), "a fraction above 0, at most 10, or null"),
     "mfu_peak": (lambda v: v is None or (isinstance(v, dict) and set(v) == {"flops_per_second", "source"}
                  and _number(v["flops_per_second"]) and v["flops_per_second"] > 0 and _text(v["source"])),
                  "null or {flops_per_second, source}"),
     "checks": (lambda v: _table(v, _check), "names with {value, tolerance, passed}"),
 }
-
-
-# --- provenance ----------------------------------------------------------------------------------------
-
-def commit():
-    """Hash of this file's repository, "+changes" after it when tracked files differ; else "unknown"."""
-    here = Path(__file__).resolve().parent
-
-    def git(*words):
-        done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10)
-        return done.stdout.strip() if done.returncode == 0 else ""
-    try:
-        if not git("ls-files", "--", Path(__file__).name):     # a copy inside somebody else's repository
-            return "unknown"
-        head, changed = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
-        return (head + "+changes" if changed else head) or "unknown"
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-
-
-def command_line(argv=None, launcher=""):
-    """The command as typed, fit for a Record: an absolute path becomes `.../name`, the script `labs/x.py`."""
-    script, *words = argv or sys.argv
-    script = PureWindowsPath(script)                   # takes both kinds of slash
-    shown = [f"{script.parent.name or '.'}/{script.name}"]
-    for word in words:
-        flag, equals, value = word.partition("=")
-        if equals and is_absolute(value):
-            word = f"{flag}=.../{PureWindowsPath(value).name}"
-        shown.append(f".../{PureWindowsPath(word).name}" if is_absolute(word) else word)
-    return " ".join([launcher or "python", *shown])

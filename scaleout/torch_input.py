@@ -28,30 +28,40 @@ class Text:
     files: int
     held_out: tuple[str, ...]       # names of the files that are validation only
     digest: str                     # of names, contents and the split: another text is another run
+    copies: int = 0                 # files left out, since another has the same bytes
 
     @property
     def words(self) -> str:
         """What was read and how it is split, for the screen and the Record."""
         total = len(self.train) + len(self.validation)
-        return (f"text {self.digest}: {total / 1e6:,.2f} MB in {self.files:,} file(s), "
+        left = f" ({self.copies:,} left out, with the same bytes as another)" if self.copies else ""
+        return (f"text {self.digest}: {total / 1e6:,.2f} MB in {self.files:,} file(s){left}, "
                 f"{len(self.validation) / total:.2%} of it held out in {len(self.held_out):,}")
 
 
 def read(path: str | None, share: float, least: int = 1) -> Text:
     """The files of `lab_text.texts(path)`, about `share` of their bytes held out, as `order.split` does.
 
-    least: bytes that validation needs. ValueError, one line, where the text cannot be read or split.
+    A file with the same bytes as one before it is left out: else it could stand on both sides of the split. least:
+    bytes that validation needs. ValueError, one line, where the text cannot be read or split.
     """
-    files = lab_text.texts(path)
+    found, firsts = lab_text.texts(path), {}
+    for name, content in found.items():
+        firsts.setdefault(content or name, name)            # empty ones are on no side
+    files = {name: found[name] for name in firsts.values()}
     held = split({name: len(content) for name, content in files.items()}, share, least)
     digest = hashlib.sha256(f"{sorted(held.items())}\0".encode(errors="surrogateescape"))
     for name, content in files.items():
         digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
     rest = {name: content[:len(content) - held.get(name, 0)] for name, content in files.items()}
     train = b"\n".join(part for part in rest.values() if part)
+    if len(train) < least < share * sum(map(len, files.values())):
+        raise ValueError(f"--held-out {share:g} leaves {len(train):,} bytes to train on, and one step takes {least:,}: "
+                         "hold out less, or use a larger --dataset")
     validation = b"\n".join(files[name][-count:] for name, count in sorted(held.items()))
     names = [f"the end of {name}" if rest[name] else name for name in sorted(held)]
-    return Text(lab.as_tensor(train), lab.as_tensor(validation), len(files), tuple(names), digest.hexdigest()[:16])
+    return Text(lab.as_tensor(train), lab.as_tensor(validation), len(files), tuple(names), digest.hexdigest()[:16],
+                len(found) - len(files))
 
 
 def windows(text: Tensor, starts: list[int], seq: int) -> Tensor:

@@ -10,6 +10,7 @@
 import json
 import math
 import os
+import re
 import select
 import signal
 import socket
@@ -24,10 +25,12 @@ from scaleout import flight, lab_join, lab_launch
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PATIENCE_S = lab_join.TIMEOUT_S / 2     # before the collective's own time-out, which names nobody
-ELSEWHERE = 10                          # times as patient with validations and checkpoints as with a step
+WRITING = 10                            # times as patient with one that answers, and is over a checkpoint
 STUCK_S = 10.0                          # from SIGTERM to the end of a process that does not come to its next step
 LAST_WORD_S = 5.0                       # left to the rank at fault to end first, so that the launcher names it
 ROOT = str(Path(__file__).resolve().parents[1])
+TIMED_OUT = re.compile(r"[Tt]imed?[ -]?out")
+CHECKPOINT = "checkpoint"               # what a rank says that it is doing
 CHECKPOINTS = "checkpoints"             # what the process group of torch_checkpoint is called
 RING = "100"                            # collectives that a rank's flight recorder remembers
 
@@ -44,14 +47,17 @@ class Watch:
     asked: the signal (SIGTERM or SIGINT) by which this process was asked to stop, or None. Ranks are asked at different
     moments, or only one of them is: they must agree before they act.
 
-    patience_s: seconds that a step may take (after the first, which may compile) until the ranks are asked who is
-    behind. log: a file that gets the line that names a hung rank, as JSON.
+    patience_s: seconds that a step (after the first, which may compile), a batch of a validation or a checkpoint may
+    take until the ranks are asked who is behind: less than a collective waits, so that the question comes first. Who
+    does not answer is named at once; who does, and is over a checkpoint, may take longer. log: a file that gets the
+    line that names a hung rank, as JSON.
     """
 
     def __init__(self, s, faults=None, patience_s=PATIENCE_S, log=None):
         self.s, self.faults, self.patience_s, self.log = s, faults, patience_s, log
         self.asked, self.step, self.doing, self.pulses, self.since = None, -1, "start", 0, time.monotonic()
         self.over, self.before, self.ears, self.slowest = threading.Event(), {}, None, 0.0
+        self.lost, self.settled = None, threading.Event()       # where a collective timed out; nobody can be asked
 
     def __enter__(self):
         self.before = {sign: signal.signal(sign, self._ask) for sign in SIGNALS}
@@ -63,6 +69,9 @@ class Watch:
         return self
 
     def __exit__(self, kind, error, trace):
+        if self.ears and isinstance(error, RuntimeError) and TIMED_OUT.search(str(error)):
+            self.lost = stands(_last(trace))        # whoever waited is healthy: the monitor names another, and ends all
+            self.settled.wait(8 * LAST_WORD_S)
         self.over.set()
         if self.ears:
             signal.set_wakeup_fd(-1)
@@ -86,15 +95,30 @@ class Watch:
             self.faults.begin(step)
 
     def pulse(self, doing):
-        """This rank is alive, at other work than a step: "validation", "checkpoint"."""
+        """This rank is alive, at a "step", or at other work: "validation", "checkpoint"."""
         now = time.monotonic()
         self.slowest = max(self.slowest, now - self.since)
         self.doing, self.since, self.pulses = doing, now, self.pulses + 1
+
+    def each(self, items, doing):
+        """`items` as a list, each of which is a pulse when it is taken from it."""
+        return _Pulses(self, items, doing)
 
     @property
     def still(self):
         """Seconds since the last pulse."""
         return time.monotonic() - self.since
+
+
+class _Pulses(list):
+    def __init__(self, watch, items, doing):
+        super().__init__(items)
+        self.watch, self.doing = watch, doing
+
+    def __iter__(self):
+        for item in super().__iter__():
+            self.watch.pulse(self.doing)
+            yield item
 
 
 def check_loss(loss, step, last=None):
@@ -117,22 +141,24 @@ class Monitor:
         self.watch, self.rank, self.world = watch, watch.s.rank, watch.s.world
         self.every_s = min(1.0, watch.patience_s / 4)
         self.store, self.main = store or _store(), threading.main_thread().ident
+        self.round, self.quiet = 0, 0.0             # of questions; until when this rank asks none
 
     def run(self):
         """Until the watch is over, or this process."""
-        answered, told = False, None
+        told, asks = None, True
         while not self.watch.over.is_set():
             told = told or self._listen()
             if told and self.watch.since < told < time.monotonic() - max(STUCK_S, 2 * self.watch.slowest):
                 os._exit(128 + signal.SIGTERM)                      # its main thread will never know
             try:
-                if not answered and (self._stuck() or self.store.check(["asked"])):
-                    self.store.set(f"at/{self.rank}", json.dumps(self._report()))
-                    self.store.set("asked", "yes")
-                    answered = True
-                    self._judge()
+                if asks and (self._stuck() or self.store.check([self._key("asked")])):
+                    self.store.set(self._key(f"at/{self.rank}"), json.dumps(self._report()))
+                    self.store.set(self._key("asked"), "yes")
+                    self._judge()                                   # comes back where somebody is at work
+                    self.round, self.quiet = self.round + 1, time.monotonic() + self.watch.patience_s / 4
             except (RuntimeError, dist.DistError):
-                answered = True                                     # the store is gone, and with it whom to ask
+                asks = False                                        # the store is gone, and with it whom to ask
+                self.watch.settled.set()
 
     def _listen(self):
         """Wait a moment, or for a signal that ends the process: when it came (monotonic seconds), else None."""
@@ -140,25 +166,37 @@ class Monitor:
             return time.monotonic() if set(self.watch.ears[0].recv(64)) & set(SIGNALS) else None
         return None
 
+    def _key(self, name):
+        return f"{self.round}/{name}"
+
     def _stuck(self):
-        patience = self.watch.patience_s * (1 if self.watch.doing == "step" else ELSEWHERE)
-        return self.watch.pulses > 1 and self.watch.still > patience
+        return self.watch.lost or (time.monotonic() > self.quiet and self.watch.pulses > 1
+                                   and self.watch.still > self.watch.patience_s)
 
     def _report(self):
-        return {"step": self.watch.step, "doing": self.watch.doing, "still": round(self.watch.still, 1),
-                "calls": calls_made(), "at": stands(self.main)}
+        watch = self.watch
+        patience = watch.patience_s * (WRITING if watch.doing == CHECKPOINT else 1)
+        return {"step": watch.step, "doing": watch.doing, "still": round(watch.still, 1), "calls": calls_made(),
+                "at": watch.lost or stands(sys._current_frames().get(self.main)), "lost": watch.lost is not None,
+                "busy": watch.pulses < 2 or watch.still < patience}
 
     def _judge(self):
-        """Wait for the others' answers; then the lowest rank that answered speaks, and all end, the culprit first."""
-        self._until(lambda: self.store.check([f"at/{rank}" for rank in range(self.world)]), 3 * self.every_s + 2)
-        found = {rank: json.loads(self.store.get(f"at/{rank}")) for rank in range(self.world)
-                 if self.store.check([f"at/{rank}"])}
+        """Wait for the others' answers. Then the lowest rank that answered decides: all go on, or it speaks, and all
+        end, the culprit first."""
+        self._until(lambda: self.store.check([self._key(f"at/{rank}") for rank in range(self.world)]),
+                    3 * self.every_s + 2)
+        found = {rank: json.loads(self.store.get(self._key(f"at/{rank}"))) for rank in range(self.world)
+                 if self.store.check([self._key(f"at/{rank}")])}
         guilty, line = verdict(found, self.world)
         if self.rank == min(found):
-            self._speak(line)
-            self.store.set("said", "yes")
-        self._until(lambda: self.store.check(["said"]), LAST_WORD_S)    # the first to end has the others ended
-        if self.rank not in guilty:
+            on = work_goes_on(found, self.world)
+            if not on:
+                self._speak(line)
+            self.store.set(self._key("said"), "on" if on else "end")
+        self._until(lambda: self.store.check([self._key("said")]), LAST_WORD_S)
+        if self.store.check([self._key("said")]) and self.store.get(self._key("said")) == b"on":
+            return
+        if self.rank not in guilty and set(guilty) & set(found):        # the first to end has the others ended
             time.sleep(LAST_WORD_S)
         os._exit(1)
 
@@ -172,6 +210,12 @@ class Monitor:
         end = time.monotonic() + seconds
         while time.monotonic() < end and not done():
             time.sleep(0.1)
+
+
+def work_goes_on(found, world):
+    """True where every rank answers, no collective has timed out, and somebody has not been still for too long."""
+    return (len(found) == world and not any(report["lost"] for report in found.values())
+            and any(report["busy"] for report in found.values()))
 
 
 def verdict(found, world):
@@ -211,9 +255,9 @@ def _program():
     return f"{script.parent.name or '.'}/{script.name}"
 
 
-def stands(thread):
-    """Where a thread of this process is: {"line": "labs/x.py:7 in f", "collective": whether torch waits there}."""
-    frame, inner, collective = sys._current_frames().get(thread), None, False
+def stands(frame):
+    """Where a thread is, by its frame: {"line": "labs/x.py:7 in f", "collective": whether torch waits there}."""
+    inner, collective = None, False
     while frame:
         name = frame.f_code.co_filename
         if inner is None and "torch/distributed" in name.replace(os.sep, "/"):
@@ -222,6 +266,13 @@ def stands(thread):
             inner = inner or f"{flight.shorten(name, ROOT)}:{frame.f_lineno} in {frame.f_code.co_name}"
         frame = frame.f_back
     return {"line": inner or "an unknown place", "collective": collective}
+
+
+def _last(trace):
+    """The frame in which an exception was raised."""
+    while trace.tb_next:
+        trace = trace.tb_next
+    return trace.tb_frame
 
 
 def calls_made():

@@ -29,7 +29,7 @@ class Shape:
     def __post_init__(self) -> None:
         self._check_types()
         if self.head_dim is None and self.hidden % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide hidden size {self.hidden}: set head_dim, or change one")
+            raise ValueError(f"{self.heads} heads do not divide hidden size {self.hidden}: change one of the two")
         if self.heads % self.kv:
             raise ValueError(f"{self.kv} key-value heads do not divide {self.heads} heads")
         if self.norm not in ("layernorm", "rmsnorm"):

@@ -28,14 +28,14 @@ def hang(*words, **more):
 
 def ours():
     """Processes of the hanging job that are alive."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if b"hang_job.py" in path.read_bytes():
-                found.append(path)
-        except (FileNotFoundError, ProcessLookupError):
-            pass
-    return found
+    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"hang_job.py" in read(path)]
+
+
+def read(path):
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 # --- real runs -------------------------------------------------------------------------------------------
@@ -91,17 +91,43 @@ def test_torchs_own_reader_names_the_culprit_and_faulthandler_stands_in_for_py_s
     assert f"Culprit rank {truth.rank}; Error type: COLLECTIVE_TYPE_MISMATCH" in read.stdout + read.stderr
 
 
-def test_an_interrupted_run_leaves_no_process(tmp_path):
-    job = subprocess.Popen([sys.executable, "labs/hang.py", "--inject", "stop", "--out", str(tmp_path / "dumps")],
-                           cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    end = time.monotonic() + 40
-    while not list((tmp_path / "dumps").glob(".pid-*")) and time.monotonic() < end:
+def left(folder):
+    """Processes of the run in this folder that are alive; waits for those that are on their way out."""
+    end = time.monotonic() + 60
+    while (found := [path for path in ours() if str(folder).encode() in read(path)]) and time.monotonic() < end:
         time.sleep(0.05)
-    mine = [path for path in ours() if str(tmp_path).encode() in path.read_bytes()]
-    assert mine
-    job.send_signal(signal.SIGTERM)
-    assert job.wait(30) == 143
-    assert [path for path in mine if path.exists() and path.read_bytes()] == []
+    return found
+
+
+def begun(folder, sign, moment):
+    """A run that gets a signal: at once, while its ranks start, or when they run."""
+    job = subprocess.Popen([sys.executable, "labs/hang.py", "--inject", "stop", "--out", str(folder)], text=True,
+                           cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    there = {"at once": lambda: folder.exists(),
+             "ranks start": lambda: sum(str(folder).encode() in read(path) for path in ours()) > 1,
+             "ranks run": lambda: list(folder.glob(".pid-*"))}[moment]
+    end = time.monotonic() + 60
+    while not there() and time.monotonic() < end:
+        time.sleep(0.01)
+    job.send_signal(sign)
+    return job
+
+
+@pytest.mark.parametrize(("sign", "moment", "code"), [
+    (signal.SIGTERM, "at once", 143), (signal.SIGINT, "ranks start", 130), (signal.SIGKILL, "ranks start", -9),
+    (signal.SIGTERM, "ranks run", 143)], ids=str)
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds the processes through /proc")
+def test_an_interrupted_run_leaves_no_process(sign, moment, code, tmp_path):
+    job = begun(tmp_path / "dumps", sign, moment)
+    try:
+        assert job.wait(40) == code
+        assert left(tmp_path / "dumps") == []
+        assert (tmp_path / "dumps").exists() is (sign == signal.SIGKILL), "nothing half-written"
+        assert job.stderr.read() == ("labs/hang.py: stopped\n" if sign == signal.SIGINT else "")
+    finally:
+        job.kill()
+        job.communicate()
 
 
 # --- the table -------------------------------------------------------------------------------------------

@@ -206,7 +206,9 @@ REFUSED = [
     (["--strategies", "zero"], "--strategies zero: give one or several of fsdp, ddp"),
     (["--folder", "README.md"], "--folder README.md: is a file"), (["--plot", "x.png"], "the name must end in .svg"),
     (["--seconds", "99"], "--seconds is 99: it must be from 0 to 60"), (["--nonsense", "1"], "unrecognized arguments"),
-    (["--save", "x.json"], "--save is for this lab to choose"), (["--hidden", "33"], "do not divide hidden size 33"),
+    (["--save", "README.md"], "--save README.md: is a file"), (["--save", ""], "need a name that is not empty"),
+    (["--folder", "README.md/x"], "--folder README.md/x: is a file, or"), (["--inject", "nan:3"], "to choose"),
+    (["--hidden", "33"], "do not divide hidden size 33"),
     (["--replicas", "2", "--worlds", "1,2"], "--replicas 2 does not divide 1 processes"),
 ]
 
@@ -228,6 +230,25 @@ def test_what_cannot_be_is_one_line_and_exit_code_2(words, line):
     done = lab(*words)
     assert done.returncode == 2 and done.stdout == ""
     assert line in done.stderr and len(done.stderr.splitlines()) == 1 and done.stderr.startswith("labs/scaling.py: ")
+
+
+@pytest.mark.parametrize(("words", "folder", "save"), [
+    ([], scaling.RESULTS, None), (["--save"], scaling.RESULTS, scaling.RESULTS),
+    (["--folder", "a"], Path("a"), Path("a")),
+    (["--save", "b"], scaling.RESULTS, Path("b")), (["--folder", "a", "--save", "b"], Path("a"), Path("b"))])
+def test_records_are_kept_where_that_is_asked_for_and_nowhere_else(words, folder, save):
+    o, _, _ = scaling.options(words)
+    assert (o.folder, o.save) == (folder, save)
+
+
+@pytest.mark.parametrize("name", ["scaling", "hang", "slow_link"])
+def test_a_lab_that_starts_processes_is_not_started_several_times(name):
+    for rank, said in (("0", f"labs/{name}.py: starts its own processes: start it with python, not with torchrun\n"),
+                       ("1", "")):
+        more = {"PYTHONPATH": str(ROOT), "RANK": rank, "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}
+        done = subprocess.run([sys.executable, f"labs/{name}.py"], cwd=ROOT, capture_output=True, text=True,
+                              env=os.environ | more)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
 
 
 # --- real runs ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import results
+from scaleout import provenance, results
 from scaleout.results import Record, load, save, tokens_per_second
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,8 +62,8 @@ ALL_OR_NONE = ("a run that trains has all of effective_batch, sequence_length, t
     ({"losses": [5.5]}, "effective_batch is null and losses is not: " + ALL_OR_NONE),
     ({"mfu": 0.4, "mfu_peak": {"flops_per_second": 1e12, "source": "x"}},
      "effective_batch is null and mfu is not: " + ALL_OR_NONE),
-    ({"effective_batch": 0}, "effective_batch is 0: it must be a whole number from 1, or null"),
-    ({"sequence_length": 1.5}, "sequence_length is 1.5: it must be a whole number from 1, or null"),
+    ({"effective_batch": 0}, "effective_batch is 0: it must be a whole number from 1 to 10^9, or null"),
+    ({"sequence_length": 1.5}, "sequence_length is 1.5: it must be a whole number from 1 to 10^9, or null"),
     ({"tokens_per_second": 0}, "tokens_per_second is 0: it must be a number above 0, or null"),
 ])
 def test_tokens_are_there_together_or_not_at_all(change, words, tmp_path):
@@ -95,6 +95,16 @@ def test_a_record_holds_what_a_write_up_needs():
     ({"backend": "mpi"}, "backend is 'mpi': it must be one of none, gloo, nccl"),
     ({"backend": "nccl"}, "NCCL runs on GPUs only"),
     ({"backend": "none"}, "'none' is for one device"),
+    ({"started": "2999-01-01T00:00:00+00:00"}, "it must be a time that has come, as 2026-01-02T03:04:05+00:00"),
+    ({"started": "2026-01-02T03:04:05"}, "it must be a time that has come"),
+    ({"started": "yesterday"}, "started is 'yesterday': it must be a time that has come"),
+    ({"device_count": 10**30}, "it must be a whole number from 1 to 1,000,000"),
+    ({"device_count": 10**400}, "it must be a whole number from 1 to 1,000,000"),
+    ({"effective_batch": 10**30}, "it must be a whole number from 1 to 10^9, or null"),
+    ({"step_seconds": [1e300, 0.5, 0.5]}, "it must be a list of seconds above 0, and at most 10^7"),
+    ({"losses": [10**400]}, "it must be a list of finite numbers"),
+    ({"mfu": 11.0, "mfu_peak": {"flops_per_second": 1e12, "source": "x"}}, "it must be a fraction above 0, at most 10"),
+    ({"peak_memory": {"weights": 2**61}}, "names with whole numbers of bytes"),
     ({"device_count": 0}, "device_count is 0: it must be a whole number from 1"),
     ({"device_count": True}, "device_count is True: it must be a whole number from 1"),
     ({"nodes": 3}, "nodes is 3: it must divide device_count 2"),
@@ -197,16 +207,16 @@ def test_a_killed_writer_never_leaves_half_a_file(tmp_path):
 
 
 def test_the_command_keeps_no_path_of_this_machine():
-    line = results.command_line(["/home/me/book/labs/memory.py", "--save", "/tmp/a.json",
+    line = provenance.command_line(["/home/me/book/labs/memory.py", "--save", "/tmp/a.json",
                                  "--dataset=/data/t.txt", "--tier", "smoke"], "torchrun --nproc-per-node 2")
     assert line == ("torchrun --nproc-per-node 2 labs/memory.py --save .../a.json --dataset=.../t.txt "
                     "--tier smoke")
-    assert results.command_line([r"C:\labs\memory.py", r"C:\x\y.json"]) == "python labs/memory.py .../y.json"
-    assert [results.is_absolute(word) for word in ("~/x", r"C:\x", "/x", "labs/x.py")] == [True] * 3 + [False]
+    assert provenance.command_line([r"C:\labs\memory.py", r"C:\x\y.json"]) == "python labs/memory.py .../y.json"
+    assert [provenance.is_absolute(word) for word in ("~/x", r"C:\x", "/x", "labs/x.py")] == [True] * 3 + [False]
 
 
 def test_the_commit_is_a_hash_or_unknown():
-    found = results.commit()
+    found = provenance.commit()
     assert found == "unknown" or len(found.removesuffix("+changes")) == 40
 
 

@@ -45,11 +45,10 @@ def test_the_verdict_names_who_holds_the_others_up(found, guilty, said):
 
 
 def test_where_a_thread_stands_is_the_innermost_line_of_the_book():
-    import threading
-    here = torch_watch.stands(threading.main_thread().ident)
+    here = torch_watch.stands(sys._getframe())
     assert here == {"line": here["line"], "collective": False}
-    assert re.fullmatch(r"scaleout/torch_watch\.py:\d+ in stands", here["line"])
-    assert torch_watch.stands(-1) == {"line": "an unknown place", "collective": False}
+    assert re.fullmatch(r"tests/test_watch\.py:\d+ in test_where_a_thread_stands\w+", here["line"])
+    assert torch_watch.stands(None) == {"line": "an unknown place", "collective": False}
 
 
 # --- on real ranks -----------------------------------------------------------------------------------------
@@ -107,6 +106,43 @@ def test_a_rank_that_waits_for_a_hung_one_ends_soon_after_sigterm(tmp_path):
     finally:
         for process in ranks:
             process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["validation", "checkpoint", "torch"])
+def test_a_rank_frozen_anywhere_in_the_job_is_named(where, tmp_path):
+    port, run = free_port(), tmp_path / "run"
+    ranks = [subprocess.Popen([sys.executable, "tests/specimen_frozen.py", where, str(run)], cwd=ROOT, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=environment(tmp_path, **place(rank, 2, port, "12"))) for rank in range(2)]
+    try:
+        (code, _, errors), = ended(ranks[:1])
+        step = {"validation": 3, "torch": 3, "checkpoint": 8}[where]
+        said = re.fullmatch(r"tests/specimen_frozen\.py: (rank 1 does not answer: frozen, or the machine is gone\. The "
+                            r"others wait in step (\d+))\n", errors)
+        assert code == 1
+        assert said, errors
+        assert int(said[2]) <= step
+        kept = [json.loads(line)["failure"] for line in (run / "failures.jsonl").read_text().splitlines()]
+        assert kept == [said[1]]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.slow
+def test_a_slow_checkpoint_of_a_rank_that_answers_ends_no_job(tmp_path):
+    port, run = free_port(), tmp_path / "run"
+    ranks = [subprocess.Popen([sys.executable, "tests/specimen_frozen.py", "slow", str(run)], cwd=ROOT, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=environment(tmp_path, **place(rank, 2, port, "12"))) for rank in range(2)]
+    try:
+        assert [(code, errors) for code, _, errors in ended(ranks)] == [(0, ""), (0, "")]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
 
 
 # --- signals and losses ------------------------------------------------------------------------------------

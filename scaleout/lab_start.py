@@ -1,0 +1,71 @@
+"""The first thing that a lab does, before torch is imported: Ctrl-C is one line, and no print can end a run.
+
+Standard library only. A lab imports this module before all else.
+"""
+
+import io
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+
+def name():
+    """The script as its messages call it: "labs/capstone.py"."""
+    script = Path(sys.argv[0])
+    return f"{script.parent.name or '.'}/{script.name}"
+
+
+class _Screen(io.FileIO):
+    """Standard output whose reader may go away (`| head`), or whose disk may fill up: the run goes on without it."""
+
+    def write(self, data):
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+        except OSError as error:
+            if not self.closed:
+                say(f"what it prints is lost ({error.strerror.lower()}); the run goes on")
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return len(data)
+
+
+def say(line):
+    """One line on standard error, where there is one."""
+    with suppress(OSError):
+        os.write(2, f"{name()}: {line}\n".encode(errors="replace"))
+
+
+def begin():
+    """The imports are done: Ctrl-C is a KeyboardInterrupt from here on, and the screen takes every text."""
+    if signal.getsignal(signal.SIGINT) is stopped:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    screen()
+
+
+def screen():
+    """Let standard output take every text: what its encoding lacks becomes "?", and its end is not the run's."""
+    out = sys.stdout
+    if out is None or out is not sys.__stdout__ or not hasattr(out, "reconfigure"):
+        return                                          # a test's, or a notebook's
+    if isinstance(getattr(out.buffer, "raw", None), _Screen):
+        return
+    out.flush()
+    raw = _Screen(out.fileno(), "w", closefd=False)
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding=out.encoding, errors="replace", line_buffering=out.line_buffering)
+    sys.stderr.reconfigure(errors="replace")
+
+
+def stopped(*_):
+    """Ctrl-C before the lab has begun: one line, on one rank."""
+    if os.environ.get("RANK", "0") == "0":
+        say("stopped")
+    os._exit(130)
+
+
+if (Path(getattr(sys.modules["__main__"], "__file__", None) or "").parent.name == "labs"
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler):
+    signal.signal(signal.SIGINT, stopped)               # imports of torch take seconds

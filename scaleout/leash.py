@@ -1,0 +1,52 @@
+"""A job that ends with whoever started it, however that one ended: no process is left behind. Standard library only.
+
+The starter holds one end of a named pipe, each process of the job the other. The system closes the starter's end when
+it is gone, after SIGKILL too, and each process ends. Names of processes, of which some are not yet born, do not count.
+"""
+
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+
+class Leash:
+    """The starter's end: `Leash(path)` before the job starts, `end()` to end it."""
+
+    def __init__(self, path):
+        """Makes the named pipe `path`."""
+        self.path = Path(path)
+        os.mkfifo(self.path)
+        reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)       # else opening the other end waits for one
+        self.held = os.open(self.path, os.O_WRONLY)
+        os.close(reader)
+
+    def end(self, seconds=10.0):
+        """Let go, and wait until no process holds the other end; True then, False after so many seconds."""
+        os.close(self.held)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                os.close(os.open(self.path, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:                                             # nobody reads
+                return True
+            time.sleep(0.02)
+        return False
+
+
+def follow(path):
+    """End this process (exit code 1) when the starter that made the pipe `path` is gone, or when it is gone already."""
+    try:
+        mine = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        os._exit(1)
+    os.set_blocking(mine, True)
+    threading.Thread(target=_wait, args=(mine,), daemon=True).start()
+
+
+def _wait(mine):
+    with suppress(OSError):
+        while os.read(mine, 1):
+            pass
+    os._exit(1)

@@ -1,0 +1,39 @@
+"""Which code a run was made with, and by which command, without the paths of one machine. Standard library only."""
+
+import subprocess
+import sys
+from pathlib import Path, PureWindowsPath
+
+
+def is_absolute(word):
+    """True for /home/x, ~/x and C:\\x alike: a path that means something on one machine only."""
+    return word.startswith(("/", "~/")) or PureWindowsPath(word).is_absolute()
+
+
+def commit():
+    """Hash of this file's repository, "+changes" after it when tracked files differ; else "unknown"."""
+    here = Path(__file__).resolve().parent
+
+    def git(*words):
+        done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10)
+        return done.stdout.strip() if done.returncode == 0 else ""
+    try:
+        if not git("ls-files", "--", Path(__file__).name):     # a copy inside somebody else's repository
+            return "unknown"
+        head, changed = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
+        return (head + "+changes" if changed else head) or "unknown"
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def command_line(argv=None, launcher=""):
+    """The command as typed, fit for a Record: an absolute path becomes `.../name`, the script `labs/x.py`."""
+    script, *words = argv or sys.argv
+    script = PureWindowsPath(script)                   # takes both kinds of slash
+    shown = [f"{script.parent.name or '.'}/{script.name}"]
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if equals and is_absolute(value):
+            word = f"{flag}=.../{PureWindowsPath(value).name}"
+        shown.append(f".../{PureWindowsPath(word).name}" if is_absolute(word) else word)
+    return " ".join([launcher or "python", *shown])

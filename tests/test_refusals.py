@@ -1,0 +1,187 @@
+"""What no lab can do is refused before any work: one line, nothing printed before it, nothing written."""
+
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import repo
+
+from scaleout import lab, lab_join, lab_machine, lab_room, torch_input
+from scaleout.transformer import Shape
+
+sys.path.insert(0, str(repo.ROOT / "labs"))
+
+WORK = {"calibrate": "measure", "memory": "parity", "ddp": "train", "fsdp": "train", "collectives": "alone",
+        "capstone": "Job", "slow_link": "measure"}
+TRAIN = ("memory", "ddp", "fsdp", "capstone", "slow_link")
+SAVE = ("memory", "ddp", "fsdp", "collectives", "capstone")
+HUGE = "the weights alone take"
+CASES = [
+    *((name, ["--layers", "1000000"], "--layers is 1000000" if name == "slow_link" else HUGE) for name in TRAIN[:4]),
+    ("capstone", ["--layers", "1000000000"], HUGE), ("slow_link", ["--layers", "1000000"], HUGE),
+    *((name, ["--lr", "nan"], "'nan' is not a finite number") for name in TRAIN[:4]),
+    *((name, ["--seed", "1e30"], "--seed is 1000000000000000019884624838656: it must be from 0 to") for name in TRAIN),
+    *((name, ["--hidden", "\u00b2"], "'\u00b2' is not a whole number") for name in TRAIN),
+    *((name, ["--heads", "3"], "3 heads do not divide hidden size 128: change one of the two") for name in TRAIN[3:]),
+    *((name, ["--dataset", "gone"], "dataset gone: no such file or folder") for name in TRAIN[:3]),
+    *((name, ["--steps", words], said) for name in TRAIN for words, said in (
+        ("", "'' is not a whole number"), ("-5", "--steps is -5: it must be from"), ("1e99", "it must be from"))),
+    *((name, ["--save", "."], "the name must end in .json") for name in SAVE),
+    *((name, ["--save", "f.txt/r.json"], "cannot be written: choose a file in a folder") for name in SAVE),
+    *((name, ["--save", "x" * 300 + ".json"], "cannot be written: choose a file in a folder") for name in SAVE),
+    ("ddp", ["--scaling", "1,2", "--save", "f.txt"], "--save f.txt: is a file, or cannot be written to"),
+    ("calibrate", ["--out", "."], "cannot be written: choose a file"),
+    ("calibrate", ["--out", "f.txt/m.json"], "cannot be written: choose a file"),
+    ("slow_link", ["--dataset", "/nope"], "dataset /nope: no such file or folder"),
+    ("slow_link", ["--save", "x" * 300], "or cannot be written to: choose another folder"),
+    ("slow_link", ["--save", "f.txt"], "--save f.txt: is a file, or cannot be written to"),
+    ("slow_link", ["--rates", "nan"], "--rates nan: give Mbit/s from 1 to 100000"),
+    ("capstone", ["--resume", "\u00b2"], "--resume \u00b2: use auto, none, or the step of a checkpoint"),
+    ("capstone", ["--checkpoint-every", "\u00b2", "--folder", "r"], "use auto, none, or a number of steps from 1"),
+    ("capstone", ["--reshard", "\u00b2"], "--reshard \u00b2: use true, false, or a number of ranks"),
+    ("capstone", ["--folder", "f.txt"], "--folder f.txt: is a file, or cannot be written to"),
+    ("capstone", ["--folder", "f.txt/run"], "--folder f.txt/run: is a file, or cannot be written to: choose"),
+]
+
+
+@pytest.mark.parametrize(("name", "words", "said"), CASES, ids=lambda value: str(value)[:30])
+def test_what_cannot_be_is_refused_before_any_work(name, words, said, tmp_path, monkeypatch, capsys):
+    made = importlib.import_module(name)
+    monkeypatch.setattr(made, WORK[name], lambda *_, **__: pytest.fail("the work has begun"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.txt").write_text("a file")
+    with pytest.raises(ValueError) as caught:
+        if name == "slow_link":
+            made.main(words)
+        else:
+            with lab_session() as s:
+                made.main(s, words)
+    line = str(caught.value)
+    assert said in line
+    assert "\n" not in line
+    assert [path.name for path in tmp_path.iterdir()] == ["f.txt"]
+    assert name == "memory" or capsys.readouterr().out == ""
+
+
+class lab_session:
+    """A Session whose errors stay errors."""
+
+    def __enter__(self):
+        return lab._join("cpu")[0]
+
+    def __exit__(self, *_):
+        return False
+
+
+# --- where this process stands ------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("variables", "said"), [
+    ({"RANK": "abc"}, "RANK is 'abc' in the environment, where a whole number from 0 to 0 belongs"),
+    ({"RANK": "\u00b2"}, "RANK is '\u00b2' in the environment"), ({"RANK": ""}, "RANK is ''"),
+    ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0' in the environment, where a whole number from 1 to 1000000 belongs"),
+    ({"WORLD_SIZE": "9" * 5000}, "WORLD_SIZE is '9999"), ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK is '2'"),
+    ({"LOCAL_RANK": "1"}, "LOCAL_RANK is '1' in the environment, where a whole number from 0 to 0 belongs"),
+    ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "4"}, "LOCAL_WORLD_SIZE is '4'")])
+def test_a_launchers_number_that_cannot_be_is_named(variables, said, monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(lab_join.Misplaced, match=re.escape(said)):
+        lab_join.place()
+
+
+@pytest.mark.parametrize("text", ["abc", "", "nan", "inf", "0", "-1", "1e9"])
+def test_a_time_out_that_is_none_is_named(text, monkeypatch):
+    monkeypatch.setenv("LAB_TIMEOUT", text)
+    with pytest.raises(ValueError, match=f"^LAB_TIMEOUT is '{text}' in the environment: give seconds above 0, 86,400"):
+        lab_join.check_timeout()
+
+
+def test_a_home_that_one_may_not_enter_holds_no_profile(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+    monkeypatch.setattr(lab_machine.Path, "exists", refuse)
+    assert lab_machine.find(None, "cpu", 1) is None
+
+
+def test_a_model_that_this_machine_cannot_hold_is_told_by_how_much():
+    shape = Shape(2, 64, 4, 256, max_seq=32)
+    lab_room.refuse(shape, 10**9, "this machine")
+    with pytest.raises(ValueError, match=r"^the weights alone take \d\.\d GB, and this machine has 0\.0 GB: use fewer "
+                                         "--layers or a smaller --hidden$"):
+        lab_room.refuse(shape, 1000, "this machine")
+
+
+# --- the text -----------------------------------------------------------------------------------------------------
+
+def test_a_file_is_on_one_side_of_the_split_only(tmp_path):
+    for i in range(40):
+        (tmp_path / f"{i:02}.txt").write_text(f"text {i % 8} " * 50)
+    (tmp_path / "empty.txt").write_text("")
+    text = torch_input.read(str(tmp_path), 0.4)
+    whole = bytes(text.train.tolist()) + bytes(text.validation.tolist())
+    assert all(whole.count(b"text %d " % i) == 50 for i in range(8))
+    assert (text.files, text.copies) == (9, 32)
+    assert "in 9 file(s) (32 left out, with the same bytes as another), " in text.words
+    with pytest.raises(ValueError, match=r"^--held-out 0.99 leaves \d+ bytes to train on, and one step takes 1,000: "
+                                         "hold out less, or use a larger --dataset$"):
+        torch_input.read(str(tmp_path), 0.99, 1000)
+
+
+# --- the screen ---------------------------------------------------------------------------------------------------
+
+SAY = ("import sys; from scaleout import lab_start; lab_start.begin()\n"
+       "for _ in range(2000): print('3 \u00d7 4 \u00b5s \u2192 \u20ac', flush=True)\n"
+       "print('done', file=sys.stderr)")
+
+
+def say(**more):
+    return subprocess.Popen([sys.executable, "-c", SAY], cwd=repo.ROOT, env=os.environ | {"PYTHONPATH": "."} | more,
+                            stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+@pytest.mark.parametrize(("encoding", "line"), [
+    ("latin-1", "3 \u00d7 4 \u00b5s ? ?".encode("latin-1")), ("ascii", b"3 ? 4 ?s ? ?"),
+    ("utf-8", "3 \u00d7 4 \u00b5s \u2192 \u20ac".encode())])
+def test_every_text_can_be_printed_in_every_encoding(encoding, line):
+    out, errors = say(PYTHONIOENCODING=encoding).communicate(timeout=60)
+    assert out == 2000 * (line + b"\n")
+    assert errors == b"done\n"
+
+
+def test_a_reader_that_goes_away_ends_no_run():
+    process = say()
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b"done\n"
+    assert process.wait(60) == 0
+    process.stderr.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_under_the_output_is_said_once():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", SAY], cwd=repo.ROOT, stdout=full, stderr=subprocess.PIPE,
+                              text=True, env=os.environ | {"PYTHONPATH": "."})
+    assert done.returncode == 0
+    assert done.stderr == "./-c: what it prints is lost (no space left on device); the run goes on\ndone\n"
+
+
+def test_ctrl_c_while_torch_is_imported_is_one_line():
+    process = subprocess.Popen([sys.executable, "-v", "labs/capstone.py"], cwd=repo.ROOT, stderr=subprocess.PIPE,
+                               stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": "."}, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    line = next(line for line in process.stderr if re.match("import 'torch.types'|# .*torch/types", line))
+    process.send_signal(signal.SIGINT)
+    rest = process.stderr.read()
+    assert process.wait(60) == 130
+    assert line
+    assert "labs/capstone.py: stopped\n" in rest
+    assert "Traceback" not in rest
+    process.stderr.close()
