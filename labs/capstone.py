@@ -67,7 +67,6 @@ class Job:
         self.held_out = [pair for window in torch_input.held_out(self.text, o.batch, o.seq, o.validation_batches,
                                                                  s.rank, s.world)
                          for pair in torch_input.inputs(window, s.device, self.passes)]
-        torch_job.check_fits(s, o)
         strategy = o.strategy_on(s.world)
         sharding = {"sharding": o.sharding(s.world)} if strategy == "fsdp" else {}
         self.trainer = Trainer(s, Setup(
@@ -271,8 +270,8 @@ def main(s, argv=None):
     """Train, write, record."""
     tier, o = lab_text.parse(TIERS, __doc__, argv)
     lab_job.check(o, s)
+    lab_room.check(s, o.shape)
     with lab_launch.for_good():
-        lab_room.check(s, o.shape)
         job = Job(s, o)
         s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
               f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, {o.batch} x {o.seq} tokens a step "

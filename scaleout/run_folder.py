@@ -7,7 +7,7 @@ import socket
 import time
 from pathlib import Path
 
-from scaleout import results
+from scaleout import provenance
 
 LOCK = "lock"                   # who writes here, as JSON; locked as long as they do
 SHOWN = 300                     # characters, at most, of what somebody left in the lock
@@ -63,7 +63,7 @@ def _sign(handle):
     """Write who has the lock; on other machines too it can be read from now on."""
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     handle.truncate(0)
-    handle.write(json.dumps(dict(zip(FACTS, (socket.gethostname(), os.getpid(), now, results.command_line()),
+    handle.write(json.dumps(dict(zip(FACTS, (socket.gethostname(), os.getpid(), now, provenance.command_line()),
                                      strict=True))) + "\n")
     handle.flush()
     os.fsync(handle.fileno())

@@ -1,14 +1,11 @@
 """What a run of the training job leaves behind: the peak it is measured against, the sample, the plot, the Record.
 
-And what ends one: a model without room, a gradient that is no number.
+And what ends one: a gradient that is no number.
 """
 
 import math
-import os
 from dataclasses import asdict
 from pathlib import Path
-
-import torch
 
 from scaleout import (
     lab,
@@ -40,20 +37,6 @@ def peak(s, o):
     """(FLOP/s of all ranks together, where it comes from): matrix products of this run's dtype, timed in this run."""
     rate, side = torch_peak.matmul_rate(s, DTYPES[o.precision], Effort)
     return rate * s.world, f"{o.precision} matrix products of side {side} on {s.world} process(es), timed in this run"
-
-
-def check_fits(s, o):
-    """ValueError where the memory of this machine, or of its GPU, cannot hold the weights alone, which every rank makes
-    whole before it shards them."""
-    if s.device.type == "cuda":
-        room, where = torch.cuda.get_device_properties(s.device).total_memory, "this GPU"
-    else:
-        room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (s.world // s.nodes)
-        where = f"the memory of this machine for each of {s.world // s.nodes} process(es)"
-    need = 4 * total_parameters(o.shape)
-    if need > room:
-        raise ValueError(f"the weights of {total_parameters(o.shape):,} parameters take {need / 1e9:,.0f} GB in fp32, "
-                         f"and {where} is {room / 1e9:,.0f} GB: use fewer --layers, or a smaller --hidden or --ff")
 
 
 def check_norm(norm, step, last, scale=None):

@@ -274,7 +274,7 @@ def test_minutes_become_steps(capsys):
     (["--batch", "400000"], "one validation batch takes 12,800,001, of which training wants as many"),
     (["--dataset", "nowhere"], "dataset nowhere: no such file or folder"),
     (["--heads", "5"], "5 heads do not divide hidden size 32"),
-    (["--folder", "README.md"], "--folder README.md: is a file: choose a folder"),
+    (["--folder", "README.md"], "--folder README.md: is a file, or cannot be written to"),
     (["--save", "x.txt"], "the name must end in .json")])
 def test_a_bad_option_is_refused_in_one_line(words, said):
     module = lab_module("capstone")
