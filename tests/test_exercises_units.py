@@ -22,7 +22,8 @@ name = pytest.mark.parametrize
     ("7/4 GB", 1.75e9), ("2*70 GB", 140e9), ("2 x 70 GB", 140e9), ("2 × 70e9 bytes", 140e9), ("2 · 70 GB", 140e9),
     ("70 billion * 2 bytes", 140e9), ("280 ÷ 2 GB", 140e9), ("(16 - 2) * (6 + 4) GB", 140e9), ("2^30 bytes", 2**30),
     ("2**30 B", 2**30), ("2³⁰ bytes", 2**30), ("2^-1 GB", 0.5e9), ("150 - 10 GB", 140e9), ("2 + 3 * 4 GB", 14e9),
-    ("１４０ GB", 140e9), ("١٤٠ GB", 140e9), ("+140 GB", 140e9),
+    ("１４０ GB", 140e9), ("١٤٠ GB", 140e9), ("+140 GB", 140e9), ("140-GB", 140e9),
+    ("140 GB (2 bytes each)", 140e9), ("20(8-1) GB", 140e9), ("2 x (70 + 0) GB", 140e9),
 ])  # fmt: skip
 def test_quantities_as_people_write_them(text, base):
     assert units.parse(text, "bytes", "GB").base == pytest.approx(base, rel=1e-12)
@@ -53,7 +54,7 @@ def test_bits_are_not_bytes(text):
 
 
 @name(("text", "words"), [("140 G", "use GB .* or GiB"), ("140 Gi", "use GB .* or GiB"), ("3 k", "use kB .* or KiB"),
-                         ("3 M", "use MB .* or MiB")])  # fmt: skip
+                         ("3 M", "use MB .* or MiB"), ("140 billion", "GB or GiB")])  # fmt: skip
 def test_a_prefix_alone_is_told_the_units_it_may_stand_for(text, words):
     with pytest.raises(ValueError, match=f"of what.*{words}"):
         units.parse(text, "bytes", "GB")
@@ -78,7 +79,8 @@ def test_counts_of_parameters(text):
     ("12 h", "seconds", 43200),
     ("39 ms", "seconds", 0.039), ("12 min 39 s", "seconds", 759), ("1 hour and 2 minutes", "seconds", 3720),
     ("50 GBps", "bytes/s", 50e9), ("50 MBps", "bytes/s", 50e6), ("50 GByte/s", "bytes/s", 50e9), ("2x", "times", 2),
-    ("50 gigabytes per second", "bytes/s", 50e9), ("400 gigabits per second", "bytes/s", 50e9), ("2 ×", "times", 2),
+    ("50 gigabytes per second", "bytes/s", 50e9), ("50 gigabyte/s", "bytes/s", 50e9), ("2-fold", "times", 2),
+    ("400 gigabits per second", "bytes/s", 50e9), ("2 ×", "times", 2),
     ("400 Gbit/s", "bytes/s", 50e9), ("400 Gbits/sec", "bytes/s", 50e9), ("800 Mbps", "bytes/s", 1e8),
     ("62.5 per cent", "share", 0.625), ("62.5 percent", "share", 0.625), ("0.625", "share", 0.625),
     ("5/8", "share", 0.625),
@@ -86,7 +88,8 @@ def test_counts_of_parameters(text):
     ("50 GB/s", "bytes/s", 50e9), ("50 gb/s", "bytes/s", 50e9), ("50 GB per second", "bytes/s", 50e9),
     ("50 GB/sec", "bytes/s", 50e9), ("400 Gbit/s", "bytes/s", 50e9), ("400 Gb/s", "bytes/s", 50e9),
     ("400 Gbps", "bytes/s", 50e9), ("400 gbps", "bytes/s", 50e9), ("800 Mbit/s", "bytes/s", 1e8),
-    ("46.566 GiB/s", "bytes/s", 46.566 * 2**30), ("14 steps", "steps", 14), ("14", "steps", 14), ("1 step", "steps", 1),
+    ("46.566 GiB/s", "bytes/s", 46.566 * 2**30), ("14 steps", "steps", 14), ("14", "steps", 14),
+    ("2 x (8-1)", "steps", 14), ("1 step", "steps", 1),
     ("62.5%", "share", 0.625), ("62.5 %", "share", 0.625), ("62,5 percent", "share", 0.625),
     ("0.625 share", "share", 0.625),
 ])  # fmt: skip

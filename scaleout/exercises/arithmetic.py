@@ -53,6 +53,7 @@ def read(text: str) -> tuple[Figure, str]:
     if len(text) > _LONGEST:
         raise ValueError(f"{len(text)} characters are no number")
     words = "|".join(_WORDS)
+    text = re.sub(r"(?<=\d)\(", "*(", text)
     text = re.sub(rf"\s*\b({words})\b(?=\s*(?:[-+*/^)]|x\s*[\d(]))", lambda word: f"e{_WORDS[word[1].lower()]}", text,
                   flags=re.I)  # fmt: skip
     sum_ = _Sum(_TEN_TO.sub(r"\1e\2", text))

@@ -53,7 +53,7 @@ _SPELLINGS = {
     "parameters": {"parameters": "parameters", "params": "parameters", "k": "thousand",
                    "thousand": "thousand", "m": "million", "mn": "million", "million": "million", "b": "billion",
                    "bn": "billion", "billion": "billion", "t": "trillion", "trillion": "trillion"},
-    "times": {"times": "times", "x": "times", "*": "times", "fold": "times", "-fold": "times"},
+    "times": {"times": "times", "x": "times", "*": "times", "fold": "times"},
     "seconds": {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "msec": "ms", "msecs": "ms",
                 "millisecond": "ms", "milliseconds": "ms", "μs": "µs", "us": "µs", "usec": "µs",
                 "microsecond": "µs", "microseconds": "µs", "m": "min", "mins": "min", "minute": "min",
@@ -62,7 +62,8 @@ _SPELLINGS = {
     "bytes/s": {"byte/s": "bytes/s", "b/s": "bytes/s", **{unit.lower(): unit for unit in _RATES},
                 **{unit.lower().replace("bit/s", end): unit for unit in _RATES if "bit" in unit
                    for end in ("bits/s", "bps")},
-                **{f"{prefix}bytes/s": f"{unit}/s" for prefix, unit in _NAMED.items() if f"{unit}/s" in _RATES},
+                **{f"{prefix}byte{end}/s": f"{unit}/s" for prefix, unit in _NAMED.items() for end in ("", "s")
+                   if f"{unit}/s" in _RATES},
                 **{f"{prefix}bit{end}/s": unit for prefix, unit in {"mega": "Mbit/s", "giga": "Gbit/s",
                                                                     "tera": "Tbit/s"}.items() for end in ("", "s")}},
     "steps": {"steps": "steps", "step": "steps"},
@@ -73,7 +74,8 @@ _SPELLINGS = {
 _BEFORE = re.compile(r"(?:[^\d=]*:)?\s*(?:(?:it is|it's|i think|about|approximately|approx\.?|around|roughly|some|circa"
                      r"|ca?\.?|nearly|almost|exactly)\s+)*", re.I)  # fmt: skip
 _AFTER = re.compile(r"\s*(?:\b(?:(?:per|on each|for each|for every|of each|each|every)\s+(?:gpu|rank|device|card|node"
-                    r"|process|server|step)|each|in total|total|altogether|of memory|or so)|[.!?;,])\s*$",
+                    r"|process|server|step)|each|in total|total|altogether|of memory|or so)"
+                    r"|(?<=[a-z]{2})\s*\([^()]*\)|[.!?;,])\s*$",
                     re.I)  # fmt: skip
 _SHORT = 60  # characters of a reader's own words that are repeated back
 
@@ -114,7 +116,7 @@ def parse(answer: object, dimension: str, default: str) -> Quantity:
         figure, written = arithmetic.read(text)
     except ValueError as error:
         raise ValueError(f"{str(error)[:_SHORT]}: {example}") from None
-    named = _name(figure, written or unit, dimension, default, text)
+    named = _name(figure, written.lstrip("-") or unit, dimension, default, text)
     factor = UNITS[dimension][named]
     return Quantity(figure.value, named, dimension, tuple(half * factor for half in figure.halves),
                     figure.lone * factor)  # fmt: skip
@@ -138,6 +140,8 @@ def unit_named(written: str, dimension: str) -> str:
         decimal, binary = ((short[0].upper() if short[0] != "k" else "k") + "B", short[0].upper() + "iB")
         raise ValueError(f"{written} of what? Choose a unit: use {decimal} ({_DECIMAL[decimal]:,} bytes) or "
                          f"{binary} ({_BINARY[binary]:,} bytes)")  # fmt: skip
+    if dimension == "bytes" and short in _COUNTED:
+        raise ValueError(f"{written} of what? Choose a unit: use GB or GiB, or write {written} bytes")
     raise ValueError(f"{written[:_SHORT]!r} is not a unit here: use {', '.join(units)}")
 
 

@@ -46,14 +46,15 @@ export class Python {
     this.up = false;
     // A port of its own: the worker's global postMessage is within reach of the code that runs there.
     const { port1, port2 } = new MessageChannel();
-    this.port = port1;
-    this.port.onmessage = ({ data }) => this.hear(data);
-    this.worker = new Worker(this.address, { type: "module" });
-    this.worker.onerror = (event) => {
+    const worker = new Worker(this.address, { type: "module" });
+    Object.assign(this, { worker, port: port1 });
+    // what an ended worker said last may still be under way
+    port1.onmessage = ({ data }) => this.worker === worker && this.hear(data);
+    worker.onerror = (event) => {
       event.preventDefault();
-      if (!this.up) this.fail(event.message); // later: what a reader's code left to happen there
+      if (this.worker === worker && !this.up) this.fail(event.message); // later: what a reader's code left to happen
     };
-    this.worker.postMessage(port2, [port2]);
+    worker.postMessage(port2, [port2]);
     this.timer = setTimeout(() => this.fail("it took too long"), START_SECONDS * 1000);
   }
 
