@@ -82,7 +82,7 @@ def test_a_number_is_right_in_every_form(one):
         assert check(one, answer)["ok"], answer
 
 
-@name("one", [one for one in NUMBERS if not one.only_unit], ids=key)
+@name("one", [one for one in NUMBERS if not one.only], ids=key)
 def test_a_number_is_right_in_every_unit(one):
     for unit in units.UNITS[one.dimension]:
         result = check(one, in_unit(one, one.value, unit))

@@ -17,6 +17,7 @@ import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import ClassVar
 
 from scaleout.exercises import nested
@@ -96,6 +97,8 @@ class Function(Exercise):
 
     def _result(self, result: object) -> object:
         """A result as JSON can carry it, words for one that is too long, or a verdict on what is none."""
+        if isinstance(result, Decimal):
+            result = float(result)
         if self.lists:
             if isinstance(result, (list, tuple)) and len(result) > _LONGEST_LIST:
                 return _words(list(result[:_SHOWN]))
