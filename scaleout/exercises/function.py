@@ -97,9 +97,7 @@ class Function(Exercise):
 
     def _result(self, result: object) -> object:
         """A result as JSON can carry it, words for one that is too long, or a verdict on what is none."""
-        if isinstance(result, Decimal):
-            result = float(result)
-        if self.lists:
+        if self.lists or isinstance(result, Decimal):
             if isinstance(result, (list, tuple)) and len(result) > _LONGEST_LIST:
                 return _words(list(result[:_SHOWN]))
             result = nested.plain(result)
@@ -179,7 +177,7 @@ def _failed(verdict: Verdict) -> dict:
 
 def _line_of(words: object) -> str:
     """Words that came from the reader's interpreter, as one line of bounded length."""
-    return re.sub(r"\s+", " ", words[:_LINE]) if isinstance(words, str) else ""
+    return re.sub(r"\s+", " ", words[:_LINE].encode(errors="replace").decode()) if isinstance(words, str) else ""
 
 
 def _guarded(action: Callable[[], object]) -> tuple[object, Verdict | None]:
