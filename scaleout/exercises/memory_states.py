@@ -96,7 +96,7 @@ BYTES_EACH = Number(
              "128 is right in bits. This asks for bytes."),
         Slip("weight-only", 2,
              "2 bytes, which are 16 bits, are the bf16 weight alone. Training holds four more numbers for each "
-             "parameter. (Did you mean 16 bytes?)"),
+             "parameter."),
         Slip("fp32-gradient", 18,
              "18 counts one bf16 copy as fp32. Some frameworks do keep the gradient in fp32, but here "
              "weight and gradient are both in bf16."),
