@@ -132,7 +132,7 @@ class Number(Exercise):
             near = math.isclose(given.base, self.value, rel_tol=_ONE_DIGIT)
             return near and not met and math.isclose(given.value, own, rel_tol=_EXACT)
         exact = any(math.isclose(given.base, one.value, rel_tol=_EXACT) for one in met)
-        return not exact and 0 < self.value - given.base < 2 * max(given.halves, default=0)
+        return not exact and 0 < self.value - given.base < 2 * max(given.halves, default=0) * (1 - _EXACT)
 
     def _twin(self, given: Quantity) -> list[Slip]:
         """GB written where the number is in GiB, or the other way. One digit says too little for that."""
