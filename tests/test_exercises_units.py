@@ -24,6 +24,7 @@ name = pytest.mark.parametrize
     ("2**30 B", 2**30), ("2³⁰ bytes", 2**30), ("2^-1 GB", 0.5e9), ("150 - 10 GB", 140e9), ("2 + 3 * 4 GB", 14e9),
     ("１４０ GB", 140e9), ("١٤٠ GB", 140e9), ("+140 GB", 140e9), ("140-GB", 140e9),
     ("140 GB (2 bytes each)", 140e9), ("20(8-1) GB", 140e9), ("2 x (70 + 0) GB", 140e9),
+    ("100 GB + 40 GB", 140e9), ("150GB - 10GB", 140e9), ("1e+2 GB + 4e+1 GB", 140e9), ("I get 140 GB in all", 140e9),
 ])  # fmt: skip
 def test_quantities_as_people_write_them(text, base):
     assert units.parse(text, "bytes", "GB").base == pytest.approx(base, rel=1e-12)
@@ -66,8 +67,9 @@ def test_bytes_of_a_parameter(text):
     assert units.parse(text, "bytes/parameter", "bytes/parameter").base == 16
 
 
-@name("text", ["5 billion", "5B", "5e9 parameters", "5 billion parameters", "5B params", "5,000 million", "5 bn",
-               "5,000M parameters", "0.005 trillion", "5 * 10^9 parameters", "10/2 billion"])  # fmt: skip
+@name("text", ["5,000,000,000", "5e9", "5 billion weights", "5 billion", "5B", "5e9 parameters",
+               "5 billion parameters", "5B params", "5,000 million", "5 bn", "5,000M parameters", "0.005 trillion",
+               "5 * 10^9 parameters", "10/2 billion"])  # fmt: skip
 def test_counts_of_parameters(text):
     assert units.parse(text, "parameters", "billion").base == 5e9
 

@@ -58,15 +58,20 @@ LOST = Number(
     f"than to saving, so it should save more often. At Young's interval of {_TAU:.0f} s the two are equal, which is a "
     f"quick check, and cost {2 * _SAVE / _TAU:.1%} together. Far from it, both sides punish: an interval of an hour "
     f"would cost {_SAVE / _HOUR + _HOUR / 2 / _MTBF:.0%}.",
-    # Wide enough for a share of the whole time instead, and for the exact figure.
-    value=_LOST, unit="%", units=_SHARE, dimension="share", tolerance=0.07,
+    value=_LOST, unit="%", units=_SHARE, dimension="share",
     slips=(
         Slip("saving-alone", _SAVING, "That is what saving costs. Work that is done again costs too."),
-        Slip("one-save", (_EVERY / 2 + _SAVE / 2) / _MTBF,
-             "That is the work that is done again, with no save or with one for each failure. There is one in every "
-             "interval."),
+        Slip("again-alone", _AGAIN, "That is the work that is done again. Saving costs too."),
+        Slip("one-save", _AGAIN + _SAVE / _MTBF,
+             "That is the work that is done again, and one save for each failure. There is one in every interval."),
         Slip("whole-interval", _SAVING + _EVERY / _MTBF,
              "You lost a whole interval with each failure. It comes anywhere in it."),
+        Slip("of-all-time", _LOST / (1 + _LOST),
+             "That is the part of the whole time that is lost. The question is how much comes on top of the time "
+             "without it."),
+        Slip("exact", _EXACT,
+             "That is the figure without the approximation: failures fall into saves and into work done again, too. "
+             "Young leaves those out."),
         Slip("goodput", 1 - _LOST, "That is what is left. The question is what is lost."),
     ),
     right="The smaller of the two parts is the saving: it should save more often.",

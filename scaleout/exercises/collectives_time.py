@@ -24,8 +24,8 @@ STEPS = Number(
              "A chunk that has visited the 7 other ranks is done: the step back to where it began is not needed. "
              "That holds for both halves."),
         Slip("once-around", 8, "That is once around the ring. How many other ranks does a chunk visit, and how often?"),
-        Slip("fifteen", 15, "That is one too many: 15 is 2 × 8 − 1. Count the steps of each half by itself."),
-        Slip("thirteen", 13, "That is one step short. Count the steps of each half by itself."),
+        Slip("fifteen", 15, "15 is odd, and the two halves of a ring take equally many. Count the steps of one."),
+        Slip("thirteen", 13, "13 is odd, and the two halves of a ring take equally many. Count the steps of one."),
         Slip("tree", 6, "That is a tree: log2(8) = 3 steps up and 3 down. A ring passes every rank."),
         Slip("logarithm", 3, "That is log2(8), half of a tree. A ring passes every rank."),
     ),
@@ -105,7 +105,7 @@ BUS = Number(
         Slip("gib", _BUS / 2**30 * GB,
              "Your number is in GiB/s: you took the 16 of 16 GiB. nccl-tests prints GB/s, with 10^9 bytes."),
         Slip("gb-as-gib", _BUS * 2**30 / GB,
-             "Your number is right in GB/s, not in GiB/s: 17.18 GB are 16 GiB."),
+             "A GiB was taken for a GB: 17.18 GB are 16 GiB, and nccl-tests prints GB/s, with 10^9 bytes."),
         Slip("all-links", _ALGORITHM * 2 * (_GPUS - 1),
              "That is what all eight links carried together, or busbw in Gbit/s. busbw is the rate of one link, in "
              "bytes."),
@@ -144,8 +144,8 @@ ABOVE = Choice(
 
 TINY = Choice(
     key="tiny-message", level=2, title="Eight bytes on 64 ranks",
-    prompt="After each step 64 ranks all-reduce one number, the loss: **8 bytes**. Starting a message costs 5 µs, and "
-    "the link carries 50 GB/s. Which algorithm is fastest?",
+    prompt="After each step 64 ranks all-reduce one number, the loss: **8 bytes**. Starting a message costs 5 µs, a "
+    "rank starts or takes one at a time, and the link carries 50 GB/s. Which algorithm is fastest?",
     hints=("How long do 8 bytes take at 50 GB/s, next to 5 µs?", "So what counts is how many messages follow "
                                                                  "each other."),
     solution="Eight bytes need 0.16 ns on the wire: only the number of steps counts. A tree goes up in log2(64) = 6 "

@@ -55,13 +55,13 @@ RING_BYTES = Number(
 
 NIC_RATE = Number(
     key="nic-rate", level=1, title="Gbit/s and GB/s",
-    prompt="An InfiniBand NDR adapter is sold as **400 Gbit/s**. How many GB does it move in a second, one way?",
+    prompt="An InfiniBand NDR adapter is sold as **400 Gbit/s**. What is that in GB/s, one way?",
     hints=("A byte is 8 bits.", "Networks are sold in bits, messages are counted in bytes."),
     solution=f"400 × 10^9 bits / 8 = **{NIC_BYTES_PER_S / GB:.0f} GB/s**, in each of the two directions at the same "
     "time. Measured rates are a little lower: headers travel too.\n\n"
     f"Source: {link('ib-ndr').source}.",
     value=NIC_BYTES_PER_S, unit="GB/s", units=("MB/s", "GB/s", "GiB/s", "Gbit/s"), dimension="bytes/s",
-    only_unit=True,
+    only=("bytes/s", "kB/s", "MB/s", "GB/s", "TB/s"),
     slips=(
         Slip("bits-as-bytes", 8 * NIC_BYTES_PER_S,
              "That takes bits for bytes. A byte has 8 bits."),
@@ -70,7 +70,7 @@ NIC_RATE = Number(
         Slip("gib", NIC_BYTES_PER_S / 2**30 * GB,
              "You divided by 2^30: that is GiB/s. A network's G is 10^9, and so is the G of GB."),
         Slip("gb-as-gib", NIC_BYTES_PER_S * 2**30 / GB,
-             "Your number is right in GB/s, not in GiB/s: the G of 400 Gbit/s is 10^9."),
+             "You took a GiB for a GB: the G of 400 Gbit/s is 10^9, and so is that of GB/s."),
         Slip("both-directions", 2 * NIC_BYTES_PER_S,
              "You added both directions. An adapter's rate is one way, and it has that rate both ways at once."),
         Slip("halved", NIC_BYTES_PER_S / 2,

@@ -19,6 +19,7 @@ ROUNDED = "rounded"
 _CLOSE = "Close: give three digits."
 _MORE = "Rounded so far, your answer could be one of several: give one more digit."
 _EXACT = 1e-6
+_ONE_DIGIT = 0.15  # a rounding to one digit that is further off is taken for another number
 _BY_FAR = 4  # a slip is sure where the next one is this many times as far away
 _OFF = (
     (1.1, "less than 10%"), (1.5, "less than half"), (2, "less than a factor of 2"), (5, "a factor of 2 to 5"),
@@ -80,8 +81,8 @@ class Exercise:
 class Number(Exercise):
     """A size with its unit.
 
-    `value` is in base units. An answer in any unit of the dimension counts, unless `only_unit` is set because
-    the exercise is about that unit. Two or three right digits are right; where a slip has the same two, or where only
+    `value` is in base units. An answer in any unit of the dimension counts, or in those of `only` where the
+    exercise is about units. Two or three right digits are right; where a slip has the same two, or where only
     one was given, more are asked for. A slip is named only where its value is met; what else is off is said by size,
     and the hints lead on, so that a wrong guess gives nothing away.
     """
@@ -92,7 +93,7 @@ class Number(Exercise):
     units: tuple[str, ...]
     dimension: str = "bytes"
     tolerance: float = 0.01
-    only_unit: bool = False
+    only: tuple[str, ...] = ()
     slips: tuple[Slip, ...] = ()
     right: str
 
@@ -108,28 +109,42 @@ class Number(Exercise):
         met = _met(given, candidates, self.tolerance)
         if self in met:
             return self._right(given) if len(met) == 1 else Verdict(False, _MORE, ROUNDED)
-        alike = [one for one in candidates if abs(given.base - one.value) <= given.lone * (1 + _EXACT)]
-        if self in alike and not met:
-            return Verdict(False, _CLOSE if len(alike) == 1 else _MORE, ROUNDED)
+        if self._few_digits(given, met):
+            alike = [one for one in candidates if abs(given.base - one.value) <= given.lone * (1 + _EXACT)]
+            return Verdict(False, _MORE if met or len(alike) > 1 else _CLOSE, ROUNDED)
         return _named(met or _met(given, self._powers(), self.tolerance)) or self._direction(given)
 
     def _right(self, given: Quantity) -> Verdict:
-        if self.only_unit and given.unit != self.unit:
+        if self.only and given.unit not in self.only:
             factor = f"{UNITS[self.dimension][self.unit]:,} {self.dimension}"
             return Verdict(False, f"{given} is the right size, but this one asks for {self.unit}: divide "
                                   f"the {self.dimension} by one {self.unit}, which is {factor}.",
                            "other-unit")  # fmt: skip
         return Verdict(True, f"Right: {show(self.value, self.unit, self.dimension)}. {self.right}")
 
+    def _few_digits(self, given: Quantity, met: list[Number | Slip]) -> bool:
+        """The value's own rounding to one digit, where that is no far cry, or the value cut off after two or more. A
+        count of steps is no measure: it has all of its digits or is wrong."""
+        if self.dimension == "steps":
+            return False
+        if given.lone:
+            own = float(f"{self.value / UNITS[self.dimension][given.unit]:.0e}")
+            near = math.isclose(given.base, self.value, rel_tol=_ONE_DIGIT)
+            return near and not met and math.isclose(given.value, own, rel_tol=_EXACT)
+        exact = any(math.isclose(given.base, one.value, rel_tol=_EXACT) for one in met)
+        return not exact and 0 < self.value - given.base < 2 * max(given.halves, default=0) * (1 - _EXACT)
+
     def _twin(self, given: Quantity) -> list[Slip]:
-        """GB written where the number is in GiB, or the other way."""
+        """GB written where the number is in GiB, or the other way. One digit says too little for that."""
         twin = TWIN.get(given.unit)
         if twin is None:
             return []
         factors = UNITS["bytes"]
+        value = self.value * factors[given.unit] / factors[twin]
+        if given.lone and not math.isclose(given.base, value, rel_tol=_EXACT):
+            return []
         size = ", ".join(f"a {unit} is {factors[unit]:,} bytes" for unit in (given.unit, twin))
-        return [Slip(GIB, self.value * factors[given.unit] / factors[twin],
-                     f"Your number is right in {twin}, not in {given.unit}: {size}.")]  # fmt: skip
+        return [Slip(GIB, value, f"Your number is right in {twin}, not in {given.unit}: {size}.")]
 
     def _powers(self) -> list[Slip]:
         """Prefixes too many, in what has prefixes, and per cent taken for a share."""
@@ -195,14 +210,17 @@ class Choice(Exercise):
     options: tuple[Option, ...]
 
     def spec(self) -> dict:
-        shown = sorted(self.options, key=lambda option: crc32(f"{self.key} {option.name}".encode()))
-        return {**super().spec(), "options": [[option.name, option.label] for option in shown]}
+        return {**super().spec(), "options": [[option.name, option.label] for option in self.shown]}
+
+    @property
+    def shown(self) -> list[Option]:
+        return sorted(self.options, key=lambda option: crc32(f"{self.key} {option.name}".encode()))
 
     def judge(self, answer: object) -> Verdict:
         for option in self.options:
             if answer in (option.name, option.label):
                 return Verdict(option.right, option.why, "" if option.right else option.name)
-        names = ", ".join(option.name for option in self.options)
+        names = ", ".join(option.name for option in self.shown)
         return Verdict(False, f"Choose one of the answers: {names}.", INPUT)
 
 

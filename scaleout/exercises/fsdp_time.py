@@ -31,7 +31,7 @@ FORWARD = Number(
     solution=f"{_GATHER} + {BLOCKS} × {_COMPUTE} = **{_HIDDEN * 1e3:.0f} ms**. Without prefetch each unit waits for "
     f"its gather: {BLOCKS} × ({_GATHER} + {_COMPUTE}) = {_forward(0) * 1e3:.0f} ms. The price is one more gathered "
     "unit in memory.",
-    value=_HIDDEN, unit="ms", units=_TIME, dimension="seconds",
+    value=_HIDDEN, unit="ms", units=_TIME, dimension="seconds", tolerance=0.005,
     slips=(
         Slip("no-overlap", _forward(0),
              "You added every gather to its compute. The next unit's gather runs while this one computes."),
@@ -53,10 +53,10 @@ _DEEP = 4
 
 DEPTH = Choice(
     key="prefetch-depth", level=2, title="Deeper is not faster",
-    prompt=f"On a slower link each all-gather takes **{_SLOW} ms**, and a unit computes for {_COMPUTE} ms. With one "
-    f"unit prefetched the forward takes {_forward(1, _SLOW) * 1e3:.0f} ms. Somebody sets the depth to **{_DEEP}** "
-    "units. All units are equal. What happens?",
-    hints=("Gathers go over the link one after the other, however early they are asked for.",
+    prompt=f"On a slower link each all-gather takes **{_SLOW} ms**, one after the other, and a unit computes for "
+    f"{_COMPUTE} ms. With one unit prefetched the forward takes {_forward(1, _SLOW) * 1e3:.0f} ms. Somebody sets "
+    f"the depth to **{_DEEP}** units. All units are equal. What happens?",
+    hints=("For how much of the forward is the link busy, with one unit prefetched?",
            "What is in memory while the link is busy?"),
     solution=f"**The forward still takes {_forward(_DEEP, _SLOW) * 1e3:.0f} ms.** The link was busy all the time "
     f"already: {BLOCKS} × {_SLOW} ms and the last compute. What can change is the memory: whatever is asked for ahead "
@@ -86,8 +86,9 @@ _COPIES = 2 * _SHARD / _PCIE
 
 OFFLOAD = Number(
     key="offload-seconds", level=2, title="Over PCIe in every step",
-    prompt=f"{NAME} trains on **{_RANKS}** GPUs with CPU offload: the fp32 shards live in the host's memory. Before "
-    f"every all-gather a rank copies its shard of that unit over PCIe 4 ({_PCIE / GB:.1f} GB/s one way), in fp32. "
+    prompt=f"{NAME} ({PARAMETERS / 1e9:.2f} billion parameters) trains on **{_RANKS}** GPUs with CPU offload: the "
+    "fp32 shards live in the host's memory. Before every all-gather a rank copies its shard of that unit over PCIe 4 "
+    f"({_PCIE / GB:.1f} GB/s one way), in fp32. "
     "Every unit (for simplicity the root too) is gathered in the forward and again in the backward. How long do "
     "the copies **to the GPU** take in a step, at the full rate?",
     hints=(f"A rank's shard of the model has {PARAMETERS / 1e9:.2f} × 10^9 × 4 / {_RANKS} bytes.",

@@ -30,10 +30,11 @@ STATES = Number(
         Slip("undivided", PARAMETERS * _EACH,
              "That is what a rank of DDP holds. FSDP splits weights, gradients and moments over all 16."),
         Slip("weights-only", PARAMETERS * 4 / _RANKS,
-             "That is one number of 4 bytes for each parameter, the weights alone. A rank keeps its part of gradients "
-             "and moments too."),
+             "That is 4 bytes for each parameter: the weights alone, or weights and gradients in 16 bits. A rank keeps "
+             "its part of the moments too."),
         Slip("forgot-gradients", PARAMETERS * 12 / _RANKS,
-             "That is 12 bytes for each parameter: the gradient is missing, or one of AdamW's moments."),
+             "That is 12 bytes for each parameter: the gradient is missing, or one of AdamW's moments, or two of the "
+             "four are in 16 bits."),
         Slip("forgot-optimizer", PARAMETERS * 8 / _RANKS,
              "That is 8 bytes for each parameter: either half of what it needs is missing, such as AdamW's moments, "
              "or you counted formats of 2 bytes."),
@@ -89,10 +90,11 @@ _WAY_OUT = _AT_REDUCE["whole gradients"] + _AT_REDUCE["buffers"]
 
 WAY_OUT = Number(
     key="whole-model-reduce", level=3, title="The peak at the very end",
-    prompt=f"{NAME} is wrapped as **one unit** over {_RANKS} ranks, gathered in bf16 and reduced in fp32. Its peak is "
-    "not where everything is gathered. It comes when the backward is over: the gathered weights have been freed, every "
-    "weight has its whole gradient in the dtype of the compute, and all of them are copied into **one** buffer for the "
-    "reduce-scatter, in the dtype of the reduction. How many bytes do whole gradients and buffer take together?",
+    prompt=f"{NAME} ({PARAMETERS / 1e9:.2f} billion parameters) is wrapped as **one unit** over {_RANKS} ranks, "
+    "gathered in bf16 and reduced in fp32. Its peak is not where everything is gathered. It comes when the "
+    "backward is over: the gathered weights have been freed, every weight has its whole gradient in the dtype of the "
+    "compute, and all of them are copied into **one** buffer for the reduce-scatter, in the dtype of the reduction. "
+    "How many bytes do whole gradients and buffer take together?",
     hints=("In which dtype does the backward give a gradient, if the gathered weight was bf16?",
            "2 bytes for each parameter, and 4 for its copy in the buffer."),
     solution=f"{PARAMETERS / 1e9:.2f} × 10^9 × (2 + 4) bytes = **{_WAY_OUT / GB:.1f} GB**, "
@@ -197,8 +199,8 @@ HUGE_ROOT = Choice(
 
 BOTTOM_UP = Choice(
     key="bottom-up", level=1, title="In which order",
-    prompt="A model has `model.blocks`, a list of blocks, and a head. You call `fully_shard(model)` **first**, and "
-    "then `fully_shard(block)` for each block. What do you get?",
+    prompt="A model has `model.blocks`, a list of blocks, and a head. With torch 2.13 you call `fully_shard(model)` "
+    "**first**, and then `fully_shard(block)` for each block. What do you get?",
     hints=("Each call takes the parameters below it that no unit has taken yet.",
            "What is left for a block, when its parent came first?"),
     solution="**The root takes everything, and the blocks come too late.** Each call of `fully_shard` makes one group "

@@ -17,6 +17,7 @@ import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import ClassVar
 
 from scaleout.exercises import nested
@@ -96,7 +97,7 @@ class Function(Exercise):
 
     def _result(self, result: object) -> object:
         """A result as JSON can carry it, words for one that is too long, or a verdict on what is none."""
-        if self.lists:
+        if self.lists or isinstance(result, Decimal):
             if isinstance(result, (list, tuple)) and len(result) > _LONGEST_LIST:
                 return _words(list(result[:_SHOWN]))
             result = nested.plain(result)
@@ -176,7 +177,7 @@ def _failed(verdict: Verdict) -> dict:
 
 def _line_of(words: object) -> str:
     """Words that came from the reader's interpreter, as one line of bounded length."""
-    return re.sub(r"\s+", " ", words[:_LINE]) if isinstance(words, str) else ""
+    return re.sub(r"\s+", " ", words[:_LINE].encode(errors="replace").decode()) if isinstance(words, str) else ""
 
 
 def _guarded(action: Callable[[], object]) -> tuple[object, Verdict | None]:

@@ -34,7 +34,7 @@ LARGEST = Number(
              "That is 8 bytes for each parameter: two of the four fp32 numbers, or all of them in 16 bits."),
         Slip("three-numbers", _CARD / 12,
              "That is 12 bytes for each parameter: one of the four fp32 numbers (weight, gradient, two "
-             "moments) is missing."),
+             "moments) is missing, or two of them are in 16 bits."),
         Slip("extra-copy", _CARD / 18,
              "That is 18 bytes for each parameter, 2 more than are held. If they are autocast's bf16 copies: those are "
              "temporary, and live only until backward has used them."),
@@ -91,7 +91,8 @@ LORA = Number(
         Slip("adapters-16-bit", _FROZEN + _ADAPTER * 2,
              "That gives an adapter's parameter 2 bytes. The adapters are in fp32, and they train."),
         Slip("adapters-three-numbers", _FROZEN + _ADAPTER * 12,
-             "That gives an adapter's parameter 12 bytes: one of its four fp32 numbers is missing."),
+             "That gives an adapter's parameter 12 bytes: one of its four fp32 numbers is missing, or two are in "
+             "16 bits."),
     ),
     right="Five sixths of it are frozen weights, so that is where QLoRA cuts next.",
 )  # fmt: skip

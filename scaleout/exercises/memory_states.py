@@ -31,7 +31,8 @@ WEIGHTS_GB = Number(
     slips=(
         _BITS,
         Slip("fp32", _SEVENTY * BYTES["fp32"],
-             "You took 4 bytes for each parameter: that is fp32. These are in fp16."),
+             "That is 4 bytes for each parameter: fp32, or a gradient beside each weight. This asks for weights alone, "
+             "in fp16."),
         Slip("one-byte", _SEVENTY,
              "That counts one byte for each parameter. An fp16 number has 16 bits."),
         Slip("half-a-byte", _SEVENTY / 2,
@@ -50,7 +51,7 @@ WEIGHTS_GIB = Number(
     solution=f"140 × 10^9 / 2^30 = **{_WEIGHTS / 2**30:.1f} GiB**.\n\n"
     "The unit is larger, so the count is smaller: by 7% for giga. That is enough to decide "
     "whether a run fits: 80 GB are 74.5 GiB, and a card that is sold as 80 GB reports 79.6 GiB.",
-    value=_WEIGHTS, unit="GiB", units=("GB", "GiB"), only_unit=True, tolerance=0.005,
+    value=_WEIGHTS, unit="GiB", units=("GB", "GiB"), only=("GiB",), tolerance=0.005,
     slips=(
         Slip("wrong-way", _WEIGHTS * 2**30 / GB * 2**30 / GB,
              "You multiplied where you should divide. A GiB is larger than a GB, so fewer of them are "
@@ -95,7 +96,7 @@ BYTES_EACH = Number(
              "128 is right in bits. This asks for bytes."),
         Slip("weight-only", 2,
              "2 bytes, which are 16 bits, are the bf16 weight alone. Training holds four more numbers for each "
-             "parameter. (Did you mean 16 bytes?)"),
+             "parameter."),
         Slip("fp32-gradient", 18,
              "18 counts one bf16 copy as fp32. Some frameworks do keep the gradient in fp32, but here "
              "weight and gradient are both in bf16."),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import numbers
+from decimal import Decimal
 
 
 def plain(result: object) -> object:
-    """Tuples and arrays as lists, so that they count as what they hold; everything else as it is."""
+    """Tuples and arrays as lists, so that they count as what they hold, and decimals as floats; all else as it is."""
+    if isinstance(result, Decimal):
+        return float(result)
     if hasattr(result, "tolist"):  # numpy and torch
         result = result.tolist()
     return [plain(one) for one in result] if isinstance(result, (list, tuple)) else result

@@ -62,20 +62,21 @@ _SPELLINGS = {
     "bytes/s": {"byte/s": "bytes/s", "b/s": "bytes/s", **{unit.lower(): unit for unit in _RATES},
                 **{unit.lower().replace("bit/s", end): unit for unit in _RATES if "bit" in unit
                    for end in ("bits/s", "bps")},
+                **{f"{count} {byte}/s": f"{unit}/s" for count, unit in _COUNTED.items() for byte in ("b", "bytes")},
                 **{f"{prefix}byte{end}/s": f"{unit}/s" for prefix, unit in _NAMED.items() for end in ("", "s")
                    if f"{unit}/s" in _RATES},
                 **{f"{prefix}bit{end}/s": unit for prefix, unit in {"mega": "Mbit/s", "giga": "Gbit/s",
                                                                     "tera": "Tbit/s"}.items() for end in ("", "s")}},
-    "steps": {"steps": "steps", "step": "steps"},
+    "steps": {"steps": "steps", "step": "steps", "rounds": "steps", "messages": "steps"},
     "share": {"share": "share", "%": "%", "percent": "%", "per cent": "%", "pct": "%"},
 }  # fmt: skip
 
 # What people write before the number, and after the unit, that says nothing of its size.
-_BEFORE = re.compile(r"(?:[^\d=]*:)?\s*(?:(?:it is|it's|i think|about|approximately|approx\.?|around|roughly|some|circa"
-                     r"|ca?\.?|nearly|almost|exactly)\s+)*", re.I)  # fmt: skip
+_BEFORE = re.compile(r"(?:[^\d=]*:)?\s*(?:(?:it is|it's|i think|i get|we get|every|about|approximately|approx\.?|around"
+                     r"|roughly|some|circa|ca?\.?|nearly|almost|exactly)\s+)*", re.I)  # fmt: skip
 _AFTER = re.compile(r"\s*(?:\b(?:(?:per|on each|for each|for every|of each|each|every)\s+(?:gpu|rank|device|card|node"
-                    r"|process|server|step)|each|in total|total|altogether|of memory|or so)"
-                    r"|(?<=[a-z]{2})\s*\([^()]*\)|[.!?;,])\s*$",
+                    r"|process|server|step)|each|in total|in all|total|altogether|of memory|or so)"
+                    r"|(?<=[%t])\s+(?:efficiency|mfu)|(?<=[a-z]{2})\s*\([^()]*\)|[.!?;,])\s*$",
                     re.I)  # fmt: skip
 _SHORT = 60  # characters of a reader's own words that are repeated back
 
@@ -108,6 +109,7 @@ def parse(answer: object, dimension: str, default: str) -> Quantity:
     """
     example = f"write a number and a unit, such as {_example(default)}"
     text, unit = _parts(answer, example)
+    text = _terms(text)
     if not text:
         raise ValueError(f"there is no number yet: {example}")
     if dimension == "seconds" and (times := _times(text)):
@@ -142,6 +144,8 @@ def unit_named(written: str, dimension: str) -> str:
                          f"{binary} ({_BINARY[binary]:,} bytes)")  # fmt: skip
     if dimension == "bytes" and short in _COUNTED:
         raise ValueError(f"{written} of what? Choose a unit: use GB or GiB, or write {written} bytes")
+    if dimension == "bytes/s" and written in UNITS["bytes"]:
+        raise ValueError(f"{written} is a size, not a rate: use {written}/s")
     raise ValueError(f"{written[:_SHORT]!r} is not a unit here: use {', '.join(units)}")
 
 
@@ -153,7 +157,7 @@ def _short(written: str, dimension: str) -> str:
     short = re.sub(r"\s*(?:/|\bper\b|\bfor each\b|\ba\b)\s*", "/", short)
     short = re.sub(r"/sec(?:onds?)?$|/second$", "/s", short)
     short = re.sub(r"^([kmgtp]i?)\s?bytes?(?=$|/)", r"\1b", short)  # GBytes
-    return re.sub(r"\s+param(?:eter)?s$", "", short) if dimension == "parameters" else short
+    return re.sub(r"\s+(?:param(?:eter)?|weight)s$", "", short) if dimension == "parameters" else short
 
 
 def show(base: float, unit: str, dimension: str) -> str:
@@ -178,6 +182,8 @@ def _name(figure: arithmetic.Figure, written: str, dimension: str, default: str,
         return unit_named(written, dimension)
     if dimension == "share" and figure.value <= 1:
         return "share"
+    if dimension == "parameters" and figure.value >= 10**6:  # of parameters nobody means a million billions
+        return "parameters"
     if dimension in _ASKED:
         others = [name for name in UNITS[dimension]
                   if name in (default, TWIN.get(default), "million", "s", "Gbit/s", "share")]  # fmt: skip
@@ -204,6 +210,12 @@ def _parts(answer: object, example: str) -> tuple[str, str]:
     while (shorter := _AFTER.sub("", text)) != text:
         text = shorter
     return text.strip(), unit.strip()
+
+
+def _terms(text: str) -> str:
+    """"100 ms + 260 ms" with its unit only at the end."""
+    unit = re.search("[a-zµ%][a-z/%]*$", text, re.I)
+    return re.sub(rf"(?<=[\d.)])\s*{re.escape(unit[0])}\s*(?=[-+])", " ", text) if unit else text
 
 
 def _times(text: str) -> list[str]:
