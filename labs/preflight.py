@@ -9,6 +9,8 @@ Exit code 0 when everything is ok, 1 when something needs fixing. Without --gpus
 machine without GPUs: say how many you expect.
 """
 
+import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
 import importlib.util
 import os
 import shutil

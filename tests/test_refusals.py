@@ -1,5 +1,6 @@
 """What no lab can do is refused before any work: one line, nothing printed before it, nothing written."""
 
+import ast
 import importlib
 import os
 import re
@@ -173,8 +174,9 @@ def test_a_full_disk_under_the_output_is_said_once():
     assert done.stderr == "./-c: what it prints is lost (no space left on device); the run goes on\ndone\n"
 
 
-def test_ctrl_c_while_torch_is_imported_is_one_line():
-    process = subprocess.Popen([sys.executable, "-v", "labs/capstone.py"], cwd=repo.ROOT, stderr=subprocess.PIPE,
+@pytest.mark.parametrize("name", ["capstone", "preflight"])
+def test_ctrl_c_while_torch_is_imported_is_one_line(name):
+    process = subprocess.Popen([sys.executable, "-v", f"labs/{name}.py"], cwd=repo.ROOT, stderr=subprocess.PIPE,
                                stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": "."}, text=True,
                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     line = next(line for line in process.stderr if re.match("import 'torch.types'|# .*torch/types", line))
@@ -182,6 +184,14 @@ def test_ctrl_c_while_torch_is_imported_is_one_line():
     rest = process.stderr.read()
     assert process.wait(60) == 130
     assert line
-    assert "labs/capstone.py: stopped\n" in rest
+    assert f"labs/{name}.py: stopped\n" in rest
     assert "Traceback" not in rest
     process.stderr.close()
+
+
+def test_every_lab_is_ready_for_ctrl_c_before_it_imports_anything():
+    labs = [file for file in (repo.ROOT / "labs").glob("*.py") if file.name != "hang_job.py"]   # hang.py starts that
+    assert len(labs) > 9
+    for file in labs:
+        first = next(one for one in ast.parse(file.read_text()).body if isinstance(one, ast.Import | ast.ImportFrom))
+        assert ast.unparse(first) == "import scaleout.lab_start", file.name

@@ -132,7 +132,7 @@ export class Exercise {
   async check() {
     if (this.busy) return;
     const answer = this.field.read();
-    if (answer === "") {
+    if (answer === "" && this.data.spec.kind === "choice") {
       this.say("Choose one of the answers first.");
       return;
     }

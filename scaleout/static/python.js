@@ -4,9 +4,9 @@
 const START_SECONDS = 120; // a slow line needs a minute for the 6 MB
 const DRAW_SECONDS = 20; // drawings take milliseconds; this only catches one that never ends
 
-const STARTING = "Starting Python in your browser (about 6 MB, once). The picture answers in a moment…";
-const FAILED = "Python did not start, so the picture stays as it was stored with the book. Check the connection "
-  + "and try again; or download this page as a notebook and run it on your machine.";
+const STARTING = "Starting Python in your browser (about 6 MB, once). It answers in a moment…";
+const FAILED = "Python did not start: a picture stays as it was stored with the book, and no answer is checked. Check "
+  + "the connection and try again; or download this page as a notebook and run it on your machine.";
 const BROKEN = "Python itself broke and was started again. Very deep recursion can do that.";
 
 /** The answer to every call once Python cannot be had. */

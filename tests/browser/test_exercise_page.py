@@ -68,7 +68,7 @@ def test_code_runs_in_the_page(visit):
     stub = exercises.spec("memory", key)["stub"]
     assert area.input_value() == stub
     solution = exercises.spec("memory", key)["solution"].split("```python\n")[1].split("```")[0]
-    for text in (stub, "def states_bytes(params, optimizer, precision)\n    return 1\n", solution):
+    for text in ("", stub, "def states_bytes(params, optimizer, precision)\n    return 1\n", solution):
         area.fill(text)
         area.press("Control+Enter")
         want = exercises.check("memory", key, text)

@@ -156,12 +156,16 @@ def test_while_a_check_runs_no_older_verdict_is_shown(visit):
     page = visit("exercises-light")
     check(page, SOLUTION)
     message = task(page, KEY).locator(".live-message")
+    rule = "message => getComputedStyle(message).borderLeftColor"
+    right = message.evaluate(rule)
     area = task(page, KEY).get_by_role("textbox", name="Your code")
     area.fill("while True:\n    pass\n")
     area.press("Control+Enter")
     assert message.text_content() == "Checking…"
     assert message.locator("[aria-hidden=true]").count() == 1  # a screen reader hears the verdict alone
     assert message.get_attribute("data-ok") == "false"
+    checking = message.evaluate(rule)
     area.fill(WRONG)
     settle(page, "The answer was changed meanwhile: check it again.", f"#live-memory-{KEY} .live-message")
     assert press(page, KEY) == exercises.check("memory", KEY, WRONG)["message"]
+    assert len({right, checking, message.evaluate(rule)}) == 3  # no colour of a verdict before there is one
