@@ -92,6 +92,25 @@ def test_a_job_finds_its_environment_by_itself_and_gets_the_whole_node(slurm, tm
     assert state(slurm, job)["MinMemoryNode"] == "0", "all the memory of the node"
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(bool(LACKS), reason=f"no Slurm here: {LACKS}")
+def test_where_nothing_of_the_shell_comes_along_the_venv_is_found_and_what_is_named_counts(slurm, tmp_path):
+    book = tmp_path / "book"
+    (book / ".venv" / "bin").mkdir(parents=True)
+    found = f"{tmp_path}/found-$SLURM_JOB_ID-$SLURM_PROCID"
+    fake(book / ".venv" / "bin", torchrun=f'echo "$0 $OMP_NUM_THREADS $2" > {found}')
+    slurm.environment |= {"PROCESSES": "8", "BOOK_ENV": "/nowhere"}
+    for words, processes in (("--export=NONE", "gpu"), ("--export=PROCESSES", "8")):
+        out = tmp_path / f"out{words}"
+        job = slurm.run("sbatch", "--parsable", "--output", str(out), words, str(ROOT / "labs/launch/slurm.sh"), "x.py",
+                        cwd=book)
+        assert job, slurm.error
+        slurm.wait(lambda: state(slurm, job)["JobState"] in ("COMPLETED", "FAILED"), "end of the job", 100)  # noqa: B023
+        assert state(slurm, job)["JobState"] == "COMPLETED", out.read_text()
+        assert [(tmp_path / f"found-{job}-{rank}").read_text() for rank in (0, 1)] == [
+            f"{book}/.venv/bin/torchrun 1 --nproc-per-node={processes}\n"] * 2
+
+
 def fake(folder, **programs):
     """A folder of programs, {name: shell lines}, as a PATH."""
     for name, lines in programs.items():
