@@ -59,10 +59,12 @@ keep() {
 case $action in
 fetch)
   [ ! -e "$run" ] || { echo "bucket.sh: $run is there, nothing fetched"; exit 0; }
-  [ -d "$bucket" ] || { echo "bucket.sh: nothing in the bucket yet"; exit 0; }
+  names=$(whole "$bucket")
+  # without one the metrics, which are copied first, would be of checkpoints that are gone, and the job would refuse them
+  [ -n "$names" ] || { echo "bucket.sh: no whole checkpoint in the bucket, nothing fetched"; exit 0; }
   rm -rf "$run.fetching"
   files "$bucket" "$run.fetching"
-  for name in $(whole "$bucket"); do copy "$bucket" "$run.fetching" "$name"; done
+  for name in $names; do copy "$bucket" "$run.fetching" "$name"; done
   mv "$run.fetching" "$run"
   echo "bucket.sh: fetched $run"
   ;;
