@@ -34,6 +34,11 @@ def _words(default, what, name="TEXT"):
     return field(default=default, metadata={"help": what, "metavar": name})
 
 
+def _digits(text):
+    """'12' is a number here, and '²' and the digits of other scripts are none."""
+    return text.isascii() and text.isdecimal()
+
+
 @dataclass(frozen=True)
 class Options:
     """The model, the data, the steps, how they are spread over ranks, and what is kept."""
@@ -110,7 +115,7 @@ class Options:
     def resharding(self):
         """--reshard as True, False or a number of ranks. ValueError for anything else."""
         text = self.reshard.lower()
-        if text not in ("true", "false") and not text.isdecimal():
+        if text not in ("true", "false") and not _digits(text):
             raise ValueError(f"--reshard {self.reshard}: use true, false, or a number of ranks")
         return text == "true" if text in ("true", "false") else int(text)
 
@@ -131,6 +136,8 @@ def check(o, s):
     """Refuse what could not work. ValueError, one line."""
     lab_text.check_save(o.save, RESULTS)
     lab_text.check_folder(o.folder, "--folder")
+    if o.folder and o.save and Path(o.folder).resolve().is_relative_to(Path(o.save).resolve()):
+        raise ValueError(f"--save {o.save} would be a file where --folder {o.folder} is a folder: give it another name")
     if o.strategy == "one" and s.world > 1:
         raise ValueError(f"--strategy one is for one process, and this job has {s.world}: use fsdp or ddp")
     if o.strategy_on(s.world) == "fsdp":
@@ -143,7 +150,7 @@ def check(o, s):
     profile = lab_machine.find(o.machine, s.device.type, s.world)
     if profile and o.precision not in profile["matmul_flops_per_second"]:
         raise ValueError(f"the machine profile holds no rate for {o.precision}: run labs/calibrate.py again")
-    if o.resume not in ("auto", "none") and not o.resume.isdecimal():
+    if o.resume not in ("auto", "none") and not _digits(o.resume):
         raise ValueError(f"--resume {o.resume}: use auto, none, or the step of a checkpoint")
     if every(o) != 0 and o.folder is None and o.checkpoint_every is not None:
         raise ValueError("--checkpoint-every needs a place: add --folder FOLDER")
@@ -154,7 +161,7 @@ def every(o):
     words = {None: None, "auto": None, "none": 0}
     if o.checkpoint_every in words:
         return words[o.checkpoint_every]
-    if not o.checkpoint_every.isdecimal() or int(o.checkpoint_every) < 1:
+    if not _digits(o.checkpoint_every) or int(o.checkpoint_every) < 1:
         raise ValueError(f"--checkpoint-every {o.checkpoint_every}: use auto, none, or a number of steps from 1")
     return int(o.checkpoint_every)
 

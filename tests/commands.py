@@ -33,9 +33,9 @@ def commands(name):
 
 
 def split(words):
-    """Words of a shell, with a number for a variable that counts, the name of a file for each other."""
+    """Words of a shell, with a number for a variable that counts, and x for each other."""
     words = re.sub(r"\"?\$\w*_NUM_\w*\"?", "8", words)
-    words = re.sub(r"\"?\$(\w+|\{[^}]+\})[\w/.]*\"?", "x.json", words)
+    words = re.sub(r"\"?\$(?:\w+|\{[^}]+\})([\w/.]*)\"?", r"x\1", words)
     return shlex.split(words.replace('"', ""), comments=True)
 
 

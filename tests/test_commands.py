@@ -157,6 +157,8 @@ def test_commands_are_found():
         [by[-1].split("/")[-1], lab, words] for by, lab, words in commands("book/running.md")]
     assert (["set", "--"], "capstone", long) in commands("labs/launch/two_machines.sh")
     assert "slurm.sh" in next(by for by, _, words in commands("book/running.md") if "runs/capstone-JOB" in words)[0]
+    assert [words[3:5] + words[-2:] for _, _, words in commands("labs/launch/slurm.sh") if "--resume" in words] == [
+        ["x", "--resume", "--save", "x/record.json"]]
     for page in PAGES:
         assert commands(page) or page not in ("book/running.md", "README.md", "labs/README.md"), page
 

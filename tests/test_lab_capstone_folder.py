@@ -129,7 +129,9 @@ def test_extra_facts_of_another_kind_are_damage_and_the_checkpoint_before_is_use
     (["--reshard", "\u00b2"], "--reshard \u00b2: use true, false, or a number of ranks"),
     (["--folder", "README.md/x"], "--folder README.md/x: is a file, or cannot be written to"),
     (["--save", "/dev/full"], "/dev/full: the name must end in .json"),
-    (["--save", "README.md/x.json"], "README.md/x.json: cannot be written")])
+    (["--save", "README.md/x.json"], "README.md/x.json: cannot be written"),
+    (["--folder", "x.json", "--save", "x.json"], "--save x.json would be a file where --folder x.json is a folder"),
+    (["--folder", "x.json/y", "--save", "x.json"], "--save x.json would be a file where --folder x.json/y is")])
 def test_what_cannot_be_is_one_line_before_any_step(words, said, monkeypatch):
     monkeypatch.setattr(torch_job, "close", None)
     module = lab_module("capstone")
@@ -137,7 +139,7 @@ def test_what_cannot_be_is_one_line_before_any_step(words, said, monkeypatch):
     with lab.session("cpu") as s, pytest.raises(ValueError, match=said) as caught:
         module.main(s, [*TINY, *words])
     assert "\n" not in str(caught.value)
-    assert not Path("x").exists()
+    assert not Path("x").exists() and not Path("x.json").exists()
 
 
 def test_a_disk_without_room_for_the_metrics_is_one_line(tmp_path):

@@ -223,4 +223,4 @@ def test_the_containers_commands_ask_for_what_gpus_need():
     assert "podman save -o book.tar book" in repo.text(PAGE)
     assert "apptainer build book.sif docker-archive:book.tar" in repo.text(PAGE)
     text = repo.text("labs/launch/Containerfile")
-    assert "chmod 1777 . runs" in text and "libibverbs1" in text
+    assert "chmod 1777 . runs" in text and "libibverbs1" in text and "PYTHONNOUSERSITE=1" in text

@@ -92,6 +92,42 @@ def test_a_job_finds_its_environment_by_itself_and_gets_the_whole_node(slurm, tm
     assert state(slurm, job)["MinMemoryNode"] == "0", "all the memory of the node"
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(bool(LACKS), reason=f"no Slurm here: {LACKS}")
+def test_where_nothing_of_the_shell_comes_along_the_venv_is_found_and_what_is_named_counts(slurm, tmp_path):
+    book = tmp_path / "book"
+    (book / ".venv" / "bin").mkdir(parents=True)
+    found = f"{tmp_path}/found-$SLURM_JOB_ID-$SLURM_PROCID"
+    fake(book / ".venv" / "bin", torchrun=f'echo "$0 $OMP_NUM_THREADS $2" > {found}')
+    slurm.environment |= {"PROCESSES": "8", "BOOK_ENV": "/nowhere"}
+    for words, processes in (("--export=NONE", "gpu"), ("--export=PROCESSES", "8")):
+        out = tmp_path / f"out{words}"
+        job = slurm.run("sbatch", "--parsable", "--output", str(out), words, str(ROOT / "labs/launch/slurm.sh"), "x.py",
+                        cwd=book)
+        assert job, slurm.error
+        slurm.wait(lambda: state(slurm, job)["JobState"] in ("COMPLETED", "FAILED"), "end of the job", 100)  # noqa: B023
+        assert state(slurm, job)["JobState"] == "COMPLETED", out.read_text()
+        assert [(tmp_path / f"found-{job}-{rank}").read_text() for rank in (0, 1)] == [
+            f"{book}/.venv/bin/torchrun 1 --nproc-per-node={processes}\n"] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(LACKS), reason=f"no Slurm here: {LACKS}")
+def test_a_share_of_a_node_is_asked_for_as_the_page_says(slurm, tmp_path):
+    words = "--oversubscribe --cpus-per-task 32 --mem 200G"
+    assert f"`{words}`" in (ROOT / "book" / "running.md").read_text()
+    words = words.replace("32", "1").replace("200G", "1").split()       # of this machine's nodes
+    found = {}
+    for name, more in (("whole", []), ("share", words)):
+        job = slurm.run("sbatch", "--parsable", "--output", str(tmp_path / name), *more,
+                        str(ROOT / "labs/launch/slurm.sh"), "--no-python", "true", cwd=ROOT)
+        assert job, slurm.error
+        slurm.wait(lambda: state(slurm, job)["JobState"] in ("RUNNING", "COMPLETED"), "start of the job", 60)  # noqa: B023
+        found[name] = [state(slurm, job)[field] for field in ("NumCPUs", "OverSubscribe", "MinMemoryNode")]
+        slurm.run("scancel", job)
+    assert found == {"whole": ["4", "NO", "0"], "share": ["2", "YES", "1M"]}
+
+
 def fake(folder, **programs):
     """A folder of programs, {name: shell lines}, as a PATH."""
     for name, lines in programs.items():

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Keeps a run's folder in a mounted bucket and brings it back, for machines that are gone with their disk.
 #
-#   labs/launch/bucket.sh fetch runs/capstone /bucket/runs/capstone      before the run; nothing where its folder is there
+#   labs/launch/bucket.sh fetch runs/capstone /bucket/runs/capstone      before the run; not where its folder is there
 #   labs/launch/bucket.sh watch runs/capstone /bucket/runs/capstone &    beside it, every EVERY seconds (120)
 #   labs/launch/bucket.sh keep runs/capstone /bucket/runs/capstone       after it
 #
-# The job must not write its checkpoints to a bucket itself: there a rename is no single act. Here a checkpoint is copied
-# when it is whole, its manifest last, and one without a manifest is never brought back.
+# The job must not write its checkpoints to a bucket itself: there a rename is no single act. Here a checkpoint is
+# copied when it is whole, its manifest last, and one without a manifest is never brought back.
 #
 # Tested by tests/test_launch.py, from folder to folder. Not run: a bucket.
 set -euo pipefail
@@ -59,10 +59,12 @@ keep() {
 case $action in
 fetch)
   [ ! -e "$run" ] || { echo "bucket.sh: $run is there, nothing fetched"; exit 0; }
-  [ -d "$bucket" ] || { echo "bucket.sh: nothing in the bucket yet"; exit 0; }
+  names=$(whole "$bucket")
+  # without one the metrics, which are copied first, may be of checkpoints that are gone: the job would refuse them
+  [ -n "$names" ] || { echo "bucket.sh: no whole checkpoint in the bucket, nothing fetched"; exit 0; }
   rm -rf "$run.fetching"
   files "$bucket" "$run.fetching"
-  for name in $(whole "$bucket"); do copy "$bucket" "$run.fetching" "$name"; done
+  for name in $names; do copy "$bucket" "$run.fetching" "$name"; done
   mv "$run.fetching" "$run"
   echo "bucket.sh: fetched $run"
   ;;

@@ -11,11 +11,12 @@
 #
 # Submit from the book's folder, on a file system that all nodes see. The environment is BOOK_ENV, a folder with
 # bin/torchrun in it; without it the book's .venv, or what was active as you submitted. What sbatch is told wins over
-# the lines below. PROCESSES: processes a node (default: one a GPU). PORT: of the rendezvous.
+# the lines below. PROCESSES: processes a node (default: one a GPU). PORT: of the rendezvous. Where sbatch brings nothing
+# of your shell along, the .venv is found all the same; what you set must be named: --export=PROCESSES,BOOK_ENV,PORT.
 #
 # Tested by tests/test_slurm.py: Slurm 22.05, two slurmd on one machine without GPUs, PROCESSES=1; submitted, stopped,
-# requeued, resumed, finished, also with --export=NONE; by hand also stopped by its time limit. Not run: several
-# machines, GPUs, pre-emption.
+# requeued, resumed, finished; with --export=NONE up to torchrun; by hand also stopped by its time limit. Not run:
+# several machines, GPUs, pre-emption.
 #SBATCH --job-name=capstone
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
