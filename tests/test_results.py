@@ -216,6 +216,7 @@ def test_the_command_keeps_no_path_of_this_machine():
     assert line == ("torchrun --nproc-per-node 2 labs/memory.py --save .../a.json --dataset=.../t.txt "
                     "--tier smoke")
     assert provenance.command_line([r"C:\labs\memory.py", r"C:\x\y.json"]) == "python labs/memory.py .../y.json"
+    assert provenance.command_line(["x/y.py", "a /b/c=/d\n\udcff", "/e=f/g"]) == "python x/y.py a .../c=.../d?? .../g"
     assert [provenance.is_absolute(word) for word in ("~/x", r"C:\x", "/x", "labs/x.py")] == [True] * 3 + [False]
 
 
