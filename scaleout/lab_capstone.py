@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scaleout.lab_report import verdicts
 from scaleout.lab_text import megabytes, ratio, table
+from scaleout.results import LONGEST as LONGEST_S
 
 METRICS, PLOT, SAMPLE, CHECKPOINTS = "metrics.jsonl", "plot.svg", "sample.txt", "checkpoints"
 FAILURES = "failures.jsonl"         # what a watch that ends the job had to say; {"time", "failure"} a line
@@ -161,7 +162,8 @@ def _sound(row):
         row = row | {"norm": 0}
     usual = (*FIELDS, "scale") if "scale" in row else FIELDS
     names = next(((name,) for name in ("validation", "checkpoint") if name in row), usual)
-    return all(type(row.get(name)) in (int, float) and abs(row[name]) < 1e300 for name in names)
+    return (all(type(row.get(name)) in (int, float) and abs(row[name]) < 1e300 for name in names)
+            and 0 < row.get("seconds", 1) <= LONGEST_S and row.get("wait", 0) >= 0)
 
 
 def _text(value):

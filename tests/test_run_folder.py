@@ -149,6 +149,8 @@ BAD = {
     "zeros": b"\0" * 4096, "half a line": b'{"step": 3, "lo', "no dict": b"[1, 2]", "no UTF-8": b"\xff\xfe",
     "no number": b'{"step": 3, "validation": NaN}', "infinite": b'{"step": 3, "checkpoint": 1e999}',
     "a field too few": b'{"step": 3, "loss": 1.0}', "no step": b'{"event": "x"}',
+    "no time": b'{"step": 3, "loss": 2.0, "rate": 1.0, "norm": 1.0, "seconds": 0, "wait": 0.0}',
+    "back in time": b'{"step": 3, "loss": 2.0, "rate": 1.0, "norm": 1.0, "seconds": -1.0, "wait": 0.0}',
     "a text": b'{"step": "3", "event": "x"}',
     "two lines": b'{"step": 3, "event": "a\\nb"}', "control": b'{"step": 1, "event": "\\u001b[2J"}',
     "surrogate": b'{"step": 1, "event": "\\ud800"}', "deep": b"[" * 60_000, "huge": b"9" * 300_000,
