@@ -110,7 +110,7 @@ class Options:
     def resharding(self):
         """--reshard as True, False or a number of ranks. ValueError for anything else."""
         text = self.reshard.lower()
-        if text not in ("true", "false") and not text.isdecimal():
+        if text not in ("true", "false") and not _digits(text):
             raise ValueError(f"--reshard {self.reshard}: use true, false, or a number of ranks")
         return text == "true" if text in ("true", "false") else int(text)
 
@@ -143,7 +143,7 @@ def check(o, s):
     profile = lab_machine.find(o.machine, s.device.type, s.world)
     if profile and o.precision not in profile["matmul_flops_per_second"]:
         raise ValueError(f"the machine profile holds no rate for {o.precision}: run labs/calibrate.py again")
-    if o.resume not in ("auto", "none") and not o.resume.isdecimal():
+    if o.resume not in ("auto", "none") and not _digits(o.resume):
         raise ValueError(f"--resume {o.resume}: use auto, none, or the step of a checkpoint")
     if every(o) != 0 and o.folder is None and o.checkpoint_every is not None:
         raise ValueError("--checkpoint-every needs a place: add --folder FOLDER")
@@ -154,9 +154,14 @@ def every(o):
     words = {None: None, "auto": None, "none": 0}
     if o.checkpoint_every in words:
         return words[o.checkpoint_every]
-    if not o.checkpoint_every.isdecimal() or int(o.checkpoint_every) < 1:
+    if not _digits(o.checkpoint_every) or int(o.checkpoint_every) < 1:
         raise ValueError(f"--checkpoint-every {o.checkpoint_every}: use auto, none, or a number of steps from 1")
     return int(o.checkpoint_every)
+
+
+def _digits(text):
+    """True for a number as a terminal has it: other scripts have digits too."""
+    return text.isascii() and text.isdigit()
 
 
 def record_path(s, tier, o):

@@ -78,6 +78,18 @@ def test_a_running_job_keeps_its_folder(tmp_path, capsys, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["lock"], "nothing was written"
 
 
+def test_the_job_itself_has_the_folder_while_it_trains(tmp_path):
+    said = []
+
+    def another(job):
+        done = subprocess.run([sys.executable, "-c", "import sys\nfrom scaleout import run_folder\n"
+                               "run_folder.claim(sys.argv[1], patience_s=0)", str(tmp_path)], capture_output=True,
+                              text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        said.append(done.stderr)
+    train("--steps", "5", "--folder", str(tmp_path), at={3: another})
+    assert f"another job writes in {tmp_path} (process {os.getpid()} on " in said[0]
+
+
 # --- the end -----------------------------------------------------------------------------------------------
 
 def test_neither_the_sample_nor_the_plot_nor_a_prompt_of_several_lines_costs_the_record(tmp_path, monkeypatch, capsys):

@@ -210,6 +210,11 @@ def test_a_killed_writer_never_leaves_half_a_file(tmp_path):
         assert len(json.loads(path.read_text())["values"]) == 200_000
 
 
+def test_what_never_ends_is_not_read():
+    with pytest.raises(ValueError, match="/dev/zero: is no file"):
+        results.load("/dev/zero")
+
+
 def test_the_command_keeps_no_path_of_this_machine():
     line = provenance.command_line(["/home/me/book/labs/memory.py", "--save", "/tmp/a.json",
                                  "--dataset=/data/t.txt", "--tier", "smoke"], "torchrun --nproc-per-node 2")
