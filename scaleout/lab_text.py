@@ -258,6 +258,7 @@ def command(main, name):
     try:
         if "TORCHELASTIC_RUN_ID" in os.environ or os.environ.get("WORLD_SIZE", "1") != "1":
             if os.environ.get("RANK", "0") != "0":
+                time.sleep(5)                           # torchrun ends the others with the first: rank 0, that speaks
                 sys.exit(2)
             raise ValueError("starts its own processes: start it with python, not with torchrun")
         main()
