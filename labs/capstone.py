@@ -84,9 +84,9 @@ class Job:
             return None
         held = []
         written = together(self.s, lambda: held.append(run_folder.claim(self.o.folder, lab_capstone.FILES))
-                           or run_folder.signature(self.o.folder))
+                           or run_folder.signed(held[0]))
         if self.s.nodes > 1 and lab_job.every(self.o) != 0 and not self.s.agree(
-                run_folder.shared(self.o.folder, written)):
+                held or run_folder.shared(self.o.folder, written)):
             raise ValueError(f"--folder {self.o.folder} is another folder on another node, and a checkpoint is written "
                              "by all of them: give one that they share, or --checkpoint-every none")
         return held or None

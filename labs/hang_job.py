@@ -161,12 +161,12 @@ def watch(job, folder):
 
 def main():
     """One rank: SEED KIND TIMEOUT_SECONDS FOLDER."""
+    seed, kind, timeout, folder = *sys.argv[1:4], Path(sys.argv[4])
+    leash.follow(folder / ".alive")     # ends with labs/hang.py, whatever ends that; importing torch takes seconds
     import datetime
 
     import torch.distributed as dist
 
-    seed, kind, timeout, folder = *sys.argv[1:4], Path(sys.argv[4])
-    leash.follow(folder / ".alive")                     # ends with labs/hang.py, whatever ends that
     store, rank, world = next(dist.rendezvous("env://"))
     store.set(f"here/{rank}", "yes")                    # patience for slow starts, before time-outs get short
     store.wait([f"here/{other}" for other in range(world)], datetime.timedelta(seconds=START_SECONDS))

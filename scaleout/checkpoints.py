@@ -184,7 +184,8 @@ def every(folder):
 
 def damage(found, used):
     """Lines for the screen: what is wrong with each newer checkpoint, [(step, problem)], and the step used instead."""
-    return [f"checkpoint step {step} is damaged ({what}): using step {used}" for step, what in found]
+    lines = [f"checkpoint step {step} is damaged ({what}): using step {used}" for step, what in found]
+    return ["".join(letter if letter.isprintable() else "?" for letter in line) for line in lines]      # a file's name
 
 
 def newest_good(folder):

@@ -249,10 +249,15 @@ def interconnect(s):
     if s.world == 1:
         return "none"
     if s.nodes > 1:
-        return os.environ.get("LAB_INTERCONNECT", "network between nodes, unnamed (set LAB_INTERCONNECT)")
+        return _named() or "network between nodes, unnamed (set LAB_INTERCONNECT)"
     if s.device.type == "cpu":
         return "TCP on one host"
-    return os.environ.get("LAB_INTERCONNECT") or ("NVLink" if _nvlink() else "PCIe")
+    return _named() or ("NVLink" if _nvlink() else "PCIe")
+
+
+def _named():
+    """What LAB_INTERCONNECT says, as one line; "" for nothing."""
+    return " ".join(os.environ.get("LAB_INTERCONNECT", "").split())
 
 
 def _nvlink():

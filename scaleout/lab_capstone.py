@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scaleout.lab_report import verdicts
 from scaleout.lab_text import megabytes, ratio, table
+from scaleout.results import LONGEST as LONGEST_S
 
 METRICS, PLOT, SAMPLE, CHECKPOINTS = "metrics.jsonl", "plot.svg", "sample.txt", "checkpoints"
 FAILURES = "failures.jsonl"         # what a watch that ends the job had to say; {"time", "failure"} a line
@@ -36,25 +37,26 @@ class Metrics:
     def begin(self, done, fresh=False):
         """Go on after step `done`: lines of later steps, which a killed run made and nobody kept, are taken out.
 
-        fresh: a new run, from whose folder nothing is taken out: lines of a run before it are kept in another file.
+        fresh: a new run, from whose folder nothing is taken out: what a run before it left is kept in other files.
         Returns (steps that are taken out, lines for the screen and the Record about what was found). ValueError where
         a fresh run would begin beside a run that came to a checkpoint.
         """
         if self.path is None:
             return 0, []
         rows, said = _rows(self.path, _sound)
-        found, kept = sum("loss" in row for row in rows), []
+        found, kept, found_too = sum("loss" in row for row in rows), [], []
         if fresh:
             self._refuse_beside(rows)
             if rows:
                 said.append(f"the folder holds {found:,} step(s) of an earlier run that came to no checkpoint")
-            if self.path.with_name(FAILURES).exists():
-                _put_aside(self.path.with_name(FAILURES))
-                self.path.with_name(FAILURES).unlink()
+            found_too = [path for path in map(self.path.with_name, (FAILURES, SAMPLE, PLOT)) if path.exists()]
         else:
             kept = [row for row in rows + self._failures(rows) if row["step"] <= done or "event" in row]
-        if said:
-            said.append(f"{METRICS} as it was found is kept as {_put_aside(self.path).name}")
+        aside = ([self.path] if said else []) + found_too
+        if aside:
+            said.append("kept as found: " + ", ".join(f"{path.name} as {_put_aside(path).name}" for path in aside))
+        for path in found_too:
+            path.unlink()
         new = self.path.with_suffix(".new")             # a kill now must not take the run's history with it
         with new.open("w", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in kept)
@@ -160,7 +162,8 @@ def _sound(row):
         row = row | {"norm": 0}
     usual = (*FIELDS, "scale") if "scale" in row else FIELDS
     names = next(((name,) for name in ("validation", "checkpoint") if name in row), usual)
-    return all(type(row.get(name)) in (int, float) and abs(row[name]) < 1e300 for name in names)
+    return (all(type(row.get(name)) in (int, float) and abs(row[name]) < 1e300 for name in names)
+            and 0 < row.get("seconds", 1) <= LONGEST_S and row.get("wait", 0) >= 0)
 
 
 def _text(value):

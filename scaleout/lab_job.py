@@ -166,6 +166,11 @@ def every(o):
     return int(o.checkpoint_every)
 
 
+def _digits(text):
+    """True for a number as a terminal has it: other scripts have digits too."""
+    return text.isascii() and text.isdigit()
+
+
 def record_path(s, tier, o):
     """Where --save puts the Record: the file given, or labs/results/capstone/TIER-DEVICE-PROCESSES-STRATEGY.json."""
     name = f"{tier}-{s.device.type}-{s.world}-{o.strategy_on(s.world)}.json"

@@ -39,9 +39,10 @@ def say(line):
 
 
 def begin():
-    """The imports are done: Ctrl-C is a KeyboardInterrupt from here on, and the screen takes every text."""
+    """The imports are done: Ctrl-C is a KeyboardInterrupt from here on, and no screen and no display end the run."""
     if signal.getsignal(signal.SIGINT) is stopped:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.pop("MPLBACKEND", None)                  # figures are files; a name unknown here would end the run
     screen()
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import sysconfig
+import tempfile
 import time
 import types
 import typing
@@ -190,12 +191,13 @@ def check_folder(path, flag):
 
 
 def _writable(folder):
-    """True where a folder can be written to, or made."""
+    """True where a folder can be written to, or made: tried, for root is told that it may write to /proc."""
     try:
         while not folder.exists():
             folder = folder.parent
-        return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-    except OSError:                                     # a name too long, a folder that one may not enter
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:                                     # also a file, a name too long, a folder that one may not enter
         return False
 
 
@@ -256,6 +258,7 @@ def command(main, name):
     try:
         if "TORCHELASTIC_RUN_ID" in os.environ or os.environ.get("WORLD_SIZE", "1") != "1":
             if os.environ.get("RANK", "0") != "0":
+                time.sleep(5)                           # torchrun ends the others with the first: rank 0, that speaks
                 sys.exit(2)
             raise ValueError("starts its own processes: start it with python, not with torchrun")
         main()

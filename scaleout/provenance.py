@@ -1,5 +1,6 @@
 """Which code a run was made with, and by which command, without the paths of one machine. Standard library only."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path, PureWindowsPath
@@ -27,13 +28,18 @@ def commit():
 
 
 def command_line(argv=None, launcher=""):
-    """The command as typed, fit for a Record: an absolute path becomes `.../name`, the script `labs/x.py`."""
+    """The command as typed, fit for a Record: an absolute path becomes `.../name`, the script `labs/x.py`, and a letter
+    that cannot be printed, as the end of a line in --prompt, "?"."""
     script, *words = argv or sys.argv
     script = PureWindowsPath(script)                   # takes both kinds of slash
     shown = [f"{script.parent.name or '.'}/{script.name}"]
     for word in words:
         flag, equals, value = word.partition("=")
-        if equals and is_absolute(value):
-            word = f"{flag}=.../{PureWindowsPath(value).name}"
-        shown.append(f".../{PureWindowsPath(word).name}" if is_absolute(word) else word)
-    return " ".join([launcher or "python", *shown])
+        word = _short(f"{flag}={_short(value)}" if equals else word)
+        shown.append(re.sub(r"[^\s=]+", lambda found: _short(found[0]), word))      # a prompt may hold several words
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join([launcher or "python", *shown]))
+
+
+def _short(word):
+    """`.../name` for an absolute path."""
+    return f".../{PureWindowsPath(word).name}" if is_absolute(word) else word

@@ -122,6 +122,8 @@ def load(path):
 def read_json(path):
     """Read a JSON object (dict) from `path`; NaN and infinity are refused. ValueError, one line."""
     try:
+        if Path(path).exists() and not Path(path).is_file():    # /dev/zero never ends
+            raise ValueError("is no file")
         data = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_no_constant)
     except FileNotFoundError:
         raise ValueError("no such file") from None

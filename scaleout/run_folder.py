@@ -82,10 +82,17 @@ def _holder(handle):
     return f" ({words if len(words) <= SHOWN else words[:SHOWN] + '...'})"
 
 
-def shared(folder, written, patience_s=60.0):
-    """Whether this machine has rank 0's folder: the `signature` in it becomes the `written` one.
+def signed(handle):
+    """What `claim` wrote (str), read by its own handle: another one, when this process closes it, frees the lock."""
+    handle.seek(0)
+    return handle.read()
 
-    A network file system may take half a minute to see what another machine has made.
+
+def shared(folder, written, patience_s=60.0):
+    """Whether this machine has rank 0's folder: the `signature` in it becomes the `written` one, that is `signed`.
+
+    Not for rank 0 itself, whose lock that would free. A network file system may take half a minute to see what another
+    machine has made.
     """
     end = time.monotonic() + patience_s
     while signature(folder) != written:

@@ -109,25 +109,35 @@ def record(s, tier, o, job, peak_, found):
         stalls=lab_capstone.stalls(metrics, WARMUP), failures=[row["event"] for row in metrics.events])
 
 
+def written(job, o):
+    """(what the model writes after --prompt, [] or [why there is none]); collective. It costs no Record either."""
+    prompt = o.prompt.encode(errors="surrogateescape")      # the bytes that were typed, where they are no UTF-8
+    try:
+        found = sample(job.trainer, prompt, o.sample, o.temperature, o.seed) if o.sample else b""
+    except RuntimeError as error:
+        return "", [f"sample: {type(error).__name__}: {' '.join(str(error).split())[:200]}"]
+    return lab_capstone.readable(found), []
+
+
 def close(s, tier, o, job):
-    """The sample, the plot, the Record."""
+    """The Record, the sample, the plot: kept in this order, and only then told, for a screen may be gone."""
     folder = Path(o.folder) if o.folder else None
-    wrote = lab_capstone.readable(sample(job.trainer, o.prompt.encode(), o.sample, o.temperature, o.seed)) \
-        if o.sample else ""
+    wrote, none = written(job, o)
     peak_, found = peak(s, o), forecast(s, o, job)
+    found["skipped"] += none
     if not s.main:                              # the steps of earlier attempts are in rank 0's file only
         return
-    if wrote:
-        s.say(f"\n--- {o.sample} bytes at temperature {o.temperature:g} ---\n{wrote}\n---")
+    sound = len(job.metrics.steps) > WARMUP and job.metrics.validations
+    r = record(s, tier, o, job, peak_, found) if sound else None
+    saved = results.save(r, lab_job.record_path(s, tier, o)) if r and o.save else None
     if folder:
         (folder / lab_capstone.SAMPLE).write_text(wrote, encoding="utf-8")
-    if len(job.metrics.steps) <= WARMUP or not job.metrics.validations:
-        s.say(f"no plot and no Record: the steps of this run are not in {lab_capstone.METRICS}")
-        return
-    if folder:
+    if folder and r:
         lab_capstone.plot(job.metrics, folder / lab_capstone.PLOT,
                           f"{total_parameters(o.shape) / 1e6:,.1f} M parameters on {s.world} process(es)")
-    r = record(s, tier, o, job, peak_, found)
-    s.say(lab_capstone.closing(r, len(job.text.held_out)))
-    if o.save:
-        s.say(f"record saved: {results.save(r, lab_job.record_path(s, tier, o)).name}")
+    if wrote:
+        s.say(f"\n--- {o.sample} bytes at temperature {o.temperature:g} ---\n{wrote}\n---")
+    s.say(lab_capstone.closing(r, len(job.text.held_out)) if r else
+          f"no plot and no Record: the steps of this run are not in {lab_capstone.METRICS}")
+    if saved:
+        s.say(f"record saved: {saved.name}")

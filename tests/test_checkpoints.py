@@ -194,6 +194,11 @@ def test_damage_is_named_and_the_one_before_is_used(file, harm, said, tmp_path):
     assert c.damage(bad, 30) == [f"checkpoint step 40 is damaged ({said}): using step 30"]
 
 
+def test_what_is_damaged_is_one_line_whatever_a_file_is_called():
+    assert c.damage([(40, "a\n\ud800b is missing")], 30) == [
+        "checkpoint step 40 is damaged (a??b is missing): using step 30"]
+
+
 def test_what_is_no_step_is_no_checkpoint(tmp_path):
     make(tmp_path, 30)
     for name in ("step-\u00b2", "step-\uff11", "step-", "step-1e3"):

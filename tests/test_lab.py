@@ -79,8 +79,8 @@ def test_a_refusal_is_one_line_and_exit_code_2():
 ])
 def test_one_rank_speaks_and_all_end(mode, line, code, rank):
     start = time.monotonic()
-    done = run([*torchrun(3), SPECIMEN, mode])
-    assert time.monotonic() - start < 25
+    done = run([*torchrun(3), SPECIMEN, mode], timeout=110)
+    assert time.monotonic() - start < 100, "a collective gives up after 120 s: nobody waited for that"
     assert said(done) == [f"tests/specimen_lab.py: {line}"]
     cause = done.stderr.split("Root Cause")[1]
     assert f"exitcode  : {code} " in cause

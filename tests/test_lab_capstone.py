@@ -199,8 +199,8 @@ def test_nan_stops_the_run_which_goes_on_bit_for_bit(tmp_path, whole, capsys):
     assert "loss is nan at step 20; the last good checkpoint is step 12" in capsys.readouterr().err
     job = train(*words)
     assert_same(job, tmp_path, whole)
-    assert [row["event"] for row in job.metrics.events] == [
-        "started again: goes on after step 12 on 1 process(es), 0 logged step(s) after it are made again"]
+    (event,) = (row["event"] for row in job.metrics.events)     # how many are logged is a matter of the machine's speed
+    assert re.match(r"started again: goes on after step 12 on 1 process\(es\), [0-7] logged step", event)
 
 
 def test_a_gradient_that_is_no_number_is_not_saved(tmp_path, capsys):
@@ -217,13 +217,13 @@ def test_sigterm_saves_and_leaves_with_its_own_code(tmp_path, whole, capsys):
     with pytest.raises(SystemExit) as caught:
         train(*words, at={14: lambda job: os.kill(os.getpid(), signal.SIGTERM)})
     assert caught.value.code == 75
-    said = capsys.readouterr().out
-    assert "stopped by SIGTERM after step 20 of 30: saved; the same command goes on from there" in said
+    kept = "saved; the same command goes on from there"
+    found = re.search(rf"stopped by SIGTERM after step (\d+) of 30: {kept}\n", capsys.readouterr().out)
+    assert 14 <= int(found[1]) <= 20, "at the next look, which is sooner where steps are slow, or the next validation"
     job = train(*words)
     assert_same(job, tmp_path, whole)
-    assert [row["event"] for row in job.metrics.events] == [
-        "SIGTERM after step 20: saved; the same command goes on from there",
-        "started again: goes on after step 20 on 1 process(es), 0 logged step(s) after it are made again"]
+    assert [row["event"] for row in job.metrics.events] == [f"SIGTERM after step {found[1]}: {kept}",
+        f"started again: goes on after step {found[1]} on 1 process(es), 0 logged step(s) after it are made again"]
 
 
 def test_fsdp_on_one_process_makes_the_same_steps(whole, tmp_path):

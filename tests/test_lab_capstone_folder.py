@@ -1,5 +1,6 @@
 """The training job in a folder where another run was, with other options than before, or with what cannot be."""
 
+import errno
 import json
 import os
 import re
@@ -63,7 +64,7 @@ def test_a_run_that_came_to_no_checkpoint_is_begun_again_and_its_lines_are_kept(
     assert job.metrics.column("step") == [1, 2, 3, 4, 5]
     assert [row["event"] for row in job.metrics.events] == [
         "the folder holds 9 step(s) of an earlier run that came to no checkpoint",
-        "metrics.jsonl as it was found is kept as metrics.1.jsonl"]
+        "kept as found: metrics.jsonl as metrics.1.jsonl, sample.txt as sample.1.txt, plot.svg as plot.1.svg"]
     assert job.metrics.events == [row for row in map(json.loads, lines(tmp_path)) if "event" in row]
 
 
@@ -75,6 +76,34 @@ def test_a_running_job_keeps_its_folder(tmp_path, capsys, monkeypatch):
             assert f"another job writes in {tmp_path} (process {first.pid} on " in said
         first.communicate("\n")
     assert [path.name for path in tmp_path.iterdir()] == ["lock"], "nothing was written"
+
+
+def test_the_job_itself_has_the_folder_while_it_trains(tmp_path):
+    said = []
+
+    def another(job):
+        done = subprocess.run([sys.executable, "-c", "import sys\nfrom scaleout import run_folder\n"
+                               "run_folder.claim(sys.argv[1], patience_s=0)", str(tmp_path)], capture_output=True,
+                              text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        said.append(done.stderr)
+    train("--steps", "5", "--folder", str(tmp_path), at={3: another})
+    assert f"another job writes in {tmp_path} (process {os.getpid()} on " in said[0]
+
+
+# --- the end -----------------------------------------------------------------------------------------------
+
+def test_neither_the_sample_nor_the_plot_nor_a_prompt_of_several_lines_costs_the_record(tmp_path, monkeypatch, capsys):
+    words = ["--steps", "5", "--folder", str(tmp_path), "--prompt", "def f():\n    /x \udcff", "--temperature", "1e-40",
+             "--save", str(tmp_path / "record.json")]
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "plot.svg")
+    monkeypatch.setattr(sys, "argv", ["labs/capstone.py", *words])
+    monkeypatch.setattr(torch_job.lab_capstone, "plot", full)
+    assert refused(capsys, *words).endswith("plot.svg: no space left on device: free some space")
+    record = results.load(tmp_path / "record.json")
+    assert record.skipped[-1].startswith("sample: RuntimeError: probability tensor contains")
+    assert "--prompt def f():?    .../x ? --temperature 1e-40" in record.command
 
 
 # --- taken up again ----------------------------------------------------------------------------------------

@@ -210,12 +210,18 @@ def test_a_killed_writer_never_leaves_half_a_file(tmp_path):
         assert len(json.loads(path.read_text())["values"]) == 200_000
 
 
+def test_what_never_ends_is_not_read():
+    with pytest.raises(ValueError, match="/dev/zero: is no file"):
+        results.load("/dev/zero")
+
+
 def test_the_command_keeps_no_path_of_this_machine():
     line = provenance.command_line(["/home/me/book/labs/memory.py", "--save", "/tmp/a.json",
                                  "--dataset=/data/t.txt", "--tier", "smoke"], "torchrun --nproc-per-node 2")
     assert line == ("torchrun --nproc-per-node 2 labs/memory.py --save .../a.json --dataset=.../t.txt "
                     "--tier smoke")
     assert provenance.command_line([r"C:\labs\memory.py", r"C:\x\y.json"]) == "python labs/memory.py .../y.json"
+    assert provenance.command_line(["x/y.py", "a /b/c=/d\n\udcff", "/e=f/g"]) == "python x/y.py a .../c=.../d?? .../g"
     assert [provenance.is_absolute(word) for word in ("~/x", r"C:\x", "/x", "labs/x.py")] == [True] * 3 + [False]
 
 

@@ -149,6 +149,8 @@ BAD = {
     "zeros": b"\0" * 4096, "half a line": b'{"step": 3, "lo', "no dict": b"[1, 2]", "no UTF-8": b"\xff\xfe",
     "no number": b'{"step": 3, "validation": NaN}', "infinite": b'{"step": 3, "checkpoint": 1e999}',
     "a field too few": b'{"step": 3, "loss": 1.0}', "no step": b'{"event": "x"}',
+    "no time": b'{"step": 3, "loss": 2.0, "rate": 1.0, "norm": 1.0, "seconds": 0, "wait": 0.0}',
+    "back in time": b'{"step": 3, "loss": 2.0, "rate": 1.0, "norm": 1.0, "seconds": -1.0, "wait": 0.0}',
     "a text": b'{"step": "3", "event": "x"}',
     "two lines": b'{"step": 3, "event": "a\\nb"}', "control": b'{"step": 1, "event": "\\u001b[2J"}',
     "surrogate": b'{"step": 1, "event": "\\ud800"}', "deep": b"[" * 60_000, "huge": b"9" * 300_000,
@@ -166,7 +168,7 @@ def test_a_bad_line_is_skipped_counted_and_said_and_all_others_count(kind, tmp_p
     assert metrics.column("step") == [1, 2, 5, 6, 7, 8]
     assert lost == 0
     assert said == [f"metrics.jsonl: 1 of 7 line(s) cannot be read, the first is line {7 if last else 3}; 2 step(s) "
-                    "are missing between those that can", "metrics.jsonl as it was found is kept as metrics.1.jsonl"]
+                    "are missing between those that can", "kept as found: metrics.jsonl as metrics.1.jsonl"]
     assert (tmp_path / "metrics.1.jsonl").read_bytes() == before
     assert begin(tmp_path, 8)[2] == [], "said once: the line is gone"
 
@@ -179,13 +181,18 @@ def test_zeros_before_a_line_do_not_take_it_with_them(tmp_path):
 def test_lines_of_a_run_without_a_checkpoint_are_kept_aside(tmp_path):
     write(tmp_path, [{"step": n} | ROW for n in range(1, 8)])
     (tmp_path / "failures.jsonl").write_text('{"time": 1.0, "failure": "rank 1 hangs"}\n')
+    (tmp_path / "sample.txt").write_text("def f")
+    (tmp_path / "plot.svg").write_text("<svg/>")
     before = (tmp_path / "metrics.jsonl").read_bytes()
     metrics, lost, said = begin(tmp_path, 0, fresh=True)
     assert (metrics.steps, lost) == ([], 0)
     assert said == ["the folder holds 7 step(s) of an earlier run that came to no checkpoint",
-                    "metrics.jsonl as it was found is kept as metrics.1.jsonl"]
+                    "kept as found: metrics.jsonl as metrics.1.jsonl, failures.jsonl as failures.1.jsonl, "
+                    "sample.txt as sample.1.txt, plot.svg as plot.1.svg"]
     assert (tmp_path / "metrics.1.jsonl").read_bytes() == before
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""
+    assert (tmp_path / "plot.1.svg").read_text() == "<svg/>"
+    assert not {"sample.txt", "plot.svg", "failures.jsonl"} & {path.name for path in tmp_path.iterdir()}
     assert "rank 1 hangs" in (tmp_path / "failures.1.jsonl").read_text()
     metrics.add([{"step": 1} | ROW])
     begin(tmp_path, 0, fresh=True)
