@@ -36,7 +36,7 @@ def _words(default, what, name="TEXT"):
 
 def _digits(text):
     """'12' is a number here, and '²' and the digits of other scripts are none."""
-    return text.isascii() and text.isdecimal()
+    return text.isascii() and text.isdigit()
 
 
 @dataclass(frozen=True)
@@ -164,11 +164,6 @@ def every(o):
     if not _digits(o.checkpoint_every) or int(o.checkpoint_every) < 1:
         raise ValueError(f"--checkpoint-every {o.checkpoint_every}: use auto, none, or a number of steps from 1")
     return int(o.checkpoint_every)
-
-
-def _digits(text):
-    """True for a number as a terminal has it: other scripts have digits too."""
-    return text.isascii() and text.isdigit()
 
 
 def record_path(s, tier, o):
