@@ -42,7 +42,8 @@ def begin():
     """The imports are done: Ctrl-C is a KeyboardInterrupt from here on, and no screen and no display end the run."""
     if signal.getsignal(signal.SIGINT) is stopped:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ.pop("MPLBACKEND", None)                  # figures are files; a name unknown here would end the run
+    if SCRIPT:                                          # and no notebook, which shows figures by it
+        os.environ.pop("MPLBACKEND", None)              # figures are files; a name unknown here would end the run
     screen()
 
 
@@ -67,6 +68,6 @@ def stopped(*_):
     os._exit(130)
 
 
-if (Path(getattr(sys.modules["__main__"], "__file__", None) or "").parent.name == "labs"
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler):
+SCRIPT = Path(getattr(sys.modules["__main__"], "__file__", None) or "").parent.name == "labs"
+if SCRIPT and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, stopped)               # imports of torch take seconds

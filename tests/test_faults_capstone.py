@@ -115,7 +115,8 @@ def test_sigterm_saves_and_the_job_goes_on_with_four_two_and_four_ranks(quiet, t
     folder = tmp_path / "run"
     with running(folder, 4) as run:
         code, first = stopped(run, 10, run.process.terminate)         # as Slurm does: the launcher is asked
-        assert code == 1, "torchrun's own, whatever its ranks say"
+        # torchrun's own, whatever its ranks say; on a busy machine its threads have aborted it on the way out
+        assert code in (1, -signal.SIGABRT)
         assert "SignalException" in run.log.read_text()
     with running(folder, 2) as run:
         ask = lambda: os.kill(run.workers()[1], signal.SIGTERM)  # noqa: E731

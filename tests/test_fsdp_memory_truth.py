@@ -23,7 +23,7 @@ from specimen_fsdp_memory import CASES as REAL
 from scaleout.fsdp_memory import collectives, fsdp_account
 from scaleout.fsdp_tape import Group, Widths
 from scaleout.recipe import CHOICES, Recipe
-from scaleout.sharding import WRAPS, Sharding, units
+from scaleout.sharding import DTYPES, WRAPS, Sharding, units
 from scaleout.torch_fsdp_memory import measure_fsdp
 from scaleout.transformer import preset
 
@@ -41,7 +41,7 @@ def test_the_cases_cover_every_choice():
     assert seen("sharding", "wrap") == set(WRAPS)
     assert seen("sharding", "ranks") == {1, 2, 3, 4, 8, 64, 512} and seen("sharding", "replicas") == {1, 2, 8}
     assert {True, False, 2, 4} <= seen("sharding", "reshard") and seen("sharding", "prefetch") == {0, 1, 2, 3}
-    assert len({(c.sharding.parameter, c.sharding.reduce) for c in CASES}) == 4
+    assert len({(c.sharding.parameter, c.sharding.reduce) for c in CASES}) == len(DTYPES) ** 2
     assert seen("recipe", "checkpointing") == set(CHOICES["checkpointing"])
     assert seen("recipe", "gradients") == {"fresh", "kept"} and seen("recipe", "precision") == {"fp32", "bf16"}
     assert {case.device_kind for case in CASES} == {"cpu", "cuda"} and seen("sharding", "offload") == {True, False}

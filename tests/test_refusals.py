@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import repo
 
-from scaleout import lab, lab_join, lab_machine, lab_room, torch_input
+from scaleout import lab, lab_join, lab_machine, lab_room, lab_start, torch_input
 from scaleout.transformer import Shape
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
@@ -195,3 +195,9 @@ def test_every_lab_is_ready_for_ctrl_c_before_it_imports_anything():
     for file in labs:
         first = next(one for one in ast.parse(file.read_text()).body if isinstance(one, ast.Import | ast.ImportFrom))
         assert ast.unparse(first) == "import scaleout.lab_start", file.name
+
+
+def test_a_notebook_that_opens_a_session_keeps_its_figures(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    lab_start.begin()
+    assert os.environ["MPLBACKEND"] == "module://matplotlib_inline.backend_inline"

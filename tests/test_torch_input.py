@@ -11,18 +11,18 @@ from scaleout.order import Order
 def test_metrics_go_on_where_a_kill_left_them(tmp_path):
     step = lambda i: {"step": i, "loss": 1.0, "rate": 0.1, "norm": 1.0, "seconds": 0.1, "wait": 0.0}  # noqa: E731
     m = lab_capstone.Metrics(tmp_path, True)
-    assert m.begin(0) == 0
+    assert m.begin(0) == (0, [])
     m.add([step(1), step(2), {"step": 2, "validation": 3.0}, {"step": 2, "checkpoint": 0.1}, step(3), step(4)])
     with m.path.open("a") as stream:
         stream.write('{"step": 5, "lo')
     (tmp_path / "failures.jsonl").write_text('{"time": 1.0, "failure": "rank 1 hangs"}\n' * 2)
     again = lab_capstone.Metrics(tmp_path, True)
-    assert again.begin(2) == 2, "steps 3 and 4 are made again"
+    assert again.begin(2)[0] == 2, "steps 3 and 4 are made again"
     assert again.column("step") == [1, 2]
     assert again.validations == [{"step": 2, "validation": 3.0}]
     assert again.checkpoints == [{"step": 2, "checkpoint": 0.1}]
     assert again.events == [{"step": 4, "event": "rank 1 hangs"}]
-    assert lab_capstone.Metrics(tmp_path, True).begin(2) == 0
+    assert lab_capstone.Metrics(tmp_path, True).begin(2) == (0, [])
     third = lab_capstone.Metrics(tmp_path, True)
     third.begin(2)
     assert third.events == again.events, "said once"
