@@ -8,7 +8,7 @@
 # The job must not write its checkpoints to a bucket itself: there a rename is no single act. Here a checkpoint is
 # copied when it is whole, its manifest last, and one without a manifest is never brought back.
 #
-# Tested by tests/test_launch.py, from folder to folder. Not run: a bucket.
+# Tested by tests/test_launch_cloud.py, from folder to folder. Not run: a bucket.
 set -euo pipefail
 
 usage() { echo "bucket.sh: $1; say fetch, watch or keep, the run's folder and its place in the bucket" >&2; exit 2; }
