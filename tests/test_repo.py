@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 import repo
+from packaging.specifiers import SpecifierSet
 
 from scaleout import page
 
@@ -114,6 +115,12 @@ def test_what_requirements_pull_in_is_pinned():
     pinned = set(re.findall(r"^([\w.-]+)==", repo.text("constraints.txt"), re.M))
     direct = {lock.canonicalize_name(requirement.name) for requirement in lock.direct()}
     assert set(lock.closure(lock.direct())) - direct <= pinned
+
+
+def test_every_pin_is_for_the_oldest_python_of_the_readme():
+    """One for a later 3.11.x would end the installation where that is older: Debian 12 has 3.11.2."""
+    needs = {name: lock.metadata.metadata(name)["Requires-Python"] for name in lock.closure(lock.direct())}
+    assert not {name: need for name, need in needs.items() if need and not SpecifierSet(need).contains("3.11.0")}
 
 
 def test_extras_and_requirements_name_the_same_packages():
