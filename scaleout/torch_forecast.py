@@ -23,21 +23,21 @@ ALONE = 6               # steps of the copy, of which the first half are not tim
 STATES = 16             # bytes a parameter that a plain copy in fp32 takes with AdamW
 
 
-def recipe(o, strategy):
+def recipe(o, strategy, world):
     """The memory model's words for the job: fused AdamW needs no more room than one tensor at a time, and
     fp16 as much as bf16."""
     mixed = strategy != "fsdp" and o.precision != "fp32"            # fully_shard's dtypes are the Sharding's
     return Recipe(precision="autocast-bf16" if mixed else "fp32", foreach=False, attention=o.attention,
-                  checkpointing=o.checkpointing, buckets="views" if strategy == "ddp" else "none")
+                  checkpointing=o.checkpointing, buckets="views" if strategy == "ddp" and world > 1 else "none")
 
 
 def predicted_memory(o, world, device_kind):
     """{kind: bytes} of one rank at the peak of a step of one pass."""
     strategy, each = o.strategy_on(world), o.batch // world // o.passes(world)
     if strategy == "fsdp":
-        held = fsdp_account(o.shape, each, o.seq, recipe(o, strategy), o.sharding(world), device_kind).peak
+        held = fsdp_account(o.shape, each, o.seq, recipe(o, strategy, world), o.sharding(world), device_kind).peak
     else:
-        held = account(o.shape, each, o.seq, recipe(o, strategy)).peak
+        held = account(o.shape, each, o.seq, recipe(o, strategy, world)).peak
     return {kind: size for kind, size in held.items() if size}
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from scaleout import lab, results, torch_forecast
+from scaleout.lab_job import Options
 from tests.test_lab_capstone import train
 
 SKIPPED = ("memory by kind of compiled blocks: the ledger's step ran uncompiled; what the compiled steps took is the "
@@ -28,6 +29,14 @@ def test_memory_by_kind_is_measured_where_blocks_are_compiled(tmp_path, monkeypa
     assert record.peak_memory == found["--no-compile"].peak_memory
     assert {"weights", "optimizer", "activations"} <= set(record.peak_memory)
     assert record.checks["peak within 2% of the prediction"]["passed"]
+
+
+def test_buckets_are_of_two_processes_or_more():
+    """DDP has none to fill with one: nothing wraps the model then."""
+    alone = {way: torch_forecast.predicted_memory(Options(strategy=way), 1, "cpu") for way in ("ddp", "one")}
+    assert alone["ddp"] == alone["one"]
+    two = torch_forecast.predicted_memory(Options(strategy="ddp"), 2, "cpu")
+    assert two["gradients"] > alone["ddp"].get("gradients", 0)
 
 
 def test_no_room_for_an_uncompiled_step_is_said(monkeypatch):
