@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from scaleout import lab
+from scaleout import lab, lab_room
 from scaleout.lab_preflight import Check, gpu_checks, rate
 from scaleout.lab_text import parse, table
 
@@ -95,7 +95,7 @@ def disk(needed_gib, folder="."):
 
 def memory(needed_gib):
     """Memory of the machine."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    total = lab_room.memory() / GIB
     return Check(f"memory, {needed_gib:g} GiB", total >= needed_gib,
                  f"{total:.0f} GiB, {os.cpu_count()} cores", "use a larger machine")
 

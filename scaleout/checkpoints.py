@@ -17,6 +17,8 @@ import os
 import shutil
 from pathlib import Path
 
+from scaleout import provenance
+
 SCHEMA = 1
 MANIFEST = "manifest.json"
 LARGEST = 2**26                 # bytes of a manifest: thousands of ranks need a hundredth of it
@@ -127,7 +129,8 @@ def _check_body(body, step):
             raise ValueError(f"{MANIFEST} lists {file!r}, which is not in the folder")
 
 
-def _count(value):
+def is_count(value):
+    """Whether a value that JSON gave is a whole number from 0, of a size that counts something."""
     return type(value) is int and 0 <= value < 2**63
 
 
@@ -137,11 +140,11 @@ def _loss(value):
 
 def _checksums(value):
     return isinstance(value, dict) and all(
-        isinstance(facts, dict) and _count(facts.get("bytes")) and isinstance(facts.get("sha256"), str)
+        isinstance(facts, dict) and is_count(facts.get("bytes")) and isinstance(facts.get("sha256"), str)
         for facts in value.values())
 
 
-FIELDS = {"step": _count, "number": _count, "loss": _loss, "files": _checksums}
+FIELDS = {"step": is_count, "number": is_count, "loss": _loss, "files": _checksums}
 
 
 def problem(path, files):
@@ -185,7 +188,7 @@ def every(folder):
 def damage(found, used):
     """Lines for the screen: what is wrong with each newer checkpoint, [(step, problem)], and the step used instead."""
     lines = [f"checkpoint step {step} is damaged ({what}): using step {used}" for step, what in found]
-    return ["".join(letter if letter.isprintable() else "?" for letter in line) for line in lines]      # a file's name
+    return [provenance.printable(line) for line in lines]       # a file's name may hold anything
 
 
 def newest_good(folder):

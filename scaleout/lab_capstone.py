@@ -7,6 +7,7 @@ import statistics
 import time
 from pathlib import Path
 
+from scaleout.checkpoints import is_count
 from scaleout.lab_report import verdicts
 from scaleout.lab_text import megabytes, ratio, table
 from scaleout.results import LONGEST as LONGEST_S
@@ -154,7 +155,7 @@ def _sound(row):
     """A dict is a row of metrics: a step, and with it an event, a finite number, or all the FIELDS of a step.
 
     A step that loss scaling left out has the norm None."""
-    if type(row.get("step")) is not int or not 0 <= row["step"] < 2**63:
+    if not is_count(row.get("step")):
         return False
     if "event" in row:
         return _text(row["event"])

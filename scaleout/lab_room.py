@@ -19,10 +19,14 @@ def check(s, shape):
         host(shape, s.world // s.nodes)
 
 
+def memory():
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def host(shape, processes):
     """`check` for so many processes that share this machine's memory."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    refuse(shape, whole / processes, "this machine" if processes == 1 else f"each of {processes} processes here")
+    refuse(shape, memory() / processes, "this machine" if processes == 1 else f"each of {processes} processes here")
 
 
 def refuse(shape, there, whose):

@@ -37,7 +37,12 @@ def command_line(argv=None, launcher=""):
         flag, equals, value = word.partition("=")
         word = _short(f"{flag}={_short(value)}" if equals else word)
         shown.append(re.sub(r"[^\s=]+", lambda found: _short(found[0]), word))      # a prompt may hold several words
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join([launcher or "python", *shown]))
+    return printable(" ".join([launcher or "python", *shown]))
+
+
+def printable(text):
+    """Text as one line for a screen or a Record: what would break the line, or steer a terminal, becomes "?"."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _short(word):

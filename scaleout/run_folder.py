@@ -77,8 +77,7 @@ def _holder(handle):
         host, pid, started, command = (str(said[name]) for name in FACTS)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return f" ({handle.name} does not say which)"
-    words = f"process {pid} on {host} since {started}: {command}"
-    words = "".join(letter if letter.isprintable() else "?" for letter in words)
+    words = provenance.printable(f"process {pid} on {host} since {started}: {command}")
     return f" ({words if len(words) <= SHOWN else words[:SHOWN] + '...'})"
 
 

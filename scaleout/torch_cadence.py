@@ -7,6 +7,7 @@ import statistics
 from pathlib import Path
 
 from scaleout import checkpoints, lab_capstone, lab_job, lab_join, reliability
+from scaleout.checkpoints import is_count
 from scaleout.torch_checkpoint import Checkpoints
 
 FIRST = 12              # step of the first checkpoint with "auto": its cost decides when the others come
@@ -127,8 +128,8 @@ class Cadence:
 
 def wrong_with(extra) -> str | None:
     """What (str) keeps the extra facts of a checkpoint from being those of this job, or None."""
-    holds = {"step": _count, "steps": _count, "run": lambda value: isinstance(value, dict)}
-    more = {"every": lambda value: _count(value) and value > 0, "spans": _spans}        # not in every checkpoint
+    holds = {"step": is_count, "steps": is_count, "run": lambda value: isinstance(value, dict)}
+    more = {"every": lambda value: is_count(value) and value > 0, "spans": _spans}        # not in every checkpoint
     if not isinstance(extra, dict):
         return "has no sound extra"
     bad = [name for name in holds if not holds[name](extra.get(name))]
@@ -136,13 +137,9 @@ def wrong_with(extra) -> str | None:
     return f"has no sound {bad[0]}" if bad else None
 
 
-def _count(value):
-    return type(value) is int and 0 <= value < 2**63
-
-
 def _spans(value):
     return isinstance(value, list) and all(
-        isinstance(span, dict) and _count(span.get("after")) and isinstance(span.get("options"), dict)
+        isinstance(span, dict) and is_count(span.get("after")) and isinstance(span.get("options"), dict)
         and all(isinstance(word, str) and word.isprintable() for pair in span["options"].items() for word in pair)
         for span in value)
 
