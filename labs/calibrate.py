@@ -7,16 +7,19 @@ The profile is what the labs predict seconds from (`--machine`). All ranks measu
 the rates are those of a machine with every rank at work.
 """
 
-import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import datetime
 from dataclasses import dataclass, field
 
 import torch
 
-from scaleout import lab, lab_machine, provenance, torch_sweep
-from scaleout.lab_text import check_target, parse, progress, table
-from scaleout.torch_peak import matmul_rate, repeat
+from scaleout.lab import session
+from scaleout.measure import sweep
+from scaleout.records import provenance
+from scaleout.timing import profile as timing_profile
+from scaleout.lab.text import check_target, parse, progress, table
+from scaleout.measure.peak import matmul_rate, repeat
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SMALLEST_MESSAGE = 4096
@@ -63,12 +66,12 @@ def sizes(options, world):
 def collective_point(s, name, size, options):
     """(bytes, seconds) of one collective at one size."""
     whole = torch.zeros(size // 4, device=s.device)
-    return size, repeat(s, torch_sweep.backend(name, whole, s.world), options.seconds / 4)
+    return size, repeat(s, sweep.backend(name, whole, s.world), options.seconds / 4)
 
 
 def measure(s, options):
     """The profile (dict) of this machine at this world size; the same on every rank."""
-    rates, sides, points = {}, {}, {name: [] for name in lab_machine.COLLECTIVES if s.world > 1}
+    rates, sides, points = {}, {}, {name: [] for name in timing_profile.COLLECTIVES if s.world > 1}
     work = [("matmul", name) for name in DTYPES] + [("copy", "")]
     work += [(name, size) for name in points for size in sizes(options, s.world)]
     copied = 0.0
@@ -79,12 +82,12 @@ def measure(s, options):
             copied = copy_rate(s, options)
         else:
             points[what].append(collective_point(s, what, which, options))
-    return {"schema": lab_machine.SCHEMA, "device": lab.device_name(s.device), "device_kind": s.device.type,
-            "backend": s.backend, "interconnect": lab.interconnect(s), "world": s.world, "nodes": s.nodes,
-            "threads": torch.get_num_threads(), "versions": lab.versions(), "commit": provenance.commit(),
+    return {"schema": timing_profile.SCHEMA, "device": session.device_name(s.device), "device_kind": s.device.type,
+            "backend": s.backend, "interconnect": session.interconnect(s), "world": s.world, "nodes": s.nodes,
+            "threads": torch.get_num_threads(), "versions": session.versions(), "commit": provenance.commit(),
             "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "matmul_flops_per_second": rates, "matmul_side": sides, "copy_bytes_per_second": copied,
-            "collectives": {name: {**lab_machine.fit(p), "bytes_are": MEANING[name]}
+            "collectives": {name: {**timing_profile.fit(p), "bytes_are": MEANING[name]}
                             for name, p in points.items()}}
 
 
@@ -115,15 +118,15 @@ def show(s, profile):
 def main(s, argv=None):
     """Measure, print, save."""
     _, options = parse(TIERS, __doc__, argv)
-    out = options.out or lab_machine.default_path(s.device.type, s.world)
+    out = options.out or timing_profile.default_path(s.device.type, s.world)
     check_target(out, ())
     profile = measure(s, options)
     show(s, profile)
     if s.main:
-        path = lab_machine.save(profile, out)
+        path = timing_profile.save(profile, out)
         where = "" if options.out else " in your cache folder, where the labs look"
         s.say(f"\nprofile saved: {path.name}{where}")
 
 
 if __name__ == "__main__":
-    lab.run(main)
+    session.run(main)

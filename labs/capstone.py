@@ -13,7 +13,7 @@ number and a full disk end it for good: --max-restarts starts it again, and it m
 to a folder.
 """
 
-import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import math
 import statistics
@@ -22,30 +22,27 @@ import sys
 import torch
 import torch.distributed as dist
 
-from scaleout import (
+from scaleout.lab import fits, join, session, text
+from scaleout.train import (
+    attempts,
     faults,
-    lab,
-    lab_capstone,
-    lab_job,
-    lab_join,
-    lab_launch,
-    lab_room,
-    lab_spans,
-    lab_text,
-    run_folder,
-    torch_input,
-    torch_job,
-    torch_watch,
+    folder,
+    input,
+    job as train_job,
+    options,
+    report,
+    spans,
+    watch as train_watch,
 )
-from scaleout.lab_capstone import Metrics, Progress
-from scaleout.lab_job import TIERS
-from scaleout.order import Order
-from scaleout.rates import Rates, planned_steps
-from scaleout.torch_cadence import Cadence
-from scaleout.torch_checkpoint import together
-from scaleout.torch_step import seconds_between, stamp
-from scaleout.torch_train import Setup, Trainer
-from scaleout.transformer import total_parameters
+from scaleout.train.report import Metrics, Progress
+from scaleout.train.options import TIERS
+from scaleout.train.order import Order
+from scaleout.train.rates import Rates, planned_steps
+from scaleout.train.cadence import Cadence
+from scaleout.train.checkpoint import together
+from scaleout.parallel.step import seconds_between, stamp
+from scaleout.train.trainer import Setup, Trainer
+from scaleout.spec.transformer import total_parameters
 
 PROBED = 12             # steps before --minutes is turned into a number of them
 LOOK_S = 2.0            # seconds, at most, that the host goes without a look at the device
@@ -56,17 +53,17 @@ class Job:
     """A run on this rank: model, text, order, schedule, checkpoints, and what was measured."""
 
     def __init__(self, s, o):
-        self.s, self.o, facts = s, o, lab.facts(s)
+        self.s, self.o, facts = s, o, session.facts(s)
         self.claimed = self.claim()                     # before anything is written, or waited for
         self.began = {name: facts[name] for name in ("started", "commit")}
-        self.faults = faults.parse(o.inject, s.rank, s.world, lab_join.attempt())
+        self.faults = faults.parse(o.inject, s.rank, s.world, join.attempt())
         self.passes = o.passes(s.world)
-        self.text = torch_input.read(o.dataset, o.held_out, o.batch * o.seq + 1)    # refused before the model is made
+        self.text = input.read(o.dataset, o.held_out, o.batch * o.seq + 1)    # refused before the model is made
         self.same_text()
         self.order = Order(len(self.text.train), o.seq, o.seed)
-        self.held_out = [pair for window in torch_input.held_out(self.text, o.batch, o.seq, o.validation_batches,
-                                                                 s.rank, s.world)
-                         for pair in torch_input.inputs(window, s.device, self.passes)]
+        self.held_out = [pair for window in input.held_out(self.text, o.batch, o.seq, o.validation_batches,
+                                                           s.rank, s.world)
+                         for pair in input.inputs(window, s.device, self.passes)]
         strategy = o.strategy_on(s.world)
         sharding = {"sharding": o.sharding(s.world)} if strategy == "fsdp" else {}
         self.trainer = Trainer(s, Setup(
@@ -83,10 +80,10 @@ class Job:
         if self.o.folder is None:
             return None
         held = []
-        written = together(self.s, lambda: held.append(run_folder.claim(self.o.folder, lab_capstone.FILES))
-                           or run_folder.signed(held[0]))
-        if self.s.nodes > 1 and lab_job.every(self.o) != 0 and not self.s.agree(
-                held or run_folder.shared(self.o.folder, written)):
+        written = together(self.s, lambda: held.append(folder.claim(self.o.folder, report.FILES))
+                           or folder.signed(held[0]))
+        if self.s.nodes > 1 and options.every(self.o) != 0 and not self.s.agree(
+                held or folder.shared(self.o.folder, written)):
             raise ValueError(f"--folder {self.o.folder} is another folder on another node, and a checkpoint is written "
                              "by all of them: give one that they share, or --checkpoint-every none")
         return held or None
@@ -122,8 +119,8 @@ class Job:
         if self.o.compile:                      # takes minutes, in which a watch would think that somebody hangs
             self.trainer.evaluate(self.held_out[:1])
         progress = Progress(self.s, self.steps, self.tokens)
-        log = lab_capstone.failures_file(self.o.folder)
-        with torch_watch.Watch(self.s, self.faults, log=log) as watch, torch_input.Batches(
+        log = report.failures_file(self.o.folder)
+        with train_watch.Watch(self.s, self.faults, log=log) as watch, input.Batches(
                 self.s, self.text.train, self.order, self.o.batch, self.done) as batches:
             while self.done < self.steps and not self.asked:
                 watch.begin(self.done + 1)
@@ -154,7 +151,7 @@ class Job:
         window, wait = batches.take()
         rate = Rates(self.o.lr, self.steps, self.o.warmup).rate(self.done)
         scale = self.trainer.scale
-        loss, norm = self.trainer.step(torch_input.inputs(window, self.s.device, self.passes), rate)
+        loss, norm = self.trainer.step(input.inputs(window, self.s.device, self.passes), rate)
         self.done += 1
         loss = self.faults.loss(self.done, loss)
         self.pending.append((self.done, rate, loss, norm, scale, start, stamp(self.s), wait))
@@ -181,12 +178,12 @@ class Job:
         if not all(map(math.isfinite, (*mean, *norms))):
             self.cadence.finish()               # the checkpoint on its way is a good one
         for number, loss in zip(numbers, mean, strict=True):
-            torch_watch.check_loss(loss, number, self.cadence.last)
-        norms = [torch_job.check_norm(norm, number, self.cadence.last, scale)
+            train_watch.check_loss(loss, number, self.cadence.last)
+        norms = [train_job.check_norm(norm, number, self.cadence.last, scale)
                  for number, norm, scale in zip(numbers, norms, scales, strict=True)]
         count = len(numbers)
         columns = numbers, mean, rates, norms, times[:count], times[count:]
-        rows = [dict(zip(("step", *lab_capstone.FIELDS), row, strict=True)) for row in zip(*columns, strict=True)]
+        rows = [dict(zip(("step", *report.FIELDS), row, strict=True)) for row in zip(*columns, strict=True)]
         self.metrics.add([row if scale is None else row | {"scale": scale}
                           for row, scale in zip(rows, scales, strict=True)])
         self.asked = int(asked) or None
@@ -206,7 +203,7 @@ class Job:
 
     def resume(self):
         """Go on from a checkpoint where there is one to go on from."""
-        extra, attempt = self.cadence.load(self.trainer, self.run), lab_join.attempt()
+        extra, attempt = self.cadence.load(self.trainer, self.run), join.attempt()
         if extra is not None:
             self.done = extra["step"]
             self.steps = extra["steps"] if self.o.minutes else self.steps
@@ -218,8 +215,8 @@ class Job:
                           "step(s) after it are made again")
         if extra is not None and extra["steps"] != self.steps:
             events.append(f"the learning rate now falls until step {self.steps:,}; before, until {extra['steps']:,}")
-        self.spans, changed = lab_spans.extend((extra or {}).get("spans", []), self.done,
-                                               lab_spans.options(self.o, self.s.world))
+        self.spans, changed = spans.extend((extra or {}).get("spans", []), self.done,
+                                           spans.options(self.o, self.s.world))
         changed += self.trainer.rescale(extra.get("scaler")) if extra is not None else []
         known = {row["event"] for row in self.metrics.events}               # by an attempt that was killed since
         events += [line for line in changed if line not in known]
@@ -229,8 +226,8 @@ class Job:
 
     def begin(self, fresh):
         """Rank 0's part: what `Metrics.begin` gives. fresh: at step 0, and so anew but for a restart of this launch."""
-        found = self.metrics.begin(self.done, fresh and not (lab_join.attempt() and lab_launch.told("begun")))
-        lab_launch.tell("begun", "yes")
+        found = self.metrics.begin(self.done, fresh and not (join.attempt() and attempts.told("begun")))
+        attempts.tell("begun", "yes")
         return found
 
     @property
@@ -244,7 +241,7 @@ class Job:
         """A checkpoint after the steps made so far; with `finish` it is whole on return."""
         if self.cadence.kept is None:
             return
-        watch.pulse(torch_watch.CHECKPOINT)
+        watch.pulse(train_watch.CHECKPOINT)
         self.look(watch)
         newest = self.metrics.validations[-1] if self.metrics.validations else {"step": -1}
         loss = newest["validation"] if newest["step"] == self.done else None
@@ -268,22 +265,22 @@ def leave(s, job):
 
 def main(s, argv=None):
     """Train, write, record."""
-    tier, o = lab_text.parse(TIERS, __doc__, argv)
-    lab_job.check(o, s)
-    lab_room.check(s, o.shape)
-    with lab_launch.for_good():
+    tier, o = text.parse(TIERS, __doc__, argv)
+    options.check(o, s)
+    fits.check(s, o.shape)
+    with attempts.for_good():
         job = Job(s, o)
-        s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
+        s.say(f"{session.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
               f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, {o.batch} x {o.seq} tokens a step "
               f"in {job.passes} pass(es)")
         s.say(f"{job.text.words}\n{job.trainer.built}")
-        lab.reset_allocator(s)
+        session.reset_allocator(s)
         job.train()
         if job.asked:
             leave(s, job)
-        torch_job.close(s, tier, o, job)
+        train_job.close(s, tier, o, job)
 
 
 if __name__ == "__main__":
-    torch_watch.remember_collectives()
-    lab.run(main)
+    train_watch.remember_collectives()
+    session.run(main)

@@ -6,7 +6,7 @@
     torchrun --nproc-per-node 2 labs/collectives.py --own "25,12.5"      predict from another link than this one
 """
 
-import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import sys
 from dataclasses import asdict, dataclass, field
@@ -15,9 +15,13 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from scaleout import lab, lab_machine, lab_sweep, lab_text, results, torch_ring, torch_sweep
-from scaleout.lab_report import verdicts
-from scaleout.torch_parity import check
+from scaleout.lab import session, sweep as lab_sweep, text
+from scaleout.measure import sweep as measure_sweep
+from scaleout.parallel import ring as parallel_ring
+from scaleout.records import results
+from scaleout.timing import profile
+from scaleout.lab.report import verdicts
+from scaleout.parallel.parity import check
 
 RESULTS = Path(__file__).resolve().parent / "results" / "collectives"
 
@@ -57,7 +61,7 @@ TIERS = {"smoke": Options(),
 def by_hand(o):
     """{name: function of a tensor} of the all-reduces by hand, with the pieces asked for."""
     return {name: work if name == "naive" else (lambda t, work=work: work(t, pieces=o.pieces))
-            for name, work in torch_ring.BY_HAND.items()}
+            for name, work in parallel_ring.BY_HAND.items()}
 
 
 def through_accelerate(s):
@@ -113,11 +117,11 @@ def equality(s, works):
 
 def works_on(s, whole, hand, accelerate):
     """{(by, collective): (function to time, keywords for torch_sweep.wrong)} on one tensor."""
-    found = {(s.backend, "all_reduce"): (torch_sweep.backend("all_reduce", whole, s.world), {})}
+    found = {(s.backend, "all_reduce"): (measure_sweep.backend("all_reduce", whole, s.world), {})}
     for name, reduce in hand.items():
         found[name, "all_reduce"] = (lambda reduce=reduce: reduce(whole), {"reduce": reduce})
     for name in BACKEND[1:]:
-        found[s.backend, name] = (torch_sweep.backend(name, whole, s.world), {})
+        found[s.backend, name] = (measure_sweep.backend(name, whole, s.world), {})
     if accelerate:
         part = found[s.backend, "all_gather"][0].part
         found["accelerate", "all_reduce"] = (lambda: accelerate["all_reduce"](whole),
@@ -129,12 +133,12 @@ def works_on(s, whole, hand, accelerate):
 
 def sweep(s, o, sizes, hand, accelerate):
     """[Row, ...]: every collective at every size, its errors counted, its times taken in turn with all others'."""
-    works, largest = {}, torch.zeros(sizes[-1] // torch_sweep.ELEMENT, device=s.device)
+    works, largest = {}, torch.zeros(sizes[-1] // measure_sweep.ELEMENT, device=s.device)
     for size in sizes:
-        found = works_on(s, largest[:size // torch_sweep.ELEMENT], hand, accelerate)
+        found = works_on(s, largest[:size // measure_sweep.ELEMENT], hand, accelerate)
         works |= {(size, *key): work for key, work in found.items()}
-    wrong = {key: torch_sweep.wrong(s, key[2], key[0], **more) for key, (_, more) in works.items()}
-    times = torch_sweep.alternate(s, {key: work for key, (work, _) in works.items()}, o.rounds, "sweep")
+    wrong = {key: measure_sweep.wrong(s, key[2], key[0], **more) for key, (_, more) in works.items()}
+    times = measure_sweep.alternate(s, {key: work for key, (work, _) in works.items()}, o.rounds, "sweep")
     rows = [lab_sweep.Row(by, name, size, s.world, times[size, by, name], wrong[size, by, name])
             for size, by, name in works]
     order = [key[1:] for key in works]
@@ -143,8 +147,8 @@ def sweep(s, o, sizes, hand, accelerate):
 
 def links(s, o, sizes):
     """{label: Wire} measured without any collective: one pair of ranks alone, and all ranks at once round a ring."""
-    pair = lab_machine.fit(list(torch_sweep.pair_seconds(s, sizes, o.rounds).items()))
-    crowd = lab_machine.fit(list(torch_sweep.crowd_seconds(s, sizes, o.rounds).items()))
+    pair = profile.fit(list(measure_sweep.pair_seconds(s, sizes, o.rounds).items()))
+    crowd = profile.fit(list(measure_sweep.crowd_seconds(s, sizes, o.rounds).items()))
     found = {"one pair": lab_sweep.wire(pair), "all at once": lab_sweep.wire(crowd)}
     return found | ({"own link": lab_sweep.own(o.own)} if o.own else {}), {"one pair": pair, "all at once": crowd}
 
@@ -162,7 +166,7 @@ def explain(s, rows, wires):
             f"{lab_sweep.from_wire(ring, crowd) / ring.median:.2f}: a rank has {pair.bytes_per_s / 1e9:.2f} GB/s while "
             f"the others rest, and {crowd.bytes_per_s / 1e9:.2f} GB/s while all send and receive"]
     if s.device.type == "cpu":
-        adding = torch_sweep.add_seconds(s, ring.size * (s.world - 1) // s.world)
+        adding = measure_sweep.add_seconds(s, ring.size * (s.world - 1) // s.world)
         said.append("on one host a link is a copy in memory: ranks share the cores and the memory that make it, and "
                     f"adding takes its time on them too, here {lab_sweep.micro(adding)} us of "
                     f"{lab_sweep.micro(ring.median)}; alpha-beta gives every rank its own link, and adds for nothing")
@@ -204,7 +208,7 @@ def record(s, tier, o, rows, fits, wires, checks, notes):
     """The Record of this run: it trains nothing, and its steps are the samples of the backend's largest all-reduce."""
     largest = [r for r in rows if r.name == rows[0].name][-1]
     wanted, seen = figures(rows, fits, wires)
-    facts, middle = lab.facts(s), largest.median
+    facts, middle = session.facts(s), largest.median
     return results.Record(
         stem="collectives", tier=tier,
         **facts | {"notes": [*facts["notes"], f"step_seconds: {largest.name} of {largest.size} bytes", *notes]},
@@ -239,7 +243,7 @@ def together(s, tier, o, hand):
     """Check, time, fit, predict, compare, record. Returns the checks."""
     accelerate = through_accelerate(s) if o.via == "accelerate" else {}
     checks = equality(s, hand | ({"accelerate": accelerate["all_reduce"]} if accelerate else {}))
-    sizes = torch_sweep.sizes(o.smallest, o.largest, o.factor, s.world)
+    sizes = measure_sweep.sizes(o.smallest, o.largest, o.factor, s.world)
     rows = sweep(s, o, sizes, hand, accelerate)
     wires, link_fits = links(s, o, sizes)
     fits, said = lab_sweep.lines(rows), explain(s, rows, wires)
@@ -258,16 +262,16 @@ def together(s, tier, o, hand):
 
 def main(s, argv=None):
     """Check, and on more than one process measure."""
-    tier, o = lab_text.parse(TIERS, __doc__, argv)
-    lab_text.check_save(o.save, RESULTS)
-    lab_text.check_target(o.plot, (".svg", ".png", ".pdf"))
-    if len(torch_sweep.sizes(o.smallest, o.largest, o.factor, s.world)) < 2:
+    tier, o = text.parse(TIERS, __doc__, argv)
+    text.check_save(o.save, RESULTS)
+    text.check_target(o.plot, (".svg", ".png", ".pdf"))
+    if len(measure_sweep.sizes(o.smallest, o.largest, o.factor, s.world)) < 2:
         raise ValueError(f"--smallest {o.smallest} to --largest {o.largest} by --factor {o.factor} are fewer than two "
                          "sizes, and a line needs two")
     if o.own:
         lab_sweep.own(o.own)
-    s.say(f"{lab.device_name(s.device)}, {s.world} process(es) x {torch.get_num_threads()} thread(s), "
-          f"backend {s.backend}, {lab.interconnect(s)}\n")
+    s.say(f"{session.device_name(s.device)}, {s.world} process(es) x {torch.get_num_threads()} thread(s), "
+          f"backend {s.backend}, {session.interconnect(s)}\n")
     hand = by_hand(o)
     checks = alone(s, o, hand) if s.world == 1 else together(s, tier, o, hand)
     if not s.agree(all(one["passed"] for one in checks.values())):
@@ -275,4 +279,4 @@ def main(s, argv=None):
 
 
 if __name__ == "__main__":
-    lab.run(main)
+    session.run(main)

@@ -6,32 +6,25 @@
     python labs/ddp.py --scaling 1,2,4         starts torchrun itself, for each number of processes
 """
 
-import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import sys
 import time
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
-from scaleout import (
-    lab,
-    lab_ddp,
-    lab_report,
-    lab_room,
-    lab_scaling,
-    lab_text,
-    results,
-    torch_ddp,
-    torch_inject,
-    torch_parity,
-)
-from scaleout import torch_profile as profiler
-from scaleout import trace as chrome_trace
-from scaleout.recipe import Recipe
-from scaleout.torch_parallel import Settings
-from scaleout.torch_rounds import TRACED, Rounds
-from scaleout.torch_step import Way
-from scaleout.transformer import Shape, total_parameters
+from scaleout.lab import ddp as lab_ddp, fits, report, session, text as lab_text
+from scaleout.measure import inject as measure_inject
+from scaleout.parallel import ddp as parallel_ddp, parity as parallel_parity
+from scaleout.records import results
+from scaleout.train import scaling as train_scaling
+from scaleout.measure import profile as profiler
+from scaleout.records import trace as chrome_trace
+from scaleout.spec.recipe import Recipe
+from scaleout.parallel.replicas import Settings
+from scaleout.measure.rounds import Rounds, TRACED
+from scaleout.parallel.step import Way
+from scaleout.spec.transformer import Shape, total_parameters
 
 WARMUP = 3                  # DDP rebuilds its buckets in the second step
 PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the sequences of all ranks
@@ -72,13 +65,13 @@ class Options:
     static_graph: bool = _flag("tell DDP that every step uses the same parameters")
     find_unused: bool = _flag("let DDP look for parameters that a step has not used")
     unused_part: bool = _flag("give the model a layer that its forward never uses")
-    hook: str = field(default="none", metadata={"help": "compress what travels", "choices": torch_ddp.HOOKS})
+    hook: str = field(default="none", metadata={"help": "compress what travels", "choices": parallel_ddp.HOOKS})
     hook_rank: int = _size(1, "columns of PowerSGD's matrices", 1024)
     via: str = field(default="torch", metadata={"help": "accelerate adds the fifth way",
                                                 "choices": ("torch", "accelerate")})
     trace: str | None = _file("write steps of --via for ui.perfetto.dev")
     thin: bool = _flag("a small trace: phases, collectives, compute in one piece")
-    inject: str | None = _file("; ".join(torch_inject.KINDS.values()), "FAULT")
+    inject: str | None = _file("; ".join(measure_inject.KINDS.values()), "FAULT")
     scaling: str | None = _file("numbers of processes to compare, strong and weak: 1,2,4", "N,N")
     brief: bool = _flag("one process and --via alone, no parity: what --scaling runs")
     dataset: str | None = _file("text (default: Python's standard library)", "PATH")
@@ -105,7 +98,7 @@ TIERS = {"smoke": Options(),
 def batches(s, o, text, step, ranks=None):
     """Batches of a step, one a pass: this rank's, or with ranks=1 those of all ranks together."""
     rank, world, each = (0, 1, o.micro_batch * s.world) if ranks == 1 else (s.rank, s.world, o.micro_batch)
-    return [lab.batch(text, step * o.accumulation + i, each, o.seq, rank, world, o.seed, s.device)
+    return [session.batch(text, step * o.accumulation + i, each, o.seq, rank, world, o.seed, s.device)
             for i in range(o.accumulation)]
 
 
@@ -131,15 +124,15 @@ def parity(s, o, text):
     o = replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32")
     wanted_loss, wanted = _gradients(way(s, o, "one"), batches(s, o, text, 0, ranks=1), o)
     for via in ("hand", "buckets", "torch", "accelerate")[:3 + (o.via == "accelerate")]:
-        for hook in ("none",) if via in ("hand", "accelerate") else torch_ddp.HOOKS:
+        for hook in ("none",) if via in ("hand", "accelerate") else parallel_ddp.HOOKS:
             one = way(s, replace(o, hook=hook), via)
             loss, found = _gradients(one, batches(s, o, text, 0), o)
             off = abs(s.mean(loss) - wanted_loss) / wanted_loss
-            worst = s.largest(min(torch_parity.relative_error(found, wanted), 1e300))
+            worst = s.largest(min(parallel_parity.relative_error(found, wanted), 1e300))
             name = lab_ddp.NAMES[via]
             if hook == "none":
-                checks[f"{name}: loss equals one process"] = torch_parity.check(off, torch_parity.TOLERANCE)
-                checks[f"{name}: gradients equal one process"] = torch_parity.check(worst, torch_parity.TOLERANCE)
+                checks[f"{name}: loss equals one process"] = parallel_parity.check(off, parallel_parity.TOLERANCE)
+                checks[f"{name}: gradients equal one process"] = parallel_parity.check(worst, parallel_parity.TOLERANCE)
             else:
                 meant = ", as meant: what it leaves out goes into the next step" if hook == "powersgd" else ""
                 notes.append(f"{name} with {hook}: gradients differ from one process by {worst:.2g} of their "
@@ -151,7 +144,7 @@ def _gradients(one, share, o):
     for _ in range(3):
         one.training.clear()
         loss = one.gradients(share, o.sync_every_pass)
-    found = torch_parity.gradients(one.model)
+    found = parallel_parity.gradients(one.model)
     return loss, {name: g for name, g in found.items() if not name.startswith("spare.")}
 
 
@@ -160,11 +153,11 @@ def _gradients(one, share, o):
 def faulty(s, o, text, fault):
     """The Trace of a few steps by --via: healthy for fault None, else with the fault in it."""
     kind, link = fault.kind if fault else "", None
-    one = way(s, replace(o, bucket_mb=torch_inject.TINY_MB) if kind == "tiny-buckets" else o, o.via)
+    one = way(s, replace(o, bucket_mb=measure_inject.TINY_MB) if kind == "tiny-buckets" else o, o.via)
     if kind == "slow-link":
-        link = one.replicas.look.wrap = torch_inject.SlowLink(s.world, fault.amount * 1e6)
+        link = one.replicas.look.wrap = measure_inject.SlowLink(s.world, fault.amount * 1e6)
     if kind == "straggler" and s.rank == fault.rank:
-        torch_inject.slow_down(one.model, fault.amount)
+        measure_inject.slow_down(one.model, fault.amount)
 
     def step(i):
         with profiler.phase("data"):
@@ -196,8 +189,8 @@ def diagnose(s, o, text, fault):
 
 def record(s, tier, o, rounds, rows, checks, notes):
     """The Record of this run; the same on every rank but for the facts of its own device."""
-    prediction, measurement = lab_report.pairs(rows, lab_ddp.NAMES, lab_ddp.FIGURES)
-    facts, spent = lab.facts(s), rounds.seconds[o.via]
+    prediction, measurement = report.pairs(rows, lab_ddp.NAMES, lab_ddp.FIGURES)
+    facts, spent = session.facts(s), rounds.seconds[o.via]
     skipped = [] if o.via == "accelerate" else ["Accelerate: not asked for (--via accelerate)"]
     if s.world == 1:
         skipped.append("equal to one process: this run is one process (torchrun --nproc-per-node 2)")
@@ -206,11 +199,11 @@ def record(s, tier, o, rounds, rows, checks, notes):
     elif s.world > 1 and not (o.find_unused or o.static_graph):
         for via in (name for name in rows if name not in ("one", "alone")):
             off = abs(rows[via]["predicted"]["collectives"] - rows[via]["measured"]["collectives"])
-            checks[f"{lab_ddp.NAMES[via]}: collectives as predicted"] = torch_parity.check(off, 0.0)
+            checks[f"{lab_ddp.NAMES[via]}: collectives as predicted"] = parallel_parity.check(off, 0.0)
     if s.world > 1:
         for via in (name for name in rows if name not in ("one", "alone")):
             built = rounds.ways[via].replicas
-            checks[f"{lab_ddp.NAMES[via]}: weights are equal on all ranks"] = torch_parity.check(built.spread(), 0.0)
+            checks[f"{lab_ddp.NAMES[via]}: weights are equal on all ranks"] = parallel_parity.check(built.spread(), 0.0)
             notes.append(f"{lab_ddp.NAMES[via]}: {built.built}")
     notes += rounds.calibration.words(WARMUP) if s.world > 1 else []
     total = o.micro_batch * s.world * o.accumulation
@@ -220,13 +213,13 @@ def record(s, tier, o, rounds, rows, checks, notes):
             "accumulation": o.accumulation, "sync_every_pass": o.sync_every_pass}, effective_batch=total,
         sequence_length=o.seq, precision=o.precision, checkpoint_cadence="none", step_seconds=spent,
         warmup_steps=WARMUP, tokens_per_second=results.tokens_per_second(spent, WARMUP, total, o.seq),
-        losses=rounds.losses[o.via], peak_memory=lab.allocator(s), prediction=prediction, measurement=measurement,
+        losses=rounds.losses[o.via], peak_memory=session.allocator(s), prediction=prediction, measurement=measurement,
         checks=checks, skipped=skipped, series=rounds.series())
 
 
 def train(s, tier, o, text):
     """Check, train all ways in alternation, compare, record. Exit code 1 where a check failed."""
-    s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
+    s.say(f"{session.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
           f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, {o.accumulation} x {o.micro_batch} x "
           f"{o.seq} tokens a rank and step")
     checks, notes = ({}, []) if o.brief else parity(s, o, text)
@@ -238,8 +231,8 @@ def train(s, tier, o, text):
     s.say("\n" + lab_ddp.ways(rows))
     s.say("\n" + lab_ddp.why(rows, s.world, rounds.one_threads, rounds.threads))
     r = record(s, tier, o, rounds, rows, checks, notes)
-    s.say("\n".join([lab_report.closing(rows, lab_ddp.NOT_WAYS), *(f"note: {note}" for note in notes),
-                     *lab_report.verdicts(r.checks, r.skipped, r.stalls, r.failures)]))
+    s.say("\n".join([report.closing(rows, lab_ddp.NOT_WAYS), *(f"note: {note}" for note in notes),
+                     *report.verdicts(r.checks, r.skipped, r.stalls, r.failures)]))
     if o.save and s.main:
         s.say(f"record saved: {results.save(r, record_path(s, tier, o)).name}")
     if s.world > 1:
@@ -257,7 +250,7 @@ def record_path(s, tier, o):
 
 def check(s, o):
     """Refuse what could not work, before any work. ValueError, one line."""
-    lab_room.check(s, o.shape)
+    fits.check(s, o.shape)
     lab_text.check_target(o.trace, (".json",))
     if o.scaling:
         lab_text.check_folder(RESULTS if o.save == "auto" else o.save, "--save")
@@ -278,10 +271,10 @@ def main(s, argv=None):
     check(s, o)
     if o.scaling:
         folder = None if o.save is None else RESULTS if o.save == "auto" else Path(o.save)
-        lab_scaling.run(s, o, tier, __file__, sys.argv[1:] if argv is None else argv, folder)
+        train_scaling.run(s, o, tier, __file__, sys.argv[1:] if argv is None else argv, folder)
         return
-    fault = torch_inject.parse(o.inject, s.world)
-    text = lab.as_tensor(lab_text.corpus(o.dataset))
+    fault = measure_inject.parse(o.inject, s.world)
+    text = session.as_tensor(lab_text.corpus(o.dataset))
     if fault:
         diagnose(s, o, text, fault)
     else:
@@ -289,4 +282,4 @@ def main(s, argv=None):
 
 
 if __name__ == "__main__":
-    lab.run(main)
+    session.run(main)

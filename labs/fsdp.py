@@ -8,33 +8,24 @@
     accelerate launch --config_file labs/launch/accelerate-fsdp2.yaml labs/fsdp.py --via accelerate      on GPUs
 """
 
-import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from scaleout import (
-    lab,
-    lab_fsdp,
-    lab_report,
-    lab_room,
-    lab_text,
-    results,
-    torch_fsdp,
-    torch_fsdp_knobs,
-    torch_fsdp_ways,
-    torch_parity,
-    torch_shard,
-)
-from scaleout import torch_profile as profiler
-from scaleout.fsdp_memory import fsdp_account
-from scaleout.lab_fsdp import NAMES
-from scaleout.recipe import Recipe
-from scaleout.sharding import WRAPS, Sharding
-from scaleout.torch_fsdp_rounds import Calibration, Rounds
-from scaleout.torch_fsdp_ways import Way
-from scaleout.transformer import Shape, total_parameters
+from scaleout.lab import fits, fsdp as lab_fsdp, report, session, text as lab_text
+from scaleout.measure import fsdp_knobs
+from scaleout.parallel import fsdp as parallel_fsdp, fsdp_ways, parity as parallel_parity, shard
+from scaleout.records import results
+from scaleout.measure import profile as profiler
+from scaleout.memory.fsdp import fsdp_account
+from scaleout.lab.fsdp import NAMES
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import Sharding, WRAPS
+from scaleout.measure.fsdp_rounds import Calibration, Rounds
+from scaleout.parallel.fsdp_ways import Way
+from scaleout.spec.transformer import Shape, total_parameters
 
 WARMUP = 3
 PARITY_STEPS = 3
@@ -84,8 +75,8 @@ class Options:
     reduce: str = _choice("fp32", "dtype that gradients are reduced in", DTYPES)
     offload: bool = field(default=False, metadata={"help": "shards and optimizer live in the host's memory"})
     replicas: int = _size(1, "copies of the model, each sharded over the rest: hybrid sharding", 10**5)
-    via: str = _choice("torch", "adds a way; accelerate-forced and -naive are for CPUs", torch_fsdp_ways.ROUTES)
-    sweep: str | None = _file(f"compare knobs in one launch: {', '.join(torch_fsdp_knobs.KNOBS)}", "KNOB,KNOB",
+    via: str = _choice("torch", "adds a way; accelerate-forced and -naive are for CPUs", fsdp_ways.ROUTES)
+    sweep: str | None = _file(f"compare knobs in one launch: {', '.join(fsdp_knobs.KNOBS)}", "KNOB,KNOB",
                               "wrap,reshard,checkpointing")
     trace: str | None = _file("write steps of --via for ui.perfetto.dev")
     timeline: bool = field(default=False, metadata={"help": "print memory over time, moment by moment"})
@@ -121,7 +112,7 @@ TIERS = {"smoke": Options(),
 def batches(s, o, text, step, alone=False):
     """Batches of a step, one a pass: this rank's, or those of all ranks together."""
     rank, world, each = (0, 1, o.micro_batch * s.world) if alone else (s.rank, s.world, o.micro_batch)
-    return [lab.batch(text, step * o.accumulation + i, each, o.seq, rank, world, o.seed, s.device)
+    return [session.batch(text, step * o.accumulation + i, each, o.seq, rank, world, o.seed, s.device)
             for i in range(o.accumulation)]
 
 
@@ -133,7 +124,7 @@ def way(s, o, cut, via, **more):
 def names(s, o, cut, plain=True):
     """The ways of this run: the baseline, by hand where that can, fully_shard and --via."""
     try:
-        torch_fsdp.refuse(cut)
+        parallel_fsdp.refuse(cut)
         hand = ("naive", "prefetching") if o.sync_every_pass or o.accumulation == 1 else ()
     except ValueError:
         hand = ()
@@ -152,10 +143,10 @@ def parity(s, o, text, vias):
     for via in vias:
         found = _trained(way(s, o, cut, via, **more), o, [batches(s, o, text, i) for i in range(PARITY_STEPS)])
         losses = max(abs(s.mean(f) - w) / w for f, w in zip(found[0], wanted[0], strict=True))
-        checks[f"{NAMES[via]}: losses equal one process"] = torch_parity.check(losses, torch_parity.TOLERANCE)
+        checks[f"{NAMES[via]}: losses equal one process"] = parallel_parity.check(losses, parallel_parity.TOLERANCE)
         for what, f, w in (("gradients", found[1], wanted[1]), ("weights", found[2], wanted[2])):
-            worst = s.largest(min(torch_parity.relative_error(f, w), 1e300))
-            checks[f"{NAMES[via]}: {what} equal one process"] = torch_parity.check(worst, torch_parity.TOLERANCE)
+            worst = s.largest(min(parallel_parity.relative_error(f, w), 1e300))
+            checks[f"{NAMES[via]}: {what} equal one process"] = parallel_parity.check(worst, parallel_parity.TOLERANCE)
     return checks
 
 
@@ -182,13 +173,13 @@ def show_fallback(s, o, text, cut):
 
 def record(s, tier, o, cut, rounds, rows, checks, notes, seen):
     """The Record of this run; the same on every rank but for the facts of its own device."""
-    prediction, measurement = lab_report.pairs(rows, lab_fsdp.NAMES, lab_fsdp.FIGURES)
+    prediction, measurement = report.pairs(rows, lab_fsdp.NAMES, lab_fsdp.FIGURES)
     account = fsdp_account(o.shape, o.micro_batch, o.seq, o.recipe, cut, s.device.type)
     prediction["peak bytes"], measurement["peak bytes"] = account.peak_bytes, sum(seen.values())
     for kind in seen:
         prediction[f"{kind} bytes at the peak"] = account.peak.get(kind, 0)
         measurement[f"{kind} bytes at the peak"] = seen[kind]
-    facts, spent = lab.facts(s), rounds.seconds[o.via]
+    facts, spent = session.facts(s), rounds.seconds[o.via]
     skipped = [] if o.via.startswith("accelerate") else ["Accelerate: not asked for (--via)"]
     if "naive" not in rounds.ways:
         skipped.append("by hand: it has fp32, one mesh and a reduction in every pass only")
@@ -201,7 +192,7 @@ def record(s, tier, o, cut, rounds, rows, checks, notes, seen):
         precision="fp32" if o.precision == "fp32" else "bf16 by MixedPrecisionPolicy", checkpoint_cadence="none",
         step_seconds=spent, warmup_steps=WARMUP,
         tokens_per_second=results.tokens_per_second(spent, WARMUP, total, o.seq), losses=rounds.losses[o.via],
-        peak_memory=seen | {f"allocator: {k}": v for k, v in lab.allocator(s).items()}, prediction=prediction,
+        peak_memory=seen | {f"allocator: {k}": v for k, v in session.allocator(s).items()}, prediction=prediction,
         measurement=measurement, checks=checks, skipped=skipped,
         series={f"seconds a step, {NAMES[via]}": found for via, found in rounds.seconds.items()})
 
@@ -212,7 +203,7 @@ def count_checks(s, rows):
     for via, row in rows.items() if s.world > 1 else ():
         for figure in (f for f in ("gathers", "scatters") if f in row["predicted"]):
             off = abs(row["predicted"][figure] - row["measured"][figure])
-            checks[f"{NAMES[via]}: {lab_fsdp.FIGURES[figure]} as predicted"] = torch_parity.check(off, 0.0)
+            checks[f"{NAMES[via]}: {lab_fsdp.FIGURES[figure]} as predicted"] = parallel_parity.check(off, 0.0)
     return checks
 
 
@@ -222,21 +213,21 @@ def train(s, tier, o, text, cut):
     checks = parity(s, o, text, names(s, o, cut, plain=False))
     made = {via: way(s, o, cut, via) for via in vias}
     notes = [f"{NAMES[via]}: {one.built}" for via, one in made.items()]
-    rounds = Rounds(s, o, made, Calibration(s, way(s, o, cut, "one"), torch_shard.mesh(s, cut)))
+    rounds = Rounds(s, o, made, Calibration(s, way(s, o, cut, "one"), shard.mesh(s, cut)))
     rounds.run(o.steps, lambda step: batches(s, o, text, step))
     rows = rounds.rows(WARMUP)
     s.say("\n" + lab_fsdp.ways(rows))
-    seen, moments = torch_fsdp_knobs.memory(s, o, cut, batches(s, o, text, 0)[0])
+    seen, moments = fsdp_knobs.memory(s, o, cut, batches(s, o, text, 0)[0])
     account = fsdp_account(o.shape, o.micro_batch, o.seq, o.recipe, cut, s.device.type)
     s.say("\n" + lab_fsdp.memory(account.peak, seen))
     if o.timeline:
         s.say("\n" + lab_fsdp.timeline(moments))
-    checks |= count_checks(s, rows) | {"peak within 2% of the prediction": torch_parity.check(
+    checks |= count_checks(s, rows) | {"peak within 2% of the prediction": parallel_parity.check(
         abs(account.peak_bytes / sum(seen.values()) - 1), MEMORY)}
     r = record(s, tier, o, cut, rounds, rows, checks, notes, seen)
     r.skipped.extend(["collectives: one process sends nothing (torchrun --nproc-per-node 2)"] if skipped else [])
-    s.say("\n".join(["", lab_report.closing(rows), *(f"built: {note}" for note in notes),
-                     *lab_report.verdicts(r.checks, r.skipped, r.stalls, r.failures)]))
+    s.say("\n".join(["", report.closing(rows), *(f"built: {note}" for note in notes),
+                     *report.verdicts(r.checks, r.skipped, r.stalls, r.failures)]))
     if o.save and s.main:
         s.say(f"record saved: {results.save(r, record_path(s, tier, o)).name}")
     if o.trace and s.main:
@@ -255,23 +246,23 @@ def record_path(s, tier, o):
 def main(s, argv=None):
     """Train all ways, or walk a grid of knobs, or show what Accelerate quietly builds."""
     tier, o = lab_text.parse(TIERS, __doc__, argv)
-    lab_room.check(s, o.shape)
+    fits.check(s, o.shape)
     lab_text.check_target(o.trace, (".json",))
     lab_text.check_save(o.save, RESULTS)
     cut = o.sharding(s.world)
-    torch_fsdp_ways.refuse(s, o.via, cut)
-    torch_fsdp_knobs.refuse(s, o)
-    text = lab.as_tensor(lab_text.corpus(o.dataset))
-    s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
+    fsdp_ways.refuse(s, o.via, cut)
+    fsdp_knobs.refuse(s, o)
+    text = session.as_tensor(lab_text.corpus(o.dataset))
+    s.say(f"{session.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
           f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.accumulation} x {o.micro_batch} x {o.seq} tokens "
           f"a rank and step, {cut.ranks} shard(s) x {cut.replicas} replica(s)")
     if o.via == "accelerate-naive":
         show_fallback(s, o, text, cut)
     elif o.sweep:
-        torch_fsdp_knobs.sweep(s, tier, o, lambda step, q: batches(s, q, text, step), RESULTS)
+        fsdp_knobs.sweep(s, tier, o, lambda step, q: batches(s, q, text, step), RESULTS)
     else:
         train(s, tier, o, text, cut)
 
 
 if __name__ == "__main__":
-    lab.run(main)
+    session.run(main)

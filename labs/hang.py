@@ -6,7 +6,7 @@
     python labs/hang.py --check 1:83 d                   your answer: the culprit's rank, the bug's line in hang_job.py
 """
 
-import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import json
 import os
@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import hang_job
 
-from scaleout import flight, lab_hang, lab_text, leash
+from scaleout.lab import hang, leash, text as lab_text
+from scaleout.records import flight
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 60.0                # seconds for a whole run, start-up included
@@ -164,7 +165,7 @@ def run(o):
 # --- read and judge ----------------------------------------------------------------------------------------
 
 def show(folder):
-    """Print the table of `scaleout.flight`."""
+    """Print the table of `scaleout.records.flight`."""
     flights = flight.load(folder)
     header, rows = flight.side_by_side(flights)
     print(lab_text.table(header, rows))
@@ -178,7 +179,7 @@ def main(argv=None):
     """Run, read or check."""
     o = options(argv)
     if o.check:
-        verdict = lab_hang.judge(*o.check)
+        verdict = hang.judge(*o.check)
         print(verdict.message)
         if not verdict.ok:
             sys.exit(1)

@@ -15,7 +15,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaleout import flight, leash
+from scaleout.lab import leash
+from scaleout.records import flight
 
 ROOT = str(Path(__file__).resolve().parents[1])
 KINDS = ("mismatch", "stop", "skip")

@@ -6,7 +6,7 @@
     python labs/memory.py --fake 70b           a step of any size on fake tensors: sizes, no contents
 """
 
-import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import statistics
 import sys
@@ -15,15 +15,19 @@ from pathlib import Path
 
 import torch
 
-from scaleout import lab, lab_machine, lab_room, lab_text, results, torch_parity, torch_trace
-from scaleout.lab_report import compare, numbers, summary
-from scaleout.memory import Account, account
-from scaleout.recipe import CHOICES, Recipe
-from scaleout.torch_ledger import watch
-from scaleout.torch_memory import measure
-from scaleout.torch_parallel import ROUTES, Replicas
-from scaleout.torch_recipe import Training
-from scaleout.transformer import Shape, flops, preset, total_parameters
+from scaleout.lab import fits, session, text as lab_text
+from scaleout.measure import memory_trace
+from scaleout.parallel import parity as parallel_parity
+from scaleout.records import results
+from scaleout.timing import profile as timing_profile
+from scaleout.lab.report import compare, numbers, summary
+from scaleout.memory.accounts import Account, account
+from scaleout.spec.recipe import CHOICES, Recipe
+from scaleout.measure.ledger import watch
+from scaleout.measure.memory import measure
+from scaleout.parallel.replicas import ROUTES, Replicas
+from scaleout.parallel.recipe import Training
+from scaleout.spec.transformer import Shape, flops, preset, total_parameters
 
 TOLERANCE = 0.02            # of the peak, and what the book promises
 RESULTS = Path(__file__).resolve().parent / "results" / "memory"
@@ -102,17 +106,17 @@ def parity(s, o, text):
     seq = min(o.seq, PARITY_TOKENS)
     torch.manual_seed(o.seed)                          # the same weights on every rank, without help from DDP
     training = Training(o.shape, replace(o.recipe, precision="fp32", dropout=0.0), s.device, o.lr)
-    share = lab.batch(text, 0, 1, seq, s.rank, s.world, o.seed, s.device)
-    whole = lab.batch(text, 0, s.world, seq, seed=o.seed, device=s.device)
-    wanted_loss, wanted = torch_parity.loss_and_gradients(training.model, *whole)
+    share = session.batch(text, 0, 1, seq, s.rank, s.world, o.seed, s.device)
+    whole = session.batch(text, 0, s.world, seq, seed=o.seed, device=s.device)
+    wanted_loss, wanted = parallel_parity.loss_and_gradients(training.model, *whole)
     checks = {}
     for via in ("hand", "torch") if o.via != "accelerate" else ROUTES:
-        loss, found = torch_parity.loss_and_gradients(
+        loss, found = parallel_parity.loss_and_gradients(
             training.model, *share, Replicas(s, training.model, via, o.bucket_view))
         off = abs(s.mean(loss) - wanted_loss) / wanted_loss
-        worst = s.largest(min(torch_parity.relative_error(found, wanted), 1e300))
-        checks[f"{via}: loss equals one process"] = torch_parity.check(off, torch_parity.TOLERANCE)
-        checks[f"{via}: gradients equal one process"] = torch_parity.check(worst, torch_parity.TOLERANCE)
+        worst = s.largest(min(parallel_parity.relative_error(found, wanted), 1e300))
+        checks[f"{via}: loss equals one process"] = parallel_parity.check(off, parallel_parity.TOLERANCE)
+        checks[f"{via}: gradients equal one process"] = parallel_parity.check(worst, parallel_parity.TOLERANCE)
     return checks
 
 
@@ -132,7 +136,7 @@ class Run:
     def batch(self, step):
         """(tokens, targets) of this rank."""
         o, s = self.o, self.s
-        return lab.batch(self.text, step, o.micro_batch, o.seq, s.rank, s.world, o.seed, s.device)
+        return session.batch(self.text, step, o.micro_batch, o.seq, s.rank, s.world, o.seed, s.device)
 
     def one(self, batch, before_update=lambda: None):
         """Forward, backward, update; returns this rank's loss, a tensor."""
@@ -159,7 +163,7 @@ class Run:
     def measured(self):
         """One more step under the ledger: an Account of what it allocated, with its timeline."""
         batch = self.batch(self.o.steps)
-        lab.reset_allocator(self.s)
+        session.reset_allocator(self.s)
         with watch(self.training, *batch, timeline=bool(self.o.plot)) as ledger:
             for bucket in self.replicas.look.buckets.values():
                 ledger.claim(bucket, "gradients")
@@ -178,21 +182,21 @@ def predicted(o, replicas):
 
 def seconds(s, o, spent):
     """(predicted seconds of a step, its median, MFU, its peak); without a machine profile only the median."""
-    profile, middle = lab_machine.find(o.machine, s.device.type, s.world), statistics.median(spent[WARMUP:])
+    profile, middle = timing_profile.find(o.machine, s.device.type, s.world), statistics.median(spent[WARMUP:])
     if profile is None:
         return None, middle, None, None
     work = flops(o.shape, o.micro_batch, o.seq, o.checkpointing)
     dtype = "fp32" if o.precision == "fp32" else "bf16"
     reduced = total_parameters(o.shape) * o.recipe.width("gradient") if s.world > 1 else 0
-    guess = lab_machine.step_seconds(profile, sum(work.values()), dtype, reduced)
-    return guess, middle, *lab_machine.mfu(profile, work["forward"] + work["backward"], dtype, middle)
+    guess = timing_profile.step_seconds(profile, sum(work.values()), dtype, reduced)
+    return guess, middle, *timing_profile.mfu(profile, work["forward"] + work["backward"], dtype, middle)
 
 
 def record(s, tier, o, run, checks, wanted, seen, spent, losses):
     """The Record of this run; the same on every rank but for the facts of its own device."""
     guess, middle, mfu, peak = seconds(s, o, spent)
     prediction, measurement = numbers(wanted), numbers(seen)
-    facts, skipped = lab.facts(s), []
+    facts, skipped = session.facts(s), []
     if guess is None:
         skipped.append("seconds and MFU: no machine profile (labs/calibrate.py at this number of processes)")
     else:
@@ -201,7 +205,7 @@ def record(s, tier, o, run, checks, wanted, seen, spent, losses):
         skipped.append("equal to one process: this run is one process (torchrun --nproc-per-node 2)")
     elif o.via != "accelerate":
         skipped.append("Accelerate: not asked for (--via accelerate)")
-    checks["peak within 2% of the prediction"] = torch_parity.check(
+    checks["peak within 2% of the prediction"] = parallel_parity.check(
         abs(wanted.peak_bytes / seen.peak_bytes - 1), TOLERANCE)
     batch = o.micro_batch * s.world
     stalls = [f"step {i} took {t:.3g} s, the median is {middle:.3g} s"
@@ -211,7 +215,7 @@ def record(s, tier, o, run, checks, wanted, seen, spent, losses):
         model=asdict(o.shape), recipe=asdict(o.recipe), effective_batch=batch, sequence_length=o.seq,
         precision=o.precision, checkpoint_cadence="none", step_seconds=spent, warmup_steps=WARMUP,
         tokens_per_second=results.tokens_per_second(spent, WARMUP, batch, o.seq), losses=losses,
-        peak_memory=seen.peak | {f"allocator: {k}": v for k, v in lab.allocator(s).items()}, mfu=mfu,
+        peak_memory=seen.peak | {f"allocator: {k}": v for k, v in session.allocator(s).items()}, mfu=mfu,
         mfu_peak=peak, prediction=prediction, measurement=measurement, checks=checks, skipped=skipped,
         stalls=stalls)
 
@@ -226,16 +230,16 @@ def record_path(s, tier, o):
 def draw(s, o, timeline, shape):
     """The picture that --plot asks for."""
     if o.plot and s.main:
-        torch_trace.plot(timeline, o.plot, f"Memory of one step, {total_parameters(shape) / 1e6:,.1f} M parameters")
+        memory_trace.plot(timeline, o.plot, f"Memory of one step, {total_parameters(shape) / 1e6:,.1f} M parameters")
         s.say(f"picture: {Path(o.plot).name}")
 
 
 def train(s, tier, o):
     """Check, train, measure, compare, record. Exit code 1 where a check failed."""
-    lab_room.check(s, o.shape)
-    lab_machine.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
-    text = lab.as_tensor(lab_text.corpus(o.dataset))
-    s.say(f"{lab.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
+    fits.check(s, o.shape)
+    timing_profile.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
+    text = session.as_tensor(lab_text.corpus(o.dataset))
+    s.say(f"{session.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
           f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, "
           f"{o.micro_batch} x {o.seq} tokens a rank and step")
     checks = parity(s, o, text)
@@ -246,14 +250,14 @@ def train(s, tier, o):
     wanted = predicted(o, run.replicas)
     s.say(compare(wanted, seen))
     if s.world > 1:
-        checks["weights are equal on all ranks"] = torch_parity.check(run.replicas.spread(), 0.0)
+        checks["weights are equal on all ranks"] = parallel_parity.check(run.replicas.spread(), 0.0)
     r = record(s, tier, o, run, checks, wanted, seen, spent, losses)
     s.say(summary(r))
     if o.save and s.main:
         s.say(f"record saved: {results.save(r, record_path(s, tier, o)).name}")
     draw(s, o, timeline, o.shape)
     if o.snapshot:
-        source = torch_trace.snapshot(s, lambda: run.one(run.batch(0)), o.snapshot)
+        source = memory_trace.snapshot(s, lambda: run.one(run.batch(0)), o.snapshot)
         s.say(f"snapshot: {Path(o.snapshot).name}, from {source}; open it at https://pytorch.org/memory_viz")
     if not s.agree(all(check["passed"] for check in r.checks.values())):
         sys.exit(1)
@@ -295,4 +299,4 @@ def main(s, argv=None):
 
 
 if __name__ == "__main__":
-    lab.run(main)
+    session.run(main)

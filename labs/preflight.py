@@ -9,7 +9,7 @@ Exit code 0 when everything is ok, 1 when something needs fixing. Without --gpus
 machine without GPUs: say how many you expect.
 """
 
-import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import importlib.util
 import os
@@ -23,9 +23,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from scaleout import lab, lab_room
-from scaleout.lab_preflight import Check, gpu_checks, rate
-from scaleout.lab_text import parse, table
+from scaleout.lab import fits, session
+from scaleout.lab.preflight import Check, gpu_checks, rate
+from scaleout.lab.text import parse, table
 
 GIB = 2**30
 NEEDS_TORCH = (2, 11)
@@ -95,7 +95,7 @@ def disk(needed_gib, folder="."):
 
 def memory(needed_gib):
     """Memory of the machine."""
-    total = lab_room.memory() / GIB
+    total = fits.memory() / GIB
     return Check(f"memory, {needed_gib:g} GiB", total >= needed_gib,
                  f"{total:.0f} GiB, {os.cpu_count()} cores", "use a larger machine")
 
@@ -211,4 +211,4 @@ def main(s, argv=None):
 
 
 if __name__ == "__main__":
-    lab.run(main)
+    session.run(main)

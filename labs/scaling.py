@@ -9,7 +9,7 @@ Starts torchrun itself. Before the runs of each size it calibrates the machine w
 from that. Options that it does not know go to labs/capstone.py.
 """
 
-import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import os
 import sys
@@ -17,9 +17,12 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from scaleout import lab_curves, lab_machine, lab_scaling, lab_text, lab_worlds, results
-from scaleout.exercises import exit_check
-from scaleout.lab_text import ms
+from scaleout.lab import text
+from scaleout.records import results
+from scaleout.timing import profile as timing_profile
+from scaleout.train import curves, scaling, worlds
+from scaleout.exercises.capstone import exit
+from scaleout.lab.text import ms
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "scaling"
@@ -28,12 +31,12 @@ STEPS = {"smoke": "30", "cpu": "40", "gpu": "30"}       # enough for a median; t
 
 def parser():
     """The options of this lab; others are the job's."""
-    made = lab_text.Parser(description=__doc__, formatter_class=lab_text.argparse.RawDescriptionHelpFormatter,
-                           allow_abbrev=False)
+    made = text.Parser(description=__doc__, formatter_class=text.argparse.RawDescriptionHelpFormatter,
+                       allow_abbrev=False)
     made.add_argument("--worlds", default="1,2,4", metavar="N,N", help="numbers of processes, 1 among them")
     made.add_argument("--mode", default="strong,weak", metavar="MODES", help="strong, weak or both")
     made.add_argument("--strategies", default="fsdp,ddp", metavar="NAMES", help="fsdp, ddp or both")
-    made.add_argument("--tier", choices=lab_text.TIERS, default="smoke", help="size of the job")
+    made.add_argument("--tier", choices=text.TIERS, default="smoke", help="size of the job")
     made.add_argument("--folder", metavar="FOLDER", help="of a series of your own: Records are kept there, and read "
                                                          "(default: none is kept, labs/results/scaling is read)")
     made.add_argument("--save", nargs="?", const="auto", metavar="FOLDER",
@@ -50,21 +53,21 @@ def parser():
 def options(argv):
     """(options of this lab, words for the job, options of the job). ValueError, one line, for what cannot be."""
     o, words = parser().parse_known_args(argv)
-    o.worlds = lab_scaling.worlds(o.worlds, "--worlds")
-    o.mode = lab_worlds.choices(o.mode, lab_worlds.MODES, "--mode")
-    o.strategies = lab_worlds.choices(o.strategies, lab_worlds.STRATEGIES, "--strategies")
+    o.worlds = scaling.worlds(o.worlds, "--worlds")
+    o.mode = worlds.choices(o.mode, worlds.MODES, "--mode")
+    o.strategies = worlds.choices(o.strategies, worlds.STRATEGIES, "--strategies")
     if "" in (o.folder, o.save):
         raise ValueError("--folder and --save need a name that is not empty")
     o.save = RESULTS if o.save == "auto" else Path(o.save or o.folder) if o.save or o.folder else None
     o.folder = Path(o.folder) if o.folder else RESULTS
-    lab_text.check_folder(o.folder, "--folder")
-    lab_text.check_folder(o.save, "--save")
+    text.check_folder(o.folder, "--folder")
+    text.check_folder(o.save, "--save")
     if not 0 <= o.seconds <= 60:
         raise ValueError(f"--seconds is {o.seconds:g}: it must be from 0 to 60")
-    lab_text.check_target(o.plot, (".svg",))
+    text.check_target(o.plot, (".svg",))
     if not any(word.split("=")[0] == "--steps" for word in words):
         words = ["--steps", STEPS[o.tier], *words]
-    job = lab_worlds.job(o.tier, words)
+    job = worlds.job(o.tier, words)
     for world in o.worlds:
         _ = job.shape, job.sharding(world)              # refused here rather than by the runs
     return o, ["--tier", o.tier, *words], job
@@ -72,9 +75,9 @@ def options(argv):
 
 def device_kind():
     """"cuda" or "cpu", as the job will choose. torch is asked for only here."""
-    from scaleout import lab
+    from scaleout.lab import session
 
-    return lab.pick_device(os.environ.get("LAB_DEVICE")).type
+    return session.pick_device(os.environ.get("LAB_DEVICE")).type
 
 
 def calibrate(o, world, folder):
@@ -84,7 +87,7 @@ def calibrate(o, world, folder):
     path = Path(folder) / f"machine-{world}.json"
     size = "gpu" if o.tier == "gpu" else "smoke"
     words = ["--tier", size, "--seconds", str(o.seconds), "--out", str(path)]
-    lab_scaling.started(str(HERE / "calibrate.py"), words, world)
+    scaling.started(str(HERE / "calibrate.py"), words, world)
     return path
 
 
@@ -109,35 +112,35 @@ class Series:
         if run.world not in self.profiles:
             self.profiles[run.world] = calibrate(self.o, run.world, temporary)
         machine = self.profiles[run.world]
-        words = lab_worlds.command(run, self.words, path, machine)
-        record = lab_scaling.started(str(HERE / "capstone.py"), words, run.world, path)
+        words = worlds.command(run, self.words, path, machine)
+        record = scaling.started(str(HERE / "capstone.py"), words, run.world, path)
         if machine:
-            record = self.predicted(run, record, lab_machine.load(machine))
+            record = self.predicted(run, record, timing_profile.load(machine))
         results.save(record, path)
         self.found[run] = record
-        guess = record.prediction.get(lab_worlds.FROM_ONE)
-        spent, rate = ms(lab_worlds.median(record)), lab_worlds.rate(record)
+        guess = record.prediction.get(worlds.FROM_ONE)
+        spent, rate = ms(worlds.median(record)), worlds.rate(record)
         print(f"{run.mode}, {run.strategy}, {run.world} process(es) x {run.batch // run.world} sequences: {spent} ms a "
               f"step (predicted {ms(guess)}), {rate:,.0f} tokens/s", flush=True)
         return record
 
     def predicted(self, run, record, profile):
         """The Record with a prediction, where one can be made: the first run on one process calibrates the others."""
-        profile = lab_worlds.at_the_time(profile, record)
+        profile = worlds.at_the_time(profile, record)
         if run.world == 1 and self.share is None:
-            self.share = lab_worlds.efficiency(profile, record, replace(self.job, batch=run.batch))
+            self.share = worlds.efficiency(profile, record, replace(self.job, batch=run.batch))
         if self.share is None:
             return record
-        found = lab_worlds.with_prediction(record, lab_worlds.predict(run, self.job, profile, self.share))
-        return replace(found, notes=[*found.notes, lab_worlds.basis(profile, self.share, self.job.precision)])
+        found = worlds.with_prediction(record, worlds.predict(run, self.job, profile, self.share))
+        return replace(found, notes=[*found.notes, worlds.basis(profile, self.share, self.job.precision)])
 
 
 def graded(o, words, job, kind):
     """Run what a reader has predicted, and say what the prediction is worth."""
-    world, guess = lab_curves.parse_guess(o.predict)
+    world, guess = curves.parse_guess(o.predict)
     mode, strategy = o.mode[0], o.strategies[0]
-    known = lab_worlds.found_in(o.folder, o.tier, kind)
-    name = strategy if world > 2 else lab_worlds.ONE
+    known = worlds.found_in(o.folder, o.tier, kind)
+    name = strategy if world > 2 else worlds.ONE
     half = next((one for one in known if (one.mode, one.world, one.strategy) == (mode, world // 2, name)), None)
     if half is None:
         raise ValueError(f"--predict {o.predict}: there is no {mode} run of {name} on {world // 2} process(es) in "
@@ -146,29 +149,29 @@ def graded(o, words, job, kind):
     if batch % world:
         raise ValueError(f"--predict {o.predict}: {world} processes do not divide {batch} sequences")
     made = Series(o, words, job, kind)
-    start = next((known[one] for one in known if one.mode == mode and one.strategy == lab_worlds.ONE), None)
+    start = next((known[one] for one in known if one.mode == mode and one.strategy == worlds.ONE), None)
     with tempfile.TemporaryDirectory() as temporary:
         if start is not None and o.seconds:
-            profile = lab_worlds.at_the_time(lab_machine.load(calibrate(o, 1, temporary)), start)
-            made.share = lab_worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
-        run = lab_worlds.Run(mode, world, strategy, batch)
+            profile = worlds.at_the_time(timing_profile.load(calibrate(o, 1, temporary)), start)
+            made.share = worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
+        run = worlds.Run(mode, world, strategy, batch)
         record = made.run(run, temporary)
-        real = lab_worlds.rate(record)
-        path = results.save(replace(record, prediction=record.prediction | {lab_worlds.READER: guess},
-                                    measurement=record.measurement | {lab_worlds.READER: real}),
+        real = worlds.rate(record)
+        path = results.save(replace(record, prediction=record.prediction | {worlds.READER: guess},
+                                    measurement=record.measurement | {worlds.READER: real}),
                             made.path(run, temporary))
-        print(exit_check.grade(guess, [lab_worlds.file_of(o.folder, half, o.tier, kind), path]).message)
-    print(lab_curves.doubling(lab_worlds.rate(known[half]), real, lab_curves.predicted_rate(record)))
+        print(exit.grade(guess, [worlds.file_of(o.folder, half, o.tier, kind), path]).message)
+    print(curves.doubling(worlds.rate(known[half]), real, curves.predicted_rate(record)))
 
 
 def show(o, found, kind):
     """The table, what limits, and the figure."""
     if not found:
         raise ValueError(f"--read: {o.folder.name} holds no runs of tier {o.tier} on {kind}: run the lab first")
-    print("\n" + lab_curves.report(found))
+    print("\n" + curves.report(found))
     if o.plot:
         first = next(iter(found.values()))
-        lab_curves.plot(found, o.plot, f"{first.device}, {o.tier}: the training job on several processes")
+        curves.plot(found, o.plot, f"{first.device}, {o.tier}: the training job on several processes")
         print(f"figure saved: {Path(o.plot).name}")
 
 
@@ -180,9 +183,9 @@ def main():
         graded(o, words, job, kind)
         return
     if o.read:
-        show(o, lab_worlds.found_in(o.folder, o.tier, kind), kind)
+        show(o, worlds.found_in(o.folder, o.tier, kind), kind)
         return
-    todo = lab_worlds.plan(o.worlds, o.mode, o.strategies, job.batch)
+    todo = worlds.plan(o.worlds, o.mode, o.strategies, job.batch)
     made = Series(o, words, job, kind)
     with tempfile.TemporaryDirectory() as temporary:
         for run in todo:
@@ -200,4 +203,4 @@ def shielded():
 
 
 if __name__ == "__main__":
-    lab_text.command(shielded, "labs/scaling.py")
+    text.command(shielded, "labs/scaling.py")

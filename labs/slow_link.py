@@ -7,7 +7,7 @@
 The hosts are network namespaces on this machine; torchrun runs on each, and they meet as nodes of a cluster do.
 """
 
-import scaleout.lab_start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import os
 import shutil
@@ -18,9 +18,10 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from scaleout import lab_hosts, lab_link, lab_room, lab_text, provenance, results
-from scaleout.results import Record
-from scaleout.transformer import Shape, total_parameters
+from scaleout.lab import fits, hosts as lab_hosts, link, text as lab_text
+from scaleout.records import provenance, results
+from scaleout.records.results import Record
+from scaleout.spec.transformer import Shape, total_parameters
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "labs" / "results" / "slow_link"
@@ -96,7 +97,7 @@ def torchrun(o, hosts, host, folder):
     return [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(o.hosts), "--nproc-per-node", "1",
             "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts.address(0)}:{PORT}", "--rdzv-id", "slow-link",
             "--rdzv-conf", f"is_host={int(host == 0)}", "--local-addr", hosts.address(host),
-            "-m", "scaleout.torch_link", str(folder)]
+            "-m", "scaleout.measure.link", str(folder)]
 
 
 def start(o, hosts, folder, threads):
@@ -125,7 +126,7 @@ def serve(o, hosts, folder):
         time.sleep(0.01)
     if not (folder / "found.json").exists():
         said = [line for host in range(o.hosts) for line in (folder / f"log-{host}").read_text().splitlines()
-                if line.startswith("scaleout/torch_link.py: ")]
+                if line.startswith("scaleout/measure/link.py: ")]
         raise ValueError(said[0].split(": ", 1)[1] if said else "the run ended early: is there memory for "
                          f"{o.hosts} processes?")
 
@@ -174,7 +175,7 @@ def record(tier, o, plan, number, found, model, latency):
 
 def path_of(folder, r):
     """Where the Record of a case is kept."""
-    words = lab_link.words(r.recipe).lower().replace("mbit/s", "mbit").replace(",", "").replace(" ", "-")
+    words = link.words(r.recipe).lower().replace("mbit/s", "mbit").replace(",", "").replace(" ", "-")
     return Path(folder) / f"{r.tier}-{r.nodes}-hosts-{words}.json"
 
 
@@ -196,7 +197,7 @@ def show_recorded(lack):
     for (tier, hosts), rows in recorded().items():
         r = rows[0]
         print(f"\n{hosts} hosts on a {r.device}, size {tier}, {r.recipe['gradient bytes'] / 1e6:.2f} MB of gradients\n"
-              f"{lab_link.show(rows)}")
+              f"{link.show(rows)}")
 
 
 def main(argv=None):
@@ -204,7 +205,7 @@ def main(argv=None):
     tier, o = lab_text.parse(TIERS, __doc__, argv)
     plan = asdict(o) | {"cases": cases(o), "threads": max(1, (os.cpu_count() or 1) // o.hosts)}
     shape = Shape(o.layers, o.hidden, o.heads, lab_text.VOCABULARY, max_seq=o.seq)
-    lab_room.host(shape, o.hosts)                                               # what is wrong, before the work
+    fits.host(shape, o.hosts)                                               # what is wrong, before the work
     lab_text.check_folder(RECORDED if o.save == "auto" else o.save, "--save")
     lab_text.corpus(o.dataset)
     lack = lab_hosts.refused()
@@ -218,14 +219,14 @@ def main(argv=None):
     latency = o.latency_ms / 1e3 if applied else 0.0
     if o.latency_ms and not applied:
         print("latency was not applied: this kernel has no netem (module sch_netem)")
-    model = lab_link.Model(found, o.hosts, plan)
+    model = link.Model(found, o.hosts, plan)
     rows = [record(tier, o, plan, i, found, model, latency) for i in range(len(plan["cases"]))]
-    print(lab_link.show(rows))
+    print(link.show(rows))
     if o.save:
         folder = RECORDED if o.save == "auto" else Path(o.save)
         names = [results.save(r, path_of(folder, r)).name for r in rows]
         print(f"{len(names)} records saved: {names[0]} and so on")
-    failed = [f"FAILED {name}: {lab_link.words(r.recipe)}, off by {check['value']:.2g}"
+    failed = [f"FAILED {name}: {link.words(r.recipe)}, off by {check['value']:.2g}"
               for r in rows for name, check in r.checks.items() if not check["passed"]]
     if failed:
         print("\n".join(failed))

@@ -12,7 +12,7 @@ from importlib import import_module
 __version__ = "0.1.0"
 __all__ = ["__version__", "check", "show", "show_exercise"]
 
-_HOME = {"show": "scaleout.widget", "show_exercise": "scaleout.widget", "check": "scaleout.exercises"}
+_HOME = {"show": "scaleout.page.widget", "show_exercise": "scaleout.page.widget", "check": "scaleout.exercises"}
 
 
 def __getattr__(name: str):

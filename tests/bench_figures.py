@@ -26,7 +26,7 @@ PARTS = {
     "faults": ["runs that ended bit-equal after kills"],
     "fsdp_memory": ["the peak", "forward", "loss", "backward", "update", "worst kind at the peak", "collectives"],
     "lab": ["preflight", "calibrate, 1 process"],
-    "memory": ["scaleout.memory", "scaleout.memory, worst kind at the peak", "accelerate estimate-memory",
+    "memory": ["scaleout.memory.accounts", "scaleout.memory.accounts, worst kind at the peak", "accelerate estimate-memory",
                "accelerate estimate-memory, AdamW only"],
     "train": ["smoke, 2 process(es), the job against a bare fully_shard loop:",
               "smoke, 1 process(es), FSDP against plain, both in the job:", "  ratio by seconds",

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scaleout import results
+from scaleout.records import results
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

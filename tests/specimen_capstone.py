@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import torch
 
-from scaleout import lab, torch_shard
-from scaleout.sharding import Sharding
-from scaleout.torch_train import BETAS, Setup, Trainer, sample
-from scaleout.transformer import Shape
+from scaleout.lab import session
+from scaleout.parallel import shard
+from scaleout.spec.sharding import Sharding
+from scaleout.train.trainer import BETAS, Setup, Trainer, sample
+from scaleout.spec.transformer import Shape
 
 SHAPE = Shape(2, 32, 4, 64, max_seq=16, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
               tied_head=False)
@@ -52,7 +53,7 @@ def case(s, wanted, passes=1, **setup):
     losses, norms, weights = wanted
     trainer = Trainer(s, Setup(SHAPE, clip=CLIP, **setup))
     pairs = [trainer.step(batch(step, s.rank, s.world, passes), RATE) for step in range(STEPS)]
-    found = torch_shard.whole(trainer.model)
+    found = shard.whole(trainer.model)
     far = max((found[name] - w).abs().max().item() / w.abs().max().item() for name, w in weights.items())
     worst = lambda a, b: max(abs(x / y - 1) for x, y in zip(a, b, strict=True))  # noqa: E731
     return {"loss": worst([s.mean(loss.item()) for loss, _ in pairs], losses), "weights": s.largest(far),
@@ -70,4 +71,4 @@ def main(s):
 
 
 if __name__ == "__main__":
-    lab.run(main)
+    session.run(main)

@@ -6,10 +6,12 @@ import sys
 import torch
 import torch.distributed as dist
 
-from scaleout import lab, schedule, torch_ddp, torch_parity
-from scaleout.torch_parallel import Settings
-from scaleout.torch_step import Way
-from scaleout.transformer import Shape
+from scaleout.lab import session
+from scaleout.parallel import ddp as parallel_ddp, parity
+from scaleout.timing import ddp as timing_ddp
+from scaleout.parallel.replicas import Settings
+from scaleout.parallel.step import Way
+from scaleout.spec.transformer import Shape
 
 SHAPE = Shape(2, 32, 4, 64, max_seq=16)
 BUCKETS = 40_000 / 2**20        # MiB: a handful of buckets for a model of this size
@@ -40,20 +42,20 @@ def case(s, count, via, passes=1, every=False, unused=False, **settings):
     alone.replicas.look.silent = True
     way = Way(s, SHAPE, via, Settings(bucket_mb=BUCKETS, **settings), unused=unused)
     wanted_loss = alone.gradients(batches(s, passes))
-    wanted = torch_parity.gradients(alone.model)
+    wanted = parity.gradients(alone.model)
     for _ in range(3):
         way.training.clear()
         way.replicas.look.watching, start = True, count.calls
         way.marks.start()
         loss = way.gradients(batches(s, passes, s.rank), every)
     calls = count.calls - start
-    found = torch_parity.gradients(way.model)
+    found = parity.gradients(way.model)
     spare = [name for name in found if name.startswith("spare.")]
     found = {name: g for name, g in found.items() if name not in spare}
     sizes = [way.replicas.look.buckets[i].numel() * 4 for i in sorted(way.replicas.look.buckets)]
     for _ in range(2):
         way.step(batches(s, passes, s.rank), every)
-    worst = s.largest(torch_parity.relative_error(found, wanted))
+    worst = s.largest(parity.relative_error(found, wanted))
     return {"loss": abs(s.mean(loss) / wanted_loss - 1), "gradients": worst,
             "calls": calls, "buckets": sizes, "spare": len(spare), "spread": way.replicas.spread(),
             "built": way.replicas.built, "planned": planned(way, via), "tensors": len(found)}
@@ -64,8 +66,8 @@ def planned(way, via):
     registered = [(name, p.numel() * 4) for name, p in way.model.named_parameters()]
     arrived = dict.fromkeys(name for name, _, _ in way.marks.stop())
     order = registered if via == "buckets" else [(n, dict(registered)[n]) for n in reversed(arrived)]
-    layers = [schedule.Layer(name, 0.0, 0.0, size) for name, size in order]
-    return [sum(layers[i].gradient_bytes for i in one) for one in schedule.buckets(layers, 40_000, 40_000)]
+    layers = [timing_ddp.Layer(name, 0.0, 0.0, size) for name, size in order]
+    return [sum(layers[i].gradient_bytes for i in one) for one in timing_ddp.buckets(layers, 40_000, 40_000)]
 
 
 def missing(s):
@@ -81,7 +83,7 @@ def missing(s):
 def partly_used(s):
     """[gradient of a parameter that only rank 0 used, gradient of one that nobody used] after the mean."""
     model = torch.nn.ParameterDict({name: torch.ones(3) for name in ("all", "first", "nobody")})
-    reducer = torch_ddp.Reducer(model, find_unused=True)
+    reducer = parallel_ddp.Reducer(model, find_unused=True)
     (model["all"].sum() + (model["first"].sum() if s.rank == 0 else 0.0)).backward()
     reducer.finish()
     return [None if model[name].grad is None else model[name].grad.tolist() for name in ("first", "nobody")]
@@ -106,4 +108,4 @@ def main(s):
 
 if __name__ == "__main__":
     sys.argv = ["tests/specimen_ddp.py"]
-    lab.run(main)
+    session.run(main)

@@ -19,7 +19,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from scaleout import lab, lab_text, torch_fsdp_ways, torch_link, torch_rounds
+from scaleout.lab import session, text
+from scaleout.measure import link, rounds
+from scaleout.parallel import fsdp_ways
 
 LABS = Path(__file__).resolve().parents[1] / "labs"
 
@@ -54,8 +56,8 @@ def module(name):
 def slow_link(s, words):
     """A step of what labs/slow_link.py starts on each host; its links need root, and are not shaped."""
     slow = module("slow_link")
-    _, o = lab_text.parse(slow.TIERS, slow.__doc__, words)
-    torch_link.Worker(s, asdict(o) | {"cases": slow.cases(o)}, None).step("none", 1, o.micro_batch)
+    _, o = text.parse(slow.TIERS, slow.__doc__, words)
+    link.Worker(s, asdict(o) | {"cases": slow.cases(o)}, None).step("none", 1, o.micro_batch)
     raise Reached
 
 
@@ -75,9 +77,9 @@ def outcome(s, name, words):
 def main(s):
     """All cases, each in a folder of its own beside the file of cases."""
     torch.nn.Module.compile = functools.partialmethod(torch.nn.Module.compile, backend="aot_eager")
-    lab_text.texts = functools.cache(lab_text.texts)            # the same files again and again
-    stop_after(torch_rounds.Rounds, "_step")
-    stop_after(torch_fsdp_ways.Way, "step")
+    text.texts = functools.cache(text.texts)            # the same files again and again
+    stop_after(rounds.Rounds, "_step")
+    stop_after(fsdp_ways.Way, "step")
     found = []
     for number, (name, words) in enumerate(json.loads(Path(sys.argv[1]).read_text())):
         folder = Path(sys.argv[1]).parent / f"{s.world}-{number}"
@@ -100,4 +102,4 @@ def main(s):
 
 
 if __name__ == "__main__":
-    lab.run(main)
+    session.run(main)

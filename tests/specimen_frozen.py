@@ -11,7 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from scaleout import lab, torch_checkpoint, torch_train, torch_watch
+from scaleout.lab import session
+from scaleout.train import checkpoint as train_checkpoint, trainer, watch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "labs"))
 
@@ -28,32 +29,32 @@ def freeze(rank):
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def validation(self, *batch, loss=torch_train.Trainer.loss):
+def validation(self, *batch, loss=trainer.Trainer.loss):
     self.seen = 0 if self.model.training else getattr(self, "seen", 0) + 1
     if self.seen == 2:
         freeze(self.s.rank)
     return loss(self, *batch)
 
 
-def checkpoint(self, *words, complete=torch_checkpoint.Checkpoints._complete):
+def checkpoint(self, *words, complete=train_checkpoint.Checkpoints._complete):
     freeze(self.s.rank)
     return complete(self, *words)
 
 
-def slow(self, *words, save=torch_checkpoint.Checkpoints.save):
+def slow(self, *words, save=train_checkpoint.Checkpoints.save):
     if self.s.rank == 1:
-        time.sleep(1.5 * torch_watch.PATIENCE_S)
+        time.sleep(1.5 * watch.PATIENCE_S)
     return save(self, *words)
 
 
 where, folder = sys.argv[1:]
 if where in ("validation", "torch"):
-    torch_train.Trainer.loss = validation
+    trainer.Trainer.loss = validation
 elif where == "checkpoint":
-    torch_checkpoint.Checkpoints._complete = checkpoint
+    train_checkpoint.Checkpoints._complete = checkpoint
 else:
-    torch_checkpoint.Checkpoints.save = slow
+    train_checkpoint.Checkpoints.save = slow
 if where == "torch":
-    torch_watch.Watch.__init__.__defaults__ = (None, 1000.0, None)
-torch_watch.remember_collectives()
-lab.run(lambda s: capstone.main(s, [*WORDS, "--folder", folder]))
+    watch.Watch.__init__.__defaults__ = (None, 1000.0, None)
+watch.remember_collectives()
+session.run(lambda s: capstone.main(s, [*WORDS, "--folder", folder]))

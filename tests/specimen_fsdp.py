@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import torch
 
-from scaleout import lab, torch_fsdp, torch_fsdp_ways, torch_parity, torch_shard
-from scaleout.fsdp_memory import collectives, fsdp_account
-from scaleout.recipe import Recipe
-from scaleout.sharding import Sharding
-from scaleout.torch_fsdp_ledger import measured
-from scaleout.torch_fsdp_ways import Way
-from scaleout.transformer import Shape
+from scaleout.lab import session
+from scaleout.parallel import fsdp, fsdp_ways, parity, shard
+from scaleout.memory.fsdp import collectives, fsdp_account
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import Sharding
+from scaleout.measure.fsdp_ledger import measured
+from scaleout.parallel.fsdp_ways import Way
+from scaleout.spec.transformer import Shape
 
 SHAPE = Shape(2, 30, 3, 61, max_seq=16)
 STEPS, RATE = 2, 0.1
@@ -47,7 +48,7 @@ def case(s, via, passes=1, every=True, clip=None, checkpointing="none", **option
     way, *found = trained(s, via, cut, passes, every, s.rank, **more)
     out = {"loss": max(abs(s.mean(f) / w - 1) for f, w in zip(found[0], wanted[0], strict=True))}
     for name, f, w in zip(("gradients", "weights"), found[1:], wanted[1:], strict=True):
-        out[name] = s.largest(torch_parity.relative_error(f, w))
+        out[name] = s.largest(parity.relative_error(f, w))
     out |= {"built": way.built, "stored": way.stored()} | way.counted(batches(s, passes, 9, s.rank), every)
     way.update()
     out["expected"] = {name: one["count"] for name, one in collectives(SHAPE, cut).items()}
@@ -94,15 +95,15 @@ def refusals(s):
     way = Way(s, SHAPE, "torch", Sharding(s.world))
     one = Way(s, SHAPE, "one", Sharding(s.world))
     check = lambda model, **cut: refused(  # noqa: E731
-        lambda: torch_shard.assert_built(s, model, SHAPE, Sharding(**{"ranks": s.world} | cut)))
-    return {"world": refused(lambda: torch_shard.mesh(s, Sharding(3))),
+        lambda: shard.assert_built(s, model, SHAPE, Sharding(**{"ranks": s.world} | cut)))
+    return {"world": refused(lambda: shard.mesh(s, Sharding(3))),
             "wrap": check(way.model, wrap="layer"), "reshard": check(way.model, reshard=False),
             "offload": check(way.model, offload=True), "dtype": check(way.model, parameter="bf16"),
             "replicas": check(way.model, ranks=2, replicas=2), "right": check(way.model), "plain": check(one.model),
-            **{name: refused(lambda cut=cut: torch_fsdp.HandFSDP(s, one.model, Sharding(**cut))) for name, cut in (
+            **{name: refused(lambda cut=cut: fsdp.HandFSDP(s, one.model, Sharding(**cut))) for name, cut in (
                 ("hand offload", {"ranks": 4, "offload": True}), ("hand replicas", {"ranks": 2, "replicas": 2}),
                 ("hand bf16", {"ranks": 4, "reduce": "bf16"}), ("hand int", {"ranks": 4, "reshard": 2}))},
-            "accelerate": refused(lambda: torch_fsdp_ways.refuse(s, "accelerate", Sharding(s.world)))}
+            "accelerate": refused(lambda: fsdp_ways.refuse(s, "accelerate", Sharding(s.world)))}
 
 
 def main(s):
@@ -127,4 +128,4 @@ def main(s):
 
 if __name__ == "__main__":
     sys.argv = ["tests/specimen_fsdp.py"]
-    lab.run(main)
+    session.run(main)

@@ -9,10 +9,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 from bench_fsdp_memory import GPT, LLAMA
 
-from scaleout import lab
-from scaleout.recipe import Recipe
-from scaleout.sharding import Sharding
-from scaleout.torch_fsdp_memory import FsdpStep
+from scaleout.lab import session
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import Sharding
+from scaleout.measure.fsdp_memory import FsdpStep
 
 # name -> shape, recipe, sharding; 2 x 48 tokens on each of two processes
 CASES = {
@@ -43,4 +43,4 @@ def main(s, argv=None):
 
 
 if __name__ == "__main__":
-    lab.run(main)
+    session.run(main)

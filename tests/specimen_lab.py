@@ -12,9 +12,9 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from scaleout import lab
-from scaleout.lab_text import progress
-from scaleout.torch_parallel import ROUTES, Replicas
+from scaleout.lab import session
+from scaleout.lab.text import progress
+from scaleout.parallel.replicas import ROUTES, Replicas
 
 
 def kept(s):
@@ -32,9 +32,9 @@ def kept(s):
 
 def cases(s):
     """Everything a session promises, as values."""
-    text = lab.as_tensor(bytes(range(256)) * 40)
-    mine = lab.batch(text, 3, 2, 16, s.rank, s.world)[0]
-    whole = lab.batch(text, 3, 2 * s.world, 16)[0]
+    text = session.as_tensor(bytes(range(256)) * 40)
+    mine = session.batch(text, 3, 2, 16, s.rank, s.world)[0]
+    whole = session.batch(text, 3, 2 * s.world, 16)[0]
     shares = [torch.empty_like(mine) for _ in range(s.world)]
     if s.world > 1:
         dist.all_gather(shares, mine)
@@ -46,7 +46,7 @@ def cases(s):
             "mean": s.mean(s.rank), "largest": s.largest(s.rank), "clock": s.clock() - start,
             "agree": s.agree(True), "disagree": s.agree(s.rank != s.world - 1),
             "shares make the whole": torch.equal(torch.cat(shares), whole),
-            "group": dist.get_world_size() if dist.is_initialized() else 0, "facts": lab.facts(s), "kept": kept(s)}
+            "group": dist.get_world_size() if dist.is_initialized() else 0, "facts": session.facts(s), "kept": kept(s)}
     list(progress([1, 2], "silent", s.main))
     s.say(json.dumps(seen))
 
@@ -69,4 +69,4 @@ def main(s):
             time.sleep(0.01)
 
 
-lab.run(main)
+session.run(main)

@@ -7,9 +7,10 @@ from itertools import pairwise
 import torch
 import torch.distributed as dist
 
-from scaleout import lab, torch_shard
-from scaleout.sharding import Sharding
-from scaleout.torch_train import Setup, Trainer, sample
+from scaleout.lab import session
+from scaleout.parallel import shard
+from scaleout.spec.sharding import Sharding
+from scaleout.train.trainer import Setup, Trainer, sample
 from tests.specimen_capstone import CLIP, RATE, SHAPE, batch
 
 STEPS, SCALE = 5, 1024.0
@@ -40,7 +41,7 @@ def course(s, passes=1, **setup):
         scale = made.scale.item()
         loss, norm = made.step(batch(step, s.rank, s.world, passes), RATE)
         rows.append([s.mean(loss.item()), norm.item() if norm.isfinite() else None, scale])
-        weights.append(torch.cat([w.flatten() for w in torch_shard.whole(made.model).values()]))
+        weights.append(torch.cat([w.flatten() for w in shard.whole(made.model).values()]))
     every = [None] * s.world
     dist.all_gather_object(every, [rows, [w.sum().item() for w in weights]])
     steps = {int(state["step"].item()) for state in made.optimizer.state.values()}
@@ -58,4 +59,4 @@ def main(s):
 
 
 if __name__ == "__main__":
-    lab.run(main)
+    session.run(main)

@@ -12,7 +12,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from scaleout import lab, torch_watch
+from scaleout.lab import session
+from scaleout.train import watch as train_watch
 
 STEPS, AT, PATIENCE_S = 6, 3, 2.0
 
@@ -25,8 +26,8 @@ def dawdle():
 
 def main(s):
     how, log = sys.argv[1], (sys.argv[2:] or [None])[0]
-    torch_watch.STUCK_S = torch_watch.LAST_WORD_S = 1.0
-    with torch_watch.Watch(s, patience_s=1000.0 if how == "deaf" else PATIENCE_S, log=log) as watch:
+    train_watch.STUCK_S = train_watch.LAST_WORD_S = 1.0
+    with train_watch.Watch(s, patience_s=1000.0 if how == "deaf" else PATIENCE_S, log=log) as watch:
         for step in range(1, STEPS + 1):
             watch.begin(step)
             dist.all_reduce(torch.ones(4))
@@ -43,5 +44,5 @@ def main(s):
     s.say("done")
 
 
-torch_watch.remember_collectives()
-lab.run(main)
+train_watch.remember_collectives()
+session.run(main)

@@ -15,9 +15,10 @@ import torch
 from specimen_checkpoint import model, session
 from torch.distributed.checkpoint import FileSystemReader
 
-from scaleout import checkpoints, torch_dcp
-from scaleout.torch_checkpoint import Checkpoints
-from scaleout.torch_state import state
+from scaleout.records import checkpoints
+from scaleout.train import dcp
+from scaleout.train.checkpoint import Checkpoints
+from scaleout.train.state import state
 
 ONE = session(0, 1)
 
@@ -65,10 +66,10 @@ def test_a_tensor_that_would_run_code_is_refused(stranger):
     data = path / "__0_0.distcp"
     first = data.stat().st_size
     data.write_bytes(data.read_bytes() + box.getvalue())
-    table = json.loads((path / torch_dcp.INDEX).read_text())
+    table = json.loads((path / dcp.INDEX).read_text())
     chunk = table["model.norm.weight"]["chunks"][0]
     chunk[3:] = [first, len(box.getvalue())]
-    (path / torch_dcp.INDEX).write_text(json.dumps(table))
+    (path / dcp.INDEX).write_text(json.dumps(table))
     sign()
     with pytest.raises(ValueError, match=r"checkpoint step 1 cannot be loaded: .*[Ww]eights.only"):
         kept.load(*model(seed=2))
@@ -80,9 +81,9 @@ def test_a_tensor_that_would_run_code_is_refused(stranger):
 def test_a_file_outside_the_checkpoint_is_refused(stranger, tmp_path):
     kept, path, _, sign = stranger
     (tmp_path / "secret").write_bytes((path / "__0_0.distcp").read_bytes())
-    table = json.loads((path / torch_dcp.INDEX).read_text())
+    table = json.loads((path / dcp.INDEX).read_text())
     table["model.norm.weight"]["chunks"][0][2] = "../../secret"
-    (path / torch_dcp.INDEX).write_text(json.dumps(table))
+    (path / dcp.INDEX).write_text(json.dumps(table))
     sign()
     with pytest.raises(ValueError, match=r"tensors.json names '../../secret', which is not of this checkpoint"):
         kept.load(*model(seed=2))
@@ -93,7 +94,7 @@ def test_what_is_not_a_tensor_is_never_loaded():
         class Item:
             class dest_index:
                 fqn = "loot"
-        torch_dcp.Planner().load_bytes(Item, io.BytesIO(b""))
+        dcp.Planner().load_bytes(Item, io.BytesIO(b""))
 
 
 def test_only_tensors_are_saved_by_pickle(stranger):
@@ -102,7 +103,7 @@ def test_only_tensors_are_saved_by_pickle(stranger):
     tensors, settings = state(*model())
     assert all(torch.is_tensor(value) for value in tensors.values())
     assert json.loads(json.dumps(settings))["groups"][0]["betas"] == [0.9, 0.999]
-    table, data = json.loads((path / torch_dcp.INDEX).read_text()), (path / "__0_0.distcp").read_bytes()
+    table, data = json.loads((path / dcp.INDEX).read_text()), (path / "__0_0.distcp").read_bytes()
     assert sorted(table) == sorted(tensors)
     for entry in table.values():
         (_, sizes, file, first, length), = entry["chunks"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import checkpoints as c
+from scaleout.records import checkpoints as c
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = {"__0_0.distcp": "weights " * 400, "random-00000.json": "[1, 2]"}

@@ -6,9 +6,9 @@ import re
 import pytest
 from test_messages import NAMES, RANKS, SIZES, simulate, variants
 
-from scaleout import collectives as c
-from scaleout import messages as m
-from scaleout.topology import Cluster, Wire, cluster, wire
+from scaleout.collectives import alpha_beta as c
+from scaleout.collectives import messages as m
+from scaleout.spec.topology import Cluster, Wire, cluster, wire
 
 WIRE = Wire(3e-6, 20e9)
 FLAT = [one for one in NAMES if one[1] not in c.SPECIAL]

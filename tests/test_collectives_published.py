@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import collectives as c
-from scaleout.hardware import REACHED as LINKS_REACH
-from scaleout.hardware import SWITCHES_REACH
-from scaleout.topology import cluster, wire
+from scaleout.collectives import alpha_beta as c
+from scaleout.spec.hardware import REACHED as LINKS_REACH
+from scaleout.spec.hardware import SWITCHES_REACH
+from scaleout.spec.topology import cluster, wire
 
 PUBLISHED = Path(__file__).parent / "published"
 MEASURED, NCCL = (

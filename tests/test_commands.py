@@ -16,7 +16,8 @@ import repo
 from commands import LAUNCH, commands, modules
 from lab_runs import ENVIRONMENT, TORCHRUN
 
-from scaleout import lab_scaling, lab_text, lab_worlds
+from scaleout.lab import text as lab_text
+from scaleout.train import scaling as train_scaling, worlds
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
@@ -43,15 +44,15 @@ def started(world, lab, words):
     if lab == "scaling":
         scaling = importlib.import_module("scaling")
         o, words, job = scaling.options([*words, *SHRUNK[lab]])
-        runs = () if o.read or o.predict else lab_worlds.plan(o.worlds, o.mode, o.strategies, job.batch)
+        runs = () if o.read or o.predict else worlds.plan(o.worlds, o.mode, o.strategies, job.batch)
         most = {(run.world, run.strategy): run for run in sorted(runs, key=lambda run: run.batch) if run.world <= 2}
-        return [(run.world, "capstone", lab_worlds.command(run, words, "record.json")) for run in most.values()]
+        return [(run.world, "capstone", worlds.command(run, words, "record.json")) for run in most.values()]
     if lab == "ddp" and "--scaling" in words:
         ddp = importlib.import_module("ddp")
         o = lab_text.parse(ddp.TIERS, "", words)[1]
         found = {(world, each) for (_, world), each in
-                 lab_scaling.plan(lab_scaling.worlds(o.scaling), o.micro_batch).items() if world <= 2}
-        rest = lab_scaling.others(words)
+                 train_scaling.plan(train_scaling.worlds(o.scaling), o.micro_batch).items() if world <= 2}
+        rest = train_scaling.others(words)
         return [(world, lab, [*rest, "--brief", "--micro-batch", str(each), *MODEL]) for world, each in sorted(found)]
     if lab in NO_SIZES:
         importlib.import_module("hang").options(words)
@@ -190,7 +191,7 @@ def test_every_launch_file_that_is_named_is_there():
 def test_modules_of_the_package_that_are_commands_run(tmp_path):
     records = [str(path) for path in sorted((repo.ROOT / "labs" / "results" / "capstone").glob("*.json"))]
     found = {(module, *words) for page in PAGES for module, words in modules(page) if words}
-    assert {module for module, *_ in found} == {"scaleout.price", "scaleout.writeup"}
+    assert {module for module, *_ in found} == {"scaleout.timing.price", "scaleout.writeup.document"}
     for module, *words in sorted(found):
         left = iter(records)
         words = [next(left) if word.endswith(".json") or word == "RECORD..." else

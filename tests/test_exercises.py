@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from scaleout import exercises, form
-from scaleout.exercises import engine, units
+from scaleout import exercises
+from scaleout.page import form
+from scaleout.exercises.engine import kinds, units
 
 ALL = [one for stem in exercises.STEMS for one in exercises.catalogue(stem)]
 STEM = {one.key: stem for stem in exercises.STEMS for one in exercises.catalogue(stem)}
@@ -146,7 +147,7 @@ def test_gb_for_gib_is_named_both_ways(one):
     decimal, binary = one.value / 10**9, one.value / 2**30
     for wrong in (f"{decimal!r} GiB", f"{binary!r} GB"):
         result = check(one, wrong)
-        assert result["slip"] == engine.GIB
+        assert result["slip"] == kinds.GIB
         assert "1,073,741,824 bytes" in result["message"]
 
 

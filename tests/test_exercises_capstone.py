@@ -7,8 +7,9 @@ from functools import partial
 import answers
 import pytest
 
-from scaleout import exercises, reliability
-from scaleout.exercises import capstone_curve, capstone_faults
+from scaleout import exercises
+from scaleout.timing import reliability
+from scaleout.exercises.capstone import curve, faults
 
 value = partial(answers.value, "capstone")
 right = partial(answers.right, "capstone")
@@ -45,12 +46,12 @@ def test_mfu_by_palm_s_rule():
 
 def test_the_curve_is_the_longer_of_compute_and_communication():
     """By hand: 100.0 GFLOP x tokens at half of 989.4 TFLOP/s; 8 bytes a parameter, (p-1)/p, at 50 GB/s."""
-    for p, seconds in capstone_curve.CURVE.items():
+    for p, seconds in curve.CURVE.items():
         compute = 128 * 8192 * (6 * (8.030e9 - 128_256 * 4096) + 12 * 32 * 32 * 128 * 8192) / p / (989.4e12 / 2)
         sent = 8 * 8.0303e9 * (p - 1) / p / 50e9
         assert seconds == pytest.approx(max(compute, sent) + 0.05, abs=0.011)
-    assert capstone_curve.KNEE == 64
-    assert list(capstone_curve.CURVE) == [8, 16, 32, 64, 128, 256]
+    assert curve.KNEE == 64
+    assert list(curve.CURVE) == [8, 16, 32, 64, 128, 256]
 
 
 def test_the_right_choices():
@@ -73,7 +74,7 @@ def test_adamw_s_first_steps_have_the_full_rate_whatever_the_gradient():
 
 def test_a_safe_order_survives_a_crash_after_every_operation():
     """A model of a disk: what was not synced is lost with the power. There is always a checkpoint that is good."""
-    order = [list(capstone_faults.SAFE)[i] for i in solution("save-order")(list(capstone_faults.SAFE))]
+    order = [list(faults.SAFE)[i] for i in solution("save-order")(list(faults.SAFE))]
     assert survives(order)
     for early, late in (("rename", "manifest"), ("manifest", "sync files"), ("remove oldest", "sync folder"),
                         ("rename", "sync manifest")):  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scaleout.exercises import torch_guard
+from scaleout.exercises.ranks import guard
 
 HERE = Path(__file__).resolve().parent
 RANK = "import io, os, sys, time\nimport torch\nimport torch.distributed as dist\ndef two():\n    {}\n    return 2\n"
@@ -119,17 +119,17 @@ def test_a_file_that_cannot_hold_the_function_is_one_line_and_does_not_run(tmp_p
     if source is not None:
         file.write_bytes(source)
     with pytest.raises(ValueError, match=words) as error:
-        torch_guard.inspect(str(file), "two")
+        guard.inspect(str(file), "two")
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="is a folder: name the file that holds your two"):
-        torch_guard.inspect(str(tmp_path), "two")
+        guard.inspect(str(tmp_path), "two")
 
 
 def test_what_was_replaced_is_put_back():
-    kept, were = torch_guard.Kept(), (torch.equal, torch.Tensor.sum, torch.allclose.__doc__)
+    kept, were = guard.Kept(), (torch.equal, torch.Tensor.sum, torch.allclose.__doc__)
     torch.equal, torch.Tensor.sum = print, print
-    torch_guard.line.__code__ = (lambda error, longest=3: "right").__code__
-    assert set(kept.put_back()) == {"torch.equal", "Tensor.sum", "scaleout.exercises.torch_guard.line"}
+    guard.line.__code__ = (lambda error, longest=3: "right").__code__
+    assert set(kept.put_back()) == {"torch.equal", "Tensor.sum", "scaleout.exercises.ranks.guard.line"}
     assert (torch.equal, torch.Tensor.sum, torch.allclose.__doc__) == were
-    assert torch_guard.line(ValueError("one\ntwo")) == "ValueError: one two"
+    assert guard.line(ValueError("one\ntwo")) == "ValueError: one two"
     assert kept.put_back() == []

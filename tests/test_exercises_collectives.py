@@ -11,10 +11,10 @@ import answers
 import pytest
 
 from scaleout import exercises
-from scaleout.collectives import cost
-from scaleout.exercises import collectives_cost, collectives_ring
-from scaleout.messages import messages
-from scaleout.topology import Wire
+from scaleout.collectives.alpha_beta import cost
+from scaleout.exercises.collectives import cost as collectives_cost, ring as collectives_ring
+from scaleout.collectives.messages import messages
+from scaleout.spec.topology import Wire
 
 ROOT = Path(__file__).resolve().parents[1]
 GB = 10**9

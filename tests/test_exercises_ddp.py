@@ -9,8 +9,9 @@ from pathlib import Path
 import answers
 import pytest
 
-from scaleout import exercises, trace
-from scaleout.exercises import ddp_traces
+from scaleout import exercises
+from scaleout.records import trace
+from scaleout.exercises.ddp import traces
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "labs" / "results" / "ddp"
@@ -102,28 +103,28 @@ def test_a_sum_over_ranks_is_a_higher_learning_rate():
 
 # --- traces -----------------------------------------------------------------------------------------------
 
-LETTERS = pytest.mark.parametrize("letter", ddp_traces.TRACES)
+LETTERS = pytest.mark.parametrize("letter", traces.TRACES)
 CAUSES = {"trace-healthy.json": "healthy", "trace-straggler.json": "straggler-1", "trace-slow-link.json": "slow-link",
           "trace-tiny-buckets.json": "tiny-buckets", "trace-starved.json": "starved"}  # fmt: skip
 
 
 def test_every_recorded_trace_has_one_letter_and_the_order_says_nothing():
     files = sorted(path.name for path in RECORDED.glob("trace-*.json"))
-    assert sorted(ddp_traces.TRACES.values()) == files == sorted(ddp_traces.FIGURES)
-    assert list(ddp_traces.TRACES) == list("ABCDE")
-    assert list(ddp_traces.TRACES.values()) != files
+    assert sorted(traces.TRACES.values()) == files == sorted(traces.FIGURES)
+    assert list(traces.TRACES) == list("ABCDE")
+    assert list(traces.TRACES.values()) != files
 
 
 @LETTERS
 def test_figures_are_those_of_the_recorded_trace(letter):
-    file = ddp_traces.TRACES[letter]
-    assert ddp_traces.figures(trace.summary(trace.load(RECORDED / file))) == ddp_traces.FIGURES[file]
+    file = traces.TRACES[letter]
+    assert traces.figures(trace.summary(trace.load(RECORDED / file))) == traces.FIGURES[file]
 
 
 @LETTERS
 def test_the_cause_of_a_trace_follows_from_its_figures(letter):
     """By thresholds, from the trace itself, without looking at its name."""
-    one, well = ddp_traces.FIGURES[ddp_traces.TRACES[letter]], ddp_traces.FIGURES["trace-healthy.json"]
+    one, well = traces.FIGURES[traces.TRACES[letter]], traces.FIGURES["trace-healthy.json"]
     if min(one.data) > 0.2 * one.step:
         cause = "starved"
     elif one.collectives > 5 * well.collectives:
@@ -134,22 +135,22 @@ def test_the_cause_of_a_trace_follows_from_its_figures(letter):
         cause = "straggler-1"
     else:
         cause = "healthy"
-    assert right(f"trace-{letter.lower()}") == cause == CAUSES[ddp_traces.TRACES[letter]]
+    assert right(f"trace-{letter.lower()}") == cause == CAUSES[traces.TRACES[letter]]
 
 
 @LETTERS
 def test_the_message_carries_the_figure_that_decides(letter):
-    one = ddp_traces.FIGURES[ddp_traces.TRACES[letter]]
+    one = traces.FIGURES[traces.TRACES[letter]]
     found = exercises.exercise("ddp", f"trace-{letter.lower()}")
     said = next(option.why for option in found.options if option.right)
     decides = {"starved": f"{one.data[0]} and {one.data[1]} ms", "tiny-buckets": f"{one.collectives} collectives",
                "slow-link": f"{one.rate} MB/s", "straggler-1": f"{one.compute[1]} ms",
                "healthy": f"{one.exposed[0]} and {one.exposed[1]} ms"}  # fmt: skip
-    assert decides[CAUSES[ddp_traces.TRACES[letter]]] in said
+    assert decides[CAUSES[traces.TRACES[letter]]] in said
     assert f"{one.step} ms" in found.prompt
     for option in found.options:
         assert re.search(r"\d", option.why), option.why
-    assert ddp_traces.TRACES[letter].removesuffix(".json") not in found.prompt + found.title
+    assert traces.TRACES[letter].removesuffix(".json") not in found.prompt + found.title
 
 
 def test_misconceptions_of_the_rung_are_each_named():

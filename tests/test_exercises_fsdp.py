@@ -11,12 +11,15 @@ from pathlib import Path
 import answers
 import pytest
 
-from scaleout import exercises, fsdp_memory, nccl, schedule_fsdp
-from scaleout.collectives import bus_bandwidth
-from scaleout.exercises import fsdp_fallback, fsdp_sizes, fsdp_wrap
-from scaleout.exercises.fsdp_sizes import SHAPE
-from scaleout.sharding import Sharding
-from scaleout.topology import cluster
+from scaleout import exercises
+from scaleout.collectives import nccl
+from scaleout.memory import fsdp as memory_fsdp
+from scaleout.timing import fsdp as timing_fsdp
+from scaleout.collectives.alpha_beta import bus_bandwidth
+from scaleout.exercises.fsdp import fallback, sizes as fsdp_sizes, wrap as fsdp_wrap
+from scaleout.exercises.fsdp.sizes import SHAPE
+from scaleout.spec.sharding import Sharding
+from scaleout.spec.topology import cluster
 from scaleout.views import render
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,16 +61,16 @@ def test_too_fine_a_wrapping_waits_in_the_books_model_as_the_exercise_says():
 
 
 def test_wire_and_counts_are_those_of_the_books_other_models():
-    full = schedule_fsdp.volume(SHAPE, Sharding(ranks=32), reshard_root=True)
+    full = timing_fsdp.volume(SHAPE, Sharding(ranks=32), reshard_root=True)
     assert {slip.name: slip.value for slip in exercises.exercise("fsdp", "hybrid-wire").slips}["full-sharding"] == (
         pytest.approx(full["total"], rel=1e-4))  # fmt: skip
     assert value("hybrid-wire") == pytest.approx(
-        8 * schedule_fsdp.volume(SHAPE, Sharding(ranks=8, replicas=4))["all-reduce"])  # fmt: skip
+        8 * timing_fsdp.volume(SHAPE, Sharding(ranks=8, replicas=4))["all-reduce"])  # fmt: skip
     count = solution("all-gathers")
     for wrap in ("model", "block", "layer"):
         for reshard in (True, False, 4):
             cut = Sharding(ranks=8, wrap=wrap, reshard=reshard)
-            found = fsdp_memory.collectives(SHAPE, cut)["all_gather"]["count"]
+            found = memory_fsdp.collectives(SHAPE, cut)["all_gather"]["count"]
             assert count(len(fsdp_sizes.wrapped(wrap)), reshard, 1) == found
 
 
@@ -208,8 +211,8 @@ def test_what_accelerate_builds_is_what_the_exercise_shows():
     pytest.importorskip("accelerate")
     said = [json.loads(line) for line in re.findall(r"BUILT (\{.*?\})", two_ranks("tests/specimen_fallback.py"))]
     by = {(one.pop("asked"), one.pop("rank")): one for one in said}
-    assert set(by) == {(asked, rank) for asked in fsdp_fallback.BUILT for rank in (0, 1)}
-    for asked, built in fsdp_fallback.BUILT.items():
+    assert set(by) == {(asked, rank) for asked in fallback.BUILT for rank in (0, 1)}
+    for asked, built in fallback.BUILT.items():
         first, second, shown = by[asked, 0], by[asked, 1], asdict(built)
         assert first | {"losses": None} == shown | {"losses": None}
         assert first["losses"] == pytest.approx(shown["losses"], abs=2e-4)

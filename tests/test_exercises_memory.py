@@ -6,10 +6,10 @@ import answers
 import pytest
 
 from scaleout import exercises
-from scaleout.exercises.memory_activations import _growth
-from scaleout.exercises.memory_sizes import per_parameter, states
-from scaleout.memory import Layout, Recipe, account
-from scaleout.transformer import PRESETS, total_parameters
+from scaleout.exercises.memory.activations import _growth
+from scaleout.exercises.memory.sizes import per_parameter, states
+from scaleout.memory.accounts import Layout, Recipe, account
+from scaleout.spec.transformer import PRESETS, total_parameters
 
 GB = 10**9
 

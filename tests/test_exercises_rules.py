@@ -5,7 +5,7 @@ import re
 import pytest
 
 from scaleout import exercises
-from scaleout.exercises import engine, nested, units
+from scaleout.exercises.engine import kinds, nested, units
 
 ALL = [(stem, one) for stem in exercises.STEMS for one in exercises.catalogue(stem)]
 NUMBERS = [one for _, one in ALL if one.kind == "number"]
@@ -47,7 +47,7 @@ def test_two_or_three_right_digits_are_right_or_asked_for_one_more(one):
     two = answer(one, one.value, 2)
     verdict = one.judge(two)
     shared = any(answer(one, slip.value, 2) == two for slip in one.slips)
-    assert verdict.ok or (shared and verdict.slip in (engine.ROUNDED, *(slip.name for slip in one.slips))), two
+    assert verdict.ok or (shared and verdict.slip in (kinds.ROUNDED, *(slip.name for slip in one.slips))), two
 
 
 @name("one", NUMBERS, ids=key)
@@ -55,7 +55,7 @@ def test_one_digit_is_never_taken_for_the_answer_where_it_is_further_off_than_th
     given = answer(one, one.value, 1)
     off = abs(float(given["value"]) * units.UNITS[one.dimension][one.unit] / one.value - 1)
     verdict = one.judge(given)
-    assert verdict.ok == (off <= one.tolerance) or verdict.slip in (engine.ROUNDED, *(slip.name for slip in one.slips))
+    assert verdict.ok == (off <= one.tolerance) or verdict.slip in (kinds.ROUNDED, *(slip.name for slip in one.slips))
 
 
 @name("one", NUMBERS, ids=key)

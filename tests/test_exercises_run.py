@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import exercises, live, widget
-from scaleout.exercises import sandbox
+from scaleout import exercises
+from scaleout.page import live, widget
+from scaleout.page import sandbox
 
 ONE = exercises.exercise("memory", "states-function")
 SECONDS = 20  # far more than a call takes, so that a busy machine changes nothing
@@ -112,10 +113,10 @@ def test_two_calls_at_once_do_not_mix():
 
 WRONG = "def states_bytes(params, optimizer, precision): return 1\n"
 PATCHES = {
-    "verdict": "import scaleout.exercises.engine as e, scaleout.exercises.function as f\n"
+    "verdict": "import scaleout.exercises.engine.kinds as e, scaleout.exercises.engine.function as f\n"
     "class Right:\n    ok, message, slip = True, 'Right', ''\n    def __init__(self, *a): pass\n"
     "    def to_dict(self): return {'ok': True, 'message': 'Right', 'slip': ''}\ne.Verdict = f.Verdict = Right\n",
-    "isclose": "import math, scaleout.exercises.nested as n\nmath.isclose = n.same = lambda *a, **k: True\n",
+    "isclose": "import math, scaleout.exercises.engine.nested as n\nmath.isclose = n.same = lambda *a, **k: True\n",
     "builtins": "import builtins\nbuiltins.abs = lambda a: 0\nbuiltins.all = lambda a: True\n"
     "builtins.zip = lambda *a, **k: ()\n",
     "cases": "import scaleout.exercises.memory as m\nfor one in m.EXERCISES:\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaleout.exercises import units
+from scaleout.exercises.engine import units
 
 name = pytest.mark.parametrize
 

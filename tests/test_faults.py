@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from test_lab import alive, children
 
-from scaleout import lab_join
+from scaleout.lab import join
 
 ROOT = Path(__file__).resolve().parents[1]
 LABS = ("labs/collectives.py", "labs/ddp.py")
@@ -84,18 +84,18 @@ def test_an_address_that_is_not_there(tmp_path):
 
 
 def test_a_host_without_a_name_is_waited_for(monkeypatch):
-    monkeypatch.setattr(lab_join, "TIMEOUT_S", 0.3)
-    with pytest.raises(lab_join.Unmet, match=r"rank 2 found no rank 0 at no\.such\.host\.invalid:29500 in 0\.3 s"):
-        lab_join._reach(2, "no.such.host.invalid", 29500)
+    monkeypatch.setattr(join, "TIMEOUT_S", 0.3)
+    with pytest.raises(join.Unmet, match=r"rank 2 found no rank 0 at no\.such\.host\.invalid:29500 in 0\.3 s"):
+        join._reach(2, "no.such.host.invalid", 29500)
 
 
 def test_a_late_rank_0_is_found(monkeypatch):
-    monkeypatch.setattr(lab_join, "TIMEOUT_S", 5)
+    monkeypatch.setattr(join, "TIMEOUT_S", 5)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        lab_join._reach(1, *server.getsockname())
-        with pytest.raises(lab_join.Unmet, match="cannot be used"):
-            lab_join._free(server.getsockname()[1])
-    lab_join._free(free_port())
+        join._reach(1, *server.getsockname())
+        with pytest.raises(join.Unmet, match="cannot be used"):
+            join._free(server.getsockname()[1])
+    join._free(free_port())
 
 
 def test_torchrun_names_the_port_in_use(tmp_path):

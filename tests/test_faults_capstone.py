@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import checkpoints
+from scaleout.records import checkpoints
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
@@ -80,7 +80,7 @@ def test_hung_then_killed_twice_it_ends_at_the_same_loss_bit_for_bit(quiet, tmp_
     assert run.weights() == quiet.weights()
     assert good(run)[0] == STEPS
     (line,) = [line for line in run.said() if "hangs" in line]
-    assert re.fullmatch(r"rank 1 hangs in step 8 for \d+ s, at scaleout/faults.py:\d+ in hang; rank 0 waits "
+    assert re.fullmatch(r"rank 1 hangs in step 8 for \d+ s, at scaleout/train/faults.py:\d+ in hang; rank 0 waits "
                         "for it", line)
     assert [f"restart {n}: goes on after step" in event for n, event in enumerate(
         (e for e in events(run) if e.startswith("restart")), 1)] == [True] * 3, events(run)

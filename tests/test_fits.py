@@ -5,8 +5,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from scaleout import allocator, fsdp_levers, scale_curves, views
-from scaleout.hardware import DEVICES, MEMORY_SOURCES
+from scaleout import views
+from scaleout.memory import allocator
+from scaleout.views import capstone_curves, fsdp_levers
+from scaleout.spec.hardware import DEVICES, MEMORY_SOURCES
 
 MIB, GIB = 2**20, 2**30
 H100 = DEVICES["h100-sxm"].memory_bytes
@@ -110,8 +112,8 @@ def _bottom(svg: str) -> float:
 
 
 def test_curves_and_levers_use_the_same_definition():
-    setting = scale_curves.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 4096,
-                                   "full", 50)  # fmt: skip
+    setting = capstone_curves.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 4096,
+                                      "full", 50)  # fmt: skip
     for kind in ("full", "ddp"):
-        assert scale_curves.fits(setting, kind) == allocator.fits(scale_curves.held(setting, kind), H100)
+        assert capstone_curves.fits(setting, kind) == allocator.fits(capstone_curves.held(setting, kind), H100)
     assert not hasattr(fsdp_levers, "RESERVE") and fsdp_levers.room is allocator.room

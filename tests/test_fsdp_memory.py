@@ -5,12 +5,12 @@ from itertools import product
 
 import pytest
 
-from scaleout import fsdp_memory
-from scaleout.fsdp_memory import KINDS, collectives, fsdp_account
-from scaleout.memory import account
-from scaleout.recipe import Recipe
-from scaleout.sharding import Sharding
-from scaleout.transformer import Shape, preset, total_parameters
+from scaleout.memory import fsdp
+from scaleout.memory.fsdp import KINDS, collectives, fsdp_account
+from scaleout.memory.accounts import account
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import Sharding
+from scaleout.spec.transformer import Shape, preset, total_parameters
 
 SMALL = Shape(12, 64, 4, 500, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
               tied_head=False)  # fmt: skip
@@ -24,7 +24,7 @@ def test_repeating_a_block_is_walking_them_all(wrap):
     for shape, reshard, ahead, how in product((SMALL, GPT), (True, False, 2), (0, 1, 9), ("none", "full")):
         sharding = Sharding(4, 2, wrap=wrap, least_parameters=10_000, reshard=reshard, prefetch=ahead, reduce="bf16")
         recipe = Recipe("fp32", checkpointing=how)
-        walked = fsdp_memory._walk(shape, 2, 48, recipe, sharding, True, 99, 0)[0]
+        walked = fsdp._walk(shape, 2, 48, recipe, sharding, True, 99, 0)[0]
         assert fsdp_account(shape, 2, 48, recipe, sharding) == walked
 
 
@@ -129,4 +129,4 @@ def test_a_deeper_model_is_walked_no_longer():
     per_block = sum(moment.unit == "blocks.40" for moment in deep.moments)
     flat = fsdp_account(replace(SMALL, layers=5), 1, 48, Recipe("fp32"), Sharding(8))
     assert len(deep.moments) - len(flat.moments) == 75 * per_block
-    assert fsdp_memory._few(replace(SMALL, layers=80), Sharding(8))[0].layers == 7
+    assert fsdp._few(replace(SMALL, layers=80), Sharding(8))[0].layers == 7

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from test_lab_tools import lab_module
 
-from scaleout import flight, lab_hang
-from scaleout.exercises import ddp_hang, engine
-from scaleout.lab_text import table
+from scaleout.lab import hang as lab_hang
+from scaleout.records import flight
+from scaleout.exercises.ddp import hang as ddp_hang
+from scaleout.exercises.engine import kinds
+from scaleout.lab.text import table
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "labs" / "results" / "hang"
@@ -222,7 +224,7 @@ def test_the_exercises_show_what_was_recorded():
 
 def test_the_right_answers_are_the_true_ones():
     rank, what = ddp_hang.EXERCISES
-    assert isinstance(rank, engine.Choice)
+    assert isinstance(rank, kinds.Choice)
     odd = flight.odd(flight.load(RECORDED))
     assert [o.name for o in rank.options if o.right] == [f"rank-{odd.ranks[0]}"]
     assert [o.name for o in what.options if o.right] == ["left-out"]

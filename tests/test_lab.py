@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from scaleout import lab, torch_parity
+from scaleout.lab import session
+from scaleout.parallel import parity
 
 ROOT = Path(__file__).resolve().parents[1]
 SPECIMEN = "tests/specimen_lab.py"
@@ -57,7 +58,7 @@ def test_a_session_knows_its_place(count):
     facts = seen["facts"]
     launcher = "python" if count == 1 else f"torchrun --nproc-per-node {count}"
     assert facts["command"] == f"{launcher} tests/specimen_lab.py cases"
-    assert facts["device"] == lab.device_name(torch.device("cpu"))
+    assert facts["device"] == session.device_name(torch.device("cpu"))
     assert facts["device_count"] == count
     assert facts["interconnect"] == ("none" if count == 1 else "TCP on one host")
     assert facts["versions"]["torch"] == torch.__version__
@@ -128,32 +129,32 @@ def test_a_killed_rank_is_named_and_nobody_stays_behind():
 # --- devices and batches --------------------------------------------------------------------------------
 
 def test_devices_that_are_not_there_are_refused(monkeypatch):
-    assert lab.pick_device("cpu") == torch.device("cpu")
+    assert session.pick_device("cpu") == torch.device("cpu")
     with pytest.raises(ValueError, match="device 'tpu' is unknown: use cpu or cuda"):
-        lab.pick_device("tpu")
+        session.pick_device("tpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert lab.pick_device() == torch.device("cpu")
+    assert session.pick_device() == torch.device("cpu")
     with pytest.raises(ValueError, match="torch sees no GPU: use device cpu"):
-        lab.pick_device("cuda")
+        session.pick_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert lab.pick_device(None, 1, 2) == torch.device("cuda", 1)
-    assert lab.pick_device("cpu", 1, 4) == torch.device("cpu")
+    assert session.pick_device(None, 1, 2) == torch.device("cuda", 1)
+    assert session.pick_device("cpu", 1, 4) == torch.device("cpu")
     with pytest.raises(ValueError, match=r"4 processes on a node with 2 GPU\(s\): use --nproc-per-node 2"):
-        lab.pick_device(None, 1, 4)
+        session.pick_device(None, 1, 4)
 
 
 def test_a_batch_is_text_and_its_targets_are_one_byte_on():
-    text = lab.as_tensor(b"the quick brown fox jumps over the lazy dog " * 9)
-    tokens, targets = lab.batch(text, 0, 4, 10)
+    text = session.as_tensor(b"the quick brown fox jumps over the lazy dog " * 9)
+    tokens, targets = session.batch(text, 0, 4, 10)
     assert tokens.shape == targets.shape == (4, 10)
     assert torch.equal(tokens[:, 1:], targets[:, :-1])
     assert all(bytes(row.tolist()) in bytes(text.tolist()) for row in tokens)
-    assert torch.equal(tokens, lab.batch(text, 0, 4, 10)[0]), "the same step gives the same batch"
-    assert not torch.equal(tokens, lab.batch(text, 1, 4, 10)[0])
-    assert not torch.equal(tokens, lab.batch(text, 0, 4, 10, seed=1)[0])
+    assert torch.equal(tokens, session.batch(text, 0, 4, 10)[0]), "the same step gives the same batch"
+    assert not torch.equal(tokens, session.batch(text, 1, 4, 10)[0])
+    assert not torch.equal(tokens, session.batch(text, 0, 4, 10, seed=1)[0])
     with pytest.raises(ValueError, match="holds 5 bytes: it must be longer than one sequence, 10"):
-        lab.batch(lab.as_tensor(b"short"), 0, 1, 10)
+        session.batch(session.as_tensor(b"short"), 0, 1, 10)
 
 
 def test_the_peak_starts_again_without_what_earlier_work_left(monkeypatch):
@@ -165,29 +166,29 @@ def test_the_peak_starts_again_without_what_earlier_work_left(monkeypatch):
     seen = weakref.ref(cycle)
     del cycle
     assert seen() is not None
-    lab.reset_allocator(SimpleNamespace(device=torch.device("cpu")))
+    session.reset_allocator(SimpleNamespace(device=torch.device("cpu")))
     assert seen() is None
     assert calls == []
-    lab.reset_allocator(SimpleNamespace(device=torch.device("cuda", 3)))
+    session.reset_allocator(SimpleNamespace(device=torch.device("cuda", 3)))
     assert calls == ["empty", torch.device("cuda", 3)], "the cache first, else the peak starts with it"
 
 
 def test_parity_sees_what_it_must_see():
     right = {"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([0.0])}
-    assert torch_parity.relative_error(right, right) == 0.0
+    assert parity.relative_error(right, right) == 0.0
     off = {"a": torch.tensor([1.0, 2.1]), "b": torch.tensor([0.0])}
-    assert torch_parity.relative_error(off, right) == pytest.approx(0.05, rel=1e-5)
+    assert parity.relative_error(off, right) == pytest.approx(0.05, rel=1e-5)
     doubled = {name: 2 * g for name, g in right.items()}
-    assert torch_parity.relative_error(doubled, right) == 1.0
+    assert parity.relative_error(doubled, right) == 1.0
     infinite = float("inf")
-    assert torch_parity.relative_error({"a": right["a"]}, right) == infinite, "a gradient is missing"
-    assert torch_parity.relative_error({}, {}) == infinite, "nothing was compared"
+    assert parity.relative_error({"a": right["a"]}, right) == infinite, "a gradient is missing"
+    assert parity.relative_error({}, {}) == infinite, "nothing was compared"
     # b is zero in truth: its scale is a thousandth of the largest entry, 2.0
-    assert torch_parity.relative_error({**right, "b": torch.tensor([1e-9])}, right) == pytest.approx(5e-7)
-    assert torch_parity.relative_error({**right, "b": torch.tensor([1.0])}, right) == pytest.approx(500.0)
+    assert parity.relative_error({**right, "b": torch.tensor([1e-9])}, right) == pytest.approx(5e-7)
+    assert parity.relative_error({**right, "b": torch.tensor([1.0])}, right) == pytest.approx(500.0)
     zeros = {"a": torch.zeros(2)}
-    assert torch_parity.relative_error(zeros, zeros) == 0.0
-    assert torch_parity.relative_error({"a": torch.tensor([0.0, 1e-9])}, zeros) > 1
-    assert torch_parity.relative_error({**right, "b": torch.tensor([float("nan")])}, right) == infinite
-    assert torch_parity.check(infinite, 1e-5)["passed"] is False
-    assert torch_parity.check(1e-5, 1e-5)["passed"] is True
+    assert parity.relative_error(zeros, zeros) == 0.0
+    assert parity.relative_error({"a": torch.tensor([0.0, 1e-9])}, zeros) > 1
+    assert parity.relative_error({**right, "b": torch.tensor([float("nan")])}, right) == infinite
+    assert parity.check(infinite, 1e-5)["passed"] is False
+    assert parity.check(1e-5, 1e-5)["passed"] is True

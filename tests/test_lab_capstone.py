@@ -15,8 +15,11 @@ import pytest
 import torch
 from lab_runs import TORCHRUN
 
-from scaleout import lab, lab_job, lab_machine, results
-from scaleout.transformer import total_parameters
+from scaleout.lab import session
+from scaleout.records import results
+from scaleout.timing import profile as timing_profile
+from scaleout.train import options
+from scaleout.spec.transformer import total_parameters
 from tests.test_lab_tools import lab_module
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -125,13 +128,13 @@ def test_bytes_are_as_predicted(sharded):
     assert set(record.peak_memory) >= {"weights", "optimizer", "activations"}
     assert record.measurement["peak bytes"] == sum(record.peak_memory.values())
     assert record.prediction["peak bytes"] == pytest.approx(record.measurement["peak bytes"], rel=0.02)
-    half = total_parameters(lab_job.Options(layers=1, hidden=32, heads=2, ff=64, seq=32).shape) * 4 // 2
+    half = total_parameters(options.Options(layers=1, hidden=32, heads=2, ff=64, seq=32).shape) * 4 // 2
     assert record.measurement["weights bytes at the peak"] == half
     assert record.measurement["optimizer bytes at the peak"] == pytest.approx(2 * half, rel=0.01)
 
 
 def test_seconds_are_predicted_from_a_profile(tmp_path):
-    profile = lab_machine.save(PROFILE, tmp_path / "machine.json")
+    profile = timing_profile.save(PROFILE, tmp_path / "machine.json")
     train("--steps", "9", "--machine", str(profile), "--save", str(tmp_path / "record.json"))
     record = results.load(tmp_path / "record.json")
     assert record.skipped == []
@@ -165,7 +168,7 @@ def train(*words, at=None):
         (at or {}).get(job.done + 1, lambda job: None)(job)
         step(job, batches)
     made.step, module.Job = begin, lambda s, o: kept.append(made(s, o)) or kept[-1]
-    with lab.session("cpu") as s:
+    with session.session("cpu") as s:
         module.main(s, [*TINY, *words])
     return kept[0]
 
@@ -278,7 +281,7 @@ def test_minutes_become_steps(capsys):
     (["--save", "x.txt"], "the name must end in .json")])
 def test_a_bad_option_is_refused_in_one_line(words, said):
     module = lab_module("capstone")
-    with lab.session("cpu") as s, pytest.raises(ValueError, match=re.escape(said)) as caught:
+    with session.session("cpu") as s, pytest.raises(ValueError, match=re.escape(said)) as caught:
         module.main(s, [*TINY, *words])
     assert "\n" not in str(caught.value)
 
@@ -292,8 +295,8 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, capsys):
 
 
 def test_tiers():
-    assert lab_job.Options(batch=9, micro_batch=4).passes(1) == 3
-    sizes = {name: total_parameters(o.shape) for name, o in lab_job.TIERS.items()}
+    assert options.Options(batch=9, micro_batch=4).passes(1) == 3
+    sizes = {name: total_parameters(o.shape) for name, o in options.TIERS.items()}
     assert 0.5e6 < sizes["smoke"] < sizes["cpu"] < 5e6
     assert 0.9e9 < sizes["gpu"] < 1.2e9
-    assert (lab_job.TIERS["gpu"].precision, lab_job.TIERS["gpu"].seq) == ("bf16", 2048)
+    assert (options.TIERS["gpu"].precision, options.TIERS["gpu"].seq) == ("bf16", 2048)

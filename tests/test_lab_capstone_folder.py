@@ -12,7 +12,9 @@ import pytest
 from test_lab_capstone import TINY, train
 from test_run_folder import holder
 
-from scaleout import checkpoints, lab, results, torch_job
+from scaleout.lab import session
+from scaleout.records import checkpoints, results
+from scaleout.train import job as train_job
 from tests.test_lab_tools import lab_module
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -69,7 +71,7 @@ def test_a_run_that_came_to_no_checkpoint_is_begun_again_and_its_lines_are_kept(
 
 
 def test_a_running_job_keeps_its_folder(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("scaleout.run_folder.claim.__defaults__", ((), 0.2))
+    monkeypatch.setattr("scaleout.train.folder.claim.__defaults__", ((), 0.2))
     with holder(tmp_path) as first:
         for cadence in ("none", "3"):
             said = refused(capsys, "--steps", "5", "--folder", str(tmp_path), "--checkpoint-every", cadence)
@@ -99,7 +101,7 @@ def test_neither_the_sample_nor_the_plot_nor_a_prompt_of_several_lines_costs_the
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device", "plot.svg")
     monkeypatch.setattr(sys, "argv", ["labs/capstone.py", *words])
-    monkeypatch.setattr(torch_job.lab_capstone, "plot", full)
+    monkeypatch.setattr(train_job.lab_capstone, "plot", full)
     assert refused(capsys, *words).endswith("plot.svg: no space left on device: free some space")
     record = results.load(tmp_path / "record.json")
     assert record.skipped[-1].startswith("sample: RuntimeError: probability tensor contains")
@@ -162,10 +164,10 @@ def test_extra_facts_of_another_kind_are_damage_and_the_checkpoint_before_is_use
     (["--folder", "x.json", "--save", "x.json"], "--save x.json would be a file where --folder x.json is a folder"),
     (["--folder", "x.json/y", "--save", "x.json"], "--save x.json would be a file where --folder x.json/y is")])
 def test_what_cannot_be_is_one_line_before_any_step(words, said, monkeypatch):
-    monkeypatch.setattr(torch_job, "close", None)
+    monkeypatch.setattr(train_job, "close", None)
     module = lab_module("capstone")
     monkeypatch.setattr(module.Job, "step", None)
-    with lab.session("cpu") as s, pytest.raises(ValueError, match=said) as caught:
+    with session.session("cpu") as s, pytest.raises(ValueError, match=said) as caught:
         module.main(s, [*TINY, *words])
     assert "\n" not in str(caught.value)
     assert not Path("x").exists() and not Path("x.json").exists()

@@ -11,10 +11,12 @@ import torch
 from lab_runs import LAUNCH, TORCHRUN
 from test_lab_tools import lab_module
 
-from scaleout import lab, lab_sweep, results, torch_sweep
-from scaleout.collectives import cost
-from scaleout.lab_sweep import Row
-from scaleout.topology import Wire
+from scaleout.lab import session, sweep as lab_sweep
+from scaleout.measure import sweep as measure_sweep
+from scaleout.records import results
+from scaleout.collectives.alpha_beta import cost
+from scaleout.lab.sweep import Row
+from scaleout.spec.topology import Wire
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
@@ -141,7 +143,7 @@ def test_one_process_checks_and_says_what_it_skips():
 ])
 def test_a_bad_option_is_refused_before_any_work(words, said):
     collectives = lab_module("collectives")
-    with lab.session("cpu") as s, pytest.raises(ValueError) as caught:
+    with session.session("cpu") as s, pytest.raises(ValueError) as caught:
         collectives.main(s, words)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -163,7 +165,7 @@ def test_exit_code_2_and_one_line():
 def test_a_wrong_sum_fails_the_check_and_the_run(monkeypatch, capsys):
     collectives = lab_module("collectives")
     monkeypatch.setitem(collectives.torch_ring.BY_HAND, "naive", lambda t: t.mul_(2))
-    with pytest.raises(SystemExit) as caught, lab.session("cpu") as s:
+    with pytest.raises(SystemExit) as caught, session.session("cpu") as s:
         collectives.main(s, [])
     assert caught.value.code == 1
     said = capsys.readouterr().out
@@ -172,15 +174,15 @@ def test_a_wrong_sum_fails_the_check_and_the_run(monkeypatch, capsys):
 
 
 def test_wrong_elements_are_counted():
-    with lab.session("cpu") as s:
+    with session.session("cpu") as s:
         def spoil(t):
             t[[0, 5, 99]] += 1
 
-        assert torch_sweep.wrong(s, "all_reduce", 400, reduce=spoil) == 3
-        assert torch_sweep.wrong(s, "all_reduce", 400, reduce=lambda t: None) == 0
-        assert torch_sweep.wrong(s, "all_reduce", 400, reduce=lambda t: t * torch.nan) == 100
-        assert torch_sweep.wrong(s, "all_gather", 400, gather=lambda part: part.flip(0)) > 90
-        assert torch_sweep.wrong(s, "all_gather", 400, gather=lambda part: part.clone()) == 0
+        assert measure_sweep.wrong(s, "all_reduce", 400, reduce=spoil) == 3
+        assert measure_sweep.wrong(s, "all_reduce", 400, reduce=lambda t: None) == 0
+        assert measure_sweep.wrong(s, "all_reduce", 400, reduce=lambda t: t * torch.nan) == 100
+        assert measure_sweep.wrong(s, "all_gather", 400, gather=lambda part: part.flip(0)) > 90
+        assert measure_sweep.wrong(s, "all_gather", 400, gather=lambda part: part.clone()) == 0
 
 
 # --- text and picture ---------------------------------------------------------------------------------------
@@ -248,8 +250,8 @@ def test_the_same_sweep_gives_the_same_svg(tmp_path):
 
 def test_sizes_split_over_the_ranks_and_grow():
     for world in (1, 2, 3, 4, 7, 8):
-        found = torch_sweep.sizes(4, 2**20, 4, world)
+        found = measure_sweep.sizes(4, 2**20, 4, world)
         assert found == sorted(set(found))
         assert all(size % (4 * world) == 0 for size in found)
         assert found[-1] <= 2**20
-    assert torch_sweep.sizes(1024, 2**24, 4, 2) == [4**k for k in range(5, 13)]
+    assert measure_sweep.sizes(1024, 2**24, 4, 2) == [4**k for k in range(5, 13)]

@@ -8,7 +8,10 @@ import lab_runs
 import pytest
 from lab_runs import LAUNCH, ROOT, TORCHRUN
 
-from scaleout import lab_ddp, lab_report, lab_scaling, results, torch_inject, trace
+from scaleout.lab import ddp as lab_ddp, report
+from scaleout.measure import inject
+from scaleout.records import results, trace
+from scaleout.train import scaling
 
 run, recorded = (partial(start, timeout=120) for start in (lab_runs.run, lab_runs.recorded))
 FAST = ["--layers", "2", "--hidden", "96", "--heads", "4", "--seq", "64", "--steps", "5"]
@@ -192,23 +195,23 @@ def test_exit_code_2_and_one_line():
     ("starved:-1", "write it as starved:SECONDS"), ("starved:nan", "write it as starved:SECONDS")])
 def test_faults_that_cannot_be_are_refused(text, said):
     with pytest.raises(ValueError, match="--inject") as caught:
-        torch_inject.parse(text, 2)
+        inject.parse(text, 2)
     assert said in str(caught.value)
 
 
 def test_faults_are_read():
-    assert torch_inject.parse(None, 1) is None
-    assert torch_inject.parse("straggler:1:0.5", 2) == torch_inject.Fault("straggler", 1, 0.5)
-    assert torch_inject.parse("slow-link:40", 2) == torch_inject.Fault("slow-link", 0, 40.0)
-    assert torch_inject.parse("tiny-buckets", 2) == torch_inject.Fault("tiny-buckets")
+    assert inject.parse(None, 1) is None
+    assert inject.parse("straggler:1:0.5", 2) == inject.Fault("straggler", 1, 0.5)
+    assert inject.parse("slow-link:40", 2) == inject.Fault("slow-link", 0, 40.0)
+    assert inject.parse("tiny-buckets", 2) == inject.Fault("tiny-buckets")
 
 
 def test_the_plan_of_scaling_shares_its_largest_run():
-    plan = lab_scaling.plan([1, 2, 4], 4)
+    plan = scaling.plan([1, 2, 4], 4)
     assert plan == {("strong", 1): 16, ("strong", 2): 8, ("strong", 4): 4, ("weak", 1): 4, ("weak", 2): 4,
                     ("weak", 4): 4}
-    assert lab_scaling.others(["--scaling", "1,2", "--steps", "9", "--save", "--seed", "3", "--micro-batch=8", "--thin"]
-                              ) == ["--steps", "9", "--seed", "3", "--thin"]
+    assert scaling.others(["--scaling", "1,2", "--steps", "9", "--save", "--seed", "3", "--micro-batch=8", "--thin"]
+                          ) == ["--steps", "9", "--seed", "3", "--thin"]
 
 
 def test_the_median_error_leaves_out_what_is_no_prediction():
@@ -216,16 +219,16 @@ def test_the_median_error_leaves_out_what_is_no_prediction():
         return {"predicted": {"seconds": p} if p else {}, "measured": {"seconds": m}}
     rows = {"one": row(9.0, 1.0), "hand": row(1.1, 1.0), "torch": row(0.8, 1.0), "buckets": row(None, 1.0),
             "alone": row(None, 1.0)}
-    assert lab_report.median_error(rows, lab_ddp.NOT_WAYS) == pytest.approx(0.15)
-    assert lab_report.median_error({"one": row(1.0, 1.0)}, lab_ddp.NOT_WAYS) is None
+    assert report.median_error(rows, lab_ddp.NOT_WAYS) == pytest.approx(0.15)
+    assert report.median_error({"one": row(1.0, 1.0)}, lab_ddp.NOT_WAYS) is None
 
 
 def test_the_explanation_of_scaling_speaks_of_the_machine_that_was_measured():
     folder = ROOT / "labs" / "results" / "ddp"
     found = {("strong", n): results.load(folder / f"smoke-scaling-cpu-strong-{n}.json") for n in (1, 2)}
-    assert "on 2 cores and one memory" in "\n".join(lab_scaling.why(found))
+    assert "on 2 cores and one memory" in "\n".join(scaling.why(found))
     found["strong", 2] = replace(found["strong", 2], device="NVIDIA H200", device_kind="cuda")
-    assert "compute at once, each on its own NVIDIA H200" in "\n".join(lab_scaling.why(found))
+    assert "compute at once, each on its own NVIDIA H200" in "\n".join(scaling.why(found))
 
 
 def test_a_busy_machine_gets_no_comparison():

@@ -15,7 +15,9 @@ import pytest
 from lab_runs import ENVIRONMENT, ROOT, TORCHRUN
 from test_lab import alive, children
 
-from scaleout import lab_fsdp, lab_report, results, torch_fsdp_knobs, trace
+from scaleout.lab import fsdp as lab_fsdp, report
+from scaleout.measure import fsdp_knobs
+from scaleout.records import results, trace
 
 run, recorded = (partial(start, timeout=240) for start in (lab_runs.run, lab_runs.recorded))
 FAST = ["--layers", "2", "--hidden", "96", "--heads", "4", "--seq", "64", "--steps", "5"]
@@ -170,18 +172,18 @@ def test_kinds_too_small_to_see_are_left_out_of_the_table():
 
 def test_a_grid_has_each_setting_once():
     o = lab().Options()
-    names = [name for name, _ in torch_fsdp_knobs.settings(o, ("wrap", "reshard", "prefetch"))]
+    names = [name for name, _ in fsdp_knobs.settings(o, ("wrap", "reshard", "prefetch"))]
     assert names[0] == "wrap model"
     assert len(names) == len(set(names)) == 1 + 2 * 2 * 3
     with pytest.raises(ValueError, match="is no knob"):
-        torch_fsdp_knobs.chosen("wrap,")
+        fsdp_knobs.chosen("wrap,")
 
 
 def test_the_median_error_is_of_the_ways_that_are_predicted():
     row = lambda p, m: {"predicted": {"seconds": p} if p else {}, "measured": {"seconds": m}}  # noqa: E731
-    assert lab_report.median_error({"ddp": row(None, 1.0), "naive": row(1.1, 1.0), "torch": row(0.8, 1.0)}
+    assert report.median_error({"ddp": row(None, 1.0), "naive": row(1.1, 1.0), "torch": row(0.8, 1.0)}
                                  ) == pytest.approx(0.15)
-    assert lab_report.median_error({"ddp": row(None, 1.0)}) is None
+    assert report.median_error({"ddp": row(None, 1.0)}) is None
 
 
 def test_accelerates_file_says_fsdp2():

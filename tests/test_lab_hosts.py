@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_lab import alive
 
-from scaleout import lab_hosts
+from scaleout.lab import hosts as lab_hosts
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}

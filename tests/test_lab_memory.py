@@ -13,8 +13,9 @@ import torch
 from lab_runs import LAUNCH, TORCHRUN
 from test_lab_tools import lab_module
 
-from scaleout import results, torch_trace
-from scaleout.memory import KINDS
+from scaleout.measure import memory_trace
+from scaleout.records import results
+from scaleout.memory.accounts import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -182,16 +183,16 @@ def line(moment, n):
 
 def test_a_thinned_timeline_keeps_every_moment_and_its_peak():
     timeline = [line("forward", i % 97) for i in range(1000)] + [line("optimizer", 5), line("optimizer", 500)]
-    thin = torch_trace.thin(timeline, 50)
+    thin = memory_trace.thin(timeline, 50)
     assert len(thin) <= 60
     assert max(kinds["weights"] for _, moment, kinds in thin if moment == "forward") == 96
     assert max(kinds["weights"] for _, moment, kinds in thin if moment == "optimizer") == 500
     assert [i for i, _, _ in thin] == sorted(i for i, _, _ in thin)
-    assert torch_trace.thin(timeline[:3], 50) == [(i, m, k) for i, (m, _, k) in enumerate(timeline[:3])]
+    assert memory_trace.thin(timeline[:3], 50) == [(i, m, k) for i, (m, _, k) in enumerate(timeline[:3])]
 
 
 def test_short_moments_are_widened_and_the_axis_stays_whole():
-    edges, spans = torch_trace.spread(["forward"] * 98 + ["optimizer"] * 2, 0.1)
+    edges, spans = memory_trace.spread(["forward"] * 98 + ["optimizer"] * 2, 0.1)
     assert len(edges) == 100
     assert edges == sorted(edges)
     assert spans["forward"] == (0.0, pytest.approx(0.98 / 1.08))
@@ -201,13 +202,13 @@ def test_short_moments_are_widened_and_the_axis_stays_whole():
 def test_the_same_timeline_gives_the_same_svg(tmp_path):
     timeline = [line("forward", 10), line("loss", 30), line("optimizer", 20)]
     for name in ("a.svg", "b.svg"):
-        torch_trace.plot(timeline, tmp_path / name, "title")
+        memory_trace.plot(timeline, tmp_path / name, "title")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.svg", "b.svg"]
 
 
 def test_a_failed_write_leaves_nothing(tmp_path):
-    with pytest.raises(RuntimeError), torch_trace.written_whole(tmp_path / "x.svg") as temporary:
+    with pytest.raises(RuntimeError), memory_trace.written_whole(tmp_path / "x.svg") as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import lab_curves, lab_job, lab_worlds, results, step, step_fsdp
-from scaleout.lab_worlds import BEYOND, FROM_ONE, RATE, SECONDS, Run, plan
-from scaleout.transformer import flops
+from scaleout.records import results
+from scaleout.timing import fsdp_seconds, step
+from scaleout.train import curves, options as train_options, worlds
+from scaleout.train.worlds import BEYOND, FROM_ONE, RATE, Run, SECONDS, plan
+from scaleout.spec.transformer import flops
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "labs"))
@@ -20,7 +22,7 @@ import scaling  # noqa: E402
 
 NO_ROOM = "labs/capstone.py: no room"
 TINY = ["--layers", "1", "--hidden", "32", "--heads", "2", "--ff", "64", "--seq", "32", "--steps", "8"]
-JOB = lab_job.Options(layers=2, hidden=64, heads=4, ff=None, seq=64, batch=8)
+JOB = train_options.Options(layers=2, hidden=64, heads=4, ff=None, seq=64, batch=8)
 
 
 def lab(*words, timeout=200):
@@ -65,45 +67,45 @@ def test_the_plan_shares_its_largest_runs_and_its_single_process():
 
 
 def test_the_job_gets_the_words_that_this_lab_does_not_know():
-    assert lab_worlds.job("smoke", ["--hidden", "96", "--steps", "7"]).hidden == 96
-    words = lab_worlds.command(Run("weak", 2, "ddp", 4), ["--steps", "7"], "x.json")
-    options = lab_worlds.parse(lab_job.TIERS, "", words)[1]
+    assert worlds.job("smoke", ["--hidden", "96", "--steps", "7"]).hidden == 96
+    words = worlds.command(Run("weak", 2, "ddp", 4), ["--steps", "7"], "x.json")
+    options = worlds.parse(train_options.TIERS, "", words)[1]
     assert (options.batch, options.strategy, options.steps, options.save, options.sample) == (4, "ddp", 7, "x.json", 0)
     with pytest.raises(ValueError, match="--checkpoint-every is for this lab to choose"):
-        lab_worlds.job("smoke", ["--checkpoint-every", "3"])
+        worlds.job("smoke", ["--checkpoint-every", "3"])
 
 
 # --- prediction ---------------------------------------------------------------------------------------------------
 
 def test_one_process_calibrates_and_the_model_says_the_rest():
     alone = record(1, 0.05, strategy="one")
-    share = lab_worlds.efficiency(profile(1), alone, JOB)
-    assert lab_worlds.predict(Run("strong", 1, "one", 8), JOB, profile(1), share).seconds == pytest.approx(0.05)
-    two = lab_worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2), share)
-    same = step_fsdp.from_profile(profile(2), JOB.shape, 4, 64, JOB.sharding(2), efficiency=share, overlap=False)
+    share = worlds.efficiency(profile(1), alone, JOB)
+    assert worlds.predict(Run("strong", 1, "one", 8), JOB, profile(1), share).seconds == pytest.approx(0.05)
+    two = worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2), share)
+    same = fsdp_seconds.from_profile(profile(2), JOB.shape, 4, 64, JOB.sharding(2), efficiency=share, overlap=False)
     assert two.seconds == same.seconds
-    copied = lab_worlds.predict(Run("weak", 2, "ddp", 4), JOB, profile(2), share)
+    copied = worlds.predict(Run("weak", 2, "ddp", 4), JOB, profile(2), share)
     same = step.from_profile(profile(2), JOB.shape, 2, 64, efficiency=share, overlap=False)
     assert copied.seconds == same.seconds
-    hidden = lab_worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2, kind="cuda"), share)
+    hidden = worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2, kind="cuda"), share)
     assert hidden.seconds < two.seconds, "a GPU computes while it sends"
 
 
 def test_the_rate_of_products_is_the_one_timed_in_the_run():
-    slow = lab_worlds.at_the_time(profile(2), record(2, 0.05, peak=2.5e10))
+    slow = worlds.at_the_time(profile(2), record(2, 0.05, peak=2.5e10))
     assert slow["matmul_flops_per_second"] == {"fp32": 2.5e10} and slow["world"] == 2
     assert profile(2)["matmul_flops_per_second"] == {"fp32": 5e10}
-    assert lab_worlds.at_the_time(profile(2), replace(record(2, 0.05), mfu=None, mfu_peak=None)) == profile(2)
+    assert worlds.at_the_time(profile(2), replace(record(2, 0.05), mfu=None, mfu_peak=None)) == profile(2)
 
 
 def test_prediction_and_measurement_stand_in_the_record(tmp_path):
-    guess = lab_worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2), 0.5)
-    found = lab_worlds.with_prediction(record(2, 0.04), guess)
+    guess = worlds.predict(Run("strong", 2, "fsdp", 8), JOB, profile(2), 0.5)
+    found = worlds.with_prediction(record(2, 0.04), guess)
     again = results.load(results.save(found, tmp_path / "x.json"))
     assert again.prediction == {FROM_ONE: guess.seconds} and again.measurement == {FROM_ONE: 0.04}
-    assert lab_worlds.rate(again) == pytest.approx(8 * 64 / 0.04), "the median step, not the first"
-    assert lab_curves.predicted_rate(again) == pytest.approx(8 * 64 / guess.seconds)
-    words = lab_worlds.basis(profile(2), 0.5, "fp32")
+    assert worlds.rate(again) == pytest.approx(8 * 64 / 0.04), "the median step, not the first"
+    assert curves.predicted_rate(again) == pytest.approx(8 * 64 / guess.seconds)
+    words = worlds.basis(profile(2), 0.5, "fp32")
     assert "of which the run on one process reached 0.50" in words and "all_gather: alpha 1.000 ms" in words
 
 
@@ -114,8 +116,8 @@ def series():
     found = {Run("strong", 1, "one", 8): record(1, 0.1, strategy="one"), Run("strong", 2, "fsdp", 8): record(2, 0.06),
              Run("strong", 4, "fsdp", 8): record(4, 0.04), Run("weak", 1, "one", 2): record(1, 0.03, 2, "one"),
              Run("weak", 2, "fsdp", 4): record(2, 0.035, 4)}
-    share = lab_worlds.efficiency(profile(1), found[Run("strong", 1, "one", 8)], JOB)
-    found = {run: lab_worlds.with_prediction(r, lab_worlds.predict(run, JOB, profile(run.world), share))
+    share = worlds.efficiency(profile(1), found[Run("strong", 1, "one", 8)], JOB)
+    found = {run: worlds.with_prediction(r, worlds.predict(run, JOB, profile(run.world), share))
              for run, r in found.items()}
     own = {"peak bytes": 10**6, BEYOND: 0.01, SECONDS: 0.1, RATE: 1.0}
     return {run: replace(r, prediction=r.prediction | own, measurement=r.measurement | own) for run, r in found.items()}
@@ -125,26 +127,26 @@ def test_records_in_a_folder_are_found_again(tmp_path):
     for run, r in series().items():
         results.save(r, tmp_path / run.name("smoke", "cpu"))
     results.save(record(2, 0.1), tmp_path / "gpu-cpu-strong-2-fsdp.json")
-    found = lab_worlds.found_in(tmp_path, "smoke", "cpu")
+    found = worlds.found_in(tmp_path, "smoke", "cpu")
     assert found == dict(sorted({**series(), Run("weak", 4, "fsdp", 8): series()[Run("strong", 4, "fsdp", 8)]}.items()))
-    assert all(results.load(lab_worlds.file_of(tmp_path, run, "smoke", "cpu")) == r for run, r in found.items())
-    assert lab_worlds.found_in(tmp_path / "none", "smoke", "cpu") == {}
+    assert all(results.load(worlds.file_of(tmp_path, run, "smoke", "cpu")) == r for run, r in found.items())
+    assert worlds.found_in(tmp_path / "none", "smoke", "cpu") == {}
 
 
 def test_efficiencies_and_the_table():
     found = {**series(), Run("weak", 4, "fsdp", 8): series()[Run("strong", 4, "fsdp", 8)]}
-    groups = lab_curves.series(found)
+    groups = curves.series(found)
     assert list(groups) == [("strong", "fsdp"), ("weak", "fsdp")]
-    assert lab_curves.shares(groups["strong", "fsdp"]) == pytest.approx({1: 1, 2: 100 / 120, 4: 100 / 160})
-    assert lab_curves.shares(groups["weak", "fsdp"]) == pytest.approx({1: 1, 2: 30 / 35, 4: 30 / 40})
-    text = lab_curves.report(found)
+    assert curves.shares(groups["strong", "fsdp"]) == pytest.approx({1: 1, 2: 100 / 120, 4: 100 / 160})
+    assert curves.shares(groups["weak", "fsdp"]) == pytest.approx({1: 1, 2: 30 / 35, 4: 30 / 40})
+    text = curves.report(found)
     row = next(line for line in text.splitlines() if line.split()[:3] == ["strong,", "fsdp", "4"])
     assert row.split()[2:5] == ["4", "2", "40.0"] and "0.62" in row and "12,800" in row
     assert sum(line.startswith("strong, one") for line in text.splitlines()) == 1
     assert "busy" not in text
     for load, said in ((4.9, False), (5.1, True)):
         noted = replace(record(4, 0.04), notes=[f"load average {load} on 2 cores, this run included"])
-        words = lab_curves.report({**found, Run("strong", 4, "fsdp", 8): noted})
+        words = curves.report({**found, Run("strong", 4, "fsdp", 8): noted})
         assert (f"The machine was busy (load average {load} on 2 cores)" in words) is said
     assert sum("What limits:" in line for line in text.splitlines()) == 2, "one line a series"
 
@@ -153,33 +155,33 @@ def test_what_limits_is_the_larger_part():
     def say(seconds, waits):
         found = {BEYOND: waits}
         four = replace(record(4, seconds), prediction=found, measurement=found)
-        return lab_curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: four})
+        return curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: four})
     assert "15.0 ms a step more than ideal (25.0 ms). What limits: messages" in say(0.04, 0.012)
     assert "compute and update that take longer side by side (4 processes on 2 cores), 11.0 ms" in say(0.04, 0.004)
     assert "nothing is lost" in say(0.025, 0.0)
-    bare = lab_curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: record(4, 0.04)})
+    bare = curves.limit(("strong", "fsdp"), {1: record(1, 0.1, strategy="one"), 4: record(4, 0.04)})
     assert bare.endswith("efficiency 0.62; without a calibration nothing says why")
 
 
 def test_the_figure_shows_every_series(tmp_path):
-    lab_curves.plot(series(), tmp_path / "a.svg", "a test")
-    lab_curves.plot(series(), tmp_path / "b.svg", "a test")
+    curves.plot(series(), tmp_path / "a.svg", "a test")
+    curves.plot(series(), tmp_path / "b.svg", "a test")
     drawn = (tmp_path / "a.svg").read_text()
     assert drawn == (tmp_path / "b.svg").read_text(), "the same bytes"
     panels = ("tokens a second", "efficiency", "MFU", "messages, copies and waiting", "peak memory")
     for words in (*panels, "strong, fsdp, measured", "weak, fsdp, predicted"):
         assert words in drawn
     bare = {run: replace(r, prediction={}, measurement={}) for run, r in series().items()}
-    lab_curves.plot(bare, tmp_path / "c.svg", "a test")
+    curves.plot(bare, tmp_path / "c.svg", "a test")
     drawn = (tmp_path / "c.svg").read_text()
     assert [words in drawn for words in panels] == [True, True, True, False, False], "nothing is made up"
 
 
 def test_what_a_doubling_gave():
-    said = lab_curves.doubling(12_000, 18_000, 17_000)
+    said = curves.doubling(12_000, 18_000, 17_000)
     assert "Twice the processes gave 1.50 times the 12,000 tokens/s" in said and "an efficiency of 0.75" in said
     assert "The book's model said 17,000: 0.94 times that" in said
-    assert "model" not in lab_curves.doubling(12_000, 18_000)
+    assert "model" not in curves.doubling(12_000, 18_000)
 
 
 KEPT = sorted((ROOT / "labs" / "results" / "scaling").glob("*.json"))
@@ -194,7 +196,7 @@ def test_recorded_runs_hold_what_was_predicted_of_their_memory():
         assert path.name.startswith(f"{r.tier}-{r.device_kind}-") and path.stem.endswith(r.recipe["strategy"])
     tiers = {(r.tier, r.device_kind) for r in map(results.load, KEPT)}
     for tier, kind in tiers:
-        found = lab_curves.series(lab_worlds.found_in(KEPT[0].parent, tier, kind))
+        found = curves.series(worlds.found_in(KEPT[0].parent, tier, kind))
         assert all(min(records) == 1 and len(records) > 1 for records in found.values()), "each curve has its start"
 
 
@@ -263,8 +265,8 @@ def test_a_prediction_is_run_and_graded(tmp_path):
     assert done.returncode == 0, done.stderr
     two = results.load(tmp_path / "smoke-cpu-strong-2-fsdp.json")
     assert (two.device_count, two.effective_batch, two.recipe["strategy"], two.recipe["ranks"]) == (2, 8, "fsdp", 2)
-    assert two.prediction[lab_worlds.READER] == 1000.0 and FROM_ONE not in two.prediction
-    assert two.measurement[lab_worlds.READER] == pytest.approx(lab_worlds.rate(two))
+    assert two.prediction[worlds.READER] == 1000.0 and FROM_ONE not in two.prediction
+    assert two.measurement[worlds.READER] == pytest.approx(worlds.rate(two))
     assert re.search(r"you said 1,000 tokens/s on 2 processes, the run made [\d,]+", done.stdout)
     assert "Twice the processes gave" in done.stdout
     done = lab("--read", "--folder", str(tmp_path), "--plot", str(tmp_path / "x.svg"))

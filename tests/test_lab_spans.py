@@ -4,17 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from scaleout import lab_job, lab_spans, results, writeup_facts, writeup_sections
-from scaleout.writeup_blocks import Table
+from scaleout.records import results
+from scaleout.train import options, spans as train_spans
+from scaleout.writeup import facts, sections
+from scaleout.writeup.blocks import Table
 
-PLAIN = lab_job.Options()
+PLAIN = options.Options()
 
 
 def spans(*changes):
     """Spans of a run that goes on after steps, [(step, fields of its Options)]."""
     found, lines = [], []
     for after, fields in changes:
-        found, more = lab_spans.extend(found, after, lab_spans.options(replace(PLAIN, **fields), 1))
+        found, more = train_spans.extend(found, after, train_spans.options(replace(PLAIN, **fields), 1))
         lines.append(more)
     return found, lines
 
@@ -38,16 +40,16 @@ def test_each_change_is_one_line(fields, said):
 
 def test_a_value_is_told_by_span():
     found, _ = spans((0, {}), (20, {"precision": "bf16", "lr": 1.0}), (30, {"precision": "bf16"}), (1400, {}))
-    assert lab_spans.words(found, "--precision") == "fp32 to step 20, bf16 to step 1,400, fp32 after it"
-    assert lab_spans.notes(found) == ["--lr: 0.003 to step 20, 1.0 to step 30, 0.003 after it",
-                                      "--precision: fp32 to step 20, bf16 to step 1,400, fp32 after it"]
+    assert train_spans.words(found, "--precision") == "fp32 to step 20, bf16 to step 1,400, fp32 after it"
+    assert train_spans.notes(found) == ["--lr: 0.003 to step 20, 1.0 to step 30, 0.003 after it",
+                                        "--precision: fp32 to step 20, bf16 to step 1,400, fp32 after it"]
     alike, _ = spans((0, {}), (20, {}))
-    assert (lab_spans.words(alike, "--precision"), lab_spans.notes(alike)) == ("fp32", [])
+    assert (train_spans.words(alike, "--precision"), train_spans.notes(alike)) == ("fp32", [])
 
 
 def test_what_an_older_checkpoint_did_not_say_is_not_known():
     found, lines = spans((50, {}))
-    assert (lab_spans.words(found, "--precision"), lines) == ("not known to step 50, fp32 after it", [[]])
+    assert (train_spans.words(found, "--precision"), lines) == ("not known to step 50, fp32 after it", [[]])
 
 
 def test_the_write_up_does_not_call_all_steps_by_the_last_precision():
@@ -56,7 +58,7 @@ def test_the_write_up_does_not_call_all_steps_by_the_last_precision():
         stem="capstone", tier="smoke", started="2026-01-01T00:00:00+00:00", commit="unknown", command="python x.py",
         device="a CPU", device_kind="cpu", device_count=1, nodes=1, interconnect="none", backend="none",
         versions={"python": "3"}, model={}, recipe={}, effective_batch=2, sequence_length=8,
-        precision=lab_spans.words(found, "--precision"), checkpoint_cadence="none", step_seconds=[1.0] * 4,
+        precision=train_spans.words(found, "--precision"), checkpoint_cadence="none", step_seconds=[1.0] * 4,
         warmup_steps=0, tokens_per_second=16.0, losses=[1.0] * 4, peak_memory={}, prediction={}, measurement={})
-    tables = [block for block in writeup_sections.setup(writeup_facts.runs([record])) if isinstance(block, Table)]
+    tables = [block for block in sections.setup(facts.runs([record])) if isinstance(block, Table)]
     assert ("precision", "fp32 to step 2, bf16 after it") in [row for table in tables for row in table.rows]

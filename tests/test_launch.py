@@ -17,8 +17,9 @@ from commands import commands
 from lab_runs import bash
 from slurm_host import free_ports
 
-from scaleout import lab_hosts, lab_job, lab_text, torch_forecast
-from scaleout.hardware import DEVICES
+from scaleout.lab import hosts as lab_hosts, text as lab_text
+from scaleout.train import forecast, options
+from scaleout.spec.hardware import DEVICES
 
 LAUNCH = repo.ROOT / "labs" / "launch"
 SCRIPTS = sorted(path.name for path in LAUNCH.glob("*.sh"))
@@ -143,8 +144,8 @@ def test_kaggle_is_told_what_needs_the_internet(kaggle):
 
 def test_the_kaggle_run_fits_its_cards_as_the_page_says():
     words = next(words for _, lab, words in commands("labs/launch/kaggle.ipynb") if lab == "capstone")
-    o = lab_text.parse(lab_job.TIERS, "", words)[1]
-    sizes = [sum(torch_forecast.predicted_memory(replace(o, strategy=strategy, precision=precision), world, "cuda")
+    o = lab_text.parse(options.TIERS, "", words)[1]
+    sizes = [sum(forecast.predicted_memory(replace(o, strategy=strategy, precision=precision), world, "cuda")
                  .values()) for strategy, precision, world in (("fsdp", "fp16", 2), ("fsdp", "fp32", 2),
                                                                ("one", "fp16", 1))]
     card = DEVICES["t4"]

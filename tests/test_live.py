@@ -10,7 +10,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from scaleout import controls, form, live, views
+from scaleout import views
+from scaleout.page import form, live
+from scaleout.views import controls
 
 DRAWN = {"svg": "<svg></svg>", "sentence": "It is <4>.", "values": {"answer": 4.0}}
 
@@ -184,7 +186,7 @@ def test_one_output_with_three_forms(toy):
 
 def test_the_notebook_gets_one_module_and_one_style_sheet():
     pytest.importorskip("anywidget")
-    from scaleout import widget
+    from scaleout.page import widget
 
     joined = widget.bundle()
     assert not re.search(r"^import\b", joined, flags=re.M)
@@ -198,6 +200,6 @@ def test_the_notebook_gets_one_module_and_one_style_sheet():
 def test_importing_the_package_loads_nothing_heavy():
     import subprocess
 
-    code = "import scaleout, sys; print([m for m in ('torch', 'anywidget', 'scaleout.widget') if m in sys.modules])"
+    code = "import scaleout, sys; print([m for m in ('torch', 'anywidget', 'scaleout.page.widget') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -7,10 +7,12 @@ from itertools import pairwise
 import pytest
 import torch
 
-from scaleout import lab, lab_job, results, torch_job
-from scaleout.lab_capstone import FIELDS, METRICS, Metrics
-from scaleout.torch_shard import DTYPES
-from scaleout.torch_train import Setup, Trainer
+from scaleout.lab import session
+from scaleout.records import results
+from scaleout.train import job as train_job, options
+from scaleout.train.report import FIELDS, METRICS, Metrics
+from scaleout.parallel.shard import DTYPES
+from scaleout.train.trainer import Setup, Trainer
 from tests.specimen_capstone import RATE, SHAPE, batch
 from tests.specimen_loss_scale import WAYS
 from tests.test_lab_capstone import TINY, torchrun, train, weights
@@ -56,7 +58,7 @@ def test_both_ranks_sharded(found):
 
 def gradients(precision, scale=None):
     """Gradients of a loss a hundred million times smaller, over that factor again, unscaled."""
-    with lab.session("cpu") as s:
+    with session.session("cpu") as s:
         made = Trainer(s, Setup(SHAPE, "one", precision=precision, clip=0.0))
         if scale:
             made.scaler.scale(torch.ones(()))       # it is made at its first use
@@ -79,7 +81,7 @@ def test_small_gradients_vanish_without_scaling_and_survive_with_it():
 
 
 def test_other_precisions_do_not_scale():
-    with lab.session("cpu") as s:
+    with session.session("cpu") as s:
         for precision in ("fp32", "bf16"):
             made = Trainer(s, Setup(SHAPE, "one", precision=precision))
             made.step(batch(0), RATE)
@@ -131,9 +133,9 @@ def test_the_record_shows_the_scale_and_the_steps_left_out(whole):
 
 
 def test_utilization_is_relative_to_products_of_this_precision(monkeypatch):
-    monkeypatch.setattr(torch_job.torch_peak, "matmul_rate", lambda s, dtype, effort: (dtype.itemsize, 64))
-    with lab.session("cpu") as s:
-        rates = {precision: torch_job.peak(s, lab_job.Options(precision=precision)) for precision in DTYPES}
+    monkeypatch.setattr(train_job.torch_peak, "matmul_rate", lambda s, dtype, effort: (dtype.itemsize, 64))
+    with session.session("cpu") as s:
+        rates = {precision: train_job.peak(s, options.Options(precision=precision)) for precision in DTYPES}
     assert {name: rate for name, (rate, _) in rates.items()} == {"fp32": 4, "bf16": 2, "fp16": 2}
     assert DTYPES["fp16"] is torch.float16
 
@@ -190,6 +192,6 @@ def test_gradients_that_overflow_by_themselves_end_the_job(tmp_path, capsys):
 
 def test_offload_is_refused():
     module = lab_module("capstone")
-    with lab.session("cpu") as s, pytest.raises(ValueError, match=re.escape(
+    with session.session("cpu") as s, pytest.raises(ValueError, match=re.escape(
             "--offload keeps gradients where loss scaling cannot reach: use --precision bf16 or fp32")):
         module.main(s, [*TINY, "--precision", "fp16", "--offload", "--strategy", "fsdp"])

@@ -8,14 +8,15 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from scaleout import scale_curves, views
-from scaleout.fsdp_memory import fsdp_account
-from scaleout.memory import Layout, Recipe, account
-from scaleout.model import Transformer
-from scaleout.sharding import Sharding
-from scaleout.states import states
-from scaleout.torch_recipe import Training
-from scaleout.transformer import PRESETS, Shape, total_parameters
+from scaleout import views
+from scaleout.views import capstone_curves
+from scaleout.memory.fsdp import fsdp_account
+from scaleout.memory.accounts import Layout, Recipe, account
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec.sharding import Sharding
+from scaleout.memory.states import states
+from scaleout.parallel.recipe import Training
+from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 
 SMALL = Shape(4, 256, 4, 1000, max_seq=64)
 SEVEN = PRESETS["llama-2-7b"]
@@ -81,9 +82,9 @@ def test_the_views_count_them_from_two_gpus_on():
     assert two["peak_gb"] - one["peak_gb"] == pytest.approx(GRADIENTS / 1e9)
     one, two = (views.render("ddp", {"model": "llama-2-7b", "ranks": n})["values"] for n in (1, 2))
     assert two["states_gb"] - one["states_gb"] == pytest.approx(GRADIENTS / 1e9)
-    setting = scale_curves.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 2048,
-                                   "none", 50)  # fmt: skip
-    assert scale_curves.held(setting, "ddp") == account(SEVEN, 1, 2048, Recipe(buckets="views")).peak_bytes
+    setting = capstone_curves.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 2048,
+                                      "none", 50)  # fmt: skip
+    assert capstone_curves.held(setting, "ddp") == account(SEVEN, 1, 2048, Recipe(buckets="views")).peak_bytes
 
 
 def test_who_has_no_buckets_says_so():

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scaleout.memory import Recipe, account
-from scaleout.transformer import Shape
+from scaleout.memory.accounts import Recipe, account
+from scaleout.spec.transformer import Shape
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = json.loads((ROOT / "tests/published/hugging_face_memory.json").read_text(encoding="utf-8"))

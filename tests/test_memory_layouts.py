@@ -2,9 +2,9 @@
 
 import pytest
 
-from scaleout.memory import Layout, Recipe, account
-from scaleout.states import NF4_BYTES, states
-from scaleout.transformer import PRESETS, Shape, total_parameters
+from scaleout.memory.accounts import Layout, Recipe, account
+from scaleout.memory.states import NF4_BYTES, states
+from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 
 # 4 layers, hidden 64, 8 heads of 8 with 2 key-value heads, MLP 160, no biases: sums are short enough to check by eye
 SMALL = Shape(4, 64, 8, 1000, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm",

@@ -6,9 +6,9 @@ checkpointing with a wide or a narrow MLP, dropout, a naive core or autocast, wh
 
 import pytest
 
-from scaleout.memory import Recipe, account
-from scaleout.torch_memory import measure
-from scaleout.transformer import Shape
+from scaleout.memory.accounts import Recipe, account
+from scaleout.measure.memory import measure
+from scaleout.spec.transformer import Shape
 
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
 GPT = {"max_seq": 512}

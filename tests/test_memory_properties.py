@@ -6,13 +6,13 @@ from math import isclose
 
 import pytest
 
-from scaleout import allocator
-from scaleout.activations import Sizes, block_kept
-from scaleout.layout import Layout
-from scaleout.memory import KINDS, MOMENTS, Recipe, account
-from scaleout.recipe import CHOICES
-from scaleout.states import STATES, rank_parameters, state_bytes, states
-from scaleout.transformer import PRESETS, Shape, flops, parameters, preset, total_parameters
+from scaleout.memory import allocator
+from scaleout.memory.activations import Sizes, block_kept
+from scaleout.spec.layout import Layout
+from scaleout.memory.accounts import KINDS, MOMENTS, Recipe, account
+from scaleout.spec.recipe import CHOICES
+from scaleout.memory.states import STATES, rank_parameters, state_bytes, states
+from scaleout.spec.transformer import PRESETS, Shape, flops, parameters, preset, total_parameters
 
 GPT = Shape(4, 256, 8, 1000, max_seq=512)
 LLAMA = Shape(4, 256, 8, 1000, kv_heads=4, ff=704, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
@@ -52,7 +52,7 @@ def test_every_moment_has_every_kind_and_none_is_negative(shape, recipe):
 
 def test_the_walk_ends_with_the_states_and_the_batch(shape, recipe):
     """Conservation: all that was allocated is freed, but for states, gradients and tokens."""
-    from scaleout.walk import walk
+    from scaleout.memory.walk import walk
 
     held = states(shape, recipe, Layout())
     end = walk(Sizes(shape, 2, 128, recipe, Layout()), held).held

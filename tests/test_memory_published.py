@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from scaleout.activations import Sizes, block_kept
-from scaleout.layout import Layout
-from scaleout.memory import Recipe, account
-from scaleout.states import NF4_BYTES, state_bytes
-from scaleout.transformer import PRESETS, Shape, flops, total_parameters
+from scaleout.memory.activations import Sizes, block_kept
+from scaleout.spec.layout import Layout
+from scaleout.memory.accounts import Recipe, account
+from scaleout.memory.states import NF4_BYTES, state_bytes
+from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 
 PUBLISHED = Path(__file__).parent / "published"
 ZERO, KORTHIKANTI, MEGATRON, COUNTS, BYTES = (

@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 from bench_memory import TOLERANCE, accelerate_estimate, cases, worst_kind
 
-from scaleout.memory import KINDS, MOMENTS, Recipe, account
-from scaleout.torch_memory import allocator_peak, measure
-from scaleout.torch_recipe import Training
-from scaleout.transformer import Shape
+from scaleout.memory.accounts import KINDS, MOMENTS, Recipe, account
+from scaleout.measure.memory import allocator_peak, measure
+from scaleout.parallel.recipe import Training
+from scaleout.spec.transformer import Shape
 
 CASES = cases()
 TWICE = CASES[::2]  # also under torch's MemTracker, which takes twice as long
@@ -139,7 +139,7 @@ def test_the_timeline_holds_every_moment_in_order():
 
 def test_private_parts_of_torch_are_there():
     """The smoke test of torch_memory: if a new torch moved them, this fails first and says where to look."""
-    import scaleout.torch_memory as module
+    import scaleout.measure.memory as module
 
     with module.fake_tensors() as mode:
         import torch

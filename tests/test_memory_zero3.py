@@ -5,12 +5,12 @@ from itertools import product
 import pytest
 
 from scaleout import views
-from scaleout.fsdp_memory import fsdp_account
-from scaleout.memory import KINDS, MOMENTS, Layout, Recipe, _stage, account
-from scaleout.sharding import Sharding
-from scaleout.states import block_parameters
-from scaleout.torch_fsdp_memory import measure_fsdp
-from scaleout.transformer import PRESETS, Shape
+from scaleout.memory.fsdp import fsdp_account
+from scaleout.memory.accounts import KINDS, Layout, MOMENTS, Recipe, _stage, account
+from scaleout.spec.sharding import Sharding
+from scaleout.memory.states import block_parameters
+from scaleout.measure.fsdp_memory import measure_fsdp
+from scaleout.spec.transformer import PRESETS, Shape
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-3-70b")
 HOW = {"fp32": ("fp32", "fp32"), "autocast-bf16": ("fp32", "bf16"), "bf16-master": ("fp32", "bf16"),

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from scaleout import messages as m
-from scaleout.collectives import ALGORITHMS
-from scaleout.routes import trees
-from scaleout.topology import Cluster, Wire
+from scaleout.collectives import messages as m
+from scaleout.collectives.alpha_beta import ALGORITHMS
+from scaleout.collectives.routes import trees
+from scaleout.spec.topology import Cluster, Wire
 
 RANKS = range(1, 18)
 SIZES = (0, 1, 7, 1000, 4096)

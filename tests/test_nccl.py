@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import nccl
-from scaleout.collectives import bus_bandwidth
-from scaleout.topology import Cluster, Wire, cluster
+from scaleout.collectives import nccl
+from scaleout.collectives.alpha_beta import bus_bandwidth
+from scaleout.spec.topology import Cluster, Wire, cluster
 
 PUBLISHED = Path(__file__).parent / "published"
 SWEEPS = {one["name"]: one for one in json.loads((PUBLISHED / "nccl_sweeps.json").read_text())["sweeps"]}

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from scaleout import order
-from scaleout.order import Order
+from scaleout.train import order
+from scaleout.train.order import Order
 
 
 def test_the_mixer_is_splitmix64():

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 from sphinx.errors import SphinxError
 
-from scaleout import page, page_tables
-from scaleout.hardware import DEVICES, LINKS
+from scaleout.page import sphinx as page_sphinx, tables
+from scaleout.spec.hardware import DEVICES, LINKS
 
 
 def test_the_sites_address_follows_from_the_repositorys():
-    assert page.pages_address("https://github.com/Ada/book") == "https://ada.github.io/book/"
-    assert page.pages_address("") == ""
+    assert page_sphinx.pages_address("https://github.com/Ada/book") == "https://ada.github.io/book/"
+    assert page_sphinx.pages_address("") == ""
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ def test_the_sites_address_follows_from_the_repositorys():
 )
 def test_another_address_is_refused_with_the_right_form(wrong):
     with pytest.raises(SphinxError, match=r"use https://github\.com/OWNER/NAME"):
-        page.pages_address(wrong)
+        page_sphinx.pages_address(wrong)
 
 
 def test_colab_and_kaggle_open_the_notebook_once_there_is_an_address():
-    assert page.notebook_buttons("", "main", "notebooks/01_memory") == []
-    (group,) = page.notebook_buttons("https://github.com/a/b", "main", "notebooks/01_memory")
+    assert page_sphinx.notebook_buttons("", "main", "notebooks/01_memory") == []
+    (group,) = page_sphinx.notebook_buttons("https://github.com/a/b", "main", "notebooks/01_memory")
     colab, kaggle = (button["url"] for button in group["buttons"])
     assert colab == "https://colab.research.google.com/github/a/b/blob/main/notebooks/01_memory.ipynb"
     assert kaggle == (
@@ -36,7 +36,7 @@ def test_colab_and_kaggle_open_the_notebook_once_there_is_an_address():
 def configured(url):
     options = {"repository_url": url}
     config = SimpleNamespace(html_theme_options=options, project="A book", html_baseurl="", ogp_site_url="")
-    page.configure(None, config)
+    page_sphinx.configure(None, config)
     return config
 
 
@@ -61,34 +61,34 @@ def script(filename=None, **attributes):
 
 def test_scripts_of_other_hosts_are_dropped():
     foreign = [script("https://x.org/a.js"), script("sphinx-thebe.js"), script(body='U = "https://unpkg.com/t"')]
-    assert all(page.is_foreign(one) for one in foreign)
-    assert not any(page.is_foreign(one) for one in (script("live/host.js"), script(body="let a = 1")))
+    assert all(page_sphinx.is_foreign(one) for one in foreign)
+    assert not any(page_sphinx.is_foreign(one) for one in (script("live/host.js"), script(body="let a = 1")))
 
 
 def test_mathjax_is_dropped_where_there_is_no_formula():
     mathjax = script("mathjax/es5/tex-chtml.js")
-    assert page.is_spare(mathjax, "<p>none</p>")
-    assert not page.is_spare(mathjax, '<span class="math notranslate">x</span>')
-    assert not page.is_spare(script("live/host.js"), "<p>none</p>")
+    assert page_sphinx.is_spare(mathjax, "<p>none</p>")
+    assert not page_sphinx.is_spare(mathjax, '<span class="math notranslate">x</span>')
+    assert not page_sphinx.is_spare(script("live/host.js"), "<p>none</p>")
 
 
 def test_the_same_files_give_the_same_archive(tmp_path):
     first, second = tmp_path / "a.zip", tmp_path / "b.zip"
-    page.write_zip(first)
-    page.write_zip(second)
+    page_sphinx.write_zip(first)
+    page_sphinx.write_zip(second)
     assert first.read_bytes() == second.read_bytes()
     names = zipfile.ZipFile(first).namelist()
-    assert "scaleout/live.py" in names and "scaleout/views/memory.py" in names
-    assert "scaleout/widget.py" not in names
+    assert "scaleout/page/live.py" in names and "scaleout/views/memory.py" in names
+    assert "scaleout/page/widget.py" not in names
 
 
 def test_figures_have_four_digits():
-    shown = [page_tables.figure(value, 1e12) for value in (989.4e12, 1978.9e12, 8e12, 0.32e12, None)]
+    shown = [tables.figure(value, 1e12) for value in (989.4e12, 1978.9e12, 8e12, 0.32e12, None)]
     assert shown == ["989.4", "1,979", "8", "0.32", "–"]
 
 
 def test_a_row_for_each_device_in_the_units_of_the_head():
-    rows = {row[0]: row[1:] for row in page_tables.hardware_rows()}
+    rows = {row[0]: row[1:] for row in tables.hardware_rows()}
     assert len(rows) == len(DEVICES) == 11
     h100 = ["79.65", "3.35", "67", "494.7", "989.4", "989.4", "1,979", "295", "NVLink 4", "450"]
     assert rows["H100 SXM 80 GB"] == h100
@@ -97,7 +97,7 @@ def test_a_row_for_each_device_in_the_units_of_the_head():
 
 
 def test_every_rung_is_listed_with_known_levers():
-    listed = page_tables.rungs()
+    listed = tables.rungs()
     assert [rung["number"] for rung in listed] == [f"{i:02}" for i in range(14)]
     assert all(set(rung["levers"]) <= {"copy", "split", "move", "recompute"} for rung in listed)
     assert len({rung["stem"] for rung in listed}) == 14
@@ -105,6 +105,6 @@ def test_every_rung_is_listed_with_known_levers():
 
 def test_a_rung_to_come_is_no_link():
     rung = {"number": "02", "title": "A & B", "levers": ["copy"], "scarce": "memory", "done": "Say <it>."}
-    there, coming = page_tables.rung_html(rung, "../x.html"), page_tables.rung_html(rung, None)
+    there, coming = tables.rung_html(rung, "../x.html"), tables.rung_html(rung, None)
     assert '<a href="../x.html">A &amp; B</a>' in there and "Read it now" in there
     assert "<a" not in coming and "Coming" in coming and "Say &lt;it&gt;." in coming

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from scaleout.plot import Axis, Plane, log_ticks
+from scaleout.draw.plot import Axis, Plane, log_ticks
 
 PLANE = Plane(100, 10, 200, 100, Axis(1, 1e4, log=True), Axis(0, 50))
 

@@ -10,8 +10,8 @@ import pytest
 import repo
 from lab_runs import ENVIRONMENT, TORCHRUN
 
-from scaleout import lab_preflight as gpu
-from scaleout.lab_preflight import GIB, Card, Check
+from scaleout.lab import preflight as gpu
+from scaleout.lab.preflight import Card, Check, GIB
 
 H100 = "NVIDIA H100 80GB HBM3"
 ROW = "{i}, GPU-0000000{i}-aaaa, {name}, {driver}, {used}, 81559\n"

@@ -5,8 +5,10 @@ import re
 import pytest
 import repo
 
-from scaleout import hardware, price, views
-from scaleout.price import SETTINGS, Use
+from scaleout import views
+from scaleout.spec import hardware
+from scaleout.timing import price
+from scaleout.timing.price import SETTINGS, Use
 from scaleout.views import capstone
 
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from scaleout.rates import Rates, planned_steps
+from scaleout.train.rates import Rates, planned_steps
 
 
 def test_the_corners():

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 import repo
 
-from scaleout import lab, lab_join, lab_machine, lab_room, lab_start, torch_input
-from scaleout.transformer import Shape
+from scaleout.lab import fits, join, session, start
+from scaleout.timing import profile
+from scaleout.train import input
+from scaleout.spec.transformer import Shape
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
@@ -73,7 +75,7 @@ class lab_session:
     """A Session whose errors stay errors."""
 
     def __enter__(self):
-        return lab._join("cpu")[0]
+        return session._join("cpu")[0]
 
     def __exit__(self, *_):
         return False
@@ -93,30 +95,30 @@ def test_a_launchers_number_that_cannot_be_is_named(variables, said, monkeypatch
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(lab_join.Misplaced, match=re.escape(said)):
-        lab_join.place()
+    with pytest.raises(join.Misplaced, match=re.escape(said)):
+        join.place()
 
 
 @pytest.mark.parametrize("text", ["abc", "", "nan", "inf", "0", "-1", "1e9"])
 def test_a_time_out_that_is_none_is_named(text, monkeypatch):
     monkeypatch.setenv("LAB_TIMEOUT", text)
     with pytest.raises(ValueError, match=f"^LAB_TIMEOUT is '{text}' in the environment: give seconds above 0, 86,400"):
-        lab_join.check_timeout()
+        join.check_timeout()
 
 
 def test_a_home_that_one_may_not_enter_holds_no_profile(monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
-    monkeypatch.setattr(lab_machine.Path, "exists", refuse)
-    assert lab_machine.find(None, "cpu", 1) is None
+    monkeypatch.setattr(profile.Path, "exists", refuse)
+    assert profile.find(None, "cpu", 1) is None
 
 
 def test_a_model_that_this_machine_cannot_hold_is_told_by_how_much():
     shape = Shape(2, 64, 4, 256, max_seq=32)
-    lab_room.refuse(shape, 10**9, "this machine")
+    fits.refuse(shape, 10**9, "this machine")
     with pytest.raises(ValueError, match=r"^the weights alone take \d\.\d GB, and this machine has 0\.0 GB: use fewer "
                                          "--layers or a smaller --hidden$"):
-        lab_room.refuse(shape, 1000, "this machine")
+        fits.refuse(shape, 1000, "this machine")
 
 
 # --- the text -----------------------------------------------------------------------------------------------------
@@ -125,14 +127,14 @@ def test_a_file_is_on_one_side_of_the_split_only(tmp_path):
     for i in range(40):
         (tmp_path / f"{i:02}.txt").write_text(f"text {i % 8} " * 50)
     (tmp_path / "empty.txt").write_text("")
-    text = torch_input.read(str(tmp_path), 0.4)
+    text = input.read(str(tmp_path), 0.4)
     whole = bytes(text.train.tolist()) + bytes(text.validation.tolist())
     assert all(whole.count(b"text %d " % i) == 50 for i in range(8))
     assert (text.files, text.copies) == (9, 32)
     assert "in 9 file(s) (32 left out, with the same bytes as another), " in text.words
     with pytest.raises(ValueError, match=r"^--held-out 0.99 leaves \d+ bytes to train on, and one step takes 1,000: "
                                          "hold out less, or use a larger --dataset$"):
-        torch_input.read(str(tmp_path), 0.99, 1000)
+        input.read(str(tmp_path), 0.99, 1000)
 
 
 # --- the screen ---------------------------------------------------------------------------------------------------
@@ -194,10 +196,10 @@ def test_every_lab_is_ready_for_ctrl_c_before_it_imports_anything():
     assert len(labs) > 9
     for file in labs:
         first = next(one for one in ast.parse(file.read_text()).body if isinstance(one, ast.Import | ast.ImportFrom))
-        assert ast.unparse(first) == "import scaleout.lab_start", file.name
+        assert ast.unparse(first) == "import scaleout.lab.start", file.name
 
 
 def test_a_notebook_that_opens_a_session_keeps_its_figures(monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    lab_start.begin()
+    start.begin()
     assert os.environ["MPLBACKEND"] == "module://matplotlib_inline.backend_inline"

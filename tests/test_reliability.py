@@ -7,7 +7,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from scaleout import reliability as r
+from scaleout.timing import reliability as r
 
 PUBLISHED = json.loads((Path(__file__).parent / "published" / "checkpoint_interval.json").read_text())
 HOUR, MINUTE = 3600.0, 60.0

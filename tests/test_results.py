@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import provenance, results
-from scaleout.results import Record, load, save, tokens_per_second
+from scaleout.records import provenance, results
+from scaleout.records.results import Record, load, save, tokens_per_second
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -187,7 +187,7 @@ def test_an_interrupted_write_leaves_the_old_file_whole(tmp_path, monkeypatch):
 WRITER = """
 import sys
 sys.path.insert(0, {root!r})
-from scaleout.results import write_json
+from scaleout.records.results import write_json
 data = {{"values": list(range(200_000))}}
 while True:
     write_json(data, {path!r})

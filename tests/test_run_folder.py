@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import lab_capstone, run_folder
+from scaleout.train import folder as train_folder, report
 
 ROOT = Path(__file__).resolve().parents[1]
 HOLD = ("import sys\nfrom scaleout import run_folder\nkept = run_folder.claim(sys.argv[1])\nprint('mine', flush=True)\n"
@@ -33,12 +33,12 @@ def test_a_second_job_is_refused_and_told_which_process_is_the_first(tmp_path):
     folder = tmp_path / "new" / "run"
     with holder(folder) as first:
         with pytest.raises(ValueError, match=r"another job writes in .*run \(process") as caught:
-            run_folder.claim(folder, patience_s=0.3)
+            train_folder.claim(folder, patience_s=0.3)
         for part in (f"process {first.pid} on {os.uname().nodename} since 20", " UTC: python ", "--folder"):
             assert part in str(caught.value)
         assert "\n" not in str(caught.value)
         first.communicate("\n")
-    with run_folder.claim(folder) as mine:                # free again, and signed anew
+    with train_folder.claim(folder) as mine:                # free again, and signed anew
         assert json.loads((folder / "lock").read_text())["pid"] == os.getpid()
         assert mine.name == str(folder / "lock")
 
@@ -47,7 +47,7 @@ def test_a_killed_holder_holds_nothing(tmp_path):
     with holder(tmp_path) as first:
         first.send_signal(signal.SIGKILL)
         first.wait()
-        run_folder.claim(tmp_path, patience_s=0).close()
+        train_folder.claim(tmp_path, patience_s=0).close()
 
 
 def test_of_many_that_start_at_once_one_writes(tmp_path):
@@ -72,10 +72,10 @@ def test_a_lock_with_garbage_in_it_is_a_lock(content, tmp_path):
     with holder(tmp_path) as first:
         (tmp_path / "lock").write_bytes(content)
         with pytest.raises(ValueError, match=r"another job writes in .* \(.*lock does not say which\): wait for its"):
-            run_folder.claim(tmp_path, patience_s=0)
+            train_folder.claim(tmp_path, patience_s=0)
         first.communicate("\n")
     (tmp_path / "lock").write_bytes(content)
-    run_folder.claim(tmp_path, patience_s=0).close()
+    train_folder.claim(tmp_path, patience_s=0).close()
 
 
 def test_what_a_lock_says_cannot_play_with_the_screen(tmp_path):
@@ -83,7 +83,7 @@ def test_what_a_lock_says_cannot_play_with_the_screen(tmp_path):
     with holder(tmp_path) as first:
         (tmp_path / "lock").write_text(json.dumps(facts))
         with pytest.raises(ValueError, match=r"process 1 on a\?b") as caught:
-            run_folder.claim(tmp_path, patience_s=0)
+            train_folder.claim(tmp_path, patience_s=0)
         first.communicate("\n")
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 500
@@ -96,11 +96,11 @@ def test_a_machine_or_a_file_system_without_locks_keeps_nobody_out(tmp_path, mon
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
     with holder(tmp_path) as first:
         monkeypatch.setattr(fcntl, "lockf", refuses)
-        run_folder.claim(tmp_path, patience_s=0).close()
+        train_folder.claim(tmp_path, patience_s=0).close()
         real = builtins.__import__
         monkeypatch.setattr(builtins, "__import__", lambda name, *more: real("nowhere" if name == "fcntl" else name,
                                                                              *more))
-        run_folder.claim(tmp_path, patience_s=0).close()
+        train_folder.claim(tmp_path, patience_s=0).close()
         monkeypatch.undo()
         first.communicate("\n")
 
@@ -108,29 +108,29 @@ def test_a_machine_or_a_file_system_without_locks_keeps_nobody_out(tmp_path, mon
 def test_a_folder_that_cannot_be_written_is_refused_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"--folder .*x: cannot be written \(Not a directory: .*: choose a folder"):
-        run_folder.claim(tmp_path / "file" / "x")
+        train_folder.claim(tmp_path / "file" / "x")
     (tmp_path / "taken" / "lock").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"taken: cannot be written \(Is a directory: .*lock\): choose a folder"):
-        run_folder.claim(tmp_path / "taken")
+        train_folder.claim(tmp_path / "taken")
     (tmp_path / "odd" / "plot.svg").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"odd/plot.svg is no file: remove it, or use another --folder"):
-        run_folder.claim(tmp_path / "odd", lab_capstone.FILES)
+        train_folder.claim(tmp_path / "odd", report.FILES)
 
     def full(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr(run_folder.os, "fsync", full)
+    monkeypatch.setattr(train_folder.os, "fsync", full)
     with pytest.raises(ValueError, match=r"cannot be written \(No space left on device\): make room, or choose"):
-        run_folder.claim(tmp_path / "full")
+        train_folder.claim(tmp_path / "full")
 
 
 def test_a_node_finds_out_whether_the_folder_is_shared(tmp_path):
-    with run_folder.claim(tmp_path / "one"), run_folder.claim(tmp_path / "other"):
-        written = run_folder.signature(tmp_path / "one")
+    with train_folder.claim(tmp_path / "one"), train_folder.claim(tmp_path / "other"):
+        written = train_folder.signature(tmp_path / "one")
         assert json.loads(written)["pid"] == os.getpid()
         (tmp_path / "other" / "lock").write_text("another")
-        assert run_folder.shared(tmp_path / "one", written, 0)
-        assert not run_folder.shared(tmp_path / "other", written, 0)
-        assert not run_folder.shared(tmp_path / "nowhere", written, 0)
+        assert train_folder.shared(tmp_path / "one", written, 0)
+        assert not train_folder.shared(tmp_path / "other", written, 0)
+        assert not train_folder.shared(tmp_path / "nowhere", written, 0)
 
 
 # --- the metrics that lie there ----------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def write(folder, rows):
 
 
 def begin(folder, done, fresh=False):
-    metrics = lab_capstone.Metrics(folder, True)
+    metrics = report.Metrics(folder, True)
     return metrics, *metrics.begin(done, fresh)
 
 

@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from scaleout.intervals import exposed, length, subtract, union
-from scaleout.schedule import (
+from scaleout.timing.intervals import exposed, length, subtract, union
+from scaleout.timing.ddp import (
     BUCKET_CAP,
     FIRST_BUCKET_CAP,
-    MIB,
     Layer,
+    MIB,
     buckets,
     ddp_step,
     strong_efficiency,

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import step, step_fsdp
-from scaleout.fsdp_memory import collectives
-from scaleout.fsdp_plan import Plan
-from scaleout.hardware import DEVICES
-from scaleout.machine_fsdp import machine
-from scaleout.schedule_fsdp import Piece, fsdp_step, pieces, volume
-from scaleout.sharding import Sharding, units
-from scaleout.topology import Cluster, Wire, wire
-from scaleout.transformer import PRESETS, Shape, flops, total_parameters
+from scaleout.timing import fsdp_seconds, step
+from scaleout.memory.fsdp import collectives
+from scaleout.timing.fsdp_plan import Plan
+from scaleout.spec.hardware import DEVICES
+from scaleout.timing.fsdp_machine import machine
+from scaleout.timing.fsdp import Piece, fsdp_step, pieces, volume
+from scaleout.spec.sharding import Sharding, units
+from scaleout.spec.topology import Cluster, Wire, wire
+from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 
 PUBLISHED = json.loads((Path(__file__).parent / "published" / "fsdp.json").read_text())
 
@@ -82,7 +82,7 @@ def _calls(torch, sharding, root, checkpointing):
     from torch.distributed.fsdp import fully_shard
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from scaleout.model import Transformer
+    from scaleout.parallel.transformer import Transformer
 
     rows = []
 
@@ -212,8 +212,8 @@ def test_backward_prefetch_gains_what_was_published(batch):
 
     def timeline(efficiency, **rest):
         on = machine(device, nodes, sharding, efficiency=efficiency)
-        units_of = step_fsdp.work(on, shape, batch, run["seq"], sharding, "full")
-        return fsdp_step(units_of, on.gather, on.scatter, update_seconds=step_fsdp.update_seconds(on, shape, sharding),
+        units_of = fsdp_seconds.work(on, shape, batch, run["seq"], sharding, "full")
+        return fsdp_step(units_of, on.gather, on.scatter, update_seconds=fsdp_seconds.update_seconds(on, shape, sharding),
                          **rest)  # fmt: skip
 
     efficiency = wanted / 312e12

@@ -4,8 +4,8 @@ from math import prod
 
 import pytest
 
-from scaleout.sharding import Sharding, Unit, tensors, units
-from scaleout.transformer import PRESETS, Shape, preset, total_parameters
+from scaleout.spec.sharding import Sharding, Unit, tensors, units
+from scaleout.spec.transformer import PRESETS, Shape, preset, total_parameters
 
 LLAMA = Shape(2, 64, 4, 300, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
               tied_head=False)  # fmt: skip
@@ -24,7 +24,7 @@ def test_every_parameter_is_in_one_unit(name):
 
 @pytest.mark.parametrize("shape", [LLAMA, GPT], ids=["llama", "gpt"])
 def test_tensors_are_the_models_own(shape):
-    from scaleout.model import Transformer
+    from scaleout.parallel.transformer import Transformer
 
     assert list(tensors(shape).items()) == [(n, tuple(p.shape)) for n, p in Transformer(shape).named_parameters()]
 
@@ -49,7 +49,7 @@ def test_units_come_in_the_order_of_the_forward(shape, how):
     """Prefetching takes the next of the list, so a wrong order gathers units after they were needed."""
     import torch
 
-    from scaleout.model import Transformer
+    from scaleout.parallel.transformer import Transformer
 
     model, parts = Transformer(shape), units(shape, Sharding(2, **how))
     seen: list[str] = []

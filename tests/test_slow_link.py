@@ -14,7 +14,9 @@ from test_lab import alive
 from test_lab_hosts import of, real
 from test_lab_tools import lab_module
 
-from scaleout import lab_hosts, lab_link, results, schedule
+from scaleout.lab import hosts as lab_hosts, link as lab_link
+from scaleout.records import results
+from scaleout.timing import ddp
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -156,9 +158,9 @@ def test_a_slow_link_is_predicted_by_hand():
 
 def test_unlimited_is_the_schedule_with_the_measured_line():
     model = lab_link.Model(FOUND, 2, PLAN)
-    layers = [schedule.Layer(*one) for one in FOUND["layers"]]
-    wanted = schedule.ddp_step(layers, lambda n: 0.0002 + n * 1e-9, cap_bytes=2**18, first_cap_bytes=2**18,
-                               update_seconds=0.001)
+    layers = [ddp.Layer(*one) for one in FOUND["layers"]]
+    wanted = ddp.ddp_step(layers, lambda n: 0.0002 + n * 1e-9, cap_bytes=2**18, first_cap_bytes=2**18,
+                          update_seconds=0.001)
     assert model.step(case())[0] == pytest.approx(wanted.seconds)
 
 

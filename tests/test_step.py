@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import lab_machine
-from scaleout.hardware import DEVICES
-from scaleout.schedule import MIB
-from scaleout.step import (
+from scaleout.timing import profile as timing_profile
+from scaleout.spec.hardware import DEVICES
+from scaleout.timing.ddp import MIB
+from scaleout.timing.step import (
     ADAMW_BYTES,
     from_device,
     from_profile,
@@ -20,8 +20,8 @@ from scaleout.step import (
     profile_reduce,
     utilization,
 )
-from scaleout.topology import cluster
-from scaleout.transformer import PRESETS, Shape, flops, total_parameters
+from scaleout.spec.topology import cluster
+from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 
 PUBLISHED = Path(__file__).parent / "published"
 RUNS = json.loads((PUBLISHED / "training_throughput.json").read_text())
@@ -67,7 +67,7 @@ def test_recomputation_is_where_it_runs():
 def test_gradients_of_torch_s_own_model_arrive_in_this_order():
     """The book's model: each parameter's place in backward, by hooks, against its layer's."""
     torch = pytest.importorskip("torch")
-    from scaleout.model import Transformer
+    from scaleout.parallel.transformer import Transformer
 
     shape = Shape(2, 32, 4, 64, max_seq=16)
     model, arrived = Transformer(shape), []
@@ -132,7 +132,7 @@ def profile(world=2):
         "measured": "today", "commit": "x", "world": world, "threads": 1, "copy_bytes_per_second": 1e10,
         "matmul_flops_per_second": {"fp32": 5e10}, "collectives": {"all_reduce": line} if world > 1 else {},
     }  # fmt: skip
-    lab_machine.validate(found)
+    timing_profile.validate(found)
     return found
 
 

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import collectives, lab_machine, scale_curves, schedule, schedule_fsdp, step
-from scaleout.hardware import DEVICES
-from scaleout.machine_fsdp import HOST_BYTES_PER_S, machine, replica_group, shard_group
-from scaleout.scaling import efficiency, run_cost, scaling
-from scaleout.sharding import Sharding, units
-from scaleout.step_fsdp import efficiency_of, from_device, from_profile, work
-from scaleout.topology import Cluster, Wire, cluster
-from scaleout.transformer import PRESETS, Shape, flops, total_parameters
+from scaleout.collectives import alpha_beta
+from scaleout.timing import ddp, fsdp, profile as timing_profile, step
+from scaleout.views import capstone_curves
+from scaleout.spec.hardware import DEVICES
+from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, machine, replica_group, shard_group
+from scaleout.timing.scaling import efficiency, run_cost, scaling
+from scaleout.spec.sharding import Sharding, units
+from scaleout.timing.fsdp_seconds import efficiency_of, from_device, from_profile, work
+from scaleout.spec.topology import Cluster, Wire, cluster
+from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 from scaleout.views.ddp import LINKS
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -60,7 +62,7 @@ def test_groups_of_a_cluster():
 def test_bytes_that_leave_a_host_under_hybrid_sharding():
     """The paper's 2 M (W - 1) / (G W); a ring over W / G replicas sends (W - G) in place of W - 1."""
     size, world, host = 1e9, 512, 8
-    found = collectives.cost_on("all_reduce", "ring", size / host, replica_group(nodes(world), host)).sent_bytes
+    found = alpha_beta.cost_on("all_reduce", "ring", size / host, replica_group(nodes(world), host)).sent_bytes
     assert found == pytest.approx(2 * size * (world - host) / (host * world))
     said = eval(SCALING["hybrid"]["across_hosts"], {"M": size, "W": world, "G": host})
     assert found == pytest.approx(said, rel=0.015)
@@ -97,7 +99,7 @@ def test_what_fsdp_copies_on_the_device(wrap):
     sharding = full(64, wrap=wrap)
     on = machine(H100, nodes(64), sharding)
     rows = step.layers(LLAMA, 3, 2048, on.flop_per_s, checkpointing="full")
-    bare = schedule_fsdp.pieces(rows, units(LLAMA, sharding), sharding, "full")
+    bare = fsdp.pieces(rows, units(LLAMA, sharding), sharding, "full")
 
     def spent(all_pieces):
         return sum(one.forward_seconds + one.backward_seconds + one.recompute_seconds for one in all_pieces)
@@ -158,7 +160,7 @@ def profile(world=2, rate=5e10):
         "matmul_flops_per_second": {"fp32": rate}, "collectives": {
             name: {"alpha_seconds": a, "seconds_per_byte": b} for name, (a, b) in lines.items()} if world > 1 else {},
     }  # fmt: skip
-    lab_machine.validate(found)
+    timing_profile.validate(found)
     return found
 
 
@@ -229,7 +231,7 @@ def test_one_formula_for_strong_and_weak():
     worlds = (1, 8, 64)
     strong = scaling(lambda n: step_on(n, batch=64 // n), worlds)
     weak = scaling(step_on, worlds)
-    for found, formula in ((strong, schedule.strong_efficiency), (weak, schedule.weak_efficiency)):
+    for found, formula in ((strong, ddp.strong_efficiency), (weak, ddp.weak_efficiency)):
         wanted = formula({n: point.time.seconds for n, point in found.items()})
         assert {n: point.efficiency for n, point in found.items()} == pytest.approx(wanted)
     assert efficiency({2: 10.0, 8: 30.0}) == {2: 1.0, 8: 0.75}
@@ -274,8 +276,8 @@ def test_two_short_models_tell_the_seconds_of_a_long_one(model, link):
     off = []
     for world in (2, 8, 64, 1024):
         for kind in ("full", "hybrid"):
-            own = scale_curves.Setting(model, "h100-sxm", world, LINKS[link], kind, world, 4, 2048, "none", 50)
-            found = scale_curves.strong_at(own, world)
+            own = capstone_curves.Setting(model, "h100-sxm", world, LINKS[link], kind, world, 4, 2048, "none", 50)
+            found = capstone_curves.strong_at(own, world)
             ranks = world if kind == "full" else min(world, 8)
             most, across, adapters, rdma, _ = LINKS[link]
             on = cluster(ceil(world / most), min(world, most), "nvlink4", across, adapters, rdma)
@@ -286,7 +288,7 @@ def test_two_short_models_tell_the_seconds_of_a_long_one(model, link):
 
 
 def test_passes_share_a_batch():
-    own = scale_curves.Setting("gpt2", "h100-sxm", 1, LINKS["node-ib"], "full", 512, 4, 1024, "none", 50)
+    own = capstone_curves.Setting("gpt2", "h100-sxm", 1, LINKS["node-ib"], "full", 512, 4, 1024, "none", 50)
     assert [own.passes(n) for n in (1, 64, 128, 256, 1024)] == [(4, 128), (4, 2), (4, 1), (2, 1), (1, 1)]
     assert own.passes(100) == (3, 2), "six sequences, a little more than the batch, in even passes"
-    assert [scale_curves.nodes_of(n, 8) for n in (1, 6, 8, 20, 64)] == [(1, 1), (1, 6), (1, 8), (4, 5), (8, 8)]
+    assert [capstone_curves.nodes_of(n, 8) for n in (1, 6, 8, 20, 64)] == [(1, 1), (1, 6), (1, 8), (4, 5), (8, 8)]

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import torch
 
-from scaleout import lab, results, torch_forecast
-from scaleout.lab_job import Options
+from scaleout.lab import session
+from scaleout.records import results
+from scaleout.train import forecast
+from scaleout.train.options import Options
 from tests.test_lab_capstone import train
 
 SKIPPED = ("memory by kind of compiled blocks: the ledger's step ran uncompiled; what the compiled steps took is the "
@@ -33,15 +35,15 @@ def test_memory_by_kind_is_measured_where_blocks_are_compiled(tmp_path, monkeypa
 
 def test_buckets_are_of_two_processes_or_more():
     """DDP has none to fill with one: nothing wraps the model then."""
-    alone = {way: torch_forecast.predicted_memory(Options(strategy=way), 1, "cpu") for way in ("ddp", "one")}
+    alone = {way: forecast.predicted_memory(Options(strategy=way), 1, "cpu") for way in ("ddp", "one")}
     assert alone["ddp"] == alone["one"]
-    two = torch_forecast.predicted_memory(Options(strategy="ddp"), 2, "cpu")
+    two = forecast.predicted_memory(Options(strategy="ddp"), 2, "cpu")
     assert two["gradients"] > alone["ddp"].get("gradients", 0)
 
 
 def test_no_room_for_an_uncompiled_step_is_said(monkeypatch):
-    with lab.session("cpu") as s:
+    with session.session("cpu") as s:
         gpu = replace(s, device=torch.device("cuda"))
-        assert torch_forecast.room(s, 10**15), "a CPU borrows from the disk"
+        assert forecast.room(s, 10**15), "a CPU borrows from the disk"
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (5 * 10**9, 80 * 10**9))
-    assert torch_forecast.room(gpu, 71 * 10**9) and not torch_forecast.room(gpu, 73 * 10**9)
+    assert forecast.room(gpu, 71 * 10**9) and not forecast.room(gpu, 73 * 10**9)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from lab_runs import TORCHRUN
 
-from scaleout import torch_fsdp
-from scaleout.sharding import Sharding
+from scaleout.parallel import fsdp
+from scaleout.spec.sharding import Sharding
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -140,21 +140,22 @@ def test_what_cannot_be_and_what_was_not_built_is_said_in_one_line(name, said, c
 
 
 def test_one_process_makes_a_group_of_its_own():
-    from scaleout import lab, torch_shard
-    from scaleout.model import Transformer
-    from scaleout.transformer import Shape
+    from scaleout.lab import session
+    from scaleout.parallel import shard
+    from scaleout.parallel.transformer import Transformer
+    from scaleout.spec.transformer import Shape
 
     shape = Shape(2, 32, 4, 64, max_seq=16)
-    with lab.session("cpu") as s:
+    with session.session("cpu") as s:
         assert not torch.distributed.is_initialized()
-        model = torch_shard.shard(s, Transformer(shape), Sharding())
-        torch_shard.assert_built(s, model, shape, Sharding())
-        seen = torch_shard.built(model)
+        model = shard.shard(s, Transformer(shape), Sharding())
+        shard.assert_built(s, model, shape, Sharding())
+        seen = shard.built(model)
         assert seen["shard_bytes"] == seen["whole_bytes"]
         assert seen["mesh"] == {"shard": 1}
         model(torch.zeros(1, 8, dtype=torch.int64), torch.zeros(1, 8, dtype=torch.int64)).backward()
-        whole = torch_shard.whole(model, gradients=True)
+        whole = shard.whole(model, gradients=True)
         assert {name: g.shape for name, g in whole.items()} == {name: p.shape for name, p in model.named_parameters()}
-        hand = torch_fsdp.HandFSDP(s, Transformer(shape), Sharding())
+        hand = fsdp.HandFSDP(s, Transformer(shape), Sharding())
         assert sum(p.numel() for p in hand.parameters()) == sum(p.numel() for p in whole.values())
     assert not torch.distributed.is_initialized(), "the session ends it"

@@ -13,8 +13,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from scaleout import torch_ring
-from scaleout.torch_ring import BY_HAND, naive_all_reduce, ring_all_reduce, tree_all_reduce
+from scaleout.parallel import ring
+from scaleout.parallel.ring import BY_HAND, naive_all_reduce, ring_all_reduce, tree_all_reduce
 
 ROOT = Path(__file__).resolve().parents[1]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64)
@@ -113,11 +113,11 @@ def bytes_sent(me, p):
 
     for t in (torch.zeros(300 * p), torch.zeros(7)):
         count = {"isend": 0, "irecv": 0}
-        torch_ring.dist.batch_isend_irecv = watch
+        ring.dist.batch_isend_irecv = watch
         try:
             ring_all_reduce(t, pieces=3)
         finally:
-            torch_ring.dist.batch_isend_irecv = batch
+            ring.dist.batch_isend_irecv = batch
         found.append(count)
     return found
 
@@ -221,7 +221,7 @@ def test_what_cannot_be_summed_in_place_is_refused(t, said):
 
 
 def test_pieces_grow_with_the_size_up_to_a_limit():
-    assert [torch_ring.pieces_for(n * 2**20) for n in (0, 1, 4, 8, 16, 1000)] == [1, 1, 1, 2, 4, 8]
+    assert [ring.pieces_for(n * 2**20) for n in (0, 1, 4, 8, 16, 1000)] == [1, 1, 1, 2, 4, 8]
 
 
 if __name__ == "__main__":

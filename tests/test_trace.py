@@ -1,4 +1,4 @@
-"""scaleout/trace.py: intervals known by hand, properties on random traces, the committed traces of real runs."""
+"""scaleout/records/trace.py: intervals known by hand, properties on random traces, the committed traces of real runs."""
 
 import gzip
 import itertools
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scaleout import chrome, trace
+from scaleout.records import chrome, trace
 
 COMMITTED = Path(__file__).resolve().parents[1] / "labs" / "results" / "ddp"
 FAULTS = ("straggler", "tiny-buckets", "slow-link", "starved")

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from scaleout import model as module
-from scaleout.layout import Layout
-from scaleout.model import Transformer
-from scaleout.recipe import Recipe
-from scaleout.torch_memory import fake_tensors
-from scaleout.torch_norm import RMSNorm
-from scaleout.transformer import PRESETS, Shape, flops, parameters, preset, total_parameters
+from scaleout.parallel import transformer as module
+from scaleout.spec.layout import Layout
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec.recipe import Recipe
+from scaleout.measure.memory import fake_tensors
+from scaleout.parallel.norm import RMSNorm
+from scaleout.spec.transformer import PRESETS, Shape, flops, parameters, preset, total_parameters
 
 GPT = Shape(2, 32, 4, 50, max_seq=16)
 LLAMA = Shape(2, 32, 4, 50, kv_heads=2, ff=88, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",

@@ -8,12 +8,15 @@ from math import ceil
 
 import pytest
 
-from scaleout import scale_curves, step, step_fsdp, topology, views
-from scaleout.controls import stops
-from scaleout.hardware import DEVICES, GPU_WATTS
-from scaleout.scaling import run_cost
-from scaleout.sharding import Sharding
-from scaleout.transformer import PRESETS
+from scaleout import views
+from scaleout.spec import topology
+from scaleout.timing import fsdp_seconds, step
+from scaleout.views import capstone_curves
+from scaleout.views.controls import stops
+from scaleout.spec.hardware import DEVICES, GPU_WATTS
+from scaleout.timing.scaling import run_cost
+from scaleout.spec.sharding import Sharding
+from scaleout.spec.transformer import PRESETS
 from scaleout.views import capstone
 from scaleout.views.ddp import LINKS
 
@@ -39,8 +42,8 @@ def circles(svg):
 def test_values_are_those_of_the_step():
     values = shown({"world": 64, "batch": 256})["values"]
     cluster = topology.cluster(8, 8, "nvlink4", "ib-ndr", 8)
-    one = step_fsdp.from_device(PRESETS["llama-3-8b"], 4, 4096, DEVICES["h100-sxm"], cluster,
-                                Sharding(ranks=64, parameter="bf16"))  # fmt: skip
+    one = fsdp_seconds.from_device(PRESETS["llama-3-8b"], 4, 4096, DEVICES["h100-sxm"], cluster,
+                                   Sharding(ranks=64, parameter="bf16"))  # fmt: skip
     assert values["strong_seconds"] == pytest.approx(one.seconds)
     assert values["strong_tokens_per_second"] == pytest.approx(one.tokens_per_second)
     assert values["strong_mfu"] == pytest.approx(one.mfu)
@@ -66,7 +69,7 @@ def test_strong_and_weak_meet_at_the_chosen_number():
     assert values["weak_batch"] == 512 and values["sequences_each"] == 4
     assert values["strong_efficiency"] < values["weak_efficiency"], "one GPU alone updates once for 512 sequences"
     counts = [n for n, *_ in values["curve"]]
-    assert counts == sorted({*scale_curves.WORLDS, 128})
+    assert counts == sorted({*capstone_curves.WORLDS, 128})
     assert values["curve"][0] == [1, 1.0, 1.0]
 
 
@@ -209,8 +212,8 @@ def test_the_lower_chart(lower):
     result = shown({"lower": lower, "world": 64})
     assert capstone.LOWER[lower] in result["svg"]
     of = {"hours": "strong_hours", "price": "strong_price", "energy": "strong_kwh"}.get(lower)
-    setting = scale_curves.Setting("llama-3-8b", "h100-sxm", 64, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
-    found = dict(capstone.amounts(scale_curves.curves(setting).strong, lower, (GPU_WATTS, 2.5)))
+    setting = capstone_curves.Setting("llama-3-8b", "h100-sxm", 64, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
+    found = dict(capstone.amounts(capstone_curves.curves(setting).strong, lower, (GPU_WATTS, 2.5)))
     values = result["values"]
     assert found[64] == pytest.approx(values[of] if of else 100 * values["strong_mfu"])
 
@@ -257,13 +260,13 @@ def test_every_state_draws(params):
 
 def test_a_redraw_prices_few_and_short_models(monkeypatch):
     """What a slider costs: two short models for each number of GPUs and batch, and nothing a second time."""
-    priced, real = [], scale_curves._fsdp
-    monkeypatch.setattr(scale_curves, "_fsdp", lambda own, shape, *rest: priced.append(shape.layers) or real(
+    priced, real = [], capstone_curves._fsdp
+    monkeypatch.setattr(capstone_curves, "_fsdp", lambda own, shape, *rest: priced.append(shape.layers) or real(
         own, shape, *rest))  # fmt: skip
-    scale_curves._size.cache_clear()
-    scale_curves._pass.cache_clear()
+    capstone_curves._size.cache_clear()
+    capstone_curves._pass.cache_clear()
     shown({"model": "llama-3-405b", "world": 1536})
-    assert 0 < len(priced) <= 4 * (len(scale_curves.WORLDS) + 1) and set(priced) == set(scale_curves.SHORT)
+    assert 0 < len(priced) <= 4 * (len(capstone_curves.WORLDS) + 1) and set(priced) == set(capstone_curves.SHORT)
     before = len(priced)
     shown({"model": "llama-3-405b", "world": 1536, "price": 4.0})
     assert len(priced) == before

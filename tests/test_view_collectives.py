@@ -8,9 +8,11 @@ from collections import Counter
 
 import pytest
 
-from scaleout import chunk_grid, messages, nccl, views
-from scaleout import collectives as c
-from scaleout.topology import Wire, cluster
+from scaleout import views
+from scaleout.collectives import messages, nccl
+from scaleout.draw import chunk_grid
+from scaleout.collectives import alpha_beta as c
+from scaleout.spec.topology import Wire, cluster
 from scaleout.views import collectives as view
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from scaleout.controls import code, guess, number, play, select, slider, stops, toggle
+from scaleout.views.controls import code, guess, number, play, select, slider, stops, toggle
 
 COUNT = slider("count", "Count", 4, 1, 64, unit="GPUs", log=True)
 RATE = slider("rate", "Rate", 0.5, 0.0, 1.0, step=0.1)

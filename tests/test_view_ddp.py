@@ -6,12 +6,15 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from scaleout import lanes, step, topology, views
-from scaleout.controls import stops
-from scaleout.hardware import DEVICES
-from scaleout.intervals import length
-from scaleout.schedule import MIB
-from scaleout.transformer import PRESETS, flops
+from scaleout import views
+from scaleout.draw import lanes
+from scaleout.spec import topology
+from scaleout.timing import step
+from scaleout.views.controls import stops
+from scaleout.spec.hardware import DEVICES
+from scaleout.timing.intervals import length
+from scaleout.timing.ddp import MIB
+from scaleout.spec.transformer import PRESETS, flops
 from scaleout.views import ddp
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -6,8 +6,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from scaleout import ddp_levers, lanes, views
-from scaleout.controls import stops
+from scaleout import views
+from scaleout.draw import lanes
+from scaleout.views import ddp_levers
+from scaleout.views.controls import stops
 from scaleout.views import ddp
 
 CONTROLS = {one.name: one for one in ddp.CONTROLS if one.kind != "guess"}

@@ -7,15 +7,19 @@ from itertools import pairwise
 
 import pytest
 
-from scaleout import fsdp_lanes, fsdp_levers, step_fsdp, topology, views
-from scaleout.controls import stops
-from scaleout.fsdp_memory import KINDS, fsdp_account
-from scaleout.hardware import DEVICES
-from scaleout.plot import Axis, Plane
-from scaleout.recipe import Recipe
-from scaleout.schedule_fsdp import volume
-from scaleout.sharding import Sharding
-from scaleout.transformer import PRESETS
+from scaleout import views
+from scaleout.draw import fsdp_lanes
+from scaleout.spec import topology
+from scaleout.timing import fsdp_seconds
+from scaleout.views import fsdp_levers
+from scaleout.views.controls import stops
+from scaleout.memory.fsdp import KINDS, fsdp_account
+from scaleout.spec.hardware import DEVICES
+from scaleout.draw.plot import Axis, Plane
+from scaleout.spec.recipe import Recipe
+from scaleout.timing.fsdp import volume
+from scaleout.spec.sharding import Sharding
+from scaleout.spec.transformer import PRESETS
 from scaleout.views import fsdp
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -45,7 +49,7 @@ def test_values_are_the_account_and_the_step():
     shape, sharding = PRESETS["llama-2-7b"], Sharding(8, 2, "block", prefetch=2, parameter="bf16")
     account = fsdp_account(shape, 4, 1024, Recipe(precision="fp32", checkpointing="full"), sharding)
     nodes = topology.cluster(2, 8, "nvlink3", "ethernet-100g", 1, rdma=False)
-    time = step_fsdp.from_device(shape, 4, 1024, DEVICES["a100-80gb"], nodes, sharding, checkpointing="full")
+    time = fsdp_seconds.from_device(shape, 4, 1024, DEVICES["a100-80gb"], nodes, sharding, checkpointing="full")
     assert values["peak_gib"] == account.peak_bytes / GIB and values["peak_phase"] == account.peak_moment.phase
     assert sum(values[f"{name}_gib"] for name in fsdp_lanes.STACK) == pytest.approx(values["peak_gib"])
     assert values["step_seconds"] == time.seconds and values["mfu"] == time.mfu

@@ -5,10 +5,11 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from scaleout import allocator, views
-from scaleout.hardware import DEVICES
-from scaleout.memory import KINDS, Layout, Recipe, account
-from scaleout.transformer import PRESETS
+from scaleout import views
+from scaleout.memory import allocator
+from scaleout.spec.hardware import DEVICES
+from scaleout.memory.accounts import KINDS, Layout, Recipe, account
+from scaleout.spec.transformer import PRESETS
 from scaleout.views import memory
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -5,9 +5,10 @@ from collections import Counter
 
 import pytest
 
-from scaleout import memory_levers, views
-from scaleout.controls import stops
-from scaleout.memory import KINDS
+from scaleout import views
+from scaleout.views import memory_levers
+from scaleout.views.controls import stops
+from scaleout.memory.accounts import KINDS
 from scaleout.views import memory
 
 CHOICES = {

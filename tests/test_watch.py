@@ -11,8 +11,8 @@ import time
 import pytest
 from test_faults import ROOT, environment, free_port, place
 
-from scaleout import faults, torch_watch
-from scaleout.torch_watch import Watch, check_loss, verdict
+from scaleout.train import faults, watch as train_watch
+from scaleout.train.watch import Watch, check_loss, verdict
 
 SPECIMEN = "tests/specimen_watch.py"
 
@@ -45,10 +45,10 @@ def test_the_verdict_names_who_holds_the_others_up(found, guilty, said):
 
 
 def test_where_a_thread_stands_is_the_innermost_line_of_the_book():
-    here = torch_watch.stands(sys._getframe())
+    here = train_watch.stands(sys._getframe())
     assert here == {"line": here["line"], "collective": False}
     assert re.fullmatch(r"tests/test_watch\.py:\d+ in test_where_a_thread_stands\w+", here["line"])
-    assert torch_watch.stands(None) == {"line": "an unknown place", "collective": False}
+    assert train_watch.stands(None) == {"line": "an unknown place", "collective": False}
 
 
 # --- on real ranks -----------------------------------------------------------------------------------------

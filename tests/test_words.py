@@ -10,8 +10,9 @@ import sys
 import pytest
 import repo
 
-from scaleout import machine_fsdp, step, step_fsdp, views
-from scaleout.hardware import COMPUTE_SHARE
+from scaleout import views
+from scaleout.timing import fsdp_machine, fsdp_seconds, step
+from scaleout.spec.hardware import COMPUTE_SHARE
 
 PUBLISHED = json.loads(repo.text("tests/published/training_throughput.json"))["megatron"]["table1"]
 
@@ -36,7 +37,7 @@ def pages():
 def test_the_assumed_share_of_the_peak_is_one_and_among_published_ones():
     reached = [row["of_peak"] for row in PUBLISHED]
     assert (min(reached), max(reached)) == (0.43, 0.52) and min(reached) < COMPUTE_SHARE < max(reached)
-    for function in (step.from_device, step_fsdp.from_device, machine_fsdp.machine):
+    for function in (step.from_device, fsdp_seconds.from_device, fsdp_machine.machine):
         assert inspect.signature(function).parameters["efficiency"].default == COMPUTE_SHARE
     assert views.defaults("capstone")["reached"] == 100 * COMPUTE_SHARE
     for stem in ("ddp", "fsdp"):
@@ -85,7 +86,7 @@ def test_nobody_says_that_the_variable_turns_it_on():
 
 def test_where_a_rename_is_promised_the_object_store_is_named():
     """In the chapter, in the module, in the exercise's solution and in the glossary."""
-    places = ("notebooks/11_capstone.ipynb", "scaleout/checkpoints.py", "scaleout/exercises/capstone_faults.py",
+    places = ("notebooks/11_capstone.ipynb", "scaleout/records/checkpoints.py", "scaleout/exercises/capstone/faults.py",
               "book/glossary.md", "book/instructor/capstone.md")
     for name in places:
         assert re.search(r"object store", pages()[name]), name

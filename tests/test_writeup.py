@@ -11,10 +11,11 @@ import pytest
 import repo
 from test_results import sample, untrained
 
-from scaleout import results, writeup, writeup_blocks, writeup_facts
-from scaleout.results import tokens_per_second
-from scaleout.writeup import Page, page
-from scaleout.writeup_blocks import Figure, Table
+from scaleout.records import results
+from scaleout.writeup import blocks as writeup_blocks, document, facts
+from scaleout.records.results import tokens_per_second
+from scaleout.writeup.document import Page, page
+from scaleout.writeup.blocks import Figure, Table
 
 
 def run(seconds, count=2, batch=8, **more):
@@ -102,7 +103,7 @@ def test_of_many_predictions_the_farthest_are_shown():
 
 def test_strong_and_weak_sets_are_found_by_their_batches():
     one, two, wide = run([1.0], 1, 8), run([0.625], 2, 8), run([1.25], 2, 16)
-    sets = {s.kind: s for s in writeup_facts.scalings(writeup_facts.runs([two, one, wide]))}
+    sets = {s.kind: s for s in facts.scalings(facts.runs([two, one, wide]))}
     assert set(sets) == {"strong", "weak"}
     assert sets["strong"].efficiency == {1: 1.0, 2: 0.8}
     assert sets["weak"].efficiency == {1: 1.0, 2: 0.8}
@@ -116,11 +117,11 @@ def test_strong_and_weak_sets_are_found_by_their_batches():
 ])  # fmt: skip
 def test_runs_that_differ_in_more_than_devices_make_no_curve(change):
     other = run([0.6], 2, 8)
-    assert len(writeup_facts.scalings(writeup_facts.runs([run([1.0], 1, 8), other]))) == 1
+    assert len(facts.scalings(facts.runs([run([1.0], 1, 8), other]))) == 1
     changed = replace(other, **change)
     if "sequence_length" in change:
         changed = replace(changed, tokens_per_second=tokens_per_second([0.6], 0, 8, 64))
-    assert writeup_facts.scalings(writeup_facts.runs([run([1.0], 1, 8), changed])) == []
+    assert facts.scalings(facts.runs([run([1.0], 1, 8), changed])) == []
 
 
 def test_one_process_is_the_start_of_every_strategy():
@@ -128,7 +129,7 @@ def test_one_process_is_the_start_of_every_strategy():
     ddp = run([0.7], 2, 8, recipe={"strategy": "ddp", "clip": 1})
     fsdp = run([0.8], 2, 8, recipe={"strategy": "fsdp", "clip": 1, "wrap": "block", "ranks": 2})
     other = run([0.8], 2, 8, recipe={"strategy": "fsdp", "clip": 2})
-    sets = writeup_facts.scalings(writeup_facts.runs([alone, ddp, fsdp, other]))
+    sets = facts.scalings(facts.runs([alone, ddp, fsdp, other]))
     assert {s.title: [r.name for r in s.runs] for s in sets} == {
         "Strong scaling, ddp": ["run 1", "run 2"], "Strong scaling, fsdp": ["run 1", "run 3"]}
 
@@ -142,15 +143,15 @@ def test_better_than_ideal_is_not_believed():
 def test_of_two_runs_on_as_many_devices_the_later_counts():
     first = run([0.9], 2, 8, started="2026-01-01T00:00:00+00:00")
     later = run([0.6], 2, 8, started="2026-01-03T00:00:00+00:00")
-    (found,) = writeup_facts.scalings(writeup_facts.runs([run([1.0], 1, 8), later, first]))
+    (found,) = facts.scalings(facts.runs([run([1.0], 1, 8), later, first]))
     assert found.runs[1].record is later
 
 
 def test_the_prediction_of_the_step_is_the_one_whose_measurement_was_timed():
     record = replace(run([0.5, 0.5]), prediction={"seconds a step, naive": 9.0, "seconds a step, DDP": 0.4},
                      measurement={"seconds a step, naive": 0.7, "seconds a step, DDP": 0.5})
-    assert writeup_facts.predicted_step(writeup_facts.Run("r", record)) == 0.4
-    assert writeup_facts.predicted_step(writeup_facts.Run("r", run([0.5]))) is None
+    assert facts.predicted_step(facts.Run("r", record)) == 0.4
+    assert facts.predicted_step(facts.Run("r", run([0.5]))) is None
 
 
 # --- devices are never mixed -----------------------------------------------------------------------------------
@@ -186,8 +187,8 @@ RECORDED = sorted((repo.ROOT / "labs/results").glob("*/[sc][mp]*.json"))
 @pytest.mark.parametrize("stem", ["ddp", "memory", "collectives"])
 def test_recorded_runs_make_a_page_whose_pictures_are_sound(stem, tmp_path):
     files = [path for path in RECORDED if path.parent.name == stem]
-    found = writeup.read(files)
-    written = writeup.write(found, tmp_path / "page.md")
+    found = document.read(files)
+    written = document.write(found, tmp_path / "page.md")
     text = written[0].read_text()
     assert text.startswith(f"# Systems write-up: {stem}\n")
     links = re.findall(r"\]\((page-[\w-]+\.svg)\)", text)
@@ -204,8 +205,8 @@ def test_recorded_runs_make_a_page_whose_pictures_are_sound(stem, tmp_path):
 
 
 def test_the_recorded_ddp_runs_scale_as_the_lab_printed():
-    found = writeup.read([path for path in RECORDED if "ddp" in path.parent.name and "scaling" in path.name])
-    sets = {s.kind: s for s in writeup_facts.scalings(writeup_facts.runs(found.records, found.names))}
+    found = document.read([path for path in RECORDED if "ddp" in path.parent.name and "scaling" in path.name])
+    sets = {s.kind: s for s in facts.scalings(facts.runs(found.records, found.names))}
     assert sorted(sets["strong"].efficiency) == [1, 2, 4]
     assert sets["strong"].efficiency[4] == pytest.approx(0.296, abs=5e-4)
 
@@ -266,7 +267,7 @@ def test_validations_are_dots_on_the_curve_of_losses():
 
 def test_the_command_writes_what_it_says(tmp_path, capsys):
     results.save(sample(), tmp_path / "a.json")
-    assert writeup.main([str(tmp_path / "a.json"), "--out", str(tmp_path / "new" / "w.md")]) == 0
+    assert document.main([str(tmp_path / "a.json"), "--out", str(tmp_path / "new" / "w.md")]) == 0
     written = capsys.readouterr().out.split()
     assert written == [str(tmp_path / "new" / name) for name in
                        ("w.md", "w-steps.svg", "w-loss.svg", "w-memory.svg")]
@@ -280,19 +281,19 @@ def test_the_command_writes_what_it_says(tmp_path, capsys):
     (["a.json", "--out", "a.json/page.md"],
      "a.json/page.md: cannot be written (File exists): choose another folder"),
     (["a.json", "a.json"], "a write-up needs one name for each of 2 Records, all different"),
-    (["b.json"], "b.json: unknown field 'x': the fields of a Record are in scaleout/results.py"),
+    (["b.json"], "b.json: unknown field 'x': the fields of a Record are in scaleout/records/results.py"),
 ])  # fmt: skip
 def test_bad_input_is_one_line_and_exit_code_2(words, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     results.save(sample(), "a.json")
     (tmp_path / "b.json").write_text('{"x": 1}')
-    assert writeup.main(words) == 2
+    assert document.main(words) == 2
     assert capsys.readouterr().err == f"writeup: {said}\n"
 
 
 def test_it_runs_as_a_module(tmp_path):
     results.save(untrained(), tmp_path / "a.json")
-    done = subprocess.run([sys.executable, "-m", "scaleout.writeup", "a.json"], cwd=tmp_path, text=True,
+    done = subprocess.run([sys.executable, "-m", "scaleout.writeup.document", "a.json"], cwd=tmp_path, text=True,
                           capture_output=True, env={"PYTHONPATH": str(repo.ROOT)})
     assert (done.returncode, done.stderr) == (0, "")
     assert "effective batch | none: nothing is trained" in done.stdout

@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from scaleout import lab
-from scaleout.model import Transformer
-from scaleout.torch_checkpoint import Checkpoints
-from scaleout.transformer import Shape, total_parameters
+from scaleout.lab import session
+from scaleout.parallel.transformer import Transformer
+from scaleout.train.checkpoint import Checkpoints
+from scaleout.spec.transformer import Shape, total_parameters
 
 QUIET = 3               # steps from one checkpoint to the next that nothing is written beside
 
@@ -74,7 +74,7 @@ def main(s):
     if empty:
         raise ValueError(f"nothing was measured of: {', '.join(empty)}; give a larger --hidden or more --turns")
     found = {name: statistics.median(values) for name, values in every.items() if values}
-    print(f"{size / 1e6:,.0f} MB a checkpoint (weights and AdamW in fp32), {lab.device_name(s.device)}")
+    print(f"{size / 1e6:,.0f} MB a checkpoint (weights and AdamW in fp32), {session.device_name(s.device)}")
     for name, seconds in found.items():
         print(f"{name:<44}{1e3 * seconds:9.2f} ms")
     print(f"{'blocked, beside over waited':<44}{found['beside blocked'] / found['waited blocked']:9.2f}")
@@ -83,4 +83,4 @@ def main(s):
 
 
 if __name__ == "__main__":
-    lab.run(main)
+    session.run(main)

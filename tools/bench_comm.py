@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from scaleout import results
+from scaleout.records import results
 
 ROOT = Path(__file__).resolve().parents[1]
 WAYS = ("naive", "buckets by hand", "torch DDP")

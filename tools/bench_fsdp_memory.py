@@ -3,7 +3,7 @@
     .venv/bin/python tools/bench_fsdp_memory.py [--cases 96] [--seed 2026] [--small] [--smallest]
 
 The truth is a step under `fully_shard` on fake tensors in a world of which only rank 0 is there
-(`scaleout.torch_fsdp_memory`). tests/test_fsdp_memory_truth.py holds the model to 2% on the same cases. Then a
+(`scaleout.measure.fsdp_memory`). tests/test_fsdp_memory_truth.py holds the model to 2% on the same cases. Then a
 7B model on 8, 64 and 512 ranks with all its layers, and a 70B on 64, with torch's own FSDPMemTracker as second
 witness: some minutes, which --small leaves out.
 """
@@ -20,11 +20,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scaleout.fsdp_memory import KINDS, FsdpAccount, collectives, fsdp_account
-from scaleout.recipe import CHOICES, Recipe
-from scaleout.sharding import DTYPES, WRAPS, Sharding
-from scaleout.torch_fsdp_memory import MeasuredFsdp, measure_fsdp
-from scaleout.transformer import Shape, preset
+from scaleout.memory.fsdp import FsdpAccount, KINDS, collectives, fsdp_account
+from scaleout.spec.recipe import CHOICES, Recipe
+from scaleout.spec.sharding import DTYPES, Sharding, WRAPS
+from scaleout.measure.fsdp_memory import MeasuredFsdp, measure_fsdp
+from scaleout.spec.transformer import Shape, preset
 
 CASES, SEED, TOLERANCE = 96, 2026, 0.02
 

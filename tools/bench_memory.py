@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/bench_memory.py [--cases 64] [--seed 2026] [--smallest]
 
-The truth is a training step on fake tensors (`scaleout.torch_memory`). The cases are random with a fixed seed;
+The truth is a training step on fake tensors (`scaleout.measure.memory`). The cases are random with a fixed seed;
 tests/test_memory_truth.py holds the model to 2% on the same ones.
 """
 
@@ -17,10 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scaleout.memory import KINDS, Account, Recipe, account
-from scaleout.recipe import CHOICES
-from scaleout.torch_memory import measure
-from scaleout.transformer import Shape
+from scaleout.memory.accounts import Account, KINDS, Recipe, account
+from scaleout.spec.recipe import CHOICES
+from scaleout.measure.memory import measure
+from scaleout.spec.transformer import Shape
 
 CASES, SEED, TOLERANCE = 64, 2026, 0.02
 
@@ -94,7 +94,7 @@ def accelerate_estimate(case: Case) -> int:
     from accelerate.commands.estimate import estimate_training_usage
     from accelerate.utils.modeling import calculate_maximum_sizes
 
-    from scaleout.model import Transformer
+    from scaleout.parallel.transformer import Transformer
 
     with torch.device("meta"):
         total, _ = calculate_maximum_sizes(Transformer(case.shape))
@@ -132,8 +132,8 @@ def main() -> int:
         if max(abs(ours[-1]), abs(kinds[-1])) > TOLERANCE:
             print(f"over 2%: {case.name}: peak {ours[-1]:+.2%}, {worst_kind(model, truth)}")
     print(f"{'error of the peak, against torch':<46}{'median':>9}{'worst':>9}   over 2%")
-    print(line("scaleout.memory", ours))
-    print(line("scaleout.memory, worst kind at the peak", kinds))
+    print(line("scaleout.memory.accounts", ours))
+    print(line("scaleout.memory.accounts, worst kind at the peak", kinds))
     print(line("accelerate estimate-memory", theirs))
     if adam:
         print(line("accelerate estimate-memory, AdamW only", adam))

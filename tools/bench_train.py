@@ -60,7 +60,7 @@ class Bare:
         import torch
         from torch.distributed.fsdp import fully_shard
 
-        from scaleout.model import Transformer
+        from scaleout.parallel.transformer import Transformer
         torch.manual_seed(o.seed)
         with s.device:
             self.model = Transformer(o.shape)
@@ -72,9 +72,9 @@ class Bare:
 
     def step(self):
         """Cut a batch, forward, backward, update."""
-        from scaleout import lab
-        batch = lab.batch(self.text, self.done, self.o.batch // self.s.world, self.o.seq, self.s.rank, self.s.world,
-                          device=self.s.device)
+        from scaleout.lab import session
+        batch = session.batch(self.text, self.done, self.o.batch // self.s.world, self.o.seq, self.s.rank, self.s.world,
+                              device=self.s.device)
         self.model(*batch).backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -136,8 +136,8 @@ def main():
     o = parser.parse_args()
     tiers, count = (TIERS[:1], 1) if o.smallest else (o.tier or TIERS, TURNS)
     if "RANK" in os.environ:
-        from scaleout import lab
-        with lab.session() as s:
+        from scaleout.lab import session
+        with session.session() as s:
             for tier in tiers:
                 compare(s, tier, count)
         return 0

@@ -24,8 +24,9 @@ from urllib.parse import unquote, urlparse
 
 import live_page
 
-from scaleout import live, views
-from scaleout.controls import stops
+from scaleout import views
+from scaleout.page import live
+from scaleout.views.controls import stops
 
 ROOT = Path(__file__).resolve().parents[1]
 HTML = ROOT / "_build" / "html"

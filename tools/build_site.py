@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/build_site.py
 
-The whole log is in _build/site.log. The check at the end (scaleout/page.py) fails the build when a page of
+The whole log is in _build/site.log. The check at the end (scaleout/page/sphinx.py) fails the build when a page of
 _toc.yml is missing from the output.
 """
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import torch
 
-from scaleout.memory import Recipe, account
-from scaleout.torch_ledger import Ledger
-from scaleout.torch_memory import fake_tensors
-from scaleout.transformer import Shape
+from scaleout.memory.accounts import Recipe, account
+from scaleout.measure.ledger import Ledger
+from scaleout.measure.memory import fake_tensors
+from scaleout.spec.transformer import Shape
 
 # GPT-2 small, and a small Llama with fewer key-value heads than heads.
 LLAMA = Shape(8, 1024, 16, 32_000, kv_heads=4, ff=2816, gated_mlp=True, bias=False, norm="rmsnorm",

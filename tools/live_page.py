@@ -16,7 +16,7 @@ from pathlib import Path
 
 from serve import server
 
-from scaleout import page
+from scaleout.page import sphinx
 
 PAGE = """<!doctype html>
 <html lang="en" data-theme="{theme}">
@@ -51,18 +51,18 @@ def assemble(folder: Path, extra: dict[str, Path] | None = None) -> None:
     Raises ValueError when the npm packages are not installed.
     """
     static = folder / "_static"
-    for package, pattern, target in page.VENDORED:
+    for package, pattern, target in sphinx.VENDORED:
         if package != "pyodide":
             continue
-        found = sorted((page.NPM / package).glob(pattern))
+        found = sorted((sphinx.NPM / package).glob(pattern))
         if not found:
-            raise ValueError(f"{page.NPM / package} is missing {pattern}: run `make site` once")
+            raise ValueError(f"{sphinx.NPM / package} is missing {pattern}: run `make site` once")
         for file in found:
             (static / target).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, static / target / file.name)
-    shutil.copytree(page.PACKAGE / "static", static / "live", dirs_exist_ok=True)
+    shutil.copytree(sphinx.PACKAGE / "static", static / "live", dirs_exist_ok=True)
     archive = static / "live" / "scaleout.zip"
-    page.write_zip(archive)
+    sphinx.write_zip(archive)
     with zipfile.ZipFile(archive, "a") as opened:
         for name, file in (extra or {}).items():
             opened.write(file, name)

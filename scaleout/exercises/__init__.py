@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from scaleout.exercises.engine import Exercise
+from scaleout.exercises.engine.kinds import Exercise
 
 STEMS = ("memory", "collectives", "ddp", "fsdp", "capstone")
 
@@ -33,7 +33,7 @@ def spec(stem: str, key: str) -> dict:
     """What a front end shows of an exercise, as JSON can carry it.
 
     Always {"key", "title", "kind", "level", "prompt", "hints", "solution"}, texts in the Markdown of
-    `scaleout.form`. By kind: number {"units", "unit"}, choice {"options": [[name, label], ...]}, function
+    `scaleout.page.form`. By kind: number {"units", "unit"}, choice {"options": [[name, label], ...]}, function
     {"stub", "function"}, torch {"stub", "command"}.
     """
     return exercise(stem, key).spec()

@@ -17,8 +17,8 @@ import pkgutil
 import re
 from importlib import import_module
 
-from scaleout.controls import Control, code, guess, number, play, select, slider, toggle
-from scaleout.svg import quantity
+from scaleout.views.controls import Control, code, guess, number, play, select, slider, toggle
+from scaleout.draw.svg import quantity
 
 __all__ = [
     "Control", "code", "defaults", "guess", "number", "play", "render", "select", "slider", "spec", "stems",

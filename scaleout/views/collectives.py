@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
-from scaleout import chunk_grid, collectives, nccl, svg
-from scaleout.algorithms import Cost
-from scaleout.hardware import link
-from scaleout.plot import Axis, Plane
-from scaleout.topology import Cluster, Wire, cluster
+from scaleout.collectives import alpha_beta, nccl
+from scaleout.draw import chunk_grid, svg
+from scaleout.collectives.algorithms import Cost
+from scaleout.spec.hardware import link
+from scaleout.draw.plot import Axis, Plane
+from scaleout.spec.topology import Cluster, Wire, cluster
 from scaleout.views import guess, play, select, slider
 
 TITLE = "All-reduce, step by step and by size"
@@ -71,7 +72,7 @@ def from_profile(profile: dict) -> dict:
     line = profile["collectives"].get("all_reduce")
     if line is None:
         raise ValueError("this machine profile holds no all_reduce: calibrate it with more than one process")
-    found = collectives.ring_wire(line["alpha_seconds"], line["seconds_per_byte"], profile["world"])
+    found = alpha_beta.ring_wire(line["alpha_seconds"], line["seconds_per_byte"], profile["world"])
     MEASURED[:] = [(one["bytes"], one["seconds"]) for one in line["points"]]
     return {
         "link": OWN, "world": profile["world"],
@@ -92,7 +93,7 @@ class Setting:
     def costs(self, size: float) -> dict[str, Cost]:
         """By algorithm, NCCL's own at the protocol that is fastest: first what a library has."""
         if self.own:
-            return {name: collectives.cost_on("all_reduce", name, size, self.cluster) for name in OWN_NAMES}
+            return {name: alpha_beta.cost_on("all_reduce", name, size, self.cluster) for name in OWN_NAMES}
         found: dict[str, Cost] = {}
         for one in sorted(nccl.choices("all_reduce", size, self.cluster), key=lambda one: one.seconds):
             found.setdefault(one.algorithm, one.cost)
@@ -160,8 +161,8 @@ def _values(on: Setting, size: float, costs: dict, shown: chunk_grid.Frames, ste
         "second": second,
         "ahead": costs[second].seconds / seconds - 1,
         "seconds": seconds,
-        "busbw_gb_per_s": collectives.bus_bandwidth("all_reduce", size, p, seconds) / 1e9,
-        "algbw_gb_per_s": collectives.algorithm_bandwidth(size, seconds) / 1e9,
+        "busbw_gb_per_s": alpha_beta.bus_bandwidth("all_reduce", size, p, seconds) / 1e9,
+        "algbw_gb_per_s": alpha_beta.algorithm_bandwidth(size, seconds) / 1e9,
         "latency_share": costs[winner].latency_seconds / seconds,
         "sent_gb": costs[winner].sent_bytes / 1e9,
         "ring_sent_gb": costs["ring"].sent_bytes / 1e9,

@@ -7,16 +7,29 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, fsum
 
-from scaleout import allocator, ddp_levers, lanes, nccl, step, svg, topology
-from scaleout.controls import stops
-from scaleout.ddp_levers import WORTH, Advice
-from scaleout.hardware import COMPUTE_SHARE, DEVICES
-from scaleout.layout import Layout
-from scaleout.plot import Axis, Plane
-from scaleout.recipe import Recipe
-from scaleout.schedule import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, buckets, ddp_step, weak_efficiency
-from scaleout.states import states
-from scaleout.transformer import PRESETS, total_parameters
+from scaleout.collectives import nccl
+from scaleout.draw import lanes, svg
+from scaleout.memory import allocator
+from scaleout.spec import topology
+from scaleout.timing import step
+from scaleout.views import ddp_levers
+from scaleout.views.controls import stops
+from scaleout.views.ddp_levers import Advice, WORTH
+from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.spec.layout import Layout
+from scaleout.draw.plot import Axis, Plane
+from scaleout.spec.recipe import Recipe
+from scaleout.timing.ddp import (
+    BUCKET_CAP,
+    FIRST_BUCKET_CAP,
+    MIB,
+    Timeline,
+    buckets,
+    ddp_step,
+    weak_efficiency,
+)
+from scaleout.memory.states import states
+from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views import guess, select, slider, toggle
 from scaleout.views.memory import NAMES
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from scaleout import allocator, fsdp_lanes, step_fsdp, svg, topology
-from scaleout.fsdp_levers import EXPOSED, advice
-from scaleout.fsdp_memory import FsdpAccount, fsdp_account
-from scaleout.hardware import COMPUTE_SHARE, DEVICES
-from scaleout.plot import Axis, Plane
-from scaleout.recipe import Recipe
-from scaleout.schedule_fsdp import volume
-from scaleout.sharding import Sharding, units
-from scaleout.step import StepTime
-from scaleout.transformer import PRESETS
+from scaleout.draw import fsdp_lanes, svg
+from scaleout.memory import allocator
+from scaleout.spec import topology
+from scaleout.timing import fsdp_seconds
+from scaleout.views.fsdp_levers import EXPOSED, advice
+from scaleout.memory.fsdp import FsdpAccount, fsdp_account
+from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.draw.plot import Axis, Plane
+from scaleout.spec.recipe import Recipe
+from scaleout.timing.fsdp import volume
+from scaleout.spec.sharding import Sharding, units
+from scaleout.timing.step import StepTime
+from scaleout.spec.transformer import PRESETS
 from scaleout.views import guess, select, slider, toggle
 from scaleout.views.ddp import LINKS, NODE
 from scaleout.views.memory import NAMES
@@ -125,7 +128,7 @@ def _time(setting: Setting) -> StepTime:
     joined = topology.cluster(setting.ranks // gpus, gpus, device.link, across, adapters, rdma)
     half = "bf16" if device.bf16_flop_per_s else "fp16"
     dtype = "fp32" if setting.precision == "fp32" else half
-    return step_fsdp.from_device(
+    return fsdp_seconds.from_device(
         PRESETS[setting.model], setting.batch, setting.tokens, device, joined, setting.sharding, dtype=dtype,
         efficiency=COMPUTE_SHARE, checkpointing=setting.checkpointing,
     )  # fmt: skip

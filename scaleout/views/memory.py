@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from scaleout import allocator, memory_levers, svg
-from scaleout.controls import stops
-from scaleout.hardware import DEVICES
-from scaleout.layout import Layout
-from scaleout.memory import KINDS, Account, Recipe, account
-from scaleout.memory_levers import Advice, Question
-from scaleout.transformer import PRESETS
+from scaleout.draw import svg
+from scaleout.memory import allocator
+from scaleout.views import memory_levers
+from scaleout.views.controls import stops
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.layout import Layout
+from scaleout.memory.accounts import Account, KINDS, Recipe, account
+from scaleout.views.memory_levers import Advice, Question
+from scaleout.spec.transformer import PRESETS
 from scaleout.views import guess, select, slider, toggle
 
 TITLE = "What one GPU holds"

@@ -15,7 +15,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 import live_page  # noqa: E402
 from driver import READY  # noqa: E402
 
-from scaleout import exercises, form, views  # noqa: E402
+from scaleout import exercises, views
+from scaleout.page import form  # noqa: E402
 
 SPECIMEN = Path(__file__).parent / "views" / "specimen.py"
 views.__path__.append(str(SPECIMEN.parent))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from driver import settle
 
-from scaleout import exercises, live
+from scaleout import exercises
+from scaleout.page import live
 
 pytestmark = pytest.mark.browser
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from driver import READY, settle, values
 
-from scaleout import live
+from scaleout.page import live
 
 pytestmark = pytest.mark.browser
 

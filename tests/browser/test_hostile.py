@@ -14,9 +14,9 @@ WRONG = "def states_bytes(params, optimizer, precision):\n    return 1\n"
 SOLUTION = exercises.spec("memory", KEY)["solution"].split("```python\n")[1].split("```")[0]
 PATCHES = """
 import builtins, copy, json, math
-import scaleout.live as live
-import scaleout.exercises.engine as engine, scaleout.exercises.function as function
-import scaleout.exercises.nested as nested, scaleout.exercises.memory as memory
+import scaleout.page.live as live
+import scaleout.exercises.engine.kinds as engine, scaleout.exercises.engine.function as function
+import scaleout.exercises.engine.nested as nested, scaleout.exercises.memory as memory
 class Right:
     ok, message, slip = True, "Right", ""
     def __init__(self, *_): pass
@@ -100,7 +100,7 @@ def test_a_forged_outcome_is_no_verdict(visit):
     """The reader's worker may say what it likes: it gives results, and another judges them."""
     page = visit("exercises-light")
     for given in LIES:
-        words = check(page, f"import scaleout.live as live\nlive.call = lambda *_: {given}\n{WRONG}")
+        words = check(page, f"import scaleout.page.live as live\nlive.call = lambda *_: {given}\n{WRONG}")
         assert not words.startswith("Right, in"), given
         assert task(page, KEY).locator(".live-message").get_attribute("data-ok") == "false", given
     assert not task(page, KEY).locator(".live-done").is_visible()
@@ -122,7 +122,7 @@ def test_an_answer_that_is_no_json_is_replaced(visit):
 def test_code_of_a_picture_is_thrown_away_with_what_it_changed(opened):
     page = opened
     page.watch.allow("a mistake that comes late")
-    patch = "import math, builtins\nimport scaleout.live as live\nbuiltins.abs = lambda _: 1 / 0\n"
+    patch = "import math, builtins\nimport scaleout.page.live as live\nbuiltins.abs = lambda _: 1 / 0\n"
     box = page.get_by_role("textbox", name="The height of bar x")
     box.fill(f"{FORGED}{patch}def height(x):\n    return 1\n")
     page.get_by_role("button", name="Run").click()

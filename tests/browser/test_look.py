@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from driver import READY, settle
 
-from scaleout import form, page, svg, views
+from scaleout import views
+from scaleout.draw import svg
+from scaleout.page import form, sphinx
 
 pytestmark = pytest.mark.browser
 
-AXE = page.NPM / "axe-core" / "axe.min.js"
+AXE = sphinx.NPM / "axe-core" / "axe.min.js"
 NARROW = {"width": 390, "height": 844}
 
 

@@ -8,8 +8,9 @@ import random
 import pytest
 from driver import READY
 
-from scaleout import live, views
-from scaleout.controls import stops
+from scaleout import views
+from scaleout.page import live
+from scaleout.views.controls import stops
 
 pytestmark = pytest.mark.browser
 

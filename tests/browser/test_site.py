@@ -14,9 +14,9 @@ from conftest import ROOT, Watch
 sys.path.insert(0, str(ROOT / "tools"))
 import serve
 
-from scaleout import page as extension
-from scaleout.hardware import DEVICES
-from scaleout.page_tables import rungs
+from scaleout.page import sphinx as extension
+from scaleout.spec.hardware import DEVICES
+from scaleout.page.tables import rungs
 
 pytestmark = pytest.mark.browser
 HTML = ROOT / "_build" / "html"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scaleout import svg
-from scaleout.exercises.function import FILE
+from scaleout.draw import svg
+from scaleout.exercises.engine.function import FILE
 from scaleout.views import code, guess, number, play, select, slider, toggle
 
 TITLE = "Every kind of control"

@@ -1,0 +1,168 @@
+"""Collectives message by message: who sends which chunk to whom in which step, and what every rank then holds.
+
+Nothing here knows a formula. What a rank holds, the bytes it sends and the seconds follow from the list of messages.
+All messages of a step leave at its beginning, from what their senders held before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from scaleout.collectives.algorithms import fold
+from scaleout.collectives.alpha_beta import check
+from scaleout.collectives.routes import Message, ROUTES, hierarchical
+from scaleout.spec.topology import Cluster, Wire
+
+__all__ = [
+    "Message", "State", "chunk_count", "chunk_sizes", "goal", "messages", "received", "run", "seconds", "sent",
+    "sizes", "start",
+]  # fmt: skip
+
+State = tuple[tuple[Counter, ...], ...]  # by rank, by chunk: how often each rank's contribution is in it
+
+
+def chunk_sizes(size: int, chunks: int) -> list[int]:
+    """`size` bytes in `chunks` parts, larger ones first, a byte apart at most. ValueError below 0 bytes or 1 part."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise ValueError(f"size must be a whole number of bytes from 0 up, not {size!r}")
+    if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1:
+        raise ValueError(f"chunks must be a whole number of at least 1, not {chunks!r}")
+    whole, rest = divmod(size, chunks)
+    return [whole + (i < rest) for i in range(chunks)]
+
+
+def chunk_count(collective: str, algorithm: str, ranks: int, blocks: int = 1) -> int:
+    """How many chunks the message is cut into. blocks: of each half of a tree, or of the whole of a chain."""
+    check(collective, algorithm, 0, ranks)
+    if collective == "all_to_all":
+        return ranks * ranks  # chunk s * ranks + t goes from rank s to rank t
+    if collective == "send" or algorithm == "naive":
+        return 1
+    if algorithm == "halving-doubling":
+        return len(fold(ranks)[1])
+    if algorithm == "tree":
+        return 2 * blocks if collective == "all_reduce" else 1
+    return blocks if collective == "broadcast" else ranks
+
+
+def sizes(collective: str, algorithm: str, size: int, ranks: int, blocks: int = 1) -> list[int]:
+    """Bytes of each chunk, for a collective of `size` bytes as `collectives` means it."""
+    if collective == "all_to_all":
+        return chunk_sizes(size, ranks) * ranks
+    return chunk_sizes(size, chunk_count(collective, algorithm, ranks, blocks))
+
+
+def messages(
+    collective: str, algorithm: str, ranks: int, blocks: int = 1, gpus_per_node: int | None = None
+) -> list[Message]:
+    """Every message, by step. ValueError as in `collectives.cost`, and for nodes that the ranks do not fill.
+
+    "hierarchical" needs gpus_per_node. "in-network" has one more rank at the end: number `ranks` is the switch.
+    """
+    check(collective, algorithm, 0, ranks)
+    if algorithm == "hierarchical":
+        if not isinstance(gpus_per_node, int) or gpus_per_node < 1 or ranks % gpus_per_node:
+            raise ValueError(f"hierarchical needs gpus_per_node, a divisor of {ranks} ranks, not {gpus_per_node!r}")
+        found = hierarchical(ranks, gpus_per_node)
+    else:
+        found = ROUTES[collective, algorithm](ranks, blocks)
+    return sorted(found, key=lambda one: (one.step, one.source, one.chunk, one.target)) if ranks > 1 else []
+
+
+def start(collective: str, ranks: int, chunks: int, switch: bool = False) -> State:
+    """What each rank holds before: its own contribution to every chunk, or the chunks that are its own.
+
+    switch: one more rank that holds nothing.
+    """
+
+    def own(rank: int, chunk: int) -> bool:
+        return {
+            "broadcast": rank == 0, "send": rank == 0, "all_gather": chunk == rank,
+            "all_to_all": chunk // ranks == rank,
+        }.get(collective, True)  # fmt: skip
+
+    held = tuple(
+        tuple(Counter({rank: 1} if own(rank, chunk) else {}) for chunk in range(chunks)) for rank in range(ranks)
+    )
+    return (*held, tuple(Counter() for _ in range(chunks))) if switch else held
+
+
+def goal(collective: str, ranks: int, chunks: int) -> list[dict[int, Counter]]:
+    """By rank: what each chunk that matters to it must hold at the end, every contribution exactly once."""
+    whole = Counter(dict.fromkeys(range(ranks), 1))
+    return [
+        {
+            "all_reduce": lambda r: dict.fromkeys(range(chunks), whole),
+            "reduce_scatter": lambda r: {r: whole},
+            "all_gather": lambda r: {c: Counter({c: 1}) for c in range(chunks)},
+            "broadcast": lambda r: {c: Counter({0: 1}) for c in range(chunks)},
+            "all_to_all": lambda r: {s * ranks + r: Counter({s: 1}) for s in range(ranks)},
+            "send": lambda r: {0: Counter({0: 1})} if r in (0, ranks - 1) else {},
+        }[collective](rank)
+        for rank in range(ranks)
+    ]
+
+
+def run(sent: Iterable[Message], held: State) -> list[State]:
+    """What every rank holds before the first step and after each step, from what it held at the start."""
+    states = [held]
+    for _, step in itertools.groupby(sent, key=lambda one: one.step):
+        before, after = states[-1], [list(chunks) for chunks in states[-1]]
+        for one in step:
+            moved = before[one.source][one.chunk]
+            after[one.target][one.chunk] = after[one.target][one.chunk] + moved if one.adds else moved
+        states.append(tuple(tuple(chunks) for chunks in after))
+    return states
+
+
+def sent(moves: Iterable[Message], sizes: Sequence[float], ranks: int) -> list[float]:
+    """Bytes that each rank sends; `sizes` are the bytes of each chunk. A switch has its own entry: count it in."""
+    return _bytes(moves, sizes, ranks, lambda one: one.source)
+
+
+def received(moves: Iterable[Message], sizes: Sequence[float], ranks: int) -> list[float]:
+    """Bytes that each rank receives."""
+    return _bytes(moves, sizes, ranks, lambda one: one.target)
+
+
+def _bytes(moves, sizes, ranks, end) -> list[float]:
+    found = Counter()
+    for one in moves:
+        found[end(one)] += sizes[one.chunk]
+    return [found[rank] for rank in range(ranks)]
+
+
+def seconds(moves: Iterable[Message], sizes: Sequence[float], wire: Wire | Cluster) -> float:
+    """Seconds of all steps: each as long as its slowest rank, or node, takes to send or to receive.
+
+    What a rank sends in one step to several others starts once and shares its wire. On a cluster what leaves a node
+    shares all its adapters. Not for "in-network": the ports of a switch work side by side.
+    """
+    total = 0.0
+    for _, step in itertools.groupby(moves, key=lambda one: one.step):
+        near, far = Counter(), Counter()
+        for one in step:
+            a, b = one.source, one.target
+            across = isinstance(wire, Cluster) and wire.node(a) != wire.node(b)
+            ends = (wire.node(a), wire.node(b)) if across else (a, b)
+            for way, end in enumerate(ends):
+                (far if across else near)[way, end] += sizes[one.chunk]
+        inside, pool = (wire.near, wire.pool) if isinstance(wire, Cluster) else (wire, wire)
+        total += max(line.seconds(max(loads.values())) for line, loads in ((inside, near), (pool, far)) if loads)
+    return total
+
+
+def flowing_seconds(moves: Iterable[Message], sizes: Sequence[float], cluster: Cluster) -> float:
+    """Seconds until all has arrived where nobody waits for a step to end: a rank sends on what it has received as soon
+    as its wire is free, and a latency keeps no wire busy.
+
+    For a ring, of which one rank of a node at a time sends outside.
+    """
+    ready, free = Counter(), Counter()  # (rank, chunk) and (rank) -> seconds
+    for one in sorted(moves, key=lambda one: one.step):
+        line = cluster.near if cluster.node(one.source) == cluster.node(one.target) else cluster.pool
+        free[one.source] = max(free[one.source], ready[one.source, one.chunk]) + sizes[one.chunk] / line.bytes_per_s
+        ready[one.target, one.chunk] = free[one.source] + line.alpha_seconds
+    return max(ready.values(), default=0.0)

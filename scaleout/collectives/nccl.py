@@ -1,0 +1,213 @@
+"""What a collective costs on links of `hardware.LINKS` as NCCL would run it: each algorithm by each protocol.
+
+One alpha and one rate a link do not hold from 1 kB to 1 GB. NCCL has three protocols that trade the one for the other,
+and takes for every call the algorithm and protocol that its own estimate finds fastest; so does this module, with the
+constants of `scaleout.spec.protocols`. Wires that are no link of the tables (a calibrated one) have one protocol, their own.
+
+Latencies, rates and the 0.92 of trees are NCCL's; the share of a link's rate that is reached is measured
+(`hardware.REACHED`). What a machine reaches at 16 to 64 MiB also changes with NCCL's version: by 53% at 16 MiB between
+2.27 and 2.30 on one cluster (stas00/ml-engineering, network/README.md). On one node of H100 this module goes over to
+the switches a size early, at 1 MiB where NCCL does at 2. Against published sweeps: tests/test_nccl.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from scaleout.collectives import alpha_beta
+from scaleout.collectives.algorithms import Cost, NOTHING
+from scaleout.spec.hardware import LINKS, SWITCHES_REACH
+from scaleout.spec.protocols import (
+    CALL,
+    HOPS,
+    LL128_OF_ONE_GPU_A_NODE,
+    LL_AT_MOST,
+    POST,
+    PROTOCOLS,
+    RING_SHARE,
+    TREE_LL128_IN_A_NODE,
+    TREE_SHARE,
+)
+from scaleout.spec.topology import Cluster, Wire
+
+# All-reduce by switches that add, within a node: (seconds to start, share of the rate that is otherwise reached) for
+# short and for long messages. 23 us is NCCL's; 0.54 and 75 us are fitted to one sweep, 8 H200 by NCCL 2.30.7
+# (stas00/ml-engineering, network/benchmarks/README.md): blocks have to fill the switches before they stream.
+SWITCHES = ((23e-6, 0.54), (75e-6, 1.0))
+SWITCHED = 8  # GPUs in a node up to which their rate was measured; racks of 72 reach far less than it
+
+# Over nodes each node adds in its switches, and a tree joins the nodes. NCCL counts 14 us a level, and of the adapters'
+# rate 5/6, half of that on more than two nodes.
+SWITCH_TREE_LEVEL, SWITCH_TREE_SHARE = 14e-6, 5 / 6
+
+# What trees over nodes reach of NCCL's rate for them: (bytes, share), with a straight line over the logarithm between.
+# Fitted to 4 to 16 MiB on four nodes of 8 H100 (NVIDIA/nccl-tests, issue 309), and to 16 GiB on four nodes of 8 B200
+# (togethercomputer/together-nccl-tests). NCCL's own corrections there are 0.7 to 0.9 and 0.9 to 1; what was measured is
+# lower.
+TREE_REACHES = ((2**24, 0.35), (2**28, 0.57))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to run a collective. protocol: "" on wires that have none."""
+
+    algorithm: str
+    protocol: str
+    cost: Cost
+
+    @property
+    def seconds(self) -> float:
+        return self.cost.seconds
+
+
+def choices(collective: str, size: float, cluster: Cluster) -> list[Choice]:
+    """The ways NCCL has for `size` bytes (see `collectives`) on these nodes: fewer for all but all_reduce.
+
+    ValueError for an unknown collective, one that NCCL has no ring of, a size below 0.
+    """
+    alpha_beta.check(collective, "ring", size, cluster.ranks)
+    if cluster.ranks == 1:
+        return [Choice("ring", "", NOTHING)]
+    known = protocols(cluster)
+    found = [Choice("ring", one, _called(collective, "ring", one, size, cluster)) for one in known]
+    if collective != "all_reduce":
+        return found
+    if _own(cluster):
+        if min(cluster.nodes, cluster.gpus_per_node) == 1:
+            found.append(Choice("tree", "", alpha_beta.cost_on(collective, "tree", size, cluster)))
+        return found
+    found += [Choice("tree", one, _tree(one, size, cluster)) for one in known]
+    if 1 < cluster.gpus_per_node <= SWITCHED and cluster.inside.link in SWITCHES_REACH:
+        found.append(Choice("in-network", "Simple", _switches(size, cluster)))
+    return found
+
+
+def price(collective: str, size: float, cluster: Cluster) -> Choice:
+    """The fastest of `choices`."""
+    return min(choices(collective, size, cluster), key=lambda one: one.seconds)
+
+
+def seconds(collective: str, cluster: Cluster) -> Callable[[float], float]:
+    """A function from bytes to the seconds of `price`; sizes seen before are not priced again."""
+    known: dict[float, float] = {}
+
+    def of(size: float) -> float:
+        if size not in known:
+            known[size] = price(collective, size, cluster).seconds
+        return known[size]
+
+    return of
+
+
+def protocols(cluster: Cluster) -> tuple[str, ...]:
+    """What NCCL uses on such nodes: LL128 only where all of a node is NVLink and adapters reach the GPUs' memory.
+
+    ("",) on wires that are no links of the tables.
+    """
+    if _own(cluster):
+        return ("",)
+    nvlink = cluster.gpus_per_node == 1 or LINKS[cluster.near.link].scope == "between GPUs"
+    direct = cluster.nodes == 1 or _beyond(cluster.across) == 0
+    return PROTOCOLS if nvlink and direct else ("LL", "Simple")
+
+
+def textbook(collective: str, algorithm: str, size: float, cluster: Cluster) -> Cost:
+    """An algorithm of `collectives` by the fastest protocol, at what a ring pays: for what NCCL does not have."""
+    if cluster.ranks == 1:
+        return NOTHING
+    return min((_called(collective, algorithm, one, size, cluster) for one in protocols(cluster)),
+               key=lambda cost: cost.seconds)  # fmt: skip
+
+
+# --- one way each ---------------------------------------------------------------------------------------------
+
+
+def _lines(cluster: Cluster) -> list[Wire]:
+    """What a group of several ranks goes over: a GPU's wire in its node, a node's adapters."""
+    return [cluster.near] * (cluster.gpus_per_node > 1) + [cluster.pool] * (cluster.nodes > 1)
+
+
+@lru_cache(maxsize=256)
+def _own(cluster: Cluster) -> bool:
+    """Whether a wire is no link of the tables, so that it has no protocols."""
+    return not all(line.link for line in _lines(cluster))
+
+
+def _beyond(wire: Wire) -> float:
+    """Seconds of a hop beyond its link's own: a path through the hosts' memory and TCP (see `topology`)."""
+    return wire.alpha_seconds - LINKS[wire.link].alpha_seconds
+
+
+def _hop(wire: Wire, algorithm: str, protocol: str) -> float:
+    return HOPS[algorithm][LINKS[wire.link].scope][PROTOCOLS.index(protocol)] + _beyond(wire)
+
+
+def _rate(line: Wire, protocol: str, share: float, nodes: int) -> float:
+    """Bytes a second that a long message reaches on a line by a protocol which leaves `share` for data."""
+    rate = line.bytes_per_s * LINKS[line.link].reached * share
+    return min(rate, LL_AT_MOST["node" if nodes == 1 else "nodes"]) if protocol == "LL" else rate
+
+
+def _called(collective: str, algorithm: str, protocol: str, size: float, cluster: Cluster) -> Cost:
+    """`collectives.cost_on` with wires as a ring of this protocol finds them, and what the call itself takes."""
+    if _own(cluster):
+        return alpha_beta.cost_on(collective, algorithm, size, cluster)
+    found = alpha_beta.cost_on(collective, algorithm, size, _as_found(protocol, cluster))
+    call = CALL["ring"][PROTOCOLS.index(protocol)]
+    return Cost(
+        found.steps, found.sent_bytes, found.received_bytes, found.seconds + call, found.latency_seconds + call
+    )
+
+
+@lru_cache(maxsize=256)  # a widget prices many sizes on few clusters
+def _as_found(protocol: str, cluster: Cluster) -> Cluster:
+    """The cluster with wires as a ring of this protocol finds them."""
+    alone = cluster.gpus_per_node == 1 and protocol == "LL128"
+    share = LL128_OF_ONE_GPU_A_NODE if alone else RING_SHARE[protocol]
+    post = POST[PROTOCOLS.index(protocol)] if cluster.nodes > 1 else 0.0
+    inside, pool = (
+        Wire(max(_hop(one, "ring", protocol), post), _rate(one, protocol, share, cluster.nodes)) if one.link else one
+        for one in (cluster.near, cluster.pool)
+    )
+    driven = min(cluster.nics_per_node, cluster.gpus_per_node)
+    across = Wire(pool.alpha_seconds, pool.bytes_per_s / driven)
+    return replace(cluster, inside=inside, across=across)
+
+
+def _tree(protocol: str, size: float, cluster: Cluster) -> Cost:
+    """Up and down a chain in each node, and a double tree between nodes: tuning.cc's latency, the message twice."""
+    n, g = cluster.nodes, cluster.gpus_per_node
+    share = TREE_LL128_IN_A_NODE if protocol == "LL128" and n == 1 else TREE_SHARE[protocol]
+    rate = min(_rate(line, protocol, share, n) for line in _lines(cluster)) * (_tree_reaches(size) if n > 1 else 1)
+    hops = [(g - 1, cluster.near)] * (g > 1) + [(_levels(n), cluster.pool)] * (n > 1)
+    latency = CALL["tree"][PROTOCOLS.index(protocol)] + 2 * sum(k * _hop(line, "tree", protocol) for k, line in hops)
+    moved = max((0.5 * min(n, 4) if n > 1 else 0) + (g > 1), 2 if g > 2 else 0) * size
+    return Cost(2 * sum(k for k, _ in hops), moved, moved, latency + 2 * size / rate, latency)
+
+
+def _switches(size: float, cluster: Cluster) -> Cost:
+    """Switches that add: alone in a node; over nodes with a tree between them, where only long blocks are sent."""
+    g, n = cluster.gpus_per_node, cluster.nodes
+    full = cluster.near.bytes_per_s * SWITCHES_REACH[cluster.inside.link] / (1 + 1 / g)
+    moved = (1 + 1 / g) * size
+    if n == 1:
+        ways = [Cost(4, moved, moved, start + size / (full * share), start) for start, share in SWITCHES]
+        return min(ways, key=lambda cost: cost.seconds)
+    adapters = cluster.pool.bytes_per_s * LINKS[cluster.pool.link].reached * SWITCH_TREE_SHARE
+    latency = SWITCHES[-1][0] + 2 * _levels(n) * (SWITCH_TREE_LEVEL + _beyond(cluster.pool))
+    seconds = latency + size / min(full, adapters if n == 2 else adapters / 2)
+    moved += size / g
+    return Cost(4 + 2 * _levels(n), moved, moved, seconds, latency)
+
+
+def _tree_reaches(size: float) -> float:
+    (short, low), (long, high) = TREE_REACHES
+    return low + (high - low) * math.log(min(max(size, short), long) / short, long / short)
+
+
+def _levels(nodes: int) -> int:
+    """Of a tree, as tuning.cc counts them: log2 of the nodes, rounded down."""
+    return nodes.bit_length() - 1

@@ -1,0 +1,236 @@
+"""A step of FSDP as SVG: memory over time by kind, and beneath it, on the same time axis, what runs when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
+
+from scaleout.draw import svg
+from scaleout.memory.fsdp import FsdpAccount, Moment
+from scaleout.timing.fsdp_plan import Plan
+from scaleout.timing.intervals import Interval
+from scaleout.draw.plot import Plane
+from scaleout.timing.fsdp import FsdpTimeline, LANES
+
+# By what is drawn, from the bottom up: (palette name, kinds of the account). A message has the colour of the bytes that
+# it makes or takes: gathers make whole parameters, reduce-scatters take whole gradients.
+STACK = {
+    "optimizer": ("c2", ("optimizer", "master")),
+    "weights": ("c1", ("weights",)),
+    "gradients": ("c6", ("gradients",)),
+    "activations": ("c3", ("activations",)),
+    "logits, temporaries": ("c8", ("logits", "temporaries")),
+    "gathered units": ("c5", ("gathered",)),
+    "whole gradients": ("c7", ("whole gradients",)),
+    "buffers": ("c4", ("buffers",)),
+}
+LANE_COLOURS = {"gather": "c5", "reduce": "c7", "across": "c6", "copy in": "c1", "copy out": "c6"}
+BINS = 144  # steps that memory is drawn in: each the fullest moment within it
+GROUPS = 40  # neighbouring units are one mark where there are more than this
+BAR, PITCH = 22, 42
+
+Placed = tuple[float, float, Moment]
+
+
+# --- memory over time -------------------------------------------------------------------------------------------
+
+
+def placed(account: FsdpAccount, timeline: FsdpTimeline) -> list[Placed]:
+    """Each moment of the account with its start and end, in seconds of the step's first pass.
+
+    The account counts bytes in the order in which the program asks for them; here they lie where the compute stream
+    is at that point of the program. A gather or a reduction takes the gap beside its unit's compute, if there is one.
+    """
+    visits = _visits(timeline)
+    done, last = timeline.passes[0][1], visits["forward"][-1][2]
+    out: list[Placed] = []
+    for phase, since, until in (("forward", 0.0, last), ("backward", last, done)):
+        rows = [moment for moment in account.moments if moment.phase == phase]
+        out += _phase(rows, visits[phase], since, until)
+    for moment in account.moments:
+        if moment.phase == "loss":
+            out.append((last, last, moment))
+        elif moment.phase == "update":
+            out.append((done, timeline.seconds, moment))
+    return out
+
+
+def _visits(timeline: FsdpTimeline) -> dict[str, list[tuple[str, float, float]]]:
+    """By phase, (unit, start, end) of each stay of the compute stream in a unit of the first pass, in order; one of no
+    seconds lies where the one before it ended. A block that is recomputed is visited from its last unit, which backward
+    has reached, through all of them, to the last again."""
+    found = {}
+    for lane, name, start, end, piece, _ in timeline.runs[0]:
+        if lane == "compute":
+            found[name.partition(" ")[0], piece] = (start, end)
+    rows, again, now = timeline.pieces, Plan(timeline.pieces).recomputed, 0.0
+    out: dict[str, list[tuple[str, float, float]]] = {"forward": [], "backward": []}
+    for phase, order in (("forward", range(len(rows))), ("backward", reversed(range(len(rows))))):
+        for i in order:
+            start = None
+            if phase == "backward" and i in again:
+                some = [found.get(("recompute", j), (now, now)) for j in again[i]]
+                start = some[-1][0]
+                out[phase].append((rows[i].name, some[0][0], some[0][0]))
+                out[phase] += [(rows[j].name, *span) for j, span in zip(again[i], some[:-1], strict=False)]
+            begun, now = found.get((phase, i), (now, now))
+            out[phase].append((rows[i].name, begun if start is None else start, now))
+    return out
+
+
+def _phase(
+    rows: Sequence[Moment], visits: list[tuple[str, float, float]], since: float, until: float
+) -> list[Placed]:
+    """Moments of one phase, from `since` to `until`, on its pieces, both in the order of time."""
+    names = {name for name, *_ in visits}
+    held: dict[int, list[Moment]] = {}
+    at = 0
+    for moment in rows:
+        name = moment.unit
+        while name and name not in names:
+            name = name.rpartition(".")[0]
+        if name or not moment.unit:  # what only the root holds, within a block, stays where the program is
+            at = next((i for i in range(at, len(visits)) if visits[i][0] == name), at)
+        held.setdefault(at, []).append(moment)
+    out: list[Placed] = []
+    for i, moments in held.items():
+        _, start, end = visits[i]
+        before = visits[i - 1][2] if i else since
+        after = visits[i + 1][1] if i + 1 < len(visits) else until
+        out += _around(moments, before, start, end, after)
+    return out
+
+
+def _around(moments: list[Moment], before: float, start: float, end: float, after: float) -> Iterator[Placed]:
+    """Moments of one piece: equal shares of its compute, and what comes first and last in the gaps beside it."""
+    work = [k for k, moment in enumerate(moments) if moment.what == "compute"]
+    first, last = (work[0], work[-1]) if work else (len(moments), len(moments))
+    share, past = (end - start) / max(1, len(work)), 0
+    for k, moment in enumerate(moments):
+        if k < first:
+            yield before, start, moment
+        elif k > last:
+            yield end, after, moment
+        else:
+            wide = moment.what == "compute"
+            yield start + past * share, start + (past + wide) * share, moment
+            past += wide
+
+
+def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
+    """The bytes of the moments, stacked by kind, as steps: in each the fullest moment. Amounts are in `unit_bytes`."""
+    wide = plane.x.hi / BINS
+    fullest: list[tuple[int, Moment | None]] = [(-1, None)] * BINS
+    for start, end, moment in rows:
+        total = moment.bytes
+        for b in range(min(BINS - 1, int(start / wide)), min(BINS - 1, int(end / wide)) + 1):
+            if total > fullest[b][0] and (b * wide < end or start == end or int(start / wide) == b):
+                fullest[b] = (total, moment)
+    columns, held = [], {}
+    for _, moment in fullest:  # a step that no moment begins or ends in is as the one before it
+        held = moment.held if moment is not None else held
+        columns.append(held)
+    sums = [0.0] * len(columns)
+    layers = []
+    for name, (fill, kinds) in STACK.items():
+        sums = [total + sum(held.get(kind, 0) for kind in kinds) for total, held in zip(sums, columns, strict=True)]
+        layers.append((name, fill, sums))
+    # What lies higher is drawn first, down to the axis, and covered by what lies beneath it
+    return "".join(_steps(name, fill, tops, plane, unit_bytes) for name, fill, tops in reversed(layers))
+
+
+def _steps(name: str, fill: str, tops: list[float], plane: Plane, unit_bytes: float) -> str:
+    heights = [svg.num(plane.at_y(top / unit_bytes)) for top in tops]
+    pitch, before = plane.width / len(heights), ""
+    path = [f"M{svg.num(plane.left)} {svg.num(plane.bottom)}"]
+    for i, height in enumerate(heights):
+        if height != before:
+            if i:
+                path.append(f"H{svg.num(plane.left + i * pitch)}")
+            path.append(f"V{height}")
+            before = height
+    path.append(f"H{svg.num(plane.right)}V{svg.num(plane.bottom)}Z")
+    return f'<path d="{"".join(path)}" fill="{svg.colour(fill)}"><title>{name}</title></path>'
+
+
+# --- lanes ------------------------------------------------------------------------------------------------------
+
+
+def lanes(timeline: FsdpTimeline, x: float, y: float, width: float) -> tuple[str, float]:
+    """The lanes of a step of one pass from (x, y) down: compute with its gaps, then each kind of communication there
+    is. Returns the marks and the height where they end. Where there are many units neighbours are one mark, as wide as
+    all of them together, so that nothing computed, sent or waited for is lost."""
+    scale = width / timeline.seconds
+    forward, backward, by_lane = _sorted(timeline)
+    top = y + 16
+    body = [svg.text(x, top - 5, "compute: forward (pale), backward, update", halo=True)]
+    waits: list[Interval] = []
+    now = 0.0
+    for title, rows, opacity in (("forward", forward, 0.45), ("backward", backward, 1.0)):
+        marks = grouped(rows)
+        for start, end in marks:
+            waits.append((now, start))
+            now = end
+        body += _marks(marks, x, top, scale, "ink", title, opacity)
+    waits.append((now, timeline.passes[-1][1]))
+    body += _marks([(timeline.passes[-1][1], timeline.seconds)], x, top, scale, "c8", "update", 1.0)
+    body += _marks(waits, x, top, scale, "accent", "exposed communication: compute waits", 0.9)
+    for lane in [lane for lane in LANES if lane in by_lane]:
+        rows = by_lane[lane]
+        top += PITCH
+        body.append(svg.text(x, top - 5, _words(lane, timeline, rows), halo=True))
+        for name, some in rows.items():
+            body += _marks(grouped(some), x, top, scale, LANE_COLOURS[lane], name, 0.55 if "again" in name else 1.0)
+    return "".join(body), top + BAR
+
+
+def _sorted(timeline: FsdpTimeline):
+    """Intervals of forward, of backward, and by lane of communication, by kind of message."""
+    forward, backward = [], []
+    by_lane: dict[str, dict[str, list[Interval]]] = {"gather": {}, "reduce": {}}
+    for lane, name, start, end, *_ in sorted(timeline.runs[0], key=lambda span: span[2]):
+        if lane == "compute":
+            (forward if name.startswith("forward") else backward).append((start, end))
+        else:
+            kind = "gather again" if name.startswith("gather again") else lane
+            by_lane.setdefault(lane, {}).setdefault(kind, []).append((start, end))
+    return forward, backward, by_lane
+
+
+def grouped(rows: Sequence[Interval], most: int = GROUPS) -> list[Interval]:
+    """At most about `most` intervals: neighbours together, pushed to the end of their last. Their sum stays."""
+    each = max(1, -(-len(rows) // most))
+    out = []
+    for i in range(0, len(rows), each):
+        some = rows[i : i + each]
+        end = some[-1][1]
+        out.append((end - fsum(b - a for a, b in some), end))
+    return out
+
+
+def _marks(rows: list[Interval], x: float, y: float, scale: float, fill: str, title: str, opacity: float) -> list[str]:
+    """One path for all intervals that can be seen, with hairlines of paper between neighbours that touch."""
+    path = []
+    for start, end in rows:
+        wide = (end - start) * scale
+        if wide >= 0.02:
+            gap = 0.6 if wide > 3 and len(rows) > 1 else 0.0
+            shown = svg.num(wide - gap)
+            path.append(f"M{svg.num(x + start * scale)} {svg.num(y)}h{shown}v{BAR}h-{shown}z")
+    if not path:
+        return []
+    faded = "" if opacity == 1.0 else f' fill-opacity="{svg.num(opacity)}"'
+    return [f'<path d="{"".join(path)}" fill="{svg.colour(fill)}"{faded}><title>{title}</title></path>']
+
+
+def _words(lane: str, timeline: FsdpTimeline, rows: dict[str, list[Interval]]) -> str:
+    count = sum(map(len, rows.values()))
+    if lane == "gather":
+        again = ", in backward again (pale)" if "gather again" in rows else ""
+        return f"all-gathers of units: {count:,}{again}" if count else "all-gathers of units: none"
+    return {
+        "reduce": f"reduce-scatters of gradients: {count:,}" if count else "reduce-scatters of gradients: none",
+        "across": f"all-reduces of shards between the groups: {count:,}",
+        "copy in": "copies of shards from the host",
+        "copy out": "copies of gradients to the host",
+    }[lane]

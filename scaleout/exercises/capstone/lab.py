@@ -1,0 +1,64 @@
+"""The exercise of rung 11 that is done in the lab: what a checkpoint holds, so that a resume misses nothing."""
+
+from __future__ import annotations
+
+from scaleout.exercises.engine.kinds import Lab
+
+STUB = '''\
+def capture(step, model, optimizer, schedule, generator):
+    """Everything that a resumed run needs, after `step` steps: a dict of plain values and tensors."""
+    return ...
+
+
+def restore(state, model, optimizer, schedule, generator):
+    """Put what `capture` gave into a job that was just started. Returns the number of steps done."""
+    return ...
+'''
+
+_SOLUTION = '''\
+import copy
+
+
+def capture(step, model, optimizer, schedule, generator):
+    state = {
+        "step": step,
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "schedule": schedule.state_dict(),
+        "random": generator.get_state(),
+    }
+    return copy.deepcopy(state)                       # training goes on while it is written
+
+
+def restore(state, model, optimizer, schedule, generator):
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    schedule.load_state_dict(state["schedule"])
+    generator.set_state(state["random"])
+    return state["step"]
+'''
+
+RESUME = Lab(
+    key="resume-job", level=3, title="As if nothing had happened",
+    prompt="Write `capture` and `restore`. A job on **two** ranks trains a small model with AdamW, a learning-rate "
+    "schedule and noise from a random generator, of which each rank has its own. After some steps it calls "
+    "`capture(step, model, optimizer, schedule, generator)` on every rank, and **goes on training** while the dict is "
+    "being written. Later a fresh job, started with another seed, calls `restore(state, ...)` on every rank with that "
+    "rank's dict, and trains on from the step that you return.\n\n"
+    "Its losses and weights have to be those of the job that was never stopped, **bit for bit**. The dict goes through "
+    "`torch.save`, and comes back with `torch.load(..., weights_only=True)`, which refuses arbitrary objects.\n\nSave "
+    "both functions as `mine.py`, in the folder of the book's repository, and run the command below.",
+    hints=("Go through a step: what does it read that the step before has written? There are five things.",
+           "`state_dict()` gives the tensors that are being trained, not copies: what happens to them while the file "
+           "is written?",
+           "`generator.get_state()` is a tensor. Each rank has its own, so each rank saves."),
+    solution="```python\n"
+    f"{_SOLUTION}```\n\n"
+    "The copy is what an asynchronous checkpoint blocks the training for: into the host's memory, then writing goes on "
+    "beside the next steps. With FSDP `state_dict()` gives this rank's shards, and `torch.distributed.checkpoint` "
+    "saves them so that another number of ranks can load them.",
+    stub=STUB,
+    command="python -m scaleout.exercises.capstone.ranks mine.py",
+)  # fmt: skip
+
+EXERCISES = (RESUME,)

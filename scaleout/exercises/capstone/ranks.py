@@ -1,0 +1,193 @@
+"""Check the lab exercise `resume-job` on two processes.
+
+    python -m scaleout.exercises.capstone.ranks mine.py
+
+One job trains without a stop and is captured on the way; a second one, started otherwise, is restored and goes on. What
+`restore` has put back is compared part by part, and then the losses, to the last bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from scaleout.exercises.engine.kinds import Verdict
+from scaleout.exercises.ranks.check import Check, main, wrong
+from scaleout.exercises.ranks.guard import load
+
+STEPS, SAVED = 6, (2, 3)
+
+
+@dataclass
+class Job:
+    """What a step reads and writes, on one rank."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+    generator: torch.Generator
+
+    @property
+    def parts(self) -> tuple:
+        """The arguments of `capture` and `restore` after the first."""
+        return self.model, self.optimizer, self.schedule, self.generator
+
+    def states(self) -> dict[str, object]:
+        """The parts' own states, copies, by the slip that a missing one is."""
+        return copy.deepcopy({
+            "no-weights": self.model.state_dict(), "no-moments": self.optimizer.state_dict()["state"],
+            "no-schedule": [self.schedule.last_epoch, [group["lr"] for group in self.optimizer.param_groups]],
+            "no-random": self.generator.get_state(),
+        })  # fmt: skip
+
+
+def job(seed: int, rank: int) -> Job:
+    """A job before its first step; the ranks share the weights, and each has a generator of its own."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 6))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 4) * 0.9**step)
+    return Job(model, optimizer, schedule, torch.Generator().manual_seed(1000 * seed + rank))
+
+
+def train(one: Job, first: int, last: int, rank: int) -> list[float]:
+    """Steps first to last - 1 and their losses: data by step and rank, noise from the generator, mean gradients."""
+    losses = []
+    for step in range(first, last):
+        inputs = torch.randn(4, 6, generator=torch.Generator().manual_seed(50 * step + rank))
+        noise = torch.randn(4, 6, generator=one.generator)
+        loss = ((one.model(inputs + 0.1 * noise) - inputs) ** 2).mean()
+        one.optimizer.zero_grad()
+        loss.backward()
+        for weight in one.model.parameters():
+            dist.all_reduce(weight.grad)
+            weight.grad /= dist.get_world_size()
+        one.optimizer.step()
+        one.schedule.step()
+        losses.append(loss.item())
+    return losses
+
+
+def same(a: object, b: object) -> bool:
+    """Equal to the last bit, whatever they are nested in."""
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        return isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and torch.equal(a, b)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+WORDS = {
+    "no-weights": "the weights are not those of the captured job",
+    "no-moments": "the optimizer's moments are not those of the captured job: its first steps would go astray",
+    "no-schedule": "the schedule is not where the captured job's was, or its learning rate is not",
+    "no-random": "the random generator is not where the captured job's was: the noise is another",
+}
+
+
+def own(capture, rank: int, world: int) -> Verdict | None:
+    """A job that is restored after each number of steps in SAVED: what is wrong with it, or None."""
+    if not callable(capture.__globals__.get("restore")):
+        return wrong("the file has no function restore", "no-restore")
+    for saved in SAVED:
+        found = _resumed(capture, saved, rank)
+        if found:
+            return wrong(f"rank {rank}: {found[1]}", found[0])
+    return None
+
+
+def _resumed(capture, saved: int, rank: int) -> tuple[str, str] | None:
+    """Both jobs on this rank. `restore` comes from a fresh copy of the file, as in a job that was started anew: only
+    the dict has come with it."""
+    whole = job(1, rank)
+    train(whole, 0, saved, rank)
+    wanted = whole.states()
+    state = capture(saved, *whole.parts)
+    found = _captured(state) or (
+        ("disturbed", "capture has changed the job") if not same(wanted, whole.states()) else None)  # fmt: skip
+    if found:
+        return found
+    text = _saved(state)
+    losses = train(whole, saved, STEPS, rank)
+    if isinstance(text, tuple):
+        return text
+    if not same(_loaded(text), _loaded(_saved(state))):
+        return "aliased", ("the dict changed while the job went on training: state_dict() gives the tensors "
+                           "themselves. Copy them")
+    again = job(2, rank)
+    step = load(capture.__globals__["__file__"], "restore")(_loaded(text), *again.parts)
+    found = _restored(step, again, wanted, saved, rank)
+    if found:
+        return found
+    if train(again, saved, STEPS, rank) != losses or not same(again.model.state_dict(), whole.model.state_dict()):
+        return "drift", ("everything was put back, and the losses differ all the same: does restore train, or replace "
+                         "what the job holds?")
+    return None
+
+
+def _captured(state: object) -> tuple[str, str] | None:
+    if state is ...:
+        return "stub", "capture returns its ... at once: put your dict in its place"
+    if not isinstance(state, dict):
+        return "no-dict", (f"capture gave {type(state).__name__}: every rank returns a dict, since each has its own "
+                           "random state, and with FSDP its own shards")
+    return None
+
+
+def _saved(state: dict) -> bytes | tuple[str, str]:
+    """The dict as torch.save writes it, or what is wrong with it."""
+    file = io.BytesIO()
+    try:
+        torch.save(state, file)
+        _loaded(file.getvalue())
+    except Exception as error:  # whatever pickle meets in a reader's dict
+        line = " ".join(str(error).split())[:120]
+        return "unsafe", (f"the dict does not come back with weights_only=True ({line}): keep states in it, tensors "
+                          "and plain values, and no objects")
+    return file.getvalue()
+
+
+def _loaded(text: bytes) -> dict:
+    return torch.load(io.BytesIO(text), weights_only=True)
+
+
+def _restored(step: object, again: Job, wanted: dict, saved: int, rank: int) -> tuple[str, str] | None:
+    """What `restore` has not put back."""
+    if step is ...:
+        return "stub", "restore returns its ... at once"
+    given = again.states()
+    for slip, words in WORDS.items():
+        if not same(given[slip], wanted[slip]):
+            other = job(1, 1 - rank)
+            train_noise(other.generator, saved)
+            if slip == "no-random" and same(given[slip], other.generator.get_state()):
+                return "other-rank", "the random generator is that of the other rank: each rank saves its own"
+            return slip, words
+    if isinstance(step, bool) or step != saved:
+        return "no-step", f"restore returned {step!r}: the captured job had made {saved} steps, and goes on from there"
+    return None
+
+
+def train_noise(generator: torch.Generator, steps: int) -> None:
+    """Draw what the steps before the capture draw."""
+    for _ in range(steps):
+        torch.randn(4, 6, generator=generator)
+
+
+def judge(reports: list, world: int) -> Verdict:
+    """Every rank went on as if nothing had happened."""
+    return Verdict(True, f"right: {world} ranks went on, after steps {SAVED[0]} and {SAVED[1]}, with the losses of the "
+                         "job that was never stopped, bit for bit")
+
+
+CHECK = Check("scaleout.exercises.capstone.ranks", "capture", (2,), own, judge, wait_seconds=10)
+
+if __name__ == "__main__":
+    main(CHECK)

@@ -1,0 +1,14 @@
+"""The exercises of rung 02, easy to hard: DDP, and where its bottleneck is."""
+
+from scaleout.exercises.ddp import buckets, bytes, hang, lab, overlap, traces
+
+_ALL = (
+    *bytes.EXERCISES,
+    *overlap.EXERCISES,
+    *buckets.EXERCISES,
+    *traces.EXERCISES,
+    *hang.EXERCISES,
+    *lab.EXERCISES,
+)
+
+EXERCISES = tuple(sorted(_ALL, key=lambda exercise: exercise.level))

@@ -1,0 +1,197 @@
+"""Check the lab exercise `sharded-step` on two processes.
+
+    python -m scaleout.exercises.fsdp.ranks mine.py
+
+The callbacks look at what they are given, and at which whole units are still alive; collectives are counted.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import warnings
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from scaleout.exercises.engine.kinds import Verdict
+from scaleout.exercises.ranks.check import Check, main, wrong
+from scaleout.exercises.ranks.count import Calls, counted
+
+SIZES = (12, 7, 20, 9)  # elements of the units: two of them need padding
+ROOM = 4 * max(SIZES)  # bytes of the largest unit: what a buffer needs that holds one unit after the other
+CLOSE = 1e-5  # of numbers of about 1 in fp32; in bf16 they would be off by 1e-2
+PATIENCE_SECONDS = 2.0  # for a whole unit to be freed
+
+
+class Wrong(Exception):
+    """Raised inside the reader's step, out of a callback: (slip, words)."""
+
+
+def weights(unit: int) -> torch.Tensor:
+    """The whole unit, the same on every rank."""
+    return torch.randn(SIZES[unit], generator=torch.Generator().manual_seed(unit))
+
+
+def gradient(unit: int, rank: int) -> torch.Tensor:
+    """What the backward of a rank gives for the whole unit."""
+    make = torch.Generator().manual_seed(100 + 10 * unit + rank)
+    return weights(unit) * torch.randn(SIZES[unit], generator=make)
+
+
+def cut(flat: torch.Tensor, rank: int, world: int) -> torch.Tensor:
+    """The shard of a flat tensor: padded with zeros to a multiple of the ranks."""
+    return torch.nn.functional.pad(flat, (0, -len(flat) % world)).view(world, -1)[rank].clone()
+
+
+class Watch:
+    """The callbacks: they note the order and raise `Wrong` at the first thing that is not as it should be."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.order, self.seen = rank, [], []
+
+    def forward(self, unit: int, whole: torch.Tensor) -> None:
+        self._look("forward", unit, whole)
+
+    def backward(self, unit: int, whole: torch.Tensor) -> torch.Tensor:
+        self._look("backward", unit, whole)
+        return gradient(unit, self.rank)
+
+    def _look(self, phase: str, unit: int, whole: object) -> None:
+        self.order.append((phase, unit))
+        _check_whole(phase, unit, whole)
+        now = StorageWeakRef(whole.untyped_storage())
+        for before, other, held in self.seen:
+            last = before == "forward" and phase == "backward" and other == unit == len(SIZES) - 1
+            same = held.cdata == now.cdata
+            if not (same or last or _gone(held)):
+                raise Wrong("not-freed", f"while unit {unit} computes in the {phase}, unit {other} of the {before} is "
+                                         "still whole: free it first, and keep no list of whole units")
+            if same and other != unit and whole.untyped_storage().nbytes() > ROOM:
+                raise Wrong("not-freed", f"units {other} and {unit} lie in one buffer that holds more than one: gather "
+                                         "them one by one")
+        self.seen.append((phase, unit, now))
+
+
+def _gone(held: StorageWeakRef) -> bool:
+    """Whether a storage has no bytes any more. gloo's thread may hold a gathered tensor a moment longer than `wait`."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        storage = torch.UntypedStorage._new_with_weak_ptr(held.cdata)
+        if storage is None or not storage.nbytes():
+            return True
+        del storage
+        time.sleep(0.005)
+    return False
+
+
+def _check_whole(phase: str, unit: object, whole: object) -> None:
+    if unit not in range(len(SIZES)):
+        raise Wrong("order", f"{phase} was called for unit {unit!r}: units are numbered from 0 to {len(SIZES) - 1}")
+    if not isinstance(whole, torch.Tensor):
+        raise Wrong("not-whole", f"{phase}({unit}, ...) was given a {type(whole).__name__}, not a flat tensor")
+    size, given = SIZES[unit], whole.numel()
+    if given == size + size % 2 != size:
+        raise Wrong("padding", f"{phase}({unit}, ...) was given {given} elements, and the unit has {size}: cut the "
+                               "padding off")
+    if given != size or whole.dim() != 1:
+        raise Wrong("not-whole", f"{phase}({unit}, ...) was given a tensor of {tuple(whole.shape)}, and the whole unit "
+                                 f"has ({size},): gather it")
+    off = (whole - weights(unit)).abs().max().item()
+    if off > CLOSE:
+        turned = torch.cat([cut(weights(unit), rank, 2) for rank in (1, 0)])[:size]
+        why = "shards go into the order of the ranks" if (whole - turned).abs().max() <= CLOSE else (
+            f"they are off by up to {off:.2g}")
+        raise Wrong("wrong-weights", f"what {phase}({unit}, ...) was given are not the unit's weights: {why}")
+
+
+def own(function, rank: int, world: int) -> Verdict | None:
+    """One step on this rank: what is wrong with it, or None."""
+    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
+    shards = [cut(weights(unit), rank, world) for unit in range(len(SIZES))]
+    watch = Watch(rank)
+    gc.disable()  # a freed tensor goes at once; only a cycle of the reader's own would wait
+    try:
+        with counted() as calls:
+            given = function([one.clone() for one in shards], list(SIZES), watch.forward, watch.backward)
+    except Wrong as found:
+        slip, words = found.args
+        return wrong(f"rank {rank}: {words}", slip)
+    finally:
+        gc.enable()
+    found = _stub(given) or _order(watch.order) or _given(given, rank, world) or _talk(calls, shards, world)
+    return wrong(f"rank {rank}: {found[1]}", found[0]) if found else None
+
+
+def _stub(given: object) -> tuple[str, str] | None:
+    if given is ...:
+        return "stub", "the function returns its ... at once: put your step in its place"
+    if not isinstance(given, (list, tuple)) or len(given) != len(SIZES):
+        return "no-list", f"the step gave {type(given).__name__}: return a list of {len(SIZES)} gradient shards"
+    return None
+
+
+def _order(order: list[tuple[str, int]]) -> tuple[str, str] | None:
+    count = range(len(SIZES))
+    if order != [("forward", unit) for unit in count] + [("backward", unit) for unit in reversed(count)]:
+        return "order", ("the callbacks came in another order: forward from the first unit to the last, then backward "
+                         "from the last to the first, each once")
+    return None
+
+
+def _given(given: list, rank: int, world: int) -> tuple[str, str] | None:
+    """What is wrong with the gradient shards."""
+    lengths = [-(-size // world) for size in SIZES]
+    if [getattr(one, "shape", None) for one in given] == [(length,) for length in reversed(lengths)]:
+        return "units-turned", "the gradient shards begin with the last unit: return them in the order of the units"
+    for unit, one in enumerate(given):
+        every = [gradient(unit, other) for other in range(world)]
+        mean = sum(every) / world
+        right = cut(mean, rank, world)
+        if not isinstance(one, torch.Tensor) or one.numel() not in (len(right), len(mean), 2 * len(right)):
+            return "wrong-gradient", f"the gradient of unit {unit} is no tensor of {len(right)} elements"
+        if one.numel() != len(right):
+            return "whole-gradient", (f"the gradient of unit {unit} has {one.numel()} elements, and this rank's shard "
+                                      f"{len(right)}: keep the shard only")
+        known = {
+            "not-averaged": (world * right, f"is {world} times too large: a reduce-scatter adds. Divide by the world "
+                                            "size"),
+            "own-gradient": (cut(every[rank], rank, world), "is this rank's own: it was not averaged with the other"),
+            "other-shard": (cut(mean, 1 - rank, world), "is the shard of the other rank"),
+        }
+        if (one.flatten() - right).abs().max() > CLOSE:
+            for slip, (value, words) in known.items():
+                if (one.flatten() - value).abs().max() <= CLOSE:
+                    return slip, f"the gradient of unit {unit} {words}"
+            return "wrong-gradient", f"the gradient of unit {unit} is not this rank's shard of the mean over the ranks"
+        if one.untyped_storage().nbytes() > right.untyped_storage().nbytes():
+            return "view", (f"the gradient shard of unit {unit} is a view of {one.untyped_storage().nbytes()} bytes, "
+                            f"which it keeps alive; a shard has {right.untyped_storage().nbytes()}. Reduce-scatter "
+                            "into a tensor of its own, or clone")
+    return None
+
+
+def _talk(calls: Calls, shards: list[torch.Tensor], world: int) -> tuple[str, str] | None:
+    """What is wrong with how a right step communicated."""
+    if "all_reduce" in calls.names or "all_reduce_coalesced" in calls.names:
+        return "all-reduce", ("the shards are right, but you all-reduced: every rank then gets the whole gradient, for "
+                              "twice the bytes. Reduce-scatter")
+    if not any(name.startswith("reduce_scatter") for name in calls.names):
+        return "unseen", "the shards are right, but no reduce-scatter of yours was seen"
+    gathers = sum(name.startswith("all_gather") for name in calls.names)
+    most = 2 * len(shards)
+    if gathers > most:
+        return "too-many", f"you gathered {gathers} times: {len(shards)} units need at most {most}"
+    return None
+
+
+def judge(reports: list, world: int) -> Verdict:
+    """Every rank's step was right."""
+    return Verdict(True, f"right: {world} ranks gathered {len(SIZES)} units one at a time, freed each, and hold their "
+                         "shard of the mean gradient and nothing else")
+
+
+CHECK = Check("scaleout.exercises.fsdp.ranks", "sharded_step", (2,), own, judge, wait_seconds=10)
+
+if __name__ == "__main__":
+    main(CHECK)

@@ -1,0 +1,64 @@
+"""The exercise of rung 01 that is done in the lab: weigh a real job on two processes."""
+
+from __future__ import annotations
+
+from scaleout.exercises.engine.kinds import Lab
+
+STUB = '''\
+import torch
+import torch.distributed as dist
+
+
+def bytes_held(model, optimizer):
+    """(mine, largest): bytes on this rank by kind, and the total of the rank that holds most.
+
+    mine: {"weights": ..., "gradients": ..., "optimizer": ...}
+    """
+    return ...
+'''
+
+_SOLUTION = '''\
+import torch
+import torch.distributed as dist
+
+
+def size(tensors):
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def bytes_held(model, optimizer):
+    weights = list(model.parameters())
+    states = [t for state in optimizer.state.values() for t in state.values() if torch.is_tensor(t)]
+    mine = {
+        "weights": size(weights),
+        "gradients": size(w.grad for w in weights if w.grad is not None),
+        "optimizer": size(states),
+    }
+    largest = torch.tensor(sum(mine.values()))
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return mine, largest.item()
+'''
+
+BYTES_HELD = Lab(
+    key="bytes-held", level=3, title="Weigh a real job",
+    prompt="Two ranks train the same model, but each has frozen another part of it, and one has freed gradients "
+    "already, so they do not hold the same. Write `bytes_held(model, optimizer)`, which runs on both ranks after a "
+    "step. It returns `(mine, largest)`: the bytes that this rank holds, by kind, and the total of the rank that holds "
+    "**most**, because that rank decides whether the job fits. The model's head shares its weight with the token "
+    "table, and one layer is in bf16.\n\n"
+    "Save your function as `bytes_held.py`, in the folder of the book's repository, and run the "
+    "command below.",
+    hints=("`t.numel() * t.element_size()` is the size of a tensor, whatever its format.",
+           "`model.parameters()` gives a shared weight once; `state_dict()` gives it twice.",
+           "A frozen weight has `grad` None and no entry in `optimizer.state`. A freed gradient is None too.",
+           "`dist.all_reduce(tensor, dist.ReduceOp.MAX)` leaves the largest value of all ranks on every "
+           "rank."),
+    solution="```python\n"
+    f"{_SOLUTION}```\n\n"
+    "Compare it with `16 × parameters`: shared, frozen and bf16 weights are where that rule is "
+    "off, and where a real model is too.",
+    stub=STUB,
+    command="python -m scaleout.exercises.memory.ranks bytes_held.py",
+)  # fmt: skip
+
+EXERCISES = (BYTES_HELD,)

@@ -1,0 +1,169 @@
+"""Check the lab exercise `bytes-held` on two processes.
+
+    python -m scaleout.exercises.memory.ranks bytes_held.py
+
+Starts two processes, unless torchrun has. Takes one file or several and prints one line for each. Exit code 0
+when all are right, 1 when one is not, 2 when it could not be checked.
+"""
+
+from __future__ import annotations
+
+from numbers import Real
+
+import torch
+from torch import nn
+
+from scaleout.exercises.engine.kinds import Verdict
+from scaleout.exercises.ranks.check import Check, main, wrong
+
+KINDS = ("weights", "gradients", "optimizer")
+PART = {"weights": "the weights", "gradients": "the gradients", "optimizer": "the optimizer's states"}
+WIDTHS = (16, 24)  # of two jobs: numbers copied from what is said of one are wrong in the other
+
+
+def job(rank: int, width: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A small model after one AdamW step: tied head, one layer in bf16, on each rank one frozen.
+
+    Rank 1 has freed two gradients since, so that it has fewer of them while its optimizer holds more: the largest
+    kinds lie on different ranks.
+    """
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"tokens": nn.Embedding(64, width), "up": nn.Linear(width, 48), "down": nn.Linear(48, width),
+                           "head": nn.Linear(width, 64, bias=False)})  # fmt: skip
+    model["down"].to(torch.bfloat16)
+    model["head"].weight = model["tokens"].weight
+    model["up" if rank else "head"].requires_grad_(False)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    for weight in trained:
+        weight.grad = torch.ones_like(weight)
+    optimizer = torch.optim.AdamW(trained, lr=1e-3, foreach=False)
+    optimizer.step()
+    if rank:
+        model["down"].zero_grad()
+    return model, optimizer
+
+
+def truth(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, set[int]]:
+    """Bytes by kind that count as right: the optimizer's with or without its step counters, 4 bytes each."""
+    weights = list(model.parameters())
+    states = [tensor for state in optimizer.state.values() for tensor in state.values()]
+    return {
+        "weights": {_bytes(weights)},
+        "gradients": {_bytes([weight.grad for weight in weights if weight.grad is not None])},
+        "optimizer": {_bytes(states), _bytes([tensor for tensor in states if tensor.dim()])},
+    }
+
+
+def own(function, rank: int, world: int) -> Verdict | list[tuple[dict, object]]:
+    """Run a reader's function on this rank's jobs: what is wrong with its own part, or else [(mine, largest), ...].
+
+    All jobs run before any is judged, so that no rank waits in a collective for one that has given up.
+    """
+    jobs = [job(rank, width) for width in WIDTHS]
+    rights = [truth(*one) for one in jobs]  # before the reader's code can change what is weighed
+    found = [_own(function(*one), right, rank, width) for one, right, width in zip(jobs, rights, WIDTHS, strict=True)]
+    return next((one for one in found if isinstance(one, Verdict)), found)
+
+
+def _own(given: object, right: dict[str, set[int]], rank: int, width: int) -> Verdict | tuple[dict, object]:
+    """What is wrong with what the function gave for one job, or else its (mine, largest) in plain numbers."""
+    if given is ... or given is None:
+        return wrong("the function returns nothing yet: return (mine, largest)", "stub")
+    if not (isinstance(given, (tuple, list)) and len(given) == 2 and isinstance(given[0], dict)):
+        return wrong(f"return a pair (mine, largest), with mine a dict, not {type(given).__name__}", "shape")
+    mine, largest = given
+    if set(mine) != set(KINDS):
+        return wrong(f"mine has the keys {sorted(map(str, mine))}: it needs {', '.join(KINDS)}", "shape")
+    mine, largest = {kind: _plain(size) for kind, size in mine.items()}, _plain(largest)
+    for name, size in (*mine.items(), ("largest", largest)):
+        if isinstance(size, bool) or not isinstance(size, Real):
+            return wrong(f"{name} is a {type(size).__name__}: it should be one number", "shape")
+    for kind, size in mine.items():
+        if size not in right[kind]:
+            slip, words = _slip(kind, size, *job(rank, width))
+            expected = f"{size:,} bytes, expected {max(right[kind]):,}. {words}"
+            return wrong(f"rank {rank}, {kind}: {expected}", slip)
+    return mine, largest
+
+
+def _plain(size) -> float:
+    """A size as Python's own number, where it was given as a tensor of one."""
+    return size.item() if isinstance(size, torch.Tensor) and size.numel() == 1 else size
+
+
+def _slip(kind: str, given: float, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[str, str]:
+    """The misconception behind a wrong size, and what to do about it."""
+    weights = list(model.parameters())
+    trained = [weight for weight in weights if weight.requires_grad]
+    copies = 2 if kind == "optimizer" else 1
+    held = {"weights": weights, "gradients": [weight for weight in weights if weight.grad is not None],
+            "optimizer": trained}[kind]  # fmt: skip
+    states = [tensor for state in optimizer.state.values() for tensor in state.values()]
+    known = {
+        "nothing": (0, f"{PART[kind][:1].upper()}{PART[kind][1:]} are missing."),
+        "counted-numbers": (copies * sum(weight.numel() for weight in held),
+                            "That is the count of numbers: multiply by element_size()."),
+        "four-bytes": (copies * 4 * sum(weight.numel() for weight in held),
+                       "You gave every number 4 bytes. One layer is in bf16: ask element_size()."),
+        "tied-twice": (_bytes(model.state_dict().values()),
+                       "The head and the token table are one tensor, and you counted it twice."),
+        "frozen": (copies * _bytes(weights), "You counted the frozen weights too. They have no gradient and "
+        "no state."),
+        "trained-only": (copies * _bytes(trained),
+                         "Those are the weights that train. Frozen ones are held too." if kind == "weights" else
+                         "You counted a gradient for every weight that trains. Some are freed: ask grad."),
+        "one-moment": (_bytes(states) / 2, "AdamW keeps two moments for each weight."),
+    }  # fmt: skip
+    if kind == "optimizer":
+        numbers = sum(tensor.numel() for tensor in states)
+        known["counted-numbers-with-steps"] = (numbers, known["counted-numbers"][1])
+    for slip, (value, words) in known.items():
+        if given == value:
+            return slip.removesuffix("-with-steps"), words
+    return "wrong-size", f"Add up numel() * element_size() over the tensors of {PART[kind]}."
+
+
+def judge(reports: list[list[tuple[dict, object]]], world: int) -> Verdict:
+    """The verdict on the (mine, largest) of every rank's jobs: the first job that is wrong."""
+    verdicts = [_judge_largest([mine for mine, _ in one], [largest for _, largest in one])
+                for one in zip(*reports, strict=True)]  # fmt: skip
+    return next((one for one in verdicts if not one.ok), verdicts[0])
+
+
+def _judge_largest(held: list[dict], given: list[float]) -> Verdict:
+    """What is to be said of one job: `held` by each rank, and what each of them took for the largest total."""
+    totals = [sum(mine.values()) for mine in held]
+    if set(given) == {max(totals)}:
+        return Verdict(True, f"right: the ranks hold {' and '.join(f'{one:,}' for one in totals)} bytes")
+    for slip, value, words in (
+        ("sum", sum(totals), "the sum over the ranks. Each rank has its own memory: take the MAX"),
+        ("mean", sum(totals) / len(totals), "the mean over the ranks. The fullest one runs out first: take the MAX"),
+        ("smallest", min(totals), "the smallest total. The fullest rank runs out first: take the MAX"),
+        ("kinds", sum(max(mine[kind] for mine in held) for kind in KINDS),
+         "the largest of each kind, added, and no rank holds that: add up first, then take the MAX"),
+        ("one-kind", max(max(mine.values()) for mine in held), "the largest kind, not the largest total"),
+    ):
+        if set(given) == {value}:
+            return Verdict(False, f"largest is {words}", slip)
+    if max(totals) in given:
+        return Verdict(False, "largest is right on one rank only: an all_reduce brings it to all of them", "own-total")
+    return Verdict(False, f"largest is {' and '.join(f'{one:,}' for one in given)} on the two ranks, expected "
+                          f"{max(totals):,} on both: the largest total of any rank", "wrong-largest")  # fmt: skip
+
+
+def _bytes(tensors) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def explain(error: Exception) -> Verdict | None:
+    """The exception that a frozen weight leads to."""
+    if "NoneType" not in str(error):
+        return None
+    words = " ".join(str(error).split())
+    return wrong(f"{type(error).__name__}: {words}. A frozen weight has no gradient: its grad is None", "no-gradient")
+
+
+CHECK = Check("scaleout.exercises.memory.ranks", "bytes_held", (2,), own, judge, explain=explain)
+
+if __name__ == "__main__":
+    main(CHECK)

@@ -1,0 +1,95 @@
+"""What the lab of FSDP prints: the ways side by side, memory beside its prediction, a grid of knobs, what Accelerate
+quietly builds. Standard library only."""
+
+from scaleout.lab.text import megabytes, ms, ratio, table
+
+NAMES = {"one": "one process", "ddp": "DDP", "naive": "by hand, naive", "prefetching": "by hand, prefetching",
+         "torch": "fully_shard", "accelerate": "Accelerate", "accelerate-forced": "Accelerate, forced",
+         "accelerate-naive": "Accelerate, naive"}
+FIGURES = {"seconds": "seconds a step", "exposed": "exposed seconds a step", "gathers": "all-gathers a step",
+           "scatters": "reduce-scatters a step"}
+LEAST = 1e-3            # of the peak: kinds of memory below it are left out of the table
+
+
+def reshard(text, ranks):
+    """--reshard as torch takes it: True, False or a number of ranks. ValueError for anything else."""
+    word = str(text).lower()
+    if word in ("true", "false"):
+        return word == "true"
+    if not word.isdecimal() or not 1 < int(word) < ranks or ranks % int(word):
+        some = [n for n in range(2, ranks) if ranks % n == 0]
+        fits = f" or one of {', '.join(map(str, some))}" if some else ""
+        raise ValueError(f"--reshard {text}: with {ranks} rank(s) to a copy of the model use true, false{fits}")
+    return int(word)
+
+
+def count(value):
+    """A number of collectives as text; "-" for None."""
+    return "-" if value is None else f"{value:,}"
+
+
+def ways(rows):
+    """The ways side by side, as text: median seconds of a step and half its steps' spread, what is exposed, and the
+    collectives with their seconds on a rank."""
+    lines = []
+    for way, row in rows.items():
+        p, m = row["predicted"], row["measured"]
+        lines.append((NAMES[way], ms(m["seconds"]), ms(p.get("seconds")), ratio(p.get("seconds"), m["seconds"]),
+                      ms(m.get("spread")), ms(m.get("exposed")), ms(p.get("exposed")), count(m.get("gathers")),
+                      ms(m.get("gather_seconds")), count(m.get("scatters")), ms(m.get("scatter_seconds")),
+                      f"{row['loss']:.4f}"))
+    return table(("one step", "ms", "predicted", "ratio", "spread", "exposed, ms", "predicted", "gathers", "ms",
+                  "scatters", "ms", "last loss"), lines)
+
+
+def memory(wanted, seen):
+    """Two {kind: bytes} at the peak side by side, as text, with their totals."""
+    most = max(sum(wanted.values()), sum(seen.values()))
+    kinds = [kind for kind in dict.fromkeys([*wanted, *seen])
+             if max(wanted.get(kind, 0), seen.get(kind, 0)) >= LEAST * most]
+    rows = [(kind, megabytes(wanted.get(kind, 0)), megabytes(seen.get(kind, 0)),
+             ratio(wanted.get(kind, 0), seen.get(kind, 0))) for kind in kinds]
+    p, m = sum(wanted.values()), sum(seen.values())
+    return table(("at the peak, one rank", "predicted", "measured", "ratio"),
+                 [*rows, ("peak, all kinds", megabytes(p), megabytes(m), ratio(p, m))])
+
+
+def timeline(moments, wide=40):
+    """Memory over time, as text: one line a moment, a bar as long as its bytes.
+
+    moments: [(label, bytes, names of the units that are whole)].
+    """
+    most = max((size for _, size, _ in moments), default=1)
+    return table(("moment", "held", "", "whole"),
+                 [(label, megabytes(size), ("#" * round(wide * size / most)).ljust(wide), " ".join(
+                     name or "root" for name in whole)) for label, size, whole in moments])
+
+
+def sweep(rows):
+    """A grid of knobs as text. rows: [{"name", "peak", "wanted", "gathers", "wanted_gathers", "scatters", "seconds"}];
+    peaks and counts measured and predicted, seconds the median of a step. The last column compares with the first."""
+    first = rows[0]["seconds"]
+    return table(("one rank", "peak", "predicted", "ratio", "gathers", "predicted", "scatters", "ms a step",
+                  "against the first"),
+                 [(row["name"], megabytes(row["peak"]), megabytes(row["wanted"]), ratio(row["wanted"], row["peak"]),
+                   count(row["gathers"]), count(row["wanted_gathers"]), count(row["scatters"]), ms(row["seconds"]),
+                   f"{row['seconds'] / first:.2f}") for row in rows])
+
+
+def fallback(checks, counts, stored, whole, built):
+    """What a script that trusts Accelerate's FSDP plugin on a CPU sees, and what it does not look at, as text.
+
+    checks: of a Record. counts: collectives of a step. stored: bytes of this rank's parameters, whole: the model's.
+    """
+    passed = all(check["passed"] for check in checks.values())
+    lines = ["What a parity check sees:",
+             *(f"  {name}: {check['value']:.2g}" for name, check in checks.items()),
+             f"  {'all equal to one process: it looks as if FSDP works' if passed else 'not equal to one process'}",
+             "What was built:",
+             f"  {built}",
+             f"  parameters on this rank: {megabytes(stored)} of {megabytes(whole)}",
+             f"  collectives of a step: {counts['gathers']} all-gathers, {counts['scatters']} reduce-scatters, "
+             f"{counts['all_reduces']} all-reduces"]
+    if stored == whole and not counts["gathers"]:
+        lines.append("  nothing is sharded: these are replicas. Equal losses cannot show it; these three lines do.")
+    return "\n".join(lines)

@@ -1,0 +1,136 @@
+"""Judges an answer to labs/hang.py: which rank has the bug, and on which line of labs/hang_job.py.
+
+The truth is drawn again from the seed that lies beside the dumps, and the lines are looked up in the job's source.
+Standard library only.
+"""
+
+import ast
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from scaleout.records import flight
+from scaleout.exercises.engine.kinds import Verdict
+from scaleout.records.results import read_json
+
+JOB = Path(__file__).resolve().parents[1] / "labs" / "hang_job.py"
+ANSWER = re.compile(r"(\d+):(?:labs/)?(?:hang_job\.py:)?(\d+)")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Where the bug is. Lines are of labs/hang_job.py."""
+
+    kind: str               # "mismatch", "stop" or "skip"
+    rank: int
+    lines: frozenset        # every line that counts as the bug's
+    usual: int | None       # the line of the collective that the other ranks call there; None for "stop"
+
+
+def job_module():
+    """labs/hang_job.py as a module; it does not import torch until it runs."""
+    spec = importlib.util.spec_from_file_location("hang_job", JOB)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def truth(seed, world, kind=None):
+    """The Truth of a job that was started with this seed, number of ranks and kind of bug."""
+    bug = job_module().draw(seed, world, kind)
+    function = next(node for node in ast.walk(ast.parse(JOB.read_text()))
+                    if isinstance(node, ast.FunctionDef) and node.name == bug.place)
+    node = next(node for node in function.body if isinstance(node, (ast.If, ast.While))
+                and ast.unparse(node.test) == f"self.bites({bug.kind!r}, {bug.place!r})")
+    usual = [call.lineno for call in function.body
+             if isinstance(call, ast.Expr) and ast.unparse(call).startswith("self.dist.")]
+    lines = set(range(node.lineno, node.end_lineno + 1))
+    if bug.kind == "skip":
+        lines.update(usual)                     # the call that was left out says it as well
+    return Truth(bug.kind, bug.rank, frozenset(lines), usual[0] if usual else None)
+
+
+def blamed(folder):
+    """(rank that reported an error first, rank that torchrun names as the root cause); None where the log has none."""
+    log = (Path(folder) / "log.txt").read_text()
+    said = sorted((float(at), int(rank)) for at, rank in re.findall(r"^(\d+\.\d+) rank (\d+):", log, re.M))
+    cause = re.search(r"Root Cause.*?rank +: (\d+) ", log, re.S)
+    return (said[0][1] if said else None), (int(cause.group(1)) if cause else None)
+
+
+def judge(answer, folder):
+    """The Verdict on "RANK:LINE". ValueError where the folder or the answer cannot be read."""
+    match = ANSWER.fullmatch(answer.strip())
+    if not match:
+        raise ValueError(f"--check {answer}: give RANK:LINE, for example 1:83")
+    facts = Path(folder) / "job.json"
+    try:
+        job = read_json(facts)
+        right = truth(job["seed"], job["processes"], job["inject"])
+        first, cause = blamed(folder)
+    except (ValueError, KeyError, OSError) as error:
+        raise ValueError(f"{facts}: {error} (python labs/hang.py writes such a folder)") from None
+    rank, line = int(match[1]), int(match[2])
+    if rank >= job["processes"]:
+        raise ValueError(f"--check {answer}: this job has the ranks 0 to {job['processes'] - 1}")
+    flights = flight.load(folder)
+    if rank != right.rank:
+        return _wrong_rank(rank, line, right, first, cause, alone(flights))
+    if line in right.lines:
+        return Verdict(True, f"Right: rank {rank}, line {line}. {_told(right)}")
+    return _wrong_line(rank, line, right, flights[rank])
+
+
+def _told(right):
+    return {"mismatch": "Its call differs from the others' at the same number, so no rank's call finds its partners.",
+            "skip": "It left a call out, so from there on its numbers are one behind: the others wait for a call that "
+                    "it never makes, and it waits for one that they have not reached.",
+            "stop": "It is in no collective at all: its stack shows it at work elsewhere, and the others wait for it."
+            }[right.kind]
+
+
+def alone(flights):
+    """The ranks (set) whose last call is on a line of its own."""
+    stands = {rank: seen.calls[-1].where for rank, seen in flights.items() if seen.calls}
+    return {rank for rank, where in stands.items() if list(stands.values()).count(where) == 1}
+
+
+def _wrong_rank(rank, line, right, first, cause, lonely):
+    """What led to the wrong rank, the surest sign first."""
+    if line in right.lines:
+        return Verdict(False, f"The line is right, but rank {rank} is not the one. Lay the ranks' calls side by side "
+                              "by number (--read FOLDER): who differs first?", "line-only")
+    if rank == first:
+        return Verdict(False, f"Rank {rank} reported its time-out first. That says that it waited, and that its clock "
+                              "ran out first, which is chance: the ranks that wait are the healthy ones.",
+                       "first-report")
+    if rank == cause:
+        return Verdict(False, f"torchrun names rank {rank} because its process ended first. In a hang the ranks that "
+                              "wait end first, by their time-out: the root cause need not be among them.", "root-cause")
+    if rank in lonely:
+        return Verdict(False, f"Rank {rank} stands where no other rank stands, and is healthy. A stack says where a "
+                              "rank waits, not who is wrong: a rank that has what it needs goes on to the next call.",
+                       "odd-stack")
+    return Verdict(False, f"Rank {rank} waits, as most ranks do. Look for the rank that does not do what most do: "
+                          "another call at the same number, or none.", "waiting")
+
+
+def _wrong_line(rank, line, right, seen):
+    stands = int(seen.calls[-1].where.rpartition(":")[2] or 0) if seen.calls else 0
+    if right.kind == "skip" and line == stands:
+        return Verdict(False, f"The rank is right. At line {line} it waits now, and that call is sound: it came there "
+                              "too early. Which call of the others is missing before it?", "where-it-waits")
+    if right.kind == "mismatch" and line == right.usual:
+        return Verdict(False, f"The rank is right. Line {line} is what the others called; rank {rank} called "
+                              "something else at that number.", "usual-call")
+    if right.kind == "stop" and line == stands:
+        return Verdict(False, f"The rank is right. Line {line} is the last collective that it made, and that one went "
+                              "well. Where is it now? Its stack shows it.", "last-call")
+    return Verdict(False, f"The rank is right, the line is not. {_look(right)}", "line")
+
+
+def _look(right):
+    if right.kind == "stop":
+        return "Read the frame in hang_job.py of its stack: the job hangs there, in no collective."
+    return "Take the first number in the table at which it differs, and compare its call with the others'."

@@ -1,0 +1,246 @@
+"""What the driver says of a machine's GPUs, and what an all-reduce reaches, as lines of labs/preflight.py.
+
+nvidia-smi may be missing, hang, fail, or answer with anything: then a line says so, and the others follow.
+Not run on a GPU: tests/test_preflight.py puts programs of its own in the place of nvidia-smi.
+"""
+
+import contextlib
+import os
+import re
+import statistics
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from scaleout.collectives import nccl
+from scaleout.spec import hardware, topology
+
+GIB, MIB = 2**30, 2**20
+WAIT_S = 20             # for an answer of nvidia-smi, which takes a few seconds where it has to wake the cards
+NEEDS = {13: 580, 12: 525}      # CUDA's major version: the oldest driver (NVIDIA, CUDA minor version compatibility)
+SPARE = 2 * GIB         # of a card in use: more than the processes of this script hold there themselves
+ABSURD = 0.1            # of the rate that is expected: then something else than the links between GPUs is in use
+# The newest torch that the book takes for a driver: 2.13 has no build for CUDA 12.8, and its build for CUDA 12.6 knows
+# no Blackwell (RELEASE.md of pytorch/pytorch).
+WHEELS = {13: "2.13.0+cu130", 12: "2.13.0+cu126", "Blackwell on 12": "2.11.0+cu128"}
+BLACKWELL = re.compile(r"\bG?B[123]00\b|Blackwell|RTX 50\d\d")
+FIELDS = "index,uuid,name,driver_version,memory.used,memory.total"
+# What torch calls the cards whose links the book knows: a part of the name, a key of hardware.DEVICES.
+NAMES = {"V100-SXM2": "v100", "Tesla T4": "t4", "A100-SXM4-40GB": "a100-40gb", "A100-SXM4-80GB": "a100-80gb",
+         "RTX 3090": "rtx-3090", "RTX 4090": "rtx-4090", "H100 PCIe": "h100-pcie", "H100 80GB HBM3": "h100-sxm",
+         "H200": "h200", "B200": "b200"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the table."""
+
+    need: str
+    ok: bool | None         # None: not tried
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """One GPU as nvidia-smi lists it. used: bytes, None where it does not say."""
+
+    index: str
+    uuid: str
+    name: str
+    driver: str
+    used: int | None
+    total: int
+
+
+class Silent(Exception):
+    """nvidia-smi gave no answer. Its text says why."""
+
+
+# --- nvidia-smi -------------------------------------------------------------------------------------------------
+
+def ask(*words, seconds=WAIT_S):
+    """What nvidia-smi prints (str). Silent where it is missing, fails, or takes longer than `seconds`."""
+    try:
+        child = subprocess.Popen(["nvidia-smi", *words], text=True, errors="replace", stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except OSError:
+        raise Silent("no nvidia-smi here") from None
+    try:
+        said, _ = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()        # and not waited for: where the driver hangs, it stays
+        raise Silent(f"nvidia-smi gave no answer in {seconds:g} s, the driver may hang") from None
+    if child.returncode:
+        raise Silent("nvidia-smi failed: " + " ".join(said.split())[:100])
+    return said
+
+
+def cards(said):
+    """[Card] of the answer to --query-gpu. Silent where there is none in it."""
+    found = []
+    for line in said.splitlines():
+        words = [word.strip() for word in line.split(",")]
+        if len(words) == 6 and words[0].isdecimal() and words[5].isdecimal() and re.match(r"\d+", words[3]):
+            used = int(words[4]) * MIB if words[4].isdecimal() else None
+            found.append(Card(*words[:4], used, int(words[5]) * MIB))
+    if not found:
+        raise Silent("nvidia-smi lists no GPU")
+    return found
+
+
+def ours(found, visible):
+    """The cards that CUDA_VISIBLE_DEVICES, `visible` (str or None), leaves to this process."""
+    if visible is None:
+        return found
+    words = [word.strip() for word in visible.split(",") if word.strip()]
+    return [card for card in found if any(word == card.index or (word[:4] == "GPU-" and card.uuid.startswith(word))
+                                          for word in words)]
+
+
+# --- checks -----------------------------------------------------------------------------------------------------
+
+def driver(found, built, seen, hidden=""):
+    """Whether the driver can run this torch.
+
+    found: [Card]. built: the CUDA that torch was built for, "13.0", or None. seen: GPUs that torch sees.
+    hidden: what keeps torch from them on purpose (str); "" where nothing does.
+    """
+    version, number = found[0].driver, int(re.match(r"\d+", found[0].driver)[0])
+    cuda = max((major for major, least in NEEDS.items() if number >= least), default=None)
+    offers = f"runs CUDA {cuda}" if cuda else "is older than CUDA 12"
+    said = f"driver {version} {offers}, this torch is built for {f'CUDA {built}' if built else 'CPU'}"
+    if seen:                # whatever its number: NVIDIA's compatibility packages make old drivers run new CUDA
+        return Check("driver", True, said)
+    if hidden:
+        return Check("driver", None, f"{said}; {hidden} hides {len(found)} GPU(s)")
+    if built and cuda and int(built.split(".")[0]) <= cuda:
+        return Check("driver", False, f"{said}, and torch sees none of {len(found)} GPU(s)",
+                     "python -c 'import torch; torch.cuda.init()' says why")
+    newer = "" if cuda == max(NEEDS) else f"a driver of {NEEDS[max(NEEDS)]} or newer"
+    if cuda is None:
+        return Check("driver", False, said, newer)
+    wheel = WHEELS["Blackwell on 12" if cuda == 12 and BLACKWELL.search(found[0].name) else cuda]
+    return Check("driver", False, said, f"pip install torch=={wheel} --index-url https://download.pytorch.org/whl/"
+                 + wheel.split("+")[1] + (f", or {newer}" if newer else ""))
+
+
+def room(found, holders):
+    """Whether somebody else holds memory of the cards. holders: {uuid: [pid]} (str) of what computes there."""
+    known = [card for card in found if card.used is not None]
+    if not known:
+        return Check("GPU memory", None, "nvidia-smi does not say who holds it" if found else
+                     "CUDA_VISIBLE_DEVICES names no GPU of this machine")
+    held = [f"GPU {card.index} holds {card.used / GIB:.1f} GiB of another process"
+            + (f" (pid {', '.join(holders[card.uuid])})" if card.uuid in holders else "")
+            for card in known if card.used > SPARE]
+    free = min(card.total - card.used for card in known)
+    return Check("GPU memory", not held, "; ".join(held) or f"{free / GIB:.1f} GiB free on each card, or more",
+                 "end that process, or leave its cards out: CUDA_VISIBLE_DEVICES=...")
+
+
+def holders(said, mine):
+    """{uuid: [pid]} of the answer to --query-compute-apps, without the processes `mine` (of int)."""
+    found = {}
+    for line in said.splitlines():
+        uuid, _, pid = (word.strip() for word in line.partition(","))
+        if pid.isdecimal() and int(pid) not in mine:
+            found.setdefault(uuid, []).append(pid)
+    return found
+
+
+def launched():
+    """Numbers of this process and of those that the same torchrun started (set of int)."""
+    mine = {os.getpid()}
+    for stat in Path("/proc").glob("[0-9]*/stat") if "TORCHELASTIC_RUN_ID" in os.environ else ():
+        with contextlib.suppress(OSError):                      # it may have ended
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getppid():
+                mine.add(int(stat.parent.name))
+    return mine
+
+
+def links(said):
+    """How the GPUs are joined, pairs counted by kind, from the answer to `topo -m`."""
+    rows = [line.split() for line in re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
+            if re.match(r"GPU\d+\s", line.lstrip("\x1b[0123456789;m"))]
+    rows = [row for row in rows if "X" in row]                 # the heading names GPUs too
+    kinds = Counter(kind for at, row in enumerate(rows) for kind in row[at + 2:len(rows) + 1])
+    if not rows or not all(re.fullmatch(r"NV\d+|PIX|PXB|PHB|NODE|SYS", kind) for kind in kinds):
+        return Check("links between GPUs", None, "nvidia-smi topo -m was not understood")
+    if len(rows) == 1:
+        return Check("links between GPUs", None, "a single GPU")
+    words = [f"{count} pair(s) by {'NVLink' if kind.startswith('NV') else 'PCIe'} ({kind})"
+             for kind, count in sorted(kinds.items())]
+    return Check("links between GPUs", True, ", ".join(words))
+
+
+def gpu_checks(needed, seen, built, environment=None):
+    """[Check] of driver, memory and links of the GPUs; skipped where there is no nvidia-smi to ask.
+
+    needed, seen: GPUs asked for, and visible to torch. built: torch.version.cuda.
+    """
+    environment = os.environ if environment is None else environment
+    visible, names = environment.get("CUDA_VISIBLE_DEVICES"), ("driver", "GPU memory", "links between GPUs")
+    hidden = f"CUDA_VISIBLE_DEVICES={visible!r}" if visible is not None and visible in ("", "-1") else ""
+    hidden = "LAB_DEVICE=cpu" if environment.get("LAB_DEVICE") == "cpu" else hidden
+    try:
+        found = cards(ask(f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"))
+    except Silent as why:
+        first = Check("driver", False if needed and not seen else None, str(why),
+                      "restart the machine, or give it back" if "hang" in str(why) else
+                      "install NVIDIA's driver, or take a machine that has it: nvidia-smi must list the GPUs")
+        return [first, *(Check(name, None, "no GPU to ask about") for name in names[1:])]
+    checks = [driver(found, built, seen, hidden)]
+    if hidden:
+        return [*checks, *(Check(name, None, f"{hidden} hides the GPUs") for name in names[1:])]
+    try:
+        others = holders(ask("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"), launched())
+    except Silent:
+        others = {}
+    checks.append(room(ours(found, visible), others))
+    try:
+        checks.append(links(ask("topo", "-m")))
+    except Silent as why:
+        checks.append(Check(names[2], None, str(why)))
+    return checks
+
+
+# --- the all-reduce ---------------------------------------------------------------------------------------------
+
+def expected(name, ranks, size):
+    """Bus bandwidth in bytes/s that the book expects of an all-reduce of `size` bytes over the `ranks` GPUs of one node
+    called `name`; None where it does not know the card."""
+    key = next((key for part, key in NAMES.items() if part in name), None)
+    if key is None:
+        return None
+    inside = topology.cluster(1, ranks, hardware.DEVICES[key].link)
+    return bus(size, ranks, nccl.price("all_reduce", size, inside).seconds)
+
+
+def bus(size, ranks, seconds):
+    """Bus bandwidth (bytes/s) as nccl-tests prints it: what each link carried. It does not depend on the ranks."""
+    return size / seconds * 2 * (ranks - 1) / ranks
+
+
+def rate(s, rounds=5):
+    """(words, whether it is absurdly low) of an all-reduce over all ranks of the Session `s`: 256 MiB on GPUs, 4 on
+    a CPU; the median of `rounds` after two more, on the slowest rank."""
+    size, spent = (256 if s.device.type == "cuda" else 4) * MIB, []
+    message = torch.ones(size // 4, device=s.device)
+    for _ in range(rounds + 2):
+        s.barrier()
+        start = s.clock()
+        dist.all_reduce(message)
+        spent.append(s.clock() - start)
+    seconds = s.largest(statistics.median(spent[2:]))
+    reached, known = bus(size, s.world, seconds), None
+    if s.device.type == "cuda" and s.nodes == 1:
+        known = expected(torch.cuda.get_device_name(s.device), s.world, size)
+    words = f"{size // MIB} MiB in {seconds * 1e3:.1f} ms, busbw {reached / 1e9:.3g} GB/s"
+    if known:
+        words += f" (the book expects {known / 1e9:.3g})"
+    return words, bool(known and reached < ABSURD * known)

@@ -1,0 +1,85 @@
+"""What a lab prints: prediction beside measurement, and the Record in words. Standard library only."""
+
+import statistics
+
+from scaleout.lab.text import megabytes, ratio, table
+from scaleout.memory.accounts import KINDS
+
+
+def compare(wanted, seen):
+    """Two Accounts side by side, as text: every kind at each one's peak, then the total of every moment."""
+    rows = [(kind, megabytes(wanted.peak[kind]), megabytes(seen.peak[kind]),
+             ratio(wanted.peak[kind], seen.peak[kind])) for kind in KINDS
+            if wanted.peak[kind] or seen.peak[kind]]
+    rows.append(("peak, all kinds", megabytes(wanted.peak_bytes), megabytes(seen.peak_bytes),
+                 ratio(wanted.peak_bytes, seen.peak_bytes)))
+    moments = []
+    for name in (name for name in wanted.moments if name in seen.moments):
+        p, m = sum(wanted.moments[name].values()), sum(seen.moments[name].values())
+        moments.append((name, megabytes(p), megabytes(m), ratio(p, m)))
+    return "\n".join([
+        table(("at the peak, one rank", "predicted", "measured", "ratio"), rows), "",
+        f"The peak is in: {seen.peak_moment} (measured), {wanted.peak_moment} (predicted).", "",
+        table(("moment of the step", "predicted", "measured", "ratio"), moments)])
+
+
+def numbers(account):
+    """An Account's figures by name, for a Record: every kind at the peak, the total of every moment."""
+    return {"peak bytes": account.peak_bytes,
+            **{f"{kind} bytes at the peak": account.peak[kind] for kind in KINDS},
+            **{f"bytes at {name}": sum(kinds.values()) for name, kinds in account.moments.items()}}
+
+
+def summary(record):
+    """What a Record says besides its memory, as text: training, speed, checks, what was skipped."""
+    r = record
+    lines = ["", f"loss {r.losses[0]:.3f} to {r.losses[-1]:.3f} in {len(r.losses)} steps, "
+                 f"{r.tokens_per_second:,.0f} tokens/s"]
+    if r.mfu is not None:
+        lines.append(f"MFU {r.mfu:.2f} of {r.mfu_peak['flops_per_second'] / 1e9:,.0f} GFLOP/s: "
+                     f"{r.mfu_peak['source']}")
+    for name in (name for name in r.prediction if "seconds" in name):
+        p, m = r.prediction[name], r.measurement[name]
+        lines.append(f"{name}: predicted {p:.4f} (matrix products and all-reduce only), measured {m:.4f} (median), "
+                     f"ratio {ratio(p, m)}")
+    band = [f"{megabytes(v)} {k.removeprefix('allocator: ')}" for k, v in r.peak_memory.items()
+            if k.startswith("allocator: ")]
+    if band:
+        lines.append("GPU allocator, a band of its own: " + ", ".join(band))
+    return "\n".join([*lines, *verdicts(r.checks, r.skipped, r.stalls, r.failures)])
+
+
+def verdicts(checks, skipped=(), stalls=(), failures=()):
+    """Those fields of a Record, one line each (list of str)."""
+    return [*(f"{'ok    ' if check['passed'] else 'FAILED'} {name}: {check['value']:.2g} "
+              f"(at most {check['tolerance']:g})" for name, check in checks.items()),
+            *(f"skipped {x}" for x in skipped), *(f"stall: {x}" for x in stalls),
+            *(f"event: {x}" for x in failures)]
+
+
+def pairs(rows, names, figures):
+    """(prediction, measurement) of a Record: every figure that a way has both of, by name.
+
+    rows: {way: {"predicted": {figure: number}, "measured": {figure: number}}}. names: {way: its name}. figures:
+    {figure: its words}.
+    """
+    prediction, measurement = {}, {}
+    for way, row in rows.items():
+        for figure, words in figures.items():
+            if row["predicted"].get(figure) is not None and row["measured"].get(figure) is not None:
+                prediction[f"{words}, {names[way]}"] = row["predicted"][figure]
+                measurement[f"{words}, {names[way]}"] = row["measured"][figure]
+    return prediction, measurement
+
+
+def median_error(rows, without=()):
+    """Median over the ways of |predicted / measured - 1| of the seconds; None where nothing was predicted."""
+    errors = [abs(row["predicted"]["seconds"] / row["measured"]["seconds"] - 1) for way, row in rows.items()
+              if way not in without and row["predicted"].get("seconds")]
+    return statistics.median(errors) if errors else None
+
+
+def closing(rows, without=()):
+    """One line on how good the predictions of the ways were, "" where there were none."""
+    error = median_error(rows, without)
+    return "" if error is None else f"predictions of seconds: off by {error:.0%} at the median of the ways"

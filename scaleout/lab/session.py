@@ -1,0 +1,300 @@
+"""What every lab needs of torch: a session on whatever device is there, clocks, batches, facts to record.
+
+A lab is one script for a laptop and for a cluster:
+
+    def main(s, argv=None): ...          # s is a Session
+    if __name__ == "__main__":
+        run(main)
+
+`python labs/x.py` runs it on one device, `torchrun --nproc-per-node N labs/x.py` on N.
+"""
+
+import datetime
+import gc
+import os
+import platform
+import subprocess
+import sys
+import time
+import traceback
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from scaleout.lab import join, start
+from scaleout.records import provenance
+
+LOST = ("Connection closed by peer", "Connection reset", "Broken pipe", "remote process exited")
+PATIENCE = 5.0          # seconds a survivor leaves the launcher to find the rank that ended first
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where this process stands: its device, and its rank among `world` processes."""
+
+    device: torch.device
+    backend: str            # "none" at world 1, "gloo" on CPU, "nccl" on GPUs
+    rank: int
+    world: int
+    local_rank: int
+    nodes: int
+
+    @property
+    def main(self):
+        """True on rank 0, the one that prints and saves."""
+        return self.rank == 0
+
+    def say(self, text=""):
+        """Print on rank 0 only."""
+        if self.main:
+            print(text, flush=True)
+
+    def synchronize(self):
+        """Wait until the device has done its queued work; on a CPU nothing is queued."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def clock(self):
+        """Seconds (float) on a steady clock, after the device's queue is empty."""
+        self.synchronize()
+        return time.perf_counter()
+
+    def barrier(self):
+        """Wait for all ranks."""
+        if self.world > 1:
+            dist.barrier()
+
+    def mean(self, value):
+        """The mean over ranks of one number per rank (float). Sum, then divide: not every gloo has AVG."""
+        return self._reduce(value, dist.ReduceOp.SUM) / self.world
+
+    def largest(self, value):
+        """The maximum over ranks of one number per rank (float)."""
+        return self._reduce(value, dist.ReduceOp.MAX)
+
+    def _reduce(self, value, how):
+        if self.world == 1:
+            return float(value)
+        cell = torch.tensor([float(value)], dtype=torch.float64, device=self.device)
+        dist.all_reduce(cell, how)
+        return cell.item()
+
+    def agree(self, passed):
+        """True where the condition holds on every rank."""
+        return self.largest(0.0 if passed else 1.0) == 0.0
+
+
+# --- start and end --------------------------------------------------------------------------------------
+
+def run(main):
+    """Run `main(session)` inside `session()`: what a lab's last line calls."""
+    with session() as s:
+        main(s)
+
+
+@contextmanager
+def session(device=None):
+    """A Session for this process; joins the process group when a launcher started more than one.
+
+    device: "cpu" or "cuda"; None: LAB_DEVICE in the environment, else a GPU where there is one.
+    The group is shut down at the end. A ValueError inside ends the process with one line and exit code 2,
+    any other error with one line that names the rank and exit code 1 (LAB_TRACEBACK=1 shows where).
+    """
+    store = None
+    start.begin()
+    try:
+        place, store = _join(device or os.environ.get("LAB_DEVICE"))
+        yield place
+        if place.world > 1:
+            dist.barrier()                    # nobody takes the store away while others still need it
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _give_up(error, store)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _join(device):
+    """(Session, store) from the launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE."""
+    rank, world, local_rank, local_world = join.place()
+    join.check_timeout()
+    place, store = pick_device(device, local_rank, local_world), None
+    if place.type == "cuda":
+        torch.cuda.set_device(place)          # before the group: NCCL takes the current device
+    backend = "none" if world == 1 else "nccl" if place.type == "cuda" else "gloo"
+    if world > 1:
+        store = join.meet(rank, world)
+        bound = {"device_id": place} if place.type == "cuda" else {}
+        dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=world,
+                                timeout=join.GROUP_TIMEOUT, **bound)
+    return Session(place, backend, rank, world, local_rank, max(1, world // local_world)), store
+
+
+def pick_device(wanted=None, local_rank=0, local_world=1):
+    """The torch.device of this process: GPU number `local_rank` where GPUs are there, else the CPU."""
+    if wanted not in (None, "cpu", "cuda"):
+        raise ValueError(f"device {wanted!r} is unknown: use cpu or cuda")
+    if wanted == "cpu" or not torch.cuda.is_available():
+        if wanted == "cuda":
+            raise ValueError("torch sees no GPU: use device cpu, or install a torch built for CUDA")
+        return torch.device("cpu")
+    count = torch.cuda.device_count()
+    if local_world > count:                   # NCCL refuses two ranks on one GPU
+        raise ValueError(f"{local_world} processes on a node with {count} GPU(s): "
+                         f"use --nproc-per-node {count}, or LAB_DEVICE=cpu")
+    return torch.device("cuda", local_rank)
+
+
+def _give_up(error, store):
+    """Say one line, on one rank, and end this process; the launcher then ends the others."""
+    rank, joined = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1") != "1"
+    if os.environ.get("LAB_TRACEBACK"):
+        traceback.print_exc()
+    line, code = _explain(error, rank, joined)
+    if line.startswith(f"rank {rank} lost"):  # a launcher blames whoever ends first: let it be the right one
+        time.sleep(PATIENCE)
+    if _first_to_speak(store, code, error):
+        print(f"{start.name()}: {line}", file=sys.stderr, flush=True)
+    if joined:                                # destroying a NCCL group with a dead member may wait for ever
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _explain(error, rank, joined):
+    """(one line, exit code) for an exception. joined: whether there are other ranks."""
+    text = " ".join(str(error).split()) or "no message"
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped", 130
+    if isinstance(error, ValueError):
+        return text, 2
+    if isinstance(error, join.Unmet):
+        return text, 1
+    if isinstance(error, torch.OutOfMemoryError):
+        return f"rank {rank} is out of GPU memory: use a smaller --micro-batch, or --checkpointing full", 1
+    if joined and any(sign in text for sign in LOST):
+        return f"rank {rank} lost another rank, which ended first: the launcher's report names it", 1
+    return f"rank {rank} failed: {type(error).__name__}: {text[:300]} (LAB_TRACEBACK=1 shows where)", 1
+
+
+def _first_to_speak(store, code, error):
+    """One rank says a bad option for all; a crash is said by each rank that crashes. False: stay silent."""
+    if store is None or code != 2:
+        return code != 2 or os.environ.get("RANK", "0") == "0" or isinstance(error, join.Misplaced)
+    try:
+        return store.add("lab/said", 1) == 1
+    except RuntimeError:
+        return True
+
+
+# --- memory ---------------------------------------------------------------------------------------------
+
+def reset_allocator(s):
+    """Free what earlier work left behind, and forget the allocator's peak. Only a GPU's allocator keeps either."""
+    gc.collect()                              # models in reference cycles live until then
+    if s.device.type == "cuda":
+        torch.cuda.empty_cache()              # else "reserved" starts with blocks of that work
+        torch.cuda.reset_peak_memory_stats(s.device)
+
+
+def allocator(s):
+    """Peaks in bytes that a GPU's allocator counted: "allocated" to tensors, and "reserved" from the device.
+
+    Rounding to blocks is in the first, unused parts of blocks in the second; the CUDA context is in neither.
+    Empty on a CPU, which keeps no such count.
+    """
+    if s.device.type != "cuda":
+        return {}
+    s.synchronize()
+    return {"allocated": torch.cuda.max_memory_allocated(s.device),
+            "reserved": torch.cuda.max_memory_reserved(s.device)}
+
+
+# --- data -----------------------------------------------------------------------------------------------
+
+def batch(text, step, sequences, seq, rank=0, world=1, seed=0, device="cpu"):
+    """This rank's share of step `step`: (tokens, targets), each int64 [sequences, seq]; targets are one byte later.
+
+    text: uint8 tensor. The global batch of sequences * world windows depends on seed and step only, so that N
+    ranks with b sequences each see exactly what one process sees with N * b.
+    """
+    if len(text) <= seq + 1:
+        raise ValueError(f"the dataset holds {len(text)} bytes: it must be longer than one sequence, {seq}")
+    chance = torch.Generator().manual_seed(seed * 1_000_003 + step)
+    starts = torch.randint(len(text) - seq - 1, (sequences * world,), generator=chance)
+    mine = starts[rank * sequences:(rank + 1) * sequences]
+    windows = text[mine[:, None] + torch.arange(seq + 1)].long().to(device)
+    return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+
+
+def as_tensor(text):
+    """Bytes as a uint8 tensor, copied once (a read-only buffer would make torch warn)."""
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+
+# --- facts for the Record -------------------------------------------------------------------------------
+
+def device_name(device):
+    """What the device is called: the GPU's name, or "2-core x86-64 CPU"."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{os.cpu_count()}-core {platform.machine().replace('_', '-')} CPU"
+
+
+def interconnect(s):
+    """What joins the ranks, as far as this node can tell."""
+    if s.world == 1:
+        return "none"
+    if s.nodes > 1:
+        return _named() or "network between nodes, unnamed (set LAB_INTERCONNECT)"
+    if s.device.type == "cpu":
+        return "TCP on one host"
+    return _named() or ("NVLink" if _nvlink() else "PCIe")
+
+
+def _named():
+    """What LAB_INTERCONNECT says, as one line; "" for nothing."""
+    return " ".join(os.environ.get("LAB_INTERCONNECT", "").split())
+
+
+def _nvlink():
+    """True where nvidia-smi shows an active NVLink."""
+    try:
+        done = subprocess.run(["nvidia-smi", "nvlink", "-s"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return "GB/s" in done.stdout
+
+
+def versions():
+    """Versions of what decides the result (dict of str)."""
+    found = {"python": platform.python_version(), "torch": torch.__version__}
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    if torch.distributed.is_available() and torch.cuda.is_available() and dist.is_nccl_available():
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    if "accelerate" in sys.modules:
+        found["accelerate"] = sys.modules["accelerate"].__version__
+    return found
+
+
+def launcher(s):
+    """How this process was started, as a reader would type it again."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return "python"
+    nodes = f"--nnodes {s.nodes} " if s.nodes > 1 else ""
+    return f"torchrun {nodes}--nproc-per-node {s.world // s.nodes}"
+
+
+def facts(s):
+    """The fields of a Record that say where and how it ran (dict)."""
+    return {"started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "commit": provenance.commit(), "command": provenance.command_line(launcher=launcher(s)),
+            "device": device_name(s.device), "device_kind": s.device.type, "device_count": s.world,
+            "nodes": s.nodes, "interconnect": interconnect(s), "backend": s.backend, "versions": versions(),
+            "notes": [f"{torch.get_num_threads()} CPU thread(s) a process",
+                      f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, this run included"]}

@@ -1,0 +1,206 @@
+"""A sweep of message sizes as text and as a picture: nccl-tests' columns, the line through them, predictions beside.
+
+nccl-tests' columns: size is the whole message in bytes (of all_gather, what a rank has afterwards; of reduce_scatter,
+what it has before), count the elements that one call is given, algbw = size / time, busbw = algbw times the factor of
+the collective (https://github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), error the number of wrong elements.
+"""
+
+import statistics
+from dataclasses import dataclass
+
+from scaleout.timing import profile
+from scaleout.collectives.alpha_beta import ALGORITHMS, algorithm_bandwidth, bus_bandwidth, cost, ring_wire
+from scaleout.lab.text import ratio, table
+from scaleout.spec.topology import Wire
+
+PARTS = ("all_gather", "reduce_scatter")        # their count is one rank's share
+LARGE = 16_000_000                              # bytes: from here on the ring by hand is held against the backend's
+NO_SLOPE = 1e15                                 # bytes/s of a line without a slope
+
+
+@dataclass(frozen=True)
+class Row:
+    """One collective at one size: `seconds` of each sample, `wrong` elements."""
+
+    by: str                 # "gloo", "ring", "tree", "naive", "accelerate"
+    collective: str
+    size: int               # bytes
+    ranks: int
+    seconds: list
+    wrong: int
+
+    @property
+    def name(self):
+        """"ring all_reduce"."""
+        return f"{self.by} {self.collective}"
+
+    @property
+    def median(self):
+        """Seconds."""
+        return statistics.median(self.seconds)
+
+    @property
+    def count(self):
+        """fp32 elements that one call is given."""
+        return self.size // 4 // (self.ranks if self.collective in PARTS else 1)
+
+    @property
+    def algbw(self):
+        """Bytes a second."""
+        return algorithm_bandwidth(self.size, self.median)
+
+    @property
+    def busbw(self):
+        """Bytes a second."""
+        return bus_bandwidth(self.collective, self.size, self.ranks, self.median)
+
+
+def columns(rows):
+    """The sweep in nccl-tests' columns, as text."""
+    return table(("collective", "size (B)", "count", "type", "time (us)", "algbw (GB/s)", "busbw (GB/s)", "error"),
+                 [(r.name, r.size, r.count, "float", micro(r.median), f"{r.algbw / 1e9:.2f}", f"{r.busbw / 1e9:.2f}",
+                   r.wrong) for r in rows])
+
+
+def by_name(rows):
+    """{name: [Row, ...]}, each by size."""
+    names = dict.fromkeys(r.name for r in rows)
+    return {name: sorted((r for r in rows if r.name == name), key=lambda r: r.size) for name in names}
+
+
+def lines(rows):
+    """{name: lab_machine.fit of its medians over all sizes}."""
+    return {name: profile.fit([(r.size, r.median) for r in some]) for name, some in by_name(rows).items()}
+
+
+def line_text(fits):
+    """Each line's alpha and rate, and the residual at every size: how far the line is from what was measured. Beneath
+    it the same of two lines, one for the short messages and one for the long, where there are sizes enough."""
+    found = [p["bytes"] for p in next(iter(fits.values()))["points"]]
+    rows = []
+    for name, fit in fits.items():
+        two = profile.pieces([(p["bytes"], p["seconds"]) for p in fit["points"]])
+        rows += [_line_row(name, [fit])] + ([_line_row("  in two lines", two)] if two else [])
+    return table(("line", "alpha (us)", "1/beta (GB/s)", *(f"{short(size)}" for size in found)), rows)
+
+
+def _line_row(name, fits):
+    rates = (f"{wire(fit).bytes_per_s / 1e9:.2f}" if fit["seconds_per_byte"] else "-" for fit in fits)
+    return (name, ", ".join(micro(fit["alpha_seconds"]) for fit in fits), ", ".join(rates),
+            *(f"{p['relative_error']:+.0%}" for fit in fits for p in fit["points"]))
+
+
+def held_out(rows):
+    """[(Row, predicted seconds)]: a line through every other size, smallest and largest included, predicts the rest."""
+    found = []
+    for some in by_name(rows).values():
+        known = [r for i, r in enumerate(some) if i % 2 == 0 or i == len(some) - 1]
+        if len(known) < 2:
+            continue
+        fit = profile.fit([(r.size, r.median) for r in known])
+        found += [(r, profile.line_seconds(fit, r.size)) for r in some if r not in known]
+    return found
+
+
+def held_out_text(pairs):
+    """Prediction beside measurement at the sizes that the line has not seen."""
+    return table(("size that the line has not seen", "size (B)", "predicted (us)", "measured (us)", "ratio"), [
+        (r.name, r.size, micro(p), micro(r.median), ratio(p, r.median)) for r, p in pairs])
+
+
+def wire(fit):
+    """The Wire of a line: its alpha, and one over its beta."""
+    beta = fit["seconds_per_byte"]
+    return Wire(fit["alpha_seconds"], 1 / beta if beta else NO_SLOPE)
+
+
+def own(text):
+    """A Wire from "alpha in microseconds,rate in GB/s", as the view's own link takes them. ValueError."""
+    try:
+        alpha, rate = (float(word) for word in text.split(","))
+    except ValueError:
+        alpha = rate = -1.0
+    if not (0 <= alpha < 1e9 and 0 < rate <= NO_SLOPE / 1e9):
+        raise ValueError(f'--own is {text!r}: give alpha in microseconds and rate in GB/s, as in --own "25,12.5"')
+    return Wire(alpha * 1e-6, rate * 1e9)
+
+
+def as_ring(fit, ranks):
+    """The Wire on which a ring takes as long as a line of all-reduces: it draws the measured curve into the view."""
+    return ring_wire(fit["alpha_seconds"], fit["seconds_per_byte"] or 1 / NO_SLOPE, ranks)
+
+
+def own_text(link):
+    """The other way round: what to type into the view, or after --own."""
+    return f"{link.alpha_seconds * 1e6:.1f},{link.bytes_per_s / 1e9:.3f}"
+
+
+def from_wire(row, link):
+    """Seconds that the alpha-beta model gives for an all-reduce by hand; the backend's is taken for a ring.
+
+    The model's tree is NCCL's pair of trees, in which no rank moves the tensor more than twice; the tree by hand is a
+    single one, whose inner ranks move it three times.
+    """
+    algorithm = row.by if row.by in ALGORITHMS["all_reduce"] else "ring"
+    return cost("all_reduce", algorithm, row.size, row.ranks, link).seconds
+
+
+def wire_text(rows, links):
+    """Every all-reduce beside what the wires in `links` ({label: Wire}) predict for its algorithm."""
+    header = ["predicted from a link", "size (B)", "measured (us)"]
+    for label in links:
+        header += [f"{label} (us)", "ratio"]
+    return table(header, [(r.name, r.size, micro(r.median), *(cell for link in links.values() for cell in (
+        micro(from_wire(r, link)), ratio(from_wire(r, link), r.median)))) for r in rows])
+
+
+def against(rows, one, other):
+    """[(size, algbw of `one` over algbw of `other`)] at the sizes from LARGE on; sample by sample, then the median."""
+    first, second = ([r for r in rows if r.name == name and r.size >= LARGE] for name in (one, other))
+    return [(a.size, statistics.median(y / x for x, y in zip(a.seconds, b.seconds, strict=True)))
+            for a, b in zip(first, second, strict=True)]
+
+
+def micro(seconds):
+    """Seconds as text in microseconds."""
+    return f"{seconds * 1e6:,.1f}"
+
+
+def short(size):
+    """Bytes as text in KiB and MiB, about."""
+    for unit, word in ((2**20, "M"), (2**10, "K")):
+        if size >= unit:
+            return f"{size / unit:.3g}{word}"
+    return str(size)
+
+
+def plot(rows, fits, path, title):
+    """Time and bus bandwidth of the all-reduces against size, to `path`; dots measured, lines fitted.
+
+    The same rows give the same SVG.
+    """
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    from scaleout.measure.memory_trace import written_whole
+
+    with pyplot.style.context("scaleout.style"):
+        figure, (left, right) = pyplot.subplots(1, 2, figsize=(9.0, 3.6))
+        for i, (name, some) in enumerate(by_name(rows).items()):
+            found, line = [r.size for r in some], fits[name]["points"]
+            fitted = [p["fitted"] for p in line]
+            left.plot(found, [r.median for r in some], "o", color=f"C{i}", markersize=4, label=name)
+            left.plot(found, fitted, color=f"C{i}", linewidth=1)
+            right.plot(found, [r.busbw / 1e9 for r in some], "o", color=f"C{i}", markersize=4)
+            right.plot(found, [bus_bandwidth(r.collective, r.size, r.ranks, t) / 1e9 for r, t in
+                               zip(some, fitted, strict=True)], color=f"C{i}", linewidth=1)
+        for axes, what in ((left, "seconds"), (right, "bus bandwidth, GB/s (10^9 bytes)")):
+            axes.set(xscale="log", yscale="log", xlabel="message, bytes", ylabel=what)
+        left.set_title(f"{title}: dots measured, lines fitted")
+        left.legend()
+        figure.tight_layout()
+        with written_whole(path) as temporary:
+            figure.savefig(temporary, metadata={"Date": None} if str(path).endswith(".svg") else None)
+        pyplot.close(figure)

@@ -1,0 +1,147 @@
+"""The knobs of FSDP in one launch: peak memory, collectives and seconds for a grid of them, beside the prediction."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import asdict, replace
+from itertools import product
+
+from scaleout.lab import fsdp, report, session
+from scaleout.parallel import parity
+from scaleout.records import results
+from scaleout.memory.fsdp import collectives, fsdp_account
+from scaleout.lab.text import progress
+from scaleout.memory.accounts import account
+from scaleout.measure.fsdp_ledger import measured
+from scaleout.parallel.fsdp_ways import Way
+
+KNOBS = {"wrap": ("model", "block", "layer"), "reshard": ("true", "false"), "prefetch": (0, 1, 2),
+         "offload": (False, True), "checkpointing": ("none", "full"), "precision": ("fp32", "bf16")}
+TURNS, STEPS = 2, 3         # every setting is built and run in each turn, for so many steps; the first is not timed
+TOLERANCE = 0.02            # of the peak
+
+
+def chosen(text: str) -> tuple[str, ...]:
+    """The knobs of --sweep. ValueError for others."""
+    names = tuple(dict.fromkeys(text.split(",")))
+    wrong = [name for name in names if name not in KNOBS]
+    if wrong:
+        raise ValueError(f"--sweep {text}: {wrong[0]!r} is no knob: use some of {', '.join(KNOBS)}")
+    return names
+
+
+def refuse(s, o) -> None:
+    """ValueError for options that could not work together, before any work."""
+    if o.sweep:
+        chosen(o.sweep)
+        if s.world == 1 or o.trace or o.via != "torch":
+            raise ValueError("--sweep is about fully_shard on several ranks, without --trace: use torchrun "
+                             "--nproc-per-node 2")
+    if o.via == "accelerate-naive" and (o.save or o.trace):
+        raise ValueError("--via accelerate-naive only shows what was built: leave out --save and --trace")
+    if o.trace and s.world == 1:
+        raise ValueError("--trace is about several ranks: use torchrun --nproc-per-node 2")
+    if o.clip is not None and o.offload and s.device.type == "cuda":
+        raise ValueError("--clip with --offload: the gradient lies in the host's memory, where NCCL adds nothing up: "
+                         "leave one out")
+
+
+def memory(s, o, cut, batch):
+    """({kind: bytes} of rank 0 at the peak of a step of fully_shard, [(label, fullest bytes, units that are whole)]
+    from one gather or free to the next). Collective; the same on every rank."""
+    one = Way(s, o.shape, "torch", cut, o.checkpointing, o.lr, o.seed, o.clip)
+    for _ in range(2):                                  # lazily made: the optimizer's state, gathered storages
+        one.step([batch])
+    session.reset_allocator(s)
+    peak, events = measured(one, batch)
+    peak = {kind: int(s.largest(size if s.main else 0)) for kind, size in peak.items()}
+    return peak, [(f"{moment}: {what} {unit or ('root' if what in ('gather', 'free') else '')}".rstrip(), size, whole)
+                  for moment, what, unit, size, _, whole in events]
+
+
+def settings(o, names):
+    """[(name, options)] of the grid, without those that cannot differ: with one unit, the root, there is nothing to
+    reshard and nothing to prefetch."""
+    found = {}
+    for values in product(*(KNOBS[name] for name in names)):
+        one = replace(o, **dict(zip(names, values, strict=True)))
+        same = replace(one, reshard="true", prefetch=0) if one.wrap == "model" else one
+        label = ", ".join(f"{name} {str(getattr(one, name)).lower()}" for name in names
+                          if one.wrap != "model" or name not in ("reshard", "prefetch"))
+        found.setdefault(same, (label, one))
+    return list(found.values())
+
+
+def sweep(s, tier, o, batches, folder) -> None:
+    """Walk the grid of --sweep, say the table, keep the Record. batches(step, options): the passes of a step.
+
+    One setting is there at a time, so that a large one fits; the turns alternate, so that a busy moment of the machine
+    hits all alike.
+    """
+    grid = [("DDP: all on every rank", o, "ddp"), *((name, q, "torch") for name, q in settings(o, chosen(o.sweep)))]
+    rows = [{"name": name, "seconds": []} for name, *_ in grid]
+    for turn in progress(range(TURNS * len(grid)), "sweep", s.main):
+        i = turn % len(grid)
+        _visit(s, grid[i][1], grid[i][2], rows[i], batches, first=turn < len(grid))
+    steps = {row["name"]: row["seconds"] for row in rows}
+    rows = [row | {"seconds": statistics.median(row["seconds"])} for row in rows]
+    s.say("\n" + fsdp.sweep(rows))
+    record = _record(s, tier, o, rows, steps)
+    s.say("\n".join(["", *report.verdicts(record.checks, record.skipped)]))
+    if o.save and s.main:
+        path = folder / f"{tier}-{s.device.type}-{s.world}-sweep.json" if o.save == "auto" else o.save
+        s.say(f"record saved: {results.save(record, path).name}")
+
+
+def _visit(s, q, via, row, batches, first) -> None:
+    """Build one setting, time its steps; on the first visit count its collectives and its bytes too."""
+    cut = q.sharding(s.world)
+    one = Way(s, q.shape, via, cut, q.checkpointing, q.lr, q.seed, q.clip)
+    for step in range(STEPS):
+        share = batches(step, q)
+        s.barrier()
+        start = s.clock()
+        one.step(share, q.sync_every_pass)
+        if step:
+            row["seconds"].append(s.largest(s.clock() - start))
+    if not first:
+        return
+    share = batches(STEPS, q)
+    row |= one.counted(share, q.sync_every_pass)
+    one.update()
+    session.reset_allocator(s)
+    peak, _ = measured(one, share[0])
+    row |= {"peak": int(s.largest(sum(peak.values()) if s.main else 0)), "wanted": _wanted(s, q, cut, via)}
+    gathers = collectives(q.shape, cut, q.recipe)["all_gather"]["count"] if via == "torch" else 0
+    row["wanted_gathers"] = gathers * q.accumulation
+
+
+def _wanted(s, q, cut, via) -> int:
+    """Peak bytes of rank 0 by the pure model. DDP's buckets are a second set of gradients."""
+    if via == "torch":
+        return fsdp_account(q.shape, q.micro_batch, q.seq, q.recipe, cut, s.device.type).peak_bytes
+    plain = account(q.shape, q.micro_batch, q.seq, q.recipe)
+    return plain.peak_bytes + plain.states["gradients"]
+
+
+def _record(s, tier, o, rows, steps):
+    """One Record for the whole grid; its step_seconds are those of DDP, the baseline."""
+    facts, cut = session.facts(s), o.sharding(s.world)
+    prediction, measurement, checks = {}, {}, {}
+    for row in rows:
+        for what, wanted, found in (("peak bytes", "wanted", "peak"),
+                                    ("all-gathers a step", "wanted_gathers", "gathers")):
+            prediction[f"{what}, {row['name']}"], measurement[f"{what}, {row['name']}"] = row[wanted], row[found]
+    off = max(abs(row["wanted"] / row["peak"] - 1) for row in rows)
+    checks["peaks within 2% of the prediction"] = parity.check(off, TOLERANCE)
+    wrong = sum(row["wanted_gathers"] != row["gathers"] for row in rows)
+    checks["settings whose all-gathers are not as predicted"] = parity.check(wrong, 0.0)
+    spent, total = steps[rows[0]["name"]], o.micro_batch * s.world * o.accumulation
+    return results.Record(
+        stem="fsdp", tier=tier, **facts, model=asdict(o.shape),
+        recipe=asdict(o.recipe) | {f"sharding: {k}": v for k, v in asdict(cut).items()}, effective_batch=total,
+        sequence_length=o.seq, precision=o.precision, checkpoint_cadence="none", step_seconds=spent, warmup_steps=0,
+        tokens_per_second=results.tokens_per_second(spent, 0, total, o.seq), losses=[],
+        peak_memory={row["name"]: row["peak"] for row in rows}, prediction=prediction, measurement=measurement,
+        checks=checks, skipped=["losses: --sweep compares memory and time"],
+        series={f"seconds a step, {name}": found for name, found in steps.items()})

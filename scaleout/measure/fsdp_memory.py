@@ -1,0 +1,138 @@
+"""What torch allocates in a step under `fully_shard`, for worlds of any size on one machine.
+
+A fake process group answers for ranks that are not there, and fake tensors have sizes without contents, so a 70B
+model on 512 ranks is measured on a laptop. Two witnesses look at the same step: the book's GroupLedger and torch's
+FSDPMemTracker. These are private parts of torch; nothing else in the book uses them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.distributed as dist
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from scaleout.lab.session import Session
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import Sharding
+from scaleout.measure.fsdp_watch import watch
+from scaleout.measure.memory import fake_tensors
+from scaleout.parallel.recipe import default_dtype, make_optimizer
+from scaleout.parallel.shard import shard
+from scaleout.spec.transformer import Shape, check_run
+
+OPERATIONS = {"_allgather_base_": "all_gather", "_reduce_scatter_base_": "reduce_scatter", "allreduce_": "all_reduce"}
+
+
+@dataclass(frozen=True)
+class MeasuredFsdp:
+    """Bytes that torch allocated in one step on one rank.
+
+    moments: at the fullest instant of "forward", "loss", "backward" and "update", by kind. by_unit: most bytes of
+    each stretch (phase, unit, what). collectives: counts and bytes of whole messages. counted: the same counts by
+    CommDebugMode, where asked for. tracker: the peak of FSDPMemTracker, or None. timeline: (phase, operation, bytes
+    by kind) after each operation, where asked for.
+    """
+
+    moments: dict[str, dict[str, int]]
+    by_unit: dict[tuple[str, str, str], int]
+    collectives: dict[str, dict[str, int]]
+    counted: dict[str, int] = field(default_factory=dict)
+    tracker: int | None = None
+    timeline: list = field(default_factory=list)
+
+    @property
+    def peak(self) -> dict[str, int]:
+        return max(self.moments.values(), key=lambda held: sum(held.values()))
+
+    @property
+    def peak_bytes(self) -> int:
+        return sum(self.peak.values())
+
+
+@contextlib.contextmanager
+def fake_world(world: int):
+    """A Session of rank 0 among `world` processes of which the others are not there: collectives return at once."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+    try:
+        yield Session(torch.device("cpu"), "fake", 0, world, 0, 1)
+    finally:
+        dist.destroy_process_group()
+
+
+class FsdpStep:
+    """One training step of the book's Transformer under `fully_shard`, ready to run; the optimizer's state exists."""
+
+    def __init__(
+        self, s, shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding, fake: bool = False
+    ) -> None:
+        check_run(batch, seq)
+        self.recipe, dtype = recipe, torch.float32 if recipe.precision == "fp32" else torch.bfloat16
+        self.mode = fake_tensors(fake)
+        with self.mode, s.device, default_dtype(dtype):
+            model = Transformer(shape, recipe.attention, recipe.dropout, recipe.checkpointing)
+        self.model = shard(s, model, sharding)  # outside the mode: a mesh reads the ranks it is made of
+        with self.mode:
+            self._prepare(s, shape, batch, seq)
+
+    def _prepare(self, s, shape: Shape, batch: int, seq: int) -> None:
+        recipe = self.recipe
+        self.optimizer = make_optimizer(list(self.model.parameters()), recipe, 1e-3)
+        self.tokens, self.targets = (torch.randint(shape.vocab, (batch, seq), device=s.device) for _ in range(2))
+        for p in self.model.parameters():
+            p.grad = torch.zeros_like(p)
+        for _ in range(2):  # momentum begins with the second; DTensor tries each operation once, on whole fake tensors
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if recipe.keeps_gradients:
+            self.run()
+
+    def run(self, at_update=lambda: None) -> torch.Tensor:
+        """Forward, backward, update. `at_update` is called before the last."""
+        loss = self.model(self.tokens, self.targets)
+        loss.backward()
+        at_update()
+        self.optimizer.step()
+        return loss.detach()
+
+    def measure(self, timeline: bool = False) -> MeasuredFsdp:
+        """One step, seen by the book's ledger."""
+        with watch(self.model, self.optimizer, self.tokens, self.targets, timeline=timeline) as ledger:
+            self.run(lambda: ledger.enter("update"))
+        return MeasuredFsdp(ledger.moments, ledger.by_unit, ledger.collectives, timeline=ledger.timeline or [])
+
+
+def measure_fsdp(
+    shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding,
+    device_kind: str = "cpu", witness: str = "ledger",
+) -> MeasuredFsdp:  # fmt: skip
+    """Rank 0's step in a world that is not there, with fake tensors.
+
+    device_kind: "cpu", or "cuda": the same operations in the order in which they are asked for on a GPU, where an
+    all-gather is awaited on its own stream and its buffer lives until the next one is copied out. (What offload
+    does there needs a GPU: the shards would lie beside the rest here.) witness: "ledger", "tracker" (FSDPMemTracker
+    beside it) or "counts" (CommDebugMode beside it).
+    """
+    with fake_world(sharding.world) as s:
+        step = FsdpStep(s, shape, batch, seq, recipe, sharding, fake=True)
+        step.model._set_unshard_async_op(device_kind == "cpu")
+        other = contextlib.nullcontext()
+        if witness == "tracker":
+            other = FSDPMemTracker(step.model, step.optimizer)
+            other.track_inputs((step.tokens, step.targets))
+        elif witness == "counts":
+            other = CommDebugMode()
+        with step.mode, other:
+            seen = step.measure()
+    if witness == "tracker":
+        total = other.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+        return replace(seen, tracker=total)
+    if witness == "counts":
+        counts = {str(op).rpartition(".")[2]: count for op, count in other.get_comm_counts().items()}
+        return replace(seen, counted={name: counts.pop(op, 0) for op, name in OPERATIONS.items()} | counts)
+    return seen

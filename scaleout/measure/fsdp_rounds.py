@@ -1,0 +1,252 @@
+"""Ways to train with FSDP, timed in alternation, beside a calibration made in the same rounds; and what follows.
+
+Nothing here times a step that is predicted: the prediction is made of gathers, reduce-scatters, and forward and
+backward with nothing sent. The update, which no schedule changes, is timed where it is made.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+
+from scaleout.parallel import shard
+from scaleout.records import trace
+from scaleout.timing import fsdp, step
+from scaleout.memory.fsdp import collectives
+from scaleout.timing.intervals import length
+from scaleout.timing.profile import fit, line_seconds
+from scaleout.lab.text import progress
+from scaleout.spec.sharding import units
+from scaleout.parallel.fsdp import FlatUnit, all_gather
+from scaleout.parallel.fsdp_ways import HAND
+from scaleout.measure.profile import phase, traced
+from scaleout.parallel.step import seconds_between
+
+TRACED = 3              # steps of each way under the profiler, after the timed ones
+
+
+class Calibration:
+    """Seconds of each unit's all-gather and reduce-scatter, of compute, of both at once; a sample of each a round.
+
+    The slowest rank's figure counts. `alone` is a Way that sends nothing, on this rank's share of the batch, in the
+    dtype that the units are gathered in.
+    """
+
+    def __init__(self, s, alone, on) -> None:
+        """on: the mesh of torch_shard. Units of equal size are timed once."""
+        self.s, self.alone, self.sharding, self.mesh = s, alone, alone.sharding, on
+        alone.model.to(shard.DTYPES[self.sharding.parameter])
+        self.gathered, self.reduced = {}, {}
+        for unit in units(alone.shape, self.sharding) if s.world > 1 else ():
+            for flats, dtype in ((self.gathered, self.sharding.parameter), (self.reduced, self.sharding.reduce)):
+                held = [torch.nn.Parameter(torch.zeros(size, device=s.device, dtype=shard.DTYPES[dtype]))
+                        for _, size in unit.tensors]
+                flat = FlatUnit(unit.name, held, on.get_group("shard"))
+                flats.setdefault(flat.whole.numel() * flat.whole.element_size(), flat)
+        self.gather, self.unsharded = ({n: [] for n in self.gathered} for _ in range(2))
+        self.scatter, self.across = ({n: [] for n in self.reduced} for _ in range(2))
+        self.forward, self.backward, self.speed = [], [], []
+
+    def sample(self, batch, sharded=None) -> None:
+        """One round. sharded: a model under `fully_shard`; its own gathers, with all they copy, are timed too."""
+        self._compute(batch)
+        for n, flat in self.gathered.items() if sharded is not None else ():
+            module = sharded.get_submodule(flat.name)
+            self.unsharded[n].append(self._seconds(module.unshard))
+            module.reshard()
+        for n, flat in self.gathered.items():
+            self.gather[n].append(self._seconds(lambda flat=flat: (flat.start(), flat.work.wait())))
+            flat.free()
+        for n, flat in self.reduced.items():
+            for p in flat.parameters:
+                p.grad = torch.zeros(p.shape, device=self.s.device, dtype=p.dtype)
+            self.scatter[n].append(self._seconds(lambda flat=flat: (flat.send(), flat.receive())))
+            flat.shard.grad = None
+            if self.sharding.replicas > 1:
+                self.across[n].append(self._seconds(
+                    lambda flat=flat: dist.all_reduce(flat.shard.data, group=self.mesh.get_group("replicate"))))
+        if self.gathered:
+            self._both(batch)
+
+    def _seconds(self, work) -> float:
+        self.s.barrier()
+        start = self.s.clock()
+        work()
+        return self.s.largest(self.s.clock() - start)
+
+    def _compute(self, batch) -> None:
+        self.s.barrier()
+        start = self.s.clock()
+        loss = self.alone.call(*batch)
+        middle = self.s.clock()
+        loss.backward()
+        end = self.s.clock()
+        self.alone.optimizer.zero_grad(set_to_none=True)
+        for found, spent in ((self.forward, middle - start), (self.backward, end - middle)):
+            found.append(self.s.largest(spent))
+
+    def _both(self, batch) -> None:
+        """A backward with about as long a row of all-gathers of the largest unit beside it. Were neither in the way of
+        the other, the two would take as long as one: the share of its speed that each keeps."""
+        n, flat = max(self.gathered.items())
+        single, backward = statistics.median(self.gather[n]), statistics.median(self.backward)
+        count = max(1, min(200, round(backward / single)))
+        buffers = [torch.empty(flat.whole.shape, dtype=flat.whole.dtype, device=self.s.device) for _ in range(2)]
+        loss = self.alone.call(*batch)
+        self.s.barrier()
+        start = self.s.clock()
+        works = [all_gather(buffers[i % 2], flat.shard.data, flat.group, async_op=True)
+                 for i in range(count)]
+        loss.backward()
+        for work in works:
+            work.wait()
+        spent = self.s.largest(self.s.clock() - start)
+        self.alone.optimizer.zero_grad(set_to_none=True)
+        self.speed.append(min(1.0, max(0.5, (backward + count * single) / 2 / spent)))
+
+    # --- what follows from it ---------------------------------------------------------------------------------
+
+    def line(self, found, warmup):
+        """Seconds of a message by its bytes: as measured where this size was, else by a line through what was."""
+        middle = {n: statistics.median(spent[warmup:]) for n, spent in found.items()}
+        fitted = fit(list(middle.items())) if len(middle) > 1 else None
+
+        def seconds(size):
+            if size in middle:
+                return middle[size]
+            return line_seconds(fitted, size) if fitted else size * next(iter(middle.values())) / next(iter(middle))
+        return seconds
+
+    def work(self, checkpointing, batch, seq, warmup):
+        """schedule_fsdp.Piece of every unit: the measured forward and backward, dealt out by FLOPs."""
+        shape = self.alone.shape
+        rows = step.layers(shape, batch, seq, 1.0, 4, checkpointing)
+        pieces = fsdp.pieces(rows, units(shape, self.sharding), self.sharding)
+        spent = [statistics.median(found[warmup:]) for found in (self.forward, self.backward)]
+        share = [t / sum(getattr(piece, name) for piece in pieces)
+                 for t, name in zip(spent, ("forward_seconds", "backward_seconds"), strict=True)]
+        return [replace(piece, forward_seconds=piece.forward_seconds * share[0],
+                        backward_seconds=piece.backward_seconds * share[1]) for piece in pieces]
+
+    def predict(self, how, gathers, work, warmup, update_seconds, accumulation=1, every_pass=True):
+        """(seconds of a step, exposed seconds) with an update of so many seconds; gathers: `gather` or `unsharded`.
+
+        how: "waits" (naive), "streams" (all overlaps), or "gathers" (they overlap, and who reduces waits, as
+        `fully_shard` does on a CPU). A gather beside compute slows both.
+        """
+        cut, kept, blocked = self.sharding, 1.0, 0.0
+        gather, scatter = self.line(gathers, warmup), self.line(self.scatter, warmup)
+        across = self.line({n / cut.ranks: t for n, t in self.across.items()}, warmup) if cut.replicas > 1 else None
+        if how != "waits" and cut.prefetch and self.speed:
+            kept = statistics.median(self.speed[warmup:])
+        if how == "gathers":                        # the reduce-scatter is then part of what the backward does
+            times = [scatter(p.reduce_bytes) + (across(p.reduce_bytes / cut.ranks) if across else 0.0)
+                     for p in work if p.reduce_bytes]
+            blocked = sum(times) * (accumulation if every_pass else 1)
+            work = [replace(p, reduce_bytes=0.0) for p in work]
+        found = fsdp.fsdp_step(
+            work, lambda n: gather(n) / kept, lambda n: scatter(n) / kept, reshard=cut.reshard,
+            prefetch=0 if how == "waits" else cut.prefetch, overlap=how != "waits", accumulation=accumulation,
+            sync_every_pass=every_pass, reduce_across=across if how != "gathers" else None,
+            regather_seconds=None if isinstance(cut.reshard, bool) else gather, contention=1 - kept,
+            update_seconds=update_seconds)
+        return found.seconds + blocked, found.exposed_seconds + blocked
+
+
+class Rounds:
+    """All ways at once; every round is a step of each and a sample of the calibration, so that whatever else the
+    machine does hits them alike."""
+
+    def __init__(self, s, o, ways, calibration) -> None:
+        """ways: {name: torch_fsdp_ways.Way}. o: the lab's options."""
+        self.s, self.o, self.ways, self.calibration = s, o, ways, calibration
+        self.seconds, self.updates, self.losses = ({via: [] for via in ways} for _ in range(3))
+        self.traces, self.counts = {}, {}
+
+    def run(self, steps, batches) -> None:
+        """Time `steps` rounds, then count the collectives of a step of each way, then trace each. batches(step): the
+        passes of a step."""
+        names = list(self.ways)
+        for i in progress(range(steps), "train", self.s.main):
+            share = batches(i)
+            self.calibration.sample(share[0], self.ways["torch"].model if i else None)     # it is set up by a step
+            turn = i % len(names)                                  # nobody always comes after the same
+            for via in names[turn:] + names[:turn]:
+                self.s.barrier()
+                start = self.s.clock()
+                loss = self.ways[via].step(share, self.o.sync_every_pass)
+                self.seconds[via].append(self.s.largest(self.s.clock() - start))
+                self.updates[via].append(self.s.largest(seconds_between(*self.ways[via].updated)))
+                self.losses[via].append(self.s.mean(loss))
+        for via, way in self.ways.items():
+            share = batches(steps)
+            self.counts[via] = way.counted(share, self.o.sync_every_pass)
+            way.update()
+            if self.s.world > 1:
+                self.traces[via] = traced(self.s, lambda i, way=way: self._traced(way, batches(steps + 1 + i)), TRACED)
+
+    def _traced(self, way, share) -> None:
+        with phase("data"):
+            pass
+        way.step(share, self.o.sync_every_pass)
+
+    def rows(self, warmup) -> dict:
+        """{way: {"measured", "predicted": {figure: number}, "loss": the last}}; figures as in lab_fsdp.FIGURES."""
+        o, c = self.o, self.calibration
+        work = c.work(o.checkpointing, o.micro_batch, o.seq, warmup)
+        passes = o.accumulation if o.sync_every_pass else 1
+        by_hand, by_torch = collectives(c.alone.shape, c.sharding), collectives(c.alone.shape, c.sharding, o.recipe)
+        rows = {}
+        for via in self.ways:
+            timed = sorted(self.seconds[via][warmup:])
+            rows[via] = {"measured": {"seconds": statistics.median(timed), "spread": _spread(timed)}, "predicted": {},
+                         "loss": self.losses[via][-1]}
+            update = statistics.median(self.updates[via][warmup:])
+            if self.s.world == 1:
+                found = c.predict("waits", c.gather, work, warmup, update, o.accumulation)
+                rows[via]["predicted"]["seconds"] = found[0]
+                continue
+            rows[via]["measured"] |= {**self.counts[via], **_sent(self.traces[via], c)}
+            if via == "ddp" or via == "accelerate-naive":
+                continue
+            gathers = c.gather if via in HAND else c.unsharded
+            seconds, exposed = c.predict(self._how(via), gathers, work, warmup, update, o.accumulation,
+                                         o.sync_every_pass)
+            wanted = by_hand if via in HAND else by_torch
+            more = via.startswith("accelerate")            # it makes the last norm a unit of its own, and keeps it
+            rows[via]["predicted"] |= {"seconds": seconds, "exposed": exposed,
+                                       "gathers": (wanted["all_gather"]["count"] + more) * o.accumulation,
+                                       "scatters": (wanted["reduce_scatter"]["count"] + more) * passes}
+        return rows
+
+    def _how(self, via):
+        """How a way overlaps on this device, see Calibration.predict."""
+        if via in ("naive", "accelerate-forced"):       # on a CPU torch gathers beside compute only where it is told to
+            return "waits"
+        return "streams" if via == "prefetching" or self.s.device.type == "cuda" else "gathers"
+
+
+def _spread(timed) -> float:
+    """From the lower quartile to the upper, seconds: half of the steps lie in it."""
+    if len(timed) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(timed, n=4, method="inclusive")
+    return high - low
+
+
+def _sent(found, calibration) -> dict:
+    """Seconds a step and rank, from a Trace: exposed, in all-gathers, and in reductions of gradients.
+
+    gloo's reduce-scatter is an all-reduce inside, and the profiler shows it as one.
+    """
+    out, steps = {"exposed": 0.0, "gather_seconds": 0.0, "scatter_seconds": 0.0}, len(found.steps(found.ranks[0]))
+    each = steps * len(found.ranks)
+    out["exposed"] = statistics.mean(trace.summary(found)["exposed_seconds"].values())
+    for rank in found.ranks:
+        for span in found.spans(rank, "communication"):
+            name = "gather_seconds" if "gather" in span.name.lower() else "scatter_seconds"
+            out[name] += length([(span.start, span.end)]) / each
+    return out

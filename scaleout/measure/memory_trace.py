@@ -1,0 +1,134 @@
+"""Memory over time: as a picture, and as a file that torch's memory visualiser reads."""
+
+import os
+import pickle
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from scaleout.memory.accounts import KINDS
+
+POINTS = 250            # a picture shows no more, and its file stays small
+LEAST_WIDTH = 0.13       # of the axis, for a moment: as much as its name takes
+
+
+@contextmanager
+def written_whole(path):
+    """A temporary path beside `path` that takes its name at the end, or goes away after an error."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
+        os.close(handle)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror}): choose another folder") from None
+    try:
+        yield Path(name)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def snapshot(s, work, path):
+    """Run `work()` and write every allocation in it to `path` (.pickle), for https://pytorch.org/memory_viz.
+
+    On a GPU this is the allocator's own history. A CPU allocator keeps none, and torch's profiler stands in:
+    it sees the same allocations and frees. All ranks work, rank 0 writes. Returns, in words, what was used.
+    """
+    if not s.main:
+        work()
+        return ""
+    if s.device.type == "cuda":
+        torch.cuda.memory._record_memory_history()
+        try:
+            work()
+            s.synchronize()
+            with written_whole(path) as temporary:
+                torch.cuda.memory._dump_snapshot(str(temporary))
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None)
+        return "the CUDA allocator's history"
+    from torch.cuda._memory_viz import _profile_to_snapshot
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True,
+                 with_stack=True) as seen:
+        work()
+    with written_whole(path) as temporary, temporary.open("wb") as stream:
+        pickle.dump(_profile_to_snapshot(seen), stream)
+    return "torch's profiler, as a CPU allocator keeps no history"
+
+
+def thin(timeline, most=POINTS):
+    """At most about `most` entries [(position, moment, {kind: bytes})]: the fullest of each run of neighbours.
+
+    A run never crosses a moment's border, so that every moment keeps its peak.
+    """
+    stride, kept = max(1, -(-len(timeline) // most)), []
+    for i, (moment, _, kinds) in enumerate(timeline):
+        if not kept or kept[-1][1] != moment or i // stride != kept[-1][0] // stride:
+            kept.append((i, moment, kinds))
+        elif sum(kinds.values()) > sum(kept[-1][2].values()):
+            kept[-1] = (i, moment, kinds)
+    return kept
+
+
+def spread(moments, least=LEAST_WIDTH):
+    """(left edges of the entries, {moment: (left, right)}) on an axis from 0 to 1.
+
+    Entries of a moment are evenly wide, and a moment is drawn as if at least the share `least` of all entries
+    were its own: the optimizer's update is a handful of operations, and often the peak.
+    """
+    names = list(dict.fromkeys(moments))
+    counts = [moments.count(name) for name in names]
+    wide = [max(n / len(moments), least) for n in counts]
+    edges, spans, left = [], {}, 0.0
+    for name, n, width in zip(names, counts, wide, strict=True):
+        width /= sum(wide)
+        spans[name] = (left, left + width)
+        edges += [left + width * k / n for k in range(n)]
+        left += width
+    return edges, spans
+
+
+def plot(timeline, path, title):
+    """Draw bytes by kind through the operations of a step, moment by moment, to `path` (.svg, .png or .pdf).
+
+    timeline: [(moment, operation, {kind: bytes})], in order. The same timeline gives the same SVG.
+    """
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    points = thin(timeline)
+    edges, spans = spread([moment for _, moment, _ in points])
+    held = [kinds for _, _, kinds in points] + [points[-1][2]]         # the last entry has a right edge too
+    large = max(sum(kinds.values()) for kinds in held) > 1e10
+    shown = [kind for kind in KINDS if any(kinds[kind] for kinds in held)]
+    with pyplot.style.context("scaleout.style"):
+        figure, axes = pyplot.subplots()
+        axes.stackplot([*edges, 1.0], *([kinds[kind] / (1e9 if large else 1e6) for kinds in held] for kind in shown),
+                       labels=shown, step="post", linewidth=0,
+                       colors=[f"C{KINDS.index(kind)}" for kind in shown])
+        axes.set(xlim=(0, 1), xticks=[], ylabel="GB (10^9 bytes)" if large else "MB (10^6 bytes)",
+                 xlabel="operations of one step, in order (short moments are widened)")
+        _name_moments(axes, spans)
+        axes.set_title(title, pad=18)
+        axes.legend(*(x[::-1] for x in axes.get_legend_handles_labels()), loc="upper left",
+                    bbox_to_anchor=(1.0, 1.0))
+        with written_whole(path) as temporary:
+            figure.savefig(temporary, metadata={"Date": None} if Path(path).suffix == ".svg" else None)
+        pyplot.close(figure)
+
+
+def _name_moments(axes, spans):
+    """Each moment's name above its span, and a line between two."""
+    for name, (left, right) in spans.items():
+        if left:
+            axes.axvline(left, color="#767676", linewidth=0.7, linestyle=":")
+        axes.annotate(name, ((left + right) / 2, 1.01), xycoords=("data", "axes fraction"), fontsize=8.5,
+                      ha="center")

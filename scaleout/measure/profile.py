@@ -1,0 +1,54 @@
+"""torch.profiler on every rank, and the ranks' traces in one file that Perfetto opens."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from scaleout.records import chrome, trace
+from scaleout.measure.memory_trace import written_whole
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")         # else it says on stderr that it starts and stops
+phase = record_function             # `with phase("forward"): ...`; the names are chrome.PHASES
+
+
+def traced(s, step, count, extra=lambda: ()):
+    """The Trace of `count` calls step(0), step(1), ... on all ranks together; the same on every rank.
+
+    s: a lab.Session. extra: events that the profiler does not see, as `chrome.event` makes them, on the wall clock in
+    seconds; this rank's. Ranks on several hosts are as far apart as their clocks.
+    """
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (s.device.type == "cuda")
+    s.barrier()
+    with profile(activities=activities, record_shapes=True) as seen:
+        for i in range(count):
+            with phase("step"):
+                step(i)
+        s.synchronize()
+    mine = [*chrome.one_rank(_exported(seen), s.rank), *extra()]
+    everyone = [mine]
+    if s.world > 1:
+        everyone = [None] * s.world
+        dist.all_gather_object(everyone, mine)
+    return trace.merge(everyone)
+
+
+def _exported(seen):
+    """What a profile writes, parsed."""
+    handle, name = tempfile.mkstemp(suffix=".json")
+    os.close(handle)
+    try:
+        seen.export_chrome_trace(name)
+        return json.loads(Path(name).read_text(encoding="utf-8"))
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def write(found, path):
+    """Write a Trace to `path` (.json), all or nothing. Returns the Path."""
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(trace.to_json(found), separators=(",", ":")) + "\n", encoding="utf-8")
+    return Path(path)

@@ -1,0 +1,137 @@
+"""Several ways to train, timed in alternation: every round is a step of each and a sample of the calibration."""
+
+import os
+import statistics
+
+import torch
+
+from scaleout.lab import ddp as lab_ddp
+from scaleout.parallel import ddp as parallel_ddp
+from scaleout.records import trace
+from scaleout.lab.text import progress
+from scaleout.measure.calibrate import Calibration
+from scaleout.measure.profile import phase, traced
+
+TRACED = 3              # steps of each way under the profiler, after the timed ones
+SIZES = 5               # messages whose all-reduce is timed, from the smallest tensor to four buckets
+
+
+class Rounds:
+    """All ways at once, each with its own model from the same seed. Whatever else the machine does hits them alike.
+
+    "one" is one process on the batches of all ranks, on as many threads as all ranks have together (on rank 0, while
+    the others wait); "alone" sends nothing and is only calibrated. The rest are torch_parallel.WAYS.
+    """
+
+    def __init__(self, s, o, names, make, batches):
+        """o: options of the lab. make(via) returns a torch_step.Way; batches(step, ranks) a step's batches of this
+        rank, or with ranks=1 those of all ranks."""
+        self.s, self.o, self.names, self.batches = s, o, names, batches
+        self.ways = {via: make(via) for via in (*names, "alone") if via != "one" or s.main}
+        self.seconds = {via: [] for via in names}
+        self.losses = {via: [] for via in names}
+        self.traces = {}
+        self.threads = torch.get_num_threads()
+        self.one_threads = max(self.threads, min(s.world * self.threads, cores()) if s.world > 1 else cores())
+        self.calibration = self._calibration()
+
+    def _calibration(self):
+        sizes = [p.numel() * p.element_size() for p in self.ways["alone"].model.parameters()]
+        usual = max(4, int(min(self.o.settings.caps[0], sum(sizes))))
+        small = max(4, min(sizes))
+        messages = [int(small * (max(4 * usual, sum(sizes)) / small) ** (i / (SIZES - 1))) for i in range(SIZES)]
+        hook = "bf16" if self.o.hook == "bf16" else "none"
+        return Calibration(self.s, parallel_ddp.hook_named(hook), messages, usual)
+
+    def run(self, steps):
+        """Make and time `steps` rounds, then trace each way."""
+        for step in progress(range(steps), "train", self.s.main):
+            share = self.batches(step, None)
+            self._calibrate(share[0])
+            turn = step % len(self.names)                          # nobody always comes after the same
+            for via in self.names[turn:] + self.names[:turn]:
+                self._one(share, step) if via == "one" else self._step(via, share)
+        for via in (name for name in self.names if name != "one" and self.s.world > 1):
+            self.traces[via] = traced(self.s, lambda i, via=via: self.traced_step(via, steps + i), TRACED)
+
+    def traced_step(self, via, step):
+        """One step with its batch, in phases."""
+        with phase("data"):
+            share = self.batches(step, None)
+        self.ways[via].step(share, self.o.sync_every_pass)
+
+    def _calibrate(self, batch):
+        c = self.calibration
+        c.compute(self.ways["alone"], batch, update=True)
+        if self.s.world == 1:
+            return
+        c.all_reduce()
+        for via in (name for name in self.names if name not in ("one", "hand")):
+            c.compute(self.ways[via], batch)
+            c.both(self.ways[via], batch)
+
+    def _step(self, via, share):
+        self.s.barrier()
+        start = self.s.clock()
+        loss = self.ways[via].step(share, self.o.sync_every_pass)
+        self.seconds[via].append(self.s.largest(self.s.clock() - start))
+        self.losses[via].append(self.s.mean(loss))
+
+    def _one(self, share, step):
+        """One process does the work of all; the other ranks wait in a barrier, which takes no core."""
+        loss = spent = 0.0
+        self.s.barrier()
+        if self.s.main:
+            whole = self.batches(step, 1)
+            torch.set_num_threads(self.one_threads)
+            start = self.s.clock()
+            loss = self.ways["one"].step(whole)
+            spent = self.s.clock() - start
+            torch.set_num_threads(self.threads)
+        self.seconds["one"].append(self.s.largest(spent))
+        self.losses["one"].append(self.s.mean(loss) * self.s.world)
+
+    # --- what was found -----------------------------------------------------------------------------------
+
+    def rows(self, warmup):
+        """{way: {"measured", "predicted": {figure: number}, "loss": the last}}; figures as in lab_ddp.FIGURES."""
+        alone = self.calibration.predict("hand", (1, 1), warmup, self.o.accumulation, send=False)[0]
+        rows = {via: {"measured": {"seconds": statistics.median(self.seconds[via][warmup:])}, "predicted": {},
+                      "loss": self.losses[via][-1]} for via in self.names}
+        for via, row in rows.items():
+            if via == "one":
+                row["predicted"]["seconds"] = alone                # were threads as good as processes
+            elif self.s.world == 1:
+                row["predicted"]["seconds"] = alone
+            else:
+                self._row(row, via, warmup)
+        return rows | {"alone": {"measured": {"seconds": alone}, "predicted": {}}}
+
+    def series(self):
+        """{name: seconds of every step} of all ways, for a Record; "nothing sent" is one pass and its update."""
+        spent = {lab_ddp.NAMES[via]: seconds for via, seconds in self.seconds.items() if seconds}
+        silent = self.calibration.silent["hand"]
+        spent[lab_ddp.NAMES["alone"]] = [forward + sum(t for _, _, t in ready) + rest + update for (
+            forward, ready, rest), update in zip(silent, self.calibration.update, strict=True)]
+        return {f"seconds a step, {name}": seconds for name, seconds in spent.items()}
+
+    def _row(self, row, via, warmup):
+        reduced = sum(size for _, size, _ in self.calibration.silent["hand"][0][1])
+        if self.o.hook == "powersgd" and via != "hand":            # its later all-reduces start on threads of gloo's,
+            _, state = self.ways[via].replicas.look.hook           # where no profiler looks; its cost is arithmetic,
+            row["measured"]["bytes"] = reduced / state.compression_stats()[0]              # which nothing here models
+            return
+        found = trace.summary(self.traces[via])
+        row["measured"] |= {"exposed": statistics.mean(found["exposed_seconds"].values()),
+                            "collectives": found["collectives"], "bytes": found["bytes"]}
+        seconds, exposed, buckets = self.calibration.predict(via, self.o.settings.caps, warmup, self.o.accumulation,
+                                                             self.o.sync_every_pass)
+        passes = self.o.accumulation if self.o.sync_every_pass else 1
+        width = 2 if self.o.hook == "bf16" and via != "hand" else 1
+        row["predicted"] |= {"seconds": seconds, "exposed": exposed, "collectives": buckets * passes,
+                             "bytes": reduced * passes / width}
+
+
+def cores():
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

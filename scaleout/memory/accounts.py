@@ -1,0 +1,120 @@
+"""The account: what one rank holds at each moment of a training step, by kind, and where that is fullest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from scaleout.memory.activations import Sizes
+from scaleout.memory.fsdp import Moment, fsdp_account
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import Sharding
+from scaleout.memory.states import NF4_BYTES, block_parameters, states, table_parameters
+from scaleout.memory.tape import KINDS, MOMENTS
+from scaleout.spec.transformer import Shape
+from scaleout.memory.walk import walk
+
+# Kinds of FSDP's own, by the kind of this account that they are copies of.
+UNITS = {"gathered": "weights", "whole gradients": "gradients", "buffers": "temporaries"}
+
+__all__ = ["KINDS", "MOMENTS", "Account", "Layout", "Recipe", "account"]
+
+
+@dataclass(frozen=True)
+class Account:
+    """Bytes on one rank. `moments`: for each candidate peak, in the order of the step, bytes by kind."""
+
+    moments: dict[str, dict[str, int]]
+    states: dict[str, int]  # weights, master copies, gradients and optimizer state, whole or sharded
+
+    @property
+    def peak_moment(self) -> str:
+        return max(self.moments, key=lambda moment: sum(self.moments[moment].values()))
+
+    @property
+    def peak(self) -> dict[str, int]:
+        """Bytes by kind at the peak."""
+        return self.moments[self.peak_moment]
+
+    @property
+    def peak_bytes(self) -> int:
+        return sum(self.peak.values())
+
+
+def account(
+    shape: Shape, batch: int, seq: int, recipe: Recipe | None = None, layout: Layout | None = None,
+) -> Account:  # fmt: skip
+    """What one rank holds in a training step on `batch` sequences of `seq` tokens (per rank).
+
+    With pipeline parallelism the rank is one of the first stage, which has the most micro-batches in flight, or of
+    the last, which has the logits: the fuller of the two. ZeRO stage 3 is FSDP's: a block is gathered while another
+    computes (fsdp_memory.py), and its kinds are told in this account's words; with fp32 weights or copies of them the
+    shards are fp32 and what is gathered is 16 bits. Beside tensor or pipeline parallelism, an adapter or main
+    gradients the units are priced by their sizes alone (`_units`). Not priced: what sequence parallelism gathers
+    again, a copy of a pipeline's messages. What adapters make is priced in one piece for each block, and QLoRA's
+    unpacking one matrix at a time. Raises ValueError, in one line, for sizes that do not divide or values that cannot
+    be.
+    """
+    recipe, layout = recipe or Recipe(), layout or Layout()
+    for name, value, kind in (
+        ("shape", shape, Shape),
+        ("recipe", recipe, Recipe),
+        ("layout", layout, Layout),
+    ):
+        if not isinstance(value, kind):
+            raise ValueError(f"{name} must be a {kind.__name__}, not {value!r}")
+    if layout.zero == 3 and layout.dp == layout.ranks > 1 and recipe.adapter == recipe.main_gradients == "none":
+        return _by_units(shape, batch, seq, recipe, layout.dp)
+    ends = {0, layout.pp - 1}
+    return max(
+        (_stage(shape, batch, seq, recipe, layout, stage) for stage in sorted(ends)),
+        key=lambda held: held.peak_bytes,
+    )
+
+
+def _by_units(shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int) -> Account:
+    """ZeRO stage 3: FSDP's account, of a unit a block and one gathered ahead, at this account's moments."""
+    stored = "bf16" if recipe.precision == "bf16" else "fp32"
+    parameter = "fp32" if recipe.precision in ("fp32", "bf16") else "bf16"
+    found = fsdp_account(
+        shape, batch, seq, replace(recipe, precision=stored, buckets="none"), Sharding(ranks, parameter=parameter)
+    )
+    moments: dict[str, dict[str, int]] = {}
+    for moment, kinds in _told(found.moments):
+        if moment not in moments or sum(kinds.values()) > sum(moments[moment].values()):
+            moments[moment] = kinds
+    return Account({name: moments[name] for name in MOMENTS}, found.states)
+
+
+def _told(found: Iterable[Moment]) -> Iterator[tuple[str, dict[str, int]]]:
+    """(moment, bytes by kind) of each of FSDP's. What the root does before the blocks' backward is the head's."""
+    blocks = False
+    for one in found:
+        blocks = blocks or (one.phase == "backward" and one.unit != "")
+        inside = "block" if one.unit else "embedding" if blocks else "head"
+        moment = {"update": "optimizer", "backward": inside}.get(one.phase, one.phase)
+        kinds = dict.fromkeys(KINDS, 0)
+        for kind, size in one.held.items():
+            kinds[UNITS.get(kind, kind)] += size
+        yield moment, kinds
+
+
+def _stage(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, stage: int) -> Account:
+    held = states(shape, recipe, layout, stage)
+    tape = walk(Sizes(shape, batch, seq, recipe, layout, stage), held)
+    moments = {name: tape.fullest[name][1] for name in MOMENTS if name in tape.fullest}
+    if layout.zero == 3 and layout.dp > 1:
+        block, root = _units(shape, recipe, layout, stage)
+        for name in moments.keys() - {"optimizer"}:
+            moments[name]["weights"] += root + 2 * block  # one that computes, and one that is gathered ahead
+            moments[name]["temporaries"] += block  # the buffer that it is gathered in
+    return Account(moments, held)
+
+
+def _units(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> tuple[int, int]:
+    """Bytes of a gathered block and of the root, on one tensor-parallel rank: in the dtype that is computed in, or,
+    under QLoRA, the block as it is stored."""
+    block = block_parameters(shape, layout.tp)
+    width = NF4_BYTES if recipe.adapter == "qlora" else recipe.width("compute")
+    return int(block * width), sum(table_parameters(shape, layout, stage).values()) * recipe.width("compute")

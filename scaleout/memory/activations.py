@@ -1,0 +1,228 @@
+"""What each operation of a block keeps for its backward, and how large the tensors of one rank are.
+
+The rule is one: an operation keeps what its derivative needs. A matrix product keeps its input; a norm keeps its
+input and one or two numbers a token; GELU keeps its input; a product keeps both factors; fused attention keeps Q,
+K, V, its output and one log-sum-exp a query, and naive attention keeps the probabilities. Korthikanti et al. 2022
+(arXiv 2205.05198, section 4) list the same for their model; their 34 + 5as/h is the special case of 16 bits,
+naive attention and dropout.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.memory.states import adapter_parameters, check_layout, slice_linears
+from scaleout.spec.transformer import Shape, check_run, linears
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of the tensors that occur in a step, on one rank.
+
+    Residual-stream tensors have the residual's dtype (fp32 under autocast), inputs and outputs of matrix products
+    the compute dtype. Tensor parallelism divides what lies inside attention and the MLP; sequence parallelism
+    divides the rest of the block as well.
+    """
+
+    shape: Shape
+    batch: int
+    seq: int
+    recipe: Recipe
+    layout: Layout
+    stage: int = 0  # of the pipeline
+
+    def __post_init__(self) -> None:
+        check_run(self.batch, self.seq)
+        check_layout(self.shape, self.layout)
+        s = self.shape
+        if s.positions == "learned" and self.seq > s.max_seq:
+            raise ValueError(f"seq {self.seq:,} is longer than the position table: use at most {s.max_seq:,}")
+
+    @cached_property
+    def first(self) -> bool:
+        """Whether the stage has the token table."""
+        return self.stage == 0
+
+    @cached_property
+    def last(self) -> bool:
+        """Whether the stage has the head and the loss."""
+        return self.stage == self.layout.pp - 1
+
+    @cached_property
+    def in_flight(self) -> int:
+        """Micro-batches whose activations stand side by side: under 1F1B, one for each stage from here on
+        (arXiv 2205.05198, section 4.2.3)."""
+        return self.layout.pp - self.stage
+
+    @cached_property
+    def keeps_gradients(self) -> bool:
+        """Whether gradients stand through forward and backward: with a pipeline, those of the micro-batches before."""
+        return self.recipe.keeps_gradients or self.layout.pp > 1
+
+    @cached_property
+    def tokens(self) -> int:
+        return self.batch * self.seq
+
+    @cached_property
+    def auto(self) -> bool:
+        """Whether autocast makes 16-bit copies of fp32 inputs and weights; under an adapter these are in 16 bits."""
+        return self.recipe.autocast and not self.frozen
+
+    @cached_property
+    def frozen(self) -> bool:
+        """Whether an adapter is trained, and the model is not."""
+        return self.recipe.adapter != "none"
+
+    @cached_property
+    def copied(self) -> bool:
+        """Whether autocast copies weights. Sharded ones are gathered in 16 bits, unit by unit, which is not priced
+        here."""
+        return self.auto and self.layout.zero < 3
+
+    @cached_property
+    def e(self) -> int:
+        """Bytes of an element that goes through a matrix product."""
+        return self.recipe.width("compute")
+
+    @cached_property
+    def r(self) -> int:
+        """Bytes of an element of the residual stream."""
+        return self.e if self.frozen else self.recipe.width("stream")
+
+    @cached_property
+    def _outside(self) -> int:
+        """Elements of (batch, seq, hidden) on this rank."""
+        n = self.tokens * self.shape.hidden
+        return math.ceil(n / self.layout.tp) if self.layout.sequence_parallel else n
+
+    @cached_property
+    def x(self) -> int:
+        """The residual stream."""
+        return self._outside * self.r
+
+    @cached_property
+    def y(self) -> int:
+        """An input or output, `hidden` wide, of a matrix product."""
+        return self._outside * self.e
+
+    @cached_property
+    def wide32(self) -> int:
+        """(batch, seq, hidden) in fp32."""
+        return self._outside * 4
+
+    @cached_property
+    def mask(self) -> int:
+        """A dropout mask over (batch, seq, hidden), one byte each; 0 without dropout."""
+        return self._outside if self.recipe.dropout else 0
+
+    @cached_property
+    def batch_bytes(self) -> int:
+        """Tokens and targets, int64."""
+        return 2 * 8 * self.tokens
+
+    @cached_property
+    def per_token(self) -> int:
+        """Elements of one number a token."""
+        return self.tokens if not self.layout.sequence_parallel else math.ceil(self.tokens / self.layout.tp)
+
+    @cached_property
+    def q(self) -> int:
+        """Queries, or attention's output."""
+        return self.tokens * self.shape.heads * self.shape.d * self.e // self.layout.tp
+
+    @cached_property
+    def kv(self) -> int:
+        """Keys, or values."""
+        return self.tokens * slice_linears(self.shape, self.layout.tp)["k"][1] * self.e
+
+    @cached_property
+    def scores(self) -> int:
+        """One (batch, heads, seq, seq) tensor."""
+        return self.batch * self.shape.heads * self.seq**2 * self.e // self.layout.tp
+
+    @cached_property
+    def lse(self) -> int:
+        """The log-sum-exp of every query, fp32."""
+        return self.tokens * self.shape.heads * 4 // self.layout.tp
+
+    @cached_property
+    def f(self) -> int:
+        """(batch, seq, ff)."""
+        return self.tokens * self.shape.h_ff * self.e // self.layout.tp
+
+    @cached_property
+    def vocab32(self) -> int:
+        """The logits in fp32."""
+        return self.tokens * self.shape.vocab * 4 // self.layout.tp
+
+    def copies(self, *names: str) -> int:
+        """Autocast's 16-bit copies of these matrices of one block; 0 where it makes none."""
+        sizes = slice_linears(self.shape, self.layout.tp)
+        return sum(2 * sizes[n][0] * sizes[n][1] for n in names) if self.copied else 0
+
+
+def norm_kept(z: Sizes) -> int:
+    """A norm's input, and for each token the mean and deviation, or the root mean square."""
+    return z.x + (2 * z.per_token * z.r if z.shape.norm == "layernorm" else 4 * z.per_token)
+
+
+def tables(z: Sizes) -> int:
+    """Cosines and sines of rotary positions, once for Q and once for K."""
+    return 4 * z.seq * (z.shape.d // 2) * z.e if z.shape.positions == "rotary" else 0
+
+
+def relaid(z: Sizes) -> int:
+    """Rotary positions leave Q with heads outermost; so is fused attention's output then, and the projection that
+    follows keeps a copy of its own. One head on a rank has no order to change."""
+    return z.q if z.shape.positions == "rotary" and z.shape.heads > z.layout.tp else 0
+
+
+def core_kept(z: Sizes) -> int:
+    """Attention between Q, K, V and the output projection, the projection's input included."""
+    if z.recipe.attention == "sdpa":
+        return tables(z) + 2 * z.q + 2 * z.kv + z.lse + relaid(z)
+    drop = z.scores + z.scores // z.e if z.recipe.dropout else 0
+    return tables(z) + 4 * z.q + z.seq**2 + z.scores + drop
+
+
+def core_inputs(z: Sizes) -> int:
+    """What remains of the attention core under selective checkpointing: Q, K, V and its output."""
+    return tables(z) + 2 * z.q + 2 * z.kv
+
+
+def block_kept(z: Sizes, checkpointing: str) -> dict[str, int]:
+    """Bytes kept by one block between its forward and its backward, by operation."""
+    if checkpointing == "full":
+        return {"block input": z.x}
+    times = (3, 2 if z.shape.gated_mlp else 1) if z.auto else (1, 1)  # autocast casts once for each consumer
+    out = {
+        "norm 1": norm_kept(z),
+        "input of q, k, v": times[0] * z.y,
+        "attention": core_kept(z) if checkpointing == "none" else core_inputs(z),
+        "norm 2": norm_kept(z),
+        "input of up and gate" if z.shape.gated_mlp else "input of up": times[1] * z.y,
+        "activation function": (3 if z.shape.gated_mlp else 1) * z.f,
+        "input of down": z.f,
+    }
+    if z.mask:
+        out["dropout masks"] = 2 * z.mask
+    if z.frozen:
+        out["between adapters"] = adapters_kept(z)
+    return out
+
+
+def copies_kept(z: Sizes, checkpointing: str) -> int:
+    """The 16-bit copies of one block's weights that autocast's products keep for their backward."""
+    if checkpointing == "full":
+        return 0
+    adapters = 2 * adapter_parameters(z.shape, z.recipe, z.layout.tp) if z.recipe.autocast else 0
+    return z.copies(*linears(z.shape)) + adapters
+
+
+def adapters_kept(z: Sizes) -> int:
+    """The narrow tensor between the two matrices of each adapter of a block."""
+    return z.tokens * z.recipe.adapter_rank * z.e * len(linears(z.shape)) if z.frozen else 0

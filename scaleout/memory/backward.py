@@ -1,0 +1,200 @@
+"""The backward of one transformer block, as allocations and frees. What each operation kept: `activations`."""
+
+from __future__ import annotations
+
+from scaleout.memory.activations import Sizes, adapters_kept, copies_kept, norm_kept, relaid, tables
+from scaleout.memory.forward import PATHS, copied, forward, naive_forward
+from scaleout.memory.states import adapter_parameters, slice_linears
+from scaleout.memory.tape import Tape
+from scaleout.spec.transformer import norm_parameters
+
+
+class Backward:
+    """Backward operations on a tape. Between them the residual's gradient (`z.x` bytes) is held."""
+
+    def __init__(self, z: Sizes, tape: Tape) -> None:
+        self.z, self.tape, self.width = z, tape, z.recipe.width("weight")
+        self.trains = z.recipe.adapter == "none"
+        self.naive, self.how = z.recipe.attention == "naive", z.recipe.checkpointing
+
+    def block(self) -> None:
+        if not self.z.mask:  # a mask would be the first thing that is needed
+            self._begin("mlp", "down")
+        own = self._branch(recompute=self.how == "full")
+        self._mlp(own)
+        self.norm("norm2", residual=True)
+        own = self._branch()
+        self._attention(own)
+        self.norm("norm1", residual=True)
+        if self.z.frozen:
+            self._adapters()
+
+    def _begin(self, part: str, last: str) -> None:
+        """The gradient of a branch's output is there: its last matrix made that output."""
+        self.tape.pre_backward(PATHS[last])
+        self.tape.pre_backward(part)
+
+    def _adapters(self) -> None:
+        """Adapters, in one piece: what they kept goes, their gradients come."""
+        z, t = self.z, self.tape
+        t.drop("activations", adapters_kept(z))
+        t.drop("weights", copies_kept(z, "none"))
+        gradients = adapter_parameters(z.shape, z.recipe, z.layout.tp) * self.width
+        t.hold("temporaries", gradients)
+        self.keep_gradient(gradients)
+
+    def _branch(self, recompute: bool = False) -> int:
+        """The residual's gradient enters a branch: cast under autocast, masked under dropout. Returns its bytes
+        where that made a tensor of its own."""
+        z, t = self.z, self.tape
+        own = 0
+        if z.auto:
+            t.hold("temporaries", z.y)
+            own = z.y
+        if recompute:
+            self._recompute()
+        if z.mask:
+            t.hold("temporaries", z.y)
+            t.drop("temporaries", own)
+            t.drop("activations", z.mask)
+            own = z.y
+        return own
+
+    def _recompute(self) -> None:
+        """Full checkpointing: the block's forward again, up to the input of its last matrix product, or, with dropout,
+        to the mask behind it."""
+        self.tape.drop("activations", self.z.x)  # the block's input, which is what norm 1 keeps
+        forward(self.z, self.tape)
+        if self.z.mask:
+            self.tape.passing("activations", self.z.y, self.z.y)
+
+    def _mlp(self, own: int) -> None:
+        z, t = self.z, self.tape
+        self._begin("mlp", "down")
+        self._linear("down", z.f, False, own, z.f)
+        if not z.shape.gated_mlp:
+            t.swap("temporaries", z.f, z.f)
+            t.drop("activations", z.f)
+            self._linear("up", z.y, True, z.f, z.y)
+        else:
+            t.hold("temporaries", z.f, z.f)
+            t.drop("temporaries", z.f)
+            t.drop("activations", 2 * z.f)
+            self._linear("up", z.y, True, z.f, z.y if z.auto else 0)
+            t.swap("temporaries", z.f, z.f)
+            t.drop("activations", z.f)
+            self._linear("gate", z.y, True, z.f, z.y)
+            t.swap("temporaries", z.x, z.x, z.x)
+        t.post_backward("mlp")
+
+    def _attention(self, own: int) -> None:
+        z, t = self.z, self.tape
+        # the projection's input is the fused kernel's own output, and lives as long as that needs it
+        separate = self.naive or self.how == "selective"
+        self._begin("attention", "out")
+        self._linear("out", z.q, False, own, z.q if separate else relaid(z))
+        (self._naive_core if self.naive else self._fused_core)()
+        if z.shape.positions == "rotary":
+            t.passing("temporaries", 2 * z.q)
+            t.drop("activations", tables(z))
+        for name, gradient in (("v", z.kv), ("k", z.kv), ("q", z.q)):
+            self._linear(name, z.y, True, gradient, z.y if z.auto or name == "q" else 0)
+            if name != "v":
+                t.swap("temporaries", z.x, z.x, z.x)
+        t.post_backward("attention")
+
+    def _fused_core(self) -> None:
+        z, t = self.z, self.tape
+        if self.how == "selective":
+            t.hold("activations", z.q, z.lse)
+        t.hold("temporaries", z.q, z.kv, z.kv)
+        t.drop("temporaries", z.q)
+        t.drop("activations", 2 * z.q, 2 * z.kv, z.lse)
+
+    def _naive_core(self) -> None:
+        z, t = self.z, self.tape
+        drop = bool(z.recipe.dropout)
+        before, after = copied(z) if self.how == "selective" else (3, 0)
+        values = 0 if (before, after) == (0, 0) else 1
+        if self.how == "selective":
+            naive_forward(z, t, before, after)
+        t.swap("temporaries", z.q, z.q)
+        t.hold("temporaries", z.q, z.scores)
+        t.drop("temporaries", z.q)
+        t.drop("activations", values * z.q, z.scores if drop else 0)
+        if drop:
+            t.swap("temporaries", z.scores, z.scores)
+            t.drop("activations", z.scores // z.e)
+        t.swap("temporaries", z.scores, z.scores)
+        t.drop("activations", z.scores)
+        t.swap("temporaries", z.scores, z.scores)
+        t.drop("activations", z.seq**2)
+        t.swap("temporaries", z.scores, z.scores)
+        t.hold("temporaries", z.q, z.q)
+        t.drop("temporaries", z.scores)
+        t.drop("activations", (before + after - values) * z.q)
+        if z.kv != z.q:
+            t.swap("temporaries", z.kv, z.q)
+            t.swap("temporaries", z.kv, z.q)
+        if self.how == "selective":
+            t.drop("activations", z.q, 2 * z.kv)
+
+    def _linear(self, name: str, made: int, cast: bool, gradient: int, kept: int) -> None:
+        rows, columns = slice_linears(self.z.shape, self.z.layout.tp)[name]
+        bias = columns if self.z.shape.bias else 0
+        unpacked = rows * columns * self.z.e if self.z.recipe.adapter == "qlora" else 0
+        self.tape.pre_backward(PATHS[name])
+        self.tape.hold("temporaries", unpacked)
+        self.matrix(rows * columns, bias, made, cast, ("temporaries", gradient), kept, self.z.copies(name))
+        self.tape.drop("temporaries", unpacked)
+        self.tape.post_backward(PATHS[name])
+
+    def matrix(self, n, bias, made, cast, gradient, kept, copy, keep=None) -> None:
+        """Backward of a product with n weights. Makes the input's gradient, `made` bytes, and the weights'; frees
+        the incoming `gradient` (kind, bytes), the `kept` input and the 16-bit weight `copy`.
+
+        Under autocast weight gradients are made in 16 bits and then widened; so is the input's gradient where the
+        input had been cast.
+        """
+        z, t = self.z, self.tape
+        n, bias = (n, bias) if self.trains else (0, 0)
+        t.hold("temporaries", made, n * z.e)
+        early = kept if self.how == "full" else 0  # what was recomputed is held by nothing else, and goes first
+        t.drop("activations", early)
+        t.hold("temporaries", bias * z.e)
+        t.drop("activations", kept - early)
+        t.drop("weights", copy)
+        t.drop(*gradient)
+        if z.frozen:
+            t.passing("temporaries", 2 * made)  # the adapter's part, and the sum
+        if cast and z.auto:
+            t.swap("temporaries", 2 * made, made)
+        for weights in (n, bias):
+            if z.auto:
+                t.swap("temporaries", 4 * weights, 2 * weights)
+            (keep or self.keep_gradient)(weights * self.width)
+
+    def keep_gradient(self, n: int) -> None:
+        """A finished weight gradient of n bytes: it becomes the gradient, or is added to the one that is there."""
+        self.tape.drop("temporaries", n)
+        if not self.z.keeps_gradients:
+            self.tape.hold("gradients", n // self.z.layout.dp if self.z.layout.zero >= 2 else n)
+
+    def add_later(self, n: int) -> None:
+        """A tied head's gradient waits, as a temporary, for the token table's."""
+
+    def norm(self, name: str, residual: bool) -> None:
+        """Backward of a norm; then, with a residual, the two gradients are added."""
+        z, t = self.z, self.tape
+        t.pre_backward(name)
+        weights = norm_parameters(z.shape) * self.width if self.trains else 0
+        # the RMS norm's backward is written in fp32 steps, with two tensors at a time: torch_norm.py
+        scratch = 0 if z.shape.norm == "layernorm" else z.wide32 * (1 if z.r == 4 else 2) + 4 * z.per_token
+        t.hold("temporaries", z.x, weights, scratch)
+        t.drop("temporaries", scratch)
+        t.drop("activations", norm_kept(z))
+        t.drop("temporaries", z.x)
+        self.keep_gradient(weights)
+        t.post_backward(name)
+        if residual:
+            t.swap("temporaries", z.x, z.x, z.x)

@@ -1,0 +1,171 @@
+"""The forward of one transformer block, as allocations and frees: what is made, kept and let go, module by module."""
+
+from __future__ import annotations
+
+from scaleout.memory.activations import Sizes, block_kept, copies_kept, relaid, tables
+from scaleout.memory.tape import Tape
+
+PATHS = {name: f"{part}.{name}" for part, names in (("attention", ("q", "k", "v", "out")),
+                                                    ("mlp", ("gate", "up", "down"))) for name in names}  # fmt: skip
+
+
+def forward(z: Sizes, tape: Tape, how: str = "none") -> None:
+    """The forward of one block that keeps all it needs, or, with "selective" checkpointing, not attention's core.
+
+    Under autocast a norm's fp32 output is held, beside the 16-bit casts of it that are kept, until the function that
+    took it returns; so are Q, K and V where attention copied them.
+    """
+    kept, widened = block_kept(z, how), z.x if z.auto else 0
+    copies, first = copies_kept(z, how), z.copies("q", "k", "v")
+    _module(tape, "norm1", kept["norm 1"], kept["input of q, k, v"], widened)
+    tape.pre_forward("attention")
+    for name, made in (("q", z.q), ("k", z.kv), ("v", z.kv)):
+        _module(tape, PATHS[name], made)
+    tape.hold("weights", first)
+    _core(z, tape, kept["attention"], how)
+    _module(tape, PATHS["out"])
+    tape.post_forward("attention")
+    tape.drop("activations", widened)
+    tape.hold("weights", copies - first)
+    inputs = kept["input of up and gate" if z.shape.gated_mlp else "input of up"]
+    _module(tape, "norm2", kept["norm 2"], inputs, widened)
+    tape.pre_forward("mlp")
+    for name in ("gate", "up") if z.shape.gated_mlp else ("up",):
+        _module(tape, PATHS[name], z.f)
+    rest = kept["activation function"] - (2 if z.shape.gated_mlp else 1) * z.f
+    tape.hold("activations", rest, kept["input of down"])
+    _module(tape, PATHS["down"], kept.get("dropout masks", 0), kept.get("between adapters", 0))
+    tape.post_forward("mlp")
+    tape.drop("activations", widened)
+
+
+def _module(tape: Tape, name: str, *made: int) -> None:
+    tape.pre_forward(name)
+    tape.hold("activations", *made)
+    tape.post_forward(name)
+
+
+def _core(z: Sizes, tape: Tape, attention: int, how: str) -> None:
+    """Attention's core, once Q, K and V are there. `attention`: bytes of it that are kept, these included."""
+    there = z.q + 2 * z.kv
+    if how == "selective":
+        tape.hold("activations", tables(z))
+        if z.recipe.attention == "naive":
+            _passing_naive(z, tape)
+        tape.drop("activations", tables(z))
+    elif z.recipe.attention == "naive":
+        tape.hold("activations", tables(z))
+        before, after = copied(z)
+        naive_forward(z, tape, before, after, z.q)
+        tape.hold("activations", z.q)  # the projection's input; the core holds the rest
+        tape.drop("activations", (before + after - 1) * z.q + 2 * z.kv)
+        return
+    tape.hold("activations", attention - there)
+
+
+def passing_forward(z: Sizes, tape: Tape) -> None:
+    """The forward of one block that keeps nothing but its input, which is there: full checkpointing. Names hold
+    tensors until their function returns: Q, K and V until attention does, the norm's output until its branch does."""
+    _passing_norm(z, tape, "norm1")
+    tape.pre_forward("attention")
+    for name, made in (("q", z.q), ("k", z.kv), ("v", z.kv)):
+        _passing_product(z, tape, name, made)
+    if z.shape.positions == "rotary":
+        _rotate(z, tape)
+    naive = z.recipe.attention == "naive"
+    _passing_naive(z, tape) if naive else tape.passing("activations", z.q + z.lse)
+    tape.hold("activations", z.q)
+    tape.passing("activations", relaid(z))
+    _passing_product(z, tape, "out", z.y, cast=False)
+    tape.post_forward("attention")
+    tape.drop("activations", z.x, 2 * z.q, 2 * z.kv)
+    _passing_dropout(z, tape)
+    tape.swap("activations", z.x, z.y)  # added to the stream
+    _passing_norm(z, tape, "norm2")
+    _passing_mlp(z, tape)
+    _passing_dropout(z, tape)
+    tape.passing("activations", z.x)
+    tape.drop("activations", z.x, z.y)
+
+
+def _passing_mlp(z: Sizes, tape: Tape) -> None:
+    """From the norm's output to y bytes of output."""
+    tape.pre_forward("mlp")
+    if z.shape.gated_mlp:
+        _passing_product(z, tape, "gate", z.f)
+        tape.swap("activations", z.f, z.f)
+    _passing_product(z, tape, "up", z.f)
+    tape.swap("activations", z.f, z.f, *[z.f] * z.shape.gated_mlp)
+    _passing_product(z, tape, "down", z.y, cast=False)
+    tape.post_forward("mlp")
+    tape.drop("activations", z.x, z.f)
+
+
+def _passing_norm(z: Sizes, tape: Tape, name: str) -> None:
+    """The book's RMS norm squares its input in fp32, and in 16 bits holds it in fp32 as well (torch_norm.py)."""
+    tape.pre_forward(name)
+    if z.shape.norm == "rmsnorm":
+        tape.passing("activations", 2 * z.wide32 + (z.x if z.r == 2 else -z.wide32))
+    tape.hold("activations", z.x)
+    tape.post_forward(name)
+
+
+def _passing_product(z: Sizes, tape: Tape, name: str, made: int, cast: bool = True) -> None:
+    """A matrix product. Autocast casts its fp32 input, and keeps copies of the weights until the forward ends."""
+    tape.pre_forward(PATHS[name])
+    own = z.y if z.auto and cast else 0
+    tape.hold("weights", z.copies(name))
+    tape.hold("activations", own, made)
+    tape.drop("activations", own)
+    tape.post_forward(PATHS[name])
+
+
+def _passing_dropout(z: Sizes, tape: Tape) -> None:
+    if z.mask:
+        tape.passing("activations", z.y, z.mask)
+
+
+def _rotate(z: Sizes, tape: Tape) -> None:
+    """Q and K are turned one after the other, each in halves that stand beside it; the old ones go last."""
+    tape.passing("activations", tables(z) // 2 + 2 * z.q)
+    tape.hold("activations", z.q)
+    tape.passing("activations", tables(z) // 2 + 2 * z.kv)
+    tape.drop("activations", z.q)
+
+
+def _passing_naive(z: Sizes, tape: Tape) -> None:
+    """A naive core that keeps nothing: what stands beside Q, K and V until it has its output."""
+    grouped, (before, after) = z.kv != z.q, copied(z)
+    repeated = 2 * z.q if grouped else 0
+    tape.hold("activations", repeated)
+    tape.passing("activations", before * z.q - repeated, z.scores)
+    tape.passing("activations", 2 * z.scores)
+    tape.hold("activations", z.scores, z.seq**2)
+    tape.passing("activations", 2 * z.scores)
+    tape.hold("activations", z.scores)
+    if z.recipe.dropout:
+        tape.passing("activations", z.scores, z.scores // z.e)
+        tape.hold("activations", z.scores)
+    tape.passing("activations", after * z.q, z.q)
+    tape.drop("activations", (2 + bool(z.recipe.dropout)) * z.scores, z.seq**2, repeated)
+
+
+def naive_forward(z: Sizes, tape: Tape, before: int, after: int, out: int = 0) -> None:
+    """A naive core: copies of Q, K or V, `before` the scores or `after`; scores, masked scores and probabilities side
+    by side, then what is kept. `out` bytes of output are left out where a recomputation stops before it."""
+    tape.hold("activations", before * z.q, z.seq**2, z.scores)
+    tape.passing("activations", 2 * z.scores)
+    tape.hold("activations", z.scores)  # the scores live as long as the function
+    tape.hold("activations", after * z.q, z.scores + z.scores // z.e if z.recipe.dropout else 0, out)
+    tape.drop("activations", z.scores)
+
+
+def copied(z: Sizes) -> tuple[int, int]:
+    """How many of Q, K and V a naive core copies before the scores, and after.
+
+    K and V are copied at once to repeat grouped heads; what is left is copied for its product, to bring the heads
+    of several sequences together, which rotary positions have done for Q and K already.
+    """
+    apart, turned = z.batch > 1, z.shape.positions == "rotary"
+    queries = int(apart and not turned)
+    return (queries + 2, 0) if z.kv != z.q else (2 * queries, int(apart))

@@ -1,0 +1,70 @@
+"""Blocks are alike: the moments of a middle block, repeated, make those of a deeper model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from scaleout.memory.fsdp_tape import Moment
+
+_BLOCK = re.compile(r"blocks\.(\d+)(.*)")
+
+
+def stretch(moments: Sequence[Moment], middle: int, extra: int) -> Iterator[Moment]:
+    """The moments of a model that has `extra` more blocks beside number `middle`.
+
+    What a block adds to each kind from its first moment to the next block's first, each more of them adds again.
+    """
+    if not extra:
+        yield from moments
+        return
+    grown: dict[str, int] = {}
+    whole: dict[str, None] = {}
+    for first, last, shifts in _parts(moments, middle, extra):
+        step = _difference(moments[first], moments[last]) if len(shifts) > 1 else {}
+        for i, shift in enumerate(shifts):
+            was = moments[first - 1].gathered if first else ()
+            for moment in moments[first:last]:
+                _follow(whole, was, moment.gathered, shift)
+                was = moment.gathered
+                held = {kind: n + grown.get(kind, 0) for kind, n in moment.held.items()} if grown else moment.held
+                yield Moment(moment.phase, _renamed(moment.unit, shift), moment.what, held, tuple(whole))
+            if i + 1 < len(shifts):
+                grown = {kind: grown.get(kind, 0) + n for kind, n in step.items()}
+
+
+def _parts(moments: Sequence[Moment], middle: int, extra: int) -> list[tuple[int, int, range]]:
+    """(first, last, what is added to numbers of blocks in each copy): before the middle block, the block in the
+    forward, what follows, the block in the backward, the rest."""
+    edges = []
+    for phase in ("forward", "backward"):
+        own = [i for i, moment in enumerate(moments) if moment.phase == phase and _number(moment.unit) == middle]
+        edges += [own[0], own[-1] + 1]
+    a, b, c, d = edges
+    return [(0, a, range(1)), (a, b, range(extra + 1)), (b, c, range(extra, extra + 1)),
+            (c, d, range(extra, -1, -1)), (d, len(moments), range(1))]  # fmt: skip
+
+
+def _number(unit: str) -> int | None:
+    found = _BLOCK.match(unit)
+    return int(found[1]) if found else None
+
+
+def _renamed(unit: str, shift: int) -> str:
+    if not shift or not (found := _BLOCK.match(unit)):
+        return unit
+    return f"blocks.{int(found[1]) + shift}{found[2]}"
+
+
+def _difference(first: Moment, then: Moment) -> dict[str, int]:
+    return {kind: then.held[kind] - n for kind, n in first.held.items() if then.held[kind] != n}
+
+
+def _follow(whole: dict[str, None], was: Sequence[str], now: Sequence[str], shift: int) -> None:
+    """Bring the names of whole units up to date with a change from `was` to `now`."""
+    for name in was:
+        if name not in now:
+            whole.pop(_renamed(name, shift), None)
+    for name in now:
+        if name not in was:
+            whole[_renamed(name, shift)] = None

@@ -1,0 +1,169 @@
+"""What is held for each parameter through the whole step: weights, master copies, gradients, optimizer states."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import Shape, linears, norm_parameters
+
+STATES = ("weights", "master", "gradients", "optimizer")
+
+# NF4 with double quantization: 4 bits, an 8-bit scale for each 64 weights, and an fp32 scale for each 256 of
+# those: 4 + 8/64 + 32/(64*256) bits. Dettmers et al. 2023 (arXiv 2305.14314), section 3.
+NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
+
+# One byte for each moment and an fp32 scale for each block of values. Dettmers et al. 2022 (arXiv 2110.02861),
+# section 2.1: blocks of 2048.
+EIGHT_BIT_BYTES = 1 + 4 / 2048
+
+ROW_PARALLEL = ("out", "down")  # split along the input, so the bias stays whole
+
+
+def check_layout(shape: Shape, layout: Layout) -> None:
+    """Raise ValueError unless the layout's degrees divide the shape's heads, key-value heads, MLP and layers."""
+    t = layout.tp
+    if shape.heads % t:
+        raise ValueError(f"tp {t} does not divide {shape.heads} heads: use a divisor of {shape.heads}")
+    if shape.kv % t and t % shape.kv:
+        raise ValueError(f"tp {t} and {shape.kv} key-value heads must divide one another")
+    if shape.h_ff % t:
+        raise ValueError(f"tp {t} does not divide the MLP's width {shape.h_ff}")
+    if shape.layers % layout.pp:
+        raise ValueError(
+            f"pp {layout.pp} does not divide {shape.layers} layers: use a divisor of {shape.layers}"
+        )
+
+
+def slice_linears(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
+    """A tensor-parallel rank's part of one block's matrices: (input width, output width) by name.
+
+    Megatron's split (Shoeybi et al. 2019, arXiv 1909.08053): q, k, v, up and gate along the output, out and down
+    along the input. With more ranks than key-value heads, a head is copied rather than cut.
+    """
+    out = {}
+    for name, (a, b) in linears(shape).items():
+        if name in ROW_PARALLEL:
+            out[name] = (a // tp, b)
+        elif name in ("k", "v"):
+            out[name] = (a, max(1, shape.kv // tp) * shape.d)
+        else:
+            out[name] = (a, b // tp)
+    return out
+
+
+def block_parameters(shape: Shape, tp: int = 1) -> int:
+    """Parameters of one block on one tensor-parallel rank; norms and the biases of out and down are whole."""
+    matrices = slice_linears(shape, tp)
+    return sum(a * b + (b if shape.bias else 0) for a, b in matrices.values()) + 2 * norm_parameters(shape)
+
+
+def adapter_parameters(shape: Shape, recipe: Recipe, tp: int = 1) -> int:
+    """Trained parameters of one block's low-rank adapters: rank x (inputs + outputs) for each matrix."""
+    if recipe.adapter == "none":
+        return 0
+    return sum(recipe.adapter_rank * (a + b) for a, b in slice_linears(shape, tp).values())
+
+
+def table_parameters(shape: Shape, layout: Layout, stage: int) -> dict[str, int]:
+    """Parameters outside the blocks on a rank of this pipeline stage. Tables are split over the vocabulary."""
+    first, last = stage == 0, stage == layout.pp - 1
+    table = ceil(shape.vocab / layout.tp) * shape.hidden
+    return {
+        "tokens": table if first else 0,
+        "positions": shape.max_seq * shape.hidden if first and shape.positions == "learned" else 0,
+        "norm": norm_parameters(shape) if last else 0,
+        "head": table if last and not (first and shape.tied_head) else 0,
+    }
+
+
+def rank_parameters(shape: Shape, layout: Layout, stage: int = 0) -> int:
+    """Model parameters on one rank of a pipeline stage, before ZeRO. A tied head is copied to the last stage."""
+    blocks = shape.layers // layout.pp * block_parameters(shape, layout.tp)
+    return blocks + sum(table_parameters(shape, layout, stage).values())
+
+
+def optimizer_width(recipe: Recipe) -> float:
+    """Bytes of optimizer state for one trained parameter."""
+    width = recipe.width("master") or recipe.width("weight")
+    return {"sgd": 0, "momentum": width, "adamw": 2 * width, "adamw-8bit": 2 * EIGHT_BIT_BYTES}[
+        recipe.optimizer
+    ]
+
+
+def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, int]:
+    """Bytes of weights, master, gradients and optimizer on one rank that holds and trains `parameters` of them.
+
+    ZeRO divides over the dp ranks: from stage 1 the master copy and the optimizer's state, from 2 the gradients,
+    from 3 the weights (arXiv 1910.02054, section 5). With bf16-master and AdamW this is the paper's 2 + 2 + 12.
+    """
+    if isinstance(parameters, bool) or not isinstance(parameters, int) or parameters < 0:
+        raise ValueError(f"parameters must be a whole number of at least 0, not {parameters!r}")
+    share = {name: layout.dp if layout.zero >= stage else 1
+             for name, stage in (("weights", 3), ("master", 1), ("gradients", 2), ("optimizer", 1))}  # fmt: skip
+    each = {
+        "weights": recipe.width("weight"),
+        "master": recipe.width("master"),
+        "gradients": recipe.gradient_bytes,
+        "optimizer": optimizer_width(recipe),
+    }
+    out = {name: ceil(parameters * each[name] / share[name]) for name in STATES}
+    if recipe.main_gradients == "beside":  # the fp32 ones belong to the optimizer, and are split with it
+        own, main = recipe.width("gradient"), 4
+        out["gradients"] = ceil(parameters * own / share["gradients"]) + ceil(
+            parameters * main / share["optimizer"]
+        )
+    return out
+
+
+def frozen_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> int:
+    """Bytes of the weights under an adapter: in the compute dtype; for QLoRA the blocks' matrices in NF4."""
+    total, layers = rank_parameters(shape, layout, stage), shape.layers // layout.pp
+    quantized = 0
+    if recipe.adapter == "qlora":
+        quantized = layers * sum(a * b for a, b in slice_linears(shape, layout.tp).values())
+    held = (total - quantized) * recipe.width("compute") + quantized * NF4_BYTES
+    return ceil(held / (layout.dp if layout.zero == 3 else 1))
+
+
+def bucket_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> int:
+    """Bytes of DDP's buckets where they stand beside the gradients: one more of each trained parameter's. From ZeRO's
+    stage 2 there are none, because gradients are reduced into shards."""
+    if recipe.buckets != "beside" or (layout.zero >= 2 and layout.dp > 1):
+        return 0
+    return trained_parameters(shape, recipe, layout, stage) * recipe.width("gradient")
+
+
+def trained_parameters(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> int:
+    """Parameters with a gradient on one rank of a pipeline stage: all, or the adapters'."""
+    if recipe.adapter == "none":
+        return rank_parameters(shape, layout, stage)
+    return shape.layers // layout.pp * adapter_parameters(shape, recipe, layout.tp)
+
+
+def states(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> dict[str, int]:
+    """Bytes of each state on one rank of a pipeline stage; DDP's buckets are gradients."""
+    out = state_bytes(trained_parameters(shape, recipe, layout, stage), recipe, layout)
+    out["gradients"] += bucket_bytes(shape, recipe, layout, stage)
+    if recipe.adapter != "none":
+        out["weights"] += frozen_bytes(shape, recipe, layout, stage)
+    return out
+
+
+def tensor_sizes(shape: Shape, recipe: Recipe, layout: Layout) -> list[int]:
+    """Elements of each trained tensor on one rank, in the order of `Transformer.parameters()`; not split by ZeRO."""
+    pairs = slice_linears(shape, layout.tp)
+    names = [name for name in ("q", "k", "v", "out", "up", "gate", "down") if name in pairs]
+    if recipe.adapter != "none":
+        rank = recipe.adapter_rank
+        return [rank * side for name in names for side in pairs[name]] * (shape.layers // layout.pp)
+    norm = [shape.hidden] * (2 if norm_parameters(shape) > shape.hidden else 1)
+    block = norm * 2
+    for name in names:
+        a, b = pairs[name]
+        block += [a * b] + ([b] if shape.bias else [])
+    table = [ceil(shape.vocab / layout.tp) * shape.hidden]
+    positions = [shape.max_seq * shape.hidden] if shape.positions == "learned" else []
+    blocks = block * (shape.layers // layout.pp)
+    return table + positions + blocks + norm + ([] if shape.tied_head else table)

@@ -1,0 +1,178 @@
+"""One training step as a sequence of allocations and frees, on one rank.
+
+A peak is a maximum over moments, so the account has to walk through them. The walk follows torch's autograd
+operation by operation: what an operation makes stands beside what it needs until it returns. Blocks are alike, so
+only the last (activations at their fullest) and the first (gradients at their fullest) are walked; the blocks
+between are added in one piece. Tests compare the walk with what torch allocates.
+"""
+
+from __future__ import annotations
+
+from scaleout.memory.activations import Sizes, block_kept, copies_kept, norm_kept
+from scaleout.memory.forward import forward, passing_forward
+from scaleout.memory.backward import Backward
+from scaleout.memory.states import bucket_bytes, slice_linears, tensor_sizes
+from scaleout.memory.tape import Tape
+
+
+def walk(z: Sizes, states: dict[str, int]) -> Tape:
+    """The whole step, from bytes of the states on this rank. What is left at its end is the states and gradients."""
+    tape = Tape()
+    back = Backward(z, tape)
+    for kind in ("weights", "master", "optimizer"):
+        tape.hold(kind, states[kind])
+    always = z.keeps_gradients
+    tape.hold("gradients", states["gradients"] if always else bucket_bytes(z.shape, z.recipe, z.layout, z.stage))
+    _forward(z, tape)
+    if z.last:
+        loss(z, tape)
+        head(z, back)
+    else:
+        tape.hold("temporaries", z.x)  # the gradient that the next stage sends
+    _blocks(z, back)
+    embedding(z, back) if z.first else tape.drop("temporaries", z.x)  # sent to the stage before
+    # what is left belongs to micro-batches whose backward is still to come; the update waits for them
+    tape.drop("activations", (z.in_flight - 1) * _kept(z))
+    tape.at("optimizer")
+    tape.passing("temporaries", *update(z, states))
+    return tape
+
+
+def _layers(z: Sizes) -> int:
+    return z.shape.layers // z.layout.pp
+
+
+def _kept(z: Sizes) -> int:
+    """What one micro-batch keeps of all blocks of a stage, and of the token table's dropout."""
+    mask = z.mask if z.first else 0
+    return mask + _layers(z) * sum(block_kept(z, z.recipe.checkpointing).values())
+
+
+def _forward(z: Sizes, tape: Tape) -> None:
+    """Up to the loss: the batch (two int64 a token), all that is kept, and the logits."""
+    how = z.recipe.checkpointing
+    kept, copies = sum(block_kept(z, how).values()), copies_kept(z, how)
+    # the last block is walked, for what it has in passing; of full checkpointing its input is there
+    tape.hold("activations", z.batch_bytes, z.in_flight * _kept(z) - (kept if how != "full" else 0))
+    tape.hold("weights", copies * (_layers(z) - 1))
+    if how == "full":
+        cached = sum(z.copies(name) for name in slice_linears(z.shape, z.layout.tp))
+        tape.hold("weights", cached * (_layers(z) - 1))  # until the forward ends: _autocast_cache
+        passing_forward(z, tape)
+        tape.drop("weights", cached * _layers(z))
+    else:
+        forward(z, tape, how)
+    if z.last:
+        logits(z, tape)
+
+
+def logits(z: Sizes, tape: Tape) -> None:
+    """The end of the forward: the last norm, the head and the log-softmax."""
+    cache = _autocast_cache(z)
+    tape.hold("weights", _head_copy(z), cache)
+    tape.pre_forward("norm")
+    tape.hold("activations", norm_kept(z), _head_input(z))
+    tape.post_forward("norm")
+    tape.pre_forward("head")
+    narrow = z.vocab32 // 2 if z.e == 2 else 0
+    tape.hold("logits", narrow or z.vocab32)
+    tape.post_forward("head")
+    tape.hold("logits", z.vocab32 if narrow else 0, z.vocab32)  # as computed, in fp32, and their log-softmax
+    tape.drop("logits", narrow, z.vocab32)
+    tape.drop("weights", cache)
+
+
+def _head_input(z: Sizes) -> int:
+    """Kept for the gradient of the head's weights, if these are trained."""
+    return 0 if z.frozen else z.y
+
+
+def _head_copy(z: Sizes) -> int:
+    return 2 * z.shape.hidden * z.shape.vocab // z.layout.tp if z.copied else 0
+
+
+def _autocast_cache(z: Sizes) -> int:
+    """16-bit copies that autocast holds until the forward ends and nothing else does: the biases', and under full
+    checkpointing, which keeps no weights, the weights' too."""
+    if not z.copied:
+        return 0
+    pairs = slice_linears(z.shape, z.layout.tp)
+    biases = 2 * sum(b for _, b in pairs.values()) if z.shape.bias else 0
+    weights = z.copies(*pairs) if z.recipe.checkpointing == "full" else 0
+    return (biases + weights) * _layers(z)
+
+
+def loss(z: Sizes, tape: Tape) -> None:
+    """Cross-entropy: the log-softmax, the gradient of the chosen entries, and from both the logits' gradient."""
+    tape.at("loss")
+    tape.hold("logits", z.vocab32, z.vocab32)
+    tape.drop("logits", z.vocab32, z.vocab32)
+    if z.e == 2:
+        tape.swap("logits", z.vocab32 // 2, z.vocab32)
+
+
+def head(z: Sizes, back: Backward) -> None:
+    back.tape.at("head")
+    n = z.shape.hidden * z.shape.vocab // z.layout.tp
+    made = z.vocab32 * z.e // 4
+    later = back.add_later if z.shape.tied_head else None
+    back.tape.pre_backward("head")
+    back.matrix(n, 0, z.y, True, ("logits", made), _head_input(z), _head_copy(z), later)
+    back.tape.post_backward("head")
+    back.norm("norm", residual=False)
+
+
+def _blocks(z: Sizes, back: Backward) -> None:
+    """The last block, those between in one piece, the first."""
+    tape, layers = back.tape, _layers(z)
+    tape.at("block")
+    before = tape.held["gradients"]
+    back.block()
+    if layers == 1:
+        return
+    made = tape.held["gradients"] - before
+    tape.drop("weights", (layers - 2) * copies_kept(z, z.recipe.checkpointing))
+    tape.drop("activations", (layers - 2) * sum(block_kept(z, z.recipe.checkpointing).values()))
+    tape.hold("gradients", (layers - 2) * made)
+    back.block()
+
+
+def embedding(z: Sizes, back: Backward) -> None:
+    """The position and token tables get dense gradients; a tied head's part is added to the latter."""
+    tape, width = back.tape, back.width
+    tape.at("embedding")
+    tape.pre_backward("tokens")
+    if z.mask:
+        tape.swap("temporaries", z.x, z.x)
+        tape.drop("activations", z.mask)
+    trains = z.recipe.adapter == "none"
+    if z.shape.positions == "learned" and trains:
+        summed = z.seq * z.shape.hidden * z.r
+        tape.hold("temporaries", summed)
+        tape.hold("temporaries", z.shape.max_seq * z.shape.hidden * width)
+        tape.drop("temporaries", summed)
+        back.keep_gradient(z.shape.max_seq * z.shape.hidden * width)
+    table = z.shape.vocab * z.shape.hidden * width // z.layout.tp if trains else 0
+    tape.swap("temporaries", table, z.x)
+    if z.shape.tied_head and z.last:
+        # added: in place where the head's part is a tensor of its own, as a cast is
+        tape.drop("temporaries", table) if z.auto else tape.swap("temporaries", table, table, table)
+    back.keep_gradient(table)
+
+
+def update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
+    """What the optimizer's step makes beside the states.
+
+    fp32 gradients for the master copy; AdamW's denominator, of all tensors at once (foreach) or of one with a copy,
+    beside the one before. torch keeps the denominator in the dtype of the weights that it steps.
+    """
+    widened = states["master"] if z.recipe.main_gradients == "none" else 0
+    if z.recipe.optimizer != "adamw":
+        return (widened,)
+    denominator = states["optimizer"] // 2  # as large as one of the two averages, and split with them
+    if z.recipe.foreach:
+        return widened, denominator
+    width = z.recipe.width("master") or z.recipe.width("weight")
+    sizes = tensor_sizes(z.shape, z.recipe, z.layout)
+    most = max(before + 2 * n for before, n in zip([0, *sizes], sizes, strict=False))
+    return widened, min(width * most, 2 * denominator)

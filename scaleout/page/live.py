@@ -1,0 +1,101 @@
+"""The one door between a front end and the book's Python: the same in a notebook's kernel and in the page.
+
+A front end sends a method and a dict; it gets a dict back. What goes wrong comes back as
+{"error": "one line"}, never as a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from traceback import walk_tb
+
+from scaleout import views
+
+# Seconds that a reader's own code may run. Endless loops are the usual case, so: short enough to wait for.
+LEARNER_SECONDS = 5
+STOPPED = (
+    f"Your code was stopped after {LEARNER_SECONDS} seconds: it did not end. "
+    "Look for a loop whose condition never becomes false."
+)
+
+
+def draw(stem: str, params: dict | None = None) -> dict:
+    """{"svg", "sentence", "values"} of a view, and "guess" when params hold one."""
+    return views.render(stem, params)
+
+
+def check(stem: str, key: str, answer: object) -> dict:
+    """{"ok", "message", "slip"} for an answer to an exercise."""
+    from scaleout import exercises  # here: a page that only draws does not wait for them
+
+    return exercises.check(stem, key, answer)
+
+
+def run(stem: str, key: str, answer: object) -> dict:
+    """What the code of a function exercise gives, for `judge` in an interpreter that did not run it."""
+    from scaleout import exercises
+
+    return exercises.run(stem, key, answer)
+
+
+def judge(stem: str, key: str, outcome: object) -> dict:
+    """{"ok", "message", "slip"} for what `run` gave."""
+    from scaleout import exercises
+
+    return exercises.judge(stem, key, outcome)
+
+
+METHODS: dict[str, Callable[..., dict]] = {"draw": draw, "check": check, "run": run, "judge": judge}
+
+
+def call(method: str, args: dict) -> dict:
+    """Run a method by name. Errors come back as {"error": one line}."""
+    if method not in METHODS:
+        return {"error": f"there is no method {method!r}: use {', '.join(METHODS)}"}
+    try:
+        return METHODS[method](**args)
+    except (Exception, SystemExit) as error:  # whatever a reader's code or input raises: the page stays alive
+        return {"error": one_line(error)}
+
+
+def runs_learner_code(method: str, args: dict) -> bool:
+    """Whether a call runs code that the reader wrote, and so needs a time limit."""
+    from scaleout import exercises
+
+    try:
+        if method == "check":
+            return exercises.spec(args["stem"], args["key"])["kind"] == "function"
+        return any(control["kind"] == "code" for control in views.spec(args["stem"])["controls"])
+    except (KeyError, ValueError):
+        return False  # no such view or exercise: `call` says so, and runs nothing
+
+
+def call_json(method: str, args: str) -> str:
+    """`call` with JSON text in and out: what crosses the border to JavaScript."""
+    try:
+        read = json.loads(args)
+    except RecursionError:  # lists in lists without end, from a reader's code
+        return json.dumps({"error": "That answer is nested too deeply to be read."})
+    return json.dumps(call(method, read), allow_nan=False)
+
+
+def one_line(error: BaseException) -> str:
+    """An exception in one line for a reader: the line number where their own code is to blame."""
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    words = " ".join(str(error).split())
+    line = _learner_line(error)
+    if line:
+        return f"line {line}: {type(error).__name__}: {words}".rstrip(": ")
+    if isinstance(error, ValueError) and words:
+        return words
+    return f"{type(error).__name__}: {words}".rstrip(": ")
+
+
+def _learner_line(error: BaseException) -> int | None:
+    """The last line of the reader's own code that the exception went through."""
+    from scaleout.exercises.engine.function import FILE
+
+    lines = [at for frame, at in walk_tb(error.__traceback__) if frame.f_code.co_filename == FILE]
+    return lines[-1] if lines else None

@@ -1,0 +1,165 @@
+"""Directives that write a page's tables from the one place where their facts live.
+
+`hardware-table` and `link-table` come from scaleout/spec/hardware.py, `protocol-table` from scaleout/spec/protocols.py, `ladder`
+from book/rungs.yml and the pages that exist, `execution-table` from what tools/notebooks.py stored in each notebook
+when it ran it.
+"""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+
+import yaml
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from scaleout.spec.hardware import DEVICES, LINKS, MEMORY_SOURCES
+from scaleout.spec.protocols import CALL, HOPS, PROTOCOLS, RING_SHARE
+
+ROOT = Path(__file__).resolve().parent.parent
+NOT_THERE = "–"
+
+
+def figure(value: float | None, unit: float) -> str:
+    """`value` in `unit` with four significant figures and no trailing zeros; a dash for None."""
+    return NOT_THERE if value is None else f"{float(f'{value / unit:.4g}'):,.10g}"
+
+
+def table(head: list[str], rows: list[list[str]], words: tuple[str, ...]) -> list[str]:
+    """A Markdown table; the columns headed `words` are aligned left, the others (numbers) right."""
+    rule = [":---" if name in words else "---:" for name in head]
+    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
+
+
+RATES = ("fp32", "tf32", "fp16", "bf16", "fp8")
+
+
+def hardware_rows() -> list[list[str]]:
+    """One row a device; memory in GiB, as the driver reports it, rates in TFLOP/s, TB/s and GB/s one way."""
+    rows = []
+    for device in DEVICES.values():
+        rates = (getattr(device, f"{name}_flop_per_s") for name in RATES)
+        link = LINKS[device.link]
+        rows.append([
+            device.name, figure(device.memory_bytes, 2**30), figure(device.memory_bytes_per_s, 1e12),
+            *(figure(rate, 1e12) for rate in rates),
+            f"{device.fp16_flop_per_s / device.memory_bytes_per_s:.0f}", link.name,
+            f"{link.one_way_bytes_per_s / 1e9:.0f}",
+        ])  # fmt: skip
+    return rows
+
+
+class MarkdownDirective(SphinxDirective):
+    """A directive whose content is Markdown that it writes itself."""
+
+    def lines(self) -> list[str]:
+        """The Markdown, a line an item."""
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        return self.parse_text_to_nodes("\n".join(self.lines()))
+
+
+class HardwareTable(MarkdownDirective):
+    """Every device of scaleout/spec/hardware.py, then the sources."""
+
+    def lines(self) -> list[str]:
+        head = ["Device", "GiB", "TB/s", *(name.replace("tf", "TF") for name in RATES), "FLOP per byte", "Link", "GB/s"]
+        sources = [f"- {one.name}: {one.source}. Memory: {MEMORY_SOURCES[key]}." for key, one in DEVICES.items()]
+        rows = table(head, hardware_rows(), ("Device", "Link"))
+        return [*rows, "", ":::{dropdown} Sources", *sources, ":::"]
+
+
+class LinkTable(MarkdownDirective):
+    """Every link of scaleout/spec/hardware.py."""
+
+    def lines(self) -> list[str]:
+        rows = [
+            [link.name, link.scope, link.source, figure(link.one_way_bytes_per_s, 1e9), f"{link.reached:.0%}"]
+            for link in LINKS.values()
+        ]
+        words = ("Link", "Where", "Source")
+        return table([*words, "GB/s one way", "reached"], rows, words)
+
+
+class ProtocolTable(MarkdownDirective):
+    """What a ring pays under each of NCCL's protocols: seconds a call and a hop, and the share of the rate."""
+
+    def lines(self) -> list[str]:
+        rows = [
+            [name, f"{CALL['ring'][at] * 1e6:.1f}", *(f"{hop[at] * 1e6:.1f}" for hop in HOPS["ring"].values()),
+             f"{RING_SHARE[name]:.0%}"]
+            for at, name in enumerate(PROTOCOLS)
+        ]  # fmt: skip
+        hops = {"between GPUs": "NVLink", "host to GPU": "PCIe", "between nodes": "network"}
+        head = ["Protocol", "a call, µs", *(f"a hop on {hops[scope]}, µs" for scope in HOPS["ring"]), "of the rate"]
+        return table(head, rows, ("Protocol",))
+
+
+class ExecutionTable(MarkdownDirective):
+    """How each stored notebook was run: when, how long, with which versions, on what."""
+
+    def lines(self) -> list[str]:
+        self.env.note_reread()  # a notebook may have come
+        rows = []
+        for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+            notebook = json.loads(path.read_text(encoding="utf-8"))
+            run = notebook["metadata"].get("execution")
+            cells = sum(cell["cell_type"] == "code" for cell in notebook["cells"])
+            if run is None:
+                raise self.error(f"{path.name} does not say how it was run: store it with `make notebooks`")
+            rows.append([
+                f"[{path.stem}](/notebooks/{path.name})", run["machine"], run["versions"], run["date"],
+                str(cells), str(run["seconds"]),
+            ])  # fmt: skip
+        if not rows:
+            return ["No notebook is stored yet."]
+        words = ("Notebook", "Machine", "Versions", "Date")
+        return table([*words, "Code cells", "Seconds"], rows, words)
+
+
+def rungs() -> list[dict]:
+    """The ladder as listed in book/rungs.yml."""
+    return yaml.safe_load((ROOT / "book" / "rungs.yml").read_text(encoding="utf-8"))
+
+
+def rung_html(rung: dict, href: str | None) -> str:
+    """One rung as a list item; `href` is where it can be read, or None while it is to come."""
+    title = escape(rung["title"])
+    heading = f'<a href="{escape(href)}">{title}</a>' if href else title
+    status = "Read it now" if href else "Coming"
+    levers = "".join(f'<span class="lever lever-{name}">{name}</span>' for name in rung["levers"])
+    scarce = f'<span class="rung-scarce">Scarce: {escape(rung["scarce"])}.</span>'
+    return (
+        f'<li class="rung {"rung-there" if href else "rung-coming"}">'
+        f'<span class="rung-no" aria-hidden="true">{rung["number"]}</span>'
+        f'<div class="rung-body"><p class="rung-title">{heading}<span class="rung-status">{status}</span></p>'
+        f'<p class="rung-done">{escape(rung["done"])}</p>'
+        f'<p class="rung-facts">{scarce} {levers}</p>'
+        "</div></li>"
+    )
+
+
+class Ladder(SphinxDirective):
+    """The map of rungs, each with what it relieves, its levers, and whether it is there."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_reread()  # a notebook may have come
+        items = []
+        for rung in rungs():
+            page = f"notebooks/{rung['number']}_{rung['stem']}"
+            there = page in self.env.found_docs
+            href = self.env.app.builder.get_relative_uri(self.env.docname, page) if there else None
+            items.append(rung_html(rung, href))
+        return [nodes.raw("", f'<ol class="ladder" role="list">{"".join(items)}</ol>', format="html")]
+
+
+DIRECTIVES = {
+    "hardware-table": HardwareTable,
+    "link-table": LinkTable,
+    "protocol-table": ProtocolTable,
+    "execution-table": ExecutionTable,
+    "ladder": Ladder,
+}

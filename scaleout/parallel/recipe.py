@@ -1,0 +1,122 @@
+"""A `Recipe` in torch: the model, the optimizer and one training step. Used by the labs and by what measures them."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import Shape
+
+
+class LowRank(nn.Module):
+    """A frozen linear layer plus a trained product of two thin matrices (LoRA, arXiv 2106.09685)."""
+
+    def __init__(self, frozen: nn.Linear, rank: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.frozen = frozen
+        make = {"dtype": dtype, "device": frozen.weight.device}
+        self.down = nn.Parameter(torch.randn(rank, frozen.in_features, **make) * frozen.in_features**-0.5)
+        self.up = nn.Parameter(torch.zeros(frozen.out_features, rank, **make))  # zero: starts as the frozen model
+
+    def forward(self, x: Tensor) -> Tensor:  # (..., inputs) -> (..., outputs)
+        return self.frozen(x) + F.linear(F.linear(x, self.down), self.up)
+
+
+def add_adapters(model: Transformer, rank: int, dtype: torch.dtype) -> None:
+    """Freeze the model and put a LowRank, trained in `dtype`, in place of every linear layer of its blocks."""
+    model.requires_grad_(False)
+    for block in model.blocks:
+        for part in (block.attention, block.mlp):
+            for name, layer in list(part.named_children()):
+                if isinstance(layer, nn.Linear):
+                    setattr(part, name, LowRank(layer, rank, dtype))
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype):
+    """New floating-point tensors have this dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def make_optimizer(parameters: list[nn.Parameter], recipe: Recipe, rate: float) -> torch.optim.Optimizer:
+    """The recipe's optimizer. Raises ValueError for adamw-8bit, which torch does not have."""
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, lr=rate, foreach=recipe.foreach)
+    if recipe.optimizer in ("sgd", "momentum"):
+        momentum = 0.9 if recipe.optimizer == "momentum" else 0.0
+        return torch.optim.SGD(parameters, lr=rate, momentum=momentum, foreach=recipe.foreach)
+    raise ValueError("adamw-8bit runs in bitsandbytes on a GPU, not here: use adamw, momentum or sgd")
+
+
+class Training:
+    """A model, its optimizer and how to make one step with them.
+
+    `masters` holds the fp32 copies that the optimizer steps with bf16-master, and is empty otherwise.
+    Raises ValueError for what torch alone cannot run: adamw-8bit, qlora, main_gradients, buckets.
+    """
+
+    def __init__(self, shape: Shape, recipe: Recipe, device: str = "cpu", rate: float = 1e-3) -> None:
+        if recipe.adapter == "qlora":
+            raise ValueError("qlora runs in bitsandbytes on a GPU, not here: use lora or none")
+        if recipe.buckets != "none":
+            raise ValueError("buckets are DDP's: use none, and labs/memory.py to measure them")
+        if recipe.main_gradients != "none":
+            raise ValueError("main_gradients run in Megatron, not here: use none")
+        self.recipe, self.device = recipe, torch.device(device)
+        dtype = {2: torch.bfloat16, 4: torch.float32}
+        lora = recipe.adapter == "lora"
+        with self.device, default_dtype(dtype[recipe.width("compute" if lora else "weight")]):
+            self.model = Transformer(shape, recipe.attention, recipe.dropout, recipe.checkpointing)
+        if lora:
+            add_adapters(self.model, recipe.adapter_rank, dtype[recipe.width("weight")])
+        self.trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.masters = []
+        if recipe.precision == "bf16-master":
+            self.masters = [nn.Parameter(p.detach().float()) for p in self.trained]
+        self.optimizer = make_optimizer(self.masters or self.trained, recipe, rate)
+
+    def loss(self, tokens: Tensor, targets: Tensor, model: nn.Module | None = None) -> Tensor:
+        """Mean loss of a batch, () fp32. tokens, targets: (b, s). `model` may be a wrapper around self.model."""
+        with contextlib.ExitStack() as stack:
+            if self.recipe.autocast:
+                stack.enter_context(torch.autocast(self.device.type, torch.bfloat16))
+            return (model or self.model)(tokens, targets)
+
+    def step(self) -> None:
+        """Update the weights from their gradients; with master copies, through an fp32 copy of each gradient."""
+        if not self.masters:
+            self.optimizer.step()
+            return
+        with torch.no_grad():
+            for master, p in zip(self.masters, self.trained, strict=True):
+                master.grad = p.grad.float()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            for master, p in zip(self.masters, self.trained, strict=True):
+                p.copy_(master)
+
+    def clear(self) -> None:
+        """Empty the gradients: gone with "fresh", zero with "kept"."""
+        for p in self.trained:
+            if p.grad is not None:
+                if self.recipe.gradients == "fresh":
+                    p.grad = None
+                else:
+                    p.grad.zero_()
+
+    def warm_up(self) -> None:
+        """Make the optimizer's state (and gradients that are kept) exist, by a step along zero gradients."""
+        for p in self.trained:
+            p.grad = torch.zeros_like(p)
+        self.step()
+        self.clear()

@@ -1,0 +1,114 @@
+"""One way to make the steps of data-parallel training, with the marks that a prediction is made from."""
+
+import time
+from contextlib import nullcontext
+
+import torch
+
+from scaleout.spec.recipe import Recipe
+from scaleout.parallel.replicas import Replicas, Settings
+from scaleout.measure.profile import phase
+from scaleout.parallel.recipe import Training
+
+
+def stamp(s):
+    """A point in time on the device of Session `s`: on a GPU, when its queue gets here."""
+    if s.device.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def seconds_between(start, end):
+    """Seconds from one stamp to another; GPU stamps must have been reached."""
+    return end - start if isinstance(start, float) else start.elapsed_time(end) / 1e3
+
+
+class Marks:
+    """When each gradient of a model got ready, by a hook on every parameter. Idle until `start`."""
+
+    def __init__(self, s, model):
+        self.s, self.at, self.on = s, [], False
+        for name, p in model.named_parameters():
+            p.register_post_accumulate_grad_hook(lambda p, name=name: self._ready(name, p))
+
+    def _ready(self, name, p):
+        if self.on:
+            self.at.append((name, p.numel() * p.element_size(), stamp(self.s)))
+
+    def start(self):
+        """Forget, and note from now on."""
+        self.at, self.on = [], True
+
+    def stop(self):
+        """[(name, bytes, stamp)] in the order of getting ready."""
+        self.on = False
+        return self.at
+
+
+class Way:
+    """A model on every rank, its optimizer, and steps with them. The same seed gives the same weights on all ranks."""
+
+    def __init__(self, s, shape, via="torch", settings=None, recipe=None, rate=1e-3, seed=0, unused=False):
+        """settings: a torch_parallel.Settings. recipe: fp32 without one. unused: the model gets a linear layer that no
+        forward uses."""
+        self.s, self.via = s, via
+        torch.manual_seed(seed)
+        self.training = Training(shape, recipe or Recipe(precision="fp32"), s.device, rate)
+        if unused:
+            self.training.model.spare = torch.nn.Linear(shape.hidden, shape.hidden, device=s.device)
+            self.training.optimizer.add_param_group({"params": list(self.training.model.spare.parameters())})
+            self.training.trained += self.training.model.spare.parameters()
+        self.marks = Marks(s, self.training.model)
+        self.replicas = Replicas(s, self.training.model, via, settings=settings or Settings())
+        if self.replicas.accelerator is not None:
+            self.training.optimizer = self.replicas.accelerator.prepare(self.training.optimizer)
+
+    @property
+    def model(self):
+        """The model itself, without what is wrapped around it."""
+        return self.training.model
+
+    def gradients(self, batches, sync_every_pass=False):
+        """Forward and backward of one batch, or of several whose gradients add up to their mean; the mean loss.
+
+        batches: [(tokens, targets)]. Between ranks the gradients are averaged once, in the last pass, or in every
+        pass. Returns a float.
+        """
+        total = 0.0
+        for i, batch in enumerate(batches):
+            last = sync_every_pass or i == len(batches) - 1
+            with nullcontext() if last else self.replicas.no_sync():
+                with phase("forward"):
+                    loss = self.training.loss(*batch, self.replicas) / len(batches)
+                self.replicas.backward(loss, last)
+            total += loss.detach()
+        return total.item()
+
+    def step(self, batches, sync_every_pass=False):
+        """One training step; the mean loss of this rank's batches (float)."""
+        loss = self.gradients(batches, sync_every_pass)
+        with phase("update"):
+            self.training.step()
+            self.training.clear()
+        return loss
+
+    def silent(self, batch, keep=False):
+        """Forward and backward of one batch with nothing sent: (forward seconds, [(name, bytes, seconds)] by gradient
+        in the order of getting ready, seconds after the last one). `keep`: the gradients stay."""
+        self.replicas.look.silent = True
+        start = stamp(self.s)
+        loss = self.training.loss(*batch, self.replicas)
+        middle = stamp(self.s)
+        self.marks.start()
+        self.replicas.backward(loss)
+        end, ready = stamp(self.s), self.marks.stop()
+        self.s.synchronize()
+        self.replicas.look.silent = False
+        if not keep:
+            self.training.clear()
+        points = [middle, *(at for _, _, at in ready)]
+        spent = [(name, size, seconds_between(before, at))
+                 for (name, size, at), before in zip(ready, points[:-1], strict=True)]
+        return seconds_between(start, middle), spent, seconds_between(points[-1], end)

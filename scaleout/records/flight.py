@@ -1,0 +1,187 @@
+"""Who is out of step? Reads the flight recorder's dumps of all ranks and lays their collectives side by side.
+
+torch.distributed numbers the collectives of a process group on each rank: 1, 2, 3, ... (`collective_seq_id`). A job
+is in step when number n is the same call, with the same sizes and dtypes, on every rank. On gloo the recorder's
+`state` stays "scheduled" for good and its count of completed calls says nothing, so this module uses neither: what
+tells is which number differs, and which number a rank never reached. Standard library only.
+"""
+
+import ast
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from scaleout.records.results import read_json
+
+
+@dataclass(frozen=True)
+class Call:
+    """One collective of one rank. `where` is the first line outside torch on its stack, "labs/hang_job.py:79"."""
+
+    group: str                  # the process group's name; "0" is the default group
+    sequence: int               # its number in that group, from 1
+    name: str                   # "all_reduce", "broadcast", ...
+    sizes: tuple                # of the inputs, a tuple of ints each
+    dtype: str
+    where: str = ""
+
+    @property
+    def signature(self):
+        """What must agree on all ranks."""
+        return self.name, self.sizes, self.dtype
+
+    def __str__(self):
+        shape = " + ".join("x".join(map(str, size)) or "scalar" for size in self.sizes)
+        return f"{self.name}({shape})" + (f" :{self.where.rpartition(':')[2]}" if self.where else "")
+
+
+@dataclass(frozen=True)
+class Flight:
+    """The dump of one rank: its calls in order, and the ranks of each group as far as the dump knows them."""
+
+    rank: int
+    calls: tuple
+    members: dict               # group -> tuple of ranks
+
+
+@dataclass(frozen=True)
+class Odd:
+    """The first number at which the ranks are out of step."""
+
+    group: str
+    sequence: int
+    ranks: tuple                # the fewer: who did something else, or nothing
+    kind: str                   # "different": another call; "missing": never came to this one
+    expected: Call              # what most ranks called
+    found: Call | None          # what the first of the odd ranks called; None where it is missing
+    skipped: bool = False       # the odd call is the one that usually follows the expected one: a call was left out
+
+
+# --- reading -----------------------------------------------------------------------------------------------
+
+def load(folder):
+    """{rank: Flight} of the flight-*.json in `folder`. ValueError, one line, where there is none or one is broken."""
+    files = sorted(Path(folder).glob("flight-*.json"))
+    if not files:
+        raise ValueError(f"{folder}: holds no flight-RANK.json (python labs/hang.py writes them)")
+    found = {}
+    for path in files:
+        try:
+            flight = read(read_json(path))
+        except (ValueError, KeyError, TypeError, SyntaxError) as error:
+            raise ValueError(f"{path.name}: is not a flight recorder's dump: {error}") from None
+        found[flight.rank] = flight
+    return dict(sorted(found.items()))
+
+
+def read(dump):
+    """The Flight of one dump (dict): torch's `_dump_fr_trace` with the key "rank" beside its own."""
+    calls = tuple(_call(entry) for entry in dump["entries"] if not entry["is_p2p"])
+    members = {name: tuple(ast.literal_eval(group["ranks"])) for name, group in dump["pg_config"].items() if name}
+    return Flight(int(dump["rank"]), calls, members)
+
+
+def _call(entry):
+    outside = [f"{f['filename']}:{f['line']}" for f in entry.get("frames", []) if not _of_torch(f["filename"])]
+    return Call(entry["process_group"][0], entry["collective_seq_id"], entry["profiling_name"].split(":")[-1],
+                tuple(tuple(size) for size in entry["input_sizes"]), ", ".join(sorted(set(entry["input_dtypes"]))),
+                outside[0] if outside else "")
+
+
+def _of_torch(filename):
+    return filename.startswith("torch/") or "/torch/" in filename
+
+
+def shorten(path, root=""):
+    """A path fit to be given away: from the package's folder, or from the repository's `root`, on; else its name."""
+    for start in ("/site-packages/", "/dist-packages/", *([f"{root}/"] if root else [])):
+        if start in path:
+            return path.partition(start)[2]
+    return f".../{path.rpartition('/')[2]}" if path.startswith("/") else path
+
+
+# --- side by side ------------------------------------------------------------------------------------------
+
+def groups(flights):
+    """{group: ranks in it that left a dump}: as the dumps say, else every rank that made a call in it."""
+    seen = {}
+    for rank, flight in flights.items():
+        for name in {call.group for call in flight.calls}:
+            seen.setdefault(name, set()).add(rank)
+        for name, ranks in flight.members.items():
+            seen.setdefault(name, set()).update(ranks)
+    return {name: tuple(sorted(ranks & set(flights))) for name, ranks in sorted(seen.items())}
+
+
+def absent(flights):
+    """Ranks (tuple) that the dumps name and that left none: they died, or never came to write it."""
+    named = {rank for flight in flights.values() for ranks in flight.members.values() for rank in ranks}
+    return tuple(sorted(named - set(flights)))
+
+
+def aligned(flights, group="0"):
+    """{sequence: {rank: Call or None}} of a group, from the first number that no rank's ring has lost, on."""
+    ranks = groups(flights).get(group, ())
+    by_rank = {rank: {c.sequence: c for c in flights[rank].calls if c.group == group} for rank in ranks}
+    begun = [min(calls) for calls in by_rank.values() if calls]
+    if not begun:
+        return {}
+    last = max(max(calls) for calls in by_rank.values() if calls)
+    return {n: {rank: calls.get(n) for rank, calls in by_rank.items()} for n in range(max(begun), last + 1)}
+
+
+def odd(flights):
+    """The first Odd of any group, or None where all ranks are in step."""
+    for group in groups(flights):
+        lines = aligned(flights, group)
+        for sequence, calls in lines.items():
+            counts = Counter(call.signature if call else None for call in calls.values())
+            if len(counts) > 1:
+                return _odd(group, sequence, calls, counts, lines)
+    return None
+
+
+def _odd(group, sequence, calls, counts, lines):
+    most = max((s for s in counts if s), key=lambda s: counts[s])
+    others = {rank: call for rank, call in calls.items() if call is None or call.signature != most}
+    wrong = {rank: call for rank, call in others.items() if call} or others    # a wrong call first, then a late rank
+    expected = next(call for call in calls.values() if call and call.signature == most)
+    found = next(iter(wrong.values()))
+    return Odd(group, sequence, tuple(wrong), "different" if found else "missing", expected, found,
+               bool(found) and found.signature == _follower(lines, sequence, expected))
+
+
+def _follower(lines, sequence, expected):
+    """Signature of the call that came after the last earlier call like `expected`, as the ranks still were in step."""
+    for n in range(sequence - 1, min(lines), -1):
+        before, after = (next(iter(lines[k].values())) for k in (n - 1, n))
+        if before and after and before.signature == expected.signature:
+            return after.signature
+    return None
+
+
+def side_by_side(flights, last=6, group="0"):
+    """(header, rows) of texts: one row a sequence number, one column a rank, ">" before what is out of step.
+
+    The `last` numbers of the group; "-" where a rank has not come that far.
+    """
+    lines, strange = aligned(flights, group), odd(flights)
+    ranks = groups(flights).get(group, ())
+    rows = []
+    for sequence in sorted(lines)[-last:]:
+        marked = strange and (strange.group, strange.sequence) == (group, sequence)
+        rows.append((str(sequence), *(
+            ("> " if marked and rank in strange.ranks else "") + str(lines[sequence][rank] or "-") for rank in ranks)))
+    return ("number", *(f"rank {rank}" for rank in ranks)), rows
+
+
+def sentence(found):
+    """What an Odd means, in words; "" for None is "all ranks are in step"."""
+    if found is None:
+        return "All ranks made the same calls: nobody is out of step."
+    who = f"Rank{'s' * (len(found.ranks) > 1)} {', '.join(map(str, found.ranks))}"
+    at = f"number {found.sequence}, {found.expected}"
+    if found.kind == "missing":
+        return f"{who} never came to {at}: look at the stack to see what it does instead."
+    left_out = " That is the call which usually comes next: it left one out." if found.skipped else ""
+    return f"{who} called {found.found} where the others called {at}.{left_out}"

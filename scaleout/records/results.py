@@ -1,0 +1,281 @@
+"""A Record: everything a write-up needs to know about one run of a lab.
+
+One JSON file a run, in labs/results/STEM/. `save` validates and then writes to a temporary file beside the
+target and renames it, so that a reader never meets half a Record; `load` validates again.
+"""
+
+import json
+import math
+import os
+import sys
+import tempfile
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from scaleout.records import provenance
+
+SCHEMA = 1
+DEVICE_KINDS = ("cpu", "cuda")
+LONGEST = 1e7           # seconds of a step: a hundred days and more
+BACKENDS = ("none", "gloo", "nccl")
+TOKENS = ("effective_batch", "sequence_length", "tokens_per_second")     # all of them, or None in all
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run of one lab. Bytes are per rank, seconds are wall clock, FLOP/s are for all devices together.
+
+    `step_seconds` holds every measured step in order; the first `warmup_steps` of them are left out of
+    `tokens_per_second`. `prediction` and `measurement` share their keys; a key says its unit ("peak bytes").
+    `mfu` is model FLOPs (forward and backward, no recomputation) over `mfu_peak["flops_per_second"]`, and
+    `mfu_peak["source"]` says where that peak comes from; both are None where no peak is known.
+
+    Where nothing is trained `effective_batch`, `sequence_length` and `tokens_per_second` are None, `losses` is empty,
+    and `step_seconds` are the repetitions of what the lab timed (its notes say what).
+    """
+
+    stem: str                       # "memory": the lab's name
+    tier: str                       # "smoke", "cpu" or "gpu": the size that the run started from
+    started: str                    # ISO 8601 with time zone
+    commit: str                     # git hash, "+changes" after it when files differed; "unknown" outside git
+    command: str                    # as typed, without absolute paths
+    device: str                     # "2-core x86-64 CPU", "NVIDIA H100 80GB HBM3"
+    device_kind: str                # one of DEVICE_KINDS
+    device_count: int               # processes, one device each (on CPU they share the cores)
+    nodes: int
+    interconnect: str               # what joins the devices, or "none"
+    backend: str                    # one of BACKENDS
+    versions: dict                  # name -> version
+    model: dict                     # the Shape's fields
+    recipe: dict                    # the memory recipe's fields
+    effective_batch: int | None     # sequences a step, over all ranks and accumulation
+    sequence_length: int | None     # tokens
+    precision: str                  # "fp32", "autocast-bf16", ...
+    checkpoint_cadence: str         # "none", "every 100 steps"
+    step_seconds: list              # raw, one a step
+    warmup_steps: int
+    tokens_per_second: float | None
+    losses: list                    # one a step, mean over all ranks; empty where nothing is trained
+    peak_memory: dict               # kind -> bytes at the peak moment, per rank
+    prediction: dict
+    measurement: dict
+    mfu: float | None = None
+    mfu_peak: dict | None = None    # {"flops_per_second": float, "source": str}
+    checks: dict = field(default_factory=dict)      # name -> {"value", "tolerance", "passed"}
+    skipped: list = field(default_factory=list)     # checks not made, and why
+    stalls: list = field(default_factory=list)      # what was seen to wait, in words
+    failures: list = field(default_factory=list)    # what failed and how the run went on
+    notes: list = field(default_factory=list)
+    series: dict = field(default_factory=dict)      # name -> what else was measured step by step, unit in the name
+    schema: int = SCHEMA
+
+
+def tokens_per_second(step_seconds, warmup_steps, effective_batch, sequence_length):
+    """Tokens a second over the steps after the warm-up (float, tokens/s)."""
+    timed = step_seconds[warmup_steps:]
+    return effective_batch * sequence_length * len(timed) / sum(timed)
+
+
+def save(record, path):
+    """Write `record` to `path` (str or Path) as JSON, all or nothing; makes the folder. Returns the Path.
+
+    ValueError where the Record breaks a rule of `validate`, or where the folder cannot be written.
+    """
+    data = asdict(record)
+    validate(data)
+    return write_json(data, path)
+
+
+def write_json(data, path):
+    """Write JSON to `path`, a temporary file and then a rename: an interrupted write changes nothing."""
+    path = Path(path)
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror}): choose another folder") from None
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).chmod(0o644)               # mkstemp makes it private; results are to be read
+        Path(temporary).replace(path)
+    except BaseException as error:                 # also Ctrl-C: no temporary file stays behind
+        Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise ValueError(f"{path}: cannot be written ({error.strerror})") from None
+        raise
+    return path
+
+
+def load(path):
+    """Read a Record from `path`. ValueError, one line, where the file is missing, broken or breaks a rule."""
+    try:
+        return from_dict(read_json(path))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def read_json(path):
+    """Read a JSON object (dict) from `path`; NaN and infinity are refused. ValueError, one line."""
+    try:
+        if Path(path).exists() and not Path(path).is_file():    # /dev/zero never ends
+            raise ValueError("is no file")
+        data = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except FileNotFoundError:
+        raise ValueError("no such file") from None
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ValueError("not a text file") from None
+    except RecursionError:
+        raise ValueError("not JSON that anybody wrote: it is nested too deep") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON (line {error.lineno}: {error.msg})") from None
+    if not isinstance(data, dict):
+        raise ValueError("must hold one JSON object")
+    return data
+
+
+def _no_constant(name):
+    raise ValueError(f"holds {name}: numbers must be finite")
+
+
+def from_dict(data):
+    """A Record from a dict, validated."""
+    validate(data)
+    return Record(**data)
+
+
+# --- rules ---------------------------------------------------------------------------------------------
+
+def validate(data):
+    """Raise ValueError, one line naming the field and what would be right, unless `data` is sound."""
+    _names(data)
+    if data.get("schema", SCHEMA) != SCHEMA:
+        raise ValueError(f"schema is {data['schema']!r}: this version of the book reads schema {SCHEMA}")
+    for name, (holds, wanted) in RULES.items():
+        if name in data and not holds(data[name]):
+            raise ValueError(f"{name} is {_short(data[name])}: it must be {wanted}")
+    _agree(data)
+
+
+def _names(data):
+    known = {f.name for f in fields(Record)}
+    needed = {f.name for f in fields(Record) if f.default is MISSING and f.default_factory is MISSING}
+    unknown, missing = sorted(set(data) - known), sorted(needed - set(data))
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r}: the fields of a Record are in scaleout/records/results.py")
+    if missing:
+        raise ValueError(f"field {missing[0]!r} is missing")
+
+
+def _agree(data):
+    """Rules between fields."""
+    if (data["backend"] == "none") != (data["device_count"] == 1):
+        raise ValueError(f"backend {data['backend']!r} with {data['device_count']} devices: "
+                         "'none' is for one device, 'gloo' or 'nccl' for more")
+    if data["backend"] == "nccl" and data["device_kind"] != "cuda":
+        raise ValueError("backend 'nccl' with device_kind 'cpu': NCCL runs on GPUs only")
+    if data["device_count"] % data["nodes"]:
+        raise ValueError(f"nodes is {data['nodes']}: it must divide device_count {data['device_count']}")
+    if data["warmup_steps"] >= len(data["step_seconds"]):
+        raise ValueError("warmup_steps must leave at least one timed step in step_seconds")
+    _agree_on_tokens(data)
+    if (data.get("mfu") is None) != (data.get("mfu_peak") is None):
+        raise ValueError("mfu and mfu_peak go together: a fraction says nothing without its peak")
+    if set(data["prediction"]) != set(data["measurement"]):
+        odd = sorted(set(data["prediction"]) ^ set(data["measurement"]))[0]
+        raise ValueError(f"{odd!r} is in only one of prediction and measurement: give both")
+
+
+def _agree_on_tokens(data):
+    """A run that trains has a batch, a sequence length and the rate that follows; one that does not has none."""
+    absent = [name for name in TOKENS if data[name] is None]
+    present = [name for name in (*TOKENS, "losses", "mfu") if data.get(name)]
+    if absent and present:
+        raise ValueError(f"{absent[0]} is null and {present[0]} is not: a run that trains has all of "
+                         f"{', '.join(TOKENS)}; one that does not has none, no losses and no mfu")
+    rate = None if absent else tokens_per_second(data["step_seconds"], data["warmup_steps"], data["effective_batch"],
+                                                 data["sequence_length"])
+    if rate and not math.isclose(rate, data["tokens_per_second"], rel_tol=1e-6):
+        raise ValueError(f"tokens_per_second is {data['tokens_per_second']:g}, step_seconds give {rate:g}")
+
+
+def _short(value):
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _whole(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _text(value):
+    return isinstance(value, str) and bool(value.strip()) and "\n" not in value
+
+
+def _numbers(value, lowest=-math.inf):
+    return isinstance(value, list) and all(_number(v) and v > lowest for v in value)
+
+
+def _table(value, holds):
+    return isinstance(value, dict) and all(_text(k) and holds(v) for k, v in value.items())
+
+
+def _check(value):
+    return (isinstance(value, dict) and set(value) == {"value", "tolerance", "passed"}
+            and _number(value["value"]) and _number(value["tolerance"]) and isinstance(value["passed"], bool))
+
+
+def _no_absolute_path(value):
+    return _text(value) and not any(provenance.is_absolute(part) for word in value.split() for part in word.split("="))
+
+
+def _moment(value):
+    """True for a time that has come, with its zone; a clock may be a day ahead."""
+    try:
+        then = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return False
+    return then.tzinfo is not None and then <= datetime.now(UTC) + timedelta(days=1)
+
+
+_DEVICES = (lambda v: _whole(v) and 1 <= v <= 10**6, "a whole number from 1 to 1,000,000")
+_COUNT_OR_NONE = (lambda v: v is None or (_whole(v) and 1 <= v <= 10**9), "a whole number from 1 to 10^9, or null")
+_WORDS = (lambda v: isinstance(v, list) and all(_text(x) for x in v), "a list of one-line texts")
+_BYTES = (lambda v: _table(v, lambda b: _whole(b) and 0 <= b <= 2**60), "names with whole numbers of bytes")
+_NUMBERS = (lambda v: _table(v, _number), "names with finite numbers")
+_LINE = (_text, "one line of text")
+_FACTS = (lambda v: _table(v, lambda x: x is None or isinstance(x, (str, bool)) or _number(x)),
+          "names with plain values")
+RULES = {
+    "stem": _LINE, "tier": _LINE, "commit": _LINE, "device": _LINE, "interconnect": _LINE,
+    "precision": _LINE, "checkpoint_cadence": _LINE,
+    "started": (_moment, "a time that has come, as 2026-01-02T03:04:05+00:00"),
+    "command": (_no_absolute_path, "one line without absolute paths"),
+    "device_kind": (lambda v: v in DEVICE_KINDS, "one of " + ", ".join(DEVICE_KINDS)),
+    "backend": (lambda v: v in BACKENDS, "one of " + ", ".join(BACKENDS)),
+    "device_count": _DEVICES, "nodes": _DEVICES, "effective_batch": _COUNT_OR_NONE, "sequence_length": _COUNT_OR_NONE,
+    "warmup_steps": (lambda v: _whole(v) and v >= 0, "a whole number from 0"),
+    "versions": (lambda v: _table(v, _text) and bool(v), "names with version texts"), "model": _FACTS,
+    "recipe": _FACTS, "prediction": _NUMBERS, "measurement": _NUMBERS, "skipped": _WORDS, "stalls": _WORDS,
+    "failures": _WORDS, "notes": _WORDS,
+    "step_seconds": (lambda v: _numbers(v, 0) and bool(v) and max(v) <= LONGEST,
+                     "a list of seconds above 0, and at most 10^7, one a step"),
+    "losses": (_numbers, "a list of finite numbers"), "peak_memory": _BYTES,
+    "tokens_per_second": (lambda v: v is None or (_number(v) and 0 < v <= 1e15), "a number above 0, or null"),
+    "series": (lambda v: _table(v, _numbers), "names with lists of finite numbers"),
+    "mfu": (lambda v: v is None or (_number(v) and 0 < v <= 10), "a fraction above 0, at most 10, or null"),
+    "mfu_peak": (lambda v: v is None or (isinstance(v, dict) and set(v) == {"flops_per_second", "source"}
+                 and _number(v["flops_per_second"]) and v["flops_per_second"] > 0 and _text(v["source"])),
+                 "null or {flops_per_second, source}"),
+    "checks": (lambda v: _table(v, _check), "names with {value, tolerance, passed}"),
+}

@@ -1,0 +1,185 @@
+"""How FSDP cuts a model: which modules form a unit that is gathered and freed together, and over which ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, prod
+
+from scaleout.spec.transformer import Shape, linears, norm_parameters
+
+WRAPS = ("model", "block", "layer", "size")
+DTYPES = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """The choices of an FSDP run (torch's `fully_shard`; Zhao et al. 2023, arXiv 2304.11277).
+
+    ranks: that hold one copy of the model between them, each a shard of every tensor. replicas: such groups; with
+        more than one it is hybrid sharding, and the job has ranks * replicas processes.
+    wrap: what becomes a unit: the "model" as a whole, each "block", each "layer" (every matrix and table), or, by
+        "size", every module that has at least `least_parameters` which no unit inside it has taken. What is left
+        is in the root unit.
+    reshard: `reshard_after_forward` of every unit but the root: True frees a unit after its forward and gathers it
+        again in the backward (ZeRO-3); False keeps it (gradients and optimizer are sharded, ZeRO-2); a number of
+        ranks, a divisor of `ranks`, keeps a shard of that smaller group. The root is kept, as torch does by default.
+    prefetch: units gathered ahead of the one that computes.
+    offload: shards, gradients and the optimizer's state live in the host's memory.
+    parameter, reduce: dtype that is gathered and computed in, and dtype that gradients are reduced in
+        (`MixedPrecisionPolicy`); stored shards are fp32.
+
+    Raises ValueError, in one line, for values that cannot be.
+    """
+
+    ranks: int = 1
+    replicas: int = 1
+    wrap: str = "block"
+    least_parameters: int = 1_000_000
+    reshard: bool | int = True
+    prefetch: int = 1
+    offload: bool = False
+    parameter: str = "fp32"
+    reduce: str = "fp32"
+
+    def __post_init__(self) -> None:
+        for name, least in (("ranks", 1), ("replicas", 1), ("least_parameters", 1), ("prefetch", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        for name, options in (("wrap", WRAPS), ("parameter", tuple(DTYPES)), ("reduce", tuple(DTYPES))):
+            if getattr(self, name) not in options:
+                raise ValueError(f"{name} must be one of {', '.join(options)}, not {getattr(self, name)!r}")
+        if not isinstance(self.offload, bool):
+            raise ValueError(f"offload must be True or False, not {self.offload!r}")
+        if isinstance(self.reshard, bool):
+            return
+        if not isinstance(self.reshard, int) or not 1 < self.reshard < self.ranks or self.ranks % self.reshard:
+            raise ValueError(
+                f"reshard must be True, False or a divisor of {self.ranks} ranks between 1 and that, "
+                f"not {self.reshard!r}"
+            )
+
+    @property
+    def world(self) -> int:
+        """Processes of the job."""
+        return self.ranks * self.replicas
+
+    @property
+    def kept_ranks(self) -> int:
+        """Ranks that share a unit between its forward and its backward: 1 where each keeps it whole."""
+        return self.ranks if self.reshard is True else 1 if self.reshard is False else self.reshard
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one all-gather brings. `name` is the module's ("blocks.0"), "" for the root.
+
+    tensors: (name, dimensions) of its own parameters, without those of units inside it.
+    """
+
+    name: str
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @cached_property
+    def parameters(self) -> int:
+        """Elements of the unit."""
+        return sum(prod(size) for _, size in self.tensors)
+
+    def shard(self, ranks: int) -> int:
+        """Elements that each of `ranks` stores and sends: rows are dealt in equal chunks, the last ones padded.
+
+        `fully_shard` splits every parameter along its first dimension; a rank whose chunk is short pads it, so that
+        all messages are equal.
+        """
+        return sum(ceil(size[0] / ranks) * prod(size[1:]) for _, size in self.tensors)
+
+    def own(self, ranks: int, rank: int = 0) -> int:
+        """Elements that rank `rank` of `ranks` holds without padding; rank 0 has the most."""
+        total = 0
+        for _, size in self.tensors:
+            rows = ceil(size[0] / ranks)
+            total += max(0, min(rows, size[0] - rank * rows)) * prod(size[1:])
+        return total
+
+
+def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Dimensions of every parameter of the book's Transformer by name, in the order of `named_parameters()`."""
+    h = shape.hidden
+    out: dict[str, tuple[int, ...]] = {"tokens.weight": (shape.vocab, h)}
+    if shape.positions == "learned":
+        out["positions.weight"] = (shape.max_seq, h)
+    norm = ["weight", "bias"][: norm_parameters(shape) // h]
+    pairs = linears(shape)
+    for i in range(shape.layers):
+        at = f"blocks.{i}"
+        out |= {f"{at}.norm{n}.{kind}": (h,) for n in (1, 2) for kind in norm}
+        for part, names in (("attention", ("q", "k", "v", "out")), ("mlp", ("up", "gate", "down"))):
+            for name in names:
+                if name in pairs:
+                    out[f"{at}.{part}.{name}.weight"] = pairs[name][::-1]
+                    if shape.bias:
+                        out[f"{at}.{part}.{name}.bias"] = pairs[name][1:]
+    out |= {f"norm.{kind}": (h,) for kind in norm}
+    if not shape.tied_head:
+        out["head.weight"] = (shape.vocab, h)
+    return out
+
+
+def units(shape: Shape, sharding: Sharding) -> tuple[Unit, ...]:
+    """The units in the order in which the forward pass reaches them, the root first. Every parameter is in one.
+
+    A unit that would have no parameters of its own is left out.
+    """
+    every = tensors(shape)
+    names = {name: _home(name, shape, sharding) for name in every}
+    if sharding.wrap == "size":
+        names = _by_size(every, sharding.least_parameters, _root_only(shape))
+    grouped: dict[str, list[tuple[str, tuple[int, ...]]]] = {"": []}
+    for tensor, unit in names.items():
+        grouped.setdefault(unit, []).append((tensor, every[tensor]))
+    return tuple(Unit(name, tuple(grouped[name])) for name in sorted(grouped, key=_reached) if grouped[name])
+
+
+_ORDER = ("tokens", "positions", "blocks", "norm1", "attention", "q", "k", "v", "out", "norm2", "mlp", "gate", "up",
+          "down", "norm", "head")  # fmt: skip
+
+
+def _reached(module: str) -> tuple[int, ...]:
+    """Sorts modules as the forward of the book's Transformer reaches them: a module before those inside it. The gate
+    runs before `up`, which is made before it: prefetching by the order of making would gather units too late."""
+    return tuple(int(part) if part.isdigit() else _ORDER.index(part) for part in module.split(".") if part)
+
+
+def _home(tensor: str, shape: Shape, sharding: Sharding) -> str:
+    """The unit of a tensor, for every wrapping but that by size."""
+    module = tensor.rpartition(".")[0]
+    if sharding.wrap == "block" and module.startswith("blocks."):
+        return ".".join(module.split(".")[:2])
+    if sharding.wrap == "layer" and "norm" not in module.rpartition(".")[2] and module not in _root_only(shape):
+        return module
+    return ""
+
+
+def _root_only(shape: Shape) -> set[str]:
+    """Modules that are never units: a unit is gathered when its module's forward begins. The positions are read as a
+    weight, with no forward; a tied table is used at both ends; the last norm stays, so that there is a root."""
+    return {"positions", "norm"} | ({"tokens"} if shape.tied_head else set())
+
+
+def _by_size(every: dict[str, tuple[int, ...]], least: int, never: set[str]) -> dict[str, str]:
+    """From the leaves up, a module becomes a unit once it has `least` parameters that no unit inside it took.
+
+    A list of modules never does: it has no forward of its own. This is FSDP's size-based policy (torch's
+    `size_based_auto_wrap_policy`), and the root takes what is left.
+    """
+    home = dict.fromkeys(every, "")
+    inside: dict[str, list[str]] = {}
+    for name in every:
+        for i in range(1, name.count(".") + 1):
+            inside.setdefault(".".join(name.split(".")[:i]), []).append(name)
+    for module in sorted(inside.keys() - {"blocks"} - never, key=lambda name: (-name.count("."), name)):
+        free = [name for name in inside[module] if not home[name]]
+        if sum(prod(every[name]) for name in free) >= least:
+            home |= dict.fromkeys(free, module)
+    return home

@@ -1,0 +1,291 @@
+"""A training step as events on lanes: what computes when, what is on the wire meanwhile, and what stays exposed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
+
+from scaleout.timing.intervals import Interval
+
+__all__ = [
+    "BUCKET_CAP", "FIRST_BUCKET_CAP", "MIB", "Event", "Layer", "Pass", "Timeline", "buckets", "ddp_step",
+    "hidden_share", "strong_efficiency", "weak_efficiency",
+]  # fmt: skip
+
+MIB = 2**20
+# torch.nn.parallel.DistributedDataParallel calls its caps MB and counts 2^20 bytes. Where bucket_cap_mb is not given
+# the cap is 25 and the first bucket is smaller; where it is given it holds for the first bucket too.
+BUCKET_CAP = 25 * MIB
+FIRST_BUCKET_CAP = MIB
+
+
+@dataclass(frozen=True)
+class Event:
+    """Work on one lane of one rank, from `start` to `end` in seconds of the step."""
+
+    lane: str  # "compute" or "communication"
+    rank: int
+    name: str
+    start: float
+    end: float
+    layer: int | None = None
+    bucket: int | None = None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One piece of the model in the order of the forward pass. Its gradients are there when its backward ends."""
+
+    name: str
+    forward_seconds: float
+    backward_seconds: float
+    gradient_bytes: int
+
+    def __post_init__(self) -> None:
+        for name in ("forward_seconds", "backward_seconds", "gradient_bytes"):
+            _check(name, getattr(self, name), 0, math.inf)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward and backward of the step, in seconds after `start`; `messages` is empty without synchronisation."""
+
+    start: float
+    forward: tuple[Interval, ...]  # by layer
+    backward: tuple[Interval, ...]  # by layer
+    messages: tuple[Interval, ...]  # by bucket
+
+    @property
+    def compute_seconds(self) -> float:
+        return self.backward[0][1]
+
+    @property
+    def seconds(self) -> float:
+        """Until the last gradient is reduced: autograd's last callback waits for every bucket."""
+        return max(self.compute_seconds, self.messages[-1][1] if self.messages else 0.0)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One step of one rank; with equal ranks, of each. seconds = compute + exposed + update.
+
+    compute_seconds: forward and backward, with what contention adds. exposed_seconds: communication that no
+    compute covers, which is when the compute lane waits.
+    """
+
+    layers: tuple[Layer, ...]
+    buckets: tuple[tuple[int, ...], ...]
+    message_bytes: tuple[float, ...]  # by bucket, compressed
+    passes: tuple[Pass, ...]
+    seconds: float
+    compute_seconds: float
+    communication_seconds: float
+    exposed_seconds: float
+    update_seconds: float
+    ready: tuple[float, ...]  # by bucket: when its message may go, after the start of a pass; () with contention
+
+    def over(self, reduce_seconds: Callable[[float], float]) -> Timeline:
+        """The same step over another wire: what computes stays where it is, so that a scaling curve costs little.
+
+        Raises ValueError for a step with contention, whose compute depends on the wire.
+        """
+        if self.buckets and not self.ready:
+            raise ValueError("with contention the wire changes what computes when: call ddp_step again")
+        messages = _queued(self.ready, [reduce_seconds(size) for size in self.message_bytes])
+        return _timeline(self, [replace(one, messages=messages if one.messages else ()) for one in self.passes])
+
+    @property
+    def overlap_fraction(self) -> float:
+        """Share of the communication that compute hides, 0 to 1; 1 where there is none to hide."""
+        return hidden_share(self.communication_seconds, self.exposed_seconds)
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """Every event, lane by lane within a pass. Made when asked for: a large model has thousands."""
+        out: list[Event] = []
+        bucket_of = {layer: b for b, members in enumerate(self.buckets) for layer in members}
+        for one in self.passes:
+            for i, layer in enumerate(self.layers):
+                out.append(_event("compute", f"forward {layer.name}", one.start, one.forward[i], i, bucket_of.get(i)))
+            for i in reversed(range(len(self.layers))):
+                name = f"backward {self.layers[i].name}"
+                out.append(_event("compute", name, one.start, one.backward[i], i, bucket_of.get(i)))
+            for b, span in enumerate(one.messages):
+                out.append(_event("communication", f"all-reduce bucket {b}", one.start, span, None, b))
+        if self.update_seconds:
+            out.append(Event("compute", 0, "update", self.seconds - self.update_seconds, self.seconds))
+        return tuple(out)
+
+
+def hidden_share(communication_seconds: float, exposed_seconds: float) -> float:
+    """Share of the communication that is not exposed, 0 to 1; 1 where there is none."""
+    if communication_seconds == 0:
+        return 1.0
+    return max(0.0, 1 - exposed_seconds / communication_seconds)
+
+
+def _event(lane: str, name: str, at: float, span: Interval, layer: int | None, bucket: int | None) -> Event:
+    return Event(lane, 0, name, at + span[0], at + span[1], layer, bucket)
+
+
+def buckets(
+    layers: list[Layer] | tuple[Layer, ...], cap_bytes: float = BUCKET_CAP, first_cap_bytes: float = FIRST_BUCKET_CAP,
+) -> list[list[int]]:  # fmt: skip
+    """Indices of `layers` by bucket, in the order in which torch DDP reduces them.
+
+    The rule of torch's `compute_bucket_assignment_by_size` on gradients in the order of arrival: a bucket takes
+    gradients until it holds *at least* its cap, so it may exceed it by the last one. DDP buckets so from the second
+    step on (`Reducer::rebuild_buckets`); the first step reduces all in one bucket unless unused parameters are
+    looked for. torch counts parameters, so a layer of two (weight, bias) may be cut there and is not cut here.
+    Layers without gradients are in no bucket. A first cap above the cap counts as the cap. Raises ValueError for a
+    cap that is not above 0.
+    """
+    for name, cap in (("cap_bytes", cap_bytes), ("first_cap_bytes", first_cap_bytes)):
+        if isinstance(cap, bool) or not isinstance(cap, (int, float)) or not cap > 0:
+            raise ValueError(f"{name} must be a number of bytes above 0, not {cap!r}")
+    out: list[list[int]] = []
+    held, limit, members = 0, min(first_cap_bytes, cap_bytes), []
+    for i in reversed(range(len(layers))):
+        if not layers[i].gradient_bytes:
+            continue
+        members.append(i)
+        held += layers[i].gradient_bytes
+        if held >= limit:
+            out.append(members)
+            held, limit, members = 0, cap_bytes, []
+    return [*out, members] if members else out
+
+
+def ddp_step(
+    layers: list[Layer] | tuple[Layer, ...], reduce_seconds: Callable[[float], float], *,
+    cap_bytes: float = BUCKET_CAP, first_cap_bytes: float = FIRST_BUCKET_CAP, overlap: bool = True,
+    accumulation: int = 1, sync_every_pass: bool = False, compression: float = 1.0, update_seconds: float = 0.0,
+    contention: float = 0.0,
+) -> Timeline:  # fmt: skip
+    """One step of data parallelism: `accumulation` passes, gradients reduced bucket by bucket, one update.
+
+    reduce_seconds: seconds of an all-reduce of that many bytes. A bucket's starts when its last gradient is there and
+    the communication lane is free; with overlap=False, when the whole backward is done. Only the last pass
+    communicates (DDP's no_sync), or every one with sync_every_pass. compression: how many times smaller a message
+    gets, at least 1 (bf16 of fp32: 2); what compressing costs is not counted. contention: the share of its speed that
+    compute loses while a message is on its way, 0 to 1 (cores that gloo takes, multiprocessors that NCCL takes).
+    Not in it: stragglers (every rank is this one), the copy of gradients into buckets, launches. Raises ValueError,
+    in one line, for values that cannot be.
+    """
+    layers = tuple(layers)
+    _check_step(layers, accumulation, overlap, sync_every_pass, compression, update_seconds, contention)
+    order = buckets(layers, cap_bytes, first_cap_bytes)
+    sizes = tuple(sum(layers[i].gradient_bytes for i in members) / compression for members in order)
+    wire = [reduce_seconds(size) for size in sizes]
+    quiet = _pass(layers, [], [], False, 0.0) if accumulation > 1 and not sync_every_pass else ()
+    synced = _pass(layers, order, wire, overlap, contention)
+    kinds = [synced if sync_every_pass or n == accumulation - 1 else quiet for n in range(accumulation)]
+    done = synced[1][0][1]
+    ready = () if contention else tuple(synced[1][members[-1]][1] if overlap else done for members in order)
+    bare = Timeline(layers, tuple(map(tuple, order)), sizes, (), 0.0, 0.0, 0.0, 0.0, update_seconds, ready)
+    return _timeline(bare, [Pass(0.0, *kind) for kind in kinds])
+
+
+def _timeline(step: Timeline, passes: list[Pass]) -> Timeline:
+    """`step` with these passes, one after another, and the seconds that follow from them."""
+    at, placed = 0.0, []
+    for one in passes:
+        placed.append(replace(one, start=at))
+        at += one.seconds
+    talking = [one for one in placed if one.messages]
+    sent = [fsum(end - start for start, end in one.messages) for one in talking[:1]]
+    return replace(
+        step, passes=tuple(placed), seconds=at + step.update_seconds,
+        compute_seconds=fsum(one.compute_seconds for one in placed),
+        communication_seconds=sum(sent) * len(talking),
+        exposed_seconds=fsum(min(*sent, one.seconds - one.compute_seconds) for one in talking),  # but for rounding
+    )  # fmt: skip
+
+
+def _pass(layers, order, wire, overlap: bool, contention: float):
+    """(forward by layer, backward by layer, messages by bucket), each a tuple of (start, end) from 0 on."""
+    forward, now = [], 0.0
+    for layer in layers:
+        forward.append((now, now + layer.forward_seconds))
+        now = forward[-1][1]
+    last = {members[-1]: b for b, members in enumerate(order)} if overlap else {}
+    backward, ready = [(0.0, 0.0)] * len(layers), []
+    free = 0.0  # when the communication lane is done with what has been given to it
+    for i in reversed(range(len(layers))):
+        work = layers[i].backward_seconds
+        end = _worked(now, work, free, contention) if contention and free > now else now + work
+        backward[i] = (now, end)
+        now = end
+        if i in last:
+            ready.append(now)
+            free = max(now, free) + wire[last[i]]
+    return tuple(forward), tuple(backward), _queued(ready if overlap else [now] * len(order), wire)
+
+
+def _queued(ready, wire) -> tuple[Interval, ...]:
+    """The communication lane: a message goes when it is ready and the one before it is done."""
+    out, free = [], 0.0
+    for at, seconds in zip(ready, wire, strict=True):
+        start = at if at > free else free
+        free = start + seconds
+        out.append((start, free))
+    return tuple(out)
+
+
+def _worked(start: float, work: float, free: float, contention: float) -> float:
+    """When `work` seconds of compute end that begin at `start`, with messages on their way until `free`, later.
+
+    What has been given to the communication lane runs without a gap until `free`, so that there are at most two
+    speeds: 1 - contention before it, 1 after it.
+    """
+    done = (free - start) * (1 - contention)
+    return start + work / (1 - contention) if work < done else free + (work - done)
+
+
+def _check(name: str, value: object, lo: float, hi: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (lo <= value <= hi and value < math.inf):
+        allowed = f"from {lo:g} to {hi:g}" if hi < math.inf else f"from {lo:g} up"
+        raise ValueError(f"{name} must be a finite number {allowed}, not {value!r}")
+
+
+def _check_step(layers, accumulation, overlap, sync_every_pass, compression, update_seconds, contention) -> None:
+    if not layers or not all(isinstance(layer, Layer) for layer in layers):
+        raise ValueError("a step needs at least one layer, and each must be a Layer")
+    if isinstance(accumulation, bool) or not isinstance(accumulation, int) or accumulation < 1:
+        raise ValueError(f"accumulation must be a whole number of passes of at least 1, not {accumulation!r}")
+    for name, value in (("overlap", overlap), ("sync_every_pass", sync_every_pass)):
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be True or False, not {value!r}")
+    if isinstance(compression, bool) or not isinstance(compression, (int, float)) or not 1 <= compression < math.inf:
+        raise ValueError(f"compression is how many times smaller a message gets, from 1 up, not {compression!r}")
+    _check("update_seconds", update_seconds, 0, math.inf)
+    _check("contention", contention, 0, 1)
+
+
+# --- scaling --------------------------------------------------------------------------------------------------
+
+
+def strong_efficiency(seconds_by_ranks: dict[int, float]) -> dict[int, float]:
+    """By rank count, the speed-up over the fewest ranks divided by the ideal one; the same work is shared.
+
+    t(r0) r0 / (t(r) r), 1 at the fewest ranks r0. Raises ValueError for no ranks, or seconds that are not above 0.
+    """
+    first, start = _reference(seconds_by_ranks)
+    return {ranks: start * first / (t * ranks) for ranks, t in sorted(seconds_by_ranks.items())}
+
+
+def weak_efficiency(seconds_by_ranks: dict[int, float]) -> dict[int, float]:
+    """By rank count, t(r0) / t(r): each rank has the same work, so that the ideal step takes as long as at r0."""
+    _, start = _reference(seconds_by_ranks)
+    return {ranks: start / t for ranks, t in sorted(seconds_by_ranks.items())}
+
+
+def _reference(seconds_by_ranks: dict[int, float]) -> tuple[int, float]:
+    good = seconds_by_ranks and all(r >= 1 and 0 < t < math.inf for r, t in seconds_by_ranks.items())
+    if not good:
+        raise ValueError("efficiency needs seconds above 0 by rank count from 1 up, such as {1: 0.5, 2: 0.6}")
+    first = min(seconds_by_ranks)
+    return first, seconds_by_ranks[first]

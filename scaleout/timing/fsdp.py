@@ -1,0 +1,262 @@
+"""A step under FSDP as events on lanes: gathers, compute, reduce-scatters; what is sent, and what stays exposed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
+
+from scaleout.timing.fsdp_plan import Plan, runs_of_blocks
+from scaleout.timing.fsdp_streams import Run, Span, Wires
+from scaleout.timing.ddp import Event, Layer, hidden_share
+from scaleout.spec.sharding import DTYPES, Sharding, Unit, units
+from scaleout.spec.transformer import Shape
+
+__all__ = ["LANES", "FsdpTimeline", "Piece", "fsdp_step", "pieces", "volume"]
+
+LANES = ("compute", "gather", "reduce", "across", "copy in", "copy out")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one unit computes without a break, in the order of the forward pass. `name` is the unit's, "" the root's.
+
+    A unit that computes more than once (the root: token table first, output head last) has several pieces of its name,
+    and the first carries its bytes. gather_bytes: the whole unit, padded, in the dtype that is gathered. reduce_bytes:
+    its whole gradients, padded, in the dtype they are reduced in. shard_bytes: of those, what one rank has after the
+    reduce-scatter. host_bytes: one rank's stored shard, which offload copies. Bytes of 0: nothing to send, as with
+    one rank. recompute_seconds: of its forward once more, where a checkpointed block of several pieces ("blocks.3.x")
+    is recomputed as a whole before its last one's backward. Raises ValueError, in one line, for values that cannot be.
+    """
+
+    name: str
+    forward_seconds: float
+    backward_seconds: float
+    gather_bytes: float = 0.0
+    reduce_bytes: float = 0.0
+    shard_bytes: float = 0.0
+    host_bytes: float = 0.0
+    recompute_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in self.__dict__.items():
+            if name != "name" and not (type(value) is float and 0.0 <= value < math.inf):  # the usual case, at once
+                _number(name, value, 0, math.inf)
+
+
+@dataclass(frozen=True)
+class FsdpTimeline:
+    """One step of one rank; with equal ranks, of each. seconds = compute + exposed + update.
+
+    passes: (start, end) of each forward and backward. compute_seconds: with what contention adds. exposed_seconds:
+    the compute lane waits; for gathers (waits["gather"]) or for gradients on their way (waits["reduce"]).
+    communication_seconds: all lanes but compute, added up. gathers, scatters: collectives of the step.
+    """
+
+    pieces: tuple[Piece, ...]
+    passes: tuple[tuple[float, float], ...]
+    seconds: float
+    compute_seconds: float
+    communication_seconds: float
+    exposed_seconds: float
+    update_seconds: float
+    waits: dict[str, float]
+    gathers: int
+    scatters: int
+    runs: tuple[tuple[Span, ...], ...]  # by pass: (lane, name, start, end, piece, unit), from the pass's start
+
+    @property
+    def overlap_fraction(self) -> float:
+        """Share of the communication that compute (or other communication) hides, 0 to 1; 1 where there is none."""
+        return hidden_share(self.communication_seconds, self.exposed_seconds)
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """Every event, in seconds of the step; `layer` is the piece, `bucket` the unit. Made when asked for."""
+        out = [
+            Event(lane, 0, name, at + start, at + end, None if piece < 0 else piece, unit)
+            for (at, _), run in zip(self.passes, self.runs, strict=True)
+            for lane, name, start, end, piece, unit in run
+        ]
+        if self.update_seconds:
+            out.append(Event("compute", 0, "update", self.seconds - self.update_seconds, self.seconds))
+        return tuple(out)
+
+
+def pieces(
+    layers: Sequence[Layer], cut: Sequence[Unit], sharding: Sharding, checkpointing: str = "none"
+) -> tuple[Piece, ...]:
+    """The seconds of `step.layers` folded into the units of `sharding.units`.
+
+    A layer belongs to the innermost unit around it. A unit without a layer of its own (norms) is a piece of no
+    seconds before the next unit's first. With one rank there is nothing to send. checkpointing: that of the layers;
+    with "full" a block of several units has its recomputation apart from its backward.
+    """
+    named = {unit.name: unit for unit in cut}
+    visits: list[list] = []  # [unit's name, forward, backward]
+    for layer in layers:
+        name = _innermost(_module(layer.name), named)
+        if not visits or visits[-1][0] != name:
+            visits.append([name, 0.0, 0.0])
+        visits[-1][1] += layer.forward_seconds
+        visits[-1][2] += layer.backward_seconds
+    follow = None
+    seen = {name for name, *_ in visits}
+    for unit in reversed(cut):
+        if unit.name not in seen:
+            at = next((i for i, visit in enumerate(visits) if visit[0] == follow), len(visits))
+            visits.insert(at, [unit.name, 0.0, 0.0])
+        follow = unit.name
+    out, carried = [], set()
+    for name, forward, backward in visits:
+        sent = (0.0, 0.0, 0.0, 0.0) if name in carried else _sent(named[name], sharding)
+        out.append(Piece(name, forward, backward, *sent))
+        carried.add(name)
+    return _recomputed(out) if checkpointing == "full" else tuple(out)
+
+
+def _recomputed(out: list[Piece]) -> tuple[Piece, ...]:
+    """`step.layers` has a block's recomputation in its last backward: take it out, and give each piece its own."""
+    for rows in runs_of_blocks(out).values():
+        again = fsum(out[i].forward_seconds for i in rows)
+        for i in rows:
+            less = again if i == rows[-1] else 0.0
+            out[i] = replace(out[i], backward_seconds=max(0.0, out[i].backward_seconds - less),
+                             recompute_seconds=out[i].forward_seconds)  # fmt: skip
+    return tuple(out)
+
+
+def _module(layer: str) -> str:
+    """The module that computes a layer of `step.layers`."""
+    if not layer.startswith("block "):
+        return layer
+    _, i, name = layer.split()
+    return f"blocks.{i}.{'mlp' if name in ('up', 'gate', 'down') else 'attention'}.{name}"
+
+
+def _innermost(module: str, named: dict[str, Unit]) -> str:
+    while module and module not in named:
+        module = module.rpartition(".")[0]
+    if module not in named:
+        raise ValueError("a layer lies in none of these units: take units and layers of the same shape")
+    return module
+
+
+def _sent(unit: Unit, sharding: Sharding) -> tuple[float, float, float, float]:
+    shard, reduce = unit.shard(sharding.ranks), DTYPES[sharding.reduce]
+    whole = shard * sharding.ranks if sharding.ranks > 1 else 0
+    return (whole * DTYPES[sharding.parameter], whole * reduce, shard * reduce, 4.0 * unit.own(sharding.ranks))
+
+
+def fsdp_step(
+    work: Sequence[Piece], gather_seconds: Callable[[float], float], scatter_seconds: Callable[[float], float], *,
+    reshard: bool | int = True, reshard_root: bool = False, prefetch: int = 1, backward_prefetch: int | None = None,
+    overlap: bool = True, accumulation: int = 1, sync_every_pass: bool = True,
+    reduce_across: Callable[[float], float] | None = None, copy_seconds: Callable[[float], float] | None = None,
+    regather_seconds: Callable[[float], float] | None = None, update_seconds: float = 0.0, contention: float = 0.0,
+) -> FsdpTimeline:  # fmt: skip
+    """One step of FSDP2 (torch's `fully_shard`): `accumulation` passes, one update.
+
+    gather_seconds, scatter_seconds: of an all-gather and a reduce-scatter of a unit, by its whole bytes.
+    reshard: free a unit after its forward and gather it again (True), keep it (False), or gather it again in a group
+    of that many ranks, which takes regather_seconds. The root is kept, unless reshard_root.
+    prefetch: units ahead. In forward the gather of a unit may start when the unit prefetch + 1 before it starts to
+    compute (torch's default, 1, is this, and so is `set_modules_to_forward_prefetch` with that many modules); in
+    backward, when the unit `backward_prefetch` (None: the same) before it does. 0: when it is needed.
+    overlap=False: whoever calls a collective waits for it, as `fully_shard` does with gloo on a CPU.
+    sync_every_pass: torch's default; False is `set_requires_gradient_sync(False)` in all passes but the last, which
+    skips their reduce-scatters and no gather. reduce_across: an all-reduce of a rank's shard over the replicas
+    (hybrid sharding), on a stream of its own. copy_seconds: offload copies shards in before each gather from all
+    ranks, and gradients out. contention: the share of its speed that compute loses while a collective runs.
+
+    Gathers and reduce-scatters share a communicator: one at a time, in the order of issue. Compute waits for the
+    reduce-scatter before the one it is about to start. A pass ends when all gradients are reduced. Not in it:
+    stragglers, launches, copies within the device. Raises ValueError, in one line, for values that cannot be.
+    """
+    work = tuple(work)
+    behind = prefetch if backward_prefetch is None else backward_prefetch
+    _check(work, reshard, regather_seconds, accumulation)
+    _check_rest(overlap=overlap, sync_every_pass=sync_every_pass, reshard_root=reshard_root, prefetch=prefetch,
+                backward_prefetch=behind, update_seconds=update_seconds, contention=contention)  # fmt: skip
+    again = regather_seconds if reshard is not True and reshard is not False else None
+    wires = Wires(
+        gather_seconds, scatter_seconds, reduce_across, copy_seconds, again, reshard is False, not reshard_root,
+        prefetch, behind, overlap, contention,
+    )  # fmt: skip
+    plan = Plan(work)
+    quiet = Run(plan, wires, sync=False).run() if accumulation > 1 and not sync_every_pass else None
+    synced = Run(plan, wires, sync=True).run()
+    return _timeline(work, [quiet or synced] * (accumulation - 1) + [synced], update_seconds)
+
+
+def _timeline(work: tuple[Piece, ...], runs: list[Run], update_seconds: float) -> FsdpTimeline:
+    at, passes = 0.0, []
+    for run in runs:
+        passes.append((at, at + run.now))
+        at += run.now
+    compute = [fsum(e - s for lane, _, s, e, *_ in run.spans if lane == "compute") for run in runs]
+    sent = [fsum(e - s for lane, _, s, e, *_ in run.spans if lane != "compute") for run in runs]
+    waits = {why: fsum(run.waits[why] for run in runs) for why in ("gather", "reduce")}
+    count = {lane: sum(span[0] == lane for run in runs for span in run.spans) for lane in ("gather", "reduce")}
+    return FsdpTimeline(
+        work, tuple(passes), at + update_seconds, fsum(compute), fsum(sent), fsum(waits.values()), update_seconds,
+        waits, count["gather"], count["reduce"], tuple(tuple(run.spans) for run in runs),
+    )  # fmt: skip
+
+
+def volume(shape: Shape, sharding: Sharding, reshard_root: bool = False) -> dict[str, float]:
+    """Bytes that one rank sends in a step of one pass, by collective, beside what DDP sends for the same model.
+
+    "gather": all units once. "gather again": in backward, those that were not kept. "reduce-scatter", and with
+    replicas "all-reduce" of its shard. Each rank of p sends (p - 1)/p of the whole, 2 (p - 1)/p in an all-reduce, by
+    any algorithm that sends no more than it must. With n bytes, nothing kept and no padding, the first three add up
+    to 3 n (p - 1)/p against DDP's 2 n (p - 1)/p (arXiv 2304.11277, section 3.2.2), where DDP reduces in
+    `sharding.reduce`.
+    """
+    p, replicas, kept = sharding.ranks, sharding.replicas, sharding.kept_ranks
+    wide, reduce = DTYPES[sharding.parameter], DTYPES[sharding.reduce]
+    out = dict.fromkeys(("gather", "gather again", "reduce-scatter", "all-reduce"), 0.0)
+    elements = 0
+    for unit in units(shape, sharding):
+        elements += unit.parameters
+        shard = unit.shard(p)
+        root = not unit.name
+        again = (p if reshard_root and sharding.reshard is not False else 1) if root else kept
+        out["gather"] += (p - 1) * shard * wide
+        out["gather again"] += (again - 1) * shard * p / again * wide  # torch cuts what was gathered, padding and all
+        out["reduce-scatter"] += (p - 1) * shard * reduce
+        out["all-reduce"] += 2 * (replicas - 1) / replicas * shard * reduce
+    total = fsum(out.values())
+    return out | {"total": total, "ddp": 2 * (sharding.world - 1) / sharding.world * elements * reduce}
+
+
+def _check(work, reshard, regather_seconds, accumulation) -> None:
+    if not work or not all(isinstance(piece, Piece) for piece in work):
+        raise ValueError("a step needs at least one piece, and each must be a Piece")
+    if isinstance(accumulation, bool) or not isinstance(accumulation, int) or accumulation < 1:
+        raise ValueError(f"accumulation must be a whole number of passes of at least 1, not {accumulation!r}")
+    if not isinstance(reshard, bool) and (not isinstance(reshard, int) or reshard < 2):
+        raise ValueError(f"reshard must be True, False or a number of ranks from 2 up, not {reshard!r}")
+    if not isinstance(reshard, bool) and regather_seconds is None:
+        raise ValueError("reshard over a smaller group needs regather_seconds, of a gather in that group")
+
+
+def _check_rest(**given) -> None:
+    for name in ("overlap", "sync_every_pass", "reshard_root"):
+        if not isinstance(given[name], bool):
+            raise ValueError(f"{name} must be True or False, not {given[name]!r}")
+    for name in ("prefetch", "backward_prefetch"):
+        count = given[name]
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ValueError(f"{name} must be a whole number of units from 0 up, not {count!r}")
+    _number("update_seconds", given["update_seconds"], 0, math.inf)
+    _number("contention", given["contention"], 0, 1)
+
+
+def _number(name: str, value: object, low: float, high: float) -> None:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or not low <= value <= high:
+        upto = f"to {high}" if high < math.inf else "up"
+        raise ValueError(f"{name} must be a finite number from {low} {upto}, not {value!r}")

@@ -1,0 +1,140 @@
+"""What one rank of FSDP runs on: rates, and the wires of its shard group and of its replicas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from scaleout.collectives import nccl
+from scaleout.spec.hardware import COMPUTE_SHARE, Device, LINKS
+from scaleout.spec.sharding import Sharding
+from scaleout.spec.topology import Cluster, HOST_LINK, Wire
+
+# Bytes a second of the host's memory for one of 8 GPUs: two sockets of 8 channels of DDR5-4800 (Intel Xeon Platinum
+# 8480C, which a DGX H100 has), 4,800 million transfers of 8 bytes a second and channel.
+HOST_BYTES_PER_S = 2 * 8 * 4800e6 * 8 / 8
+
+Seconds = Callable[[float], float]  # of a message, by its bytes
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What one rank of an FSDP step runs on. Rates in FLOP/s and bytes a second; messages as seconds by bytes.
+
+    flop_per_s: what forward and backward reach; peak: what MFU is relative to. memory_bytes_per_s: copies on the
+    device. gather, scatter: all-gather and reduce-scatter of a whole unit in its group. regather: the all-gather of
+    the backward where `reshard` is a number of ranks. across: all-reduce of a shard over the replicas, or None.
+    copy: between device and host, with offload. update_bytes_per_s: of the memory that holds the optimizer's state.
+    """
+
+    flop_per_s: float
+    peak: float
+    memory_bytes_per_s: float
+    update_bytes_per_s: float
+    gather: Seconds
+    scatter: Seconds
+    regather: Seconds | None = None
+    across: Seconds | None = None
+    copy: Seconds | None = None
+
+
+# --- which wires a group of ranks uses --------------------------------------------------------------------------
+
+
+def shard_group(cluster: Cluster, ranks: int) -> Cluster:
+    """The ranks 0 to ranks - 1, which shard a model between them, as a cluster of their own.
+
+    Ranks of one node come first, so that a group lies in one node or fills whole ones. ValueError where `ranks` is no
+    divisor of a node's GPUs and no multiple of them.
+    """
+    g = cluster.gpus_per_node
+    if ranks <= g and g % ranks == 0:
+        return replace(cluster, nodes=1, gpus_per_node=ranks)
+    if ranks % g == 0 and cluster.nodes % (ranks // g) == 0:
+        return replace(cluster, nodes=ranks // g)
+    raise ValueError(f"{ranks} ranks neither divide a node of {g} GPUs nor fill whole nodes of {cluster.nodes}: "
+                     f"use a divisor of {g}, or {g} times a divisor of {cluster.nodes}")  # fmt: skip
+
+
+def replica_group(cluster: Cluster, ranks: int) -> Cluster:
+    """The ranks that hold the same shard: every `ranks`-th. Those groups send at once and share what leaves a node."""
+    g = cluster.gpus_per_node
+    shard_group(cluster, ranks)
+    if ranks >= g:
+        share = cluster.share
+        return Cluster(cluster.ranks // ranks, 1, cluster.inside, share, 1)
+    share = replace(cluster.across, bytes_per_s=cluster.pool.bytes_per_s / ranks)
+    return Cluster(cluster.nodes, g // ranks, cluster.inside, share, 1)
+
+
+def machine(
+    device: Device, cluster: Cluster, sharding: Sharding, *, dtype: str | None = None,
+    efficiency: float = COMPUTE_SHARE, host_bytes_per_s: float = HOST_BYTES_PER_S,
+) -> Machine:  # fmt: skip
+    """A rank of `cluster` by datasheets. dtype: of the matrix products, `sharding.parameter` unless given.
+
+    efficiency: the share of the device's peak that forward and backward reach, an assumption. Collectives are as NCCL
+    runs them (`scaleout.collectives.nccl`). With offload, copies go over the device's PCIe slot at the share of its rate that is
+    reached, and the host updates at host_bytes_per_s. ValueError where cluster and sharding differ in ranks.
+    """
+    if cluster.ranks != sharding.world:
+        raise ValueError(f"the cluster has {cluster.ranks} GPUs, the sharding {sharding.world} ranks: make them equal")
+    if isinstance(efficiency, bool) or not isinstance(efficiency, (int, float)) or not 0 < efficiency <= 1:
+        raise ValueError(f"efficiency is a share, above 0 and at most 1, not {efficiency!r}")
+    peak, kept = device.matmul_flop_per_s(dtype or sharding.parameter), sharding.kept_ranks
+    group, slot = shard_group(cluster, sharding.ranks), LINKS[HOST_LINK.get(device.link, device.link)]
+    copies = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
+    return Machine(
+        peak * efficiency, peak, device.memory_bytes_per_s,
+        host_bytes_per_s if sharding.offload else device.memory_bytes_per_s,
+        nccl.seconds("all_gather", group), nccl.seconds("reduce_scatter", group),
+        nccl.seconds("all_gather", shard_group(cluster, kept)) if 1 < kept < sharding.ranks else None,
+        nccl.seconds("all_reduce", replica_group(cluster, sharding.ranks)) if sharding.replicas > 1 else None,
+        copies.seconds if sharding.offload else None,
+    )  # fmt: skip
+
+
+def profile_machine(
+    profile: dict, sharding: Sharding, *, dtype: str | None = None, efficiency: float = 1.0,
+    groups: Mapping[int, dict] | None = None,
+) -> Machine:  # fmt: skip
+    """A rank of the machine that `labs/calibrate.py` measured with as many processes as the sharding has.
+
+    groups: profiles of fewer processes by their number, for the groups of hybrid sharding (as if the others were
+    silent). efficiency: the share of the measured matrix products that the model reaches; see `efficiency_of`.
+    ValueError, one line, where a profile is missing or is of another number of processes.
+    """
+    if profile["world"] != sharding.world:
+        raise ValueError(f"the profile is of {profile['world']} process(es) and the sharding of {sharding.world}: run "
+                         f"labs/calibrate.py with {sharding.world}")  # fmt: skip
+    if isinstance(efficiency, bool) or not isinstance(efficiency, (int, float)) or not 0 < efficiency < math.inf:
+        raise ValueError(f"efficiency must be a number above 0, not {efficiency!r}")
+    known = {**(groups or {}), profile["world"]: profile}
+    peak, copies = rate(profile, dtype or sharding.parameter), profile["copy_bytes_per_second"]
+    kept = sharding.kept_ranks
+    return Machine(
+        peak * efficiency, peak, copies, copies, _line(known, "all_gather", sharding.ranks),
+        _line(known, "reduce_scatter", sharding.ranks),
+        _line(known, "all_gather", kept) if 1 < kept < sharding.ranks else None,
+        _line(known, "all_reduce", sharding.replicas) if sharding.replicas > 1 else None,
+        (lambda size: size / copies) if sharding.offload else None,
+    )  # fmt: skip
+
+
+def rate(profile: dict, dtype: str) -> float:
+    """FLOP/s of matrix products in `dtype` by a profile. ValueError where it has none."""
+    rates = profile["matmul_flops_per_second"]
+    if dtype not in rates:
+        raise ValueError(f"this machine profile holds no rate for {dtype}: it has {', '.join(sorted(rates))}")
+    return rates[dtype]
+
+
+def _line(known: Mapping[int, dict], name: str, ranks: int) -> Seconds:
+    from scaleout.timing import profile as timing_profile  # reads files, so that the page, which has no profile, goes without it
+
+    if ranks == 1:
+        return lambda size: 0.0
+    if ranks not in known:
+        raise ValueError(f"a group of {ranks} processes needs a profile of {ranks}: run labs/calibrate.py with {ranks}")
+    return lambda size: timing_profile.collective_seconds(known[ranks], name, size)

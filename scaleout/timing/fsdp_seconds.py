@@ -1,0 +1,112 @@
+"""Seconds of an FSDP step and its MFU: from datasheets, or from a profile of this machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from scaleout.timing import step
+from scaleout.spec.hardware import COMPUTE_SHARE, Device
+from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, Machine, machine, profile_machine, rate
+from scaleout.timing.fsdp import Piece, fsdp_step, pieces
+from scaleout.spec.sharding import Sharding, Unit, units
+from scaleout.timing.step import ADAMW_BYTES, StepTime
+from scaleout.spec.topology import Cluster
+from scaleout.spec.transformer import Shape, check_run, flops, total_parameters
+
+
+def work(
+    on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, checkpointing: str = "none"
+) -> tuple[Piece, ...]:
+    """The units of a step with what they compute, and with FSDP's own copies: a gathered unit is read and written once
+    more (from the message into the parameters), a gradient on its way into the reduce-scatter. One rank has no such.
+
+    Raises ValueError for sizes that cannot be."""
+    check_run(batch, seq)
+    factor = batch / on.flop_per_s
+    twice = sharding.reshard is not False  # but for the root, "", which is kept
+    out = []
+    for one in _unit_pieces(shape, seq, checkpointing, sharding):
+        gathered = one.gather_bytes / on.memory_bytes_per_s
+        back = (3 if twice and one.name else 1) * gathered + one.reduce_bytes / on.memory_bytes_per_s
+        out.append(replace(
+            one, forward_seconds=one.forward_seconds * factor + 2 * gathered,
+            backward_seconds=one.backward_seconds * factor + back, recompute_seconds=one.recompute_seconds * factor,
+        ))  # fmt: skip
+    return tuple(out)
+
+
+@lru_cache(maxsize=512)
+def _unit_pieces(shape: Shape, seq: int, checkpointing: str, sharding: Sharding) -> tuple[Piece, ...]:
+    """The pieces of one sequence at 1 FLOP/s. Kept, as units are: a scaling curve asks for them again and again."""
+    rows = step.layers(shape, 1, seq, 1.0, checkpointing=checkpointing)
+    return pieces(rows, _units(shape, sharding.wrap, sharding.least_parameters), sharding, checkpointing)
+
+
+@lru_cache(maxsize=64)
+def _units(shape: Shape, wrap: str, least: int) -> tuple[Unit, ...]:
+    return units(shape, Sharding(wrap=wrap, least_parameters=least))
+
+
+def update_seconds(on: Machine, shape: Shape, sharding: Sharding) -> float:
+    """AdamW on the shard of one rank, fp32: reads and writes ADAMW_BYTES for each of its elements."""
+    held = sum(unit.shard(sharding.ranks) for unit in _units(shape, sharding.wrap, sharding.least_parameters))
+    return held * ADAMW_BYTES / on.update_bytes_per_s
+
+
+def on_machine(
+    on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, *, checkpointing: str = "none",
+    other_seconds: float = 0.0, **options,
+) -> StepTime:  # fmt: skip
+    """One step: batch sequences of seq tokens a rank and pass.
+
+    options: `schedule_fsdp.fsdp_step`'s accumulation, sync_every_pass, overlap, contention, backward_prefetch and
+    reshard_root. Raises ValueError as it does.
+    """
+    found = fsdp_step(
+        work(on, shape, batch, seq, sharding, checkpointing), on.gather, on.scatter, reshard=sharding.reshard,
+        prefetch=sharding.prefetch, reduce_across=on.across, copy_seconds=on.copy, regather_seconds=on.regather,
+        update_seconds=update_seconds(on, shape, sharding), **options,
+    )  # fmt: skip
+    return step.step_time(found, shape, batch, seq, sharding.world, on.peak, checkpointing, other_seconds)
+
+
+def from_device(
+    shape: Shape, batch: int, seq: int, device: Device, cluster: Cluster, sharding: Sharding, *,
+    dtype: str | None = None, efficiency: float = COMPUTE_SHARE, host_bytes_per_s: float = HOST_BYTES_PER_S, **options,
+) -> StepTime:  # fmt: skip
+    """An FSDP step by datasheets: see `machine`; options as in `on_machine`."""
+    on = machine(
+        device, cluster, sharding, dtype=dtype, efficiency=efficiency, host_bytes_per_s=host_bytes_per_s,
+    )  # fmt: skip
+    return on_machine(on, shape, batch, seq, sharding, **options)
+
+
+def from_profile(
+    profile: dict, shape: Shape, batch: int, seq: int, sharding: Sharding, *, dtype: str | None = None,
+    efficiency: float = 1.0, groups: Mapping[int, dict] | None = None, **options,
+) -> StepTime:  # fmt: skip
+    """An FSDP step on the calibrated machine: see `profile_machine`; options as in `on_machine`. MFU is relative to
+    the measured rate of matrix products."""
+    on = profile_machine(profile, sharding, dtype=dtype, efficiency=efficiency, groups=groups)
+    return on_machine(on, shape, batch, seq, sharding, **options)
+
+
+def efficiency_of(
+    profile: dict, shape: Shape, batch: int, seq: int, seconds: float, *, dtype: str = "fp32",
+    checkpointing: str = "none", accumulation: int = 1, other_seconds: float = 0.0,
+) -> float:  # fmt: skip
+    """The efficiency with which `from_profile` gives `seconds` for a step of one process: what a run alone calibrates.
+
+    profile: of one process. It then holds whatever the model of seconds leaves out (norms, softmax, launches).
+    ValueError where the update alone would take longer.
+    """
+    if profile["world"] != 1:
+        raise ValueError(f"the profile is of {profile['world']} processes: efficiency is measured with one")
+    done = sum(flops(shape, batch, seq, checkpointing).values()) * accumulation
+    rest = seconds - other_seconds - total_parameters(shape) * ADAMW_BYTES / profile["copy_bytes_per_second"]
+    if not 0 < rest < math.inf:
+        raise ValueError(f"{seconds:g} s is less than the update alone takes: give the seconds of a whole step")
+    return done / rest / rate(profile, dtype)

@@ -1,0 +1,170 @@
+"""The profile of a machine, as `labs/calibrate.py` measured it, and the seconds predicted from it.
+
+A prediction of seconds is for this machine, not for a datasheet: matrix-product rates, copy bandwidth, and
+the time of each collective as alpha + bytes * beta at one world size. Standard library only.
+"""
+
+import math
+import os
+from pathlib import Path
+
+from scaleout.records.results import read_json, write_json
+
+SCHEMA = 1
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+TEXTS = ("device", "device_kind", "backend", "interconnect", "measured", "commit")
+TABLES = ("matmul_flops_per_second", "collectives")
+NUMBERS = {"world": 1, "threads": 1, "copy_bytes_per_second": 0}      # name -> lowest sound value
+
+
+def default_path(device_kind, world):
+    """Where a profile is kept unless told otherwise: one file for each kind of device and world size."""
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        raise ValueError("this user has no home folder: set XDG_CACHE_HOME, or give a file by name") from None
+    return Path(cache) / "scaleout" / f"machine-{device_kind}-{world}.json"
+
+
+def save(profile, path):
+    """Validate a profile (dict) and write it to `path`, all or nothing. Returns the Path."""
+    validate(profile)
+    return write_json(profile, path)
+
+
+def load(path):
+    """Read a profile (dict). ValueError, one line, where it is missing, broken or not a profile."""
+    try:
+        profile = read_json(path)
+        validate(profile)
+    except ValueError as error:
+        raise ValueError(f"machine profile {path}: {error} (python labs/calibrate.py makes one)") from None
+    return profile
+
+
+def find(path, device_kind, world):
+    """The profile at `path`; without one, the profile at its default path, or None where there is none.
+
+    ValueError where it was measured on another kind of device or number of processes.
+    """
+    if path is None:
+        try:
+            if not default_path(device_kind, world).exists():
+                return None
+        except (OSError, ValueError):                       # a home that one may not enter, or none
+            return None
+    profile = load(path or default_path(device_kind, world))
+    if (profile["device_kind"], profile["world"]) != (device_kind, world):
+        raise ValueError(f"machine profile is of {profile['world']} process(es) on {profile['device_kind']}: "
+                         f"run labs/calibrate.py with {world} on {device_kind}")
+    return profile
+
+
+def validate(profile):
+    """Raise ValueError, one line, unless `profile` holds what `calibrate` writes."""
+    if profile.get("schema") != SCHEMA:
+        raise ValueError(f"schema is {profile.get('schema')!r}, this version reads {SCHEMA}")
+    for name in (n for n in TEXTS if not isinstance(profile.get(n), str)):
+        raise ValueError(f"{name} must be a text")
+    for name, lowest in NUMBERS.items():
+        if not _number(profile.get(name)) or profile[name] < lowest:
+            raise ValueError(f"{name} must be a number from {lowest}")
+    for name in (n for n in TABLES if not isinstance(profile.get(n), dict)):
+        raise ValueError(f"{name} must be a table")
+    if not all(_number(v) and v > 0 for v in profile["matmul_flops_per_second"].values()):
+        raise ValueError("matmul_flops_per_second must hold rates above 0")
+    for name, line in profile["collectives"].items():
+        if name not in COLLECTIVES or not _line(line):
+            raise ValueError(f"collectives: {name!r} needs alpha_seconds and seconds_per_byte")
+
+
+def _line(value):
+    return isinstance(value, dict) and _number(value.get("alpha_seconds")) and _number(
+        value.get("seconds_per_byte"))
+
+
+def _number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def fit(points):
+    """Fit seconds = alpha + bytes * beta to [(bytes, seconds), ...], none of either below zero.
+
+    Least squares of the *relative* error, (fitted - seconds) / seconds, so that the small messages, which
+    alone show alpha, weigh as much as the large ones. Returns {"alpha_seconds", "seconds_per_byte",
+    "points": [{"bytes", "seconds", "fitted", "relative_error"}], "worst_relative_error"}.
+    ValueError with fewer than two sizes.
+    """
+    if len({size for size, _ in points}) < 2:
+        raise ValueError("a line needs at least two sizes of message")
+    # With weights w = 1 / seconds the residuals are alpha*w + beta*(bytes*w) - 1: two normal equations.
+    w = [1 / seconds for _, seconds in points]
+    x = [size / seconds for size, seconds in points]
+    ww, wx, xx, w1, x1 = _dot(w, w), _dot(w, x), _dot(x, x), sum(w), sum(x)
+    beta = (ww * x1 - wx * w1) / (ww * xx - wx * wx)
+    alpha = (w1 - beta * wx) / ww
+    if beta < 0:
+        alpha, beta = w1 / ww, 0.0
+    if alpha < 0:
+        alpha, beta = 0.0, x1 / xx
+    rows = [{"bytes": size, "seconds": seconds, "fitted": alpha + size * beta,
+             "relative_error": (alpha + size * beta) / seconds - 1} for size, seconds in points]
+    return {"alpha_seconds": alpha, "seconds_per_byte": beta, "points": rows,
+            "worst_relative_error": max(abs(row["relative_error"]) for row in rows)}
+
+
+def pieces(points):
+    """Two lines instead of one: [fit of the short messages, fit of the long], three sizes each at least.
+
+    The split that leaves the smallest sum of squared relative errors. A library changes its protocol with the size,
+    so that one alpha and one beta cannot hold for all. [] with fewer than six sizes.
+    """
+    ordered = sorted(points)
+    splits = [(fit(ordered[:at]), fit(ordered[at:])) for at in range(3, len(ordered) - 2)]
+
+    def left(pair):
+        return sum(row["relative_error"] ** 2 for one in pair for row in one["points"])
+
+    return list(min(splits, key=left, default=()))
+
+
+def _dot(a, b):
+    return sum(p * q for p, q in zip(a, b, strict=True))
+
+
+def collective_seconds(profile, name, size):
+    """Seconds of one collective on `size` bytes (the whole message), by the profile's alpha and beta."""
+    line = profile["collectives"].get(name)
+    if line is None:
+        raise ValueError(f"this machine profile holds no {name}: calibrate it with more than one process")
+    return line_seconds(line, size)
+
+
+def line_seconds(line, size):
+    """Seconds of a message of `size` bytes by a line that `fit` gave: alpha + bytes * beta."""
+    return line["alpha_seconds"] + size * line["seconds_per_byte"]
+
+
+def step_seconds(profile, flops, dtype, reduced_bytes=0):
+    """Seconds of a training step: one rank's `flops` at the measured rate, then one all-reduce, no overlap.
+
+    Leaves out what is no matrix product (norms, softmax, the optimizer), so it is a lower bound for compute;
+    where DDP hides its all-reduce behind the backward the sum is an upper bound for communication.
+    """
+    rates = profile["matmul_flops_per_second"]
+    if dtype not in rates:
+        raise ValueError(f"this machine profile holds no rate for {dtype}: it has {', '.join(sorted(rates))}")
+    spent = flops / rates[dtype]
+    return spent + (collective_seconds(profile, "all_reduce", reduced_bytes) if reduced_bytes else 0.0)
+
+
+def mfu(profile, flops, dtype, seconds):
+    """(model FLOPs utilization, its peak for a Record) of a step whose every rank does `flops` in `seconds`.
+
+    Relative to the matrix products that calibrate measured, not to a datasheet: it says how much of what this
+    machine can do the step did. The peak is of all ranks together.
+    """
+    peak = profile["matmul_flops_per_second"][dtype] * profile["world"]
+    source = (f"{dtype} matrix products by labs/calibrate.py on {profile['world']} process(es), "
+              f"{profile['measured']}")
+    return flops * profile["world"] / seconds / peak, {"flops_per_second": peak, "source": source}

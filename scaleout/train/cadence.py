@@ -1,0 +1,152 @@
+"""When the training job makes a checkpoint, and from which one it goes on."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from pathlib import Path
+
+from scaleout.lab import join
+from scaleout.records import checkpoints
+from scaleout.timing import reliability
+from scaleout.train import options, report
+from scaleout.records.checkpoints import is_count
+from scaleout.train.checkpoint import Checkpoints
+
+FIRST = 12              # step of the first checkpoint with "auto": its cost decides when the others come
+
+
+class Cadence:
+    """The checkpoints of a run. `kept` is None where it has none: no --folder, or --checkpoint-every none.
+
+    With "auto" the time between two is Young's: sqrt(2 * seconds that one costs * mean seconds between failures).
+    """
+
+    def __init__(self, s, o, faults) -> None:
+        """s: a lab.Session. o: a lab_job.Options. faults: a faults.Faults."""
+        self.s, self.o, self.kept, self.told = s, o, None, 0
+        self.every = options.every(o)
+        self.next = FIRST if self.every is None else self.every
+        self.blocked: list[float] = []
+        if o.folder is not None and self.every != 0:
+            self.kept = Checkpoints(s, Path(o.folder) / report.CHECKPOINTS, o.keep, faults=faults)
+
+    @property
+    def last(self) -> int | None:
+        """Step of the last good checkpoint."""
+        return self.kept.last if self.kept else None
+
+    def due(self, done: int) -> bool:
+        """A checkpoint belongs after step `done`."""
+        return self.kept is not None and done >= self.next
+
+    def load(self, trainer, run: dict) -> dict | None:
+        """Load what --resume asks for. What was saved with it, or None to begin at step 0.
+
+        run: what the job has in common with a checkpoint it may go on from, {option: value}. ValueError where they
+        differ, and where --resume none meets checkpoints of an earlier run.
+        """
+        which = self.o.resume
+        if self.kept is None:
+            if which not in ("auto", "none"):
+                raise ValueError(f"--resume {which}: this job has no checkpoints: give the --folder of the run, and "
+                                 "leave out --checkpoint-every none")
+            return None
+        if which == "none":
+            if join.attempt() == 0:
+                self._refuse_old()
+            which = "auto"                              # the launcher's restart of a run that began without any
+        elif which != "auto" and join.attempt() and self._saved_since():
+            which = "auto"                              # the launcher's restart of a run that went on from a step
+        extra = self.kept.load(trainer.model, trainer.optimizer, which, wrong_with)
+        if extra is None:
+            return None
+        wrong = [f"{name} {extra['run'].get(name)}, this job {value}" for name, value in run.items()
+                 if extra["run"].get(name) != value]
+        if wrong:
+            mend = "use the same options, or another --folder"
+            if wrong[0].startswith("text "):
+                mend = ("the text or its split has changed (Python, torch, --dataset, --held-out or the book's "
+                        "version): use another --folder")
+            raise ValueError(f"the checkpoint of step {extra['step']} is of another run: it has {wrong[0]}: {mend}")
+        self.next = extra["step"] + (self.every or extra.get("every", FIRST))
+        return extra
+
+    def _saved_since(self) -> bool:
+        """The newest checkpoint is of this launch: what lies there from before may be a future that was given up."""
+        newest = next(iter(checkpoints.every(self.kept.folder)), None) if self.s.main else None
+        try:
+            mine = newest is not None and checkpoints.manifest(newest)["extra"].get("launch") == _launch()
+        except ValueError:                              # damaged: `load` names it
+            mine = False
+        return self.s.agree(mine or not self.s.main)
+
+    def _refuse_old(self) -> None:
+        found = checkpoints.every(self.kept.folder)
+        if not self.s.agree(not found):
+            raise ValueError(f"--resume none: {self.o.folder} holds checkpoints of an earlier run: use --resume auto "
+                             "to go on from them, or another --folder")
+
+    def save(self, done: int, trainer, extra: dict, loss, step_seconds: float, finish: bool) -> float | None:
+        """A checkpoint after step `done`, unless that is there; the seconds that the slowest rank was blocked, or None.
+
+        step_seconds: of a usual step, the same on all ranks. finish: wait until it is whole.
+        """
+        spent = None
+        if self.last != done:
+            extra = extra | {"launch": _launch()} | ({"every": self.spacing(step_seconds)} if self.blocked else {})
+            spent = self.s.largest(self.kept.save(done, trainer.model, trainer.optimizer, extra, loss))
+            self.blocked.append(spent)
+            self.next = done + (self.every or self.spacing(step_seconds))
+        if finish:
+            self.finish()
+        return spent
+
+    def finish(self) -> None:
+        """Wait until the checkpoint on its way is whole. ValueError where it cannot be."""
+        if self.kept:
+            self.kept.finish()
+
+    def spacing(self, step_seconds: float) -> int:
+        """Steps from one checkpoint to the next by Young's formula."""
+        between = reliability.young(statistics.median(self.blocked), self.o.mtbf_hours * 3600)
+        return max(1, round(between / step_seconds))
+
+    def said(self) -> list[str]:
+        """What the checkpoints have to say, since this was asked last."""
+        lines = self.kept.said[self.told:] if self.kept else []
+        self.told += len(lines)
+        return lines
+
+    @property
+    def words(self) -> str:
+        """The cadence, for the Record."""
+        if self.kept is None:
+            return "none"
+        if self.every:
+            return f"every {self.every} steps"
+        cost = f"{statistics.median(self.blocked):.3f} s" if self.blocked else "not measured"
+        return f"Young's formula: {cost} a checkpoint, {self.o.mtbf_hours:g} hours between failures"
+
+
+def wrong_with(extra) -> str | None:
+    """What (str) keeps the extra facts of a checkpoint from being those of this job, or None."""
+    holds = {"step": is_count, "steps": is_count, "run": lambda value: isinstance(value, dict)}
+    more = {"every": lambda value: is_count(value) and value > 0, "spans": _spans}        # not in every checkpoint
+    if not isinstance(extra, dict):
+        return "has no sound extra"
+    bad = [name for name in holds if not holds[name](extra.get(name))]
+    bad += [name for name in more if name in extra and not more[name](extra[name])]
+    return f"has no sound {bad[0]}" if bad else None
+
+
+def _spans(value):
+    return isinstance(value, list) and all(
+        isinstance(span, dict) and is_count(span.get("after")) and isinstance(span.get("options"), dict)
+        and all(isinstance(word, str) and word.isprintable() for pair in span["options"].items() for word in pair)
+        for span in value)
+
+
+def _launch():
+    """What torchrun calls this launch, the same after its restarts; None without torchrun."""
+    return os.environ.get("TORCHELASTIC_RUN_ID")

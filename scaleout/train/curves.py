@@ -1,0 +1,198 @@
+"""What the lab of scaling says and draws: the table, what limits, what a doubling gave, the figure."""
+
+import re
+import sys
+
+from scaleout.timing import scaling
+from scaleout.lab.text import megabytes, ms, ratio, table
+from scaleout.train.worlds import BEYOND, FROM_ONE, ONE, median, rate
+
+BUSY = 1.0              # load average beside the most processes of a series, above which seconds compare with nothing
+
+
+def series(found):
+    """{(mode, strategy): {world: Record}}, each with the run on one process as its start."""
+    out = {}
+    for run, record in sorted(found.items()):
+        if run.strategy != ONE:
+            out.setdefault((run.mode, run.strategy), {})[run.world] = record
+    for (mode, _), records in out.items():
+        start = next((record for run, record in found.items() if run.mode == mode and run.strategy == ONE), None)
+        if start is not None:
+            records[1] = start
+    return {key: dict(sorted(records.items())) for key, records in out.items()}
+
+
+def shares(records, of=rate):
+    """{world: efficiency} of one series, by the measured rate or another figure of a Record."""
+    return scaling.efficiency({world: of(record) for world, record in records.items()})
+
+
+def predicted_shares(records):
+    """{world: efficiency} by what was predicted; {} where something was not."""
+    known = all(predicted_rate(record) for record in records.values())
+    return shares(records, predicted_rate) if known else {}
+
+
+def predicted_rate(record):
+    """Tokens a second that the run on one process predicts for a Record; None where nothing was calibrated."""
+    seconds = record.prediction.get(FROM_ONE)
+    return record.effective_batch * record.sequence_length / seconds if seconds else None
+
+
+def report(found):
+    """The table of all runs and one line a series on what limits it, as text."""
+    rows = []
+    for (mode, strategy), records in series(found).items():
+        real, guess = shares(records), predicted_shares(records)
+        for world, r in records.items():
+            if world == 1 and any(row[0] == f"{mode}, {ONE}" for row in rows):
+                continue
+            wanted = r.prediction.get(FROM_ONE)
+            rows.append((
+                f"{mode}, {strategy if world > 1 else ONE}", world, r.effective_batch // world, ms(median(r)),
+                ms(wanted), ratio(wanted, median(r)), f"{rate(r):,.0f}", f"{real[world]:.2f}", _two(guess.get(world)),
+                _two(r.mfu), ms(beyond(r)), ms(beyond(r, "prediction")),
+                megabytes(r.measurement.get("peak bytes")), megabytes(r.prediction.get("peak bytes"))))
+    header = ("scaling", "processes", "sequences each", "ms a step", "predicted", "ratio", "tokens/s", "efficiency",
+              "predicted", "MFU", "beyond a rank alone, ms", "predicted", "peak memory", "predicted")
+    said = ["", "Predicted milliseconds are from the run on one process, with products and messages timed beside each "
+            "run; beyond a rank alone, from a rank that steps by itself in the same run.", *busy(found)]
+    return "\n".join([table(header, rows), *said, "", *(limit(key, records) for key, records in series(found).items())])
+
+
+def busy(found):
+    """A line where the machine did much else during a run, so that its figures compare with nothing; else none."""
+    loads = [(float(match[1]), match[0]) for r in found.values() for note in r.notes
+             if (match := re.match(r"load average ([\d.]+) on (\d+) cores", note))]
+    load, words = max(loads, default=(0.0, ""))             # of a minute: the runs before are in it
+    own = max((run.world for run in found), default=0)
+    said = f"The machine was busy ({words}): run it again when it is idle, and compare then."
+    return [said] if load > own + BUSY else []
+
+
+def beyond(record, where="measurement"):
+    """Seconds a step that messages, copies and waiting add to what a rank takes alone; None for a single process,
+    which is alone, and where nothing was calibrated."""
+    return getattr(record, where).get(BEYOND) if record.device_count > 1 else None
+
+
+def _two(value):
+    return "-" if value is None else f"{value:.2f}"
+
+
+def limit(key, records):
+    """One line: what costs most of the efficiency at the most processes, in these runs' own numbers."""
+    (mode, strategy), last = key, max(records)
+    r, first = records[last], records[min(records)]
+    name = f"{mode}, {strategy}, {last} processes"
+    if last == 1 or BEYOND not in r.prediction:
+        return f"{name}: efficiency {shares(records)[last]:.2f}; without a calibration nothing says why"
+    ideal = median(first) * r.effective_batch / first.effective_batch / last
+    lost, waits = median(r) - ideal, r.measurement[BEYOND]
+    if lost <= 0.02 * ideal:
+        return f"{name}: efficiency {shares(records)[last]:.2f}: nothing is lost against {min(records)} process(es)"
+    slower = lost - waits
+    cores = re.match(r"(\d+)-core ", r.device)
+    shared = f" ({last} processes on {cores[1]} cores)" if cores and int(cores[1]) < last else ""
+    parts = {"messages, and the wait for the slowest process": waits,
+             f"compute and update that take longer side by side{shared}": slower}
+    what, seconds = max(parts.items(), key=lambda item: item[1])
+    return (f"{name}: {ms(lost)} ms a step more than ideal ({ms(ideal)} ms). What limits: {what}, "
+            f"{ms(seconds)} ms of it")
+
+
+# --- the reader's own prediction ----------------------------------------------------------------------------------
+
+
+def parse_guess(text):
+    """(processes, tokens a second) of "4:21000". ValueError, one line, for anything else."""
+    world, colon, amount = text.partition(":")
+    try:
+        found = int(world), float(amount.replace(",", ""))
+    except ValueError:
+        found = (0, 0.0)
+    if not (colon and 2 <= found[0] <= 64 and found[0] % 2 == 0 and 0 < found[1] < 1e12):
+        raise ValueError(f"--predict {text}: give PROCESSES:TOKENS_PER_SECOND, an even number of processes up to 64, "
+                         "such as 4:21000")
+    return found
+
+
+def doubling(half, real, model=None):
+    """What twice the processes gave, as text. All in tokens a second: the run on half as many, the real run, and the
+    book's own prediction where there is one. `exercises.exit_check.grade` judges the reader's."""
+    lines = [f"Twice the processes gave {real / half:.2f} times the {half:,.0f} tokens/s of half as many: the doubling "
+             f"has an efficiency of {real / half / 2:.2f}."]
+    if model:
+        lines.append(f"The book's model said {model:,.0f}: {model / real:.2f} times that.")
+    return "\n".join(lines)
+
+
+# --- the picture --------------------------------------------------------------------------------------------------
+
+COLOURS = {"fsdp": "C0", "ddp": "C1"}
+MARKS = {"strong": "o", "weak": "s"}
+
+
+def panels():
+    """{title: (unit, measured of a series, predicted of a series)}, each a function from {world: Record} to
+    {world: number}, for the panels of the figure."""
+    def each(of):
+        return lambda records: {world: of(r) for world, r in records.items() if of(r) is not None}
+
+    return {
+        "tokens a second": ("", each(rate), each(predicted_rate)),
+        "efficiency": ("of one process", shares, predicted_shares),
+        "MFU": ("of the products timed in the run", each(lambda r: r.mfu), lambda records: {}),
+        "messages, copies and waiting": ("ms a step", each(lambda r: _times(1e3, beyond(r))),
+                                         each(lambda r: _times(1e3, beyond(r, "prediction")))),
+        "peak memory": ("MB a process", each(lambda r: _times(1e-6, r.measurement.get("peak bytes"))),
+                        each(lambda r: _times(1e-6, r.prediction.get("peak bytes")))),
+    }
+
+
+def _times(factor, value):
+    return None if value is None else factor * value
+
+
+def plot(found, path, title):
+    """Draw every series to `path` (SVG): what was measured as points joined by lines, what was predicted dotted.
+    Panels of figures that no run has are left out. With path None nothing is written. Returns the figure, which a
+    notebook shows when it stands at the end of a cell."""
+    import matplotlib
+
+    if "matplotlib.pyplot" not in sys.modules:      # a notebook keeps the backend that it has
+        matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    from scaleout.measure.figures import STYLE
+
+    every = {name: panel for name, panel in panels().items()
+             if any(panel[1](records) for records in series(found).values())}
+    with pyplot.style.context(str(STYLE)):
+        rows = -(-len(every) // 2)
+        figure, axes = pyplot.subplots(rows, 2, figsize=(8, 3 * rows), layout="constrained")
+        for ax, (name, (unit, real, guess)) in zip(axes.flat, every.items(), strict=False):
+            _panel(ax, found, real, guess)
+            ax.set(title=name, ylabel=unit, xlabel="processes")
+            ax.set_ylim(bottom=min(0, ax.dataLim.y0))
+        for ax in axes.flat[len(every):]:
+            ax.set_visible(False)
+        figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        figure.suptitle(title)
+        if path is not None:
+            figure.savefig(path, metadata={"Date": None})
+        pyplot.close(figure)
+    return figure
+
+
+def _panel(ax, found, real, guess):
+    for (mode, strategy), records in series(found).items():
+        look = {"color": COLOURS[strategy], "marker": MARKS[mode], "fillstyle": "full" if mode == "strong" else "none"}
+        for words, of, line in (("measured", real, "-"), ("predicted", guess, ":")):
+            values = of(records)
+            ax.plot(list(values), list(values.values()), linestyle=line, label=f"{mode}, {strategy}, {words}",
+                    **(look if words == "measured" else {"color": look["color"], "linewidth": 1.2}))
+    ax.set_xscale("log", base=2)
+    ticks = sorted({run.world for run in found})
+    ax.set_xticks(ticks, [str(n) for n in ticks])

@@ -1,0 +1,130 @@
+"""What the training job should take in seconds and bytes, beside what it took: predictions for its Record.
+
+Bytes come from the memory model and from a ledger of steps made after the run. Seconds come from the machine's
+profile (labs/calibrate.py) and from a copy of the model that each rank steps by itself, all at once: what that takes
+beside matrix products is no news to the prediction, and what ranks send and wait for is what is predicted.
+"""
+
+import statistics
+from dataclasses import replace
+
+import torch
+
+from scaleout.lab import session
+from scaleout.timing import profile as timing_profile, step
+from scaleout.train import worlds
+from scaleout.memory.fsdp import fsdp_account
+from scaleout.memory.accounts import account
+from scaleout.spec.recipe import Recipe
+from scaleout.measure.fsdp_ledger import measured
+from scaleout.train.input import inputs
+from scaleout.train.trainer import Trainer
+from scaleout.spec.transformer import flops, total_parameters
+
+ALONE = 6               # steps of the copy, of which the first half are not timed
+STATES = 16             # bytes a parameter that a plain copy in fp32 takes with AdamW
+
+
+def recipe(o, strategy, world):
+    """The memory model's words for the job: fused AdamW needs no more room than one tensor at a time, and
+    fp16 as much as bf16."""
+    mixed = strategy != "fsdp" and o.precision != "fp32"            # fully_shard's dtypes are the Sharding's
+    return Recipe(precision="autocast-bf16" if mixed else "fp32", foreach=False, attention=o.attention,
+                  checkpointing=o.checkpointing, buckets="views" if strategy == "ddp" and world > 1 else "none")
+
+
+def predicted_memory(o, world, device_kind):
+    """{kind: bytes} of one rank at the peak of a step of one pass."""
+    strategy, each = o.strategy_on(world), o.batch // world // o.passes(world)
+    if strategy == "fsdp":
+        held = fsdp_account(o.shape, each, o.seq, recipe(o, strategy, world), o.sharding(world), device_kind).peak
+    else:
+        held = account(o.shape, each, o.seq, recipe(o, strategy, world)).peak
+    return {kind: size for kind, size in held.items() if size}
+
+
+def measured_memory(s, o, trainer, batch):
+    """{kind: bytes} of this rank at the peak of a step of one pass, by the ledger. Makes steps: the run is over."""
+    sharded = o.strategy_on(s.world) == "fsdp"
+    trainer.gradients([batch])
+    trainer.update()
+    if o.strategy_on(s.world) == "ddp" and s.world > 1:             # DDP's buckets stay; gradients are views of them
+        trainer.gradients([batch])
+        trainer.buckets = {i: p.grad for i, p in enumerate(trainer.parameters)}
+        trainer.optimizer.zero_grad(set_to_none=True)
+    held, _ = measured(trainer, batch)
+    found = {}
+    for kind, size in held.items():
+        kind = "gradients" if kind == "whole gradients" and not sharded else kind
+        found[kind] = found.get(kind, 0) + size
+    return {kind: size for kind, size in found.items() if size}
+
+
+def memory(s, o, trainer, batch):
+    """(prediction, measurement, {kind: bytes} measured, what was skipped): every kind at the peak, and their sum.
+
+    The ledger sees operations, of which a compiled block shows none: its step runs uncompiled, and takes more.
+    """
+    if o.offload:
+        return {}, {}, {}, ["memory by kind: offloaded shards are beyond the ledger"]
+    wanted, skipped = predicted_memory(o, s.world, s.device.type), []
+    if o.compile:
+        skipped = ["memory by kind of compiled blocks: the ledger's step ran uncompiled; what the compiled steps took "
+                   "is the allocator's peak, on a GPU"]
+        if not room(s, sum(wanted.values())):
+            return {}, {}, {}, ["memory by kind: the ledger's step runs uncompiled, and its "
+                                f"{sum(wanted.values()) / 1e9:,.1f} GB are more than the device has"]
+    with torch.compiler.set_stance("force_eager"):
+        seen = measured_memory(s, o, trainer, batch)
+    names = {kind: f"{kind} bytes at the peak" for kind in {**wanted, **seen}}
+    guess, found = ({"peak bytes": sum(held.values()), **{name: held.get(kind, 0) for kind, name in names.items()}}
+                    for held in (wanted, seen))
+    return guess, found, seen, skipped
+
+
+def alone_seconds(s, o, setup, window):
+    """Seconds of a step of a plain copy of the model on this rank's share, all ranks at once; the slowest counts."""
+    apart = replace(s, rank=0, world=1)
+    copy = Trainer(apart, replace(setup, strategy="one"))
+    batches, spent = inputs(window, s.device, o.passes(s.world)), []
+    for _ in range(ALONE):
+        s.barrier()
+        start = s.clock()
+        copy.step(batches, o.lr)
+        spent.append(s.clock() - start)
+    return s.largest(statistics.median(spent[ALONE // 2:]))
+
+
+def room(s, size):
+    """`size` bytes are within 9 in 10 of a GPU's memory, on every rank. A CPU borrows from the disk."""
+    return s.device.type == "cpu" or s.agree(size < 0.9 * torch.cuda.mem_get_info(s.device)[1])
+
+
+def fits(s, o):
+    """A plain copy of the model, with as much again for the rest, is small beside what is free."""
+    if s.device.type == "cpu":
+        return True
+    session.reset_allocator(s)
+    return s.agree(2 * STATES * total_parameters(o.shape) < torch.cuda.mem_get_info(s.device)[0])
+
+
+def seconds(s, o, setup, window, step_seconds):
+    """(prediction, measurement, what was skipped) of a step's seconds. window: this rank's tokens of a step."""
+    profile = timing_profile.find(o.machine, s.device.type, s.world)
+    if profile is None:
+        return {}, {}, ["seconds a step: no machine profile (labs/calibrate.py at this number of processes)"]
+    if not fits(s, o):
+        return {}, {}, ["seconds a step: no room for a plain copy of the model, whose speed the prediction stands on"]
+    peak = profile["matmul_flops_per_second"][o.precision]
+    update = total_parameters(o.shape) * step.ADAMW_BYTES / profile["copy_bytes_per_second"]
+    done = sum(flops(o.shape, o.batch // s.world, o.seq, o.checkpointing).values())
+    compute = max(alone_seconds(s, o, setup, window) - update, 1e-9)
+    share = done / compute / peak
+    run = worlds.Run("strong", s.world, o.strategy_on(s.world), o.batch)
+    guess, middle = worlds.predict(run, o, profile, share), statistics.median(step_seconds)
+    tokens, alone = o.batch * o.seq, compute + guess.parts["update"]
+    wanted = {worlds.SECONDS: guess.seconds, worlds.RATE: guess.tokens_per_second}
+    seen = {worlds.SECONDS: middle, worlds.RATE: tokens / middle}
+    if s.world > 1:
+        wanted[worlds.BEYOND], seen[worlds.BEYOND] = guess.seconds - alone, middle - alone
+    return wanted, seen, []

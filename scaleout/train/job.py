@@ -1,0 +1,136 @@
+"""What a run of the training job leaves behind: the peak it is measured against, the sample, the plot, the Record.
+
+And what ends one: a gradient that is no number.
+"""
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+from scaleout.lab import session
+from scaleout.measure import peak as measure_peak
+from scaleout.parallel import parity
+from scaleout.records import results
+from scaleout.train import attempts, forecast as train_forecast, input, options, report, spans
+from scaleout.train.options import WARMUP
+from scaleout.parallel.shard import DTYPES
+from scaleout.train.trainer import sample
+from scaleout.spec.transformer import flops, total_parameters
+
+MEMORY = 0.02           # of the peak: what the book's memory model promises
+
+
+class Effort:
+    """How long the peak is looked for, and how far."""
+
+    seconds, largest_matrix = 0.3, 8192
+
+
+def peak(s, o):
+    """(FLOP/s of all ranks together, where it comes from): matrix products of this run's dtype, timed in this run."""
+    rate, side = measure_peak.matmul_rate(s, DTYPES[o.precision], Effort)
+    return rate * s.world, f"{o.precision} matrix products of side {side} on {s.world} process(es), timed in this run"
+
+
+def check_norm(norm, step, last, scale=None):
+    """The norm of the gradient of a step, or None where it is not finite and loss scaling left that step out.
+
+    scale: of the loss of that step, None without scaling. last: step of the last good checkpoint, or None. ValueError,
+    one line, where the norm is no finite number and the weights after that step are lost, though its loss, taken
+    before, was sound; or where the scale falls below 1: the gradient then overflows by itself.
+    """
+    if not math.isfinite(norm):
+        if scale is not None and scale >= 2:            # half of it is the next step's
+            return None
+        if scale is not None:
+            raise attempts.Final(f"the gradient overflows fp16 at step {step} with a loss scale of {scale:g}: "
+                                 "use --precision fp32, or a lower --lr")
+        good = f"the last good checkpoint is step {last}" if last is not None else "there is no checkpoint yet"
+        raise attempts.Final(f"the norm of the gradient is {norm} at step {step}; {good}: resume from it with a "
+                             "lower --lr")
+    return norm
+
+
+def scaling(metrics):
+    """What loss scaling did (list of str), for the Record and the screen; nothing without it."""
+    scales, left_out = metrics.column("scale"), [row for row in metrics.steps if row["norm"] is None]
+    return [f"loss scale {scales[0]:,g} to {scales[-1]:,g}, at least {min(scales):,g}: {len(left_out)} of "
+            f"{len(scales):,} steps overflowed fp16 and were left out"] if scales else []
+
+
+def forecast(s, o, job):
+    """{"prediction", "measurement", "peak_memory", "checks", "skipped"} for the Record; collective, after the run.
+
+    What goes wrong here goes wrong on all ranks alike, after hours of training perhaps: it is said in the Record, and
+    does not cost it.
+    """
+    kept = {f"allocator: {kind}": size for kind, size in session.allocator(s).items()}      # of the run alone
+    wanted, seen, skipped, held = {}, {}, [], {}
+    try:
+        if len(job.seconds) > WARMUP:
+            window = input.windows(job.text.train, job.order.starts(job.done, o.batch, s.rank, s.world), o.seq)
+            wanted, seen, skipped = train_forecast.seconds(s, o, job.trainer.setup, window, job.seconds[WARMUP:])
+        else:
+            skipped = [f"seconds a step: this attempt made only {len(job.seconds)} steps"]
+        bytes_wanted, bytes_seen, held, more = train_forecast.memory(s, o, job.trainer, job.held_out[0])
+        wanted, seen, skipped = wanted | bytes_wanted, seen | bytes_seen, skipped + more
+    except (RuntimeError, NotImplementedError, ValueError) as error:
+        skipped = [*skipped, f"prediction: {type(error).__name__}: {' '.join(str(error).split())[:200]}"]
+    off = {"peak within 2% of the prediction": abs(wanted["peak bytes"] / seen["peak bytes"] - 1)} if held else {}
+    return {"prediction": wanted, "measurement": seen, "peak_memory": held | kept, "skipped": skipped,
+            "checks": {name: parity.check(value, MEMORY) for name, value in off.items()}}
+
+
+def record(s, tier, o, job, peak_, found):
+    """The Record of this run. peak_: as `peak` gives it. found: as `forecast` does."""
+    facts, metrics = session.facts(s) | job.began, job.metrics
+    spent = metrics.column("seconds")
+    rate = results.tokens_per_second(spent, WARMUP, o.batch, o.seq)
+    work = flops(o.shape, o.batch, o.seq)
+    mfu = (work["forward"] + work["backward"]) * rate / job.tokens / peak_[0]
+    passes = {"strategy": o.strategy_on(s.world), "accumulation": job.passes, "optimizer": "fused AdamW"}
+    sharding = asdict(job.trainer.setup.sharding) if passes["strategy"] == "fsdp" else {}
+    return results.Record(
+        stem="capstone", tier=tier, model=asdict(o.shape),
+        **facts | {"notes": [*facts["notes"], job.text.words, job.trainer.built, *spans.notes(job.spans),
+                             *scaling(metrics)]},
+        recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
+        effective_batch=o.batch, sequence_length=o.seq,
+        precision=spans.words(job.spans, "--precision"), checkpoint_cadence=job.cadence.words,
+        step_seconds=spent, warmup_steps=WARMUP, tokens_per_second=rate, losses=metrics.column("loss"), mfu=mfu,
+        mfu_peak={"flops_per_second": peak_[0], "source": peak_[1]}, series=metrics.series(), **found,
+        stalls=report.stalls(metrics, WARMUP), failures=[row["event"] for row in metrics.events])
+
+
+def written(job, o):
+    """(what the model writes after --prompt, [] or [why there is none]); collective. It costs no Record either."""
+    prompt = o.prompt.encode(errors="surrogateescape")      # the bytes that were typed, where they are no UTF-8
+    try:
+        found = sample(job.trainer, prompt, o.sample, o.temperature, o.seed) if o.sample else b""
+    except RuntimeError as error:
+        return "", [f"sample: {type(error).__name__}: {' '.join(str(error).split())[:200]}"]
+    return report.readable(found), []
+
+
+def close(s, tier, o, job):
+    """The Record, the sample, the plot: kept in this order, and only then told, for a screen may be gone."""
+    folder = Path(o.folder) if o.folder else None
+    wrote, none = written(job, o)
+    peak_, found = peak(s, o), forecast(s, o, job)
+    found["skipped"] += none
+    if not s.main:                              # the steps of earlier attempts are in rank 0's file only
+        return
+    sound = len(job.metrics.steps) > WARMUP and job.metrics.validations
+    r = record(s, tier, o, job, peak_, found) if sound else None
+    saved = results.save(r, options.record_path(s, tier, o)) if r and o.save else None
+    if folder:
+        (folder / report.SAMPLE).write_text(wrote, encoding="utf-8")
+    if folder and r:
+        report.plot(job.metrics, folder / report.PLOT,
+                    f"{total_parameters(o.shape) / 1e6:,.1f} M parameters on {s.world} process(es)")
+    if wrote:
+        s.say(f"\n--- {o.sample} bytes at temperature {o.temperature:g} ---\n{wrote}\n---")
+    s.say(report.closing(r, len(job.text.held_out)) if r else
+          f"no plot and no Record: the steps of this run are not in {report.METRICS}")
+    if saved:
+        s.say(f"record saved: {saved.name}")

@@ -1,0 +1,285 @@
+"""What the training job prints, keeps as JSON lines and draws. Standard library only, but for the plot."""
+
+import json
+import os
+import shutil
+import statistics
+import time
+from pathlib import Path
+
+from scaleout.records.checkpoints import is_count
+from scaleout.lab.report import verdicts
+from scaleout.lab.text import megabytes, ratio, table
+from scaleout.records.results import LONGEST as LONGEST_S
+
+METRICS, PLOT, SAMPLE, CHECKPOINTS = "metrics.jsonl", "plot.svg", "sample.txt", "checkpoints"
+FAILURES = "failures.jsonl"         # what a watch that ends the job had to say; {"time", "failure"} a line
+FILES = (METRICS, PLOT, SAMPLE, FAILURES)
+FIELDS = ("loss", "rate", "norm", "seconds", "wait")                    # of every step, after its number
+SERIES = {"rate": "learning rate", "norm": "gradient norm", "wait": "data wait seconds"}    # in a Record
+LONGEST = 2**16         # bytes of a line of metrics: what is longer was not written by this job
+SLOW, STARVED = 5, 0.05             # times the median that makes a step slow; share of its time spent waiting for data
+
+
+class Metrics:
+    """Every step of a run and its validations, in order: on all ranks in memory, on rank 0 also as JSON lines.
+
+    `steps`: {"step", "loss", "rate", "norm", "seconds", "wait"}, loss and norm over all ranks, seconds of the slowest
+    one; with fp16 also "scale", by which the loss was multiplied, and norm None where the step was left out.
+    `validations`: {"step", "validation"}. `checkpoints`: {"step", "checkpoint"}, the seconds that training was blocked.
+    `events`: {"step", "event"}, in words. Steps count from 1.
+    """
+
+    def __init__(self, folder, keeps):
+        """folder: of the run, or None to keep nothing. keeps: True on the rank that writes."""
+        self.path = Path(folder) / METRICS if folder and keeps else None
+        self.steps, self.validations, self.checkpoints, self.events = [], [], [], []
+
+    def begin(self, done, fresh=False):
+        """Go on after step `done`: lines of later steps, which a killed run made and nobody kept, are taken out.
+
+        fresh: a new run, from whose folder nothing is taken out: what a run before it left is kept in other files.
+        Returns (steps that are taken out, lines for the screen and the Record about what was found). ValueError where
+        a fresh run would begin beside a run that came to a checkpoint.
+        """
+        if self.path is None:
+            return 0, []
+        rows, said = _rows(self.path, _sound)
+        found, kept, found_too = sum("loss" in row for row in rows), [], []
+        if fresh:
+            self._refuse_beside(rows)
+            if rows:
+                said.append(f"the folder holds {found:,} step(s) of an earlier run that came to no checkpoint")
+            found_too = [path for path in map(self.path.with_name, (FAILURES, SAMPLE, PLOT)) if path.exists()]
+        else:
+            kept = [row for row in rows + self._failures(rows) if row["step"] <= done or "event" in row]
+        aside = ([self.path] if said else []) + found_too
+        if aside:
+            said.append("kept as found: " + ", ".join(f"{path.name} as {_put_aside(path).name}" for path in aside))
+        for path in found_too:
+            path.unlink()
+        new = self.path.with_suffix(".new")             # a kill now must not take the run's history with it
+        with new.open("w", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(row) + "\n" for row in kept)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(self.path)
+        for row in kept:
+            self._file(row)
+        return found - sum("loss" in row for row in kept) if not fresh else 0, said
+
+    def _refuse_beside(self, rows):
+        """ValueError where the folder's run came to a checkpoint: nobody could tell two runs apart afterwards."""
+        folder, steps = self.path.parent, sum("loss" in row for row in rows)
+        begun = sum("checkpoint" in row for row in rows)
+        if any((folder / CHECKPOINTS).glob("step-*")):
+            raise ValueError(f"{folder} holds a run with checkpoints, and --checkpoint-every none does not go on from "
+                             "them: leave it out, or use another --folder")
+        if begun > 1:                                   # the first is whole before the second begins
+            raise ValueError(f"{folder} holds {steps:,} steps of a run that made checkpoints, and "
+                             f"{folder / CHECKPOINTS} has none: bring them back, or use another --folder")
+
+    def _failures(self, rows):
+        """What a watch said as it ended an earlier attempt, as events that are not yet among the rows."""
+        known, at = {row.get("event") for row in rows}, max((row["step"] for row in rows), default=0)
+        lines, _ = _rows(self.path.with_name(FAILURES), lambda row: _text(row.get("failure")))
+        found = [row["failure"] for row in lines]
+        return [{"step": at, "event": line} for line in dict.fromkeys(found) if line not in known]
+
+    def add(self, rows):
+        """Keep rows of any kind, and write them."""
+        for row in rows:
+            self._file(row)
+        if self.path is not None:
+            try:
+                with self.path.open("a", encoding="utf-8") as stream:
+                    stream.write("".join(json.dumps(row) + "\n" for row in rows))
+            except OSError as error:
+                error.filename = str(self.path)         # a full disk does not say of which file
+                raise
+
+    def _file(self, row):
+        kinds = {"event": self.events, "validation": self.validations, "checkpoint": self.checkpoints}
+        kinds.get(next((name for name in kinds if name in row), None), self.steps).append(row)
+
+    def column(self, name):
+        """One field of every step that has it (list)."""
+        return [row[name] for row in self.steps if name in row]
+
+    def series(self):
+        """The series of a Record: what was measured at every step, validation and checkpoint. The gradient of a step
+        left out has norm 0: nothing was applied."""
+        scales = self.column("scale")
+        return {**{name: [value or 0.0 for value in self.column(field)] for field, name in SERIES.items()},
+                **({"loss scale": scales} if scales else {}),
+                "validation nats a byte": [row["validation"] for row in self.validations],
+                "validation step": [row["step"] for row in self.validations],
+                "checkpoint blocked seconds": [row["checkpoint"] for row in self.checkpoints],
+                "checkpoint step": [row["step"] for row in self.checkpoints]}
+
+
+def _rows(path, sound):
+    """(dicts of a file of JSON lines for which `sound` holds, [] or [a line for the screen on all other lines]).
+
+    A power cut leaves zeros where a line was about to be, a kill half a line: the lines after it still count.
+    """
+    rows, bad = [], []
+    with (path if path.exists() else Path(os.devnull)).open("rb") as stream:
+        number = 0
+        while line := stream.readline(LONGEST):
+            number += 1
+            row = _row(line)
+            while len(line) == LONGEST and line[-1:] != b"\n":          # the rest of one that is too long
+                row, line = None, stream.readline(LONGEST)
+            if row is not None and sound(row):
+                rows.append(row)
+            else:
+                bad.append(number)
+    if not bad:
+        return rows, []
+    steps = {row["step"] for row in rows if "loss" in row}
+    gap = max(steps) - min(steps) + 1 - len(steps) if steps else 0
+    return rows, [f"{path.name}: {len(bad):,} of {number:,} line(s) cannot be read, the first is line {bad[0]:,}; "
+                  f"{gap:,} step(s) are missing between those that can"]
+
+
+def _row(line):
+    try:
+        row = json.loads(line.strip(b"\0").decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _sound(row):
+    """A dict is a row of metrics: a step, and with it an event, a finite number, or all the FIELDS of a step.
+
+    A step that loss scaling left out has the norm None."""
+    if not is_count(row.get("step")):
+        return False
+    if "event" in row:
+        return _text(row["event"])
+    if "scale" in row and row.get("norm", 0) is None:
+        row = row | {"norm": 0}
+    usual = (*FIELDS, "scale") if "scale" in row else FIELDS
+    names = next(((name,) for name in ("validation", "checkpoint") if name in row), usual)
+    return (all(type(row.get(name)) in (int, float) and abs(row[name]) < 1e300 for name in names)
+            and 0 < row.get("seconds", 1) <= LONGEST_S and row.get("wait", 0) >= 0)
+
+
+def _text(value):
+    """One line of words, fit for a screen and a Record."""
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
+
+
+def _put_aside(path):
+    """Copy a file such as metrics.jsonl to metrics.1.jsonl, or the first number that is free; the Path."""
+    number = 1
+    while path.with_name(f"{path.stem}.{number}{path.suffix}").exists():
+        number += 1
+    aside = path.with_name(f"{path.stem}.{number}{path.suffix}")
+    with path.open("rb") as source, aside.open("xb") as copy:
+        shutil.copyfileobj(source, copy)
+        copy.flush()
+        os.fsync(copy.fileno())
+    return aside
+
+
+def failures_file(folder):
+    """Where a watch leaves its last words, or None."""
+    return Path(folder) / FAILURES if folder else None
+
+
+def stalls(metrics, warmup):
+    """What a run was seen to wait for (list of str): steps far slower than the others, and its input."""
+    timed = metrics.steps[warmup:]
+    usual = statistics.median(row["seconds"] for row in timed)
+    slow = [row for row in timed if row["seconds"] > SLOW * usual]
+    out = []
+    if slow:
+        worst = max(slow, key=lambda row: row["seconds"])
+        out.append(f"{len(slow)} of {len(timed):,} steps took over {SLOW} times the median of {usual * 1e3:,.1f} ms; "
+                   f"step {worst['step']:,} took {worst['seconds'] * 1e3:,.0f} ms")
+    waited = sum(row["wait"] for row in timed) / sum(row["seconds"] for row in timed)
+    if waited > STARVED:
+        out.append(f"the steps waited for data {waited:.0%} of their time: the input pipeline starves them")
+    return out
+
+
+def closing(r, files):
+    """What a run says at its end, from its Record. files: how many were held out to validate on."""
+    rows = [(name, *(_figure(name, table_[name]) for table_ in (r.prediction, r.measurement)),
+             ratio(r.prediction[name], r.measurement[name])) for name in r.prediction if r.measurement[name]]
+    blocked, validation = r.series["checkpoint blocked seconds"], r.series["validation nats a byte"][-1]
+    lines = ["", *([table(("one rank", "predicted", "measured", "ratio"), rows), ""] if rows else []),
+             f"loss {r.losses[0]:.3f} to {r.losses[-1]:.3f} in {len(r.losses):,} steps, "
+             f"{r.tokens_per_second:,.0f} tokens/s; validation {validation:.3f} nats a byte on "
+             f"{files} file(s) held out",
+             f"MFU {r.mfu:.2f} of {r.mfu_peak['flops_per_second'] / 1e9:,.0f} GFLOP/s: {r.mfu_peak['source']}",
+             *(note for note in r.notes if note.startswith("loss scale ")),
+             f"data wait {sum(r.series['data wait seconds']) / sum(r.step_seconds):.2%} of the steps' time"]
+    if blocked:
+        lines.append(f"{len(blocked)} checkpoint(s) blocked training for {sum(blocked):.2f} s in all, "
+                     f"{sum(blocked) / (sum(r.step_seconds) + sum(blocked)):.2%} of the time")
+    return "\n".join([*lines, *verdicts(r.checks, r.skipped, r.stalls, r.failures)])
+
+
+def _figure(name, value):
+    """A figure of a Record as text, in the unit that its name says."""
+    if "bytes" in name:
+        return megabytes(value)
+    return f"{value * 1e3:,.1f} ms" if "seconds" in name else f"{value:,.0f}"
+
+
+class Progress:
+    """One line a time on rank 0, every `pause` seconds at first and ever less often as the run gets longer."""
+
+    def __init__(self, s, steps, tokens, pause=5.0):
+        """tokens: of one step, over all ranks."""
+        self.s, self.steps, self.tokens, self.pause = s, steps, tokens, pause
+        self.start = self.last = time.perf_counter()
+
+    def show(self, metrics, force=False):
+        """Print the newest step, if it is time or `force`."""
+        now = time.perf_counter()
+        pause = max(self.pause, (now - self.start) / 15)
+        if not metrics.steps or (now - self.last < pause and not force):
+            return
+        self.last = now
+        recent = metrics.steps[-20:]
+        loss = statistics.fmean(row["loss"] for row in recent)
+        rate = self.tokens * len(recent) / sum(row["seconds"] for row in recent)
+        left = (self.steps - recent[-1]["step"]) * statistics.median(row["seconds"] for row in recent)
+        self.s.say(f"step {recent[-1]['step']:>6,} of {self.steps:,}  loss {loss:.3f}  {rate:,.0f} tokens/s  "
+                   f"{left:,.0f} s to go")
+
+
+def plot(metrics, path, title):
+    """Draw loss and validation over steps, and beneath them seconds a step and the wait for data, to `path` (SVG)."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    from scaleout.measure.figures import STYLE
+
+    with pyplot.style.context(str(STYLE)):
+        figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1))
+        steps = metrics.column("step")
+        top.plot(steps, metrics.column("loss"), color="C0", linewidth=0.8, alpha=0.6, label="training")
+        top.plot([row["step"] for row in metrics.validations], [row["validation"] for row in metrics.validations],
+                 color="C1", marker="o", label="validation")
+        top.set(ylabel="loss, nats a byte", title=title)
+        bottom.plot(steps, [1e3 * x for x in metrics.column("seconds")], color="C0", linewidth=0.8, label="step")
+        bottom.plot(steps, [1e3 * x for x in metrics.column("wait")], color="C1", linewidth=0.8, label="wait for data")
+        bottom.set(ylabel="ms", xlabel="step", ylim=(0, None))
+        for axes in (top, bottom):
+            axes.legend()
+        figure.tight_layout()
+        figure.savefig(path, metadata={"Date": None})
+        pyplot.close(figure)
+
+
+def readable(sample):
+    """Bytes that a model wrote, as text to print: what is no UTF-8 becomes a mark."""
+    return sample.decode("utf-8", "replace").replace("\0", "\N{SYMBOL FOR NULL}")

@@ -1,0 +1,174 @@
+"""The training job at several numbers of processes: which runs there are, and what each should take."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from dataclasses import dataclass, replace
+
+from scaleout.records import results
+from scaleout.timing import fsdp_seconds, step
+from scaleout.train import options as train_options
+from scaleout.train.scaling import timed
+from scaleout.lab.text import parse
+
+MODES, STRATEGIES = ("strong", "weak"), ("fsdp", "ddp")
+ONE = "one"             # the strategy of a single process, whatever the others do
+# Figures of a Record. The job predicts the first three from a copy of the model that every rank steps by itself; BEYOND
+# is what messages, FSDP's copies and waiting add to that. FROM_ONE needs no other run than that on one process.
+SECONDS, RATE, BEYOND = "seconds a step", "tokens a second", "seconds a step beyond a rank alone"
+FROM_ONE = "seconds a step, from the run on one process"
+READER = "tokens a second, the reader's prediction"
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """One run of a scaling series. batch: sequences a step, over all processes."""
+
+    mode: str
+    world: int
+    strategy: str
+    batch: int
+
+    def name(self, tier, kind):
+        """The file of its Record."""
+        return f"{tier}-{kind}-{self.mode}-{self.world}-{self.strategy}.json"
+
+    @property
+    def work(self):
+        """What decides what is run: the largest run of "strong" is that of "weak" too."""
+        return self.world, self.strategy, self.batch
+
+
+def choices(text, allowed, flag):
+    """("strong", "weak") of "strong,weak". ValueError, one line, for anything else."""
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not set(found) <= set(allowed):
+        raise ValueError(f"{flag} {text}: give one or several of {', '.join(allowed)}")
+    return found
+
+
+def plan(worlds, modes, strategies, batch):
+    """The runs, in order. "strong" shares `batch` sequences at every size; "weak" gives each process what it has at
+    the largest, so that the largest run is in both. A single process is run once, as it is whatever the strategy.
+
+    ValueError where a number of processes does not divide the batch.
+    """
+    for world in worlds:
+        if batch % world:
+            raise ValueError(f"--worlds: {world} processes do not divide --batch {batch}: give --batch a multiple of "
+                             f"{math.lcm(*worlds)}")
+    each = batch // worlds[-1]
+    return [Run(mode, world, strategy, batch if mode == "strong" else each * world)
+            for mode in modes for world in worlds for strategy in (strategies if world > 1 else (ONE,))]
+
+
+TAKEN = ("strategy", "machine", "save", "folder", "resume", "minutes", "checkpoint_every", "inject")
+
+
+def job(tier, words):
+    """The options of the training job (`lab_job.Options`) that `words` ask for. ValueError, one line, for a flag that
+    scaling sets itself, or that the job does not know."""
+    for word in words:
+        flag = word.split("=")[0].removeprefix("--").replace("-", "_")
+        if word.startswith("--") and flag in TAKEN:
+            raise ValueError(f"--{flag.replace('_', '-')} is for this lab to choose: give other options of the job")
+    return parse(train_options.TIERS, "", ["--tier", tier, *words])[1]
+
+
+def command(run, words, path, machine=None):
+    """The words that start labs/capstone.py for a run: its last validation is all that is beside the steps.
+
+    path: of its Record; machine: of a profile of as many processes."""
+    words = [*words, *(["--machine", str(machine)] if machine else [])]
+    return [*words, "--strategy", run.strategy, "--batch", str(run.batch), "--sample", "0",
+            "--validate-every", "1000000", "--validation-batches", "1", "--save", str(path)]
+
+
+# --- prediction ---------------------------------------------------------------------------------------------------
+
+
+def median(record):
+    """Median seconds of a step after the warm-up."""
+    return statistics.median(timed(record))
+
+
+def at_the_time(profile, record):
+    """The profile with the matrix products that the job itself timed at its end: a machine that others use too is not
+    the machine it was a minute ago."""
+    if record.mfu_peak is None:
+        return profile
+    each = record.mfu_peak["flops_per_second"] / record.device_count
+    return profile | {"matmul_flops_per_second": profile["matmul_flops_per_second"] | {record.precision: each}}
+
+
+def efficiency(profile, record, o):
+    """The share of the calibrated matrix products that the run on one process reached."""
+    passes = o.passes(1)
+    return fsdp_seconds.efficiency_of(profile, o.shape, record.effective_batch // passes, o.seq, median(record),
+                                      dtype=o.precision, checkpointing=o.checkpointing, accumulation=passes)
+
+
+def predict(run, o, profile, share):
+    """The step (`step.StepTime`) of a run on the machine of `profile`, whose processes reach `share` of its products.
+
+    On a CPU nothing overlaps: gloo computes on the cores that the model computes on, and fully_shard waits for it.
+    """
+    o = replace(o, batch=run.batch)
+    passes, overlap = o.passes(run.world), profile["device_kind"] == "cuda"
+    each = run.batch // run.world // passes
+    options = {"dtype": o.precision, "checkpointing": o.checkpointing, "efficiency": share, "accumulation": passes,
+               "sync_every_pass": o.sync_every_pass, "overlap": overlap}
+    if run.strategy == "fsdp":
+        return fsdp_seconds.from_profile(profile, o.shape, each, o.seq, o.sharding(run.world), **options)
+    return step.from_profile(profile, o.shape, each, o.seq, **options)
+
+
+def with_prediction(record, guess):
+    """The Record with the step that the run on one process predicts (`step.StepTime`) beside the measured one."""
+    return replace(record, prediction=record.prediction | {FROM_ONE: guess.seconds},
+                   measurement=record.measurement | {FROM_ONE: median(record)})
+
+
+def rate(record):
+    """Tokens a second of the median step, which one slow step of a busy machine does not move."""
+    return record.effective_batch * record.sequence_length / median(record)
+
+
+def basis(profile, share, dtype):
+    """What the prediction stands on, in words, for a Record's notes."""
+    lines = [f"{name}: alpha {line['alpha_seconds'] * 1e3:.3f} ms, 1/beta "
+             f"{1e-6 / max(line['seconds_per_byte'], 1e-15):,.0f} MB/s" for name, line in profile["collectives"].items()
+             if name != "broadcast"]
+    each = profile["matmul_flops_per_second"][dtype]
+    return (f"predicted from {each / 1e9:,.1f} GFLOP/s of {dtype} products a process, timed in this run, of which the "
+            f"run on one process reached {share:.2f}, and messages timed just before: "
+            + "; ".join(lines or ["none to send"]))
+
+
+# --- Records ---------------------------------------------------------------------------------------------------
+
+
+def found_in(folder, tier, kind):
+    """{Run: Record} of the Records that `Run.name` names in a folder (Path). {} without any.
+
+    What "strong" and "weak" share has one file, named "strong"; it is in both.
+    """
+    pattern = re.compile(rf"{tier}-{kind}-({'|'.join(MODES)})-(\d+)-(\w+)\.json")
+    found = {}
+    for path in sorted(folder.glob(f"{tier}-{kind}-*.json")) if folder.is_dir() else ():
+        match = pattern.fullmatch(path.name)
+        if match:
+            record = results.load(path)
+            found[Run(match[1], int(match[2]), match[3], record.effective_batch)] = record
+    each = {run.batch // run.world for run in found if run.mode == "weak"}
+    shared = {replace(run, mode="weak"): record for run, record in found.items()
+              if run.mode == "strong" and {run.batch // run.world} == each}
+    return dict(sorted((shared | found).items()))
+
+
+def file_of(folder, run, tier, kind):
+    """The file of a run that `found_in` found: its own, or the one it shares."""
+    own = folder / run.name(tier, kind)
+    return own if own.exists() else folder / replace(run, mode="strong").name(tier, kind)

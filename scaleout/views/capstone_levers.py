@@ -1,0 +1,84 @@
+"""What the sentence of the view `capstone` advises: what limits a run, and what makes it fit, each tried."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scaleout.draw import svg
+from scaleout.memory import allocator
+from scaleout.spec.hardware import DEVICES
+from scaleout.views.capstone_curves import Setting, fits, strong_at
+
+MOST = 4096  # GPUs
+SEQUENCES = 8192  # of a global batch, at most
+WORTH = 0.05  # share of a step, and of tokens/s, from which the sentence speaks of it
+SHARDINGS = {
+    "full": "FSDP, over all GPUs", "hybrid": "FSDP in each node, copies across (hybrid)",
+    "ddp": "DDP: a copy on each GPU",
+}  # fmt: skip
+
+
+def sequences(count: int) -> str:
+    return f"{count:,} sequence{'s' if count > 1 else ''}"
+
+
+def limit(setting: Setting, values: dict, fast: tuple) -> str:
+    """What holds the shared batch back, and the change that helps most of those that fit and can be set.
+
+    fast: the link of nodes of 8 with InfiniBand.
+    """
+    if values["busy"] < setting.world:
+        return (
+            f"What limits: {sequences(setting.batch)} for {setting.world:,} GPUs; "
+            f"{setting.world - values['busy']:,} of them have none. "
+        )
+    room = setting.world * values["sequences_each"]
+    if setting.batch < (1 - WORTH) * room:
+        return (
+            f"What limits: {setting.batch:,} sequences do not divide among {setting.world:,} GPUs: each makes time for "
+            f"{values['sequences_each']}, and {1 - setting.batch / room:.0%} of those places are empty. "
+        )
+    if values["strong_exposed"] < WORTH:
+        return (
+            f"What limits: the {setting.reached:g}% of its peak that compute is taken to reach; communication is "
+            f"hidden but for {values['strong_exposed']:.1%} of the step. "
+        )
+    said = (
+        f"What limits: communication. A step waits {values['strong_exposed']:.0%} of its time: "
+        f"{sequences(values['sequences_each'])} a GPU compute{'' if values['sequences_each'] > 1 else 's'} too little "
+        "to hide it. "
+    )
+    now = values["strong_tokens_per_second"]
+    changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
+    if 4 * setting.batch <= SEQUENCES:
+        changes.append(({"batch": 4 * setting.batch}, "4 times the global batch, if the loss allows it"))
+    if setting.link != fast:
+        changes.append(({"link": fast}, "nodes of 8 with InfiniBand"))
+    tried = [(replace(setting, **change), words) for change, words in changes]
+    tried = [one for one in tried if fits(one[0], one[0].sharding)]
+    better = [(strong_at(one, one.world).tokens_per_second / now, words) for one, words in tried]
+    times, words = max(better, default=(1.0, ""))
+    return said + (f"Try {words}: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
+
+
+def sparing(setting: Setting, values: dict) -> str:
+    """Where it does not fit: by how much, and what makes it fit: one change after the other, the mildest first."""
+    device = DEVICES[setting.device]
+    if values["fits"]:
+        return ""
+    said = (
+        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB at the peak, and one {device.name} has room "
+        f"for {svg.quantity(allocator.room(device.memory_bytes) / 1e9)}. "
+    )
+    changes = [({"sharding": "full"}, "FSDP over all GPUs"), ({"checkpointing": "full"}, "full checkpointing"),
+               ({"each": 1}, "1 sequence a pass")]  # fmt: skip
+    changes += [({"world": 2**k}, f"{2**k:,} GPUs") for k in range(1, 13) if setting.world < 2**k <= MOST]
+    tried, pulled = setting, {}
+    for change, words in changes:
+        (name, value), = change.items()
+        if getattr(tried, name) == value:
+            continue
+        tried, pulled[name] = replace(tried, **change), words
+        if fits(tried, tried.sharding):
+            return f"{said}It fits with {' and '.join(pulled.values())}."
+    return f"{said}Nothing on this panel makes it fit."

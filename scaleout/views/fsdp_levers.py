@@ -1,0 +1,153 @@
+"""Which lever to move: what makes a setting of the view `fsdp` fit, and what makes it fast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, log2
+
+from scaleout.draw import svg
+from scaleout.memory.allocator import room, verdict
+
+# Throughput is healthy if a GPU waits no longer than this share of a step.
+EXPOSED = 0.1
+MOST = 1024  # GPUs of the view
+LONGEST = 64  # sequences of the view
+NOTHING = "No lever here is left."
+TRIES = 3  # levers that are priced for one sentence
+
+Lever = tuple[str, dict]  # words, and the fields of the setting that it changes
+
+# Kinds of the account by what relieves them
+GROUPS = {
+    "states": ("weights", "master", "optimizer", "gradients"),
+    "units": ("gathered", "whole gradients", "buffers"),
+    "activations": ("activations",),
+    "logits": ("logits", "temporaries"),
+}
+
+
+def advice(setting) -> str:
+    """What to try, with what it gives. setting: of the view, with its `account`, `time`, `fits` and `waiting`."""
+    return _hurrying(setting) if setting.fits else _fitting(setting)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------
+
+
+def _fitting(setting) -> str:
+    """Moves the lever of what is largest at the peak, until it fits."""
+    tried, pulled = setting, []
+    for _ in range(TRIES):
+        lever = _for_memory(tried)
+        if lever is None:
+            break
+        tried = replace(tried, **lever[1])
+        pulled.append(lever[0])
+        if tried.fits:
+            return f"Try {_and(pulled)}: {_gib(tried)} GiB."
+    if not pulled:
+        return f"{NOTHING} Split the layers themselves (tensor or pipeline parallel)."
+    may = verdict(tried.account.peak_bytes, tried.memory_bytes) == "may fit"
+    still = "which may fit" if may else "still too much"
+    return f"Even {_and(pulled)} {'give' if len(pulled) > 1 else 'gives'} {_gib(tried)} GiB, {still}."
+
+
+def _for_memory(setting) -> Lever | None:
+    """The first lever of the group of kinds that holds most at the peak; of the next one where it has none left."""
+    held = setting.account.peak
+    sizes = {group: sum(held.get(kind, 0) for kind in kinds) for group, kinds in GROUPS.items()}
+    excess = sum(held.values()) - room(setting.memory_bytes)
+    for group in sorted(sizes, key=lambda group: -sizes[group]):
+        lever = _LEVERS[group](setting, sizes[group], excess)
+        if lever:
+            return lever
+    return None
+
+
+def _states(setting, held: float, excess: float) -> Lever | None:
+    if setting.over == "node" and setting.ranks > 8:
+        return "shards over all GPUs", {"over": "all"}
+    if setting.ranks < MOST:
+        left = max(held - excess, 0.3 * setting.memory_bytes)
+        more = min(MOST, setting.ranks * 2 ** max(1, ceil(log2(held / left))))
+        return f"{more:,} GPUs", {"ranks": more}
+    return ("the states in the host's memory", {"offload": True}) if not setting.offload else None
+
+
+def _units(setting, held: float, excess: float) -> Lever | None:
+    if setting.wrap == "model":
+        return "a unit for each block", {"wrap": "block"}
+    if setting.reshard != "yes":
+        return "freeing each unit after its forward", {"reshard": "yes"}
+    if setting.prefetch > 1:
+        return "one unit ahead", {"prefetch": 1}
+    if setting.precision == "fp32":
+        return "bf16", {"precision": "bf16"}
+    return ("a unit for each layer", {"wrap": "layer"}) if setting.wrap != "layer" else None
+
+
+def _activations(setting, held: float, excess: float) -> Lever | None:
+    if setting.checkpointing != "full":
+        return "full checkpointing", {"checkpointing": "full"}
+    return _fewer(setting, held, excess)
+
+
+def _fewer(setting, held: float, excess: float) -> Lever | None:
+    """Fewer sequences, as many as there is room for in what they fill; then shorter ones."""
+    if setting.batch > 1:
+        held = sum(setting.account.peak[kind] for kind in GROUPS["activations"] + GROUPS["logits"])
+        count = max(1, min(setting.batch - 1, int(setting.batch * (held - excess) / held)))
+        return f"{count} sequence{'s' if count > 1 else ''} per GPU", {"batch": count}
+    if setting.tokens >= 512:
+        return f"{setting.tokens // 4:,} tokens a sequence", {"seq": setting.tokens // 4}
+    return None
+
+
+_LEVERS = {"states": _states, "units": _units, "activations": _activations, "logits": _fewer}
+
+
+# --- time -------------------------------------------------------------------------------------------------------
+
+
+def _hurrying(setting) -> str:
+    """The first lever that brings the waiting down to EXPOSED and still fits; or the strongest of those priced."""
+    found, levers = [], _for_speed(setting)[:TRIES]
+    for words, change in levers:
+        tried = replace(setting, **change)
+        if "batch" in change and not tried.fits:
+            words, tried = f"{words} with full checkpointing", replace(tried, checkpointing="full")
+        if tried.waiting < setting.waiting - 0.01 and tried.fits:
+            if tried.waiting <= EXPOSED:
+                return f"Try {words}: it waits for {tried.waiting:.1%}, with {_gib(tried)} GiB."
+            found.append((tried.waiting, words, tried))
+    if not found:
+        return f"None of these helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
+    waiting, words, tried = min(found, key=lambda one: one[0])
+    return f"No single lever is enough; most helps {words}: {waiting:.1%}, with {_gib(tried)} GiB."
+
+
+def _for_speed(setting) -> list[Lever]:
+    """Levers that this setting has not moved, the likeliest first."""
+    line = setting.time.timeline
+    times = max(2, 2 ** ceil(log2(max(1e-9, setting.waiting * line.seconds / EXPOSED / line.compute_seconds))))
+    batch = min(LONGEST, setting.batch * times)
+    levers = (
+        (setting.prefetch == 0, "gathering one unit ahead", {"prefetch": 1}),
+        (setting.wrap == "model", "a unit for each block", {"wrap": "block"}),
+        (setting.offload, "the states on the GPU", {"offload": False}),
+        (batch > setting.batch, f"{batch} sequences per GPU", {"batch": batch}),
+        (setting.over == "all" and setting.ranks > 8, "hybrid sharding in groups of 8", {"over": "node"}),
+        (setting.link != "node-ib", "nodes of 8 with InfiniBand", {"link": "node-ib"}),
+        (setting.precision == "bf16", "reducing in bf16", {"precision": "bf16-reduce"}),
+        (setting.reshard == "yes", "keeping units whole after forward", {"reshard": "no"}),
+        (setting.wrap in ("layer", "size"), "a unit for each block", {"wrap": "block"}),
+    )
+    return [(words, change) for possible, words, change in levers if possible]
+
+
+def _and(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _gib(setting) -> str:
+    return svg.quantity(setting.account.peak_bytes / 2**30)
