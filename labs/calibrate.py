@@ -14,12 +14,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from scaleout.lab import session
-from scaleout.measure import sweep
-from scaleout.records import provenance
+from scaleout.lab import check_target, parse, progress, session, table
+from scaleout.measure import matmul_rate, repeat, sweep
+from scaleout.records import profiles, provenance
 from scaleout.timing import profile as timing_profile
-from scaleout.lab.text import check_target, parse, progress, table
-from scaleout.measure.peak import matmul_rate, repeat
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SMALLEST_MESSAGE = 4096
@@ -71,7 +69,7 @@ def collective_point(s, name, size, options):
 
 def measure(s, options):
     """The profile (dict) of this machine at this world size; the same on every rank."""
-    rates, sides, points = {}, {}, {name: [] for name in timing_profile.COLLECTIVES if s.world > 1}
+    rates, sides, points = {}, {}, {name: [] for name in profiles.COLLECTIVES if s.world > 1}
     work = [("matmul", name) for name in DTYPES] + [("copy", "")]
     work += [(name, size) for name in points for size in sizes(options, s.world)]
     copied = 0.0
@@ -82,7 +80,7 @@ def measure(s, options):
             copied = copy_rate(s, options)
         else:
             points[what].append(collective_point(s, what, which, options))
-    return {"schema": timing_profile.SCHEMA, "device": session.device_name(s.device), "device_kind": s.device.type,
+    return {"schema": profiles.SCHEMA, "device": session.device_name(s.device), "device_kind": s.device.type,
             "backend": s.backend, "interconnect": session.interconnect(s), "world": s.world, "nodes": s.nodes,
             "threads": torch.get_num_threads(), "versions": session.versions(), "commit": provenance.commit(),
             "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -118,12 +116,12 @@ def show(s, profile):
 def main(s, argv=None):
     """Measure, print, save."""
     _, options = parse(TIERS, __doc__, argv)
-    out = options.out or timing_profile.default_path(s.device.type, s.world)
+    out = options.out or profiles.default_path(s.device.type, s.world)
     check_target(out, ())
     profile = measure(s, options)
     show(s, profile)
     if s.main:
-        path = timing_profile.save(profile, out)
+        path = profiles.save(profile, out)
         where = "" if options.out else " in your cache folder, where the labs look"
         s.say(f"\nprofile saved: {path.name}{where}")
 

@@ -23,26 +23,33 @@ import torch
 import torch.distributed as dist
 
 from scaleout.lab import fits, join, session, text
+from scaleout.parallel.step import seconds_between, stamp
+from scaleout.spec import total_parameters
 from scaleout.train import (
+    TIERS,
+    Cadence,
+    Metrics,
+    Order,
+    Progress,
+    Rates,
+    Setup,
+    Trainer,
     attempts,
     faults,
     folder,
     input,
-    job as train_job,
     options,
+    planned_steps,
     report,
     spans,
+    together,
+)
+from scaleout.train import (
+    job as train_job,
+)
+from scaleout.train import (
     watch as train_watch,
 )
-from scaleout.train.report import Metrics, Progress
-from scaleout.train.options import TIERS
-from scaleout.train.order import Order
-from scaleout.train.rates import Rates, planned_steps
-from scaleout.train.cadence import Cadence
-from scaleout.train.checkpoint import together
-from scaleout.parallel.step import seconds_between, stamp
-from scaleout.train.trainer import Setup, Trainer
-from scaleout.spec.transformer import total_parameters
 
 PROBED = 12             # steps before --minutes is turned into a number of them
 LOOK_S = 2.0            # seconds, at most, that the host goes without a look at the device

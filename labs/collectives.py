@@ -15,13 +15,13 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import session, sweep as lab_sweep, text
+from scaleout.lab import session, text, verdicts
+from scaleout.lab import sweep as lab_sweep
 from scaleout.measure import sweep as measure_sweep
+from scaleout.parallel import check
 from scaleout.parallel import ring as parallel_ring
 from scaleout.records import results
 from scaleout.timing import profile
-from scaleout.lab.report import verdicts
-from scaleout.parallel.parity import check
 
 RESULTS = Path(__file__).resolve().parent / "results" / "collectives"
 

@@ -13,18 +13,20 @@ import time
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
-from scaleout.lab import ddp as lab_ddp, fits, report, session, text as lab_text
+from scaleout.lab import ddp as lab_ddp
+from scaleout.lab import fits, report, session
+from scaleout.lab import text as lab_text
 from scaleout.measure import inject as measure_inject
-from scaleout.parallel import ddp as parallel_ddp, parity as parallel_parity
-from scaleout.records import results
-from scaleout.train import scaling as train_scaling
 from scaleout.measure import profile as profiler
-from scaleout.records import trace as chrome_trace
-from scaleout.spec.recipe import Recipe
-from scaleout.parallel.replicas import Settings
-from scaleout.measure.rounds import Rounds, TRACED
+from scaleout.measure.rounds import TRACED, Rounds
+from scaleout.parallel import Settings
+from scaleout.parallel import ddp as parallel_ddp
+from scaleout.parallel import parity as parallel_parity
 from scaleout.parallel.step import Way
-from scaleout.spec.transformer import Shape, total_parameters
+from scaleout.records import results
+from scaleout.records import trace as chrome_trace
+from scaleout.spec import Recipe, Shape, total_parameters
+from scaleout.train import scaling as train_scaling
 
 WARMUP = 3                  # DDP rebuilds its buckets in the second step
 PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the sequences of all ranks

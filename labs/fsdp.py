@@ -14,18 +14,18 @@ import sys
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from scaleout.lab import fits, fsdp as lab_fsdp, report, session, text as lab_text
+from scaleout.lab import NAMES, fits, report, session
+from scaleout.lab import fsdp as lab_fsdp
+from scaleout.lab import text as lab_text
 from scaleout.measure import fsdp_knobs
-from scaleout.parallel import fsdp as parallel_fsdp, fsdp_ways, parity as parallel_parity, shard
-from scaleout.records import results
 from scaleout.measure import profile as profiler
-from scaleout.memory.fsdp import fsdp_account
-from scaleout.lab.fsdp import NAMES
-from scaleout.spec.recipe import Recipe
-from scaleout.spec.sharding import Sharding, WRAPS
 from scaleout.measure.fsdp_rounds import Calibration, Rounds
-from scaleout.parallel.fsdp_ways import Way
-from scaleout.spec.transformer import Shape, total_parameters
+from scaleout.memory import fsdp_account
+from scaleout.parallel import Way, fsdp_ways, shard
+from scaleout.parallel import fsdp as parallel_fsdp
+from scaleout.parallel import parity as parallel_parity
+from scaleout.records import results
+from scaleout.spec import WRAPS, Recipe, Shape, Sharding, total_parameters
 
 WARMUP = 3
 PARITY_STEPS = 3

@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import hang_job
 
-from scaleout.lab import hang, leash, text as lab_text
+from scaleout.lab import hang, leash
+from scaleout.lab import text as lab_text
 from scaleout.records import flight
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,19 +15,15 @@ from pathlib import Path
 
 import torch
 
-from scaleout.lab import fits, session, text as lab_text
-from scaleout.measure import memory_trace
+from scaleout.lab import compare, fits, numbers, session, summary
+from scaleout.lab import text as lab_text
+from scaleout.measure import measure, memory_trace, watch
+from scaleout.memory import Account, account
+from scaleout.parallel import ROUTES, Replicas, Training
 from scaleout.parallel import parity as parallel_parity
-from scaleout.records import results
+from scaleout.records import profiles, results
+from scaleout.spec import CHOICES, Recipe, Shape, flops, preset, total_parameters
 from scaleout.timing import profile as timing_profile
-from scaleout.lab.report import compare, numbers, summary
-from scaleout.memory.accounts import Account, account
-from scaleout.spec.recipe import CHOICES, Recipe
-from scaleout.measure.ledger import watch
-from scaleout.measure.memory import measure
-from scaleout.parallel.replicas import ROUTES, Replicas
-from scaleout.parallel.recipe import Training
-from scaleout.spec.transformer import Shape, flops, preset, total_parameters
 
 TOLERANCE = 0.02            # of the peak, and what the book promises
 RESULTS = Path(__file__).resolve().parent / "results" / "memory"
@@ -182,7 +178,7 @@ def predicted(o, replicas):
 
 def seconds(s, o, spent):
     """(predicted seconds of a step, its median, MFU, its peak); without a machine profile only the median."""
-    profile, middle = timing_profile.find(o.machine, s.device.type, s.world), statistics.median(spent[WARMUP:])
+    profile, middle = profiles.find(o.machine, s.device.type, s.world), statistics.median(spent[WARMUP:])
     if profile is None:
         return None, middle, None, None
     work = flops(o.shape, o.micro_batch, o.seq, o.checkpointing)
@@ -237,7 +233,7 @@ def draw(s, o, timeline, shape):
 def train(s, tier, o):
     """Check, train, measure, compare, record. Exit code 1 where a check failed."""
     fits.check(s, o.shape)
-    timing_profile.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
+    profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
     text = session.as_tensor(lab_text.corpus(o.dataset))
     s.say(f"{session.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
           f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, "

@@ -23,9 +23,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import fits, session
-from scaleout.lab.preflight import Check, gpu_checks, rate
-from scaleout.lab.text import parse, table
+from scaleout.lab import Check, fits, gpu_checks, parse, rate, session, table
 
 GIB = 2**30
 NEEDS_TORCH = (2, 11)

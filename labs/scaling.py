@@ -17,12 +17,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from scaleout.lab import text
-from scaleout.records import results
-from scaleout.timing import profile as timing_profile
+from scaleout.lab import ms, text
+from scaleout.records import profiles, results
 from scaleout.train import curves, scaling, worlds
-from scaleout.exercises.capstone import exit
-from scaleout.lab.text import ms
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "scaling"
@@ -115,7 +112,7 @@ class Series:
         words = worlds.command(run, self.words, path, machine)
         record = scaling.started(str(HERE / "capstone.py"), words, run.world, path)
         if machine:
-            record = self.predicted(run, record, timing_profile.load(machine))
+            record = self.predicted(run, record, profiles.load(machine))
         results.save(record, path)
         self.found[run] = record
         guess = record.prediction.get(worlds.FROM_ONE)
@@ -152,7 +149,7 @@ def graded(o, words, job, kind):
     start = next((known[one] for one in known if one.mode == mode and one.strategy == worlds.ONE), None)
     with tempfile.TemporaryDirectory() as temporary:
         if start is not None and o.seconds:
-            profile = worlds.at_the_time(timing_profile.load(calibrate(o, 1, temporary)), start)
+            profile = worlds.at_the_time(profiles.load(calibrate(o, 1, temporary)), start)
             made.share = worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
         run = worlds.Run(mode, world, strategy, batch)
         record = made.run(run, temporary)

@@ -18,10 +18,11 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from scaleout.lab import fits, hosts as lab_hosts, link, text as lab_text
-from scaleout.records import provenance, results
-from scaleout.records.results import Record
-from scaleout.spec.transformer import Shape, total_parameters
+from scaleout.lab import fits, link
+from scaleout.lab import hosts as lab_hosts
+from scaleout.lab import text as lab_text
+from scaleout.records import Record, files, provenance, results
+from scaleout.spec import Shape, total_parameters
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "labs" / "results" / "slow_link"
@@ -116,7 +117,7 @@ def serve(o, hosts, folder):
     end, done = time.monotonic() + LIMIT, -1
     while any(process.poll() is None for process in hosts.started):
         if (folder / "ask.json").exists():
-            asked = results.read_json(folder / "ask.json")
+            asked = files.read_json(folder / "ask.json")
             if asked["number"] != done:
                 hosts.shape(asked["rate"], o.latency_ms / 1e3)
                 done = asked["number"]
@@ -135,11 +136,11 @@ def measure(o, plan):
     """(what the ranks found, whether the latency was applied)."""
     folder = Path(tempfile.mkdtemp(prefix="slow-link-"))
     try:
-        results.write_json(plan, folder / "plan.json")
+        files.write_json(plan, folder / "plan.json")
         with lab_hosts.Hosts(o.hosts) as hosts:
             start(o, hosts, folder, plan["threads"])
             serve(o, hosts, folder)
-            return results.read_json(folder / "found.json"), hosts.latency_applied
+            return files.read_json(folder / "found.json"), hosts.latency_applied
     finally:
         shutil.rmtree(folder)
 

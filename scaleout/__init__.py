@@ -1,8 +1,7 @@
-"""Copy, Split, Move, Recompute: the code behind the book.
+"""Copy, Split, Move, Recompute: the code behind the book, in rooms. Each room's docstring says what lives there.
 
-Importing this package loads nothing else: the page's Python has neither torch nor anywidget, and a kernel
-that only computes should not wait for them. `show`, `show_exercise` and `check` load what they need when
-first used.
+Importing this package, or the face of a room, loads nothing else: the page's Python has neither torch nor anywidget,
+and a kernel that only computes should not wait for them.
 """
 
 from __future__ import annotations
@@ -10,16 +9,22 @@ from __future__ import annotations
 from importlib import import_module
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "check", "show", "show_exercise"]
-
-_HOME = {"show": "scaleout.page.widget", "show_exercise": "scaleout.page.widget", "check": "scaleout.exercises"}
 
 
-def __getattr__(name: str):
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'scaleout' has no attribute {name!r}")
+def face(room: str, **modules: str):
+    """(`__getattr__`, `__dir__`, `__all__`) of a room: names that its modules define, loaded when first asked for.
+
+    modules: the names of each, separated by blanks.
+    """
+    home = {name: f"{room}.{module}" for module, names in modules.items() for name in names.split()}
+
+    def get(name: str):
+        if name in home:
+            return getattr(import_module(home[name]), name)
+        raise AttributeError(f"module {room!r} has no attribute {name!r}")
+
+    return get, lambda: sorted(home), list(home)
 
 
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+__getattr__, __dir__, __all__ = face(__name__, **{"page.widget": "show show_exercise", "exercises": "check"})
+__all__ += ["__version__", "face"]

@@ -28,18 +28,18 @@ def solution(stem, key):
     return space[found.function]
 
 
-def lab(module, *files):
+def lab(stem, *files):
     """The checker of an exercise that runs on real ranks, as a reader starts it."""
-    return subprocess.run([sys.executable, "-m", f"scaleout.exercises.{module}", *map(str, files)],
+    return subprocess.run([sys.executable, "-m", f"scaleout.exercises.{stem}.ranks", *map(str, files)],
                           cwd=ROOT, capture_output=True, text=True, timeout=300)  # fmt: skip
 
 
-def judged(module, written, folder):
+def judged(stem, written, folder):
     """{slip: what the checker says of the file written with it}, from one launch. written: {slip: source}."""
     for slip, source in written.items():
         (folder / f"file{slip}.py").write_text(source, encoding="utf-8")
     assert len(set(written.values())) == len(written)
-    result = lab(module, *(folder / f"file{slip}.py" for slip in written))
+    result = lab(stem, *(folder / f"file{slip}.py" for slip in written))
     assert (result.returncode, result.stderr) == (1, "")
     said = dict(line.split(": ", 1) for line in result.stdout.splitlines())
     assert list(said) == [f"file{slip}.py" for slip in written]

@@ -8,8 +8,8 @@ import torch
 from scaleout.lab import session
 from scaleout.parallel import shard
 from scaleout.spec.sharding import Sharding
-from scaleout.train.trainer import BETAS, Setup, Trainer, sample
 from scaleout.spec.transformer import Shape
+from scaleout.train.trainer import BETAS, Setup, Trainer, sample
 
 SHAPE = Shape(2, 32, 4, 64, max_seq=16, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
               tied_head=False)

@@ -1,6 +1,6 @@
 """A checker with short time limits: the reader's `two()` has to return 2, on two processes."""
 
-from scaleout.exercises.engine.kinds import Verdict
+from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 
 

@@ -17,12 +17,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from scaleout.records import checkpoints
-from scaleout.train import faults
 from scaleout.lab.session import Session
 from scaleout.parallel.transformer import Transformer
-from scaleout.train.checkpoint import Checkpoints
+from scaleout.records import checkpoints
 from scaleout.spec.transformer import Shape
+from scaleout.train import faults
+from scaleout.train.checkpoint import Checkpoints
 
 SHAPE = Shape(layers=2, hidden=32, heads=4, vocab=64, max_seq=16, ff=50)     # 50 rows do not divide by four ranks
 

@@ -7,11 +7,12 @@ import torch
 import torch.distributed as dist
 
 from scaleout.lab import session
-from scaleout.parallel import ddp as parallel_ddp, parity
-from scaleout.timing import ddp as timing_ddp
+from scaleout.parallel import ddp as parallel_ddp
+from scaleout.parallel import parity
 from scaleout.parallel.replicas import Settings
 from scaleout.parallel.step import Way
 from scaleout.spec.transformer import Shape
+from scaleout.timing import ddp as timing_ddp
 
 SHAPE = Shape(2, 32, 4, 64, max_seq=16)
 BUCKETS = 40_000 / 2**20        # MiB: a handful of buckets for a model of this size

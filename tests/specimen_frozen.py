@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 from scaleout.lab import session
-from scaleout.train import checkpoint as train_checkpoint, trainer, watch
+from scaleout.train import checkpoint as train_checkpoint
+from scaleout.train import trainer, watch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "labs"))
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 import torch
 
 from scaleout.lab import session
-from scaleout.parallel import fsdp, fsdp_ways, parity, shard
+from scaleout.measure.fsdp_ledger import measured
 from scaleout.memory.fsdp import collectives, fsdp_account
+from scaleout.parallel import fsdp, fsdp_ways, parity, shard
+from scaleout.parallel.fsdp_ways import Way
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
-from scaleout.measure.fsdp_ledger import measured
-from scaleout.parallel.fsdp_ways import Way
 from scaleout.spec.transformer import Shape
 
 SHAPE = Shape(2, 30, 3, 61, max_seq=16)

@@ -10,9 +10,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 from bench_fsdp_memory import GPT, LLAMA
 
 from scaleout.lab import session
+from scaleout.measure.fsdp_memory import FsdpStep
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
-from scaleout.measure.fsdp_memory import FsdpStep
 
 # name -> shape, recipe, sharding; 2 x 48 tokens on each of two processes
 CASES = {

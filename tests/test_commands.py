@@ -17,7 +17,8 @@ from commands import LAUNCH, commands, modules
 from lab_runs import ENVIRONMENT, TORCHRUN
 
 from scaleout.lab import text as lab_text
-from scaleout.train import scaling as train_scaling, worlds
+from scaleout.train import scaling as train_scaling
+from scaleout.train import worlds
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from scaleout import exercises
-from scaleout.page import form
 from scaleout.exercises.engine import kinds, units
+from scaleout.page import form
 
 ALL = [one for stem in exercises.STEMS for one in exercises.catalogue(stem)]
 STEM = {one.key: stem for stem in exercises.STEMS for one in exercises.catalogue(stem)}

@@ -8,8 +8,8 @@ import answers
 import pytest
 
 from scaleout import exercises
-from scaleout.timing import reliability
 from scaleout.exercises.capstone import curve, faults
+from scaleout.timing import reliability
 
 value = partial(answers.value, "capstone")
 right = partial(answers.right, "capstone")
@@ -217,7 +217,7 @@ WRITTEN = {
 
 @pytest.mark.slow
 def test_the_lab_exercise_on_two_ranks(tmp_path):
-    for slip, words in answers.judged("torch_capstone", WRITTEN, tmp_path).items():
+    for slip, words in answers.judged("capstone", WRITTEN, tmp_path).items():
         slip = slip.split("+")[0]
         start = f"not yet ({slip}): " if slip else "right: 2 ranks went on, after steps 2 and 3"
         assert words.startswith(start), words

@@ -12,8 +12,9 @@ import pytest
 
 from scaleout import exercises
 from scaleout.collectives.alpha_beta import cost
-from scaleout.exercises.collectives import cost as collectives_cost, ring as collectives_ring
 from scaleout.collectives.messages import messages
+from scaleout.exercises.collectives import cost as collectives_cost
+from scaleout.exercises.collectives import ring as collectives_ring
 from scaleout.spec.topology import Wire
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -267,7 +268,7 @@ def test_the_lab_exercise_on_two_three_and_four_ranks(tmp_path):
     for slip in order:
         (tmp_path / f"file{slip}.py").write_text(WRITTEN.get(slip, GIVEN), encoding="utf-8")
     assert len(set(WRITTEN.values())) == len(WRITTEN)
-    result = answers.lab("torch_collectives", *(tmp_path / f"file{slip}.py" for slip in order))
+    result = answers.lab("collectives", *(tmp_path / f"file{slip}.py" for slip in order))
     assert (result.returncode, result.stderr) == (1, "")
     said = dict(line.split(": ", 1) for line in result.stdout.splitlines())
     assert list(said) == [f"file{slip}.py" for slip in order]
@@ -281,6 +282,6 @@ def test_the_lab_exercise_on_two_three_and_four_ranks(tmp_path):
 def test_a_file_without_the_function_is_one_line_and_exit_code_2(tmp_path):
     file = tmp_path / "ring.py"
     file.write_text("x = 1\n", encoding="utf-8")
-    result = answers.lab("torch_collectives", file)
+    result = answers.lab("collectives", file)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.splitlines() == [f"{file} has no function ring_all_reduce"]

@@ -13,13 +13,15 @@ import pytest
 
 from scaleout import exercises
 from scaleout.collectives import nccl
-from scaleout.memory import fsdp as memory_fsdp
-from scaleout.timing import fsdp as timing_fsdp
 from scaleout.collectives.alpha_beta import bus_bandwidth
-from scaleout.exercises.fsdp import fallback, sizes as fsdp_sizes, wrap as fsdp_wrap
+from scaleout.exercises.fsdp import fallback
+from scaleout.exercises.fsdp import sizes as fsdp_sizes
+from scaleout.exercises.fsdp import wrap as fsdp_wrap
 from scaleout.exercises.fsdp.sizes import SHAPE
+from scaleout.memory import fsdp as memory_fsdp
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.topology import cluster
+from scaleout.timing import fsdp as timing_fsdp
 from scaleout.views import render
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -265,6 +267,6 @@ WRITTEN = {
 
 @pytest.mark.slow
 def test_the_lab_exercise_on_two_ranks(tmp_path):
-    for slip, words in answers.judged("torch_fsdp", WRITTEN, tmp_path).items():
+    for slip, words in answers.judged("fsdp", WRITTEN, tmp_path).items():
         start = "right: 2 ranks gathered 4 units" if not slip or slip[0] == "-" else f"not yet ({slip}): "
         assert words.startswith(start), words

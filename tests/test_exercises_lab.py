@@ -252,14 +252,14 @@ STEPPED = {
 
 
 def verdicts(module, start, written, folder):
-    key = {"torch_ddp": ("ddp", "train-step"), "torch_fsdp": ("fsdp", "sharded-step")}[module]
+    key = {"ddp": ("ddp", "train-step"), "fsdp": ("fsdp", "sharded-step")}[module]
     given = re.search(r"```python\n(.*?)```", exercises.exercise(*key).solution, re.S).group(1)
     return answers.judged(module, {"-given": given} | {slip: start + body for slip, body in written.items()}, folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("module", "start", "written"), [("torch_ddp", TRAIN, TRAINED), ("torch_fsdp", SHARDED, STEPPED)]
+    ("module", "start", "written"), [("ddp", TRAIN, TRAINED), ("fsdp", SHARDED, STEPPED)]
 )
 def test_lab_answers_are_told_what_they_are(tmp_path, module, start, written):
     for slip, words in verdicts(module, start, written, tmp_path).items():

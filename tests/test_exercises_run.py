@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from scaleout import exercises
-from scaleout.page import live, widget
-from scaleout.page import sandbox
+from scaleout.page import live, sandbox, widget
 
 ONE = exercises.exercise("memory", "states-function")
 SECONDS = 20  # far more than a call takes, so that a busy machine changes nothing

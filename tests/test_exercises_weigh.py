@@ -81,7 +81,7 @@ ONE_RANK = {
 
 
 def lab(*files):
-    return answers.lab("torch_memory", *files)
+    return answers.lab("memory", *files)
 
 
 @pytest.mark.slow

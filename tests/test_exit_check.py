@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scaleout.exercises.capstone import exit
+from scaleout.exercises.capstone import exit_check
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "labs" / "results" / "ddp"
@@ -32,15 +32,15 @@ STRONG_SHARE = median(STRONG[0]) / median(STRONG[2]) / 4
 
 
 def test_recorded_runs_satisfy_it_with_the_efficiency_that_they_have():
-    found = exit.exit_check(STRONG, efficiency=STRONG_SHARE)
+    found = exit_check.exit_check(STRONG, efficiency=STRONG_SHARE)
     assert found.ok and "right: " in found.words()
     assert [(kind, ranks) for kind, ranks, *_ in found.rows] == [("strong", 1), ("strong", 2), ("strong", 4)]
     assert [share for *_, share in found.rows] == pytest.approx(
         [1, median(STRONG[0]) / median(STRONG[1]) / 2, STRONG_SHARE])  # fmt: skip
     for texts in ([path.read_text(encoding="utf-8") for path in STRONG], [str(path) for path in STRONG]):
-        assert exit.exit_check(texts, efficiency=STRONG_SHARE) == found
-    assert exit.exit_check([*STRONG, *WEAK], efficiency=STRONG_SHARE).ok
-    assert exit.exit_check(WEAK, efficiency=median(WEAK[0]) / median(WEAK[1])).ok
+        assert exit_check.exit_check(texts, efficiency=STRONG_SHARE) == found
+    assert exit_check.exit_check([*STRONG, *WEAK], efficiency=STRONG_SHARE).ok
+    assert exit_check.exit_check(WEAK, efficiency=median(WEAK[0]) / median(WEAK[1])).ok
 
 
 @pytest.mark.parametrize(("wrong", "name"), [
@@ -48,7 +48,7 @@ def test_recorded_runs_satisfy_it_with_the_efficiency_that_they_have():
     (STRONG_SHARE / 4, "by-all"), (1 / STRONG_SHARE, "inverted"), (0.5, "misread"), (1.0, "misread"),
 ])  # fmt: skip
 def test_an_efficiency_that_was_not_read_off_is_named(wrong, name):
-    found = exit.exit_check(STRONG, efficiency=wrong)
+    found = exit_check.exit_check(STRONG, efficiency=wrong)
     assert names(found) == [name]
     assert f"missing ({name}): " in found.words() and "right: " not in found.words()
     assert f"efficiency {STRONG_SHARE:.2f}" not in found.words()  # the reader is to read it off
@@ -68,20 +68,20 @@ def test_each_thing_that_is_missing_has_its_own_reason():
     }
     said = {}
     for name, records in cases.items():
-        found = exit.exit_check(records, efficiency=median(STRONG[0]) / median(two) / 2)
+        found = exit_check.exit_check(records, efficiency=median(STRONG[0]) / median(two) / 2)
         assert names(found) == [name]
         said[name] = found.words()
     assert len(set(said.values())) == len(said)
     assert "weights are equal" in said["failed-checks"] and "1.00 at the first step" in said["no-learning"]
-    found = exit.exit_check([two, changed(four, precision="bf16")])
+    found = exit_check.exit_check([two, changed(four, precision="bf16")])
     assert names(found) == ["other-job"] and "precision (fp32 and bf16)" in found.missing[0].words
 
 
 def test_runs_of_another_job_make_no_curve_and_the_difference_is_named():
     model = json.loads(STRONG[2].read_text(encoding="utf-8"))["model"] | {"layers": 6}
-    found = exit.exit_check([STRONG[1], changed(STRONG[2], model=model)], efficiency=0.5)
+    found = exit_check.exit_check([STRONG[1], changed(STRONG[2], model=model)], efficiency=0.5)
     assert names(found) == ["other-job"] and "model: layers (4 and 6)" in found.missing[0].words
-    found = exit.exit_check([STRONG[1], RECORDED / "cpu-cpu-4.json"])
+    found = exit_check.exit_check([STRONG[1], RECORDED / "cpu-cpu-4.json"])
     assert names(found) == ["other-job"] and "tier (smoke and cpu)" in found.missing[0].words
 
 
@@ -91,7 +91,7 @@ def test_one_process_without_a_strategy_is_the_start_of_every_strategy():
     records = [changed(STRONG[0], recipe=recipe | {"strategy": "one"}),
                changed(STRONG[1], recipe=recipe | {"strategy": "fsdp", "wrap": "block", "ranks": 2}),
                changed(STRONG[2], recipe=recipe | {"strategy": "fsdp", "wrap": "block", "ranks": 4})]  # fmt: skip
-    found = exit.exit_check(records, efficiency=STRONG_SHARE)
+    found = exit_check.exit_check(records, efficiency=STRONG_SHARE)
     assert found.ok
     assert [(kind, ranks) for kind, ranks, *_ in found.rows] == [("strong (fsdp)", n) for n in (1, 2, 4)]
 
@@ -100,26 +100,26 @@ def test_records_of_the_scaling_lab_satisfy_it():
     recorded = sorted((ROOT / "labs" / "results" / "scaling").glob("*.json"))
     if not recorded:
         pytest.skip("labs/results/scaling holds no Records yet")
-    found = exit.exit_check(recorded)
+    found = exit_check.exit_check(recorded)
     assert names(found) == ["unread"]
     kind, ranks, _, share = max(found.rows, key=lambda row: row[1])
-    assert ranks > 1 and exit.exit_check(recorded, efficiency=share).ok, kind
+    assert ranks > 1 and exit_check.exit_check(recorded, efficiency=share).ok, kind
 
 
 def test_a_record_given_twice_counts_once():
-    once = exit.exit_check(STRONG, efficiency=STRONG_SHARE)
-    assert exit.exit_check([*STRONG, *STRONG], efficiency=STRONG_SHARE) == once
-    assert names(exit.exit_check([STRONG[1], STRONG[1]], efficiency=0.5)) == ["one-size"]
+    once = exit_check.exit_check(STRONG, efficiency=STRONG_SHARE)
+    assert exit_check.exit_check([*STRONG, *STRONG], efficiency=STRONG_SHARE) == once
+    assert names(exit_check.exit_check([STRONG[1], STRONG[1]], efficiency=0.5)) == ["one-size"]
 
 
 def test_records_of_labs_without_scaling_make_no_curve():
     memory = sorted((ROOT / "labs" / "results" / "memory").glob("*.json"))
-    assert memory and not exit.exit_check(memory, efficiency=0.5).ok
+    assert memory and not exit_check.exit_check(memory, efficiency=0.5).ok
 
 
 def test_the_efficiency_of_a_prediction_is_not_the_one_that_was_measured():
     """As a model gives it: close to ideal, where four processes share two cores."""
-    assert names(exit.exit_check(STRONG, efficiency=0.97)) == ["misread"]
+    assert names(exit_check.exit_check(STRONG, efficiency=0.97)) == ["misread"]
 
 
 @pytest.mark.parametrize("words", [["--efficiency", "abc"], ["--efficiency", "nan"], ["--efficiency", "-1"],
@@ -138,7 +138,7 @@ def test_bad_input_to_the_command_is_one_line_and_exit_code_2(words, capsys):
 ], ids=range(11))  # fmt: skip
 def test_what_is_no_record_is_one_line(bad):
     with pytest.raises(ValueError) as error:
-        exit.exit_check([*STRONG, bad])
+        exit_check.exit_check([*STRONG, bad])
     assert "\n" not in str(error.value)
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from scaleout import views
 from scaleout.memory import allocator
-from scaleout.views import capstone_curves, fsdp_levers
 from scaleout.spec.hardware import DEVICES, MEMORY_SOURCES
+from scaleout.views import capstone_curves, fsdp_levers
 
 MIB, GIB = 2**20, 2**30
 H100 = DEVICES["h100-sxm"].memory_bytes

@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 
 from scaleout.memory import fsdp
-from scaleout.memory.fsdp import KINDS, collectives, fsdp_account
 from scaleout.memory.accounts import account
+from scaleout.memory.fsdp import KINDS, collectives, fsdp_account
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import Shape, preset, total_parameters

@@ -20,11 +20,11 @@ from lab_runs import TORCHRUN
 from specimen_fsdp_memory import BATCH, SEQ
 from specimen_fsdp_memory import CASES as REAL
 
+from scaleout.measure.fsdp_memory import measure_fsdp
 from scaleout.memory.fsdp import collectives, fsdp_account
 from scaleout.memory.fsdp_tape import Group, Widths
 from scaleout.spec.recipe import CHOICES, Recipe
-from scaleout.spec.sharding import DTYPES, Sharding, WRAPS, units
-from scaleout.measure.fsdp_memory import measure_fsdp
+from scaleout.spec.sharding import DTYPES, WRAPS, Sharding, units
 from scaleout.spec.transformer import preset
 
 ROOT = Path(__file__).parent.parent

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from test_lab_tools import lab_module
 
-from scaleout.lab import hang as lab_hang
-from scaleout.records import flight
 from scaleout.exercises.ddp import hang as ddp_hang
 from scaleout.exercises.engine import kinds
+from scaleout.lab import hang as lab_hang
 from scaleout.lab.text import table
+from scaleout.records import flight
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "labs" / "results" / "hang"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaleout.spec.hardware import DEVICES, Device, LINKS, MEMORY_SOURCES, device, link
+from scaleout.spec.hardware import DEVICES, LINKS, MEMORY_SOURCES, Device, device, link
 
 T = 1e12
 

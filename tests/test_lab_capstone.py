@@ -16,10 +16,9 @@ import torch
 from lab_runs import TORCHRUN
 
 from scaleout.lab import session
-from scaleout.records import results
-from scaleout.timing import profile as timing_profile
-from scaleout.train import options
+from scaleout.records import profiles, results
 from scaleout.spec.transformer import total_parameters
+from scaleout.train import options
 from tests.test_lab_tools import lab_module
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -134,7 +133,7 @@ def test_bytes_are_as_predicted(sharded):
 
 
 def test_seconds_are_predicted_from_a_profile(tmp_path):
-    profile = timing_profile.save(PROFILE, tmp_path / "machine.json")
+    profile = profiles.save(PROFILE, tmp_path / "machine.json")
     train("--steps", "9", "--machine", str(profile), "--save", str(tmp_path / "record.json"))
     record = results.load(tmp_path / "record.json")
     assert record.skipped == []

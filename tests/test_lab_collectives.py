@@ -11,11 +11,12 @@ import torch
 from lab_runs import LAUNCH, TORCHRUN
 from test_lab_tools import lab_module
 
-from scaleout.lab import session, sweep as lab_sweep
+from scaleout.collectives.alpha_beta import cost
+from scaleout.lab import session
+from scaleout.lab import sweep as lab_sweep
+from scaleout.lab.sweep import Row
 from scaleout.measure import sweep as measure_sweep
 from scaleout.records import results
-from scaleout.collectives.alpha_beta import cost
-from scaleout.lab.sweep import Row
 from scaleout.spec.topology import Wire
 
 ROOT = Path(__file__).resolve().parents[1]

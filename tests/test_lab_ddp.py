@@ -8,7 +8,8 @@ import lab_runs
 import pytest
 from lab_runs import LAUNCH, ROOT, TORCHRUN
 
-from scaleout.lab import ddp as lab_ddp, report
+from scaleout.lab import ddp as lab_ddp
+from scaleout.lab import report
 from scaleout.measure import inject
 from scaleout.records import results, trace
 from scaleout.train import scaling

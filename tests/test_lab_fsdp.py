@@ -15,7 +15,8 @@ import pytest
 from lab_runs import ENVIRONMENT, ROOT, TORCHRUN
 from test_lab import alive, children
 
-from scaleout.lab import fsdp as lab_fsdp, report
+from scaleout.lab import fsdp as lab_fsdp
+from scaleout.lab import report
 from scaleout.measure import fsdp_knobs
 from scaleout.records import results, trace
 

@@ -14,8 +14,8 @@ from lab_runs import LAUNCH, TORCHRUN
 from test_lab_tools import lab_module
 
 from scaleout.measure import memory_trace
-from scaleout.records import results
 from scaleout.memory.accounts import KINDS
+from scaleout.records import results
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from scaleout.records import results
-from scaleout.timing import fsdp_seconds, step
-from scaleout.train import curves, options as train_options, worlds
-from scaleout.train.worlds import BEYOND, FROM_ONE, RATE, Run, SECONDS, plan
 from scaleout.spec.transformer import flops
+from scaleout.timing import fsdp_seconds, step
+from scaleout.train import curves, worlds
+from scaleout.train import options as train_options
+from scaleout.train.worlds import BEYOND, FROM_ONE, RATE, SECONDS, Run, plan
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "labs"))

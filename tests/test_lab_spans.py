@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from scaleout.records import results
-from scaleout.train import options, spans as train_spans
+from scaleout.train import options
+from scaleout.train import spans as train_spans
 from scaleout.writeup import facts, sections
 from scaleout.writeup.blocks import Table
 

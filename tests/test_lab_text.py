@@ -9,7 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from scaleout.lab import sweep, text as lab_text
+from scaleout.lab import sweep
+from scaleout.lab import text as lab_text
+from scaleout.records import profiles
 from scaleout.timing import profile as timing_profile
 
 # --- corpus ---------------------------------------------------------------------------------------------
@@ -212,8 +214,8 @@ def test_mfu_by_hand():
 
 
 def test_a_profile_comes_back_and_a_broken_one_is_refused(tmp_path):
-    path = timing_profile.save(profile(), tmp_path / "deep" / "m.json")
-    assert timing_profile.load(path) == profile()
+    path = profiles.save(profile(), tmp_path / "deep" / "m.json")
+    assert profiles.load(path) == profile()
     for change, words in [({"schema": 9}, "schema is 9"), ({"world": 0}, "world must be a number from 1"),
                           ({"device": None}, "device must be a text"),
                           ({"matmul_flops_per_second": {"fp32": -1}}, "rates above 0"),
@@ -221,12 +223,12 @@ def test_a_profile_comes_back_and_a_broken_one_is_refused(tmp_path):
                           ({"collectives": {"all_reduce": {}}}, "needs alpha_seconds"),
                           ({"copy_bytes_per_second": math.inf}, "copy_bytes_per_second must be a number")]:
         with pytest.raises(ValueError, match=words):
-            timing_profile.validate({**profile(), **change})
+            profiles.validate({**profile(), **change})
     with pytest.raises(ValueError, match=r"no such file \(python labs/calibrate.py makes one\)"):
-        timing_profile.load(tmp_path / "gone.json")
+        profiles.load(tmp_path / "gone.json")
 
 
 def test_profiles_of_other_world_sizes_do_not_overwrite_each_other(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert timing_profile.default_path("cpu", 2) == tmp_path / "scaleout" / "machine-cpu-2.json"
-    assert timing_profile.default_path("cpu", 2) != timing_profile.default_path("cpu", 4)
+    assert profiles.default_path("cpu", 2) == tmp_path / "scaleout" / "machine-cpu-2.json"
+    assert profiles.default_path("cpu", 2) != profiles.default_path("cpu", 4)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scaleout.timing import profile as timing_profile
+from scaleout.records import profiles
 
 ROOT = Path(__file__).resolve().parents[1]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
@@ -40,10 +40,10 @@ def test_calibrate_two_processes(tmp_path):
     out = tmp_path / "machine.json"
     done = run([*TORCHRUN, "2", "labs/calibrate.py", *TINY, "--out", str(out)], tmp_path)
     assert done.returncode == 0, done.stderr
-    profile = timing_profile.load(out)
+    profile = profiles.load(out)
     assert profile["world"] == 2
     assert profile["backend"] == "gloo"
-    assert set(profile["collectives"]) == set(timing_profile.COLLECTIVES)
+    assert set(profile["collectives"]) == set(profiles.COLLECTIVES)
     for line in profile["collectives"].values():
         assert [p["bytes"] for p in line["points"]] == [4096, 16_384, 65_536, 262_144, 1_000_000]
         assert all(1e-7 < p["seconds"] < 5 for p in line["points"])
@@ -59,7 +59,7 @@ def test_calibrate_two_processes(tmp_path):
 def test_calibrate_one_process_says_what_it_skips(tmp_path):
     done = run([sys.executable, "labs/calibrate.py", *TINY], tmp_path)
     assert done.returncode == 0, done.stderr
-    profile = timing_profile.load(tmp_path / "scaleout" / "machine-cpu-1.json")
+    profile = profiles.load(tmp_path / "scaleout" / "machine-cpu-1.json")
     assert profile["collectives"] == {}
     assert "collectives: skipped, one process has nobody to talk to" in done.stdout
     assert str(tmp_path) not in done.stdout, "no path of this machine on the screen"

@@ -17,9 +17,10 @@ from commands import commands
 from lab_runs import bash
 from slurm_host import free_ports
 
-from scaleout.lab import hosts as lab_hosts, text as lab_text
-from scaleout.train import forecast, options
+from scaleout.lab import hosts as lab_hosts
+from scaleout.lab import text as lab_text
 from scaleout.spec.hardware import DEVICES
+from scaleout.train import forecast, options
 
 LAUNCH = repo.ROOT / "labs" / "launch"
 SCRIPTS = sorted(path.name for path in LAUNCH.glob("*.sh"))

@@ -200,6 +200,7 @@ def test_the_notebook_gets_one_module_and_one_style_sheet():
 def test_importing_the_package_loads_nothing_heavy():
     import subprocess
 
-    code = "import scaleout, sys; print([m for m in ('torch', 'anywidget', 'scaleout.page.widget') if m in sys.modules])"
+    code = ("import scaleout, sys; "
+            "print([m for m in ('torch', 'anywidget', 'scaleout.page.widget') if m in sys.modules])")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

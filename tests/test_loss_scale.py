@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from scaleout.lab import session
-from scaleout.records import results
-from scaleout.train import job as train_job, options
-from scaleout.train.report import FIELDS, METRICS, Metrics
 from scaleout.parallel.shard import DTYPES
+from scaleout.records import results
+from scaleout.train import job as train_job
+from scaleout.train import options
+from scaleout.train.report import FIELDS, METRICS, Metrics
 from scaleout.train.trainer import Setup, Trainer
 from tests.specimen_capstone import RATE, SHAPE, batch
 from tests.specimen_loss_scale import WAYS
@@ -133,7 +134,7 @@ def test_the_record_shows_the_scale_and_the_steps_left_out(whole):
 
 
 def test_utilization_is_relative_to_products_of_this_precision(monkeypatch):
-    monkeypatch.setattr(train_job.torch_peak, "matmul_rate", lambda s, dtype, effort: (dtype.itemsize, 64))
+    monkeypatch.setattr(train_job.measure_peak, "matmul_rate", lambda s, dtype, effort: (dtype.itemsize, 64))
     with session.session("cpu") as s:
         rates = {precision: train_job.peak(s, options.Options(precision=precision)) for precision in DTYPES}
     assert {name: rate for name, (rate, _) in rates.items()} == {"fp32": 4, "bf16": 2, "fp16": 2}

@@ -9,14 +9,14 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from scaleout import views
-from scaleout.views import capstone_curves
-from scaleout.memory.fsdp import fsdp_account
 from scaleout.memory.accounts import Layout, Recipe, account
-from scaleout.parallel.transformer import Transformer
-from scaleout.spec.sharding import Sharding
+from scaleout.memory.fsdp import fsdp_account
 from scaleout.memory.states import states
 from scaleout.parallel.recipe import Training
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.views import capstone_curves
 
 SMALL = Shape(4, 256, 4, 1000, max_seq=64)
 SEVEN = PRESETS["llama-2-7b"]

@@ -6,8 +6,8 @@ checkpointing with a wide or a narrow MLP, dropout, a naive core or autocast, wh
 
 import pytest
 
-from scaleout.memory.accounts import Recipe, account
 from scaleout.measure.memory import measure
+from scaleout.memory.accounts import Recipe, account
 from scaleout.spec.transformer import Shape
 
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}

@@ -7,11 +7,11 @@ from math import isclose
 import pytest
 
 from scaleout.memory import allocator
-from scaleout.memory.activations import Sizes, block_kept
-from scaleout.spec.layout import Layout
 from scaleout.memory.accounts import KINDS, MOMENTS, Recipe, account
-from scaleout.spec.recipe import CHOICES
+from scaleout.memory.activations import Sizes, block_kept
 from scaleout.memory.states import STATES, rank_parameters, state_bytes, states
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import CHOICES
 from scaleout.spec.transformer import PRESETS, Shape, flops, parameters, preset, total_parameters
 
 GPT = Shape(4, 256, 8, 1000, max_seq=512)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from scaleout.memory.activations import Sizes, block_kept
-from scaleout.spec.layout import Layout
 from scaleout.memory.accounts import Recipe, account
+from scaleout.memory.activations import Sizes, block_kept
 from scaleout.memory.states import NF4_BYTES, state_bytes
+from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 
 PUBLISHED = Path(__file__).parent / "published"

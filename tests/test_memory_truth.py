@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 from bench_memory import TOLERANCE, accelerate_estimate, cases, worst_kind
 
-from scaleout.memory.accounts import KINDS, MOMENTS, Recipe, account
 from scaleout.measure.memory import allocator_peak, measure
+from scaleout.memory.accounts import KINDS, MOMENTS, Recipe, account
 from scaleout.parallel.recipe import Training
 from scaleout.spec.transformer import Shape
 

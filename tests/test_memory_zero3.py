@@ -5,11 +5,11 @@ from itertools import product
 import pytest
 
 from scaleout import views
-from scaleout.memory.fsdp import fsdp_account
-from scaleout.memory.accounts import KINDS, Layout, MOMENTS, Recipe, _stage, account
-from scaleout.spec.sharding import Sharding
-from scaleout.memory.states import block_parameters
 from scaleout.measure.fsdp_memory import measure_fsdp
+from scaleout.memory.accounts import KINDS, MOMENTS, Layout, Recipe, _stage, account
+from scaleout.memory.fsdp import fsdp_account
+from scaleout.memory.states import block_parameters
+from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, Shape
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-3-70b")

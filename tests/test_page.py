@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 from sphinx.errors import SphinxError
 
-from scaleout.page import sphinx as page_sphinx, tables
+from scaleout.page import sphinx as page_sphinx
+from scaleout.page import tables
 from scaleout.spec.hardware import DEVICES, LINKS
 
 

@@ -11,7 +11,7 @@ import repo
 from lab_runs import ENVIRONMENT, TORCHRUN
 
 from scaleout.lab import preflight as gpu
-from scaleout.lab.preflight import Card, Check, GIB
+from scaleout.lab.preflight import GIB, Card, Check
 
 H100 = "NVIDIA H100 80GB HBM3"
 ROW = "{i}, GPU-0000000{i}-aaaa, {name}, {driver}, {used}, 81559\n"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from scaleout import views
-from scaleout.views import capstone_curves, capstone_published
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.sharding import Sharding
-from scaleout.timing.fsdp_seconds import from_device
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.timing.fsdp_seconds import from_device
+from scaleout.views import capstone_curves, capstone_published
 from scaleout.views.ddp import LINKS
 
 TABLE = json.loads((Path(__file__).parent / "published" / "fsdp_by_gpus.json").read_text())

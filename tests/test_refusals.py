@@ -13,9 +13,9 @@ import pytest
 import repo
 
 from scaleout.lab import fits, join, session, start
-from scaleout.timing import profile
-from scaleout.train import input
+from scaleout.records import profiles
 from scaleout.spec.transformer import Shape
+from scaleout.train import input
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
@@ -109,8 +109,8 @@ def test_a_time_out_that_is_none_is_named(text, monkeypatch):
 def test_a_home_that_one_may_not_enter_holds_no_profile(monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
-    monkeypatch.setattr(profile.Path, "exists", refuse)
-    assert profile.find(None, "cpu", 1) is None
+    monkeypatch.setattr(profiles.Path, "exists", refuse)
+    assert profiles.find(None, "cpu", 1) is None
 
 
 def test_a_model_that_this_machine_cannot_hold_is_told_by_how_much():

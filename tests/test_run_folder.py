@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from scaleout.train import folder as train_folder, report
+from scaleout.train import folder as train_folder
+from scaleout.train import report
 
 ROOT = Path(__file__).resolve().parents[1]
 HOLD = ("import sys\nfrom scaleout import run_folder\nkept = run_folder.claim(sys.argv[1])\nprint('mine', flush=True)\n"

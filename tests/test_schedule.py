@@ -6,17 +6,17 @@ from itertools import pairwise
 
 import pytest
 
-from scaleout.timing.intervals import exposed, length, subtract, union
 from scaleout.timing.ddp import (
     BUCKET_CAP,
     FIRST_BUCKET_CAP,
-    Layer,
     MIB,
+    Layer,
     buckets,
     ddp_step,
     strong_efficiency,
     weak_efficiency,
 )  # fmt: skip
+from scaleout.timing.intervals import exposed, length, subtract, union
 
 SEEDS = range(40)
 

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from scaleout.timing import step
-from scaleout.timing.fsdp_plan import Plan
-from scaleout.timing.intervals import exposed, length
-from scaleout.timing.ddp import Layer
-from scaleout.timing.fsdp import LANES, Piece, fsdp_step, pieces, volume
 from scaleout.spec.sharding import Sharding, Unit, units
 from scaleout.spec.transformer import Shape, flops
+from scaleout.timing import step
+from scaleout.timing.ddp import Layer
+from scaleout.timing.fsdp import LANES, Piece, fsdp_step, pieces, volume
+from scaleout.timing.fsdp_plan import Plan
+from scaleout.timing.intervals import exposed, length
 
 SEEDS = range(30)
 

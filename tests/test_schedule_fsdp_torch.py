@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from scaleout.timing import fsdp_seconds, step
 from scaleout.memory.fsdp import collectives
-from scaleout.timing.fsdp_plan import Plan
 from scaleout.spec.hardware import DEVICES
-from scaleout.timing.fsdp_machine import machine
-from scaleout.timing.fsdp import Piece, fsdp_step, pieces, volume
 from scaleout.spec.sharding import Sharding, units
 from scaleout.spec.topology import Cluster, Wire, wire
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
+from scaleout.timing import fsdp_seconds, step
+from scaleout.timing.fsdp import Piece, fsdp_step, pieces, volume
+from scaleout.timing.fsdp_machine import machine
+from scaleout.timing.fsdp_plan import Plan
 
 PUBLISHED = json.loads((Path(__file__).parent / "published" / "fsdp.json").read_text())
 
@@ -213,8 +213,8 @@ def test_backward_prefetch_gains_what_was_published(batch):
     def timeline(efficiency, **rest):
         on = machine(device, nodes, sharding, efficiency=efficiency)
         units_of = fsdp_seconds.work(on, shape, batch, run["seq"], sharding, "full")
-        return fsdp_step(units_of, on.gather, on.scatter, update_seconds=fsdp_seconds.update_seconds(on, shape, sharding),
-                         **rest)  # fmt: skip
+        spent = fsdp_seconds.update_seconds(on, shape, sharding)
+        return fsdp_step(units_of, on.gather, on.scatter, update_seconds=spent, **rest)
 
     efficiency = wanted / 312e12
     for _ in range(5):

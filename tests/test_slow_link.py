@@ -14,7 +14,8 @@ from test_lab import alive
 from test_lab_hosts import of, real
 from test_lab_tools import lab_module
 
-from scaleout.lab import hosts as lab_hosts, link as lab_link
+from scaleout.lab import hosts as lab_hosts
+from scaleout.lab import link as lab_link
 from scaleout.records import results
 from scaleout.timing import ddp
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from scaleout.timing import profile as timing_profile
+from scaleout.records import profiles
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.topology import cluster
+from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 from scaleout.timing.ddp import MIB
 from scaleout.timing.step import (
     ADAMW_BYTES,
@@ -20,8 +22,6 @@ from scaleout.timing.step import (
     profile_reduce,
     utilization,
 )
-from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 
 PUBLISHED = Path(__file__).parent / "published"
 RUNS = json.loads((PUBLISHED / "training_throughput.json").read_text())
@@ -132,7 +132,7 @@ def profile(world=2):
         "measured": "today", "commit": "x", "world": world, "threads": 1, "copy_bytes_per_second": 1e10,
         "matmul_flops_per_second": {"fp32": 5e10}, "collectives": {"all_reduce": line} if world > 1 else {},
     }  # fmt: skip
-    timing_profile.validate(found)
+    profiles.validate(found)
     return found
 
 

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from scaleout.collectives import alpha_beta
-from scaleout.timing import ddp, fsdp, profile as timing_profile, step
-from scaleout.views import capstone_curves
+from scaleout.records import profiles
 from scaleout.spec.hardware import DEVICES
-from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, machine, replica_group, shard_group
-from scaleout.timing.scaling import efficiency, run_cost, scaling
 from scaleout.spec.sharding import Sharding, units
-from scaleout.timing.fsdp_seconds import efficiency_of, from_device, from_profile, work
 from scaleout.spec.topology import Cluster, Wire, cluster
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
+from scaleout.timing import ddp, fsdp, step
+from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, machine, replica_group, shard_group
+from scaleout.timing.fsdp_seconds import efficiency_of, from_device, from_profile, work
+from scaleout.timing.scaling import efficiency, run_cost, scaling
+from scaleout.views import capstone_curves
 from scaleout.views.ddp import LINKS
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -160,7 +161,7 @@ def profile(world=2, rate=5e10):
         "matmul_flops_per_second": {"fp32": rate}, "collectives": {
             name: {"alpha_seconds": a, "seconds_per_byte": b} for name, (a, b) in lines.items()} if world > 1 else {},
     }  # fmt: skip
-    timing_profile.validate(found)
+    profiles.validate(found)
     return found
 
 

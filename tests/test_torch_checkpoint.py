@@ -21,9 +21,9 @@ from lab_runs import TORCHRUN
 from specimen_checkpoint import model, session, train, whole
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 
+from scaleout.spec.transformer import Shape
 from scaleout.train import faults
 from scaleout.train.checkpoint import Checkpoints
-from scaleout.spec.transformer import Shape
 
 ROOT = Path(__file__).resolve().parents[1]
 ONE = session(0, 1)

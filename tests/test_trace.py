@@ -1,4 +1,4 @@
-"""scaleout/records/trace.py: intervals known by hand, properties on random traces, the committed traces of real runs."""
+"""records/trace.py: intervals known by hand, properties on random traces, the committed traces of real runs."""
 
 import gzip
 import itertools

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from scaleout.parallel import transformer as module
-from scaleout.spec.layout import Layout
-from scaleout.parallel.transformer import Transformer
-from scaleout.spec.recipe import Recipe
 from scaleout.measure.memory import fake_tensors
+from scaleout.parallel import transformer as module
 from scaleout.parallel.norm import RMSNorm
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, Shape, flops, parameters, preset, total_parameters
 
 GPT = Shape(2, 32, 4, 50, max_seq=16)

@@ -10,14 +10,13 @@ import pytest
 
 from scaleout import views
 from scaleout.spec import topology
-from scaleout.timing import fsdp_seconds, step
-from scaleout.views import capstone_curves
-from scaleout.views.controls import stops
 from scaleout.spec.hardware import DEVICES, GPU_WATTS
-from scaleout.timing.scaling import run_cost
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS
-from scaleout.views import capstone
+from scaleout.timing import fsdp_seconds, step
+from scaleout.timing.scaling import run_cost
+from scaleout.views import capstone, capstone_curves
+from scaleout.views.controls import stops
 from scaleout.views.ddp import LINKS
 
 SVG = "{http://www.w3.org/2000/svg}"

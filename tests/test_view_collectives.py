@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from scaleout import views
+from scaleout.collectives import alpha_beta as c
 from scaleout.collectives import messages, nccl
 from scaleout.draw import chunk_grid
-from scaleout.collectives import alpha_beta as c
 from scaleout.spec.topology import Wire, cluster
 from scaleout.views import collectives as view
 

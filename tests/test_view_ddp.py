@@ -9,13 +9,13 @@ import pytest
 from scaleout import views
 from scaleout.draw import lanes
 from scaleout.spec import topology
-from scaleout.timing import step
-from scaleout.views.controls import stops
 from scaleout.spec.hardware import DEVICES
-from scaleout.timing.intervals import length
-from scaleout.timing.ddp import MIB
 from scaleout.spec.transformer import PRESETS, flops
+from scaleout.timing import step
+from scaleout.timing.ddp import MIB
+from scaleout.timing.intervals import length
 from scaleout.views import ddp
+from scaleout.views.controls import stops
 
 SVG = "{http://www.w3.org/2000/svg}"
 

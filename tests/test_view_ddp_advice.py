@@ -8,9 +8,8 @@ import pytest
 
 from scaleout import views
 from scaleout.draw import lanes
-from scaleout.views import ddp_levers
+from scaleout.views import ddp, ddp_levers
 from scaleout.views.controls import stops
-from scaleout.views import ddp
 
 CONTROLS = {one.name: one for one in ddp.CONTROLS if one.kind != "guess"}
 CHOICES = {

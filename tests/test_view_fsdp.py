@@ -9,18 +9,17 @@ import pytest
 
 from scaleout import views
 from scaleout.draw import fsdp_lanes
-from scaleout.spec import topology
-from scaleout.timing import fsdp_seconds
-from scaleout.views import fsdp_levers
-from scaleout.views.controls import stops
-from scaleout.memory.fsdp import KINDS, fsdp_account
-from scaleout.spec.hardware import DEVICES
 from scaleout.draw.plot import Axis, Plane
+from scaleout.memory.fsdp import KINDS, fsdp_account
+from scaleout.spec import topology
+from scaleout.spec.hardware import DEVICES
 from scaleout.spec.recipe import Recipe
-from scaleout.timing.fsdp import volume
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS
-from scaleout.views import fsdp
+from scaleout.timing import fsdp_seconds
+from scaleout.timing.fsdp import volume
+from scaleout.views import fsdp, fsdp_levers
+from scaleout.views.controls import stops
 
 SVG = "{http://www.w3.org/2000/svg}"
 GIB = 2**30

@@ -7,8 +7,8 @@ import pytest
 
 from scaleout import views
 from scaleout.memory import allocator
-from scaleout.spec.hardware import DEVICES
 from scaleout.memory.accounts import KINDS, Layout, Recipe, account
+from scaleout.spec.hardware import DEVICES
 from scaleout.spec.transformer import PRESETS
 from scaleout.views import memory
 

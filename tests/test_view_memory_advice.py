@@ -6,10 +6,9 @@ from collections import Counter
 import pytest
 
 from scaleout import views
-from scaleout.views import memory_levers
-from scaleout.views.controls import stops
 from scaleout.memory.accounts import KINDS
-from scaleout.views import memory
+from scaleout.views import memory, memory_levers
+from scaleout.views.controls import stops
 
 CHOICES = {
     one.name: stops(one) if one.log else [False, True] if one.kind == "toggle" else [value for value, _ in one.options]

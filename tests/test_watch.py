@@ -11,7 +11,8 @@ import time
 import pytest
 from test_faults import ROOT, environment, free_port, place
 
-from scaleout.train import faults, watch as train_watch
+from scaleout.train import faults
+from scaleout.train import watch as train_watch
 from scaleout.train.watch import Watch, check_loss, verdict
 
 SPECIMEN = "tests/specimen_watch.py"

@@ -11,8 +11,8 @@ import pytest
 import repo
 
 from scaleout import views
-from scaleout.timing import fsdp_machine, fsdp_seconds, step
 from scaleout.spec.hardware import COMPUTE_SHARE
+from scaleout.timing import fsdp_machine, fsdp_seconds, step
 
 PUBLISHED = json.loads(repo.text("tests/published/training_throughput.json"))["megatron"]["table1"]
 

@@ -12,10 +12,11 @@ import repo
 from test_results import sample, untrained
 
 from scaleout.records import results
-from scaleout.writeup import blocks as writeup_blocks, document, facts
 from scaleout.records.results import tokens_per_second
-from scaleout.writeup.document import Page, page
+from scaleout.writeup import blocks as writeup_blocks
+from scaleout.writeup import document, facts
 from scaleout.writeup.blocks import Figure, Table
+from scaleout.writeup.document import Page, page
 
 
 def run(seconds, count=2, batch=8, **more):
@@ -293,7 +294,7 @@ def test_bad_input_is_one_line_and_exit_code_2(words, said, tmp_path, capsys, mo
 
 def test_it_runs_as_a_module(tmp_path):
     results.save(untrained(), tmp_path / "a.json")
-    done = subprocess.run([sys.executable, "-m", "scaleout.writeup.document", "a.json"], cwd=tmp_path, text=True,
+    done = subprocess.run([sys.executable, "-m", "scaleout.writeup", "a.json"], cwd=tmp_path, text=True,
                           capture_output=True, env={"PYTHONPATH": str(repo.ROOT)})
     assert (done.returncode, done.stderr) == (0, "")
     assert "effective batch | none: nothing is trained" in done.stdout

@@ -18,8 +18,8 @@ import torch
 
 from scaleout.lab import session
 from scaleout.parallel.transformer import Transformer
-from scaleout.train.checkpoint import Checkpoints
 from scaleout.spec.transformer import Shape, total_parameters
+from scaleout.train.checkpoint import Checkpoints
 
 QUIET = 3               # steps from one checkpoint to the next that nothing is written beside
 

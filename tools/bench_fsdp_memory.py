@@ -20,10 +20,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scaleout.memory.fsdp import FsdpAccount, KINDS, collectives, fsdp_account
-from scaleout.spec.recipe import CHOICES, Recipe
-from scaleout.spec.sharding import DTYPES, Sharding, WRAPS
 from scaleout.measure.fsdp_memory import MeasuredFsdp, measure_fsdp
+from scaleout.memory.fsdp import KINDS, FsdpAccount, collectives, fsdp_account
+from scaleout.spec.recipe import CHOICES, Recipe
+from scaleout.spec.sharding import DTYPES, WRAPS, Sharding
 from scaleout.spec.transformer import Shape, preset
 
 CASES, SEED, TOLERANCE = 96, 2026, 0.02

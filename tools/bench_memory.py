@@ -17,9 +17,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scaleout.memory.accounts import Account, KINDS, Recipe, account
-from scaleout.spec.recipe import CHOICES
 from scaleout.measure.memory import measure
+from scaleout.memory.accounts import KINDS, Account, Recipe, account
+from scaleout.spec.recipe import CHOICES
 from scaleout.spec.transformer import Shape
 
 CASES, SEED, TOLERANCE = 64, 2026, 0.02

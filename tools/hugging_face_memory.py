@@ -17,9 +17,9 @@ from pathlib import Path
 
 import torch
 
-from scaleout.memory.accounts import Recipe, account
 from scaleout.measure.ledger import Ledger
 from scaleout.measure.memory import fake_tensors
+from scaleout.memory.accounts import Recipe, account
 from scaleout.spec.transformer import Shape
 
 # GPT-2 small, and a small Llama with fewer key-value heads than heads.

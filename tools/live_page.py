@@ -60,7 +60,7 @@ def assemble(folder: Path, extra: dict[str, Path] | None = None) -> None:
         for file in found:
             (static / target).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, static / target / file.name)
-    shutil.copytree(sphinx.PACKAGE / "static", static / "live", dirs_exist_ok=True)
+    shutil.copytree(sphinx.PACKAGE / "page" / "static", static / "live", dirs_exist_ok=True)
     archive = static / "live" / "scaleout.zip"
     sphinx.write_zip(archive)
     with zipfile.ZipFile(archive, "a") as opened:

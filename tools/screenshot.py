@@ -13,7 +13,7 @@ import threading
 import live_page
 import serve
 
-TARGET = live_page.page.ROOT / "book" / "static" / "screenshot.png"
+TARGET = live_page.page_sphinx.ROOT / "book" / "static" / "screenshot.png"
 PAGE = "notebooks/01_memory.html"
 
 
@@ -34,13 +34,13 @@ def take(address: str) -> None:
 def main() -> int:
     """Serve the site for as long as it takes; the exit code."""
     try:
-        site = serve.server(live_page.page.ROOT / "_build" / "html")
+        site = serve.server(live_page.page_sphinx.ROOT / "_build" / "html")
         threading.Thread(target=site.serve_forever, daemon=True).start()
         take(f"http://127.0.0.1:{site.server_port}")
     except ValueError as error:
         print(f"screenshot: {error}", file=sys.stderr)
         return 2
-    print(f"{TARGET.relative_to(live_page.page.ROOT)}: {TARGET.stat().st_size / 1e3:.0f} kB")
+    print(f"{TARGET.relative_to(live_page.page_sphinx.ROOT)}: {TARGET.stat().st_size / 1e3:.0f} kB")
     return 0
 
 

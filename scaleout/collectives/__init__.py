@@ -1,1 +1,17 @@
-"""."""
+"""Messages between ranks: which, how many bytes, and how long they take. Pure; stands on `spec`.
+
+`alpha_beta` is the door: bytes, steps and seconds of a collective, and bandwidths as nccl-tests has them. `algorithms`
+has the closed formula of each algorithm, `routes` its messages, `messages` what every rank holds after each of them.
+`nccl` is what NCCL would choose and reach on the links of `spec.hardware`.
+
+Collectives that really run are in `parallel.ring`; what they took is measured in `measure.sweep`.
+"""
+
+from scaleout import face
+
+__getattr__, __dir__, __all__ = face(
+    __name__,
+    alpha_beta="bus_bandwidth bus_factor cost",
+    messages="messages seconds sent sizes",
+    nccl="choices textbook",
+)

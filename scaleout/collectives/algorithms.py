@@ -1,7 +1,7 @@
 """Seconds, steps and bytes of each algorithm of each collective, as closed formulas on a cluster.
 
-Every formula takes (size in bytes, Cluster) and gives a `Cost`. `scaleout.collectives.alpha_beta` says what size means, checks
-what it is given, and is what the rest of the book calls.
+Every formula takes (size in bytes, Cluster) and gives a `Cost`. `scaleout.collectives.alpha_beta` says what size
+means, checks what it is given, and is what the rest of the book calls.
 """
 
 from __future__ import annotations

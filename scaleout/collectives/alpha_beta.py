@@ -4,15 +4,15 @@
 all_to_all what it holds before, otherwise the message. Ranks move in step: a step lasts as long as the slowest rank's
 alpha + bytes / rate, and a rank sends and receives at the same time (Hockney 1994; Thakur, Rabenseifner and Gropp
 2005); only a ring over nodes goes at the pace of its parts. Adding is
-free. The formulas are in `scaleout.collectives.algorithms`; `scaleout.collectives.messages` has the same algorithms message by message, and
-tests hold one against the other.
+free. The formulas are in `scaleout.collectives.algorithms`; `scaleout.collectives.messages` has the same algorithms
+message by message, and tests hold one against the other.
 """
 
 from __future__ import annotations
 
 import math
 
-from scaleout.collectives.algorithms import Cost, FORMULAS
+from scaleout.collectives.algorithms import FORMULAS, Cost
 from scaleout.spec.topology import Cluster, Wire
 
 __all__ = [
@@ -42,9 +42,9 @@ def cost(collective: str, algorithm: str, size: float, ranks: int, wire: Wire) -
 def cost_on(collective: str, algorithm: str, size: float, cluster: Cluster) -> Cost:
     """The same on nodes of GPUs: what leaves a node shares its adapters (see `Cluster`).
 
-    By the latencies and rates that the wires have, at one regime of message size; `scaleout.collectives.nccl` has what a library
-    makes of links. ValueError as in `cost`, for a "tree" over nodes of several GPUs, and for "in-network" where the
-    switches do not add.
+    By the latencies and rates that the wires have, at one regime of message size; `scaleout.collectives.nccl` has
+    what a library makes of links. ValueError as in `cost`, for a "tree" over nodes of several GPUs, and for
+    "in-network" where the switches do not add.
     """
     check(collective, algorithm, size, cluster.ranks)
     if algorithm == "in-network" and not cluster.in_network:

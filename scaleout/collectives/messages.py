@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from scaleout.collectives.algorithms import fold
 from scaleout.collectives.alpha_beta import check
-from scaleout.collectives.routes import Message, ROUTES, hierarchical
+from scaleout.collectives.routes import ROUTES, Message, hierarchical
 from scaleout.spec.topology import Cluster, Wire
 
 __all__ = [

@@ -2,7 +2,8 @@
 
 One alpha and one rate a link do not hold from 1 kB to 1 GB. NCCL has three protocols that trade the one for the other,
 and takes for every call the algorithm and protocol that its own estimate finds fastest; so does this module, with the
-constants of `scaleout.spec.protocols`. Wires that are no link of the tables (a calibrated one) have one protocol, their own.
+constants of `scaleout.spec.protocols`. Wires that are no link of the tables (a calibrated one) have one protocol,
+their own.
 
 Latencies, rates and the 0.92 of trees are NCCL's; the share of a link's rate that is reached is measured
 (`hardware.REACHED`). What a machine reaches at 16 to 64 MiB also changes with NCCL's version: by 53% at 16 MiB between
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from scaleout.collectives import alpha_beta
-from scaleout.collectives.algorithms import Cost, NOTHING
+from scaleout.collectives.algorithms import NOTHING, Cost
 from scaleout.spec.hardware import LINKS, SWITCHES_REACH
 from scaleout.spec.protocols import (
     CALL,

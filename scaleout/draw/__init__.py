@@ -1,1 +1,5 @@
-"""."""
+"""SVG as strings: `svg` has the marks, `plot` axes and curves, `lanes` a step of DDP, `fsdp_lanes` one of FSDP under
+its memory, `chunk_grid` a collective step by step. Pure; stands on the rooms of formulas.
+
+What a widget shows with them is in `views`. Figures of measurements are matplotlib's: `measure.figures`.
+"""

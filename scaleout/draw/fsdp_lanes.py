@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
 from scaleout.draw import svg
+from scaleout.draw.plot import Plane
 from scaleout.memory.fsdp import FsdpAccount, Moment
+from scaleout.timing.fsdp import LANES, FsdpTimeline
 from scaleout.timing.fsdp_plan import Plan
 from scaleout.timing.intervals import Interval
-from scaleout.draw.plot import Plane
-from scaleout.timing.fsdp import FsdpTimeline, LANES
 
 # By what is drawn, from the bottom up: (palette name, kinds of the account). A message has the colour of the bytes that
 # it makes or takes: gathers make whole parameters, reduce-scatters take whole gradients.

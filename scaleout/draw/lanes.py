@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import fsum
 
 from scaleout.draw import svg
-from scaleout.timing.intervals import Interval
 from scaleout.timing.ddp import Pass, Timeline
+from scaleout.timing.intervals import Interval
 
 # Without the palette's grey, which is what has no bucket, and its vermilion, too near to the accent.
 COLOURS = ("c1", "c2", "c3", "c4", "c5", "c7")

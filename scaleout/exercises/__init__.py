@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from scaleout.exercises.engine.kinds import Exercise
+from scaleout.exercises.engine import Exercise
 
 STEMS = ("memory", "collectives", "ddp", "fsdp", "capstone")
 

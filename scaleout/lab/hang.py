@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaleout.exercises.engine import Verdict
 from scaleout.records import flight
-from scaleout.exercises.engine.kinds import Verdict
-from scaleout.records.results import read_json
+from scaleout.records.files import read_json
 
-JOB = Path(__file__).resolve().parents[1] / "labs" / "hang_job.py"
+JOB = Path(__file__).resolve().parents[2] / "labs" / "hang_job.py"
 ANSWER = re.compile(r"(\d+):(?:labs/)?(?:hang_job\.py:)?(\d+)")
 
 

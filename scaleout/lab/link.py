@@ -5,11 +5,11 @@ Standard library only.
 
 import statistics
 
-from scaleout.timing import ddp, profile
 from scaleout.collectives.alpha_beta import cost
 from scaleout.lab.hosts import GOODPUT, burst
 from scaleout.lab.text import ratio, table
 from scaleout.spec.topology import Wire
+from scaleout.timing import ddp, profile
 
 COMPRESSION = {"none": 1.0, "bf16": 2.0}
 

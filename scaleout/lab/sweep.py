@@ -8,10 +8,11 @@ the collective (https://github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md), error
 import statistics
 from dataclasses import dataclass
 
-from scaleout.timing import profile
 from scaleout.collectives.alpha_beta import ALGORITHMS, algorithm_bandwidth, bus_bandwidth, cost, ring_wire
 from scaleout.lab.text import ratio, table
+from scaleout.records.files import written_whole
 from scaleout.spec.topology import Wire
+from scaleout.timing import profile
 
 PARTS = ("all_gather", "reduce_scatter")        # their count is one rank's share
 LARGE = 16_000_000                              # bytes: from here on the ring by hand is held against the backend's
@@ -184,9 +185,7 @@ def plot(rows, fits, path, title):
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    from scaleout.measure.memory_trace import written_whole
-
-    with pyplot.style.context("scaleout.style"):
+    with pyplot.style.context("scaleout.draw.style"):
         figure, (left, right) = pyplot.subplots(1, 2, figsize=(9.0, 3.6))
         for i, (name, some) in enumerate(by_name(rows).items()):
             found, line = [r.size for r in some], fits[name]["points"]

@@ -10,8 +10,9 @@ import torch
 import torch.distributed as dist
 
 from scaleout.parallel import ddp as parallel_ddp
-from scaleout.timing import ddp as timing_ddp, profile
 from scaleout.parallel.step import seconds_between, stamp
+from scaleout.timing import ddp as timing_ddp
+from scaleout.timing import profile
 
 REPEATS = 4             # all-reduces a measurement: the first one also waits for the ranks to come
 SLOWEST = 0.02          # of its speed alone: what an all-reduce beside compute is taken to keep at least

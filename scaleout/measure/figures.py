@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from scaleout.timing.intervals import common
 
-STYLE = files("scaleout") / "style.mplstyle"
+STYLE = files("scaleout.draw") / "style.mplstyle"
 
 
 def style() -> None:

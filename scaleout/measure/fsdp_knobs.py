@@ -7,13 +7,13 @@ from dataclasses import asdict, replace
 from itertools import product
 
 from scaleout.lab import fsdp, report, session
-from scaleout.parallel import parity
-from scaleout.records import results
-from scaleout.memory.fsdp import collectives, fsdp_account
 from scaleout.lab.text import progress
-from scaleout.memory.accounts import account
 from scaleout.measure.fsdp_ledger import measured
+from scaleout.memory.accounts import account
+from scaleout.memory.fsdp import collectives, fsdp_account
+from scaleout.parallel import parity
 from scaleout.parallel.fsdp_ways import Way
+from scaleout.records import results
 
 KNOBS = {"wrap": ("model", "block", "layer"), "reshard": ("true", "false"), "prefetch": (0, 1, 2),
          "offload": (False, True), "checkpointing": ("none", "full"), "precision": ("fp32", "bf16")}

@@ -14,8 +14,8 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from scaleout.memory.fsdp import KINDS
 from scaleout.measure.ledger import Ledger, _on_moments
+from scaleout.memory.fsdp import KINDS
 
 UPDATE = "optimizer"        # the moment that the update is, in scaleout.memory.accounts.MOMENTS
 

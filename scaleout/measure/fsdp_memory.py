@@ -17,13 +17,13 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from scaleout.lab.session import Session
-from scaleout.parallel.transformer import Transformer
-from scaleout.spec.recipe import Recipe
-from scaleout.spec.sharding import Sharding
 from scaleout.measure.fsdp_watch import watch
 from scaleout.measure.memory import fake_tensors
 from scaleout.parallel.recipe import default_dtype, make_optimizer
 from scaleout.parallel.shard import shard
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import Shape, check_run
 
 OPERATIONS = {"_allgather_base_": "all_gather", "_reduce_scatter_base_": "reduce_scatter", "allreduce_": "all_reduce"}

@@ -12,18 +12,18 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
-from scaleout.parallel import shard
-from scaleout.records import trace
-from scaleout.timing import fsdp, step
-from scaleout.memory.fsdp import collectives
-from scaleout.timing.intervals import length
-from scaleout.timing.profile import fit, line_seconds
 from scaleout.lab.text import progress
-from scaleout.spec.sharding import units
+from scaleout.measure.profile import phase, traced
+from scaleout.memory.fsdp import collectives
+from scaleout.parallel import shard
 from scaleout.parallel.fsdp import FlatUnit, all_gather
 from scaleout.parallel.fsdp_ways import HAND
-from scaleout.measure.profile import phase, traced
 from scaleout.parallel.step import seconds_between
+from scaleout.records import trace
+from scaleout.spec.sharding import units
+from scaleout.timing import fsdp, step
+from scaleout.timing.intervals import length
+from scaleout.timing.profile import fit, line_seconds
 
 TRACED = 3              # steps of each way under the profiler, after the timed ones
 

@@ -16,8 +16,8 @@ from torch._guards import active_fake_mode
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from scaleout.memory.fsdp_tape import KINDS
 from scaleout.measure.ledger import Ledger
+from scaleout.memory.fsdp_tape import KINDS
 from scaleout.parallel.norm import RMSNorm
 
 c10d = torch.ops.c10d

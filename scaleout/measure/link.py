@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 
 from scaleout.lab import session, text
-from scaleout.parallel import ddp
-from scaleout.records import results
 from scaleout.measure.calibrate import Calibration
+from scaleout.parallel import ddp
 from scaleout.parallel.replicas import Settings
 from scaleout.parallel.step import Way
+from scaleout.records import files
 from scaleout.spec.transformer import Shape, total_parameters
 
 WARMUP = 3              # steps of each model at full speed: DDP rebuilds its buckets, PowerSGD begins
@@ -25,7 +25,7 @@ PATIENCE = 60.0         # seconds to wait for a link
 def ask(s, folder, number, rate):
     """Have the links shaped to `rate` (bit/s, or None for no limit); returns on all ranks when that is done."""
     if s.main:
-        results.write_json({"number": number, "rate": rate}, folder / "ask.json")
+        files.write_json({"number": number, "rate": rate}, folder / "ask.json")
         end = time.monotonic() + PATIENCE
         while not (folder / f"shaped-{number}").exists():
             if time.monotonic() > end:
@@ -121,9 +121,9 @@ class Worker:
 def main(s, folder):
     """Run the plan in `folder` (Path) and write found.json there."""
     torch.set_num_threads(int(json.loads((folder / "plan.json").read_text())["threads"]))
-    found = Worker(s, results.read_json(folder / "plan.json"), folder).run()
+    found = Worker(s, files.read_json(folder / "plan.json"), folder).run()
     if s.main:
-        results.write_json(found, folder / "found.json")
+        files.write_json(found, folder / "found.json")
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from torch._subclasses import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.profiler import ProfilerActivity, profile
 
-from scaleout.memory.accounts import Account, Recipe
 from scaleout.measure.ledger import watch
+from scaleout.memory.accounts import Account, Recipe
 from scaleout.parallel.recipe import Training
 from scaleout.spec.transformer import Shape, check_run
 

@@ -1,35 +1,15 @@
 """Memory over time: as a picture, and as a file that torch's memory visualiser reads."""
 
-import os
 import pickle
-import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from scaleout.memory.accounts import KINDS
+from scaleout.records.files import written_whole
 
 POINTS = 250            # a picture shows no more, and its file stays small
 LEAST_WIDTH = 0.13       # of the axis, for a moment: as much as its name takes
-
-
-@contextmanager
-def written_whole(path):
-    """A temporary path beside `path` that takes its name at the end, or goes away after an error."""
-    path = Path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
-        os.close(handle)
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be written ({error.strerror}): choose another folder") from None
-    try:
-        yield Path(name)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def snapshot(s, work, path):
@@ -109,7 +89,7 @@ def plot(timeline, path, title):
     held = [kinds for _, _, kinds in points] + [points[-1][2]]         # the last entry has a right edge too
     large = max(sum(kinds.values()) for kinds in held) > 1e10
     shown = [kind for kind in KINDS if any(kinds[kind] for kinds in held)]
-    with pyplot.style.context("scaleout.style"):
+    with pyplot.style.context("scaleout.draw.style"):
         figure, axes = pyplot.subplots()
         axes.stackplot([*edges, 1.0], *([kinds[kind] / (1e9 if large else 1e6) for kinds in held] for kind in shown),
                        labels=shown, step="post", linewidth=0,

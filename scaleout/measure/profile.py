@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from scaleout.records import chrome, trace
-from scaleout.measure.memory_trace import written_whole
+from scaleout.records.files import written_whole
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")         # else it says on stderr that it starts and stops
 phase = record_function             # `with phase("forward"): ...`; the names are chrome.PHASES

@@ -6,11 +6,11 @@ import statistics
 import torch
 
 from scaleout.lab import ddp as lab_ddp
-from scaleout.parallel import ddp as parallel_ddp
-from scaleout.records import trace
 from scaleout.lab.text import progress
 from scaleout.measure.calibrate import Calibration
 from scaleout.measure.profile import phase, traced
+from scaleout.parallel import ddp as parallel_ddp
+from scaleout.records import trace
 
 TRACED = 3              # steps of each way under the profiler, after the timed ones
 SIZES = 5               # messages whose all-reduce is timed, from the smallest tensor to four buckets

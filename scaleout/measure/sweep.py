@@ -10,8 +10,8 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from scaleout.parallel import ring
 from scaleout.lab.text import progress
+from scaleout.parallel import ring
 
 ELEMENT = 4                     # bytes: every message is fp32
 SHORT_SECONDS = 2e-3            # a sample of a short operation holds as many calls as fit in this

@@ -1,1 +1,20 @@
-"""."""
+"""Bytes: what one rank holds through a training step, by kind and by moment. Pure; stands on `spec`.
+
+`accounts` is the door: an account of a step, and where it is fullest. `states` has what stays, `activations` what each
+operation keeps; `forward` and `backward` follow one block allocation by allocation onto a `tape`, `walk` the whole
+step. `fsdp` is the same under FSDP over time, by way of `fsdp_tape` and `fsdp_stretch`. `allocator` is what a GPU
+holds on top of the tensors, and so what fits.
+
+What torch really allocates is measured in `measure`.
+"""
+
+from scaleout import face
+
+__getattr__, __dir__, __all__ = face(
+    __name__,
+    accounts="Account KINDS account",
+    activations="Sizes block_kept norm_kept",
+    allocator="band effects fits room",
+    fsdp="fsdp_account",
+    states="state_bytes states tensor_sizes",
+)

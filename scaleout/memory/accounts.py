@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from scaleout.memory.activations import Sizes
 from scaleout.memory.fsdp import Moment, fsdp_account
+from scaleout.memory.states import NF4_BYTES, block_parameters, states, table_parameters
+from scaleout.memory.tape import KINDS, MOMENTS
+from scaleout.memory.walk import walk
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
-from scaleout.memory.states import NF4_BYTES, block_parameters, states, table_parameters
-from scaleout.memory.tape import KINDS, MOMENTS
 from scaleout.spec.transformer import Shape
-from scaleout.memory.walk import walk
 
 # Kinds of FSDP's own, by the kind of this account that they are copies of.
 UNITS = {"gathered": "weights", "whole gradients": "gradients", "buffers": "temporaries"}

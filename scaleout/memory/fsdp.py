@@ -12,16 +12,16 @@ from functools import cached_property
 from math import ceil
 
 from scaleout.memory.activations import Sizes
-from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.backward import Backward
+from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.fsdp_stretch import stretch
-from scaleout.memory.fsdp_tape import FsdpTape, Group, KINDS, Moment, Widths
+from scaleout.memory.fsdp_tape import KINDS, FsdpTape, Group, Moment, Widths
+from scaleout.memory.states import optimizer_width
+from scaleout.memory.walk import embedding, head, logits, loss, update
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, Unit, tensors, units
-from scaleout.memory.states import optimizer_width
 from scaleout.spec.transformer import Shape
-from scaleout.memory.walk import embedding, head, logits, loss, update
 
 __all__ = ["KINDS", "FsdpAccount", "Moment", "collectives", "fsdp_account"]
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from scaleout.spec.sharding import DTYPES, Sharding, Unit
 from scaleout.memory.tape import KINDS as PLAIN
 from scaleout.memory.tape import Tape
+from scaleout.spec.sharding import DTYPES, Sharding, Unit
 
 # What FSDP adds: whole parameters, what its collectives read and write, and whole gradients before they are reduced.
 KINDS = (*PLAIN, "gathered", "buffers", "whole gradients")

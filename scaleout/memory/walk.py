@@ -9,8 +9,8 @@ between are added in one piece. Tests compare the walk with what torch allocates
 from __future__ import annotations
 
 from scaleout.memory.activations import Sizes, block_kept, copies_kept, norm_kept
-from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.backward import Backward
+from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.states import bucket_bytes, slice_linears, tensor_sizes
 from scaleout.memory.tape import Tape
 

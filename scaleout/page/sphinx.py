@@ -1,7 +1,7 @@
 """The Sphinx extension of the book: everything that a page needs is served from the site itself.
 
 At the start of a build it copies Pyodide, MathJax and tippy (npm packages under book/node_modules), the
-front end (scaleout/static) and the pure Python (one zip) into the output's `_static`. On each page it drops
+front end (scaleout/page/static) and the pure Python (one zip) into the output's `_static`. On each page it drops
 scripts that name other hosts and adds the notebook buttons. At the end it fails when a page of the contents
 is missing.
 """
@@ -23,7 +23,7 @@ from sphinx.errors import SphinxError
 
 from scaleout.page.tables import DIRECTIVES
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE.parent
 NPM = ROOT / "book" / "node_modules"
 
@@ -42,9 +42,6 @@ VENDORED = (
     ("@popperjs/core/dist/umd", "popper.min.js", "tippy"),
     ("tippy.js/dist", "tippy-bundle.umd.min.js", "tippy"),
 )
-
-# Modules that may import more than the standard library, and that a page never gets.
-IMPURE = re.compile(r"(^|/)(widget|page\w*|model|figures|lab\w*|torch_\w*)\.py$")
 
 # What every page loads besides the theme: (file under _static, attributes of its tag).
 SCRIPTS = (("live/host.js", {"type": "module"}),)
@@ -92,15 +89,16 @@ def _module_file(name: str) -> Path | None:
 
 
 def page_modules() -> list[Path]:
-    """The modules that the page's Python gets: every view and exercise, `live`, and what these import."""
-    waiting = [PACKAGE / "__init__.py", PACKAGE / "live.py"]
-    waiting += [path for folder in ("views", "exercises") for path in sorted((PACKAGE / folder).glob("*.py"))]
+    """The modules that the page's Python gets: every view, the exercises that need no ranks, `live`, what these import."""
+    exercises = (path for path in (PACKAGE / "exercises").rglob("*.py") if "ranks" not in (path.stem, path.parent.name))
+    waiting = [PACKAGE / "page" / "live.py", *(PACKAGE / "views").glob("*.py"), *exercises]
     found = set()
     while waiting:
         path = waiting.pop()
-        if path not in found and not IMPURE.search(path.name):
+        if path not in found:
             found.add(path)
-            waiting += [file for name in _imports(path) if (file := _module_file(name))]
+            faces = [folder / "__init__.py" for folder in path.parents if folder.is_relative_to(PACKAGE)]
+            waiting += [*faces, *(file for name in _imports(path) if (file := _module_file(name)))]
     return sorted(found)
 
 
@@ -135,7 +133,7 @@ def copy_assets(app: Sphinx) -> None:
             raise SphinxError(f"book/node_modules/{package} is missing {pattern}: build with `make site`")
         for file in files:
             _copy(file, static / folder / file.relative_to(NPM / package))
-    for folder, target in ((PACKAGE / "static", static / "live"), (ROOT / "book" / "static", static)):
+    for folder, target in ((PACKAGE / "page" / "static", static / "live"), (ROOT / "book" / "static", static)):
         for file in sorted(folder.iterdir()):
             _copy(file, target / file.name)
     write_zip(static / "live" / "scaleout.zip")
@@ -257,7 +255,7 @@ def repair_pages(app: Sphinx, error: Exception | None) -> None:
 
 def fingerprint() -> int:
     """Changes with what the tables are made of: Sphinx then reads every page again."""
-    sources = [*sorted(PACKAGE.glob("page*.py")), PACKAGE / "hardware.py", ROOT / "book" / "rungs.yml"]
+    sources = [*sorted((PACKAGE / "page").glob("*.py")), PACKAGE / "spec" / "hardware.py", ROOT / "book" / "rungs.yml"]
     return zlib.crc32(b"".join(path.read_bytes() for path in sources))
 
 

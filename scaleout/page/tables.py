@@ -1,8 +1,8 @@
 """Directives that write a page's tables from the one place where their facts live.
 
-`hardware-table` and `link-table` come from scaleout/spec/hardware.py, `protocol-table` from scaleout/spec/protocols.py, `ladder`
-from book/rungs.yml and the pages that exist, `execution-table` from what tools/notebooks.py stored in each notebook
-when it ran it.
+`hardware-table` and `link-table` come from scaleout/spec/hardware.py, `protocol-table` from
+scaleout/spec/protocols.py, `ladder` from book/rungs.yml and the pages that exist, `execution-table` from what
+tools/notebooks.py stored in each notebook when it ran it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sphinx.util.docutils import SphinxDirective
 from scaleout.spec.hardware import DEVICES, LINKS, MEMORY_SOURCES
 from scaleout.spec.protocols import CALL, HOPS, PROTOCOLS, RING_SHARE
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 NOT_THERE = "–"
 
 

@@ -14,7 +14,7 @@ import traitlets
 
 from scaleout.page import form, live
 
-STATIC = files("scaleout") / "static"
+STATIC = files("scaleout.page") / "static"
 
 # The front end's modules, each after those it imports. anywidget takes one module, so they are joined.
 MODULES = (

@@ -1,1 +1,20 @@
-"""."""
+"""Each technique in torch: from scratch, and by the library that people use, behind one surface.
+
+`transformer` is the book's model (`norm` its RMS norm), `recipe` its optimizer and training step. `ring` is all-reduce
+from sends and receives; `ddp` and `fsdp` are by hand; `shard` is FSDP2 by the book's units. `replicas` and `fsdp_ways`
+set the ways side by side, `step` makes one step of them with marks to time it by, `parity` asks whether all compute the
+same.
+
+Stands on the pure rooms. Sessions, options and output are `lab`'s; what looks at a run from outside is `measure`'s.
+"""
+
+from scaleout import face
+
+__getattr__, __dir__, __all__ = face(
+    __name__,
+    fsdp_ways="Way",
+    parity="check",
+    recipe="Training",
+    replicas="ROUTES Replicas Settings",
+    transformer="Transformer",
+)

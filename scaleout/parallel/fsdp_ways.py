@@ -17,14 +17,14 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import record_function as phase
 
 from scaleout.parallel import fsdp, shard
+from scaleout.parallel.recipe import make_optimizer
+from scaleout.parallel.step import stamp
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, units
-from scaleout.measure.profile import phase
-from scaleout.parallel.recipe import make_optimizer
-from scaleout.parallel.step import stamp
 
 WAYS = ("one", "ddp", "naive", "prefetching", "torch", "accelerate", "accelerate-forced", "accelerate-naive")
 ROUTES = ("torch", "accelerate", "accelerate-forced", "accelerate-naive")           # what --via may be

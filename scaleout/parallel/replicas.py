@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import record_function as phase
 
 from scaleout.parallel import ddp as parallel_ddp
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP
-from scaleout.measure.profile import phase
 
 ROUTES = ("hand", "torch", "accelerate")
 WAYS = ("hand", "buckets", "torch", "accelerate")        # "buckets" is by hand too: torch_ddp.Reducer

@@ -1,4 +1,5 @@
-"""A `Sharding` in torch: `fully_shard` (FSDP2) by the units of scaleout.spec.sharding, and a look at what was really built.
+"""A `Sharding` in torch: `fully_shard` (FSDP2) by the units of scaleout.spec.sharding, and a look at what was really
+built.
 
 Equal losses do not show that anything was sharded: a model that every rank trains whole has them too. So `built` reads
 the module's own state, and `assert_built` compares it with what was asked for, shard by shard.

@@ -4,11 +4,11 @@ import time
 from contextlib import nullcontext
 
 import torch
+from torch.profiler import record_function as phase
 
-from scaleout.spec.recipe import Recipe
-from scaleout.parallel.replicas import Replicas, Settings
-from scaleout.measure.profile import phase
 from scaleout.parallel.recipe import Training
+from scaleout.parallel.replicas import Replicas, Settings
+from scaleout.spec.recipe import Recipe
 
 
 def stamp(s):

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from scaleout.spec.recipe import Recipe
 from scaleout.parallel.norm import RMSNorm
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape
 
 

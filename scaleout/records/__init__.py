@@ -1,1 +1,15 @@
-"""."""
+"""What a run left behind, read without torch. Pure; stands on `timing` and `draw`.
+
+`results` is the Record, `provenance` the commit and the command in it; `profiles` keeps what machines were measured
+as, `files` writes all of it. `trace` reads what torch.profiler wrote (`chrome` has its events), `flight` the flight
+recorder's dumps, `checkpoints` a folder of checkpoints.
+
+What is written about Records is in `writeup`; what writes them is `lab`, `measure` and `train`.
+"""
+
+from scaleout import face
+
+__getattr__, __dir__, __all__ = face(
+    __name__,
+    results="Record",
+)

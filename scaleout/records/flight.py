@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaleout.records.results import read_json
+from scaleout.records.files import read_json
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,13 @@ One JSON file a run, in labs/results/STEM/. `save` validates and then writes to 
 target and renames it, so that a reader never meets half a Record; `load` validates again.
 """
 
-import json
 import math
-import os
 import sys
-import tempfile
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from scaleout.records import provenance
+from scaleout.records.files import read_json, write_json
 
 SCHEMA = 1
 DEVICE_KINDS = ("cpu", "cuda")
@@ -87,61 +84,12 @@ def save(record, path):
     return write_json(data, path)
 
 
-def write_json(data, path):
-    """Write JSON to `path`, a temporary file and then a rename: an interrupted write changes nothing."""
-    path = Path(path)
-    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be written ({error.strerror}): choose another folder") from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).chmod(0o644)               # mkstemp makes it private; results are to be read
-        Path(temporary).replace(path)
-    except BaseException as error:                 # also Ctrl-C: no temporary file stays behind
-        Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise ValueError(f"{path}: cannot be written ({error.strerror})") from None
-        raise
-    return path
-
-
 def load(path):
     """Read a Record from `path`. ValueError, one line, where the file is missing, broken or breaks a rule."""
     try:
         return from_dict(read_json(path))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def read_json(path):
-    """Read a JSON object (dict) from `path`; NaN and infinity are refused. ValueError, one line."""
-    try:
-        if Path(path).exists() and not Path(path).is_file():    # /dev/zero never ends
-            raise ValueError("is no file")
-        data = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except FileNotFoundError:
-        raise ValueError("no such file") from None
-    except OSError as error:
-        raise ValueError(f"cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise ValueError("not a text file") from None
-    except RecursionError:
-        raise ValueError("not JSON that anybody wrote: it is nested too deep") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON (line {error.lineno}: {error.msg})") from None
-    if not isinstance(data, dict):
-        raise ValueError("must hold one JSON object")
-    return data
-
-
-def _no_constant(name):
-    raise ValueError(f"holds {name}: numbers must be finite")
 
 
 def from_dict(data):

@@ -1,1 +1,22 @@
-"""."""
+"""What is trained, how, on what, and over which wires: the facts that every other room starts from.
+
+`transformer` has the shape of a model, its parameters and operations; `recipe` how it is trained, as far as memory
+and kernels go; `layout` and `sharding` how ranks divide it. `hardware` and `protocols` are datasheets and NCCL's own
+constants, each figure with its source; `topology` joins ranks to a cluster.
+
+No formula of bytes or seconds lives here (`memory`, `collectives`, `timing`), and nothing of one training run: the
+order of its data and its learning rates are in `train`. Imports the standard library only.
+"""
+
+from scaleout import face
+
+__getattr__, __dir__, __all__ = face(
+    __name__,
+    transformer="PRESETS Shape flops preset total_parameters",
+    recipe="CHOICES Recipe",
+    layout="Layout",
+    sharding="WRAPS Sharding units",
+    hardware="COMPUTE_SHARE DEVICES LINKS",
+    protocols="HOPS PROTOCOLS RING_SHARE",
+    topology="Wire cluster",
+)

@@ -121,8 +121,8 @@ GPU_WATTS = NODE_WATTS / 8
 COMPUTE_SHARE = 0.5
 
 # Latency of one hop of a ring by kind of link, protocol LL128: NVLink 1.9, PCIe 2.5, network 4.0 us. See
-# `scaleout.spec.protocols` for the other two, and `scaleout.collectives.nccl` for what a call costs by all three. Infinity Fabric is
-# taken for NVLink.
+# `scaleout.spec.protocols` for the other two, and `scaleout.collectives.nccl` for what a call costs by all three.
+# Infinity Fabric is taken for NVLink.
 ALPHA_SECONDS = {scope: hop[PROTOCOLS.index("LL128")] for scope, hop in HOPS["ring"].items()}
 
 # Share of a link's rate that a ring reaches with long messages, one for each kind of link.

@@ -25,7 +25,8 @@ class Wire:
     """The link of one rank, one way; it sends and receives at the same time (full duplex).
 
     A message of n bytes takes alpha_seconds + n / bytes_per_s. link: its key in `hardware.LINKS`, which tells
-    `scaleout.collectives.nccl` what a library makes of it; "" for a wire of one's own. ValueError for a negative latency, no rate.
+    `scaleout.collectives.nccl` what a library makes of it; "" for a wire of one's own. ValueError for a negative
+    latency, no rate.
     """
 
     alpha_seconds: float

@@ -1,1 +1,17 @@
-"""."""
+"""Seconds: a training step as events on lanes, and what follows for a run. Pure; stands on `memory`, `collectives`.
+
+`ddp` and `fsdp` lay out a step, compute above communication (`fsdp_plan` and `fsdp_streams` say when a gather may
+start; `intervals` what stays exposed). `step` and `fsdp_seconds` turn them into seconds and MFU on a datasheet or on a
+measured machine, whose `profile` they read (`fsdp_machine` has the wires of FSDP's groups). `scaling`, `reliability`
+and `price` are what a whole run gives, loses and costs.
+
+How files of profiles are kept is `records.profiles`; measuring one is `measure`.
+"""
+
+from scaleout import face
+
+__getattr__, __dir__, __all__ = face(
+    __name__,
+    ddp="BUCKET_CAP FIRST_BUCKET_CAP Layer buckets",
+    fsdp_seconds="from_device",
+)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
-from scaleout.timing.fsdp_plan import Plan, runs_of_blocks
-from scaleout.timing.fsdp_streams import Run, Span, Wires
-from scaleout.timing.ddp import Event, Layer, hidden_share
 from scaleout.spec.sharding import DTYPES, Sharding, Unit, units
 from scaleout.spec.transformer import Shape
+from scaleout.timing.ddp import Event, Layer, hidden_share
+from scaleout.timing.fsdp_plan import Plan, runs_of_blocks
+from scaleout.timing.fsdp_streams import Run, Span, Wires
 
 __all__ = ["LANES", "FsdpTimeline", "Piece", "fsdp_step", "pieces", "volume"]
 

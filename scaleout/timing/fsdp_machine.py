@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from scaleout.collectives import nccl
-from scaleout.spec.hardware import COMPUTE_SHARE, Device, LINKS
+from scaleout.spec.hardware import COMPUTE_SHARE, LINKS, Device
 from scaleout.spec.sharding import Sharding
-from scaleout.spec.topology import Cluster, HOST_LINK, Wire
+from scaleout.spec.topology import HOST_LINK, Cluster, Wire
+from scaleout.timing.profile import collective_seconds, rate
 
 # Bytes a second of the host's memory for one of 8 GPUs: two sockets of 8 channels of DDR5-4800 (Intel Xeon Platinum
 # 8480C, which a DGX H100 has), 4,800 million transfers of 8 bytes a second and channel.
@@ -75,8 +76,9 @@ def machine(
     """A rank of `cluster` by datasheets. dtype: of the matrix products, `sharding.parameter` unless given.
 
     efficiency: the share of the device's peak that forward and backward reach, an assumption. Collectives are as NCCL
-    runs them (`scaleout.collectives.nccl`). With offload, copies go over the device's PCIe slot at the share of its rate that is
-    reached, and the host updates at host_bytes_per_s. ValueError where cluster and sharding differ in ranks.
+    runs them (`scaleout.collectives.nccl`). With offload, copies go over the device's PCIe slot at the share of its
+    rate that is reached, and the host updates at host_bytes_per_s. ValueError where cluster and sharding differ in
+    ranks.
     """
     if cluster.ranks != sharding.world:
         raise ValueError(f"the cluster has {cluster.ranks} GPUs, the sharding {sharding.world} ranks: make them equal")
@@ -122,19 +124,9 @@ def profile_machine(
     )  # fmt: skip
 
 
-def rate(profile: dict, dtype: str) -> float:
-    """FLOP/s of matrix products in `dtype` by a profile. ValueError where it has none."""
-    rates = profile["matmul_flops_per_second"]
-    if dtype not in rates:
-        raise ValueError(f"this machine profile holds no rate for {dtype}: it has {', '.join(sorted(rates))}")
-    return rates[dtype]
-
-
 def _line(known: Mapping[int, dict], name: str, ranks: int) -> Seconds:
-    from scaleout.timing import profile as timing_profile  # reads files, so that the page, which has no profile, goes without it
-
     if ranks == 1:
         return lambda size: 0.0
     if ranks not in known:
         raise ValueError(f"a group of {ranks} processes needs a profile of {ranks}: run labs/calibrate.py with {ranks}")
-    return lambda size: timing_profile.collective_seconds(known[ranks], name, size)
+    return lambda size: collective_seconds(known[ranks], name, size)

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from scaleout.timing import step
 from scaleout.spec.hardware import COMPUTE_SHARE, Device
-from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, Machine, machine, profile_machine, rate
-from scaleout.timing.fsdp import Piece, fsdp_step, pieces
 from scaleout.spec.sharding import Sharding, Unit, units
-from scaleout.timing.step import ADAMW_BYTES, StepTime
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape, check_run, flops, total_parameters
+from scaleout.timing import step
+from scaleout.timing.fsdp import Piece, fsdp_step, pieces
+from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, Machine, machine, profile_machine, rate
+from scaleout.timing.step import ADAMW_BYTES, StepTime
 
 
 def work(

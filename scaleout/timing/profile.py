@@ -1,90 +1,8 @@
 """The profile of a machine, as `labs/calibrate.py` measured it, and the seconds predicted from it.
 
 A prediction of seconds is for this machine, not for a datasheet: matrix-product rates, copy bandwidth, and
-the time of each collective as alpha + bytes * beta at one world size. Standard library only.
+the time of each collective as alpha + bytes * beta at one world size. The file that holds one: `records.profiles`.
 """
-
-import math
-import os
-from pathlib import Path
-
-from scaleout.records.results import read_json, write_json
-
-SCHEMA = 1
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
-TEXTS = ("device", "device_kind", "backend", "interconnect", "measured", "commit")
-TABLES = ("matmul_flops_per_second", "collectives")
-NUMBERS = {"world": 1, "threads": 1, "copy_bytes_per_second": 0}      # name -> lowest sound value
-
-
-def default_path(device_kind, world):
-    """Where a profile is kept unless told otherwise: one file for each kind of device and world size."""
-    try:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:
-        raise ValueError("this user has no home folder: set XDG_CACHE_HOME, or give a file by name") from None
-    return Path(cache) / "scaleout" / f"machine-{device_kind}-{world}.json"
-
-
-def save(profile, path):
-    """Validate a profile (dict) and write it to `path`, all or nothing. Returns the Path."""
-    validate(profile)
-    return write_json(profile, path)
-
-
-def load(path):
-    """Read a profile (dict). ValueError, one line, where it is missing, broken or not a profile."""
-    try:
-        profile = read_json(path)
-        validate(profile)
-    except ValueError as error:
-        raise ValueError(f"machine profile {path}: {error} (python labs/calibrate.py makes one)") from None
-    return profile
-
-
-def find(path, device_kind, world):
-    """The profile at `path`; without one, the profile at its default path, or None where there is none.
-
-    ValueError where it was measured on another kind of device or number of processes.
-    """
-    if path is None:
-        try:
-            if not default_path(device_kind, world).exists():
-                return None
-        except (OSError, ValueError):                       # a home that one may not enter, or none
-            return None
-    profile = load(path or default_path(device_kind, world))
-    if (profile["device_kind"], profile["world"]) != (device_kind, world):
-        raise ValueError(f"machine profile is of {profile['world']} process(es) on {profile['device_kind']}: "
-                         f"run labs/calibrate.py with {world} on {device_kind}")
-    return profile
-
-
-def validate(profile):
-    """Raise ValueError, one line, unless `profile` holds what `calibrate` writes."""
-    if profile.get("schema") != SCHEMA:
-        raise ValueError(f"schema is {profile.get('schema')!r}, this version reads {SCHEMA}")
-    for name in (n for n in TEXTS if not isinstance(profile.get(n), str)):
-        raise ValueError(f"{name} must be a text")
-    for name, lowest in NUMBERS.items():
-        if not _number(profile.get(name)) or profile[name] < lowest:
-            raise ValueError(f"{name} must be a number from {lowest}")
-    for name in (n for n in TABLES if not isinstance(profile.get(n), dict)):
-        raise ValueError(f"{name} must be a table")
-    if not all(_number(v) and v > 0 for v in profile["matmul_flops_per_second"].values()):
-        raise ValueError("matmul_flops_per_second must hold rates above 0")
-    for name, line in profile["collectives"].items():
-        if name not in COLLECTIVES or not _line(line):
-            raise ValueError(f"collectives: {name!r} needs alpha_seconds and seconds_per_byte")
-
-
-def _line(value):
-    return isinstance(value, dict) and _number(value.get("alpha_seconds")) and _number(
-        value.get("seconds_per_byte"))
-
-
-def _number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def fit(points):
@@ -145,16 +63,21 @@ def line_seconds(line, size):
     return line["alpha_seconds"] + size * line["seconds_per_byte"]
 
 
+def rate(profile, dtype):
+    """FLOP/s of matrix products in `dtype`, of one rank. ValueError where the profile has none."""
+    rates = profile["matmul_flops_per_second"]
+    if dtype not in rates:
+        raise ValueError(f"this machine profile holds no rate for {dtype}: it has {', '.join(sorted(rates))}")
+    return rates[dtype]
+
+
 def step_seconds(profile, flops, dtype, reduced_bytes=0):
     """Seconds of a training step: one rank's `flops` at the measured rate, then one all-reduce, no overlap.
 
     Leaves out what is no matrix product (norms, softmax, the optimizer), so it is a lower bound for compute;
     where DDP hides its all-reduce behind the backward the sum is an upper bound for communication.
     """
-    rates = profile["matmul_flops_per_second"]
-    if dtype not in rates:
-        raise ValueError(f"this machine profile holds no rate for {dtype}: it has {', '.join(sorted(rates))}")
-    spent = flops / rates[dtype]
+    spent = flops / rate(profile, dtype)
     return spent + (collective_seconds(profile, "all_reduce", reduced_bytes) if reduced_bytes else 0.0)
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from scaleout.collectives import nccl
 from scaleout.spec.hardware import COMPUTE_SHARE, Device
-from scaleout.timing.ddp import Layer, Timeline, ddp_step
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape, flops, linears, norm_parameters, parameters, total_parameters
+from scaleout.timing.ddp import Layer, Timeline, ddp_step
+from scaleout.timing.profile import collective_seconds, rate
 
 # What one AdamW update moves for each fp32 parameter when a single kernel does it (fused=True): reads weight, gradient
 # and two moments, writes weight and two moments. Op by op (foreach) moves several times as much.
@@ -94,22 +95,18 @@ def from_profile(
     """
     if not isinstance(efficiency, (int, float)) or not 0 < efficiency < math.inf:
         raise ValueError(f"efficiency must be a number above 0, not {efficiency!r}")
-    rates = profile["matmul_flops_per_second"]
-    if dtype not in rates:
-        raise ValueError(f"this machine profile holds no rate for {dtype}: it has {', '.join(sorted(rates))}")
-    work = layers(shape, batch, seq, rates[dtype] * efficiency, gradient_bytes, checkpointing)
+    peak = rate(profile, dtype)
+    work = layers(shape, batch, seq, peak * efficiency, gradient_bytes, checkpointing)
     update = total_parameters(shape) * ADAMW_BYTES / profile["copy_bytes_per_second"]
     timeline = ddp_step(work, profile_reduce(profile), update_seconds=update, **ddp)
-    return step_time(timeline, shape, batch, seq, profile["world"], rates[dtype], checkpointing, other_seconds)
+    return step_time(timeline, shape, batch, seq, profile["world"], peak, checkpointing, other_seconds)
 
 
 def profile_reduce(profile: dict) -> Callable[[float], float]:
     """A function from bytes to seconds of the profile's all-reduce; 0 for one process."""
-    from scaleout.timing import profile as timing_profile  # reads files, so that the page, which has no profile, goes without it
-
     if profile["world"] == 1:
         return lambda size: 0.0
-    return lambda size: timing_profile.collective_seconds(profile, "all_reduce", size)
+    return lambda size: collective_seconds(profile, "all_reduce", size)
 
 
 def step_time(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from scaleout.lab import join
 from scaleout.records import checkpoints
+from scaleout.records.checkpoints import is_count
 from scaleout.timing import reliability
 from scaleout.train import options, report
-from scaleout.records.checkpoints import is_count
 from scaleout.train.checkpoint import Checkpoints
 
 FIRST = 12              # step of the first checkpoint with "auto": its cost decides when the others come

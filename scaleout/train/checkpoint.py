@@ -16,7 +16,8 @@ from torch.distributed.checkpoint.staging import BlockingAsyncStager
 
 from scaleout.lab import join
 from scaleout.records import checkpoints
-from scaleout.train import attempts, dcp as train_dcp, watch
+from scaleout.train import attempts, watch
+from scaleout.train import dcp as train_dcp
 from scaleout.train.state import put, random_state, set_random_state, state
 
 NO_ROOM = ": free some space, or use a smaller --keep"

@@ -3,8 +3,8 @@
 import re
 import sys
 
-from scaleout.timing import scaling
 from scaleout.lab.text import megabytes, ms, ratio, table
+from scaleout.timing import scaling
 from scaleout.train.worlds import BEYOND, FROM_ONE, ONE, median, rate
 
 BUSY = 1.0              # load average beside the most processes of a series, above which seconds compare with nothing

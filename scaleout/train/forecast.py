@@ -11,15 +11,16 @@ from dataclasses import replace
 import torch
 
 from scaleout.lab import session
-from scaleout.timing import profile as timing_profile, step
-from scaleout.train import worlds
-from scaleout.memory.fsdp import fsdp_account
-from scaleout.memory.accounts import account
-from scaleout.spec.recipe import Recipe
 from scaleout.measure.fsdp_ledger import measured
+from scaleout.memory.accounts import account
+from scaleout.memory.fsdp import fsdp_account
+from scaleout.records import profiles
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import flops, total_parameters
+from scaleout.timing import step
+from scaleout.train import worlds
 from scaleout.train.input import inputs
 from scaleout.train.trainer import Trainer
-from scaleout.spec.transformer import flops, total_parameters
 
 ALONE = 6               # steps of the copy, of which the first half are not timed
 STATES = 16             # bytes a parameter that a plain copy in fp32 takes with AdamW
@@ -110,7 +111,7 @@ def fits(s, o):
 
 def seconds(s, o, setup, window, step_seconds):
     """(prediction, measurement, what was skipped) of a step's seconds. window: this rank's tokens of a step."""
-    profile = timing_profile.find(o.machine, s.device.type, s.world)
+    profile = profiles.find(o.machine, s.device.type, s.world)
     if profile is None:
         return {}, {}, ["seconds a step: no machine profile (labs/calibrate.py at this number of processes)"]
     if not fits(s, o):

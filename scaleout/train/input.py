@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scaleout.lab import session, text as lab_text
+from scaleout.lab import session
+from scaleout.lab import text as lab_text
 from scaleout.train.order import Order, even_starts, split
 
 CHUNK = 8               # steps whose windows are cut at once: the thread wakes up once for all of them
@@ -60,8 +61,8 @@ def read(path: str | None, share: float, least: int = 1) -> Text:
                          "hold out less, or use a larger --dataset")
     validation = b"\n".join(files[name][-count:] for name, count in sorted(held.items()))
     names = [f"the end of {name}" if rest[name] else name for name in sorted(held)]
-    return Text(session.as_tensor(train), session.as_tensor(validation), len(files), tuple(names), digest.hexdigest()[:16],
-                len(found) - len(files))
+    return Text(session.as_tensor(train), session.as_tensor(validation), len(files), tuple(names),
+                digest.hexdigest()[:16], len(found) - len(files))
 
 
 def windows(text: Tensor, starts: list[int], seq: int) -> Tensor:

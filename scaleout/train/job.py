@@ -10,12 +10,13 @@ from pathlib import Path
 from scaleout.lab import session
 from scaleout.measure import peak as measure_peak
 from scaleout.parallel import parity
-from scaleout.records import results
-from scaleout.train import attempts, forecast as train_forecast, input, options, report, spans
-from scaleout.train.options import WARMUP
 from scaleout.parallel.shard import DTYPES
-from scaleout.train.trainer import sample
+from scaleout.records import results
 from scaleout.spec.transformer import flops, total_parameters
+from scaleout.train import attempts, input, options, report, spans
+from scaleout.train import forecast as train_forecast
+from scaleout.train.options import WARMUP
+from scaleout.train.trainer import sample
 
 MEMORY = 0.02           # of the peak: what the book's memory model promises
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scaleout.lab import text as lab_text
-from scaleout.timing import profile as timing_profile
-from scaleout.train import faults, order
+from scaleout.records import profiles
 from scaleout.spec.recipe import CHOICES
-from scaleout.spec.sharding import Sharding, WRAPS
+from scaleout.spec.sharding import WRAPS, Sharding
 from scaleout.spec.transformer import Shape
+from scaleout.train import faults, order
 
 WARMUP = 3              # steps that no rate counts: memory is allocated, kernels are chosen, units learn their order
 RESULTS = Path(__file__).resolve().parents[1] / "labs" / "results" / "capstone"
@@ -149,7 +149,7 @@ def check(o, s):
     if o.offload and o.precision == "fp16":     # GradScaler's ranks agree where the gradients are: NCCL cannot there
         raise ValueError("--offload keeps gradients where loss scaling cannot reach: use --precision bf16 or fp32")
     _ = o.passes(s.world), o.shape, o.resharding
-    profile = timing_profile.find(o.machine, s.device.type, s.world)
+    profile = profiles.find(o.machine, s.device.type, s.world)
     if profile and o.precision not in profile["matmul_flops_per_second"]:
         raise ValueError(f"the machine profile holds no rate for {o.precision}: run labs/calibrate.py again")
     if o.resume not in ("auto", "none") and not _digits(o.resume):

@@ -7,9 +7,9 @@ import statistics
 import time
 from pathlib import Path
 
-from scaleout.records.checkpoints import is_count
 from scaleout.lab.report import verdicts
 from scaleout.lab.text import megabytes, ratio, table
+from scaleout.records.checkpoints import is_count
 from scaleout.records.results import LONGEST as LONGEST_S
 
 METRICS, PLOT, SAMPLE, CHECKPOINTS = "metrics.jsonl", "plot.svg", "sample.txt", "checkpoints"

@@ -8,9 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from scaleout.lab.text import ms, ratio, table
 from scaleout.records import results
 from scaleout.timing import ddp
-from scaleout.lab.text import ms, ratio, table
 
 TAKEN = ("--scaling", "--save", "--micro-batch", "--trace", "--inject")       # flags that each run gets anew, or not
 DDP, ONE, ALONE = "torch DDP", "one process, all threads", "nothing sent"

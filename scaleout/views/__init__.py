@@ -17,8 +17,8 @@ import pkgutil
 import re
 from importlib import import_module
 
-from scaleout.views.controls import Control, code, guess, number, play, select, slider, toggle
 from scaleout.draw.svg import quantity
+from scaleout.views.controls import Control, code, guess, number, play, select, slider, toggle
 
 __all__ = [
     "Control", "code", "defaults", "guess", "number", "play", "render", "select", "slider", "spec", "stems",
@@ -29,8 +29,9 @@ CLOSE = 0.1  # a guess within 10% of the answer counts as close
 
 
 def stems() -> list[str]:
-    """The views there are, by name."""
-    return sorted(info.name for info in pkgutil.iter_modules(__path__))
+    """The views there are, by name: the modules that are no part of another, as `ddp_levers` is of `ddp`."""
+    names = sorted(info.name for info in pkgutil.iter_modules(__path__))
+    return [name for name in names if name != "controls" and name.split("_")[0] not in {*names} - {name}]
 
 
 def _view(stem: str):

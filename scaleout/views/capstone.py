@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from math import floor, log10
 
 from scaleout.draw import svg
-from scaleout.timing import scaling
-from scaleout.views.capstone_levers import MOST, SEQUENCES, SHARDINGS, limit, sequences, sparing
-from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES, GPU_WATTS
 from scaleout.draw.plot import Axis, Plane
-from scaleout.timing.price import EXAMPLE
-from scaleout.views.capstone_published import Series, near
-from scaleout.views.capstone_curves import Curves, Setting, curves, fits, held, nodes_of
+from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES, GPU_WATTS
 from scaleout.spec.transformer import PRESETS
+from scaleout.timing import scaling
+from scaleout.timing.price import EXAMPLE
 from scaleout.views import guess, number, select, slider
+from scaleout.views.capstone_curves import Curves, Setting, curves, fits, held, nodes_of
+from scaleout.views.capstone_levers import MOST, SEQUENCES, SHARDINGS, limit, sequences, sparing
+from scaleout.views.capstone_published import Series, near
 from scaleout.views.ddp import LINKS
 from scaleout.views.memory import NAMES
 

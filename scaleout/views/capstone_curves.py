@@ -8,16 +8,16 @@ from math import ceil
 
 from scaleout.collectives import nccl
 from scaleout.memory import allocator
-from scaleout.spec import topology
-from scaleout.timing import fsdp_seconds, step
-from scaleout.memory.fsdp import fsdp_account
-from scaleout.spec.hardware import DEVICES, Device
-from scaleout.timing.fsdp_machine import Machine, machine
 from scaleout.memory.accounts import account
+from scaleout.memory.fsdp import fsdp_account
+from scaleout.spec import topology
+from scaleout.spec.hardware import DEVICES, Device
 from scaleout.spec.recipe import Recipe
-from scaleout.timing.ddp import ddp_step
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
+from scaleout.timing import fsdp_seconds, step
+from scaleout.timing.ddp import ddp_step
+from scaleout.timing.fsdp_machine import Machine, machine
 
 WORLDS = (1, 2, 8, 32, 128, 512, 1024, 2048, 4096)  # priced for every curve, beside the chosen one
 

@@ -7,10 +7,10 @@ from functools import lru_cache
 from math import ceil
 
 from scaleout.collectives import alpha_beta, nccl
-from scaleout.draw import chunk_grid, svg
 from scaleout.collectives.algorithms import Cost
-from scaleout.spec.hardware import link
+from scaleout.draw import chunk_grid, svg
 from scaleout.draw.plot import Axis, Plane
+from scaleout.spec.hardware import link
 from scaleout.spec.topology import Cluster, Wire, cluster
 from scaleout.views import guess, play, select, slider
 

@@ -9,16 +9,15 @@ from math import ceil, fsum
 
 from scaleout.collectives import nccl
 from scaleout.draw import lanes, svg
+from scaleout.draw.plot import Axis, Plane
 from scaleout.memory import allocator
+from scaleout.memory.states import states
 from scaleout.spec import topology
-from scaleout.timing import step
-from scaleout.views import ddp_levers
-from scaleout.views.controls import stops
-from scaleout.views.ddp_levers import Advice, WORTH
 from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.spec.layout import Layout
-from scaleout.draw.plot import Axis, Plane
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import PRESETS, total_parameters
+from scaleout.timing import step
 from scaleout.timing.ddp import (
     BUCKET_CAP,
     FIRST_BUCKET_CAP,
@@ -28,9 +27,9 @@ from scaleout.timing.ddp import (
     ddp_step,
     weak_efficiency,
 )
-from scaleout.memory.states import states
-from scaleout.spec.transformer import PRESETS, total_parameters
-from scaleout.views import guess, select, slider, toggle
+from scaleout.views import ddp_levers, guess, select, slider, toggle
+from scaleout.views.controls import stops
+from scaleout.views.ddp_levers import WORTH, Advice
 from scaleout.views.memory import NAMES
 
 TITLE = "One step of data parallelism"

@@ -6,20 +6,20 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from scaleout.draw import fsdp_lanes, svg
-from scaleout.memory import allocator
-from scaleout.spec import topology
-from scaleout.timing import fsdp_seconds
-from scaleout.views.fsdp_levers import EXPOSED, advice
-from scaleout.memory.fsdp import FsdpAccount, fsdp_account
-from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.draw.plot import Axis, Plane
+from scaleout.memory import allocator
+from scaleout.memory.fsdp import FsdpAccount, fsdp_account
+from scaleout.spec import topology
+from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.spec.recipe import Recipe
-from scaleout.timing.fsdp import volume
 from scaleout.spec.sharding import Sharding, units
-from scaleout.timing.step import StepTime
 from scaleout.spec.transformer import PRESETS
+from scaleout.timing import fsdp_seconds
+from scaleout.timing.fsdp import volume
+from scaleout.timing.step import StepTime
 from scaleout.views import guess, select, slider, toggle
 from scaleout.views.ddp import LINKS, NODE
+from scaleout.views.fsdp_levers import EXPOSED, advice
 from scaleout.views.memory import NAMES
 
 TITLE = "One step of FSDP"

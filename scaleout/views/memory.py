@@ -6,14 +6,13 @@ from functools import lru_cache
 
 from scaleout.draw import svg
 from scaleout.memory import allocator
-from scaleout.views import memory_levers
-from scaleout.views.controls import stops
+from scaleout.memory.accounts import KINDS, Account, Recipe, account
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
-from scaleout.memory.accounts import Account, KINDS, Recipe, account
-from scaleout.views.memory_levers import Advice, Question
 from scaleout.spec.transformer import PRESETS
-from scaleout.views import guess, select, slider, toggle
+from scaleout.views import guess, memory_levers, select, slider, toggle
+from scaleout.views.controls import stops
+from scaleout.views.memory_levers import Advice, Question
 
 TITLE = "What one GPU holds"
 

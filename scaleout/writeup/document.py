@@ -1,6 +1,6 @@
 """A systems write-up of one or several runs, from their Records.
 
-    python -m scaleout.writeup.document RECORD... [--out FILE.md]
+    python -m scaleout.writeup RECORD... [--out FILE.md]
 
 One page: what ran where, how fast with its spread, how it scales, memory by kind, waits and failures, prediction
 beside measurement, checks, and the exact commands. Without --out it goes to the screen, pictures included as SVG;
@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from scaleout.records import results
-from scaleout.writeup import blocks as writeup_blocks, facts
 from scaleout.records.results import Record
+from scaleout.writeup import blocks as writeup_blocks
+from scaleout.writeup import facts
 from scaleout.writeup.blocks import Block, Heading, Note, Text
 from scaleout.writeup.sections import device_part
 
@@ -108,7 +109,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code: 2 after one line on stderr for bad input."""
-    parser = Parser(prog="python -m scaleout.writeup.document", description=__doc__, allow_abbrev=False,
+    parser = Parser(prog="python -m scaleout.writeup", description=__doc__, allow_abbrev=False,
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", nargs="+", metavar="RECORD", help="a JSON file that a lab wrote with --save")
     parser.add_argument("--out", metavar="FILE.md", help="write the page here, its pictures beside it")
@@ -123,7 +124,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"writeup: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaleout.draw import svg
-from scaleout.timing import ddp
 from scaleout.records.results import Record
+from scaleout.timing import ddp
 
 VARIES = ("ranks", "replicas", "accumulation", "micro_batch")    # fields of a recipe that follow the number of devices
 FEW = 8                                                          # timed steps; below it quartiles say little

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from scaleout.draw import svg
-from scaleout.writeup import facts
-from scaleout.writeup import figures
 from scaleout.spec.transformer import Shape, total_parameters
+from scaleout.writeup import facts, figures
 from scaleout.writeup.blocks import Block, Code, Heading, Items, Note, Table, Text
 
 MOST_ROWS = 24                  # of a table; beyond it the rows that matter least are counted, not shown

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import live_page  # noqa: E402
 from driver import READY  # noqa: E402
 
-from scaleout import exercises, views
+from scaleout import exercises, views  # noqa: E402
 from scaleout.page import form  # noqa: E402
 
 SPECIMEN = Path(__file__).parent / "views" / "specimen.py"

@@ -15,8 +15,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 import serve
 
 from scaleout.page import sphinx as extension
-from scaleout.spec.hardware import DEVICES
 from scaleout.page.tables import rungs
+from scaleout.spec.hardware import DEVICES
 
 pytestmark = pytest.mark.browser
 HTML = ROOT / "_build" / "html"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from scaleout.exercises.engine.kinds import Choice, Number, Option, Slip
+from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.fsdp.sizes import NAME, PARAMETERS, SHAPE, fsdp_sent
 from scaleout.spec.hardware import COMPUTE_SHARE, GB, device, link
+from scaleout.spec.transformer import flops
 from scaleout.timing.ddp import strong_efficiency
 from scaleout.timing.step import utilization
-from scaleout.spec.transformer import flops
 
 _SHARE, _TIME = ("%", "share"), ("s", "ms", "µs")
 _DEVICE, _WIRE = device("h100-sxm"), link("ib-ndr").one_way_bytes_per_s

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scaleout.exercises.engine.kinds import Choice, Option, Verdict
-from scaleout.exercises.engine.function import Function, Mistake
+from scaleout.exercises.engine import Choice, Function, Mistake, Option, Verdict
 from scaleout.timing.scaling import run_cost
 
 _ORDER_STUB = '''\

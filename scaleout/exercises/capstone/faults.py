@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout.exercises.engine.kinds import Choice, Number, Option, Slip
-from scaleout.exercises.engine.function import Function, Mistake
+from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 from scaleout.timing.reliability import cluster_mtbf, overhead, young
 
 _TIME, _SHARE = ("s", "min", "h"), ("%", "share")

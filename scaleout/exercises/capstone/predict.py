@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout.exercises.engine.function import Function, Mistake
+from scaleout.exercises.engine import Function, Mistake
 
 _STUB = '''\
 def predict_double(measured):

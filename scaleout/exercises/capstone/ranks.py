@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scaleout.exercises.engine.kinds import Verdict
+from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 from scaleout.exercises.ranks.guard import load
 

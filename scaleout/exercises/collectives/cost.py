@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log, log2
 
-from scaleout.exercises.engine.function import Function, Mistake
+from scaleout.exercises.engine import Function, Mistake
 
 _CROSS_STUB = '''\
 from math import log2

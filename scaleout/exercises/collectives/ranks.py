@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from scaleout.exercises.engine.kinds import Verdict
+from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 from scaleout.exercises.ranks.count import Calls, counted
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scaleout.exercises.engine.function import Function, Mistake
 from scaleout.collectives.messages import chunk_sizes
+from scaleout.exercises.engine import Function, Mistake
 
 _CHUNK_STUB = '''\
 def chunk_to_send(rank, step, ranks):

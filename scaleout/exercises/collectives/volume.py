@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaleout.exercises.collectives.sizes import NIC_BYTES_PER_S, reduce_factor, ring
-from scaleout.exercises.engine.kinds import Choice, Number, Option, Slip
+from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.spec.hardware import GB, link
 
 _BYTES = ("MB", "GB", "TB", "GiB")

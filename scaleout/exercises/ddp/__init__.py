@@ -1,9 +1,9 @@
 """The exercises of rung 02, easy to hard: DDP, and where its bottleneck is."""
 
-from scaleout.exercises.ddp import buckets, bytes, hang, lab, overlap, traces
+from scaleout.exercises.ddp import buckets, hang, lab, overlap, traces, wire
 
 _ALL = (
-    *bytes.EXERCISES,
+    *wire.EXERCISES,
     *overlap.EXERCISES,
     *buckets.EXERCISES,
     *traces.EXERCISES,

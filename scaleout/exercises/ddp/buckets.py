@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from scaleout.exercises.collectives.sizes import ring
-from scaleout.exercises.engine.kinds import Choice, Option
-from scaleout.exercises.engine.function import Function, Mistake
+from scaleout.exercises.engine import Choice, Function, Mistake, Option
 from scaleout.spec.hardware import GB, link
-from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, MIB, buckets
 from scaleout.spec.topology import Wire
+from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Layer, buckets
 
 BUCKET_SIZE = Choice(
     key="bucket-size", level=2, title="Why 25 MiB",

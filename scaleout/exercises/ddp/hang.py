@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout.exercises.engine.kinds import Choice, Option
+from scaleout.exercises.engine import Choice, Option
 
 # What labs/hang.py wrote; a test compares both with the recorded files.
 LOG = """\

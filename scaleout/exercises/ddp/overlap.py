@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from scaleout.exercises.engine.kinds import Choice, Number, Option, Slip
-from scaleout.exercises.engine.function import Function, Mistake
+from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 from scaleout.timing.ddp import Layer, ddp_step, strong_efficiency, weak_efficiency
 
 _TIME, _SHARE = ("s", "ms", "µs"), ("%", "share")

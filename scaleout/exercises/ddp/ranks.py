@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from scaleout.exercises.engine.kinds import Verdict
+from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 from scaleout.exercises.ranks.count import counted
 

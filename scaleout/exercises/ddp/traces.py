@@ -1,11 +1,11 @@
-"""Exercises of rung 02 on five traces of real runs: name the cause, by the figures of `scaleout.records.trace.summary`."""
+"""Exercises of rung 02 on five traces of real runs: name the cause, by the figures of `records.trace.summary`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import mean
 
-from scaleout.exercises.engine.kinds import Choice, Option
+from scaleout.exercises.engine import Choice, Option
 
 # Letter -> file in labs/results/ddp: the order in which the chapter shows them.
 TRACES = {

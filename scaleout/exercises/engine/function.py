@@ -21,7 +21,7 @@ from decimal import Decimal
 from typing import ClassVar
 
 from scaleout.exercises.engine import nested
-from scaleout.exercises.engine.kinds import Exercise, INPUT, Verdict
+from scaleout.exercises.engine.kinds import INPUT, Exercise, Verdict
 
 FILE = "<your code>"
 LONGEST = 20_000  # characters of source; the longest solution in the book has a few hundred

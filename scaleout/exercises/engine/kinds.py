@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 from zlib import crc32
 
-from scaleout.exercises.engine.units import Quantity, TWIN, UNITS, parse, show
+from scaleout.exercises.engine.units import TWIN, UNITS, Quantity, parse, show
 
 INPUT = "input"  # the slip of an answer that could not be read at all
 GIB = "gb-gib"

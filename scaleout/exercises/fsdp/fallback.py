@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scaleout.exercises.engine.kinds import Choice, Option
+from scaleout.exercises.engine import Choice, Option
 
 
 @dataclass(frozen=True)

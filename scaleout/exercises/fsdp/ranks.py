@@ -14,7 +14,7 @@ import warnings
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from scaleout.exercises.engine.kinds import Verdict
+from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 from scaleout.exercises.ranks.count import Calls, counted
 

@@ -35,7 +35,7 @@ def whole(unit: Unit, dtype: str) -> int:
 
 
 def sent(collective: str, size: float, ranks: int) -> float:
-    """Bytes that each of `ranks` sends when a ring does the collective; size as `scaleout.collectives.alpha_beta` counts it."""
+    """Bytes that each of `ranks` sends when a ring does the collective; size as `collectives.alpha_beta` counts it."""
     return cost(collective, "ring", size, ranks, FAST).sent_bytes
 
 

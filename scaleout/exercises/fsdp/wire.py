@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from scaleout.exercises.engine.kinds import Choice, Number, Option, Slip
+from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 from scaleout.exercises.fsdp.sizes import NAME, PARAMETERS, fsdp_sent, sent
-from scaleout.exercises.engine.function import Function, Mistake
 from scaleout.spec.hardware import GB
 
 _BYTES = ("MB", "GB", "TB", "GiB")

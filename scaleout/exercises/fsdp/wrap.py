@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from scaleout.exercises.engine.kinds import Choice, Number, Option, Slip
+from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 from scaleout.exercises.fsdp.sizes import BLOCK, BLOCKS, NAME, PARAMETERS, ROOT, SHAPE, memory, whole, wrapped
-from scaleout.exercises.engine.function import Function, Mistake
 from scaleout.exercises.memory.sizes import states
 from scaleout.spec.hardware import GB
 from scaleout.spec.sharding import Sharding, Unit, units

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from scaleout.exercises.engine.kinds import Choice, Number, Option, Slip
-from scaleout.exercises.engine.function import Function, Mistake
+from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 from scaleout.exercises.memory.sizes import BYTES
-from scaleout.spec.hardware import GB
 from scaleout.memory.accounts import Recipe, account
+from scaleout.spec.hardware import GB
 from scaleout.spec.transformer import PRESETS
 
 # A batch whose peak an 80 GB card may hold or not: it is within the allocator's band.

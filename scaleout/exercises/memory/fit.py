@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scaleout.exercises.engine.kinds import Choice, GIB, Number, Option, Slip
+from scaleout.exercises.engine.kinds import GIB, Choice, Number, Option, Slip
 from scaleout.exercises.memory.sizes import BYTES, per_parameter, states
-from scaleout.spec.hardware import DEVICES, GB, MIB
 from scaleout.memory.accounts import Recipe, account
+from scaleout.spec.hardware import DEVICES, GB, MIB
 from scaleout.spec.transformer import PRESETS, linears, total_parameters
 
 _CARD = DEVICES["h100-sxm"].memory_bytes

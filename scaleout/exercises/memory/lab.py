@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout.exercises.engine.kinds import Lab
+from scaleout.exercises.engine import Lab
 
 STUB = '''\
 import torch

@@ -13,7 +13,7 @@ from numbers import Real
 import torch
 from torch import nn
 
-from scaleout.exercises.engine.kinds import Verdict
+from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 
 KINDS = ("weights", "gradients", "optimizer")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout.exercises.engine.kinds import Choice, Number, Option, Slip
-from scaleout.exercises.engine.function import Function, Mistake
+from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 from scaleout.exercises.memory.sizes import BYTES, OPTIMIZERS, PRECISIONS, per_parameter, states
 from scaleout.spec.hardware import GB
 

@@ -23,7 +23,7 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-from scaleout.exercises.engine.kinds import Verdict
+from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.guard import Kept, inspect, line, load
 from scaleout.exercises.ranks.launch import TOKEN, UNREAD, end, launch, say, tell
 

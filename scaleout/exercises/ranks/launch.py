@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import torch.distributed as dist
 
-from scaleout.exercises.engine.kinds import Verdict
+from scaleout.exercises.engine import Verdict
 
 TOKEN = "SCALEOUT_CHECK"  # the environment variable with that key
 UNREAD = "unread"  # the slip of a file whose code cannot be loaded

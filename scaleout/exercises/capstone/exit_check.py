@@ -1,6 +1,6 @@
 """The exit check of rung 11, on a reader's own Records: a run on several processes is there, and its scaling was read.
 
-    python -m scaleout.exercises.capstone.exit labs/results/scaling/*.json --efficiency 0.81
+    python -m scaleout.exercises.capstone.exit_check labs/results/scaling/*.json --efficiency 0.81
 
 Exit code 0 when nothing is missing, 1 when something is, 2 when a file is no Record. `grade` judges a prediction for
 twice the processes against the Records of both sizes.
@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
-from scaleout.exercises.engine.kinds import Verdict
+from scaleout.exercises.engine import Verdict
 from scaleout.records.results import Record, from_dict, load
 from scaleout.writeup.document import Parser
-from scaleout.writeup.facts import Run, Scaling, VARIES, runs, scalings
+from scaleout.writeup.facts import VARIES, Run, Scaling, runs, scalings
 
 CLOSE, NEAR = 0.10, 0.25  # of a prediction
 READ = 0.03  # of an efficiency that was read off, absolute
@@ -232,7 +232,7 @@ def _graded(guess: float, half: Run, whole: Run) -> Verdict:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command. Prints the curve and what is missing; returns the exit code."""
-    parser = Parser(prog="python -m scaleout.exercises.capstone.exit", description=__doc__.split("\n")[0])
+    parser = Parser(prog="python -m scaleout.exercises.capstone.exit_check", description=__doc__.split("\n")[0])
     parser.add_argument("records", nargs="*", metavar="RECORD", help="files that the labs wrote with --save")
     parser.add_argument("--efficiency", type=float, help="what you read off at the most processes; 1 is ideal")
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaleout.exercises.collectives.sizes import ring
-from scaleout.exercises.engine.kinds import Choice, Number, Option, Slip
+from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.memory.sizes import BYTES
 from scaleout.spec.hardware import GB
 

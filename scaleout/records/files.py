@@ -1,0 +1,66 @@
+"""Files that are there whole or not at all, and JSON that is read with care."""
+
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def written_whole(path):
+    """A temporary Path beside `path` that takes its name at the end; after an error, Ctrl-C too, it goes away.
+
+    ValueError, one line, where the folder cannot be written.
+    """
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
+        os.close(handle)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror}): choose another folder") from None
+    try:
+        yield Path(name)
+        Path(name).chmod(0o644)                    # mkstemp makes it private; results are to be read
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def write_json(data, path):
+    """Write JSON to `path`, on the disk before it has its name. Returns the Path."""
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        with written_whole(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written ({error.strerror})") from None
+    return Path(path)
+
+
+def read_json(path):
+    """Read a JSON object (dict) from `path`; NaN and infinity are refused. ValueError, one line."""
+    try:
+        if Path(path).exists() and not Path(path).is_file():    # /dev/zero never ends
+            raise ValueError("is no file")
+        data = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except FileNotFoundError:
+        raise ValueError("no such file") from None
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ValueError("not a text file") from None
+    except RecursionError:
+        raise ValueError("not JSON that anybody wrote: it is nested too deep") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON (line {error.lineno}: {error.msg})") from None
+    if not isinstance(data, dict):
+        raise ValueError("must hold one JSON object")
+    return data
+
+
+def _no_constant(name):
+    raise ValueError(f"holds {name}: numbers must be finite")

@@ -1,0 +1,7 @@
+"""`python -m scaleout.writeup`."""
+
+import sys
+
+from scaleout.writeup.document import main
+
+sys.exit(main())
