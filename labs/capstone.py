@@ -44,12 +44,8 @@ from scaleout.train import (
     spans,
     together,
 )
-from scaleout.train import (
-    job as train_job,
-)
-from scaleout.train import (
-    watch as train_watch,
-)
+from scaleout.train import job as train_job
+from scaleout.train import watch as train_watch
 
 PROBED = 12             # steps before --minutes is turned into a number of them
 LOOK_S = 2.0            # seconds, at most, that the host goes without a look at the device

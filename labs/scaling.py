@@ -17,6 +17,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from scaleout.exercises.capstone import exit_check
 from scaleout.lab import ms, text
 from scaleout.records import profiles, results
 from scaleout.train import curves, scaling, worlds
@@ -157,7 +158,7 @@ def graded(o, words, job, kind):
         path = results.save(replace(record, prediction=record.prediction | {worlds.READER: guess},
                                     measurement=record.measurement | {worlds.READER: real}),
                             made.path(run, temporary))
-        print(exit.grade(guess, [worlds.file_of(o.folder, half, o.tier, kind), path]).message)
+        print(exit_check.grade(guess, [worlds.file_of(o.folder, half, o.tier, kind), path]).message)
     print(curves.doubling(worlds.rate(known[half]), real, curves.predicted_rate(record)))
 
 

@@ -33,7 +33,7 @@ SHRUNK = {"memory": MODEL, "ddp": MODEL, "fsdp": MODEL, "slow_link": MODEL, "cap
           "collectives": ["--rounds", "3", "--smallest", "64", "--largest", "4096"],
           "calibrate": ["--seconds", "0.01", "--largest-mb", "0.1", "--largest-matrix", "64", "--out", "machine.json"],
           "preflight": []}
-NO_SIZES = ("hang", "hang_job")             # three ranks that stop; tests/test_hang.py runs them
+NO_SIZES = ("hang", "hang_job")             # three ranks that stop; tests/ranks/test_hang.py runs them
 PLACES = ("--folder", "--save", "--out", "--resume", "--checkpoint-every")  # of what is kept: one of each kind will do
 MEASURES = ("collectives", "calibrate")     # train nothing
 ENDS = {("fsdp", "accelerate-naive"): "end", ("ddp", "--inject"): "end", ("memory", "--fake"): "end",
@@ -101,8 +101,8 @@ def reached(tmp_path_factory):
         cases = [case for case in every.values() if case[0] == world]
         (folder / "cases.json").write_text(json.dumps([case[1:] for case in cases]))
         launcher = [*TORCHRUN, "2"] if world == 2 else []
-        done = subprocess.run([sys.executable, *launcher, "tests/specimen_first_step.py", str(folder / "cases.json")],
-                              cwd=repo.ROOT, capture_output=True, text=True, timeout=420,
+        done = subprocess.run([sys.executable, *launcher, "tests/ranks/specimen_first_step.py",
+                               str(folder / "cases.json")], cwd=repo.ROOT, capture_output=True, text=True, timeout=420,
                               env=ENVIRONMENT | {"XDG_CACHE_HOME": str(folder), "LAB_DEVICE": "cpu"})
         assert done.returncode == 0, done.stderr[-3000:]
         found = json.loads(done.stdout.splitlines()[-1])

@@ -3,7 +3,7 @@
     .venv/bin/python tools/bench_fsdp_memory.py [--cases 96] [--seed 2026] [--small] [--smallest]
 
 The truth is a step under `fully_shard` on fake tensors in a world of which only rank 0 is there
-(`scaleout.measure.fsdp_memory`). tests/test_fsdp_memory_truth.py holds the model to 2% on the same cases. Then a
+(`scaleout.measure.fsdp_memory`). tests/memory/test_fsdp_truth.py holds the model to 2% on the same cases. Then a
 7B model on 8, 64 and 512 ranks with all its layers, and a 70B on 64, with torch's own FSDPMemTracker as second
 witness: some minutes, which --small leaves out.
 """

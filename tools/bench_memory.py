@@ -3,7 +3,7 @@
     .venv/bin/python tools/bench_memory.py [--cases 64] [--seed 2026] [--smallest]
 
 The truth is a training step on fake tensors (`scaleout.measure.memory`). The cases are random with a fixed seed;
-tests/test_memory_truth.py holds the model to 2% on the same ones.
+tests/memory/test_truth.py holds the model to 2% on the same ones.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@
 # the lines below. PROCESSES: processes a node (default: one a GPU). PORT: of the rendezvous. Where sbatch brings nothing
 # of your shell along, the .venv is found all the same; what you set must be named: --export=PROCESSES,BOOK_ENV,PORT.
 #
-# Tested by tests/test_slurm.py: Slurm 22.05, two slurmd on one machine without GPUs, PROCESSES=1; submitted, stopped,
+# Tested by tests/ranks/test_slurm.py: Slurm 22.05, two slurmd on one machine without GPUs, PROCESSES=1; submitted, stopped,
 # requeued, resumed, finished; with --export=NONE up to torchrun; by hand also stopped by its time limit. Not run:
 # several machines, GPUs, pre-emption.
 #SBATCH --job-name=capstone

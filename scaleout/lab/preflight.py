@@ -1,7 +1,7 @@
 """What the driver says of a machine's GPUs, and what an all-reduce reaches, as lines of labs/preflight.py.
 
 nvidia-smi may be missing, hang, fail, or answer with anything: then a line says so, and the others follow.
-Not run on a GPU: tests/test_preflight.py puts programs of its own in the place of nvidia-smi.
+Not run on a GPU: tests/lab/test_preflight.py puts programs of its own in the place of nvidia-smi.
 """
 
 import contextlib

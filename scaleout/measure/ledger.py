@@ -88,7 +88,7 @@ class Ledger(TorchDispatchMode):
     def _add_in_place(self, first: torch.Tensor, out: torch.Tensor) -> None:
         """A tied head's gradient and the token table's are added. Where the first is a tensor of its own, as a cast
         is, autograd does that in place, but in a third tensor while a mode like this one looks on: count the sum as
-        the first's bytes. The CPU allocator, which nothing disturbs, shows both (tests/test_memory_truth.py)."""
+        the first's bytes. The CPU allocator, which nothing disturbs, shows both (tests/memory/test_truth.py)."""
         entry = self._known.get(first.untyped_storage())
         self.claim(out, "temporaries")
         if entry is not None and entry[0] == "temporaries":

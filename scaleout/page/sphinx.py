@@ -9,7 +9,6 @@ is missing.
 from __future__ import annotations
 
 import ast
-import re
 import shutil
 import zipfile
 import zlib
@@ -89,9 +88,9 @@ def _module_file(name: str) -> Path | None:
 
 
 def page_modules() -> list[Path]:
-    """The modules that the page's Python gets: every view, the exercises that need no ranks, `live`, what these import."""
-    exercises = (path for path in (PACKAGE / "exercises").rglob("*.py") if "ranks" not in (path.stem, path.parent.name))
-    waiting = [PACKAGE / "page" / "live.py", *(PACKAGE / "views").glob("*.py"), *exercises]
+    """The modules that the page's Python gets: `live`, every view, every chapter's exercises, and what these import."""
+    chapters = [path for path in (PACKAGE / "exercises").glob("*/__init__.py") if path.parent.name != "ranks"]
+    waiting = [PACKAGE / "page" / "live.py", *(PACKAGE / "views").glob("*.py"), *chapters]
     found = set()
     while waiting:
         path = waiting.pop()

@@ -1,0 +1,246 @@
+"""Every checker accepts the solution and equivalent forms, and names what went wrong in anything else."""
+
+import json
+import re
+
+import pytest
+
+from scaleout import exercises
+from scaleout.exercises.engine import kinds, units
+from scaleout.page import form
+
+ALL = [one for stem in exercises.STEMS for one in exercises.catalogue(stem)]
+STEM = {one.key: stem for stem in exercises.STEMS for one in exercises.catalogue(stem)}
+NUMBERS = [one for one in ALL if one.kind == "number"]
+CHOICES = [one for one in ALL if one.kind == "choice"]
+name = pytest.mark.parametrize
+
+
+def key(one):
+    return f"{STEM[one.key]}-{one.key}"
+
+
+def check(one, answer):
+    return exercises.check(STEM[one.key], one.key, answer)
+
+
+def in_unit(one, base, unit=None):
+    unit = unit or one.unit
+    return f"{base / units.UNITS[one.dimension][unit]!r} {unit}"
+
+
+def code_of(one):
+    return re.search(r"```python\n(.*?)```", one.solution, re.S).group(1)
+
+
+def test_no_key_is_used_twice_in_the_book():
+    assert len(STEM) == len(ALL)
+
+
+@name("stem", exercises.STEMS)
+def test_the_set_is_large_and_varied_enough(stem):
+    found = exercises.catalogue(stem)
+    assert len(found) >= 10
+    assert {one.kind for one in found} == {"number", "choice", "function", "torch"}
+    assert len({one.key for one in found}) == len(found)
+    assert [one.level for one in found] == sorted(one.level for one in found)
+    assert {one.level for one in found} == {1, 2, 3}
+
+
+@name("one", ALL, ids=key)
+def test_a_spec_is_json_and_tells_no_answer(one):
+    spec = exercises.spec(STEM[one.key], one.key)
+    assert json.loads(json.dumps(spec, allow_nan=False)) == spec
+    assert {"key", "title", "kind", "level", "prompt", "hints", "solution"} <= set(spec)
+    assert not {"value", "slips", "right", "reference", "cases", "mistakes"} & set(spec)
+    assert 1 <= len(spec["hints"]) <= 4
+
+
+@name("one", ALL, ids=key)
+def test_texts_are_clean_html_without_leftover_marks(one):
+    for text in (one.prompt, one.solution, *one.hints):
+        html = form.markdown(text)
+        words = re.sub(r"<pre>.*?</pre>|<code>.*?</code>", "", html, flags=re.S)
+        assert "**" not in words, words
+        assert "`" not in words, words
+        assert re.findall(r"</?(\w+)", html) and set(re.findall(r"</?(\w+)", html)) <= {
+            "p", "strong", "em", "code", "pre", "ul", "li"}  # fmt: skip
+
+
+@name("one", NUMBERS, ids=key)
+def test_a_number_is_right_in_every_form(one):
+    number = one.value / units.UNITS[one.dimension][one.unit]
+    forms = [
+        f"{number:.6g} {one.unit}", f"{number:.6g}{one.unit}", f"  {number:.6g}   {one.unit} ",
+        f"{number:.5f} {one.unit}".replace(".", ","), f"{number:,.2f} {one.unit}",
+        f"~ {number:.4g} {one.unit}", f"about {number:.4g} {one.unit}.", f"= {number:.4g} {one.unit}",
+        f"(3 * {number:.6g} - {number:.6g}) / 2 {one.unit}", f"{number:.6e} {one.unit}",
+        f"{number:.6g} {one.unit.lower()}",
+        {"value": f"{number:.6g}", "unit": one.unit}, {"value": number, "unit": one.unit},
+        {"value": f"{number:.6g} {one.unit}", "unit": ""},
+    ]  # fmt: skip
+    for answer in forms:
+        assert check(one, answer)["ok"], answer
+
+
+@name("one", [one for one in NUMBERS if not one.only], ids=key)
+def test_a_number_is_right_in_every_unit(one):
+    for unit in units.UNITS[one.dimension]:
+        result = check(one, in_unit(one, one.value, unit))
+        assert result["ok"] and result["slip"] == "", unit
+
+
+@name("one", NUMBERS, ids=key)
+def test_slips_are_named_each_with_its_own_message(one):
+    seen = {}
+    for slip in one.slips:
+        result = check(one, in_unit(one, slip.value))
+        assert not result["ok"]
+        assert result["slip"] == slip.name
+        seen[slip.name] = result["message"]
+    assert len(seen) >= 3
+    assert len(set(seen.values())) == len(seen)
+
+
+@name("one", NUMBERS, ids=key)
+def test_slips_lie_apart_from_the_answer_and_from_each_other(one):
+    for index, first in enumerate(one.slips):
+        assert abs(first.value - one.value) > 1.2 * one.tolerance * max(first.value, one.value), first.name
+        for second in one.slips[index + 1 :]:
+            apart = 1.2 * min(one.tolerance, 0.01) * max(first.value, second.value)
+            assert abs(first.value - second.value) > apart, (first.name, second.name)
+
+
+def test_of_two_slips_within_the_tolerance_the_nearer_is_named():
+    run = exercises.exercise("memory", "whole-run")
+    near = {slip.name: slip.value for slip in run.slips if slip.name in ("logits-once", "forgot-optimizer")}
+    low, high = sorted(near.values())
+    assert high / low < 1 + 2 * run.tolerance
+    for slip, value in near.items():
+        for answer in (value, 0.9 * value + 0.1 * (low + high - value)):
+            assert check(run, in_unit(run, answer))["slip"] == slip
+
+
+def test_an_answer_rounded_to_whole_gb_is_right():
+    """Those of the two sums that are long enough to be rounded on the way."""
+    for one in ("zero-1", "whole-run"):
+        number = exercises.exercise("memory", one)
+        assert check(number, f"{number.value / 10**9:.0f} GB")["ok"]
+    assert exercises.check("memory", "zero-1", "31 GB")["ok"]
+    assert exercises.check("memory", "whole-run", "48 GB")["ok"]
+    assert exercises.check("memory", "zero-1", "30 GB")["slip"] == "forgot-split-part"
+
+
+@name("one", NUMBERS, ids=key)
+def test_an_unknown_wrong_number_gets_a_direction_and_a_size_that_gives_nothing_away(one):
+    for factor, slip, size in (
+        (1.37, "too-large", "less than half"),
+        (1 / 27.3, "too-small", "a factor of more than 20"),
+    ):
+        result = check(one, in_unit(one, one.value * factor))
+        assert (result["ok"], result["slip"]) == (False, slip)
+        assert result["message"].endswith(f" is {slip.replace('-', ' ')}, by {size}.")
+
+
+@name("one", [one for one in NUMBERS if one.dimension == "bytes"], ids=key)
+def test_gb_for_gib_is_named_both_ways(one):
+    decimal, binary = one.value / 10**9, one.value / 2**30
+    for wrong in (f"{decimal!r} GiB", f"{binary!r} GB"):
+        result = check(one, wrong)
+        assert result["slip"] == kinds.GIB
+        assert "1,073,741,824 bytes" in result["message"]
+
+
+@name("one", [one for one in NUMBERS if one.dimension in ("bytes", "bytes/s", "seconds", "parameters")], ids=key)
+def test_a_prefix_slip_is_named(one):
+    for factor, words in ((1000, "1,000 times too large"), (1e-6, "1,000,000 times too small")):
+        result = check(one, in_unit(one, one.value * factor))
+        assert result["slip"] == "prefix"
+        assert words in result["message"]
+
+
+@name("one", [one for one in NUMBERS if one.dimension == "share"], ids=key)
+def test_per_cent_for_a_share_is_named(one):
+    result = check(one, in_unit(one, one.value / 100))
+    assert result["slip"] == "prefix"
+    assert "100 times too small" in result["message"]
+
+
+@name("one", NUMBERS, ids=key)
+def test_a_thousands_comma_makes_a_number_larger(one):
+    number = one.value / units.UNITS[one.dimension][one.unit]
+    for answer in (f"{number:.3f}".replace(".", ","), f"{round(number):,},000"):
+        assert not check(one, {"value": answer, "unit": one.unit})["ok"] or number < 1 or number >= 1000, answer
+
+
+@name("one", [one for one in NUMBERS if one.dimension not in ("bytes/parameter", "steps", "times")], ids=key)
+def test_a_size_without_a_unit_is_asked_for_one(one):
+    number = f"{one.value / units.UNITS[one.dimension][one.unit]:.4g}"
+    for answer in (number, float(number), {"value": number}, {"value": number, "unit": ""}):
+        result = check(one, answer)
+        assert (result["ok"], result["slip"]) == (False, "input")
+        assert "of what? Choose a unit: use" in result["message"]
+        assert one.unit in result["message"]
+
+
+def test_a_unit_that_the_question_names_need_not_be_repeated():
+    assert exercises.check("memory", "adamw-bytes", "16")["ok"]
+
+
+def test_the_right_size_in_a_unit_that_was_not_asked_for():
+    result = exercises.check("memory", "weights-70b-gib", "140 GB")
+    assert (result["ok"], result["slip"]) == (False, "other-unit")
+    assert "divide" in result["message"]
+
+
+@name("one", NUMBERS, ids=key)
+@name("answer", [
+    "", "   ", "GB", "nan", "NaN GB", "inf", "-3 GB", "1e400 GB", "9" * 5000, "12 apples", "2*", "1.2.3", "²", "1/0",
+    "(1", "2**9**9", "1e999", "9**9**9**9", "1-2", "__import__('os').getpid()", "(" * 99, "1400,000", "1 2 GB",
+    None, [], True, float("nan"), float("inf"), 10**400, {}, {"value": None}, {"value": [1], "unit": "GB"},
+    {"value": "1", "unit": 3}, b"1", "<script>alert(1)</script>",
+])  # fmt: skip
+def test_what_is_no_number_gets_one_line_that_says_what_would_be_right(one, answer):
+    result = check(one, answer)
+    assert (result["ok"], result["slip"]) == (False, "input")
+    assert "\n" not in result["message"]
+    assert len(result["message"]) < 250
+    assert re.search(r"such as|use ", result["message"]), result["message"]
+
+
+@name("one", CHOICES, ids=key)
+def test_a_choice_explains_every_option(one):
+    results = {option.name: check(one, option.name) for option in one.options}
+    assert [option.name for option in one.options if results[option.name]["ok"]] == [
+        option.name for option in one.options if option.right]  # fmt: skip
+    assert sum(option.right for option in one.options) == 1
+    wrong = [result for result in results.values() if not result["ok"]]
+    assert len(wrong) >= 3
+    assert len({result["slip"] for result in wrong}) == len(wrong)
+    assert len({result["message"] for result in wrong}) == len(wrong)
+    for option in one.options:
+        assert check(one, option.label) == results[option.name]
+
+
+@name("one", CHOICES, ids=key)
+@name("answer", ["", "no such", None, 3, [], {}])
+def test_a_choice_that_is_none_of_the_options(one, answer):
+    result = check(one, answer)
+    assert (result["ok"], result["slip"]) == (False, "input")
+    shown = exercises.spec(STEM[one.key], one.key)["options"]  # in this order, which does not tell the right one
+    assert f": {', '.join(option for option, _ in shown)}." in result["message"]
+
+
+@name("stem", exercises.STEMS)
+def test_a_lab_exercise_says_how_to_run_it(stem):
+    one = next(one for one in exercises.catalogue(stem) if one.kind == "torch")
+    result = check(one, code_of(one))
+    assert (result["ok"], result["slip"]) == (False, "input")
+    assert f"python -m scaleout.exercises.{stem}.ranks" in result["message"]
+
+
+def test_unknown_names_are_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="use memory or collectives or ddp"):
+        exercises.catalogue("nope")
+    with pytest.raises(ValueError, match="weights-70b"):
+        exercises.check("memory", "nope", "1 GB")

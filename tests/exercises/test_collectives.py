@@ -1,0 +1,287 @@
+"""The answers of rung 10's exercises, against published figures, arithmetic by hand, and rings on real ranks."""
+
+import json
+import random
+import re
+from functools import partial
+from math import log2
+from pathlib import Path
+
+import answers
+import pytest
+
+from scaleout import exercises
+from scaleout.collectives.alpha_beta import cost
+from scaleout.collectives.messages import messages
+from scaleout.exercises.collectives import cost as collectives_cost
+from scaleout.exercises.collectives import ring as collectives_ring
+from scaleout.spec.topology import Wire
+
+ROOT = Path(__file__).resolve().parents[2]
+GB = 10**9
+
+
+value = partial(answers.value, "collectives")
+right = partial(answers.right, "collectives")
+solution = partial(answers.solution, "collectives")
+
+
+def test_numbers_that_follow_from_one_line_of_arithmetic():
+    assert value("ring-bytes") == 14 * GB / 8
+    assert value("nic-rate") == 400e9 / 8
+    assert value("hierarchical") == 2 * 3 / 4 * (8 * GB / 8)
+    assert value("ring-steps") == 7 + 7
+    assert value("ring-seconds") == pytest.approx(6 * 2.5 / 50)  # six steps with chunks of 2.5 GB
+    assert value("bucketing") == pytest.approx(0.060 - 0.024)
+
+
+def test_bus_bandwidth_is_the_published_one():
+    """Stas Bekman, Machine Learning Engineering: 8 H200, ring forced, 16 GiB: 367.2 GB/s."""
+    assert value("bus-bandwidth") / GB == pytest.approx(367.2, rel=1e-3)
+    bus = exercises.exercise("collectives", "bus-bandwidth")
+    assert "17.18 GB" in bus.prompt and "81.9 ms" in bus.prompt and "209.8 GB/s" in bus.solution
+
+
+def test_the_switch_explains_what_the_link_cannot():
+    above = exercises.exercise("collectives", "above-the-link")
+    assert "**480 GB/s**" in above.prompt and "450 GB/s" in above.prompt
+    assert f"{480 / 1.75:.0f} GB/s" == "274 GB/s" and "274 GB/s" in above.solution
+    assert right("above-the-link") == "in-network"
+    assert f"{480e9 / 2**30:.0f} GiB/s" in next(one.why for one in above.options if one.name == "units")
+
+
+def test_the_right_choice_is_what_the_model_says():
+    wire = Wire(5e-6, 50e9)
+    tiny = {name: cost("all_reduce", name, 8, 64, wire).seconds for name in ("naive", "ring", "tree")}
+    assert right("tiny-message") == min(tiny, key=tiny.get) == "tree"
+    assert tiny["ring"] == pytest.approx(630e-6, rel=0.01)
+    wire = Wire(10e-6, 50e9)
+    few, many = (cost("all_reduce", "ring", 10 * GB, ranks, wire).seconds for ranks in (8, 512))
+    assert right("more-ranks") == "little"
+    assert (few, many) == (pytest.approx(0.35, abs=0.001), pytest.approx(0.41, abs=0.001))
+    assert many / few == pytest.approx(7 / 6, abs=0.01)
+    pair = [cost(name, "ring", GB, 8, wire).sent_bytes for name in ("reduce_scatter", "all_gather")]
+    assert right("two-halves") == "rs-ag"
+    assert sum(pair) == pytest.approx(cost("all_reduce", "ring", GB, 8, wire).sent_bytes)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 13])
+def test_chunks_are_those_of_the_simulation(ranks):
+    """Where the simulation starts with another chunk, the numbers are shifted by the same for all ranks and steps."""
+    chunk = solution("chunk-to-send")
+    ring = [one for one in messages("all_reduce", "ring", ranks) if one.target == (one.source + 1) % ranks]
+    assert len(ring) == 2 * (ranks - 1) * ranks
+    shifts = {(one.chunk - chunk(one.source, one.step, ranks)) % ranks for one in ring}
+    assert len(shifts) == 1
+
+
+def test_a_ring_passes_on_what_it_received():
+    chunk = solution("chunk-to-send")
+    for ranks in (2, 3, 7):
+        for rank in range(ranks):
+            assert chunk(rank, 0, ranks) == rank
+            for step in range(1, 2 * (ranks - 1)):
+                assert chunk(rank, step, ranks) == chunk((rank - 1) % ranks, step - 1, ranks)
+
+
+def test_the_ring_of_the_solution_is_the_sum_on_random_lists():
+    """The reference is no ring: columns are added, and bytes counted from the two chunks that stay behind."""
+    play, draw = solution("ring-function"), random.Random(0)
+    for _ in range(40):
+        ranks, length = draw.randint(1, 6), draw.randint(1, 20)
+        held = [[draw.randint(-9, 9) for _ in range(length)] for _ in range(ranks)]
+        sums, sent = play(held)
+        assert sums == [[sum(column) for column in zip(*held, strict=True)]] * ranks
+        assert [sums, sent] == collectives_ring._ring(held) == collectives_ring._played(held)
+        assert sum(sent) == 2 * (ranks - 1) * length  # 2(p-1)/p of the list, on average over the ranks
+
+
+def test_at_the_crossover_both_take_the_same_time():
+    crossing = solution("crossover")
+    for ranks, alpha, rate in exercises.exercise("collectives", "crossover").cases:
+        n, steps = crossing(ranks, alpha, rate), log2(ranks)
+        ring = 2 * (ranks - 1) * (alpha + n / ranks / rate)
+        assert ring == pytest.approx(2 * steps * (alpha + n / rate))
+        assert n > 0
+
+
+def test_the_fit_is_exact_on_a_line_and_recovers_noise_free_constants():
+    fit = solution("fit")
+    assert fit([(1000, 0.003), (2000, 0.004), (5000, 0.007)]) == pytest.approx([0.002, 1e-6])
+    points = [(size, 25e-6 + size / 50e9) for size in (2**k for k in range(10, 30, 3))]
+    assert fit(points) == pytest.approx([25e-6, 1 / 50e9])
+    assert fit(collectives_cost.MEASURED) == pytest.approx(collectives_cost._fit(collectives_cost.MEASURED))
+
+
+def test_the_measured_points_are_like_those_of_the_record():
+    """The lab's Record of the same job: other runs of it differ, by less than a factor of 3."""
+    record = json.loads((ROOT / "labs/results/collectives/cpu-cpu-2.json").read_text(encoding="utf-8"))
+    for size, seconds in collectives_cost.MEASURED:
+        recorded = record["measurement"][f"gloo all_reduce, {size} B: seconds, its line"]
+        assert 1 / 3 < seconds / recorded < 3, size
+
+
+def test_misconceptions_of_the_rung_are_each_named():
+    named = set()
+    for one in exercises.catalogue("collectives"):
+        named |= {slip.name for slip in getattr(one, "slips", ())}
+        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
+        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    assert named >= {
+        "forgot-all-gather", "divided-by-neighbours", "all-ranks", "inverted", "bits", "bits-as-bytes", "gib", "algbw",
+        "flat-ring", "counted-twice", "one-step-short", "dropped-rest", "starts-again", "through-origin", "tree-once",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "answer", "slip"), [
+    ("nic-rate", "50 GiB/s", "gb-as-gib"), ("nic-rate", "46.57 GB/s", "gib"), ("nic-rate", "50 GB/s", ""),
+    ("bus-bandwidth", "367 GiB/s", "gb-as-gib"), ("bus-bandwidth", "342 GB/s", "gib"),
+    ("bus-bandwidth", "342 GiB/s", ""), ("bus-bandwidth", "2937 Gbit/s", ""),
+    ("bus-bandwidth", "2937 GB/s", "all-links"),
+    ("ring-seconds", "2.4 s", "bits-twice"), ("ring-seconds", "0.6 s", "no-factor-two"), ("ring-seconds", "300 ms", ""),
+    ("hierarchical", "3 GB", "split-by-nodes"),
+    ("bucketing", "39 ms", "tensors-in-a-bucket"), ("ring-bytes", "1.63 GiB", ""),
+])  # fmt: skip
+def test_units_and_factors_are_told_apart(key, answer, slip):
+    found = exercises.check("collectives", key, answer)
+    assert (found["ok"], found["slip"]) == (not slip, slip)
+
+
+@pytest.mark.parametrize(("sent", "slip"), [
+    ("2 * (ranks - 1) * length", "whole-every-step"), ("(ranks - 1) * length", "whole-message"),
+    ("2 * (ranks - 1)", "counted-messages"), ("0", "sent-nothing"),
+])  # fmt: skip
+def test_right_sums_with_the_wrong_count_are_named(sent, slip):
+    source = "def ring_all_reduce(held):\n    ranks, length = len(held), len(held[0])\n" \
+             f"    return [[[sum(c) for c in zip(*held)]] * ranks, [{sent}] * ranks]\n"  # fmt: skip
+    assert exercises.check("collectives", "ring-function", source)["slip"] == slip
+
+
+# --- the lab exercise on real ranks -----------------------------------------------------------------------
+
+GIVEN = re.search(r"```python\n(.*?)```", exercises.exercise("collectives", "ring-on-ranks").solution, re.S).group(1)
+TALK = """\
+        sent = dist.isend(leaving, right)
+        received = dist.irecv(arriving, left)
+        received.wait()
+        sent.wait()
+"""
+BATCH = """\
+        ops = [dist.P2POp(dist.isend, leaving, right), dist.P2POp(dist.irecv, arriving, left)]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+"""
+WHOLE = """\
+import torch
+import torch.distributed as dist
+def ring_all_reduce(tensor):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    leaving = tensor.clone()
+    for _ in range(ranks - 1):
+        arriving = torch.empty_like(tensor)
+        sent = dist.isend(leaving, (rank + 1) % ranks)
+        dist.irecv(arriving, (rank - 1) % ranks).wait()
+        sent.wait()
+        tensor += arriving
+        leaving = arriving
+"""
+NAIVE = """\
+import torch
+import torch.distributed as dist
+def ring_all_reduce(tensor):
+    others = range(1, dist.get_world_size())
+    if dist.get_rank():
+        dist.send(tensor, 0)
+        dist.recv(tensor, 0)
+        return
+    arriving = torch.empty_like(tensor)
+    for other in others:
+        dist.recv(arriving, other)
+        tensor += arriving
+    for other in others:
+        dist.send(tensor, other)
+"""
+# Ranks by turns, so that nobody waits for a receiver that is sending.
+TURNS = """\
+        if rank % 2:
+            dist.recv(arriving, left)
+            dist.send(leaving.clone(), right)
+        else:
+            work = dist.isend(leaving.clone(), right)
+            dist.recv(arriving, left)
+            work.wait()
+"""
+# Chunks of one length, the last ones shorter or empty, and a ring to the left.
+CEIL = "tensor.split(max(1, -(-len(tensor) // ranks))) + (tensor[:0],) * ranks"
+LEFT = GIVEN.replace("(rank + 1) % ranks, (rank - 1) % ranks", "(rank - 1) % ranks, (rank + 1) % ranks").replace(
+    "(rank - step) % ranks", "(rank + step) % ranks").replace("(rank - step - 1) % ranks", "(rank + step + 1) % ranks")
+CHAIN = """\
+import torch
+import torch.distributed as dist
+def ring_all_reduce(tensor):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    arriving = torch.empty_like(tensor)
+    if rank:
+        dist.irecv(arriving, rank - 1).wait()
+        tensor += arriving
+    dist.isend(tensor.clone(), (rank + 1) % ranks).wait()
+    if rank != ranks - 1:
+        dist.irecv(tensor, (rank - 1) % ranks).wait()
+        if rank != ranks - 2:
+            dist.isend(tensor, rank + 1).wait()
+"""
+COPY = "    tensor = tensor.clone()\n    rank, ranks"
+CUT = "[tensor[i * (len(tensor) // ranks):(i + 1) * (len(tensor) // ranks)] for i in range(ranks)]"
+WRITTEN = {
+    "": GIVEN,
+    "-batched": GIVEN.replace(TALK, BATCH),
+    "-turns": GIVEN.replace(TALK, TURNS),
+    "-left-by-other-chunks": LEFT.replace("tensor.tensor_split(ranks)", CEIL),
+    "stub": exercises.exercise("collectives", "ring-on-ranks").stub,
+    "forgot-all-gather": GIVEN.replace("range(2 * (ranks - 1))", "range(ranks - 1)"),
+    "one-step-short": GIVEN.replace("range(2 * (ranks - 1))", "range(2 * ranks - 3)"),
+    "counted-twice": GIVEN.replace("taking.copy_(arriving)", "taking += arriving"),
+    "dropped-rest": GIVEN.replace("tensor.tensor_split(ranks)", CUT),
+    "not-in-place": GIVEN.replace("    rank, ranks", COPY) + "    return tensor\n",
+    "unchanged": GIVEN.replace("    rank, ranks", COPY),
+    "rounded": GIVEN.replace("    chunks =", "    whole, tensor = tensor, tensor.float()\n    chunks =")
+    + "    whole.copy_(tensor)\n",
+    "used-a-collective": "import torch.distributed as dist\n"
+    "def ring_all_reduce(tensor):\n    dist.all_reduce(tensor)\n",
+    "not-a-ring": NAIVE,
+    "sent-too-much": WHOLE,
+    "mean": GIVEN + "    tensor.div_(ranks, rounding_mode=None if tensor.is_floating_point() else 'floor')\n",
+    "not-a-ring behind the counter": "import torch.distributed as dist\n"
+    "def ring_all_reduce(tensor):\n    dist.group.WORLD.allreduce([tensor]).wait()\n",
+    "sent-too-much along a chain": CHAIN,
+    "counted-twice by one round more": WHOLE.replace("range(ranks - 1)", "range(ranks)"),
+    "mismatch": GIVEN.replace("(rank - step - 1) % ranks", "(rank - step - 2) % ranks"),
+    "exception": GIVEN.replace("chunks = tensor", "chunks = tenso"),
+    "deadlock": GIVEN.replace(TALK, "        dist.send(leaving, right)\n        dist.recv(arriving, left)\n"),
+}
+
+
+@pytest.mark.slow
+def test_the_lab_exercise_on_two_three_and_four_ranks(tmp_path):
+    """Each file is told what is wrong with it, also after one that stood still or was ended by gloo."""
+    order = [*WRITTEN, "-last"]
+    for slip in order:
+        (tmp_path / f"file{slip}.py").write_text(WRITTEN.get(slip, GIVEN), encoding="utf-8")
+    assert len(set(WRITTEN.values())) == len(WRITTEN)
+    result = answers.lab("collectives", *(tmp_path / f"file{slip}.py" for slip in order))
+    assert (result.returncode, result.stderr) == (1, "")
+    said = dict(line.split(": ", 1) for line in result.stdout.splitlines())
+    assert list(said) == [f"file{slip}.py" for slip in order]
+    for slip in order:
+        start = "right on 2, 3 and 4 processes" if not slip or slip[0] == "-" else f"not yet ({slip.split()[0]}): "
+        assert said[f"file{slip}.py"].startswith(start), said[f"file{slip}.py"]
+    assert "a deadlock" in said["filedeadlock.py"] and "for 5 s" in said["filedeadlock.py"]
+
+
+@pytest.mark.slow
+def test_a_file_without_the_function_is_one_line_and_exit_code_2(tmp_path):
+    file = tmp_path / "ring.py"
+    file.write_text("x = 1\n", encoding="utf-8")
+    result = answers.lab("collectives", file)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.splitlines() == [f"{file} has no function ring_all_reduce"]

@@ -1,0 +1,241 @@
+"""The answers of rung 02's exercises, against arithmetic by hand, torch's own buckets, recorded traces, real ranks."""
+
+import random
+import re
+from functools import partial
+from math import ceil
+from pathlib import Path
+
+import answers
+import pytest
+
+from scaleout import exercises
+from scaleout.exercises.ddp import traces
+from scaleout.records import trace
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = ROOT / "labs" / "results" / "ddp"
+GB = 10**9
+
+
+value = partial(answers.value, "ddp")
+right = partial(answers.right, "ddp")
+solution = partial(answers.solution, "ddp")
+
+
+def test_numbers_that_follow_from_one_line_of_arithmetic():
+    assert value("ddp-wire-bytes") == 30 * (4 * GB / 16)  # 2 * 15 chunks, each a sixteenth of 4 GB
+    assert value("no-sync") == 7 * 7.5 * GB
+    assert value("exposed") == pytest.approx(0.100 + 0.260)
+    assert value("compressed") == pytest.approx(0.100 + 0.200)
+    assert value("strong-scaling") == pytest.approx(8.0 / (8 * 1.6)) == pytest.approx(0.625)
+    assert value("weak-scaling") == pytest.approx(1.0 / 1.25)
+
+
+def test_slips_of_the_step_are_sums_of_the_three_times_given():
+    slips = {slip.name: slip.value for slip in exercises.exercise("ddp", "exposed").slips}
+    assert slips["no-overlap"] == pytest.approx(0.1 + 0.2 + 0.26)
+    assert slips["all-hidden"] == pytest.approx(0.1 + 0.2)
+    assert slips["hidden-by-forward"] == pytest.approx(0.2 + 0.26)
+    slips = {slip.name: slip.value for slip in exercises.exercise("ddp", "compressed").slips}
+    assert slips["no-overlap"] == pytest.approx(0.1 + 0.2 + 0.13)
+    assert slips["half-the-exposed"] == pytest.approx(0.36 - 0.06 / 2)
+    assert slips["saved-in-full"] == pytest.approx(0.36 - 0.13)
+
+
+def test_the_smallest_batch_hides_the_all_reduce_and_one_less_does_not():
+    batch = solution("smallest-batch")
+    for seconds_each, size, ranks, rate in exercises.exercise("ddp", "smallest-batch").cases:
+        found, wire = batch(seconds_each, size, ranks, rate), 2 * (ranks - 1) / ranks * size / rate
+        assert found >= 1 and found == int(found)
+        assert found * seconds_each * 2 / 3 >= wire
+        assert found == 1 or (found - 1) * seconds_each * 2 / 3 < wire
+    assert batch(0.05, 4e9, 16, 50e9) == 5  # 0.15 s on the wire, 33.3 ms of backward each
+    assert batch(0.05, 4e9, 16, 1.25e9) == 180
+
+
+def test_no_order_of_the_terms_turns_a_case_of_the_smallest_batch():
+    """A batch that hides it exactly comes out of each way to write the quotient; no other lies so near a whole one."""
+    orders = (
+        lambda s, b, w, r: 2 * (w - 1) / w * b / r / (2 / 3 * s),
+        lambda s, b, w, r: 2 * b * (w - 1) / (w * r) * 1.5 / s,
+        lambda s, b, w, r: 3 * (b / w) * (w - 1) / r / s,
+        lambda s, b, w, r: b / r * 2 * (1 - 1 / w) / (s - s / 3),
+        lambda s, b, w, r: (w - 1) * (b / w / r) * 2 / (2 * s / 3),
+        lambda s, b, w, r: 2 * (b - b / w) / r / s / (2 / 3),
+    )
+    batch, exact = exercises.exercise("ddp", "smallest-batch"), 0
+    for case in batch.cases:
+        assert {max(1, ceil(order(*case))) for order in orders} == {batch.reference(*case)}
+        exact += {order(*case) for order in orders} == {float(batch.reference(*case))}
+    assert exact >= 3, "or rounding down and adding 1 passes"
+
+
+def test_buckets_are_those_of_torch():
+    """torch takes a list of caps, the last of which repeats, and gradients in the order of arrival."""
+    import torch
+    from torch.distributed import _compute_bucket_assignment_by_size
+
+    assign, draw = solution("assign-buckets"), random.Random(0)
+    cases = list(exercises.exercise("ddp", "assign-buckets").cases)
+    cases += [([draw.randint(1, 40) for _ in range(draw.randint(1, 12))], draw.randint(10, 60), draw.randint(1, 10))
+              for _ in range(40)]  # fmt: skip
+    for sizes, cap, first in cases:
+        arriving = [torch.empty(size, dtype=torch.uint8) for size in reversed(sizes)]
+        places, _ = _compute_bucket_assignment_by_size(arriving, [first, cap])
+        assert assign(sizes, cap, first) == [[len(sizes) - 1 - place for place in one] for one in places]
+
+
+def test_the_right_choices():
+    assert right("mean-not-sum") == "four-times"
+    assert right("ddp-memory") == "no-copies"
+    assert right("unused") == "never-full"
+    assert right("bucket-size") == "both-ends"
+    assert right("slower-than-one") == "same-cores"
+    assert right("ddp-bottleneck") == "bandwidth"
+
+
+def test_a_sum_over_ranks_is_a_higher_learning_rate():
+    """The choice on SUM, computed: SGD with the sum of 4 gradients is SGD with 4 times the rate and the mean."""
+    gradients, weight, rate = [0.3, -0.1, 0.7, 0.2], 1.0, 0.1
+    assert weight - rate * sum(gradients) == pytest.approx(weight - 4 * rate * sum(gradients) / 4)
+
+
+# --- traces -----------------------------------------------------------------------------------------------
+
+LETTERS = pytest.mark.parametrize("letter", traces.TRACES)
+CAUSES = {"trace-healthy.json": "healthy", "trace-straggler.json": "straggler-1", "trace-slow-link.json": "slow-link",
+          "trace-tiny-buckets.json": "tiny-buckets", "trace-starved.json": "starved"}  # fmt: skip
+
+
+def test_every_recorded_trace_has_one_letter_and_the_order_says_nothing():
+    files = sorted(path.name for path in RECORDED.glob("trace-*.json"))
+    assert sorted(traces.TRACES.values()) == files == sorted(traces.FIGURES)
+    assert list(traces.TRACES) == list("ABCDE")
+    assert list(traces.TRACES.values()) != files
+
+
+@LETTERS
+def test_figures_are_those_of_the_recorded_trace(letter):
+    file = traces.TRACES[letter]
+    assert traces.figures(trace.summary(trace.load(RECORDED / file))) == traces.FIGURES[file]
+
+
+@LETTERS
+def test_the_cause_of_a_trace_follows_from_its_figures(letter):
+    """By thresholds, from the trace itself, without looking at its name."""
+    one, well = traces.FIGURES[traces.TRACES[letter]], traces.FIGURES["trace-healthy.json"]
+    if min(one.data) > 0.2 * one.step:
+        cause = "starved"
+    elif one.collectives > 5 * well.collectives:
+        cause = "tiny-buckets"
+    elif one.rate < well.rate / 2:
+        cause = "slow-link"
+    elif one.compute[1] > 1.2 * one.compute[0] and one.waited[0] > 5 * one.waited[1] + 5:
+        cause = "straggler-1"
+    else:
+        cause = "healthy"
+    assert right(f"trace-{letter.lower()}") == cause == CAUSES[traces.TRACES[letter]]
+
+
+@LETTERS
+def test_the_message_carries_the_figure_that_decides(letter):
+    one = traces.FIGURES[traces.TRACES[letter]]
+    found = exercises.exercise("ddp", f"trace-{letter.lower()}")
+    said = next(option.why for option in found.options if option.right)
+    decides = {"starved": f"{one.data[0]} and {one.data[1]} ms", "tiny-buckets": f"{one.collectives} collectives",
+               "slow-link": f"{one.rate} MB/s", "straggler-1": f"{one.compute[1]} ms",
+               "healthy": f"{one.exposed[0]} and {one.exposed[1]} ms"}  # fmt: skip
+    assert decides[CAUSES[traces.TRACES[letter]]] in said
+    assert f"{one.step} ms" in found.prompt
+    for option in found.options:
+        assert re.search(r"\d", option.why), option.why
+    assert traces.TRACES[letter].removesuffix(".json") not in found.prompt + found.title
+
+
+def test_misconceptions_of_the_rung_are_each_named():
+    named = set()
+    for one in exercises.catalogue("ddp"):
+        named |= {slip.name for slip in getattr(one, "slips", ())}
+        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
+        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    assert named >= {
+        "half", "all-ranks", "no-overlap", "all-hidden", "speed-up", "strong", "forward-hides", "rounded-down",
+        "forward-order", "no-first-cap", "never-above-the-cap", "dropped-rest", "all-passes", "yes-split",
+        "straggler-0",
+    }  # fmt: skip
+
+
+# --- the lab exercise on real ranks -----------------------------------------------------------------------
+
+GIVEN = re.search(r"```python\n(.*?)```", exercises.exercise("ddp", "train-step").solution, re.S).group(1)
+DIVIDE, LOSS = "    flat /= dist.get_world_size()\n", " / len(passes)"
+EACH = """\
+    for p in model.parameters():
+        if p.grad is not None:
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+    optimizer.step()
+"""
+EVERY = """\
+        for p in model.parameters():
+            if p.grad is not None:
+                dist.all_reduce(p.grad)
+                p.grad /= dist.get_world_size()
+    optimizer.step()
+"""
+BEFORE = GIVEN[: GIVEN.index("    gradients =")]
+WRAPPED = """\
+from torch.nn.functional import mse_loss
+from torch.nn.parallel import DistributedDataParallel
+def train_step(model, optimizer, passes):
+    wrapped = DistributedDataParallel(model)
+    optimizer.zero_grad()
+    (sum(mse_loss(wrapped(x), y) for x, y in passes) / len(passes)).backward()
+    optimizer.step()
+"""
+APART = "    if dist.get_rank():\n        flat *= 1 + 1e-5\n    for one, mean"
+AVERAGED = """\
+    for p in model.parameters():
+        if p.requires_grad:
+            dist.all_reduce(p.data)
+            p.data /= dist.get_world_size()
+"""
+WRITTEN = {
+    "": GIVEN,
+    "-each": BEFORE + EACH,
+    "stub": exercises.exercise("ddp", "train-step").stub,
+    "not-averaged": GIVEN.replace(DIVIDE, ""),
+    "passes-added": GIVEN.replace(LOSS, ""),
+    "nothing-divided": GIVEN.replace(LOSS, "").replace(DIVIDE, ""),
+    "divided-twice": GIVEN.replace(DIVIDE, 2 * DIVIDE),
+    "own-gradient": GIVEN.replace("    dist.all_reduce(flat) ", "    flat = 2 * flat "),
+    "own-sum": BEFORE.replace(LOSS, "") + "    optimizer.step()\n",
+    "last-pass": GIVEN.replace("in passes:\n", "in passes:\n        optimizer.zero_grad()\n"),
+    "not-cleared": GIVEN.replace("    optimizer.zero_grad()\n", ""),
+    "no-step": GIVEN.replace("    optimizer.step()\n", ""),
+    "every-pass": BEFORE + EVERY,
+    "no-gradient": GIVEN.replace(" if p.grad is not None", ""),
+    "wrong-gradient": GIVEN.replace("    flat /=", "    flat += 1\n    flat /="),
+    "unseen": WRAPPED,
+    "weights-averaged": BEFORE + "    optimizer.step()\n" + AVERAGED,
+    "apart": GIVEN.replace("    for one, mean", APART),
+    "exception": GIVEN.replace("flat = torch", "flat = tors"),
+    "deadlock": GIVEN.replace("    dist.all_reduce(flat) ", "    dist.get_rank() or dist.all_reduce(flat)"
+                              "\n    dist.get_rank() and dist.broadcast(flat, 0)"),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_lab_exercise_on_two_ranks(tmp_path):
+    for slip, words in answers.judged("ddp", WRITTEN, tmp_path).items():
+        start = "right: 2 ranks took the step" if not slip or slip[0] == "-" else f"not yet ({slip}): "
+        assert words.startswith(start), words
+        assert slip != "every-pass" or "3 times what is needed" in words
+
+
+@pytest.mark.slow
+def test_a_file_without_the_function_is_one_line_and_exit_code_2(tmp_path):
+    result = answers.lab("ddp", tmp_path / "mine.py")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.splitlines() == [f"there is no file {tmp_path / 'mine.py'}: save your train_step in it"]

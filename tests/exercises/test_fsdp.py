@@ -1,0 +1,272 @@
+"""The answers of rung 06's exercises, against arithmetic by hand, torch's own chunks, Accelerate and real ranks."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import answers
+import pytest
+
+from scaleout import exercises
+from scaleout.collectives import nccl
+from scaleout.collectives.alpha_beta import bus_bandwidth
+from scaleout.exercises.fsdp import fallback
+from scaleout.exercises.fsdp import sizes as fsdp_sizes
+from scaleout.exercises.fsdp import wrap as fsdp_wrap
+from scaleout.exercises.fsdp.sizes import SHAPE
+from scaleout.memory import fsdp as memory_fsdp
+from scaleout.spec.sharding import Sharding
+from scaleout.spec.topology import cluster
+from scaleout.timing import fsdp as timing_fsdp
+from scaleout.views import render
+
+ROOT = Path(__file__).resolve().parents[2]
+GB = 10**9
+N = 8_030_261_248  # parameters of Llama 3 8B, by its model card 8.03 billion
+BLOCK, ROOT_UNIT = 218_112_000, 1_050_677_248  # by hand: 4096 x (2 x 4096 + 2 x 1024 + 3 x 14336 + 2); the rest
+
+
+value = partial(answers.value, "fsdp")
+right = partial(answers.right, "fsdp")
+solution = partial(answers.solution, "fsdp")
+
+
+def test_the_model_and_its_units_are_those_that_hand_arithmetic_gives():
+    assert fsdp_sizes.PARAMETERS == N == 32 * BLOCK + ROOT_UNIT
+    assert fsdp_sizes.BLOCK.parameters == BLOCK == 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336 + 2)
+    assert fsdp_sizes.ROOT.parameters == ROOT_UNIT == (2 * 128_256 + 1) * 4096
+
+
+def test_numbers_that_follow_from_one_line_of_arithmetic():
+    assert value("fsdp-states") == pytest.approx(16 * N / 16)
+    assert value("gathered-peak") == 2 * (ROOT_UNIT + 2 * BLOCK)
+    assert value("fsdp-wire-bytes") == pytest.approx(3 * 15 / 16 * 4 * GB)
+    assert value("policy-wire") == pytest.approx((2 + 2 + 4) * 15 / 16 * GB)
+    assert value("hybrid-wire") == pytest.approx(8 * 2 * 3 / 4 * 4 * N / 8)
+    assert value("prefetch-forward") == pytest.approx(0.005 + 32 * 0.008)
+    assert value("offload-seconds") == pytest.approx(2 * 4 * N / 16 / (16e9 * 16 * 128 / 130 / 8))
+
+
+def test_too_fine_a_wrapping_waits_in_the_books_model_as_the_exercise_says():
+    seen = {wrap: render("fsdp", {"model": "gpt2-medium", "ranks": "64", "link": "node-ib", "batch": 8, "seq": "1024",
+                                  "wrap": wrap})["values"] for wrap in ("layer", "block")}
+    assert (round(seen["layer"]["waiting_percent"]), round(seen["block"]["waiting_percent"], 1)) == (47, 3.7)
+    assert round(seen["layer"]["peak_gb"]) == 12
+    on = cluster(8, 8)
+    reached = [bus_bandwidth("all_gather", size, 64, nccl.price("all_gather", size, on).seconds) / 400e9
+               for size in (2 * 1024**2, 2 * 4 * 1024**2, 2 * 12.6e6)]  # a matrix of attention, of the MLP; a block
+    assert [round(one, 2) for one in reached] == [0.03, 0.12, 0.28], "of eight adapters at 50 GB/s"
+
+
+def test_wire_and_counts_are_those_of_the_books_other_models():
+    full = timing_fsdp.volume(SHAPE, Sharding(ranks=32), reshard_root=True)
+    assert {slip.name: slip.value for slip in exercises.exercise("fsdp", "hybrid-wire").slips}["full-sharding"] == (
+        pytest.approx(full["total"], rel=1e-4))  # fmt: skip
+    assert value("hybrid-wire") == pytest.approx(
+        8 * timing_fsdp.volume(SHAPE, Sharding(ranks=8, replicas=4))["all-reduce"])  # fmt: skip
+    count = solution("all-gathers")
+    for wrap in ("model", "block", "layer"):
+        for reshard in (True, False, 4):
+            cut = Sharding(ranks=8, wrap=wrap, reshard=reshard)
+            found = memory_fsdp.collectives(SHAPE, cut)["all_gather"]["count"]
+            assert count(len(fsdp_sizes.wrapped(wrap)), reshard, 1) == found
+
+
+def test_gathered_peaks_are_those_of_the_memory_model():
+    """What a block in the middle of the forward finds whole, and what is on its way in a buffer."""
+    for kind, more in (("cpu", 0), ("cuda", 2 * BLOCK)):  # the buffer that a GPU keeps is left out
+        found = next(one.held for one in fsdp_sizes.memory(kind, wrap="block").moments
+                     if (one.phase, one.unit, one.what) == ("forward", "blocks.16", "compute"))  # fmt: skip
+        assert value("gathered-peak") + more == found["gathered"] + found["buffers"]
+    assert value("whole-model-reduce") == (2 + 4) * N
+    assert 2.1 < fsdp_wrap._SPARED / GB < 2.1 + 1.06
+
+
+def test_the_three_thirds_of_sharding_are_one_and_a_half_all_reduces():
+    assert value("fsdp-wire-bytes") == pytest.approx(1.5 * exercises.exercise("ddp", "ddp-wire-bytes").value)
+
+
+def test_the_right_choices():
+    assert right("which-wrapping") == "block"
+    assert right("huge-root") == "table-and-head"
+    assert right("bottom-up") == "one-unit"
+    assert right("policy-dtypes") == "stored-and-reduced"
+    assert right("root-kept") == "needed-at-once"
+    assert right("prefetch-depth") == "memory-only"
+    assert right("offload-when") == "states"
+    assert right("which-lever") == "hybrid"
+    assert right("silent-fallback") == "ddp"
+    assert right("silent-single") == "alone"
+    assert right("fallback-assertion") == "shard-bytes"
+
+
+def test_rows_of_a_shard_are_those_of_torch_chunk():
+    import torch
+
+    rows = solution("shard-rows")
+    for size in (*range(1, 40), 128_256):
+        for ranks in (1, 2, 3, 5, 8):
+            chunks = [len(one) for one in torch.arange(size).chunk(ranks)]
+            assert rows(size, ranks) == chunks + [0] * (ranks - len(chunks))
+
+
+def test_a_plan_keeps_under_the_cap_and_gathers_in_order():
+    plan = solution("prefetch-plan")
+    for sizes, depth, cap in exercises.exercise("fsdp", "prefetch-plan").cases:
+        for unit, whole in enumerate(plan(sizes, depth, cap)):
+            assert whole == list(range(unit, unit + len(whole)))
+            assert len(whole) <= depth + 1
+            assert len(whole) == 1 or sum(sizes[i] for i in whole) <= cap
+    assert plan([10] * 4, 1, 100) == [[0, 1], [1, 2], [2, 3], [3]]
+
+
+def test_gathers_by_hand():
+    count = solution("all-gathers")
+    assert (count(5, True, 1), count(5, False, 1), count(5, 2, 1)) == (9, 5, 9)
+    assert count(1, True, 3) == 3
+
+
+def test_a_cap_that_stops_a_prefetch_lowers_the_peak():
+    plan, sizes = solution("prefetch-plan"), [10, 10, 10, 10, 10]
+    peaks = [max(sum(sizes[i] for i in whole) for whole in plan(sizes, 3, cap)) for cap in (10, 20, 30, 100)]
+    assert peaks == [10, 20, 30, 40]
+
+
+def test_misconceptions_of_the_rung_are_each_named():
+    named = set()
+    for one in exercises.catalogue("fsdp"):
+        named |= {slip.name for slip in getattr(one, "slips", ())}
+        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
+        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    assert named >= {
+        "undivided", "forgot-optimizer", "whole-model", "forgot-root", "ddp", "reduce-as-all-reduce", "gather-fp32",
+        "root-twice", "number-is-kept", "full-sharding", "no-overlap", "passed-over", "never-freed", "works", "losses",
+        "activations", "keep-all",
+    }  # fmt: skip
+
+
+# --- against torch and Accelerate on real ranks -----------------------------------------------------------
+
+COUNT = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.debug import CommDebugMode
+dist.init_process_group("gloo")
+def model():
+    return nn.Sequential(nn.Linear(4, 4), nn.ModuleDict({str(i): nn.Linear(4, 4) for i in range(4)}))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.blocks = nn.Linear(4, 4), nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)])
+    def forward(self, x):
+        return self.blocks(self.table(x))
+out = {}
+for reshard in (True, False):
+    net = Net()
+    for block in net.blocks:
+        fully_shard(block, reshard_after_forward=reshard)
+    fully_shard(net)
+    with CommDebugMode() as counted:
+        net(torch.randn(2, 4)).sum().backward()
+    out[str(reshard)] = {str(name).split(".")[-1]: n for name, n in counted.get_comm_counts().items()}
+first = Net()
+fully_shard(first)
+out["root"] = len(first._get_fsdp_state()._fsdp_param_group.fsdp_params)
+try:
+    fully_shard(first.blocks[0])
+    out["then"] = "no error"
+except TypeError as error:
+    out["then"] = "TypeError"
+if dist.get_rank() == 0:
+    import json
+    print("COUNT " + json.dumps(out), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def two_ranks(*command):
+    started = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
+    done = subprocess.run(started, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_gathers_and_the_order_of_calls_are_those_of_torch(tmp_path):
+    file = tmp_path / "count.py"
+    file.write_text(COUNT, encoding="utf-8")
+    found = json.loads(re.search(r"COUNT (.*)", two_ranks(str(file))).group(1))
+    count = solution("all-gathers")
+    for reshard in (True, False):
+        assert found[str(reshard)] == {"_allgather_base_": count(5, reshard, 1), "_reduce_scatter_base_": 5}
+    assert found["root"] == 10  # a weight and a bias of each of the five layers: everything
+    assert found["then"] == "TypeError"
+
+
+@pytest.mark.slow
+def test_what_accelerate_builds_is_what_the_exercise_shows():
+    pytest.importorskip("accelerate")
+    said = [json.loads(line) for line in re.findall(r"BUILT (\{.*?\})", two_ranks("tests/ranks/specimen_fallback.py"))]
+    by = {(one.pop("asked"), one.pop("rank")): one for one in said}
+    assert set(by) == {(asked, rank) for asked in fallback.BUILT for rank in (0, 1)}
+    for asked, built in fallback.BUILT.items():
+        first, second, shown = by[asked, 0], by[asked, 1], asdict(built)
+        assert first | {"losses": None} == shown | {"losses": None}
+        assert first["losses"] == pytest.approx(shown["losses"], abs=2e-4)
+        assert second["held"] == first["held"]
+        assert (second["losses"] == first["losses"]) == (asked == "plain")
+
+
+# --- the lab exercise on real ranks -----------------------------------------------------------------------
+
+GIVEN = re.search(r"```python\n(.*?)```", exercises.exercise("fsdp", "sharded-step").solution, re.S).group(1)
+FORWARD = "        forward(unit, gather(unit)) "
+SCATTER = "        dist.reduce_scatter(gradients[unit], list(padded.chunk(world)))\n"
+KEPT = GIVEN.replace(FORWARD, "        kept.append(gather(unit)); forward(unit, kept[-1]) ").replace(
+    "    for unit in range(len(shards)):", "    kept = []\n    for unit in range(len(shards)):")  # fmt: skip
+LAST = GIVEN.replace(FORWARD, "        last = gather(unit); forward(unit, last) ").replace(
+    "backward(unit, gather(unit))", "backward(unit, last if unit == len(shards) - 1 else gather(unit))").replace(
+    "    for unit in range(len(shards)):",
+    "    last = None\n    for unit in range(len(shards)):\n        last = None").replace(
+    "        padded = torch.zeros", "        last = None\n        padded = torch.zeros")  # fmt: skip
+REDUCED = "        dist.all_reduce(padded)\n        mine = padded.view(world, -1)[dist.get_rank()]\n"
+LONG = GIVEN.replace("        dist.all_gather(parts, shards[unit])\n", (
+    "        whole = torch.cat(parts)\n        dist.all_gather_into_tensor(whole, shards[unit])\n"
+    "        return whole[:sizes[unit]]\n")).replace(SCATTER, (
+    "        dist.reduce_scatter_tensor(gradients[unit], padded)\n"))  # fmt: skip
+RESIZED = GIVEN.replace(
+    FORWARD, "        whole = gather(unit); forward(unit, whole); whole.untyped_storage().resize_(0) ")  # fmt: skip
+WRITTEN = {
+    "": GIVEN,
+    "-last-kept": LAST,
+    "-resized": RESIZED,
+    "-long": LONG,
+    "stub": exercises.exercise("fsdp", "sharded-step").stub,
+    "not-freed": KEPT,
+    "padding": GIVEN.replace("torch.cat(parts)[:sizes[unit]]", "torch.cat(parts)"),
+    "not-whole": GIVEN.replace("forward(unit, gather(unit)) ", "forward(unit, shards[unit]) "),
+    "not-averaged": GIVEN.replace("        gradients[unit] /= world ", "        pass "),
+    "own-gradient": GIVEN.replace(SCATTER, "        gradients[unit].copy_(world * padded.view(world, -1)"
+                                           "[dist.get_rank()])\n"),
+    "all-reduce": GIVEN.replace(SCATTER, REDUCED + "        gradients[unit].copy_(mine)\n"),
+    "view": GIVEN.replace(SCATTER, REDUCED + "        gradients[unit] = mine\n"),
+    "whole-gradient": GIVEN.replace(SCATTER, "        dist.all_reduce(padded)\n        gradients[unit] = padded\n"),
+    "order": GIVEN.replace("reversed(range(len(shards)))", "range(len(shards))"),
+    "no-list": GIVEN.replace("    return gradients\n", ""),
+    "wrong-gradient": GIVEN.replace("        gradients[unit] /= world ", "        gradients[unit] += 1 "),
+    "too-many": GIVEN.replace(FORWARD, "        gather(unit); forward(unit, gather(unit)) "),
+    "exception": GIVEN.replace("torch.zeros", "torch.zeroes"),
+    "deadlock": GIVEN.replace("    gradients = ", "    if dist.get_rank():\n        dist.barrier()\n    gradients = "),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_lab_exercise_on_two_ranks(tmp_path):
+    for slip, words in answers.judged("fsdp", WRITTEN, tmp_path).items():
+        start = "right: 2 ranks gathered 4 units" if not slip or slip[0] == "-" else f"not yet ({slip}): "
+        assert words.startswith(start), words

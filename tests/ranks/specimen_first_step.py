@@ -1,0 +1,105 @@
+"""Labs up to their first training step, many in one launch: specimen_first_step.py CASES.json, a list of [lab, words].
+
+Prints one JSON list on rank 0, [how it ended, what it printed] of each case: "step", "end" or an error's words.
+Everything is the lab's own, up to the step after which it is stopped; only what torch.compile hands a graph to is
+"aot_eager", for which no C++ compiler is needed.
+"""
+
+import contextlib
+import functools
+import gc
+import importlib.util
+import io
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from scaleout.lab import session, text
+from scaleout.measure import link, rounds
+from scaleout.parallel import fsdp_ways
+
+LABS = Path(__file__).resolve().parents[2] / "labs"
+
+
+class Reached(Exception):
+    """A step of training has been made."""
+
+
+def stop_after(owner, name):
+    """Let the method `name` end the lab once it has done its work."""
+    made = getattr(owner, name)
+
+    @functools.wraps(made)
+    def once(*args, **more):
+        made(*args, **more)
+        raise Reached
+    setattr(owner, name, once)
+
+
+@functools.cache
+def module(name):
+    """A lab, that stops after a step."""
+    sys.path.insert(0, str(LABS))
+    made = importlib.import_module(name)
+    if name == "capstone":
+        stop_after(made.Job, "step")
+    if name == "memory":
+        stop_after(made.Run, "one")
+    return made
+
+
+def slow_link(s, words):
+    """A step of what labs/slow_link.py starts on each host; its links need root, and are not shaped."""
+    slow = module("slow_link")
+    _, o = text.parse(slow.TIERS, slow.__doc__, words)
+    link.Worker(s, asdict(o) | {"cases": slow.cases(o)}, None).step("none", 1, o.micro_batch)
+    raise Reached
+
+
+def outcome(s, name, words):
+    """"step", "end", or the words of an error, of this rank."""
+    try:
+        if name == "slow_link":
+            slow_link(s, words)
+        module(name).main(s, words)
+    except Reached:
+        return "step"
+    except (Exception, SystemExit) as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return "end"
+
+
+def main(s):
+    """All cases, each in a folder of its own beside the file of cases."""
+    torch.nn.Module.compile = functools.partialmethod(torch.nn.Module.compile, backend="aot_eager")
+    text.texts = functools.cache(text.texts)            # the same files again and again
+    stop_after(rounds.Rounds, "_step")
+    stop_after(fsdp_ways.Way, "step")
+    found = []
+    for number, (name, words) in enumerate(json.loads(Path(sys.argv[1]).read_text())):
+        folder = Path(sys.argv[1]).parent / f"{s.world}-{number}"
+        folder.mkdir(exist_ok=True)
+        os.chdir(folder)
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            mine = outcome(s, name, words)
+        every = [mine]
+        if s.world > 1:
+            every = [None] * s.world
+            dist.all_gather_object(every, mine)
+        found.append([" | ".join(dict.fromkeys(every)), said.getvalue()])
+        torch._dynamo.reset()
+        gc.collect()
+    s.say(json.dumps(found))
+    s.barrier()
+    sys.stdout.flush()
+    os._exit(0)         # what fifty labs stopped in the middle leave behind is not to be taken down one by one
+
+
+if __name__ == "__main__":
+    session.run(main)

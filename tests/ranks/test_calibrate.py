@@ -1,0 +1,177 @@
+"""labs/calibrate.py and labs/preflight.py, run as a reader runs them."""
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from scaleout.records import profiles
+
+ROOT = Path(__file__).resolve().parents[2]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+TINY = ["--seconds", "0.01", "--largest-mb", "1", "--largest-matrix", "128"]
+
+
+def run(command, tmp_path, **more):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path),
+                                "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | more
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
+
+
+def lab_module(name):
+    """A lab's script as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "labs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- calibrate ------------------------------------------------------------------------------------------
+
+def test_calibrate_two_processes(tmp_path):
+    out = tmp_path / "machine.json"
+    done = run([*TORCHRUN, "2", "labs/calibrate.py", *TINY, "--out", str(out)], tmp_path)
+    assert done.returncode == 0, done.stderr
+    profile = profiles.load(out)
+    assert profile["world"] == 2
+    assert profile["backend"] == "gloo"
+    assert set(profile["collectives"]) == set(profiles.COLLECTIVES)
+    for line in profile["collectives"].values():
+        assert [p["bytes"] for p in line["points"]] == [4096, 16_384, 65_536, 262_144, 1_000_000]
+        assert all(1e-7 < p["seconds"] < 5 for p in line["points"])
+        worst = max(abs(p["fitted"] / p["seconds"] - 1) for p in line["points"])
+        assert line["worst_relative_error"] == pytest.approx(worst)
+    assert 1e8 < profile["matmul_flops_per_second"]["fp32"] < 1e13
+    assert 1e8 < profile["copy_bytes_per_second"] < 1e12
+    assert "worst residual" in done.stdout
+    assert "profile saved: machine.json" in done.stdout
+    assert "calibrate:" not in done.stderr, "no progress where output is no terminal"
+
+
+def test_calibrate_one_process_says_what_it_skips(tmp_path):
+    done = run([sys.executable, "labs/calibrate.py", *TINY], tmp_path)
+    assert done.returncode == 0, done.stderr
+    profile = profiles.load(tmp_path / "scaleout" / "machine-cpu-1.json")
+    assert profile["collectives"] == {}
+    assert "collectives: skipped, one process has nobody to talk to" in done.stdout
+    assert str(tmp_path) not in done.stdout, "no path of this machine on the screen"
+
+
+class Clock(TorchDispatchMode):
+    """A clock by which a process's first matrix product takes a second, and each later one a microsecond."""
+
+    now = 0.0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if "mm" in str(func):
+            self.now += 1e-6 if self.now else 1.0
+        return func(*args, **(kwargs or {}))
+
+
+def test_what_the_first_product_loads_is_not_timed():
+    calibrate, clock = lab_module("calibrate"), Clock()
+    s = SimpleNamespace(device="cpu", clock=lambda: clock.now, largest=float, barrier=lambda: None)
+    with clock:
+        rate, side = calibrate.matmul_rate(s, torch.float32, calibrate.Options(seconds=0.4, largest_matrix=512))
+    assert side == 512
+    assert rate == pytest.approx(2 * 512**3 / 1e-6)
+
+
+def test_message_sizes_split_over_any_number_of_ranks():
+    calibrate = lab_module("calibrate")
+    for world in (2, 3, 4, 7, 8):
+        found = calibrate.sizes(calibrate.Options(largest_mb=0.1), world)
+        assert found == sorted(set(found))
+        assert all(size % (4 * world) == 0 for size in found)
+
+
+@pytest.mark.parametrize("words", [["--seconds", "0"], ["--largest-mb", "nan"], ["--out", ""], ["--x", "1"]])
+def test_calibrate_refuses_in_one_line(words, tmp_path):
+    with pytest.raises(ValueError) as caught:
+        lab_module("calibrate").main(None, words)
+    assert "\n" not in str(caught.value)
+
+
+# --- preflight ------------------------------------------------------------------------------------------
+
+def test_preflight_of_a_ready_machine(tmp_path):
+    done = run([sys.executable, "labs/preflight.py", "--disk-gib", "0.1", "--memory-gib", "1"], tmp_path,
+               MASTER_PORT=str(free_port()))
+    lines = done.stdout.splitlines()
+    assert "all-reduce over 2 processes" in done.stdout
+    assert "gloo: sum of 1..2 is 3" in done.stdout
+    red = [line for line in lines if line.startswith("FIX ")]
+    assert (done.returncode, red) == (0, []), done.stdout
+    assert lines[-1] in ("Ready.", "Ready, without GPUs.")
+    assert "\033" not in done.stdout, "no colour where output is no terminal"
+
+
+def test_preflight_of_one_process_skips_the_all_reduce(tmp_path):
+    done = run([sys.executable, "labs/preflight.py", "--disk-gib", "0.1", "--memory-gib", "1", "--processes", "1"],
+               tmp_path, MASTER_PORT=str(free_port()))
+    line = next(line for line in done.stdout.splitlines() if line.startswith("all-reduce"))
+    assert line.split()[1] == "skipped"
+    assert "one process has nobody to talk to" in line
+    assert done.returncode == 0, "what was not tried is not to fix"
+
+
+def test_preflight_says_what_to_do_and_exits_1(tmp_path):
+    done = run([*TORCHRUN, "2", "labs/preflight.py", "--gpus", "1", "--disk-gib", "1e9"], tmp_path)
+    assert "all-reduce over 2 ranks" in done.stdout
+    red = [line.split(":")[0] for line in done.stdout.splitlines() if line.startswith("FIX ")]
+    assert [need for need in red if need != "FIX driver"] == ["FIX GPUs, at least 1", "FIX disk, 1e+09 GiB free here"]
+    assert done.returncode == 1
+    assert "Ready" not in done.stdout
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("", 0))
+        return s.getsockname()[1]
+
+
+def test_each_preflight_check_can_fail(tmp_path, monkeypatch):
+    preflight = lab_module("preflight")
+    assert preflight.python_version((3, 10, 4)).ok is False
+    assert preflight.python_version((3, 11, 0)).ok is True
+    assert preflight.torch_version("2.10.1+cu128").ok is False
+    assert preflight.torch_version("2.11.0").ok is True
+    assert preflight.gpus(2, 1, ["H200"]).found == "1 x H200"
+    assert preflight.gpus(2, 1, ["H200"]).ok is False
+    assert preflight.gpus(0, 0, []).ok is True
+    assert preflight.disk(1e9, tmp_path).ok is False
+    assert preflight.memory(1e9).ok is False
+    assert preflight.shared_memory(tmp_path, 2**80).ok is False
+    assert preflight.shared_memory(tmp_path / "gone").ok is None
+    monkeypatch.setattr(preflight.os, "access", lambda path, how: False)
+    locked = preflight.disk(0, tmp_path)
+    assert (locked.ok, locked.found.split(", ")[-1]) == (False, "not writable")
+    monkeypatch.setattr(preflight.importlib.util, "find_spec", lambda name: None)
+    assert preflight.packages().remedy == "pip install accelerate matplotlib"
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        number = taken.getsockname()[1]
+        assert preflight.port(number).ok is False
+    assert preflight.port(number).ok is True
+
+
+def test_the_words_say_what_the_colours_say():
+    preflight = lab_module("preflight")
+    checks = [preflight.Check("a", True, "1"), preflight.Check("b", False, "2", "do this"),
+              preflight.Check("c", None, "3")]
+    plain = preflight.show(checks, colour=False)
+    assert [line.split()[1] for line in plain.splitlines()[2:5]] == ["ok", "FIX", "skipped"]
+    assert plain.splitlines()[-1] == "FIX b: do this"
+    coloured = preflight.show(checks, colour=True)
+    assert coloured.splitlines()[3].startswith("\033[31m")
+    assert coloured.replace("\033[31m", "").replace("\033[32m", "").replace("\033[33m", "").replace(
+        "\033[0m", "") == plain

@@ -1,0 +1,244 @@
+"""labs/ddp.py and what it stands on, on real processes: values, parity, counts of collectives, faults, refusals."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import lab_runs
+import pytest
+from lab_runs import LAUNCH, ROOT, TORCHRUN
+
+from scaleout.lab import ddp as lab_ddp
+from scaleout.lab import report
+from scaleout.measure import inject
+from scaleout.records import results, trace
+from scaleout.train import scaling
+
+run, recorded = (partial(start, timeout=120) for start in (lab_runs.run, lab_runs.recorded))
+FAST = ["--layers", "2", "--hidden", "96", "--heads", "4", "--seq", "64", "--steps", "5"]
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def cases(request):
+    done = run([*TORCHRUN, str(request.param), "tests/ranks/specimen_ddp.py"])
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+EXACT = ["hand", "hand no_sync", "hand every pass", "buckets", "buckets no_sync", "buckets every pass", "torch",
+         "torch no_sync", "torch every pass", "buckets unused", "buckets static", "torch unused", "torch static",
+         "torch view", "torch view no_sync"]
+
+
+def test_every_way_computes_what_one_process_computes(cases):
+    for name in EXACT:
+        assert cases[name]["loss"] < TOLERANCE, name
+        assert cases[name]["gradients"] < TOLERANCE, name
+        assert cases[name]["spread"] == 0.0, name
+    built = {"hand": "Transformer", "buckets": "Reducer", "torch": "DistributedDataParallel"}
+    for via, kind in built.items():
+        assert cases[via]["built"].startswith(f"{kind} on ")
+
+
+def test_compression_drifts_by_as_much_as_it_must(cases):
+    for via in ("buckets", "torch"):
+        assert 1e-4 < cases[f"{via} bf16"]["gradients"] < 2**-6, "bf16 keeps 8 bits, and rounds twice"
+        assert 0.05 < cases[f"{via} powersgd"]["gradients"] < 3, "one column of a matrix is not the matrix"
+        for hook in ("bf16", "powersgd"):
+            assert cases[f"{via} {hook}"]["loss"] < TOLERANCE, "the loss is taken before the gradient"
+            assert cases[f"{via} {hook}"]["spread"] == 0.0, "all ranks drift alike"
+
+
+def test_collectives_are_counted_with_and_without_no_sync(cases):
+    assert cases["hand"]["calls"] == cases["hand"]["tensors"]
+    for via in ("hand", "buckets", "torch"):
+        assert cases[f"{via} no_sync"]["calls"] == cases[via]["calls"]
+        assert cases[f"{via} every pass"]["calls"] == 3 * cases[via]["calls"]
+    assert 3 <= cases["torch"]["calls"] == cases["buckets"]["calls"] < cases["hand"]["calls"]
+
+
+def test_buckets_are_those_of_the_schedule(cases):
+    for via in ("buckets", "torch"):
+        assert cases[via]["buckets"] == cases[via]["planned"], via
+        assert len(cases[via]["buckets"]) == cases[via]["calls"]
+    assert sum(cases["torch"]["buckets"]) == sum(cases["buckets"]["buckets"])
+
+
+def test_unused_parameters(cases):
+    unused = cases["buckets unused"]
+    assert unused["calls"] == len(unused["buckets"]) + 1, "one more asks who used what"
+    assert cases["buckets unused"]["spare"] == cases["torch unused"]["spare"] == 0
+    assert cases["missing"] == "no gradient came for spare.weight, spare.bias: use find_unused, or take them out"
+    first, nobody = cases["partly"]
+    assert len(set(first)) == 1
+    assert 0 < first[0] < 1, "one rank's gradient of 1, a mean over all"
+    assert nobody is None
+
+
+# --- the lab ----------------------------------------------------------------------------------------------------
+
+def assert_sound(record, names):
+    """What every run of several processes must hold."""
+    assert all(check["passed"] for check in record.checks.values())
+    for name in names:
+        assert f"{name}: gradients equal one process" in record.checks
+        assert f"{name}: weights are equal on all ranks" in record.checks
+        assert record.measurement[f"bytes a step, {name}"] == record.prediction[f"bytes a step, {name}"]
+        assert len(record.series[f"seconds a step, {name}"]) == len(record.step_seconds)
+        assert 0 < record.prediction[f"seconds a step, {name}"] < 60
+        assert record.measurement[f"exposed seconds a step, {name}"] >= 0
+    assert record.losses[-1] < record.losses[0]
+
+
+def test_four_ways_on_two_processes_and_a_trace_of_both(tmp_path):
+    path = tmp_path / "trace.json"
+    words = [*TORCHRUN, "2", "labs/ddp.py", *FAST, "--bucket-mb", "0.1", "--trace", str(path)]
+    record, said = recorded(words, tmp_path)
+    assert_sound(record, ("naive", "buckets by hand", "torch DDP"))
+    count = {name: record.measurement[f"collectives a step, {name}"]
+             for name in ("naive", "buckets by hand", "torch DDP")}
+    assert count["naive"] > 30 > count["torch DDP"] == count["buckets by hand"] > 3
+    assert record.series["seconds a step, torch DDP"] == record.step_seconds
+    assert len(record.series["seconds a step, one process, all threads"]) == 5
+    assert "skipped Accelerate: not asked for (--via accelerate)" in said
+    assert "than one process on the same batch and cores" in said or "the machine is busy" in said
+    t = trace.load(path)
+    assert t.ranks == [0, 1]
+    assert len(t.steps(0)) == 3
+    assert trace.summary(t)["collectives"] == count["torch DDP"]
+    names = [e["args"]["name"] for e in json.loads(path.read_text())["traceEvents"] if e["name"] == "process_name"]
+    assert sorted(names) == ["rank 0", "rank 1"]
+    assert str(tmp_path) not in said + json.dumps(record.command)
+
+
+def test_the_fifth_way_is_accelerate_on_two_ranks(tmp_path):
+    record, _ = recorded([*LAUNCH, "--num_processes", "2", "labs/ddp.py", *FAST, "--via", "accelerate",
+                          "--accumulation", "2", "--bucket-mb", "0.1"], tmp_path)
+    assert_sound(record, ("naive", "buckets by hand", "torch DDP", "Accelerate"))
+    assert "Accelerate: DistributedDataParallel on 2 rank(s), by accelerate" in record.notes
+    assert record.measurement["collectives a step, Accelerate"] == record.measurement["collectives a step, torch DDP"]
+    assert record.effective_batch == 4 * 2 * 2
+
+
+def test_half_the_bytes_with_bf16_and_a_drift_that_is_shown(tmp_path):
+    record, _ = recorded([*TORCHRUN, "2", "labs/ddp.py", *FAST, "--hook", "bf16"], tmp_path)
+    assert_sound(record, ("naive", "buckets by hand", "torch DDP"))
+    assert record.measurement["bytes a step, torch DDP"] * 2 == record.measurement["bytes a step, naive"]
+    drift = [note for note in record.notes if "torch DDP with powersgd: gradients differ from one process by" in note]
+    assert len(drift) == 1
+
+
+def test_an_injected_straggler_makes_the_other_rank_wait(tmp_path):
+    path = tmp_path / "slow.json"
+    done = run([*TORCHRUN, "2", "labs/ddp.py", *FAST, "--inject", "straggler:1:3", "--trace", str(path), "--thin"])
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "waited, rank 0, ms" in done.stdout
+    found = trace.summary(trace.load(path))
+    assert found["compute_seconds"][1] > found["compute_seconds"][0]
+    assert found["waited_seconds"][0] > found["waited_seconds"][1]
+    assert path.stat().st_size < 80_000
+
+
+def test_scaling_starts_torchrun_itself(tmp_path):
+    done = run(["labs/ddp.py", *FAST, "--scaling", "1,2", "--save", str(tmp_path)], timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    kept = sorted(p.name for p in tmp_path.iterdir())
+    assert kept == [f"smoke-scaling-cpu-{name}.json" for name in ("strong-1", "strong-2", "weak-1")]
+    one, two = (results.load(tmp_path / f"smoke-scaling-cpu-strong-{n}.json") for n in (1, 2))
+    assert (one.device_count, two.device_count) == (1, 2)
+    assert one.effective_batch == two.effective_batch == 8
+    assert one.backend == "none"
+    assert "strong, 2 processes: " in done.stdout
+    assert "an all-reduce of " in done.stdout
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith(("strong  ", "weak  "))]
+    assert [(line[0], line[1], line[2]) for line in lines] == [
+        ("strong", "1", "8"), ("strong", "2", "4"), ("weak", "1", "4"), ("weak", "2", "4")]
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["--hook", "fp8"], "invalid choice: 'fp8'"),
+    (["--steps", "3"], "--steps is 3: it must be from 4"),
+    (["--unused-part"], "add --find-unused"),
+    (["--inject", "starved:1"], "--inject needs ranks that wait for each other: torchrun --nproc-per-node 2"),
+    (["--inject", "straggler"], "--inject straggler: write it as straggler:RANK:SHARE"),
+    (["--inject", "fire"], "use one of straggler, tiny-buckets, slow-link, starved"),
+    (["--trace", "x.json"], "use torchrun --nproc-per-node 2"),
+    (["--trace", "x.txt"], "the name must end in .json"),
+    (["--scaling", "1,two"], "give numbers of processes from 1 to 64, such as 1,2,4"),
+    (["--scaling", "3,8"], "3 processes do not divide 32"),
+    (["--static-graph", "--accumulation", "2"], "add --sync-every-pass"),
+    (["--bucket-mb", "0"], "--bucket-mb is 0"),
+    (["--heads", "7"], "7 heads do not divide hidden size 160"),
+])
+def test_a_bad_option_is_refused_in_one_line(words, said, monkeypatch, tmp_path):
+    from tests.test_lab_tools import lab_module
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    ddp = lab_module("ddp")
+    with ddp.lab.session("cpu") as s, pytest.raises(ValueError) as caught:
+        ddp.main(s, words)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_exit_code_2_and_one_line():
+    done = run(["labs/ddp.py", "--accumulation", "0"])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "labs/ddp.py: --accumulation is 0: it must be from 1 to 1000\n"
+
+
+# --- pure parts ---------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("straggler:1", "write it as straggler:RANK:SHARE"), ("straggler:1.5:1", "write it as straggler"),
+    ("straggler:2:0.5", "there is no rank 2 among 2, which are 0 to 1"), ("slow-link:0", "write it as slow-link:MBPS"),
+    ("tiny-buckets:3", "write it as tiny-buckets"), ("starved:soon", "write it as starved:SECONDS"),
+    ("starved:-1", "write it as starved:SECONDS"), ("starved:nan", "write it as starved:SECONDS")])
+def test_faults_that_cannot_be_are_refused(text, said):
+    with pytest.raises(ValueError, match="--inject") as caught:
+        inject.parse(text, 2)
+    assert said in str(caught.value)
+
+
+def test_faults_are_read():
+    assert inject.parse(None, 1) is None
+    assert inject.parse("straggler:1:0.5", 2) == inject.Fault("straggler", 1, 0.5)
+    assert inject.parse("slow-link:40", 2) == inject.Fault("slow-link", 0, 40.0)
+    assert inject.parse("tiny-buckets", 2) == inject.Fault("tiny-buckets")
+
+
+def test_the_plan_of_scaling_shares_its_largest_run():
+    plan = scaling.plan([1, 2, 4], 4)
+    assert plan == {("strong", 1): 16, ("strong", 2): 8, ("strong", 4): 4, ("weak", 1): 4, ("weak", 2): 4,
+                    ("weak", 4): 4}
+    assert scaling.others(["--scaling", "1,2", "--steps", "9", "--save", "--seed", "3", "--micro-batch=8", "--thin"]
+                          ) == ["--steps", "9", "--seed", "3", "--thin"]
+
+
+def test_the_median_error_leaves_out_what_is_no_prediction():
+    def row(p, m):
+        return {"predicted": {"seconds": p} if p else {}, "measured": {"seconds": m}}
+    rows = {"one": row(9.0, 1.0), "hand": row(1.1, 1.0), "torch": row(0.8, 1.0), "buckets": row(None, 1.0),
+            "alone": row(None, 1.0)}
+    assert report.median_error(rows, lab_ddp.NOT_WAYS) == pytest.approx(0.15)
+    assert report.median_error({"one": row(1.0, 1.0)}, lab_ddp.NOT_WAYS) is None
+
+
+def test_the_explanation_of_scaling_speaks_of_the_machine_that_was_measured():
+    folder = ROOT / "labs" / "results" / "ddp"
+    found = {("strong", n): results.load(folder / f"smoke-scaling-cpu-strong-{n}.json") for n in (1, 2)}
+    assert "on 2 cores and one memory" in "\n".join(scaling.why(found))
+    found["strong", 2] = replace(found["strong", 2], device="NVIDIA H200", device_kind="cuda")
+    assert "compute at once, each on its own NVIDIA H200" in "\n".join(scaling.why(found))
+
+
+def test_a_busy_machine_gets_no_comparison():
+    def rows(one):
+        way = lambda m, p: {"measured": {"seconds": m, "bytes": 5e6}, "predicted": {"seconds": p}}  # noqa: E731
+        return {"one": way(one, 0.05), "torch": way(0.06, 0.06), "alone": way(0.05, 0.05)}
+
+    quiet, busy = (lab_ddp.why(rows(one), 2, 2, 1) for one in (0.055, 0.5))
+    assert quiet.startswith("DDP is 1.09 times slower than one process on the same batch and cores:")
+    assert "10.0 ms to average 5.00 MB" in quiet
+    assert busy == ("one process took 10.0 times its prediction: the machine is busy, so there is no comparison with "
+                    "DDP")

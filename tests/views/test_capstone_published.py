@@ -1,0 +1,180 @@
+"""The model of an FSDP step beside published runs by number of GPUs: it is an upper bound, and by how much."""
+
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil
+from pathlib import Path
+
+import pytest
+
+from scaleout import views
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.sharding import Sharding
+from scaleout.spec.topology import cluster
+from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.timing.fsdp_seconds import from_device
+from scaleout.views import capstone_curves, capstone_published
+from scaleout.views.ddp import LINKS
+
+TABLE = json.loads((Path(__file__).parents[1] / "published" / "fsdp_by_gpus.json").read_text())
+ROWS = {one["name"]: one for one in TABLE["series"]}
+
+# Published efficiency against the fewest GPUs of a series, over the model's, in the order of its sizes. Below 1: the
+# model promises more than was measured.
+RATIOS = {
+    "torchtitan eager H100": {128: 0.971}, "torchtitan compiled H100": {128: 0.976},
+    "Kempner compiled H200": {2: 0.906, 4: 0.942},
+    "MosaicML 13B H100": {16: 0.989, 32: 0.995, 64: 0.991}, "MosaicML 3B H100": {64: 0.979},
+    "MosaicML 1.3B H100": {32: 0.980, 64: 0.965}, "MosaicML 760M H100": {32: 0.992},
+    "MosaicML 13B A100": {128: 0.998}, "MosaicML 7B A100": {64: 0.984, 128: 0.972},
+    "MosaicML 3B A100": {128: 0.962}, "MosaicML 1.3B A100": {128: 0.982},
+    "MosaicML 760M A100": {32: 1.001, 64: 0.991, 128: 0.978},
+    "MosaicML 125M A100": {32: 0.974, 64: 0.960, 128: 0.952},
+}  # fmt: skip
+
+
+def rates(row):
+    """Tokens a second of one GPU by number of GPUs, as published."""
+    if "tokens_per_second" in row:
+        return {int(n): rate / int(n) for n, rate in row["tokens_per_second"].items()}
+    return {int(n): rate for n, rate in row["tokens_per_second_per_gpu"].items()}
+
+
+def shape_of(row):
+    """MPT models have no biases, a tied head, and no table of positions to speak of."""
+    if "preset" in row:
+        return PRESETS[row["preset"]]
+    return Shape(**row["shape"], bias=False, tied_head=True, max_seq=row["seq"])
+
+
+@lru_cache(maxsize=64)
+def modelled(name, gpus):
+    """Tokens a second of one GPU."""
+    row = ROWS[name]
+    device, per = DEVICES[row["devices"][0]], min(row["gpus_per_node"], gpus)
+    on = cluster(ceil(gpus / per), per, device.link, row["across"], per)
+    sharding = Sharding(ranks=gpus, parameter="bf16", reduce=row["reduce"])
+    time = from_device(shape_of(row), row["micro_batch"], row["seq"], device, on, sharding, efficiency=row["reached"],
+                       checkpointing=row["checkpointing"], accumulation=row["passes"])  # fmt: skip
+    return time.tokens_per_second / gpus
+
+
+def ratios(name):
+    found = rates(ROWS[name])
+    first = min(found)
+    return {n: found[n] / found[first] / (modelled(name, n) / modelled(name, first)) for n in found if n > first}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_no_published_run_keeps_more_than_the_model_says(name):
+    assert ratios(name) == pytest.approx(RATIOS[name], abs=0.002)
+
+
+def test_the_model_is_an_upper_bound_by_0_to_9_percent():
+    """Up to 128 GPUs of nodes of 8, by 5% at most; the first step from one GPU to two is the worst, 9%."""
+    every = sorted((ratio, name, n) for name in ROWS for n, ratio in ratios(name).items())
+    assert len(every) == 22 and every[-1][0] < 1.002 and every[0] == (pytest.approx(0.906, abs=0.002),
+                                                                      "Kempner compiled H200", 2)  # fmt: skip
+    wide = [ratio for ratio, name, _ in every if "H200" not in name]
+    assert min(wide) > 0.95 and wide[len(wide) // 2] == pytest.approx(0.98, abs=0.003)
+
+
+def test_shapes_have_the_parameters_that_were_printed():
+    for row in ROWS.values():
+        assert total_parameters(shape_of(row)) == pytest.approx(row["parameters"], rel=0.001)
+
+
+def test_fewer_sequences_a_pass_reach_less_of_the_peak():
+    """What strong scaling does to kernels, and the model does not have: the same 58.6% of the peak for any batch."""
+    rows = TABLE["small_kernels"]["rows"]
+    assert [(one["sequences_a_pass"], one["hfu_percent"]) for one in rows] == [(3, 50.82), (10, 57.42), (14, 58.57)]
+
+
+# --- what stands in the picture -----------------------------------------------------------------------------------
+
+
+def test_the_package_has_the_figures_of_the_table():
+    drawn = {(one.who, one.devices): one for one in capstone_published.SERIES}
+    assert len(drawn) == len(capstone_published.SERIES)
+    table = {(row["who"], tuple(row["devices"])): row for row in ROWS.values()}
+    left = set(table) - set(drawn)
+    assert {who for who, _ in left} == {"MosaicML 3B", "torchtitan compiled"}
+    eager, compiled = (rates(ROWS[f"torchtitan {way} H100"]) for way in ("eager", "compiled"))
+    assert abs(eager[128] / eager[8] - compiled[128] / compiled[8]) < 0.005, "one would hide the other"
+    for key, one in drawn.items():
+        row = table[key]
+        assert one.rates == pytest.approx(rates(row))
+        assert one.tokens == row["micro_batch"] * row["passes"] * row["seq"]
+        assert one.parameters == pytest.approx(row["parameters"], rel=0.002)
+        assert one.shares[min(one.rates)] == 1 and all(0.89 < share < 1.01 for share in one.shares.values())
+
+
+SETTING = capstone_curves.Setting("llama-3-8b", "h100-sxm", 512, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
+
+
+@pytest.mark.parametrize(
+    ("change", "tokens", "who"),
+    [
+        ({}, 4096, "torchtitan eager"),
+        ({}, 4 * 16_384, "torchtitan eager"),
+        ({}, 4095, None),
+        ({}, 5 * 16_384, None),
+        ({"model": "llama-2-7b"}, 8192, "torchtitan eager"),
+        ({"model": "llama-2-13b"}, 4096, "MosaicML 13B"),
+        ({"model": "gpt2-xl"}, 32_768, "MosaicML 1.3B"),
+        ({"model": "gpt2", "device": "a100-80gb"}, 32_768, "MosaicML 125M"),
+        ({"device": "a100-40gb"}, 32_768, "MosaicML 7B"),
+        ({"device": "h200"}, 32_768, "Kempner compiled"),
+        ({"model": "llama-3-70b"}, 4096, None),
+        ({"device": "b200"}, 4096, None),
+        ({"sharding": "hybrid"}, 4096, None),
+        ({"link": LINKS["node-100g"]}, 4096, None),
+        ({"link": LINKS["ib"]}, 4096, None),
+    ],
+    ids=str,
+)
+def test_only_what_is_comparable_stands_beside_a_curve(change, tokens, who):
+    found = capstone_published.near(replace(SETTING, **change), tokens)
+    assert (found and found.who) == who
+
+
+@pytest.mark.parametrize("model", ["gpt2", "gpt2-large", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_more_than_one_series_is_comparable(model, device):
+    for power in range(9, 21):
+        at = replace(SETTING, model=model, device=device)
+        assert sum(one.comparable(at, 2**power) for one in capstone_published.SERIES) <= 1
+
+
+def test_points_begin_on_the_curve_and_keep_their_shares():
+    curve = {n: capstone_curves.Size(1.0, 1.0, 0.0, 0.5, at) for n, at in ((1, 1.0), (8, 0.9), (32, 0.7), (128, 0.6))}
+    eager = capstone_published.near(SETTING, 4096)
+    assert eager.beside(curve) == {8: 0.9, 128: pytest.approx(0.9 * 5605 / 5762)}
+    between = capstone_published.near(replace(SETTING, model="gpt2-xl"), 32_768)
+    assert between.beside(curve)[16] == pytest.approx(0.8), "halfway from 8 to 32, as the line is drawn"
+
+
+def test_the_picture_shows_who_measured_and_the_curve_above():
+    result = views.render("capstone", {})
+    weak = {n: at for n, _, at in result["values"]["curve"]}
+    assert result["values"]["published"] == [[8, weak[8]], [128, pytest.approx(weak[8] * 5605 / 5762)]]
+    assert weak[128] / weak[8] > 1.035 * 5605 / 5762
+    circles = ET.fromstring(result["svg"]).iter("{http://www.w3.org/2000/svg}circle")
+    titles = [one.find("{http://www.w3.org/2000/svg}title").text for one in circles]
+    assert [title for title in titles if "measured" in title] == [
+        "torchtitan eager, measured: 100.0% on 8, of 8", "torchtitan eager, measured: 97.3% on 128, of 8",
+    ]  # fmt: skip
+    assert "torchtitan eager, measured" in result["svg"] and "strong, at most: 88%" in result["svg"]
+    assert "Upper bounds: no GPU is late here" in result["sentence"]
+    assert "Measured, weak: torchtitan eager kept 97% from 8 to 128 GPUs. " in result["sentence"]
+
+
+@pytest.mark.parametrize("params", [{"sharding": "hybrid"}, {"link": "node-100g"}, {"device": "b200"},
+                                    {"model": "llama-3-70b"}, {"batch": 8192, "seq": "8192"}], ids=str)  # fmt: skip
+def test_nothing_is_said_of_runs_that_are_not_comparable(params):
+    result = views.render("capstone", params)
+    assert result["values"]["published"] == []
+    assert "easured" not in result["svg"] + result["sentence"]
+    assert "Upper bounds" in result["sentence"]
