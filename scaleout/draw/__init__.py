@@ -1,5 +1,7 @@
-"""SVG as strings: `svg` has the marks, `plot` axes and curves, `lanes` a step of DDP, `fsdp_lanes` one of FSDP under
-its memory, `chunk_grid` a collective step by step. Pure; stands on the rooms of formulas.
+"""Pictures as SVG, drawn into strings. Pure; stands on the rooms of formulas.
+
+`svg` has the marks, `plot` axes and curves, `lanes` a step of DDP, `fsdp_lanes` one of FSDP under its memory,
+`chunk_grid` a collective step by step.
 
 What a widget shows with them is in `views`. Figures of measurements are matplotlib's: `measure.figures`.
 """
