@@ -63,8 +63,6 @@ class Job:
     def __init__(self, work, world, limit=LIMIT_S, **environment):
         """work: the words of a script, or (module:function, its pickled arguments)."""
         self.folder, self.end = Path(tempfile.mkdtemp(prefix="ranks-")), time.monotonic() + limit
-        for name in ("out", "err"):
-            (self.folder / name).touch()
         given = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
         given |= FIXED | self._meeting(world) | environment
         context = multiprocessing.get_context("forkserver")
@@ -80,7 +78,7 @@ class Job:
         """The variables of torchrun for ranks that meet in a store of this process, as they do in torchrun's."""
         if world == 1:
             return {}
-        from torch import distributed as dist                   # one process needs none of it here
+        from torch import distributed as dist
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False,
                                    timeout=timedelta(seconds=LIMIT_S))
         return {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
@@ -96,9 +94,9 @@ class Job:
             process.join()
         shutil.rmtree(self.folder)
 
-    def read(self, name):
-        """What all ranks have printed so far to "out" or "err"."""
-        return (self.folder / name).read_text(errors="replace")
+    def read(self, stream, rank="*"):
+        """What a rank has printed so far to "out" or "err"; all ranks, one after the other, where none is named."""
+        return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob(f"{rank}.{stream}")))
 
     def wait(self):
         """Exit codes by rank once all have ended; None of a rank that the time limit, or a lost peer, left running."""
@@ -117,8 +115,8 @@ def _begin(work, rank, folder, limit, environment):
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(ROOT)
-    for name, stream in (("out", 1), ("err", 2)):
-        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_APPEND), stream)
+    for number, stream in ((1, "out"), (2, "err")):
+        os.dup2(os.open(folder / f"{rank}.{stream}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     faulthandler.dump_traceback_later(0.8 * limit)
     code = 1
