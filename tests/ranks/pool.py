@@ -140,10 +140,10 @@ def _begin(work, rank, folder, limit, environment):
 
 
 def _function(name, args, result):
-    from scaleout import lab as labs
+    from scaleout.lab.session import session
 
     module, name = name.split(":")
-    with labs.session() as s:
+    with session() as s:
         try:
             found = getattr(importlib.import_module(module), name)(s, *pickle.loads(args))
         except BaseException:                                   # a session makes one line of it

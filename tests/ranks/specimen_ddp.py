@@ -1,12 +1,8 @@
-"""A lab that is no lab: many cases of data parallelism in one launch. Prints one JSON object on rank 0."""
-
-import json
-import sys
+"""Many cases of data parallelism on the ranks of one group."""
 
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import session
 from scaleout.parallel import ddp as parallel_ddp
 from scaleout.parallel import parity
 from scaleout.parallel.replicas import Settings
@@ -91,6 +87,7 @@ def partly_used(s):
 
 
 def main(s):
+    """{case: what it found}."""
     count, found = Count(), {}
     for via in ("hand", "buckets", "torch"):
         found[via] = case(s, count, via)
@@ -104,9 +101,4 @@ def main(s):
     found["torch view"] = case(s, count, "torch", view=True)
     found["torch view no_sync"] = case(s, count, "torch", view=True, passes=3)
     found["missing"], found["partly"] = missing(s), partly_used(s)
-    s.say(json.dumps(found))
-
-
-if __name__ == "__main__":
-    sys.argv = ["tests/ranks/specimen_ddp.py"]
-    session.run(main)
+    return found

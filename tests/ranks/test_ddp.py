@@ -2,28 +2,26 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 
-import lab_runs
+import pool
 import pytest
-from lab_runs import LAUNCH, ROOT, TORCHRUN
+import specimen_ddp
+from lab_runs import ROOT, accelerate, lab_module, recorded, torchrun
 
 from scaleout.lab import ddp as lab_ddp
 from scaleout.lab import report
+from scaleout.lab.session import session
 from scaleout.measure import inject
 from scaleout.records import results, trace
 from scaleout.train import scaling
 
-run, recorded = (partial(start, timeout=120) for start in (lab_runs.run, lab_runs.recorded))
 FAST = ["--layers", "2", "--hidden", "96", "--heads", "4", "--seq", "64", "--steps", "5"]
 TOLERANCE = 1e-5
 
 
 @pytest.fixture(scope="module", params=[2, 3])
 def cases(request):
-    done = run([*TORCHRUN, str(request.param), "tests/ranks/specimen_ddp.py"])
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return pool.ranks(specimen_ddp.main, request.param)[0]
 
 
 EXACT = ["hand", "hand no_sync", "hand every pass", "buckets", "buckets no_sync", "buckets every pass", "torch",
@@ -93,8 +91,8 @@ def assert_sound(record, names):
 
 def test_four_ways_on_two_processes_and_a_trace_of_both(tmp_path):
     path = tmp_path / "trace.json"
-    words = [*TORCHRUN, "2", "labs/ddp.py", *FAST, "--bucket-mb", "0.1", "--trace", str(path)]
-    record, said = recorded(words, tmp_path)
+    words = ["labs/ddp.py", *FAST, "--bucket-mb", "0.1", "--trace", str(path)]
+    record, said = recorded(torchrun, words, 2, tmp_path)
     assert_sound(record, ("naive", "buckets by hand", "torch DDP"))
     count = {name: record.measurement[f"collectives a step, {name}"]
              for name in ("naive", "buckets by hand", "torch DDP")}
@@ -113,8 +111,8 @@ def test_four_ways_on_two_processes_and_a_trace_of_both(tmp_path):
 
 
 def test_the_fifth_way_is_accelerate_on_two_ranks(tmp_path):
-    record, _ = recorded([*LAUNCH, "--num_processes", "2", "labs/ddp.py", *FAST, "--via", "accelerate",
-                          "--accumulation", "2", "--bucket-mb", "0.1"], tmp_path)
+    record, _ = recorded(accelerate, ["labs/ddp.py", *FAST, "--via", "accelerate", "--accumulation", "2",
+                                      "--bucket-mb", "0.1"], 2, tmp_path)
     assert_sound(record, ("naive", "buckets by hand", "torch DDP", "Accelerate"))
     assert "Accelerate: DistributedDataParallel on 2 rank(s), by accelerate" in record.notes
     assert record.measurement["collectives a step, Accelerate"] == record.measurement["collectives a step, torch DDP"]
@@ -122,7 +120,7 @@ def test_the_fifth_way_is_accelerate_on_two_ranks(tmp_path):
 
 
 def test_half_the_bytes_with_bf16_and_a_drift_that_is_shown(tmp_path):
-    record, _ = recorded([*TORCHRUN, "2", "labs/ddp.py", *FAST, "--hook", "bf16"], tmp_path)
+    record, _ = recorded(pool.lab, ["labs/ddp.py", *FAST, "--hook", "bf16"], 2, tmp_path)
     assert_sound(record, ("naive", "buckets by hand", "torch DDP"))
     assert record.measurement["bytes a step, torch DDP"] * 2 == record.measurement["bytes a step, naive"]
     drift = [note for note in record.notes if "torch DDP with powersgd: gradients differ from one process by" in note]
@@ -130,18 +128,19 @@ def test_half_the_bytes_with_bf16_and_a_drift_that_is_shown(tmp_path):
 
 
 def test_an_injected_straggler_makes_the_other_rank_wait(tmp_path):
+    """A rank that a busy machine holds up is late at one collective, a straggler at most of them."""
     path = tmp_path / "slow.json"
-    done = run([*TORCHRUN, "2", "labs/ddp.py", *FAST, "--inject", "straggler:1:3", "--trace", str(path), "--thin"])
+    done = pool.lab(["labs/ddp.py", *FAST, "--inject", "straggler:1:5", "--trace", str(path), "--thin"], 2)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "waited, rank 0, ms" in done.stdout
-    found = trace.summary(trace.load(path))
-    assert found["compute_seconds"][1] > found["compute_seconds"][0]
-    assert found["waited_seconds"][0] > found["waited_seconds"][1]
+    calls = trace.load(path).arrivals()
+    late = sum(other.start > one.start for one, other in calls)
+    assert late > len(calls) / 2 > 1, f"rank 1 is the last at {late} of {len(calls)} collectives"
     assert path.stat().st_size < 80_000
 
 
 def test_scaling_starts_torchrun_itself(tmp_path):
-    done = run(["labs/ddp.py", *FAST, "--scaling", "1,2", "--save", str(tmp_path)], timeout=200)
+    done = pool.lab(["labs/ddp.py", *FAST, "--scaling", "1,2", "--save", str(tmp_path)])
     assert done.returncode == 0, done.stderr[-3000:]
     kept = sorted(p.name for p in tmp_path.iterdir())
     assert kept == [f"smoke-scaling-cpu-{name}.json" for name in ("strong-1", "strong-2", "weak-1")]
@@ -172,17 +171,16 @@ def test_scaling_starts_torchrun_itself(tmp_path):
     (["--heads", "7"], "7 heads do not divide hidden size 160"),
 ])
 def test_a_bad_option_is_refused_in_one_line(words, said, monkeypatch, tmp_path):
-    from tests.test_lab_tools import lab_module
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     ddp = lab_module("ddp")
-    with ddp.lab.session("cpu") as s, pytest.raises(ValueError) as caught:
+    with session("cpu") as s, pytest.raises(ValueError) as caught:
         ddp.main(s, words)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_exit_code_2_and_one_line():
-    done = run(["labs/ddp.py", "--accumulation", "0"])
+    done = pool.lab(["labs/ddp.py", "--accumulation", "0"])
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "labs/ddp.py: --accumulation is 0: it must be from 1 to 1000\n"
 

@@ -4,11 +4,10 @@ import os
 import signal
 import time
 
+import pool
 import pytest
 import torch
 import torch.distributed as dist
-
-from tests.ranks import pool
 
 
 def place(s, word):
@@ -72,7 +71,7 @@ def test_a_script_is_what_python_makes_of_it(tmp_path):
     done = pool.lab([script, "a", "the end"], 2)
     assert (done.returncode, done.stderr) == (1, "the end\nthe end\n")
     assert [line.split()[-1] for line in done.stdout.splitlines()] == ["0", "1"]
-    assert pool.lab(["-m", "scaleout.price", "--help"]).stdout.startswith("usage: ")
+    assert pool.lab(["-m", "scaleout.timing.price", "--help"]).stdout.startswith("usage: ")
 
 
 def test_nothing_is_left_of_a_job_that_is_given_up(tmp_path):
