@@ -1,6 +1,10 @@
 """What holds for every test."""
 
+import os
 import signal
+
+# Two workers on two cores: a second thread of each would only wait for the first. Read when torch is loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell starts what it puts in the background with Ctrl-C ignored, and everything started from there inherits that.
 # Tests interrupt labs, so a run of the tests in the background must not differ from one in front.

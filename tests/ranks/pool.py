@@ -30,7 +30,7 @@ PRELOAD = ["torch", "torch._dynamo", "torch.distributed.checkpoint.state_dict", 
            "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook"]
 FIXED = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
 LIMIT_S = 240           # for one run: a test that hangs is ended by it, and shows where each rank stood
-GRACE_S = 30            # for the others, once a rank has failed
+GRACE_S = 30            # for the others, once a rank has failed and they have been asked to end
 
 
 def ranks(function, world, *args, limit=LIMIT_S, **environment):
@@ -49,11 +49,12 @@ def ranks(function, world, *args, limit=LIMIT_S, **environment):
 def lab(words, world=1, limit=LIMIT_S, **environment):
     """A script to its end, as `python` starts it on one process and torchrun on several: a CompletedProcess.
 
-    words: its path in the repository, or "-m" and a module, then its arguments. The exit code is that of the first
-    rank that did not end with 0.
+    words: its path in the repository, or "-m" and a module, then its arguments. The exit code is that of a rank that
+    failed, where one did.
     """
-    with Job([str(word) for word in words], world, limit, **environment) as job:
-        code = next((code for code in job.wait() if code), 0)
+    with Job(words, world, limit, **environment) as job:
+        failed = sorted((code for code in job.wait() if code), key=(-signal.SIGTERM).__eq__)
+        code = failed[0] if failed else 0
         return subprocess.CompletedProcess(words, code, job.read("out"), job.read("err"))
 
 
@@ -63,6 +64,7 @@ class Job:
     def __init__(self, work, world, limit=LIMIT_S, **environment):
         """work: the words of a script, or (module:function, its pickled arguments)."""
         self.folder, self.end = Path(tempfile.mkdtemp(prefix="ranks-")), time.monotonic() + limit
+        work = work if isinstance(work, tuple) else [str(word) for word in work]
         given = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
         given |= FIXED | self._meeting(world) | environment
         context = multiprocessing.get_context("forkserver")
@@ -98,14 +100,21 @@ class Job:
         """What a rank has printed so far to "out" or "err"; all ranks, one after the other, where none is named."""
         return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob(f"{rank}.{stream}")))
 
-    def wait(self):
-        """Exit codes by rank once all have ended; None of a rank that the time limit, or a lost peer, left running."""
-        while left := [process.sentinel for process in self.processes if process.exitcode is None]:
-            if any(process.exitcode for process in self.processes):
-                self.end = min(self.end, time.monotonic() + GRACE_S)
-            if not connection.wait(left, max(0.0, self.end - time.monotonic())):
+    def wait(self, together=True):
+        """Exit codes by rank once all have ended, or at the time limit: 999 of one that still runs.
+
+        together: as torchrun does, the others are asked to end (SIGTERM) once a rank has failed.
+        """
+        asked = not together
+        while left := [process for process in self.processes if process.exitcode is None]:
+            if not asked and any(process.exitcode for process in self.processes):
+                time.sleep(0.1)                                 # for those that end by themselves
+                for process in left:
+                    process.terminate()
+                asked, self.end = True, min(self.end, time.monotonic() + GRACE_S)
+            if not connection.wait([process.sentinel for process in left], max(0.0, self.end - time.monotonic())):
                 break
-        return [process.exitcode if process.exitcode is not None else "still running" for process in self.processes]
+        return [999 if process.exitcode is None else process.exitcode for process in self.processes]
 
 
 # --- in the fork ------------------------------------------------------------------------------------------
@@ -114,6 +123,7 @@ def _begin(work, rank, folder, limit, environment):
     """One process, from its fork to its end."""
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None                                     # else the server's
     os.chdir(ROOT)
     for number, stream in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / f"{rank}.{stream}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)

@@ -1,13 +1,6 @@
-"""What the ranks of test_torch_checkpoint.py run: one launch of four processes: four ranks, then two, then four.
+"""What ranks do with checkpoints: four begin a run, two go on and meet full and damaged disks, four go on again."""
 
-Run as `python specimen_checkpoint.py FOLDER TMPFS`; rank 0 writes FOLDER/found.json. TMPFS: a tiny disk, or "".
-"""
-
-import datetime
-import json
-import os
 import random
-import sys
 from pathlib import Path
 
 import torch
@@ -66,19 +59,6 @@ def whole(made):
 
 def session(rank, world):
     return Session(torch.device("cpu"), "gloo" if world > 1 else "none", rank, world, rank, 1)
-
-
-def as_ranks(world, folder, label, work):
-    """Run `work(session)` in a process group of the first `world` processes; None in the others."""
-    rank = int(os.environ["RANK"])
-    found = None
-    if rank < world:
-        dist.init_process_group("gloo", store=dist.FileStore(str(folder / f"store-{label}"), world), rank=rank,
-                                world_size=world, timeout=datetime.timedelta(seconds=60))
-        found = work(session(rank, world))
-        dist.barrier()
-        dist.destroy_process_group()
-    return found
 
 
 # --- the phases --------------------------------------------------------------------------------------------
@@ -180,15 +160,3 @@ def two(s, folder, tmpfs):
     if tmpfs:
         found["full tmpfs"] = full(s, folder, Path(tmpfs) / "run", None)
     return found
-
-
-def main(folder, tmpfs):
-    found = {"begin": as_ranks(4, folder, "a", lambda s: begin(s, folder))}
-    found["two"] = as_ranks(2, folder, "b", lambda s: two(s, folder, tmpfs))
-    found["four"] = as_ranks(4, folder, "c", lambda s: go_on(s, folder, 7, 9))
-    if os.environ["RANK"] == "0":
-        (folder / "found.json").write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])

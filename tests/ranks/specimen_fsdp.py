@@ -1,15 +1,12 @@
-"""A lab that is no lab: many cases of FSDP in one launch of 4 ranks. Prints one JSON object on rank 0.
+"""Many cases of FSDP on the ranks of one group of four.
 
 No row count of this model divides by 4, so that every unit has padding.
 """
 
-import json
-import sys
-from dataclasses import replace
+import functools
 
 import torch
 
-from scaleout.lab import session
 from scaleout.measure.fsdp_ledger import measured
 from scaleout.memory.fsdp import collectives, fsdp_account
 from scaleout.parallel import fsdp, fsdp_ways, parity, shard
@@ -39,12 +36,17 @@ def trained(s, via, cut, passes, every, rank, **more):
     return way, losses, found, way.whole()
 
 
+@functools.cache
+def alone(s, passes, clip):
+    """[losses, gradients, weights] of one process in fp32, whatever is cut, and how often gradients are averaged."""
+    return trained(s, "one", Sharding(s.world), passes, True, None, clip=clip)[1:]
+
+
 def case(s, via, passes=1, every=True, clip=None, checkpointing="none", **options):
     """Errors against one process, what was built, collectives and peak of a step beside their prediction."""
     cut = Sharding(**{"ranks": s.world, "least_parameters": 3000} | options)
-    plain = replace(cut, parameter="fp32", reduce="fp32")
     more = {"clip": clip, "checkpointing": checkpointing}
-    _, *wanted = trained(s, "one", plain, passes, every, None, **more)
+    wanted = alone(s, passes, clip)
     way, *found = trained(s, via, cut, passes, every, s.rank, **more)
     out = {"loss": max(abs(s.mean(f) / w - 1) for f, w in zip(found[0], wanted[0], strict=True))}
     for name, f, w in zip(("gradients", "weights"), found[1:], wanted[1:], strict=True):
@@ -107,6 +109,7 @@ def refusals(s):
 
 
 def main(s):
+    """{case: what it found}."""
     found = {}
     wrapped = {"naive": ("block",), "prefetching": ("model", "layer", "size"), "torch": ("block", "size")}
     for via, wraps in wrapped.items():
@@ -123,9 +126,4 @@ def main(s):
               "accelerate-forced": case(s, "accelerate-forced"), "accelerate-naive": case(s, "accelerate-naive")}
     found["diaries"] = {via: diary(s, via) for via in ("naive", "prefetching")}
     found["freed"], found["refused"] = freed(s), refusals(s)
-    s.say(json.dumps(found))
-
-
-if __name__ == "__main__":
-    sys.argv = ["tests/ranks/specimen_fsdp.py"]
-    session.run(main)
+    return found

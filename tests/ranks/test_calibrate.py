@@ -1,44 +1,24 @@
 """labs/calibrate.py and labs/preflight.py, run as a reader runs them."""
 
-import importlib.util
-import os
 import socket
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
+import pool
 import pytest
 import torch
+from lab_runs import free_port, lab_module, run, torchrun
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scaleout.records import profiles
 
-ROOT = Path(__file__).resolve().parents[2]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 TINY = ["--seconds", "0.01", "--largest-mb", "1", "--largest-matrix", "128"]
-
-
-def run(command, tmp_path, **more):
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path),
-                                "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | more
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
-
-
-def lab_module(name):
-    """A lab's script as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "labs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 # --- calibrate ------------------------------------------------------------------------------------------
 
 def test_calibrate_two_processes(tmp_path):
     out = tmp_path / "machine.json"
-    done = run([*TORCHRUN, "2", "labs/calibrate.py", *TINY, "--out", str(out)], tmp_path)
+    done = torchrun(["labs/calibrate.py", *TINY, "--out", out])
     assert done.returncode == 0, done.stderr
     profile = profiles.load(out)
     assert profile["world"] == 2
@@ -57,7 +37,7 @@ def test_calibrate_two_processes(tmp_path):
 
 
 def test_calibrate_one_process_says_what_it_skips(tmp_path):
-    done = run([sys.executable, "labs/calibrate.py", *TINY], tmp_path)
+    done = pool.lab(["labs/calibrate.py", *TINY], XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
     profile = profiles.load(tmp_path / "scaleout" / "machine-cpu-1.json")
     assert profile["collectives"] == {}
@@ -102,9 +82,8 @@ def test_calibrate_refuses_in_one_line(words, tmp_path):
 
 # --- preflight ------------------------------------------------------------------------------------------
 
-def test_preflight_of_a_ready_machine(tmp_path):
-    done = run([sys.executable, "labs/preflight.py", "--disk-gib", "0.1", "--memory-gib", "1"], tmp_path,
-               MASTER_PORT=str(free_port()))
+def test_preflight_of_a_ready_machine():
+    done = run(["labs/preflight.py", "--disk-gib", "0.1", "--memory-gib", "1"], MASTER_PORT=str(free_port()))
     lines = done.stdout.splitlines()
     assert "all-reduce over 2 processes" in done.stdout
     assert "gloo: sum of 1..2 is 3" in done.stdout
@@ -114,28 +93,22 @@ def test_preflight_of_a_ready_machine(tmp_path):
     assert "\033" not in done.stdout, "no colour where output is no terminal"
 
 
-def test_preflight_of_one_process_skips_the_all_reduce(tmp_path):
-    done = run([sys.executable, "labs/preflight.py", "--disk-gib", "0.1", "--memory-gib", "1", "--processes", "1"],
-               tmp_path, MASTER_PORT=str(free_port()))
+def test_preflight_of_one_process_skips_the_all_reduce():
+    done = pool.lab(["labs/preflight.py", "--disk-gib", "0.1", "--memory-gib", "1", "--processes", "1"],
+                    MASTER_PORT=str(free_port()))
     line = next(line for line in done.stdout.splitlines() if line.startswith("all-reduce"))
     assert line.split()[1] == "skipped"
     assert "one process has nobody to talk to" in line
     assert done.returncode == 0, "what was not tried is not to fix"
 
 
-def test_preflight_says_what_to_do_and_exits_1(tmp_path):
-    done = run([*TORCHRUN, "2", "labs/preflight.py", "--gpus", "1", "--disk-gib", "1e9"], tmp_path)
+def test_preflight_says_what_to_do_and_exits_1():
+    done = pool.lab(["labs/preflight.py", "--gpus", "1", "--disk-gib", "1e9"], 2)
     assert "all-reduce over 2 ranks" in done.stdout
     red = [line.split(":")[0] for line in done.stdout.splitlines() if line.startswith("FIX ")]
     assert [need for need in red if need != "FIX driver"] == ["FIX GPUs, at least 1", "FIX disk, 1e+09 GiB free here"]
     assert done.returncode == 1
     assert "Ready" not in done.stdout
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("", 0))
-        return s.getsockname()[1]
 
 
 def test_each_preflight_check_can_fail(tmp_path, monkeypatch):

@@ -6,20 +6,21 @@ import re
 import shutil
 import signal
 import statistics
-import subprocess
-import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
+import pool
 import pytest
+import specimen_capstone
 import torch
-from lab_runs import TORCHRUN
-from tests.test_lab_tools import lab_module
+from lab_runs import lab_module, recorded, torchrun
 
 from scaleout.lab import session
 from scaleout.records import profiles, results
 from scaleout.spec.transformer import total_parameters
 from scaleout.train import options
+from scaleout.train.checkpoint import Checkpoints
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = {"schema": 1, "device": "a CPU", "device_kind": "cpu", "backend": "none", "interconnect": "none",
@@ -37,19 +38,11 @@ def no_profile(tmp_path_factory):
         yield
 
 
-def torchrun(*words):
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([sys.executable, *TORCHRUN, "2", *words], cwd=ROOT, env=environment, capture_output=True,
-                          text=True, timeout=150)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
 # --- the trainer ------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
 def cases():
-    return json.loads(torchrun("tests/ranks/specimen_capstone.py").splitlines()[-1])
+    return pool.ranks(specimen_capstone.main, 2)[0]
 
 
 SHARDED = {"block": (3, 74_048), "kept": (3, 74_048), "whole": (1, 74_048), "layer": (17, 74_048),
@@ -89,9 +82,8 @@ def test_all_ranks_write_and_all_ways_write_alike(cases):
 def sharded(tmp_path_factory):
     """A run on two processes: (folder, Record, what it said)."""
     folder = tmp_path_factory.mktemp("run")
-    said = torchrun("labs/capstone.py", *TINY, "--steps", "200", "--lr", "1e-2", "--folder", str(folder),
-                    "--checkpoint-every", "100", "--save", str(folder / "record.json"))
-    return folder, results.load(folder / "record.json"), said
+    return folder, *recorded(torchrun, ["labs/capstone.py", *TINY, "--steps", "200", "--lr", "1e-2", "--folder",
+                                        str(folder), "--checkpoint-every", "100"], 2, folder)
 
 
 def test_two_processes_learn(sharded):
@@ -194,9 +186,13 @@ def assert_same(job, folder, whole):    # bit for bit
 
 
 def test_nan_stops_the_run_which_goes_on_bit_for_bit(tmp_path, whole, capsys):
+    """However long the checkpoint of step 12 takes to write: here until the run waits for it, at the NaN."""
     words = ["--steps", "30", "--folder", str(tmp_path), "--checkpoint-every", "12"]
-    with pytest.raises(SystemExit) as caught:
-        train(*words, "--inject", "nan:20")
+    publish, finish, waited_for = Checkpoints._publish, Checkpoints.finish, threading.Event()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as caught:
+        patch.setattr(Checkpoints, "_publish", lambda *words: waited_for.wait() and publish(*words))
+        train(*words, "--inject", "nan:20", at={20: lambda job: patch.setattr(
+            Checkpoints, "finish", lambda kept: waited_for.set() or finish(kept))})
     assert caught.value.code == 2
     assert "loss is nan at step 20; the last good checkpoint is step 12" in capsys.readouterr().err
     job = train(*words)

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from lab_runs import lab_module
 from test_capstone import TINY, train
 from test_folder import holder
-from tests.test_lab_tools import lab_module
 
 from scaleout.lab import session
 from scaleout.records import checkpoints, results

@@ -1,23 +1,20 @@
 """Checkpoints of real models: at other numbers of ranks and other strategies, damaged, on a full disk.
 
-One launch holds all cases that need ranks (tests/ranks/specimen_checkpoint.py); the rest is one process.
+What needs ranks is in specimen_checkpoint.py; the rest is one process.
 """
 
 import contextlib
 import errno
-import json
 import os
 import random
 import re
 import resource
 import subprocess
-import sys
-from pathlib import Path
 
+import pool
 import pytest
 import specimen_checkpoint as specimen
 import torch
-from lab_runs import TORCHRUN
 from specimen_checkpoint import model, session, train, whole
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 
@@ -25,7 +22,6 @@ from scaleout.spec.transformer import Shape
 from scaleout.train import faults
 from scaleout.train.checkpoint import Checkpoints
 
-ROOT = Path(__file__).resolve().parents[2]
 ONE = session(0, 1)
 CLOSE = {"rel": 1e-5}           # ranks add gradients in another order; fp32
 NO_SPACE = ("no space left on device: free some space, or use a smaller --keep; the last good one is step 1")
@@ -48,13 +44,10 @@ def tiny_disk(folder, size="1100k"):
 def launch(tmp_path_factory):
     """(what the ranks found, the folder they left, whether the tiny disk was there)."""
     folder = tmp_path_factory.mktemp("ranks")
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1",
-                                "CUDA_VISIBLE_DEVICES": ""}
     with tiny_disk(tmp_path_factory.mktemp("disk") / "tiny") as disk:
-        done = subprocess.run([sys.executable, *TORCHRUN, "4", specimen.__file__, str(folder), str(disk or "")],
-                              env=environment, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads((folder / "found.json").read_text()), folder, disk is not None
+        found = {"begin": pool.ranks(specimen.begin, 4, folder)[0], "two": pool.ranks(specimen.two, 2, folder, disk)[0],
+                 "four": pool.ranks(specimen.go_on, 4, folder, 7, 9)[0]}
+    return found, folder, disk is not None
 
 
 # --- ranks -------------------------------------------------------------------------------------------------

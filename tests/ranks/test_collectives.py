@@ -1,44 +1,23 @@
 """labs/collectives.py on real processes: equal sums, nccl-tests' columns, predictions beside, Records, refusals."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
+import pool
 import pytest
 import torch
-from lab_runs import LAUNCH, TORCHRUN
-from test_calibrate import lab_module
+from lab_runs import accelerate, lab_module, recorded, torchrun
 
 from scaleout.collectives.alpha_beta import cost
 from scaleout.lab import session
 from scaleout.lab import sweep as lab_sweep
 from scaleout.lab.sweep import Row
 from scaleout.measure import sweep as measure_sweep
-from scaleout.records import results
 from scaleout.spec.topology import Wire
 
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
-                            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 FAST = ["--smallest", "1000", "--largest", "70000", "--factor", "4", "--rounds", "3"]
 HAND = ("naive", "ring", "tree")
 BACKEND = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 NAMES = ["gloo all_reduce", *(f"{by} all_reduce" for by in HAND), *(f"gloo {name}" for name in BACKEND[1:])]
-
-
-def run(words, timeout=90):
-    return subprocess.run([sys.executable, *words], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True,
-                          timeout=timeout, check=False)
-
-
-def recorded(words, tmp_path):
-    """The Record of a run that went well."""
-    out = tmp_path / "record.json"
-    done = run([*words, "--save", str(out)])
-    assert done.returncode == 0, done.stderr + done.stdout
-    return results.load(out), done.stdout
 
 
 def sweep_lines(said):
@@ -78,8 +57,8 @@ def assert_sound(record, said, world, sizes, names=NAMES):
 
 def test_two_processes_predict_and_draw(tmp_path):
     picture, sizes = tmp_path / "sweep.svg", [1000, 4000, 16_000, 64_000]
-    record, said = recorded([*TORCHRUN, "2", "labs/collectives.py", *FAST, "--own", "25,12.5", "--pieces", "3",
-                             "--plot", str(picture)], tmp_path)
+    record, said = recorded(torchrun, ["labs/collectives.py", *FAST, "--own", "25,12.5", "--pieces", "3",
+                                       "--plot", str(picture)], 2, tmp_path)
     assert_sound(record, said, 2, sizes)
     assert len(record.step_seconds) == 3
     assert record.command.startswith("torchrun --nproc-per-node 2 labs/collectives.py --smallest 1000")
@@ -101,13 +80,12 @@ def test_two_processes_predict_and_draw(tmp_path):
 @pytest.mark.parametrize(("world", "sizes"), [(3, [996, 15_996]), (4, [992, 16_000])])
 def test_more_processes_take_sizes_that_split(world, sizes, tmp_path):
     words = ["--smallest", "1000", "--largest", "16000", "--factor", "16", "--rounds", "3"]
-    record, said = recorded([*TORCHRUN, str(world), "labs/collectives.py", *words], tmp_path)
+    record, said = recorded(pool.lab, ["labs/collectives.py", *words], world, tmp_path)
     assert_sound(record, said, world, sizes)
 
 
 def test_accelerate_reduces_and_gathers_too(tmp_path):
-    record, said = recorded([*LAUNCH, "--num_processes", "2", "labs/collectives.py", *FAST, "--via", "accelerate"],
-                            tmp_path)
+    record, said = recorded(accelerate, ["labs/collectives.py", *FAST, "--via", "accelerate"], 2, tmp_path)
     assert_sound(record, said, 2, [1000, 4000, 16_000, 64_000],
                  [*NAMES, "accelerate all_reduce", "accelerate all_gather"])
     assert record.checks["accelerate equals gloo's, int64"] == {"value": 0.0, "tolerance": 0.0, "passed": True}
@@ -116,7 +94,7 @@ def test_accelerate_reduces_and_gathers_too(tmp_path):
 
 
 def test_one_process_checks_and_says_what_it_skips():
-    done = run(["labs/collectives.py"])
+    done = pool.lab(["labs/collectives.py"])
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert sum(line.startswith("ok     ") for line in lines) == 15
@@ -151,12 +129,12 @@ def test_a_bad_option_is_refused_before_any_work(words, said):
 
 
 def test_exit_code_2_and_one_line():
-    done = run([*TORCHRUN, "2", "labs/collectives.py", "--own", "fast"])
+    done = pool.lab(["labs/collectives.py", "--own", "fast"], 2)
     said = [line for line in done.stderr.splitlines() if line.startswith("labs/collectives.py: ")]
     assert said == ["labs/collectives.py: --own is 'fast': give alpha in microseconds and rate in GB/s, "
                     "as in --own \"25,12.5\""]
     assert done.returncode != 0
-    alone = run(["labs/collectives.py", "--rounds", "1"])
+    alone = pool.lab(["labs/collectives.py", "--rounds", "1"])
     assert (alone.returncode, alone.stdout) == (2, "")
     assert alone.stderr == "labs/collectives.py: --rounds is 1: it must be from 3 to 10000\n"
 

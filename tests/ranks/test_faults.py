@@ -9,27 +9,20 @@ import sys
 import time
 from pathlib import Path
 
+import pool
 import pytest
-from test_session import alive, children
+from lab_runs import ENVIRONMENT, PATIENCE_S, ROOT, TORCHRUN, alive, children, free_port
 
 from scaleout.lab import join
 
-ROOT = Path(__file__).resolve().parents[2]
 LABS = ("labs/collectives.py", "labs/ddp.py")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("RANK", "MASTER_ADDR", "MASTER_PORT")}
-ENVIRONMENT |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-LONG = {"labs/collectives.py": ["--rounds", "10000"], "labs/ddp.py": ["--steps", "100000"]}
+LONG = {"labs/collectives.py": ["--rounds", "10000"], "labs/ddp.py": ["--steps", "100000"],
+        "labs/fsdp.py": ["--steps", "100000"]}
 
 
-def environment(tmp_path, **more):
+def own(tmp_path):
     """Temporary files and machine profiles go to `tmp_path`."""
-    return ENVIRONMENT | {"TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")} | more
-
-
-def start(lab, tmp_path, **more):
-    """One process of a lab, as a launcher would start it."""
-    return subprocess.Popen([sys.executable, lab], cwd=ROOT, env=environment(tmp_path, **more), text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return {"TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
 def place(rank, world, port, wait="2"):
@@ -37,48 +30,43 @@ def place(rank, world, port, wait="2"):
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LAB_TIMEOUT": wait}
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
-def assert_one_line(process, lab, said, code=1):
-    out, errors = process.communicate(timeout=60)
-    assert (process.returncode, out) == (code, "")
-    assert re.fullmatch(f"{re.escape(lab)}: {said}\n", errors), errors
+def assert_one_line(lab, where, said, code=1):
+    """A process of a lab, as a launcher would start it, with `where` in its environment, ends with one line."""
+    done = pool.lab([lab], **where)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert re.fullmatch(f"{re.escape(lab)}: {said}\n", done.stderr), done.stderr
 
 
 # --- who does not come -------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("lab", LABS)
-def test_a_port_in_use_is_one_line(lab, tmp_path):
+def test_a_port_in_use_is_one_line(lab):
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
-        assert_one_line(start(lab, tmp_path, **place(0, 2, port)), lab,
+        assert_one_line(lab, place(0, 2, port),
                         rf"port {port} cannot be used \(address already in use\): choose another MASTER_PORT, or let "
                         "torchrun find one with --standalone")
 
 
 @pytest.mark.parametrize("lab", LABS)
-def test_a_missing_peer_is_one_line_on_either_side(lab, tmp_path):
-    begun, port = time.monotonic(), free_port()
-    assert_one_line(start(lab, tmp_path, **place(0, 3, port)), lab,
+def test_a_missing_peer_is_one_line_on_either_side(lab):
+    port = free_port()
+    assert_one_line(lab, place(0, 3, port),
                     r"1 of 3 ranks came in 2 s: start the missing ones with the same MASTER_ADDR and MASTER_PORT "
                     r"\(LAB_TIMEOUT sets the seconds\)")
-    assert_one_line(start(lab, tmp_path, **place(1, 3, port)), lab,
+    assert_one_line(lab, place(1, 3, port),
                     rf"rank 1 found no rank 0 at 127\.0\.0\.1:{port} in 2 s \(connection refused\): start it there, or "
                     r"mend MASTER_ADDR and MASTER_PORT \(LAB_TIMEOUT sets the seconds\)")
-    assert time.monotonic() - begun < 60
 
 
-def test_an_address_that_is_not_there(tmp_path):
+def test_an_address_that_is_not_there():
     missing = {name: value for name, value in place(1, 2, 1).items() if not name.startswith("MASTER")}
-    assert_one_line(start(LABS[0], tmp_path, **missing), LABS[0],
+    assert_one_line(LABS[0], missing,
                     "rank 1 of 2 has no MASTER_ADDR and no MASTER_PORT in its environment: start the lab with torchrun")
-    assert_one_line(start(LABS[0], tmp_path, **place(0, 2, 99999)), LABS[0],
+    assert_one_line(LABS[0], place(0, 2, 99999),
                     "MASTER_PORT is '99999' in the environment, where a whole number from 1 to 65535 belongs: start "
                     "the lab with python or torchrun", 2)
-    assert_one_line(start(LABS[0], tmp_path, **place(0, 2, "http")), LABS[0],
+    assert_one_line(LABS[0], place(0, 2, "http"),
                     "MASTER_PORT is 'http' in the environment, where a whole number from 1 to 65535 belongs: start the "
                     "lab with python or torchrun", 2)
 
@@ -98,12 +86,12 @@ def test_a_late_rank_0_is_found(monkeypatch):
     join._free(free_port())
 
 
-def test_torchrun_names_the_port_in_use(tmp_path):
+def test_torchrun_names_the_port_in_use():
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
-                               str(port), LABS[0]], cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True,
-                              timeout=60)
+                               str(port), LABS[0]], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True,
+                              timeout=PATIENCE_S)
     assert done.returncode == 1
     assert f"port: {port}" in done.stderr.splitlines()[-1], "torchrun's own report: no lab has started"
     assert "EADDRINUSE" in done.stderr.splitlines()[-1]
@@ -117,68 +105,58 @@ def test_torchrun_names_the_port_in_use(tmp_path):
                                                  "processes that divide the largest times --micro-batch"),
     (["--scaling", "0,2"], "--scaling 0,2: give numbers of processes from 1 to 64, such as 1,2,4"),
 ])
-def test_a_number_of_processes_that_does_not_fit_is_one_line(words, said, tmp_path):
-    done = subprocess.run([sys.executable, "labs/ddp.py", *words], cwd=ROOT, env=environment(tmp_path), text=True,
-                          capture_output=True, timeout=60)
+def test_a_number_of_processes_that_does_not_fit_is_one_line(words, said):
+    done = pool.lab(["labs/ddp.py", *words])
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"labs/ddp.py: {said}\n")
 
 
-def test_a_rank_that_is_not_there_is_said_once(tmp_path):
-    launched = torchrun("labs/ddp.py", 2, tmp_path, ["--inject", "straggler:5:0.2"])
-    _, errors = launched.communicate(timeout=60)
-    assert said_by("labs/ddp.py", errors) == [
-        "labs/ddp.py: --inject straggler:5:0.2: there is no rank 5 among 2, which are 0 to 1"]
-    assert "exitcode  : 2 " in errors.split("Root Cause")[1]
+def test_a_rank_that_is_not_there_is_said_once():
+    done = pool.lab(["labs/ddp.py", "--inject", "straggler:5:0.2"], 2)
+    assert (done.returncode, done.stderr) == (
+        2, "labs/ddp.py: --inject straggler:5:0.2: there is no rank 5 among 2, which are 0 to 1\n")
 
 
 # --- who dies ----------------------------------------------------------------------------------------------
 
-def torchrun(lab, count, tmp_path, words=()):
-    return subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-                             str(count), lab, *(words or LONG[lab])], cwd=ROOT, env=environment(tmp_path), text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def said_by(lab, errors):
-    """The lines of stderr that are the lab's own."""
-    return [line for line in errors.splitlines() if line.startswith(f"{lab}: ")]
-
-
-def at_work(launched, count):
-    """{rank: pid} of the workers, once all are in the long part: after rank 0 has said what it does."""
-    assert launched.stdout.readline()
-    workers = children(launched.pid)
-    assert sorted(workers) == list(range(count))
+def at_work(out):
+    """Wait for what rank 0 prints before the long part, and then until all are in it."""
+    end = time.monotonic() + PATIENCE_S
+    while not out() and time.monotonic() < end:
+        time.sleep(0.05)
     time.sleep(2)
-    assert launched.poll() is None, "it must still run when its rank is killed"
-    return workers
 
 
-@pytest.mark.parametrize("lab", LABS)
-def test_a_rank_killed_in_a_collective_is_named_and_all_end(lab, tmp_path):
-    launched = torchrun(lab, 3, tmp_path)
-    workers = at_work(launched, 3)
-    os.kill(workers[1], signal.SIGKILL)
-    begun = time.monotonic()
-    _, errors = launched.communicate(timeout=60)
-    assert time.monotonic() - begun < 20
-    cause = errors.split("Root Cause")[1]
-    assert re.search(r"rank +: 1 ", cause)
-    assert "SIGKILL" in cause
-    assert [rank for rank, pid in workers.items() if alive(pid)] == []
-    assert all("lost another rank, which ended first" in line for line in said_by(lab, errors))
+@pytest.mark.parametrize("lab", LONG)
+def test_those_who_lost_a_rank_in_a_collective_end_by_themselves(lab, tmp_path):
+    with pool.Job([lab, *LONG[lab]], 3, **own(tmp_path)) as job:
+        at_work(lambda: job.read("out"))
+        assert [process.exitcode for process in job.processes] == [None] * 3, "it must still run"
+        job.processes[1].kill()
+        assert job.wait(together=False) == [1, -signal.SIGKILL, 1]
+        said = job.read("err").splitlines()
+    assert [line for line in said if line.startswith(lab)] == [
+        f"{lab}: rank {rank} lost another rank, which ended first: the launcher's report names it" for rank in (0, 2)]
     assert left(tmp_path) == []
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_launcher_leaves_nothing(sign, tmp_path):
-    launched = torchrun("labs/ddp.py", 2, tmp_path)
-    workers = at_work(launched, 2)
-    launched.send_signal(sign)
-    launched.communicate(timeout=60)
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the workers through /proc")
+def test_a_killed_rank_is_named_and_a_stopped_launcher_leaves_nothing(sign, tmp_path):
+    lab = "labs/ddp.py"
+    launched = subprocess.Popen([sys.executable, *TORCHRUN, "2", lab, *LONG[lab]], cwd=ROOT, text=True,
+                                env=ENVIRONMENT | own(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    at_work(launched.stdout.readline)
+    workers = children(launched.pid)
+    assert sorted(workers) == [0, 1]
+    os.kill(workers[1] if sign == signal.SIGKILL else launched.pid, sign)
+    _, errors = launched.communicate(timeout=PATIENCE_S)
     assert launched.returncode != 0
     assert [rank for rank, pid in workers.items() if alive(pid)] == []
     assert left(tmp_path) == []
+    if sign == signal.SIGKILL:
+        cause = errors.split("Root Cause")[1]
+        assert re.search(r"rank +: 1 ", cause)
+        assert "SIGKILL" in cause
 
 
 def left(tmp_path):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from tests.test_lab_capstone import train
+from test_capstone import train
 
 from scaleout.lab import session
 from scaleout.records import results

@@ -1,26 +1,18 @@
-"""labs/fsdp.py as a reader starts it: parity, prediction and measurement, a grid of knobs, refusals, a killed rank."""
+"""labs/fsdp.py as a reader starts it: parity, prediction and measurement, a grid of knobs, refusals."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
-from functools import partial
-from pathlib import Path
 
-import lab_runs
+import pool
 import pytest
-from lab_runs import ENVIRONMENT, ROOT, TORCHRUN
-from test_session import alive, children
+from lab_runs import ROOT, lab_module, recorded, torchrun
 
 from scaleout.lab import fsdp as lab_fsdp
 from scaleout.lab import report
+from scaleout.lab.session import session
 from scaleout.measure import fsdp_knobs
 from scaleout.records import results, trace
 
-run, recorded = (partial(start, timeout=240) for start in (lab_runs.run, lab_runs.recorded))
 FAST = ["--layers", "2", "--hidden", "96", "--heads", "4", "--seq", "64", "--steps", "5"]
 
 
@@ -41,8 +33,8 @@ def assert_sound(record, names):
 
 def test_all_ways_on_two_processes_with_memory_over_time_and_a_trace(tmp_path):
     path = tmp_path / "trace.json"
-    record, said = recorded([*TORCHRUN, "2", "labs/fsdp.py", *FAST, "--via", "accelerate-forced", "--timeline",
-                             "--clip", "1", "--trace", str(path)], tmp_path)
+    record, said = recorded(torchrun, ["labs/fsdp.py", *FAST, "--via", "accelerate-forced", "--timeline",
+                                       "--clip", "1", "--trace", str(path)], 2, tmp_path)
     names = ("by hand, naive", "by hand, prefetching", "fully_shard", "Accelerate, forced")
     assert_sound(record, names)
     assert [record.measurement[f"all-gathers a step, {name}"] for name in names] == [5, 5, 5, 6]
@@ -60,7 +52,7 @@ def test_all_ways_on_two_processes_with_memory_over_time_and_a_trace(tmp_path):
 
 
 def test_a_grid_of_knobs_in_one_launch(tmp_path):
-    record, said = recorded([*TORCHRUN, "2", "labs/fsdp.py", *FAST, "--sweep", "reshard,checkpointing"], tmp_path)
+    record, said = recorded(pool.lab, ["labs/fsdp.py", *FAST, "--sweep", "reshard,checkpointing"], 2, tmp_path)
     assert all(check["passed"] for check in record.checks.values())
     peaks = {name: size for name, size in record.measurement.items() if name.startswith("peak")}
     assert list(peaks) == ["peak bytes, DDP: all on every rank",
@@ -76,22 +68,17 @@ def test_a_grid_of_knobs_in_one_launch(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "words", "grid"), [
-    ("3", ["--wrap", "size", "--prefetch", "2"], "3 shard(s) x 1 replica(s)"),
-    ("4", ["--replicas", "2", "--accumulation", "2"], "2 shard(s) x 2 replica(s)")])
+    (3, ["--wrap", "size", "--prefetch", "2"], "3 shard(s) x 1 replica(s)"),
+    (4, ["--replicas", "2", "--accumulation", "2"], "2 shard(s) x 2 replica(s)")])
 def test_three_and_four_processes(count, words, grid, tmp_path):
-    record, said = recorded([*TORCHRUN, count, "labs/fsdp.py", *FAST, *words], tmp_path)
+    record, said = recorded(pool.lab, ["labs/fsdp.py", *FAST, *words], count, tmp_path)
     assert_sound(record, ("fully_shard",))
     assert grid in said
 
 
-def lab():
-    from tests.test_lab_tools import lab_module
-    return lab_module("fsdp")
-
-
 def test_one_process(tmp_path, capsys):
-    fsdp, out = lab(), tmp_path / "one.json"
-    with fsdp.lab.session("cpu") as s:
+    fsdp, out = lab_module("fsdp"), tmp_path / "one.json"
+    with session("cpu") as s:
         fsdp.main(s, [*FAST, "--save", str(out)])
     record, said = results.load(out), capsys.readouterr().out
     assert record.backend == "none"
@@ -113,35 +100,17 @@ def test_one_process(tmp_path, capsys):
     (["--via", "accelerate"], "Accelerate takes its FSDP2 path on GPUs only"),
     (["--via", "accelerate-naive"], "Accelerate shards over several processes")])
 def test_a_bad_option_is_refused_in_one_line(words, said):
-    fsdp = lab()
-    with fsdp.lab.session("cpu") as s, pytest.raises(ValueError) as caught:
+    fsdp = lab_module("fsdp")
+    with session("cpu") as s, pytest.raises(ValueError) as caught:
         fsdp.main(s, words)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_exit_code_2_and_one_line():
-    done = run(["labs/fsdp.py", "--replicas", "0"])
+    done = pool.lab(["labs/fsdp.py", "--replicas", "0"])
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "labs/fsdp.py: --replicas is 0: it must be from 1 to 100000\n"
-
-
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the workers through /proc")
-def test_a_killed_rank_is_named_and_nobody_stays_behind():
-    launched = subprocess.Popen([sys.executable, *TORCHRUN, "2", "labs/fsdp.py", *FAST[:-1], "100000"], cwd=ROOT,
-                                env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert "2 process(es)" in launched.stdout.readline()
-    workers = children(launched.pid)
-    time.sleep(3)
-    assert launched.poll() is None
-    os.kill(workers[1], signal.SIGKILL)
-    begun = time.monotonic()
-    _, errors = launched.communicate(timeout=60)
-    assert time.monotonic() - begun < 20
-    cause = errors.split("Root Cause")[1]
-    assert re.search(r"rank +: 1 ", cause)
-    assert "SIGKILL" in cause
-    assert [rank for rank, pid in workers.items() if alive(pid)] == []
 
 
 # --- pure parts ---------------------------------------------------------------------------------------------------
@@ -172,7 +141,7 @@ def test_kinds_too_small_to_see_are_left_out_of_the_table():
 
 
 def test_a_grid_has_each_setting_once():
-    o = lab().Options()
+    o = lab_module("fsdp").Options()
     names = [name for name, _ in fsdp_knobs.settings(o, ("wrap", "reshard", "prefetch"))]
     assert names[0] == "wrap model"
     assert len(names) == len(set(names)) == 1 + 2 * 2 * 3

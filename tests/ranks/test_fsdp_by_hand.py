@@ -1,20 +1,13 @@
 """FSDP by hand, by fully_shard and by Accelerate on four real processes: values, what was built, messages, memory."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
+import pool
 import pytest
+import specimen_fsdp
 import torch
-from lab_runs import TORCHRUN
 
 from scaleout.parallel import fsdp
 from scaleout.spec.sharding import Sharding
 
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 TOLERANCE = 1e-5
 WHOLE = 99_000                  # bytes of the specimen's parameters, fp32
 LOW = ("torch bf16", "torch reduce")
@@ -22,10 +15,7 @@ LOW = ("torch bf16", "torch reduce")
 
 @pytest.fixture(scope="module")
 def cases():
-    done = subprocess.run([sys.executable, *TORCHRUN, "4", "tests/ranks/specimen_fsdp.py"], cwd=ROOT, env=ENVIRONMENT,
-                          capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return pool.ranks(specimen_fsdp.main, 4)[0]
 
 
 @pytest.fixture(scope="module")

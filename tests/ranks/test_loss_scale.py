@@ -4,12 +4,14 @@ import json
 import re
 from itertools import pairwise
 
+import pool
 import pytest
+import specimen_loss_scale
 import torch
-from tests.specimen_capstone import RATE, SHAPE, batch
-from tests.specimen_loss_scale import WAYS
-from tests.test_lab_capstone import TINY, torchrun, train, weights
-from tests.test_lab_tools import lab_module
+from lab_runs import lab_module
+from specimen_capstone import RATE, SHAPE, batch
+from specimen_loss_scale import WAYS
+from test_capstone import TINY, train, weights
 
 from scaleout.lab import session
 from scaleout.parallel.shard import DTYPES
@@ -34,7 +36,7 @@ def no_profile(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found():
-    return json.loads(torchrun("tests/ranks/specimen_loss_scale.py").splitlines()[-1])
+    return pool.ranks(specimen_loss_scale.main, 2)[0]
 
 
 @pytest.mark.parametrize("name", WAYS)

@@ -1,38 +1,25 @@
 """labs/memory.py on real processes: prediction beside measurement, parity by every route, refusals, files."""
 
 import json
-import os
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
+import lab_runs
+import pool
 import pytest
 import torch
-from lab_runs import LAUNCH, TORCHRUN
-from test_calibrate import lab_module
+from lab_runs import accelerate, lab_module, torchrun
 
+from scaleout.lab.session import session
 from scaleout.measure import memory_trace
 from scaleout.memory.accounts import KINDS
-from scaleout.records import results
 
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 FAST = ["--layers", "2", "--hidden", "96", "--heads", "4", "--steps", "8"]
 
 
-def run(words, cache, timeout=90):
-    return subprocess.run([sys.executable, *words], cwd=ROOT, env=ENVIRONMENT | {"XDG_CACHE_HOME": str(cache)},
-                          capture_output=True, text=True, timeout=timeout)
-
-
-def recorded(words, tmp_path):
-    """The Record of a run that went well."""
-    out = tmp_path / "record.json"
-    done = run([*words, "--save", str(out)], tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
-    return results.load(out), done
+def recorded(start, words, world, folder):
+    """(Record, what was said) of a run that went well, on a machine of which no profile is known."""
+    return lab_runs.recorded(start, words, world, folder, XDG_CACHE_HOME=str(folder))
 
 
 def assert_sound(record, world, routes):
@@ -54,15 +41,15 @@ def assert_sound(record, world, routes):
 
 def test_one_process_saves_a_sound_record_picture_and_snapshot(tmp_path):
     picture, snapshot = tmp_path / "memory.svg", tmp_path / "memory.pickle"
-    record, done = recorded(["labs/memory.py", *FAST, "--checkpointing", "full", "--plot", str(picture),
-                             "--snapshot", str(snapshot)], tmp_path)
+    record, said = recorded(pool.lab, ["labs/memory.py", *FAST, "--checkpointing", "full", "--plot", str(picture),
+                                       "--snapshot", str(snapshot)], 1, tmp_path)
     assert_sound(record, 1, ())
     assert record.backend == "none"
     assert any("this run is one process" in line for line in record.skipped)
     assert any("no machine profile" in line for line in record.skipped)
     assert record.mfu is None
-    assert "skipped equal to one process" in done.stdout
-    assert str(tmp_path) not in done.stdout + json.dumps(record.command)
+    assert "skipped equal to one process" in said
+    assert str(tmp_path) not in said + json.dumps(record.command)
     drawing = picture.read_text()
     assert all(f">{name}<" in drawing for name in ("weights", "optimizer", "activations", "block"))
     traces = pickle.loads(snapshot.read_bytes())["device_traces"]
@@ -73,23 +60,23 @@ def test_one_process_saves_a_sound_record_picture_and_snapshot(tmp_path):
 
 def test_two_processes_predict_seconds_and_count_the_buckets(tmp_path):
     profile = tmp_path / "machine.json"
-    words = [*TORCHRUN, "2", "labs/calibrate.py", "--seconds", "0.02", "--largest-mb", "1", "--largest-matrix", "128"]
-    assert run([*words, "--out", str(profile)], tmp_path).returncode == 0
-    record, done = recorded([*TORCHRUN, "2", "labs/memory.py", *FAST, "--machine", str(profile)], tmp_path)
+    words = ["labs/calibrate.py", "--seconds", "0.02", "--largest-mb", "1", "--largest-matrix", "128"]
+    assert pool.lab([*words, "--out", str(profile)], 2).returncode == 0
+    record, said = recorded(torchrun, ["labs/memory.py", *FAST, "--machine", str(profile)], 2, tmp_path)
     assert_sound(record, 2, ("hand", "torch"))
     assert record.backend == "gloo"
     assert record.command.startswith("torchrun --nproc-per-node 2 labs/memory.py --layers 2")
     assert record.effective_batch == 8
     assert "DistributedDataParallel on 2 rank(s), by torch" in record.notes
     # DDP's default copies gradients into buckets: at "forward" one full set of gradients is there already
-    alone, _ = recorded(["labs/memory.py", *FAST], tmp_path)
+    alone, _ = recorded(pool.lab, ["labs/memory.py", *FAST], 1, tmp_path)
     weights = alone.peak_memory["weights"]
     assert record.measurement["bytes at forward"] - alone.measurement["bytes at forward"] == weights
     assert record.prediction["seconds a step"] > 0
     peak = record.mfu_peak["flops_per_second"]
     assert "labs/calibrate.py on 2 process(es)" in record.mfu_peak["source"]
     assert 0.001 < record.mfu < 3
-    assert f"MFU {record.mfu:.2f} of {peak / 1e9:,.0f} GFLOP/s" in done.stdout
+    assert f"MFU {record.mfu:.2f} of {peak / 1e9:,.0f} GFLOP/s" in said
 
 
 @pytest.mark.parametrize(("count", "more", "routes"), [
@@ -99,7 +86,7 @@ def test_two_processes_predict_seconds_and_count_the_buckets(tmp_path):
      ("hand", "torch")),
 ])
 def test_other_recipes_on_more_processes(count, more, routes, tmp_path):
-    record, _ = recorded([*TORCHRUN, str(count), "labs/memory.py", *FAST, *more], tmp_path)
+    record, _ = recorded(pool.lab, ["labs/memory.py", *FAST, *more], count, tmp_path)
     assert_sound(record, count, routes)
 
 
@@ -123,23 +110,23 @@ def test_parity_runs_one_short_sequence_a_rank(monkeypatch):
 
 
 def test_accelerate_launch_builds_two_ranks(tmp_path):
-    record, _ = recorded([*LAUNCH, "--num_processes", "2", "labs/memory.py", *FAST, "--via", "accelerate"], tmp_path)
+    record, _ = recorded(accelerate, ["labs/memory.py", *FAST, "--via", "accelerate"], 2, tmp_path)
     assert_sound(record, 2, ("hand", "torch", "accelerate"))
     assert "DistributedDataParallel on 2 rank(s), by accelerate" in record.notes
     assert "accelerate" in record.versions
 
 
-def test_accelerate_that_would_train_alone_is_refused(tmp_path):
-    done = run(["-m", "accelerate.commands.accelerate_cli", "launch", "--cpu", "--num_processes", "2", "labs/memory.py",
-                "--via", "accelerate"], tmp_path)
+def test_accelerate_that_would_train_alone_is_refused():
+    done = lab_runs.run(["-m", "accelerate.commands.accelerate_cli", "launch", "--cpu", "--num_processes", "2",
+                         "labs/memory.py", "--via", "accelerate"])
     said = [line for line in done.stderr.splitlines() if line.startswith("labs/memory.py: ")]
     assert len(said) == 1
     assert "starts one process whatever --num_processes says" in said[0]
     assert done.returncode == 1
 
 
-def test_a_step_on_fake_tensors_agrees_to_the_byte(tmp_path):
-    done = run(["labs/memory.py", "--fake", "gpt2", "--micro-batch", "1", "--seq", "512"], tmp_path)
+def test_a_step_on_fake_tensors_agrees_to_the_byte():
+    done = pool.lab(["labs/memory.py", "--fake", "gpt2", "--micro-batch", "1", "--seq", "512"])
     assert done.returncode == 0, done.stderr
     rows = {line.split("  ")[0]: line.split()[-1] for line in done.stdout.splitlines() if line}
     assert rows["peak, all kinds"] == "1.000"
@@ -161,16 +148,15 @@ def test_a_step_on_fake_tensors_agrees_to_the_byte(tmp_path):
 ])
 def test_a_bad_option_is_refused_before_any_work(words, said, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    from tests.test_lab_tools import lab_module
     memory = lab_module("memory")
-    with memory.lab.session("cpu") as s, pytest.raises(ValueError) as caught:
+    with session("cpu") as s, pytest.raises(ValueError) as caught:
         memory.main(s, words)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_exit_code_2_and_one_line(tmp_path):
-    done = run(["labs/memory.py", "--hidden", "-1"], tmp_path)
+def test_exit_code_2_and_one_line():
+    done = pool.lab(["labs/memory.py", "--hidden", "-1"])
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "labs/memory.py: --hidden is -1: it must be from 1 to 10000000\n"
 

@@ -1,12 +1,11 @@
 """labs/scaling.py: which runs, predictions, what limits, a graded prediction, refusals; and real runs."""
 
-import os
 import re
-import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pool
 import pytest
 
 from scaleout.records import results
@@ -21,15 +20,10 @@ sys.path.insert(0, str(ROOT / "labs"))
 
 import scaling  # noqa: E402
 
+LAB = "labs/scaling.py"
 NO_ROOM = "labs/capstone.py: no room"
 TINY = ["--layers", "1", "--hidden", "32", "--heads", "2", "--ff", "64", "--seq", "32", "--steps", "8"]
 JOB = train_options.Options(layers=2, hidden=64, heads=4, ff=None, seq=64, batch=8)
-
-
-def lab(*words, timeout=200):
-    return subprocess.run(
-        [sys.executable, "labs/scaling.py", *words], cwd=ROOT, capture_output=True, text=True, timeout=timeout,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
 
 
 def record(world, seconds, batch=8, strategy="fsdp", device="2-core x86-64 CPU", peak=5e10, **more):
@@ -230,7 +224,7 @@ def test_what_cannot_be_is_refused_before_any_work(words, line, monkeypatch):
     (["--read", "--folder", "nowhere"], "nowhere holds no runs of tier smoke on cpu"),
 ])
 def test_what_cannot_be_is_one_line_and_exit_code_2(words, line):
-    done = lab(*words)
+    done = pool.lab([LAB, *words])
     assert done.returncode == 2 and done.stdout == ""
     assert line in done.stderr and len(done.stderr.splitlines()) == 1 and done.stderr.startswith("labs/scaling.py: ")
 
@@ -248,9 +242,7 @@ def test_records_are_kept_where_that_is_asked_for_and_nowhere_else(words, folder
 def test_a_lab_that_starts_processes_is_not_started_several_times(name):
     for rank, said in (("0", f"labs/{name}.py: starts its own processes: start it with python, not with torchrun\n"),
                        ("1", "")):
-        more = {"PYTHONPATH": str(ROOT), "RANK": rank, "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}
-        done = subprocess.run([sys.executable, f"labs/{name}.py"], cwd=ROOT, capture_output=True, text=True,
-                              env=os.environ | more)
+        done = pool.lab([f"labs/{name}.py"], RANK=rank, WORLD_SIZE="2", TORCHELASTIC_RUN_ID="x")
         assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
 
 
@@ -259,10 +251,10 @@ def test_a_lab_that_starts_processes_is_not_started_several_times(name):
 def test_a_prediction_is_run_and_graded(tmp_path):
     """One process, then the reader's figure for two, which are sharded and share the batch."""
     more = ["--strategies", "fsdp", "--seconds", "0", "--folder", str(tmp_path), *TINY]
-    done = lab("--worlds", "1", "--mode", "strong", *more)
+    done = pool.lab([LAB, "--worlds", "1", "--mode", "strong", *more])
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["smoke-cpu-strong-1-one.json"]
-    done = lab("--predict", "2:1000", *more)
+    done = pool.lab([LAB, "--predict", "2:1000", *more])
     assert done.returncode == 0, done.stderr
     two = results.load(tmp_path / "smoke-cpu-strong-2-fsdp.json")
     assert (two.device_count, two.effective_batch, two.recipe["strategy"], two.recipe["ranks"]) == (2, 8, "fsdp", 2)
@@ -270,13 +262,13 @@ def test_a_prediction_is_run_and_graded(tmp_path):
     assert two.measurement[worlds.READER] == pytest.approx(worlds.rate(two))
     assert re.search(r"you said 1,000 tokens/s on 2 processes, the run made [\d,]+", done.stdout)
     assert "Twice the processes gave" in done.stdout
-    done = lab("--read", "--folder", str(tmp_path), "--plot", str(tmp_path / "x.svg"))
+    done = pool.lab([LAB, "--read", "--folder", str(tmp_path), "--plot", str(tmp_path / "x.svg")])
     assert done.returncode == 0 and "strong, fsdp" in done.stdout and (tmp_path / "x.svg").exists()
 
 
 @pytest.mark.slow
 def test_strong_and_weak_with_a_calibration(tmp_path):
-    done = lab("--worlds", "1,2", "--seconds", "0.02", "--folder", str(tmp_path), "--strategies", "ddp", *TINY)
+    done = pool.lab([LAB, "--worlds", "1,2", "--seconds", "0.02", "--folder", str(tmp_path), "--strategies", "ddp", *TINY])
     assert done.returncode == 0, done.stderr
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == [f"smoke-cpu-{name}.json" for name in ("strong-1-one", "strong-2-ddp", "weak-1-one")]

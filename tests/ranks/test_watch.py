@@ -1,15 +1,17 @@
 """Who hangs, who is asked to stop, whose loss is no number, which faults can be asked for."""
 
+import contextlib
 import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 
+import pool
 import pytest
-from test_faults import ROOT, environment, free_port, place
+from lab_runs import PATIENCE_S
+from specimen_checkpoint import session
 
 from scaleout.train import faults
 from scaleout.train import watch as train_watch
@@ -54,104 +56,78 @@ def test_where_a_thread_stands_is_the_innermost_line_of_the_book():
 
 # --- on real ranks -----------------------------------------------------------------------------------------
 
-def start(how, world, tmp_path, *words):
-    """The ranks of one job, without a launcher that would end them."""
-    port = free_port()
-    return [subprocess.Popen([sys.executable, SPECIMEN, how, *words], cwd=ROOT, text=True, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, env=environment(tmp_path, **place(rank, world, port, "60")))
-            for rank in range(world)]
+def start(how, *words):
+    """A job of two ranks, without a launcher that would end them."""
+    return pool.Job([SPECIMEN, how, *words], 2, LAB_TIMEOUT="60")
 
 
-def ended(ranks):
-    """[(exit code, stdout, stderr)] of processes that end by themselves."""
-    found = []
-    for process in ranks:
-        out, errors = process.communicate(timeout=90)
-        found.append((process.returncode, out, errors))
-    return found
+def end_of_rank_0(job):
+    """(exit code, its stderr): rank 1 may be frozen."""
+    job.processes[0].join(PATIENCE_S)
+    return job.processes[0].exitcode, job.read("err", 0)
 
 
 def test_hung_and_frozen_ranks_are_named_and_slow_checkpoints_are_not(tmp_path):
     """Two jobs side by side, to wait at the same time. The slow checkpoint is in step 2, the hang in step 3."""
     log = tmp_path / "failures.jsonl"
-    frozen, between = start("frozen", 2, tmp_path), start("between", 2, tmp_path, str(log))
-    try:
-        (code, _, errors), other = ended(between)
-        assert (code, other[0]) == (1, 1)
+    with start("frozen") as frozen, start("between", log) as between:
+        assert between.wait(together=False) == [1, 1]
+        errors = between.read("err", 0)
         line = re.fullmatch(r"tests/ranks/specimen_watch\.py: (rank 1 hangs in step 3 for \d+ s, "
                             r"at tests/ranks/specimen_watch\.py:\d+ in dawdle; rank 0 waits for it)\n", errors)
         assert line, errors
-        assert "failed" not in other[2], "said once, by the lowest rank"
+        assert "failed" not in between.read("err", 1), "said once, by the lowest rank"
         assert json.loads(log.read_text())["failure"] == line[1]
-        (code, _, errors), = ended(frozen[:1])
-        assert code == 1
-        assert errors == ("tests/ranks/specimen_watch.py: rank 1 does not answer: frozen, or the machine is gone. "
-                          "The others wait in step 3\n")
-    finally:
-        for process in (*frozen, *between):
-            process.kill()
-            process.communicate()
+        assert end_of_rank_0(frozen) == (
+            1, "tests/ranks/specimen_watch.py: rank 1 does not answer: frozen, or the machine is gone. The others wait "
+               "in step 3\n")
 
 
-def test_a_rank_that_waits_for_a_hung_one_ends_soon_after_sigterm(tmp_path):
+def test_a_rank_that_waits_for_a_hung_one_ends_after_sigterm():
     """Its main thread is in C++, where no handler of Python runs; else the launcher would wait 30 s and kill it."""
-    ranks = start("deaf", 2, tmp_path)
-    try:
-        assert ranks[1].stdout.readline() == "hangs\n"
+    with start("deaf") as job:
+        while job.read("out", 1) != "hangs\n":
+            time.sleep(0.05)
         time.sleep(0.5)
-        begun = time.monotonic()
-        for process in ranks:
-            process.send_signal(signal.SIGTERM)
-        assert [code for code, _, _ in ended(ranks)] == [143, 143]
-        assert time.monotonic() - begun < 20
-    finally:
-        for process in ranks:
-            process.kill()
+        for process in job.processes:
+            process.terminate()
+        assert job.wait(together=False) == [143, 143], "and not by the collective's time-out"
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory):
+    """{where: (training job, its folder)}: all at once, for most of the time they wait."""
+    folder = tmp_path_factory.mktemp("frozen")
+    with contextlib.ExitStack() as stack:
+        yield {where: (stack.enter_context(pool.Job(["tests/ranks/specimen_frozen.py", where, folder / where], 2,
+                                                    LAB_TIMEOUT="12")), folder / where)
+               for where in ("validation", "checkpoint", "torch", "slow")}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["validation", "checkpoint", "torch"])
-def test_a_rank_frozen_anywhere_in_the_job_is_named(where, tmp_path):
-    port, run = free_port(), tmp_path / "run"
-    ranks = [subprocess.Popen([sys.executable, "tests/ranks/specimen_frozen.py", where, str(run)], cwd=ROOT, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              env=environment(tmp_path, **place(rank, 2, port, "12"))) for rank in range(2)]
-    try:
-        (code, _, errors), = ended(ranks[:1])
-        step = {"validation": 3, "torch": 3, "checkpoint": 8}[where]
-        said = re.fullmatch(
-            r"tests/ranks/specimen_frozen\.py: (rank 1 does not answer: frozen, or the machine is gone\. "
-                            r"The others wait in step (\d+))\n", errors)
-        assert code == 1
-        assert said, errors
-        assert int(said[2]) <= step
-        kept = [json.loads(line)["failure"] for line in (run / "failures.jsonl").read_text().splitlines()]
-        assert kept == [said[1]]
-    finally:
-        for process in ranks:
-            process.kill()
-            process.communicate()
+@pytest.mark.parametrize(("where", "step"), [("validation", 3), ("checkpoint", 8), ("torch", 3)])
+def test_a_rank_frozen_anywhere_in_the_job_is_named(where, step, jobs):
+    job, folder = jobs[where]
+    code, errors = end_of_rank_0(job)
+    said = re.fullmatch(r"tests/ranks/specimen_frozen\.py: (rank 1 does not answer: frozen, or the machine is gone\. "
+                        r"The others wait in step (\d+))\n", errors)
+    assert code == 1
+    assert said, errors
+    assert int(said[2]) <= step
+    kept = [json.loads(line)["failure"] for line in (folder / "failures.jsonl").read_text().splitlines()]
+    assert kept == [said[1]]
 
 
 @pytest.mark.slow
-def test_a_slow_checkpoint_of_a_rank_that_answers_ends_no_job(tmp_path):
-    port, run = free_port(), tmp_path / "run"
-    ranks = [subprocess.Popen([sys.executable, "tests/ranks/specimen_frozen.py", "slow", str(run)], cwd=ROOT, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              env=environment(tmp_path, **place(rank, 2, port, "12"))) for rank in range(2)]
-    try:
-        assert [(code, errors) for code, _, errors in ended(ranks)] == [(0, ""), (0, "")]
-    finally:
-        for process in ranks:
-            process.kill()
-            process.communicate()
+def test_a_slow_checkpoint_of_a_rank_that_answers_ends_no_job(jobs):
+    job, _ = jobs["slow"]
+    assert (job.wait(), job.read("err")) == ([0, 0], "")
 
 
 # --- signals and losses ------------------------------------------------------------------------------------
 
 @pytest.fixture
 def one():
-    from specimen_checkpoint import session
     return session(0, 1)
 
 
