@@ -9,18 +9,15 @@ import random
 import re
 import shutil
 import signal
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import pool
 import pytest
+from bench_faults import TINY, Run
 
 from scaleout.records import checkpoints
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
-from bench_faults import Run
 
 STEPS = 100
 WORDS = ["--steps", str(STEPS), "--checkpoint-every", "5", "--validate-every", "50"]
@@ -39,11 +36,20 @@ def running(folder, ranks, words=WORDS, **more):
         run.stop()
 
 
+class Ended(Run):
+    """A run to its end that no launcher starts again, for what it leaves in its folder."""
+
+    def __init__(self, folder, ranks):
+        self.folder, self.log = folder, folder / "log.txt"
+        done = pool.lab(["labs/capstone.py", *TINY, *WORDS, "--folder", folder], ranks, XDG_CACHE_HOME=str(folder))
+        assert done.returncode == 0, done.stderr
+        self.log.write_text(done.stdout + done.stderr)
+
+
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory):
     """The run on two ranks that nobody disturbs, ended."""
-    with running(tmp_path_factory.mktemp("quiet") / "run", 2) as run:
-        assert run.end() == 0, run.log.read_text()
+    run = Ended(tmp_path_factory.mktemp("quiet"), 2)
     assert sorted(run.losses()) == list(range(1, STEPS + 1))
     return run
 
@@ -103,7 +109,7 @@ def stopped(run, at_least, ask):
     """Wait for a step, ask the run to stop; (exit code, the step that it says it saved)."""
     assert run.until(lambda: run.step() >= at_least)
     ask()
-    code = run.end(60)
+    code = run.end()
     (step,) = re.findall(r"stopped by SIGTERM after step (\d+) of 100: saved; the same command goes on from there",
                          run.log.read_text())[-1:]
     assert good(run)[0] == int(step) == run.step()
@@ -122,8 +128,7 @@ def test_sigterm_saves_and_the_job_goes_on_with_four_two_and_four_ranks(quiet, t
         ask = lambda: os.kill(run.workers()[1], signal.SIGTERM)  # noqa: E731
         _, second = stopped(run, first + 10, ask)                     # one rank is asked: all stop at the same step
         assert second > first
-    with running(folder, 4) as run:
-        assert run.end() == 0, run.log.read_text()
+    run = Ended(folder, 4)
     assert [re.sub(r"\d+ logged", "N logged", event) for event in events(run) if event.startswith("started")] == [
         f"started again: goes on after step {step} on {ranks} process(es), N logged step(s) after it are made again"
         for step, ranks in ((first, 2), (second, 4))]
@@ -135,9 +140,10 @@ def test_sigterm_saves_and_the_job_goes_on_with_four_two_and_four_ranks(quiet, t
 
 # --- numbers, disk, damage ---------------------------------------------------------------------------------
 
-def assert_ended_for_good(run, line, last):
+def assert_ended_for_good(run, line, last, restarts):
     """The launch is over, said in one line that each restart repeats, and no step was made again."""
-    assert run.said() == [line, *[f"restart {n} does nothing, for it would end as before: {line}" for n in (1, 2)]]
+    assert run.said() == [line, *[f"restart {n + 1} does nothing, for it would end as before: {line}"
+                                  for n in range(restarts)]]
     assert [row["step"] for row in run.rows() if "loss" in row] == list(range(1, last + 1))
     assert events(run) == [], "no restart began a step"
     assert run.log.read_text().count("M parameters") == 1, "nor a model"
@@ -149,23 +155,22 @@ def test_a_loss_that_is_no_number_stops_all_ranks_with_the_step_and_the_last_goo
     with running(tmp_path / "run", 2, [*WORDS, "--inject", "nan:13"], restarts=2) as run:
         assert run.end() != 0
     assert_ended_for_good(run, "loss is nan at step 13; the last good checkpoint is step 10: resume from it with a "
-                               "lower learning rate, or look at the batch of that step", 12)
+                               "lower learning rate, or look at the batch of that step", 12, 2)
 
 
 def test_a_full_disk_is_one_line_with_the_last_good_checkpoint_intact(tmp_path):
-    with running(tmp_path / "run", 2, [*WORDS, "--inject", "full:0:15"], restarts=2) as run:
+    with running(tmp_path / "run", 2, [*WORDS, "--inject", "full:0:15"], restarts=1) as run:
         assert run.end() != 0
     line = (f"{run.checkpoints()}: checkpoint step 15 could not be written: rank 0: no space left on device: free some "
             "space, or use a smaller --keep; the last good one is step 10")
-    assert_ended_for_good(run, line, max(run.losses()))
+    assert_ended_for_good(run, line, max(run.losses()), 1)
 
 
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(quiet, tmp_path):
     shutil.copytree(quiet.folder, tmp_path / "run")
     path = tmp_path / "run" / "checkpoints" / f"step-{STEPS:08d}" / "__1_0.distcp"
     path.write_bytes(path.read_bytes()[:-100])
-    with running(tmp_path / "run", 1) as run:
-        assert run.end(60) == 0, run.log.read_text()
+    run = Ended(tmp_path / "run", 1)
     (line,) = [event for event in events(run) if "damaged" in event]
     assert re.fullmatch(rf"checkpoint step {STEPS} is damaged \(__1_0.distcp has [\d,]+ bytes of [\d,]+\): using step "
                         f"{STEPS - 5}", line)

@@ -268,7 +268,7 @@ def test_a_prediction_is_run_and_graded(tmp_path):
 
 @pytest.mark.slow
 def test_strong_and_weak_with_a_calibration(tmp_path):
-    done = pool.lab([LAB, "--worlds", "1,2", "--seconds", "0.02", "--folder", str(tmp_path), "--strategies", "ddp", *TINY])
+    done = pool.lab([LAB, "--worlds", "1,2", "--seconds", "0.02", "--folder", tmp_path, "--strategies", "ddp", *TINY])
     assert done.returncode == 0, done.stderr
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == [f"smoke-cpu-{name}.json" for name in ("strong-1-one", "strong-2-ddp", "weak-1-one")]

@@ -73,13 +73,13 @@ def test_hung_and_frozen_ranks_are_named_and_slow_checkpoints_are_not(tmp_path):
     with start("frozen") as frozen, start("between", log) as between:
         assert between.wait(together=False) == [1, 1]
         errors = between.read("err", 0)
-        line = re.fullmatch(r"tests/ranks/specimen_watch\.py: (rank 1 hangs in step 3 for \d+ s, "
+        line = re.fullmatch(r"ranks/specimen_watch\.py: (rank 1 hangs in step 3 for \d+ s, "
                             r"at tests/ranks/specimen_watch\.py:\d+ in dawdle; rank 0 waits for it)\n", errors)
         assert line, errors
         assert "failed" not in between.read("err", 1), "said once, by the lowest rank"
         assert json.loads(log.read_text())["failure"] == line[1]
         assert end_of_rank_0(frozen) == (
-            1, "tests/ranks/specimen_watch.py: rank 1 does not answer: frozen, or the machine is gone. The others wait "
+            1, "ranks/specimen_watch.py: rank 1 does not answer: frozen, or the machine is gone. The others wait "
                "in step 3\n")
 
 
@@ -109,7 +109,7 @@ def jobs(tmp_path_factory):
 def test_a_rank_frozen_anywhere_in_the_job_is_named(where, step, jobs):
     job, folder = jobs[where]
     code, errors = end_of_rank_0(job)
-    said = re.fullmatch(r"tests/ranks/specimen_frozen\.py: (rank 1 does not answer: frozen, or the machine is gone\. "
+    said = re.fullmatch(r"ranks/specimen_frozen\.py: (rank 1 does not answer: frozen, or the machine is gone\. "
                         r"The others wait in step (\d+))\n", errors)
     assert code == 1
     assert said, errors
