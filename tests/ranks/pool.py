@@ -170,4 +170,4 @@ def _script(words):
     else:
         sys.argv = words
         sys.path.insert(0, str((ROOT / words[0]).parent))
-        runpy.run_path(words[0], run_name="__main__")
+        runpy.run_path(str(ROOT / words[0]), run_name="__main__")
