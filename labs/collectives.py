@@ -116,7 +116,7 @@ def equality(s, works):
 # --- the sweep ----------------------------------------------------------------------------------------------
 
 def works_on(s, whole, hand, accelerate):
-    """{(by, collective): (function to time, keywords for torch_sweep.wrong)} on one tensor."""
+    """{(by, collective): (function to time, keywords for measure.sweep.wrong)} on one tensor."""
     found = {(s.backend, "all_reduce"): (measure_sweep.backend("all_reduce", whole, s.world), {})}
     for name, reduce in hand.items():
         found[name, "all_reduce"] = (lambda reduce=reduce: reduce(whole), {"reduce": reduce})

@@ -31,7 +31,7 @@ WARMUP = 3
 PARITY_STEPS = 3
 PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the sequences of all ranks
 DTYPES = "fp32", "bf16"     # no fp16: this lab does not scale its loss, as labs/capstone.py does
-PARITY_RATE = 0.1           # of SGD with momentum, see torch_fsdp_ways.Way
+PARITY_RATE = 0.1           # of SGD with momentum, see parallel.fsdp_ways.Way
 MEMORY = 0.02               # of the peak, and what the book promises
 RESULTS = Path(__file__).resolve().parent / "results" / "fsdp"
 

@@ -38,7 +38,7 @@ def relative_error(found, wanted):
 def loss_and_gradients(model, tokens, targets, replicas=None):
     """(loss as float, gradients) of one batch; the model's gradients are empty before and after.
 
-    replicas: a torch_parallel.Replicas of the model, which then does forward and backward.
+    replicas: a parallel.replicas.Replicas of the model, which then does forward and backward.
     """
     loss = (replicas or model)(tokens, targets)
     (replicas.backward if replicas else type(loss).backward)(loss)

@@ -41,7 +41,7 @@ class Text:
 
 
 def read(path: str | None, share: float, least: int = 1) -> Text:
-    """The files of `lab_text.texts(path)`, about `share` of their bytes held out, as `order.split` does.
+    """The files of `lab.text.texts(path)`, about `share` of their bytes held out, as `order.split` does.
 
     A file with the same bytes as one before it is left out: else it could stand on both sides of the split. least:
     bytes that validation needs. ValueError, one line, where the text cannot be read or split.
