@@ -1,243 +1,82 @@
-"""The house: which room imports which, read from the sources and held against the table of floors in CONTRIBUTING.md.
+"""The house as CONTRIBUTING.md has it: floors, faces, pure rooms, read from the imports of every module."""
 
-Each rule is a function from {module: source} to the places that break it, so that a house of two modules shows that
-the rule can fail.
-"""
-
-import ast
-import json
-import re
-import sys
-from functools import cache
-from graphlib import CycleError, TopologicalSorter
-
+import house
 import pytest
 import repo
 import tree
-import yaml
-from IPython.core.inputtransformer2 import TransformerManager
 
 from scaleout.page import sphinx
 
-ROW = re.compile(r"^\| (\d+) \| `(\w+)` \| .+ \| (.+) \|$", re.M)
-STANDARD = "the standard library"
 BESIDE = {"attacks", "browser", "published", "ranks"}  # folders of tests that are no room's
-STARTS = "scaleout.lab.start"  # a lab's first line: it works by being imported
-
-
-def floors(page):
-    """{room: (floor, what else it may import)} of the table in a page."""
-    return {room: (int(floor), words) for floor, room, words in ROW.findall(page)}
-
-
-def module_of(path):
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def code_of(notebook):
-    """The code of a notebook as Python: IPython turns its lines for the shell into calls."""
-    cells = [cell for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]
-    return "\n".join(TransformerManager().transform_cell("".join(cell["source"])) for cell in cells)
-
-
-FLOORS = floors(repo.text("CONTRIBUTING.md"))
-HOUSE = {module_of(name): repo.text(name) for name in repo.with_suffix(".py") if name.startswith("scaleout/")}
-READERS = {name: repo.text(name) for name in repo.with_suffix(".py") if name.startswith("labs/")} | {
-    name: code_of(repo.text(name)) for name in repo.with_suffix(".ipynb")}  # fmt: skip
-STEMS = [rung["stem"] for rung in yaml.safe_load(repo.text("book/rungs.yml"))]
-
-
-@cache
-def imports(source):
-    """[(module, name)] of every import of a source, those inside functions too; name is "" for `import module`."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found += [(alias.name, "") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            found += [("." * node.level + (node.module or ""), alias.name) for alias in node.names]
-    return found
-
-
-@cache
-def face(source):
-    """{name: module} of a room's face: the names that it promises, and the module of the room that has each."""
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    found = {}
-    for call in calls:
-        if getattr(call.func, "id", "") == "face":
-            for part in call.keywords:  # module="names", or **{"module": "names"}
-                table = {part.arg: part.value.value} if part.arg else ast.literal_eval(part.value)
-                found |= {name: module for module, names in table.items() for name in names.split()}
-    return found
-
-
-@cache
-def defined(source):
-    """The names that a module has: its own, what it imports, what its face promises."""
-    found = set(face(source))
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
-        else:
-            names = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name)]
-            found |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
-    return found
-
-
-def room(module):
-    """The room of a module of the package; "" for the package itself and for what is none of it."""
-    parts = module.split(".")
-    return parts[1] if parts[0] == "scaleout" and len(parts) > 1 else ""
-
-
-def arrows(house):
-    """[(module, what it imports)]: a module where there is one, and behind a name of a face the module that has it."""
-    found = set()
-    for module, source in house.items():
-        for base, name in imports(source):
-            inside = f"{base}.{face(house.get(base, '')).get(name, name)}"
-            found.add((module, inside if inside in house else base))
-    return sorted(found)
-
-
-def upward(house, floors):
-    """Imports of a room that is not on a lower floor."""
-    return [(module, target) for module, target in arrows(house)
-            if room(module) and room(target) and room(module) != room(target)
-            and floors[room(module)][0] <= floors[room(target)][0]]  # fmt: skip
-
-
-def circle(house):
-    """The modules of one circle of imports, the first again at the end; [] when there is none."""
-    below = {module: set() for module in house}
-    for module, target in arrows(house):
-        below[module] |= {target} - {module}
-    try:
-        TopologicalSorter(below).prepare()
-    except CycleError as error:
-        return error.args[1]
-    return []
-
-
-def pure(module, floors):
-    """Whether a module has to run in the reader's browser."""
-    floor = floors.get(room(module), (0, STANDARD))
-    return module == "scaleout.page.live" or (floor[1].startswith(STANDARD) and "ranks" not in module.split("."))
-
-
-def foreign(house, floors):
-    """Imports that the table does not give the room: of a package, or of what is not pure by what is."""
-    found = []
-    for module, target in arrows(house):
-        top = target.split(".")[0]
-        allowed = set() if pure(module, floors) else set(re.findall(r"`(\w+)`", floors[room(module)][1]))
-        if top == "scaleout":
-            wrong = pure(module, floors) and not pure(target, floors)
-        else:
-            wrong = top not in sys.stdlib_module_names | allowed
-        found += [(module, target)] if wrong else []
-    return found
-
-
-def behind_faces(readers, house):
-    """Imports of chapters and labs that reach behind a face, or ask one for what it has not."""
-    found = []
-    for reader, source in readers.items():
-        for base, name in imports(source):
-            whole = f"{base}.{name}".rstrip(".")
-            known = re.fullmatch(r"scaleout(\.\w+)?|scaleout\.exercises\.\w+", base)
-            asked = name and known and (whole in house or name in defined(house.get(base, "")))
-            if base.split(".")[0] == "scaleout" and base != STARTS and not asked:
-                found.append((reader, whole))
-    return found
-
-
-def broken_faces(house):
-    """Names of a face that its module has not, and names that a module of the room would hide."""
-    promised = [(package, name, part) for package, source in house.items() for name, part in face(source).items()]
-    return [(f"{package}.{part}", name) for package, name, part in promised
-            if name not in defined(house.get(f"{package}.{part}", "")) or f"{package}.{name}" in house]  # fmt: skip
-
-
-def unnamed(house, stems):
-    """Modules and folders that the docstring of their folder does not name; `STEM` stands for each rung's word.
-
-    What is in the folder of one chapter's exercises is gathered by that folder's imports, and needs no name.
-    """
-    found = []
-    for module in house:
-        package, _, name = module.rpartition(".")
-        of_a_chapter = package.count(".") == 2 and package.rpartition(".")[2] in stems
-        if room(package) and not of_a_chapter and name != "__main__":
-            told = " ".join(re.findall(r"`[^`]+`", ast.get_docstring(ast.parse(house[package])) or ""))
-            named = {word.replace("STEM", stem) for word in re.findall(r"\w+", told) for stem in stems}
-            found += [module] if name not in named else []
-    return found
 
 
 def test_the_table_of_floors_has_every_room_and_only_rooms():
-    assert sorted(FLOORS) == tree.rooms()
-    assert {room(module) for module in HOUSE} == {"", *FLOORS}
-    assert [floor for floor, _ in FLOORS.values()] == sorted(floor for floor, _ in FLOORS.values())
+    assert sorted(house.FLOORS) == tree.rooms()
+    assert {house.room(module) for module in house.HOUSE} == {"", *house.FLOORS}
+    numbers = [floor for floor, _ in house.FLOORS.values()]
+    assert numbers == sorted(numbers)
 
 
-def test_every_module_is_in_a_room():
-    assert [module for module in HOUSE if module.count(".") == 1 and room(module) not in FLOORS] == []
+def test_no_module_stands_outside_the_rooms():
     assert [path.name for path in (repo.ROOT / "scaleout").glob("*.py")] == ["__init__.py"]
 
 
 def test_folders_of_tests_are_rooms():
     folders = {name.split("/")[1] for name in repo.files() if name.startswith("tests/") and name.count("/") > 1}
-    assert folders - BESIDE <= set(FLOORS)
+    assert folders - BESIDE <= set(house.FLOORS)
 
 
 def test_imports_are_absolute_and_go_down():
-    assert [(module, base) for module in HOUSE for base, _ in imports(HOUSE[module]) if base.startswith(".")] == []
-    assert upward(HOUSE, FLOORS) == []
+    relative = [module for module, target in house.arrows(house.HOUSE) if target.startswith(".")]
+    assert relative == []
+    assert house.upward(house.HOUSE, house.FLOORS) == []
 
 
 def test_no_circle():
-    assert circle(HOUSE) == []
+    assert house.circle(house.HOUSE) == []
 
 
 def test_rooms_import_what_the_table_gives_them():
-    assert foreign(HOUSE, FLOORS) == []
+    assert house.foreign(house.HOUSE, house.FLOORS) == []
 
 
 def test_the_page_gets_pure_modules_only():
-    shipped = {module_of(path.relative_to(repo.ROOT).as_posix()) for path in sphinx.page_modules()}
-    assert {module for module in shipped if not pure(module, FLOORS)} <= {"scaleout.page"}
+    shipped = {house.module_of(path.relative_to(repo.ROOT).as_posix()) for path in sphinx.page_modules()}
+    assert {module for module in shipped if not house.pure(module, house.FLOORS)} <= {"scaleout.page"}
     assert {"scaleout.page.live", "scaleout.views.memory", "scaleout.spec.hardware"} <= shipped
 
 
 def test_chapters_and_labs_import_faces():
-    assert behind_faces(READERS, HOUSE) == []
+    assert house.behind_faces(house.READERS, house.HOUSE) == []
+    assert house.idle(house.READERS, house.HOUSE) == []
+
+
+def test_modules_import_modules():
+    assert house.by_faces(house.HOUSE) == []
 
 
 def test_faces_keep_their_promises():
-    assert broken_faces(HOUSE) == []
+    assert house.broken_faces(house.HOUSE) == []
 
 
 def test_docstrings_of_rooms_name_their_modules():
-    assert unnamed(HOUSE, STEMS) == []
+    assert house.unnamed(house.HOUSE, house.STEMS) == []
 
 
-TWO_FLOORS = floors("| 1 | `cellar` | wine | the standard library |\n| 2 | `attic` | a box | `torch` |\n")
+TWO_FLOORS = house.floors("| 1 | `cellar` | wine | the standard library |\n| 2 | `attic` | a box | `torch` |\n")
 CELLAR, ATTIC = "scaleout.cellar.wine", "scaleout.attic.box"
 FACE = '__getattr__ = face(__name__, wine="Red", oak="barrel")'
 
 
 @pytest.mark.parametrize(("rule", "good", "bad", "where"), [
-    (upward, {ATTIC: "from scaleout.cellar import wine", CELLAR: ""},
+    (house.upward, {ATTIC: "from scaleout.cellar import wine", CELLAR: ""},
      {CELLAR: "def f():\n    from scaleout.attic import box", ATTIC: ""}, (CELLAR, ATTIC)),
-    (upward, {"scaleout.cellar.oak": "from scaleout.cellar import wine", CELLAR: ""},
+    (house.upward, {"scaleout.cellar.oak": "from scaleout.cellar import wine", CELLAR: ""},
      {CELLAR: "import scaleout.attic.box", ATTIC: ""}, (CELLAR, ATTIC)),
-    (foreign, {CELLAR: "import json", ATTIC: "import torch.distributed"}, {CELLAR: "import torch"}, (CELLAR, "torch")),
-    (foreign, {ATTIC: "import torch"}, {ATTIC: "from numpy import array"}, (ATTIC, "numpy")),
-    (foreign, {ATTIC: "from scaleout.cellar import wine", CELLAR: ""},
+    (house.foreign, {CELLAR: "import json", ATTIC: "import torch.distributed"},
+     {CELLAR: "import torch"}, (CELLAR, "torch")),
+    (house.foreign, {ATTIC: "import torch"}, {ATTIC: "from numpy import array"}, (ATTIC, "numpy")),
+    (house.foreign, {ATTIC: "from scaleout.cellar import wine", CELLAR: ""},
      {CELLAR: "from scaleout.attic import box", ATTIC: ""}, (CELLAR, ATTIC)),
 ])  # fmt: skip
 def test_a_wrong_import_is_found(rule, good, bad, where):
@@ -246,8 +85,9 @@ def test_a_wrong_import_is_found(rule, good, bad, where):
 
 
 def test_a_circle_is_found():
-    assert circle({"a": "import b", "b": "import json"}) == []
-    assert set(circle({"a": "import b", "b": "def f():\n    from c import g", "c": "import a"})) == {"a", "b", "c"}
+    assert house.circle({"a": "import b", "b": "import json"}) == []
+    found = house.circle({"a": "import b", "b": "def f():\n    from c import g", "c": "import a"})
+    assert set(found) == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(("line", "right"), [
@@ -258,17 +98,24 @@ def test_a_circle_is_found():
     ("from scaleout.cellar import White", False),
 ])  # fmt: skip
 def test_a_lab_that_reaches_behind_a_face_is_found(line, right):
-    assert (behind_faces({"lab": line}, {"scaleout.cellar": FACE, CELLAR: "Red = 1"}) == []) is right
+    assert (house.behind_faces({"lab": line}, {"scaleout.cellar": FACE, CELLAR: "Red = 1"}) == []) is right
+
+
+def test_a_name_of_a_face_that_nobody_wants_is_found_and_one_that_a_module_takes():
+    small = {"scaleout.cellar": FACE, CELLAR: "", ATTIC: "from scaleout.cellar import Red"}
+    assert house.idle({"lab": "from scaleout.cellar import Red"}, small) == [("scaleout.cellar", "barrel")]
+    assert house.by_faces(small) == [(ATTIC, "scaleout.cellar.Red")]
+    assert house.by_faces(small | {ATTIC: "from scaleout.cellar import wine"}) == []
 
 
 def test_a_face_that_promises_too_much_is_found():
-    house = {"scaleout.cellar": FACE, CELLAR: "class Red: ...", "scaleout.cellar.oak": "def barrel(): ..."}
-    assert broken_faces(house) == []
-    assert broken_faces(house | {CELLAR: "def f():\n    Red = 1"}) == [(CELLAR, "Red")]
-    assert broken_faces(house | {"scaleout.cellar.barrel": ""}) == [("scaleout.cellar.oak", "barrel")]
+    small = {"scaleout.cellar": FACE, CELLAR: "class Red: ...", "scaleout.cellar.oak": "def barrel(): ..."}
+    assert house.broken_faces(small) == []
+    assert house.broken_faces(small | {CELLAR: "def f():\n    Red = 1"}) == [(CELLAR, "Red")]
+    assert house.broken_faces(small | {"scaleout.cellar.barrel": ""}) == [("scaleout.cellar.oak", "barrel")]
 
 
 def test_a_module_without_a_word_is_found():
-    house = {"scaleout.cellar": '"""Wine: `wine`, and one `STEM_cask` a rung."""', "scaleout.cellar.ddp_cask": ""}
-    assert unnamed(house | {CELLAR: ""}, STEMS) == []
-    assert unnamed(house | {"scaleout.cellar.oak": ""}, STEMS) == ["scaleout.cellar.oak"]
+    small = {"scaleout.cellar": '"""Wine: `wine`, and one `STEM_cask` a rung."""', "scaleout.cellar.ddp_cask": ""}
+    assert house.unnamed(small | {CELLAR: ""}, house.STEMS) == []
+    assert house.unnamed(small | {"scaleout.cellar.oak": ""}, house.STEMS) == ["scaleout.cellar.oak"]
