@@ -47,7 +47,12 @@ def loss_and_gradients(model, tokens, targets, replicas=None):
     return loss.item(), found
 
 
-def check(value, tolerance):
+def worst(s, found, wanted):
+    """`relative_error` on the rank where it is largest; infinity as a number that JSON has. s: a lab.Session."""
+    return s.largest(min(relative_error(found, wanted), 1e300))
+
+
+def check(value, tolerance=TOLERANCE):
     """An entry of a Record's `checks`."""
     value = min(value, 1e300)                      # infinity is no JSON
     return {"value": value, "tolerance": tolerance, "passed": value <= tolerance}

@@ -9,10 +9,9 @@ import pytest
 from lab_runs import LAUNCH, ROOT, TORCHRUN
 
 from scaleout.lab import ddp as lab_ddp
-from scaleout.lab import report
+from scaleout.lab import report, scaling
 from scaleout.measure import inject
 from scaleout.records import results, trace
-from scaleout.train import scaling
 
 run, recorded = (partial(start, timeout=120) for start in (lab_runs.run, lab_runs.recorded))
 FAST = ["--layers", "2", "--hidden", "96", "--heads", "4", "--seq", "64", "--steps", "5"]

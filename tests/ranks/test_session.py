@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from scaleout.lab import session
+from scaleout.lab import recording, session
 from scaleout.parallel import parity
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +58,7 @@ def test_a_session_knows_its_place(count):
     facts = seen["facts"]
     launcher = "python" if count == 1 else f"torchrun --nproc-per-node {count}"
     assert facts["command"] == f"{launcher} tests/ranks/specimen_lab.py cases"
-    assert facts["device"] == session.device_name(torch.device("cpu"))
+    assert facts["device"] == recording.device_name(torch.device("cpu"))
     assert facts["device_count"] == count
     assert facts["interconnect"] == ("none" if count == 1 else "TCP on one host")
     assert facts["versions"]["torch"] == torch.__version__
