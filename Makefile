@@ -1,6 +1,7 @@
 # make book   build the site and serve it          make test       everything CI runs
-# make site   build the site                       make notebooks  run the notebooks and store their outputs
-# make bench  print the measured figures           make clean      remove what was built (.venv stays)
+# make site   build the site                       make quick      the linter, and every test that starts nothing
+# make bench  print the measured figures           make notebooks  run the notebooks and store their outputs
+# make clean  remove what was built (.venv stays)  make quick ROOM=memory  the linter, and the tests of one room
 #
 # Each makes .venv and installs what it needs first; a second run reuses it.
 
@@ -8,7 +9,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PY := .venv/bin/python
 READY := .venv/.ready book/node_modules/.ready
 
-.PHONY: book site test notebooks bench clean
+.PHONY: book site test quick notebooks bench clean
 
 book: site
 	@$(PY) tools/serve.py _build/html
@@ -22,6 +23,10 @@ test: $(READY)
 	$(PY) -m pytest --nbval --nbval-current-env notebooks -n 2 --dist loadfile
 	$(MAKE) --no-print-directory site
 	$(PY) -m pytest -m browser
+
+quick: $(READY)
+	$(PY) -m ruff check .
+	$(PY) -m pytest -n 2 -q -m "not slow and not browser" --ignore tests/ranks tests/$(ROOM)
 
 notebooks: .venv/.ready
 	$(PY) tools/notebooks.py notebooks/*.ipynb

@@ -10,11 +10,11 @@ the rates are those of a machine with every rank at work.
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import datetime
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
-from scaleout.lab import check_target, parse, progress, session, table
+from scaleout.lab import options, progress, recording, session, table
 from scaleout.measure import matmul_rate, repeat, sweep
 from scaleout.records import profiles, provenance
 from scaleout.timing import profile as timing_profile
@@ -31,58 +31,54 @@ MEANING = {"all_reduce": "bytes of the tensor each rank holds", "broadcast": "by
 class Options:
     """How much to measure. Each number below costs about `seconds` of wall clock."""
 
-    seconds: float = field(default=0.4, metadata={
-        "help": "time for each number", "lowest": 0.01, "highest": 60})
-    largest_mb: float = field(default=16, metadata={
-        "help": "largest message, in MB (10^6 bytes)", "lowest": 0.1, "highest": 4096})
-    largest_matrix: int = field(default=1024, metadata={
-        "help": "largest side of a matrix", "lowest": 64, "highest": 32768})
-    out: str | None = field(default=None, metadata={
-        "help": "file of the profile (default: in your cache folder)", "metavar": "FILE"})
+    seconds: float = options.number(0.4, "time for each number", 0.01, 60)
+    largest_mb: float = options.number(16, "largest message, in MB (10^6 bytes)", 0.1, 4096)
+    largest_matrix: int = options.number(1024, "largest side of a matrix", 64, 32768)
+    out: str | None = options.word(None, "file of the profile (default: in your cache folder)")
 
 
 TIERS = {"smoke": Options(), "cpu": Options(seconds=2.0, largest_mb=64, largest_matrix=2048),
          "gpu": Options(seconds=1.0, largest_mb=1024, largest_matrix=16384)}
 
 
-def copy_rate(s, options):
+def copy_rate(s, o):
     """Bytes a second of a copy within the device's memory: what is read and what is written, both counted."""
     source = torch.ones(COPY_BYTES // 4, device=s.device)
     target = torch.empty_like(source)
-    return 2 * source.nbytes / repeat(s, lambda: target.copy_(source), options.seconds)
+    return 2 * source.nbytes / repeat(s, lambda: target.copy_(source), o.seconds)
 
 
-def sizes(options, world):
+def sizes(o, world):
     """Message sizes in bytes, by factors of four up to the largest; each splits evenly over the ranks."""
     unit, found, size = 4 * world, [], SMALLEST_MESSAGE
-    while size < options.largest_mb * 1e6:
+    while size < o.largest_mb * 1e6:
         found.append(size // unit * unit)
         size *= 4
-    return [*found, max(unit, int(options.largest_mb * 1e6) // unit * unit)]
+    return [*found, max(unit, int(o.largest_mb * 1e6) // unit * unit)]
 
 
-def collective_point(s, name, size, options):
+def collective_point(s, name, size, o):
     """(bytes, seconds) of one collective at one size."""
     whole = torch.zeros(size // 4, device=s.device)
-    return size, repeat(s, sweep.backend(name, whole, s.world), options.seconds / 4)
+    return size, repeat(s, sweep.backend(name, whole, s.world), o.seconds / 4)
 
 
-def measure(s, options):
+def measure(s, o):
     """The profile (dict) of this machine at this world size; the same on every rank."""
     rates, sides, points = {}, {}, {name: [] for name in profiles.COLLECTIVES if s.world > 1}
     work = [("matmul", name) for name in DTYPES] + [("copy", "")]
-    work += [(name, size) for name in points for size in sizes(options, s.world)]
+    work += [(name, size) for name in points for size in sizes(o, s.world)]
     copied = 0.0
     for what, which in progress(work, "calibrate", s.main):
         if what == "matmul":
-            rates[which], sides[which] = matmul_rate(s, DTYPES[which], options)
+            rates[which], sides[which] = matmul_rate(s, DTYPES[which], o)
         elif what == "copy":
-            copied = copy_rate(s, options)
+            copied = copy_rate(s, o)
         else:
-            points[what].append(collective_point(s, what, which, options))
-    return {"schema": profiles.SCHEMA, "device": session.device_name(s.device), "device_kind": s.device.type,
-            "backend": s.backend, "interconnect": session.interconnect(s), "world": s.world, "nodes": s.nodes,
-            "threads": torch.get_num_threads(), "versions": session.versions(), "commit": provenance.commit(),
+            points[what].append(collective_point(s, what, which, o))
+    return {"schema": profiles.SCHEMA, "device": recording.device_name(s.device), "device_kind": s.device.type,
+            "backend": s.backend, "interconnect": recording.interconnect(s), "world": s.world, "nodes": s.nodes,
+            "threads": torch.get_num_threads(), "versions": recording.versions(), "commit": provenance.commit(),
             "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "matmul_flops_per_second": rates, "matmul_side": sides, "copy_bytes_per_second": copied,
             "collectives": {name: {**timing_profile.fit(p), "bytes_are": MEANING[name]}
@@ -115,14 +111,14 @@ def show(s, profile):
 
 def main(s, argv=None):
     """Measure, print, save."""
-    _, options = parse(TIERS, __doc__, argv)
-    out = options.out or profiles.default_path(s.device.type, s.world)
-    check_target(out, ())
-    profile = measure(s, options)
+    _, o = options.parse(TIERS, __doc__, argv)
+    out = o.out or profiles.default_path(s.device.type, s.world)
+    options.check_target(out, ())
+    profile = measure(s, o)
     show(s, profile)
     if s.main:
         path = profiles.save(profile, out)
-        where = "" if options.out else " in your cache folder, where the labs look"
+        where = "" if o.out else " in your cache folder, where the labs look"
         s.say(f"\nprofile saved: {path.name}{where}")
 
 

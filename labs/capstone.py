@@ -22,10 +22,11 @@ import sys
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import fits, join, session, text
-from scaleout.parallel.step import seconds_between, stamp
-from scaleout.spec import total_parameters
+from scaleout.lab import fits, join, recording, session
+from scaleout.lab import options as lab_options
+from scaleout.parallel import seconds_between, stamp
 from scaleout.train import (
+    CHECKPOINT,
     TIERS,
     Cadence,
     Metrics,
@@ -34,18 +35,21 @@ from scaleout.train import (
     Rates,
     Setup,
     Trainer,
+    Watch,
     attempts,
+    check_loss,
+    check_norm,
+    close,
     faults,
     folder,
     input,
     options,
     planned_steps,
+    remember_collectives,
     report,
     spans,
     together,
 )
-from scaleout.train import job as train_job
-from scaleout.train import watch as train_watch
 
 PROBED = 12             # steps before --minutes is turned into a number of them
 LOOK_S = 2.0            # seconds, at most, that the host goes without a look at the device
@@ -56,7 +60,7 @@ class Job:
     """A run on this rank: model, text, order, schedule, checkpoints, and what was measured."""
 
     def __init__(self, s, o):
-        self.s, self.o, facts = s, o, session.facts(s)
+        self.s, self.o, facts = s, o, recording.facts(s)
         self.claimed = self.claim()                     # before anything is written, or waited for
         self.began = {name: facts[name] for name in ("started", "commit")}
         self.faults = faults.parse(o.inject, s.rank, s.world, join.attempt())
@@ -123,7 +127,7 @@ class Job:
             self.trainer.evaluate(self.held_out[:1])
         progress = Progress(self.s, self.steps, self.tokens)
         log = report.failures_file(self.o.folder)
-        with train_watch.Watch(self.s, self.faults, log=log) as watch, input.Batches(
+        with Watch(self.s, self.faults, log=log) as watch, input.Batches(
                 self.s, self.text.train, self.order, self.o.batch, self.done) as batches:
             while self.done < self.steps and not self.asked:
                 watch.begin(self.done + 1)
@@ -181,8 +185,8 @@ class Job:
         if not all(map(math.isfinite, (*mean, *norms))):
             self.cadence.finish()               # the checkpoint on its way is a good one
         for number, loss in zip(numbers, mean, strict=True):
-            train_watch.check_loss(loss, number, self.cadence.last)
-        norms = [train_job.check_norm(norm, number, self.cadence.last, scale)
+            check_loss(loss, number, self.cadence.last)
+        norms = [check_norm(norm, number, self.cadence.last, scale)
                  for number, norm, scale in zip(numbers, norms, scales, strict=True)]
         count = len(numbers)
         columns = numbers, mean, rates, norms, times[:count], times[count:]
@@ -244,7 +248,7 @@ class Job:
         """A checkpoint after the steps made so far; with `finish` it is whole on return."""
         if self.cadence.kept is None:
             return
-        watch.pulse(train_watch.CHECKPOINT)
+        watch.pulse(CHECKPOINT)
         self.look(watch)
         newest = self.metrics.validations[-1] if self.metrics.validations else {"step": -1}
         loss = newest["validation"] if newest["step"] == self.done else None
@@ -268,22 +272,21 @@ def leave(s, job):
 
 def main(s, argv=None):
     """Train, write, record."""
-    tier, o = text.parse(TIERS, __doc__, argv)
+    tier, o = lab_options.parse(TIERS, __doc__, argv)
     options.check(o, s)
     fits.check(s, o.shape)
     with attempts.for_good():
         job = Job(s, o)
-        s.say(f"{session.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
-              f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, {o.batch} x {o.seq} tokens a step "
-              f"in {job.passes} pass(es)")
+        s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.batch} x {o.seq} tokens a step in {job.passes} "
+              "pass(es)")
         s.say(f"{job.text.words}\n{job.trainer.built}")
         session.reset_allocator(s)
         job.train()
         if job.asked:
             leave(s, job)
-        train_job.close(s, tier, o, job)
+        close(s, tier, o, job)
 
 
 if __name__ == "__main__":
-    train_watch.remember_collectives()
+    remember_collectives()
     session.run(main)

@@ -8,19 +8,16 @@
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
-import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import session, text, verdicts
+from scaleout.lab import options, recording, session, verdicts
 from scaleout.lab import sweep as lab_sweep
 from scaleout.measure import sweep as measure_sweep
-from scaleout.parallel import check
-from scaleout.parallel import ring as parallel_ring
-from scaleout.records import results
+from scaleout.parallel import check, ring
 from scaleout.timing import profile
 
 RESULTS = Path(__file__).resolve().parent / "results" / "collectives"
@@ -36,19 +33,16 @@ SPREAD = 1.5                                    # a prediction further off than 
 class Options:
     """Which sizes, how often, and what to do with the result."""
 
-    smallest: int = field(default=2**10, metadata={"help": "smallest message, bytes", "lowest": 4, "highest": 2**34})
-    largest: int = field(default=2**24, metadata={"help": "largest message, bytes", "lowest": 8, "highest": 2**34})
-    factor: int = field(default=4, metadata={"help": "from one size to the next", "lowest": 2, "highest": 1024})
-    rounds: int = field(default=15, metadata={"help": "samples of each time", "lowest": 3, "highest": 10_000})
-    pieces: int | None = field(default=None, metadata={
-        "help": "messages a chunk travels as (default: by its size)", "lowest": 1, "highest": 1024})
-    via: str = field(default="torch", metadata={"help": "also time Accelerate's reduce and gather",
-                                                "choices": ("torch", "accelerate")})
-    own: str | None = field(default=None, metadata={
-        "help": "predict from this link too: alpha in microseconds and rate in GB/s", "metavar": "ALPHA,RATE"})
-    save: str | None = field(default=None, metadata={"help": "write the Record (alone: to labs/results/collectives/)",
-                                                     "const": "auto", "metavar": "FILE"})
-    plot: str | None = field(default=None, metadata={"help": "draw time and bandwidth by size", "metavar": "FILE.svg"})
+    smallest: int = options.number(2**10, "smallest message, bytes", 4, 2**34)
+    largest: int = options.number(2**24, "largest message, bytes", 8, 2**34)
+    factor: int = options.number(4, "from one size to the next", 2, 1024)
+    rounds: int = options.number(15, "samples of each time", 3, 10_000)
+    pieces: int | None = options.number(None, "messages a chunk travels as (default: by its size)", highest=1024)
+    via: str = options.choice("torch", ("torch", "accelerate"), "also time Accelerate's reduce and gather")
+    own: str | None = options.word(None, "predict from this link too: alpha in microseconds and rate in GB/s",
+                                   "ALPHA,RATE")
+    save: str | None = options.save("collectives")
+    plot: str | None = options.word(None, "draw time and bandwidth by size", "FILE.svg")
 
 
 TIERS = {"smoke": Options(),
@@ -61,7 +55,7 @@ TIERS = {"smoke": Options(),
 def by_hand(o):
     """{name: function of a tensor} of the all-reduces by hand, with the pieces asked for."""
     return {name: work if name == "naive" else (lambda t, work=work: work(t, pieces=o.pieces))
-            for name, work in parallel_ring.BY_HAND.items()}
+            for name, work in ring.BY_HAND.items()}
 
 
 def through_accelerate(s):
@@ -116,7 +110,7 @@ def equality(s, works):
 # --- the sweep ----------------------------------------------------------------------------------------------
 
 def works_on(s, whole, hand, accelerate):
-    """{(by, collective): (function to time, keywords for torch_sweep.wrong)} on one tensor."""
+    """{(by, collective): (function to time, keywords for measure.sweep.wrong)} on one tensor."""
     found = {(s.backend, "all_reduce"): (measure_sweep.backend("all_reduce", whole, s.world), {})}
     for name, reduce in hand.items():
         found[name, "all_reduce"] = (lambda reduce=reduce: reduce(whole), {"reduce": reduce})
@@ -157,19 +151,21 @@ def links(s, o, sizes):
 
 def explain(s, rows, wires):
     """Why the link between one pair predicts badly, in words with their figures; [] where it predicts well."""
-    ring = [r for r in rows if r.name == "ring all_reduce"][-1]
+    longest = [r for r in rows if r.name == "ring all_reduce"][-1]
     pair, crowd = wires["one pair"], wires["all at once"]
-    off = lab_sweep.from_wire(ring, pair) / ring.median
+    off = lab_sweep.from_wire(longest, pair) / longest.median
     if 1 / SPREAD <= off <= SPREAD:
         return []
-    said = [f"ring at {ring.size} B: one pair's link predicts {off:.2f} of the time, the link with all ranks at once "
-            f"{lab_sweep.from_wire(ring, crowd) / ring.median:.2f}: a rank has {pair.bytes_per_s / 1e9:.2f} GB/s while "
-            f"the others rest, and {crowd.bytes_per_s / 1e9:.2f} GB/s while all send and receive"]
+    said = [f"ring at {longest.size} B: one pair's link predicts {off:.2f} of the time, the link with all ranks at "
+            f"once {lab_sweep.from_wire(longest, crowd) / longest.median:.2f}: a rank has "
+            f"{pair.bytes_per_s / 1e9:.2f} GB/s while the others rest, and {crowd.bytes_per_s / 1e9:.2f} GB/s while "
+            "all send and receive"]
     if s.device.type == "cpu":
-        adding = measure_sweep.add_seconds(s, ring.size * (s.world - 1) // s.world)
+        adding = measure_sweep.add_seconds(s, longest.size * (s.world - 1) // s.world)
         said.append("on one host a link is a copy in memory: ranks share the cores and the memory that make it, and "
                     f"adding takes its time on them too, here {lab_sweep.micro(adding)} us of "
-                    f"{lab_sweep.micro(ring.median)}; alpha-beta gives every rank its own link, and adds for nothing")
+                    f"{lab_sweep.micro(longest.median)}; alpha-beta gives every rank its own link, and adds for "
+                    "nothing")
     return said
 
 
@@ -208,25 +204,16 @@ def record(s, tier, o, rows, fits, wires, checks, notes):
     """The Record of this run: it trains nothing, and its steps are the samples of the backend's largest all-reduce."""
     largest = [r for r in rows if r.name == rows[0].name][-1]
     wanted, seen = figures(rows, fits, wires)
-    facts, middle = session.facts(s), largest.median
-    return results.Record(
-        stem="collectives", tier=tier,
-        **facts | {"notes": [*facts["notes"], f"step_seconds: {largest.name} of {largest.size} bytes", *notes]},
+    middle = largest.median
+    return recording.record(
+        s, "collectives", tier, notes=[f"step_seconds: {largest.name} of {largest.size} bytes", *notes],
         model={f"{label}: {name}": value for label, link in wires.items() for name, value in asdict(link).items()},
         recipe={name: value for name, value in asdict(o).items() if name not in ("save", "plot")},
-        effective_batch=None, sequence_length=None, precision="fp32", checkpoint_cadence="none",
-        step_seconds=largest.seconds, warmup_steps=0, tokens_per_second=None, losses=[], peak_memory={},
-        prediction=wanted, measurement=seen, checks=checks,
+        effective_batch=None, sequence_length=None, tokens_per_second=None, precision="fp32",
+        step_seconds=largest.seconds, losses=[], peak_memory={}, prediction=wanted, measurement=seen, checks=checks,
         skipped=[] if o.via == "accelerate" else ["Accelerate: not asked for (--via accelerate)"],
         stalls=[f"sample {i} took {t:.3g} s, the median is {middle:.3g} s" for i, t in enumerate(largest.seconds)
                 if t > 3 * middle])
-
-
-def record_path(s, tier, o):
-    """Where --save puts the Record: the file given, or TIER-DEVICE-PROCESSES[-ROUTE].json among the results."""
-    route = "" if o.via == "torch" else f"-{o.via}"
-    name = f"{tier}-{s.device.type}-{s.world}{route}.json"
-    return RESULTS / name if o.save == "auto" else Path(o.save)
 
 
 def alone(s, o, hand):
@@ -251,8 +238,7 @@ def together(s, tier, o, hand):
     report(s, rows, fits, link_fits, wires, said)
     r = record(s, tier, o, rows, fits, wires, checks, said)
     s.say("\n".join(verdicts(r.checks, r.skipped, r.stalls)))
-    if o.save and s.main:
-        s.say(f"record saved: {results.save(r, record_path(s, tier, o)).name}")
+    recording.keep(s, r, o.save, RESULTS, o.via)
     if o.plot and s.main:
         some = [r for r in rows if r.collective == "all_reduce"]
         lab_sweep.plot(some, fits, o.plot, f"All-reduce, {s.world} ranks, {s.backend}, {s.device.type}")
@@ -262,20 +248,19 @@ def together(s, tier, o, hand):
 
 def main(s, argv=None):
     """Check, and on more than one process measure."""
-    tier, o = text.parse(TIERS, __doc__, argv)
-    text.check_save(o.save, RESULTS)
-    text.check_target(o.plot, (".svg", ".png", ".pdf"))
+    tier, o = options.parse(TIERS, __doc__, argv)
+    options.check_save(o.save, RESULTS)
+    options.check_target(o.plot, (".svg", ".png", ".pdf"))
     if len(measure_sweep.sizes(o.smallest, o.largest, o.factor, s.world)) < 2:
         raise ValueError(f"--smallest {o.smallest} to --largest {o.largest} by --factor {o.factor} are fewer than two "
                          "sizes, and a line needs two")
     if o.own:
         lab_sweep.own(o.own)
-    s.say(f"{session.device_name(s.device)}, {s.world} process(es) x {torch.get_num_threads()} thread(s), "
-          f"backend {s.backend}, {session.interconnect(s)}\n")
+    s.say(f"{recording.device_name(s.device)}, {s.world} process(es) x {torch.get_num_threads()} thread(s), "
+          f"backend {s.backend}, {recording.interconnect(s)}\n")
     hand = by_hand(o)
     checks = alone(s, o, hand) if s.world == 1 else together(s, tier, o, hand)
-    if not s.agree(all(one["passed"] for one in checks.values())):
-        sys.exit(1)
+    recording.end(s, checks)
 
 
 if __name__ == "__main__":

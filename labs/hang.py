@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import hang_job
 
-from scaleout.lab import hang, leash
-from scaleout.lab import text as lab_text
+from scaleout.lab import hang, launch, leash, table
+from scaleout.lab import options as lab_options
 from scaleout.records import flight
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,8 +35,7 @@ RING = 16                  # calls that the flight recorder keeps; without it, 2
 
 def options(argv):
     """The parsed command line; ValueError on bad input."""
-    parser = lab_text.Parser(prog="labs/hang.py", description=__doc__, allow_abbrev=False,
-                             formatter_class=lab_text.argparse.RawDescriptionHelpFormatter)
+    parser = lab_options.Parser(__doc__, prog="labs/hang.py")
     parser.add_argument("--inject", choices=hang_job.KINDS, help="what sort of bug (default: drawn too)")
     parser.add_argument("--seed", type=int, help="of the bug (default: drawn)", metavar="N")
     parser.add_argument("--processes", type=int, default=3, help="ranks, from 3 to 8: two have no majority",
@@ -69,8 +68,8 @@ def new_folder(path):
 
 def start(o, seed, folder):
     """The Popen of torchrun with the job, its output in `folder`/raw."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(o.processes),
-               "labs/hang_job.py", str(seed), o.inject or "any", str(o.timeout), str(folder.resolve())]
+    command = launch.torchrun(o.processes, "labs/hang_job.py", str(seed), o.inject or "any", str(o.timeout),
+                              str(folder.resolve()))
     environment = os.environ | {
         "TORCH_FR_BUFFER_SIZE": str(RING), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
@@ -169,7 +168,7 @@ def show(folder):
     """Print the table of `scaleout.records.flight`."""
     flights = flight.load(folder)
     header, rows = flight.side_by_side(flights)
-    print(lab_text.table(header, rows))
+    print(table(header, rows))
     print("\nA number is a call of the process group; :N is its line in labs/hang_job.py. '>' is out of step, '-' has "
           "not come so far.")
     for rank in flight.absent(flights):
@@ -191,4 +190,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    lab_text.command(main, "labs/hang.py")
+    launch.command(main, "labs/hang.py")

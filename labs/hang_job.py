@@ -18,7 +18,6 @@ from pathlib import Path
 from scaleout.lab import leash
 from scaleout.records import flight
 
-ROOT = str(Path(__file__).resolve().parents[1])
 KINDS = ("mismatch", "stop", "skip")
 PLACES = {"mismatch": ("gradients", "losses", "new_rate"), "skip": ("gradients", "losses", "new_rate"),
           "stop": ("load", "forward", "save")}
@@ -128,7 +127,7 @@ def dump(rank, world, folder):
 
     found = pickle.loads(recorder._dump_fr_trace(True, True, False))
     for frame in (frame for entry in found["entries"] for frame in entry["frames"]):
-        frame["filename"] = flight.shorten(frame["filename"], ROOT)
+        frame["filename"] = flight.shorten(frame["filename"], str(Path(__file__).resolve().parents[1]))
     found["pg_config"] = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(world)))}}
     (folder / f"fr_trace_{rank}").write_bytes(pickle.dumps(found))
     temporary = folder / f".flight-{rank}"

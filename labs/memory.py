@@ -10,18 +10,16 @@ import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch
 
 import statistics
 import sys
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import torch
 
-from scaleout.lab import compare, fits, numbers, session, summary
-from scaleout.lab import text as lab_text
+from scaleout.lab import compare, corpus, fits, numbers, options, progress, recording, session, summary
 from scaleout.measure import measure, memory_trace, watch
 from scaleout.memory import Account, account
-from scaleout.parallel import ROUTES, Replicas, Training
-from scaleout.parallel import parity as parallel_parity
-from scaleout.records import profiles, results
+from scaleout.parallel import ROUTES, Replicas, Training, parity
+from scaleout.records import profiles
 from scaleout.spec import CHOICES, Recipe, Shape, flops, preset, total_parameters
 from scaleout.timing import profile as timing_profile
 
@@ -31,49 +29,36 @@ WARMUP = 3                  # DDP rebuilds its buckets in the second step
 PARITY_TOKENS = 256         # at most, of each sequence: every rank also runs the sequences of all ranks
 
 
-def _size(default, what):
-    return field(default=default, metadata={"help": what, "lowest": 1, "highest": 10**7})
-
-
-def _choice(default, name, what):
-    return field(default=default, metadata={"help": what, "choices": CHOICES[name]})
-
-
 @dataclass(frozen=True)
 class Options:
     """The model, the step, the recipe, and what to do with the result."""
 
-    layers: int = _size(4, "blocks")
-    hidden: int = _size(160, "width of the residual stream")
-    heads: int = _size(5, "attention heads")
-    kv_heads: int | None = _size(None, "key-value heads (default: as many as heads)")
-    gated_mlp: bool = field(default=False, metadata={"help": "SwiGLU: three matrices instead of two"})
-    seq: int = _size(128, "tokens a sequence")
-    micro_batch: int = _size(4, "sequences a rank and step")
-    steps: int = field(default=20, metadata={"help": "training steps", "lowest": WARMUP + 1, "highest": 10**6})
-    lr: float = field(default=1e-3, metadata={"help": "learning rate", "lowest": 0, "highest": 1000})
-    seed: int = field(default=0, metadata={"help": "of weights and batches", "lowest": 0, "highest": 10**9})
-    precision: str = _choice("fp32", "precision", "dtypes by role")
-    optimizer: str = field(default="adamw", metadata={"help": "what steps the weights",
-                                                      "choices": ("sgd", "momentum", "adamw")})
-    foreach: bool = field(default=True, metadata={"help": "step all tensors at once"})
-    attention: str = _choice("sdpa", "attention", "kernel")
-    dropout: float = field(default=0.0, metadata={"help": "probability", "lowest": 0, "highest": 0.99})
-    checkpointing: str = _choice("none", "checkpointing", "what backward computes again")
-    gradients: str = _choice("fresh", "gradients", "between steps: set to None, or kept and zeroed")
-    via: str = field(default="torch", metadata={"help": "what makes the replicas", "choices": ROUTES})
-    bucket_view: bool = field(default=False, metadata={"help": "gradients are views of DDP's buckets"})
-    dataset: str | None = field(default=None, metadata={
-        "help": "text (default: Python's standard library)", "metavar": "PATH"})
-    machine: str | None = field(default=None, metadata={
-        "help": "profile by labs/calibrate.py", "metavar": "FILE"})
-    save: str | None = field(default=None, metadata={"help": "write the Record (alone: to labs/results/memory/)",
-                                                     "const": "auto", "metavar": "FILE"})
-    plot: str | None = field(default=None, metadata={"help": "draw memory over time", "metavar": "FILE.svg"})
-    snapshot: str | None = field(default=None, metadata={
-        "help": "write every allocation of a step, for pytorch.org/memory_viz", "metavar": "FILE.pickle"})
-    fake: str | None = field(default=None, metadata={
-        "help": "no training: measure a step of 7b, 70b or a preset on fake tensors", "metavar": "MODEL"})
+    layers: int = options.number(4, "blocks")
+    hidden: int = options.number(160, "width of the residual stream")
+    heads: int = options.number(5, "attention heads")
+    kv_heads: int | None = options.number(None, "key-value heads (default: as many as heads)")
+    gated_mlp: bool = options.flag("SwiGLU: three matrices instead of two")
+    seq: int = options.number(128, "tokens a sequence")
+    micro_batch: int = options.number(4, "sequences a rank and step")
+    steps: int = options.number(20, "training steps", WARMUP + 1, 10**6)
+    lr: float = options.number(1e-3, "learning rate", 0, 1000)
+    seed: int = options.seed()
+    precision: str = options.choice("fp32", CHOICES["precision"], "dtypes by role")
+    optimizer: str = options.choice("adamw", ("sgd", "momentum", "adamw"), "what steps the weights")
+    foreach: bool = options.flag("step all tensors at once", True)
+    attention: str = options.choice("sdpa", CHOICES["attention"], "kernel")
+    dropout: float = options.number(0.0, "probability", 0, 0.99)
+    checkpointing: str = options.choice("none", CHOICES["checkpointing"], "what backward computes again")
+    gradients: str = options.choice("fresh", CHOICES["gradients"], "between steps: set to None, or kept and zeroed")
+    via: str = options.choice("torch", ROUTES, "what makes the replicas")
+    bucket_view: bool = options.flag("gradients are views of DDP's buckets")
+    dataset: str | None = options.dataset()
+    machine: str | None = options.word(None, "profile by labs/calibrate.py")
+    save: str | None = options.save("memory")
+    plot: str | None = options.word(None, "draw memory over time", "FILE.svg")
+    snapshot: str | None = options.word(None, "write every allocation of a step, for pytorch.org/memory_viz",
+                                        "FILE.pickle")
+    fake: str | None = options.word(None, "no training: measure a step of 7b, 70b or a preset on fake tensors", "MODEL")
 
     @property
     def recipe(self):
@@ -83,7 +68,7 @@ class Options:
     @property
     def shape(self):
         """The transformer of these options, on bytes."""
-        return Shape(self.layers, self.hidden, self.heads, lab_text.VOCABULARY, kv_heads=self.kv_heads,
+        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads,
                      gated_mlp=self.gated_mlp, max_seq=self.seq)
 
 
@@ -95,7 +80,7 @@ TIERS = {"smoke": Options(),
 
 # --- the same as one process? ----------------------------------------------------------------------------
 
-def parity(s, o, text):
+def equality(s, o, text):
     """Checks of a Record: N ranks on one sequence each against this process on all of them, fp32, no dropout."""
     if s.world == 1:
         return {}
@@ -104,15 +89,14 @@ def parity(s, o, text):
     training = Training(o.shape, replace(o.recipe, precision="fp32", dropout=0.0), s.device, o.lr)
     share = session.batch(text, 0, 1, seq, s.rank, s.world, o.seed, s.device)
     whole = session.batch(text, 0, s.world, seq, seed=o.seed, device=s.device)
-    wanted_loss, wanted = parallel_parity.loss_and_gradients(training.model, *whole)
+    wanted_loss, wanted = parity.loss_and_gradients(training.model, *whole)
     checks = {}
     for via in ("hand", "torch") if o.via != "accelerate" else ROUTES:
-        loss, found = parallel_parity.loss_and_gradients(
-            training.model, *share, Replicas(s, training.model, via, o.bucket_view))
+        loss, found = parity.loss_and_gradients(training.model, *share,
+                                                Replicas(s, training.model, via, o.bucket_view))
         off = abs(s.mean(loss) - wanted_loss) / wanted_loss
-        worst = s.largest(min(parallel_parity.relative_error(found, wanted), 1e300))
-        checks[f"{via}: loss equals one process"] = parallel_parity.check(off, parallel_parity.TOLERANCE)
-        checks[f"{via}: gradients equal one process"] = parallel_parity.check(worst, parallel_parity.TOLERANCE)
+        checks[f"{via}: loss equals one process"] = parity.check(off)
+        checks[f"{via}: gradients equal one process"] = parity.check(parity.worst(s, found, wanted))
     return checks
 
 
@@ -145,7 +129,7 @@ class Run:
     def train(self):
         """(seconds, losses) of every step, the mean loss over ranks. Gradients are emptied after each step."""
         seconds, losses = [], []
-        for step in lab_text.progress(range(self.o.steps), "train", self.s.main):
+        for step in progress(range(self.o.steps), "train", self.s.main):
             batch = self.batch(step)
             self.replicas.look.watching = step == self.o.steps - 1
             start = self.s.clock()
@@ -189,10 +173,9 @@ def seconds(s, o, spent):
 
 
 def record(s, tier, o, run, checks, wanted, seen, spent, losses):
-    """The Record of this run; the same on every rank but for the facts of its own device."""
+    """The Record of this run."""
     guess, middle, mfu, peak = seconds(s, o, spent)
-    prediction, measurement = numbers(wanted), numbers(seen)
-    facts, skipped = session.facts(s), []
+    prediction, measurement, skipped = numbers(wanted), numbers(seen), []
     if guess is None:
         skipped.append("seconds and MFU: no machine profile (labs/calibrate.py at this number of processes)")
     else:
@@ -201,26 +184,14 @@ def record(s, tier, o, run, checks, wanted, seen, spent, losses):
         skipped.append("equal to one process: this run is one process (torchrun --nproc-per-node 2)")
     elif o.via != "accelerate":
         skipped.append("Accelerate: not asked for (--via accelerate)")
-    checks["peak within 2% of the prediction"] = parallel_parity.check(
-        abs(wanted.peak_bytes / seen.peak_bytes - 1), TOLERANCE)
-    batch = o.micro_batch * s.world
+    checks["peak within 2% of the prediction"] = parity.check(abs(wanted.peak_bytes / seen.peak_bytes - 1), TOLERANCE)
     stalls = [f"step {i} took {t:.3g} s, the median is {middle:.3g} s"
               for i, t in enumerate(spent) if i >= WARMUP and t > 3 * middle]
-    return results.Record(
-        stem="memory", tier=tier, **facts | {"notes": [*facts["notes"], run.replicas.built]},
-        model=asdict(o.shape), recipe=asdict(o.recipe), effective_batch=batch, sequence_length=o.seq,
-        precision=o.precision, checkpoint_cadence="none", step_seconds=spent, warmup_steps=WARMUP,
-        tokens_per_second=results.tokens_per_second(spent, WARMUP, batch, o.seq), losses=losses,
-        peak_memory=seen.peak | {f"allocator: {k}": v for k, v in session.allocator(s).items()}, mfu=mfu,
-        mfu_peak=peak, prediction=prediction, measurement=measurement, checks=checks, skipped=skipped,
-        stalls=stalls)
-
-
-def record_path(s, tier, o):
-    """Where --save puts the Record: the file given, or labs/results/memory/TIER-DEVICE-PROCESSES[-ROUTE].json."""
-    route = "" if o.via == "torch" else f"-{o.via}"
-    name = f"{tier}-{s.device.type}-{s.world}{route}.json"
-    return RESULTS / name if o.save == "auto" else Path(o.save)
+    return recording.record(
+        s, "memory", tier, notes=[run.replicas.built], model=asdict(o.shape), recipe=asdict(o.recipe),
+        effective_batch=o.micro_batch * s.world, sequence_length=o.seq, precision=o.precision, step_seconds=spent,
+        warmup_steps=WARMUP, losses=losses, peak_memory=seen.peak | session.allocator(s, "allocator: "), mfu=mfu,
+        mfu_peak=peak, prediction=prediction, measurement=measurement, checks=checks, skipped=skipped, stalls=stalls)
 
 
 def draw(s, o, timeline, shape):
@@ -234,11 +205,9 @@ def train(s, tier, o):
     """Check, train, measure, compare, record. Exit code 1 where a check failed."""
     fits.check(s, o.shape)
     profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
-    text = session.as_tensor(lab_text.corpus(o.dataset))
-    s.say(f"{session.device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
-          f"{total_parameters(o.shape) / 1e6:,.2f} M parameters, {o.precision}, "
-          f"{o.micro_batch} x {o.seq} tokens a rank and step")
-    checks = parity(s, o, text)
+    text = session.dataset(o.dataset)
+    s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step")
+    checks = equality(s, o, text)
     run = Run(s, o, text)
     s.say(f"built: {run.replicas.built}\n")
     spent, losses = run.train()
@@ -246,17 +215,15 @@ def train(s, tier, o):
     wanted = predicted(o, run.replicas)
     s.say(compare(wanted, seen))
     if s.world > 1:
-        checks["weights are equal on all ranks"] = parallel_parity.check(run.replicas.spread(), 0.0)
+        checks["weights are equal on all ranks"] = parity.check(run.replicas.spread(), 0.0)
     r = record(s, tier, o, run, checks, wanted, seen, spent, losses)
     s.say(summary(r))
-    if o.save and s.main:
-        s.say(f"record saved: {results.save(r, record_path(s, tier, o)).name}")
+    recording.keep(s, r, o.save, RESULTS, o.via)
     draw(s, o, timeline, o.shape)
     if o.snapshot:
         source = memory_trace.snapshot(s, lambda: run.one(run.batch(0)), o.snapshot)
         s.say(f"snapshot: {Path(o.snapshot).name}, from {source}; open it at https://pytorch.org/memory_viz")
-    if not s.agree(all(check["passed"] for check in r.checks.values())):
-        sys.exit(1)
+    recording.end(s, r.checks)
 
 
 # --- fake tensors -----------------------------------------------------------------------------------------
@@ -284,10 +251,10 @@ def main(s, argv=None):
     """Train and measure, or measure on fake tensors."""
     words = sys.argv[1:] if argv is None else argv
     sizes = "gpu" if any(word.split("=")[0] == "--fake" for word in words) else "smoke"
-    tier, o = lab_text.parse(TIERS, __doc__, argv, sizes)
-    lab_text.check_save(o.save, RESULTS)
+    tier, o = options.parse(TIERS, __doc__, argv, sizes)
+    options.check_save(o.save, RESULTS)
     for path, kinds in ((o.plot, (".svg", ".png", ".pdf")), (o.snapshot, (".pickle",))):
-        lab_text.check_target(path, kinds)
+        options.check_target(path, kinds)
     if o.fake:
         fake(s, o)
     else:

@@ -17,13 +17,13 @@ import shutil
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import Check, fits, gpu_checks, parse, rate, session, table
+from scaleout.lab import Check, fits, gpu_checks, launch, options, rate, session, table
 
 GIB = 2**30
 NEEDS_TORCH = (2, 11)
@@ -34,11 +34,10 @@ LIMIT_S = 120           # for the processes that this script starts itself
 class Options:
     """What the class needs."""
 
-    processes: int | None = field(default=None, metadata={
-        "help": "processes to try (default: 2, or one a GPU)", "lowest": 1, "highest": 64})
-    gpus: int = field(default=0, metadata={"help": "GPUs a machine must have", "lowest": 0, "highest": 64})
-    disk_gib: float = field(default=5, metadata={"help": "free disk in GiB (2^30 bytes)", "lowest": 0})
-    memory_gib: float = field(default=4, metadata={"help": "memory in GiB", "lowest": 0})
+    processes: int | None = options.number(None, "processes to try (default: 2, or one a GPU)", highest=64)
+    gpus: int = options.number(0, "GPUs a machine must have", 0, 64)
+    disk_gib: float = options.number(5, "free disk in GiB (2^30 bytes)", 0, None)
+    memory_gib: float = options.number(4, "memory in GiB", 0, None)
 
 
 TIERS = {"smoke": Options(), "cpu": Options(), "gpu": Options(gpus=1, disk_gib=50, memory_gib=32)}
@@ -139,8 +138,7 @@ def group_started(processes):
     """Start `processes` of this script under torchrun and let them all-reduce; skipped for a single one."""
     if processes == 1:
         return Check("all-reduce", None, "one process has nobody to talk to (try --processes 2, or a second GPU)")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
-               "--nproc-per-node", str(processes), str(Path(__file__).resolve())]
+    command = launch.torchrun(processes, str(Path(__file__).resolve()))
     environment = {**os.environ, "PREFLIGHT_INNER": "1", "OMP_NUM_THREADS": "1"}
     need = f"all-reduce over {processes} processes"
     child = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE,
@@ -158,12 +156,12 @@ def group_started(processes):
                  f"see why: LAB_TRACEBACK=1 torchrun --nproc-per-node {processes} labs/preflight.py")
 
 
-def local_checks(options):
+def local_checks(o):
     """What each machine is asked."""
     seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return [python_version(), torch_version(), packages(), gpus(options.gpus, seen),
-            *gpu_checks(options.gpus, seen, torch.version.cuda), backend_ready(),
-            memory(options.memory_gib), disk(options.disk_gib), shared_memory(), port()]
+    return [python_version(), torch_version(), packages(), gpus(o.gpus, seen),
+            *gpu_checks(o.gpus, seen, torch.version.cuda), backend_ready(),
+            memory(o.memory_gib), disk(o.disk_gib), shared_memory(), port()]
 
 
 def show(checks, colour):
@@ -194,13 +192,13 @@ def gather(s, checks):
 
 def main(s, argv=None):
     """Check, print, exit 0 or 1."""
-    _, options = parse(TIERS, __doc__, argv)
+    _, o = options.parse(TIERS, __doc__, argv)
     if os.environ.get("PREFLIGHT_INNER"):
         check = group_of(s)
         s.say(f"PREFLIGHT {check.found}")
         sys.exit(0 if check.ok else 1)
-    checks = local_checks(options) if s.local_rank == 0 else []
-    processes = options.processes or torch.cuda.device_count() or 2
+    checks = local_checks(o) if s.local_rank == 0 else []
+    processes = o.processes or torch.cuda.device_count() or 2
     checks.append(group_of(s) if s.world > 1 else group_started(processes))
     checks = gather(s, checks)
     s.say(show(checks, sys.stdout.isatty() and "NO_COLOR" not in os.environ))

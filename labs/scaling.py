@@ -18,9 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from scaleout.exercises.capstone import exit_check
-from scaleout.lab import ms, text
+from scaleout.lab import launch, ms, scaling
+from scaleout.lab import options as lab_options
 from scaleout.records import profiles, results
-from scaleout.train import curves, scaling, worlds
+from scaleout.train import curves, worlds
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "scaling"
@@ -29,12 +30,11 @@ STEPS = {"smoke": "30", "cpu": "40", "gpu": "30"}       # enough for a median; t
 
 def parser():
     """The options of this lab; others are the job's."""
-    made = text.Parser(description=__doc__, formatter_class=text.argparse.RawDescriptionHelpFormatter,
-                       allow_abbrev=False)
+    made = lab_options.Parser(__doc__)
     made.add_argument("--worlds", default="1,2,4", metavar="N,N", help="numbers of processes, 1 among them")
     made.add_argument("--mode", default="strong,weak", metavar="MODES", help="strong, weak or both")
     made.add_argument("--strategies", default="fsdp,ddp", metavar="NAMES", help="fsdp, ddp or both")
-    made.add_argument("--tier", choices=text.TIERS, default="smoke", help="size of the job")
+    made.add_argument("--tier", choices=lab_options.TIERS, default="smoke", help="size of the job")
     made.add_argument("--folder", metavar="FOLDER", help="of a series of your own: Records are kept there, and read "
                                                          "(default: none is kept, labs/results/scaling is read)")
     made.add_argument("--save", nargs="?", const="auto", metavar="FOLDER",
@@ -58,11 +58,11 @@ def options(argv):
         raise ValueError("--folder and --save need a name that is not empty")
     o.save = RESULTS if o.save == "auto" else Path(o.save or o.folder) if o.save or o.folder else None
     o.folder = Path(o.folder) if o.folder else RESULTS
-    text.check_folder(o.folder, "--folder")
-    text.check_folder(o.save, "--save")
+    lab_options.check_folder(o.folder, "--folder")
+    lab_options.check_folder(o.save, "--save")
     if not 0 <= o.seconds <= 60:
         raise ValueError(f"--seconds is {o.seconds:g}: it must be from 0 to 60")
-    text.check_target(o.plot, (".svg",))
+    lab_options.check_target(o.plot, (".svg",))
     if not any(word.split("=")[0] == "--steps" for word in words):
         words = ["--steps", STEPS[o.tier], *words]
     job = worlds.job(o.tier, words)
@@ -85,7 +85,7 @@ def calibrate(o, world, folder):
     path = Path(folder) / f"machine-{world}.json"
     size = "gpu" if o.tier == "gpu" else "smoke"
     words = ["--tier", size, "--seconds", str(o.seconds), "--out", str(path)]
-    scaling.started(str(HERE / "calibrate.py"), words, world)
+    launch.started(str(HERE / "calibrate.py"), words, world)
     return path
 
 
@@ -111,7 +111,7 @@ class Series:
             self.profiles[run.world] = calibrate(self.o, run.world, temporary)
         machine = self.profiles[run.world]
         words = worlds.command(run, self.words, path, machine)
-        record = scaling.started(str(HERE / "capstone.py"), words, run.world, path)
+        record = launch.started(str(HERE / "capstone.py"), words, run.world, path)
         if machine:
             record = self.predicted(run, record, profiles.load(machine))
         results.save(record, path)
@@ -201,4 +201,4 @@ def shielded():
 
 
 if __name__ == "__main__":
-    text.command(shielded, "labs/scaling.py")
+    launch.command(shielded, "labs/scaling.py")

@@ -9,18 +9,18 @@ The hosts are network namespaces on this machine; torchrun runs on each, and the
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
+import functools
 import os
 import shutil
 import statistics
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scaleout.lab import fits, link
+from scaleout.lab import corpus, fits, launch, link, options
 from scaleout.lab import hosts as lab_hosts
-from scaleout.lab import text as lab_text
 from scaleout.records import Record, files, provenance, results
 from scaleout.spec import Shape, total_parameters
 
@@ -30,36 +30,34 @@ PORT = 29500                # inside the namespaces: nobody else is there
 LIMIT = 900.0               # seconds for a whole run
 
 
-def _size(default, what, highest=10**6):
-    return field(default=default, metadata={"help": what, "lowest": 1, "highest": highest})
+number = functools.partial(options.number, highest=10**6)
 
 
 @dataclass(frozen=True)
 class Options:
     """The hosts, their links, the model, and what is timed."""
 
-    hosts: int = field(default=2, metadata={"help": "network namespaces, one rank each", "lowest": 2,
-                                            "highest": lab_hosts.MOST})
-    rates: str = field(default="1000,500,200", metadata={"help": "link rates in Mbit/s", "metavar": "N,N"})
-    latency_ms: float = field(default=0.0, metadata={"help": "of a link, one way; needs the kernel's netem",
-                                                     "lowest": 0, "highest": 1000})
-    layers: int = _size(3, "blocks")
-    hidden: int = _size(128, "width of the residual stream")
-    heads: int = _size(4, "attention heads")
-    seq: int = _size(64, "tokens a sequence")
-    micro_batch: int = _size(4, "sequences a rank and pass")
-    bucket_mb: float = field(default=0.5, metadata={"help": "cap of DDP's buckets in MiB", "lowest": 0.01,
-                                                    "highest": 1e5})
-    factor: int = _size(4, "passes that accumulate, and how much bigger the bigger batch is", 64)
-    hook_rank: int = _size(2, "columns of PowerSGD's matrices", 64)
-    steps: int = _size(3, "steps of each case in a round", 1000)
-    rounds: int = _size(2, "times through all cases", 100)
-    seed: int = field(default=0, metadata={"help": "of weights and batches", "lowest": 0, "highest": 10**9})
-    dataset: str | None = field(default=None, metadata={
-        "help": "text (default: Python's standard library)", "metavar": "PATH"})
-    save: str | None = field(default=None, metadata={
-        "help": "write a Record of each case (alone: to labs/results/slow_link/)", "const": "auto",
-        "metavar": "FOLDER"})
+    hosts: int = options.number(2, "network namespaces, one rank each", 2, lab_hosts.MOST)
+    rates: str = options.word("1000,500,200", "link rates in Mbit/s", "N,N")
+    latency_ms: float = options.number(0.0, "of a link, one way; needs the kernel's netem", 0, 1000)
+    layers: int = number(3, "blocks")
+    hidden: int = number(128, "width of the residual stream")
+    heads: int = number(4, "attention heads")
+    seq: int = number(64, "tokens a sequence")
+    micro_batch: int = number(4, "sequences a rank and pass")
+    bucket_mb: float = options.number(0.5, "cap of DDP's buckets in MiB", 0.01, 1e5)
+    factor: int = number(4, "passes that accumulate, and how much bigger the bigger batch is", highest=64)
+    hook_rank: int = number(2, "columns of PowerSGD's matrices", highest=64)
+    steps: int = number(3, "steps of each case in a round", highest=1000)
+    rounds: int = number(2, "times through all cases", highest=100)
+    seed: int = options.seed()
+    dataset: str | None = options.dataset()
+    save: str | None = options.save("slow_link", "FOLDER", "a Record of each case")
+
+    @property
+    def shape(self):
+        """The transformer of these options, on bytes."""
+        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, max_seq=self.seq)
 
 
 TIERS = {"smoke": Options(),
@@ -150,7 +148,6 @@ def measure(o, plan):
 def record(tier, o, plan, number, found, model, latency):
     """The Record of one case."""
     case, seen = plan["cases"][number], found["cases"][number]
-    shape = Shape(o.layers, o.hidden, o.heads, lab_text.VOCABULARY, max_seq=o.seq)
     batch = case["sequences"] * case["accumulation"] * o.hosts
     middle = statistics.median(seen["step_seconds"])
     seconds, _ = model.step(case, latency)
@@ -162,10 +159,10 @@ def record(tier, o, plan, number, found, model, latency):
     spread = found["spread"][case["hook"]]
     equal = {"value": spread, "tolerance": 0.0, "passed": spread == 0.0}
     return Record(
-        stem="slow_link", tier=tier, **facts, model=asdict(shape),
+        stem="slow_link", tier=tier, **facts, model=asdict(o.shape),
         recipe={"link Mbit/s": rate, "latency ms": latency * 1e3, "hook": case["hook"], "hook_rank": o.hook_rank,
                 "accumulation": case["accumulation"], "batch factor": case["sequences"] // o.micro_batch,
-                "bucket MiB": o.bucket_mb, "gradient bytes": 4 * total_parameters(shape)},
+                "bucket MiB": o.bucket_mb, "gradient bytes": 4 * total_parameters(o.shape)},
         effective_batch=batch, sequence_length=o.seq, precision="fp32", checkpoint_cadence="none",
         step_seconds=seen["step_seconds"], warmup_steps=0, losses=seen["losses"], peak_memory={},
         tokens_per_second=results.tokens_per_second(seen["step_seconds"], 0, batch, o.seq),
@@ -203,17 +200,16 @@ def show_recorded(lack):
 
 def main(argv=None):
     """Measure, predict, compare; or print the recorded run."""
-    tier, o = lab_text.parse(TIERS, __doc__, argv)
+    tier, o = options.parse(TIERS, __doc__, argv)
     plan = asdict(o) | {"cases": cases(o), "threads": max(1, (os.cpu_count() or 1) // o.hosts)}
-    shape = Shape(o.layers, o.hidden, o.heads, lab_text.VOCABULARY, max_seq=o.seq)
-    fits.host(shape, o.hosts)                                               # what is wrong, before the work
-    lab_text.check_folder(RECORDED if o.save == "auto" else o.save, "--save")
-    lab_text.corpus(o.dataset)
+    fits.host(o.shape, o.hosts)                                               # what is wrong, before the work
+    options.check_folder(RECORDED if o.save == "auto" else o.save, "--save")
+    corpus.read(o.dataset)
     lack = lab_hosts.refused()
     if lack:
         show_recorded(lack)
         return
-    size = 4 * total_parameters(shape)
+    size = 4 * total_parameters(o.shape)
     print(f"{o.hosts} hosts, one rank each, {size / 1e6:.2f} MB of gradients, {o.micro_batch} x {o.seq} tokens a rank "
           "and pass", flush=True)
     found, applied = measure(o, plan)
@@ -235,4 +231,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    lab_text.command(main, "labs/slow_link.py")
+    launch.command(main, "labs/slow_link.py")

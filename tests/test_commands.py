@@ -16,8 +16,7 @@ import repo
 from commands import LAUNCH, commands, modules
 from lab_runs import ENVIRONMENT, TORCHRUN
 
-from scaleout.lab import text as lab_text
-from scaleout.train import scaling as train_scaling
+from scaleout.lab import options, scaling
 from scaleout.train import worlds
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
@@ -43,17 +42,16 @@ ENDS = {("fsdp", "accelerate-naive"): "end", ("ddp", "--inject"): "end", ("memor
 def started(world, lab, words):
     """[(processes, lab, words)] of the shrunk launches, on one process or two, that a command comes down to."""
     if lab == "scaling":
-        scaling = importlib.import_module("scaling")
-        o, words, job = scaling.options([*words, *SHRUNK[lab]])
+        o, words, job = importlib.import_module("scaling").options([*words, *SHRUNK[lab]])
         runs = () if o.read or o.predict else worlds.plan(o.worlds, o.mode, o.strategies, job.batch)
         most = {(run.world, run.strategy): run for run in sorted(runs, key=lambda run: run.batch) if run.world <= 2}
         return [(run.world, "capstone", worlds.command(run, words, "record.json")) for run in most.values()]
     if lab == "ddp" and "--scaling" in words:
         ddp = importlib.import_module("ddp")
-        o = lab_text.parse(ddp.TIERS, "", words)[1]
+        o = options.parse(ddp.TIERS, "", words)[1]
         found = {(world, each) for (_, world), each in
-                 train_scaling.plan(train_scaling.worlds(o.scaling), o.micro_batch).items() if world <= 2}
-        rest = train_scaling.others(words)
+                 scaling.plan(scaling.worlds(o.scaling), o.micro_batch).items() if world <= 2}
+        rest = scaling.others(words)
         return [(world, lab, [*rest, "--brief", "--micro-batch", str(each), *MODEL]) for world, each in sorted(found)]
     if lab in NO_SIZES:
         importlib.import_module("hang").options(words)
@@ -70,7 +68,7 @@ def tiers():
     """Every size of every lab, alone and on two processes."""
     for lab in SHRUNK:
         made = importlib.import_module(lab)
-        for tier in getattr(made, "TIERS", lab_text.TIERS):
+        for tier in getattr(made, "TIERS", options.TIERS):
             for world in (1, 2):
                 yield from started(world, lab, ["--tier", tier])
 
@@ -141,7 +139,7 @@ def test_the_job_says_how_often_it_reads_its_text(reached):
             steps, megabytes, times = re.search(r"([\d,]+) steps read the ([\d.]+) MB to train on ([\d.]+) times",
                                                 said).groups()
             found.setdefault((tier, world), (int(steps.replace(",", "")), float(megabytes), float(times)))
-    assert set(found) == {(tier, world) for tier in lab_text.TIERS for world in (1, 2)}
+    assert set(found) == {(tier, world) for tier in options.TIERS for world in (1, 2)}
     steps, megabytes, times = found["gpu", 2]
     assert steps * 64 * 2048 / (megabytes * 1e6) == pytest.approx(times, rel=0.05)
     assert times < 5, "a billion parameters do not read a few megabytes over and over"

@@ -18,7 +18,7 @@ from lab_runs import bash
 from slurm_host import free_ports
 
 from scaleout.lab import hosts as lab_hosts
-from scaleout.lab import text as lab_text
+from scaleout.lab import options as lab_options
 from scaleout.spec.hardware import DEVICES
 from scaleout.train import forecast, options
 
@@ -145,7 +145,7 @@ def test_kaggle_is_told_what_needs_the_internet(kaggle):
 
 def test_the_kaggle_run_fits_its_cards_as_the_page_says():
     words = next(words for _, lab, words in commands("labs/launch/kaggle.ipynb") if lab == "capstone")
-    o = lab_text.parse(options.TIERS, "", words)[1]
+    o = lab_options.parse(options.TIERS, "", words)[1]
     sizes = [sum(forecast.predicted_memory(replace(o, strategy=strategy, precision=precision), world, "cuda")
                  .values()) for strategy, precision, world in (("fsdp", "fp16", 2), ("fsdp", "fp32", 2),
                                                                ("one", "fp16", 1))]

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from scaleout.lab import session
+from scaleout.lab import recording, session
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.train.checkpoint import Checkpoints
@@ -74,7 +74,7 @@ def main(s):
     if empty:
         raise ValueError(f"nothing was measured of: {', '.join(empty)}; give a larger --hidden or more --turns")
     found = {name: statistics.median(values) for name, values in every.items() if values}
-    print(f"{size / 1e6:,.0f} MB a checkpoint (weights and AdamW in fp32), {session.device_name(s.device)}")
+    print(f"{size / 1e6:,.0f} MB a checkpoint (weights and AdamW in fp32), {recording.device_name(s.device)}")
     for name, seconds in found.items():
         print(f"{name:<44}{1e3 * seconds:9.2f} ms")
     print(f"{'blocked, beside over waited':<44}{found['beside blocked'] / found['waited blocked']:9.2f}")

@@ -12,6 +12,5 @@ from scaleout import face
 __getattr__, __dir__, __all__ = face(
     __name__,
     alpha_beta="bus_bandwidth bus_factor cost",
-    messages="messages seconds sent sizes",
-    nccl="choices textbook",
+    nccl="choices price textbook",
 )

@@ -1,8 +1,9 @@
 """Exercises of the book, by chapter: `catalogue`, `spec` and `check`.
 
-A chapter's exercises are the tuple EXERCISES of the module named by its stem. What a reader sees of one comes
-from `spec`, and what their answer is worth from `check`: the same code in the page and in a kernel.
-What a reader's own Records have to show at the end of the book is in `exit_check`.
+A chapter's exercises are the tuple EXERCISES of its folder, `STEM`. What a reader sees of one comes from `spec`, and
+what their answer is worth from `check`: the same code in the page and in a kernel. `engine` has the kinds of question
+and how an answer is judged. What needs real processes is in `STEM/ranks.py`, and what those share in `ranks`: the only
+files here that import torch. What a reader's own Records have to show at the end is `capstone.exit_check`.
 """
 
 from __future__ import annotations

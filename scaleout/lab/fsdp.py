@@ -1,6 +1,7 @@
 """What the lab of FSDP prints: the ways side by side, memory beside its prediction, a grid of knobs, what Accelerate
 quietly builds. Standard library only."""
 
+from scaleout.lab.options import digits
 from scaleout.lab.text import megabytes, ms, ratio, table
 
 NAMES = {"one": "one process", "ddp": "DDP", "naive": "by hand, naive", "prefetching": "by hand, prefetching",
@@ -16,7 +17,7 @@ def reshard(text, ranks):
     word = str(text).lower()
     if word in ("true", "false"):
         return word == "true"
-    if not word.isdecimal() or not 1 < int(word) < ranks or ranks % int(word):
+    if not digits(word) or not 1 < int(word) < ranks or ranks % int(word):
         some = [n for n in range(2, ranks) if ranks % n == 0]
         fits = f" or one of {', '.join(map(str, some))}" if some else ""
         raise ValueError(f"--reshard {text}: with {ranks} rank(s) to a copy of the model use true, false{fits}")

@@ -9,6 +9,8 @@ import uuid
 
 import torch.distributed as dist
 
+from scaleout.lab.options import digits
+
 MEETING = "LAB_MEETING"
 LONGEST_S = 86_400.0                # of LAB_TIMEOUT
 
@@ -44,7 +46,7 @@ class Misplaced(ValueError):
 def number(name, default, lowest=0, highest=10**6):
     """A whole number from the launcher's environment. Misplaced where it is none, or not from lowest to highest."""
     text = os.environ.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and lowest <= int(text) <= highest):
+    if not (digits(text) and len(text) < 10 and lowest <= int(text) <= highest):
         raise Misplaced(f"{name} is {text[:40]!r} in the environment, where a whole number from {lowest} to {highest} "
                         "belongs: start the lab with python or torchrun")
     return int(text)

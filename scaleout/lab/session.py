@@ -1,4 +1,4 @@
-"""What every lab needs of torch: a session on whatever device is there, clocks, batches, facts to record.
+"""What every lab needs of torch: a session on whatever device is there, clocks, batches.
 
 A lab is one script for a laptop and for a cluster:
 
@@ -9,11 +9,8 @@ A lab is one script for a laptop and for a cluster:
 `python labs/x.py` runs it on one device, `torchrun --nproc-per-node N labs/x.py` on N.
 """
 
-import datetime
 import gc
 import os
-import platform
-import subprocess
 import sys
 import time
 import traceback
@@ -23,8 +20,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import join, start
-from scaleout.records import provenance
+from scaleout.lab import corpus, join, start
 
 LOST = ("Connection closed by peer", "Connection reset", "Broken pipe", "remote process exited")
 PATIENCE = 5.0          # seconds a survivor leaves the launcher to find the rank that ended first
@@ -201,17 +197,17 @@ def reset_allocator(s):
         torch.cuda.reset_peak_memory_stats(s.device)
 
 
-def allocator(s):
+def allocator(s, before=""):
     """Peaks in bytes that a GPU's allocator counted: "allocated" to tensors, and "reserved" from the device.
 
     Rounding to blocks is in the first, unused parts of blocks in the second; the CUDA context is in neither.
-    Empty on a CPU, which keeps no such count.
+    Empty on a CPU, which keeps no such count. before: what the names begin with.
     """
     if s.device.type != "cuda":
         return {}
     s.synchronize()
-    return {"allocated": torch.cuda.max_memory_allocated(s.device),
-            "reserved": torch.cuda.max_memory_reserved(s.device)}
+    return {f"{before}allocated": torch.cuda.max_memory_allocated(s.device),
+            f"{before}reserved": torch.cuda.max_memory_reserved(s.device)}
 
 
 # --- data -----------------------------------------------------------------------------------------------
@@ -231,70 +227,19 @@ def batch(text, step, sequences, seq, rank=0, world=1, seed=0, device="cpu"):
     return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
 
+def batches(s, o, text, step, alone=False):
+    """Batches of a step, one a pass, for options with micro_batch, accumulation, seq and seed: this rank's, or those of
+    all ranks together, for one process `alone`."""
+    rank, world, each = (0, 1, o.micro_batch * s.world) if alone else (s.rank, s.world, o.micro_batch)
+    return [batch(text, step * o.accumulation + i, each, o.seq, rank, world, o.seed, s.device)
+            for i in range(o.accumulation)]
+
+
 def as_tensor(text):
     """Bytes as a uint8 tensor, copied once (a read-only buffer would make torch warn)."""
     return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
-# --- facts for the Record -------------------------------------------------------------------------------
-
-def device_name(device):
-    """What the device is called: the GPU's name, or "2-core x86-64 CPU"."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{os.cpu_count()}-core {platform.machine().replace('_', '-')} CPU"
-
-
-def interconnect(s):
-    """What joins the ranks, as far as this node can tell."""
-    if s.world == 1:
-        return "none"
-    if s.nodes > 1:
-        return _named() or "network between nodes, unnamed (set LAB_INTERCONNECT)"
-    if s.device.type == "cpu":
-        return "TCP on one host"
-    return _named() or ("NVLink" if _nvlink() else "PCIe")
-
-
-def _named():
-    """What LAB_INTERCONNECT says, as one line; "" for nothing."""
-    return " ".join(os.environ.get("LAB_INTERCONNECT", "").split())
-
-
-def _nvlink():
-    """True where nvidia-smi shows an active NVLink."""
-    try:
-        done = subprocess.run(["nvidia-smi", "nvlink", "-s"], capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return "GB/s" in done.stdout
-
-
-def versions():
-    """Versions of what decides the result (dict of str)."""
-    found = {"python": platform.python_version(), "torch": torch.__version__}
-    if torch.version.cuda:
-        found["cuda"] = torch.version.cuda
-    if torch.distributed.is_available() and torch.cuda.is_available() and dist.is_nccl_available():
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    if "accelerate" in sys.modules:
-        found["accelerate"] = sys.modules["accelerate"].__version__
-    return found
-
-
-def launcher(s):
-    """How this process was started, as a reader would type it again."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return "python"
-    nodes = f"--nnodes {s.nodes} " if s.nodes > 1 else ""
-    return f"torchrun {nodes}--nproc-per-node {s.world // s.nodes}"
-
-
-def facts(s):
-    """The fields of a Record that say where and how it ran (dict)."""
-    return {"started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "commit": provenance.commit(), "command": provenance.command_line(launcher=launcher(s)),
-            "device": device_name(s.device), "device_kind": s.device.type, "device_count": s.world,
-            "nodes": s.nodes, "interconnect": interconnect(s), "backend": s.backend, "versions": versions(),
-            "notes": [f"{torch.get_num_threads()} CPU thread(s) a process",
-                      f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, this run included"]}
+def dataset(path=None):
+    """What `corpus.read` reads, `as_tensor`."""
+    return as_tensor(corpus.read(path))

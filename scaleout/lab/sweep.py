@@ -70,7 +70,7 @@ def by_name(rows):
 
 
 def lines(rows):
-    """{name: lab_machine.fit of its medians over all sizes}."""
+    """{name: timing.profile.fit of its medians over all sizes}."""
     return {name: profile.fit([(r.size, r.median) for r in some]) for name, some in by_name(rows).items()}
 
 

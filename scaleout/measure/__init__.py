@@ -13,9 +13,7 @@ from scaleout import face
 __getattr__, __dir__, __all__ = face(
     __name__,
     fsdp_memory="measure_fsdp",
-    fsdp_rounds="Calibration",
     ledger="watch",
     memory="measure",
     peak="matmul_rate repeat",
-    rounds="TRACED",
 )

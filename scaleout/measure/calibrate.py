@@ -92,7 +92,7 @@ class Calibration:
     # --- what follows from it -----------------------------------------------------------------------------
 
     def line(self, warmup):
-        """lab_machine.fit of the all-reduce: alpha and beta, with residuals."""
+        """timing.profile.fit of the all-reduce: alpha and beta, with residuals."""
         return profile.fit([(n, middle(spent, warmup)) for n, spent in self.reduce.items()])
 
     def layers(self, via, warmup):

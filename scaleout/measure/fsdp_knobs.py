@@ -6,14 +6,13 @@ import statistics
 from dataclasses import asdict, replace
 from itertools import product
 
-from scaleout.lab import fsdp, report, session
+from scaleout.lab import fsdp, recording, report, session
 from scaleout.lab.text import progress
 from scaleout.measure.fsdp_ledger import measured
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import collectives, fsdp_account
 from scaleout.parallel import parity
 from scaleout.parallel.fsdp_ways import Way
-from scaleout.records import results
 
 KNOBS = {"wrap": ("model", "block", "layer"), "reshard": ("true", "false"), "prefetch": (0, 1, 2),
          "offload": (False, True), "checkpointing": ("none", "full"), "precision": ("fp32", "bf16")}
@@ -88,9 +87,7 @@ def sweep(s, tier, o, batches, folder) -> None:
     s.say("\n" + fsdp.sweep(rows))
     record = _record(s, tier, o, rows, steps)
     s.say("\n".join(["", *report.verdicts(record.checks, record.skipped)]))
-    if o.save and s.main:
-        path = folder / f"{tier}-{s.device.type}-{s.world}-sweep.json" if o.save == "auto" else o.save
-        s.say(f"record saved: {results.save(record, path).name}")
+    recording.keep(s, record, o.save, folder, "sweep")
 
 
 def _visit(s, q, via, row, batches, first) -> None:
@@ -126,8 +123,7 @@ def _wanted(s, q, cut, via) -> int:
 
 def _record(s, tier, o, rows, steps):
     """One Record for the whole grid; its step_seconds are those of DDP, the baseline."""
-    facts, cut = session.facts(s), o.sharding(s.world)
-    prediction, measurement, checks = {}, {}, {}
+    prediction, measurement, checks, cut = {}, {}, {}, o.sharding(s.world)
     for row in rows:
         for what, wanted, found in (("peak bytes", "wanted", "peak"),
                                     ("all-gathers a step", "wanted_gathers", "gathers")):
@@ -136,12 +132,11 @@ def _record(s, tier, o, rows, steps):
     checks["peaks within 2% of the prediction"] = parity.check(off, TOLERANCE)
     wrong = sum(row["wanted_gathers"] != row["gathers"] for row in rows)
     checks["settings whose all-gathers are not as predicted"] = parity.check(wrong, 0.0)
-    spent, total = steps[rows[0]["name"]], o.micro_batch * s.world * o.accumulation
-    return results.Record(
-        stem="fsdp", tier=tier, **facts, model=asdict(o.shape),
-        recipe=asdict(o.recipe) | {f"sharding: {k}": v for k, v in asdict(cut).items()}, effective_batch=total,
-        sequence_length=o.seq, precision=o.precision, checkpoint_cadence="none", step_seconds=spent, warmup_steps=0,
-        tokens_per_second=results.tokens_per_second(spent, 0, total, o.seq), losses=[],
-        peak_memory={row["name"]: row["peak"] for row in rows}, prediction=prediction, measurement=measurement,
-        checks=checks, skipped=["losses: --sweep compares memory and time"],
+    return recording.record(
+        s, "fsdp", tier, model=asdict(o.shape),
+        recipe=asdict(o.recipe) | {f"sharding: {k}": v for k, v in asdict(cut).items()},
+        effective_batch=o.micro_batch * s.world * o.accumulation, sequence_length=o.seq, precision=o.precision,
+        step_seconds=steps[rows[0]["name"]], losses=[], peak_memory={row["name"]: row["peak"] for row in rows},
+        prediction=prediction, measurement=measurement, checks=checks,
+        skipped=["losses: --sweep compares memory and time"],
         series={f"seconds a step, {name}": found for name, found in steps.items()})

@@ -125,7 +125,7 @@ class ShardLedger(Ledger):
 
 @contextlib.contextmanager
 def watch(way, *batch):
-    """Give a ShardLedger of one step of a torch_fsdp_ways.Way that runs inside the context. Call
+    """Give a ShardLedger of one step of a parallel.fsdp_ways.Way that runs inside the context. Call
     `ledger.update_begins()` before the update. The step must not be the way's first: shards are made, and the
     optimizer has its state.
 

@@ -36,7 +36,7 @@ class Calibration:
     """
 
     def __init__(self, s, alone, on) -> None:
-        """on: the mesh of torch_shard. Units of equal size are timed once."""
+        """on: the mesh of parallel.shard. Units of equal size are timed once."""
         self.s, self.alone, self.sharding, self.mesh = s, alone, alone.sharding, on
         alone.model.to(shard.DTYPES[self.sharding.parameter])
         self.gathered, self.reduced = {}, {}
@@ -121,7 +121,7 @@ class Calibration:
         return seconds
 
     def work(self, checkpointing, batch, seq, warmup):
-        """schedule_fsdp.Piece of every unit: the measured forward and backward, dealt out by FLOPs."""
+        """timing.fsdp.Piece of every unit: the measured forward and backward, dealt out by FLOPs."""
         shape = self.alone.shape
         rows = step.layers(shape, batch, seq, 1.0, 4, checkpointing)
         pieces = fsdp.pieces(rows, units(shape, self.sharding), self.sharding)
@@ -161,7 +161,7 @@ class Rounds:
     machine does hits them alike."""
 
     def __init__(self, s, o, ways, calibration) -> None:
-        """ways: {name: torch_fsdp_ways.Way}. o: the lab's options."""
+        """ways: {name: parallel.fsdp_ways.Way}. o: the lab's options."""
         self.s, self.o, self.ways, self.calibration = s, o, ways, calibration
         self.seconds, self.updates, self.losses = ({via: [] for via in ways} for _ in range(3))
         self.traces, self.counts = {}, {}
@@ -194,7 +194,7 @@ class Rounds:
         way.step(share, self.o.sync_every_pass)
 
     def rows(self, warmup) -> dict:
-        """{way: {"measured", "predicted": {figure: number}, "loss": the last}}; figures as in lab_fsdp.FIGURES."""
+        """{way: {"measured", "predicted": {figure: number}, "loss": the last}}; figures as in lab.fsdp.FIGURES."""
         o, c = self.o, self.calibration
         work = c.work(o.checkpointing, o.micro_batch, o.seq, warmup)
         passes = o.accumulation if o.sync_every_pass else 1

@@ -2,7 +2,7 @@
 
 FSDP frees and refills the storage of whole parameters in place (`UntypedStorage.resize_`), which no operation shows:
 the ledger watches that call too. It wraps what torch's own parameter groups do; those are private parts of FSDP2,
-used here and in torch_fsdp_memory.py.
+used here and in measure/fsdp_memory.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from scaleout.lab import session, text
+from scaleout.lab import corpus, recording, session
 from scaleout.measure.calibrate import Calibration
 from scaleout.parallel import ddp
 from scaleout.parallel.replicas import Settings
@@ -40,8 +40,8 @@ class Worker:
     def __init__(self, s, plan, folder):
         """plan: what labs/slow_link.py wrote: the model's fields, `cases`, rounds, steps, seed."""
         self.s, self.plan, self.folder, self.asked, self.drawn = s, plan, folder, 0, -1
-        self.shape = Shape(plan["layers"], plan["hidden"], plan["heads"], text.VOCABULARY, max_seq=plan["seq"])
-        self.text = session.as_tensor(text.corpus(plan["dataset"]))
+        self.shape = Shape(plan["layers"], plan["hidden"], plan["heads"], corpus.VOCABULARY, max_seq=plan["seq"])
+        self.text = session.dataset(plan["dataset"])
         hooks = dict.fromkeys(case["hook"] for case in plan["cases"])
         self.ways = {hook: self.way(hook) for hook in hooks}
         self.probe = self.way("none")                 # takes steps with nothing sent, so that its ranks drift apart
@@ -110,7 +110,7 @@ class Worker:
         lost, kept = self.calibration.sharing("torch", 0)
         state = self.ways["powersgd"].replicas.look.hook[1] if "powersgd" in self.ways else None
         return {
-            "facts": session.facts(self.s), "cases": self.seen, "full_seconds": self.full,
+            "facts": recording.facts(self.s), "cases": self.seen, "full_seconds": self.full,
             "layers": [[x.name, x.forward_seconds, x.backward_seconds, x.gradient_bytes] for x in layers],
             "rest_seconds": rest, "update_seconds": sorted(self.calibration.update)[len(self.calibration.update) // 2],
             "all_reduce": self.calibration.line(0), "lost": lost, "kept": kept,

@@ -20,11 +20,11 @@ class Rounds:
     """All ways at once, each with its own model from the same seed. Whatever else the machine does hits them alike.
 
     "one" is one process on the batches of all ranks, on as many threads as all ranks have together (on rank 0, while
-    the others wait); "alone" sends nothing and is only calibrated. The rest are torch_parallel.WAYS.
+    the others wait); "alone" sends nothing and is only calibrated. The rest are parallel.replicas.WAYS.
     """
 
     def __init__(self, s, o, names, make, batches):
-        """o: options of the lab. make(via) returns a torch_step.Way; batches(step, ranks) a step's batches of this
+        """o: options of the lab. make(via) returns a parallel.step.Way; batches(step, ranks) a step's batches of this
         rank, or with ranks=1 those of all ranks."""
         self.s, self.o, self.names, self.batches = s, o, names, batches
         self.ways = {via: make(via) for via in (*names, "alone") if via != "one" or s.main}
@@ -94,7 +94,7 @@ class Rounds:
     # --- what was found -----------------------------------------------------------------------------------
 
     def rows(self, warmup):
-        """{way: {"measured", "predicted": {figure: number}, "loss": the last}}; figures as in lab_ddp.FIGURES."""
+        """{way: {"measured", "predicted": {figure: number}, "loss": the last}}; figures as in lab.ddp.FIGURES."""
         alone = self.calibration.predict("hand", (1, 1), warmup, self.o.accumulation, send=False)[0]
         rows = {via: {"measured": {"seconds": statistics.median(self.seconds[via][warmup:])}, "predicted": {},
                       "loss": self.losses[via][-1]} for via in self.names}

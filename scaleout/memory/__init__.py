@@ -16,5 +16,5 @@ __getattr__, __dir__, __all__ = face(
     activations="Sizes block_kept norm_kept",
     allocator="band effects fits room",
     fsdp="fsdp_account",
-    states="state_bytes states tensor_sizes",
+    states="state_bytes tensor_sizes",
 )

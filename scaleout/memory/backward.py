@@ -188,7 +188,7 @@ class Backward:
         z, t = self.z, self.tape
         t.pre_backward(name)
         weights = norm_parameters(z.shape) * self.width if self.trains else 0
-        # the RMS norm's backward is written in fp32 steps, with two tensors at a time: torch_norm.py
+        # the RMS norm's backward is written in fp32 steps, with two tensors at a time: parallel/norm.py
         scratch = 0 if z.shape.norm == "layernorm" else z.wide32 * (1 if z.r == 4 else 2) + 4 * z.per_token
         t.hold("temporaries", z.x, weights, scratch)
         t.drop("temporaries", scratch)

@@ -102,7 +102,7 @@ def _passing_mlp(z: Sizes, tape: Tape) -> None:
 
 
 def _passing_norm(z: Sizes, tape: Tape, name: str) -> None:
-    """The book's RMS norm squares its input in fp32, and in 16 bits holds it in fp32 as well (torch_norm.py)."""
+    """The book's RMS norm squares its input in fp32, and in 16 bits holds it in fp32 as well (parallel/norm.py)."""
     tape.pre_forward(name)
     if z.shape.norm == "rmsnorm":
         tape.passing("activations", 2 * z.wide32 + (z.x if z.r == 2 else -z.wide32))

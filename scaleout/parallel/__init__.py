@@ -12,9 +12,10 @@ from scaleout import face
 
 __getattr__, __dir__, __all__ = face(
     __name__,
-    fsdp_ways="Way",
+    ddp="HOOKS",
     parity="check",
     recipe="Training",
     replicas="ROUTES Replicas Settings",
+    step="seconds_between stamp",
     transformer="Transformer",
 )

@@ -38,7 +38,7 @@ def relative_error(found, wanted):
 def loss_and_gradients(model, tokens, targets, replicas=None):
     """(loss as float, gradients) of one batch; the model's gradients are empty before and after.
 
-    replicas: a torch_parallel.Replicas of the model, which then does forward and backward.
+    replicas: a parallel.replicas.Replicas of the model, which then does forward and backward.
     """
     loss = (replicas or model)(tokens, targets)
     (replicas.backward if replicas else type(loss).backward)(loss)
@@ -47,7 +47,12 @@ def loss_and_gradients(model, tokens, targets, replicas=None):
     return loss.item(), found
 
 
-def check(value, tolerance):
+def worst(s, found, wanted):
+    """`relative_error` on the rank where it is largest; infinity as a number that JSON has. s: a lab.Session."""
+    return s.largest(min(relative_error(found, wanted), 1e300))
+
+
+def check(value, tolerance=TOLERANCE):
     """An entry of a Record's `checks`."""
     value = min(value, 1e300)                      # infinity is no JSON
     return {"value": value, "tolerance": tolerance, "passed": value <= tolerance}

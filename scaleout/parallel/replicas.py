@@ -18,7 +18,7 @@ from scaleout.parallel import ddp as parallel_ddp
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP
 
 ROUTES = ("hand", "torch", "accelerate")
-WAYS = ("hand", "buckets", "torch", "accelerate")        # "buckets" is by hand too: torch_ddp.Reducer
+WAYS = ("hand", "buckets", "torch", "accelerate")        # "buckets" is by hand too: parallel.ddp.Reducer
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Settings:
 
     view: bool = False              # gradients are views of DDP's buckets (gradient_as_bucket_view)
     bucket_mb: float | None = None  # cap of a bucket in MiB; a given cap holds for the first bucket too
-    hook: str = "none"              # one of torch_ddp.HOOKS
+    hook: str = "none"              # one of parallel.ddp.HOOKS
     hook_rank: int = 1              # columns of PowerSGD's matrices
     static_graph: bool = False
     find_unused: bool = False

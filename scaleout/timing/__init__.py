@@ -1,4 +1,4 @@
-"""Seconds: a training step as events on lanes, and what follows for a run. Pure; stands on `memory`, `collectives`.
+"""Seconds: a training step as events on lanes, and what follows for a run. Pure; stands on `collectives`.
 
 `ddp` and `fsdp` lay out a step, compute above communication (`fsdp_plan` and `fsdp_streams` say when a gather may
 start; `intervals` what stays exposed). `step` and `fsdp_seconds` turn them into seconds and MFU on a datasheet or on a

@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Work(Protocol):
-    """What a pass is made of, see `schedule_fsdp.Piece`."""
+    """What a pass is made of, see `timing.fsdp.Piece`."""
 
     name: str
     forward_seconds: float

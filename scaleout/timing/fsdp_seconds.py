@@ -62,7 +62,7 @@ def on_machine(
 ) -> StepTime:  # fmt: skip
     """One step: batch sequences of seq tokens a rank and pass.
 
-    options: `schedule_fsdp.fsdp_step`'s accumulation, sync_every_pass, overlap, contention, backward_prefetch and
+    options: `timing.fsdp.fsdp_step`'s accumulation, sync_every_pass, overlap, contention, backward_prefetch and
     reshard_root. Raises ValueError as it does.
     """
     found = fsdp_step(

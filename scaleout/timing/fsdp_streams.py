@@ -21,7 +21,7 @@ Span = tuple[str, str, float, float, int, int]  # lane, name, start, end, piece,
 
 @dataclass(frozen=True)
 class Wires:
-    """Seconds by bytes of each collective, and how the units are handled; see `schedule_fsdp.fsdp_step`."""
+    """Seconds by bytes of each collective, and how the units are handled; see `timing.fsdp.fsdp_step`."""
 
     gather: Callable[[float], float]
     scatter: Callable[[float], float]

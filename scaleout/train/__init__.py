@@ -4,7 +4,7 @@
 each step has: they are here and not in `spec`, for only this job reads them. `input` cuts batches, `trainer` makes
 steps, `watch` sees who stops or hangs. `cadence`, `checkpoint`, `dcp`, `state` and `folder` keep a run and take it up
 again; `attempts` and `spans` remember restarts and changed options; `faults` strikes on request. `forecast` predicts,
-`report` prints, `job` writes the Record. `worlds`, `scaling` and `curves` are the lab of scaling.
+`report` prints, `job` writes the Record. `worlds` and `curves` are the lab of scaling.
 """
 
 from scaleout import face
@@ -13,9 +13,11 @@ __getattr__, __dir__, __all__ = face(
     __name__,
     cadence="Cadence",
     checkpoint="together",
+    job="check_norm close",
     options="TIERS",
     order="Order",
     rates="Rates planned_steps",
     report="Metrics Progress",
     trainer="Setup Trainer",
+    watch="CHECKPOINT Watch check_loss remember_collectives",
 )

@@ -28,7 +28,7 @@ class Checkpoints:
 
     s: a lab.Session. keep: how many of the last are kept; the one with the lowest loss is kept as well. asynchronous:
     write while training goes on. faults: an object with `writing(step)` and `saving(step)`, which are called before a
-    file is written and before the checkpoint is published (torch_watch.Faults).
+    file is written and before the checkpoint is published (train.watch.Faults).
 
     said: lines for the screen and the Record, the same on all ranks. blocked: seconds that training waited, one a
     checkpoint. written: seconds from the call to the published checkpoint.

@@ -15,6 +15,8 @@ import signal
 import time
 from dataclasses import dataclass
 
+from scaleout.lab.options import digits
+
 FORMS = {"kill": "kill:RANK:STEP or kill:RANK:saving:STEP (kill:1:7)", "hang": "hang:RANK:STEP (hang:1:7)",
          "nan": "nan:STEP (nan:7)", "full": "full:STEP or full:RANK:STEP (full:6)"}
 
@@ -84,7 +86,7 @@ def _one(word, world):
     saving = kind == "kill" and len(rest) == 3 and rest[1] == "saving"
     numbers = [rest[0], rest[2]] if saving else rest
     least, most = {"kill": (2, 2), "hang": (2, 2), "nan": (1, 1), "full": (1, 2)}[kind]
-    if not least <= len(numbers) <= most or not all(n.isascii() and n.isdigit() for n in numbers):
+    if not least <= len(numbers) <= most or not all(map(digits, numbers)):
         raise ValueError(f"--inject {word}: write it as {FORMS[kind]}")
     *ranks, step = map(int, numbers)
     if ranks and ranks[0] >= world:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scaleout.lab import session
-from scaleout.lab import text as lab_text
+from scaleout.lab import corpus, session
 from scaleout.train.order import Order, even_starts, split
 
 CHUNK = 8               # steps whose windows are cut at once: the thread wakes up once for all of them
@@ -41,12 +40,12 @@ class Text:
 
 
 def read(path: str | None, share: float, least: int = 1) -> Text:
-    """The files of `lab_text.texts(path)`, about `share` of their bytes held out, as `order.split` does.
+    """The files of `corpus.texts(path)`, about `share` of their bytes held out, as `order.split` does.
 
     A file with the same bytes as one before it is left out: else it could stand on both sides of the split. least:
     bytes that validation needs. ValueError, one line, where the text cannot be read or split.
     """
-    found, firsts = lab_text.texts(path), {}
+    found, firsts = corpus.texts(path), {}
     for name, content in found.items():
         firsts.setdefault(content or name, name)            # empty ones are on no side
     files = {name: found[name] for name in firsts.values()}

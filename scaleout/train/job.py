@@ -7,15 +7,15 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
-from scaleout.lab import session
+from scaleout.lab import recording, session
 from scaleout.measure import peak as measure_peak
 from scaleout.parallel import parity
 from scaleout.parallel.shard import DTYPES
 from scaleout.records import results
 from scaleout.spec.transformer import flops, total_parameters
-from scaleout.train import attempts, input, options, report, spans
+from scaleout.train import attempts, input, report, spans
 from scaleout.train import forecast as train_forecast
-from scaleout.train.options import WARMUP
+from scaleout.train.options import RESULTS, WARMUP
 from scaleout.train.trainer import sample
 
 MEMORY = 0.02           # of the peak: what the book's memory model promises
@@ -65,7 +65,7 @@ def forecast(s, o, job):
     What goes wrong here goes wrong on all ranks alike, after hours of training perhaps: it is said in the Record, and
     does not cost it.
     """
-    kept = {f"allocator: {kind}": size for kind, size in session.allocator(s).items()}      # of the run alone
+    kept = session.allocator(s, "allocator: ")              # of the run alone
     wanted, seen, skipped, held = {}, {}, [], {}
     try:
         if len(job.seconds) > WARMUP:
@@ -84,23 +84,21 @@ def forecast(s, o, job):
 
 def record(s, tier, o, job, peak_, found):
     """The Record of this run. peak_: as `peak` gives it. found: as `forecast` does."""
-    facts, metrics = session.facts(s) | job.began, job.metrics
-    spent = metrics.column("seconds")
+    metrics, spent = job.metrics, job.metrics.column("seconds")
     rate = results.tokens_per_second(spent, WARMUP, o.batch, o.seq)
     work = flops(o.shape, o.batch, o.seq)
     mfu = (work["forward"] + work["backward"]) * rate / job.tokens / peak_[0]
     passes = {"strategy": o.strategy_on(s.world), "accumulation": job.passes, "optimizer": "fused AdamW"}
     sharding = asdict(job.trainer.setup.sharding) if passes["strategy"] == "fsdp" else {}
-    return results.Record(
-        stem="capstone", tier=tier, model=asdict(o.shape),
-        **facts | {"notes": [*facts["notes"], job.text.words, job.trainer.built, *spans.notes(job.spans),
-                             *scaling(metrics)]},
+    return recording.record(
+        s, "capstone", tier, model=asdict(o.shape),
+        notes=[job.text.words, job.trainer.built, *spans.notes(job.spans), *scaling(metrics)],
         recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
         effective_batch=o.batch, sequence_length=o.seq,
         precision=spans.words(job.spans, "--precision"), checkpoint_cadence=job.cadence.words,
         step_seconds=spent, warmup_steps=WARMUP, tokens_per_second=rate, losses=metrics.column("loss"), mfu=mfu,
         mfu_peak={"flops_per_second": peak_[0], "source": peak_[1]}, series=metrics.series(), **found,
-        stalls=report.stalls(metrics, WARMUP), failures=[row["event"] for row in metrics.events])
+        stalls=report.stalls(metrics, WARMUP), failures=[row["event"] for row in metrics.events], **job.began)
 
 
 def written(job, o):
@@ -123,7 +121,7 @@ def close(s, tier, o, job):
         return
     sound = len(job.metrics.steps) > WARMUP and job.metrics.validations
     r = record(s, tier, o, job, peak_, found) if sound else None
-    saved = results.save(r, options.record_path(s, tier, o)) if r and o.save else None
+    saved = results.save(r, recording.path(r, o.save, RESULTS, o.strategy_on(s.world))) if r and o.save else None
     if folder:
         (folder / report.SAMPLE).write_text(wrote, encoding="utf-8")
     if folder and r:

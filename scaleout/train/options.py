@@ -1,9 +1,10 @@
 """The options of the training job, its three sizes, and what is refused before any work. Standard library only."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from scaleout.lab import text as lab_text
+from scaleout.lab import corpus, options
 from scaleout.records import profiles
 from scaleout.spec.recipe import CHOICES
 from scaleout.spec.sharding import WRAPS, Sharding
@@ -11,86 +12,65 @@ from scaleout.spec.transformer import Shape
 from scaleout.train import faults, order
 
 WARMUP = 3              # steps that no rate counts: memory is allocated, kernels are chosen, units learn their order
-RESULTS = Path(__file__).resolve().parents[1] / "labs" / "results" / "capstone"
+RESULTS = Path(__file__).resolve().parents[2] / "labs" / "results" / "capstone"
 STYLES = {"llama": {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False},
           "gpt": {}}
 
 
-def _size(default, what, highest=10**9, lowest=1):
-    return field(default=default, metadata={"help": what, "lowest": lowest, "highest": highest})
-
-
-def _number(default, what, lowest=0.0, highest=1e9):
-    return field(default=default, metadata={"help": what, "lowest": lowest, "highest": highest})
-
-
-def _flag(what, default=False):
-    return field(default=default, metadata={"help": what})
-
-
-def _choice(default, choices, what):
-    return field(default=default, metadata={"help": what, "choices": choices})
-
-
-def _words(default, what, name="TEXT"):
-    return field(default=default, metadata={"help": what, "metavar": name})
-
-
-def _digits(text):
-    """'12' is a number here, and '²' and the digits of other scripts are none."""
-    return text.isascii() and text.isdigit()
+size = partial(options.number, highest=10**9)
 
 
 @dataclass(frozen=True)
 class Options:
     """The model, the data, the steps, how they are spread over ranks, and what is kept."""
 
-    layers: int = _size(4, "blocks")
-    hidden: int = _size(128, "width of the residual stream")
-    heads: int = _size(4, "attention heads")
-    ff: int | None = _size(352, "width of the MLP (default: 8/3 of hidden for llama, 4 times for gpt)")
-    style: str = _choice("llama", tuple(STYLES), "rotary, RMS norm and SwiGLU, or GPT-2's")
-    seq: int = _size(128, "tokens a sequence")
-    batch: int = _size(8, "sequences a step, over all ranks and passes")
-    micro_batch: int | None = _size(None, "sequences a rank and pass, at most (default: one pass)")
-    steps: int = _size(300, "training steps", lowest=WARMUP + 1)
-    minutes: float | None = _number(None, "train so long instead: a first few steps are timed, and fix the number",
-                                    0.01, 1e5)
-    lr: float = _number(3e-3, "peak of the learning rate", 1e-9, 10.0)
-    warmup: int = _size(20, "steps that the learning rate climbs", lowest=0)
-    clip: float = _number(1.0, "largest norm of the gradient; 0: no clipping")
-    weight_decay: float = _number(0.1, "of matrices and tables", 0.0, 10.0)
-    seed: int = _size(0, "of weights, order and samples", lowest=0)
-    strategy: str | None = _choice(None, ("fsdp", "ddp", "one"), "default: fsdp, and one on a single process")
-    wrap: str = _choice("block", WRAPS, "fsdp: what is gathered together")
-    least_parameters: int = _size(1_000_000, "fsdp: least size of a unit with --wrap size")
-    reshard: str = _words("true", "fsdp: after forward, true, false, or a number of ranks", "WHEN")
-    prefetch: int = _size(1, "fsdp: units gathered ahead", 1000, 0)
-    replicas: int = _size(1, "fsdp: copies of the model (hybrid sharding)")
-    offload: bool = _flag("fsdp: shards and optimizer in the host's memory")
-    precision: str = _choice("fp32", ("fp32", "bf16", "fp16"), "of products; weights are fp32; fp16 scales the loss")
-    checkpointing: str = _choice("none", CHOICES["checkpointing"], "what backward computes again")
-    attention: str = _choice("sdpa", CHOICES["attention"], "kernel")
-    compile: bool = _flag("torch.compile, a block at a time")
-    sync_every_pass: bool = _flag("reduce gradients after every pass")
-    dataset: str | None = _words(None, f"text: a file, a folder, or {lab_text.LARGE} (default: the standard library's "
-                                "top-level modules)", "PATH")
-    held_out: float = _number(0.05, "share of the text's bytes to validate on, by whole files if small", 1e-6, 0.999999)
-    validate_every: int = _size(50, "steps between validations")
-    validation_batches: int = _size(8, "batches of a validation, at most")
-    log_every: int = _size(10, "steps between looks at the loss: the host waits for the device then")
-    folder: str | None = _words(None, "of the run: metrics, checkpoints, plot, sample", "FOLDER")
-    resume: str = _words("auto", "auto (the newest good checkpoint in --folder), none, or a step", "WHICH")
-    checkpoint_every: str | None = _words(None, "steps, auto (by Young's formula; the default), or none", "N")
-    keep: int = _size(2, "checkpoints to keep, besides the best")
-    mtbf_hours: float = _number(24.0, "mean time between failures of the whole job", 1e-6, 1e9)
-    inject: str | None = _words(None, "; ".join(faults.FORMS.values()), "FAULT")
-    sample: int = _size(400, "bytes to write at the end; 0: none", lowest=0)
-    prompt: str = _words("def ", "what the sample begins with")
-    temperature: float = _number(0.7, "of the sample; 0: the likeliest byte", 0.0, 10.0)
-    machine: str | None = _words(None, "profile by labs/calibrate.py", "FILE")
-    save: str | None = field(default=None, metadata={"help": "write the Record (alone: to labs/results/capstone/)",
-                                                     "const": "auto", "metavar": "FILE"})
+    layers: int = size(4, "blocks")
+    hidden: int = size(128, "width of the residual stream")
+    heads: int = size(4, "attention heads")
+    ff: int | None = size(352, "width of the MLP (default: 8/3 of hidden for llama, 4 times for gpt)")
+    style: str = options.choice("llama", tuple(STYLES), "rotary, RMS norm and SwiGLU, or GPT-2's")
+    seq: int = size(128, "tokens a sequence")
+    batch: int = size(8, "sequences a step, over all ranks and passes")
+    micro_batch: int | None = size(None, "sequences a rank and pass, at most (default: one pass)")
+    steps: int = size(300, "training steps", lowest=WARMUP + 1)
+    minutes: float | None = options.number(
+        None, "train so long instead: a first few steps are timed, and fix the number", 0.01, 1e5)
+    lr: float = options.number(3e-3, "peak of the learning rate", 1e-9, 10.0)
+    warmup: int = size(20, "steps that the learning rate climbs", lowest=0)
+    clip: float = options.number(1.0, "largest norm of the gradient; 0: no clipping", 0.0, 1e9)
+    weight_decay: float = options.number(0.1, "of matrices and tables", 0.0, 10.0)
+    seed: int = size(0, "of weights, order and samples", lowest=0)
+    strategy: str | None = options.choice(None, ("fsdp", "ddp", "one"), "default: fsdp, and one on a single process")
+    wrap: str = options.choice("block", WRAPS, "fsdp: what is gathered together")
+    least_parameters: int = size(1_000_000, "fsdp: least size of a unit with --wrap size")
+    reshard: str = options.word("true", "fsdp: after forward, true, false, or a number of ranks", "WHEN")
+    prefetch: int = size(1, "fsdp: units gathered ahead", lowest=0, highest=1000)
+    replicas: int = size(1, "fsdp: copies of the model (hybrid sharding)")
+    offload: bool = options.flag("fsdp: shards and optimizer in the host's memory")
+    precision: str = options.choice(
+        "fp32", ("fp32", "bf16", "fp16"), "of products; weights are fp32; fp16 scales the loss")
+    checkpointing: str = options.choice("none", CHOICES["checkpointing"], "what backward computes again")
+    attention: str = options.choice("sdpa", CHOICES["attention"], "kernel")
+    compile: bool = options.flag("torch.compile, a block at a time")
+    sync_every_pass: bool = options.flag("reduce gradients after every pass")
+    dataset: str | None = options.word(
+        None, f"text: a file, a folder, or {corpus.LARGE} (default: the standard library's top-level modules)", "PATH")
+    held_out: float = options.number(
+        0.05, "share of the text's bytes to validate on, by whole files if small", 1e-6, 0.999999)
+    validate_every: int = size(50, "steps between validations")
+    validation_batches: int = size(8, "batches of a validation, at most")
+    log_every: int = size(10, "steps between looks at the loss: the host waits for the device then")
+    folder: str | None = options.word(None, "of the run: metrics, checkpoints, plot, sample", "FOLDER")
+    resume: str = options.word("auto", "auto (the newest good checkpoint in --folder), none, or a step", "WHICH")
+    checkpoint_every: str | None = options.word(None, "steps, auto (by Young's formula; the default), or none", "N")
+    keep: int = size(2, "checkpoints to keep, besides the best")
+    mtbf_hours: float = options.number(24.0, "mean time between failures of the whole job", 1e-6, 1e9)
+    inject: str | None = options.word(None, "; ".join(faults.FORMS.values()), "FAULT")
+    sample: int = size(400, "bytes to write at the end; 0: none", lowest=0)
+    prompt: str = options.word("def ", "what the sample begins with", "TEXT")
+    temperature: float = options.number(0.7, "of the sample; 0: the likeliest byte", 0.0, 10.0)
+    machine: str | None = options.word(None, "profile by labs/calibrate.py")
+    save: str | None = options.save("capstone")
 
     @property
     def shape(self):
@@ -98,7 +78,7 @@ class Options:
         ff = self.ff
         if ff is None and self.style == "llama":
             ff = -(-self.hidden * 8 // 3 // 32) * 32
-        return Shape(self.layers, self.hidden, self.heads, lab_text.VOCABULARY, ff=ff, max_seq=self.seq,
+        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, ff=ff, max_seq=self.seq,
                      **STYLES[self.style])
 
     def strategy_on(self, world):
@@ -117,7 +97,7 @@ class Options:
     def resharding(self):
         """--reshard as True, False or a number of ranks. ValueError for anything else."""
         text = self.reshard.lower()
-        if text not in ("true", "false") and not _digits(text):
+        if text not in ("true", "false") and not options.digits(text):
             raise ValueError(f"--reshard {self.reshard}: use true, false, or a number of ranks")
         return text == "true" if text in ("true", "false") else int(text)
 
@@ -131,13 +111,13 @@ TIERS = {"smoke": Options(),
                         validate_every=250),
          "gpu": Options(layers=20, hidden=2048, heads=16, ff=5632, seq=2048, batch=64, micro_batch=8, steps=1000,
                         lr=3e-4, warmup=100, precision="bf16", compile=True, validate_every=250,
-                        dataset=lab_text.LARGE)}
+                        dataset=corpus.LARGE)}
 
 
 def check(o, s):
     """Refuse what could not work. ValueError, one line."""
-    lab_text.check_save(o.save, RESULTS)
-    lab_text.check_folder(o.folder, "--folder")
+    options.check_save(o.save, RESULTS)
+    options.check_folder(o.folder, "--folder")
     if o.folder and o.save and Path(o.folder).resolve().is_relative_to(Path(o.save).resolve()):
         raise ValueError(f"--save {o.save} would be a file where --folder {o.folder} is a folder: give it another name")
     if o.strategy == "one" and s.world > 1:
@@ -152,7 +132,7 @@ def check(o, s):
     profile = profiles.find(o.machine, s.device.type, s.world)
     if profile and o.precision not in profile["matmul_flops_per_second"]:
         raise ValueError(f"the machine profile holds no rate for {o.precision}: run labs/calibrate.py again")
-    if o.resume not in ("auto", "none") and not _digits(o.resume):
+    if o.resume not in ("auto", "none") and not options.digits(o.resume):
         raise ValueError(f"--resume {o.resume}: use auto, none, or the step of a checkpoint")
     if every(o) != 0 and o.folder is None and o.checkpoint_every is not None:
         raise ValueError("--checkpoint-every needs a place: add --folder FOLDER")
@@ -163,12 +143,6 @@ def every(o):
     words = {None: None, "auto": None, "none": 0}
     if o.checkpoint_every in words:
         return words[o.checkpoint_every]
-    if not _digits(o.checkpoint_every) or int(o.checkpoint_every) < 1:
+    if not options.digits(o.checkpoint_every) or int(o.checkpoint_every) < 1:
         raise ValueError(f"--checkpoint-every {o.checkpoint_every}: use auto, none, or a number of steps from 1")
     return int(o.checkpoint_every)
-
-
-def record_path(s, tier, o):
-    """Where --save puts the Record: the file given, or labs/results/capstone/TIER-DEVICE-PROCESSES-STRATEGY.json."""
-    name = f"{tier}-{s.device.type}-{s.world}-{o.strategy_on(s.world)}.json"
-    return RESULTS / name if o.save == "auto" else Path(o.save)

@@ -9,7 +9,7 @@ NAMES = ("lr", "warmup", "clip", "weight_decay", "precision", "checkpointing", "
 
 
 def options(o, world):
-    """{flag: value as text} of what a job may change from one checkpoint to the next. o: a lab_job.Options."""
+    """{flag: value as text} of what a job may change from one checkpoint to the next. o: a train.options.Options."""
     return {"--strategy": o.strategy_on(world)} | {f"--{name.replace('_', '-')}": str(getattr(o, name))
                                                    for name in NAMES}
 

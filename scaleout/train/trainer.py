@@ -61,7 +61,7 @@ class Trainer:
         if setup.compiled:
             for block in self.model.blocks:
                 block.compile()
-        self.hand, self.buckets = None, {}          # what torch_fsdp_ledger also looks for: no unit is by hand
+        self.hand, self.buckets = None, {}          # what measure.fsdp_ledger also looks for: no unit is by hand
         self.wrapped, self.group = self._spread(), None
         if setup.strategy == "fsdp" and s.world > 1:
             self.group = self.mesh["shard"].get_group() if self.mesh.ndim > 1 else self.mesh.get_group()

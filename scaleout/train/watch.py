@@ -33,7 +33,7 @@ LAST_WORD_S = 5.0                       # left to the rank at fault to end first
 ROOT = str(Path(__file__).resolve().parents[2])
 TIMED_OUT = re.compile(r"[Tt]imed?[ -]?out")
 CHECKPOINT = "checkpoint"               # what a rank says that it is doing
-CHECKPOINTS = "checkpoints"             # what the process group of torch_checkpoint is called
+CHECKPOINTS = "checkpoints"             # what the process group of train.checkpoint is called
 RING = "100"                            # collectives that a rank's flight recorder remembers
 
 

@@ -7,11 +7,11 @@ import re
 import statistics
 from dataclasses import dataclass, replace
 
-from scaleout.lab.text import parse
+from scaleout.lab.options import parse
+from scaleout.lab.scaling import timed
 from scaleout.records import results
 from scaleout.timing import fsdp_seconds, step
 from scaleout.train import options as train_options
-from scaleout.train.scaling import timed
 
 MODES, STRATEGIES = ("strong", "weak"), ("fsdp", "ddp")
 ONE = "one"             # the strategy of a single process, whatever the others do
@@ -68,7 +68,8 @@ TAKEN = ("strategy", "machine", "save", "folder", "resume", "minutes", "checkpoi
 
 
 def job(tier, words):
-    """The options of the training job (`lab_job.Options`) that `words` ask for. ValueError, one line, for a flag that
+    """The options of the training job (`train.options.Options`) that `words` ask for. ValueError, one line, for a
+    flag that
     scaling sets itself, or that the job does not know."""
     for word in words:
         flag = word.split("=")[0].removeprefix("--").replace("-", "_")

@@ -1,6 +1,6 @@
 """What a live widget shows: its controls, and a function that turns their values into a picture.
 
-A view is a module `scaleout/views/STEM.py` with
+Pure; stands on `draw`. A view is a module `STEM` with
 
     TITLE: str
     CONTROLS: tuple[Control, ...]
@@ -8,6 +8,8 @@ A view is a module `scaleout/views/STEM.py` with
 
 `render` stands between the outside and `draw`: it fills in defaults, refuses what is not on the control, and
 answers the reader's guess. A `draw` therefore sees clean values only, the same in the kernel and on the page.
+`controls` has the kinds of control, `STEM_levers` what the sentence of a view advises; `capstone_curves` and
+`capstone_published` are curves of the capstone's, computed and as others published them.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ GRID = (*(m * 10**k for k in range(3, 10) for m in (1.0, 3.2)), 1e10)  # bytes t
 
 
 def from_profile(profile: dict) -> dict:
-    """Parameters that show this view on the machine of a profile (see `lab_machine`), with its timings as points.
+    """Parameters that show this view on the machine of a profile (see `timing.profile`), with its timings as points.
 
     The profile's line for all_reduce becomes the wire of a ring that would take that long. ValueError where the
     profile is of one process.

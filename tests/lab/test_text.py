@@ -3,34 +3,33 @@
 import io
 import math
 import sysconfig
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from scaleout.lab import sweep
-from scaleout.lab import text as lab_text
+from scaleout.lab import corpus, options, sweep, text
 from scaleout.records import profiles
 from scaleout.timing import profile as timing_profile
 
 # --- corpus ---------------------------------------------------------------------------------------------
 
 def test_the_corpus_is_the_standard_library_and_always_the_same():
-    text = lab_text.corpus()
+    found = corpus.read()
     folder = Path(sysconfig.get_paths()["stdlib"])
-    assert text == lab_text.corpus()
-    assert len(text) > 1_000_000
-    assert (folder / "argparse.py").read_bytes() in text
-    assert max(text) < lab_text.VOCABULARY
+    assert found == corpus.read()
+    assert len(found) > 1_000_000
+    assert (folder / "argparse.py").read_bytes() in found
+    assert max(found) < corpus.VOCABULARY
 
 
 def test_a_dataset_is_a_file_or_a_folder_of_text(tmp_path):
     (tmp_path / "b.md").write_text("second")
     (tmp_path / "a.txt").write_text("first")
     (tmp_path / "c.bin").write_text("left out")
-    assert lab_text.corpus(tmp_path) == b"first\nsecond"
-    assert lab_text.corpus(tmp_path / "c.bin") == b"left out"
+    assert corpus.read(tmp_path) == b"first\nsecond"
+    assert corpus.read(tmp_path / "c.bin") == b"left out"
 
 
 def test_the_large_dataset_is_all_of_the_standard_library_and_torch(tmp_path, monkeypatch):
@@ -42,38 +41,38 @@ def test_the_large_dataset_is_all_of_the_standard_library_and_torch(tmp_path, mo
         (tmp_path / name).write_text(name)
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path / "lib")})
     found = SimpleNamespace(origin=str(tmp_path / "torch" / "__init__.py"))
-    monkeypatch.setattr(lab_text.importlib.util, "find_spec", lambda name: found)
+    monkeypatch.setattr(corpus.importlib.util, "find_spec", lambda name: found)
     names = ["ast.py", "json/decoder.py", "torch/__init__.py", "torch/nn/linear.py"]
-    assert list(lab_text.texts("stdlib+torch")) == names, "what else is installed differs by machine"
-    assert list(lab_text.texts()) == ["ast.py"]
-    monkeypatch.setattr(lab_text.importlib.util, "find_spec", lambda name: None)
+    assert list(corpus.texts("stdlib+torch")) == names, "what else is installed differs by machine"
+    assert list(corpus.texts()) == ["ast.py"]
+    monkeypatch.setattr(corpus.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="there is no torch here"):
-        lab_text.texts("stdlib+torch")
+        corpus.texts("stdlib+torch")
 
 
 def test_a_dataset_without_text_is_refused(tmp_path):
     with pytest.raises(ValueError, match="holds no text: give a text file or a folder"):
-        lab_text.corpus(tmp_path)
+        corpus.read(tmp_path)
     with pytest.raises(ValueError, match="no such file or folder"):
-        lab_text.corpus(tmp_path / "gone")
+        corpus.read(tmp_path / "gone")
 
 
 # --- options --------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Options:
-    steps: int = field(default=3, metadata={"lowest": 1, "highest": 1000})
-    lr: float = field(default=0.1, metadata={"lowest": 0})
-    mode: str = field(default="a", metadata={"choices": ("a", "b")})
-    fast: bool = True
-    save: str | None = field(default=None, metadata={"const": "auto"})
+    steps: int = options.number(3, "steps", highest=1000)
+    lr: float = options.number(0.1, "rate", 0, None)
+    mode: str = options.choice("a", ("a", "b"), "mode")
+    fast: bool = options.flag("fast", True)
+    save: str | None = options.save("none")
 
 
 TIERS = {"smoke": Options(), "cpu": Options(steps=200)}
 
 
 def parse(*words):
-    return lab_text.parse(TIERS, "doc", list(words))
+    return options.parse(TIERS, "doc", list(words))
 
 
 def test_a_flag_overrides_one_field_of_the_tier():
@@ -109,16 +108,16 @@ def test_a_bad_option_gives_one_line(words, said):
 # --- screen ---------------------------------------------------------------------------------------------
 
 def test_a_table_lines_its_columns_up():
-    assert lab_text.table(("what", "n"), [("a", 1), ("longer", 22)]) == (
+    assert text.table(("what", "n"), [("a", 1), ("longer", 22)]) == (
         "what     n\n------  --\na        1\nlonger  22")
 
 
 def test_numbers_for_people():
-    assert lab_text.ratio(98, 100) == "0.980"
-    assert lab_text.ratio(0, 100) == lab_text.ratio(1, 0) == lab_text.ratio(None, 1) == "-"
-    assert lab_text.megabytes(1_500_000) == "1.50 MB"
-    assert lab_text.megabytes(140_000_000_000) == "140.00 GB"
-    assert lab_text.megabytes(None) == "-"
+    assert text.ratio(98, 100) == "0.980"
+    assert text.ratio(0, 100) == text.ratio(1, 0) == text.ratio(None, 1) == "-"
+    assert text.megabytes(1_500_000) == "1.50 MB"
+    assert text.megabytes(140_000_000_000) == "140.00 GB"
+    assert text.megabytes(None) == "-"
 
 
 class Screen(io.StringIO):
@@ -134,7 +133,7 @@ class Screen(io.StringIO):
                                                            (True, False, False)])
 def test_progress_only_on_a_terminal_and_only_where_asked(terminal, shown, speaks):
     screen = Screen(terminal)
-    assert list(lab_text.progress([1, 2], "train", shown, screen)) == [1, 2]
+    assert list(text.progress([1, 2], "train", shown, screen)) == [1, 2]
     assert ("train: 1/2" in screen.getvalue()) is speaks
     assert bool(screen.getvalue()) is speaks
     assert not speaks or screen.getvalue().endswith("\r\033[K"), "the line is wiped at the end"

@@ -50,7 +50,7 @@ def test_the_cases_cover_every_choice():
 
 def unseen(case, truth) -> int:
     """What MemTracker counts and the ledger does not: the loss, and a third table where autocast adds a tied head's
-    gradient, which autograd does in place (torch_ledger.py)."""
+    gradient, which autograd does in place (measure/ledger.py)."""
     third = case.shape.tied_head and case.recipe.autocast and truth.peak_moment == "embedding"
     return 8 + (4 * case.shape.vocab * case.shape.hidden if third else 0)
 
@@ -138,7 +138,7 @@ def test_the_timeline_holds_every_moment_in_order():
 
 
 def test_private_parts_of_torch_are_there():
-    """The smoke test of torch_memory: if a new torch moved them, this fails first and says where to look."""
+    """The smoke test of measure.memory: if a new torch moved them, this fails first and says where to look."""
     import scaleout.measure.memory as module
 
     with module.fake_tensors() as mode:

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import session, text
+from scaleout.lab import corpus, options, session
 from scaleout.measure import link, rounds
 from scaleout.parallel import fsdp_ways
 
@@ -56,7 +56,7 @@ def module(name):
 def slow_link(s, words):
     """A step of what labs/slow_link.py starts on each host; its links need root, and are not shaped."""
     slow = module("slow_link")
-    _, o = text.parse(slow.TIERS, slow.__doc__, words)
+    _, o = options.parse(slow.TIERS, slow.__doc__, words)
     link.Worker(s, asdict(o) | {"cases": slow.cases(o)}, None).step("none", 1, o.micro_batch)
     raise Reached
 
@@ -77,7 +77,7 @@ def outcome(s, name, words):
 def main(s):
     """All cases, each in a folder of its own beside the file of cases."""
     torch.nn.Module.compile = functools.partialmethod(torch.nn.Module.compile, backend="aot_eager")
-    text.texts = functools.cache(text.texts)            # the same files again and again
+    corpus.texts = functools.cache(corpus.texts)            # the same files again and again
     stop_after(rounds.Rounds, "_step")
     stop_after(fsdp_ways.Way, "step")
     found = []

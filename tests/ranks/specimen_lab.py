@@ -12,7 +12,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import session
+from scaleout.lab import recording, session
 from scaleout.lab.text import progress
 from scaleout.parallel.replicas import ROUTES, Replicas
 
@@ -46,7 +46,8 @@ def cases(s):
             "mean": s.mean(s.rank), "largest": s.largest(s.rank), "clock": s.clock() - start,
             "agree": s.agree(True), "disagree": s.agree(s.rank != s.world - 1),
             "shares make the whole": torch.equal(torch.cat(shares), whole),
-            "group": dist.get_world_size() if dist.is_initialized() else 0, "facts": session.facts(s), "kept": kept(s)}
+            "group": dist.get_world_size() if dist.is_initialized() else 0, "facts": recording.facts(s),
+            "kept": kept(s)}
     list(progress([1, 2], "silent", s.main))
     s.say(json.dumps(seen))
 

@@ -9,11 +9,10 @@ import specimen_ddp
 from lab_runs import ROOT, accelerate, lab_module, recorded, torchrun
 
 from scaleout.lab import ddp as lab_ddp
-from scaleout.lab import report
+from scaleout.lab import report, scaling
 from scaleout.lab.session import session
 from scaleout.measure import inject
 from scaleout.records import results, trace
-from scaleout.train import scaling
 
 FAST = ["--layers", "2", "--hidden", "96", "--heads", "4", "--seq", "64", "--steps", "5"]
 TOLERANCE = 1e-5

@@ -104,7 +104,7 @@ def test_parity_runs_one_short_sequence_a_rank(monkeypatch):
     text = memory.lab.as_tensor(bytes(range(256)) * 40)
     for seq, used in ((2048, 256), (128, 128)):
         shapes.clear()
-        checks = memory.parity(s, memory.Options(layers=1, hidden=16, heads=2, seq=seq, micro_batch=4), text)
+        checks = memory.equality(s, memory.Options(layers=1, hidden=16, heads=2, seq=seq, micro_batch=4), text)
         assert shapes == [(8, used), (1, used), (1, used)]
         assert [check["passed"] for check in checks.values()] == [True] * 4
 

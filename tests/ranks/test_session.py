@@ -15,7 +15,7 @@ import pytest
 import torch
 from lab_runs import ENVIRONMENT, PATIENCE_S, ROOT, TORCHRUN, alive, children, torchrun
 
-from scaleout.lab import session
+from scaleout.lab import recording, session
 from scaleout.parallel import parity
 
 SPECIMEN = "tests/ranks/specimen_lab.py"
@@ -49,7 +49,7 @@ def test_a_session_knows_its_place(count, start):
     facts = seen["facts"]
     launcher = "python" if count == 1 else f"torchrun --nproc-per-node {count}"
     assert facts["command"] == f"{launcher} {NAME} cases"
-    assert facts["device"] == session.device_name(torch.device("cpu"))
+    assert facts["device"] == recording.device_name(torch.device("cpu"))
     assert facts["device_count"] == count
     assert facts["interconnect"] == ("none" if count == 1 else "TCP on one host")
     assert facts["versions"]["torch"] == torch.__version__

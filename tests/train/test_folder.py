@@ -15,7 +15,7 @@ from scaleout.train import folder as train_folder
 from scaleout.train import report
 
 ROOT = Path(__file__).resolve().parents[2]
-HOLD = ("import sys\nfrom scaleout import run_folder\nkept = run_folder.claim(sys.argv[1])\nprint('mine', flush=True)\n"
+HOLD = ("import sys\nfrom scaleout.train import folder\nkept = folder.claim(sys.argv[1])\nprint('mine', flush=True)\n"
         "input()")
 ROW = {"loss": 2.0, "rate": 1e-3, "norm": 1.0, "seconds": 0.5, "wait": 0.0}
 
@@ -52,8 +52,8 @@ def test_a_killed_holder_holds_nothing(tmp_path):
 
 
 def test_of_many_that_start_at_once_one_writes(tmp_path):
-    code = ("import sys\nfrom scaleout import run_folder\nprint('up', flush=True)\ninput()\n"
-            "try:\n    kept, line = run_folder.claim(sys.argv[1], patience_s=0.5), 'mine'\n"
+    code = ("import sys\nfrom scaleout.train import folder\nprint('up', flush=True)\ninput()\n"
+            "try:\n    kept, line = folder.claim(sys.argv[1], patience_s=0.5), 'mine'\n"
             "except ValueError as error:\n    line = error\nprint(line, flush=True)\ninput()")
     jobs = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, text=True, bufsize=1,
                              stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}) for _ in range(4)]

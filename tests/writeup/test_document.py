@@ -69,10 +69,9 @@ def test_everything_a_reader_needs_is_there():
     assert (what["interconnect"], what["backend"], what["precision"]) == ("TCP on one host", "gloo", "fp32")
     assert (what["effective batch"], what["sequence length"]) == ("8 sequences (1,024 tokens)", "128 tokens")
     assert (what["checkpoint cadence"], what["versions"]) == ("every 50 steps", "torch 2.13.0")
-    assert "- step 2 waited" in text
-    assert "- rank 1 was killed" in text
-    assert "- not asked for" in text
-    assert "```sh\ntorchrun labs/x.py --save    # run 1\n```" in text
+    for line in ("- step 2 waited", "- rank 1 was killed", "- not asked for",
+                 "```sh\ntorchrun labs/x.py --save    # run 1\n```"):
+        assert line in text
     waits = rows_of(text, "Waits, stalls and failures")
     assert waits[1] == ["run 1", "data wait", "2", "200 ms", "300 ms", "400 ms", "40.00%"]
     assert waits[2] == ["run 1", "checkpoint, training blocked", "1", "250 ms", "250 ms", "250 ms", "25.00%"]

@@ -1,15 +1,12 @@
 """The same lab at several numbers of processes, and what it says about scaling. Starts torchrun by itself."""
 
-import os
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from scaleout.lab.launch import started
 from scaleout.lab.text import ms, ratio, table
-from scaleout.records import results
 from scaleout.timing import ddp
 
 TAKEN = ("--scaling", "--save", "--micro-batch", "--trace", "--inject")       # flags that each run gets anew, or not
@@ -77,23 +74,6 @@ def run(s, o, tier, script, words, folder=None):
                   f"{ms(statistics.median(timed(found[kind, world])))} ms a step")
     s.say("\n" + report(found))
     return found
-
-
-def started(script, words, world, path=None):
-    """Run a lab on `world` processes and read what it saves: the Record at `path`, or None without one.
-
-    One thread a process unless OMP_NUM_THREADS says otherwise, as torchrun sets for more than one process, so that
-    1 and N compare. RuntimeError, one line, with the lab's last words where it fails.
-    """
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world), script,
-               *words]
-    done = subprocess.run(command, capture_output=True, text=True,
-                          env=os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")})
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith("labs/")] or done.stdout.splitlines()
-        raise RuntimeError(f"the run on {world} process(es) ended with code {done.returncode}: "
-                           f"{said[-1] if said else 'it said nothing'}")
-    return None if path is None else results.load(path)
 
 
 # --- what it says -------------------------------------------------------------------------------------------

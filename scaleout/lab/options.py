@@ -1,0 +1,195 @@
+"""Options of a lab: a dataclass whose fields are its flags, in a table of tiers; and what is refused before any work.
+
+Standard library only, so that a lab can refuse a wrong option before torch is asked for anything.
+"""
+
+import argparse
+import math
+import tempfile
+import types
+import typing
+from dataclasses import field, fields, replace
+from pathlib import Path
+
+TIERS = ("smoke", "cpu", "gpu")
+
+
+# --- fields --------------------------------------------------------------------------------------------
+
+def number(default, what, lowest=1, highest=10**7):
+    """A field that is a number from `lowest` to `highest` (None: no end). what: its help."""
+    return field(default=default, metadata={"help": what, "lowest": lowest, "highest": highest})
+
+
+def flag(what, default=False):
+    """A field that is on or off."""
+    return field(default=default, metadata={"help": what})
+
+
+def choice(default, choices, what):
+    """A field that is one of `choices`."""
+    return field(default=default, metadata={"help": what, "choices": choices})
+
+
+def word(default, what, name="FILE", **more):
+    """A field that is text; `name` stands for it in the help. const: its value where the flag stands alone."""
+    return field(default=default, metadata={"help": what, "metavar": name, **more})
+
+
+def seed():
+    """--seed of a lab that trains."""
+    return number(0, "of weights and batches", 0, 10**9)
+
+
+def dataset():
+    """--dataset: what `corpus` reads."""
+    return word(None, "text (default: Python's standard library)", "PATH")
+
+
+def save(stem, name="FILE", what="the Record"):
+    """--save: None, "auto" where it stands alone, or a path."""
+    return word(None, f"write {what} (alone: to labs/results/{stem}/)", name, const="auto")
+
+
+# --- the command line ----------------------------------------------------------------------------------
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are ValueErrors: `session` prints them once and exits with 2."""
+
+    def __init__(self, doc, **more):
+        super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+                         **more)
+
+    def error(self, message):
+        raise ValueError(f"{message} (--help lists the options)")
+
+
+def parse(tiers, doc, argv=None, defaults="smoke"):
+    """Options of a lab: an instance of the dataclass in `tiers`, a dict tier name -> instance.
+
+    Every field becomes a flag (`micro_batch` is --micro-batch) that overrides the tier's value. Returns (tier name,
+    options). ValueError on bad input.
+    """
+    kind = type(tiers[defaults])
+    parser = Parser(doc)
+    parser.add_argument("--tier", choices=list(tiers), default=defaults, help="size to start from")
+    hints = typing.get_type_hints(kind)
+    for f in fields(kind):
+        _add_flag(parser, f, hints[f.name])
+    given = vars(parser.parse_args(argv))
+    tier = given.pop("tier")
+    options = replace(tiers[tier], **{name: value for name, value in given.items() if value is not None})
+    for f in fields(kind):
+        _check_field(f, getattr(options, f.name))
+    return tier, options
+
+
+def named(field_name):
+    """The flag of a field: --micro-batch of micro_batch."""
+    return "--" + field_name.replace("_", "-")
+
+
+def _add_flag(parser, f, hint):
+    more = {"help": f.metadata.get("help"), "default": None}
+    base = _base(hint)
+    if base is bool:
+        parser.add_argument(named(f.name), action=argparse.BooleanOptionalAction, **more)
+        return
+    if "const" in f.metadata:                     # --save alone, or --save PATH
+        more.update(nargs="?", const=f.metadata["const"])
+    if "choices" in f.metadata:
+        more["choices"] = f.metadata["choices"]
+    else:
+        more["metavar"] = {int: "N", float: "X"}.get(base, f.metadata.get("metavar", "TEXT"))
+    parser.add_argument(named(f.name), type=_readers[base], **more)
+
+
+def _base(hint):
+    """int | None -> int."""
+    inner = [a for a in typing.get_args(hint) if a is not types.NoneType]
+    return inner[0] if inner else hint
+
+
+def _whole_number(text):
+    """'8' and '1e3' and '2.0' are whole numbers."""
+    try:
+        value = float(text)
+        if value != int(value):
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    return int(value)
+
+
+def _finite_number(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+    return value
+
+
+def _words(text):
+    if not text.strip():
+        raise argparse.ArgumentTypeError("needs a value that is not empty")
+    return text
+
+
+_readers = {int: _whole_number, float: _finite_number, str: _words}
+
+
+def digits(text):
+    """True for '12': a number here, unlike '²' and the digits of other scripts."""
+    return text.isascii() and text.isdigit()
+
+
+def _check_field(f, value):
+    lowest, highest = f.metadata.get("lowest"), f.metadata.get("highest")
+    if value is None or isinstance(value, (bool, str)):
+        return
+    if (lowest is not None and value < lowest) or (highest is not None and value > highest):
+        span = f"from {lowest}" + (f" to {highest}" if highest is not None else "")
+        raise ValueError(f"{named(f.name)} is {value}: it must be {span}")
+
+
+# --- refused before any work ---------------------------------------------------------------------------
+
+def check_target(path, endings):
+    """Refuse a file that could not be written at the end, before the work begins. None is fine.
+
+    endings: those that the name may have; none of them: any.
+    """
+    if path is None:
+        return
+    if endings and Path(path).suffix not in endings:
+        raise ValueError(f"{path}: the name must end in {' or '.join(endings)}")
+    try:
+        fits = not Path(path).is_dir()
+    except OSError:                                     # its name is too long
+        fits = False
+    if not fits or not _writable(Path(path).resolve().parent):
+        raise ValueError(f"{path}: cannot be written: choose a file in a folder you may write to")
+
+
+def check_save(save, results):
+    """`check_target` for the Record of --save: "auto" is a file in the folder `results` (Path)."""
+    check_target(results / "record.json" if save == "auto" else save, (".json",))
+
+
+def check_folder(path, flag):
+    """Refuse a folder that could not be made or written to at the end, before the work begins. None is fine."""
+    if path is not None and not _writable(Path(path).resolve()):
+        raise ValueError(f"{flag} {path}: is a file, or cannot be written to: choose another folder")
+
+
+def _writable(folder):
+    """True where a folder can be written to, or made: tried, for root is told that it may write to /proc."""
+    try:
+        while not folder.exists():
+            folder = folder.parent
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:                                     # also a file, a name too long, a folder that one may not enter
+        return False

@@ -1,0 +1,121 @@
+"""The house as CONTRIBUTING.md has it: floors, faces, pure rooms, read from the imports of every module."""
+
+import house
+import pytest
+import repo
+import tree
+
+from scaleout.page import sphinx
+
+BESIDE = {"attacks", "browser", "published", "ranks"}  # folders of tests that are no room's
+
+
+def test_the_table_of_floors_has_every_room_and_only_rooms():
+    assert sorted(house.FLOORS) == tree.rooms()
+    assert {house.room(module) for module in house.HOUSE} == {"", *house.FLOORS}
+    numbers = [floor for floor, _ in house.FLOORS.values()]
+    assert numbers == sorted(numbers)
+
+
+def test_no_module_stands_outside_the_rooms():
+    assert [path.name for path in (repo.ROOT / "scaleout").glob("*.py")] == ["__init__.py"]
+
+
+def test_folders_of_tests_are_rooms():
+    folders = {name.split("/")[1] for name in repo.files() if name.startswith("tests/") and name.count("/") > 1}
+    assert folders - BESIDE <= set(house.FLOORS)
+
+
+def test_imports_are_absolute_and_go_down():
+    relative = [module for module, target in house.arrows(house.HOUSE) if target.startswith(".")]
+    assert relative == []
+    assert house.upward(house.HOUSE, house.FLOORS) == []
+
+
+def test_no_circle():
+    assert house.circle(house.HOUSE) == []
+
+
+def test_rooms_import_what_the_table_gives_them():
+    assert house.foreign(house.HOUSE, house.FLOORS) == []
+
+
+def test_the_page_gets_pure_modules_only():
+    shipped = {house.module_of(path.relative_to(repo.ROOT).as_posix()) for path in sphinx.page_modules()}
+    assert {module for module in shipped if not house.pure(module, house.FLOORS)} <= {"scaleout.page"}
+    assert {"scaleout.page.live", "scaleout.views.memory", "scaleout.spec.hardware"} <= shipped
+
+
+def test_chapters_and_labs_import_faces():
+    assert house.behind_faces(house.READERS, house.HOUSE) == []
+    assert house.idle(house.READERS, house.HOUSE) == []
+
+
+def test_modules_import_modules():
+    assert house.by_faces(house.HOUSE) == []
+
+
+def test_faces_keep_their_promises():
+    assert house.broken_faces(house.HOUSE) == []
+
+
+def test_docstrings_of_rooms_name_their_modules():
+    assert house.unnamed(house.HOUSE, house.STEMS) == []
+
+
+TWO_FLOORS = house.floors("| 1 | `cellar` | wine | the standard library |\n| 2 | `attic` | a box | `torch` |\n")
+CELLAR, ATTIC = "scaleout.cellar.wine", "scaleout.attic.box"
+FACE = '__getattr__ = face(__name__, wine="Red", oak="barrel")'
+
+
+@pytest.mark.parametrize(("rule", "good", "bad", "where"), [
+    (house.upward, {ATTIC: "from scaleout.cellar import wine", CELLAR: ""},
+     {CELLAR: "def f():\n    from scaleout.attic import box", ATTIC: ""}, (CELLAR, ATTIC)),
+    (house.upward, {"scaleout.cellar.oak": "from scaleout.cellar import wine", CELLAR: ""},
+     {CELLAR: "import scaleout.attic.box", ATTIC: ""}, (CELLAR, ATTIC)),
+    (house.foreign, {CELLAR: "import json", ATTIC: "import torch.distributed"},
+     {CELLAR: "import torch"}, (CELLAR, "torch")),
+    (house.foreign, {ATTIC: "import torch"}, {ATTIC: "from numpy import array"}, (ATTIC, "numpy")),
+    (house.foreign, {ATTIC: "from scaleout.cellar import wine", CELLAR: ""},
+     {CELLAR: "from scaleout.attic import box", ATTIC: ""}, (CELLAR, ATTIC)),
+])  # fmt: skip
+def test_a_wrong_import_is_found(rule, good, bad, where):
+    assert rule(good, TWO_FLOORS) == []
+    assert rule(bad, TWO_FLOORS) == [where]
+
+
+def test_a_circle_is_found():
+    assert house.circle({"a": "import b", "b": "import json"}) == []
+    found = house.circle({"a": "import b", "b": "def f():\n    from c import g", "c": "import a"})
+    assert set(found) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(("line", "right"), [
+    ("from scaleout.cellar import Red, wine", True),
+    ("import scaleout.lab.start", True),
+    ("from scaleout.cellar.wine import Red", False),
+    ("import scaleout.cellar", False),
+    ("from scaleout.cellar import White", False),
+])  # fmt: skip
+def test_a_lab_that_reaches_behind_a_face_is_found(line, right):
+    assert (house.behind_faces({"lab": line}, {"scaleout.cellar": FACE, CELLAR: "Red = 1"}) == []) is right
+
+
+def test_a_name_of_a_face_that_nobody_wants_is_found_and_one_that_a_module_takes():
+    small = {"scaleout.cellar": FACE, CELLAR: "", ATTIC: "from scaleout.cellar import Red"}
+    assert house.idle({"lab": "from scaleout.cellar import Red"}, small) == [("scaleout.cellar", "barrel")]
+    assert house.by_faces(small) == [(ATTIC, "scaleout.cellar.Red")]
+    assert house.by_faces(small | {ATTIC: "from scaleout.cellar import wine"}) == []
+
+
+def test_a_face_that_promises_too_much_is_found():
+    small = {"scaleout.cellar": FACE, CELLAR: "class Red: ...", "scaleout.cellar.oak": "def barrel(): ..."}
+    assert house.broken_faces(small) == []
+    assert house.broken_faces(small | {CELLAR: "def f():\n    Red = 1"}) == [(CELLAR, "Red")]
+    assert house.broken_faces(small | {"scaleout.cellar.barrel": ""}) == [("scaleout.cellar.oak", "barrel")]
+
+
+def test_a_module_without_a_word_is_found():
+    small = {"scaleout.cellar": '"""Wine: `wine`, and one `STEM_cask` a rung."""', "scaleout.cellar.ddp_cask": ""}
+    assert house.unnamed(small | {CELLAR: ""}, house.STEMS) == []
+    assert house.unnamed(small | {"scaleout.cellar.oak": ""}, house.STEMS) == ["scaleout.cellar.oak"]
