@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import os
 import signal
 
@@ -21,3 +22,8 @@ def pytest_itemcollected(item):
         if made and made[-1].scope == "module" and name != "no_profile":
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
             break
+
+
+def pytest_collection_finish():
+    """Labs collect garbage: what ten thousand collected tests hold is none, and need not be looked at each time."""
+    gc.freeze()
