@@ -153,7 +153,7 @@ def _rate(line: Wire, protocol: str, share: float, nodes: int) -> float:
 
 
 def _called(collective: str, algorithm: str, protocol: str, size: float, cluster: Cluster) -> Cost:
-    """`collectives.cost_on` with wires as a ring of this protocol finds them, and what the call itself takes."""
+    """`cost_on` with wires as a ring of this protocol finds them, and what the call itself takes."""
     if _own(cluster):
         return alpha_beta.cost_on(collective, algorithm, size, cluster)
     found = alpha_beta.cost_on(collective, algorithm, size, _as_found(protocol, cluster))

@@ -120,7 +120,7 @@ def parse_guess(text):
 
 def doubling(half, real, model=None):
     """What twice the processes gave, as text. All in tokens a second: the run on half as many, the real run, and the
-    book's own prediction where there is one. `exercises.exit_check.grade` judges the reader's."""
+    book's own prediction where there is one. `exit_check.grade` judges the reader's."""
     lines = [f"Twice the processes gave {real / half:.2f} times the {half:,.0f} tokens/s of half as many: the doubling "
              f"has an efficiency of {real / half / 2:.2f}."]
     if model:
