@@ -13,12 +13,12 @@ import time
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from scaleout.lab import corpus, fits, options, recording, report, scaling, session
 from scaleout.lab import ddp as lab_ddp
+from scaleout.lab import fits, options, recording, report, scaling, session
 from scaleout.measure import inject, profile, rounds
 from scaleout.parallel import HOOKS, Settings, parity, step
 from scaleout.records import trace
-from scaleout.spec import Recipe, Shape
+from scaleout.spec import Recipe
 
 WARMUP = 3                  # DDP rebuilds its buckets in the second step
 PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the sequences of all ranks
@@ -27,7 +27,7 @@ BY_HAND = ("hand", "buckets")
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(options.Model):
     """The model, the step, how gradients travel, and what to do with the result."""
 
     layers: int = options.number(4, "blocks")
@@ -56,11 +56,6 @@ class Options:
     brief: bool = options.flag("one process and --via alone, no parity: what --scaling runs")
     dataset: str | None = options.dataset()
     save: str | None = options.save("ddp")
-
-    @property
-    def shape(self):
-        """The transformer of these options, on bytes."""
-        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, max_seq=self.seq)
 
     @property
     def settings(self):

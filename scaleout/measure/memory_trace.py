@@ -1,10 +1,10 @@
 """Memory over time: as a picture, and as a file that torch's memory visualiser reads."""
 
 import pickle
-from pathlib import Path
 
 import torch
 
+from scaleout.lab.picture import picture
 from scaleout.memory.accounts import KINDS
 from scaleout.records.files import written_whole
 
@@ -79,18 +79,12 @@ def plot(timeline, path, title):
 
     timeline: [(moment, operation, {kind: bytes})], in order. The same timeline gives the same SVG.
     """
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
     points = thin(timeline)
     edges, spans = spread([moment for _, moment, _ in points])
     held = [kinds for _, _, kinds in points] + [points[-1][2]]         # the last entry has a right edge too
     large = max(sum(kinds.values()) for kinds in held) > 1e10
     shown = [kind for kind in KINDS if any(kinds[kind] for kinds in held)]
-    with pyplot.style.context("scaleout.draw.style"):
-        figure, axes = pyplot.subplots()
+    with picture(path) as (_, axes):
         axes.stackplot([*edges, 1.0], *([kinds[kind] / (1e9 if large else 1e6) for kinds in held] for kind in shown),
                        labels=shown, step="post", linewidth=0,
                        colors=[f"C{KINDS.index(kind)}" for kind in shown])
@@ -100,9 +94,6 @@ def plot(timeline, path, title):
         axes.set_title(title, pad=18)
         axes.legend(*(x[::-1] for x in axes.get_legend_handles_labels()), loc="upper left",
                     bbox_to_anchor=(1.0, 1.0))
-        with written_whole(path) as temporary:
-            figure.savefig(temporary, metadata={"Date": None} if Path(path).suffix == ".svg" else None)
-        pyplot.close(figure)
 
 
 def _name_moments(axes, spans):

@@ -3,9 +3,10 @@
 import re
 import sys
 
+from scaleout.lab.scaling import median, rate
 from scaleout.lab.text import megabytes, ms, ratio, table
 from scaleout.timing import scaling
-from scaleout.train.worlds import BEYOND, FROM_ONE, ONE, median, rate
+from scaleout.train.worlds import BEYOND, FROM_ONE, ONE
 
 BUSY = 1.0              # load average beside the most processes of a series, above which seconds compare with nothing
 
