@@ -275,7 +275,6 @@ def test_contention_by_hand():
     [
         ({"accumulation": 0}, "whole number of passes of at least 1"),
         ({"prefetch": -1}, "prefetch must be a whole number of units from 0 up"),
-        ({"prefetch": True}, "prefetch must be"),
         ({"backward_prefetch": 1.5}, "backward_prefetch must be"),
         ({"reshard": 1}, "reshard must be True, False or a number of ranks from 2 up, not 1"),
         ({"reshard": 4}, "needs regather_seconds"),
