@@ -2,10 +2,9 @@
 
 import pickle
 
-import torch
-
 from scaleout.lab.picture import picture
 from scaleout.memory.accounts import KINDS
+from scaleout.parallel import private
 from scaleout.records.files import written_whole
 
 POINTS = 250            # a picture shows no more, and its file stays small
@@ -22,23 +21,22 @@ def snapshot(s, work, path):
         work()
         return ""
     if s.device.type == "cuda":
-        torch.cuda.memory._record_memory_history()
+        private.record_memory_history()
         try:
             work()
             s.synchronize()
             with written_whole(path) as temporary:
-                torch.cuda.memory._dump_snapshot(str(temporary))
+                private.dump_snapshot(str(temporary))
         finally:
-            torch.cuda.memory._record_memory_history(enabled=None)
+            private.record_memory_history(enabled=None)
         return "the CUDA allocator's history"
-    from torch.cuda._memory_viz import _profile_to_snapshot
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True,
                  with_stack=True) as seen:
         work()
     with written_whole(path) as temporary, temporary.open("wb") as stream:
-        pickle.dump(_profile_to_snapshot(seen), stream)
+        pickle.dump(private.profile_to_snapshot(seen), stream)
     return "torch's profiler, as a CPU allocator keeps no history"
 
 

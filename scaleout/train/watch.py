@@ -22,6 +22,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from scaleout.lab import join, start
+from scaleout.parallel import private
 from scaleout.records import flight
 from scaleout.train import attempts
 
@@ -277,9 +278,8 @@ def calls_made():
 
     Those of the thread that writes checkpoints do not count: it goes on when the training hangs.
     """
-    from torch._C import _distributed_c10d as recorder
     last = {}
-    for entry in json.loads(recorder._dump_fr_trace_json(True, False)).get("entries", []):
+    for entry in json.loads(private.flight_json(True, False)).get("entries", []):
         name, what = entry["process_group"]
         if what != CHECKPOINTS and not entry["is_p2p"]:
             last[name] = max(last.get(name, 0), entry["collective_seq_id"])
