@@ -179,8 +179,9 @@ def train(s, tier, o, text, cut):
     checks = equality(s, o, text, names(s, o, cut, plain=False))
     made = {via: way(s, o, cut, via) for via in vias}
     notes = [f"{lab_fsdp.NAMES[via]}: {one.built}" for via, one in made.items()]
-    timed = fsdp_rounds.Rounds(s, o, made, fsdp_rounds.Calibration(s, way(s, o, cut, "one"), shard.mesh(s, cut)))
-    timed.run(o.steps, lambda step: session.batches(s, o, text, step))
+    calibration = fsdp_rounds.Calibration(s, way(s, o, cut, "one"), shard.mesh(s, cut))
+    timed = fsdp_rounds.Rounds(s, o, made, calibration, lambda step: session.batches(s, o, text, step))
+    timed.run(o.steps)
     rows = timed.rows(WARMUP)
     s.say("\n" + lab_fsdp.ways(rows))
     seen, moments = fsdp_knobs.memory(s, o, cut, session.batches(s, o, text, 0)[0])
