@@ -166,9 +166,9 @@ class FsdpLedger(Ledger):
 
 @contextlib.contextmanager
 def watch(way, *batch, prepend: bool = False):
-    """Give an FsdpLedger of one step of a fsdp_ways.Way, or of what has its model, optimizer, session `s`, `hand` and
-    `buckets`, that runs inside the context. Call `ledger.enter("optimizer")` before the update. The step must not be
-    the way's first: shards are made, and the optimizer has its state.
+    """Give an FsdpLedger of one step that runs inside the context, of a parallel.fsdp_ways.Way, or of what has its
+    model, optimizer, session `s`, `hand` and `buckets`. Call `ledger.enter("optimizer")` before the update. The step
+    must not be the way's first: shards are made, and the optimizer has its state.
 
     batch: the step's tokens and targets, counted as activations. prepend: what `fully_shard` gathers for the loss's
     backward is the loss's, as it is in the memory model, and not still the forward's.
@@ -191,7 +191,8 @@ def watch(way, *batch, prepend: bool = False):
     try:
         with ledger, contextlib.ExitStack() as stack:
             for name, module in sharded.items():
-                stack.enter_context(_stretches(ledger, name, module))
+                if private.group(module) is not None:
+                    stack.enter_context(_stretches(ledger, name, module))
             yield ledger
     finally:
         for handle in handles:
@@ -223,9 +224,6 @@ def _whole(way, sharded: dict[str, FSDPModule], ledger: FsdpLedger) -> list[nn.P
 def _stretches(ledger: FsdpLedger, name: str, module: FSDPModule):
     """Inside, the ledger knows what unit is at work and at what: by what `fully_shard` calls of a module's group."""
     group = private.group(module)
-    if group is None:
-        yield
-        return
     before, plain = dict(vars(group)), {method: getattr(group, method) for method in private.METHODS}
 
     def moving(method: str, what: str, *args, **kwargs):

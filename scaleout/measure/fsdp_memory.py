@@ -98,11 +98,25 @@ class FsdpStep:
         self.optimizer.step()
         return loss.detach()
 
-    def measure(self, other=None) -> MeasuredFsdp:
-        """One step, seen by the book's ledger, and by another witness beside it."""
-        with watch(self, self.tokens, self.targets, prepend=True) as ledger, other or contextlib.nullcontext():
+    def measure(self, witness: str = "ledger") -> MeasuredFsdp:
+        """One step, seen by the book's ledger, and by another witness beside it (see `measure_fsdp`)."""
+        with watch(self, self.tokens, self.targets, prepend=True) as ledger, self._beside(witness) as other:
             self.run(lambda: ledger.enter(UPDATE))
-        return MeasuredFsdp(ledger.phases, ledger.by_unit, ledger.collectives)
+        seen = MeasuredFsdp(ledger.phases, ledger.by_unit, ledger.collectives)
+        if witness == "tracker":
+            return replace(seen, tracker=total(other, "cpu"))
+        if witness == "counts":
+            counts = {str(op).rpartition(".")[2]: count for op, count in other.get_comm_counts().items()}
+            return replace(seen, counted={name: counts.pop(op, 0) for op, name in OPERATIONS.items()} | counts)
+        return seen
+
+    def _beside(self, witness: str):
+        """The other witness. Made inside the ledger: a tracker passes resizing on to who watched it then."""
+        if witness == "tracker":
+            tracker = private.FSDPMemTracker(self.model, self.optimizer)
+            tracker.track_inputs((self.tokens, self.targets))
+            return tracker
+        return CommDebugMode() if witness == "counts" else contextlib.nullcontext()
 
 
 def measure_fsdp(
@@ -119,17 +133,5 @@ def measure_fsdp(
     with fake_world(sharding.world) as s:
         step = FsdpStep(s, shape, batch, seq, recipe, sharding, fake=True)
         private.gather_beside_compute(step.model, device_kind == "cpu")
-        other = None
-        if witness == "tracker":
-            other = private.FSDPMemTracker(step.model, step.optimizer)
-            other.track_inputs((step.tokens, step.targets))
-        elif witness == "counts":
-            other = CommDebugMode()
         with step.mode:
-            seen = step.measure(other)
-    if witness == "tracker":
-        return replace(seen, tracker=total(other, "cpu"))
-    if witness == "counts":
-        counts = {str(op).rpartition(".")[2]: count for op, count in other.get_comm_counts().items()}
-        return replace(seen, counted={name: counts.pop(op, 0) for op, name in OPERATIONS.items()} | counts)
-    return seen
+            return step.measure(witness)

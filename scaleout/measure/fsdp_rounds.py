@@ -33,7 +33,7 @@ class Calibration:
     """
 
     def __init__(self, s, alone, on) -> None:
-        """on: the mesh of shard. Units of equal size are timed once."""
+        """on: the mesh of parallel.shard. Units of equal size are timed once."""
         self.s, self.alone, self.sharding, self.mesh = s, alone, alone.sharding, on
         alone.model.to(shard.DTYPES[self.sharding.parameter])
         self.gathered, self.reduced = {}, {}
@@ -157,7 +157,7 @@ class Rounds(Alternation):
     """The ways of FSDP."""
 
     def __init__(self, s, o, ways, calibration, batches) -> None:
-        """ways: {name: fsdp_ways.Way}. o: the lab's options. batches(step): the passes of a step."""
+        """ways: {name: parallel.fsdp_ways.Way}. o: the lab's options. batches(step): the passes of a step."""
         super().__init__(s, o, ways, list(ways), batches)
         self.calibration, self.updates, self.counts = calibration, {via: [] for via in ways}, {}
 

@@ -114,7 +114,7 @@ class Rounds(Alternation):
     # --- what was found -----------------------------------------------------------------------------------
 
     def rows(self, warmup):
-        """{way: {"measured", "predicted": {figure: number}, "loss": the last}}; figures as in lab_ddp.FIGURES."""
+        """{way: {"measured", "predicted": {figure: number}, "loss": the last}}; figures as in lab.ddp.FIGURES."""
         alone = self.calibration.predict("hand", (1, 1), warmup, self.o.accumulation, send=False)[0]
         rows = {via: {"measured": {"seconds": statistics.median(self.seconds[via][warmup:])}, "predicted": {},
                       "loss": self.losses[via][-1]} for via in self.names}
