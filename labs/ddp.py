@@ -11,6 +11,7 @@ import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch
 import sys
 import time
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
 from scaleout.lab import ddp as lab_ddp
@@ -188,7 +189,7 @@ def train(s, tier, o, text):
     checks, notes = ({}, []) if o.brief else equality(s, o, text)
     names = ["one", o.via] if o.brief else ["one", *(BY_HAND if s.world > 1 else ()), "torch", o.via]
     timed = rounds.Rounds(s, o, list(dict.fromkeys(names)), lambda via: way(s, o, via),
-                          lambda i, ranks: session.batches(s, o, text, i, alone=ranks == 1))
+                          partial(session.batches, s, o, text))
     timed.run(o.steps)
     rows = timed.rows(WARMUP)
     s.say("\n" + lab_ddp.ways(rows))

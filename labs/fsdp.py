@@ -11,6 +11,7 @@
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from scaleout.lab import fits, options, recording, report, session
@@ -180,7 +181,7 @@ def train(s, tier, o, text, cut):
     made = {via: way(s, o, cut, via) for via in vias}
     notes = [f"{lab_fsdp.NAMES[via]}: {one.built}" for via, one in made.items()]
     calibration = fsdp_rounds.Calibration(s, way(s, o, cut, "one"), shard.mesh(s, cut))
-    timed = fsdp_rounds.Rounds(s, o, made, calibration, lambda step: session.batches(s, o, text, step))
+    timed = fsdp_rounds.Rounds(s, o, made, calibration, partial(session.batches, s, o, text))
     timed.run(o.steps)
     rows = timed.rows(WARMUP)
     s.say("\n" + lab_fsdp.ways(rows))

@@ -60,11 +60,10 @@ class Rounds(Alternation):
     """
 
     def __init__(self, s, o, names, make, batches):
-        """o: options of the lab. make(via) returns a step.Way; batches(step, ranks) a step's batches of this rank, or
-        with ranks=1 those of all ranks."""
+        """o: options of the lab. make(via) returns a parallel.step.Way; batches(step) a step's batches of this rank, or
+        with alone=True those of all ranks."""
         ways = {via: make(via) for via in (*names, "alone") if via != "one" or s.main}
-        super().__init__(s, o, ways, names, lambda step: batches(step, None))
-        self.of_all = lambda step: batches(step, 1)
+        super().__init__(s, o, ways, names, batches)
         self.threads = torch.get_num_threads()
         self.one_threads = max(self.threads, min(s.world * self.threads, cores()) if s.world > 1 else cores())
         self.calibration = self._calibration()
@@ -102,7 +101,7 @@ class Rounds(Alternation):
         loss = spent = 0.0
         self.s.barrier()
         if self.s.main:
-            whole = self.of_all(step)
+            whole = self.batches(step, alone=True)
             torch.set_num_threads(self.one_threads)
             start = self.s.clock()
             loss = self.ways["one"].step(whole)
