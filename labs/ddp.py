@@ -11,14 +11,15 @@ import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch
 import sys
 import time
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
-from scaleout.lab import corpus, fits, options, recording, report, scaling, session
 from scaleout.lab import ddp as lab_ddp
+from scaleout.lab import fits, options, recording, report, scaling, session
 from scaleout.measure import inject, profile, rounds
 from scaleout.parallel import HOOKS, Settings, parity, step
 from scaleout.records import trace
-from scaleout.spec import Recipe, Shape
+from scaleout.spec import Recipe
 
 WARMUP = 3                  # DDP rebuilds its buckets in the second step
 PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the sequences of all ranks
@@ -27,7 +28,7 @@ BY_HAND = ("hand", "buckets")
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(options.Model):
     """The model, the step, how gradients travel, and what to do with the result."""
 
     layers: int = options.number(4, "blocks")
@@ -56,11 +57,6 @@ class Options:
     brief: bool = options.flag("one process and --via alone, no parity: what --scaling runs")
     dataset: str | None = options.dataset()
     save: str | None = options.save("ddp")
-
-    @property
-    def shape(self):
-        """The transformer of these options, on bytes."""
-        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, max_seq=self.seq)
 
     @property
     def settings(self):
@@ -193,7 +189,7 @@ def train(s, tier, o, text):
     checks, notes = ({}, []) if o.brief else equality(s, o, text)
     names = ["one", o.via] if o.brief else ["one", *(BY_HAND if s.world > 1 else ()), "torch", o.via]
     timed = rounds.Rounds(s, o, list(dict.fromkeys(names)), lambda via: way(s, o, via),
-                          lambda i, ranks: session.batches(s, o, text, i, alone=ranks == 1))
+                          partial(session.batches, s, o, text))
     timed.run(o.steps)
     rows = timed.rows(WARMUP)
     s.say("\n" + lab_ddp.ways(rows))

@@ -11,14 +11,15 @@
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from scaleout.lab import corpus, fits, options, recording, report, session
+from scaleout.lab import fits, options, recording, report, session
 from scaleout.lab import fsdp as lab_fsdp
 from scaleout.measure import fsdp_knobs, fsdp_rounds, profile
 from scaleout.memory import fsdp_account
 from scaleout.parallel import fsdp, fsdp_ways, parity, shard
-from scaleout.spec import WRAPS, Recipe, Shape, Sharding, total_parameters
+from scaleout.spec import WRAPS, Recipe, Sharding, total_parameters
 
 WARMUP = 3
 PARITY_STEPS = 3
@@ -30,7 +31,7 @@ RESULTS = Path(__file__).resolve().parent / "results" / "fsdp"
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(options.Model):
     """The model, the step, how the model is sharded, and what to do with the result."""
 
     layers: int = options.number(4, "blocks")
@@ -63,11 +64,6 @@ class Options:
     timeline: bool = options.flag("print memory over time, moment by moment")
     dataset: str | None = options.dataset()
     save: str | None = options.save("fsdp")
-
-    @property
-    def shape(self):
-        """The transformer of these options, on bytes."""
-        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, max_seq=self.seq)
 
     @property
     def recipe(self):
@@ -184,8 +180,9 @@ def train(s, tier, o, text, cut):
     checks = equality(s, o, text, names(s, o, cut, plain=False))
     made = {via: way(s, o, cut, via) for via in vias}
     notes = [f"{lab_fsdp.NAMES[via]}: {one.built}" for via, one in made.items()]
-    timed = fsdp_rounds.Rounds(s, o, made, fsdp_rounds.Calibration(s, way(s, o, cut, "one"), shard.mesh(s, cut)))
-    timed.run(o.steps, lambda step: session.batches(s, o, text, step))
+    calibration = fsdp_rounds.Calibration(s, way(s, o, cut, "one"), shard.mesh(s, cut))
+    timed = fsdp_rounds.Rounds(s, o, made, calibration, partial(session.batches, s, o, text))
+    timed.run(o.steps)
     rows = timed.rows(WARMUP)
     s.say("\n" + lab_fsdp.ways(rows))
     seen, moments = fsdp_knobs.memory(s, o, cut, session.batches(s, o, text, 0)[0])

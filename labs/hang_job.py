@@ -123,9 +123,9 @@ def dump(rank, world, folder):
     """
     import pickle
 
-    from torch._C import _distributed_c10d as recorder
+    from scaleout.parallel import private
 
-    found = pickle.loads(recorder._dump_fr_trace(True, True, False))
+    found = pickle.loads(private.flight_pickle(True, True, False))
     for frame in (frame for entry in found["entries"] for frame in entry["frames"]):
         frame["filename"] = flight.shorten(frame["filename"], str(Path(__file__).resolve().parents[1]))
     found["pg_config"] = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(world)))}}

@@ -117,7 +117,7 @@ class Series:
         results.save(record, path)
         self.found[run] = record
         guess = record.prediction.get(worlds.FROM_ONE)
-        spent, rate = ms(worlds.median(record)), worlds.rate(record)
+        spent, rate = ms(scaling.median(record)), scaling.rate(record)
         print(f"{run.mode}, {run.strategy}, {run.world} process(es) x {run.batch // run.world} sequences: {spent} ms a "
               f"step (predicted {ms(guess)}), {rate:,.0f} tokens/s", flush=True)
         return record
@@ -154,12 +154,12 @@ def graded(o, words, job, kind):
             made.share = worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
         run = worlds.Run(mode, world, strategy, batch)
         record = made.run(run, temporary)
-        real = worlds.rate(record)
+        real = scaling.rate(record)
         path = results.save(replace(record, prediction=record.prediction | {worlds.READER: guess},
                                     measurement=record.measurement | {worlds.READER: real}),
                             made.path(run, temporary))
         print(exit_check.grade(guess, [worlds.file_of(o.folder, half, o.tier, kind), path]).message)
-    print(curves.doubling(worlds.rate(known[half]), real, curves.predicted_rate(record)))
+    print(curves.doubling(scaling.rate(known[half]), real, curves.predicted_rate(record)))
 
 
 def show(o, found, kind):

@@ -22,7 +22,7 @@ from pathlib import Path
 from scaleout.lab import corpus, fits, launch, link, options
 from scaleout.lab import hosts as lab_hosts
 from scaleout.records import Record, files, provenance, results
-from scaleout.spec import Shape, total_parameters
+from scaleout.spec import total_parameters
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "labs" / "results" / "slow_link"
@@ -34,7 +34,7 @@ number = functools.partial(options.number, highest=10**6)
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(options.Model):
     """The hosts, their links, the model, and what is timed."""
 
     hosts: int = options.number(2, "network namespaces, one rank each", 2, lab_hosts.MOST)
@@ -53,11 +53,6 @@ class Options:
     seed: int = options.seed()
     dataset: str | None = options.dataset()
     save: str | None = options.save("slow_link", "FOLDER", "a Record of each case")
-
-    @property
-    def shape(self):
-        """The transformer of these options, on bytes."""
-        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, max_seq=self.seq)
 
 
 TIERS = {"smoke": Options(),

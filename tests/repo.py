@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+import tree
 
-import tree  # noqa: E402
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def files() -> list[str]:

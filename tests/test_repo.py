@@ -1,29 +1,20 @@
-"""The house rules, checked: sizes, what pure modules import, what may not be committed, the README's tree."""
+"""Rules of the repository, checked: sizes, what may not be committed, the README's rooms, pinned versions."""
 
 import re
-import sys
 import tomllib
-
-import pytest
-import repo
-from packaging.specifiers import SpecifierSet
-
-from scaleout.page import sphinx
-
-sys.path.insert(0, str(repo.ROOT / "tools"))
+from fnmatch import fnmatch
+from pathlib import PurePath
 
 import lock
+import pytest
+import repo
 import tree
+from packaging.specifiers import SpecifierSet
 
 FILE_LINES = 300
 FUNCTION_LINES = 40
 ROOM_LINES = 40
 README_LINES = 130
-
-PACKAGE = [name for name in repo.with_suffix(".py") if name.startswith("scaleout/")]
-TORCH = re.compile(
-    r"scaleout/((parallel|lab|measure|train|exercises/ranks)/|exercises/\w+/ranks\.py$|page/(?!live\.py))")
-PURE = [name for name in PACKAGE if not TORCH.match(name)]
 
 
 def test_files_are_short():
@@ -44,12 +35,6 @@ def test_function_lengths_are_measured():
     assert repo.python_functions("@cache\ndef f():\n    return 1\n") == [("f", 3)]
     script = "export function f(a) {\n  if (a) {\n    g(() => {\n      h();\n    });\n  }\n}\n"
     assert repo.script_functions(script) == [("export function f(a) {", 7), ("g(() => {", 3)]
-
-
-def test_the_page_gets_pure_modules_only():
-    shipped = [path.relative_to(repo.ROOT).as_posix() for path in sphinx.page_modules()]
-    assert set(shipped) <= {*PURE, "scaleout/page/__init__.py"}
-    assert {"scaleout/page/live.py", "scaleout/views/memory.py", "scaleout/spec/hardware.py"} <= set(shipped)
 
 
 # Written in pieces, so that this file does not hold what it forbids. PyTorch's own index, by CUDA version, is what
@@ -86,6 +71,15 @@ def test_the_readme_shows_the_rooms_that_are_there():
     assert tree.tree() == shown, "run tools/tree.py"
     assert len(shown.splitlines()) < ROOM_LINES
     assert len(repo.text("README.md").splitlines()) < README_LINES
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_what_the_page_names_is_there(page):
+    named = re.findall(r"`((?:[\w.*-]+/)+[\w.*-]*|\w[\w-]*\.\w+)`", repo.text(page))
+    assert len(named) > 5
+    there = {"_build/", *repo.files(), *(f"{parent}/" for name in repo.files() for parent in PurePath(name).parents)}
+    named = [name for name in named if not re.search("STEM|NN|PART|ROOM|MIN", name)]
+    assert not [name for name in named if not any(fnmatch(path, name) or fnmatch(path, f"*/{name}") for path in there)]
 
 
 def test_a_line_of_the_rooms_is_the_first_sentence_of_the_docstring():

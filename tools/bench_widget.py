@@ -23,10 +23,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import live_page
+import view_settings
 
 from scaleout import views
 from scaleout.page import live
-from scaleout.views.controls import stops
 
 ROOT = Path(__file__).resolve().parents[1]
 HTML = ROOT / "_build" / "html"
@@ -111,30 +111,16 @@ def settings(stem: str, count: int, seed: int) -> list[tuple[dict, str, object]]
     """(values of all controls, a slider's name, the value it is moved to): by chance, the same for the same seed.
     Only what the view can draw, before and after; a view that can draw less than a tenth is a ValueError."""
     dice, out = random.Random(seed), []
-    controls = [one for one in views._view(stem).CONTROLS if one.kind != "guess"]
-    sliders = [one for one in controls if one.kind in ("slider", "play")]
-    for _ in range(10 * count):
-        state, moved = {one.name: any_value(one, dice) for one in controls}, dice.choice(sliders)
-        to = any_value(moved, dice)
+    sliders = [one for one in view_settings.controls(stem).values() if one.kind in ("slider", "play")]
+    for state in view_settings.by_chance(stem, 10 * count, seed):
+        moved = dice.choice(sliders)
+        to = dice.choice(view_settings.values(moved))
         drawn = [live.call("draw", {"stem": stem, "params": one}) for one in (state, {**state, moved.name: to})]
         if to != state[moved.name] and all("svg" in one for one in drawn):
             out.append((state, moved.name, to))
         if len(out) == count:
             return out
     raise ValueError(f"{stem}: of {10 * count} random settings only {len(out)} can be drawn")
-
-
-def any_value(control, dice: random.Random) -> object:
-    """A value that a reader could set."""
-    if control.kind == "select":
-        return dice.choice([value for value, _label in control.options])
-    if control.kind == "toggle":
-        return dice.random() < 0.5
-    if control.kind == "code":
-        return control.default
-    if control.log:
-        return dice.choice(stops(control))
-    return min(control.hi, control.lo + control.step * dice.randint(0, round((control.hi - control.lo) / control.step)))
 
 
 def slider(page):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 
 from scaleout.collectives.algorithms import FORMULAS, Cost
+from scaleout.spec import checks
 from scaleout.spec.topology import Cluster, Wire
 
 __all__ = [
@@ -83,8 +84,7 @@ def crossover(a: str, b: str, collective: str, ranks: int, wire: Wire) -> float 
 
 def algorithm_bandwidth(size: float, seconds: float) -> float:
     """nccl-tests' algbw: size / time, in bytes a second. ValueError where no time has passed."""
-    if not (isinstance(seconds, (int, float)) and math.isfinite(seconds) and seconds > 0):
-        raise ValueError(f"seconds must be a finite number above 0, not {seconds!r}")
+    checks.above_0("seconds", seconds)
     return size / seconds
 
 
@@ -119,10 +119,9 @@ def check(collective: str, algorithm: str | None, size: float, ranks: int) -> No
     names = ALGORITHMS[collective]
     if algorithm is not None and algorithm not in names:
         raise ValueError(f"{collective} has no algorithm {algorithm!r}: use one of {', '.join(names)}")
-    if isinstance(size, bool) or not isinstance(size, (int, float)) or not 0 <= size < math.inf:
+    if not checks.is_number(size) or size < 0:
         raise ValueError(f"size must be a number of bytes from 0 up, not {size!r}")
-    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
-        raise ValueError(f"ranks must be a whole number of at least 1, not {ranks!r}")
+    checks.whole("ranks", ranks)
 
 
 def _flat(ranks: int, wire: Wire) -> Cluster:

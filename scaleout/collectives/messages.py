@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from scaleout.collectives.algorithms import fold
 from scaleout.collectives.alpha_beta import check
 from scaleout.collectives.routes import ROUTES, Message, hierarchical
+from scaleout.spec import checks
 from scaleout.spec.topology import Cluster, Wire
 
 __all__ = [
@@ -25,10 +26,9 @@ State = tuple[tuple[Counter, ...], ...]  # by rank, by chunk: how often each ran
 
 def chunk_sizes(size: int, chunks: int) -> list[int]:
     """`size` bytes in `chunks` parts, larger ones first, a byte apart at most. ValueError below 0 bytes or 1 part."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+    if not checks.is_whole(size) or size < 0:
         raise ValueError(f"size must be a whole number of bytes from 0 up, not {size!r}")
-    if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1:
-        raise ValueError(f"chunks must be a whole number of at least 1, not {chunks!r}")
+    checks.whole("chunks", chunks)
     whole, rest = divmod(size, chunks)
     return [whole + (i < rest) for i in range(chunks)]
 
@@ -152,17 +152,3 @@ def seconds(moves: Iterable[Message], sizes: Sequence[float], wire: Wire | Clust
         inside, pool = (wire.near, wire.pool) if isinstance(wire, Cluster) else (wire, wire)
         total += max(line.seconds(max(loads.values())) for line, loads in ((inside, near), (pool, far)) if loads)
     return total
-
-
-def flowing_seconds(moves: Iterable[Message], sizes: Sequence[float], cluster: Cluster) -> float:
-    """Seconds until all has arrived where nobody waits for a step to end: a rank sends on what it has received as soon
-    as its wire is free, and a latency keeps no wire busy.
-
-    For a ring, of which one rank of a node at a time sends outside.
-    """
-    ready, free = Counter(), Counter()  # (rank, chunk) and (rank) -> seconds
-    for one in sorted(moves, key=lambda one: one.step):
-        line = cluster.near if cluster.node(one.source) == cluster.node(one.target) else cluster.pool
-        free[one.source] = max(free[one.source], ready[one.source, one.chunk]) + sizes[one.chunk] / line.bytes_per_s
-        ready[one.target, one.chunk] = free[one.source] + line.alpha_seconds
-    return max(ready.values(), default=0.0)

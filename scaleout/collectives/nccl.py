@@ -153,14 +153,12 @@ def _rate(line: Wire, protocol: str, share: float, nodes: int) -> float:
 
 
 def _called(collective: str, algorithm: str, protocol: str, size: float, cluster: Cluster) -> Cost:
-    """`collectives.cost_on` with wires as a ring of this protocol finds them, and what the call itself takes."""
+    """`cost_on` with wires as a ring of this protocol finds them, and what the call itself takes."""
     if _own(cluster):
         return alpha_beta.cost_on(collective, algorithm, size, cluster)
     found = alpha_beta.cost_on(collective, algorithm, size, _as_found(protocol, cluster))
     call = CALL["ring"][PROTOCOLS.index(protocol)]
-    return Cost(
-        found.steps, found.sent_bytes, found.received_bytes, found.seconds + call, found.latency_seconds + call
-    )
+    return replace(found, seconds=found.seconds + call, latency_seconds=found.latency_seconds + call)
 
 
 @lru_cache(maxsize=256)  # a widget prices many sizes on few clusters

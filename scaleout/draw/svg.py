@@ -19,9 +19,7 @@ FALLBACK = {
     "ink": "#222222", "muted": "#666666", "grid": "#d0d0d0", "accent": "#b3261e", "paper": "#ffffff",
 }  # fmt: skip
 
-FONT = (
-    13  # user units; a figure 480 wide is about 350 px on a phone, where this is 9.5 px, and 620 px on a desk
-)
+FONT = 13  # user units; a figure 480 wide is about 350 px on a phone, where this is 9.5 px, and 620 px on a desk
 
 
 def colour(name: str) -> str:
@@ -45,6 +43,11 @@ def quantity(value: float, digits: int = 3) -> str:
         return "0"
     places = digits - 1 - math.floor(math.log10(abs(value)))
     return f"{round(value, places):,.{max(0, places)}f}"
+
+
+def seconds(amount: float) -> str:
+    """An amount of time for people, in ms below one second."""
+    return f"{quantity(amount)} s" if amount >= 1 else f"{quantity(amount * 1e3)} ms"
 
 
 def figure(width: float, height: float, body: str, label: str) -> str:

@@ -3,7 +3,7 @@ numbers. Standard library only."""
 
 import statistics
 
-from scaleout.lab.text import megabytes, ms, ratio, table
+from scaleout.lab.text import count, megabytes, ms, ratio, table
 
 NAMES = {"one": "one process, all threads", "hand": "naive", "buckets": "buckets by hand", "torch": "torch DDP",
          "accelerate": "Accelerate", "alone": "nothing sent"}
@@ -18,14 +18,10 @@ def ways(rows):
     for way, row in rows.items():
         p, m = row["predicted"], row["measured"]
         lines.append((NAMES[way], ms(m["seconds"]), ms(p.get("seconds")), ratio(p.get("seconds"), m["seconds"]),
-                      ms(m.get("exposed")), ms(p.get("exposed")), _count(m.get("collectives")),
+                      ms(m.get("exposed")), ms(p.get("exposed")), count(m.get("collectives")),
                       megabytes(m.get("bytes")), f"{row['loss']:.4f}" if "loss" in row else "-"))
     return table(("one step", "ms", "predicted", "ratio", "exposed, ms", "predicted", "collectives", "reduced",
                   "last loss"), lines)
-
-
-def _count(value):
-    return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
 def fault(healthy, faulty, name):
@@ -36,7 +32,7 @@ def fault(healthy, faulty, name):
             for rank, seconds in found[f"{figure}_seconds"].items():
                 out[f"{figure}, rank {rank}, ms"] = ms(seconds)
         rate = found["bytes_per_second"]
-        return out | {"collectives": _count(found["collectives"]),
+        return out | {"collectives": count(found["collectives"]),
                       "one collective": megabytes(found["bytes_each"]),
                       "moved, MB/s": "-" if rate is None else f"{rate / 1e6:,.0f}"}
     left, right = rows(healthy), rows(faulty)

@@ -2,7 +2,7 @@
 quietly builds. Standard library only."""
 
 from scaleout.lab.options import digits
-from scaleout.lab.text import megabytes, ms, ratio, table
+from scaleout.lab.text import compared, count, megabytes, ms, ratio, table
 
 NAMES = {"one": "one process", "ddp": "DDP", "naive": "by hand, naive", "prefetching": "by hand, prefetching",
          "torch": "fully_shard", "accelerate": "Accelerate", "accelerate-forced": "Accelerate, forced",
@@ -24,11 +24,6 @@ def reshard(text, ranks):
     return int(word)
 
 
-def count(value):
-    """A number of collectives as text; "-" for None."""
-    return "-" if value is None else f"{value:,}"
-
-
 def ways(rows):
     """The ways side by side, as text: median seconds of a step and half its steps' spread, what is exposed, and the
     collectives with their seconds on a rank."""
@@ -48,11 +43,9 @@ def memory(wanted, seen):
     most = max(sum(wanted.values()), sum(seen.values()))
     kinds = [kind for kind in dict.fromkeys([*wanted, *seen])
              if max(wanted.get(kind, 0), seen.get(kind, 0)) >= LEAST * most]
-    rows = [(kind, megabytes(wanted.get(kind, 0)), megabytes(seen.get(kind, 0)),
-             ratio(wanted.get(kind, 0), seen.get(kind, 0))) for kind in kinds]
-    p, m = sum(wanted.values()), sum(seen.values())
     return table(("at the peak, one rank", "predicted", "measured", "ratio"),
-                 [*rows, ("peak, all kinds", megabytes(p), megabytes(m), ratio(p, m))])
+                 [*((kind, *compared(wanted.get(kind, 0), seen.get(kind, 0))) for kind in kinds),
+                  ("peak, all kinds", *compared(sum(wanted.values()), sum(seen.values())))])
 
 
 def timeline(moments, wide=40):

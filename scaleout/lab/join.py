@@ -72,6 +72,13 @@ def meeting():
     return os.environ.get(MEETING) or str(attempt())
 
 
+def store(prefix):
+    """A connection of its own to the store that the launcher serves, apart from the keys of others."""
+    found = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
+                          wait_for_workers=False, timeout=GROUP_TIMEOUT)
+    return dist.PrefixStore(prefix, found)
+
+
 def meet(rank, world):
     """The store that all `world` ranks share. Unmet where this process cannot serve it, reach it, or waits in vain.
 

@@ -11,6 +11,9 @@ import typing
 from dataclasses import field, fields, replace
 from pathlib import Path
 
+from scaleout.lab.corpus import VOCABULARY
+from scaleout.spec.transformer import Shape
+
 TIERS = ("smoke", "cpu", "gpu")
 
 
@@ -49,6 +52,15 @@ def dataset():
 def save(stem, name="FILE", what="the Record"):
     """--save: None, "auto" where it stands alone, or a path."""
     return word(None, f"write {what} (alone: to labs/results/{stem}/)", name, const="auto")
+
+
+class Model:
+    """What options with layers, hidden, heads and seq have in common."""
+
+    @property
+    def shape(self):
+        """The transformer of these options, on bytes."""
+        return Shape(self.layers, self.hidden, self.heads, VOCABULARY, max_seq=self.seq)
 
 
 # --- the command line ----------------------------------------------------------------------------------
@@ -110,25 +122,19 @@ def _base(hint):
     return inner[0] if inner else hint
 
 
-def _whole_number(text):
-    """'8' and '1e3' and '2.0' are whole numbers."""
-    try:
-        value = float(text)
-        if value != int(value):
-            raise ValueError
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    return int(value)
-
-
-def _finite_number(text):
+def _finite(text, kind="finite", fits=math.isfinite):
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+    if not (math.isfinite(value) and fits(value)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {kind} number")
     return value
+
+
+def _whole(text):
+    """'8' and '1e3' and '2.0' are whole numbers."""
+    return int(_finite(text, "whole", float.is_integer))
 
 
 def _words(text):
@@ -137,7 +143,7 @@ def _words(text):
     return text
 
 
-_readers = {int: _whole_number, float: _finite_number, str: _words}
+_readers = {int: _whole, float: _finite, str: _words}
 
 
 def digits(text):

@@ -2,21 +2,17 @@
 
 import statistics
 
-from scaleout.lab.text import megabytes, ratio, table
+from scaleout.lab.text import compared, megabytes, ratio, table
 from scaleout.memory.accounts import KINDS
 
 
 def compare(wanted, seen):
     """Two Accounts side by side, as text: every kind at each one's peak, then the total of every moment."""
-    rows = [(kind, megabytes(wanted.peak[kind]), megabytes(seen.peak[kind]),
-             ratio(wanted.peak[kind], seen.peak[kind])) for kind in KINDS
+    rows = [(kind, *compared(wanted.peak[kind], seen.peak[kind])) for kind in KINDS
             if wanted.peak[kind] or seen.peak[kind]]
-    rows.append(("peak, all kinds", megabytes(wanted.peak_bytes), megabytes(seen.peak_bytes),
-                 ratio(wanted.peak_bytes, seen.peak_bytes)))
-    moments = []
-    for name in (name for name in wanted.moments if name in seen.moments):
-        p, m = sum(wanted.moments[name].values()), sum(seen.moments[name].values())
-        moments.append((name, megabytes(p), megabytes(m), ratio(p, m)))
+    rows.append(("peak, all kinds", *compared(wanted.peak_bytes, seen.peak_bytes)))
+    moments = [(name, *compared(sum(kinds.values()), sum(seen.moments[name].values())))
+               for name, kinds in wanted.moments.items() if name in seen.moments]
     return "\n".join([
         table(("at the peak, one rank", "predicted", "measured", "ratio"), rows), "",
         f"The peak is in: {seen.peak_moment} (measured), {wanted.peak_moment} (predicted).", "",

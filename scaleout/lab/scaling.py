@@ -71,7 +71,7 @@ def run(s, o, tier, script, words, folder=None):
             found[kind, world] = started(
                 script, [*others(words), "--brief", "--micro-batch", str(each), "--save", str(path)], world, path)
             s.say(f"{kind}, {world} process(es) x {each} sequences: "
-                  f"{ms(statistics.median(timed(found[kind, world])))} ms a step")
+                  f"{ms(median(found[kind, world]))} ms a step")
     s.say("\n" + report(found))
     return found
 
@@ -83,6 +83,16 @@ def timed(record):
     return record.step_seconds[record.warmup_steps:]
 
 
+def median(record):
+    """Median seconds of a step after the warm-up."""
+    return statistics.median(timed(record))
+
+
+def rate(record):
+    """Tokens a second of the median step, which one slow step of a busy machine does not move."""
+    return record.effective_batch * record.sequence_length / median(record)
+
+
 def part(record, name):
     """Median seconds of a series of a Record ("one process, all threads"), or None."""
     spent = record.series.get(f"seconds a step, {name}", [])[record.warmup_steps:]
@@ -91,7 +101,7 @@ def part(record, name):
 
 def efficiency(found, kind):
     """{ranks: efficiency} of the Records of one kind."""
-    seconds = {world: statistics.median(timed(r)) for (k, world), r in found.items() if k == kind}
+    seconds = {world: median(r) for (k, world), r in found.items() if k == kind}
     return (ddp.strong_efficiency if kind == "strong" else ddp.weak_efficiency)(seconds)
 
 
@@ -99,10 +109,10 @@ def report(found):
     """The table and the explanation, as text."""
     rows = []
     for (kind, world), r in found.items():
-        seconds, share = statistics.median(timed(r)), efficiency(found, kind)[world]
+        seconds, share = median(r), efficiency(found, kind)[world]
         guess = r.prediction.get(f"seconds a step, {DDP}")
         rows.append((kind, world, r.effective_batch // world, ms(seconds), ms(guess), ratio(guess, seconds),
-                     f"{r.effective_batch * r.sequence_length / seconds:,.0f}", f"{share:.2f}", ms(part(r, ALONE)),
+                     f"{rate(r):,.0f}", f"{share:.2f}", ms(part(r, ALONE)),
                      ms(part(r, ONE))))
     text = table(("scaling", "processes", "sequences each", "ms a step", "predicted", "ratio", "tokens/s",
                   "efficiency", "nothing sent, ms", "one process, all threads, ms"), rows)
@@ -123,7 +133,7 @@ def why(found):
         if world == first or (kind == "weak" and found.get(("strong", world)) is r):
             continue
         start = found[kind, first]
-        base, now = statistics.median(timed(start)), statistics.median(timed(r))
+        base, now = median(start), median(r)
         ideal = base * first / world if kind == "strong" else base
         alone, one = part(r, ALONE) or now, part(r, ONE)
         sent = r.measurement.get(f"bytes a step, {DDP}", 0.0)

@@ -9,8 +9,8 @@ import statistics
 from dataclasses import dataclass
 
 from scaleout.collectives.alpha_beta import ALGORITHMS, algorithm_bandwidth, bus_bandwidth, cost, ring_wire
+from scaleout.lab.picture import picture
 from scaleout.lab.text import ratio, table
-from scaleout.records.files import written_whole
 from scaleout.spec.topology import Wire
 from scaleout.timing import profile
 
@@ -176,17 +176,8 @@ def short(size):
 
 
 def plot(rows, fits, path, title):
-    """Time and bus bandwidth of the all-reduces against size, to `path`; dots measured, lines fitted.
-
-    The same rows give the same SVG.
-    """
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    with pyplot.style.context("scaleout.draw.style"):
-        figure, (left, right) = pyplot.subplots(1, 2, figsize=(9.0, 3.6))
+    """Time and bus bandwidth of the all-reduces against size, to `path`; dots measured, lines fitted."""
+    with picture(path, 1, 2, figsize=(9.0, 3.6)) as (figure, (left, right)):
         for i, (name, some) in enumerate(by_name(rows).items()):
             found, line = [r.size for r in some], fits[name]["points"]
             fitted = [p["fitted"] for p in line]
@@ -200,6 +191,3 @@ def plot(rows, fits, path, title):
         left.set_title(f"{title}: dots measured, lines fitted")
         left.legend()
         figure.tight_layout()
-        with written_whole(path) as temporary:
-            figure.savefig(temporary, metadata={"Date": None} if str(path).endswith(".svg") else None)
-        pyplot.close(figure)

@@ -31,6 +31,16 @@ def megabytes(count):
     return f"{count / 1e9:,.2f} GB" if abs(count) >= 1e10 else f"{count / 1e6:,.2f} MB"
 
 
+def count(value):
+    """A number of things as text, without decimals where it is whole; "-" for None."""
+    return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
+
+
+def compared(predicted, measured):
+    """Two numbers of bytes as cells of a table, and their `ratio`."""
+    return megabytes(predicted), megabytes(measured), ratio(predicted, measured)
+
+
 def progress(steps, what, shown=True, stream=None):
     """Iterate over the list `steps` and keep one line of progress; silent where output is no terminal.
 

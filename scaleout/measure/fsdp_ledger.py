@@ -1,42 +1,86 @@
-"""The ledger of a step under FSDP, by any way: a unit is freed and comes back by resizing its storage, which is no
-operation, so that resizing is watched too. Kinds as in scaleout.memory.fsdp.KINDS.
+"""What a step allocates under FSDP, by any way: the book's Ledger, taught what happens to units.
 
-What a collective works with inside (gloo's copies, NCCL's channels) and what an allocator rounds up is not seen.
+A unit is freed and comes back by resizing its storage, which is no operation, so that resizing is watched too. Kinds as
+in scaleout.memory.fsdp.KINDS. What a collective works with inside (gloo's copies, NCCL's channels) and what an
+allocator rounds up is not seen.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from torch.utils.weak import WeakIdKeyDictionary
 
-from scaleout.measure.ledger import Ledger, _on_moments
+from scaleout.measure.ledger import Ledger, on_moments
 from scaleout.memory.fsdp import KINDS
+from scaleout.parallel import private
 
+COLLECTIVES = {private.all_gather_op: "all_gather", private.reduce_scatter_op: "reduce_scatter",
+               torch.ops.c10d.allreduce_.default: "all_reduce"}  # fmt: skip
 UPDATE = "optimizer"        # the moment that the update is, in scaleout.memory.accounts.MOMENTS
+PHASES = dict.fromkeys(("head", "block", "embedding"), "backward") | {UPDATE: "update"}
 
 
-class ShardLedger(Ledger):
-    """A Ledger that knows units. events: [[moment, "gather" | "free" | "reduce" | "update", unit, fullest bytes from
-    then to the next event, {kind: bytes} then, units that are whole]]."""
+def _phase(moment: str) -> str:
+    """The phase of scaleout.memory.fsdp.Moment that a moment lies in."""
+    return PHASES.get(moment, moment)
+
+
+class FsdpLedger(Ledger):
+    """A Ledger that knows units.
+
+    events: [[moment, "gather" | "free" | "reduce" | "update", unit, fullest bytes from then to the next event, {kind:
+    bytes} then, units that are whole]]. by_unit: {(phase, unit, what): most bytes}, in the order of time, for what =
+    "gather", "compute" and "reduce", of a model under `fully_shard`. collectives: {name: {"count", "bytes"}}, of the
+    whole message: an all-gather's output, a reduce-scatter's input.
+    """
 
     def __init__(self, device: str) -> None:
         """device: "cpu" or "cuda", whose bytes are counted; offloaded shards lie elsewhere."""
         super().__init__()
         self.now, self.device = dict.fromkeys(KINDS, 0), device
-        self.unit_of: dict[int, str] = {}       # of a storage, by its address as a C++ object
+        self.unit_of = WeakIdKeyDictionary()    # storage -> name
         self.whole: dict[str, int] = {}         # unit -> its bytes that are there
         self.events: list[list] = [["forward", "begin", "", 0, {}, ()]]
+        self.by_unit: dict[tuple[str, str, str], int] = {}
+        self.collectives = {name: {"count": 0, "bytes": 0} for name in COLLECTIVES.values()}
+        self.unit, self.what = "", "compute"
+        self.moving = 0                         # above 0 while `fully_shard` gathers, frees or reduces
+
+    @property
+    def phases(self) -> dict[str, dict[str, int]]:
+        """Bytes by kind at the fullest instant of "forward", "loss", "backward" and "update"."""
+        found: dict[str, dict[str, int]] = {}
+        for moment, held in self.moments.items():
+            found[_phase(moment)] = max(found.get(_phase(moment), held), held, key=lambda kinds: sum(kinds.values()))
+        return found
+
+    @property
+    def peak(self) -> dict[str, int]:
+        """Bytes by kind at the fullest instant of all."""
+        return max(self.events, key=lambda event: event[3])[4]
+
+    def enter(self, moment: str) -> None:
+        """The moment begins."""
+        if _phase(moment) != _phase(self.moment):
+            self.unit, self.what = "", "compute"
+        if moment == UPDATE:
+            self.moment = moment
+            self._event("update", "")
+        super().enter(moment)
 
     # --- resizing -------------------------------------------------------------------------------------------
 
     def __enter__(self):
-        plain = torch.UntypedStorage.resize_
+        self._mode, plain = private.active_fake_mode(), torch.UntypedStorage.resize_
 
+        @functools.wraps(plain)
         def resize_(storage, size):
             plain(storage, size)
             self._resized(storage, size)
@@ -54,7 +98,7 @@ class ShardLedger(Ledger):
             weakref.finalize(storage, self._free, entry)
         change, entry[1] = size - entry[1], size
         self.now[entry[0]] += change
-        unit = self.unit_of.get(storage._cdata)
+        unit = self.unit_of.get(storage)
         if unit is not None and change:
             before = self.whole.get(unit, 0)
             self.whole[unit] = before + change
@@ -62,30 +106,36 @@ class ShardLedger(Ledger):
                 self._event("gather" if change > 0 else "free", unit)
         self._mark("resize")
 
-    def claim(self, tensor: torch.Tensor, kind: str) -> None:
-        """As in Ledger, for tensors of the device that is counted."""
-        if tensor.device.type == self.device:
-            super().claim(tensor, kind)
-
     # --- kinds ----------------------------------------------------------------------------------------------
+
+    def claim(self, tensor: torch.Tensor, kind: str) -> None:
+        """As in Ledger, for tensors of the device that is counted, and the part of a DTensor that this rank has."""
+        if tensor.device.type == self.device:
+            super().claim(tensor.to_local() if isinstance(tensor, DTensor) else tensor, kind)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented               # let it turn into operations on this rank's shard, which come here
+        if private.active_fake_mode() is not self._mode:
+            return func(*args, **(kwargs or {}))        # DTensor works out sizes on fake tensors of its own
         if func.is_view and args[0].untyped_storage() not in self._known:
             return func(*args, **(kwargs or {}))        # of gloo's own copy, which its threads free when they get to it
-        if func is torch.ops.c10d._reduce_scatter_base_.default:
-            self._event("reduce", "")
-            self.claim(args[0], "gradients")
-            self.claim(args[1], "buffers")
+        if func in COLLECTIVES:
+            self._count(COLLECTIVES[func], args)
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        if func is torch.ops.fsdp.all_gather_copy_in.default:
-            self.claim(out[1], "buffers")
-        elif func is torch.ops.fsdp.chunk_cat.default:
-            self.claim(kwargs["out"], "buffers")
-        elif func is torch.ops.fsdp.split_with_sizes_copy.default and args[0].device.type == "cpu":
+        if func is torch.ops.fsdp.split_with_sizes_copy.default and self._mode is None and args[0].device.type == "cpu":
             self._retire(args[0])
         return out
+
+    def _count(self, name: str, args) -> None:
+        message = args[0] if name == "all_gather" else args[1] if name == "reduce_scatter" else args[0][0]
+        self.collectives[name]["count"] += 1
+        self.collectives[name]["bytes"] += message.numel() * message.element_size()
+        if name == "reduce_scatter":
+            self._event("reduce", "")
+            if not self.moving:                 # by hand; a group of `fully_shard` says when its gradients are there
+                self.claim(args[0], "gradients")
+                self.claim(args[1], "buffers")
 
     def _retire(self, buffer: torch.Tensor) -> None:
         """An all-gather's message has been copied out, and torch lets go of it; a thread of gloo's may hold it longer,
@@ -99,7 +149,7 @@ class ShardLedger(Ledger):
             source = self._known.get(args[0].untyped_storage())
             if source is not None and source[0] == "gathered":
                 return "gathered"
-        return super()._kind(func, args, out)
+        return "buffers" if self.moving else super()._kind(func, args, out)
 
     def _event(self, what: str, unit: str) -> None:
         units = tuple(sorted(name for name, size in self.whole.items() if size))
@@ -110,79 +160,110 @@ class ShardLedger(Ledger):
         total = sum(self.now.values())
         if total > self.events[-1][3]:
             self.events[-1][3:5] = total, dict(self.now)
-
-    def update_begins(self) -> None:
-        """What follows is the optimizer's."""
-        self.enter(UPDATE)
-        self._event("update", "")
-        self._mark("")
-
-    @property
-    def peak(self) -> dict[str, int]:
-        """Bytes by kind at the fullest instant of all."""
-        return max(self.events, key=lambda event: event[3])[4]
+        stretch = _phase(self.moment), self.unit, self.what
+        self.by_unit[stretch] = max(total, self.by_unit.get(stretch, 0))
 
 
 @contextlib.contextmanager
-def watch(way, *batch):
-    """Give a ShardLedger of one step of a parallel.fsdp_ways.Way that runs inside the context. Call
-    `ledger.update_begins()` before the update. The step must not be the way's first: shards are made, and the
-    optimizer has its state.
+def watch(way, *batch, prepend: bool = False):
+    """Give an FsdpLedger of one step that runs inside the context, of a parallel.fsdp_ways.Way, or of what has its
+    model, optimizer, session `s`, `hand` and `buckets`. Call `ledger.enter("optimizer")` before the update. The step
+    must not be the way's first: shards are made, and the optimizer has its state.
 
-    batch: the step's tokens and targets, counted as activations.
+    batch: the step's tokens and targets, counted as activations. prepend: what `fully_shard` gathers for the loss's
+    backward is the loss's, as it is in the memory model, and not still the forward's.
     """
-    ledger = ShardLedger(way.s.device.type)
+    ledger = FsdpLedger(way.s.device.type)
     for tensor in batch:
         ledger.claim(tensor, "activations")
-    handles = [p.register_post_accumulate_grad_hook(lambda p: _claim(ledger, p)) for p in _found(way, ledger)]
+    sharded = {name: module for name, module in way.model.named_modules() if isinstance(module, FSDPModule)}
+    handles = [p.register_post_accumulate_grad_hook(lambda p: _claim(ledger, p, "whole gradients"))
+               for p in _whole(way, sharded, ledger)]
     for bucket in way.buckets.values():
         ledger.claim(bucket, "gradients")
-    local = lambda t: t.to_local() if isinstance(t, DTensor) else t  # noqa: E731
     for p in way.hand.parameters() if way.hand is not None else way.model.parameters():
-        ledger.claim(local(p.data), "weights")
-        if p.grad is not None:
-            ledger.claim(local(p.grad), "gradients")
+        ledger.claim(p.data, "weights")
+        _claim(ledger, p, "gradients")
     for state in way.optimizer.state.values():
         for value in (v for v in state.values() if isinstance(v, torch.Tensor)):
-            ledger.claim(local(value), "optimizer")
-    handles += _on_moments(ledger, way.model)
+            ledger.claim(value, "optimizer")
+    handles += on_moments(ledger, way.model, prepend)
     try:
-        with ledger:
+        with ledger, contextlib.ExitStack() as stack:
+            for name, module in sharded.items():
+                if private.group(module) is not None:
+                    stack.enter_context(_stretches(ledger, name, module))
             yield ledger
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _claim(ledger: ShardLedger, p: nn.Parameter) -> None:
+def _claim(ledger: FsdpLedger, p: nn.Parameter, kind: str) -> None:
     if p.grad is not None:                      # by hand the unit's last gradient has been sent by now
-        ledger.claim(p.grad, "whole gradients")
+        ledger.claim(p.grad, kind)
 
 
-def _found(way, ledger: ShardLedger) -> list[nn.Parameter]:
+def _whole(way, sharded: dict[str, FSDPModule], ledger: FsdpLedger) -> list[nn.Parameter]:
     """The parameters that get whole gradients, after noting which unit their storage belongs to."""
     if way.hand is not None:
         for unit in way.hand.units:
-            ledger.unit_of[unit.whole.untyped_storage()._cdata] = unit.name
-        return list(way.model.parameters())
-    sharded = {name: m for name, m in way.model.named_modules() if isinstance(m, FSDPModule)}
-    for module in sharded.values():
+            ledger.unit_of[unit.whole.untyped_storage()] = unit.name
+    found = [p for p in way.model.parameters() if not isinstance(p, DTensor)]
+    for name, module in sharded.items():
         module.unshard()
-    inner = sorted(sharded, key=len, reverse=True)
-    whole = dict(way.model.named_parameters())
-    for name, p in whole.items():
-        unit = next((n for n in inner if not n or name.startswith(n + ".")), None)
-        if unit is not None:
-            ledger.unit_of[p.untyped_storage()._cdata] = unit
-    for module in sharded.values():
+        whole = [p for p in module.parameters() if not isinstance(p, DTensor)]
+        for p in whole:
+            ledger.unit_of[p.untyped_storage()] = name
+        found += whole
         module.reshard()
-    return [p for p in whole.values() if not isinstance(p, DTensor)]
+    return found
+
+
+@contextlib.contextmanager
+def _stretches(ledger: FsdpLedger, name: str, module: FSDPModule):
+    """Inside, the ledger knows what unit is at work and at what: by what `fully_shard` calls of a module's group."""
+    group = private.group(module)
+    before, plain = dict(vars(group)), {method: getattr(group, method) for method in private.METHODS}
+
+    def moving(method: str, what: str, *args, **kwargs):
+        """A gather, a reshard or a reduction: what it makes are buffers, until it is known what they become."""
+        outer = ledger.unit, ledger.what
+        ledger.unit, ledger.what = (name, what) if what else outer
+        ledger.moving += 1
+        try:
+            return plain[method](*args, **kwargs)
+        finally:
+            ledger.moving -= 1
+            ledger.unit, ledger.what = outer
+            if what == "reduce":
+                for p in module.parameters():
+                    _claim(ledger, p, "gradients")
+
+    def then(method: str, unit: str, *args, **kwargs):
+        """What follows is computed for `unit`."""
+        out = plain[method](*args, **kwargs)
+        ledger.unit, ledger.what = unit, "compute"
+        return out
+
+    for method, what in (("unshard", ""), ("wait_for_unshard", "gather"), ("reshard", ""), ("post_backward", "reduce")):
+        setattr(group, method, functools.partial(moving, method, what))
+    for method, unit in (("pre_forward", name), ("pre_backward", name), ("post_forward", "")):
+        setattr(group, method, functools.partial(then, method, unit))
+    try:
+        yield
+    finally:
+        for method in plain:
+            if method in before:                # another witness had wrapped it
+                setattr(group, method, before[method])
+            else:
+                delattr(group, method)
 
 
 def measured(way, batch):
-    """({kind: bytes} at the peak of a step, ShardLedger.events) of a way that has made a step before."""
+    """({kind: bytes} at the peak of a step, FsdpLedger.events) of a way that has made a step before."""
     with watch(way, *batch) as ledger:
         way.gradients([batch])
-        ledger.update_begins()
+        ledger.enter(UPDATE)
         way.update()
     return ledger.peak, ledger.events

@@ -1,8 +1,8 @@
 """What torch allocates in a step under `fully_shard`, for worlds of any size on one machine.
 
 A fake process group answers for ranks that are not there, and fake tensors have sizes without contents, so a 70B
-model on 512 ranks is measured on a laptop. Two witnesses look at the same step: the book's GroupLedger and torch's
-FSDPMemTracker. These are private parts of torch; nothing else in the book uses them.
+model on 512 ranks is measured on a laptop. Two witnesses look at the same step: the book's FsdpLedger and torch's
+FSDPMemTracker.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import torch
 import torch.distributed as dist
-from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.tensor.debug import CommDebugMode
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from scaleout.lab.session import Session
-from scaleout.measure.fsdp_watch import watch
-from scaleout.measure.memory import fake_tensors
+from scaleout.measure.fsdp_ledger import UPDATE, watch
+from scaleout.measure.memory import fake_tensors, total
+from scaleout.parallel import private
 from scaleout.parallel.recipe import default_dtype, make_optimizer
 from scaleout.parallel.shard import shard
 from scaleout.parallel.transformer import Transformer
@@ -35,8 +34,7 @@ class MeasuredFsdp:
 
     moments: at the fullest instant of "forward", "loss", "backward" and "update", by kind. by_unit: most bytes of
     each stretch (phase, unit, what). collectives: counts and bytes of whole messages. counted: the same counts by
-    CommDebugMode, where asked for. tracker: the peak of FSDPMemTracker, or None. timeline: (phase, operation, bytes
-    by kind) after each operation, where asked for.
+    CommDebugMode, where asked for. tracker: the peak of FSDPMemTracker, or None.
     """
 
     moments: dict[str, dict[str, int]]
@@ -44,7 +42,6 @@ class MeasuredFsdp:
     collectives: dict[str, dict[str, int]]
     counted: dict[str, int] = field(default_factory=dict)
     tracker: int | None = None
-    timeline: list = field(default_factory=list)
 
     @property
     def peak(self) -> dict[str, int]:
@@ -58,7 +55,7 @@ class MeasuredFsdp:
 @contextlib.contextmanager
 def fake_world(world: int):
     """A Session of rank 0 among `world` processes of which the others are not there: collectives return at once."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+    dist.init_process_group("fake", store=private.FakeStore(), rank=0, world_size=world)
     try:
         yield Session(torch.device("cpu"), "fake", 0, world, 0, 1)
     finally:
@@ -72,6 +69,7 @@ class FsdpStep:
         self, s, shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding, fake: bool = False
     ) -> None:
         check_run(batch, seq)
+        self.s, self.hand, self.buckets = s, None, {}       # what the ledger looks for in a way: no unit is by hand
         self.recipe, dtype = recipe, torch.float32 if recipe.precision == "fp32" else torch.bfloat16
         self.mode = fake_tensors(fake)
         with self.mode, s.device, default_dtype(dtype):
@@ -100,11 +98,25 @@ class FsdpStep:
         self.optimizer.step()
         return loss.detach()
 
-    def measure(self, timeline: bool = False) -> MeasuredFsdp:
-        """One step, seen by the book's ledger."""
-        with watch(self.model, self.optimizer, self.tokens, self.targets, timeline=timeline) as ledger:
-            self.run(lambda: ledger.enter("update"))
-        return MeasuredFsdp(ledger.moments, ledger.by_unit, ledger.collectives, timeline=ledger.timeline or [])
+    def measure(self, witness: str = "ledger") -> MeasuredFsdp:
+        """One step, seen by the book's ledger, and by another witness beside it (see `measure_fsdp`)."""
+        with watch(self, self.tokens, self.targets, prepend=True) as ledger, self._beside(witness) as other:
+            self.run(lambda: ledger.enter(UPDATE))
+        seen = MeasuredFsdp(ledger.phases, ledger.by_unit, ledger.collectives)
+        if witness == "tracker":
+            return replace(seen, tracker=total(other, "cpu"))
+        if witness == "counts":
+            counts = {str(op).rpartition(".")[2]: count for op, count in other.get_comm_counts().items()}
+            return replace(seen, counted={name: counts.pop(op, 0) for op, name in OPERATIONS.items()} | counts)
+        return seen
+
+    def _beside(self, witness: str):
+        """The other witness. Made inside the ledger: a tracker passes resizing on to who watched it then."""
+        if witness == "tracker":
+            tracker = private.FSDPMemTracker(self.model, self.optimizer)
+            tracker.track_inputs((self.tokens, self.targets))
+            return tracker
+        return CommDebugMode() if witness == "counts" else contextlib.nullcontext()
 
 
 def measure_fsdp(
@@ -120,19 +132,6 @@ def measure_fsdp(
     """
     with fake_world(sharding.world) as s:
         step = FsdpStep(s, shape, batch, seq, recipe, sharding, fake=True)
-        step.model._set_unshard_async_op(device_kind == "cpu")
-        other = contextlib.nullcontext()
-        if witness == "tracker":
-            other = FSDPMemTracker(step.model, step.optimizer)
-            other.track_inputs((step.tokens, step.targets))
-        elif witness == "counts":
-            other = CommDebugMode()
-        with step.mode, other:
-            seen = step.measure()
-    if witness == "tracker":
-        total = other.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
-        return replace(seen, tracker=total)
-    if witness == "counts":
-        counts = {str(op).rpartition(".")[2]: count for op, count in other.get_comm_counts().items()}
-        return replace(seen, counted={name: counts.pop(op, 0) for op, name in OPERATIONS.items()} | counts)
-    return seen
+        private.gather_beside_compute(step.model, device_kind == "cpu")
+        with step.mode:
+            return step.measure(witness)

@@ -12,8 +12,7 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
-from scaleout.lab.text import progress
-from scaleout.measure.profile import phase, traced
+from scaleout.measure.rounds import Alternation
 from scaleout.memory.fsdp import collectives
 from scaleout.parallel import shard
 from scaleout.parallel.fsdp import FlatUnit, all_gather
@@ -24,8 +23,6 @@ from scaleout.spec.sharding import units
 from scaleout.timing import fsdp, step
 from scaleout.timing.intervals import length
 from scaleout.timing.profile import fit, line_seconds
-
-TRACED = 3              # steps of each way under the profiler, after the timed ones
 
 
 class Calibration:
@@ -121,7 +118,7 @@ class Calibration:
         return seconds
 
     def work(self, checkpointing, batch, seq, warmup):
-        """timing.fsdp.Piece of every unit: the measured forward and backward, dealt out by FLOPs."""
+        """schedule_fsdp.Piece of every unit: the measured forward and backward, dealt out by FLOPs."""
         shape = self.alone.shape
         rows = step.layers(shape, batch, seq, 1.0, 4, checkpointing)
         pieces = fsdp.pieces(rows, units(shape, self.sharding), self.sharding)
@@ -156,42 +153,31 @@ class Calibration:
         return found.seconds + blocked, found.exposed_seconds + blocked
 
 
-class Rounds:
-    """All ways at once; every round is a step of each and a sample of the calibration, so that whatever else the
-    machine does hits them alike."""
+class Rounds(Alternation):
+    """The ways of FSDP."""
 
-    def __init__(self, s, o, ways, calibration) -> None:
-        """ways: {name: parallel.fsdp_ways.Way}. o: the lab's options."""
-        self.s, self.o, self.ways, self.calibration = s, o, ways, calibration
-        self.seconds, self.updates, self.losses = ({via: [] for via in ways} for _ in range(3))
-        self.traces, self.counts = {}, {}
+    def __init__(self, s, o, ways, calibration, batches) -> None:
+        """ways: {name: parallel.fsdp_ways.Way}. o: the lab's options. batches(step): the passes of a step."""
+        super().__init__(s, o, ways, list(ways), batches)
+        self.calibration, self.updates, self.counts = calibration, {via: [] for via in ways}, {}
 
-    def run(self, steps, batches) -> None:
-        """Time `steps` rounds, then count the collectives of a step of each way, then trace each. batches(step): the
-        passes of a step."""
-        names = list(self.ways)
-        for i in progress(range(steps), "train", self.s.main):
-            share = batches(i)
-            self.calibration.sample(share[0], self.ways["torch"].model if i else None)     # it is set up by a step
-            turn = i % len(names)                                  # nobody always comes after the same
-            for via in names[turn:] + names[:turn]:
-                self.s.barrier()
-                start = self.s.clock()
-                loss = self.ways[via].step(share, self.o.sync_every_pass)
-                self.seconds[via].append(self.s.largest(self.s.clock() - start))
-                self.updates[via].append(self.s.largest(seconds_between(*self.ways[via].updated)))
-                self.losses[via].append(self.s.mean(loss))
+    def run(self, steps) -> None:
+        """Time `steps` rounds, then count the collectives of a step of each way, then trace each."""
+        self.alternate(steps)
         for via, way in self.ways.items():
-            share = batches(steps)
-            self.counts[via] = way.counted(share, self.o.sync_every_pass)
+            self.counts[via] = way.counted(self.batches(steps), self.o.sync_every_pass)
             way.update()
             if self.s.world > 1:
-                self.traces[via] = traced(self.s, lambda i, way=way: self._traced(way, batches(steps + 1 + i)), TRACED)
+                self.trace(via, steps + 1)
 
-    def _traced(self, way, share) -> None:
-        with phase("data"):
-            pass
-        way.step(share, self.o.sync_every_pass)
+    def sample(self, batch, step) -> None:
+        """One round of the calibration; `fully_shard` is set up by its first step."""
+        self.calibration.sample(batch, self.ways["torch"].model if step else None)
+
+    def take(self, via, share, step) -> None:
+        """One step of a way, timed, and its update."""
+        super().take(via, share, step)
+        self.updates[via].append(self.s.largest(seconds_between(*self.ways[via].updated)))
 
     def rows(self, warmup) -> dict:
         """{way: {"measured", "predicted": {figure: number}, "loss": the last}}; figures as in lab.fsdp.FIGURES."""

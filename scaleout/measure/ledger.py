@@ -11,16 +11,15 @@ import contextlib
 import weakref
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from scaleout.memory.accounts import KINDS, MOMENTS
+from scaleout.parallel import private
 from scaleout.parallel.norm import RMSNorm
 from scaleout.parallel.recipe import Training
 
 
-class Ledger(TorchDispatchMode):
+class Ledger(private.TorchDispatchMode):
     """Bytes alive by kind while the mode is on, and the fullest instant of each moment.
 
     A tensor of the forward is "activations", and so is one that checkpointing computes again (gradients are enabled
@@ -69,7 +68,7 @@ class Ledger(TorchDispatchMode):
             return "logits"
         if self.moment == "optimizer" or not (self.moment == "forward" or torch.is_grad_enabled()):
             return "temporaries"
-        if func is torch.ops.aten._to_copy.default:
+        if func is private.to_copy:
             source = self._known.get(args[0].untyped_storage())
             if source and source[0] == "weights":
                 return "weights"
@@ -79,7 +78,7 @@ class Ledger(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if self.adds_in_place and self.moment == "embedding" and func is torch.ops.aten.add.Tensor:
             self._add_in_place(args[0], out)
-        for leaf in tree_leaves(out):
+        for leaf in private.tree_leaves(out):
             if isinstance(leaf, torch.Tensor) and leaf.untyped_storage() not in self._known:
                 self.claim(leaf, self._kind(func, args, leaf))
         self._mark(str(func))
@@ -124,7 +123,7 @@ def watch(training: Training, *batch: torch.Tensor, timeline: bool = False):
         for value in state.values():
             if isinstance(value, torch.Tensor):
                 ledger.claim(value, "optimizer")
-    handles = [*_on_moments(ledger, training.model), *_on_gradients(ledger, training)]
+    handles = [*on_moments(ledger, training.model), *_on_gradients(ledger, training)]
     try:
         with ledger:
             yield ledger
@@ -138,8 +137,9 @@ def _on_gradients(ledger: Ledger, training: Training) -> list:
     return [p.register_post_accumulate_grad_hook(claim) for p in training.trained]
 
 
-def _on_moments(ledger: Ledger, model: torch.nn.Module) -> list:
-    """Moments hang on the gradients of three tensors: the logits, the last block's output, the first's input."""
+def on_moments(ledger: Ledger, model: torch.nn.Module, prepend: bool = False) -> list:
+    """Handles of hooks: moments hang on the gradients of three tensors, the logits, the last block's output and the
+    first's input. prepend: before the hooks that are there."""
 
     def when_gradient(tensor: torch.Tensor, moment: str) -> None:
         if tensor.requires_grad and ledger.moment == "forward":  # not when checkpointing runs it again
@@ -158,7 +158,7 @@ def _on_moments(ledger: Ledger, model: torch.nn.Module) -> list:
     return [
         first.register_forward_pre_hook(lambda module, inputs: when_gradient(inputs[0], "embedding")),
         last.register_forward_hook(lambda module, inputs, out: when_gradient(out, "block")),
-        model.head.register_forward_hook(head_done),
-        model.register_forward_hook(lambda module, inputs, out: when_gradient(out, "loss")),
+        model.head.register_forward_hook(head_done, prepend=prepend),
+        model.register_forward_hook(lambda module, inputs, out: when_gradient(out, "loss"), prepend=prepend),
         *[norm.register_forward_hook(norm_done) for norm in norms],
     ]

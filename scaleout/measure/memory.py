@@ -3,7 +3,7 @@
 Three views of the same step of the book's transformer, so that the truth is checked too: the book's own `Ledger`
 (by kind and moment), torch's `MemTracker` (the peak), and what the CPU allocator reports to torch's profiler (the
 peak, with kernels' scratch space and without). Tensors can be real, or fake: with a size and no contents, so that a 70B
-model needs no memory. The private parts of torch that the book relies on are used here and nowhere else.
+model needs no memory.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import torch
-from torch._C._profiler import _EventType
-from torch._subclasses import FakeTensorMode
-from torch.distributed._tools.mem_tracker import MemTracker
 from torch.profiler import ProfilerActivity, profile
 
 from scaleout.measure.ledger import watch
 from scaleout.memory.accounts import Account, Recipe
+from scaleout.parallel import private
 from scaleout.parallel.recipe import Training
 from scaleout.spec.transformer import Shape, check_run
 
@@ -41,7 +39,7 @@ class Measured(Account):
 
 def fake_tensors(on: bool = True):
     """A context in which tensors have no contents and take no memory, where `on`."""
-    return FakeTensorMode() if on else contextlib.nullcontext()
+    return private.FakeTensorMode() if on else contextlib.nullcontext()
 
 
 class Step:
@@ -88,17 +86,18 @@ def measure(
     recipe = recipe or Recipe()
     with fake_tensors(fake):
         step = Step(shape, batch, seq, recipe, device)
-        other = MemTracker() if mem_tracker else contextlib.nullcontext()
+        other = private.MemTracker() if mem_tracker else contextlib.nullcontext()
         if mem_tracker:
             other.track_external(step.training.model, step.training.optimizer, step.tokens, step.targets)
             other.track_external(*step.training.masters)
         with other, watch(step.training, step.tokens, step.targets, timeline=timeline) as ledger:
             loss = step.run(lambda: ledger.enter("optimizer"))
-        seen = {"MemTracker": _total(other, device)} if mem_tracker else {}
+        seen = {"MemTracker": total(other, device)} if mem_tracker else {}
     return Measured(ledger.moments, step.states(), seen, ledger.timeline or [], None if fake else loss.item())
 
 
-def _total(mem_tracker: MemTracker, device: str) -> int:
+def total(mem_tracker, device: str) -> int:
+    """Peak bytes that a MemTracker of torch's saw."""
     return mem_tracker.get_tracker_snapshot("peak")[torch.device(device)]["Total"]
 
 
@@ -136,10 +135,10 @@ def allocations(seen: profile) -> list[tuple[int, bool]]:
     waiting = [(event, None) for event in seen.profiler.kineto_results.experimental_event_tree()]
     while waiting:  # each event with the operation that it happened in, None between operations
         event, operation = waiting.pop()
-        if event.tag == _EventType.Allocation:
+        if event.tag == private.EventType.Allocation:
             found.append(event)
             where[event.id] = operation
-        elif operation is None and event.tag == _EventType.TorchOp and _has_kernel(event.name):
+        elif operation is None and event.tag == private.EventType.TorchOp and _has_kernel(event.name):
             operation = event.id
         waiting += [(child, operation) for child in event.children]
     found.sort(key=lambda event: event.start_time_ns)
@@ -157,6 +156,5 @@ def allocations(seen: profile) -> list[tuple[int, bool]]:
 def _has_kernel(name: str) -> bool:
     """Whether an event of the profiler is an operation that runs as one: not a step of autograd, and not a name for
     several operations, as aten::linear is."""
-    overloads = [one for one in torch._C._dispatch_get_all_op_names() if one.split(".")[0] == name]
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key
-    return bool(overloads) and not any(composite(one, "CompositeImplicitAutograd") for one in overloads)
+    overloads = [one for one in private.operation_names() if one.split(".")[0] == name]
+    return bool(overloads) and not any(private.has_kernel(one, "CompositeImplicitAutograd") for one in overloads)

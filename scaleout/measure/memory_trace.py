@@ -1,11 +1,10 @@
 """Memory over time: as a picture, and as a file that torch's memory visualiser reads."""
 
 import pickle
-from pathlib import Path
 
-import torch
-
+from scaleout.lab.picture import picture
 from scaleout.memory.accounts import KINDS
+from scaleout.parallel import private
 from scaleout.records.files import written_whole
 
 POINTS = 250            # a picture shows no more, and its file stays small
@@ -22,23 +21,22 @@ def snapshot(s, work, path):
         work()
         return ""
     if s.device.type == "cuda":
-        torch.cuda.memory._record_memory_history()
+        private.record_memory_history()
         try:
             work()
             s.synchronize()
             with written_whole(path) as temporary:
-                torch.cuda.memory._dump_snapshot(str(temporary))
+                private.dump_snapshot(str(temporary))
         finally:
-            torch.cuda.memory._record_memory_history(enabled=None)
+            private.record_memory_history(enabled=None)
         return "the CUDA allocator's history"
-    from torch.cuda._memory_viz import _profile_to_snapshot
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True,
                  with_stack=True) as seen:
         work()
     with written_whole(path) as temporary, temporary.open("wb") as stream:
-        pickle.dump(_profile_to_snapshot(seen), stream)
+        pickle.dump(private.profile_to_snapshot(seen), stream)
     return "torch's profiler, as a CPU allocator keeps no history"
 
 
@@ -79,18 +77,12 @@ def plot(timeline, path, title):
 
     timeline: [(moment, operation, {kind: bytes})], in order. The same timeline gives the same SVG.
     """
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
     points = thin(timeline)
     edges, spans = spread([moment for _, moment, _ in points])
     held = [kinds for _, _, kinds in points] + [points[-1][2]]         # the last entry has a right edge too
     large = max(sum(kinds.values()) for kinds in held) > 1e10
     shown = [kind for kind in KINDS if any(kinds[kind] for kinds in held)]
-    with pyplot.style.context("scaleout.draw.style"):
-        figure, axes = pyplot.subplots()
+    with picture(path) as (_, axes):
         axes.stackplot([*edges, 1.0], *([kinds[kind] / (1e9 if large else 1e6) for kinds in held] for kind in shown),
                        labels=shown, step="post", linewidth=0,
                        colors=[f"C{KINDS.index(kind)}" for kind in shown])
@@ -100,9 +92,6 @@ def plot(timeline, path, title):
         axes.set_title(title, pad=18)
         axes.legend(*(x[::-1] for x in axes.get_legend_handles_labels()), loc="upper left",
                     bbox_to_anchor=(1.0, 1.0))
-        with written_whole(path) as temporary:
-            figure.savefig(temporary, metadata={"Date": None} if Path(path).suffix == ".svg" else None)
-        pyplot.close(figure)
 
 
 def _name_moments(axes, spans):

@@ -16,21 +16,54 @@ TRACED = 3              # steps of each way under the profiler, after the timed 
 SIZES = 5               # messages whose all-reduce is timed, from the smallest tensor to four buckets
 
 
-class Rounds:
-    """All ways at once, each with its own model from the same seed. Whatever else the machine does hits them alike.
+class Alternation:
+    """All ways at once, each with its own model from the same seed; every round is a step of each and a sample of the
+    calibration, so that whatever else the machine does hits them alike."""
+
+    def __init__(self, s, o, ways, names, batches):
+        """o: options of the lab. ways: {name: Way}, of which `names` are timed. batches(step): the passes of a step."""
+        self.s, self.o, self.ways, self.names, self.batches = s, o, ways, names, batches
+        self.seconds, self.losses = ({via: [] for via in names} for _ in range(2))
+        self.traces = {}
+
+    def alternate(self, steps):
+        """Make and time `steps` rounds."""
+        for step in progress(range(steps), "train", self.s.main):
+            share = self.batches(step)
+            self.sample(share[0], step)
+            turn = step % len(self.names)                          # nobody always comes after the same
+            for via in self.names[turn:] + self.names[:turn]:
+                self.take(via, share, step)
+
+    def take(self, via, share, step):
+        """One step of a way, timed."""
+        self.s.barrier()
+        start = self.s.clock()
+        loss = self.ways[via].step(share, self.o.sync_every_pass)
+        self.seconds[via].append(self.s.largest(self.s.clock() - start))
+        self.losses[via].append(self.s.mean(loss))
+
+    def trace(self, via, first):
+        """Trace steps of a way, from step `first` on."""
+        def step(i):
+            with phase("data"):
+                share = self.batches(first + i)
+            self.ways[via].step(share, self.o.sync_every_pass)
+        self.traces[via] = traced(self.s, step, TRACED)
+
+
+class Rounds(Alternation):
+    """The ways of data parallelism.
 
     "one" is one process on the batches of all ranks, on as many threads as all ranks have together (on rank 0, while
-    the others wait); "alone" sends nothing and is only calibrated. The rest are parallel.replicas.WAYS.
+    the others wait); "alone" sends nothing and is only calibrated. The rest are replicas.WAYS.
     """
 
     def __init__(self, s, o, names, make, batches):
-        """o: options of the lab. make(via) returns a parallel.step.Way; batches(step, ranks) a step's batches of this
-        rank, or with ranks=1 those of all ranks."""
-        self.s, self.o, self.names, self.batches = s, o, names, batches
-        self.ways = {via: make(via) for via in (*names, "alone") if via != "one" or s.main}
-        self.seconds = {via: [] for via in names}
-        self.losses = {via: [] for via in names}
-        self.traces = {}
+        """o: options of the lab. make(via) returns a parallel.step.Way; batches(step) a step's batches of this rank, or
+        with alone=True those of all ranks."""
+        ways = {via: make(via) for via in (*names, "alone") if via != "one" or s.main}
+        super().__init__(s, o, ways, names, batches)
         self.threads = torch.get_num_threads()
         self.one_threads = max(self.threads, min(s.world * self.threads, cores()) if s.world > 1 else cores())
         self.calibration = self._calibration()
@@ -45,22 +78,12 @@ class Rounds:
 
     def run(self, steps):
         """Make and time `steps` rounds, then trace each way."""
-        for step in progress(range(steps), "train", self.s.main):
-            share = self.batches(step, None)
-            self._calibrate(share[0])
-            turn = step % len(self.names)                          # nobody always comes after the same
-            for via in self.names[turn:] + self.names[:turn]:
-                self._one(share, step) if via == "one" else self._step(via, share)
+        self.alternate(steps)
         for via in (name for name in self.names if name != "one" and self.s.world > 1):
-            self.traces[via] = traced(self.s, lambda i, via=via: self.traced_step(via, steps + i), TRACED)
+            self.trace(via, steps)
 
-    def traced_step(self, via, step):
-        """One step with its batch, in phases."""
-        with phase("data"):
-            share = self.batches(step, None)
-        self.ways[via].step(share, self.o.sync_every_pass)
-
-    def _calibrate(self, batch):
+    def sample(self, batch, step):
+        """One round of the calibration."""
         c = self.calibration
         c.compute(self.ways["alone"], batch, update=True)
         if self.s.world == 1:
@@ -70,19 +93,15 @@ class Rounds:
             c.compute(self.ways[via], batch)
             c.both(self.ways[via], batch)
 
-    def _step(self, via, share):
-        self.s.barrier()
-        start = self.s.clock()
-        loss = self.ways[via].step(share, self.o.sync_every_pass)
-        self.seconds[via].append(self.s.largest(self.s.clock() - start))
-        self.losses[via].append(self.s.mean(loss))
-
-    def _one(self, share, step):
-        """One process does the work of all; the other ranks wait in a barrier, which takes no core."""
+    def take(self, via, share, step):
+        """One process does the work of all in "one"; the other ranks wait in a barrier, which takes no core."""
+        if via != "one":
+            super().take(via, share, step)
+            return
         loss = spent = 0.0
         self.s.barrier()
         if self.s.main:
-            whole = self.batches(step, 1)
+            whole = self.batches(step, alone=True)
             torch.set_num_threads(self.one_threads)
             start = self.s.clock()
             loss = self.ways["one"].step(whole)

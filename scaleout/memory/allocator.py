@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scaleout.spec import checks
+
 MIB = 2**20
 
 # Each tensor takes a multiple of this many bytes of the caching allocator: kMinBlockSize in torch's
@@ -50,9 +52,8 @@ def effects(peak_bytes: int, tensors: int) -> tuple[Effect, ...]:
 
     Raises ValueError unless both are whole numbers, of at least 0.
     """
-    for name, value in (("peak_bytes", peak_bytes), ("tensors", tensors)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ValueError(f"{name} must be a whole number of at least 0, not {value!r}")
+    checks.whole("peak_bytes", peak_bytes, 0)
+    checks.whole("tensors", tensors, 0)
     rounding = min(tensors * LEFT_OVER, peak_bytes)
     return (
         Effect("rounding", 0, rounding, "every tensor takes a multiple of 512 bytes, and keeps what is left of a "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape, linears, norm_parameters
@@ -31,9 +32,7 @@ def check_layout(shape: Shape, layout: Layout) -> None:
     if shape.h_ff % t:
         raise ValueError(f"tp {t} does not divide the MLP's width {shape.h_ff}")
     if shape.layers % layout.pp:
-        raise ValueError(
-            f"pp {layout.pp} does not divide {shape.layers} layers: use a divisor of {shape.layers}"
-        )
+        raise ValueError(f"pp {layout.pp} does not divide {shape.layers} layers: use a divisor of {shape.layers}")
 
 
 def slice_linears(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
@@ -87,9 +86,7 @@ def rank_parameters(shape: Shape, layout: Layout, stage: int = 0) -> int:
 def optimizer_width(recipe: Recipe) -> float:
     """Bytes of optimizer state for one trained parameter."""
     width = recipe.width("master") or recipe.width("weight")
-    return {"sgd": 0, "momentum": width, "adamw": 2 * width, "adamw-8bit": 2 * EIGHT_BIT_BYTES}[
-        recipe.optimizer
-    ]
+    return {"sgd": 0, "momentum": width, "adamw": 2 * width, "adamw-8bit": 2 * EIGHT_BIT_BYTES}[recipe.optimizer]
 
 
 def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, int]:
@@ -98,8 +95,7 @@ def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, in
     ZeRO divides over the dp ranks: from stage 1 the master copy and the optimizer's state, from 2 the gradients,
     from 3 the weights (arXiv 1910.02054, section 5). With bf16-master and AdamW this is the paper's 2 + 2 + 12.
     """
-    if isinstance(parameters, bool) or not isinstance(parameters, int) or parameters < 0:
-        raise ValueError(f"parameters must be a whole number of at least 0, not {parameters!r}")
+    checks.whole("parameters", parameters, 0)
     share = {name: layout.dp if layout.zero >= stage else 1
              for name, stage in (("weights", 3), ("master", 1), ("gradients", 2), ("optimizer", 1))}  # fmt: skip
     each = {
@@ -111,9 +107,7 @@ def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, in
     out = {name: ceil(parameters * each[name] / share[name]) for name in STATES}
     if recipe.main_gradients == "beside":  # the fp32 ones belong to the optimizer, and are split with it
         own, main = recipe.width("gradient"), 4
-        out["gradients"] = ceil(parameters * own / share["gradients"]) + ceil(
-            parameters * main / share["optimizer"]
-        )
+        out["gradients"] = ceil(parameters * own / share["gradients"]) + ceil(parameters * main / share["optimizer"])
     return out
 
 

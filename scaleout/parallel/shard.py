@@ -22,6 +22,7 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import DTensor
 
+from scaleout.parallel import private
 from scaleout.spec.sharding import Sharding, units
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -72,7 +73,7 @@ def shard(s, model: nn.Module, sharding: Sharding, on: DeviceMesh | None = None)
                     reshard_after_forward=sharding.reshard if name else None)
     prefetch(model, names, sharding.prefetch)
     if s.device.type == "cpu":
-        model._set_unshard_async_op(True)   # no streams here: an all-gather runs beside compute only if asked to
+        private.gather_beside_compute(model, True)      # no streams here: it does only if asked to
     return model
 
 
@@ -101,7 +102,7 @@ def built(model: nn.Module) -> dict:
     units gathered ahead; "offload"; "unsharded": names of parameters that no unit holds.
     """
     found = {name: module for name, module in model.named_modules() if isinstance(module, FSDPModule)}
-    groups = {name: group for name, module in found.items() if (group := _group(module)) is not None}
+    groups = {name: group for name, module in found.items() if (group := private.group(module)) is not None}
     parameters = dict(model.named_parameters())
     local = {name: p.to_local() if isinstance(p, DTensor) else p for name, p in parameters.items()}
     width = lambda tensors: sum(t.numel() * t.element_size() for t in tensors.values())  # noqa: E731
@@ -109,8 +110,7 @@ def built(model: nn.Module) -> dict:
     below = [group for name, group in groups.items() if name]
     return {
         "kinds": sorted({type(module).__name__ for module in found.values()}),
-        "units": {name: sum(p._sharded_local_tensor.numel() for p in group.fsdp_params)
-                  for name, group in groups.items()},
+        "units": {name: private.shard_elements(group) for name, group in groups.items()},
         "shard_bytes": width(local), "whole_bytes": width(parameters),
         "mesh": {} if first is None else _dimensions(first.mesh_info.mesh),
         "parameter": _dtype(first and first.mp_policy.param_dtype),
@@ -152,13 +152,6 @@ def whole(model: nn.Module, gradients: bool = False) -> dict[str, torch.Tensor]:
     return out
 
 
-# --- torch keeps these private; nothing else in the book reads them ---------------------------------------------
-
-def _group(module: FSDPModule):
-    """The parameters that a module communicates together, or None where others took them all."""
-    return module._get_fsdp_state()._fsdp_param_group
-
-
 def _dimensions(mesh_: DeviceMesh) -> dict[str, int]:
     return dict(zip(mesh_.mesh_dim_names or ("shard",), mesh_.shape, strict=True))
 
@@ -177,4 +170,4 @@ def _reshard(groups: list) -> bool | int | None:
 
 def _ahead(found: dict[str, FSDPModule]) -> int:
     """Most units that any unit gathers ahead in the forward."""
-    return max((len(module._get_fsdp_state()._states_to_forward_prefetch) for module in found.values()), default=0)
+    return max(map(private.gathered_ahead, found.values()), default=0)

@@ -65,6 +65,11 @@ class Device:
     link: str  # the fastest link to another GPU: a key of LINKS
     source: str
 
+    @property
+    def half(self) -> str:
+        """The 16-bit format to train in: bf16 where the device has it, else fp16."""
+        return "bf16" if self.bf16_flop_per_s else "fp16"
+
     def matmul_flop_per_s(self, dtype: str) -> float:
         """Peak dense rate of matrix products in `dtype` ("fp32", "tf32", "fp16", "bf16", "fp8").
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scaleout.spec import checks
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -21,13 +23,10 @@ class Layout:
 
     def __post_init__(self) -> None:
         for name in ("dp", "tp", "pp"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-        if isinstance(self.zero, bool) or not isinstance(self.zero, int) or not 0 <= self.zero <= 3:
+            checks.whole(name, getattr(self, name))
+        if not checks.is_whole(self.zero) or not 0 <= self.zero <= 3:
             raise ValueError(f"zero must be 0, 1, 2 or 3, not {self.zero!r}")
-        if not isinstance(self.sequence_parallel, bool):
-            raise ValueError(f"sequence_parallel must be True or False, not {self.sequence_parallel!r}")
+        checks.flag("sequence_parallel", self.sequence_parallel)
 
     @property
     def ranks(self) -> int:

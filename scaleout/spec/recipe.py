@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scaleout.spec import checks
+
 CHOICES = {
     "precision": ("fp32", "autocast-bf16", "bf16-master", "bf16"),
     "optimizer": ("sgd", "momentum", "adamw", "adamw-8bit"),
@@ -59,17 +61,11 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name, options in CHOICES.items():
-            value = getattr(self, name)
-            if value not in options:
-                raise ValueError(f"{name} must be one of {', '.join(options)}, not {value!r}")
-        if not isinstance(self.foreach, bool):
-            raise ValueError(f"foreach must be True or False, not {self.foreach!r}")
-        p = self.dropout
-        if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p < 1:  # NaN neither
-            raise ValueError(f"dropout must be a number from 0 up to but not including 1, not {p!r}")
-        rank = self.adapter_rank
-        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-            raise ValueError(f"adapter_rank must be a whole number of at least 1, not {rank!r}")
+            checks.one_of(name, getattr(self, name), options)
+        checks.flag("foreach", self.foreach)
+        if not checks.is_number(self.dropout) or not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be a number from 0 up to but not including 1, not {self.dropout!r}")
+        checks.whole("adapter_rank", self.adapter_rank)
         if self.main_gradients != "none" and self.precision != "bf16-master":
             raise ValueError(f"main_gradients need precision bf16-master, not {self.precision}")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
 
+from scaleout.spec import checks
 from scaleout.spec.transformer import Shape, linears, norm_parameters
 
 WRAPS = ("model", "block", "layer", "size")
@@ -44,14 +45,10 @@ class Sharding:
 
     def __post_init__(self) -> None:
         for name, least in (("ranks", 1), ("replicas", 1), ("least_parameters", 1), ("prefetch", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+            checks.whole(name, getattr(self, name), least)
         for name, options in (("wrap", WRAPS), ("parameter", tuple(DTYPES)), ("reduce", tuple(DTYPES))):
-            if getattr(self, name) not in options:
-                raise ValueError(f"{name} must be one of {', '.join(options)}, not {getattr(self, name)!r}")
-        if not isinstance(self.offload, bool):
-            raise ValueError(f"offload must be True or False, not {self.offload!r}")
+            checks.one_of(name, getattr(self, name), options)
+        checks.flag("offload", self.offload)
         if isinstance(self.reshard, bool):
             return
         if not isinstance(self.reshard, int) or not 1 < self.reshard < self.ranks or self.ranks % self.reshard:

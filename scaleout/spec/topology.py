@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from scaleout.spec import checks
+from scaleout.spec.checks import is_number
 from scaleout.spec.hardware import LINKS, link
 
 # Without RDMA a message goes through the memory of both hosts and the kernel's TCP stack. The copies between GPU and
@@ -34,9 +35,9 @@ class Wire:
     link: str = ""
 
     def __post_init__(self) -> None:
-        if not (_finite(self.alpha_seconds) and self.alpha_seconds >= 0):
+        if not (is_number(self.alpha_seconds) and self.alpha_seconds >= 0):
             raise ValueError(f"alpha_seconds must be a number from 0 up, not {self.alpha_seconds!r}")
-        if not (_finite(self.bytes_per_s) and self.bytes_per_s > 0):
+        if not (is_number(self.bytes_per_s) and self.bytes_per_s > 0):
             raise ValueError(f"bytes_per_s must be a finite number above 0, not {self.bytes_per_s!r}")
 
     @property
@@ -69,9 +70,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         for name in ("nodes", "gpus_per_node", "nics_per_node"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+            checks.whole(name, getattr(self, name))
 
     @property
     def ranks(self) -> int:
@@ -150,7 +149,3 @@ def cluster(
         alpha = network.alpha_seconds + 2 * host.alpha_seconds + TCP_SECONDS
         network = Wire(alpha, min(network.bytes_per_s, host.bytes_per_s), across)
     return Cluster(nodes, gpus, wire(inside), network, nics, in_network)
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scaleout.spec import checks
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -44,11 +46,9 @@ class Shape:
             value = getattr(self, name)
             if value is None and name in ("kv_heads", "head_dim", "ff"):
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+            checks.whole(name, value)
         for name in ("gated_mlp", "bias", "tied_head"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, not {getattr(self, name)!r}")
+            checks.flag(name, getattr(self, name))
 
     @property
     def kv(self) -> int:
@@ -64,6 +64,10 @@ class Shape:
     def h_ff(self) -> int:
         """Width of the MLP's inner layer."""
         return self.ff or 4 * self.hidden
+
+    def tokens(self, seq: int) -> int:
+        """`seq`, or as many tokens of it as a learned table of positions has rows."""
+        return min(seq, self.max_seq) if self.positions == "learned" else seq
 
 
 def _llama(layers: int, hidden: int, heads: int, vocab: int, **rest) -> Shape:
@@ -139,9 +143,8 @@ def total_parameters(shape: Shape) -> int:
 
 def check_run(batch: int, seq: int) -> None:
     """Raise ValueError unless batch (sequences) and seq (tokens each) are whole numbers of at least 1."""
-    for name, value in (("batch", batch), ("seq", seq)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+    checks.whole("batch", batch)
+    checks.whole("seq", seq)
 
 
 def flops(shape: Shape, batch: int, seq: int, checkpointing: str = "none") -> dict[str, int]:

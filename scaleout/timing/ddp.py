@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
+from scaleout.spec import checks
 from scaleout.timing.intervals import Interval
 
 __all__ = [
@@ -46,7 +47,7 @@ class Layer:
 
     def __post_init__(self) -> None:
         for name in ("forward_seconds", "backward_seconds", "gradient_bytes"):
-            _check(name, getattr(self, name), 0, math.inf)
+            checks.number(name, getattr(self, name), 0)
 
 
 @dataclass(frozen=True)
@@ -245,24 +246,16 @@ def _worked(start: float, work: float, free: float, contention: float) -> float:
     return start + work / (1 - contention) if work < done else free + (work - done)
 
 
-def _check(name: str, value: object, lo: float, hi: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (lo <= value <= hi and value < math.inf):
-        allowed = f"from {lo:g} to {hi:g}" if hi < math.inf else f"from {lo:g} up"
-        raise ValueError(f"{name} must be a finite number {allowed}, not {value!r}")
-
-
 def _check_step(layers, accumulation, overlap, sync_every_pass, compression, update_seconds, contention) -> None:
     if not layers or not all(isinstance(layer, Layer) for layer in layers):
         raise ValueError("a step needs at least one layer, and each must be a Layer")
-    if isinstance(accumulation, bool) or not isinstance(accumulation, int) or accumulation < 1:
-        raise ValueError(f"accumulation must be a whole number of passes of at least 1, not {accumulation!r}")
-    for name, value in (("overlap", overlap), ("sync_every_pass", sync_every_pass)):
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} must be True or False, not {value!r}")
-    if isinstance(compression, bool) or not isinstance(compression, (int, float)) or not 1 <= compression < math.inf:
+    checks.whole("accumulation", accumulation, of=" of passes")
+    checks.flag("overlap", overlap)
+    checks.flag("sync_every_pass", sync_every_pass)
+    if not checks.is_number(compression) or compression < 1:
         raise ValueError(f"compression is how many times smaller a message gets, from 1 up, not {compression!r}")
-    _check("update_seconds", update_seconds, 0, math.inf)
-    _check("contention", contention, 0, 1)
+    checks.number("update_seconds", update_seconds, 0)
+    checks.number("contention", contention, 0, 1)
 
 
 # --- scaling --------------------------------------------------------------------------------------------------

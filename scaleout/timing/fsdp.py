@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
+from scaleout.spec import checks
 from scaleout.spec.sharding import DTYPES, Sharding, Unit, units
 from scaleout.spec.transformer import Shape
 from scaleout.timing.ddp import Event, Layer, hidden_share
-from scaleout.timing.fsdp_plan import Plan, runs_of_blocks
+from scaleout.timing.fsdp_plan import Piece, Plan, runs_of_blocks
 from scaleout.timing.fsdp_streams import Run, Span, Wires
 
 __all__ = ["LANES", "FsdpTimeline", "Piece", "fsdp_step", "pieces", "volume"]
 
 LANES = ("compute", "gather", "reduce", "across", "copy in", "copy out")
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What one unit computes without a break, in the order of the forward pass. `name` is the unit's, "" the root's.
-
-    A unit that computes more than once (the root: token table first, output head last) has several pieces of its name,
-    and the first carries its bytes. gather_bytes: the whole unit, padded, in the dtype that is gathered. reduce_bytes:
-    its whole gradients, padded, in the dtype they are reduced in. shard_bytes: of those, what one rank has after the
-    reduce-scatter. host_bytes: one rank's stored shard, which offload copies. Bytes of 0: nothing to send, as with
-    one rank. recompute_seconds: of its forward once more, where a checkpointed block of several pieces ("blocks.3.x")
-    is recomputed as a whole before its last one's backward. Raises ValueError, in one line, for values that cannot be.
-    """
-
-    name: str
-    forward_seconds: float
-    backward_seconds: float
-    gather_bytes: float = 0.0
-    reduce_bytes: float = 0.0
-    shard_bytes: float = 0.0
-    host_bytes: float = 0.0
-    recompute_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name, value in self.__dict__.items():
-            if name != "name" and not (type(value) is float and 0.0 <= value < math.inf):  # the usual case, at once
-                _number(name, value, 0, math.inf)
 
 
 @dataclass(frozen=True)
@@ -235,8 +208,7 @@ def volume(shape: Shape, sharding: Sharding, reshard_root: bool = False) -> dict
 def _check(work, reshard, regather_seconds, accumulation) -> None:
     if not work or not all(isinstance(piece, Piece) for piece in work):
         raise ValueError("a step needs at least one piece, and each must be a Piece")
-    if isinstance(accumulation, bool) or not isinstance(accumulation, int) or accumulation < 1:
-        raise ValueError(f"accumulation must be a whole number of passes of at least 1, not {accumulation!r}")
+    checks.whole("accumulation", accumulation, of=" of passes")
     if not isinstance(reshard, bool) and (not isinstance(reshard, int) or reshard < 2):
         raise ValueError(f"reshard must be True, False or a number of ranks from 2 up, not {reshard!r}")
     if not isinstance(reshard, bool) and regather_seconds is None:
@@ -245,18 +217,9 @@ def _check(work, reshard, regather_seconds, accumulation) -> None:
 
 def _check_rest(**given) -> None:
     for name in ("overlap", "sync_every_pass", "reshard_root"):
-        if not isinstance(given[name], bool):
-            raise ValueError(f"{name} must be True or False, not {given[name]!r}")
+        checks.flag(name, given[name])
     for name in ("prefetch", "backward_prefetch"):
-        count = given[name]
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ValueError(f"{name} must be a whole number of units from 0 up, not {count!r}")
-    _number("update_seconds", given["update_seconds"], 0, math.inf)
-    _number("contention", given["contention"], 0, 1)
-
-
-def _number(name: str, value: object, low: float, high: float) -> None:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or not low <= value <= high:
-        upto = f"to {high}" if high < math.inf else "up"
-        raise ValueError(f"{name} must be a finite number from {low} {upto}, not {value!r}")
+        if not checks.is_whole(given[name]) or given[name] < 0:
+            raise ValueError(f"{name} must be a whole number of units from 0 up, not {given[name]!r}")
+    checks.number("update_seconds", given["update_seconds"], 0)
+    checks.number("contention", given["contention"], 0, 1)

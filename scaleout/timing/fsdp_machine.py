@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from scaleout.collectives import nccl
+from scaleout.spec import checks
 from scaleout.spec.hardware import COMPUTE_SHARE, LINKS, Device
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.topology import HOST_LINK, Cluster, Wire
@@ -82,8 +82,7 @@ def machine(
     """
     if cluster.ranks != sharding.world:
         raise ValueError(f"the cluster has {cluster.ranks} GPUs, the sharding {sharding.world} ranks: make them equal")
-    if isinstance(efficiency, bool) or not isinstance(efficiency, (int, float)) or not 0 < efficiency <= 1:
-        raise ValueError(f"efficiency is a share, above 0 and at most 1, not {efficiency!r}")
+    checks.share("efficiency", efficiency)
     peak, kept = device.matmul_flop_per_s(dtype or sharding.parameter), sharding.kept_ranks
     group, slot = shard_group(cluster, sharding.ranks), LINKS[HOST_LINK.get(device.link, device.link)]
     copies = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
@@ -110,7 +109,7 @@ def profile_machine(
     if profile["world"] != sharding.world:
         raise ValueError(f"the profile is of {profile['world']} process(es) and the sharding of {sharding.world}: run "
                          f"labs/calibrate.py with {sharding.world}")  # fmt: skip
-    if isinstance(efficiency, bool) or not isinstance(efficiency, (int, float)) or not 0 < efficiency < math.inf:
+    if not checks.is_number(efficiency) or not efficiency > 0:
         raise ValueError(f"efficiency must be a number above 0, not {efficiency!r}")
     known = {**(groups or {}), profile["world"]: profile}
     peak, copies = rate(profile, dtype or sharding.parameter), profile["copy_bytes_per_second"]

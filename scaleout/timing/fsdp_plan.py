@@ -1,24 +1,40 @@
-"""FSDP's units over the pieces of a step: from where to where each is whole, in forward and in backward."""
+"""What a pass of FSDP is made of: pieces of compute, and from where to where each unit is whole around them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+
+from scaleout.spec import checks
 
 
-class Work(Protocol):
-    """What a pass is made of, see `timing.fsdp.Piece`."""
+@dataclass(frozen=True)
+class Piece:
+    """What one unit computes without a break, in the order of the forward pass. `name` is the unit's, "" the root's.
+
+    A unit that computes more than once (the root: token table first, output head last) has several pieces of its name,
+    and the first carries its bytes. gather_bytes: the whole unit, padded, in the dtype that is gathered. reduce_bytes:
+    its whole gradients, padded, in the dtype they are reduced in. shard_bytes: of those, what one rank has after the
+    reduce-scatter. host_bytes: one rank's stored shard, which offload copies. Bytes of 0: nothing to send, as with
+    one rank. recompute_seconds: of its forward once more, where a checkpointed block of several pieces ("blocks.3.x")
+    is recomputed as a whole before its last one's backward. Raises ValueError, in one line, for values that cannot be.
+    """
 
     name: str
     forward_seconds: float
     backward_seconds: float
-    gather_bytes: float
-    reduce_bytes: float
-    shard_bytes: float
-    host_bytes: float
-    recompute_seconds: float
+    gather_bytes: float = 0.0
+    reduce_bytes: float = 0.0
+    shard_bytes: float = 0.0
+    host_bytes: float = 0.0
+    recompute_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in self.__dict__.items():
+            if name != "name" and not (type(value) is float and 0.0 <= value < math.inf):  # the usual case, at once
+                checks.number(name, value, 0)
 
 
 @dataclass(frozen=True)
@@ -28,7 +44,7 @@ class Plan:
     A unit is whole from the first to the last piece that it or a unit inside it computes; the root ("") throughout.
     """
 
-    pieces: tuple[Work, ...]
+    pieces: tuple[Piece, ...]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -59,9 +75,9 @@ class Plan:
         return tuple(self._spans[name][1] for name in self.names)
 
     @cached_property
-    def bytes(self) -> tuple[Work, ...]:
+    def bytes(self) -> tuple[Piece, ...]:
         """By unit, the piece that carries its bytes: the first of its name."""
-        found: dict[str, Work] = {}
+        found: dict[str, Piece] = {}
         for piece in self.pieces:
             found.setdefault(piece.name, piece)
         return tuple(found[name] for name in self.names)
@@ -85,7 +101,7 @@ class Plan:
         return {rows[-1]: rows for rows in blocks if any(self.pieces[i].recompute_seconds for i in rows)}
 
 
-def runs_of_blocks(pieces: Sequence[Work]) -> dict[str, range]:
+def runs_of_blocks(pieces: Sequence[Piece]) -> dict[str, range]:
     """By block ("blocks.3") of several pieces, the numbers of its pieces, which follow each other."""
     out: dict[str, range] = {}
     for i, piece in enumerate(pieces):

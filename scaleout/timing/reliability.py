@@ -9,7 +9,6 @@ J. T. Daly, A higher order estimate of the optimum checkpoint interval for resta
 """
 
 import math
-import random
 
 NEVER = math.inf
 
@@ -79,34 +78,6 @@ def goodput(interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds=
 def overhead(interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds=0.0):
     """Wall clock beyond the work, as a fraction of the work: what failures and checkpoints cost together."""
     return expected_seconds(1.0, interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds) - 1
-
-
-def simulate(work_seconds, interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds=0.0, seed=0):
-    """Wall clock (seconds) of one job with failures drawn at random: what `expected_seconds` is the mean of.
-
-    The last segment ends with a checkpoint as well, and is shorter where tau does not divide the work.
-    """
-    _positive(interval_seconds=interval_seconds, mtbf_seconds=mtbf_seconds)
-    chance, clock, done = random.Random(seed), 0.0, 0.0
-    fails = chance.expovariate(1 / mtbf_seconds)
-
-    def survive(seconds):
-        nonlocal clock, fails
-        if clock + seconds <= fails:
-            clock += seconds
-            return True
-        clock = fails
-        fails = clock + chance.expovariate(1 / mtbf_seconds)
-        return False
-
-    while done < work_seconds:
-        segment = min(interval_seconds, work_seconds - done)
-        if survive(segment + checkpoint_seconds):
-            done += segment
-        else:
-            while not survive(restart_seconds):
-                pass
-    return clock
 
 
 def _positive(**values):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from scaleout.spec import checks
 from scaleout.timing.step import StepTime
 
 
@@ -55,8 +56,7 @@ def run_cost(tokens: float, tokens_per_second: float, ranks: int, watts: float, 
     """The cost of `tokens` at that rate on `ranks` GPUs, each drawing `watts` with its share of the node and costing
     price_per_hour. ValueError for a rate that is not above 0, and for amounts below 0."""
     for name, value in (("tokens", tokens), ("watts", watts), ("price_per_hour", price_per_hour)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be a finite number from 0 up, not {value!r}")
+        checks.number(name, value, 0)
     if not 0 < tokens_per_second < math.inf or ranks < 1:
         raise ValueError(f"a run needs tokens a second above 0 and ranks from 1, not {tokens_per_second!r}, {ranks!r}")
     hours = tokens / tokens_per_second / 3600

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scaleout.collectives import nccl
+from scaleout.spec import checks
 from scaleout.spec.hardware import COMPUTE_SHARE, Device
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape, flops, linears, norm_parameters, parameters, total_parameters
@@ -45,7 +46,7 @@ def layers(
     Recomputation comes before the backward of what is recomputed: a block's ("full") with its last matrix, the
     core's ("selective") with v. Raises ValueError for a rate that is not above 0 and sizes that cannot be.
     """
-    _positive("flop_per_s", flop_per_s)
+    checks.above_0("flop_per_s", flop_per_s)
     once = flops(shape, batch, seq, checkpointing)
     tokens, sizes = batch * seq, parameters(shape)
     core = 4 * tokens * seq * shape.heads * shape.d
@@ -75,7 +76,7 @@ def from_device(
     ADAMW_BYTES for each parameter at the memory's full rate. other_seconds: input, logging, what else is in a step.
     ddp: `schedule.ddp_step`'s options (cap_bytes, overlap, accumulation, ...). Raises ValueError as it does.
     """
-    _share("efficiency", efficiency)
+    checks.share("efficiency", efficiency)
     peak = device.matmul_flop_per_s(dtype)
     work = layers(shape, batch, seq, peak * efficiency, gradient_bytes, checkpointing)
     update = total_parameters(shape) * ADAMW_BYTES / device.memory_bytes_per_s
@@ -114,7 +115,7 @@ def step_time(
     other_seconds: float = 0.0,
 ) -> StepTime:  # fmt: skip
     """The figures of a step from its timeline. batch: sequences a rank and pass; peak: FLOP/s of one rank."""
-    _positive("peak", peak)
+    checks.above_0("peak", peak)
     if not 0 <= other_seconds < math.inf:
         raise ValueError(f"other_seconds must be a number from 0 up, not {other_seconds!r}")
     seconds = timeline.seconds + other_seconds
@@ -132,17 +133,9 @@ def step_time(
 
 def utilization(done: float, seconds: float, peak: float) -> float:
     """`done` FLOPs in `seconds` as a share of `peak` FLOP/s. MFU for a model's FLOPs, HFU with recomputation."""
-    _positive("seconds", seconds)
-    _positive("peak", peak)
+    checks.above_0("seconds", seconds)
+    checks.above_0("peak", peak)
     return done / seconds / peak
-
-
-def palm_flops_per_token(count: float, blocks: int, heads: int, head_dim: int, seq: int) -> float:
-    """6N + 12 L H Q T: forward and backward of one token by PaLM's rule (arXiv 2204.02311, appendix B).
-
-    count: all parameters, N. It charges a token table that is not tied like a matrix, which `flops` does not.
-    """
-    return 6 * count + 12 * blocks * heads * head_dim * seq
 
 
 def powersgd_ratio(shape: Shape, rank: int = 4) -> float:
@@ -151,8 +144,7 @@ def powersgd_ratio(shape: Shape, rank: int = 4) -> float:
     Vogels et al. 2019 (arXiv 1905.13727). Vectors (norms, biases) go uncompressed. One ratio for the whole model;
     that it sends two messages, one after the other, and the work of compressing are not in it.
     """
-    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-        raise ValueError(f"rank must be a whole number of at least 1, not {rank!r}")
+    checks.whole("rank", rank)
     tables = [(shape.vocab, shape.hidden)] * (1 if shape.tied_head else 2)
     if shape.positions == "learned":
         tables.append((shape.max_seq, shape.hidden))
@@ -160,13 +152,3 @@ def powersgd_ratio(shape: Shape, rank: int = 4) -> float:
     whole = sum(n * m for n, m in matrices)
     vectors = total_parameters(shape) - whole
     return total_parameters(shape) / (vectors + sum(min(n * m, rank * (n + m)) for n, m in matrices))
-
-
-def _positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a finite number above 0, not {value!r}")
-
-
-def _share(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-        raise ValueError(f"{name} is a share, above 0 and at most 1, not {value!r}")

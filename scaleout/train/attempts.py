@@ -4,8 +4,6 @@ import errno
 import os
 from contextlib import contextmanager
 
-import torch.distributed as dist
-
 from scaleout.lab import join
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -56,8 +54,6 @@ def _store():
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     try:
-        store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
-                              wait_for_workers=False, timeout=join.GROUP_TIMEOUT)
+        return join.store("launch")
     except (RuntimeError, OSError, KeyError, ValueError):
         return None
-    return dist.PrefixStore("launch", store)

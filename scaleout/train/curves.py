@@ -3,9 +3,10 @@
 import re
 import sys
 
+from scaleout.lab.scaling import median, rate
 from scaleout.lab.text import megabytes, ms, ratio, table
 from scaleout.timing import scaling
-from scaleout.train.worlds import BEYOND, FROM_ONE, ONE, median, rate
+from scaleout.train.worlds import BEYOND, FROM_ONE, ONE
 
 BUSY = 1.0              # load average beside the most processes of a series, above which seconds compare with nothing
 
@@ -120,7 +121,7 @@ def parse_guess(text):
 
 def doubling(half, real, model=None):
     """What twice the processes gave, as text. All in tokens a second: the run on half as many, the real run, and the
-    book's own prediction where there is one. `exercises.exit_check.grade` judges the reader's."""
+    book's own prediction where there is one. `exit_check.grade` judges the reader's."""
     lines = [f"Twice the processes gave {real / half:.2f} times the {half:,.0f} tokens/s of half as many: the doubling "
              f"has an efficiency of {real / half / 2:.2f}."]
     if model:

@@ -14,14 +14,17 @@ from scaleout.lab import session
 from scaleout.measure.fsdp_ledger import measured
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import fsdp_account
+from scaleout.parallel import parity
 from scaleout.records import profiles
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import flops, total_parameters
 from scaleout.timing import step
 from scaleout.train import worlds
-from scaleout.train.input import inputs
+from scaleout.train.input import inputs, windows
+from scaleout.train.options import WARMUP
 from scaleout.train.trainer import Trainer
 
+MEMORY = 0.02           # of the peak: what the book's memory model promises
 ALONE = 6               # steps of the copy, of which the first half are not timed
 STATES = 16             # bytes a parameter that a plain copy in fp32 takes with AdamW
 
@@ -61,26 +64,30 @@ def measured_memory(s, o, trainer, batch):
     return {kind: size for kind, size in found.items() if size}
 
 
-def memory(s, o, trainer, batch):
-    """(prediction, measurement, {kind: bytes} measured, what was skipped): every kind at the peak, and their sum.
+def memory(s, o, job, found):
+    """Add every kind at the peak, and their sum, to what `beside` returns.
 
     The ledger sees operations, of which a compiled block shows none: its step runs uncompiled, and takes more.
     """
     if o.offload:
-        return {}, {}, {}, ["memory by kind: offloaded shards are beyond the ledger"]
-    wanted, skipped = predicted_memory(o, s.world, s.device.type), []
-    if o.compile:
-        skipped = ["memory by kind of compiled blocks: the ledger's step ran uncompiled; what the compiled steps took "
-                   "is the allocator's peak, on a GPU"]
-        if not room(s, sum(wanted.values())):
-            return {}, {}, {}, ["memory by kind: the ledger's step runs uncompiled, and its "
-                                f"{sum(wanted.values()) / 1e9:,.1f} GB are more than the device has"]
+        found["skipped"].append("memory by kind: offloaded shards are beyond the ledger")
+        return
+    wanted = predicted_memory(o, s.world, s.device.type)
+    if o.compile and not room(s, sum(wanted.values())):
+        found["skipped"].append("memory by kind: the ledger's step runs uncompiled, and its "
+                                f"{sum(wanted.values()) / 1e9:,.1f} GB are more than the device has")
+        return
     with torch.compiler.set_stance("force_eager"):
-        seen = measured_memory(s, o, trainer, batch)
-    names = {kind: f"{kind} bytes at the peak" for kind in {**wanted, **seen}}
-    guess, found = ({"peak bytes": sum(held.values()), **{name: held.get(kind, 0) for kind, name in names.items()}}
-                    for held in (wanted, seen))
-    return guess, found, seen, skipped
+        seen = measured_memory(s, o, job.trainer, job.held_out[0])
+    for name, held in (("prediction", wanted), ("measurement", seen)):
+        found[name] |= {"peak bytes": sum(held.values()),
+                        **{f"{kind} bytes at the peak": held.get(kind, 0) for kind in {**wanted, **seen}}}
+    if o.compile:
+        found["skipped"].append("memory by kind of compiled blocks: the ledger's step ran uncompiled; what the "
+                                "compiled steps took is the allocator's peak, on a GPU")
+    found["peak_memory"] = seen | found["peak_memory"]
+    off = abs(sum(wanted.values()) / sum(seen.values()) - 1)
+    found["checks"]["peak within 2% of the prediction"] = parity.check(off, MEMORY)
 
 
 def alone_seconds(s, o, setup, window):
@@ -109,23 +116,45 @@ def fits(s, o):
     return s.agree(2 * STATES * total_parameters(o.shape) < torch.cuda.mem_get_info(s.device)[0])
 
 
-def seconds(s, o, setup, window, step_seconds):
-    """(prediction, measurement, what was skipped) of a step's seconds. window: this rank's tokens of a step."""
-    profile = profiles.find(o.machine, s.device.type, s.world)
-    if profile is None:
-        return {}, {}, ["seconds a step: no machine profile (labs/calibrate.py at this number of processes)"]
-    if not fits(s, o):
-        return {}, {}, ["seconds a step: no room for a plain copy of the model, whose speed the prediction stands on"]
+def seconds(s, o, job, found):
+    """Add a step's seconds to what `beside` returns."""
+    profile, why = profiles.find(o.machine, s.device.type, s.world), None
+    if len(job.seconds) <= WARMUP:
+        why = f"this attempt made only {len(job.seconds)} steps"
+    elif profile is None:
+        why = "no machine profile (labs/calibrate.py at this number of processes)"
+    elif not fits(s, o):
+        why = "no room for a plain copy of the model, whose speed the prediction stands on"
+    if why:
+        found["skipped"].append(f"seconds a step: {why}")
+        return
+    window = windows(job.text.train, job.order.starts(job.done, o.batch, s.rank, s.world), o.seq)
     peak = profile["matmul_flops_per_second"][o.precision]
     update = total_parameters(o.shape) * step.ADAMW_BYTES / profile["copy_bytes_per_second"]
     done = sum(flops(o.shape, o.batch // s.world, o.seq, o.checkpointing).values())
-    compute = max(alone_seconds(s, o, setup, window) - update, 1e-9)
+    compute = max(alone_seconds(s, o, job.trainer.setup, window) - update, 1e-9)
     share = done / compute / peak
     run = worlds.Run("strong", s.world, o.strategy_on(s.world), o.batch)
-    guess, middle = worlds.predict(run, o, profile, share), statistics.median(step_seconds)
-    tokens, alone = o.batch * o.seq, compute + guess.parts["update"]
-    wanted = {worlds.SECONDS: guess.seconds, worlds.RATE: guess.tokens_per_second}
-    seen = {worlds.SECONDS: middle, worlds.RATE: tokens / middle}
+    guess, middle = worlds.predict(run, o, profile, share), statistics.median(job.seconds[WARMUP:])
+    alone = compute + guess.parts["update"]
+    found["prediction"] |= {worlds.SECONDS: guess.seconds, worlds.RATE: guess.tokens_per_second}
+    found["measurement"] |= {worlds.SECONDS: middle, worlds.RATE: o.batch * o.seq / middle}
     if s.world > 1:
-        wanted[worlds.BEYOND], seen[worlds.BEYOND] = guess.seconds - alone, middle - alone
-    return wanted, seen, []
+        found["prediction"][worlds.BEYOND] = guess.seconds - alone
+        found["measurement"][worlds.BEYOND] = middle - alone
+
+
+def beside(s, o, job):
+    """{"prediction", "measurement", "peak_memory", "checks", "skipped"} for the Record; collective, after the run.
+
+    What goes wrong here goes wrong on all ranks alike, after hours of training perhaps: it is said in the Record, and
+    does not cost it.
+    """
+    found = {"prediction": {}, "measurement": {}, "peak_memory": session.allocator(s, "allocator: "), "checks": {},
+             "skipped": []}
+    try:
+        seconds(s, o, job, found)
+        memory(s, o, job, found)
+    except (RuntimeError, NotImplementedError, ValueError) as error:
+        found["skipped"].append(f"prediction: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+    return found

@@ -7,18 +7,14 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
-from scaleout.lab import recording, session
+from scaleout.lab import recording
 from scaleout.measure import peak as measure_peak
-from scaleout.parallel import parity
 from scaleout.parallel.shard import DTYPES
 from scaleout.records import results
 from scaleout.spec.transformer import flops, total_parameters
-from scaleout.train import attempts, input, report, spans
-from scaleout.train import forecast as train_forecast
+from scaleout.train import attempts, forecast, report, spans
 from scaleout.train.options import RESULTS, WARMUP
 from scaleout.train.trainer import sample
-
-MEMORY = 0.02           # of the peak: what the book's memory model promises
 
 
 class Effort:
@@ -59,31 +55,8 @@ def scaling(metrics):
             f"{len(scales):,} steps overflowed fp16 and were left out"] if scales else []
 
 
-def forecast(s, o, job):
-    """{"prediction", "measurement", "peak_memory", "checks", "skipped"} for the Record; collective, after the run.
-
-    What goes wrong here goes wrong on all ranks alike, after hours of training perhaps: it is said in the Record, and
-    does not cost it.
-    """
-    kept = session.allocator(s, "allocator: ")              # of the run alone
-    wanted, seen, skipped, held = {}, {}, [], {}
-    try:
-        if len(job.seconds) > WARMUP:
-            window = input.windows(job.text.train, job.order.starts(job.done, o.batch, s.rank, s.world), o.seq)
-            wanted, seen, skipped = train_forecast.seconds(s, o, job.trainer.setup, window, job.seconds[WARMUP:])
-        else:
-            skipped = [f"seconds a step: this attempt made only {len(job.seconds)} steps"]
-        bytes_wanted, bytes_seen, held, more = train_forecast.memory(s, o, job.trainer, job.held_out[0])
-        wanted, seen, skipped = wanted | bytes_wanted, seen | bytes_seen, skipped + more
-    except (RuntimeError, NotImplementedError, ValueError) as error:
-        skipped = [*skipped, f"prediction: {type(error).__name__}: {' '.join(str(error).split())[:200]}"]
-    off = {"peak within 2% of the prediction": abs(wanted["peak bytes"] / seen["peak bytes"] - 1)} if held else {}
-    return {"prediction": wanted, "measurement": seen, "peak_memory": held | kept, "skipped": skipped,
-            "checks": {name: parity.check(value, MEMORY) for name, value in off.items()}}
-
-
 def record(s, tier, o, job, peak_, found):
-    """The Record of this run. peak_: as `peak` gives it. found: as `forecast` does."""
+    """The Record of this run. peak_: as `peak` gives it. found: as `forecast.beside` does."""
     metrics, spent = job.metrics, job.metrics.column("seconds")
     rate = results.tokens_per_second(spent, WARMUP, o.batch, o.seq)
     work = flops(o.shape, o.batch, o.seq)
@@ -115,7 +88,7 @@ def close(s, tier, o, job):
     """The Record, the sample, the plot: kept in this order, and only then told, for a screen may be gone."""
     folder = Path(o.folder) if o.folder else None
     wrote, none = written(job, o)
-    peak_, found = peak(s, o), forecast(s, o, job)
+    peak_, found = peak(s, o), forecast.beside(s, o, job)
     found["skipped"] += none
     if not s.main:                              # the steps of earlier attempts are in rank 0's file only
         return

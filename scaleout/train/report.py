@@ -7,6 +7,7 @@ import statistics
 import time
 from pathlib import Path
 
+from scaleout.lab.picture import picture
 from scaleout.lab.report import verdicts
 from scaleout.lab.text import megabytes, ratio, table
 from scaleout.records.checkpoints import is_count
@@ -256,15 +257,7 @@ class Progress:
 
 def plot(metrics, path, title):
     """Draw loss and validation over steps, and beneath them seconds a step and the wait for data, to `path` (SVG)."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    from scaleout.measure.figures import STYLE
-
-    with pyplot.style.context(str(STYLE)):
-        figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1))
+    with picture(path, 2, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1)) as (figure, (top, bottom)):
         steps = metrics.column("step")
         top.plot(steps, metrics.column("loss"), color="C0", linewidth=0.8, alpha=0.6, label="training")
         top.plot([row["step"] for row in metrics.validations], [row["validation"] for row in metrics.validations],
@@ -276,8 +269,6 @@ def plot(metrics, path, title):
         for axes in (top, bottom):
             axes.legend()
         figure.tight_layout()
-        figure.savefig(path, metadata={"Date": None})
-        pyplot.close(figure)
 
 
 def readable(sample):

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from scaleout.parallel import shard
+from scaleout.parallel import private, shard
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import Shape
@@ -159,13 +159,13 @@ class Trainer:
         """
         own = [p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad
                for p in self.parameters if p.grad is not None]
-        square = torch.stack(torch._foreach_norm(own)).square().sum().to(self.s.device)
+        square = torch.stack(private.foreach_norm(own)).square().sum().to(self.s.device)
         if self.group is not None:
             dist.all_reduce(square, group=self.group)
         norm = square.sqrt()
         if self.setup.clip and not (norm.device.type == "cpu" and norm + EPSILON <= self.setup.clip):
             factor = (self.setup.clip / (norm + EPSILON)).clamp(max=1.0)
-            torch._foreach_mul_(own, factor.to(own[0].device))
+            private.foreach_mul_(own, factor.to(own[0].device))
         return norm
 
     @torch.no_grad()

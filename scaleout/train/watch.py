@@ -21,7 +21,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from scaleout.lab import join
+from scaleout.lab import join, start
+from scaleout.parallel import private
 from scaleout.records import flight
 from scaleout.train import attempts
 
@@ -142,7 +143,7 @@ class Monitor:
     def __init__(self, watch, store=None):
         self.watch, self.rank, self.world = watch, watch.s.rank, watch.s.world
         self.every_s = min(1.0, watch.patience_s / 4)
-        self.store, self.main = store or _store(), threading.main_thread().ident
+        self.store, self.main = store or join.store(f"watch-{join.meeting()}"), threading.main_thread().ident
         self.round, self.quiet = 0, 0.0             # of questions; until when this rank asks none
 
     def run(self):
@@ -203,7 +204,7 @@ class Monitor:
         os._exit(1)
 
     def _speak(self, line):
-        print(f"{_program()}: {line}", file=sys.stderr, flush=True)
+        print(f"{start.name()}: {line}", file=sys.stderr, flush=True)
         if self.watch.log:
             with Path(self.watch.log).open("a") as stream:
                 stream.write(json.dumps({"time": time.time(), "failure": line}) + "\n")
@@ -252,11 +253,6 @@ def _s(ranks):
     return "s" if len(ranks) == 1 else ""
 
 
-def _program():
-    script = Path(sys.argv[0])
-    return f"{script.parent.name or '.'}/{script.name}"
-
-
 def stands(frame):
     """Where a thread is, by its frame: {"line": "labs/x.py:7 in f", "collective": whether torch waits there}."""
     inner, collective = None, False
@@ -282,17 +278,9 @@ def calls_made():
 
     Those of the thread that writes checkpoints do not count: it goes on when the training hangs.
     """
-    from torch._C import _distributed_c10d as recorder
     last = {}
-    for entry in json.loads(recorder._dump_fr_trace_json(True, False)).get("entries", []):
+    for entry in json.loads(private.flight_json(True, False)).get("entries", []):
         name, what = entry["process_group"]
         if what != CHECKPOINTS and not entry["is_p2p"]:
             last[name] = max(last.get(name, 0), entry["collective_seq_id"])
     return sum(last.values())
-
-
-def _store():
-    """A connection of this thread's own to the launcher's store, apart from the keys of earlier attempts."""
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
-                          wait_for_workers=False, timeout=join.GROUP_TIMEOUT)
-    return dist.PrefixStore(f"watch-{join.meeting()}", store)

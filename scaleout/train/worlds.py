@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from dataclasses import dataclass, replace
 
 from scaleout.lab.options import parse
-from scaleout.lab.scaling import timed
+from scaleout.lab.scaling import median
 from scaleout.records import results
 from scaleout.timing import fsdp_seconds, step
 from scaleout.train import options as train_options
@@ -90,11 +89,6 @@ def command(run, words, path, machine=None):
 # --- prediction ---------------------------------------------------------------------------------------------------
 
 
-def median(record):
-    """Median seconds of a step after the warm-up."""
-    return statistics.median(timed(record))
-
-
 def at_the_time(profile, record):
     """The profile with the matrix products that the job itself timed at its end: a machine that others use too is not
     the machine it was a minute ago."""
@@ -130,11 +124,6 @@ def with_prediction(record, guess):
     """The Record with the step that the run on one process predicts (`step.StepTime`) beside the measured one."""
     return replace(record, prediction=record.prediction | {FROM_ONE: guess.seconds},
                    measurement=record.measurement | {FROM_ONE: median(record)})
-
-
-def rate(record):
-    """Tokens a second of the median step, which one slow step of a busy machine does not move."""
-    return record.effective_batch * record.sequence_length / median(record)
 
 
 def basis(profile, share, dtype):

@@ -53,12 +53,7 @@ class Setting:
     @property
     def tokens(self) -> int:
         """Tokens a sequence: no more than the model has learned positions."""
-        return min(self.seq, self.shape.max_seq) if self.shape.positions == "learned" else self.seq
-
-    @property
-    def dtype(self) -> str:
-        """bf16 where the device has it, else fp16."""
-        return "bf16" if DEVICES[self.device].bf16_flop_per_s else "fp16"
+        return self.shape.tokens(self.seq)
 
     def passes(self, world: int) -> tuple[int, int]:
         """(sequences a pass, passes) of one GPU when `world` of them share the global batch, rounded up."""
@@ -140,7 +135,7 @@ def _size(own: Setting, world: int, batch: int, count: int) -> Size:
     seconds = before * (count - 1) + last + update
     waits = seconds - compute * count - update
     work = flops(own.shape, batch, own.tokens)
-    peak = DEVICES[own.device].matmul_flop_per_s(own.dtype)
+    peak = DEVICES[own.device].matmul_flop_per_s(DEVICES[own.device].half)
     done = (work["forward"] + work["backward"]) * count
     rate = batch * count * own.tokens * world / seconds
     return Size(seconds, rate, max(0.0, waits) / seconds, step.utilization(done, seconds, peak))
@@ -166,19 +161,19 @@ def _pass(own: Setting, world: int, batch: int) -> tuple[float, float, float]:
 def _fsdp(own: Setting, shape: Shape, batch: int, device: Device, cluster: topology.Cluster) -> tuple[float, float]:
     ranks = cluster.ranks if own.sharding == "full" else cluster.gpus_per_node
     sharding = Sharding(ranks=ranks, replicas=cluster.ranks // ranks, parameter="bf16")
-    on = _machine(device, cluster, sharding, own.dtype, own.reached)
+    on = _machine(device, cluster, sharding, own.reached)
     found = fsdp_seconds.on_machine(on, shape, batch, own.tokens, sharding, checkpointing=own.checkpointing)
     return found.seconds - found.parts["update"], found.parts["compute"]
 
 
 @lru_cache(maxsize=512)
-def _machine(device: Device, cluster: topology.Cluster, sharding: Sharding, dtype: str, reached: float) -> Machine:
+def _machine(device: Device, cluster: topology.Cluster, sharding: Sharding, reached: float) -> Machine:
     """Kept, because it remembers what messages cost."""
-    return machine(device, cluster, sharding, dtype=dtype, efficiency=reached / 100)
+    return machine(device, cluster, sharding, dtype=device.half, efficiency=reached / 100)
 
 
 def _ddp(own: Setting, shape: Shape, batch: int, device: Device, cluster: topology.Cluster) -> tuple[float, float]:
-    rate = device.matmul_flop_per_s(own.dtype) * own.reached / 100
+    rate = device.matmul_flop_per_s(device.half) * own.reached / 100
     found = _ddp_alone(shape, batch, own.tokens, rate, own.checkpointing).over(nccl.seconds("all_reduce", cluster))
     return found.seconds, found.compute_seconds
 

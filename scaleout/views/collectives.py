@@ -196,7 +196,8 @@ def _sentence(shown: chunk_grid.Frames, step: int, on: Setting, size: float, cos
         found += f" Below {_bytes(at)} the tree beats the ring."
     elif at and costs["tree"].seconds < costs["ring"].seconds:
         found += f" From {_bytes(at)} on the ring beats the tree."
-    grid = f"In the grid of {shown.ranks} ranks, {_step_words(shown, step)}; by the end the busiest rank sends"
+    done = f"step {step} of {shown.steps} ({shown.phase(step)})" if step else f"none of {shown.steps} steps"
+    grid = f"In the grid of {shown.ranks} ranks, {done} is done; by the end the busiest rank sends"
     return f"{found} {grid} {svg.quantity(values['grid_sent_share'])} times the message."
 
 
@@ -218,12 +219,6 @@ _CALLED = {name: f"the {words}" for name, words in NAMES.items()} | {
     "halving-doubling": "halving-doubling", "naive": "gather and broadcast", "in-network": "NVLink switches that add",
     "hierarchical": "the hierarchical all-reduce",
 }  # fmt: skip
-
-
-def _step_words(shown: chunk_grid.Frames, step: int) -> str:
-    if step == 0:
-        return f"none of {shown.steps} steps is done"
-    return f"step {step} of {shown.steps} ({shown.phase(step)}) is done"
 
 
 _UNITS = (("s", 1, 1), ("ms", 1e3, 1e-3), ("µs", 1e6, 0))

@@ -79,13 +79,13 @@ class Setting:
     @property
     def seq(self) -> int:
         """Tokens a sequence."""
-        return min(TOKENS, PRESETS[self.model].max_seq)
+        return PRESETS[self.model].tokens(TOKENS)
 
     @property
     def peak(self) -> float:
         """FLOP/s of the device in 16 bits."""
         device = DEVICES[self.device]
-        return device.matmul_flop_per_s("bf16" if device.bf16_flop_per_s else "fp16")
+        return device.matmul_flop_per_s(device.half)
 
     @property
     def ratio(self) -> float:
@@ -215,11 +215,12 @@ def _last(timeline: Timeline) -> float:
 def _sentence(setting: Setting, values: dict) -> str:
     """The result, what it is made of, and the one lever worth trying now."""
     how = f"{setting.seq:,} tokens a sequence, compute at {COMPUTE_SHARE:.0%} of peak"
-    start = f"{NAMES[setting.model]} on {_gpus(setting.ranks)} ({how}): a step takes {_time(values['step_seconds'])}"
+    took = svg.seconds(values["step_seconds"])
+    start = f"{NAMES[setting.model]} on {_gpus(setting.ranks)} ({how}): a step takes {took}"
     if setting.ranks == 1:
         found = f"{start}. One GPU has nothing to exchange: take two."
     else:
-        exposed = f"{_time(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
+        exposed = f"{svg.seconds(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
         found = (
             f"{start}, of which {exposed} is exposed communication. {_why(setting, values)} "
             f"Efficiency {values['efficiency']:.0%}: {_gpus(setting.ranks)} do the work of "
@@ -266,18 +267,13 @@ def _gpus(count: int) -> str:
     return f"{count} GPU{'s' if count > 1 else ''}"
 
 
-def _time(amount: float) -> str:
-    """An amount of time for people, in ms below one second."""
-    return f"{svg.quantity(amount)} s" if amount >= 1 else f"{svg.quantity(amount * 1e3)} ms"
-
-
 # --- the picture ----------------------------------------------------------------------------------------------
 
 WIDTH, LEFT = 480, 4
 
 
 def _picture(timeline: Timeline, values: dict) -> str:
-    exposed = f"exposed: {_time(values['exposed_seconds'])}"
+    exposed = f"exposed: {svg.seconds(values['exposed_seconds'])}"
     keys, height = svg.legend(LEFT, 4, WIDTH - 8, [("accent", exposed), ("c8", "update, passes without messages")], 2)
     body, below = lanes.draw(timeline, LEFT, height + 6, WIDTH - 2 * LEFT)
     plane = Plane(40, below + 50, WIDTH - 56, 150, Axis(1, 512, log=True), Axis(0, 104))
@@ -293,7 +289,7 @@ def _picture(timeline: Timeline, values: dict) -> str:
     names = [("muted", "ideal"), ("c1", f"as set: {found:.0%}"), ("c2", "all after backward")]
     curves, more = svg.legend(plane.left, plane.bottom + 44, plane.width, names)
     label = (
-        f"Two lanes of one step, compute and communication, {_time(values['step_seconds'])} long; beneath, "
+        f"Two lanes of one step, compute and communication, {svg.seconds(values['step_seconds'])} long; beneath, "
         f"weak-scaling efficiency from 1 to 512 GPUs, {found:.0%} at {ranks}."
     )
     return svg.figure(WIDTH, plane.bottom + 44 + more, "".join([*parts, curves]), label)

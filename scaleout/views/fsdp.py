@@ -78,8 +78,7 @@ class Setting:
     @property
     def tokens(self) -> int:
         """Tokens a sequence: no more than a table of positions has rows."""
-        shape = PRESETS[self.model]
-        return min(self.seq, shape.max_seq) if shape.positions == "learned" else self.seq
+        return PRESETS[self.model].tokens(self.seq)
 
     @property
     def sharding(self) -> Sharding:
@@ -126,8 +125,7 @@ def _time(setting: Setting) -> StepTime:
     most, across, adapters, rdma, _ = LINKS[setting.link]
     gpus = min(most, setting.ranks)
     joined = topology.cluster(setting.ranks // gpus, gpus, device.link, across, adapters, rdma)
-    half = "bf16" if device.bf16_flop_per_s else "fp16"
-    dtype = "fp32" if setting.precision == "fp32" else half
+    dtype = "fp32" if setting.precision == "fp32" else device.half
     return fsdp_seconds.from_device(
         PRESETS[setting.model], setting.batch, setting.tokens, device, joined, setting.sharding, dtype=dtype,
         efficiency=COMPUTE_SHARE, checkpointing=setting.checkpointing,
@@ -184,7 +182,7 @@ def _sentence(setting: Setting, values: dict) -> str:
     limit = f"{'no more' if values['healthy'] else 'more'} than {EXPOSED:.0%}"
     if setting.offload:
         limit += f"; {values['update_seconds'] / values['step_seconds']:.1%} for the host's update"
-    waits = f"a GPU waits for {values['waiting_percent']:.1f}% of its {seconds(values['step_seconds'])} ({limit})"
+    waits = f"a GPU waits for {values['waiting_percent']:.1f}% of its {svg.seconds(values['step_seconds'])} ({limit})"
     found = f"{waits}, MFU {values['mfu']:.0%}."
     if values["verdict"] == "merely fits":
         return f"{first}It merely fits, {spare}: {found} {advice(setting)}"
@@ -198,11 +196,6 @@ def _too_much(values: dict) -> str:
         return "It does not fit."
     left, most = (values["device_gib"] - values[name] for name in ("peak_gib", "room_gib"))
     return f"It may fit: {left:.1f} GiB are left, and the driver and the allocator can take {most:.1f}."
-
-
-def seconds(amount: float) -> str:
-    """An amount of time for people, in ms below one second."""
-    return f"{svg.quantity(amount)} s" if amount >= 1 else f"{svg.quantity(amount * 1e3)} ms"
 
 
 # --- the picture ----------------------------------------------------------------------------------------------
@@ -236,10 +229,10 @@ def _picture(setting: Setting, values: dict) -> str:
         words_at = reserve + 15 if peak > device else beside  # beneath the lines where the peak stands above them
         parts.append(svg.text(plane.right - 4, words_at, limit, anchor="end", fill="accent", halo=True))
     share = f"{values['exposed_percent']:.1f}% of the step"
-    exposed = f"exposed communication: {seconds(values['exposed_seconds'])}, {share}"
+    exposed = f"exposed communication: {svg.seconds(values['exposed_seconds'])}, {share}"
     more, extra = svg.legend(4, below + 36, WIDTH - 8, [("accent", exposed)], 1)
     label = (
-        f"Memory of one GPU through a step of {seconds(values['step_seconds'])}, by kind, at most "
+        f"Memory of one GPU through a step of {svg.seconds(values['step_seconds'])}, by kind, at most "
         f"{svg.quantity(peak)} GiB; beneath, what it computes, gathers and reduces meanwhile."
     )
     return svg.figure(WIDTH, below + 36 + extra, "".join([*parts, more]), label)

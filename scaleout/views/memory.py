@@ -87,8 +87,7 @@ def draw(params: dict) -> dict:
 
 def _tokens(params: dict) -> int:
     """Tokens a sequence: no more than the model has positions."""
-    shape, seq = PRESETS[params["model"]], int(params["seq"])
-    return min(seq, shape.max_seq) if shape.positions == "learned" else seq
+    return PRESETS[params["model"]].tokens(int(params["seq"]))
 
 
 def _held(params: dict) -> Account:

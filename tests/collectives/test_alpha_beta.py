@@ -2,8 +2,10 @@
 
 import itertools
 import re
+from collections import Counter
 
 import pytest
+from cases import over
 from test_messages import NAMES, RANKS, SIZES, simulate, variants
 
 from scaleout.collectives import alpha_beta as c
@@ -22,10 +24,10 @@ def price(collective, algorithm, size, ranks, options=None):
     return c.cost(collective, algorithm, size, ranks, WIRE)
 
 
-@pytest.mark.parametrize(("collective", "algorithm"), NAMES)
-@pytest.mark.parametrize("ranks", RANKS)
-def test_bytes_of_the_busiest_rank(collective, algorithm, ranks):
+@over(named=NAMES, ranks=RANKS)
+def test_bytes_of_the_busiest_rank(named, ranks):
     """Equal where the chunks are; otherwise within a byte for every message of a rank."""
+    collective, algorithm = named
     for options in variants(collective, algorithm, ranks):
         for size in (*SIZES, 720720 * 34):  # divisible by all chunk counts of 1 to 17 ranks, but for five blocks' trees
             moves, sizes, everyone, _ = simulate(collective, algorithm, ranks, size, **options)
@@ -37,9 +39,9 @@ def test_bytes_of_the_busiest_rank(collective, algorithm, ranks):
             )
 
 
-@pytest.mark.parametrize(("collective", "algorithm"), BY_STEP)
-@pytest.mark.parametrize("ranks", RANKS)
-def test_steps_and_seconds_on_one_wire(collective, algorithm, ranks):
+@over(named=BY_STEP, ranks=RANKS)
+def test_steps_and_seconds_on_one_wire(named, ranks):
+    collective, algorithm = named
     for size in SIZES:
         moves, sizes, _, states = simulate(collective, algorithm, ranks, size)
         found = c.cost(collective, algorithm, size, ranks, WIRE)
@@ -50,8 +52,7 @@ def test_steps_and_seconds_on_one_wire(collective, algorithm, ranks):
         assert found.latency_seconds == pytest.approx(found.steps * WIRE.alpha_seconds)
 
 
-@pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("blocks", [1, 2, 3, 8, 50])
+@over(ranks=RANKS, blocks=(1, 2, 3, 8, 50))
 def test_the_pipelined_tree(ranks, blocks):
     """Steps are exact. Seconds are an upper bound, off by no more than what the first and last steps do not move."""
     size, h = 2 * blocks * 10_000, (ranks - 1).bit_length()
@@ -66,8 +67,7 @@ def test_the_pipelined_tree(ranks, blocks):
         assert c.cost("all_reduce", "tree", size, ranks, WIRE).seconds <= bound + 1e-12
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 8, 17])
-@pytest.mark.parametrize("blocks", [1, 4, 30])
+@over(ranks=(2, 3, 8, 17), blocks=(1, 4, 30))
 def test_the_pipelined_chain(ranks, blocks):
     size = blocks * 10_000
     moves, sizes, _, states = simulate("broadcast", "ring", ranks, size, blocks=blocks)
@@ -84,14 +84,11 @@ CLUSTERS = [
 
 
 RINGS = [(name, "ring") for name in ("all_reduce", "reduce_scatter", "all_gather")]
-NAMED = {"argvalues": CLUSTERS, "ids": lambda on: f"{on.nodes}x{on.gpus_per_node}-{on.nics_per_node}"}
 
 
-@pytest.mark.parametrize("on", **NAMED)
-@pytest.mark.parametrize(
-    ("collective", "algorithm"), [*(one for one in BY_STEP if one not in RINGS), ("all_reduce", "hierarchical")]
-)
-def test_seconds_on_a_cluster(on, collective, algorithm):
+@over(on=CLUSTERS, named=[*(one for one in BY_STEP if one not in RINGS), ("all_reduce", "hierarchical")])
+def test_seconds_on_a_cluster(on, named):
+    collective, algorithm = named
     size = 720720 * 64
     moves = m.messages(collective, algorithm, on.ranks, gpus_per_node=on.gpus_per_node)
     sizes = m.sizes(collective, algorithm, size, on.ranks)
@@ -100,15 +97,28 @@ def test_seconds_on_a_cluster(on, collective, algorithm):
     assert len({one.step for one in moves}) == found.steps
 
 
-@pytest.mark.parametrize("on", **NAMED)
-@pytest.mark.parametrize(("collective", "algorithm"), RINGS)
-def test_a_ring_over_nodes_takes_the_latencies_of_one_part_s_way(on, collective, algorithm):
+def flowing_seconds(moves, sizes, on):
+    """Seconds until all has arrived where nobody waits for a step to end: a rank sends on what it has received as soon
+    as its wire is free, and a latency keeps no wire busy.
+
+    For a ring, of which one rank of a node at a time sends outside.
+    """
+    ready, free = Counter(), Counter()  # (rank, chunk) and (rank) -> seconds
+    for one in sorted(moves, key=lambda one: one.step):
+        line = on.near if on.node(one.source) == on.node(one.target) else on.pool
+        free[one.source] = max(free[one.source], ready[one.source, one.chunk]) + sizes[one.chunk] / line.bytes_per_s
+        ready[one.target, one.chunk] = free[one.source] + line.alpha_seconds
+    return max(ready.values(), default=0.0)
+
+
+@over(on=CLUSTERS, collective=("all_reduce", "reduce_scatter", "all_gather"))
+def test_a_ring_over_nodes_takes_the_latencies_of_one_part_s_way(on, collective):
     """Message by message, each as soon as it can: no bytes take exactly the formula's latency. With bytes it is an
     upper bound, and step by step, every step as slow as its slowest hop, is an upper bound of it."""
-    moves = m.messages(collective, algorithm, on.ranks)
+    moves = m.messages(collective, "ring", on.ranks)
     for size in (0, 720720, 720720 * 64):
-        sizes, found = m.sizes(collective, algorithm, size, on.ranks), c.cost_on(collective, algorithm, size, on)
-        flowing, stepping = m.flowing_seconds(moves, sizes, on), m.seconds(moves, sizes, on)
+        sizes, found = m.sizes(collective, "ring", size, on.ranks), c.cost_on(collective, "ring", size, on)
+        flowing, stepping = flowing_seconds(moves, sizes, on), m.seconds(moves, sizes, on)
         assert flowing * (1 - 1e-9) <= found.seconds <= stepping * (1 + 1e-9)
         assert found.steps == len({one.step for one in moves})
         if size == 0:
@@ -127,7 +137,7 @@ def test_an_all_gather_on_1024_gpus_is_halved_by_it():
     assert found.steps * 4.0e-6 == pytest.approx(4.1e-3, rel=0.01) and found.seconds == pytest.approx(2.2e-3, rel=0.01)
 
 
-@pytest.mark.parametrize("ranks", RANKS)
+@over(ranks=RANKS)
 def test_a_ring_sends_two_rounds_of_a_part(ranks):
     found = c.cost("all_reduce", "ring", 1e9, ranks, WIRE)
     assert found.sent_bytes == found.received_bytes == pytest.approx(2 * (ranks - 1) / ranks * 1e9)
@@ -139,8 +149,9 @@ def test_a_ring_sends_two_rounds_of_a_part(ranks):
         assert c.bus_bandwidth("all_reduce", 1e9, ranks, free.seconds) == pytest.approx(WIRE.bytes_per_s)
 
 
-@pytest.mark.parametrize(("collective", "algorithm"), FLAT)
-def test_one_rank_costs_nothing_and_more_bytes_never_less_time(collective, algorithm):
+@over(named=FLAT)
+def test_one_rank_costs_nothing_and_more_bytes_never_less_time(named):
+    collective, algorithm = named
     assert c.cost(collective, algorithm, 1e6, 1, WIRE) == c.Cost(0, 0, 0, 0, 0)
     for ranks in (2, 3, 8, 13):
         seconds = [c.cost(collective, algorithm, 10**k, ranks, WIRE).seconds for k in range(12)]
@@ -149,7 +160,7 @@ def test_one_rank_costs_nothing_and_more_bytes_never_less_time(collective, algor
         assert none.seconds == pytest.approx(none.latency_seconds) and none.sent_bytes == 0
 
 
-@pytest.mark.parametrize(("ranks", "size"), [*itertools.product(range(2, 18), (1, 1e4, 1e7, 1e10))])
+@over(ranks=range(2, 18), size=(1, 1e4, 1e7, 1e10))
 def test_no_algorithm_beats_the_lower_bounds(ranks, size):
     """log2 p starts to hear from all (rounded up), and 2(p-1)/p of the message out of a rank where no switch adds."""
     for name in c.ALGORITHMS["all_reduce"]:

@@ -3,13 +3,14 @@
 from collections import Counter
 
 import pytest
+from cases import over
 
 from scaleout.collectives import messages as m
 from scaleout.collectives.alpha_beta import ALGORITHMS
 from scaleout.collectives.routes import trees
 from scaleout.spec.topology import Cluster, Wire
 
-RANKS = range(1, 18)
+RANKS = (*range(1, 10), 12, 13, 16, 17)  # powers of two, their neighbours, odd, even and prime numbers
 SIZES = (0, 1, 7, 1000, 4096)
 BLOCKS = (1, 2, 5)
 
@@ -34,18 +35,18 @@ def simulate(collective, algorithm, ranks, size=0, **options):
     return moves, sizes, ranks + switch, states
 
 
-@pytest.mark.parametrize(("collective", "algorithm"), NAMES)
-@pytest.mark.parametrize("ranks", RANKS)
-def test_every_contribution_arrives_exactly_once(collective, algorithm, ranks):
+@over(named=NAMES, ranks=RANKS)
+def test_every_contribution_arrives_exactly_once(named, ranks):
+    collective, algorithm = named
     for options in variants(collective, algorithm, ranks):
         _, sizes, _, states = simulate(collective, algorithm, ranks, **options)
         for rank, wanted in enumerate(m.goal(collective, ranks, len(sizes))):
             assert {chunk: states[-1][rank][chunk] for chunk in wanted} == wanted, (rank, options)
 
 
-@pytest.mark.parametrize(("collective", "algorithm"), NAMES)
-@pytest.mark.parametrize("ranks", RANKS)
-def test_what_is_sent_is_received(collective, algorithm, ranks):
+@over(named=NAMES, ranks=RANKS)
+def test_what_is_sent_is_received(named, ranks):
+    collective, algorithm = named
     for options in variants(collective, algorithm, ranks):
         for size in SIZES:
             moves, sizes, everyone, _ = simulate(collective, algorithm, ranks, size, **options)
@@ -54,9 +55,9 @@ def test_what_is_sent_is_received(collective, algorithm, ranks):
             assert sum(out) == sum(into) == sum(sizes[one.chunk] for one in moves)
 
 
-@pytest.mark.parametrize(("collective", "algorithm"), NAMES)
-@pytest.mark.parametrize("ranks", RANKS)
-def test_steps_follow_each_other_and_nobody_writes_to_itself(collective, algorithm, ranks):
+@over(named=NAMES, ranks=RANKS)
+def test_steps_follow_each_other_and_nobody_writes_to_itself(named, ranks):
+    collective, algorithm = named
     for options in variants(collective, algorithm, ranks):
         moves, *_ = simulate(collective, algorithm, ranks, **options)
         steps = [one.step for one in moves]
@@ -65,7 +66,7 @@ def test_steps_follow_each_other_and_nobody_writes_to_itself(collective, algorit
         assert len(set(moves)) == len(moves)
 
 
-@pytest.mark.parametrize("ranks", RANKS)
+@over(ranks=RANKS)
 def test_a_wrong_message_shows(ranks):
     """A message left out, or sent twice, does not pass for an all-reduce."""
     if ranks == 1:
@@ -81,7 +82,7 @@ def test_a_wrong_message_shows(ranks):
     assert max(count for chunks in twice for chunk in chunks for count in chunk.values()) >= 2
 
 
-@pytest.mark.parametrize("ranks", RANKS)
+@over(ranks=RANKS)
 def test_a_ring_talks_to_its_neighbour_only_and_each_rank_sends_one_chunk_a_step(ranks):
     moves = m.messages("all_reduce", "ring", ranks)
     assert all(one.target == (one.source + 1) % ranks for one in moves)
@@ -98,7 +99,7 @@ def test_the_ring_of_four_by_hand():
     assert whole == [(0, 1), (1, 2), (2, 3), (3, 0)]
 
 
-@pytest.mark.parametrize("ranks", range(2, 40))
+@over(ranks=range(2, 40))
 def test_two_trees_span_all_ranks_and_an_inner_rank_of_one_is_a_leaf_of_the_other(ranks):
     inner = []
     for tree in trees(ranks):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import isclose
 
 import pytest
+from cases import over
 
 from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, MOMENTS, Recipe, account
@@ -30,16 +31,10 @@ def recipes(count: int = 40) -> list[Recipe]:
     return out
 
 
-@pytest.fixture(params=recipes(), ids=lambda r: "-".join(str(v) for v in vars(r).values()))
-def recipe(request):
-    return request.param
+SHAPES, RECIPES = (GPT, LLAMA), recipes()
 
 
-@pytest.fixture(params=[GPT, LLAMA], ids=["gpt", "llama"])
-def shape(request):
-    return request.param
-
-
+@over(shape=SHAPES, recipe=RECIPES)
 def test_every_moment_has_every_kind_and_none_is_negative(shape, recipe):
     held = account(shape, 2, 128, recipe)
     assert set(held.moments) <= set(MOMENTS) and {"forward", "loss", "head", "block", "optimizer"} <= set(held.moments)
@@ -50,6 +45,7 @@ def test_every_moment_has_every_kind_and_none_is_negative(shape, recipe):
     assert held.peak == held.moments[held.peak_moment] and set(held.states) == set(STATES)
 
 
+@over(shape=SHAPES, recipe=RECIPES)
 def test_the_walk_ends_with_the_states_and_the_batch(shape, recipe):
     """Conservation: all that was allocated is freed, but for states, gradients and tokens."""
     from scaleout.memory.walk import walk
@@ -59,6 +55,7 @@ def test_the_walk_ends_with_the_states_and_the_batch(shape, recipe):
     assert end == {**dict.fromkeys(KINDS, 0), **held, "activations": 16 * 2 * 128}
 
 
+@over(shape=SHAPES, recipe=RECIPES)
 def test_the_peak_grows_with_all_that_makes_it(shape, recipe):
     base = account(shape, 2, 128, recipe).peak_bytes
     assert account(shape, 3, 128, recipe).peak_bytes >= base
@@ -68,17 +65,20 @@ def test_the_peak_grows_with_all_that_makes_it(shape, recipe):
     assert account(replace(shape, ff=shape.h_ff + 64), 2, 128, recipe).peak_bytes > base
 
 
+@over(shape=SHAPES, recipe=RECIPES)
 def test_recomputing_more_keeps_less(shape, recipe):
     kept = [sum(block_kept(Sizes(shape, 2, 128, recipe, Layout()), how).values()) for how in CHOICES["checkpointing"]]
     assert kept[0] >= kept[1] > kept[2] > 0
 
 
+@over(shape=SHAPES, recipe=RECIPES)
 def test_gradients_that_are_kept_are_there_at_every_moment(shape, recipe):
     fresh, kept = (account(shape, 2, 128, replace(recipe, gradients=how)) for how in ("fresh", "kept"))
     assert kept.peak_bytes >= fresh.peak_bytes
     assert {kinds["gradients"] for kinds in kept.moments.values()} == {kept.states["gradients"]}
 
 
+@over(shape=SHAPES, recipe=RECIPES)
 def test_activations_are_linear_in_the_batch(shape, recipe):
     one, two, three = (sum(block_kept(Sizes(shape, b, 128, recipe, Layout()), "none").values()) for b in (1, 2, 3))
     assert three - two == two - one > 0
@@ -95,12 +95,12 @@ def test_naive_attention_is_quadratic_in_the_sequence(attention):
 # --- ranks ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@over(shape=SHAPES, recipe=RECIPES, stage=(0, 1, 2, 3))
 def test_one_rank_shards_nothing(shape, recipe, stage):
     assert states(shape, recipe, Layout(zero=stage)) == states(shape, recipe, Layout())
 
 
-@pytest.mark.parametrize("dp", [2, 4, 64])
+@over(shape=SHAPES, recipe=RECIPES, dp=(2, 4, 64))
 def test_zero_shards_add_up_to_the_whole(shape, recipe, dp):
     """What N ranks hold of a sharded state is one whole, rounded up on each rank; of a copied one it is N."""
     whole = states(shape, recipe, Layout())
@@ -115,8 +115,7 @@ def test_zero_shards_add_up_to_the_whole(shape, recipe, dp):
         assert sum(part.values()) <= sum(previous.values())
 
 
-@pytest.mark.parametrize("pp", [1, 2, 4])
-@pytest.mark.parametrize("tp", [1, 2, 4])
+@over(shape=SHAPES, tp=(1, 2, 4), pp=(1, 2, 4))
 def test_model_parallel_ranks_hold_the_model(shape, tp, pp):
     """Summed over ranks: every matrix once; norms, position table and the biases of split inputs once a tensor rank;
     a tied table once more where first and last stage differ."""
@@ -127,6 +126,7 @@ def test_model_parallel_ranks_hold_the_model(shape, tp, pp):
     assert found == total_parameters(shape) + (tp - 1) * copied + tied
 
 
+@over(shape=SHAPES, recipe=RECIPES)
 def test_sequence_parallel_divides_what_tensor_parallel_leaves(shape, recipe):
     whole, tensor, both = (
         sum(block_kept(Sizes(shape, 2, 128, recipe, layout), "none").values())
@@ -135,6 +135,7 @@ def test_sequence_parallel_divides_what_tensor_parallel_leaves(shape, recipe):
     assert whole > tensor > both >= whole / 4
 
 
+@over(shape=SHAPES)
 def test_first_pipeline_stage_keeps_the_activations_of_all_layers(shape):
     """p micro-batches of L/p layers (arXiv 2205.05198, section 4.2.3), less what the last stage alone has."""
     plain = Recipe(precision="bf16", attention="sdpa")
@@ -144,6 +145,7 @@ def test_first_pipeline_stage_keeps_the_activations_of_all_layers(shape):
     assert layers <= four.moments["forward"]["activations"] <= one.moments["forward"]["activations"]
 
 
+@over(shape=SHAPES)
 def test_flops_backward_is_twice_forward_and_recompute_is_in_between(shape):
     none, some, full = (flops(shape, 2, 128, how) for how in CHOICES["checkpointing"])
     assert none["backward"] == 2 * none["forward"] and none["recompute"] == 0

@@ -78,7 +78,7 @@ def main(s):
     """All cases, each in a folder of its own beside the file of cases."""
     torch.nn.Module.compile = functools.partialmethod(torch.nn.Module.compile, backend="aot_eager")
     corpus.texts = functools.cache(corpus.texts)            # the same files again and again
-    stop_after(rounds.Rounds, "_step")
+    stop_after(rounds.Alternation, "take")
     stop_after(fsdp_ways.Way, "step")
     found = []
     for number, (name, words) in enumerate(json.loads(Path(sys.argv[1]).read_text())):

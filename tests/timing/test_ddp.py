@@ -5,6 +5,7 @@ import re
 from itertools import pairwise
 
 import pytest
+from cases import over
 
 from scaleout.timing.ddp import (
     BUCKET_CAP,
@@ -50,7 +51,7 @@ def spans(timeline, lane):
 # --- what holds of every step -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_events_of_a_lane_do_not_overlap_and_add_up(seed):
     step = ddp_step(model(seed), wire(), **options(seed))
     for lane in ("compute", "communication"):
@@ -62,7 +63,7 @@ def test_events_of_a_lane_do_not_overlap_and_add_up(seed):
     assert length(spans(step, "communication")) == pytest.approx(step.communication_seconds)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_seconds_are_compute_and_what_is_exposed_and_the_update(seed):
     step = ddp_step(model(seed), wire(), **options(seed))
     assert step.seconds == pytest.approx(step.compute_seconds + step.exposed_seconds + step.update_seconds)
@@ -72,7 +73,7 @@ def test_seconds_are_compute_and_what_is_exposed_and_the_update(seed):
     assert 0 <= step.overlap_fraction <= 1
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_a_message_starts_when_its_last_gradient_is_there(seed):
     step = ddp_step(model(seed), wire(), **options(seed) | {"overlap": True})
     for one in step.passes:
@@ -87,7 +88,7 @@ def test_a_message_starts_when_its_last_gradient_is_there(seed):
     assert not step.buckets or step.passes[-1].messages, "the last pass communicates"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_without_overlap_the_two_add_up(seed):
     layers = model(seed)
     step = ddp_step(layers, wire(), overlap=False, contention=0.7)
@@ -97,7 +98,7 @@ def test_without_overlap_the_two_add_up(seed):
     assert ddp_step(layers, wire()).seconds <= step.seconds + 1e-12, "overlap never costs time without contention"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_one_bucket_hides_nothing_but_what_backward_has_left(seed):
     """It is full at its last gradient, so that only layers without any before that one are left to hide behind."""
     layers = model(seed)
@@ -112,7 +113,7 @@ def test_one_bucket_hides_nothing_but_what_backward_has_left(seed):
         assert step.exposed_seconds == pytest.approx(max(0, step.communication_seconds - left), abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_limits(seed):
     layers = model(seed)
     work = sum(layer.forward_seconds + layer.backward_seconds for layer in layers)
@@ -124,7 +125,7 @@ def test_limits(seed):
         assert none.seconds == pytest.approx(work + none.communication_seconds), "compute stands still meanwhile"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_monotone_in_the_wire_and_in_contention(seed):
     layers, rest = model(seed), options(seed)
     by_rate = [ddp_step(layers, wire(rate=rate), **rest).seconds for rate in (1e11, 1e10, 1e9, 1e8)]
@@ -135,7 +136,7 @@ def test_monotone_in_the_wire_and_in_contention(seed):
         assert all(b >= a - 1e-12 for a, b in pairwise(rising))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_over_another_wire_it_is_the_step_of_that_wire(seed):
     layers, rest = model(seed), options(seed) | {"contention": 0}
     assert ddp_step(layers, wire(), **rest).over(wire(1e-3, 1e8)) == ddp_step(layers, wire(1e-3, 1e8), **rest)
@@ -186,7 +187,7 @@ def test_compression_divides_the_message():
 # --- torch's buckets ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_buckets_are_those_of_torch(seed):
     torch = pytest.importorskip("torch")
     import torch.distributed as dist
@@ -241,7 +242,7 @@ def test_intervals_by_hand():
     assert exposed([], []) == 0 and exposed([], [(1, 3), (2, 4)]) == 3
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_intervals_point_by_point(seed):
     draw = random.Random(seed)
     a, b = ([(x, x + draw.randrange(0, 9)) for x in (draw.randrange(60) for _ in range(12))] for _ in range(2))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from cases import over
 
 from scaleout.spec.sharding import Sharding, Unit, units
 from scaleout.spec.transformer import Shape, flops
@@ -63,7 +64,7 @@ def sent(found):
 # --- what holds of every step -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_work_is_conserved_and_no_lane_does_two_things_at_once(seed):
     found, rest = run(seed, contention=0), options(seed)
     work = sum(piece.forward_seconds + piece.backward_seconds for piece in model(seed)) * rest["accumulation"]
@@ -78,7 +79,7 @@ def test_work_is_conserved_and_no_lane_does_two_things_at_once(seed):
     assert run(seed).compute_seconds >= work - 1e-12, "contention only adds"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_seconds_are_compute_and_what_is_exposed_and_the_update(seed):
     found = run(seed)
     assert found.seconds == pytest.approx(found.compute_seconds + found.exposed_seconds + found.update_seconds)
@@ -98,7 +99,7 @@ def opened(found, plan, backward):
     return {u: starts[plan.first[u]] for u in ends}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_a_unit_is_whole_before_it_computes_and_few_are_gathered_ahead(seed):
     rest, plan = options(seed), Plan(tuple(model(seed)))
     found = run(seed, accumulation=1)
@@ -116,14 +117,14 @@ def test_a_unit_is_whole_before_it_computes_and_few_are_gathered_ahead(seed):
             assert len(early) <= ahead, "whole or on their way, and not needed yet"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_gathers_and_reduce_scatters_share_a_communicator(seed):
     found = run(seed, reshard=options(seed)["reshard"] is True)
     both = sorted(spans(found, "gather") + spans(found, "reduce"))
     assert all(b[0] >= a[1] - 1e-12 for a, b in pairwise(both))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_compute_waits_for_the_reduce_scatter_before_the_one_it_starts(seed):
     found = run(seed, accumulation=1)
     rows = sorted((e for e in found.events if e.lane == "reduce"), key=lambda e: e.start)
@@ -140,7 +141,7 @@ def chain(seed):
     return [Piece(f"u{i}", draw.random(), draw.random(), *[draw.randrange(1, 10**9)] * 2) for i in range(1 + seed)]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_prefetch_of_0_is_everything_one_after_another(seed):
     """In backward too: a gather is issued after the reduce-scatter before it, on one communicator, and compute waits
     for both. Prefetching is what changes the order."""
@@ -150,7 +151,7 @@ def test_prefetch_of_0_is_everything_one_after_another(seed):
     assert fsdp_step(chain(seed), line(), line(2e-4), prefetch=1).seconds < found.seconds
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_without_overlap_the_two_add_up(seed):
     """As with gloo on a CPU, whatever is prefetched."""
     rest = {"accumulation": 1, "contention": 0, "update_seconds": 0.5}
@@ -160,7 +161,7 @@ def test_without_overlap_the_two_add_up(seed):
         assert run(seed, **rest | change, overlap=True).seconds <= found.seconds + 1e-12
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_a_faster_wire_is_never_slower_and_a_deeper_prefetch_neither(seed):
     quiet = {"contention": 0}
     by_rate = [run(seed, line(rate=r), line(rate=r), **quiet).seconds for r in (1e12, 1e11, 1e10, 1e9, 1e8)]
@@ -171,7 +172,7 @@ def test_a_faster_wire_is_never_slower_and_a_deeper_prefetch_neither(seed):
     assert all(b <= a + 1e-12 for a, b in pairwise(by_depth))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over(seed=SEEDS)
 def test_one_rank_sends_nothing(seed):
     shape = Shape(1 + seed % 5, 16, 2, 32, tied_head=bool(seed % 2))
     sharding = Sharding(wrap=("model", "block", "layer", "size")[seed % 4], least_parameters=300)
@@ -274,7 +275,6 @@ def test_contention_by_hand():
     [
         ({"accumulation": 0}, "whole number of passes of at least 1"),
         ({"prefetch": -1}, "prefetch must be a whole number of units from 0 up"),
-        ({"prefetch": True}, "prefetch must be"),
         ({"backward_prefetch": 1.5}, "backward_prefetch must be"),
         ({"reshard": 1}, "reshard must be True, False or a number of ranks from 2 up, not 1"),
         ({"reshard": 4}, "needs regather_seconds"),

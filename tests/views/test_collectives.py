@@ -1,6 +1,5 @@
 """The widget of rung 10: the grid shows what the messages do, the curves what the cost model says."""
 
-import json
 import random
 import re
 import xml.etree.ElementTree as ET
@@ -42,7 +41,7 @@ def arrows(svg):
 
 
 @pytest.mark.parametrize("algorithm", view.SHOWN)
-@pytest.mark.parametrize("ranks", [2, 3, 5, 8])
+@pytest.mark.parametrize("ranks", [3, 8])
 def test_the_grid_shows_the_simulation(algorithm, ranks):
     shown = chunk_grid.frames(algorithm, ranks)
     moves = messages.messages("all_reduce", algorithm, ranks, chunk_grid.BLOCKS)
@@ -117,7 +116,7 @@ def settings(n):
 
 def test_fastest_is_said_of_who_leads_by_more_than_a_hundredth():
     seen = Counter()
-    for params in settings(200):
+    for params in settings(80):
         result = views.render("collectives", params)
         values, sentence = result["values"], result["sentence"]
         has = {n: s for n, s in values["seconds_by_algorithm"].items()
@@ -131,7 +130,7 @@ def test_fastest_is_said_of_who_leads_by_more_than_a_hundredth():
             here = values["seconds_by_algorithm"]
             faster, slower = ("ring", "tree") if "Below" in sentence else ("tree", "ring")
             assert here[faster] < here[slower] * 1.03, "the crossover is known to a few bytes in a thousand"
-    assert seen[True] > 5 and seen[False] > 100
+    assert seen[True] > 1 and seen[False] > 40
 
 
 def test_the_crossover_is_where_ring_and_tree_take_the_same_time():
@@ -151,26 +150,6 @@ def test_one_node_of_h100_has_switches_that_add_at_the_measured_rate():
     assert result["values"]["busbw_gb_per_s"] == pytest.approx(476, rel=0.01)
     for other in ({"world": 8, "link": "pcie"}, {"world": 8, "link": "own"}, {"link": "ib-ndr"}):
         assert "in-network" not in views.render("collectives", other)["values"]["seconds_by_algorithm"]
-
-
-@pytest.mark.parametrize("link", [*view.LINKS, view.OWN])
-@pytest.mark.parametrize("world", [2, 9, 100, 1024])
-@pytest.mark.parametrize("size", [view.SMALLEST_MB, 12.3, view.LARGEST_MB])
-def test_every_link_draws(link, world, size):
-    params = {"link": link, "world": world, "size": size, "step": 2}
-    result = views.render("collectives", params)
-    assert result == views.render("collectives", params), "the same twice"
-    root = ET.fromstring(result["svg"])
-    assert root.get("role") == "img" and root.get("aria-label") and root.get("viewBox").split()[2] == "480"
-    colours = set(re.findall(r'(?:fill|stroke)="([^"]+)"', result["svg"])) - {"none"}
-    assert colours and all(colour.startswith("var(--") for colour in colours)
-    names = list(result["values"]["seconds_by_algorithm"])
-    assert sum(1 for _ in root.iter(f"{SVG}polyline")) == len(names)
-    words = {text.text for text in root.iter(f"{SVG}text")}
-    for name in names:
-        assert any(text.startswith(f"{view.NAMES[name]} ") for text in words), name
-    assert view._CALLED[result["values"]["winner"]] in result["sentence"]
-    json.dumps(result, allow_nan=False)
 
 
 @pytest.mark.parametrize(("alpha", "rate"), [(0.1, 0.01), (0.1, 1000), (100_000, 0.01), (100_000, 1000)])
@@ -213,31 +192,6 @@ def test_the_sentence_names_winner_seconds_busbw_and_latency():
     small = views.render("collectives", {"size": 0.01})["sentence"]
     assert "for 10 kB the double tree is fastest" in small and "A textbook's halving-doubling" in small
     assert "NCCL does not have it" in small
-
-
-def test_guess_is_judged_against_the_bytes_of_the_ring():
-    result = views.render("collectives", {"world": 8, "guess": 1})
-    assert result["guess"]["answer"] == pytest.approx(1.75) and result["guess"]["ratio"] == pytest.approx(1 / 1.75)
-    assert "GB" in result["guess"]["sentence"]
-
-
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({"ranks": 1}, "ranks must be from 2 to 8"),
-        ({"ranks": 2.5}, "whole number"),
-        ({"algorithm": "hierarchical"}, "algorithm must be one of naive, ring, tree"),
-        ({"link": "nvlink9"}, "link must be one of node-ib"),
-        ({"size": 0}, "size must be from 0.001 to 10,000"),
-        ({"world": 1}, "world must be from 2 to 1,024"),
-        ({"alpha": -1}, "alpha must be from 0.1"),
-        ({"step": 15}, "step must be from 0 to 14"),
-    ],
-)
-def test_bad_input_is_one_line(params, words):
-    with pytest.raises(ValueError, match=re.escape(words)) as error:
-        views.render("collectives", params)
-    assert "\n" not in str(error.value)
 
 
 def test_bytes_for_people_take_the_next_unit_in_time():

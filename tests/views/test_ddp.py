@@ -1,10 +1,10 @@
 """The widget of rung 02 shows what the step model says, at the edges of every control."""
 
-import random
 import re
 import xml.etree.ElementTree as ET
 
 import pytest
+from cases import over
 
 from scaleout import views
 from scaleout.draw import lanes
@@ -15,7 +15,6 @@ from scaleout.timing import step
 from scaleout.timing.ddp import MIB
 from scaleout.timing.intervals import length
 from scaleout.views import ddp
-from scaleout.views.controls import stops
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -85,45 +84,12 @@ def test_a_bucket_has_one_colour_in_both_lanes():
     assert 2 < len(sent) <= len(lanes.COLOURS) and len(set(sent)) == len(sent)
 
 
-@pytest.mark.parametrize("count", [1, 2, 11, 12, 13, 145, 1000])
-@pytest.mark.parametrize("passes", [1, 3, 16])
+@over(count=(1, 2, 11, 12, 13, 145, 1000), passes=(1, 3, 16))
 def test_groups_of_buckets(count, passes):
     found = lanes.groups(count, passes)
     assert len(found) == count and found == sorted(found)
     assert sorted(set(found)) == list(range(found[-1] + 1)), "none is empty"
     assert len(set(found)) == min(count, lanes.GROUPS, max(1, lanes.MARKS // (3 * passes)))
-
-
-def grid():
-    controls = [one for one in ddp.CONTROLS if one.kind != "guess"]
-    choices = {}
-    for one in controls:
-        if one.kind == "select":
-            choices[one.name] = [value for value, _ in one.options]
-        elif one.kind == "toggle":
-            choices[one.name] = [False, True]
-        else:
-            every = stops(one) if one.log else [one.lo, 4, one.hi]
-            choices[one.name] = [every[0], every[len(every) // 2], every[-1]]
-    draw = random.Random(0)
-    alone = [{name: value} for name, values in choices.items() for value in values]
-    return alone + [{name: draw.choice(values) for name, values in choices.items()} for _ in range(40)]
-
-
-@pytest.mark.parametrize("params", grid(), ids=str)
-def test_every_state_draws(params):
-    result = views.render("ddp", params)
-    assert result == views.render("ddp", params), "the same twice"
-    root, values = ET.fromstring(result["svg"]), result["values"]
-    assert root.get("role") == "img" and root.get("aria-label")
-    colours = re.findall(r'(?:fill|stroke)="([^"]+)"', result["svg"])
-    assert all(colour.startswith("var(--") or colour == "none" for colour in colours)
-    assert len(marks(result["svg"])) <= 68
-    assert 0 <= values["exposed_seconds"] <= values["communication_seconds"] * (1 + 1e-12)
-    found = values["compute_seconds"] + values["exposed_seconds"] + values["update_seconds"]
-    assert values["step_seconds"] == pytest.approx(found)
-    assert all(0 < after <= e * (1 + 1e-12) <= 1 + 2e-12 for _, e, after in values["curve"])
-    assert result["sentence"].startswith(ddp.NAMES[params.get("model", "gpt2-xl")])
 
 
 def test_the_curve_has_the_chosen_ranks_and_starts_at_one():
@@ -174,27 +140,3 @@ def test_accumulation_communicates_once_unless_told_otherwise():
     assert four["communication_seconds"] == pytest.approx(one["communication_seconds"])
     assert every["communication_seconds"] == pytest.approx(4 * one["communication_seconds"])
     assert every["efficiency"] < one["efficiency"] + 0.01 < four["efficiency"]
-
-
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({"ranks": 513}, "ranks must be from 1 to 512"),
-        ({"ranks": 1.5}, "ranks must be a whole number"),
-        ({"model": "llama-2-70b"}, "model must be one of gpt2"),
-        ({"link": "wifi"}, "link must be one of node-ib"),
-        ({"bucket": 0}, "bucket must be from 1 to 10,000 MiB"),
-        ({"overlap": 1}, "True or False"),
-    ],
-)
-def test_bad_input_is_one_line(params, words):
-    with pytest.raises(ValueError, match=re.escape(words)) as error:
-        views.render("ddp", params)
-    assert "\n" not in str(error.value)
-
-
-def test_guess_is_judged_against_the_exposed_share():
-    answer = views.render("ddp", {})["values"]["exposed_percent"]
-    found = views.render("ddp", {"guess": answer / 2})["guess"]
-    assert found["ratio"] == pytest.approx(0.5) and found["answer"] == answer
-    assert views.render("ddp", {"ranks": 1, "guess": 0})["guess"]["ratio"] == 1.0

@@ -1,0 +1,46 @@
+"""Refusals that many rooms share, in one line each. `name` is what the caller calls the value."""
+
+from __future__ import annotations
+
+import math
+
+
+def is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a finite real number; True and False are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
+
+
+def whole(name: str, value: object, least: int = 1, of: str = "") -> None:
+    if not is_whole(value) or value < least:
+        raise ValueError(f"{name} must be a whole number{of} of at least {least}, not {value!r}")
+
+
+def number(name: str, value: object, low: float, high: float = math.inf) -> None:
+    """Both ends are allowed."""
+    if not is_number(value) or not low <= value <= high:
+        allowed = f"from {low:g} up" if high == math.inf else f"from {low:g} to {high:g}"
+        raise ValueError(f"{name} must be a finite number {allowed}, not {value!r}")
+
+
+def above_0(name: str, value: object) -> None:
+    if not is_number(value) or not value > 0:
+        raise ValueError(f"{name} must be a finite number above 0, not {value!r}")
+
+
+def share(name: str, value: object) -> None:
+    if not is_number(value) or not 0 < value <= 1:
+        raise ValueError(f"{name} is a share, above 0 and at most 1, not {value!r}")
+
+
+def flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, not {value!r}")
+
+
+def one_of(name: str, value: object, options: tuple[str, ...]) -> None:
+    if value not in options:
+        raise ValueError(f"{name} must be one of {', '.join(options)}, not {value!r}")

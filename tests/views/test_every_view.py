@@ -1,0 +1,146 @@
+"""What holds of every view: at each control's values alone and at settings by chance it draws, and it says what is
+wrong with others."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from math import ceil
+
+import pytest
+from view_settings import grid
+
+from scaleout import views
+from scaleout.memory.accounts import KINDS
+from scaleout.views import collectives
+from scaleout.views.fsdp_levers import EXPOSED
+from scaleout.views.memory import NAMES
+
+MARK = "{http://www.w3.org/2000/svg}"
+MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30}  # settings by chance
+
+
+def memory(params, values, result):
+    assert ("GiB" in result["sentence"]) is params["gib"]
+    assert sum(values[f"{kind}_gb"] for kind in KINDS) == pytest.approx(values["peak_gb"], rel=1e-12)
+
+
+def of_collectives(params, values, result):
+    root, names = ET.fromstring(result["svg"]), list(values["seconds_by_algorithm"])
+    assert root.get("viewBox").split()[2] == "480" and sum(1 for _ in root.iter(f"{MARK}polyline")) == len(names)
+    words = [text.text for text in root.iter(f"{MARK}text")]
+    for name in names:
+        assert any(text.startswith(f"{collectives.NAMES[name]} ") for text in words), name
+    assert collectives._CALLED[values["winner"]] in result["sentence"]
+
+
+def parts_of_a_step(values):
+    assert 0 <= values["exposed_seconds"] <= values["communication_seconds"] * (1 + 1e-12)
+    found = values["compute_seconds"] + values["exposed_seconds"] + values["update_seconds"]
+    assert values["step_seconds"] == pytest.approx(found)
+
+
+def ddp(params, values, result):
+    parts_of_a_step(values)
+    assert result["svg"].count("<rect") <= 72
+    assert all(0 < after <= e * (1 + 1e-12) <= 1 + 2e-12 for _, e, after in values["curve"])
+
+
+def fsdp(params, values, result):
+    parts_of_a_step(values)
+    assert len(result["svg"]) < 40_000 and "this GPU" in result["svg"]
+    assert values["fits"] == (values["peak_gib"] <= values["room_gib"])
+    assert values["healthy"] == (values["waiting_percent"] <= 100 * EXPOSED)
+    said = {"healthy": "trains with healthy throughput", "merely fits": "It merely fits",
+            "does not fit": "It does not fit.", "may fit": "It may fit:"}  # fmt: skip
+    assert [words for words in said.values() if words in result["sentence"]] == [said[values["verdict"]]]
+
+
+def capstone(params, values, result):
+    for kind in ("strong", "weak"):
+        assert 0 < values[f"{kind}_mfu"] < params["reached"] / 100 + 1e-9
+        assert 0 <= values[f"{kind}_exposed"] < 1
+    assert 0 < values["strong_speed_up"] <= 1.2 * params["world"]
+    assert values["sequences_each"] >= ceil(params["batch"] / params["world"])
+
+
+CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": fsdp, "capstone": capstone}
+
+
+def test_every_view_is_here():
+    assert set(CHECKS) == set(views.stems())
+
+
+@pytest.mark.parametrize("stem", CHECKS)
+def test_every_state_draws(stem):
+    drawn = 0
+    for params in grid(stem, MIXED[stem]):
+        try:
+            result = views.render(stem, params)
+        except ValueError as error:  # a degree of parallelism that does not divide
+            assert stem == "memory" and " divide" in str(error), params
+            continue
+        root = ET.fromstring(result["svg"])
+        assert root.get("role") == "img" and root.get("aria-label")
+        colours = re.findall(r'(?:fill|stroke)="([^"]+)"', result["svg"])
+        assert colours and all(colour.startswith("var(--") or colour == "none" for colour in colours), params
+        json.dumps(result, allow_nan=False)
+        given = {**views.defaults(stem), **params}
+        assert stem == "collectives" or result["sentence"].startswith(NAMES[given["model"]]), params
+        CHECKS[stem](given, result["values"], result)
+        drawn += 1
+        if drawn % 10 == 0:
+            assert result == views.render(stem, params), "the same twice"
+    assert drawn > 60
+
+
+REFUSED = [
+    ("memory", {"model": "gpt2-xl", "tp": 2}, "does not divide 25 heads"),
+    ("memory", {"model": "llama"}, "model must be one of"),
+    ("memory", {"batch": 0}, "batch must be from 1 to 64"),
+    ("memory", {"batch": float("nan")}, "finite"),
+    ("memory", {"batch": "many"}, "must be a number"),
+    ("memory", {"gpus": 10**30}, "from 1 to 1,024"),
+    ("memory", {"sequence": 1}, "has no parameter 'sequence'"),
+    ("memory", {"gib": 1}, "True or False"),
+    ("collectives", {"ranks": 1}, "ranks must be from 2 to 8"),
+    ("collectives", {"ranks": 2.5}, "whole number"),
+    ("collectives", {"algorithm": "hierarchical"}, "algorithm must be one of naive, ring, tree"),
+    ("collectives", {"link": "nvlink9"}, "link must be one of node-ib"),
+    ("collectives", {"size": 0}, "size must be from 0.001 to 10,000"),
+    ("collectives", {"world": 1}, "world must be from 2 to 1,024"),
+    ("collectives", {"alpha": -1}, "alpha must be from 0.1"),
+    ("collectives", {"step": 15}, "step must be from 0 to 14"),
+    ("ddp", {"ranks": 513}, "ranks must be from 1 to 512"),
+    ("ddp", {"ranks": 1.5}, "ranks must be a whole number"),
+    ("ddp", {"model": "llama-2-70b"}, "model must be one of gpt2"),
+    ("ddp", {"link": "wifi"}, "link must be one of node-ib"),
+    ("ddp", {"bucket": 0}, "bucket must be from 1 to 10,000 MiB"),
+    ("ddp", {"overlap": 1}, "True or False"),
+    ("fsdp", {"ranks": "12"}, "ranks must be one of 1, 2, 4, 8"),
+    ("fsdp", {"prefetch": 5}, "prefetch must be from 0 to 4"),
+    ("fsdp", {"wrap": "head"}, "wrap must be one of model, block, layer, size"),
+    ("fsdp", {"offload": 1}, "True or False"),
+    ("fsdp", {"model": "zero-1t"}, "model must be one of gpt2"),
+    ("capstone", {"world": 5000}, "world must be from 1 to 4,096"),
+    ("capstone", {"model": "zero-1t"}, "model must be one of gpt2"),
+    ("capstone", {"sharding": "zero"}, "sharding must be one of full, hybrid, ddp"),
+    ("capstone", {"own_2": -1}, "own_2 must be from"),
+    ("capstone", {"seq": 100}, "seq must be one of 512"),
+    ("capstone", {"reached": 100}, "reached must be from 5 to 90"),
+]
+
+
+@pytest.mark.parametrize(("stem", "params", "words"), REFUSED, ids=str)
+def test_bad_input_is_one_line(stem, params, words):
+    with pytest.raises(ValueError, match=re.escape(words)) as error:
+        views.render(stem, params)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("stem", "key", "params"), [
+    ("memory", "peak_gb", {}), ("collectives", "ring_sent_gb", {"world": 8}), ("ddp", "exposed_percent", {}),
+    ("fsdp", "peak_gib", {}), ("capstone", "strong_speed_up", {})])  # fmt: skip
+def test_a_guess_is_judged_against_the_answer(stem, key, params):
+    answer = views.render(stem, params)["values"][key]
+    found = views.render(stem, {**params, "guess": answer / 2})["guess"]
+    assert found["ratio"] == pytest.approx(0.5) and found["answer"] == answer

@@ -1,0 +1,107 @@
+"""Break one formula at a time, and see that a test notices: what the grids of the tests are still worth.
+
+    .venv/bin/python tools/mutants.py [--only WORD]
+
+Each break is made in a copy of the tree, never here, and the tests named beside it run there until the first failure.
+Exit code 1 where a break goes unnoticed, 2 where its text is not in the module exactly once: then it is to be written
+anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("scaleout", "tests", "tools", "labs", "book", "notebooks")
+
+# (module, what stands there, what it becomes, the tests)
+BREAKS = [
+    ("memory/states.py", '"optimizer": optimizer_width(recipe),', '"optimizer": 2 * optimizer_width(recipe),',
+     "memory/test_published.py"),
+    ("memory/activations.py", "(2 * z.per_token * z.r if", "(z.per_token * z.r if", "memory/test_published.py"),
+    ("memory/backward.py", "n // self.z.layout.dp if self.z.layout.zero >= 2 else n", "n", "memory/test_layouts.py"),
+    ("memory/fsdp_stretch.py", "grown.get(kind, 0) + n for", "n for", "memory/test_fsdp.py"),
+    ("memory/allocator.py", "/ (1 + FRAGMENTS[1])", "/ (1 + FRAGMENTS[0])", "memory/test_allocator.py"),
+    ("spec/sharding.py", "sum(ceil(size[0] / ranks) * prod", "sum(size[0] // ranks * prod", "spec/test_sharding.py"),
+    ("collectives/algorithms.py", "sent = steps * size / cluster.ranks", "sent = steps * size / (cluster.ranks + 1)",
+     "collectives/test_alpha_beta.py"),
+    ("collectives/algorithms.py", "[(2 * (h + k - 1), over)]", "[(2 * (h + k), over)]",
+     "collectives/test_alpha_beta.py"),
+    ("collectives/nccl.py", "+ 2 * sum(k * _hop", "+ sum(k * _hop", "collectives/test_nccl.py"),
+    ("collectives/routes.py", "(i - step + shift + turn) % p", "(i - step + shift) % p",
+     "collectives/test_messages.py"),
+    ("timing/ddp.py", "for i in reversed(range(len(layers))):\n        if not layers",
+     "for i in range(len(layers)):\n        if not layers", "timing/test_ddp.py"),
+    ("timing/ddp.py", "min(*sent, one.seconds - one.compute_seconds)", "min(*sent, one.seconds)", "timing/test_ddp.py"),
+    ("timing/fsdp_streams.py", 'self._wait(self.scattered, "reduce")', "pass", "timing/test_fsdp.py"),
+    ("timing/step.py", 'model = (work["forward"] + work["backward"]) * passes', "model = sum(work.values()) * passes",
+     "timing/test_step.py"),
+    ("timing/reliability.py", "math.sqrt(2 * checkpoint_seconds *", "math.sqrt(checkpoint_seconds *",
+     "timing/test_reliability.py"),
+    ("views/memory_levers.py", "if one.peak_bytes <= (1 - LESS) * now:", "if one.peak_bytes <= now:",
+     "views/test_memory_levers.py"),
+    ("views/ddp_levers.py", "if one.efficiency >= max(now + WORTH, best - loss)", "if one.efficiency >= now",
+     "views/test_ddp_levers.py"),
+    ("views/capstone_levers.py", "better = [(strong_at(one, one.world)", "better = [(-strong_at(one, one.world)",
+     "views/test_capstone.py"),
+    ("views/controls.py", "grid = [control.lo * 2**k * (4 + j) / 4", "grid = [control.lo * 2**k * (2 + j) / 2",
+     "views/test_controls.py"),
+    ("exercises/engine/units.py", '"GiB": 2**30', '"GiB": 10**9', "exercises/test_units.py"),
+    ("train/order.py", "left ^ (_mixed(", "left | (_mixed(", "train/test_order.py"),
+    ("records/checkpoints.py", "for _, body in sound], keep)", "for _, body in sound], keep + 1)",
+     "records/test_checkpoints.py"),
+]  # fmt: skip
+
+
+def copied(folder: Path) -> None:
+    """What the tests read; `book/node_modules` and what is built stay behind."""
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
+    for path in ROOT.glob("*.*"):
+        if path.is_file():
+            shutil.copy(path, folder)
+
+
+def noticed(folder: Path, module: str, old: str, new: str, tests: str) -> str:
+    """The first test that fails; "" where none does. ValueError where `old` is not there once, or nothing ran."""
+    path = folder / "scaleout" / module
+    text = path.read_text("utf-8")
+    if text.count(old) != 1:
+        raise ValueError(f"scaleout/{module} has {old!r} {text.count(old)} times, not once")
+    path.write_text(text.replace(old, new), "utf-8")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", f"tests/{tests}"]
+    here = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True)
+    path.write_text(text, "utf-8")
+    if done.returncode not in (0, 1):
+        raise ValueError(f"tests/{tests} did not run: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
+    return found[1] if found else "a test" if done.returncode else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="breaks in modules with this in their name")
+    only, missed = parser.parse_args().only, 0
+    with tempfile.TemporaryDirectory() as folder:
+        copied(Path(folder))
+        for module, old, new, tests in [one for one in BREAKS if only in one[0]]:
+            try:
+                found = noticed(Path(folder), module, old, new, tests)
+            except ValueError as error:
+                print(f"mutants: {error}", file=sys.stderr)
+                return 2
+            missed += not found
+            print(f"{f'caught by {found}' if found else 'NOT CAUGHT'}: {module}, {new.strip()}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

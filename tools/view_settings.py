@@ -1,0 +1,46 @@
+"""Settings of a view that a reader could choose: for tests and benches that try many of them."""
+
+from __future__ import annotations
+
+import random
+
+from scaleout import views
+from scaleout.views.controls import Control, stops
+
+
+def controls(stem: str) -> dict[str, Control]:
+    """By name; without the guess, which changes nothing that is drawn."""
+    return {one.name: one for one in views._view(stem).CONTROLS if one.kind != "guess"}
+
+
+def values(control: Control) -> list:
+    """What a reader can set, in order; of a number to type, its ends and its default."""
+    if control.kind == "select":
+        return [value for value, _label in control.options]
+    if control.kind == "toggle":
+        return [False, True]
+    if control.kind == "code":
+        return [control.default]
+    if control.kind == "number":
+        return sorted({control.lo, control.default, control.hi})
+    if control.log:
+        return stops(control)
+    steps = round((control.hi - control.lo) / control.step)
+    return [min(control.hi, control.lo + control.step * k) for k in range(steps + 1)]
+
+
+def few(control: Control) -> list:
+    """All of a select or toggle; the ends and the middle of what has an order."""
+    every = values(control)
+    return every if control.kind in ("select", "toggle") else sorted({every[0], every[len(every) // 2], every[-1]})
+
+
+def by_chance(stem: str, count: int, seed: int) -> list[dict]:
+    """Every control at one of its values, the same for the same seed. A view may refuse some of them."""
+    dice, choices = random.Random(seed), {name: values(one) for name, one in controls(stem).items()}
+    return [{name: dice.choice(some) for name, some in choices.items()} for _ in range(count)]
+
+
+def grid(stem: str, mixed: int) -> list[dict]:
+    """A few values of every control alone, the others at their defaults; then `mixed` settings by chance."""
+    return [{name: value} for name, one in controls(stem).items() for value in few(one)] + by_chance(stem, mixed, 0)
