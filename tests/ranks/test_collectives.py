@@ -143,7 +143,7 @@ def test_exit_code_2_and_one_line():
 
 def test_a_wrong_sum_fails_the_check_and_the_run(monkeypatch, capsys):
     collectives = lab_module("collectives")
-    monkeypatch.setitem(collectives.torch_ring.BY_HAND, "naive", lambda t: t.mul_(2))
+    monkeypatch.setitem(collectives.ring.BY_HAND, "naive", lambda t: t.mul_(2))
     with pytest.raises(SystemExit) as caught, session.session("cpu") as s:
         collectives.main(s, [])
     assert caught.value.code == 1

@@ -98,10 +98,10 @@ def test_parity_runs_one_short_sequence_a_rank(monkeypatch):
         shapes.append(tuple(tokens.shape))
         return 1.0, {"weight": torch.ones(1)}
 
-    monkeypatch.setattr(memory.torch_parity, "loss_and_gradients", run_one)
+    monkeypatch.setattr(memory.parity, "loss_and_gradients", run_one)
     monkeypatch.setattr(memory, "Replicas", lambda *settings: None)
     s = SimpleNamespace(world=8, rank=7, device=torch.device("cpu"), mean=float, largest=float)
-    text = memory.lab.as_tensor(bytes(range(256)) * 40)
+    text = memory.session.as_tensor(bytes(range(256)) * 40)
     for seq, used in ((2048, 256), (128, 128)):
         shapes.clear()
         checks = memory.equality(s, memory.Options(layers=1, hidden=16, heads=2, seq=seq, micro_batch=4), text)
