@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pool
 import pytest
 from lab_runs import lab_module
 from test_capstone import TINY, train
@@ -84,8 +85,8 @@ def test_the_job_itself_has_the_folder_while_it_trains(tmp_path):
     said = []
 
     def another(job):
-        done = subprocess.run([sys.executable, "-c", "import sys\nfrom scaleout import run_folder\n"
-                               "run_folder.claim(sys.argv[1], patience_s=0)", str(tmp_path)], capture_output=True,
+        done = subprocess.run([sys.executable, "-c", "import sys\nfrom scaleout.train import folder\n"
+                               "folder.claim(sys.argv[1], patience_s=0)", str(tmp_path)], capture_output=True,
                               text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
         said.append(done.stderr)
     train("--steps", "5", "--folder", str(tmp_path), at={3: another})
@@ -101,7 +102,7 @@ def test_neither_the_sample_nor_the_plot_nor_a_prompt_of_several_lines_costs_the
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device", "plot.svg")
     monkeypatch.setattr(sys, "argv", ["labs/capstone.py", *words])
-    monkeypatch.setattr(train_job.lab_capstone, "plot", full)
+    monkeypatch.setattr(train_job.report, "plot", full)
     assert refused(capsys, *words).endswith("plot.svg: no space left on device: free some space")
     record = results.load(tmp_path / "record.json")
     assert record.skipped[-1].startswith("sample: RuntimeError: probability tensor contains")
@@ -175,16 +176,27 @@ def test_what_cannot_be_is_one_line_before_any_step(words, said, monkeypatch):
 
 def test_a_disk_without_room_for_the_metrics_is_one_line(tmp_path):
     """/dev/full answers every write as a full disk does."""
-    code = ("import sys\nsys.path.insert(0, 'labs')\nimport capstone\nfrom scaleout import lab, lab_capstone\n"
-            "begin = lab_capstone.Metrics.begin\n"
-            "def full(metrics, *words):\n"
-            "    found = begin(metrics, *words)\n    metrics.path.unlink()\n    metrics.path.symlink_to('/dev/full')\n"
-            "    return found\n"
-            "lab_capstone.Metrics.begin = full\nlab.run(capstone.main)")
+    code = """import sys
+sys.path.insert(0, "labs")
+import capstone
+from scaleout.lab import session
+from scaleout.train import report
+
+begin = report.Metrics.begin
+
+def full(metrics, *words):
+    found = begin(metrics, *words)
+    metrics.path.unlink()
+    metrics.path.symlink_to("/dev/full")
+    return found
+
+report.Metrics.begin = full
+session.run(capstone.main)
+"""
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full here")
-    done = subprocess.run([sys.executable, "-c", code, *TINY, "--steps", "9", "--folder", str(tmp_path)], cwd=ROOT,
-                          capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=100)
+    (tmp_path / "full.py").write_text(code)
+    done = pool.lab([tmp_path / "full.py", *TINY, "--steps", "9", "--folder", tmp_path / "run"])
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.endswith("metrics.jsonl: no space left on device: free some space")
