@@ -19,14 +19,14 @@ site: $(READY)
 
 test: $(READY)
 	$(PY) -m ruff check .
-	$(PY) -m pytest -n 2 -m "not browser"
+	$(PY) -m pytest -n 2 --dist loadgroup -m "not browser"
 	$(PY) -m pytest --nbval --nbval-current-env notebooks -n 2 --dist loadfile
 	$(MAKE) --no-print-directory site
 	$(PY) -m pytest -m browser
 
 quick: $(READY)
 	$(PY) -m ruff check .
-	$(PY) -m pytest -n 2 -q -m "not slow and not browser" --ignore tests/ranks tests/$(ROOM)
+	$(PY) -m pytest -n 2 --dist loadgroup -q -m "not slow and not browser" --ignore tests/ranks tests/$(ROOM)
 
 notebooks: .venv/.ready
 	$(PY) tools/notebooks.py notebooks/*.ipynb
