@@ -1,5 +1,5 @@
 # make book   build the site and serve it          make test       everything CI runs
-# make site   build the site                       make quick      the linter, and every test that starts nothing
+# make site   build the site                       make quick      the linter, and the tests of rooms without torch
 # make bench  print the measured figures           make notebooks  run the notebooks and store their outputs
 # make clean  remove what was built (.venv stays)  make quick ROOM=memory  the linter, and the tests of one room
 #
@@ -8,6 +8,12 @@
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PY := .venv/bin/python
 READY := .venv/.ready book/node_modules/.ready
+
+# Tests that share a launch stay in one worker. nbval reads notebooks only, and takes seconds to load in each worker.
+TESTS := $(PY) -m pytest -p no:nbval -n 2 --dist loadgroup
+# Rooms that need no torch; what holds them against torch is named a truth.
+PURE := spec memory collectives timing draw views records writeup exercises page
+QUICK := $(PURE:%=tests/%) tests/test_repo.py tests/test_house.py tests/test_notebooks.py
 
 .PHONY: book site test quick notebooks bench clean
 
@@ -19,14 +25,14 @@ site: $(READY)
 
 test: $(READY)
 	$(PY) -m ruff check .
-	$(PY) -m pytest -n 2 --dist loadgroup -m "not browser"
+	$(TESTS) -m "not browser"
 	$(PY) -m pytest --nbval --nbval-current-env notebooks -n 2 --dist loadfile
 	$(MAKE) --no-print-directory site
-	$(PY) -m pytest -m browser
+	$(TESTS) -m browser
 
 quick: $(READY)
 	$(PY) -m ruff check .
-	$(PY) -m pytest -n 2 --dist loadgroup -q -m "not slow and not browser" --ignore tests/ranks tests/$(ROOM)
+	$(TESTS) -q -m "not slow" --ignore-glob "*truth.py" $(if $(ROOM),tests/$(ROOM),$(QUICK))
 
 notebooks: .venv/.ready
 	$(PY) tools/notebooks.py notebooks/*.ipynb

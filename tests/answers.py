@@ -10,6 +10,25 @@ from scaleout import exercises
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def each(cases):
+    """Run a test for every case, as one test: what fails names its case. A case that is a tuple gives several
+    arguments; of two of these decorators, the upper one gives the first."""
+    def wrap(test):
+        def run(*before):
+            for case in cases:
+                given = case if isinstance(case, tuple) else (case,)
+                try:
+                    test(*before, *given)
+                except BaseException as error:
+                    error.add_note(f"case: {', '.join(str(getattr(one, 'key', one))[:100] for one in given)}")
+                    raise
+
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        return run
+
+    return wrap
+
+
 def value(stem, key):
     """The value of a number, in base units."""
     return exercises.exercise(stem, key).value

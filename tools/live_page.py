@@ -83,6 +83,13 @@ def serve(folder: Path) -> Iterator[str]:
         running.server_close()
 
 
+def rest(page) -> None:
+    """Wait until a page has loaded and has nothing left to do, its widgets included."""
+    page.wait_for_load_state("load")
+    page.wait_for_function("!document.querySelector('.live-widget:not([data-mounted])')")
+    page.evaluate("new Promise((done) => requestIdleCallback(() => done()))")
+
+
 @contextmanager
 def chromium(**options: object) -> Iterator[object]:
     """A Chromium with a fresh profile, as playwright's persistent context (`options` go to it).

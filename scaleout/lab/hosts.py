@@ -145,7 +145,7 @@ def leftovers():
     """Names of namespaces that a lab left whose process is gone (killed with SIGKILL, say)."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
     names = [line.split()[0] for line in listed.splitlines() if line.startswith(f"{PREFIX}-")]
-    return [name for name in names if not _lives(*name.split("-")[1:3])]
+    return [name for name in names if _born(name.split("-")[1]) != name.split("-")[2]]
 
 
 def sweep():
@@ -178,10 +178,6 @@ def _remove(name):
 def _kill(pid, sign):
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, sign)
-
-
-def _lives(pid, born):
-    return _born(pid) == born
 
 
 def _born(pid):

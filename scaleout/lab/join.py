@@ -98,8 +98,7 @@ def meet(rank, world):
         came = re.search(r"(\d+)/(\d+) clients", str(error))
         if not came:
             raise
-        raise Unmet(f"{came[1]} of {world} ranks came in {TIMEOUT_S:g} s: start the missing ones with the same "
-                    "MASTER_ADDR and MASTER_PORT (LAB_TIMEOUT sets the seconds)") from None
+        raise _few(came[1], world) from None
 
 
 def _meeting(store, rank, world):
@@ -130,8 +129,7 @@ def _gather(store, name, world):
     missing, end, counts = set(range(1, world)), time.monotonic() + TIMEOUT_S, [attempt()]
     while missing:
         if time.monotonic() > end:
-            raise Unmet(f"{world - len(missing)} of {world} ranks came in {TIMEOUT_S:g} s: start the missing ones with "
-                        "the same MASTER_ADDR and MASTER_PORT (LAB_TIMEOUT sets the seconds)")
+            raise _few(world - len(missing), world)
         for other in sorted(missing):
             if store.check([f"{name}/came/{other}"]):
                 counts.append(int(store.get(f"{name}/came/{other}")))
@@ -140,6 +138,11 @@ def _gather(store, name, world):
                 store.set(f"meeting/{store.get(f'here/{other}').decode()}", name)
         time.sleep(0.01)
     return max(counts)
+
+
+def _few(came, world):
+    return Unmet(f"{came} of {world} ranks came in {TIMEOUT_S:g} s: start the missing ones with the same MASTER_ADDR "
+                 "and MASTER_PORT (LAB_TIMEOUT sets the seconds)")
 
 
 def _address(rank, world):

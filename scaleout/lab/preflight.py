@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from scaleout.collectives import nccl
+from scaleout.collectives.alpha_beta import bus_bandwidth
 from scaleout.spec import hardware, topology
 
 GIB, MIB = 2**30, 2**20
@@ -218,12 +219,7 @@ def expected(name, ranks, size):
     if key is None:
         return None
     inside = topology.cluster(1, ranks, hardware.DEVICES[key].link)
-    return bus(size, ranks, nccl.price("all_reduce", size, inside).seconds)
-
-
-def bus(size, ranks, seconds):
-    """Bus bandwidth (bytes/s) as nccl-tests prints it: what each link carried. It does not depend on the ranks."""
-    return size / seconds * 2 * (ranks - 1) / ranks
+    return bus_bandwidth("all_reduce", size, ranks, nccl.price("all_reduce", size, inside).seconds)
 
 
 def rate(s, rounds=5):
@@ -237,7 +233,7 @@ def rate(s, rounds=5):
         dist.all_reduce(message)
         spent.append(s.clock() - start)
     seconds = s.largest(statistics.median(spent[2:]))
-    reached, known = bus(size, s.world, seconds), None
+    reached, known = bus_bandwidth("all_reduce", size, s.world, seconds), None
     if s.device.type == "cuda" and s.nodes == 1:
         known = expected(torch.cuda.get_device_name(s.device), s.world, size)
     words = f"{size // MIB} MiB in {seconds * 1e3:.1f} ms, busbw {reached / 1e9:.3g} GB/s"

@@ -9,6 +9,7 @@ from itertools import product
 from scaleout.lab import fsdp, recording, report, session
 from scaleout.lab.text import progress
 from scaleout.measure.fsdp_ledger import measured
+from scaleout.measure.peak import timed
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import collectives, fsdp_account
 from scaleout.parallel import parity
@@ -96,11 +97,9 @@ def _visit(s, q, via, row, batches, first) -> None:
     one = Way(s, q.shape, via, cut, q.checkpointing, q.lr, q.seed, q.clip)
     for step in range(STEPS):
         share = batches(step, q)
-        s.barrier()
-        start = s.clock()
-        one.step(share, q.sync_every_pass)
+        seconds, _ = timed(s, lambda share=share: one.step(share, q.sync_every_pass))
         if step:
-            row["seconds"].append(s.largest(s.clock() - start))
+            row["seconds"].append(seconds)
     if not first:
         return
     share = batches(STEPS, q)

@@ -20,6 +20,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from scaleout.measure.ledger import Ledger, on_moments
 from scaleout.memory.fsdp import KINDS
 from scaleout.parallel import private
+from scaleout.parallel.recipe import optimizer_tensors
 
 COLLECTIVES = {private.all_gather_op: "all_gather", private.reduce_scatter_op: "reduce_scatter",
                torch.ops.c10d.allreduce_.default: "all_reduce"}  # fmt: skip
@@ -184,19 +185,16 @@ def watch(way, *batch, prepend: bool = False):
     for p in way.hand.parameters() if way.hand is not None else way.model.parameters():
         ledger.claim(p.data, "weights")
         _claim(ledger, p, "gradients")
-    for state in way.optimizer.state.values():
-        for value in (v for v in state.values() if isinstance(v, torch.Tensor)):
-            ledger.claim(value, "optimizer")
-    handles += on_moments(ledger, way.model, prepend)
-    try:
-        with ledger, contextlib.ExitStack() as stack:
-            for name, module in sharded.items():
-                if private.group(module) is not None:
-                    stack.enter_context(_stretches(ledger, name, module))
-            yield ledger
-    finally:
-        for handle in handles:
-            handle.remove()
+    for tensor in optimizer_tensors(way.optimizer):
+        ledger.claim(tensor, "optimizer")
+    with contextlib.ExitStack() as stack:
+        for handle in [*handles, *on_moments(ledger, way.model, prepend)]:
+            stack.callback(handle.remove)
+        stack.enter_context(ledger)
+        for name, module in sharded.items():
+            if private.group(module) is not None:
+                stack.enter_context(_stretches(ledger, name, module))
+        yield ledger
 
 
 def _claim(ledger: FsdpLedger, p: nn.Parameter, kind: str) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
+from scaleout.measure.peak import timed
 from scaleout.measure.rounds import Alternation
 from scaleout.memory.fsdp import collectives
 from scaleout.parallel import shard
@@ -52,27 +53,22 @@ class Calibration:
         self._compute(batch)
         for n, flat in self.gathered.items() if sharded is not None else ():
             module = sharded.get_submodule(flat.name)
-            self.unsharded[n].append(self._seconds(module.unshard))
+            self.unsharded[n].append(timed(self.s, module.unshard)[0])
             module.reshard()
         for n, flat in self.gathered.items():
-            self.gather[n].append(self._seconds(lambda flat=flat: (flat.start(), flat.work.wait())))
+            self.gather[n].append(timed(self.s, lambda flat=flat: (flat.start(), flat.work.wait()))[0])
             flat.free()
         for n, flat in self.reduced.items():
             for p in flat.parameters:
                 p.grad = torch.zeros(p.shape, device=self.s.device, dtype=p.dtype)
-            self.scatter[n].append(self._seconds(lambda flat=flat: (flat.send(), flat.receive())))
+            self.scatter[n].append(timed(self.s, lambda flat=flat: (flat.send(), flat.receive()))[0])
             flat.shard.grad = None
             if self.sharding.replicas > 1:
-                self.across[n].append(self._seconds(
-                    lambda flat=flat: dist.all_reduce(flat.shard.data, group=self.mesh.get_group("replicate"))))
+                group = self.mesh.get_group("replicate")
+                add = lambda flat=flat, group=group: dist.all_reduce(flat.shard.data, group=group)  # noqa: E731
+                self.across[n].append(timed(self.s, add)[0])
         if self.gathered:
             self._both(batch)
-
-    def _seconds(self, work) -> float:
-        self.s.barrier()
-        start = self.s.clock()
-        work()
-        return self.s.largest(self.s.clock() - start)
 
     def _compute(self, batch) -> None:
         self.s.barrier()

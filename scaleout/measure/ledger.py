@@ -16,7 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from scaleout.memory.accounts import KINDS, MOMENTS
 from scaleout.parallel import private
 from scaleout.parallel.norm import RMSNorm
-from scaleout.parallel.recipe import Training
+from scaleout.parallel.recipe import Training, optimizer_tensors
 
 
 class Ledger(private.TorchDispatchMode):
@@ -119,22 +119,14 @@ def watch(training: Training, *batch: torch.Tensor, timeline: bool = False):
             ledger.claim(p.grad, "gradients")
     for master in training.masters:
         ledger.claim(master, "master")
-    for state in training.optimizer.state.values():
-        for value in state.values():
-            if isinstance(value, torch.Tensor):
-                ledger.claim(value, "optimizer")
-    handles = [*on_moments(ledger, training.model), *_on_gradients(ledger, training)]
-    try:
-        with ledger:
-            yield ledger
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _on_gradients(ledger: Ledger, training: Training) -> list:
+    for tensor in optimizer_tensors(training.optimizer):
+        ledger.claim(tensor, "optimizer")
     claim = lambda p: ledger.claim(p.grad, "gradients")  # noqa: E731
-    return [p.register_post_accumulate_grad_hook(claim) for p in training.trained]
+    handles = [p.register_post_accumulate_grad_hook(claim) for p in training.trained]
+    with contextlib.ExitStack() as stack:
+        for handle in [*on_moments(ledger, training.model), *handles]:
+            stack.callback(handle.remove)
+        yield stack.enter_context(ledger)
 
 
 def on_moments(ledger: Ledger, model: torch.nn.Module, prepend: bool = False) -> list:

@@ -12,6 +12,7 @@ import torch
 
 from scaleout.lab import corpus, recording, session
 from scaleout.measure.calibrate import Calibration
+from scaleout.measure.peak import timed
 from scaleout.parallel import ddp
 from scaleout.parallel.replicas import Settings
 from scaleout.parallel.step import Way
@@ -70,10 +71,8 @@ class Worker:
     def step(self, hook, accumulation, sequences):
         """(seconds of a step, the slowest rank's; mean loss)."""
         batches = self.batches(accumulation, sequences)
-        self.s.barrier()
-        start = self.s.clock()
-        loss = self.ways[hook].step(batches)
-        return self.s.largest(self.s.clock() - start), self.s.mean(loss)
+        seconds, loss = timed(self.s, lambda: self.ways[hook].step(batches))
+        return seconds, self.s.mean(loss)
 
     def calibrate(self):
         """One sample of all that the predictions rest on, at full speed."""

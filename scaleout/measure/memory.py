@@ -20,7 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 from scaleout.measure.ledger import watch
 from scaleout.memory.accounts import Account, Recipe
 from scaleout.parallel import private
-from scaleout.parallel.recipe import Training
+from scaleout.parallel.recipe import Training, local_bytes, optimizer_tensors
 from scaleout.spec.transformer import Shape, check_run
 
 
@@ -56,12 +56,9 @@ class Step:
     def states(self) -> dict[str, int]:
         """Bytes of weights, master copies, gradients and optimizer state."""
         training = self.training
-        size = lambda tensors: sum(t.numel() * t.element_size() for t in tensors)  # noqa: E731
-        held = [v for state in training.optimizer.state.values() for v in state.values() if torch.is_tensor(v)]
-        return {
-            "weights": size(training.model.parameters()), "master": size(training.masters),
-            "gradients": size(training.trained), "optimizer": size(held),
-        }  # fmt: skip
+        held = {"weights": training.model.parameters(), "master": training.masters, "gradients": training.trained,
+                "optimizer": optimizer_tensors(training.optimizer)}  # fmt: skip
+        return {kind: local_bytes(tensors) for kind, tensors in held.items()}
 
     def run(self, at_optimizer=lambda: None) -> torch.Tensor:
         """Forward, backward, update. `at_optimizer` is called before the last."""

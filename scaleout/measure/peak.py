@@ -1,8 +1,16 @@
-"""How fast this device multiplies matrices, with all ranks at work: the peak that a utilization is relative to."""
+"""Seconds of work that all ranks do at once, and the rate of matrix products: the peak that a utilization is of."""
 
 import statistics
 
 import torch
+
+
+def timed(s, work):
+    """(seconds of one `work()`, the slowest rank's; what it gave on this rank). All ranks begin together."""
+    s.barrier()
+    start = s.clock()
+    found = work()
+    return s.largest(s.clock() - start), found
 
 
 def repeat(s, work, seconds):

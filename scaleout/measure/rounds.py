@@ -8,6 +8,7 @@ import torch
 from scaleout.lab import ddp as lab_ddp
 from scaleout.lab.text import progress
 from scaleout.measure.calibrate import Calibration
+from scaleout.measure.peak import timed
 from scaleout.measure.profile import phase, traced
 from scaleout.parallel import ddp as parallel_ddp
 from scaleout.records import trace
@@ -37,10 +38,8 @@ class Alternation:
 
     def take(self, via, share, step):
         """One step of a way, timed."""
-        self.s.barrier()
-        start = self.s.clock()
-        loss = self.ways[via].step(share, self.o.sync_every_pass)
-        self.seconds[via].append(self.s.largest(self.s.clock() - start))
+        seconds, loss = timed(self.s, lambda: self.ways[via].step(share, self.o.sync_every_pass))
+        self.seconds[via].append(seconds)
         self.losses[via].append(self.s.mean(loss))
 
     def trace(self, via, first):

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function as phase
 
 from scaleout.parallel import fsdp, shard
-from scaleout.parallel.recipe import make_optimizer
+from scaleout.parallel.recipe import local_bytes, make_optimizer, optimizer_tensors
 from scaleout.parallel.step import stamp
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.recipe import Recipe
@@ -154,12 +154,9 @@ class Way:
 
     def stored(self) -> dict:
         """Bytes of this rank: parameters, and the optimizer's state (tensors of more than one number)."""
-        local = lambda t: t.to_local() if hasattr(t, "to_local") else t  # noqa: E731
-        held = self.hand.parameters() if self.hand is not None else list(self.model.parameters())
-        states = [v for state in self.optimizer.state.values() for v in state.values()
-                  if isinstance(v, torch.Tensor) and v.dim()]
-        width = lambda tensors: sum(local(t).numel() * t.element_size() for t in tensors)  # noqa: E731
-        return {"parameters": width(held), "optimizer": width(states)}
+        held = self.hand.parameters() if self.hand is not None else self.model.parameters()
+        states = [tensor for tensor in optimizer_tensors(self.optimizer) if tensor.dim()]
+        return {"parameters": local_bytes(held), "optimizer": local_bytes(states)}
 
     @property
     def built(self) -> str:
@@ -172,7 +169,7 @@ class Way:
         mine = self.stored()["parameters"]
         kind = type(self.call).__name__
         many = f" in {len(self.hand.units)} unit(s)" if self.hand is not None else ""
-        whole = sum(p.numel() * p.element_size() for p in self.model.parameters())
+        whole = local_bytes(self.model.parameters())
         return (f"{kind}{many} on {self.s.world} rank(s): {mine:,} of {whole:,} bytes of parameters on this rank"
                 f"{self.said}")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from scaleout.parallel.transformer import Transformer
@@ -56,6 +58,16 @@ def make_optimizer(parameters: list[nn.Parameter], recipe: Recipe, rate: float) 
         momentum = 0.9 if recipe.optimizer == "momentum" else 0.0
         return torch.optim.SGD(parameters, lr=rate, momentum=momentum, foreach=recipe.foreach)
     raise ValueError("adamw-8bit runs in bitsandbytes on a GPU, not here: use adamw, momentum or sgd")
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """The tensors of the optimizer's state."""
+    return [v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v)]
+
+
+def local_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of tensors; of a DTensor, of the part that this rank has."""
+    return sum(t.to_local().nbytes if isinstance(t, DTensor) else t.nbytes for t in tensors)
 
 
 class Training:

@@ -12,12 +12,12 @@ the folder has to be on a file system.
 
 import hashlib
 import json
-import math
 import os
 import shutil
 from pathlib import Path
 
 from scaleout.records import provenance
+from scaleout.records.files import is_count, is_number
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -129,22 +129,14 @@ def _check_body(body, step):
             raise ValueError(f"{MANIFEST} lists {file!r}, which is not in the folder")
 
 
-def is_count(value):
-    """Whether a value that JSON gave is a whole number from 0, of a size that counts something."""
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _loss(value):
-    return value is None or (type(value) in (int, float) and abs(value) < math.inf)
-
-
 def _checksums(value):
     return isinstance(value, dict) and all(
         isinstance(facts, dict) and is_count(facts.get("bytes")) and isinstance(facts.get("sha256"), str)
         for facts in value.values())
 
 
-FIELDS = {"step": is_count, "number": is_count, "loss": _loss, "files": _checksums}
+FIELDS = {"step": is_count, "number": is_count, "loss": lambda value: value is None or is_number(value),
+          "files": _checksums}
 
 
 def problem(path, files):

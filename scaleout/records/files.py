@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,6 +61,16 @@ def read_json(path):
     if not isinstance(data, dict):
         raise ValueError("must hold one JSON object")
     return data
+
+
+def is_number(value):
+    """Whether a value that JSON gave is a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def is_count(value):
+    """Whether a value that JSON gave is a whole number from 0, of a size that counts something."""
+    return type(value) is int and 0 <= value < 2**63
 
 
 def _no_constant(name):

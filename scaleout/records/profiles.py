@@ -1,10 +1,9 @@
 """The profile of a machine in a file: where it is kept, and what it must hold. `labs/calibrate.py` measures one."""
 
-import math
 import os
 from pathlib import Path
 
-from scaleout.records.files import read_json, write_json
+from scaleout.records.files import is_number, read_json, write_json
 
 SCHEMA = 1
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
@@ -63,11 +62,11 @@ def validate(profile):
     for name in (n for n in TEXTS if not isinstance(profile.get(n), str)):
         raise ValueError(f"{name} must be a text")
     for name, lowest in NUMBERS.items():
-        if not _number(profile.get(name)) or profile[name] < lowest:
+        if not is_number(profile.get(name)) or profile[name] < lowest:
             raise ValueError(f"{name} must be a number from {lowest}")
     for name in (n for n in TABLES if not isinstance(profile.get(n), dict)):
         raise ValueError(f"{name} must be a table")
-    if not all(_number(v) and v > 0 for v in profile["matmul_flops_per_second"].values()):
+    if not all(is_number(v) and v > 0 for v in profile["matmul_flops_per_second"].values()):
         raise ValueError("matmul_flops_per_second must hold rates above 0")
     for name, line in profile["collectives"].items():
         if name not in COLLECTIVES or not _line(line):
@@ -75,9 +74,5 @@ def validate(profile):
 
 
 def _line(value):
-    return isinstance(value, dict) and _number(value.get("alpha_seconds")) and _number(
+    return isinstance(value, dict) and is_number(value.get("alpha_seconds")) and is_number(
         value.get("seconds_per_byte"))
-
-
-def _number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -5,12 +5,11 @@ target and renames it, so that a reader never meets half a Record; `load` valida
 """
 
 import math
-import sys
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 
 from scaleout.records import provenance
-from scaleout.records.files import read_json, write_json
+from scaleout.records.files import is_number, read_json, write_json
 
 SCHEMA = 1
 DEVICE_KINDS = ("cpu", "cuda")
@@ -162,16 +161,12 @@ def _whole(value):
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
 def _text(value):
     return isinstance(value, str) and bool(value.strip()) and "\n" not in value
 
 
 def _numbers(value, lowest=-math.inf):
-    return isinstance(value, list) and all(_number(v) and v > lowest for v in value)
+    return isinstance(value, list) and all(is_number(v) and v > lowest for v in value)
 
 
 def _table(value, holds):
@@ -180,7 +175,7 @@ def _table(value, holds):
 
 def _check(value):
     return (isinstance(value, dict) and set(value) == {"value", "tolerance", "passed"}
-            and _number(value["value"]) and _number(value["tolerance"]) and isinstance(value["passed"], bool))
+            and is_number(value["value"]) and is_number(value["tolerance"]) and isinstance(value["passed"], bool))
 
 
 def _no_absolute_path(value):
@@ -200,9 +195,9 @@ _DEVICES = (lambda v: _whole(v) and 1 <= v <= 10**6, "a whole number from 1 to 1
 _COUNT_OR_NONE = (lambda v: v is None or (_whole(v) and 1 <= v <= 10**9), "a whole number from 1 to 10^9, or null")
 _WORDS = (lambda v: isinstance(v, list) and all(_text(x) for x in v), "a list of one-line texts")
 _BYTES = (lambda v: _table(v, lambda b: _whole(b) and 0 <= b <= 2**60), "names with whole numbers of bytes")
-_NUMBERS = (lambda v: _table(v, _number), "names with finite numbers")
+_NUMBERS = (lambda v: _table(v, is_number), "names with finite numbers")
 _LINE = (_text, "one line of text")
-_FACTS = (lambda v: _table(v, lambda x: x is None or isinstance(x, (str, bool)) or _number(x)),
+_FACTS = (lambda v: _table(v, lambda x: x is None or isinstance(x, (str, bool)) or is_number(x)),
           "names with plain values")
 RULES = {
     "stem": _LINE, "tier": _LINE, "commit": _LINE, "device": _LINE, "interconnect": _LINE,
@@ -219,11 +214,11 @@ RULES = {
     "step_seconds": (lambda v: _numbers(v, 0) and bool(v) and max(v) <= LONGEST,
                      "a list of seconds above 0, and at most 10^7, one a step"),
     "losses": (_numbers, "a list of finite numbers"), "peak_memory": _BYTES,
-    "tokens_per_second": (lambda v: v is None or (_number(v) and 0 < v <= 1e15), "a number above 0, or null"),
+    "tokens_per_second": (lambda v: v is None or (is_number(v) and 0 < v <= 1e15), "a number above 0, or null"),
     "series": (lambda v: _table(v, _numbers), "names with lists of finite numbers"),
-    "mfu": (lambda v: v is None or (_number(v) and 0 < v <= 10), "a fraction above 0, at most 10, or null"),
+    "mfu": (lambda v: v is None or (is_number(v) and 0 < v <= 10), "a fraction above 0, at most 10, or null"),
     "mfu_peak": (lambda v: v is None or (isinstance(v, dict) and set(v) == {"flops_per_second", "source"}
-                 and _number(v["flops_per_second"]) and v["flops_per_second"] > 0 and _text(v["source"])),
+                 and is_number(v["flops_per_second"]) and v["flops_per_second"] > 0 and _text(v["source"])),
                  "null or {flops_per_second, source}"),
     "checks": (lambda v: _table(v, _check), "names with {value, tolerance, passed}"),
 }

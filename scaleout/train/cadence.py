@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scaleout.lab import join
 from scaleout.records import checkpoints
-from scaleout.records.checkpoints import is_count
+from scaleout.records.files import is_count
 from scaleout.timing import reliability
 from scaleout.train import options, report
 from scaleout.train.checkpoint import Checkpoints

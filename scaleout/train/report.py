@@ -10,7 +10,7 @@ from pathlib import Path
 from scaleout.lab.picture import picture
 from scaleout.lab.report import verdicts
 from scaleout.lab.text import megabytes, ratio, table
-from scaleout.records.checkpoints import is_count
+from scaleout.records.files import is_count
 from scaleout.records.results import LONGEST as LONGEST_S
 
 METRICS, PLOT, SAMPLE, CHECKPOINTS = "metrics.jsonl", "plot.svg", "sample.txt", "checkpoints"

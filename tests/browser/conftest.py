@@ -1,88 +1,93 @@
-"""A real Chromium, pages with live widgets, and a watch that tolerates no error and no foreign host."""
+"""A real Chromium, pages with live widgets, and a watch that tolerates no error and no foreign host.
+
+Starting Python in a page takes seconds, so tests share a page wherever they do not ask how a page starts: its widgets
+are made anew for each of them, and its Python stays.
+"""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
-from urllib.parse import urlparse
 
+import live_page
 import pytest
+from driver import HTML, READY, SKIP, WIDE, watched
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-
-import live_page  # noqa: E402
-from driver import READY  # noqa: E402
-
-from scaleout import exercises, views  # noqa: E402
-from scaleout.page import form  # noqa: E402
+from scaleout import exercises, views
+from scaleout.page import form
 
 SPECIMEN = Path(__file__).parent / "views" / "specimen.py"
 views.__path__.append(str(SPECIMEN.parent))
 
+# The page's widgets as its file has them, brought to life by the Python that is there.
+ANEW = """async (forget) => {
+  const text = await (await fetch(location.pathname)).text();
+  const { mount } = await import(new URL("_static/live/mount.js", location.href));
+  const { runtime } = document.querySelector(".live-widget").live;
+  if (forget) localStorage.clear();
+  const written = new DOMParser().parseFromString(text, "text/html").querySelector("main");
+  document.querySelector("main").replaceWith(written);
+  for (const root of written.querySelectorAll(".live-widget")) mount(root, runtime.book ?? runtime);
+}"""
+
+
+def missing(reason: str) -> None:
+    """Skip, or fail where REQUIRE_BROWSER=1."""
+    (pytest.fail if os.environ.get("REQUIRE_BROWSER") == "1" else pytest.skip)(reason)
+
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The address of a folder with a page for each view and one of exercises, in light and in dark."""
+    """The address of a folder with pages of widgets: the specimen, exercises, and every view."""
     folder = tmp_path_factory.mktemp("site")
     live_page.assemble(folder, {"scaleout/views/specimen.py": SPECIMEN})
     tasks = [form.exercise("memory", task.key) for task in exercises.catalogue("memory")]
-    for theme in ("light", "dark"):
-        for stem in views.stems():
-            live_page.write_page(folder / f"{stem}-{theme}.html", form.html(form.view(stem)), theme)
-        live_page.write_page(folder / f"exercises-{theme}.html", "\n".join(map(form.html, tasks)), theme)
+    pages = {"specimen": [form.view("specimen")], "exercises": tasks, "views": map(form.view, views.stems())}
+    for name, widgets in pages.items():
+        live_page.write_page(folder / f"{name}.html", "\n".join(map(form.html, widgets)))
     with live_page.serve(folder) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
+def book():
+    """The address of the built site."""
+    if not (HTML / "index.html").is_file():
+        missing("no site: run make site")
+    with live_page.serve(HTML) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
 def context():
-    """Chromium with a fresh profile. Without one the tests skip, or fail where REQUIRE_BROWSER=1."""
-    manager = live_page.chromium(viewport={"width": 1000, "height": 1100})
+    """Chromium with a fresh profile."""
+    manager = live_page.chromium(viewport=WIDE)
     try:
         opened = manager.__enter__()
     except ValueError as error:
-        if os.environ.get("REQUIRE_BROWSER") == "1":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+        missing(str(error))
     opened.set_default_timeout(90_000)  # a busy machine needs half a minute to start Python
     yield opened
     manager.__exit__(None, None, None)
 
 
-class Watch:
-    """What a page did that it must not. `allow` takes words of messages that a test provokes."""
-
-    def __init__(self, page, host: str):
-        self.found: list[str] = []
-        self.allowed: list[str] = []
-        self.requests: list[str] = []
-        page.on("console", lambda message: message.type == "error" and self.found.append(message.text))
-        page.on("pageerror", lambda error: self.found.append(str(error)))
-        page.on("request", lambda request: self._request(request.url, host))
-
-    def allow(self, *words: str) -> None:
-        self.allowed += words
-
-    def _request(self, url: str, host: str) -> None:
-        self.requests.append(url)
-        parts = urlparse(url)
-        if parts.scheme in ("http", "https", "ws", "wss") and parts.netloc != host:
-            self.found.append(f"foreign request: {url}")
-
-    def unexpected(self) -> list[str]:
-        return [line for line in self.found if not any(word in line for word in self.allowed)]
+@pytest.fixture
+def page(context, site):
+    """A fresh page with an empty memory; the test fails with what went wrong on it."""
+    opened = watched(context, site)
+    opened.goto(f"{site}/index.html")
+    opened.evaluate("localStorage.clear()")
+    yield opened
+    found = opened.watch.unexpected()
+    opened.close()
+    assert found == []
 
 
 @pytest.fixture
-def page(context, site):
-    """A fresh page with an empty memory; `page.watch` holds what went wrong, and the test fails with it."""
-    opened = context.new_page()
-    opened.watch = Watch(opened, urlparse(site).netloc)
-    opened.goto(f"{site}/specimen-light.html")
-    opened.evaluate("localStorage.clear()")
-    opened.goto("about:blank")  # so that the next visit is one, even where only the fragment differs
+def reader(context, book):
+    """A fresh page for the built site, of a reader who chose the light theme."""
+    opened = watched(context, book)
+    opened.add_init_script("for (const key of ['mode', 'theme']) localStorage.setItem(key, 'light');")
     yield opened
     found = opened.watch.unexpected()
     opened.close()
@@ -91,7 +96,7 @@ def page(context, site):
 
 @pytest.fixture
 def visit(page, site):
-    """Open a page by name and wait for its widgets: `visit("specimen-light", "#live-specimen?count=3")`."""
+    """Open a page by name and wait for its widgets: `visit("specimen", "#live-specimen?count=3")`."""
 
     def go(name: str, fragment: str = ""):
         page.goto(f"{site}/{name}.html{fragment}")
@@ -101,10 +106,56 @@ def visit(page, site):
     return go
 
 
+@pytest.fixture(scope="session")
+def kept():
+    """Name -> the page that tests share."""
+    return {}
+
+
 @pytest.fixture
-def opened(visit):
+def shared(context, site, kept):
+    """Open a page that others have used, its widgets as nobody has touched them: `shared("exercises")`.
+
+    `page.anew(forget=False)` makes them once more, as a reader who comes again finds them.
+    """
+    used = []
+
+    def go(name: str):
+        page = kept.get(name)
+        if page is None:
+            page = kept[name] = watched(context, site)
+            page.goto(f"{site}/{name}.html")
+            page.anew = lambda forget=True: page.evaluate(ANEW, forget)
+        used.append(name)
+        page.watch.again()
+        page.set_viewport_size(WIDE)
+        page.wait_for_selector(".live-widget[data-mounted]")
+        page.anew()
+        return page
+
+    yield go
+    for name in used:
+        if found := kept[name].watch.unexpected():
+            kept.pop(name).close()  # what went wrong there is no fault of the next test
+            pytest.fail("\n".join(found))
+
+
+@pytest.fixture
+def locked(shared):
+    """The specimen before the guess."""
+    return shared("specimen")
+
+
+@pytest.fixture
+def opened(locked):
     """The specimen with its guess skipped and Python running."""
-    page = visit("specimen-light")
-    page.get_by_role("button", name="Show me without a guess").click()
-    page.wait_for_function(READY)
-    return page
+    locked.get_by_role("button", name=SKIP).click()
+    locked.evaluate("document.querySelector('.live-widget').live.status.touch()")
+    locked.wait_for_function(READY)
+    return locked
+
+
+@pytest.fixture
+def tasks(shared):
+    """The exercises of rung 01."""
+    return shared("exercises")

@@ -1,8 +1,65 @@
 """What the browser tests share besides fixtures."""
 
-import re
+from __future__ import annotations
 
+import re
+from urllib.parse import urlparse
+
+from repo import ROOT
+
+from scaleout.page import sphinx
+
+HTML = ROOT / "_build" / "html"
+AXE = sphinx.NPM / "axe-core" / "axe.min.js"
+WIDE, NARROW = {"width": 1000, "height": 1100}, {"width": 390, "height": 844}
 READY = "document.querySelector('.live-widget').live.runtime.state === 'ready'"
+SKIP = "Show me without a guess"
+PYTHON = re.compile(r"pyodide|worker\.js|\.zip$")  # what a page asks for only once it starts Python
+
+
+class Watch:
+    """What a page did that it must not. `allow` takes words of messages that a test provokes."""
+
+    def __init__(self, page, host: str):
+        self.host = host
+        self.again()
+        page.on("console", lambda message: message.type == "error" and self.found.append(message.text))
+        page.on("pageerror", lambda error: self.found.append(str(error)))
+        page.on("request", lambda request: self._request(request.url))
+
+    def again(self) -> None:
+        """For another test on the same page."""
+        self.found: list[str] = []
+        self.allowed: list[str] = []
+        self.requests: list[str] = []
+
+    def allow(self, *words: str) -> None:
+        self.allowed += words
+
+    def python(self) -> list[str]:
+        """The requests that belong to Python."""
+        return [url for url in self.requests if PYTHON.search(url)]
+
+    def _request(self, url: str) -> None:
+        self.requests.append(url)
+        parts = urlparse(url)
+        if parts.scheme in ("http", "https", "ws", "wss") and parts.netloc != self.host:
+            self.found.append(f"foreign request: {url}")
+
+    def unexpected(self) -> list[str]:
+        return [line for line in self.found if not any(word in line for word in self.allowed)]
+
+
+def watched(context, address: str):
+    """A new page; what went wrong on it is in `page.watch`."""
+    page = context.new_page()
+    page.watch = Watch(page, urlparse(address).netloc)
+    return page
+
+
+def contents() -> list[str]:
+    """Names of the pages in _toc.yml, in its order."""
+    return re.findall(r"(?:file|root): (\S+)", (ROOT / "_toc.yml").read_text())
 
 
 def settle(page, words: str, selector: str = ".live-sentence") -> None:
@@ -22,3 +79,42 @@ def values(page) -> dict:
 def params(page) -> dict:
     """The parameters of the first view, as they stand."""
     return page.evaluate("document.querySelector('.live-widget').live.params")
+
+
+def type_code(page, text: str) -> None:
+    """Put code in the specimen's box and run it."""
+    page.get_by_role("textbox", name="The height of bar x").fill(text)
+    page.get_by_role("button", name="Run").click()
+
+
+def paint(page, theme: str) -> None:
+    """Make a page light or dark, and wait until its colours have changed."""
+    page.evaluate("""async (theme) => {
+      document.documentElement.dataset.theme = theme;
+      const changing = document.getAnimations().filter((one) => one instanceof CSSTransition);
+      await Promise.allSettled(changing.map((one) => one.finished));
+    }""", theme)  # fmt: skip
+
+
+def unfold(page) -> None:
+    """Show all that widgets hide at first: what is behind a guess, the hints, what is folded."""
+    page.evaluate("""(skip) => {
+      const press = (words) => [...document.querySelectorAll(".live-widget button")]
+        .filter((one) => one.checkVisibility() && words.test(one.textContent)).map((one) => one.click());
+      press(new RegExp(skip));
+      while (press(/^(Hint|Next hint)/).length);
+      for (const fold of document.querySelectorAll(".live-widget details")) fold.open = true;
+    }""", SKIP)  # fmt: skip
+
+
+def violations(page, rules: tuple[str, ...] = (), within: str = "html") -> list[str]:
+    """Serious and critical findings of axe-core, each with the element it is about; by all its rules, or by some."""
+    if not page.evaluate("'axe' in window"):
+        page.add_script_tag(path=AXE)
+    only = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
+    found = page.evaluate("([within, only]) => axe.run(within, only).then((result) => result.violations)",
+                          [within, only])  # fmt: skip
+    return [
+        f"{one['id']}: {node['html'][:200]}"
+        for one in found if one["impact"] in ("serious", "critical") for node in one["nodes"]
+    ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from driver import READY, params, settle
+from driver import SKIP, settle
 
 from scaleout import views
 
@@ -14,8 +14,8 @@ def hidden(page) -> list[bool]:
     return [page.locator(part).is_hidden() for part in (".live-figure", ".live-sentence")]
 
 
-def test_the_result_is_locked_for_eyes_and_for_screen_readers(visit):
-    page = visit("specimen-light")
+def test_the_result_is_locked_for_eyes_and_for_screen_readers(locked):
+    page = locked
     assert hidden(page) == [True, True]
     assert page.get_by_role("img").count() == 0
     assert page.locator("[role=status].live-announce").text_content() == ""
@@ -26,8 +26,8 @@ def test_the_result_is_locked_for_eyes_and_for_screen_readers(visit):
     assert page.locator("[role=status].live-announce").text_content() == ""
 
 
-def test_a_committed_guess_shows_the_ratio(visit):
-    page = visit("specimen-light")
+def test_a_committed_guess_shows_the_ratio(locked):
+    page = locked
     box = page.get_by_role("spinbutton", name="How tall is the last bar? in mm")
     box.fill("7")
     box.press("Enter")
@@ -39,8 +39,8 @@ def test_a_committed_guess_shows_the_ratio(visit):
     assert page.evaluate("document.activeElement.className") == "live-guessed"
 
 
-def test_a_guess_has_to_be_a_number(visit):
-    page = visit("specimen-light")
+def test_a_guess_has_to_be_a_number(locked):
+    page = locked
     for typed in ("", "-1"):
         page.get_by_role("spinbutton", name="How tall").fill(typed)
         page.get_by_role("button", name="Commit").click()
@@ -48,23 +48,22 @@ def test_a_guess_has_to_be_a_number(visit):
         assert hidden(page) == [True, True]
 
 
-def test_skipping_on_purpose_shows_the_result_without_a_ratio(visit):
-    page = visit("specimen-light")
-    page.get_by_role("button", name="Show me without a guess").click()
+def test_skipping_on_purpose_shows_the_result_without_a_ratio(locked):
+    page = locked
+    page.get_by_role("button", name=SKIP).click()
     assert hidden(page) == [False, False]
     assert page.locator(".live-guessed").is_hidden()
 
 
-def test_a_guess_is_remembered_until_the_reader_guesses_again(visit):
-    page = visit("specimen-light")
+def test_a_guess_is_remembered_until_the_reader_guesses_again(locked):
+    page = locked
     page.get_by_role("spinbutton", name="How tall").fill("3")
     page.get_by_role("button", name="Commit").click()
     settle(page, "it is", ".live-guessed")
     words = page.locator(".live-guessed").text_content()
-    page = visit("specimen-light")
+    page.anew(forget=False)
     assert hidden(page) == [False, False]
     assert page.locator(".live-guessed").text_content() == words
-    page.wait_for_timeout(50)
     page.get_by_role("slider", name="Bars").press("End")
     page.get_by_role("button", name="Guess again").click()
     assert hidden(page) == [True, True]
@@ -73,11 +72,3 @@ def test_a_guess_is_remembered_until_the_reader_guesses_again(visit):
     settle(page, "it is", ".live-guessed")
     want = views.render("specimen", {"count": 12, "guess": 3})["guess"]["sentence"]
     assert page.locator(".live-guessed").text_content() == want
-
-
-def test_a_link_does_not_open_the_lock(visit):
-    page = visit("specimen-light", "#live-specimen?count=9&guess=3")
-    page.wait_for_function(READY)
-    page.wait_for_function("document.querySelector('.live-sentence').textContent.startsWith('9 bars')")
-    assert hidden(page) == [True, True]
-    assert params(page)["guess"] is None

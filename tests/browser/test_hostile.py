@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from driver import READY, settle, values
+from driver import READY, settle, type_code, values
 
 from scaleout import exercises
 
@@ -68,66 +68,46 @@ def number(page, value: str) -> str:
     return press(page, "weights-70b")
 
 
-def test_patches_change_no_verdict(visit):
-    page = visit("exercises-light")
+def test_neither_patches_nor_posted_messages_change_a_verdict_or_kill_a_widget(tasks):
+    """Each code's own, the next code's, and those on other exercises."""
+    tasks.watch.allow("a mistake that comes late")
     want = exercises.check("memory", KEY, WRONG)["message"]
-    assert check(page, PATCHES + WRONG) == want
-    assert number(page, "1 GB") == exercises.check("memory", "weights-70b", "1 GB")["message"]
-    assert check(page, WRONG) == want
-    assert not task(page, KEY).locator(".live-done").is_visible()
-    assert check(page, SOLUTION) == exercises.check("memory", KEY, SOLUTION)["message"]
-    assert task(page, KEY).locator(".live-done").is_visible()
-    assert number(page, "140 GB") == exercises.check("memory", "weights-70b", "140 GB")["message"]
+    for hostile in (PATCHES + WRONG, FORGED + WRONG, WRONG + FORGED, WRONG):
+        assert check(tasks, hostile) == want
+        assert number(tasks, "1 GB") == exercises.check("memory", "weights-70b", "1 GB")["message"]
+    assert not task(tasks, KEY).locator(".live-done").is_visible()
+    assert check(tasks, SOLUTION) == exercises.check("memory", KEY, SOLUTION)["message"]
+    assert task(tasks, KEY).locator(".live-done").is_visible()
+    assert number(tasks, "140 GB") == exercises.check("memory", "weights-70b", "140 GB")["message"]
 
 
-def test_posted_messages_forge_no_verdict_and_kill_no_widget(visit):
-    page = visit("exercises-light")
-    page.watch.allow("a mistake that comes late")
-    want = exercises.check("memory", KEY, WRONG)["message"]
-    assert check(page, FORGED + WRONG) == want
-    assert check(page, WRONG + FORGED) == want
-    assert number(page, "140 GB") == exercises.check("memory", "weights-70b", "140 GB")["message"]
-    assert check(page, SOLUTION) == exercises.check("memory", KEY, SOLUTION)["message"]
+# What the engine itself refuses is in tests/exercises/test_run.py; these are for the front end.
+LIES = ('{"error": "Right", "ok": True}', '{"failed": True}', "[1]", '{"stopped": "Right", "slip": "", "ok": True}')
 
 
-LIES = (
-    '{"ok": True, "message": "Right", "slip": ""}', '{"error": "Right", "ok": True}', '{"failed": True}', "[1]",
-    '{"results": [[]]}', '{"stopped": "Right", "slip": "", "ok": True}',
-)  # fmt: skip
-
-
-def test_a_forged_outcome_is_no_verdict(visit):
+def test_a_forged_outcome_is_no_verdict(tasks):
     """The reader's worker may say what it likes: it gives results, and another judges them."""
-    page = visit("exercises-light")
     for given in LIES:
-        words = check(page, f"import scaleout.page.live as live\nlive.call = lambda *_: {given}\n{WRONG}")
+        words = check(tasks, f"import scaleout.page.live as live\nlive.call = lambda *_: {given}\n{WRONG}")
         assert not words.startswith("Right, in"), given
-        assert task(page, KEY).locator(".live-message").get_attribute("data-ok") == "false", given
-    assert not task(page, KEY).locator(".live-done").is_visible()
+        assert task(tasks, KEY).locator(".live-message").get_attribute("data-ok") == "false", given
+    assert not task(tasks, KEY).locator(".live-done").is_visible()
 
 
-def test_a_worker_that_closes_itself_is_replaced(visit):
-    page = visit("exercises-light")
-    check(page, f"import js\njs.eval('self.close()')\n{WRONG}")
-    assert check(page, SOLUTION) == exercises.check("memory", KEY, SOLUTION)["message"]
-
-
-def test_an_answer_that_is_no_json_is_replaced(visit):
-    page = visit("exercises-light")
-    words = check(page, f"import json\njson.JSONEncoder.encode = lambda *_: '{{'\n{WRONG}")
+def test_a_worker_that_closes_itself_or_answers_with_no_json_is_replaced(tasks):
+    check(tasks, f"import js\njs.eval('self.close()')\n{WRONG}")
+    words = check(tasks, f"import json\njson.JSONEncoder.encode = lambda *_: '{{'\n{WRONG}")
     assert "started again" in words
-    assert check(page, SOLUTION) == exercises.check("memory", KEY, SOLUTION)["message"]
+    assert check(tasks, SOLUTION) == exercises.check("memory", KEY, SOLUTION)["message"]
 
 
 def test_code_of_a_picture_is_thrown_away_with_what_it_changed(opened):
     page = opened
     page.watch.allow("a mistake that comes late")
     patch = "import math, builtins\nimport scaleout.page.live as live\nbuiltins.abs = lambda _: 1 / 0\n"
-    box = page.get_by_role("textbox", name="The height of bar x")
-    box.fill(f"{FORGED}{patch}def height(x):\n    return 1\n")
-    page.get_by_role("button", name="Run").click()
+    type_code(page, f"{FORGED}{patch}def height(x):\n    return 1\n")
     settle(page, "ZeroDivisionError", ".live-status .live-problem")
-    box.fill("def height(x):\n    return 1\n")
+    page.get_by_role("textbox", name="The height of bar x").fill("def height(x):\n    return 1\n")
     assert page.locator(".live-status .live-problem").text_content() == ""  # it was said of other code
     page.get_by_role("button", name="Run").click()
     settle(page, "9.500 mm")
@@ -135,8 +115,8 @@ def test_code_of_a_picture_is_thrown_away_with_what_it_changed(opened):
     assert values(page)["last"] == 9.5
 
 
-def test_a_verdict_stands_beside_the_answer_that_it_judged(visit):
-    page = visit("exercises-light")
+def test_a_verdict_stands_beside_the_answer_that_it_judged(tasks):
+    page = tasks
     box = task(page, "weights-70b")
     message = box.locator(".live-message")
     number(page, "140 GB")
@@ -152,12 +132,13 @@ def test_a_verdict_stands_beside_the_answer_that_it_judged(visit):
     assert task(page, KEY).locator(".live-message").text_content() == ""
 
 
-def test_while_a_check_runs_no_older_verdict_is_shown(visit):
-    page = visit("exercises-light")
+def test_while_a_check_runs_no_older_verdict_is_shown(tasks):
+    page = tasks
     check(page, SOLUTION)
     message = task(page, KEY).locator(".live-message")
     rule = "message => getComputedStyle(message).borderLeftColor"
     right = message.evaluate(rule)
+    page.evaluate(f"document.querySelector('#live-memory-{KEY}').live.data.seconds = 2")
     area = task(page, KEY).get_by_role("textbox", name="Your code")
     area.fill("while True:\n    pass\n")
     area.press("Control+Enter")

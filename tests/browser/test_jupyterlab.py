@@ -13,7 +13,7 @@ import time
 import urllib.request
 
 import pytest
-from conftest import ROOT
+from repo import ROOT
 
 from scaleout import exercises, views
 

@@ -3,66 +3,31 @@
 from __future__ import annotations
 
 import pytest
-from driver import READY, settle
+from driver import NARROW, READY, paint, settle, unfold, violations
 
 from scaleout import views
 from scaleout.draw import svg
-from scaleout.page import form, sphinx
+from scaleout.page import form
 
 pytestmark = pytest.mark.browser
 
-AXE = sphinx.NPM / "axe-core" / "axe.min.js"
-NARROW = {"width": 390, "height": 844}
 
-
-def pages(theme: str) -> list[str]:
-    return [*(f"{stem}-{theme}" for stem in views.stems()), f"exercises-{theme}"]
-
-
-def violations(opened) -> list[str]:
-    """Serious and critical findings of axe-core, each with the element it is about."""
-    opened.add_script_tag(path=AXE)
-    found = opened.evaluate("axe.run(document).then((result) => result.violations)")
-    return [
-        f"{one['id']}: {node['html'][:120]}"
-        for one in found if one["impact"] in ("serious", "critical") for node in one["nodes"]
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [*pages("light"), *pages("dark")])
-def test_axe_finds_nothing_serious(visit, name):
-    opened = visit(name)
+@pytest.mark.parametrize("name", ["specimen", "exercises"])
+def test_axe_finds_nothing_serious(shared, name):
+    """With every kind of control and of exercise; the book's own are looked at on the pages of the site."""
+    opened = shared(name)
     assert violations(opened) == []  # with the lock on, where there is one
-    skip = opened.get_by_role("button", name="Show me without a guess")
-    if skip.count():
-        skip.click()
-    for more in opened.get_by_role("button", name="Hint").all():
-        more.click()
-    for fold in opened.locator("summary").all():
-        fold.click()
+    unfold(opened)
     assert violations(opened) == []
+    paint(opened, "dark")
+    assert violations(opened, ("color-contrast",)) == []
+    paint(opened, "light")
 
 
 def test_axe_finds_nothing_serious_in_an_error(opened):
     opened.get_by_role("spinbutton", name="Offset").fill("99")
     settle(opened, "offset must be", ".live-status .live-problem")
     assert violations(opened) == []
-
-
-@pytest.mark.parametrize("name", pages("light"))
-def test_a_phone_scrolls_one_way_only(visit, context, name):
-    opened = visit(name)
-    opened.set_viewport_size(NARROW)
-    skip = opened.get_by_role("button", name="Show me without a guess")
-    if skip.count():
-        assert opened.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
-        skip.click()
-    for fold in opened.locator("summary").all():
-        fold.click()
-    assert opened.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
-    inside = "(node) => node.getBoundingClientRect().right <= innerWidth"
-    for widget in opened.locator(".live-widget, .live-control, .live-answer, .live-figure svg").all():
-        assert widget.evaluate(inside)
 
 
 def test_the_picture_stays_in_sight_on_a_phone(opened):
@@ -73,7 +38,8 @@ def test_the_picture_stays_in_sight_on_a_phone(opened):
 
 
 def test_paper_shows_the_picture_and_nothing_to_press(visit):
-    opened = visit("specimen-dark")
+    opened = visit("specimen")
+    paint(opened, "dark")
     opened.emulate_media(media="print")
     assert opened.locator(".live-figure svg").is_visible()  # the lock is for the screen
     assert opened.locator(".live-sentence").is_visible()
@@ -88,10 +54,10 @@ def test_without_scripts_it_reads(context, site):
     if plain is None:
         pytest.skip("this browser opens no second context")
     opened = plain.new_page()
-    opened.goto(f"{site}/specimen-light.html")
+    opened.goto(f"{site}/specimen.html")
     assert opened.locator(".live-figure svg").is_visible()
     assert opened.locator(".live-sentence").inner_text() == views.render("specimen")["sentence"]
-    opened.goto(f"{site}/exercises-light.html")
+    opened.goto(f"{site}/exercises.html")
     task = form.exercise("memory", "weights-70b")
     widget = opened.locator("#live-memory-weights-70b")
     assert widget.get_by_text(task["spec"]["title"]).is_visible()
@@ -103,7 +69,7 @@ def test_without_scripts_it_reads(context, site):
 
 def test_less_motion_means_no_play_button_and_no_turning(visit, page):
     page.emulate_media(reduced_motion="reduce")
-    opened = visit("specimen-light")
+    opened = visit("specimen")
     assert opened.get_by_role("button", name="Play").count() == 0
     assert opened.get_by_role("button", name="Step on: Time").count() == 1
     opened.get_by_role("slider", name="Bars").focus()
@@ -120,17 +86,18 @@ def test_focus_can_be_seen(opened):
         assert opened.evaluate(f"{seen} === 'solid' || document.activeElement.type === 'range'")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_palette_has_one_home(visit, theme):
-    opened = visit(f"specimen-{theme}")
-    seen = opened.evaluate("""(names) => {
-      const probe = document.createElement("span");
-      document.querySelector(".live-widget").append(probe);
-      return names.map((name) => {
-        probe.style.color = `var(--${name})`;
-        return getComputedStyle(probe).color;
-      });
-    }""", list(svg.FALLBACK))  # fmt: skip
+def test_the_palette_has_one_home(locked):
+    seen = {}
+    for theme in ("dark", "light"):
+        paint(locked, theme)
+        seen[theme] = locked.evaluate("""(names) => {
+          const probe = document.createElement("span");
+          document.querySelector(".live-widget").append(probe);
+          return names.map((name) => {
+            probe.style.color = `var(--${name})`;
+            return getComputedStyle(probe).color;
+          });
+        }""", list(svg.FALLBACK))  # fmt: skip
     light = ["rgb({}, {}, {})".format(*bytes.fromhex(code[1:])) for code in svg.FALLBACK.values()]
-    assert len(set(seen)) == len(light)
-    assert (seen == light) == (theme == "light")
+    assert len(set(seen["dark"])) == len(light)
+    assert seen["light"] == light != seen["dark"]

@@ -14,7 +14,7 @@ def fragment(page) -> str:
     return page.evaluate("location.hash")
 
 
-def test_the_address_follows_and_restores(opened, visit):
+def test_the_address_follows_and_restores(opened):
     opened.get_by_role("slider", name="Bars").press("End")
     opened.get_by_role("combobox", name="Power").select_option("two")
     opened.get_by_role("switch", name="Show a frame").check()
@@ -31,24 +31,17 @@ def test_the_address_follows_and_restores(opened, visit):
     assert opened.evaluate("history.length") == length
 
 
-def test_a_wrong_link_says_what_would_be_right_and_keeps_the_picture(visit):
-    page = visit("specimen-light", "#live-specimen?count=99")
+def test_a_link_moves_controls_and_nothing_else(visit):
+    """On arrival and on the same page: a wrong one says what would be right; none brings code, or opens the lock."""
+    page = visit("specimen", "#live-specimen?count=99")
     settle(page, "count must be from 2 to 12, not 99", ".live-status .live-problem")
     assert values(page) == views.render("specimen")["values"]
     assert params(page)["count"] == 6
-
-
-def test_a_link_carries_no_code(visit):
-    page = visit("specimen-light", "#live-specimen?count=8&source=1/0")
+    page.evaluate("location.hash = '#live-specimen?count=8&source=1/0&guess=3'")
     settle(page, "8 bars")
     assert params(page)["source"] == views.defaults("specimen")["source"]
-
-
-def test_a_new_link_on_the_same_page_is_taken(visit):
-    page = visit("specimen-light", "#live-specimen?count=8")
-    settle(page, "8 bars")
-    page.evaluate("location.hash = '#live-specimen?count=9'")
-    settle(page, "9 bars")
+    assert params(page)["guess"] is None
+    assert page.locator(".live-figure").is_hidden() and page.locator(".live-sentence").is_hidden()
 
 
 def test_copying_the_link(opened, context, site):
@@ -58,11 +51,5 @@ def test_copying_the_link(opened, context, site):
     opened.get_by_role("button", name="Copy link").click()
     assert opened.get_by_role("button", name="Link copied").count() == 1
     assert opened.evaluate("navigator.clipboard.readText()") == (
-        f"{site}/specimen-light.html#live-specimen?count=2"
+        f"{site}/specimen.html#live-specimen?count=2"
     )
-
-
-def test_other_fragments_start_nothing(visit):
-    page = visit("specimen-light", "#a-heading")
-    page.wait_for_timeout(300)
-    assert page.evaluate("document.querySelector('.live-widget').live.runtime.state") == "idle"

@@ -1,41 +1,21 @@
 """The built site: every page there, nothing from another host, and each page sound in a real Chromium."""
 
-import os
 import re
-import sys
-import threading
 from html.parser import HTMLParser
 from urllib.parse import urlparse
 
 import pytest
 import yaml
-from conftest import ROOT, Watch
+from driver import HTML, contents
+from repo import ROOT
 
-sys.path.insert(0, str(ROOT / "tools"))
-import serve
-
-from scaleout.page import sphinx as extension
 from scaleout.page.tables import rungs
 from scaleout.spec.hardware import DEVICES
 
-pytestmark = pytest.mark.browser
-HTML = ROOT / "_build" / "html"
-AXE = extension.NPM / "axe-core" / "axe.min.js"
+PAGES = [*contents(), "404", "search"]
 
 
-def toc_pages():
-    """Names of the pages in _toc.yml, in its order."""
-    return re.findall(r"(?:file|root): (\S+)", (ROOT / "_toc.yml").read_text())
-
-
-PAGES = [*toc_pages(), "404", "search"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def built():
-    """The tests need the site; without it they skip, or fail where REQUIRE_BROWSER=1."""
-    if not (HTML / "index.html").is_file():
-        (pytest.fail if os.environ.get("REQUIRE_BROWSER") == "1" else pytest.skip)("no site: run make site")
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("book")]
 
 
 class Loads(HTMLParser):
@@ -59,19 +39,19 @@ def source(name):
 
 
 def test_the_contents_are_what_is_there():
-    pages = toc_pages()
+    pages = contents()
     there = [*(ROOT / "book").rglob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
     there = [path.relative_to(ROOT).with_suffix("") for path in there if "node_modules" not in path.parts]
     assert sorted(pages) == sorted(map(str, there))
     assert len(yaml.safe_load((ROOT / "_toc.yml").read_text())["parts"]) >= 3
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_loads_nothing_from_another_host(name):
-    loaded = Loads(source(name)).found
-    assert len(loaded) > 5
-    assert not [address for address in loaded if urlparse(address).netloc]
-    assert "unpkg.com" not in source(name) and "jsdelivr" not in source(name)
+def test_no_page_loads_anything_from_another_host():
+    for name in PAGES:
+        loaded = Loads(source(name)).found
+        assert len(loaded) > 5, name
+        assert not [address for address in loaded if urlparse(address).netloc], name
+        assert "unpkg.com" not in source(name) and "jsdelivr" not in source(name), name
 
 
 def test_style_sheets_load_nothing_from_another_host():
@@ -82,13 +62,13 @@ def test_style_sheets_load_nothing_from_another_host():
         assert not [one for one in addresses if urlparse(one).netloc], sheet.name
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_has_its_icon_and_what_a_shared_link_shows(name):
-    text = source(name)
-    assert "favicon.svg" in text
-    assert "thebe" not in re.sub(r'<link[^>]*sphinx-thebe\.css[^>]*>', "", text)
-    if name not in ("404", "search"):
-        assert 'property="og:title"' in text and 'property="og:description"' in text
+def test_a_page_has_its_icon_and_what_a_shared_link_shows():
+    for name in PAGES:
+        text = source(name)
+        assert "favicon.svg" in text, name
+        assert "thebe" not in re.sub(r'<link[^>]*sphinx-thebe\.css[^>]*>', "", text), name
+        if name not in ("404", "search"):
+            assert 'property="og:title"' in text and 'property="og:description"' in text, name
 
 
 def test_only_pages_with_formulas_load_mathjax():
@@ -117,52 +97,6 @@ def test_the_pages_python_is_there():
     static = HTML / "_static"
     for name in ("pyodide/pyodide.mjs", "pyodide/python_stdlib.zip", "live/host.js", "live/scaleout.zip"):
         assert (static / name).stat().st_size > 100, name
-
-
-@pytest.fixture(scope="module")
-def book():
-    """The address of the built site, served as `make book` serves it."""
-    running = serve.server(HTML)
-    threading.Thread(target=running.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{running.server_port}"
-    running.shutdown()
-    running.server_close()
-
-
-@pytest.fixture
-def reader(context, book):
-    """A page of the browser under watch: a foreign request or an error on the console fails the test."""
-    opened = context.new_page()
-    opened.watch = Watch(opened, urlparse(book).netloc)
-    yield opened
-    found = opened.watch.unexpected()
-    opened.close()
-    assert found == []
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_sound(reader, book, name, theme):
-    for key in ("mode", "theme"):
-        reader.add_init_script(f"localStorage.setItem('{key}', '{theme}')")
-    reader.set_viewport_size({"width": 1200, "height": 900})
-    reader.goto(f"{book}/{name}.html")
-    assert reader.evaluate("document.documentElement.dataset.theme") == theme
-    reader.add_script_tag(path=str(AXE))
-    problems = reader.evaluate("axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)")
-    serious = [
-        (one["id"], one["nodes"][0]["html"][:200], len(one["nodes"]))
-        for one in problems
-        if one["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_a_phone_needs_no_sideways_scroll(reader, book, name):
-    reader.set_viewport_size({"width": 390, "height": 800})
-    reader.goto(f"{book}/{name}.html")
-    assert reader.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_term_explains_itself(reader, book):

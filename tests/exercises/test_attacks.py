@@ -9,13 +9,13 @@ to have each ("a|b": one of the two), `never` those that would name a cause that
 import json
 from pathlib import Path
 
-import pytest
+from answers import each
 
 from scaleout import exercises
 
 FILES = sorted((Path(__file__).parents[1] / "attacks").glob("*.json"))
 ATTACKS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FILES}
-EACH = [pytest.param(stem, key, id=f"{stem}-{key}") for stem, attacks in ATTACKS.items() for key in attacks]
+EACH = [(stem, key) for stem, attacks in ATTACKS.items() for key in attacks]
 
 
 def fault(verdict, expected):
@@ -30,7 +30,7 @@ def fault(verdict, expected):
     return f"does not say {said}" if said else f"says {blamed}" if blamed else ""
 
 
-@pytest.mark.parametrize("stem", ATTACKS)
+@each(ATTACKS)
 def test_every_exercise_is_attacked(stem):
     found = {one.key: one.kind for one in exercises.catalogue(stem) if one.kind != "torch"}
     assert set(ATTACKS[stem]) == set(found)
@@ -39,13 +39,13 @@ def test_every_exercise_is_attacked(stem):
         assert len(attack["right"]) >= (1 if found[key] == "choice" else 4), key
 
 
-@pytest.mark.parametrize("stem, key", EACH)
+@each(EACH)
 def test_right_answers_in_other_forms_are_right(stem, key):
     verdicts = [(answer, exercises.check(stem, key, answer)) for answer in ATTACKS[stem][key]["right"]]
     assert [(answer, verdict["message"]) for answer, verdict in verdicts if not verdict["ok"]] == []
 
 
-@pytest.mark.parametrize("stem, key", EACH)
+@each(EACH)
 def test_wrong_answers_are_told_what_is_known(stem, key):
     faults = []
     for expected in ATTACKS[stem][key]["wrong"]:

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from answers import each
 
 from scaleout import exercises
 from scaleout.exercises.engine import kinds, units
@@ -13,11 +14,6 @@ ALL = [one for stem in exercises.STEMS for one in exercises.catalogue(stem)]
 STEM = {one.key: stem for stem in exercises.STEMS for one in exercises.catalogue(stem)}
 NUMBERS = [one for one in ALL if one.kind == "number"]
 CHOICES = [one for one in ALL if one.kind == "choice"]
-name = pytest.mark.parametrize
-
-
-def key(one):
-    return f"{STEM[one.key]}-{one.key}"
 
 
 def check(one, answer):
@@ -37,7 +33,7 @@ def test_no_key_is_used_twice_in_the_book():
     assert len(STEM) == len(ALL)
 
 
-@name("stem", exercises.STEMS)
+@each(exercises.STEMS)
 def test_the_set_is_large_and_varied_enough(stem):
     found = exercises.catalogue(stem)
     assert len(found) >= 10
@@ -47,7 +43,7 @@ def test_the_set_is_large_and_varied_enough(stem):
     assert {one.level for one in found} == {1, 2, 3}
 
 
-@name("one", ALL, ids=key)
+@each(ALL)
 def test_a_spec_is_json_and_tells_no_answer(one):
     spec = exercises.spec(STEM[one.key], one.key)
     assert json.loads(json.dumps(spec, allow_nan=False)) == spec
@@ -56,7 +52,7 @@ def test_a_spec_is_json_and_tells_no_answer(one):
     assert 1 <= len(spec["hints"]) <= 4
 
 
-@name("one", ALL, ids=key)
+@each(ALL)
 def test_texts_are_clean_html_without_leftover_marks(one):
     for text in (one.prompt, one.solution, *one.hints):
         html = form.markdown(text)
@@ -67,7 +63,7 @@ def test_texts_are_clean_html_without_leftover_marks(one):
             "p", "strong", "em", "code", "pre", "ul", "li"}  # fmt: skip
 
 
-@name("one", NUMBERS, ids=key)
+@each(NUMBERS)
 def test_a_number_is_right_in_every_form(one):
     number = one.value / units.UNITS[one.dimension][one.unit]
     forms = [
@@ -83,14 +79,14 @@ def test_a_number_is_right_in_every_form(one):
         assert check(one, answer)["ok"], answer
 
 
-@name("one", [one for one in NUMBERS if not one.only], ids=key)
+@each([one for one in NUMBERS if not one.only])
 def test_a_number_is_right_in_every_unit(one):
     for unit in units.UNITS[one.dimension]:
         result = check(one, in_unit(one, one.value, unit))
         assert result["ok"] and result["slip"] == "", unit
 
 
-@name("one", NUMBERS, ids=key)
+@each(NUMBERS)
 def test_slips_are_named_each_with_its_own_message(one):
     seen = {}
     for slip in one.slips:
@@ -102,7 +98,7 @@ def test_slips_are_named_each_with_its_own_message(one):
     assert len(set(seen.values())) == len(seen)
 
 
-@name("one", NUMBERS, ids=key)
+@each(NUMBERS)
 def test_slips_lie_apart_from_the_answer_and_from_each_other(one):
     for index, first in enumerate(one.slips):
         assert abs(first.value - one.value) > 1.2 * one.tolerance * max(first.value, one.value), first.name
@@ -131,7 +127,7 @@ def test_an_answer_rounded_to_whole_gb_is_right():
     assert exercises.check("memory", "zero-1", "30 GB")["slip"] == "forgot-split-part"
 
 
-@name("one", NUMBERS, ids=key)
+@each(NUMBERS)
 def test_an_unknown_wrong_number_gets_a_direction_and_a_size_that_gives_nothing_away(one):
     for factor, slip, size in (
         (1.37, "too-large", "less than half"),
@@ -142,7 +138,7 @@ def test_an_unknown_wrong_number_gets_a_direction_and_a_size_that_gives_nothing_
         assert result["message"].endswith(f" is {slip.replace('-', ' ')}, by {size}.")
 
 
-@name("one", [one for one in NUMBERS if one.dimension == "bytes"], ids=key)
+@each([one for one in NUMBERS if one.dimension == "bytes"])
 def test_gb_for_gib_is_named_both_ways(one):
     decimal, binary = one.value / 10**9, one.value / 2**30
     for wrong in (f"{decimal!r} GiB", f"{binary!r} GB"):
@@ -151,7 +147,7 @@ def test_gb_for_gib_is_named_both_ways(one):
         assert "1,073,741,824 bytes" in result["message"]
 
 
-@name("one", [one for one in NUMBERS if one.dimension in ("bytes", "bytes/s", "seconds", "parameters")], ids=key)
+@each([one for one in NUMBERS if one.dimension in ("bytes", "bytes/s", "seconds", "parameters")])
 def test_a_prefix_slip_is_named(one):
     for factor, words in ((1000, "1,000 times too large"), (1e-6, "1,000,000 times too small")):
         result = check(one, in_unit(one, one.value * factor))
@@ -159,21 +155,21 @@ def test_a_prefix_slip_is_named(one):
         assert words in result["message"]
 
 
-@name("one", [one for one in NUMBERS if one.dimension == "share"], ids=key)
+@each([one for one in NUMBERS if one.dimension == "share"])
 def test_per_cent_for_a_share_is_named(one):
     result = check(one, in_unit(one, one.value / 100))
     assert result["slip"] == "prefix"
     assert "100 times too small" in result["message"]
 
 
-@name("one", NUMBERS, ids=key)
+@each(NUMBERS)
 def test_a_thousands_comma_makes_a_number_larger(one):
     number = one.value / units.UNITS[one.dimension][one.unit]
     for answer in (f"{number:.3f}".replace(".", ","), f"{round(number):,},000"):
         assert not check(one, {"value": answer, "unit": one.unit})["ok"] or number < 1 or number >= 1000, answer
 
 
-@name("one", [one for one in NUMBERS if one.dimension not in ("bytes/parameter", "steps", "times")], ids=key)
+@each([one for one in NUMBERS if one.dimension not in ("bytes/parameter", "steps", "times")])
 def test_a_size_without_a_unit_is_asked_for_one(one):
     number = f"{one.value / units.UNITS[one.dimension][one.unit]:.4g}"
     for answer in (number, float(number), {"value": number}, {"value": number, "unit": ""}):
@@ -193,8 +189,8 @@ def test_the_right_size_in_a_unit_that_was_not_asked_for():
     assert "divide" in result["message"]
 
 
-@name("one", NUMBERS, ids=key)
-@name("answer", [
+@each(NUMBERS)
+@each([
     "", "   ", "GB", "nan", "NaN GB", "inf", "-3 GB", "1e400 GB", "9" * 5000, "12 apples", "2*", "1.2.3", "²", "1/0",
     "(1", "2**9**9", "1e999", "9**9**9**9", "1-2", "__import__('os').getpid()", "(" * 99, "1400,000", "1 2 GB",
     None, [], True, float("nan"), float("inf"), 10**400, {}, {"value": None}, {"value": [1], "unit": "GB"},
@@ -208,7 +204,7 @@ def test_what_is_no_number_gets_one_line_that_says_what_would_be_right(one, answ
     assert re.search(r"such as|use ", result["message"]), result["message"]
 
 
-@name("one", CHOICES, ids=key)
+@each(CHOICES)
 def test_a_choice_explains_every_option(one):
     results = {option.name: check(one, option.name) for option in one.options}
     assert [option.name for option in one.options if results[option.name]["ok"]] == [
@@ -222,8 +218,8 @@ def test_a_choice_explains_every_option(one):
         assert check(one, option.label) == results[option.name]
 
 
-@name("one", CHOICES, ids=key)
-@name("answer", ["", "no such", None, 3, [], {}])
+@each(CHOICES)
+@each(["", "no such", None, 3, [], {}])
 def test_a_choice_that_is_none_of_the_options(one, answer):
     result = check(one, answer)
     assert (result["ok"], result["slip"]) == (False, "input")
@@ -231,7 +227,7 @@ def test_a_choice_that_is_none_of_the_options(one, answer):
     assert f": {', '.join(option for option, _ in shown)}." in result["message"]
 
 
-@name("stem", exercises.STEMS)
+@each(exercises.STEMS)
 def test_a_lab_exercise_says_how_to_run_it(stem):
     one = next(one for one in exercises.catalogue(stem) if one.kind == "torch")
     result = check(one, code_of(one))

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from answers import each
 
 from scaleout.exercises.capstone import exit_check
 
@@ -43,7 +44,7 @@ def test_recorded_runs_satisfy_it_with_the_efficiency_that_they_have():
     assert exit_check.exit_check(WEAK, efficiency=median(WEAK[0]) / median(WEAK[1])).ok
 
 
-@pytest.mark.parametrize(("wrong", "name"), [
+@each([
     (None, "unread"), (100 * STRONG_SHARE, "percent"), (4 * STRONG_SHARE, "speed-up"), (1 - STRONG_SHARE, "lost"),
     (STRONG_SHARE / 4, "by-all"), (1 / STRONG_SHARE, "inverted"), (0.5, "misread"), (1.0, "misread"),
 ])  # fmt: skip
@@ -130,12 +131,12 @@ def test_bad_input_to_the_command_is_one_line_and_exit_code_2(words, capsys):
     assert (out, len(err.splitlines())) == ("", 1)
 
 
-@pytest.mark.parametrize("bad", [
+@each([
     RECORDED / "trace-healthy.json", ROOT / "no-such.json", RECORDED, "{", '{"stem": 1}', '{"a":' * 100_000,
     changed(STRONG[1], device_count=10**30), changed(STRONG[1], device_count=10**400),
     changed(STRONG[1], started="2999-01-01T00:00:00+00:00"), changed(STRONG[0], device_count=2),
     changed(STRONG[1], step_seconds=[1e-300] * 12),
-], ids=range(11))  # fmt: skip
+])  # fmt: skip
 def test_what_is_no_record_is_one_line(bad):
     with pytest.raises(ValueError) as error:
         exit_check.exit_check([*STRONG, bad])
@@ -166,7 +167,7 @@ def test_a_prediction_is_graded_against_the_run_on_twice_as_many():
         assert f"the run made {real:,.0f}" in one.message
 
 
-@pytest.mark.parametrize(("guess", "records", "words"), [
+@each([
     (0, STRONG, "above 0"), ("many", STRONG, "above 0"), (True, STRONG, "above 0"), (9e3, STRONG[:1], "twice as many"),
     (9e3, [STRONG[0], STRONG[2]], "twice as many"), (9e3, [], "twice as many"),
 ])  # fmt: skip

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from answers import each
 
 from scaleout import exercises
 
@@ -11,11 +12,6 @@ STEM = {one.key: stem for stem in exercises.STEMS for one in exercises.catalogue
 FUNCTIONS = [one for stem in exercises.STEMS for one in exercises.catalogue(stem) if one.kind == "function"]
 NUMBERS = [one for one in FUNCTIONS if not one.lists]
 LISTS = [one for one in FUNCTIONS if one.lists]
-name = pytest.mark.parametrize
-
-
-def key(one):
-    return f"{STEM[one.key]}-{one.key}"
 
 
 def check(one, answer):
@@ -26,20 +22,20 @@ def code_of(one):
     return re.search(r"```python\n(.*?)```", one.solution, re.S).group(1)
 
 
-@name("one", FUNCTIONS, ids=key)
+@each(FUNCTIONS)
 def test_the_solution_of_a_function_is_right(one):
     result = check(one, code_of(one))
     assert result["ok"], result
     assert check(one, f"# my answer\nimport math\n{code_of(one)}\n\n")["ok"]
 
 
-@name("one", FUNCTIONS, ids=key)
+@each(FUNCTIONS)
 def test_the_stub_of_a_function_is_not(one):
     result = check(one, one.stub)
     assert (result["ok"], result["slip"]) == (False, "stub")
 
 
-@name("one", FUNCTIONS, ids=key)
+@each(FUNCTIONS)
 def test_mistakes_in_a_function_are_named_each_with_its_own_message(one):
     """A table of what the misconception computes for each case stands for the reader's code."""
     seen = {}
@@ -54,8 +50,8 @@ def test_mistakes_in_a_function_are_named_each_with_its_own_message(one):
     assert len(set(seen.values())) == len(seen) >= 3
 
 
-@name("one", NUMBERS, ids=key)
-@name(("body", "slip", "words"), [
+@each(NUMBERS)
+@each([
     ("return 12345", "wrong-result", "expected"),
     ("pass", "no-return", "return"),
     ("return 'many'", "not-a-number", "one number"),
@@ -78,8 +74,8 @@ def test_what_goes_wrong_in_the_readers_code_is_one_clear_line(one, body, slip, 
     assert "Traceback" not in result["message"]
 
 
-@name("one", LISTS, ids=key)
-@name(("body", "slip", "words"), [
+@each(LISTS)
+@each([
     ("return 12345", "not-a-list", "of type int: it should give a list"),
     ("return 'many'", "not-a-list", "of type str: it should give a list"),
     ("return {1: 2}", "not-a-list", "of type dict"),
@@ -93,7 +89,7 @@ def test_what_goes_wrong_in_the_readers_code_is_one_clear_line(one, body, slip, 
     ("return [10**5000]", "wrong-result", "cannot be shown"),
     ("return []", "wrong-result", "[]"),
     ("return [[[]]]", "wrong-result", "[[[]]]"),
-    ("return list(range(10**6))", "wrong-result", "…, expected"),
+    ("return list(range(20_000))", "wrong-result", "…, expected"),
     ("a = []\n    a.append(a)\n    return a", "recursion", "without end"),
     ("return [{}['a']]", "exception", "KeyError"),
 ])  # fmt: skip
@@ -106,8 +102,8 @@ def test_what_is_no_list_of_numbers_is_one_clear_line(one, body, slip, words):
     assert len(result["message"]) < 1000
 
 
-@name("one", LISTS, ids=key)
-@name("wrap", ["tuple({})", "Array({})"])
+@each(LISTS)
+@each(["tuple({})", "Array({})"])
 def test_any_sequence_of_numbers_is_a_list(one, wrap):
     """A tuple, and what gives a list with tolist() as numpy and torch do."""
     source = f"{code_of(one)}\nplain = {one.function}\nclass Array:\n"
@@ -117,8 +113,8 @@ def test_any_sequence_of_numbers_is_a_list(one, wrap):
     assert result["ok"], result
 
 
-@name("one", FUNCTIONS, ids=key)
-@name(("source", "slip", "words"), [
+@each(FUNCTIONS)
+@each([
     ("x = 1\ndef f(:\n", "syntax", "Line 2: "),
     ("  x = 1\n y = 2", "syntax", "Line "),
     ("\0", "syntax", "null bytes"),
@@ -136,10 +132,10 @@ def test_code_that_does_not_come_to_a_function(one, source, slip, words):
     assert "\n" not in result["message"]
 
 
-@name("wrap", ["import numpy as np\nmake = lambda one: np.int64(one) if one == int(one) else one",
+@each(NUMBERS)
+@each(["import numpy as np\nmake = lambda one: np.int64(one) if one == int(one) else one",
                "import numpy as np\nmake = np.float64",
                "from fractions import Fraction as make", "from decimal import Decimal as make"])  # fmt: skip
-@name("one", NUMBERS, ids=key)
 def test_any_real_number_is_a_result(one, wrap):
     body = f"{code_of(one)}\nplain = {one.function}\n"
     right = check(one, f"{wrap}\n{body}def {one.function}(*case): return make(plain(*case))\n")
@@ -156,7 +152,7 @@ def test_a_nan_of_another_type_is_named():
     assert "NaN" in check(one, source)["message"]
 
 
-@name("index", [0, -1])
+@each([0, -1])
 def test_the_largest_of_first_and_last_is_no_peak(index):
     """A case has its maximum in the middle."""
     one = exercises.exercise("memory", "peak-function")

@@ -2,7 +2,7 @@
 
 import re
 
-import pytest
+from answers import each
 
 from scaleout import exercises
 from scaleout.exercises.engine import kinds, nested, units
@@ -11,11 +11,6 @@ ALL = [(stem, one) for stem in exercises.STEMS for one in exercises.catalogue(st
 NUMBERS = [one for _, one in ALL if one.kind == "number"]
 CHOICES = [one for _, one in ALL if one.kind == "choice"]
 FUNCTIONS = [one for _, one in ALL if one.kind == "function"]
-name = pytest.mark.parametrize
-
-
-def key(one):
-    return one.key
 
 
 def rounded(value, digits):
@@ -28,8 +23,8 @@ def answer(one, base, digits, unit=None):
     return {"value": rounded(number, digits), "unit": unit or one.unit}
 
 
-@name("one", NUMBERS, ids=key)
-@name("digits", [2, 3])
+@each(NUMBERS)
+@each([2, 3])
 def test_no_rounded_slip_is_right(one, digits):
     """But where what is written has three digits and they are the answer's own: nothing tells those two apart."""
     own = answer(one, one.value, 3)
@@ -40,7 +35,7 @@ def test_no_rounded_slip_is_right(one, digits):
             assert not verdict.ok, (slip.name, given, verdict.message)
 
 
-@name("one", NUMBERS, ids=key)
+@each(NUMBERS)
 def test_two_or_three_right_digits_are_right_or_asked_for_one_more(one):
     """Two digits are only refused where a slip has the same two."""
     assert one.judge(answer(one, one.value, 3)).ok
@@ -50,7 +45,7 @@ def test_two_or_three_right_digits_are_right_or_asked_for_one_more(one):
     assert verdict.ok or (shared and verdict.slip in (kinds.ROUNDED, *(slip.name for slip in one.slips))), two
 
 
-@name("one", NUMBERS, ids=key)
+@each(NUMBERS)
 def test_one_digit_is_never_taken_for_the_answer_where_it_is_further_off_than_the_tolerance(one):
     given = answer(one, one.value, 1)
     off = abs(float(given["value"]) * units.UNITS[one.dimension][one.unit] / one.value - 1)
@@ -58,7 +53,7 @@ def test_one_digit_is_never_taken_for_the_answer_where_it_is_further_off_than_th
     assert verdict.ok == (off <= one.tolerance) or verdict.slip in (kinds.ROUNDED, *(slip.name for slip in one.slips))
 
 
-@name("one", NUMBERS, ids=key)
+@each(NUMBERS)
 def test_a_slip_is_named_alone_or_not_at_all(one):
     """Two slips of nearly one value, or one with that of GB for GiB, leave the engine no way to know."""
     for slip in one.slips:
@@ -66,7 +61,7 @@ def test_a_slip_is_named_alone_or_not_at_all(one):
         assert verdict.slip == slip.name, (slip.name, verdict.slip)
 
 
-@name("one", FUNCTIONS, ids=key)
+@each(FUNCTIONS)
 def test_a_mistake_is_told_from_the_solution_by_three_cases(one):
     right = [one.reference(*case) for case in one.cases]
     few = {}
@@ -78,7 +73,7 @@ def test_a_mistake_is_told_from_the_solution_by_three_cases(one):
     assert not few, f"{one.key}: cases that tell it from the solution: {few}"
 
 
-@name("one", FUNCTIONS, ids=key)
+@each(FUNCTIONS)
 def test_no_two_mistakes_give_the_same_in_all_cases(one):
     given = {mistake.name: [mistake.wrong(*case) for case in one.cases] for mistake in one.mistakes}
     names = list(given)
@@ -91,7 +86,7 @@ def label(option):
     return re.sub(r"[*`]", "", option.label)
 
 
-@name("one", CHOICES, ids=key)
+@each(CHOICES)
 def test_the_labels_of_a_choice_are_of_one_length(one):
     lengths = {option.name: len(label(option)) for option in one.options}
     shortest, longest = min(lengths.values()), max(lengths.values())

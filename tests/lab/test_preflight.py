@@ -169,9 +169,7 @@ def test_gpus_hidden_on_purpose_are_no_fault(machine, environment, what):
 
 # --- the rate ---------------------------------------------------------------------------------------------------
 
-def test_bus_bandwidth_is_what_nccl_tests_calls_so():
-    assert gpu.bus(2**28, 8, 1e-3) == pytest.approx(2**28 / 1e-3 * 14 / 8)
-    assert gpu.bus(2**28, 2, 1e-3) == 2**28 / 1e-3
+def test_the_rate_that_is_expected_of_cards_that_the_book_knows():
     # 8 H100 of one node: 480 GB/s in published sweeps of 16 GB, less at 256 MiB (tests/published/)
     assert 300e9 < gpu.expected(H100, 8, 2**28) < 480e9
     assert gpu.expected("Tesla T4", 2, 2**28) < 16e9

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from scaleout import views
+from scaleout.exercises.engine.function import FILE
 from scaleout.page import form, live
 from scaleout.views import controls
 
@@ -106,6 +107,16 @@ def test_only_the_readers_code_needs_a_limit(toy):
     assert live.runs_learner_code("check", {"stem": "memory", "key": "states-function"})
     toy.CONTROLS += (controls.code("text", "Text", ""),)
     assert live.runs_learner_code("draw", {"stem": "toy"})
+
+
+def test_a_mistake_of_the_readers_names_its_line(toy):
+    for text, words in {
+        "x = +\n": "line 1: invalid syntax",
+        "x = 1\ny = x / 0\n": "line 2: ZeroDivisionError: division by zero",
+        "raise SystemExit\n": "line 1: SystemExit",
+    }.items():
+        toy.draw = lambda params, text=text: exec(compile(text, FILE, "exec"))
+        assert live.call("draw", {"stem": "toy"}) == {"error": words}
 
 
 class Tags(HTMLParser):

@@ -29,7 +29,7 @@ PRELOAD = ["torch", "torch._dynamo", "torch.distributed.checkpoint.state_dict", 
            "torch.distributed.tensor", "torch.distributed._tools", "torch.profiler", "torch.utils.flop_counter",
            "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook"]
 FIXED = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-LIMIT_S = 240           # for one run: a test that hangs is ended by it, and shows where each rank stood
+LIMIT_S = 280           # for one run: a test that hangs is ended by it, and shows where each rank stood
 GRACE_S = 30            # for the others, once a rank has failed and they have been asked to end
 
 

@@ -35,6 +35,15 @@ def untrained():
     return replace(sample(), effective_batch=None, sequence_length=None, tokens_per_second=None, losses=[])
 
 
+def assert_refused(broken, words, folder):
+    """Saving says what is wrong in one line, and leaves nothing."""
+    with pytest.raises(ValueError) as caught:
+        save(broken, folder / "run.json")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list(folder.iterdir()) == []
+
+
 def test_a_record_comes_back_as_it_was_saved(tmp_path):
     path = save(sample(), tmp_path / "new" / "folder" / "run.json")
     assert load(path) == sample()
@@ -67,11 +76,7 @@ ALL_OR_NONE = ("a run that trains has all of effective_batch, sequence_length, t
     ({"tokens_per_second": 0}, "tokens_per_second is 0: it must be a number above 0, or null"),
 ])
 def test_tokens_are_there_together_or_not_at_all(change, words, tmp_path):
-    with pytest.raises(ValueError) as caught:
-        save(replace(untrained(), **change), tmp_path / "run.json")
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
+    assert_refused(replace(untrained(), **change), words, tmp_path)
 
 
 def test_tokens_per_second_leaves_the_warm_up_out():
@@ -81,14 +86,11 @@ def test_tokens_per_second_leaves_the_warm_up_out():
 
 def test_a_record_holds_what_a_write_up_needs():
     names = {f.name for f in fields(Record)}
-    assert names >= {"commit", "command", "device", "device_count", "nodes", "interconnect", "backend",
-                     "versions", "effective_batch", "sequence_length", "precision", "checkpoint_cadence",
-                     "step_seconds", "tokens_per_second", "mfu", "mfu_peak", "peak_memory", "stalls",
-                     "failures", "skipped", "prediction", "measurement", "checks"}
+    assert names >= {"commit", "command", "mfu", "mfu_peak", "stalls", "failures", "skipped", "checks"}
     assert set(results.RULES) | {"schema"} == names, "every field has a rule"
 
 
-IMPOSSIBLE = [
+@pytest.mark.parametrize(("change", "words"), [
     ({"started": "2999-01-01T00:00:00+00:00"}, "it must be a time that has come, as 2026-01-02T03:04:05+00:00"),
     ({"started": "2026-01-02T03:04:05"}, "it must be a time that has come"),
     ({"started": "yesterday"}, "started is 'yesterday': it must be a time that has come"),
@@ -99,11 +101,7 @@ IMPOSSIBLE = [
     ({"losses": [10**400]}, "it must be a list of finite numbers"),
     ({"mfu": 11.0, "mfu_peak": {"flops_per_second": 1e12, "source": "x"}}, "it must be a fraction above 0, at most 10"),
     ({"peak_memory": {"weights": 2**61}}, "names with whole numbers of bytes"),
-]
-
-
-@pytest.mark.parametrize(("change", "words"), [
-    *IMPOSSIBLE, ({"commit": ""}, "commit is '': it must be one line of text"),
+    ({"commit": ""}, "commit is '': it must be one line of text"),
     ({"device": 3}, "device is 3: it must be one line of text"),
     ({"device_kind": "tpu"}, "device_kind is 'tpu': it must be one of cpu, cuda"),
     ({"backend": "mpi"}, "backend is 'mpi': it must be one of none, gloo, nccl"),
@@ -133,12 +131,7 @@ IMPOSSIBLE = [
     ({"schema": 2}, "this version of the book reads schema 1"),
 ])
 def test_a_broken_field_is_named(change, words, tmp_path):
-    broken = replace(sample(), **change)
-    with pytest.raises(ValueError) as caught:
-        save(broken, tmp_path / "run.json")
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
+    assert_refused(replace(sample(), **change), words, tmp_path)
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
@@ -173,7 +172,7 @@ def test_runs_of_two_kinds_of_device_share_no_table_and_no_curve():
         names = {cell for row in table.rows for cell in row if cell.startswith("run ")}
         assert names <= {"run 1", "run 3"} or names <= {"run 2", "run 4"}
     figures = [block.name for block in blocks if isinstance(block, Figure)]
-    assert sorted(set(figures)) == sorted(figures)
+    assert len(set(figures)) == len(figures)
     assert {"cuda-strong-1", "cpu-strong-1"} <= set(figures)
     text = page(records)
     assert text.index("\n## On GPUs") < text.index("\n## On a CPU")
@@ -211,29 +210,10 @@ def test_the_recorded_ddp_runs_scale_as_the_lab_printed():
     assert sets["strong"].efficiency[4] == pytest.approx(0.296, abs=5e-4)
 
 
-class Tags(HTMLParser):
-    """The tags of a page that are open, and whether each was closed in order."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.sound = [], True
-
-    def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        """Opens and closes at once."""
-
-    def handle_endtag(self, tag):
-        self.sound = self.sound and bool(self.open) and self.open.pop() == tag
-
-
 def test_a_notebook_shows_html_with_tables_and_pictures():
     nasty = replace(run([0.5, 0.4]), notes=["a < b & c | *d*"], command="python labs/x.py --prompt '<b>'")
     html = Page((nasty,))._repr_html_()
-    reader = Tags()
-    reader.feed(html)
-    assert (reader.sound, reader.open) == (True, [])
+    assert ElementTree.fromstring(html).get("class") == "writeup", "every tag is closed, in order"
     assert html.startswith('<div class="writeup">\n<h3>Systems write-up: memory</h3>')
     assert html.count("<table") == 4
     assert html.count("<svg") == 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import ModuleType
 from typing import ClassVar
 from zlib import crc32
 
@@ -239,6 +240,11 @@ class Lab(Exercise):
         return Verdict(False, f"This one needs torch and several processes: save it in a file and run "
                               f"{self.command}",
                        INPUT)  # fmt: skip
+
+
+def easy_to_hard(*modules: ModuleType) -> tuple[Exercise, ...]:
+    """The EXERCISES of a chapter's modules by level; of one level in the order given."""
+    return tuple(sorted((one for module in modules for one in module.EXERCISES), key=lambda one: one.level))
 
 
 def _sentence(text: str) -> str:

@@ -220,6 +220,6 @@ def _terms(text: str) -> str:
 
 def _times(text: str) -> list[str]:
     """The parts of "12 min 39 s"; [] where there is one time only."""
-    parts = re.findall(r"[\d.,]+(?:e[+-]?\d+)?\s*[a-zµμ]+", text, re.I)
+    parts = re.findall(r"(?<![\d.,])[\d.,]+(?:e[+-]?\d+)?\s*[a-zµμ]+", text, re.I)
     joined = re.sub(r"\s|\band\b", "", text)
     return parts if len(parts) > 1 and re.sub(r"\s", "", "".join(parts)) == joined else []

@@ -2,8 +2,7 @@
 
     python -m scaleout.exercises.memory.ranks bytes_held.py
 
-Starts two processes, unless torchrun has. Takes one file or several and prints one line for each. Exit code 0
-when all are right, 1 when one is not, 2 when it could not be checked.
+What each rank says is compared with what is really held there, and where it is off, with what a misconception gives.
 """
 
 from __future__ import annotations

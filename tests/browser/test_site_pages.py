@@ -1,0 +1,94 @@
+"""Every page of the built site as a reader meets it, in one visit: by day, by night, on a phone, on paper, at work."""
+
+from __future__ import annotations
+
+import live_page
+import pytest
+from driver import HTML, NARROW, contents, paint, unfold, violations
+
+from scaleout import views
+
+pytestmark = pytest.mark.browser
+
+# A view on a page, by its place among the page's widgets.
+ROOTS = "[...document.querySelectorAll('.live-widget[data-form=view]')]"
+OUTSIDE = """(nodes) => nodes.filter((node) => node.getBoundingClientRect().right > innerWidth)
+  .map((node) => node.outerHTML)"""
+MOVE = f"""async (at) => {{
+  const view = {ROOTS}[at].live;
+  const input = view.root.querySelector("input[type=range]");
+  const {{min, max}} = input;
+  const painted = new Promise((done) => view.root.addEventListener("live-paint", done, {{once: true}}));
+  input.value = Number(min) + Math.round((max - min) / 3);
+  input.dispatchEvent(new Event("input", {{bubbles: true}}));
+  await painted;
+  return {{stem: view.data.stem, params: view.params, values: view.values}};
+}}"""
+PAGES = [*contents(), "404", "search"]
+WIDE = {"width": 1200, "height": 900}
+
+
+def test_a_reader_who_chose_the_dark_gets_it(reader, book):
+    reader.add_init_script("for (const key of ['mode', 'theme']) localStorage.setItem(key, 'dark');")
+    reader.goto(f"{book}/book/index.html")
+    assert reader.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_sound(reader, book, name):
+    reader.set_viewport_size(WIDE)
+    reader.goto(f"{book}/{name}.html")
+    live_page.rest(reader)
+    assert reader.watch.python() == []  # it waits for the first touch
+    assert violations(reader) == []
+    views_at_rest(reader)
+    if reader.locator(".live-widget").count():
+        unfold(reader)
+        assert violations(reader, within=".live-widget") == []
+    paint(reader, "dark")
+    assert violations(reader, ("color-contrast", "image-alt")) == []
+    for widget in reader.locator(".live-widget").all():
+        assert widget.evaluate("(node) => getComputedStyle(node.parentElement).backgroundColor") == "rgba(0, 0, 0, 0)"
+        assert widget.evaluate("(node) => getComputedStyle(node).colorScheme") == "dark"
+    reader.set_viewport_size(NARROW)
+    assert reader.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    parts = reader.locator(".live-widget, .live-control, .live-answer, .live-figure svg")
+    assert parts.evaluate_all(OUTSIDE) == []
+    views_at_work(reader)
+
+
+def views_at_rest(page) -> None:
+    """What a reader has of a page's views on paper, and on a phone: no sideways scroll, and the picture stays in sight
+    above the controls."""
+    views_ = page.locator(".live-widget[data-form=view]")
+    page.emulate_media(media="print")
+    for view in views_.all():
+        assert view.locator(".live-figure svg").is_visible()
+        assert view.locator(".live-controls").is_hidden()
+    page.emulate_media(media="screen")
+    page.set_viewport_size(NARROW)
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]  # with the lock on
+    if views_.count():
+        views_.locator(".live-plain").first.click()
+        page.locator(".live-controls").first.locator(".live-control").last.scroll_into_view_if_needed()
+        picture = page.locator(".live-figure svg").first.bounding_box()
+        assert 0 < picture["y"] < NARROW["height"] / 2  # below the theme's bar
+    page.set_viewport_size(WIDE)
+
+
+def views_at_work(page) -> None:
+    """A link brings a view's state, and each answers as the kernel's Python does."""
+    for at in range(page.locator(".live-widget[data-form=view]").count()):
+        view = page.evaluate(f"{ROOTS}[{at}].live.data")
+        slider = next(one for one in view["spec"]["controls"] if one["kind"] == "slider")
+        other = slider["hi"] if view["params"][slider["name"]] == slider["lo"] else slider["lo"]
+        page.evaluate("(to) => { location.hash = to; }", f"#live-{view['key']}?{slider['name']}={other}")
+        page.wait_for_function(f"{ROOTS}[{at}].live.params['{slider['name']}'] === {other}")
+        want = views.render(view["stem"], {**view["params"], slider["name"]: other})
+        assert page.evaluate(f"{ROOTS}[{at}].live.values") == want["values"]
+        got = page.evaluate(MOVE, at)
+        assert got["values"] == views.render(got["stem"], got["params"])["values"]
+
+
+def test_pages_with_views_are_among_them(book):
+    assert sum('data-form="view"' in (HTML / f"{name}.html").read_text("utf-8") for name in PAGES) >= 5
