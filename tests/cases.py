@@ -1,7 +1,12 @@
-"""Many cases in one test: pytest takes a millisecond to collect each case, which is more than most of them take."""
+"""Many cases in one test, and what every refusal is.
+
+pytest takes a millisecond to collect a case, which is more than most of them take to run.
+"""
 
 import functools
 import itertools
+
+import pytest
 
 
 def over(**values):
@@ -25,3 +30,10 @@ def over(**values):
         return run
 
     return wrap
+
+
+def refused(call, words):
+    """`call` raises a ValueError of one line that has these words in it."""
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value) and "\n" not in str(error.value)

@@ -159,6 +159,12 @@ def idle(readers, house):
     return sorted(promised - asked)
 
 
+def private_parts(sources):
+    """Imports of what torch keeps for itself: names that start with an underscore, at any depth."""
+    return [(module, f"{base}.{name}") for module, source in sources.items() for base, name in imports(source)
+            if base.split(".")[0] == "torch" and "._" in f"{base}.{name}"]  # fmt: skip
+
+
 def broken_faces(house):
     """Names of a face that its module has not, and names that a module of the room would hide."""
     promised = [(package, name, part) for package, source in house.items() for name, part in face(source).items()]

@@ -63,6 +63,14 @@ def test_docstrings_of_rooms_name_their_modules():
     assert house.unnamed(house.HOUSE, house.STEMS) == []
 
 
+def test_torchs_private_parts_enter_by_one_door():
+    labs = {name: source for name, source in house.READERS.items() if name.startswith("labs/")}
+    assert house.private_parts(house.HOUSE | labs) == []
+    assert house.private_parts({ATTIC: "from torch.nn import Linear\nimport torch.distributed as dist"}) == []
+    for line in ("from torch._C import Node", "from torch.cuda.memory import _snapshot", "import torch._guards"):
+        assert len(house.private_parts({ATTIC: line})) == 1, line
+
+
 TWO_FLOORS = house.floors("| 1 | `cellar` | wine | the standard library |\n| 2 | `attic` | a box | `torch` |\n")
 CELLAR, ATTIC = "scaleout.cellar.wine", "scaleout.attic.box"
 FACE = '__getattr__ = face(__name__, wine="Red", oak="barrel")'

@@ -21,7 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scaleout.measure.fsdp_memory import MeasuredFsdp, measure_fsdp
-from scaleout.memory.fsdp import KINDS, FsdpAccount, collectives, fsdp_account
+from scaleout.memory.fsdp import FsdpAccount, collectives, fsdp_account
+from scaleout.memory.fsdp_tape import KINDS
 from scaleout.spec.recipe import CHOICES, Recipe
 from scaleout.spec.sharding import DTYPES, WRAPS, Sharding
 from scaleout.spec.transformer import Shape, preset

@@ -76,7 +76,7 @@ def noticed(folder: Path, module: str, old: str, new: str, tests: str) -> str:
     if text.count(old) != 1:
         raise ValueError(f"scaleout/{module} has {old!r} {text.count(old)} times, not once")
     path.write_text(text.replace(old, new), "utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", f"tests/{tests}"]
+    command = [sys.executable, "-m", "pytest", "-xq", "-rfE", "-p", "no:cacheprovider", f"tests/{tests}"]
     here = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True)
     path.write_text(text, "utf-8")

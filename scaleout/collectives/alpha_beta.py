@@ -16,11 +16,6 @@ from scaleout.collectives.algorithms import FORMULAS, Cost
 from scaleout.spec import checks
 from scaleout.spec.topology import Cluster, Wire
 
-__all__ = [
-    "ALGORITHMS", "COLLECTIVES", "Cost", "algorithm_bandwidth", "best", "bus_bandwidth", "bus_factor", "check",
-    "cost", "cost_on", "crossover", "ring_wire",
-]  # fmt: skip
-
 ALGORITHMS = {
     name: tuple(algorithm for collective, algorithm in FORMULAS if collective == name)
     for name in dict.fromkeys(collective for collective, _ in FORMULAS)

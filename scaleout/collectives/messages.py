@@ -16,11 +16,6 @@ from scaleout.collectives.routes import ROUTES, Message, hierarchical
 from scaleout.spec import checks
 from scaleout.spec.topology import Cluster, Wire
 
-__all__ = [
-    "Message", "State", "chunk_count", "chunk_sizes", "goal", "messages", "received", "run", "seconds", "sent",
-    "sizes", "start",
-]  # fmt: skip
-
 State = tuple[tuple[Counter, ...], ...]  # by rank, by chunk: how often each rank's contribution is in it
 
 

@@ -1,7 +1,7 @@
 """What a step allocates under FSDP, by any way: the book's Ledger, taught what happens to units.
 
 A unit is freed and comes back by resizing its storage, which is no operation, so that resizing is watched too. Kinds as
-in scaleout.memory.fsdp.KINDS. What a collective works with inside (gloo's copies, NCCL's channels) and what an
+in scaleout.memory.fsdp_tape.KINDS. What a collective works with inside (gloo's copies, NCCL's channels) and what an
 allocator rounds up is not seen.
 """
 
@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from scaleout.measure.ledger import Ledger, on_moments
-from scaleout.memory.fsdp import KINDS
+from scaleout.memory.fsdp_tape import KINDS
 from scaleout.parallel import private
 from scaleout.parallel.recipe import optimizer_tensors
 

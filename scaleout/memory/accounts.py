@@ -10,6 +10,7 @@ from scaleout.memory.fsdp import Moment, fsdp_account
 from scaleout.memory.states import NF4_BYTES, block_parameters, states, table_parameters
 from scaleout.memory.tape import KINDS, MOMENTS
 from scaleout.memory.walk import walk
+from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
@@ -17,8 +18,6 @@ from scaleout.spec.transformer import Shape
 
 # Kinds of FSDP's own, by the kind of this account that they are copies of.
 UNITS = {"gathered": "weights", "whole gradients": "gradients", "buffers": "temporaries"}
-
-__all__ = ["KINDS", "MOMENTS", "Account", "Layout", "Recipe", "account"]
 
 
 @dataclass(frozen=True)
@@ -57,13 +56,9 @@ def account(
     be.
     """
     recipe, layout = recipe or Recipe(), layout or Layout()
-    for name, value, kind in (
-        ("shape", shape, Shape),
-        ("recipe", recipe, Recipe),
-        ("layout", layout, Layout),
-    ):
-        if not isinstance(value, kind):
-            raise ValueError(f"{name} must be a {kind.__name__}, not {value!r}")
+    checks.instance("shape", shape, Shape)
+    checks.instance("recipe", recipe, Recipe)
+    checks.instance("layout", layout, Layout)
     if layout.zero == 3 and layout.dp == layout.ranks > 1 and recipe.adapter == recipe.main_gradients == "none":
         return _by_units(shape, batch, seq, recipe, layout.dp)
     ends = {0, layout.pp - 1}

@@ -15,15 +15,14 @@ from scaleout.memory.activations import Sizes
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.fsdp_stretch import stretch
-from scaleout.memory.fsdp_tape import KINDS, FsdpTape, Group, Moment, Widths
+from scaleout.memory.fsdp_tape import FsdpTape, Group, Moment, Widths
 from scaleout.memory.states import optimizer_width
-from scaleout.memory.walk import embedding, head, logits, loss, update
+from scaleout.memory.walk import embedding, head, logits, loss, one_by_one, update
+from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, Unit, tensors, units
 from scaleout.spec.transformer import Shape
-
-__all__ = ["KINDS", "FsdpAccount", "Moment", "collectives", "fsdp_account"]
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,8 @@ def _few(shape: Shape, sharding: Sharding) -> tuple[Shape, int, int]:
 
 
 def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
-    for name, value, kind in (("recipe", recipe, Recipe), ("sharding", sharding, Sharding)):
-        if not isinstance(value, kind):
-            raise ValueError(f"{name} must be a {kind.__name__}, not {value!r}")
+    checks.instance("recipe", recipe, Recipe)
+    checks.instance("sharding", sharding, Sharding)
     if device_kind not in ("cuda", "cpu"):
         raise ValueError(f"device_kind must be cuda or cpu, not {device_kind!r}")
     if recipe.precision not in ("fp32", "bf16"):
@@ -123,12 +121,11 @@ def _states(groups: dict[str, Group], recipe: Recipe) -> dict[str, int]:
 
 
 def _one_by_one(few: Shape, recipe: Recipe, sharding: Sharding, held: dict[str, int]) -> tuple[int, ...]:
-    """AdamW without foreach: the denominator of one tensor and a copy of it, beside the one before."""
+    """What AdamW makes without foreach, on the shards of rank 0."""
     if recipe.optimizer != "adamw" or not held["optimizer"]:
         return (0,)
     sizes = [Unit("", (tensor,)).own(sharding.ranks) for tensor in tensors(few).items()]
-    most = max(before + 2 * n for before, n in zip([0, *sizes], sizes, strict=False))
-    return (min(recipe.width("weight") * most, held["optimizer"]),)
+    return (min(recipe.width("weight") * one_by_one(sizes), held["optimizer"]),)
 
 
 def _groups(parts: tuple[Unit, ...], widths: Widths, sharding: Sharding) -> dict[str, Group]:

@@ -173,6 +173,9 @@ def update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
     if z.recipe.foreach:
         return widened, denominator
     width = z.recipe.width("master") or z.recipe.width("weight")
-    sizes = tensor_sizes(z.shape, z.recipe, z.layout)
-    most = max(before + 2 * n for before, n in zip([0, *sizes], sizes, strict=False))
-    return widened, min(width * most, 2 * denominator)
+    return widened, min(width * one_by_one(tensor_sizes(z.shape, z.recipe, z.layout)), 2 * denominator)
+
+
+def one_by_one(sizes: list[int]) -> int:
+    """Elements that AdamW has at most without foreach: of a tensor's denominator, a copy of it, and the one before."""
+    return max(before + 2 * n for before, n in zip([0, *sizes], sizes, strict=False))

@@ -26,6 +26,7 @@ NAMES = {
     "profile_to_snapshot": "torch.cuda._memory_viz:_profile_to_snapshot",
     "flight_pickle": "torch._C._distributed_c10d:_dump_fr_trace",
     "flight_json": "torch._C._distributed_c10d:_dump_fr_trace_json",
+    "StorageInfo": "torch.distributed.checkpoint.filesystem:_StorageInfo",
     "foreach_norm": "torch:_foreach_norm",
     "foreach_mul_": "torch:_foreach_mul_",
     "to_copy": "torch:ops.aten._to_copy.default",

@@ -41,6 +41,18 @@ def flag(name: str, value: object) -> None:
         raise ValueError(f"{name} must be True or False, not {value!r}")
 
 
+def known(word: str, key: object, table: dict):
+    """What is filed under `key`. Raises ValueError that lists the keys when there is none."""
+    if not isinstance(key, str) or key not in table:
+        raise ValueError(f"{word} {key!r} is unknown: use one of {', '.join(table)}")
+    return table[key]
+
+
+def instance(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be a {kind.__name__}, not {value!r}")
+
+
 def one_of(name: str, value: object, options: tuple[str, ...]) -> None:
     if value not in options:
         raise ValueError(f"{name} must be one of {', '.join(options)}, not {value!r}")

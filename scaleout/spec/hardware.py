@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scaleout.spec.checks import known
 from scaleout.spec.protocols import HOPS, PROTOCOLS
 
 GB = 10**9
@@ -82,9 +83,7 @@ class Device:
             "bf16": self.bf16_flop_per_s,
             "fp8": self.fp8_flop_per_s,
         }
-        if not isinstance(dtype, str) or dtype not in rates:
-            raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(rates)}")
-        if rates[dtype] is None:
+        if known("dtype", dtype, rates) is None:
             able = ", ".join(key for key, rate in rates.items() if rate)
             raise ValueError(f"{self.name} has no {dtype} unit: use one of {able}")
         return rates[dtype]
@@ -92,16 +91,12 @@ class Device:
 
 def device(key: str) -> Device:
     """The device filed under `key`. Raises ValueError that lists the keys when there is none."""
-    if not isinstance(key, str) or key not in DEVICES:
-        raise ValueError(f"device {key!r} is unknown: use one of {', '.join(DEVICES)}")
-    return DEVICES[key]
+    return known("device", key, DEVICES)
 
 
 def link(key: str) -> Link:
     """The link filed under `key`. Raises ValueError that lists the keys when there is none."""
-    if not isinstance(key, str) or key not in LINKS:
-        raise ValueError(f"link {key!r} is unknown: use one of {', '.join(LINKS)}")
-    return LINKS[key]
+    return known("link", key, LINKS)
 
 
 def _pcie(generation: int, transfers_per_s: float) -> Link:

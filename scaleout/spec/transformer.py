@@ -101,9 +101,7 @@ PRESETS: dict[str, Shape] = {
 
 def preset(name: str) -> Shape:
     """The preset of that name. Raises ValueError that lists the names when there is none."""
-    if not isinstance(name, str) or name not in PRESETS:
-        raise ValueError(f"model {name!r} is unknown: use one of {', '.join(PRESETS)}")
-    return PRESETS[name]
+    return checks.known("model", name, PRESETS)
 
 
 def linears(shape: Shape) -> dict[str, tuple[int, int]]:

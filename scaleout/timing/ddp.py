@@ -11,11 +11,6 @@ from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the 
 from scaleout.spec import checks
 from scaleout.timing.intervals import Interval
 
-__all__ = [
-    "BUCKET_CAP", "FIRST_BUCKET_CAP", "MIB", "Event", "Layer", "Pass", "Timeline", "buckets", "ddp_step",
-    "hidden_share", "strong_efficiency", "weak_efficiency",
-]  # fmt: skip
-
 MIB = 2**20
 # torch.nn.parallel.DistributedDataParallel calls its caps MB and counts 2^20 bytes. Where bucket_cap_mb is not given
 # the cap is 25 and the first bucket is smaller; where it is given it holds for the first bucket too.

@@ -14,8 +14,6 @@ from scaleout.timing.ddp import Event, Layer, hidden_share
 from scaleout.timing.fsdp_plan import Piece, Plan, runs_of_blocks
 from scaleout.timing.fsdp_streams import Run, Span, Wires
 
-__all__ = ["LANES", "FsdpTimeline", "Piece", "fsdp_step", "pieces", "volume"]
-
 LANES = ("compute", "gather", "reduce", "across", "copy in", "copy out")
 
 

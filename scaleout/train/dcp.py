@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 from torch.distributed.checkpoint import DefaultLoadPlanner, FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.filesystem import FileSystem, _StorageInfo
+from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
+from scaleout.parallel import private
 from scaleout.records import checkpoints
 
 INDEX = "tensors.json"
@@ -110,7 +111,7 @@ class Reader(FileSystemReader):
                 if file not in self.files:
                     raise ValueError(f"{INDEX} names {file!r}, which is not of this checkpoint")
                 chunks.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)))
-                storage[MetadataIndex(name, offsets, number)] = _StorageInfo(file, first, length)
+                storage[MetadataIndex(name, offsets, number)] = private.StorageInfo(file, first, length)
             tensors[name] = TensorStorageMetadata(TensorProperties(DTYPES[entry["dtype"]]), torch.Size(entry["size"]),
                                                   chunks)
         return Metadata(tensors, storage_data=storage, storage_meta=StorageMeta())

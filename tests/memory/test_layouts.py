@@ -116,7 +116,6 @@ def test_qlora_stores_the_matrices_of_the_blocks_in_four_bits():
     held = states(SMALL, Recipe("bf16", adapter="qlora"), Layout())
     assert held["weights"] == pytest.approx(matrices * NF4_BYTES + 2 * rest + 2 * adapters, abs=1)
     assert held["gradients"] == 2 * adapters
-    assert round(NF4_BYTES * 8, 3) == 4.127  # Dettmers et al. 2023, section 3
     split = states(SMALL, Recipe("bf16", adapter="qlora"), Layout(dp=4, zero=3))
     assert split["weights"] == pytest.approx(held["weights"] / 4, abs=2)
 

@@ -1,11 +1,10 @@
 """A DDP step as events: what must hold of every step, torch's own buckets, small cases by hand."""
 
 import random
-import re
 from itertools import pairwise
 
 import pytest
-from cases import over
+from cases import over, refused
 
 from scaleout.timing.ddp import (
     BUCKET_CAP,
@@ -278,9 +277,7 @@ def test_efficiency():
     ],
 )
 def test_bad_input_is_one_line(change, words):
-    with pytest.raises(ValueError, match=re.escape(words)) as error:
-        ddp_step(THREE, wire(), **change)
-    assert "\n" not in str(error.value)
+    refused(lambda: ddp_step(THREE, wire(), **change), words)
 
 
 def test_bad_layers_are_one_line():

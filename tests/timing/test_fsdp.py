@@ -1,12 +1,11 @@
 """A step of FSDP as events: what must hold of every step, and small cases by hand."""
 
 import random
-import re
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from cases import over
+from cases import over, refused
 
 from scaleout.spec.sharding import Sharding, Unit, units
 from scaleout.spec.transformer import Shape, flops
@@ -284,9 +283,7 @@ def test_contention_by_hand():
     ],
 )
 def test_bad_input_is_one_line(change, words):
-    with pytest.raises(ValueError, match=re.escape(words)) as error:
-        fsdp_step(HAND, line(), line(), **change)
-    assert "\n" not in str(error.value)
+    refused(lambda: fsdp_step(HAND, line(), line(), **change), words)
 
 
 def test_bad_pieces_are_one_line():

@@ -3,6 +3,7 @@
 import random
 import re
 import xml.etree.ElementTree as ET
+from math import ceil
 
 import pytest
 
@@ -230,3 +231,31 @@ def test_a_redraw_prices_few_and_short_models(monkeypatch):
     before = len(priced)
     shown({"model": "llama-3-405b", "world": 1536, "price": 4.0})
     assert len(priced) == before
+
+
+# --- curves from short models -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("link", ["node-ib", "node-100g"])
+@pytest.mark.parametrize("model", ["gpt2-xl", "llama-3-8b", "llama-2-70b"])
+def test_two_short_models_tell_the_seconds_of_a_long_one(model, link):
+    off = []
+    for world in (2, 8, 64, 1024):
+        for kind in ("full", "hybrid"):
+            own = capstone_curves.Setting(model, "h100-sxm", world, LINKS[link], kind, world, 4, 2048, "none", 50)
+            found = capstone_curves.strong_at(own, world)
+            ranks = world if kind == "full" else min(world, 8)
+            most, across, adapters, rdma, _ = LINKS[link]
+            on = topology.cluster(ceil(world / most), min(world, most), "nvlink4", across, adapters, rdma)
+            cut = Sharding(ranks, world // ranks, parameter="bf16")
+            real = fsdp_seconds.from_device(PRESETS[model], 1, own.tokens, DEVICES["h100-sxm"], on, cut)
+            off.append(found.seconds / real.seconds - 1)
+            assert found.mfu == pytest.approx(real.mfu, rel=0.013)
+    assert max(map(abs, off)) < 0.013 and sorted(map(abs, off))[-2] < 1e-6, "all but one are exact"
+
+
+def test_passes_share_a_batch():
+    own = capstone_curves.Setting("gpt2", "h100-sxm", 1, LINKS["node-ib"], "full", 512, 4, 1024, "none", 50)
+    assert [own.passes(n) for n in (1, 64, 128, 256, 1024)] == [(4, 128), (4, 2), (4, 1), (2, 1), (1, 1)]
+    assert own.passes(100) == (3, 2), "six sequences, a little more than the batch, in even passes"
+    assert [capstone_curves.nodes_of(n, 8) for n in (1, 6, 8, 20, 64)] == [(1, 1), (1, 6), (1, 8), (4, 5), (8, 8)]

@@ -10,7 +10,8 @@ from cases import over
 from scaleout import views
 from scaleout.draw import fsdp_lanes
 from scaleout.draw.plot import Axis, Plane
-from scaleout.memory.fsdp import KINDS, fsdp_account
+from scaleout.memory.fsdp import fsdp_account
+from scaleout.memory.fsdp_tape import KINDS
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.recipe import Recipe
