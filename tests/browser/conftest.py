@@ -128,6 +128,7 @@ def shared(context, site, kept):
             page.anew = lambda forget=True: page.evaluate(ANEW, forget)
         used.append(name)
         page.watch.again()
+        page.bring_to_front()  # only what is in front has the focus, and the clipboard
         page.set_viewport_size(WIDE)
         page.wait_for_selector(".live-widget[data-mounted]")
         page.anew()

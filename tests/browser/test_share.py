@@ -49,7 +49,7 @@ def test_copying_the_link(opened, context, site):
     opened.get_by_role("slider", name="Bars").press("Home")
     settle(opened, "2 bars")
     opened.get_by_role("button", name="Copy link").click()
-    assert opened.get_by_role("button", name="Link copied").count() == 1
+    opened.get_by_role("button", name="Link copied").wait_for()
     assert opened.evaluate("navigator.clipboard.readText()") == (
         f"{site}/specimen.html#live-specimen?count=2"
     )
