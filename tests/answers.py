@@ -1,9 +1,14 @@
-"""The answers that exercises give of themselves: a number's value, the right choice, the solution's function."""
+"""The answers that exercises give of themselves, and what the checkers on real ranks say of files."""
 
+import contextlib
+import io
 import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
+
+import pool
 
 from scaleout import exercises
 
@@ -48,17 +53,55 @@ def solution(stem, key):
 
 
 def lab(stem, *files):
-    """The checker of an exercise that runs on real ranks, as a reader starts it."""
+    """The checker of an exercise that runs on real ranks, as a reader starts it: a CompletedProcess."""
     return subprocess.run([sys.executable, "-m", f"scaleout.exercises.{stem}.ranks", *map(str, files)],
                           cwd=ROOT, capture_output=True, text=True, timeout=300)  # fmt: skip
 
 
-def judged(stem, written, folder):
-    """{slip: what the checker says of the file written with it}, from one launch. written: {slip: source}."""
+def forked(check, *files):
+    """The same, with its launcher in this process and its ranks forks of the pool: quick, however many are lost.
+
+    check: the Check of a module that the ranks can run as their own.
+    """
+    from scaleout.exercises.ranks import check as checker
+    from scaleout.exercises.ranks import launch
+
+    with contextlib.ExitStack() as around:
+        jobs = []
+
+        def start(module, world, files, port, token):
+            jobs.append(around.enter_context(pool.Job(["-m", module, *files], world, MASTER_PORT=str(port),
+                                                      **{launch.TOKEN: token})))
+            return [Rank(process) for process in jobs[-1].processes]
+
+        out, errors = (around.enter_context(to(io.StringIO())) for to in (
+            contextlib.redirect_stdout, contextlib.redirect_stderr))
+        around.enter_context(mock.patch.object(launch, "_start", start))
+        around.enter_context(mock.patch.object(sys, "argv", [check.module, *map(str, files)]))
+        try:
+            checker.main(check)
+        except SystemExit as end:
+            said = "".join(job.read("err") for job in jobs)
+            return subprocess.CompletedProcess(sys.argv, end.code, out.getvalue(), errors.getvalue() + said)
+
+
+class Rank:
+    """A fork under the names that the launcher knows of a subprocess."""
+
+    def __init__(self, process):
+        self.poll, self.kill, self.wait = lambda: process.exitcode, process.kill, process.join
+
+    @property
+    def returncode(self):
+        return self.poll()
+
+
+def judged(start, written, folder):
+    """{slip: what the checker says of the file written with it}, from one start(*files). written: {slip: source}."""
     for slip, source in written.items():
         (folder / f"file{slip}.py").write_text(source, encoding="utf-8")
     assert len(set(written.values())) == len(written)
-    result = lab(stem, *(folder / f"file{slip}.py" for slip in written))
+    result = start(*(folder / f"file{slip}.py" for slip in written))
     assert (result.returncode, result.stderr) == (1, "")
     said = dict(line.split(": ", 1) for line in result.stdout.splitlines())
     assert list(said) == [f"file{slip}.py" for slip in written]

@@ -42,4 +42,4 @@ def split(words):
 def modules(name):
     """[(module, its words)] of each `python -m scaleout.NAME ...` in a text."""
     return [(module, split(words)) for module, words in
-            re.findall(r"python -m (scaleout\.\w+)((?: (?!&&|\|)[^\s`;)#]+)*)", joined(name))]
+            re.findall(r"python -m (scaleout(?:\.\w+)+)((?: (?!&&|\|)[^\s`;)#]+)*)", joined(name))]

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 
+import matplotlib
 import pytest
 import repo
 from commands import LAUNCH, commands, modules
@@ -34,6 +35,7 @@ SHRUNK = {"memory": MODEL, "ddp": MODEL, "fsdp": MODEL, "slow_link": MODEL, "cap
           "preflight": []}
 NO_SIZES = ("hang", "hang_job")             # three ranks that stop; tests/ranks/test_hang.py runs them
 PLACES = ("--folder", "--save", "--out", "--resume", "--checkpoint-every")  # of what is kept: one of each kind will do
+COUNTS = ("--steps", "--gpus")              # of what no first step depends on
 MEASURES = ("collectives", "calibrate")     # train nothing
 ENDS = {("fsdp", "accelerate-naive"): "end", ("ddp", "--inject"): "end", ("memory", "--fake"): "end",
         ("fsdp", "accelerate"): "ValueError: Accelerate takes its FSDP2 path on GPUs only"}
@@ -81,11 +83,11 @@ def named():
 
 
 def kind(case):
-    """What two commands share of which one is enough: all but where a run is kept."""
+    """What two commands share of which one is enough: all but where a run is kept and how much there is of it."""
     world, lab, words = case
     words = words[2:] if words[:2] == ["--tier", "smoke"] else words        # what it is without
     kept = [word for word, before in zip(words, ["", *words], strict=False)
-            if word.split("=")[0] not in PLACES and before not in PLACES[:4]
+            if word.split("=")[0] not in PLACES and before not in (*PLACES[:4], *COUNTS)
             and not (before == PLACES[4] and not word.isdigit())]
     return world, lab, *kept, "--folder" in words
 
@@ -101,7 +103,8 @@ def reached(tmp_path_factory):
         launcher = [*TORCHRUN, "2"] if world == 2 else []
         done = subprocess.run([sys.executable, *launcher, "tests/ranks/specimen_first_step.py",
                                str(folder / "cases.json")], cwd=repo.ROOT, capture_output=True, text=True, timeout=420,
-                              env=ENVIRONMENT | {"XDG_CACHE_HOME": str(folder), "LAB_DEVICE": "cpu"})
+                              env=ENVIRONMENT | {"XDG_CACHE_HOME": str(folder), "LAB_DEVICE": "cpu",
+                                                 "MPLCONFIGDIR": matplotlib.get_cachedir()})
         assert done.returncode == 0, done.stderr[-3000:]
         found = json.loads(done.stdout.splitlines()[-1])
         rows += [(*case, *row) for case, row in zip(cases, found, strict=True)]
@@ -190,7 +193,7 @@ def test_every_launch_file_that_is_named_is_there():
 def test_modules_of_the_package_that_are_commands_run(tmp_path):
     records = [str(path) for path in sorted((repo.ROOT / "labs" / "results" / "capstone").glob("*.json"))]
     found = {(module, *words) for page in PAGES for module, words in modules(page) if words}
-    assert {module for module, *_ in found} == {"scaleout.timing.price", "scaleout.writeup.document"}
+    assert {module for module, *_ in found} == {"scaleout.timing.price", "scaleout.writeup"}
     for module, *words in sorted(found):
         left = iter(records)
         words = [next(left) if word.endswith(".json") or word == "RECORD..." else

@@ -14,8 +14,7 @@ import pytest
 import repo
 import torch
 from commands import commands
-from lab_runs import bash
-from slurm_host import free_ports
+from lab_runs import bash, free_port
 
 from scaleout.lab import hosts as lab_hosts
 from scaleout.lab import options as lab_options
@@ -88,7 +87,7 @@ def test_empty_lists_are_no_unset_variables_to_an_old_bash():
 @pytest.mark.skipif(bool(REFUSED), reason=f"no network namespaces: {REFUSED}")
 def test_two_machines_meet_and_add_up():
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PROCESSES": "1",
-                                "NETWORK": "eth0", "LAB_DEVICE": "cpu", "PORT": str(free_ports(1)[0])}
+                                "NETWORK": "eth0", "LAB_DEVICE": "cpu", "PORT": str(free_port())}
     with lab_hosts.Hosts(2) as hosts:
         piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started = [hosts.start(i, ["labs/launch/two_machines.sh", str(i), hosts.address(0), "labs/preflight.py"],

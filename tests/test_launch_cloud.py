@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import repo
 import yaml
-from lab_runs import bash
-from slurm_host import free_ports
+from lab_runs import bash, free_port
 
 # --- SkyPilot --------------------------------------------------------------------------------------------------
 
@@ -73,7 +72,7 @@ def started_by_sky(sky, tmp_path, steps):
     (tmp_path / "book" / "bin").mkdir(parents=True, exist_ok=True)
     (tmp_path / "book" / "bin" / "activate").touch()
     lab = f"labs/capstone.py {TINY} --steps {steps} --folder {run} --resume auto --save {run}/record.json"
-    script = sky["run"].replace("/bucket/$RUN", f"{tmp_path}/bucket/capstone").replace(":29500", f":{free_ports(1)[0]}")
+    script = sky["run"].replace("/bucket/$RUN", f"{tmp_path}/bucket/capstone").replace(":29500", f":{free_port()}")
     done = bash("-c", script, **os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path), "RUN": str(run),
         "LAB": lab, "EVERY": "1", "LAB_DEVICE": "cpu", "PYTHONPATH": str(repo.ROOT), "SKYPILOT_NODE_RANK": "0",

@@ -2,11 +2,9 @@
 
 import inspect
 import json
-import os
 import re
-import subprocess
-import sys
 
+import pool
 import pytest
 import repo
 
@@ -66,11 +64,10 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(("size", "kept"), [(None, 2000), ("0", 0), ("7", 7)])
-def test_the_flight_recorder_is_on_unless_it_is_turned_off(size, kept):
-    pytest.importorskip("torch")
-    around = {name: value for name, value in os.environ.items() if name != "TORCH_FR_BUFFER_SIZE"}
-    around |= {"TORCH_FR_BUFFER_SIZE": size} if size else {}
-    done = subprocess.run([sys.executable, "-c", CALLS], env=around, capture_output=True, text=True, timeout=120)
+def test_the_flight_recorder_is_on_unless_it_is_turned_off(size, kept, tmp_path, monkeypatch):
+    monkeypatch.delenv("TORCH_FR_BUFFER_SIZE", raising=False)
+    (tmp_path / "calls.py").write_text(CALLS)
+    done = pool.lab([tmp_path / "calls.py"], **{"TORCH_FR_BUFFER_SIZE": size} if size else {})
     assert done.stdout.split() == [str(kept)], done.stderr
 
 

@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import answers
+import pool
 import pytest
 
 from scaleout import exercises
@@ -189,9 +188,8 @@ dist.destroy_process_group()
 """
 
 
-def two_ranks(*command):
-    started = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
-    done = subprocess.run(started, cwd=ROOT, capture_output=True, text=True, timeout=200)
+def two_ranks(script):
+    done = pool.lab([script], 2)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -267,6 +265,6 @@ WRITTEN = {
 
 @pytest.mark.slow
 def test_the_lab_exercise_on_two_ranks(tmp_path):
-    for slip, words in answers.judged("fsdp", WRITTEN, tmp_path).items():
+    for slip, words in answers.judged(partial(answers.lab, "fsdp"), WRITTEN, tmp_path).items():
         start = "right: 2 ranks gathered 4 units" if not slip or slip[0] == "-" else f"not yet ({slip}): "
         assert words.startswith(start), words

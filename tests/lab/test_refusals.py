@@ -139,7 +139,7 @@ def test_a_file_is_on_one_side_of_the_split_only(tmp_path):
 
 # --- the screen ---------------------------------------------------------------------------------------------------
 
-SAY = ("import sys; from scaleout import lab_start; lab_start.begin()\n"
+SAY = ("import sys; from scaleout.lab import start; start.begin()\n"
        "for _ in range(2000): print('3 \u00d7 4 \u00b5s \u2192 \u20ac', flush=True)\n"
        "print('done', file=sys.stderr)")
 

@@ -1,8 +1,9 @@
 """Labs up to their first training step, many in one launch: specimen_first_step.py CASES.json, a list of [lab, words].
 
 Prints one JSON list on rank 0, [how it ended, what it printed] of each case: "step", "end" or an error's words.
-Everything is the lab's own, up to the step after which it is stopped; only what torch.compile hands a graph to is
-"aot_eager", for which no C++ compiler is needed.
+Everything is the lab's own, up to the step after which it is stopped. Only the model computes less: it looks at the
+first sequence of its batch, a preset on fake tensors has two blocks, and what torch.compile hands a graph to is
+"eager", for which no C++ compiler is needed.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import io
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -22,6 +23,7 @@ import torch.distributed as dist
 from scaleout.lab import corpus, options, session
 from scaleout.measure import link, rounds
 from scaleout.parallel import fsdp_ways
+from scaleout.parallel.transformer import Transformer
 
 LABS = Path(__file__).resolve().parents[2] / "labs"
 
@@ -50,6 +52,8 @@ def module(name):
         stop_after(made.Job, "step")
     if name == "memory":
         stop_after(made.Run, "one")
+        whole = made.preset
+        made.preset = lambda name: replace(whole(name), layers=2)
     return made
 
 
@@ -74,14 +78,24 @@ def outcome(s, name, words):
     return "end"
 
 
+def shrink():
+    """Let the model look at one sequence of its batch."""
+    whole = Transformer.forward
+    Transformer.forward = lambda self, *batch: whole(self, *(part[:1] for part in batch))
+    torch.nn.Module.compile = functools.partialmethod(torch.nn.Module.compile, backend="eager")
+    corpus.texts = functools.cache(corpus.texts)        # the same files again and again
+
+
 def main(s):
     """All cases, each in a folder of its own beside the file of cases."""
-    torch.nn.Module.compile = functools.partialmethod(torch.nn.Module.compile, backend="aot_eager")
-    corpus.texts = functools.cache(corpus.texts)            # the same files again and again
+    shrink()
     stop_after(rounds.Alternation, "take")
     stop_after(fsdp_ways.Way, "step")
-    found = []
-    for number, (name, words) in enumerate(json.loads(Path(sys.argv[1]).read_text())):
+    cases, found = json.loads(Path(sys.argv[1]).read_text()), []
+    for name, _ in cases:
+        module(name)
+    gc.freeze()                                         # what is imported is not to be looked through after every case
+    for number, (name, words) in enumerate(cases):
         folder = Path(sys.argv[1]).parent / f"{s.world}-{number}"
         folder.mkdir(exist_ok=True)
         os.chdir(folder)

@@ -5,11 +5,14 @@ the checker has to see in them, with a number where several end in one.
 """
 
 import re
+from functools import partial
 
 import answers
 import pytest
 
 from scaleout import exercises
+from scaleout.exercises.ddp import ranks as ddp
+from scaleout.exercises.fsdp import ranks as fsdp
 
 TRAIN = """
 import torch
@@ -251,17 +254,12 @@ STEPPED = {
 }  # fmt: skip
 
 
-def verdicts(module, start, written, folder):
-    key = {"ddp": ("ddp", "train-step"), "fsdp": ("fsdp", "sharded-step")}[module]
-    given = re.search(r"```python\n(.*?)```", exercises.exercise(*key).solution, re.S).group(1)
-    return answers.judged(module, {"-given": given} | {slip: start + body for slip, body in written.items()}, folder)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("module", "start", "written"), [("ddp", TRAIN, TRAINED), ("fsdp", SHARDED, STEPPED)]
-)
-def test_lab_answers_are_told_what_they_are(tmp_path, module, start, written):
-    for slip, words in verdicts(module, start, written, tmp_path).items():
+@pytest.mark.parametrize(("key", "check", "start", "written"), [
+    (("ddp", "train-step"), ddp.CHECK, TRAIN, TRAINED), (("fsdp", "sharded-step"), fsdp.CHECK, SHARDED, STEPPED)])
+def test_lab_answers_are_told_what_they_are(tmp_path, key, check, start, written):
+    given = re.search(r"```python\n(.*?)```", exercises.exercise(*key).solution, re.S).group(1)
+    written = {"-given": given} | {slip: start + body for slip, body in written.items()}
+    for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
         assert words.startswith("right: 2 ranks" if slip[0] == "-" else f"not yet ({slip.rstrip('234')}): "), words
         assert {"wrong-weights": "order of the ranks", "wrong-weights2": "off by up to 0.0"}.get(slip, "") in words

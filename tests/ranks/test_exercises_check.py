@@ -1,12 +1,13 @@
 """What all checkers of lab exercises share: a lost rank is told in one line, and the next file is still checked."""
 
-import os
-import subprocess
-import sys
+import importlib
 from pathlib import Path
 
+import answers
+import lab_runs
 import pytest
 import torch
+from specimen_check import CHECK
 
 from scaleout.exercises.ranks import guard
 
@@ -35,9 +36,9 @@ WRITTEN = {
     "died-at-the-end": RANK.format("dist.get_rank() == 1 and os._exit(0)"),
     "died-at-once": "import os\nos._exit(0)\n" + RANK.format("pass"),
     "exception-on-one": RANK.format("1 / (1 - dist.get_rank())"),
+    "exception-before-the-others": RANK.format("dist.get_rank() and 1 / 0; dist.barrier()"),
     "exception-of-its-own": "class Odd(BaseException):\n    __str__ = None\n" + RANK.format("raise Odd"),
     "exception-no-input": RANK.format("input()"),
-    "no-end-asleep": RANK.format("time.sleep(1000)"),
     "replaced": RANK.format("torch.equal = lambda *pair: True"),
     "replaced-at-once": "import torch.distributed as dist\ndist.all_reduce = print\n" + RANK.format("pass"),
     "replaced-judge": RANK.format("sys.modules['__main__'].judge = sys.modules['__main__'].own = print"),
@@ -54,18 +55,11 @@ WRITTEN = {
 SLIPS = ("no-end", "died", "exception", "replaced", "not-two")
 
 
-def run(*files, **env):
-    return subprocess.run(
-        [sys.executable, "-m", "specimen_check", *map(str, files)], cwd=HERE, capture_output=True, text=True,
-        timeout=400, env=os.environ | {"PYTHONPATH": str(HERE.parent)} | env,
-    )  # fmt: skip
-
-
 @pytest.mark.slow
 def test_every_way_to_be_lost_is_one_line_and_the_next_file_is_checked(tmp_path):
     for name, source in WRITTEN.items():
         (tmp_path / f"file{name}.py").write_text(source, encoding="utf-8")
-    result = run(*(tmp_path / f"file{name}.py" for name in WRITTEN))
+    result = answers.forked(CHECK, *(tmp_path / f"file{name}.py" for name in WRITTEN))
     assert result.returncode == 2
     # Of a reader's own prints, and nothing of gloo's.
     assert set(result.stderr.splitlines()) == {"about 2", f"{tmp_path / 'fileunread.py'}: SystemExit"}
@@ -85,25 +79,35 @@ def test_every_way_to_be_lost_is_one_line_and_the_next_file_is_checked(tmp_path)
     assert "for 2 s: a deadlock" in said["filedeadlock.py"]
 
 
-@pytest.mark.slow
-def test_no_file_and_too_few_processes_are_one_line_and_exit_code_2(tmp_path):
+def test_no_file_and_too_few_processes_are_one_line_and_exit_code_2(tmp_path, monkeypatch):
     file = tmp_path / "two.py"
     file.write_text(WRITTEN["-right"], encoding="utf-8")
+    none = answers.forked(CHECK)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
     for result, words in (
-        (run(), "say which file holds your two: python -m specimen_check two.py"),
-        (run(file, RANK="0", WORLD_SIZE="1"), "this exercise is for 2 processes, not 1"),
+        (none, "say which file holds your two: python -m specimen_check two.py"),
+        (answers.forked(CHECK, file), "this exercise is for 2 processes, not 1"),
     ):
         assert (result.returncode, result.stdout) == (2, "")
         assert result.stderr.splitlines() == [words]
+
+
+@pytest.mark.parametrize("stem", ["memory", "ddp", "fsdp", "collectives", "capstone"])
+def test_every_checker_wants_its_function_in_a_file(tmp_path, stem):
+    check = importlib.import_module(f"scaleout.exercises.{stem}.ranks").CHECK
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    for name, words in (("gone.py", f"there is no file {tmp_path}/gone.py: save your {check.function} in it"),
+                        ("mine.py", f"{tmp_path}/mine.py has no function {check.function}")):
+        result = answers.forked(check, tmp_path / name)
+        assert (result.returncode, result.stdout, result.stderr) == (2, "", f"{words}\n")
 
 
 @pytest.mark.slow
 def test_it_runs_under_torchrun_too(tmp_path):
     file = tmp_path / "two.py"
     file.write_text(WRITTEN["-last"], encoding="utf-8")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    result = subprocess.run([*command, "-m", "specimen_check", str(file)], cwd=HERE, capture_output=True, text=True,
-                            timeout=100, env=os.environ | {"PYTHONPATH": str(HERE.parent)})  # fmt: skip
+    result = lab_runs.torchrun(["-m", "specimen_check", file], PYTHONPATH=f"{lab_runs.ROOT}:{HERE}")
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == ["two.py: right: [2, 2]"]
 

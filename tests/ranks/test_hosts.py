@@ -7,30 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_session import alive
+from host_runs import of, real
+from lab_runs import ENVIRONMENT, ROOT, alive
 
 from scaleout.lab import hosts as lab_hosts
-
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
-LACK = lab_hosts.refused()
-real = pytest.mark.skipif(bool(LACK), reason=f"no real hosts here: {LACK}")
-
-
-def namespaces():
-    """Names of the network namespaces of labs on this machine."""
-    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout.split()
-    return {name for name in listed if name.startswith(lab_hosts.PREFIX)}
 
 
 def interfaces():
     """Names of the interfaces in this process's own namespace."""
     return {path.name for path in Path("/sys/class/net").iterdir()}
-
-
-def of(pid):
-    """The namespaces that process `pid` made."""
-    return {name for name in namespaces() if name.startswith(f"{lab_hosts.PREFIX}-{pid}-")}
 
 
 TALK = """
@@ -100,8 +85,8 @@ def test_the_number_of_hosts_is_checked(count):
 
 HOLD = """
 import sys, time
-from scaleout import lab_hosts
-with lab_hosts.Hosts(2) as hosts:
+from scaleout.lab.hosts import Hosts
+with Hosts(2) as hosts:
     hosts.start(0, ["sleep", "600"])
     print("ready", flush=True)
     time.sleep(600)

@@ -1,33 +1,27 @@
 """labs/slow_link.py: one real run, what it leaves behind (nothing), its model, and machines without."""
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from test_calibrate import lab_module
-from test_hosts import of, real
-from test_session import alive
+from host_runs import of, real
+from lab_runs import ENVIRONMENT, ROOT, alive, lab_module, run
 
 from scaleout.lab import hosts as lab_hosts
 from scaleout.lab import link as lab_link
 from scaleout.records import results
 from scaleout.timing import ddp
 
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 TINY = ["--layers", "1", "--hidden", "64", "--heads", "2", "--seq", "32", "--steps", "2", "--rounds", "1",
         "--rates", "500,50", "--factor", "2"]
 
 
 def slow_link(*words, **more):
-    return subprocess.run([sys.executable, "labs/slow_link.py", *map(str, words)], cwd=ROOT, capture_output=True,
-                          env=ENVIRONMENT | more, text=True, timeout=200)
+    return run(["labs/slow_link.py", *words], **more)
 
 
 # --- the lab ---------------------------------------------------------------------------------------------
