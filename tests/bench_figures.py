@@ -25,7 +25,7 @@ PARTS = {
              "error of the prediction at the median"],
     "faults": ["runs that ended bit-equal after kills"],
     "fsdp_memory": ["the peak", "forward", "loss", "backward", "update", "worst kind at the peak", "collectives"],
-    "lab": ["preflight", "calibrate, 1 process"],
+    "lab": ["calibrate, 1 process"],
     "memory": ["scaleout.memory.accounts", "scaleout.memory.accounts, worst kind at the peak",
                "accelerate estimate-memory", "accelerate estimate-memory, AdamW only"],
     "train": ["smoke, 2 process(es), the job against a bare fully_shard loop:",

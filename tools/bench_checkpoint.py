@@ -5,15 +5,12 @@ run. Given are medians: how long training was blocked, how long until the checkp
 steps beside the writing were slower than quiet ones (they share the cores).
 """
 
-import argparse
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+import launching
 import torch
 
 from scaleout.lab import recording, session
@@ -60,11 +57,7 @@ def measure(s, shape, turns, folder):
 
 
 def main(s):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--hidden", type=int, default=256)
-    parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--smallest", action="store_true", help="as little as gives every figure")
-    o = parser.parse_args()
+    o = launching.options(__doc__, hidden=256, turns=6).parse_args()
     torch.set_num_threads(1)
     shape = Shape(layers=4, hidden=o.hidden, heads=4, vocab=256, max_seq=64)
     size = 12 * total_parameters(shape)

@@ -9,7 +9,6 @@ weights are those of the quiet run, bit for bit. Needs Linux (/proc).
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -21,7 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import launching
+
 TINY = ["--layers", "1", "--hidden", "32", "--heads", "2", "--ff", "64", "--seq", "32", "--batch", "4",
         "--warmup", "2", "--validation-batches", "1", "--log-every", "1", "--sample", "0"]
 RESTARTS = 3
@@ -35,14 +35,12 @@ class Run:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "log.txt"
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "--max-restarts",
-                    str(restarts), "--monitor-interval", "0.1"]
-        variables = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT),
-                     "XDG_CACHE_HOME": str(folder / "cache"), **environment}
+        launcher = launching.launcher(ranks, "--max-restarts", str(restarts), "--monitor-interval", "0.1")
         with self.log.open("a") as out:
             self.process = subprocess.Popen(
-                [sys.executable, *(launcher if ranks > 1 else []), "labs/capstone.py", *TINY, *words, "--folder",
-                 str(folder)], cwd=ROOT, env=variables, stdout=out, stderr=out)
+                [*launcher, "labs/capstone.py", *TINY, *words, "--folder", str(folder)], cwd=launching.ROOT,
+                stdout=out, stderr=out, env=launching.ENVIRONMENT | {
+                    "CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(folder / "cache"), **environment})
 
     def workers(self) -> dict[int, int]:
         """{rank: pid} of the processes that work now."""
@@ -163,13 +161,8 @@ def campaign(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--kills", type=int, default=12, help="at least so many")
-    parser.add_argument("--seed", type=int, default=0, help="of ranks and moments")
-    parser.add_argument("--smallest", action="store_true", help="as little as gives every figure")
-    options = parser.parse_args()
-    o, few = options, options.smallest
-    made, runs, equal = campaign(1, 1, steps=60, restarts=1) if few else campaign(o.kills, o.seed)
+    o = launching.options(__doc__, kills=12, seed=0).parse_args()
+    made, runs, equal = campaign(1, 1, steps=40, restarts=1) if o.smallest else campaign(o.kills, o.seed)
     print(f"{'runs that ended bit-equal after kills':<44}{equal:6} of {runs}, {made} kills")
     if equal < runs:
         sys.exit(1)

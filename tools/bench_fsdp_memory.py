@@ -10,15 +10,13 @@ witness: some minutes, which --small leaves out.
 
 from __future__ import annotations
 
-import argparse
 import random
-import statistics
 import sys
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import launching
+from bench_memory import TOLERANCE, line
 
 from scaleout.measure.fsdp_memory import MeasuredFsdp, measure_fsdp
 from scaleout.memory.fsdp import FsdpAccount, collectives, fsdp_account
@@ -27,7 +25,7 @@ from scaleout.spec.recipe import CHOICES, Recipe
 from scaleout.spec.sharding import DTYPES, WRAPS, Sharding
 from scaleout.spec.transformer import Shape, preset
 
-CASES, SEED, TOLERANCE = 96, 2026, 0.02
+CASES, SEED = 96, 2026
 
 GPT = Shape(3, 64, 4, 300, max_seq=64)
 LLAMA = Shape(3, 64, 4, 300, kv_heads=2, ff=160, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
@@ -109,13 +107,6 @@ def errors(case: Case, truth: MeasuredFsdp) -> dict[str, float]:
     return out
 
 
-def line(name: str, found: list[float]) -> str:
-    """Median, worst and count over 2%, as a row."""
-    sizes = [abs(error) for error in found]
-    over = sum(size > TOLERANCE for size in sizes)
-    return f"{name:<46}{statistics.median(sizes):>9.3%}{max(sizes):>9.3%}{over:>6} of {len(sizes)}"
-
-
 def big() -> list[Case]:
     """A 7B with all its layers on 8, 64 and 512 ranks, and a 70B on 64."""
     mixed, full = {"parameter": "bf16"}, Recipe("fp32", checkpointing="full")
@@ -140,11 +131,8 @@ def print_big() -> None:
 
 def main() -> int:
     """Measure, and print the table; the exit code."""
-    parser = argparse.ArgumentParser(description="The error of the memory model of FSDP.")
-    parser.add_argument("--cases", type=int, default=CASES)
-    parser.add_argument("--seed", type=int, default=SEED)
+    parser = launching.options(__doc__, cases=CASES, seed=SEED)
     parser.add_argument("--small", action="store_true", help="without the 7B and the 70B, which take minutes")
-    parser.add_argument("--smallest", action="store_true", help="as little as gives every figure")
     options = parser.parse_args()
     if options.smallest:
         options.cases, options.small = 2, True

@@ -8,14 +8,12 @@ tests/memory/test_truth.py holds the model to 2% on the same ones.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import launching
 
 from scaleout.measure.memory import measure
 from scaleout.memory.accounts import KINDS, Account, Recipe, account
@@ -106,15 +104,12 @@ def line(name: str, errors: list[float]) -> str:
     """Median, worst and count over 2% of relative errors, as a row."""
     sizes = [abs(error) for error in errors]
     over = sum(size > TOLERANCE for size in sizes)
-    return f"{name:<46}{statistics.median(sizes):>9.2%}{max(sizes):>9.2%}{over:>6} of {len(sizes)}"
+    return f"{name:<46}{statistics.median(sizes):>9.3%}{max(sizes):>9.3%}{over:>6} of {len(sizes)}"
 
 
 def main() -> int:
     """Measure, and print the table; the exit code."""
-    parser = argparse.ArgumentParser(description="The memory model's error, beside accelerate's.")
-    parser.add_argument("--cases", type=int, default=CASES)
-    parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--smallest", action="store_true", help="as little as gives every figure")
+    parser = launching.options(__doc__, cases=CASES, seed=SEED)
     options = parser.parse_args()
     if options.smallest:
         options.cases = 3  # of which one is of AdamW

@@ -9,8 +9,7 @@ is given is its median with the middle half of the turns, and the same of tokens
 programs on the machine move less.
 """
 
-import argparse
-import importlib.util
+import importlib
 import os
 import statistics
 import subprocess
@@ -18,19 +17,11 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+import launching
+
 TURNS, STEPS = 20, 4
 TIERS = ("smoke", "cpu")
-
-
-def capstone():
-    """labs/capstone.py as a module."""
-    spec = importlib.util.spec_from_file_location("capstone", ROOT / "labs" / "capstone.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class TheJob:
@@ -114,7 +105,8 @@ def tell(s, what, tokens, mine, other):
 
 def compare(s, tier, count):
     """Both sides of one comparison on this number of processes."""
-    lab = capstone()
+    sys.path.insert(0, str(launching.ROOT / "labs"))
+    lab = importlib.import_module("capstone")
     o = lab.TIERS[tier]
     with tempfile.TemporaryDirectory() as folder:
         job = TheJob(s, replace(o, strategy="fsdp"), lab, folder)
@@ -129,24 +121,20 @@ def compare(s, tier, count):
 
 
 def main():
-    """Start torchrun for both comparisons, or be one of its processes."""
-    parser = argparse.ArgumentParser(description="Tokens a second of the training job against a bare loop.")
+    """Start torchrun for the first comparison, or be one of its processes; the second is made here."""
+    parser = launching.options(__doc__)
     parser.add_argument("tier", nargs="*", help="sizes to compare at (default: smoke and cpu)")
-    parser.add_argument("--smallest", action="store_true", help="one turn of each, at smoke size")
     o = parser.parse_args()
     tiers, count = (TIERS[:1], 1) if o.smallest else (o.tier or TIERS, TURNS)
-    if "RANK" in os.environ:
-        from scaleout.lab import session
-        with session.session() as s:
-            for tier in tiers:
-                compare(s, tier, count)
-        return 0
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-    codes = [subprocess.run([*launch, str(world), __file__, *sys.argv[1:]], cwd=ROOT,
-                            env=environment).returncode for world in (2, 1)]
-    return max(codes)
+    if "RANK" not in os.environ:
+        subprocess.run([*launching.launcher(2), __file__, *sys.argv[1:]], cwd=launching.ROOT,
+                       env=launching.ENVIRONMENT, check=True)
+        os.environ["OMP_NUM_THREADS"] = "1"                 # read when torch is loaded
+    from scaleout.lab.session import session
+    with session() as s:
+        for tier in tiers:
+            compare(s, tier, count)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
