@@ -1,7 +1,8 @@
 """The memory model against what torch allocates: the total and every kind at the peak, within 2%.
 
-64 random steps with a fixed seed (tools/bench_memory.py prints their errors). Three witnesses agree on the truth:
-the book's ledger, torch's MemTracker on the same step, and the CPU allocator on the step with real tensors.
+Of 64 random steps with a fixed seed (tools/bench_memory.py runs them all, and prints their errors). Three witnesses
+agree on the truth: the book's ledger, torch's MemTracker on the same step, and the CPU allocator on the step with real
+tensors.
 """
 
 import sys
@@ -19,7 +20,10 @@ from scaleout.parallel.recipe import Training
 from scaleout.spec.transformer import Shape
 
 CASES = cases()
-TWICE = CASES[::2]  # also under torch's MemTracker, which takes twice as long
+# Every change of one number, sign, comparison or branch in the formulas that one of the 64 sees (391 of 680), one of
+# these sees too: they were chosen for it, the fewest that do.
+TRIED = [CASES[i] for i in (0, 2, 13, 14, 15, 18, 22, 27, 34, 40, 44, 45, 46, 52, 53, 54, 61)]
+TWICE = TRIED[::3]  # also under torch's MemTracker, which takes twice as long
 
 # Name of a case -> its worst error, for every case over 2%. Nothing is left out and nothing is widened: a case that
 # goes over, or one that no longer does, fails the test until this list says so.
@@ -55,8 +59,7 @@ def unseen(case, truth) -> int:
     return 8 + (4 * case.shape.vocab * case.shape.hidden if third else 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_peak_and_kinds(case):
     """The account against the ledger, and the ledger against torch's two other witnesses."""
     truth = measure(case.shape, case.batch, case.seq, case.recipe, mem_tracker=case in TWICE)
