@@ -6,17 +6,16 @@ the book's ledger on some; and real steps on two gloo processes.
 """
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pool
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 from bench_fsdp_memory import GPT, LLAMA, TOLERANCE, Case, cases, errors
-from lab_runs import TORCHRUN
 from specimen_fsdp_memory import BATCH, SEQ
 from specimen_fsdp_memory import CASES as REAL
 
@@ -27,7 +26,6 @@ from scaleout.spec.recipe import CHOICES, Recipe
 from scaleout.spec.sharding import DTYPES, WRAPS, Sharding, units
 from scaleout.spec.transformer import preset
 
-ROOT = Path(__file__).parents[2]
 CASES = cases()
 TRIED = CASES[::6]
 
@@ -82,8 +80,7 @@ def test_layers_of_a_7b_on_512_ranks():
 
 @pytest.fixture(scope="module")
 def real():
-    command = [sys.executable, *TORCHRUN, "2", "tests/ranks/specimen_fsdp_memory.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = pool.lab(["tests/ranks/specimen_fsdp_memory.py"], 2)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
