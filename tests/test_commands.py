@@ -192,7 +192,8 @@ def test_every_launch_file_that_is_named_is_there():
 
 def test_modules_of_the_package_that_are_commands_run(tmp_path):
     records = [str(path) for path in sorted((repo.ROOT / "labs" / "results" / "capstone").glob("*.json"))]
-    found = {(module, *words) for page in PAGES for module, words in modules(page) if words}
+    found = {(module, *words) for page in PAGES for module, words in modules(page)
+             if words and not module.startswith("scaleout.exercises.")}         # checkers have tests of their own
     assert {module for module, *_ in found} == {"scaleout.timing.price", "scaleout.writeup"}
     for module, *words in sorted(found):
         left = iter(records)
