@@ -1,6 +1,6 @@
 """The memory model of FSDP against what torch allocates, within 2%.
 
-Every sixth of 96 random steps under `fully_shard` in worlds of which only rank 0 is there, with fake tensors
+Some of 96 random steps under `fully_shard` in worlds of which only rank 0 is there, with fake tensors
 (tools/bench_fsdp_memory.py runs them all, and prints their errors); torch's FSDPMemTracker and CommDebugMode beside
 the book's ledger on some; and real steps on two gloo processes.
 """
@@ -27,7 +27,9 @@ from scaleout.spec.sharding import DTYPES, WRAPS, Sharding, units
 from scaleout.spec.transformer import preset
 
 CASES = cases()
-TRIED = CASES[::6]
+# Every change of one number, sign, comparison or branch in memory/fsdp*.py that one of the 95 others sees (155 of 260),
+# one of these sees too; the 24th adds a world of two dimensions. The whole world of 512 is tried with a 7B below.
+TRIED = [CASES[i] for i in (19, 24, 43, 46, 63, 70, 73, 75, 90)]
 
 # Name of a case -> its worst error, for every case over 2%. Nothing is left out and nothing is widened.
 OVER: dict[str, float] = {}
