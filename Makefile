@@ -25,10 +25,10 @@ site: $(READY)
 
 test: $(READY)
 	$(PY) -m ruff check .
-	$(TESTS) -m "not browser"
+	$(TESTS) --ignore tests/browser
 	$(PY) -m pytest --nbval --nbval-current-env notebooks -n 2 --dist loadfile
 	$(MAKE) --no-print-directory site
-	$(TESTS) -m browser
+	$(TESTS) tests/browser
 
 quick: $(READY)
 	$(PY) -m ruff check .
