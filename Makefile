@@ -9,8 +9,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PY := .venv/bin/python
 READY := .venv/.ready book/node_modules/.ready
 
-# Tests that share a launch stay in one worker. nbval reads notebooks only, and takes seconds to load in each worker.
-TESTS := $(PY) -m pytest -p no:nbval -n 2 --dist loadgroup
+# Tests of a file share launches, so they stay in one worker. nbval reads notebooks only, and takes seconds to load.
+TESTS := $(PY) -m pytest -p no:nbval -n 2 --dist loadfile --no-loadscope-reorder
 # Rooms that need no torch; what holds them against torch is named a truth.
 PURE := spec memory collectives timing draw views records writeup exercises page
 QUICK := $(PURE:%=tests/%) tests/test_repo.py tests/test_house.py tests/test_notebooks.py

@@ -4,8 +4,6 @@ import gc
 import os
 import signal
 
-import pytest
-
 # Two workers on two cores: a second thread of each would only wait for the first. Read when torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -13,15 +11,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests interrupt labs, so a run of the tests in the background must not differ from one in front.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_itemcollected(item):
-    """Tests of a file that share a fixture of their module, and with it a launch, run in one worker (loadgroup)."""
-    for name in item.fixturenames:
-        made = item.session._fixturemanager.getfixturedefs(name, item)
-        if made and made[-1].scope == "module" and name != "no_profile":
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-            break
 
 
 def pytest_collection_finish():
