@@ -79,6 +79,7 @@ def page(context, site):
     opened.evaluate("localStorage.clear()")
     yield opened
     found = opened.watch.unexpected()
+    context.unroute_all()
     opened.close()
     assert found == []
 

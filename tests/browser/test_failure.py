@@ -14,15 +14,21 @@ pytestmark = pytest.mark.browser
 STATE = "document.querySelector('.live-widget').live.runtime.state"
 
 
+WASM = "pyodide.asm.wasm"
+PARTS = ("worker.js", "pyodide.mjs", "pyodide.asm.mjs", "pyodide-lock.json", "python_stdlib.zip", "scaleout.zip")
+
+
 def test_without_python_the_picture_stays_and_says_so(visit, context):
     """Whatever is missing; and one time after the other, until the reader's "Try again" finds all of it."""
     page = visit("specimen")
-    page.watch.allow("Failed to load resource", "Failed to fetch", "wasm")
+    page.watch.allow("Failed to load resource", "Failed to fetch", "wasm", "standard library")
     picture = page.locator(".live-figure").inner_html()
     told, again = page.locator(".live-python"), page.get_by_role("button", name="Try again")
-    for missing in ("worker.js", "pyodide.mjs", "pyodide.asm.wasm", "scaleout.zip"):
+    cases = [(part, lambda route: route.abort()) for part in (*PARTS, WASM)]
+    cases.append((WASM, lambda route: route.fulfill(content_type="application/wasm", body="\0asm")))  # cut short
+    for missing, answer in cases:
         # on the context: what a worker asks for is not seen by the page's own routes
-        context.route(f"**/{missing}", lambda route: route.abort())
+        context.route(f"**/{missing}", answer)
         if missing == "worker.js":
             page.get_by_role("button", name=SKIP).click()  # the first touch
             page.get_by_role("slider", name="Bars").press("ArrowRight")

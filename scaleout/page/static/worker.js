@@ -21,16 +21,24 @@ const port = await new Promise((resolve) => {
 });
 const send = port.postMessage.bind(port);
 
-// Pyodide leaves some of its failures (a WebAssembly file that cannot be fetched) to nobody, and waits for ever.
-const lost = (event) => {
+// A WebAssembly file that cannot be fetched Pyodide leaves to nobody, or, once it is about to compile, to a warning in
+// the console; and then it waits for ever.
+const lost = (reason) => send({ failed: String(reason) });
+const unhandled = (event) => {
   event.preventDefault();
-  send({ failed: String(event.reason) });
+  lost(event.reason);
+};
+const compile = WebAssembly.instantiateStreaming;
+WebAssembly.instantiateStreaming = (...given) => {
+  const compiled = compile(...given);
+  compiled.catch(lost);
+  return compiled;
 };
 
-addEventListener("unhandledrejection", lost);
+addEventListener("unhandledrejection", unhandled);
 try {
   const call = await start();
-  removeEventListener("unhandledrejection", lost);
+  removeEventListener("unhandledrejection", unhandled);
   port.onmessage = ({ data: { id, method, args } }) => {
     try {
       send({ id, result: call(method, args) });
