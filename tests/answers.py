@@ -70,9 +70,10 @@ def forked(check, *files):
         jobs = []
 
         def start(module, world, files, port, token):
-            jobs.append(around.enter_context(pool.Job(["-m", module, *files], world, MASTER_PORT=str(port),
-                                                      **{launch.TOKEN: token})))
-            return [Rank(process) for process in jobs[-1].processes]
+            jobs.append(around.enter_context(pool.Job(
+                ["-m", module, *files], world, MASTER_PORT=str(port), PYTHONPATH=":".join(sys.path),
+                **{launch.TOKEN: token})))
+            return jobs[-1].processes
 
         out, errors = (around.enter_context(to(io.StringIO())) for to in (
             contextlib.redirect_stdout, contextlib.redirect_stderr))
@@ -83,17 +84,6 @@ def forked(check, *files):
         except SystemExit as end:
             said = "".join(job.read("err") for job in jobs)
             return subprocess.CompletedProcess(sys.argv, end.code, out.getvalue(), errors.getvalue() + said)
-
-
-class Rank:
-    """A fork under the names that the launcher knows of a subprocess."""
-
-    def __init__(self, process):
-        self.poll, self.kill, self.wait = lambda: process.exitcode, process.kill, process.join
-
-    @property
-    def returncode(self):
-        return self.poll()
 
 
 def judged(start, written, folder):

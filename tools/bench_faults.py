@@ -44,16 +44,7 @@ class Run:
 
     def workers(self) -> dict[int, int]:
         """{rank: pid} of the processes that work now."""
-        found = {}
-        try:
-            listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-            for child in listed:
-                for variable in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
-                    if variable.startswith(b"RANK="):
-                        found[int(variable[5:])] = int(child)
-        except OSError:
-            pass                                            # one of them ended meanwhile
-        return found
+        return launching.children(self.process.pid)
 
     def rows(self) -> list[dict]:
         """What the job has written to metrics.jsonl; a line that is not yet whole is left out."""

@@ -1,6 +1,7 @@
 """What the benches share: where the book is, and how labs are started for a figure: one thread each, on the CPUs."""
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,16 @@ def launcher(processes: int, *words: str) -> list[str]:
     """The command that starts what follows it on some processes of this machine. words: more for torchrun."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), *words]
     return [sys.executable, *(torchrun if processes > 1 else [])]
+
+
+def children(pid: int) -> dict[int, int]:
+    """{rank: pid} of the processes that a launcher has started and that work now. Needs Linux (/proc)."""
+    found = {}
+    with contextlib.suppress(OSError):                      # one of them ended meanwhile
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+            found |= {int(one[5:]): int(child) for one in variables if one.startswith(b"RANK=")}
+    return found
 
 
 def options(doc: str, **settings: int) -> argparse.ArgumentParser:

@@ -1,4 +1,7 @@
-"""How the tests start a lab: by torchrun and accelerate launch as a reader does, or as a module. pool.py is faster."""
+"""How the tests start a lab: by torchrun and accelerate launch as a reader does, or as a module.
+
+In tests/ranks, sys.executable is a Python that has torch already (ready.py), and so is what these start.
+"""
 
 import importlib.util
 import os
@@ -6,6 +9,9 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+
+import launching
+import ready
 
 from scaleout.records import results
 
@@ -65,11 +71,7 @@ def free_port():
 
 def children(pid):
     """{rank: pid} of the workers that torchrun started."""
-    found = {}
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-        found |= {int(v[5:]): int(child) for v in variables if v.startswith(b"RANK=")}
-    return found
+    return launching.children(ready.process_of(pid))
 
 
 def alive(pid):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pool
 import pytest
+import ready
 from lab_runs import lab_module
 from test_capstone import TINY, train
 from test_folder import holder
@@ -76,7 +77,7 @@ def test_a_running_job_keeps_its_folder(tmp_path, capsys, monkeypatch):
     with holder(tmp_path) as first:
         for cadence in ("none", "3"):
             said = refused(capsys, "--steps", "5", "--folder", str(tmp_path), "--checkpoint-every", cadence)
-            assert f"another job writes in {tmp_path} (process {first.pid} on " in said
+            assert f"another job writes in {tmp_path} (process {ready.process_of(first.pid)} on " in said
         first.communicate("\n")
     assert [path.name for path in tmp_path.iterdir()] == ["lock"], "nothing was written"
 

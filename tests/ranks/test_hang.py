@@ -27,6 +27,11 @@ runpy.run_path("labs/hang.py", run_name="__main__")
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick():
+    """No Python here has torch already: py-spy looks at the ranks, and at what they were started as."""
+
+
 def hang(*words, **more):
     return run(["labs/hang.py", *words], **more)
 

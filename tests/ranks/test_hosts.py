@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import ready
 from host_runs import of, real
 from lab_runs import ENVIRONMENT, ROOT, alive
 
@@ -117,7 +118,7 @@ def test_a_signal_ends_processes_and_hosts(sign):
 def test_what_a_killed_run_left_is_removed_by_the_next():
     process = holder()
     inside = [pid for name in of(process.pid) for pid in lab_hosts.inside(name)]
-    process.kill()
+    os.kill(ready.process_of(process.pid), signal.SIGKILL)
     process.wait(20)
     try:
         assert of(process.pid) <= set(lab_hosts.leftovers())

@@ -80,5 +80,5 @@ def test_nothing_is_left_of_a_job_that_is_given_up(tmp_path):
     with pool.Job([str(script)], 2) as job:
         while job.read("out") != "here\nhere\n":
             time.sleep(0.01)
-    assert [process.exitcode for process in job.processes] == [-signal.SIGKILL] * 2
+    assert [process.wait() for process in job.processes] == [-signal.SIGKILL] * 2
     assert not job.folder.exists()

@@ -94,7 +94,7 @@ def test_a_cancelled_job_does_not_come_back(slurm, tmp_path):
 @real
 def test_a_job_finds_its_environment_by_itself_and_gets_the_whole_node(slurm, tmp_path):
     """With nothing of the shell that submitted it but what is named: no PATH, no active environment."""
-    out, environment = tmp_path / "out.txt", Path(sys.executable).parent.parent
+    out, environment = tmp_path / "out.txt", Path(sys.prefix)
     (tmp_path / "look.sh").write_text(f'echo "$SLURM_CPUS_PER_TASK $(command -v torchrun)" > {tmp_path}/found-$RANK\n')
     named = f"PROCESSES=1,PORT={slurm.environment['PORT']},BOOK_ENV={environment}"
     job = submit(slurm, out, "--no-python", "sh", str(tmp_path / "look.sh"), options=[f"--export={named}"])

@@ -10,7 +10,6 @@ import time
 
 import pool
 import pytest
-from lab_runs import PATIENCE_S
 from specimen_checkpoint import session
 
 from scaleout.train import faults
@@ -63,8 +62,7 @@ def start(how, *words):
 
 def end_of_rank_0(job):
     """(exit code, its stderr): rank 1 may be frozen."""
-    job.processes[0].join(PATIENCE_S)
-    return job.processes[0].exitcode, job.read("err", 0)
+    return job.processes[0].wait(), job.read("err", 0)
 
 
 def test_hung_and_frozen_ranks_are_named_and_slow_checkpoints_are_not(tmp_path):

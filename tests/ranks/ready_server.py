@@ -1,0 +1,185 @@
+"""The server behind ready.py: it imports torch once, and each fork of it becomes the process that was asked for."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import faulthandler
+import functools
+import gc
+import importlib
+import io
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import types
+from pathlib import Path
+
+# Torch, and what it would import at the first step, checkpoint or profile of every rank, and for a launcher.
+PRELOAD = ["torch", "torch._dynamo", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp",
+           "torch.distributed.tensor", "torch.distributed._tools", "torch.profiler", "torch.utils.flop_counter",
+           "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook", "torch.distributed.launcher.api",
+           "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend"]
+NET = 0x40000000                # CLONE_NEWNET of setns(2)
+
+
+class Server:
+    """Forks for whoever asks, until this process's stdin is closed."""
+
+    def __init__(self, place):
+        for name in PRELOAD:
+            importlib.import_module(name)
+        gc.collect()
+        gc.freeze()                                         # what is there now is shared by all forks
+        self.place, self.jobs, self.selector = place, {}, selectors.DefaultSelector()
+        self.asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.asked.bind(str(place / "server"))
+        self.asked.listen(64)
+        ended, wake = socket.socketpair()
+        wake.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for file, work in ((self.asked, self.fork), (ended, self.reap), (sys.stdin, sys.exit)):
+            self.selector.register(file, selectors.EVENT_READ, work)
+        self.ended, self.wake = ended, wake
+
+    def run(self):
+        print("ready", flush=True)
+        while True:
+            for key, _ in self.selector.select():
+                key.data()
+
+    def fork(self):
+        """One process more."""
+        line, _ = self.asked.accept()
+        words, files, *_ = socket.recv_fds(line, 1 << 20, 3)
+        if not words:                                       # it was killed before it could ask
+            return
+        request = json.loads(words)
+        pid = os.fork()
+        if pid == 0:
+            begin(self.place, files, **request)
+        for file in files:
+            os.close(file)
+        self.jobs[pid] = line
+        if request["client"] != os.getppid():               # a test's own process stands for nothing else
+            (self.place / str(request["client"])).write_text(str(pid))
+        self.selector.register(line, selectors.EVENT_READ, functools.partial(self.kill, pid))
+        tell(line, pid)
+
+    def kill(self, pid):
+        """Whoever asked for it is gone."""
+        if pid in self.jobs:
+            self.selector.unregister(self.jobs[pid])
+            os.kill(pid, signal.SIGKILL)
+
+    def reap(self):
+        """Tell those who asked how their forks have ended."""
+        self.ended.recv(4096)
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                line = self.jobs.pop(found[0])
+                with contextlib.suppress(KeyError):
+                    self.selector.unregister(line)
+                tell(line, found[1])
+                line.close()
+
+
+def tell(line, number):
+    with contextlib.suppress(OSError):
+        line.send(str(number).encode())
+
+
+# --- the fork -----------------------------------------------------------------------------------------------
+
+def begin(place, files, words, environment, folder, client):
+    """Become the process that was asked for, from its first line to its end."""
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    os.closerange(3, 64)                                    # the server's
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None                                 # else the server's
+    settle(client)
+    os.chdir(folder)
+    through = words[0] == "-u" or bool(environment.get("PYTHONUNBUFFERED"))
+    sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)
+    sys.stdout = sys.__stdout__ = stream(1, write_through=through)
+    sys.stderr = sys.__stderr__ = stream(2, write_through=through, line_buffering=True, errors="backslashreplace")
+    sys.executable = str(place / "python")
+    if environment.get("READY_LIMIT_S"):
+        faulthandler.dump_traceback_later(float(environment["READY_LIMIT_S"]))
+    end(ran(words[1:] if words[0] == "-u" else words))
+
+
+def stream(number, **how):
+    return io.TextIOWrapper(os.fdopen(number, "wb", closefd=False), encoding="utf-8", **how)
+
+
+def settle(client):
+    """What else a process has from the one that started it: its processors, its network and its threads."""
+    import torch
+
+    os.sched_setaffinity(0, os.sched_getaffinity(client))
+    here, there = Path("/proc/self/ns/net"), Path(f"/proc/{client}/ns/net")
+    if here.readlink() != there.readlink():
+        with there.open() as network:
+            assert ctypes.CDLL(None).setns(network.fileno(), NET) == 0, "no way into the network of the one who asks"
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
+
+
+def ran(words):
+    """Do what Python does with these words; its exit code, or minus SIGINT."""
+    name, rest = words[0], words[1:]
+    first = {"-c": "", "-m": str(Path.cwd())}.get(name, str(Path(name).resolve().parent))
+    sys.path[0:1] = [first, *(path for path in os.environ.get("PYTHONPATH", "").split(":") if path)]
+    try:
+        if name == "-c":
+            sys.argv = ["-c", *rest[1:]]
+            sys.modules["__main__"] = main = types.ModuleType("__main__")
+            exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+        elif name == "-m":
+            sys.argv = rest
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words
+            runpy.run_path(name, run_name="__main__")
+    except SystemExit as stop:
+        if isinstance(stop.code, int | None):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)                   # words are printed, and end with 1
+        return 1
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def end(code):
+    """What Python does before it ends."""
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        if code < 0:
+            signal.signal(-code, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+        os._exit(code & 255)
+
+
+if __name__ == "__main__":
+    Server(Path(sys.argv[1])).run()
