@@ -150,16 +150,22 @@ def _hush() -> None:
     os.close(nowhere)
 
 
+def _meet(one: _Place, where: str) -> None:
+    """Wait until all ranks have come here."""
+    one.store.set(f"{where}/{one.rank}", "1")
+    one.store.wait([f"{where}/{rank}" for rank in range(one.world)], timedelta(seconds=STORE_SECONDS))
+
+
 def _verdict(one: _Place) -> Verdict:
     """The verdict on a function with `world` ranks, the same on every rank; those above `world` only wait for it.
 
     Reports go through the store: it works whatever the reader's collectives have left behind.
     """
     if one.rank < one.world:
-        one.store.set(f"here/{one.rank}", "1")  # a rank that is late to start is none that the reader's code has lost
-        one.store.wait([f"here/{rank}" for rank in range(one.world)], timedelta(seconds=STORE_SECONDS))
+        _meet(one, "here")  # a rank that is late to start is none that the reader's code has lost
         dist.init_process_group("gloo", store=one.group, rank=one.rank, world_size=one.world,
                                 timeout=timedelta(seconds=one.check.wait_seconds))  # fmt: skip
+        _meet(one, "joined")  # nor is one that the reader's code ends while another still connects to it
         report = _report(one)
         changed = one.kept.put_back()
         if changed:
