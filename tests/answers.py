@@ -1,18 +1,16 @@
 """The answers that exercises give of themselves, and what the checkers on real ranks say of files."""
 
 import contextlib
+import importlib
 import io
 import re
 import subprocess
 import sys
-from pathlib import Path
 from unittest import mock
 
 import pool
 
 from scaleout import exercises
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def each(cases):
@@ -53,13 +51,12 @@ def solution(stem, key):
 
 
 def lab(stem, *files):
-    """The checker of an exercise that runs on real ranks, as a reader starts it: a CompletedProcess."""
-    return subprocess.run([sys.executable, "-m", f"scaleout.exercises.{stem}.ranks", *map(str, files)],
-                          cwd=ROOT, capture_output=True, text=True, timeout=300)  # fmt: skip
+    """The checker of an exercise that runs on real ranks, started by `forked`: a CompletedProcess."""
+    return forked(importlib.import_module(f"scaleout.exercises.{stem}.ranks").CHECK, *files)
 
 
 def forked(check, *files):
-    """The same, with its launcher in this process and its ranks forks of the pool: quick, however many are lost.
+    """A checker with its launcher in this process and its ranks forks of the pool: quick, however many are lost.
 
     check: the Check of a module that the ranks can run as their own.
     """
@@ -71,8 +68,8 @@ def forked(check, *files):
 
         def start(module, world, files, port, token):
             jobs.append(around.enter_context(pool.Job(
-                ["-m", module, *files], world, MASTER_PORT=str(port), PYTHONPATH=":".join(sys.path),
-                **{launch.TOKEN: token})))
+                ["-m", "specimen_impatient", *files], world, CHECKED=module, MASTER_PORT=str(port),
+                PYTHONPATH=":".join(sys.path), **{launch.TOKEN: token})))
             return jobs[-1].processes
 
         out, errors = (around.enter_context(to(io.StringIO())) for to in (

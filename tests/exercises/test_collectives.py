@@ -268,4 +268,4 @@ def test_the_lab_exercise_on_two_three_and_four_ranks(tmp_path):
     for slip, words in said.items():
         start = "right on 2, 3 and 4 processes" if not slip or slip[0] == "-" else f"not yet ({slip.split()[0]}): "
         assert words.startswith(start), words
-    assert "a deadlock" in said["deadlock"] and "for 5 s" in said["deadlock"]
+    assert "a deadlock" in said["deadlock"] and "for 4 s" in said["deadlock"]

@@ -4,6 +4,7 @@ import re
 from functools import partial
 
 import answers
+import pool
 import pytest
 
 from scaleout import exercises
@@ -84,3 +85,13 @@ def test_the_lab_exercise_on_two_ranks(tmp_path):
     named = [words for slip, words in said.items() if slip[0] != "-" and " " not in slip]
     assert len(set(named)) == len(named)
     assert "rank 1" in said["wrong-size rank-1"] and "gradients: " in said["wrong-size gradients-twice"]
+
+
+@pytest.mark.slow
+def test_as_a_reader_starts_it(tmp_path):
+    """The launcher is a program, and its ranks are Pythons of their own."""
+    file = tmp_path / "mine.py"
+    file.write_text(LAB_GIVEN, encoding="utf-8")
+    done = pool.lab(["-m", "scaleout.exercises.memory.ranks", file])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("mine.py: right: the ranks hold")
