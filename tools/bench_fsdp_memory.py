@@ -57,8 +57,9 @@ class Case:
     def predicted(self) -> FsdpAccount:
         return fsdp_account(self.shape, self.batch, self.seq, self.recipe, self.sharding, self.device_kind)
 
-    def measured(self, witness: str = "ledger") -> MeasuredFsdp:
-        return measure_fsdp(self.shape, self.batch, self.seq, self.recipe, self.sharding, self.device_kind, witness)
+    def measured(self, witness: str = "ledger", fake: bool = True) -> MeasuredFsdp:
+        return measure_fsdp(self.shape, self.batch, self.seq, self.recipe, self.sharding, self.device_kind, witness,
+                            fake)  # fmt: skip
 
 
 def random_sharding(dice: random.Random) -> Sharding:

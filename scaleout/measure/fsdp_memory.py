@@ -121,17 +121,19 @@ class FsdpStep:
 
 def measure_fsdp(
     shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding,
-    device_kind: str = "cpu", witness: str = "ledger",
+    device_kind: str = "cpu", witness: str = "ledger", fake: bool = True,
 ) -> MeasuredFsdp:  # fmt: skip
-    """Rank 0's step in a world that is not there, with fake tensors.
+    """Rank 0's step in a world that is not there, with fake tensors, or with real ones (for device_kind "cpu" only).
 
     device_kind: "cpu", or "cuda": the same operations in the order in which they are asked for on a GPU, where an
     all-gather is awaited on its own stream and its buffer lives until the next one is copied out. (What offload
     does there needs a GPU: the shards would lie beside the rest here.) witness: "ledger", "tracker" (FSDPMemTracker
-    beside it) or "counts" (CommDebugMode beside it).
+    beside it) or "counts" (CommDebugMode beside it). Raises ValueError for real tensors as on a GPU.
     """
+    if not fake and device_kind != "cpu":
+        raise ValueError(f"real tensors lie on the CPU here: give device_kind cpu, not {device_kind}, or fake=True")
     with fake_world(sharding.world) as s:
-        step = FsdpStep(s, shape, batch, seq, recipe, sharding, fake=True)
+        step = FsdpStep(s, shape, batch, seq, recipe, sharding, fake)
         private.gather_beside_compute(step.model, device_kind == "cpu")
         with step.mode:
             return step.measure(witness)
