@@ -89,7 +89,7 @@ def test_the_lab_exercise_on_two_ranks(tmp_path):
 
 @pytest.mark.slow
 def test_as_a_reader_starts_it(tmp_path):
-    """The launcher is a program, and its ranks are Pythons of their own."""
+    """The launcher is a program, and so are its ranks."""
     file = tmp_path / "mine.py"
     file.write_text(LAB_GIVEN, encoding="utf-8")
     done = pool.lab(["-m", "scaleout.exercises.memory.ranks", file])
