@@ -3,6 +3,10 @@
 import gc
 import os
 import signal
+import sys
+
+import pytest
+import ready
 
 # Two workers on two cores: a second thread of each would only wait for the first. Read when torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -13,6 +17,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items):
+    """Files with slow tests first: none of them is left to a single worker at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_collection_finish():
     """Labs collect garbage: what ten thousand collected tests hold is none, and need not be looked at each time."""
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """Every Python that a test of this file starts has torch already (tests/ranks/ready.py)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", ready.python())
+        yield

@@ -84,6 +84,7 @@ def test_empty_lists_are_no_unset_variables_to_an_old_bash():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick")
 @pytest.mark.skipif(bool(REFUSED), reason=f"no network namespaces: {REFUSED}")
 def test_two_machines_meet_and_add_up():
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PROCESSES": "1",
@@ -179,6 +180,7 @@ def test_the_kaggle_notebook_finds_the_book_among_the_inputs(kaggle, tmp_path):
 # --- container -------------------------------------------------------------------------------------------------
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick")
 def test_what_the_container_copies_is_enough_to_install_and_run(tmp_path):
     text = re.sub(r"\\\n", " ", repo.text("labs/launch/Containerfile"))
     steps = [line.split() for line in text.splitlines() if line and not line.startswith("#")]

@@ -1,14 +1,8 @@
-"""Every Python that these tests start has torch already."""
-
-import sys
+"""What holds for every test on real ranks."""
 
 import pytest
-import ready
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick():
-    """sys.executable of a test's own process, for as long as its file is tried."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", ready.python())
-        yield
+def quickly(quick):
+    """A file that needs a Python as it starts by itself has a fixture of its own by this name."""
