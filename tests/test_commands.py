@@ -22,7 +22,7 @@ from scaleout.train import worlds
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("quick")]     # two launches, which the first test waits for
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("quick")]
 PAGES = ["book/running.md", "book/how-to-use.md", "book/troubleshooting.md", "README.md", "labs/README.md"]
 PAGES += sorted(path.relative_to(repo.ROOT).as_posix() for folder, kind in (
     ("labs/launch", "*"), ("labs", "*.py"), ("book/instructor", "*.md"), ("notebooks", "*.ipynb"))

@@ -51,6 +51,7 @@ if code < 0:
     os.kill(os.getpid(), -code)
 sys.exit(code)
 """
+REAL = sys.executable
 SERVER = Path(__file__).with_name("ready_server.py")
 SIGNALS = [int(one) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
                                 signal.SIGUSR2)]
@@ -62,13 +63,12 @@ def folder():
     made = Path(tempfile.mkdtemp(prefix="ready-"))
     for name, before in {"python": [], "python3": [], "torchrun": ["-m", "torch.distributed.run"],
                          "accelerate": ["-m", "accelerate.commands.accelerate_cli"]}.items():
-        (made / name).write_text(CLIENT.format(python=sys.executable, before=before, options=OPTIONS, signals=SIGNALS,
+        (made / name).write_text(CLIENT.format(python=REAL, before=before, options=OPTIONS, signals=SIGNALS,
                                                address=str(made / "server")))
         (made / name).chmod(stat.S_IRWXU)
-    # the environment of the server is nobody's: torch counts its threads when it is loaded
-    given = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
-    given |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    server = subprocess.Popen([sys.executable, SERVER, made], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    given |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}       # torch reads these when it is loaded
+    server = subprocess.Popen([REAL, SERVER, made], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               text=True, env=given, cwd="/")
     assert server.stdout.readline() == "ready\n"
 
