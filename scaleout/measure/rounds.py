@@ -48,7 +48,8 @@ class Alternation:
             with phase("data"):
                 share = self.batches(first + i)
             self.ways[via].step(share, self.o.sync_every_pass)
-        self.traces[via] = traced(self.s, step, TRACED)
+        written = self.o.trace and via == self.o.via
+        self.traces[via] = traced(self.s, step, TRACED, whole=bool(written))
 
 
 class Rounds(Alternation):

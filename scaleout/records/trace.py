@@ -222,7 +222,7 @@ def thin(trace):
             size = {} if s.size is None else {"bytes": s.size}
             lane = 1 + threads.index(s.thread)
             events.append(chrome.event(rank, lane, _short(s.name), "user_annotation", s.start, s.end) | {"args": size})
-    return Trace(events)
+    return Trace([e if e["ph"] == "M" else e | {"ts": e["ts"] + trace._zero} for e in events])
 
 
 def _threads(trace, rank):
