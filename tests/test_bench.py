@@ -7,12 +7,15 @@ tests/browser/test_bench_site.py.
 import sys
 
 import pytest
-from bench_figures import PARTS, check, read
+import ready
+from bench_figures import PARTS, check, read, read_all
 from repo import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 
 import bench
+import bench_faults
+import launching
 
 
 def test_every_part_is_tested():
@@ -20,9 +23,20 @@ def test_every_part_is_tested():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", sorted(set(PARTS) - {"build", "widget"}))
+@pytest.mark.parametrize("part", sorted(set(PARTS) - {"build", "widget", "faults"}))
 def test_every_figure_comes(part):
-    check(part)
+    check(part, ready.python())
+
+
+@pytest.mark.slow
+def test_every_figure_comes_of_ranks_that_are_killed(monkeypatch, capsys):
+    """The bench finds them as children of torchrun, which a Python that has torch already only stands for."""
+    monkeypatch.setattr(sys, "executable", ready.python())
+    monkeypatch.setattr(sys, "argv", ["bench_faults.py", "--smallest"])
+    children = launching.children
+    monkeypatch.setattr(launching, "children", lambda pid: children(ready.process_of(pid)))
+    bench_faults.main()
+    read_all("faults", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("printed", ["quiet step   0.00 ms", "quiet step   nan ms", "quiet steps   1.00 ms", ""])

@@ -41,26 +41,21 @@ def test_a_notebook_is_run_and_stored_without_the_kernel_form_of_widgets(draft):
     path = draft(
         "from IPython.display import display\n"
         "display({'text/html': '<b>1</b>', 'application/vnd.jupyter.widget-view+json': {}}, raw=True)",
-        "1 + 1",
+        "import sys\nfor i in range(3):\n    print(i, flush=True)\nprint('e', file=sys.stderr)\n1 + 1",
     )
     assert notebooks.run(path) > 0
     stored = json.loads(path.read_text())
     first, second = stored["cells"]
     assert [first["execution_count"], second["execution_count"]] == [1, 2]
     assert list(first["outputs"][0]["data"]) == ["text/html"]
-    assert second["outputs"][0]["data"]["text/plain"] == ["2"]
+    printed, warned, result = second["outputs"]
+    assert result["data"]["text/plain"] == ["2"]
+    assert (printed["output_type"], warned["output_type"]) == ("stream", "stream")
+    assert "".join(printed["text"]) == "0\n1\n2\n", "in one piece"
     assert [first["id"], second["id"]] == ["draft-0", "draft-1"]
     assert set(stored["metadata"]) == {"execution", "language_info"}
     assert "execution" not in first["metadata"]
     assert "cores" in stored["metadata"]["execution"]["machine"]
-
-
-def test_what_a_cell_prints_is_stored_in_one_piece(draft):
-    path = draft("import sys\nfor i in range(3):\n    print(i, flush=True)\nprint('e', file=sys.stderr)\n4")
-    notebooks.run(path)
-    outputs = json.loads(path.read_text())["cells"][0]["outputs"]
-    assert [output["output_type"] for output in outputs] == ["stream", "stream", "execute_result"]
-    assert "".join(outputs[0]["text"]) == "0\n1\n2\n"
 
 
 def test_a_notebook_whose_cell_fails_is_left_as_it_was(draft):
@@ -81,13 +76,19 @@ def test_what_is_no_notebook_is_refused(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
+def test_a_notebook_that_is_not_there_is_one_line_and_exit_code_2(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["notebooks.py", "no-such.ipynb"])
+    assert notebooks.main() == 2
+    assert capsys.readouterr().err.startswith("\nnotebooks: no-such.ipynb is no notebook: ")
+
+
 @pytest.fixture
 def site(tmp_path):
     """A served folder with a first page, a module and a page for what is missing."""
     for name, text in {"index.html": "first", "404.html": "none", "m.mjs": "", "p.wasm": ""}.items():
         (tmp_path / name).write_text(text)
     running = serve.server(tmp_path)
-    threading.Thread(target=running.serve_forever, daemon=True).start()
+    threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{running.server_port}"
     running.shutdown()
     running.server_close()
@@ -120,8 +121,6 @@ def run(command, folder, **more):
     [
         (["tools/serve.py", "no-such-folder"], "run make site first"),
         (["tools/serve.py", "_build", "--port", "99999"], "from 1 to 65000"),
-        (["tools/notebooks.py", "README.md"], "is no notebook"),
-        (["tools/notebooks.py", "no-such.ipynb"], "is no notebook"),
         (["tools/bench.py", "no-such-part"], "use"),
     ],
 )

@@ -58,11 +58,13 @@ def measure(s, shape, turns, folder):
 
 def main(s):
     o = launching.options(__doc__, hidden=256, turns=6).parse_args()
+    if o.smallest:
+        o.hidden, o.turns = 128, 1
     torch.set_num_threads(1)
     shape = Shape(layers=4, hidden=o.hidden, heads=4, vocab=256, max_seq=64)
     size = 12 * total_parameters(shape)
     with tempfile.TemporaryDirectory() as folder:
-        every = measure(s, shape, 1 if o.smallest else o.turns, folder)
+        every = measure(s, shape, o.turns, folder)
     empty = [name for name, values in every.items() if not values and name != "waited step beside"]
     if empty:
         raise ValueError(f"nothing was measured of: {', '.join(empty)}; give a larger --hidden or more --turns")

@@ -42,5 +42,6 @@ def by_chance(stem: str, count: int, seed: int) -> list[dict]:
 
 
 def grid(stem: str, mixed: int) -> list[dict]:
-    """A few values of every control alone, the others at their defaults; then `mixed` settings by chance."""
-    return [{name: value} for name, one in controls(stem).items() for value in few(one)] + by_chance(stem, mixed, 0)
+    """The defaults, and a few values of every control alone beside them; then `mixed` settings by chance."""
+    alone = [{name: value} for name, one in controls(stem).items() for value in few(one) if value != one.default]
+    return [{}, *alone, *by_chance(stem, mixed, 0)]

@@ -3,10 +3,10 @@
 import os
 import re
 import subprocess
-import sys
 import time
 
 import pytest
+import ready
 import repo
 from lab_runs import ENVIRONMENT, TORCHRUN
 
@@ -179,7 +179,7 @@ def test_the_rate_that_is_expected_of_cards_that_the_book_knows():
 # --- the script, as it is started -------------------------------------------------------------------------------
 
 def start(words, environment):
-    return subprocess.run([sys.executable, *words], cwd=repo.ROOT, env=environment, capture_output=True, text=True,
+    return subprocess.run([ready.python(), *words], cwd=repo.ROOT, env=environment, capture_output=True, text=True,
                           timeout=100)
 
 
