@@ -1,8 +1,10 @@
 """torch.profiler on every rank, and the ranks' traces in one file that Perfetto opens."""
 
+import gc
 import json
 import os
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch.distributed as dist
@@ -29,14 +31,28 @@ def traced(s, step, count, extra=lambda: (), whole=True):
             with phase("step"):
                 step(i)
         s.synchronize()
-    mine = [*chrome.one_rank(_exported(seen), s.rank), *extra()]
-    if not whole:
-        mine = trace.thin(trace.Trace(mine)).events
-    everyone = [mine]
-    if s.world > 1:
-        everyone = [None] * s.world
-        dist.all_gather_object(everyone, mine)
-    return trace.merge(everyone)
+    with _uncollected():
+        mine = [*chrome.one_rank(_exported(seen), s.rank), *extra()]
+        if not whole:
+            mine = trace.thin(trace.Trace(mine)).events
+        everyone = [mine]
+        if s.world > 1:
+            everyone = [None] * s.world
+            dist.all_gather_object(everyone, mine)
+        return trace.merge(everyone)
+
+
+@contextmanager
+def _uncollected():
+    """No garbage collection inside: it would walk a trace's events again and again as they come, for most of the
+    time that reading them takes, and none of them goes."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _exported(seen):

@@ -7,8 +7,8 @@ merges them). Standard library only. All times are seconds from the first event 
 import gzip
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from scaleout.records import chrome
 from scaleout.records.chrome import PHASES
@@ -17,8 +17,7 @@ from scaleout.timing.intervals import common, exposed, length, subtract, union
 GAP = 1e-4              # seconds: what lies between two operations of one thread for less is the framework's own work
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """One thing that took time. start, end: seconds. `size`: bytes of a collective's tensor, None where unknown."""
 
     rank: int
