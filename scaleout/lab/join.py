@@ -101,6 +101,12 @@ def meet(rank, world):
         raise _few(came[1], world) from None
 
 
+def wait_for_all(store, rank, world):
+    """Wait until torch has connected all ranks: one that ends before would leave the others without a reason."""
+    store.set(f"joined/{rank}", "1")
+    store.wait([f"joined/{one}" for one in range(world)], GROUP_TIMEOUT)
+
+
 def _meeting(store, rank, world):
     """A name for this meeting that all ranks share and no earlier one had: rank 0's, told to whoever is here now.
 

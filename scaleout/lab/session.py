@@ -127,6 +127,7 @@ def _join(device):
         bound = {"device_id": place} if place.type == "cuda" else {}
         dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=world,
                                 timeout=join.GROUP_TIMEOUT, **bound)
+        join.wait_for_all(store, rank, world)
     return Session(place, backend, rank, world, local_rank, max(1, world // local_world)), store
 
 

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = ("-m", "-c", "-u")    # of Python, that a fork understands; with any other a new Python is started
 
 CLIENT = """#!{python} -ISs
-import json, os, signal, socket, sys
+import contextlib, json, os, select, signal, socket, sys
 
 words = {before!r} + sys.argv[1:]
 if not words or words[0].startswith("-") and words[0] not in {options!r}:
@@ -42,9 +42,16 @@ server.connect({address!r})
 request = dict(words=words, environment=dict(os.environ), folder=os.getcwd(), client=os.getpid())
 socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2])
 pid = int(server.recv(99))
+heard, wake = socket.socketpair()
+wake.setblocking(False)
+signal.set_wakeup_fd(wake.fileno())     # a handler of Python's own would not run while recv waits
 for number in passed:
-    signal.signal(number, lambda number, _: os.kill(pid, number))
+    signal.signal(number, lambda *_: None)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, passed)
+while server not in select.select([server, heard], [], [])[0]:
+    with contextlib.suppress(ProcessLookupError):
+        for number in heard.recv(99):
+            os.kill(pid, number)
 code = os.waitstatus_to_exitcode(int(server.recv(99)))
 if code < 0:
     signal.signal(-code, signal.SIG_DFL)

@@ -154,7 +154,7 @@ def ran(words):
             runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
         else:
             sys.argv = words
-            runpy.run_path(name, run_name="__main__")
+            runpy.run_path(str(Path(name).absolute()), run_name="__main__")
     except SystemExit as stop:
         if isinstance(stop.code, int | None):
             return stop.code or 0

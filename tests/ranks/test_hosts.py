@@ -85,11 +85,10 @@ def test_the_number_of_hosts_is_checked(count):
 
 
 HOLD = """
-import sys, time
+import time
 from scaleout.lab.hosts import Hosts
 with Hosts(2) as hosts:
-    hosts.start(0, ["sleep", "600"])
-    print("ready", flush=True)
+    hosts.start(0, ["sh", "-c", "echo ready; exec sleep 600"])
     time.sleep(600)
 """
 
