@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from driver import READY, SKIP, settle, type_code, values
 
 from scaleout.page import live
-
-pytestmark = pytest.mark.browser
 
 STATE = "document.querySelector('.live-widget').live.runtime.state"
 
@@ -58,6 +55,25 @@ def test_an_endless_loop_is_stopped_and_the_page_stays_alive(opened):
     type_code(opened, "def height(x):\n    return 1\n")
     settle(opened, "9.500 mm")  # 1.5 + 8 * 1: Python was started again
     assert opened.locator(".live-status .live-problem").is_hidden()
+
+
+def test_the_next_worker_begins_where_the_first_one_was_unless_that_is_damaged(opened):
+    bytes_, again, other = opened.evaluate("""async () => {
+      const {runtime} = document.querySelector(".live-widget").live;
+      const python = runtime.book ?? runtime, {constructor: Python} = python;
+      const sound = Python.image;
+      const drawn = async () => {
+        python.boot();
+        const answer = await python.call("draw", {stem: "specimen", params: {count: 3}});
+        return [answer.values.heights.length, Python.image === sound];
+      };
+      const again = await drawn();
+      Python.image = {...sound, memory: new Uint8Array(sound.memory.length)};
+      return [sound.memory.length, again, await drawn()];
+    }""")
+    assert bytes_ > 20_000_000  # Python and the book's modules
+    assert again == [3, True]
+    assert other == [3, False]
 
 
 def test_other_calls_survive_an_endless_loop(opened):

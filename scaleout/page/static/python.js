@@ -5,6 +5,7 @@ const START_SECONDS = 120; // a slow line needs a minute for the 6 MB
 const DRAW_SECONDS = 20; // drawings take milliseconds; this only catches one that never ends
 
 const STARTING = "Starting Python in your browser (about 6 MB, once). It answers in a moment…";
+const AGAIN = "Starting Python again…";
 const FAILED = "Python did not start: a picture stays as it was stored with the book, and no answer is checked. Check "
   + "the connection and try again; or download this page as a notebook and run it on your machine.";
 const BROKEN = "Python itself broke and was started again. Very deep recursion can do that.";
@@ -13,6 +14,9 @@ const BROKEN = "Python itself broke and was started again. Very deep recursion c
 const AWAY = Object.freeze({ failed: true });
 
 export class Python {
+  /** What the first worker left for those after it, which begin in a tenth of the time. */
+  static image = null;
+
   constructor(address) {
     Object.assign(this, { address, page: true, state: "idle", message: "", queue: [], watchers: [], current: null });
     Object.assign(this, { up: false, count: 0 });
@@ -54,13 +58,14 @@ export class Python {
       event.preventDefault();
       if (this.worker === worker && !this.up) this.fail(event.message); // later: what a reader's code left to happen
     };
-    worker.postMessage(port2, [port2]);
+    worker.postMessage({ port: port2, image: Python.image }, [port2]);
     this.timer = setTimeout(() => this.fail("it took too long"), START_SECONDS * 1000);
   }
 
-  hear({ id, failed, ready, broken, result }) {
+  hear({ id, failed, ready, image, broken, result }) {
     if (!this.up && failed) this.fail(failed);
     else if (!this.up && ready) {
+      if (image) Python.image = image;
       clearTimeout(this.timer);
       this.up = true;
       this.become("ready");
@@ -75,6 +80,11 @@ export class Python {
 
   /** Python cannot be had: say so, and let every caller keep what it shows. */
   fail(reason) {
+    if (Python.image) { // the image may be at fault
+      Python.image = null;
+      this.boot();
+      return;
+    }
     clearTimeout(this.timer);
     this.worker.terminate();
     this.up = false;
@@ -117,7 +127,7 @@ export class Python {
   replace(error) {
     const { resolve } = this.current;
     this.current = null;
-    this.become("starting", STARTING);
+    this.become("starting", AGAIN);
     this.boot();
     resolve({ error });
   }

@@ -1,25 +1,39 @@
 // The worker that runs the book's Python: Pyodide from the site itself, and the same files as the package.
+//
+// The first to start leaves an image: the memory of a Python that has the book's modules, and WebAssembly compiled.
+// The ones after it begin there, and so a tenth as late.
+
+// The page's end of the line comes with the first message. It is kept out of reach of the Python that runs here: what
+// code posts by the worker's own postMessage, or by one that it changed, is heard by nobody.
+const { port, image } = await new Promise((resolve) => {
+  addEventListener("message", ({ data }) => resolve(data), { once: true });
+});
+const send = port.postMessage.bind(port);
 
 async function start() {
   const { loadPyodide } = await import("../pyodide/pyodide.mjs");
   const [python, answer] = await Promise.all([
-    loadPyodide({ indexURL: new URL("../pyodide/", import.meta.url).href }),
+    loadPyodide({
+      indexURL: new URL("../pyodide/", import.meta.url).href,
+      ...(image ? { _loadSnapshot: image.memory } : { _makeSnapshot: true }),
+    }),
     fetch(new URL("scaleout.zip", import.meta.url)),
   ]);
   if (!answer.ok) throw new Error(`scaleout.zip: ${answer.status}`);
-  const home = "/book";
-  python.FS.mkdir(home);
-  python.unpackArchive(await answer.arrayBuffer(), "zip", { extractDir: home });
-  python.runPython(`import sys; sys.path.insert(0, "${home}")`);
-  return python.pyimport("scaleout.page.live").call_json;
+  python.unpackArchive(await answer.arrayBuffer(), "zip", { extractDir: "/book" }); // files are in no image
+  if (!image) python.runPython('import sys; sys.path.insert(0, "/book"); import scaleout.page.live');
+  const left = image ? null : imageOf(python);
+  return [python.pyimport("scaleout.page.live").call_json, left];
 }
 
-// The page's end of the line comes with the first message. It is kept out of reach of the Python that runs here: what
-// code posts by the worker's own postMessage, or by one that it changed, is heard by nobody.
-const port = await new Promise((resolve) => {
-  addEventListener("message", ({ data }) => resolve(data), { once: true });
-});
-const send = port.postMessage.bind(port);
+/** What the next worker begins from; null where there is none, and the next begins as this one did. */
+function imageOf(python) {
+  try {
+    return compiled && { memory: python.makeMemorySnapshot(), compiled };
+  } catch {
+    return null;
+  }
+}
 
 // A WebAssembly file that cannot be fetched Pyodide leaves to nobody, or, once it is about to compile, to a warning in
 // the console; and then it waits for ever.
@@ -29,15 +43,22 @@ const unhandled = (event) => {
   lost(event.reason);
 };
 const compile = WebAssembly.instantiateStreaming;
-WebAssembly.instantiateStreaming = (...given) => {
-  const compiled = compile(...given);
-  compiled.catch(lost);
-  return compiled;
+let compiled = null;
+WebAssembly.instantiateStreaming = async (source, imports) => {
+  try {
+    if (image) return { module: image.compiled, instance: await WebAssembly.instantiate(image.compiled, imports) };
+    const made = await compile(source, imports);
+    compiled = made.module;
+    return made;
+  } catch (error) {
+    lost(error);
+    throw error;
+  }
 };
 
 addEventListener("unhandledrejection", unhandled);
 try {
-  const call = await start();
+  const [call, left] = await start();
   removeEventListener("unhandledrejection", unhandled);
   port.onmessage = ({ data: { id, method, args } }) => {
     try {
@@ -46,7 +67,7 @@ try {
       send({ id, broken: String(error) }); // Python errors come back as results; this is Python itself
     }
   };
-  send({ ready: true });
+  send({ ready: true, image: left });
 } catch (error) {
   send({ failed: String(error) });
 }
