@@ -135,6 +135,7 @@ class Hosts:
             for name in [*self.names, self.switch]:
                 _remove(name)
             for process in self.started:
+                process.terminate()     # one that was not yet on its host when those there were asked to end
                 process.wait(PATIENCE)
         if getattr(self, "_handler", None) is not None:
             signal.signal(signal.SIGTERM, self._handler)
