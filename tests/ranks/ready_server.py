@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import types
+import weakref
 from pathlib import Path
 
 # Torch, and what it would import at the first step, checkpoint or profile of every rank, and for a launcher.
@@ -36,6 +37,7 @@ class Server:
     def __init__(self, place):
         for name in PRELOAD:
             importlib.import_module(name)
+        leave_the_ends_to_the_server()
         gc.collect()
         gc.freeze()                                         # what is there now is shared by all forks
         self.place, self.jobs, self.selector = place, {}, selectors.DefaultSelector()
@@ -90,6 +92,13 @@ class Server:
                     self.selector.unregister(line)
                 tell(line, found[1])
                 line.close()
+
+
+def leave_the_ends_to_the_server():
+    """What torch registered to be done as this process ends is of no use to a fork, and takes it 70 ms."""
+    atexit.unregister(sys.modules["torch._dynamo.utils"].dump_compile_times)
+    for one in weakref.finalize._registry.values():
+        one.atexit = False
 
 
 def tell(line, number):
