@@ -9,8 +9,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PY := .venv/bin/python
 READY := .venv/.ready book/node_modules/.ready
 
-# Tests of a file share launches, so they stay in one worker. nbval reads notebooks only, and takes seconds to load.
-TESTS := $(PY) -m pytest -p no:nbval -n 2 --dist loadfile --no-loadscope-reorder
+# Tests of a file share launches, so they stay in one worker.
+TESTS := $(PY) -m pytest --dist loadfile --no-loadscope-reorder
 # Rooms that need no torch; what holds them against torch is named a truth.
 PURE := spec memory collectives timing draw views records writeup exercises page
 QUICK := $(PURE:%=tests/%) tests/test_repo.py tests/test_house.py tests/test_notebooks.py
@@ -25,14 +25,12 @@ site: $(READY)
 
 test: $(READY)
 	$(PY) -m ruff check .
-	$(TESTS) --ignore tests/browser
-	$(PY) -m pytest --nbval --nbval-current-env notebooks -n 2 --dist loadfile
 	$(MAKE) --no-print-directory site
-	$(TESTS) tests/browser
+	$(TESTS) -n 4 --nbval --nbval-current-env notebooks tests
 
 quick: $(READY)
 	$(PY) -m ruff check .
-	$(TESTS) -q -m "not slow" --ignore-glob "*truth.py" $(if $(ROOM),tests/$(ROOM),$(QUICK))
+	$(TESTS) -n 2 -q -p no:nbval -m "not slow" --ignore-glob "*truth.py" $(if $(ROOM),tests/$(ROOM),$(QUICK))
 
 notebooks: .venv/.ready
 	$(PY) tools/notebooks.py notebooks/*.ipynb

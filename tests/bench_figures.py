@@ -46,9 +46,9 @@ def read(printed: str, name: str, least: float = math.ulp(0.0)) -> list[float]:
     return numbers
 
 
-def check(part: str, python: str = sys.executable) -> None:
-    """Run a part at its smallest by the bench's own command, and read every figure of it. python: the one to run it."""
-    done = subprocess.run([python, "tools/bench.py", "--smallest", part], cwd=ROOT, capture_output=True,
+def check(part: str) -> None:
+    """Run a part at its smallest by the bench's own command, and read every figure of it."""
+    done = subprocess.run([sys.executable, "tools/bench.py", "--smallest", part], cwd=ROOT, capture_output=True,
                           text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     read_all(part, done.stdout)

@@ -1,10 +1,12 @@
 """What holds for every test."""
 
 import gc
+import importlib
 import os
 import signal
 import sys
 
+import launching
 import pytest
 import ready
 
@@ -17,10 +19,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config):
+    """The kernels of the notebooks have torch already, and so has all that they launch."""
+    if config.getoption("nbval", default=False):
+        kernelspec = importlib.import_module("ipykernel.kernelspec")
+        command = kernelspec.make_ipkernel_cmd
+        kernelspec.make_ipkernel_cmd = lambda **given: command(executable=ready.python(), **given)
+
+
 def pytest_collection_modifyitems(items):
-    """Files with slow tests first: none of them is left to a single worker at the end."""
+    """Files that take long first: none of them is left to a single worker at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: not (item.path in slow or item.path.parent.name in ("notebooks", "browser")))
 
 
 def pytest_collection_finish():
@@ -31,6 +41,8 @@ def pytest_collection_finish():
 @pytest.fixture(scope="module")
 def quick():
     """Every Python that a test of this file starts has torch already (tests/ranks/ready.py)."""
+    children = launching.children
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", ready.python())
+        patch.setattr(launching, "children", lambda pid: children(ready.process_of(pid)))
         yield

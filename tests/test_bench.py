@@ -7,7 +7,6 @@ tests/browser/test_bench_site.py.
 import sys
 
 import pytest
-import ready
 from bench_figures import PARTS, check, read, read_all
 from repo import ROOT
 
@@ -15,7 +14,6 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import bench
 import bench_faults
-import launching
 
 
 def test_every_part_is_tested():
@@ -23,18 +21,17 @@ def test_every_part_is_tested():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("part", sorted(set(PARTS) - {"build", "widget", "faults"}))
 def test_every_figure_comes(part):
-    check(part, ready.python())
+    check(part)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick")
 def test_every_figure_comes_of_ranks_that_are_killed(monkeypatch, capsys):
-    """The bench finds them as children of torchrun, which a Python that has torch already only stands for."""
-    monkeypatch.setattr(sys, "executable", ready.python())
+    """In this process: where the killed ranks are found, it knows for whom a Python stands that has torch already."""
     monkeypatch.setattr(sys, "argv", ["bench_faults.py", "--smallest"])
-    children = launching.children
-    monkeypatch.setattr(launching, "children", lambda pid: children(ready.process_of(pid)))
     bench_faults.main()
     read_all("faults", capsys.readouterr().out)
 

@@ -13,6 +13,7 @@ import sys
 
 import matplotlib
 import pytest
+import ready
 import repo
 from commands import LAUNCH, commands, modules
 from lab_runs import ENVIRONMENT, TORCHRUN
@@ -30,7 +31,7 @@ PAGES += sorted(path.relative_to(repo.ROOT).as_posix() for folder, kind in (
 MODEL = ["--layers", "1", "--hidden", "32", "--heads", "1"]
 JOB = [*MODEL, "--ff", "32"]
 SHRUNK = {"memory": MODEL, "ddp": MODEL, "fsdp": MODEL, "slow_link": MODEL, "capstone": JOB, "scaling": JOB,
-          "collectives": ["--rounds", "3", "--smallest", "64", "--largest", "4096"],
+          "collectives": ["--rounds", "3", "--smallest", "64", "--largest", "4096", "--factor", "64"],
           "calibrate": ["--seconds", "0.01", "--largest-mb", "0.1", "--largest-matrix", "64", "--out", "machine.json"],
           "preflight": []}
 NO_SIZES = ("hang", "hang_job")             # three ranks that stop; tests/ranks/test_hang.py runs them
@@ -127,6 +128,15 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
     large = [(world, lab) for world, lab, words, *_ in reached if "gpu" in words]
     for lab in ("memory", "ddp", "fsdp", "capstone", "collectives", "calibrate"):
         assert {1, 2} <= {world for world, name in large if name == lab}, lab
+
+
+@pytest.mark.parametrize(("lab", "words"), [
+    ("memory", ["--steps", "6"]), ("ddp", ["--steps", "5"]), ("fsdp", ["--steps", "5"]), ("collectives", []),
+    ("capstone", ["--steps", "6", "--sample", "0"]), ("calibrate", [])])
+def test_a_lab_imports_all_that_it_uses(lab, words, tmp_path):
+    done = subprocess.run([ready.REAL, repo.ROOT / "labs" / f"{lab}.py", *SHRUNK[lab], *words], cwd=tmp_path,
+                          env=ENVIRONMENT | {"LAB_DEVICE": "cpu"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_no_lab_is_left_out():

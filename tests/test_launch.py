@@ -85,7 +85,6 @@ def test_empty_lists_are_no_unset_variables_to_an_old_bash():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick")
 @pytest.mark.skipif(bool(REFUSED), reason=f"no network namespaces: {REFUSED}")
 def test_two_machines_meet_and_add_up():
     environment = os.environ | {"PATH": f"{ready.folder()}:{os.environ['PATH']}", "PROCESSES": "1",
@@ -195,7 +194,7 @@ def test_what_the_container_copies_is_enough_to_install_and_run(tmp_path):
                 shutil.copy(repo.ROOT / source, tmp_path / target)
     project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
     assert all((tmp_path / name).is_file() for name in (project["readme"], *project["license-files"]))
-    done = subprocess.run([ready.python(), "labs/capstone.py", "--layers", "1", "--hidden", "32", "--heads", "1",
+    done = subprocess.run([sys.executable, "labs/capstone.py", "--layers", "1", "--hidden", "32", "--heads", "1",
                            "--seq", "32", "--batch", "2", "--steps", "6", "--sample", "0"], cwd=tmp_path, text=True,
                           env=os.environ | {"PYTHONPATH": str(tmp_path), "LAB_DEVICE": "cpu"}, capture_output=True)
     assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ are made anew for each of them, and its Python stays.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
 
 import live_page
@@ -17,7 +18,6 @@ from scaleout import exercises, views
 from scaleout.page import form
 
 SPECIMEN = Path(__file__).parent / "views" / "specimen.py"
-views.__path__.append(str(SPECIMEN.parent))
 
 # The page's widgets as its file has them, brought to life by the Python that is there.
 ANEW = """async (forget) => {
@@ -36,15 +36,30 @@ def missing(reason: str) -> None:
     (pytest.fail if os.environ.get("REQUIRE_BROWSER") == "1" else pytest.skip)(reason)
 
 
+@contextmanager
+def specimen():
+    """The specimen is one of the views: here, and not for the tests of the book's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(views, "__path__", [*views.__path__, str(SPECIMEN.parent)])
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def with_specimen():
+    with specimen():
+        yield
+
+
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
     """The address of a folder with pages of widgets: the specimen, exercises, and every view."""
     folder = tmp_path_factory.mktemp("site")
     live_page.assemble(folder, {"scaleout/views/specimen.py": SPECIMEN})
-    tasks = [form.exercise("memory", task.key) for task in exercises.catalogue("memory")]
-    pages = {"specimen": [form.view("specimen")], "exercises": tasks, "views": map(form.view, views.stems())}
-    for name, widgets in pages.items():
-        live_page.write_page(folder / f"{name}.html", "\n".join(map(form.html, widgets)))
+    with specimen():
+        tasks = [form.exercise("memory", task.key) for task in exercises.catalogue("memory")]
+        pages = {"specimen": [form.view("specimen")], "exercises": tasks, "views": map(form.view, views.stems())}
+        for name, widgets in pages.items():
+            live_page.write_page(folder / f"{name}.html", "\n".join(map(form.html, widgets)))
     with live_page.serve(folder) as address:
         yield address
 

@@ -11,8 +11,6 @@ from bench_figures import PARTS, check, read
 
 from scaleout import views
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.mark.slow
 def test_every_figure_of_the_widgets_comes(book):
@@ -47,7 +45,7 @@ def controls(stem):
     return {one.name: one for one in views._view(stem).CONTROLS if one.kind != "guess"}
 
 
-@pytest.mark.parametrize("stem", [stem for stem in views.stems() if stem != "specimen"])
+@pytest.mark.parametrize("stem", views.stems())
 def test_random_settings_can_be_drawn_reach_every_control_and_repeat(stem, monkeypatch):
     for state, moved, to in bench_widget.settings(stem, 2, 0):
         views.render(stem, {**state, moved: to})

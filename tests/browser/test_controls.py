@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 from driver import params, settle, values
-
-pytestmark = pytest.mark.browser
 
 
 def test_roles_and_names(opened):

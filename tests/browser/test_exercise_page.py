@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from driver import settle
 
 from scaleout import exercises
 from scaleout.page import live
-
-pytestmark = pytest.mark.browser
 
 
 def task(page, key: str):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from driver import SKIP, settle
 
 from scaleout import views
-
-pytestmark = pytest.mark.browser
 
 
 def hidden(page) -> list[bool]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from driver import READY, settle, type_code, values
 
 from scaleout import exercises
-
-pytestmark = pytest.mark.browser
 
 KEY = "states-function"
 WRONG = "def states_bytes(params, optimizer, precision):\n    return 1\n"

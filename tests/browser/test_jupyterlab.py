@@ -17,8 +17,6 @@ from repo import ROOT
 
 from scaleout import exercises, views
 
-pytestmark = pytest.mark.browser
-
 CELLS = (
     "from scaleout import show, show_exercise",
     "show('memory', batch=2)",

@@ -9,8 +9,6 @@ from scaleout import views
 from scaleout.draw import svg
 from scaleout.page import form
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.mark.parametrize("name", ["specimen", "exercises"])
 def test_axe_finds_nothing_serious(shared, name):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from driver import READY, params, settle, values
 
 from scaleout import views
-
-pytestmark = pytest.mark.browser
 
 
 def fragment(page) -> str:

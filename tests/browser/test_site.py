@@ -15,7 +15,7 @@ from scaleout.spec.hardware import DEVICES
 PAGES = [*contents(), "404", "search"]
 
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("book")]
+pytestmark = pytest.mark.usefixtures("book")
 
 
 class Loads(HTMLParser):

@@ -10,9 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import launching
-import ready
-
 from scaleout.records import results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,11 +64,6 @@ def free_port():
     """The number of a TCP port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
-
-
-def children(pid):
-    """{rank: pid} of the workers that torchrun started."""
-    return launching.children(ready.process_of(pid))
 
 
 def alive(pid):

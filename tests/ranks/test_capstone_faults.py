@@ -13,11 +13,9 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import bench_faults
 import pool
 import pytest
-from bench_faults import TINY
-from lab_runs import children
+from bench_faults import TINY, Run
 
 from scaleout.records import checkpoints
 
@@ -27,11 +25,6 @@ CLOSE = {"rel": 2e-4}       # other numbers of ranks add in another order, and a
 PATIENCE_S = 8
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks through /proc")
-
-
-class Run(bench_faults.Run):
-    def workers(self):
-        return children(self.process.pid)
 
 
 @contextmanager

@@ -9,9 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import launching
 import pool
 import pytest
-from lab_runs import ENVIRONMENT, PATIENCE_S, ROOT, TORCHRUN, alive, children, free_port
+from lab_runs import ENVIRONMENT, PATIENCE_S, ROOT, TORCHRUN, alive, free_port
 
 from scaleout.lab import join
 
@@ -146,7 +147,7 @@ def test_a_killed_rank_is_named_and_a_stopped_launcher_leaves_nothing(sign, tmp_
     launched = subprocess.Popen([sys.executable, *TORCHRUN, "2", lab, *LONG[lab]], cwd=ROOT, text=True,
                                 env=ENVIRONMENT | own(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     at_work(launched.stdout.readline)
-    workers = children(launched.pid)
+    workers = launching.children(launched.pid)
     assert sorted(workers) == [0, 1]
     os.kill(workers[1] if sign == signal.SIGKILL else launched.pid, sign)
     _, errors = launched.communicate(timeout=PATIENCE_S)

@@ -10,10 +10,11 @@ import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
+import launching
 import pool
 import pytest
 import torch
-from lab_runs import ENVIRONMENT, PATIENCE_S, ROOT, TORCHRUN, alive, children, torchrun
+from lab_runs import ENVIRONMENT, PATIENCE_S, ROOT, TORCHRUN, alive, torchrun
 
 from scaleout.lab import recording, session
 from scaleout.parallel import parity
@@ -91,7 +92,7 @@ def test_a_killed_rank_is_named_and_nobody_stays_behind():
     launched = subprocess.Popen([sys.executable, *TORCHRUN, "3", SPECIMEN, "hang"], cwd=ROOT, env=ENVIRONMENT,
                                 text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert launched.stdout.readline() == "ready\n"
-    workers = children(launched.pid)
+    workers = launching.children(launched.pid)
     assert sorted(workers) == [0, 1, 2]
     os.kill(workers[1], signal.SIGKILL)
     _, errors = launched.communicate(timeout=PATIENCE_S)

@@ -16,6 +16,8 @@ SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--seq", "64", "--ba
 LACKS = slurm_host.missing()
 real = pytest.mark.skipif(bool(LACKS), reason=f"no Slurm here: {LACKS}")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def daemons(tmp_path_factory):
