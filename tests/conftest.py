@@ -20,8 +20,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config):
-    """The kernels of the notebooks have torch already, and so has all that they launch."""
+    """The kernels of the notebooks have torch already, and so has all that they launch; one server is for all."""
     if config.getoption("nbval", default=False):
+        os.environ["READY"] = str(ready.folder())
         kernelspec = importlib.import_module("ipykernel.kernelspec")
         command = kernelspec.make_ipkernel_cmd
         kernelspec.make_ipkernel_cmd = lambda **given: command(executable=ready.python(), **given)

@@ -209,7 +209,7 @@ def measure(stem: str, name: str, moves: int, seed: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the live widgets in Chromium.")
-    parser.add_argument("--views", help="stems with commas between (default: all, with --smallest the first)")
+    parser.add_argument("--views", help="stems with commas between (default: all, with --smallest the last)")
     parser.add_argument("--moves", type=int, default=200, help="steps of the drag (default 200)")
     parser.add_argument("--seed", type=int, default=0, help="of the random settings (default 0)")
     parser.add_argument("--smallest", action="store_true", help="as few moves as give every figure")
@@ -219,7 +219,7 @@ def main() -> int:
         parser.error(f"--moves {moves}: use a number from 60 to 10000")
     try:
         where = pages()
-        for stem in options.views.split(",") if options.views else views.stems()[: 1 if options.smallest else None]:
+        for stem in options.views.split(",") if options.views else views.stems()[-1 if options.smallest else 0 :]:
             if stem not in where:
                 raise ValueError(f"{stem!r} is no view: use {', '.join(where)}")
             print(f"\nview {stem}, on {where[stem]} of the built site", flush=True)

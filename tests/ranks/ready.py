@@ -1,7 +1,7 @@
 """A Python that has torch already: what it is given to run begins in hundredths of a second.
 
-Nearly all that a launcher costs before its ranks work is torch being imported, by torchrun and by every rank. So each
-worker of pytest has a server that imports torch once, and `folder()` has a python, a torchrun and an accelerate that
+Nearly all that a launcher costs before its ranks work is torch being imported, by torchrun and by every rank. So a run
+of the tests has a server that imports torch once, and `folder()` has a python, a torchrun and an accelerate that
 ask it for a fork. The fork is as clean as a new Python: environment, arguments, files, signals and processors are its
 own. Who started it sees a process like any other, which passes signals on, ends as the fork ends, and takes it along
 when it is killed. So torchrun is torchrun, with its restarts and reports; only its imports were made before.
@@ -39,7 +39,7 @@ passed = [number for number in {signals!r} if signal.getsignal(number) is not si
 signal.pthread_sigmask(signal.SIG_BLOCK, passed)
 server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.connect({address!r})
-request = dict(words=words, environment=dict(os.environ), folder=os.getcwd(), client=os.getpid())
+request = dict(words=words, environment=dict(os.environ), folder=os.getcwd(), client=os.getpid(), stands=True)
 socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2])
 pid = int(server.recv(99))
 heard, wake = socket.socketpair()
@@ -66,7 +66,12 @@ SIGNALS = [int(one) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, si
 
 @functools.cache
 def folder():
-    """The folder of this worker's python, python3, torchrun and accelerate (Path); its server has been started."""
+    """The folder of python, python3, torchrun and accelerate (Path); their server has been started.
+
+    READY names that of another process, as pytest's workers have it from the one that started them.
+    """
+    if os.environ.get("READY"):
+        return Path(os.environ["READY"])
     made = Path(tempfile.mkdtemp(prefix="ready-"))
     for name, before in {"python": [], "python3": [], "torchrun": ["-m", "torch.distributed.run"],
                          "accelerate": ["-m", "accelerate.commands.accelerate_cli"]}.items():
@@ -88,7 +93,7 @@ def folder():
 
 
 def python():
-    """The path of this worker's python (str)."""
+    """The path of the python (str)."""
     return str(folder() / "python")
 
 
@@ -106,7 +111,7 @@ class Process:
 
     def __init__(self, words, environment, path):
         request = {"words": [str(word) for word in words], "environment": environment, "folder": str(ROOT),
-                   "client": os.getpid()}
+                   "client": os.getpid(), "stands": False}
         self.line, self.code = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), None
         self.line.connect(str(folder() / "server"))
         with contextlib.ExitStack() as stack:

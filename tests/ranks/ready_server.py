@@ -71,8 +71,6 @@ class Server:
         for file in files:
             os.close(file)
         self.jobs[pid] = line
-        if request["client"] != os.getppid():               # a test's own process stands for nothing else
-            (self.place / str(request["client"])).write_text(str(pid))
         self.selector.register(line, selectors.EVENT_READ, functools.partial(self.kill, pid))
         tell(line, pid)
 
@@ -108,8 +106,10 @@ def tell(line, number):
 
 # --- the fork -----------------------------------------------------------------------------------------------
 
-def begin(place, files, words, environment, folder, client):
+def begin(place, files, words, environment, folder, client, stands):
     """Become the process that was asked for, from its first line to its end."""
+    if stands:                                              # the one who asks is there for nothing else
+        (place / str(client)).write_text(str(os.getpid()))
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
