@@ -30,7 +30,8 @@ test: $(READY)
 
 quick: $(READY)
 	$(PY) -m ruff check .
-	$(TESTS) -n 2 -q -p no:nbval -m "not slow" --ignore-glob "*truth.py" $(if $(ROOM),tests/$(ROOM),$(QUICK))
+	$(TESTS) -n 2 -q -p no:nbval -m "not slow" --ignore-glob "*truth.py" $(if $(ROOM),$(or $(wildcard tests/$(ROOM)),\
+	  $(error no tests/$(ROOM): use $(notdir $(patsubst %/,%,$(wildcard tests/*/))))),$(QUICK))
 
 notebooks: .venv/.ready
 	$(PY) tools/notebooks.py notebooks/*.ipynb

@@ -1,4 +1,5 @@
-"""Write the rooms into README.md: the top of the repository, the rooms of the package, and what stands beside in tests.
+"""Write the rooms into README.md: the top of the repository, the rooms of the package by their floors, and what stands
+beside in tests.
 
     .venv/bin/python tools/tree.py            rewrite it
     .venv/bin/python tools/tree.py --check    exit code 1 when it is not current
@@ -18,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+FLOOR = re.compile(r"^\| (\d+) \| `(\w+)` \|", re.M)  # of a room, in CONTRIBUTING's table
 BLOCK = re.compile(r"(?<=```text\n).*?(?=```)", re.S)
 
 COMMENTS = {
@@ -32,11 +34,11 @@ COMMENTS = {
     "_toc.yml": "the pages of the site, in order",
     "book/": "pages that do not run: first page, notation, glossary, references, hardware, teaching",
     "constraints.txt": "the pinned list of all that the requirements pull in; tools/lock.py writes it",
-    "labs/": "real processes: one script a rung, how to launch it elsewhere, and the Records of runs",
+    "labs/": "real processes: scripts for one process or many, how to launch it elsewhere, and the Records of runs",
     "notebooks/": "the chapters, with their outputs stored",
     "pyproject.toml": "the package, its extras, ruff and pytest",
     "requirements.txt": "the pinned list of what is used directly, each with its reason",
-    "scaleout/": "the package, in rooms: each imports from lower floors only (CONTRIBUTING.md)",
+    "scaleout/": "the package: rooms on floors, each importing from lower floors only (CONTRIBUTING.md)",
     "tests/": "what keeps it true: one folder a room, and beside those",
     "tests/attacks/": "answers that readers give: right in other forms, and wrong with their reasons",
     "tests/browser/": "in a real Chromium: the live widgets and the built site",
@@ -53,9 +55,9 @@ def tracked() -> list[str]:
     return sorted({name for name in names if name and (ROOT / name).is_file()} | {"README.md"})
 
 
-def rooms() -> list[str]:
-    """The rooms of the package, by name: its folders with a face."""
-    return sorted(path.parent.name for path in (ROOT / "scaleout").glob("*/__init__.py"))
+def floors() -> dict[str, int]:
+    """Floor of each room of the package, from the table in CONTRIBUTING.md."""
+    return {room: int(floor) for floor, room in FLOOR.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))}
 
 
 def first_sentence(source: str) -> str:
@@ -74,8 +76,8 @@ def comment(path: str) -> str:
 
 
 def entries() -> list[str]:
-    """The paths that have a line: folders end in a slash and come first, what is in them below."""
-    found = set()
+    """The paths that have a line: folders end in a slash and come first, what is in them below, rooms by floor."""
+    found, floor = set(), {f"scaleout/{room}/": number for room, number in floors().items()}
     for name in tracked():
         top, *rest = name.split("/")
         if not rest:
@@ -84,16 +86,18 @@ def entries() -> list[str]:
             found |= {f"{top}/", f"{top}/{rest[0]}/"}
         else:
             found.add(f"{top}/")
-    hidden = {f"tests/{room}/" for room in rooms()} | {"README.md", ".dockerignore", ".gitignore"}
-    return sorted(found - hidden, key=lambda path: (not path.endswith("/"), path))
+    hidden = {f"tests/{room}/" for room in floors()} | {"README.md", ".dockerignore", ".gitignore"}
+    top = lambda path: path.split("/")[0]  # noqa: E731
+    return sorted(found - hidden, key=lambda path: (not path.endswith("/"), top(path), floor.get(path, 0), path))
 
 
 def tree() -> str:
-    """The list as text, a room indented below its folder, comments in one column."""
-    lines = []
+    """The list as text, a room indented below its folder with its floor, comments in one column."""
+    lines, floor = [], floors()
     for path in entries():
-        name = path if path.count("/") < 2 else "  " + path.split("/", 1)[1]
-        lines.append(f"{name:<17} {comment(path)}\n")
+        folder, _, name = path.removesuffix("/").partition("/")
+        number = floor.get(name, "") if folder == "scaleout" else ""
+        lines.append(f"{f'{number:>4} {name}/' if name else path:<18} {comment(path)}\n")
     return "".join(lines)
 
 

@@ -30,6 +30,10 @@ def fault(verdict, expected):
     return f"does not say {said}" if said else f"says {blamed}" if blamed else ""
 
 
+def test_every_chapter_is_attacked():
+    assert set(ATTACKS) == set(exercises.STEMS)
+
+
 @each(ATTACKS)
 def test_every_exercise_is_attacked(stem):
     found = {one.key: one.kind for one in exercises.catalogue(stem) if one.kind != "torch"}

@@ -6,7 +6,7 @@ ask it for a fork. The fork is as clean as a new Python: environment, arguments,
 own. Who started it sees a process like any other, which passes signals on, ends as the fork ends, and takes it along
 when it is killed. So torchrun is torchrun, with its restarts and reports; only its imports were made before.
 
-What a fork cannot show, a lab that forgets an import, tests/test_commands.py shows: it starts each by a new Python.
+What a fork cannot show, a lab that forgets an import, tests/test_commands.py shows: it starts labs by a new Python.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 import torch
 from specimen_check import CHECK
 
+from scaleout import exercises
 from scaleout.exercises.ranks import guard
 
 HERE = Path(__file__).resolve().parent
@@ -93,7 +94,7 @@ def test_no_file_and_too_few_processes_are_one_line_and_exit_code_2(tmp_path, mo
         assert result.stderr.splitlines() == [words]
 
 
-@pytest.mark.parametrize("stem", ["memory", "ddp", "fsdp", "collectives", "capstone"])
+@pytest.mark.parametrize("stem", exercises.STEMS)
 def test_every_checker_wants_its_function_in_a_file(tmp_path, stem):
     check = importlib.import_module(f"scaleout.exercises.{stem}.ranks").CHECK
     (tmp_path / "mine.py").write_text("x = 1\n")
