@@ -19,7 +19,8 @@ from scaleout.page import form
 
 SPECIMEN = Path(__file__).parent / "views" / "specimen.py"
 
-# The page's widgets as its file has them, brought to life by the Python that is there.
+# The page's widgets as its file has them, brought to life by the Python that is there. A reader's code has a minute: a
+# busy machine takes longer than the seconds that it has for a reader.
 ANEW = """async (forget) => {
   const text = await (await fetch(location.pathname)).text();
   const { mount } = await import(new URL("_static/live/mount.js", location.href));
@@ -27,7 +28,10 @@ ANEW = """async (forget) => {
   if (forget) localStorage.clear();
   const written = new DOMParser().parseFromString(text, "text/html").querySelector("main");
   document.querySelector("main").replaceWith(written);
-  for (const root of written.querySelectorAll(".live-widget")) mount(root, runtime.book ?? runtime);
+  for (const root of written.querySelectorAll(".live-widget")) {
+    mount(root, runtime.book ?? runtime);
+    root.live.data.seconds = 60;
+  }
 }"""
 
 

@@ -39,6 +39,8 @@ def test_without_python_the_picture_stays_and_says_so(visit, context):
         assert page.locator(".live-figure").inner_html() == picture
         assert page.locator(".live-figure svg").is_visible()
         context.unroute(f"**/{missing}")
+        if missing == "python_stdlib.zip":
+            page.watch.found.clear()  # Python itself may have said what it lacks, in its own many words
     again.click()
     page.wait_for_function(READY)
     settle(page, "7 bars")  # the state that the reader asked for meanwhile
@@ -46,6 +48,7 @@ def test_without_python_the_picture_stays_and_says_so(visit, context):
 
 
 def test_an_endless_loop_is_stopped_and_the_page_stays_alive(opened):
+    opened.evaluate(f"document.querySelector('.live-widget').live.data.seconds = {live.LEARNER_SECONDS}")
     started = time.monotonic()
     type_code(opened, "while True:\n    pass\n")
     assert opened.evaluate("1 + 1") == 2  # the page itself answers meanwhile

@@ -92,6 +92,7 @@ def test_a_forged_outcome_is_no_verdict(tasks):
 
 
 def test_a_worker_that_closes_itself_or_answers_with_no_json_is_replaced(tasks):
+    tasks.evaluate(f"document.querySelector('#live-memory-{KEY}').live.data.seconds = 5")
     check(tasks, f"import js\njs.eval('self.close()')\n{WRONG}")
     words = check(tasks, f"import json\njson.JSONEncoder.encode = lambda *_: '{{'\n{WRONG}")
     assert "started again" in words
