@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from scaleout.lab import options, progress, recording, session, table
-from scaleout.measure import matmul_rate, repeat, sweep
+from scaleout.measure import collectives, matmul_rate, repeat
 from scaleout.records import profiles, provenance
 from scaleout.timing import profile as timing_profile
 
@@ -60,7 +60,7 @@ def sizes(o, world):
 def collective_point(s, name, size, o):
     """(bytes, seconds) of one collective at one size."""
     whole = torch.zeros(size // 4, device=s.device)
-    return size, repeat(s, sweep.backend(name, whole, s.world), o.seconds / 4)
+    return size, repeat(s, collectives.backend(name, whole, s.world), o.seconds / 4)
 
 
 def measure(s, o):

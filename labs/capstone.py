@@ -37,12 +37,12 @@ from scaleout.train import (
     Trainer,
     Watch,
     attempts,
+    batches,
     check_loss,
     check_norm,
     close,
     faults,
     folder,
-    input,
     options,
     planned_steps,
     remember_collectives,
@@ -65,12 +65,12 @@ class Job:
         self.began = {name: facts[name] for name in ("started", "commit")}
         self.faults = faults.parse(o.inject, s.rank, s.world, join.attempt())
         self.passes = o.passes(s.world)
-        self.text = input.read(o.dataset, o.held_out, o.batch * o.seq + 1)    # refused before the model is made
+        self.text = batches.read(o.dataset, o.held_out, o.batch * o.seq + 1)    # refused before the model is made
         self.same_text()
         self.order = Order(len(self.text.train), o.seq, o.seed)
-        self.held_out = [pair for window in input.held_out(self.text, o.batch, o.seq, o.validation_batches,
+        self.held_out = [pair for window in batches.held_out(self.text, o.batch, o.seq, o.validation_batches,
                                                            s.rank, s.world)
-                         for pair in input.inputs(window, s.device, self.passes)]
+                         for pair in batches.inputs(window, s.device, self.passes)]
         strategy = o.strategy_on(s.world)
         sharding = {"sharding": o.sharding(s.world)} if strategy == "fsdp" else {}
         self.trainer = Trainer(s, Setup(
@@ -127,11 +127,11 @@ class Job:
             self.trainer.evaluate(self.held_out[:1])
         progress = Progress(self.s, self.steps, self.tokens)
         log = report.failures_file(self.o.folder)
-        with Watch(self.s, self.faults, log=log) as watch, input.Batches(
-                self.s, self.text.train, self.order, self.o.batch, self.done) as batches:
+        with Watch(self.s, self.faults, log=log) as watch, batches.Batches(
+                self.s, self.text.train, self.order, self.o.batch, self.done) as feed:
             while self.done < self.steps and not self.asked:
                 watch.begin(self.done + 1)
-                self.step(batches)
+                self.step(feed)
                 if self.o.minutes and self.done == PROBED:
                     self.plan(watch, progress)
                 self.between(watch, progress)
@@ -152,13 +152,13 @@ class Job:
         if saves and not (last or self.asked):
             self.save(watch)
 
-    def step(self, batches):
+    def step(self, feed):
         """One step. What it gave stays on the device until `look`."""
         start = stamp(self.s)
-        window, wait = batches.take()
+        window, wait = feed.take()
         rate = Rates(self.o.lr, self.steps, self.o.warmup).rate(self.done)
         scale = self.trainer.scale
-        loss, norm = self.trainer.step(input.inputs(window, self.s.device, self.passes), rate)
+        loss, norm = self.trainer.step(batches.inputs(window, self.s.device, self.passes), rate)
         self.done += 1
         loss = self.faults.loss(self.done, loss)
         self.pending.append((self.done, rate, loss, norm, scale, start, stamp(self.s), wait))

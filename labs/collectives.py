@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from scaleout.lab import collectives as lab_collectives
 from scaleout.lab import options, recording, session, verdicts
-from scaleout.lab import sweep as lab_sweep
-from scaleout.measure import sweep as measure_sweep
+from scaleout.measure import collectives as measure_collectives
 from scaleout.parallel import check, ring
 from scaleout.timing import profile
 
@@ -110,12 +110,12 @@ def equality(s, works):
 # --- the sweep ----------------------------------------------------------------------------------------------
 
 def works_on(s, whole, hand, accelerate):
-    """{(by, collective): (function to time, keywords for measure.sweep.wrong)} on one tensor."""
-    found = {(s.backend, "all_reduce"): (measure_sweep.backend("all_reduce", whole, s.world), {})}
+    """{(by, collective): (function to time, keywords for measure.collectives.wrong)} on one tensor."""
+    found = {(s.backend, "all_reduce"): (measure_collectives.backend("all_reduce", whole, s.world), {})}
     for name, reduce in hand.items():
         found[name, "all_reduce"] = (lambda reduce=reduce: reduce(whole), {"reduce": reduce})
     for name in BACKEND[1:]:
-        found[s.backend, name] = (measure_sweep.backend(name, whole, s.world), {})
+        found[s.backend, name] = (measure_collectives.backend(name, whole, s.world), {})
     if accelerate:
         part = found[s.backend, "all_gather"][0].part
         found["accelerate", "all_reduce"] = (lambda: accelerate["all_reduce"](whole),
@@ -127,13 +127,13 @@ def works_on(s, whole, hand, accelerate):
 
 def sweep(s, o, sizes, hand, accelerate):
     """[Row, ...]: every collective at every size, its errors counted, its times taken in turn with all others'."""
-    works, largest = {}, torch.zeros(sizes[-1] // measure_sweep.ELEMENT, device=s.device)
+    works, largest = {}, torch.zeros(sizes[-1] // measure_collectives.ELEMENT, device=s.device)
     for size in sizes:
-        found = works_on(s, largest[:size // measure_sweep.ELEMENT], hand, accelerate)
+        found = works_on(s, largest[:size // measure_collectives.ELEMENT], hand, accelerate)
         works |= {(size, *key): work for key, work in found.items()}
-    wrong = {key: measure_sweep.wrong(s, key[2], key[0], **more) for key, (_, more) in works.items()}
-    times = measure_sweep.alternate(s, {key: work for key, (work, _) in works.items()}, o.rounds, "sweep")
-    rows = [lab_sweep.Row(by, name, size, s.world, times[size, by, name], wrong[size, by, name])
+    wrong = {key: measure_collectives.wrong(s, key[2], key[0], **more) for key, (_, more) in works.items()}
+    times = measure_collectives.alternate(s, {key: work for key, (work, _) in works.items()}, o.rounds, "sweep")
+    rows = [lab_collectives.Row(by, name, size, s.world, times[size, by, name], wrong[size, by, name])
             for size, by, name in works]
     order = [key[1:] for key in works]
     return sorted(rows, key=lambda r: order.index((r.by, r.collective)))
@@ -141,10 +141,10 @@ def sweep(s, o, sizes, hand, accelerate):
 
 def links(s, o, sizes):
     """{label: Wire} measured without any collective: one pair of ranks alone, and all ranks at once round a ring."""
-    pair = profile.fit(list(measure_sweep.pair_seconds(s, sizes, o.rounds).items()))
-    crowd = profile.fit(list(measure_sweep.crowd_seconds(s, sizes, o.rounds).items()))
-    found = {"one pair": lab_sweep.wire(pair), "all at once": lab_sweep.wire(crowd)}
-    return found | ({"own link": lab_sweep.own(o.own)} if o.own else {}), {"one pair": pair, "all at once": crowd}
+    pair = profile.fit(list(measure_collectives.pair_seconds(s, sizes, o.rounds).items()))
+    crowd = profile.fit(list(measure_collectives.crowd_seconds(s, sizes, o.rounds).items()))
+    found = {"one pair": lab_collectives.wire(pair), "all at once": lab_collectives.wire(crowd)}
+    return found | ({"own link": lab_collectives.own(o.own)} if o.own else {}), {"one pair": pair, "all at once": crowd}
 
 
 # --- what is said and kept ------------------------------------------------------------------------------------
@@ -153,18 +153,18 @@ def explain(s, rows, wires):
     """Why the link between one pair predicts badly, in words with their figures; [] where it predicts well."""
     longest = [r for r in rows if r.name == "ring all_reduce"][-1]
     pair, crowd = wires["one pair"], wires["all at once"]
-    off = lab_sweep.from_wire(longest, pair) / longest.median
+    off = lab_collectives.from_wire(longest, pair) / longest.median
     if 1 / SPREAD <= off <= SPREAD:
         return []
     said = [f"ring at {longest.size} B: one pair's link predicts {off:.2f} of the time, the link with all ranks at "
-            f"once {lab_sweep.from_wire(longest, crowd) / longest.median:.2f}: a rank has "
+            f"once {lab_collectives.from_wire(longest, crowd) / longest.median:.2f}: a rank has "
             f"{pair.bytes_per_s / 1e9:.2f} GB/s while the others rest, and {crowd.bytes_per_s / 1e9:.2f} GB/s while "
             "all send and receive"]
     if s.device.type == "cpu":
-        adding = measure_sweep.add_seconds(s, longest.size * (s.world - 1) // s.world)
+        adding = measure_collectives.add_seconds(s, longest.size * (s.world - 1) // s.world)
         said.append("on one host a link is a copy in memory: ranks share the cores and the memory that make it, and "
-                    f"adding takes its time on them too, here {lab_sweep.micro(adding)} us of "
-                    f"{lab_sweep.micro(longest.median)}; alpha-beta gives every rank its own link, and adds for "
+                    f"adding takes its time on them too, here {lab_collectives.micro(adding)} us of "
+                    f"{lab_collectives.micro(longest.median)}; alpha-beta gives every rank its own link, and adds for "
                     "nothing")
     return said
 
@@ -174,11 +174,11 @@ def figures(rows, fits, wires):
     size, and of the all-reduces by every link; then by hand over backend."""
     fitted = [p["fitted"] for fit in fits.values() for p in fit["points"]]
     found = [(r, "its line", p) for r, p in zip(rows, fitted, strict=True)]
-    found += [(r, "held out", p) for r, p in lab_sweep.held_out(rows)]
-    found += [(r, label, lab_sweep.from_wire(r, link)) for label, link in wires.items() for r in rows
+    found += [(r, "held out", p) for r, p in lab_collectives.held_out(rows)]
+    found += [(r, label, lab_collectives.from_wire(r, link)) for label, link in wires.items() for r in rows
               if r.collective == "all_reduce"]
     pairs = {f"{r.name}, {r.size} B: seconds, {label}": (p, r.median) for r, label, p in found}
-    for size, part in lab_sweep.against(rows, "ring all_reduce", rows[0].name):
+    for size, part in lab_collectives.against(rows, "ring all_reduce", rows[0].name):
         pairs[f"ring over {rows[0].by}, {size} B: bandwidth ratio"] = 1.0, part
     return {key: p for key, (p, _) in pairs.items()}, {key: m for key, (_, m) in pairs.items()}
 
@@ -186,18 +186,18 @@ def figures(rows, fits, wires):
 def report(s, rows, fits, link_fits, wires, said):
     """The tables, on rank 0."""
     reduces = [r for r in rows if r.collective == "all_reduce"]
-    s.say(lab_sweep.columns(rows) + "\n")
-    s.say(lab_sweep.line_text(fits | link_fits) + "\n")
-    s.say(lab_sweep.held_out_text([(r, p) for r, p in lab_sweep.held_out(rows) if r in reduces]) + "\n")
-    s.say(lab_sweep.wire_text(reduces, wires))
+    s.say(lab_collectives.columns(rows) + "\n")
+    s.say(lab_collectives.line_text(fits | link_fits) + "\n")
+    s.say(lab_collectives.held_out_text([(r, p) for r, p in lab_collectives.held_out(rows) if r in reduces]) + "\n")
+    s.say(lab_collectives.wire_text(reduces, wires))
     for line in said:
         s.say(line)
     s.say()
-    for size, part in lab_sweep.against(rows, "ring all_reduce", rows[0].name):
+    for size, part in lab_collectives.against(rows, "ring all_reduce", rows[0].name):
         s.say(f"ring by hand at {size / 1e6:,.1f} MB: {part:.2f} of {rows[0].by}'s bandwidth")
-    for_view = wires | {f"{rows[0].name} read as a ring": lab_sweep.as_ring(fits[rows[0].name], s.world)}
+    for_view = wires | {f"{rows[0].name} read as a ring": lab_collectives.as_ring(fits[rows[0].name], s.world)}
     s.say("for the view, link = own (alpha in microseconds, rate in GB/s): "
-          + ", ".join(f'"{lab_sweep.own_text(link)}" {label}' for label, link in for_view.items()))
+          + ", ".join(f'"{lab_collectives.own_text(link)}" {label}' for label, link in for_view.items()))
 
 
 def record(s, tier, o, rows, fits, wires, checks, notes):
@@ -230,10 +230,10 @@ def together(s, tier, o, hand):
     """Check, time, fit, predict, compare, record. Returns the checks."""
     accelerate = through_accelerate(s) if o.via == "accelerate" else {}
     checks = equality(s, hand | ({"accelerate": accelerate["all_reduce"]} if accelerate else {}))
-    sizes = measure_sweep.sizes(o.smallest, o.largest, o.factor, s.world)
+    sizes = measure_collectives.sizes(o.smallest, o.largest, o.factor, s.world)
     rows = sweep(s, o, sizes, hand, accelerate)
     wires, link_fits = links(s, o, sizes)
-    fits, said = lab_sweep.lines(rows), explain(s, rows, wires)
+    fits, said = lab_collectives.lines(rows), explain(s, rows, wires)
     checks["wrong elements, all collectives and sizes"] = check(float(sum(r.wrong for r in rows)), 0.0)
     report(s, rows, fits, link_fits, wires, said)
     r = record(s, tier, o, rows, fits, wires, checks, said)
@@ -241,7 +241,7 @@ def together(s, tier, o, hand):
     recording.keep(s, r, o.save, RESULTS, o.via)
     if o.plot and s.main:
         some = [r for r in rows if r.collective == "all_reduce"]
-        lab_sweep.plot(some, fits, o.plot, f"All-reduce, {s.world} ranks, {s.backend}, {s.device.type}")
+        lab_collectives.plot(some, fits, o.plot, f"All-reduce, {s.world} ranks, {s.backend}, {s.device.type}")
         s.say(f"picture: {Path(o.plot).name}")
     return checks
 
@@ -251,11 +251,11 @@ def main(s, argv=None):
     tier, o = options.parse(TIERS, __doc__, argv)
     options.check_save(o.save, RESULTS)
     options.check_target(o.plot, (".svg", ".png", ".pdf"))
-    if len(measure_sweep.sizes(o.smallest, o.largest, o.factor, s.world)) < 2:
+    if len(measure_collectives.sizes(o.smallest, o.largest, o.factor, s.world)) < 2:
         raise ValueError(f"--smallest {o.smallest} to --largest {o.largest} by --factor {o.factor} are fewer than two "
                          "sizes, and a line needs two")
     if o.own:
-        lab_sweep.own(o.own)
+        lab_collectives.own(o.own)
     s.say(f"{recording.device_name(s.device)}, {s.world} process(es) x {torch.get_num_threads()} thread(s), "
           f"backend {s.backend}, {recording.interconnect(s)}\n")
     hand = by_hand(o)

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from scaleout.lab import ddp as lab_ddp
-from scaleout.lab import fits, options, recording, report, scaling, session
-from scaleout.measure import inject, profile, rounds
+from scaleout.lab import ddp_scaling, fits, options, recording, report, session
+from scaleout.measure import inject, rounds, traces
 from scaleout.parallel import HOOKS, Settings, parity, step
 from scaleout.records import trace
 from scaleout.spec import Recipe
@@ -127,7 +127,7 @@ def faulty(s, o, text, fault):
         inject.slow_down(one.model, fault.amount)
 
     def one_step(i):
-        with profile.phase("data"):
+        with traces.phase("data"):
             time.sleep(fault.amount if kind == "starved" else 0.0)
             share = session.batches(s, o, text, i)
         one.step(share, o.sync_every_pass)
@@ -135,13 +135,13 @@ def faulty(s, o, text, fault):
         one_step(i)
     if link:
         link.events(s.rank)                        # forget the warm-up
-    return profile.traced(s, one_step, rounds.TRACED, lambda: link.events(s.rank) if link else ())
+    return traces.traced(s, one_step, rounds.TRACED, lambda: link.events(s.rank) if link else ())
 
 
 def keep_trace(s, o, found):
     """Write what --trace asks for."""
     if o.trace and s.main:
-        profile.write(trace.thin(found) if o.thin else found, o.trace)
+        traces.write(trace.thin(found) if o.thin else found, o.trace)
         s.say(f"trace: {Path(o.trace).name}; open it at https://ui.perfetto.dev")
 
 
@@ -226,7 +226,7 @@ def main(s, argv=None):
     check(s, o)
     if o.scaling:
         folder = None if o.save is None else RESULTS if o.save == "auto" else Path(o.save)
-        scaling.run(s, o, tier, __file__, sys.argv[1:] if argv is None else argv, folder)
+        ddp_scaling.run(s, o, tier, __file__, sys.argv[1:] if argv is None else argv, folder)
         return
     fault = inject.parse(o.inject, s.world)
     text = session.dataset(o.dataset)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from scaleout.lab import fits, options, recording, report, session
 from scaleout.lab import fsdp as lab_fsdp
-from scaleout.measure import fsdp_knobs, fsdp_rounds, profile
+from scaleout.measure import fsdp_knobs, fsdp_rounds, traces
 from scaleout.memory import fsdp_account
 from scaleout.parallel import fsdp, fsdp_ways, parity, shard
 from scaleout.spec import WRAPS, Recipe, Sharding, total_parameters
@@ -198,7 +198,7 @@ def train(s, tier, o, text, cut):
                      *report.verdicts(r.checks, r.skipped, r.stalls, r.failures)]))
     recording.keep(s, r, o.save, RESULTS, o.via)
     if o.trace and s.main:
-        profile.write(timed.traces[o.via], o.trace)
+        traces.write(timed.traces[o.via], o.trace)
         s.say(f"trace: {Path(o.trace).name}; open it at https://ui.perfetto.dev")
     recording.end(s, r.checks)
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scaleout.exercises.capstone import exit_check
-from scaleout.lab import launch, ms, scaling
+from scaleout.lab import ddp_scaling, launch, ms
 from scaleout.lab import options as lab_options
 from scaleout.records import profiles, results
 from scaleout.train import curves, worlds
@@ -51,7 +51,7 @@ def parser():
 def options(argv):
     """(options of this lab, words for the job, options of the job). ValueError, one line, for what cannot be."""
     o, words = parser().parse_known_args(argv)
-    o.worlds = scaling.worlds(o.worlds, "--worlds")
+    o.worlds = ddp_scaling.worlds(o.worlds, "--worlds")
     o.mode = worlds.choices(o.mode, worlds.MODES, "--mode")
     o.strategies = worlds.choices(o.strategies, worlds.STRATEGIES, "--strategies")
     if "" in (o.folder, o.save):
@@ -117,7 +117,7 @@ class Series:
         results.save(record, path)
         self.found[run] = record
         guess = record.prediction.get(worlds.FROM_ONE)
-        spent, rate = ms(scaling.median(record)), scaling.rate(record)
+        spent, rate = ms(ddp_scaling.median(record)), ddp_scaling.rate(record)
         print(f"{run.mode}, {run.strategy}, {run.world} process(es) x {run.batch // run.world} sequences: {spent} ms a "
               f"step (predicted {ms(guess)}), {rate:,.0f} tokens/s", flush=True)
         return record
@@ -154,12 +154,12 @@ def graded(o, words, job, kind):
             made.share = worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
         run = worlds.Run(mode, world, strategy, batch)
         record = made.run(run, temporary)
-        real = scaling.rate(record)
+        real = ddp_scaling.rate(record)
         path = results.save(replace(record, prediction=record.prediction | {worlds.READER: guess},
                                     measurement=record.measurement | {worlds.READER: real}),
                             made.path(run, temporary))
         print(exit_check.grade(guess, [worlds.file_of(o.folder, half, o.tier, kind), path]).message)
-    print(curves.doubling(scaling.rate(known[half]), real, curves.predicted_rate(record)))
+    print(curves.doubling(ddp_scaling.rate(known[half]), real, curves.predicted_rate(record)))
 
 
 def show(o, found, kind):

@@ -19,8 +19,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scaleout.lab import corpus, fits, launch, link, options
+from scaleout.lab import corpus, fits, launch, options
 from scaleout.lab import hosts as lab_hosts
+from scaleout.lab import slow_link as lab_slow_link
 from scaleout.records import Record, files, provenance, results
 from scaleout.spec import total_parameters
 
@@ -91,7 +92,7 @@ def torchrun(o, hosts, host, folder):
     return [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(o.hosts), "--nproc-per-node", "1",
             "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts.address(0)}:{PORT}", "--rdzv-id", "slow-link",
             "--rdzv-conf", f"is_host={int(host == 0)}", "--local-addr", hosts.address(host),
-            "-m", "scaleout.measure.link", str(folder)]
+            "-m", "scaleout.measure.slow_link", str(folder)]
 
 
 def start(o, hosts, folder, threads):
@@ -120,7 +121,7 @@ def serve(o, hosts, folder):
         time.sleep(0.01)
     if not (folder / "found.json").exists():
         said = [line for host in range(o.hosts) for line in (folder / f"log-{host}").read_text().splitlines()
-                if line.startswith("scaleout/measure/link.py: ")]
+                if line.startswith("scaleout/measure/slow_link.py: ")]
         raise ValueError(said[0].split(": ", 1)[1] if said else "the run ended early: is there memory for "
                          f"{o.hosts} processes?")
 
@@ -168,7 +169,7 @@ def record(tier, o, plan, number, found, model, latency):
 
 def path_of(folder, r):
     """Where the Record of a case is kept."""
-    words = link.words(r.recipe).lower().replace("mbit/s", "mbit").replace(",", "").replace(" ", "-")
+    words = lab_slow_link.words(r.recipe).lower().replace("mbit/s", "mbit").replace(",", "").replace(" ", "-")
     return Path(folder) / f"{r.tier}-{r.nodes}-hosts-{words}.json"
 
 
@@ -190,7 +191,7 @@ def show_recorded(lack):
     for (tier, hosts), rows in recorded().items():
         r = rows[0]
         print(f"\n{hosts} hosts on a {r.device}, size {tier}, {r.recipe['gradient bytes'] / 1e6:.2f} MB of gradients\n"
-              f"{link.show(rows)}")
+              f"{lab_slow_link.show(rows)}")
 
 
 def main(argv=None):
@@ -211,14 +212,14 @@ def main(argv=None):
     latency = o.latency_ms / 1e3 if applied else 0.0
     if o.latency_ms and not applied:
         print("latency was not applied: this kernel has no netem (module sch_netem)")
-    model = link.Model(found, o.hosts, plan)
+    model = lab_slow_link.Model(found, o.hosts, plan)
     rows = [record(tier, o, plan, i, found, model, latency) for i in range(len(plan["cases"]))]
-    print(link.show(rows))
+    print(lab_slow_link.show(rows))
     if o.save:
         folder = RECORDED if o.save == "auto" else Path(o.save)
         names = [results.save(r, path_of(folder, r)).name for r in rows]
         print(f"{len(names)} records saved: {names[0]} and so on")
-    failed = [f"FAILED {name}: {link.words(r.recipe)}, off by {check['value']:.2g}"
+    failed = [f"FAILED {name}: {lab_slow_link.words(r.recipe)}, off by {check['value']:.2g}"
               for r in rows for name, check in r.checks.items() if not check["passed"]]
     if failed:
         print("\n".join(failed))

@@ -18,7 +18,7 @@ import repo
 from commands import LAUNCH, commands, modules
 from lab_runs import ENVIRONMENT, TORCHRUN
 
-from scaleout.lab import options, scaling
+from scaleout.lab import ddp_scaling, options
 from scaleout.train import worlds
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
@@ -53,8 +53,8 @@ def started(world, lab, words):
         ddp = importlib.import_module("ddp")
         o = options.parse(ddp.TIERS, "", words)[1]
         found = {(world, each) for (_, world), each in
-                 scaling.plan(scaling.worlds(o.scaling), o.micro_batch).items() if world <= 2}
-        rest = scaling.others(words)
+                 ddp_scaling.plan(ddp_scaling.worlds(o.scaling), o.micro_batch).items() if world <= 2}
+        rest = ddp_scaling.others(words)
         return [(world, lab, [*rest, "--brief", "--micro-batch", str(each), *MODEL]) for world, each in sorted(found)]
     if lab in NO_SIZES:
         importlib.import_module("hang").options(words)

@@ -31,7 +31,7 @@ class TheJob:
         self.job = lab.Job(s, replace(o, folder=folder, checkpoint_every="none", validate_every=10**8, steps=10**6))
         self.progress = lab.Progress(s, 10**6, o.batch * o.seq, pause=1e9)
         self.watch = lab.Watch(s)
-        self.batches = lab.input.Batches(s, self.job.text.train, self.job.order, o.batch)
+        self.batches = lab.batches.Batches(s, self.job.text.train, self.job.order, o.batch)
 
     def step(self):
         """One step, as in Job.train."""

@@ -4,7 +4,7 @@
 has the closed formula of each algorithm, `routes` its messages, `messages` what every rank holds after each of them.
 `nccl` is what NCCL would choose and reach on the links of `spec.hardware`.
 
-Collectives that really run are in `parallel.ring`; what they took is measured in `measure.sweep`.
+Collectives that really run are in `parallel.ring`; what they took is measured in `measure.collectives`.
 """
 
 from scaleout import face

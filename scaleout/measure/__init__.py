@@ -1,8 +1,8 @@
 """What is measured on real ranks or fake tensors, and what a lab does to a run to show a fault.
 
 `ledger` books every allocation of a step (`fsdp_ledger` under FSDP), `memory` and `fsdp_memory` are the truth that the
-account is held against, `memory_trace` draws it. `peak` is the rate of matrix products; `calibrate`, `rounds`,
-`fsdp_rounds`, `fsdp_knobs`, `sweep` and `link` time alternating ways beside their prediction; `profile` runs
+account is held against, `memory_trace` draws it. `peak` is the rate of matrix products; `ddp_calibration`, `rounds`,
+`fsdp_rounds`, `fsdp_knobs`, `collectives` and `slow_link` time alternating ways beside their prediction; `traces` runs
 torch.profiler. `inject` makes faults, `figures` is the look of every plot.
 
 Reading what was recorded needs no torch: `records`. Stands on `parallel` and `lab`.

@@ -7,9 +7,9 @@ import torch
 
 from scaleout.lab import ddp as lab_ddp
 from scaleout.lab.text import progress
-from scaleout.measure.calibrate import Calibration
+from scaleout.measure.ddp_calibration import Calibration
 from scaleout.measure.peak import timed
-from scaleout.measure.profile import phase, traced
+from scaleout.measure.traces import phase, traced
 from scaleout.parallel import ddp as parallel_ddp
 from scaleout.records import trace
 

@@ -56,7 +56,7 @@ def find(path, device_kind, world):
 
 
 def validate(profile):
-    """Raise ValueError, one line, unless `profile` holds what `calibrate` writes."""
+    """Raise ValueError, one line, unless `profile` holds what `labs/calibrate.py` writes."""
     if profile.get("schema") != SCHEMA:
         raise ValueError(f"schema is {profile.get('schema')!r}, this version reads {SCHEMA}")
     for name in (n for n in TEXTS if not isinstance(profile.get(n), str)):

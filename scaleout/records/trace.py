@@ -1,6 +1,6 @@
 """Read a Chrome trace of a training run: who computed, who communicated, and what was not hidden.
 
-A trace is what torch.profiler writes, of one rank or of several merged into one file (scaleout/measure/profile.py
+A trace is what torch.profiler writes, of one rank or of several merged into one file (scaleout/measure/traces.py
 merges them). Standard library only. All times are seconds from the first event of the file.
 """
 

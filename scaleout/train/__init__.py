@@ -1,7 +1,7 @@
 """The training job of the last rung, and the lab of scaling that starts it many times.
 
 `options` are its sizes and what is refused before any work. `order` and `rates` say which text and which learning rate
-each step has: they are here and not in `spec`, for only this job reads them. `input` cuts batches, `trainer` makes
+each step has: they are here and not in `spec`, for only this job reads them. `batches` cuts batches, `trainer` makes
 steps, `watch` sees who stops or hangs. `cadence`, `checkpoint`, `dcp`, `state` and `folder` keep a run and take it up
 again; `attempts` and `spans` remember restarts and changed options; `faults` strikes on request. `forecast` predicts,
 `report` prints, `job` writes the Record. `worlds` and `curves` are the lab of scaling.

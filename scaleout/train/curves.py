@@ -3,7 +3,7 @@
 import re
 import sys
 
-from scaleout.lab.scaling import median, rate
+from scaleout.lab.ddp_scaling import median, rate
 from scaleout.lab.text import megabytes, ms, ratio, table
 from scaleout.timing import scaling
 from scaleout.train.worlds import BEYOND, FROM_ONE, ONE

@@ -20,7 +20,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import flops, total_parameters
 from scaleout.timing import step
 from scaleout.train import worlds
-from scaleout.train.input import inputs, windows
+from scaleout.train.batches import inputs, windows
 from scaleout.train.options import WARMUP
 from scaleout.train.trainer import Trainer
 

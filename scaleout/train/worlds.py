@@ -6,8 +6,8 @@ import math
 import re
 from dataclasses import dataclass, replace
 
+from scaleout.lab.ddp_scaling import median
 from scaleout.lab.options import parse
-from scaleout.lab.scaling import median
 from scaleout.records import results
 from scaleout.timing import fsdp_seconds, step
 from scaleout.train import options as train_options

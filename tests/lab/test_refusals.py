@@ -15,7 +15,7 @@ import repo
 from scaleout.lab import fits, join, session, start
 from scaleout.records import profiles
 from scaleout.spec.transformer import Shape
-from scaleout.train import input
+from scaleout.train import batches
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
@@ -127,14 +127,14 @@ def test_a_file_is_on_one_side_of_the_split_only(tmp_path):
     for i in range(40):
         (tmp_path / f"{i:02}.txt").write_text(f"text {i % 8} " * 50)
     (tmp_path / "empty.txt").write_text("")
-    text = input.read(str(tmp_path), 0.4)
+    text = batches.read(str(tmp_path), 0.4)
     whole = bytes(text.train.tolist()) + bytes(text.validation.tolist())
     assert all(whole.count(b"text %d " % i) == 50 for i in range(8))
     assert (text.files, text.copies) == (9, 32)
     assert "in 9 file(s) (32 left out, with the same bytes as another), " in text.words
     with pytest.raises(ValueError, match=r"^--held-out 0.99 leaves \d+ bytes to train on, and one step takes 1,000: "
                                          "hold out less, or use a larger --dataset$"):
-        input.read(str(tmp_path), 0.99, 1000)
+        batches.read(str(tmp_path), 0.99, 1000)
 
 
 # --- the screen ---------------------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ import torch
 import torch.distributed as dist
 
 from scaleout.lab import corpus, options, session
-from scaleout.measure import link, rounds
+from scaleout.measure import rounds
+from scaleout.measure import slow_link as measure_slow_link
 from scaleout.parallel import fsdp_ways
 from scaleout.parallel.transformer import Transformer
 
@@ -61,7 +62,7 @@ def slow_link(s, words):
     """A step of what labs/slow_link.py starts on each host; its links need root, and are not shaped."""
     slow = module("slow_link")
     _, o = options.parse(slow.TIERS, slow.__doc__, words)
-    link.Worker(s, asdict(o) | {"cases": slow.cases(o)}, None).step("none", 1, o.micro_batch)
+    measure_slow_link.Worker(s, asdict(o) | {"cases": slow.cases(o)}, None).step("none", 1, o.micro_batch)
     raise Reached
 
 

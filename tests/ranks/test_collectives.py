@@ -8,10 +8,10 @@ import torch
 from lab_runs import accelerate, lab_module, recorded, torchrun
 
 from scaleout.collectives.alpha_beta import cost
+from scaleout.lab import collectives as lab_collectives
 from scaleout.lab import session
-from scaleout.lab import sweep as lab_sweep
-from scaleout.lab.sweep import Row
-from scaleout.measure import sweep as measure_sweep
+from scaleout.lab.collectives import Row
+from scaleout.measure import collectives as measure_collectives
 from scaleout.spec.topology import Wire
 
 FAST = ["--smallest", "1000", "--largest", "70000", "--factor", "4", "--rounds", "3"]
@@ -40,7 +40,7 @@ def assert_sound(record, said, world, sizes, names=NAMES):
     rows = sweep_lines(said)
     assert [(row[0], int(row[1])) for row in rows] == [(name, size) for name in names for size in sizes]
     for name, size, count, kind, *_, wrong in rows:
-        share = world if name.split()[1] in lab_sweep.PARTS else 1
+        share = world if name.split()[1] in lab_collectives.PARTS else 1
         assert (int(count), kind, wrong) == (int(size) // 4 // share, "float", "0")
     for name in names:
         assert sum(key.startswith(name) and key.endswith("its line") for key in record.prediction) == len(sizes)
@@ -68,9 +68,10 @@ def test_two_processes_predict_and_draw(tmp_path):
     assert record.prediction["ring all_reduce, 64000 B: seconds, own link"] == pytest.approx(2 * 27.56e-6)
     assert "worst" not in said
     assert "+" in said.split("\n\n")[2], "residuals have a sign"
-    pair = lab_sweep.own_text(Wire(record.model["one pair: alpha_seconds"], record.model["one pair: bytes_per_s"]))
+    alpha, rate = (record.model[f"one pair: {name}"] for name in ("alpha_seconds", "bytes_per_s"))
+    pair = lab_collectives.own_text(Wire(alpha, rate))
     assert f'"{pair}" one pair' in said.split("for the view, link = own")[1]
-    assert lab_sweep.own(pair).bytes_per_s == pytest.approx(record.model["one pair: bytes_per_s"], rel=0.1)
+    assert lab_collectives.own(pair).bytes_per_s == pytest.approx(rate, rel=0.1)
     drawing = picture.read_text()
     assert all(f">{by} all_reduce<" in drawing for by in ("gloo", *HAND))
     assert "skipped Accelerate: not asked for" in said
@@ -157,11 +158,11 @@ def test_wrong_elements_are_counted():
         def spoil(t):
             t[[0, 5, 99]] += 1
 
-        assert measure_sweep.wrong(s, "all_reduce", 400, reduce=spoil) == 3
-        assert measure_sweep.wrong(s, "all_reduce", 400, reduce=lambda t: None) == 0
-        assert measure_sweep.wrong(s, "all_reduce", 400, reduce=lambda t: t * torch.nan) == 100
-        assert measure_sweep.wrong(s, "all_gather", 400, gather=lambda part: part.flip(0)) > 90
-        assert measure_sweep.wrong(s, "all_gather", 400, gather=lambda part: part.clone()) == 0
+        assert measure_collectives.wrong(s, "all_reduce", 400, reduce=spoil) == 3
+        assert measure_collectives.wrong(s, "all_reduce", 400, reduce=lambda t: None) == 0
+        assert measure_collectives.wrong(s, "all_reduce", 400, reduce=lambda t: t * torch.nan) == 100
+        assert measure_collectives.wrong(s, "all_gather", 400, gather=lambda part: part.flip(0)) > 90
+        assert measure_collectives.wrong(s, "all_gather", 400, gather=lambda part: part.clone()) == 0
 
 
 # --- text and picture ---------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ def rows_of(by, seconds, collective="all_reduce", ranks=4):
 def test_columns_as_nccl_tests_prints_them():
     rows = [Row("gloo", "all_reduce", 16_000_000, 4, [0.01, 0.02, 0.01], 0),
             Row("gloo", "all_gather", 16_000_000, 4, [0.01], 7)]
-    lines = lab_sweep.columns(rows).splitlines()
+    lines = lab_collectives.columns(rows).splitlines()
     assert lines[2].split() == ["gloo", "all_reduce", "16000000", "4000000", "float", "10,000.0", "1.60", "2.40", "0"]
     assert lines[3].split() == ["gloo", "all_gather", "16000000", "1000000", "float", "10,000.0", "1.60", "1.20", "7"]
 
@@ -181,56 +182,56 @@ def test_columns_as_nccl_tests_prints_them():
 def test_a_line_predicts_the_sizes_it_has_not_seen():
     exact = {size: 1e-4 + size * 1e-9 for size in (1000, 4000, 16_000, 64_000, 256_000)}
     rows = rows_of("ring", exact)
-    found = lab_sweep.held_out(rows)
+    found = lab_collectives.held_out(rows)
     assert [r.size for r, _ in found] == [4000, 64_000]
     assert [p for _, p in found] == [pytest.approx(exact[4000]), pytest.approx(exact[64_000])]
-    assert "1.000" in lab_sweep.held_out_text(found)
+    assert "1.000" in lab_collectives.held_out_text(found)
     bent = rows_of("ring", exact | {4000: 5e-4})
-    unseen = {r.size: p for r, p in lab_sweep.held_out(bent)}
+    unseen = {r.size: p for r, p in lab_collectives.held_out(bent)}
     assert unseen[4000] == pytest.approx(exact[4000]), "what is held out is not in the fit"
-    assert lab_sweep.held_out(rows_of("ring", {1000: 1e-4, 4000: 2e-4})) == []
-    link = lab_sweep.wire(lab_sweep.lines(rows)["ring all_reduce"])
+    assert lab_collectives.held_out(rows_of("ring", {1000: 1e-4, 4000: 2e-4})) == []
+    link = lab_collectives.wire(lab_collectives.lines(rows)["ring all_reduce"])
     assert (link.alpha_seconds, link.bytes_per_s) == (pytest.approx(1e-4), pytest.approx(1e9))
-    text = lab_sweep.line_text(lab_sweep.lines(bent)).splitlines()
+    text = lab_collectives.line_text(lab_collectives.lines(bent)).splitlines()
     assert text[0].split()[-5:] == ["1000", "3.91K", "15.6K", "62.5K", "250K"]
     assert text[2].split()[-4] == "-77%", "the residual of the bent point shows"
 
 
 def test_an_own_link_comes_back_as_it_was_printed():
-    link = lab_sweep.own("62.4,3.165")
+    link = lab_collectives.own("62.4,3.165")
     assert (link.alpha_seconds, link.bytes_per_s) == (pytest.approx(62.4e-6), pytest.approx(3.165e9))
-    assert lab_sweep.own_text(link) == "62.4,3.165"
-    assert lab_sweep.own(" 0 , 1e2").bytes_per_s == 1e11
+    assert lab_collectives.own_text(link) == "62.4,3.165"
+    assert lab_collectives.own(" 0 , 1e2").bytes_per_s == 1e11
 
 
 def test_a_line_of_all_reduces_becomes_the_link_of_a_ring():
     rows = rows_of("gloo", {size: 6e-4 + size * 3e-9 for size in (1000, 4000, 64_000)})
-    fit = lab_sweep.lines(rows)["gloo all_reduce"]
-    link = lab_sweep.as_ring(fit, 4)
+    fit = lab_collectives.lines(rows)["gloo all_reduce"]
+    link = lab_collectives.as_ring(fit, 4)
     assert (link.alpha_seconds, link.bytes_per_s) == (pytest.approx(1e-4), pytest.approx(0.5e9))
     row = Row("gloo", "all_reduce", 4000, 4, [1.0], 0)
-    assert lab_sweep.from_wire(row, link) == pytest.approx(6e-4 + 4000 * 3e-9)
-    assert lab_sweep.as_ring(fit | {"seconds_per_byte": 0.0}, 4).bytes_per_s > 1e15
+    assert lab_collectives.from_wire(row, link) == pytest.approx(6e-4 + 4000 * 3e-9)
+    assert lab_collectives.as_ring(fit | {"seconds_per_byte": 0.0}, 4).bytes_per_s > 1e15
 
 
 def test_ring_against_backend_sample_by_sample():
     rows = [Row("gloo", "all_reduce", 2**24, 2, [1.0, 2.0, 4.0], 0), Row("gloo", "all_reduce", 2**20, 2, [1.0], 0),
             Row("ring", "all_reduce", 2**24, 2, [2.0, 2.0, 5.0], 0), Row("ring", "all_reduce", 2**20, 2, [9.0], 0)]
-    assert lab_sweep.against(rows, "ring all_reduce", "gloo all_reduce") == [(2**24, 0.8)]
+    assert lab_collectives.against(rows, "ring all_reduce", "gloo all_reduce") == [(2**24, 0.8)]
 
 
 def test_the_same_sweep_gives_the_same_svg(tmp_path):
     rows = rows_of("gloo", {1000: 1e-4, 64_000: 2e-4}) + rows_of("ring", {1000: 2e-4, 64_000: 3e-4})
     for name in ("a.svg", "b.svg"):
-        lab_sweep.plot(rows, lab_sweep.lines(rows), tmp_path / name, "title")
+        lab_collectives.plot(rows, lab_collectives.lines(rows), tmp_path / name, "title")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.svg", "b.svg"]
 
 
 def test_sizes_split_over_the_ranks_and_grow():
     for world in (1, 2, 3, 4, 7, 8):
-        found = measure_sweep.sizes(4, 2**20, 4, world)
+        found = measure_collectives.sizes(4, 2**20, 4, world)
         assert found == sorted(set(found))
         assert all(size % (4 * world) == 0 for size in found)
         assert found[-1] <= 2**20
-    assert measure_sweep.sizes(1024, 2**24, 4, 2) == [4**k for k in range(5, 13)]
+    assert measure_collectives.sizes(1024, 2**24, 4, 2) == [4**k for k in range(5, 13)]

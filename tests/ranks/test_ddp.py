@@ -9,7 +9,7 @@ import specimen_ddp
 from lab_runs import ROOT, accelerate, lab_module, recorded, torchrun
 
 from scaleout.lab import ddp as lab_ddp
-from scaleout.lab import report, scaling
+from scaleout.lab import ddp_scaling, report
 from scaleout.lab.session import session
 from scaleout.measure import inject
 from scaleout.records import results, trace
@@ -205,10 +205,10 @@ def test_faults_are_read():
 
 
 def test_the_plan_of_scaling_shares_its_largest_run():
-    plan = scaling.plan([1, 2, 4], 4)
+    plan = ddp_scaling.plan([1, 2, 4], 4)
     assert plan == {("strong", 1): 16, ("strong", 2): 8, ("strong", 4): 4, ("weak", 1): 4, ("weak", 2): 4,
                     ("weak", 4): 4}
-    assert scaling.others(["--scaling", "1,2", "--steps", "9", "--save", "--seed", "3", "--micro-batch=8", "--thin"]
+    assert ddp_scaling.others(["--scaling", "1,2", "--steps", "9", "--save", "--seed", "3", "--micro-batch=8", "--thin"]
                           ) == ["--steps", "9", "--seed", "3", "--thin"]
 
 
@@ -224,9 +224,9 @@ def test_the_median_error_leaves_out_what_is_no_prediction():
 def test_the_explanation_of_scaling_speaks_of_the_machine_that_was_measured():
     folder = ROOT / "labs" / "results" / "ddp"
     found = {("strong", n): results.load(folder / f"smoke-scaling-cpu-strong-{n}.json") for n in (1, 2)}
-    assert "on 2 cores and one memory" in "\n".join(scaling.why(found))
+    assert "on 2 cores and one memory" in "\n".join(ddp_scaling.why(found))
     found["strong", 2] = replace(found["strong", 2], device="NVIDIA H200", device_kind="cuda")
-    assert "compute at once, each on its own NVIDIA H200" in "\n".join(scaling.why(found))
+    assert "compute at once, each on its own NVIDIA H200" in "\n".join(ddp_scaling.why(found))
 
 
 def test_a_busy_machine_gets_no_comparison():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pool
 import pytest
 
-from scaleout.lab.scaling import rate
+from scaleout.lab.ddp_scaling import rate
 from scaleout.records import results
 from scaleout.spec.transformer import flops
 from scaleout.timing import fsdp_seconds, step

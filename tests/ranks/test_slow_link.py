@@ -12,7 +12,7 @@ from host_runs import of, real
 from lab_runs import ENVIRONMENT, ROOT, alive, lab_module, run
 
 from scaleout.lab import hosts as lab_hosts
-from scaleout.lab import link as lab_link
+from scaleout.lab import slow_link as lab_slow_link
 from scaleout.records import results
 from scaleout.timing import ddp
 
@@ -34,7 +34,7 @@ def test_a_real_run_measures_and_predicts_every_case(tmp_path):
     said, errors = process.communicate(timeout=200)
     assert (process.returncode, errors) == (0, "")
     records = lab_module("slow_link").recorded(tmp_path / "out")[("smoke", 2)]
-    names = [lab_link.words(r.recipe) for r in records]
+    names = [lab_slow_link.words(r.recipe) for r in records]
     assert sorted(names) == sorted([
         "unlimited", "500 Mbit/s", "50 Mbit/s", "50 Mbit/s, 2 passes with no_sync", "50 Mbit/s, batch x 2",
         "50 Mbit/s, bf16 gradients", "50 Mbit/s, PowerSGD of rank 2"])
@@ -108,7 +108,7 @@ def test_bad_input_is_one_line(words, said):
 
 def test_the_recorded_runs_show_what_the_chapter_says():
     for (_, hosts), rows in lab_module("slow_link").recorded().items():
-        by = {lab_link.words(r.recipe): r for r in rows}
+        by = {lab_slow_link.words(r.recipe): r for r in rows}
         assert all(check["passed"] for r in rows for check in r.checks.values())
         assert all(r.nodes == hosts for r in rows)
         slow = min(r.recipe["link Mbit/s"] for r in rows if r.recipe["link Mbit/s"])
@@ -121,7 +121,7 @@ def test_the_recorded_runs_show_what_the_chapter_says():
 
 def test_the_tables_tokens_a_second_are_those_of_the_step_beside_them():
     rows = lab_module("slow_link").recorded()["cpu", 2]
-    for r, line in zip(rows, lab_link.show(rows).splitlines()[2:], strict=True):
+    for r, line in zip(rows, lab_slow_link.show(rows).splitlines()[2:], strict=True):
         cells = re.split(r"\s{2,}", line)
         seconds, tokens = (float(cells[n].replace(",", "")) for n in (1, 4))
         assert tokens * seconds / 1e3 == pytest.approx(r.effective_batch * r.sequence_length, rel=0.01)
@@ -142,7 +142,7 @@ def case(rate=None, hook="none", accumulation=1, sequences=4):
 
 def test_a_slow_link_is_predicted_by_hand():
     """Two buckets of 500 kB at 100 Mbit/s: the first is ready at 40 ms, and both go out without a gap."""
-    model = lab_link.Model(FOUND, 2, PLAN)
+    model = lab_slow_link.Model(FOUND, 2, PLAN)
     link = 100e6 / 8 * lab_hosts.GOODPUT
     wire = 1_000_000 * (1 - lab_hosts.burst(100e6) / 1_000_000) / link + 2 * 0.0002
     seconds, exposed = model.step(case(100e6))
@@ -152,7 +152,7 @@ def test_a_slow_link_is_predicted_by_hand():
 
 
 def test_unlimited_is_the_schedule_with_the_measured_line():
-    model = lab_link.Model(FOUND, 2, PLAN)
+    model = lab_slow_link.Model(FOUND, 2, PLAN)
     layers = [ddp.Layer(*one) for one in FOUND["layers"]]
     wanted = ddp.ddp_step(layers, lambda n: 0.0002 + n * 1e-9, cap_bytes=2**18, first_cap_bytes=2**18,
                           update_seconds=0.001)
@@ -160,7 +160,7 @@ def test_unlimited_is_the_schedule_with_the_measured_line():
 
 
 def test_remedies_act_where_they_should():
-    model = lab_link.Model(FOUND, 2, PLAN)
+    model = lab_slow_link.Model(FOUND, 2, PLAN)
     plain, bf16, power = (model.step(case(50e6, hook))[0] for hook in ("none", "bf16", "powersgd"))
     assert plain > bf16 > power
     assert model.hook_seconds("bf16") == 0.0, "faster than nothing is noise"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from scaleout.lab import sweep
+from scaleout.lab import collectives
 from scaleout.records import profiles
 from scaleout.timing import profile as measured
 
@@ -34,9 +34,9 @@ def test_two_lines_find_the_change_of_protocol():
     assert measured.fit(points)["worst_relative_error"] > 0.3
     assert max(one["worst_relative_error"] for one in (short, long)) < 1e-9
     assert measured.pieces(points[:5]) == []
-    text = sweep.line_text({"ring": measured.fit(points)}).splitlines()
+    text = collectives.line_text({"ring": measured.fit(points)}).splitlines()
     assert text[-1].split()[:3] == ["in", "two", "lines"] and text[-1].count("0%") == 8
-    assert "in two lines" not in sweep.line_text({"ring": measured.fit(points[:4])})
+    assert "in two lines" not in collectives.line_text({"ring": measured.fit(points[:4])})
 
 
 def test_the_fit_shows_what_it_misses():

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from scaleout.lab import corpus, recording, session
-from scaleout.measure.calibrate import Calibration
+from scaleout.measure.ddp_calibration import Calibration
 from scaleout.measure.peak import timed
 from scaleout.parallel import ddp
 from scaleout.parallel.replicas import Settings

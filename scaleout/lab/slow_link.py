@@ -15,7 +15,7 @@ COMPRESSION = {"none": 1.0, "bf16": 2.0}
 
 
 class Model:
-    """DDP's step as `scaleout.timing.ddp` has it, from what measure.link.Worker found at full speed (a dict)."""
+    """DDP's step as `scaleout.timing.ddp` has it, from what measure.slow_link.Worker found at full speed (a dict)."""
 
     def __init__(self, found, hosts, plan):
         self.found, self.hosts, self.plan = found, hosts, plan
