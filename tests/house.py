@@ -17,6 +17,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 ROW = re.compile(r"^\| (\d+) \| `(\w+)` \| .+ \| (.+) \|$", re.M)
 STANDARD = "the standard library"
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef
 STARTS = "scaleout.lab.start"  # a lab's first line: it works by being imported
 
 
@@ -185,4 +186,22 @@ def unnamed(house, stems):
             told = " ".join(re.findall(r"`[^`]+`", ast.get_docstring(ast.parse(house[package])) or ""))
             named = {word.replace("STEM", stem) for word in re.findall(r"\w+", told) for stem in stems}
             found += [module] if name not in named else []
+    return found
+
+
+def vanished(sources, house):
+    """Names in docstrings that nothing has: `room.module`, `room.module.Name`, `room/module.py`, and `module.py`, which
+    is beside the file that names it. An indented line is a command, which may name a reader's file."""
+    inside = {module.removeprefix("scaleout."): source for module, source in house.items()}
+    known = set(inside) | {f"{module}.{name}" for module, source in inside.items() for name in defined(source)}
+    rooms = "|".join({room(module) for module in house} - {""})
+    dotted = re.compile(rf"(?<![\w./])(?:scaleout\.)?((?:{rooms})\.(?!py\b|STEM\b)\w+(?:\.\w+)?)")
+    script = re.compile(rf"(?<![\w/.-])(?:scaleout/)?((?:{rooms})/)?([a-z_]\w*\.py)\b")
+    found = []
+    for path, source in sources.items():
+        told = [node for node in ast.walk(ast.parse(source)) if isinstance(node, DOCUMENTED)]
+        words = re.sub(r"(?m)^ .*", "", "\n".join(ast.get_docstring(node) or "" for node in told))
+        found += [(path, name) for name in dotted.findall(words) if name not in known]
+        found += [(path, name) for folder, name in script.findall(words)
+                  if (f"scaleout/{folder}" if folder else path[:path.rfind("/") + 1]) + name not in sources]
     return found

@@ -63,6 +63,16 @@ def test_docstrings_of_rooms_name_their_modules():
     assert house.unnamed(house.HOUSE, house.STEMS) == []
 
 
+def test_docstrings_name_what_exists():
+    folders = ("scaleout/", "labs/", "tools/")
+    sources = {name: repo.text(name) for name in repo.with_suffix(".py") if name.startswith(folders)}
+    assert house.vanished(sources, house.HOUSE) == []
+    small = {"scaleout/cellar/wine.py": '"""attic.box.Lid, attic.Lid, oak.py, attic/lid.py; attic.box, wine.py."""',
+             "scaleout/attic/box.py": '"""Of `cellar.wine`:\n\n    python mine.py\n\nNo more."""'}
+    found = house.vanished(small, {house.module_of(name): source for name, source in small.items()})
+    assert [name for _, name in found] == ["attic.box.Lid", "attic.Lid", "oak.py", "lid.py"]
+
+
 def test_torchs_private_parts_enter_by_one_door():
     labs = {name: source for name, source in house.READERS.items() if name.startswith("labs/")}
     assert house.private_parts(house.HOUSE | labs) == []

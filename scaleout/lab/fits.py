@@ -8,9 +8,10 @@ WIDTH = 4               # bytes of a weight; every rank makes all of them, whate
 
 
 def check(s, shape):
-    """ValueError, one line, where the weights alone are larger than the memory. s: a lab.Session. shape: a Shape.
+    """ValueError, one line, where the weights alone are larger than the memory.
 
-    The least that a run takes: gradients, optimizer and activations come to it, and may not fit though this does.
+    s: a lab.session.Session. shape: a Shape. The least that a run takes: gradients, optimizer and activations come to
+    it, and may not fit though this does.
     """
     if s.device.type == "cuda":
         import torch

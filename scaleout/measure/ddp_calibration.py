@@ -96,7 +96,7 @@ class Calibration:
         return profile.fit([(n, middle(spent, warmup)) for n, spent in self.reduce.items()])
 
     def layers(self, via, warmup):
-        """([schedule.Layer], one a gradient, in the order of the forward; seconds after the last gradient)."""
+        """([timing.ddp.Layer], one a gradient, in the order of the forward; seconds after the last gradient)."""
         samples = self.silent[via][warmup:]
         ready = samples[0][1]
         spent = [statistics.median(one[1][i][2] for one in samples) for i in range(len(ready))]
@@ -115,7 +115,7 @@ class Calibration:
         return min(0.95, max(0.0, lost)), min(1.0, max(SLOWEST, statistics.mean(kept for _, kept in samples)))
 
     def predict(self, via, caps, warmup, accumulation=1, sync_every_pass=False, send=True):
-        """(seconds of a step, exposed seconds, buckets) from schedule.ddp_step; with send=False, of compute alone.
+        """(seconds of a step, exposed seconds, buckets) by timing.ddp.ddp_step; with send=False, of compute alone.
 
         Beside compute a message keeps only a share of its speed; what is left when the backward ends has all of it
         again, which ddp_step does not know, so that its exposed part is shortened here.

@@ -114,7 +114,7 @@ class Calibration:
         return seconds
 
     def work(self, checkpointing, batch, seq, warmup):
-        """schedule_fsdp.Piece of every unit: the measured forward and backward, dealt out by FLOPs."""
+        """timing.fsdp_plan.Piece of every unit: the measured forward and backward, dealt out by FLOPs."""
         shape = self.alone.shape
         rows = step.layers(shape, batch, seq, 1.0, 4, checkpointing)
         pieces = fsdp.pieces(rows, units(shape, self.sharding), self.sharding)

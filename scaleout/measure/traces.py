@@ -20,9 +20,9 @@ phase = record_function             # `with phase("forward"): ...`; the names ar
 def traced(s, step, count, extra=lambda: (), whole=True):
     """The Trace of `count` calls step(0), step(1), ... on all ranks together; the same on every rank.
 
-    s: a lab.Session. extra: events that the profiler does not see, as `chrome.event` makes them, on the wall clock in
-    seconds; this rank's. whole: with every operation, for a file; else as `trace.thin` has it, which ranks send each
-    other in a hundredth of the bytes. Ranks on several hosts are as far apart as their clocks.
+    s: a lab.session.Session. extra: events that the profiler does not see, as `chrome.event` makes them, on the wall
+    clock in seconds; this rank's. whole: with every operation, for a file; else as `trace.thin` has it, which ranks
+    send each other in a hundredth of the bytes. Ranks on several hosts are as far apart as their clocks.
     """
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (s.device.type == "cuda")
     s.barrier()

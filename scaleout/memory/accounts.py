@@ -48,7 +48,7 @@ def account(
 
     With pipeline parallelism the rank is one of the first stage, which has the most micro-batches in flight, or of
     the last, which has the logits: the fuller of the two. ZeRO stage 3 is FSDP's: a block is gathered while another
-    computes (fsdp_memory.py), and its kinds are told in this account's words; with fp32 weights or copies of them the
+    computes (fsdp.py), and its kinds are told in this account's words; with fp32 weights or copies of them the
     shards are fp32 and what is gathered is 16 bits. Beside tensor or pipeline parallelism, an adapter or main
     gradients the units are priced by their sizes alone (`_units`). Not priced: what sequence parallelism gathers
     again, a copy of a pipeline's messages. What adapters make is priced in one piece for each block, and QLoRA's

@@ -1,8 +1,8 @@
 """Memory of a training step under FSDP: what one rank holds, unit by unit, over time.
 
 The step is walked on a tape whose modules are gathered and reduced (fsdp_tape.py), with the operations of a plain
-step between (blocks.py, walk.py). Blocks are alike, so a few are walked and the middle one is repeated; tests hold
-the result equal to walking them all, and within 2% of what torch allocates.
+step between (forward.py, backward.py, walk.py). Blocks are alike, so a few are walked and the middle one is repeated;
+tests hold the result equal to walking them all, and within 2% of what torch allocates.
 """
 
 from __future__ import annotations

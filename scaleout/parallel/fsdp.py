@@ -75,7 +75,7 @@ class HandFSDP:
     """The book's Transformer, sharded. Call it like the model; `backward(loss)` leaves each rank its shard of the mean
     gradient; `step(optimizer)` updates the shards. Make the optimizer of `parameters()`: its state is sharded too.
 
-    s: a lab.Session. `diary` notes what was done, in order: [("gather" | "compute" | "free" | "reduce", unit)].
+    s: a lab.session.Session. `diary` notes what was done, in order: [("gather" | "compute" | "free" | "reduce", unit)].
     ValueError for what only `fully_shard` does: offload, 16 bits, replicas, reshard to a number of ranks.
     """
 

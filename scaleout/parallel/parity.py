@@ -48,7 +48,7 @@ def loss_and_gradients(model, tokens, targets, replicas=None):
 
 
 def worst(s, found, wanted):
-    """`relative_error` on the rank where it is largest; infinity as a number that JSON has. s: a lab.Session."""
+    """`relative_error` on the rank where it is largest, infinity as a number that JSON has. s: lab.session.Session."""
     return s.largest(min(relative_error(found, wanted), 1e300))
 
 

@@ -70,7 +70,7 @@ class Replicas:
     """A model on every rank. Call it like the model; `backward(loss)` leaves every rank the mean gradient."""
 
     def __init__(self, s, model, via="torch", view=False, settings=None):
-        """s: a lab.Session. settings: how gradients travel; `view` alone is Settings(view=view).
+        """s: a lab.session.Session. settings: how gradients travel; `view` alone is Settings(view=view).
 
         ValueError for an unknown route, and where Accelerate would quietly train as a single process.
         """

@@ -31,9 +31,9 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 def mesh(s, sharding: Sharding) -> DeviceMesh:
     """The ranks as `fully_shard` wants them: ("shard",), or ("replicate", "shard") for hybrid sharding.
 
-    s: a lab.Session. Neighbouring ranks share a copy of the model, so that its gathers stay on one node. A session of
-    one process has no process group, and `fully_shard` needs one: a group of this process alone is made, which
-    lab.session ends like any other. ValueError where the processes are not ranks * replicas.
+    s: a lab.session.Session. Neighbouring ranks share a copy of the model, so that its gathers stay on one node. A
+    session of one process has no process group, and `fully_shard` needs one: a group of this process alone is made,
+    which lab.session ends like any other. ValueError where the processes are not ranks * replicas.
     """
     if s.world != sharding.world:
         raise ValueError(f"{sharding.ranks} rank(s) x {sharding.replicas} replica(s) are {sharding.world} process(es), "

@@ -51,9 +51,8 @@ class Way:
     """A model on every rank, its optimizer, and steps with them. The same seed gives the same weights on all ranks."""
 
     def __init__(self, s, shape, via="torch", settings=None, recipe=None, rate=1e-3, seed=0, unused=False):
-        """settings: a parallel.replicas.Settings. recipe: fp32 without one. unused: the model gets a linear layer
-        that no
-        forward uses."""
+        """settings: a parallel.replicas.Settings. recipe: fp32 without one. unused: the model gets a linear layer that
+        no forward uses."""
         self.s, self.via = s, via
         torch.manual_seed(seed)
         self.training = Training(shape, recipe or Recipe(precision="fp32"), s.device, rate)

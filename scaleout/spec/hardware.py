@@ -11,7 +11,7 @@ Three conventions remove the usual factors of two:
 Memory is what the driver reports, nvidia-smi's total in MiB (rocm-smi's in bytes), not the round figure in the name: a
 card sold as 80 GB reports 81,559 MiB, which is 79.6 GiB or 85.5 GB. A program sees a little less, because the driver
 keeps a part: CUDA's deviceQuery, and so torch's `total_memory`, says 81,106 MiB of the same card (thamada/nvidia-smi on
-GitHub, nvsim/H100SXMx8_deviceQuery.py). That part belongs to what a run has to leave free (allocator.py).
+GitHub, nvsim/H100SXMx8_deviceQuery.py). That part belongs to what a run has to leave free (memory/allocator.py).
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def scaling(step_of: Callable[[int], StepTime], worlds: Iterable[int]) -> dict[i
     """By number of ranks, the step that step_of gives and its efficiency; 1 at the fewest ranks.
 
     Strong scaling where step_of shares one batch, weak where each rank's stays the same: counted in tokens a second
-    both are one formula, and equal schedule.strong_efficiency and weak_efficiency of the seconds. ValueError without
-    any number of ranks.
+    both are one formula, and equal `timing.ddp.strong_efficiency` and `weak_efficiency` of the seconds. ValueError
+    without any number of ranks.
     """
     found = {ranks: step_of(ranks) for ranks in sorted(set(worlds))}
     shares = efficiency({ranks: one.tokens_per_second for ranks, one in found.items()})

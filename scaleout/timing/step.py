@@ -74,7 +74,7 @@ def from_device(
     efficiency: the share of the device's peak in `dtype` that forward and backward reach: an assumption, since what
     is no matrix product (norms, softmax, copies) takes time and no FLOPs here. The update reads and writes
     ADAMW_BYTES for each parameter at the memory's full rate. other_seconds: input, logging, what else is in a step.
-    ddp: `schedule.ddp_step`'s options (cap_bytes, overlap, accumulation, ...). Raises ValueError as it does.
+    ddp: `timing.ddp.ddp_step`'s options (cap_bytes, overlap, accumulation, ...). Raises ValueError as it does.
     """
     checks.share("efficiency", efficiency)
     peak = device.matmul_flop_per_s(dtype)

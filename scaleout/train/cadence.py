@@ -23,7 +23,7 @@ class Cadence:
     """
 
     def __init__(self, s, o, faults) -> None:
-        """s: a lab.Session. o: a train.options.Options. faults: a faults.Faults."""
+        """s: a lab.session.Session. o: a train.options.Options. faults: a faults.Faults."""
         self.s, self.o, self.kept, self.told = s, o, None, 0
         self.every = options.every(o)
         self.next = FIRST if self.every is None else self.every

@@ -26,9 +26,9 @@ NO_ROOM = ": free some space, or use a smaller --keep"
 class Checkpoints:
     """The checkpoints of one job in a folder that all its nodes share. Making one is collective.
 
-    s: a lab.Session. keep: how many of the last are kept; the one with the lowest loss is kept as well. asynchronous:
-    write while training goes on. faults: an object with `writing(step)` and `saving(step)`, which are called before a
-    file is written and before the checkpoint is published (train.watch.Faults).
+    s: a lab.session.Session. keep: how many of the last are kept; the one with the lowest loss is kept as well.
+    asynchronous: write while training goes on. faults: an object with `writing(step)` and `saving(step)`, which are
+    called before a file is written and before the checkpoint is published (train.faults.Faults).
 
     said: lines for the screen and the Record, the same on all ranks. blocked: seconds that training waited, one a
     checkpoint. written: seconds from the call to the published checkpoint.

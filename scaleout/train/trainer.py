@@ -49,7 +49,7 @@ class Trainer:
     """Steps of one model. The same Setup makes the same weights on every rank and with every strategy."""
 
     def __init__(self, s, setup: Setup) -> None:
-        """s: a lab.Session. ValueError for a strategy that this number of processes cannot have."""
+        """s: a lab.session.Session. ValueError for a strategy that this number of processes cannot have."""
         if setup.strategy not in STRATEGIES:
             raise ValueError(f"strategy {setup.strategy!r} is unknown: use one of {', '.join(STRATEGIES)}")
         if setup.strategy == "one" and s.world > 1:

@@ -45,7 +45,7 @@ def remember_collectives():
 
 
 class Watch:
-    """The watch of one process, to be used in a `with`. s: a lab.Session. faults: a faults.Faults, or None.
+    """The watch of one process, to be used in a `with`. s: a lab.session.Session. faults: a faults.Faults, or None.
 
     asked: the signal (SIGTERM or SIGINT) by which this process was asked to stop, or None. Ranks are asked at different
     moments, or only one of them is: they must agree before they act.

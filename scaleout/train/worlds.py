@@ -67,9 +67,8 @@ TAKEN = ("strategy", "machine", "save", "folder", "resume", "minutes", "checkpoi
 
 
 def job(tier, words):
-    """The options of the training job (`train.options.Options`) that `words` ask for. ValueError, one line, for a
-    flag that
-    scaling sets itself, or that the job does not know."""
+    """The options of the training job (`train.options.Options`) that `words` ask for. ValueError, one line, for a flag
+    that scaling sets itself, or that the job does not know."""
     for word in words:
         flag = word.split("=")[0].removeprefix("--").replace("-", "_")
         if word.startswith("--") and flag in TAKEN:

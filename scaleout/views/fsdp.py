@@ -103,7 +103,7 @@ class Setting:
 
     @property
     def fits(self) -> bool:
-        """With what the driver and the allocator may take beside it (allocator.py)."""
+        """With what the driver and the allocator may take beside it (memory/allocator.py)."""
         return allocator.fits(self.account.peak_bytes, self.memory_bytes)
 
     @property

@@ -59,7 +59,7 @@ def case(s, count, via, passes=1, every=False, unused=False, **settings):
 
 
 def planned(way, via):
-    """Bytes of the buckets that schedule.buckets gives: in the order of registration by hand, of arrival in DDP."""
+    """Bytes of the buckets that timing.ddp.buckets gives: in the order of registration by hand, of arrival in DDP."""
     registered = [(name, p.numel() * 4) for name, p in way.model.named_parameters()]
     arrived = dict.fromkeys(name for name, _, _ in way.marks.stop())
     order = registered if via == "buckets" else [(n, dict(registered)[n]) for n in reversed(arrived)]
