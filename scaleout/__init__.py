@@ -1,7 +1,7 @@
 """Copy, Split, Move, Recompute: the code behind the book, in rooms. Each room's docstring says what lives there.
 
-Importing this package, or the face of a room, loads nothing else: the page's Python has neither torch nor anywidget,
-and a kernel that only computes should not wait for them.
+Importing this package loads nothing else, and importing the face of a room neither torch nor anywidget: the page's
+Python has neither, and a kernel that only computes should not wait for them.
 """
 
 from __future__ import annotations

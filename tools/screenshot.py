@@ -1,4 +1,4 @@
-"""Take the README's picture: the live view of rung 01 on the built site, after its guess was skipped.
+"""Take the README's picture: the live view of `memory` on the built site, after its guess was skipped.
 
     .venv/bin/python tools/screenshot.py        writes book/static/screenshot.png
 

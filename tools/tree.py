@@ -34,7 +34,7 @@ COMMENTS = {
     "_toc.yml": "the pages of the site, in order",
     "book/": "pages that do not run: first page, notation, glossary, references, hardware, teaching",
     "constraints.txt": "the pinned list of all that the requirements pull in; tools/lock.py writes it",
-    "labs/": "real processes: scripts for one process or many, how to launch it elsewhere, and the Records of runs",
+    "labs/": "real processes: the scripts of the rungs, how to launch them elsewhere, and the Records of runs",
     "notebooks/": "the chapters, with their outputs stored",
     "pyproject.toml": "the package, its extras, ruff and pytest",
     "requirements.txt": "the pinned list of what is used directly, each with its reason",

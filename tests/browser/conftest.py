@@ -178,5 +178,5 @@ def opened(locked):
 
 @pytest.fixture
 def tasks(shared):
-    """The exercises of rung 01."""
+    """The exercises of `memory`."""
     return shared("exercises")

@@ -1,4 +1,4 @@
-"""The answers of rung 11's exercises, against arithmetic by hand, a model of a disk, and real ranks."""
+"""The answers of `capstone`'s exercises, against arithmetic by hand, a model of a disk, and real ranks."""
 
 import math
 import re

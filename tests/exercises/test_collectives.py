@@ -1,4 +1,4 @@
-"""The answers of rung 10's exercises, against published figures, arithmetic by hand, and rings on real ranks."""
+"""The answers of `collectives`'s exercises, against published figures, arithmetic by hand, and rings on real ranks."""
 
 import json
 import random

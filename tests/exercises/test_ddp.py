@@ -1,4 +1,4 @@
-"""The answers of rung 02's exercises, against arithmetic by hand, torch's own buckets, recorded traces, real ranks."""
+"""The answers of `ddp`'s exercises, against arithmetic by hand, torch's own buckets, recorded traces, real ranks."""
 
 import random
 import re

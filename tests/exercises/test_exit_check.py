@@ -1,4 +1,4 @@
-"""The exit check of rung 11 and the grade of a prediction, on Records of real runs and on changed ones."""
+"""The exit check of `capstone` and the grade of a prediction, on Records of real runs and on changed ones."""
 
 import json
 from pathlib import Path

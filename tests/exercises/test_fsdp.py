@@ -1,4 +1,4 @@
-"""The answers of rung 06's exercises, against arithmetic by hand, torch's own chunks, Accelerate and real ranks."""
+"""The answers of `fsdp`'s exercises, against arithmetic by hand, torch's own chunks, Accelerate and real ranks."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The answers of rung 01's exercises, against published figures, the memory model and arithmetic by hand."""
+"""The answers of `memory`'s exercises, against published figures, the memory model and arithmetic by hand."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""ZeRO's stage 3 has one answer: chapter 01's account and chapter 06's give the same bytes for the same question."""
+"""ZeRO's stage 3 has one answer: `memory`'s account and `fsdp`'s give the same bytes for the same question."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""The lab exercises of rungs 02 and 06 under attack: answers that readers would write, on two real ranks.
+"""The lab exercises of `ddp` and `fsdp` under attack: answers that readers would write, on two real ranks.
 
 A name that starts with a hyphen is of a right answer in another form. The others are wrong, and named by the slip that
 the checker has to see in them, with a number where several end in one.

@@ -1,4 +1,4 @@
-"""The widget of rung 10: the grid shows what the messages do, the curves what the cost model says."""
+"""The widget of `collectives`: the grid shows what the messages do, the curves what the cost model says."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""The widget of rung 02 shows what the step model says, at the edges of every control."""
+"""The widget of `ddp` shows what the step model says, at the edges of every control."""
 
 import re
 import xml.etree.ElementTree as ET

@@ -1,4 +1,4 @@
-"""What the sentence of the widget of rung 02 says is so: its cause is the largest, its lever works when it is tried."""
+"""What the sentence of the widget of `ddp` says is so: its cause is the largest, its lever works when it is tried."""
 
 import re
 import xml.etree.ElementTree as ET

@@ -1,4 +1,4 @@
-"""The widget of rung 06 shows what the models of memory and of time say, at the edges of every control."""
+"""The widget of `fsdp` shows what the models of memory and of time say, at the edges of every control."""
 
 import re
 import xml.etree.ElementTree as ET

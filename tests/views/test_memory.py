@@ -1,4 +1,4 @@
-"""The widget of rung 01 shows what the account says, for every model and at the edges of every control."""
+"""The widget of `memory` shows what the account says, for every model and at the edges of every control."""
 
 import xml.etree.ElementTree as ET
 

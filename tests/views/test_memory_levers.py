@@ -1,4 +1,4 @@
-"""What the sentence of the widget of rung 01 says is so: "most" is more than half, and its lever works when tried."""
+"""What the sentence of the widget of `memory` says is so: "most" is more than half, and its lever works when tried."""
 
 from collections import Counter
 

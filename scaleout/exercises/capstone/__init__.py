@@ -1,4 +1,4 @@
-"""The exercises of rung 11, easy to hard: a job that scales, survives and is paid for, read off its own figures."""
+"""The exercises of `capstone`, easy to hard: a job that scales, survives and is paid for, read off its own figures."""
 
 from scaleout.exercises.capstone import curve, data, faults, lab, predict
 from scaleout.exercises.engine.kinds import easy_to_hard

@@ -1,4 +1,4 @@
-"""Exercises of rung 11 on a scaling curve: its efficiency, its knee, a fit, and what strong and weak scaling say."""
+"""Exercises of `capstone` on a scaling curve: its efficiency, its knee, a fit, and what strong and weak scaling say."""
 
 from __future__ import annotations
 

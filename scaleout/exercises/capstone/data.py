@@ -1,4 +1,4 @@
-"""Exercises of rung 11 on data and money: an order that survives another world size, a wait, the price of a run."""
+"""Exercises of `capstone` on data and money: an order that survives another world size, a wait, the price of a run."""
 
 from __future__ import annotations
 

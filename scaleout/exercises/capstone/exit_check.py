@@ -1,4 +1,4 @@
-"""The exit check of rung 11, on a reader's own Records: a run on several processes is there, and its scaling was read.
+"""The exit check of `capstone`, on a reader's own Records: a run on several processes is there, its scaling was read.
 
     python -m scaleout.exercises.capstone.exit_check labs/results/scaling/*.json --efficiency 0.81
 

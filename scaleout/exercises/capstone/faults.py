@@ -1,4 +1,4 @@
-"""Exercises of rung 11 on failures: how often to save, what a resume restores, and what a test of it has to kill."""
+"""Exercises of `capstone` on failures: how often to save, what a resume restores, and what a test of it has to kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exercise of rung 11 that is done in the lab: what a checkpoint holds, so that a resume misses nothing."""
+"""The exercise of `capstone` that is done in the lab: what a checkpoint holds, so that a resume misses nothing."""
 
 from __future__ import annotations
 

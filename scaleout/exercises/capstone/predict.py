@@ -1,4 +1,4 @@
-"""The exercise of rung 11 on a prediction: a fit of measured step times, read at twice the ranks."""
+"""The exercise of `capstone` on a prediction: a fit of measured step times, read at twice the ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exercises of rung 10, easy to hard: ring all-reduce, and why bandwidth dominates it."""
+"""The exercises of `collectives`, easy to hard: ring all-reduce, and why bandwidth dominates it."""
 
 from scaleout.exercises.collectives import cost, lab, ring, time, volume
 from scaleout.exercises.engine.kinds import easy_to_hard

@@ -1,4 +1,4 @@
-"""Exercises of rung 10 that write the cost model: where two algorithms cross, and α and β from measured points."""
+"""Exercises of `collectives` that write the cost model: where two algorithms cross, α and β from measured points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exercise of rung 10 that is done in the lab: a ring all-reduce on real ranks."""
+"""The exercise of `collectives` that is done in the lab: a ring all-reduce on real ranks."""
 
 from __future__ import annotations
 

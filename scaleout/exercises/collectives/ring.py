@@ -1,4 +1,4 @@
-"""Exercises of rung 10 that write the ring in pure Python: who sends which chunk when, and what comes of it."""
+"""Exercises of `collectives` that write the ring in pure Python: who sends which chunk when, and what comes of it."""
 
 from __future__ import annotations
 

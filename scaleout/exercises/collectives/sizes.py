@@ -1,4 +1,4 @@
-"""The sizes that the exercises of rung 10 share, all from the cost model of collectives."""
+"""The sizes that the exercises of `collectives` share, all from the cost model of collectives."""
 
 from __future__ import annotations
 

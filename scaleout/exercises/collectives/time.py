@@ -1,4 +1,4 @@
-"""Exercises of rung 10 on time: steps, seconds, bandwidths, and what decides between algorithms."""
+"""Exercises of `collectives` on time: steps, seconds, bandwidths, and what decides between algorithms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises of rung 10 on bytes: what a rank sends, what crosses the network, what a bandwidth column means."""
+"""Exercises of `collectives` on bytes: what a rank sends, what crosses the network, what a bandwidth column means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exercises of rung 02, easy to hard: DDP, and where its bottleneck is."""
+"""The exercises of `ddp`, easy to hard: DDP, and where its bottleneck is."""
 
 from scaleout.exercises.ddp import buckets, hang, lab, overlap, traces, wire
 from scaleout.exercises.engine.kinds import easy_to_hard

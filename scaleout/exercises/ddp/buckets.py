@@ -1,4 +1,4 @@
-"""Exercises of rung 02 on buckets: why they are neither tiny nor huge, and which gradient goes into which."""
+"""Exercises of `ddp` on buckets: why they are neither tiny nor huge, and which gradient goes into which."""
 
 from __future__ import annotations
 

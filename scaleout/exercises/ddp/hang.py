@@ -1,4 +1,4 @@
-"""Exercises of rung 02 on a job that hangs: the recorded dumps of labs/results/hang, and who is to blame."""
+"""Exercises of `ddp` on a job that hangs: the recorded dumps of labs/results/hang, and who is to blame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exercise of rung 02 that is done in the lab: average gradients on two real ranks, and only once a step."""
+"""The exercise of `ddp` that is done in the lab: average gradients on two real ranks, and only once a step."""
 
 from __future__ import annotations
 

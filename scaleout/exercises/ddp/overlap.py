@@ -1,4 +1,4 @@
-"""Exercises of rung 02 on time: what the backward hides, what stays exposed, and how a job scales."""
+"""Exercises of `ddp` on time: what the backward hides, what stays exposed, and how a job scales."""
 
 from __future__ import annotations
 

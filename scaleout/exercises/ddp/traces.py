@@ -1,4 +1,4 @@
-"""Exercises of rung 02 on five traces of real runs: name the cause, by the figures of `records.trace.summary`."""
+"""Exercises of `ddp` on five traces of real runs: name the cause, by the figures of `records.trace.summary`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises of rung 02 on what a rank holds, what it sends, and what the mean of the gradients is for."""
+"""Exercises of `ddp` on what a rank holds, what it sends, and what the mean of the gradients is for."""
 
 from __future__ import annotations
 

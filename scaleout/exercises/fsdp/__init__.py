@@ -1,4 +1,4 @@
-"""The exercises of rung 06, easy to hard: what FSDP's choices cost, and which to make when."""
+"""The exercises of `fsdp`, easy to hard: what FSDP's choices cost, and which to make when."""
 
 from scaleout.exercises.engine.kinds import easy_to_hard
 from scaleout.exercises.fsdp import fallback, lab, time, wire, wrap

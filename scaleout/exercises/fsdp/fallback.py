@@ -1,4 +1,4 @@
-"""Exercises of rung 06 on sharding that did not happen: equal losses, and what was really built."""
+"""Exercises of `fsdp` on sharding that did not happen: equal losses, and what was really built."""
 
 from __future__ import annotations
 

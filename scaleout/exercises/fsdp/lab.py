@@ -1,4 +1,4 @@
-"""The exercise of rung 06 that is done in the lab: gather, compute, free, and reduce-scatter on two real ranks."""
+"""The exercise of `fsdp` that is done in the lab: gather, compute, free, and reduce-scatter on two real ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model that the exercises of rung 06 share, its units by wrapping, and what a collective makes each rank send."""
+"""The model that the exercises of `fsdp` share, its units by wrapping, and what a collective makes each rank send."""
 
 from __future__ import annotations
 

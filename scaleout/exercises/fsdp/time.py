@@ -1,4 +1,4 @@
-"""Exercises of rung 06 on time against memory: prefetch and its depth, offload, and which of them when."""
+"""Exercises of `fsdp` on time against memory: prefetch and its depth, offload, and which of them when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises of rung 06 on communication: bytes of a step, gathers counted, the policy's dtypes, hybrid sharding."""
+"""Exercises of `fsdp` on communication: bytes of a step, gathers counted, the policy's dtypes, hybrid sharding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises of rung 06 on wrapping: what a rank holds, what is gathered at once, and which wrapping to choose."""
+"""Exercises of `fsdp` on wrapping: what a rank holds, what is gathered at once, and which wrapping to choose."""
 
 from __future__ import annotations
 

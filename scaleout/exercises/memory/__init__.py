@@ -1,4 +1,4 @@
-"""The exercises of rung 01, easy to hard: what a training run holds in memory."""
+"""The exercises of `memory`, easy to hard: what a training run holds in memory."""
 
 from scaleout.exercises.engine.kinds import easy_to_hard
 from scaleout.exercises.memory import activations, fit, lab, states

@@ -1,4 +1,4 @@
-"""Exercises of rung 01 on what a batch costs: activations, logits, checkpoints, and the peak over a step."""
+"""Exercises of `memory` on what a batch costs: activations, logits, checkpoints, and the peak over a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises of rung 01 on what fits: the largest model on a card, adapters, many GPUs, and a whole run."""
+"""Exercises of `memory` on what fits: the largest model on a card, adapters, many GPUs, and a whole run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exercise of rung 01 that is done in the lab: weigh a real job on two processes."""
+"""The exercise of `memory` that is done in the lab: weigh a real job on two processes."""
 
 from __future__ import annotations
 

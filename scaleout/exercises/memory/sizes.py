@@ -1,4 +1,4 @@
-"""The sizes that the exercises of rung 01 share, all from the memory model."""
+"""The sizes that the exercises of `memory` share, all from the memory model."""
 
 from __future__ import annotations
 

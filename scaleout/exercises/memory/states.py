@@ -1,4 +1,4 @@
-"""Exercises of rung 01 on what a parameter costs: weights, gradients, master copy and optimizer states."""
+"""Exercises of `memory` on what a parameter costs: weights, gradients, master copy and optimizer states."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ const BROKEN = "Python itself broke and was started again. Very deep recursion c
 const AWAY = Object.freeze({ failed: true });
 
 export class Python {
-  /** What the first worker left for those after it, which begin in a tenth of the time. */
+  /** What the first worker left for those after it, which are ready about five times sooner. */
   static image = null;
 
   constructor(address) {

@@ -1,7 +1,7 @@
 // The worker that runs the book's Python: Pyodide from the site itself, and the same files as the package.
 //
 // The first to start leaves an image: the memory of a Python that has the book's modules, and WebAssembly compiled.
-// The ones after it begin there, and so a tenth as late.
+// The ones after it begin there, and are ready about five times sooner.
 
 // The page's end of the line comes with the first message. It is kept out of reach of the Python that runs here: what
 // code posts by the worker's own postMessage, or by one that it changed, is heard by nobody.
