@@ -2,8 +2,8 @@
 
     python tools/hugging_face_memory.py tests/published/hugging_face_memory.json
 
-writes the table that the chapter `memory` shows. The weights are made from a configuration, nothing is downloaded, and tensors
-are fake: sizes without contents. transformers is not among the book's packages: install it with
+writes the table that the chapter `memory` shows. The weights are made from a configuration, nothing is downloaded, and
+tensors are fake: sizes without contents. transformers is not among the book's packages: install it with
 `pip install transformers`, in an environment of its own.
 """
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from scaleout.spec import checks
 from scaleout.spec.hardware import GPU_WATTS
 
 SLACK_HOURS = 1.0       # a machine counts from its start to its end: half an hour to set up, half an hour of slack
@@ -80,6 +81,27 @@ class Rates:
 
 
 EXAMPLE = Rates(2.5, "EUR")  # of no provider: what the pages of the book calculate with
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """What a run takes: hours of wall clock, GPU-hours, energy in kWh, and the price in the price's own currency."""
+
+    hours: float
+    gpu_hours: float
+    kwh: float
+    price: float
+
+
+def run_cost(tokens: float, tokens_per_second: float, ranks: int, watts: float, price_per_hour: float) -> RunCost:
+    """The cost of `tokens` at that rate on `ranks` GPUs, each drawing `watts` with its share of the node and costing
+    price_per_hour. ValueError for a rate that is not above 0, and for amounts below 0."""
+    for name, value in (("tokens", tokens), ("watts", watts), ("price_per_hour", price_per_hour)):
+        checks.number(name, value, 0)
+    if not 0 < tokens_per_second < math.inf or ranks < 1:
+        raise ValueError(f"a run needs tokens a second above 0 and ranks from 1, not {tokens_per_second!r}, {ranks!r}")
+    hours = tokens / tokens_per_second / 3600
+    return RunCost(hours, hours * ranks, hours * ranks * watts / 1000, hours * ranks * price_per_hour)
 
 
 def _positive(name: str, value: float) -> float:

@@ -1,4 +1,4 @@
-"""How a run scales with the number of ranks, and what it takes: efficiency, hours, energy, price."""
+"""How a run scales with the number of ranks: its efficiency, by tokens a second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from scaleout.spec import checks
 from scaleout.timing.step import StepTime
 
 
@@ -40,24 +39,3 @@ def efficiency(tokens_per_second: Mapping[int, float]) -> dict[int, float]:
     first = min(tokens_per_second)
     each = tokens_per_second[first] / first
     return {ranks: rate / ranks / each for ranks, rate in sorted(tokens_per_second.items())}
-
-
-@dataclass(frozen=True)
-class RunCost:
-    """What a run takes: hours of wall clock, GPU-hours, energy in kWh, and the price in the price's own currency."""
-
-    hours: float
-    gpu_hours: float
-    kwh: float
-    price: float
-
-
-def run_cost(tokens: float, tokens_per_second: float, ranks: int, watts: float, price_per_hour: float) -> RunCost:
-    """The cost of `tokens` at that rate on `ranks` GPUs, each drawing `watts` with its share of the node and costing
-    price_per_hour. ValueError for a rate that is not above 0, and for amounts below 0."""
-    for name, value in (("tokens", tokens), ("watts", watts), ("price_per_hour", price_per_hour)):
-        checks.number(name, value, 0)
-    if not 0 < tokens_per_second < math.inf or ranks < 1:
-        raise ValueError(f"a run needs tokens a second above 0 and ranks from 1, not {tokens_per_second!r}, {ranks!r}")
-    hours = tokens / tokens_per_second / 3600
-    return RunCost(hours, hours * ranks, hours * ranks * watts / 1000, hours * ranks * price_per_hour)

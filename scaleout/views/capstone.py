@@ -11,7 +11,7 @@ from scaleout.draw.plot import Axis, Plane
 from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES, GPU_WATTS
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import scaling
-from scaleout.timing.price import EXAMPLE
+from scaleout.timing.price import EXAMPLE, run_cost
 from scaleout.views import guess, number, select, slider
 from scaleout.views.capstone_curves import Curves, Setting, curves, fits, held, nodes_of
 from scaleout.views.capstone_levers import MOST, SEQUENCES, SHARDINGS, limit, sequences, sparing
@@ -109,7 +109,7 @@ def _values(setting: Setting, found: Curves, rates: tuple[float, float]) -> dict
     n = setting.world
     out = {}
     for name, point in (("strong", found.strong[n]), ("weak", found.weak[n])):
-        cost = scaling.run_cost(BILLION, point.tokens_per_second, n, *rates)
+        cost = run_cost(BILLION, point.tokens_per_second, n, *rates)
         out |= {
             f"{name}_{key}": value for key, value in {
                 "efficiency": point.efficiency, "speed_up": point.efficiency * n, "seconds": point.seconds,
@@ -216,7 +216,7 @@ def amounts(sizes: dict, lower: str, rates: tuple[float, float]) -> list[tuple[i
     if lower == "mfu":
         return [(m, 100 * one.mfu) for m, one in sizes.items()]
     of = {"hours": "hours", "price": "price", "energy": "kwh"}[lower]
-    return [(m, getattr(scaling.run_cost(BILLION, one.tokens_per_second, m, *rates), of)) for m, one in sizes.items()]
+    return [(m, getattr(run_cost(BILLION, one.tokens_per_second, m, *rates), of)) for m, one in sizes.items()]
 
 
 def _lower(found: Curves, n: int, lower: str, rates: tuple[float, float], top: float) -> tuple[str, float]:

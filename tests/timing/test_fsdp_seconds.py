@@ -18,7 +18,7 @@ from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 from scaleout.timing import ddp, fsdp, step
 from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, machine, replica_group, shard_group
 from scaleout.timing.fsdp_seconds import efficiency_of, from_device, from_profile, work
-from scaleout.timing.scaling import efficiency, run_cost, scaling
+from scaleout.timing.scaling import efficiency, scaling
 
 PUBLISHED = Path(__file__).parents[1] / "published"
 FSDP = json.loads((PUBLISHED / "fsdp.json").read_text())
@@ -223,7 +223,7 @@ def test_175b_on_128_to_512_gpus(batch, off):
     assert all(abs(share - 1) < 0.01 for share in shares.values()), said["claim"]
 
 
-# --- scaling, cost ------------------------------------------------------------------------------------------------
+# --- scaling ------------------------------------------------------------------------------------------------------
 
 
 def test_one_formula_for_strong_and_weak():
@@ -234,12 +234,6 @@ def test_one_formula_for_strong_and_weak():
         wanted = formula({n: point.time.seconds for n, point in found.items()})
         assert {n: point.efficiency for n, point in found.items()} == pytest.approx(wanted)
     assert efficiency({2: 10.0, 8: 30.0}) == {2: 1.0, 8: 0.75}
-
-
-def test_what_a_run_takes():
-    cost = run_cost(1e9, 1e6, 16, 700, 2.5)
-    assert cost.hours == pytest.approx(1000 / 3600) and cost.gpu_hours == pytest.approx(16 * cost.hours)
-    assert cost.kwh == pytest.approx(16 * 0.7 * cost.hours) and cost.price == pytest.approx(2.5 * cost.gpu_hours)
 
 
 @pytest.mark.parametrize(
@@ -256,8 +250,6 @@ def test_what_a_run_takes():
         (lambda: efficiency_of(profile(2), SMALL, 1, 8, 1.0), "efficiency is measured with one"),
         (lambda: efficiency_of(profile(1), SMALL, 1, 8, 1e-9), "give the seconds of a whole step"),
         (lambda: efficiency({}), "efficiency needs tokens a second above 0"),
-        (lambda: run_cost(1e9, 0, 8, 700, 2), "tokens a second above 0"),
-        (lambda: run_cost(1e9, 1e5, 8, -1, 2), "watts must be a finite number from 0 up"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(call, words):

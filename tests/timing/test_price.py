@@ -1,4 +1,4 @@
-"""What a class costs: GPU-hours by hand, prices that are asked for, and the table of the page on running it."""
+"""What a class and a run cost: GPU-hours by hand, prices that are asked for, the table of the page on running it."""
 
 import re
 
@@ -8,7 +8,7 @@ import repo
 from scaleout import views
 from scaleout.spec import hardware
 from scaleout.timing import price
-from scaleout.timing.price import SETTINGS, Use
+from scaleout.timing.price import SETTINGS, Use, run_cost
 from scaleout.views import capstone
 
 
@@ -27,6 +27,12 @@ def test_energy_is_power_times_hours_times_overhead():
     assert node.kwh(700, 1.5) == pytest.approx(32 * 0.7 * 1.5)
 
 
+def test_what_a_run_takes():
+    cost = run_cost(1e9, 1e6, 16, 700, 2.5)
+    assert cost.hours == pytest.approx(1000 / 3600) and cost.gpu_hours == pytest.approx(16 * cost.hours)
+    assert cost.kwh == pytest.approx(16 * 0.7 * cost.hours) and cost.price == pytest.approx(2.5 * cost.gpu_hours)
+
+
 @pytest.mark.parametrize(("make", "words"), [
     (lambda: Use("x", 0, 1, 1), "students must be a whole number from 1, not 0"),
     (lambda: Use("x", 1, True, 1), "gpus must be a whole number from 0, not True"),
@@ -34,6 +40,8 @@ def test_energy_is_power_times_hours_times_overhead():
     (lambda: Use("x", 1, 1, 1).price(float("nan")), "the price of a GPU-hour must be a number from 0, not nan"),
     (lambda: Use("x", 1, 1, 1).kwh(700, 0.9),
      "overhead must be at least 1, not 0.9: it counts the machines themselves"),
+    (lambda: run_cost(1e9, 0, 8, 700, 2), "a run needs tokens a second above 0 and ranks from 1, not 0, 8"),
+    (lambda: run_cost(1e9, 1e5, 8, -1, 2), "watts must be a finite number from 0 up, not -1"),
 ])  # fmt: skip
 def test_what_nobody_can_rent_is_refused(make, words):
     with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):

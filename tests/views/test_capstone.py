@@ -13,7 +13,7 @@ from scaleout.spec.hardware import DEVICES, GPU_WATTS
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_seconds, step
-from scaleout.timing.scaling import run_cost
+from scaleout.timing.price import run_cost
 from scaleout.views import capstone, capstone_curves
 from scaleout.views.ddp import LINKS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Option, Verdict
-from scaleout.timing.scaling import run_cost
+from scaleout.timing.price import run_cost
 
 _ORDER_STUB = '''\
 def share(order, batch, step, rank, world):
