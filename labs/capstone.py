@@ -43,10 +43,10 @@ from scaleout.train import (
     close,
     faults,
     folder,
+    metrics,
     options,
     planned_steps,
     remember_collectives,
-    report,
     spans,
     together,
 )
@@ -87,7 +87,7 @@ class Job:
         if self.o.folder is None:
             return None
         held = []
-        written = together(self.s, lambda: held.append(folder.claim(self.o.folder, report.FILES))
+        written = together(self.s, lambda: held.append(folder.claim(self.o.folder, metrics.FILES))
                            or folder.signed(held[0]))
         if self.s.nodes > 1 and options.every(self.o) != 0 and not self.s.agree(
                 held or folder.shared(self.o.folder, written)):
@@ -126,7 +126,7 @@ class Job:
         if self.o.compile:                      # takes minutes, in which a watch would think that somebody hangs
             self.trainer.evaluate(self.held_out[:1])
         progress = Progress(self.s, self.steps, self.tokens)
-        log = report.failures_file(self.o.folder)
+        log = metrics.failures_file(self.o.folder)
         with Watch(self.s, self.faults, log=log) as watch, batches.Batches(
                 self.s, self.text.train, self.order, self.o.batch, self.done) as feed:
             while self.done < self.steps and not self.asked:
@@ -190,7 +190,7 @@ class Job:
                  for number, norm, scale in zip(numbers, norms, scales, strict=True)]
         count = len(numbers)
         columns = numbers, mean, rates, norms, times[:count], times[count:]
-        rows = [dict(zip(("step", *report.FIELDS), row, strict=True)) for row in zip(*columns, strict=True)]
+        rows = [dict(zip(("step", *metrics.FIELDS), row, strict=True)) for row in zip(*columns, strict=True)]
         self.metrics.add([row if scale is None else row | {"scale": scale}
                           for row, scale in zip(rows, scales, strict=True)])
         self.asked = int(asked) or None

@@ -2,9 +2,10 @@
 
 `options` are its sizes and what is refused before any work. `order` and `rates` say which text and which learning rate
 each step has: they are here and not in `spec`, for only this job reads them. `batches` cuts batches, `trainer` makes
-steps, `watch` sees who stops or hangs. `cadence`, `checkpoint`, `dcp`, `state` and `folder` keep a run and take it up
-again; `attempts` and `spans` remember restarts and changed options; `faults` strikes on request. `forecast` predicts,
-`report` prints, `job` writes the Record. `worlds` and `curves` are the lab of scaling.
+steps, `metrics` keeps what they gave, `finite` ends a run whose numbers are none, `watch` sees who stops or hangs.
+`cadence`, `checkpoint`, `dcp`, `state` and `folder` keep a run and take it up again; `attempts` and `spans` remember
+restarts and changed options; `faults` strikes on request. `forecast` predicts, `report` prints and draws, `job` writes
+the Record. `worlds` and `curves` are the lab of scaling.
 """
 
 from scaleout import face
@@ -13,11 +14,13 @@ __getattr__, __dir__, __all__ = face(
     __name__,
     cadence="Cadence",
     checkpoint="together",
-    job="check_norm close",
+    finite="check_loss check_norm",
+    job="close",
+    metrics="Metrics",
     options="TIERS",
     order="Order",
     rates="Rates planned_steps",
-    report="Metrics Progress",
+    report="Progress",
     trainer="Setup Trainer",
-    watch="CHECKPOINT Watch check_loss remember_collectives",
+    watch="CHECKPOINT Watch remember_collectives",
 )

@@ -10,8 +10,9 @@ from scaleout.lab import join
 from scaleout.records import checkpoints
 from scaleout.records.files import is_count
 from scaleout.timing import reliability
-from scaleout.train import options, report
+from scaleout.train import options
 from scaleout.train.checkpoint import Checkpoints
+from scaleout.train.metrics import CHECKPOINTS
 
 FIRST = 12              # step of the first checkpoint with "auto": its cost decides when the others come
 
@@ -29,7 +30,7 @@ class Cadence:
         self.next = FIRST if self.every is None else self.every
         self.blocked: list[float] = []
         if o.folder is not None and self.every != 0:
-            self.kept = Checkpoints(s, Path(o.folder) / report.CHECKPOINTS, o.keep, faults=faults)
+            self.kept = Checkpoints(s, Path(o.folder) / CHECKPOINTS, o.keep, faults=faults)
 
     @property
     def last(self) -> int | None:

@@ -1,9 +1,5 @@
-"""What a run of the training job leaves behind: the peak it is measured against, the sample, the plot, the Record.
+"""What a run of the training job leaves behind: the peak it is measured against, the sample, the plot, the Record."""
 
-And what ends one: a gradient that is no number.
-"""
-
-import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,7 +8,8 @@ from scaleout.measure import peak as measure_peak
 from scaleout.parallel.shard import DTYPES
 from scaleout.records import results
 from scaleout.spec.transformer import flops, total_parameters
-from scaleout.train import attempts, forecast, report, spans
+from scaleout.train import forecast, report, spans
+from scaleout.train.metrics import METRICS, PLOT, SAMPLE
 from scaleout.train.options import RESULTS, WARMUP
 from scaleout.train.trainer import sample
 
@@ -27,25 +24,6 @@ def peak(s, o):
     """(FLOP/s of all ranks together, where it comes from): matrix products of this run's dtype, timed in this run."""
     rate, side = measure_peak.matmul_rate(s, DTYPES[o.precision], Effort)
     return rate * s.world, f"{o.precision} matrix products of side {side} on {s.world} process(es), timed in this run"
-
-
-def check_norm(norm, step, last, scale=None):
-    """The norm of the gradient of a step, or None where it is not finite and loss scaling left that step out.
-
-    scale: of the loss of that step, None without scaling. last: step of the last good checkpoint, or None. ValueError,
-    one line, where the norm is no finite number and the weights after that step are lost, though its loss, taken
-    before, was sound; or where the scale falls below 1: the gradient then overflows by itself.
-    """
-    if not math.isfinite(norm):
-        if scale is not None and scale >= 2:            # half of it is the next step's
-            return None
-        if scale is not None:
-            raise attempts.Final(f"the gradient overflows fp16 at step {step} with a loss scale of {scale:g}: "
-                                 "use --precision fp32, or a lower --lr")
-        good = f"the last good checkpoint is step {last}" if last is not None else "there is no checkpoint yet"
-        raise attempts.Final(f"the norm of the gradient is {norm} at step {step}; {good}: resume from it with a "
-                             "lower --lr")
-    return norm
 
 
 def scaling(metrics):
@@ -96,13 +74,13 @@ def close(s, tier, o, job):
     r = record(s, tier, o, job, peak_, found) if sound else None
     saved = results.save(r, recording.path(r, o.save, RESULTS, o.strategy_on(s.world))) if r and o.save else None
     if folder:
-        (folder / report.SAMPLE).write_text(wrote, encoding="utf-8")
+        (folder / SAMPLE).write_text(wrote, encoding="utf-8")
     if folder and r:
-        report.plot(job.metrics, folder / report.PLOT,
+        report.plot(job.metrics, folder / PLOT,
                     f"{total_parameters(o.shape) / 1e6:,.1f} M parameters on {s.world} process(es)")
     if wrote:
         s.say(f"\n--- {o.sample} bytes at temperature {o.temperature:g} ---\n{wrote}\n---")
     s.say(report.closing(r, len(job.text.held_out)) if r else
-          f"no plot and no Record: the steps of this run are not in {report.METRICS}")
+          f"no plot and no Record: the steps of this run are not in {METRICS}")
     if saved:
         s.say(f"record saved: {saved.name}")

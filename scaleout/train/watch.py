@@ -1,14 +1,12 @@
-"""Keeps watch over a training job: who asks it to stop, whose loss is no number, which rank hangs.
+"""Keeps watch over a training job: who asks it to stop, which rank hangs.
 
     with Watch(s, faults) as watch:
         for step in ...:
             watch.begin(step)               # the pulse; without it for long, a thread asks who hangs
             ...                             # train; where ranks agree on their loss, they agree on watch.asked
-            check_loss(loss, step, checkpoints.last)
 """
 
 import json
-import math
 import os
 import re
 import select
@@ -24,7 +22,6 @@ import torch.distributed as dist
 from scaleout.lab import join, start
 from scaleout.parallel import private
 from scaleout.records import flight
-from scaleout.train import attempts
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PATIENCE_S = join.TIMEOUT_S / 2     # before the collective's own time-out, which names nobody
@@ -122,14 +119,6 @@ class _Pulses(list):
         for item in super().__iter__():
             self.watch.pulse(self.doing)
             yield item
-
-
-def check_loss(loss, step, last=None):
-    """ValueError, one line, where the mean loss of all ranks is not a finite number. last: the last good checkpoint."""
-    if not math.isfinite(loss):
-        good = "there is no checkpoint yet: lower the learning rate" if last is None else (
-            f"the last good checkpoint is step {last}: resume from it with a lower learning rate")
-        raise attempts.Final(f"loss is {loss} at step {step}; {good}, or look at the batch of that step")
 
 
 # --- who hangs ----------------------------------------------------------------------------------------------

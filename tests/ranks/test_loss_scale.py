@@ -18,7 +18,7 @@ from scaleout.parallel.shard import DTYPES
 from scaleout.records import results
 from scaleout.train import job as train_job
 from scaleout.train import options
-from scaleout.train.report import FIELDS, METRICS, Metrics
+from scaleout.train.metrics import FIELDS, METRICS, Metrics
 from scaleout.train.trainer import Setup, Trainer
 
 CLOSE = 2e-3        # fp16 has 11 bits: a product is off by 2^-11 = 5e-4 at most, and errors of opposite signs meet

@@ -14,7 +14,8 @@ from specimen_checkpoint import session
 
 from scaleout.train import faults
 from scaleout.train import watch as train_watch
-from scaleout.train.watch import Watch, check_loss, verdict
+from scaleout.train.finite import check_loss
+from scaleout.train.watch import Watch, verdict
 
 SPECIMEN = "tests/ranks/specimen_watch.py"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scaleout.train import folder as train_folder
-from scaleout.train import report
+from scaleout.train.metrics import FILES, Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = ("import sys\nfrom scaleout.train import folder\nkept = folder.claim(sys.argv[1])\nprint('mine', flush=True)\n"
@@ -115,7 +115,7 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line(tmp_path, monkey
         train_folder.claim(tmp_path / "taken")
     (tmp_path / "odd" / "plot.svg").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"odd/plot.svg is no file: remove it, or use another --folder"):
-        train_folder.claim(tmp_path / "odd", report.FILES)
+        train_folder.claim(tmp_path / "odd", FILES)
 
     def full(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -142,7 +142,7 @@ def write(folder, rows):
 
 
 def begin(folder, done, fresh=False):
-    metrics = report.Metrics(folder, True)
+    metrics = Metrics(folder, True)
     return metrics, *metrics.begin(done, fresh)
 
 
