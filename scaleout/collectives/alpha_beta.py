@@ -3,14 +3,12 @@
 `size` is nccl-tests' (doc/PERFORMANCE.md): of all_gather what a rank holds afterwards, of reduce_scatter and
 all_to_all what it holds before, otherwise the message. Ranks move in step: a step lasts as long as the slowest rank's
 alpha + bytes / rate, and a rank sends and receives at the same time (Hockney 1994; Thakur, Rabenseifner and Gropp
-2005); only a ring over nodes goes at the pace of its parts. Adding is
-free. The formulas are in `scaleout.collectives.algorithms`; `scaleout.collectives.messages` has the same algorithms
-message by message, and tests hold one against the other.
+2005); only a ring over nodes goes at the pace of its parts. Adding is free. The formulas are in
+`scaleout.collectives.algorithms`; `scaleout.collectives.messages` has the same algorithms message by message, and
+tests hold one against the other.
 """
 
 from __future__ import annotations
-
-import math
 
 from scaleout.collectives.algorithms import FORMULAS, Cost
 from scaleout.spec import checks
@@ -21,7 +19,6 @@ ALGORITHMS = {
     for name in dict.fromkeys(collective for collective, _ in FORMULAS)
 }
 COLLECTIVES = tuple(ALGORITHMS)
-SPECIAL = ("hierarchical", "in-network")  # need nodes, or switches that add: `best` leaves them out
 
 
 def cost(collective: str, algorithm: str, size: float, ranks: int, wire: Wire) -> Cost:
@@ -46,35 +43,6 @@ def cost_on(collective: str, algorithm: str, size: float, cluster: Cluster) -> C
     if algorithm == "in-network" and not cluster.in_network:
         raise ValueError("the switches of this cluster do not add: give it in_network=True")
     return FORMULAS[collective, algorithm](size, cluster)
-
-
-def best(collective: str, size: float, ranks: int, wire: Wire) -> str:
-    """The fastest algorithm for ranks on one wire, without switches that add; the first named where several tie."""
-    check(collective, None, size, ranks)
-    names = [name for name in ALGORITHMS[collective] if name not in SPECIAL]
-    return min(names, key=lambda name: cost(collective, name, size, ranks, wire).seconds)
-
-
-def crossover(a: str, b: str, collective: str, ranks: int, wire: Wire) -> float | None:
-    """Bytes from which on the other one of two algorithms is faster; None where one is never slower.
-
-    Searches from 1 byte to 10^13 and returns the first change to within a thousandth.
-    """
-
-    def ahead(size: float) -> float:
-        return cost(collective, a, size, ranks, wire).seconds - cost(collective, b, size, ranks, wire).seconds
-
-    grid = [10 ** (k / 4) for k in range(53)]
-    signs = [(size, ahead(size)) for size in grid]
-    first = next((sign for _, sign in signs if sign), 0.0)
-    at = next((i for i, (_, sign) in enumerate(signs) if sign * first < 0), None)
-    if at is None:
-        return None
-    low, high = grid[at - 1], grid[at]
-    while high / low > 1.001:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if ahead(middle) * first < 0 else (middle, high)
-    return math.sqrt(low * high)
 
 
 def algorithm_bandwidth(size: float, seconds: float) -> float:

@@ -84,22 +84,6 @@ def start(collective: str, ranks: int, chunks: int, switch: bool = False) -> Sta
     return (*held, tuple(Counter() for _ in range(chunks))) if switch else held
 
 
-def goal(collective: str, ranks: int, chunks: int) -> list[dict[int, Counter]]:
-    """By rank: what each chunk that matters to it must hold at the end, every contribution exactly once."""
-    whole = Counter(dict.fromkeys(range(ranks), 1))
-    return [
-        {
-            "all_reduce": lambda r: dict.fromkeys(range(chunks), whole),
-            "reduce_scatter": lambda r: {r: whole},
-            "all_gather": lambda r: {c: Counter({c: 1}) for c in range(chunks)},
-            "broadcast": lambda r: {c: Counter({0: 1}) for c in range(chunks)},
-            "all_to_all": lambda r: {s * ranks + r: Counter({s: 1}) for s in range(ranks)},
-            "send": lambda r: {0: Counter({0: 1})} if r in (0, ranks - 1) else {},
-        }[collective](rank)
-        for rank in range(ranks)
-    ]
-
-
 def run(sent: Iterable[Message], held: State) -> list[State]:
     """What every rank holds before the first step and after each step, from what it held at the start."""
     states = [held]
@@ -114,19 +98,12 @@ def run(sent: Iterable[Message], held: State) -> list[State]:
 
 def sent(moves: Iterable[Message], sizes: Sequence[float], ranks: int) -> list[float]:
     """Bytes that each rank sends; `sizes` are the bytes of each chunk. A switch has its own entry: count it in."""
-    return _bytes(moves, sizes, ranks, lambda one: one.source)
-
-
-def received(moves: Iterable[Message], sizes: Sequence[float], ranks: int) -> list[float]:
-    """Bytes that each rank receives."""
-    return _bytes(moves, sizes, ranks, lambda one: one.target)
-
-
-def _bytes(moves, sizes, ranks, end) -> list[float]:
     found = Counter()
     for one in moves:
-        found[end(one)] += sizes[one.chunk]
+        found[one.source] += sizes[one.chunk]
     return [found[rank] for rank in range(ranks)]
+
+
 
 
 def seconds(moves: Iterable[Message], sizes: Sequence[float], wire: Wire | Cluster) -> float:

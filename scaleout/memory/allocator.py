@@ -15,10 +15,9 @@ from scaleout.spec import checks
 
 MIB = 2**20
 
-# Each tensor takes a multiple of this many bytes of the caching allocator: kMinBlockSize in torch's
+# Each tensor takes a multiple of 512 bytes of the caching allocator: kMinBlockSize in torch's
 # c10/core/AllocatorConfig.h. What is left of a large block stays with the tensor if it is under 1 MiB (kSmallSize
 # there; CUDACachingAllocator.cpp, should_split).
-ROUNDING = 512
 LEFT_OVER = 1 * MIB
 
 # For a handle and stream torch gives cuBLAS 8,320 KiB (seen as 8,519,680 bytes in discuss.pytorch.org/t/178671), and

@@ -183,20 +183,6 @@ def damage(found, used):
     return [provenance.printable(line) for line in lines]       # a file's name may hold anything
 
 
-def newest_good(folder):
-    """(Path or None, [(step, problem)]): the newest checkpoint that is whole, and what is wrong with each newer one."""
-    bad = []
-    for path in every(folder):
-        try:
-            what = problem(path, manifest(path)["files"])
-        except ValueError as error:
-            what = str(error)
-        if what is None:
-            return path, bad
-        bad.append((step_of(path), what))
-    return None, bad
-
-
 # --- tidying ------------------------------------------------------------------------------------------------
 
 def keepers(found, keep):

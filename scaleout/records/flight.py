@@ -173,15 +173,3 @@ def side_by_side(flights, last=6, group="0"):
         rows.append((str(sequence), *(
             ("> " if marked and rank in strange.ranks else "") + str(lines[sequence][rank] or "-") for rank in ranks)))
     return ("number", *(f"rank {rank}" for rank in ranks)), rows
-
-
-def sentence(found):
-    """What an Odd means, in words; "" for None is "all ranks are in step"."""
-    if found is None:
-        return "All ranks made the same calls: nobody is out of step."
-    who = f"Rank{'s' * (len(found.ranks) > 1)} {', '.join(map(str, found.ranks))}"
-    at = f"number {found.sequence}, {found.expected}"
-    if found.kind == "missing":
-        return f"{who} never came to {at}: look at the stack to see what it does instead."
-    left_out = " That is the call which usually comes next: it left one out." if found.skipped else ""
-    return f"{who} called {found.found} where the others called {at}.{left_out}"

@@ -30,28 +30,6 @@ def young(checkpoint_seconds, mtbf_seconds):
     return math.sqrt(2 * checkpoint_seconds * mtbf_seconds)
 
 
-def daly(checkpoint_seconds, mtbf_seconds):
-    """Work between two checkpoints by Daly's higher order, in seconds; M where a checkpoint takes 2 M or more."""
-    _positive(checkpoint_seconds=checkpoint_seconds, mtbf_seconds=mtbf_seconds)
-    if checkpoint_seconds >= 2 * mtbf_seconds:
-        return mtbf_seconds
-    half = checkpoint_seconds / (2 * mtbf_seconds)
-    return young(checkpoint_seconds, mtbf_seconds) * (1 + math.sqrt(half) / 3 + half / 9) - checkpoint_seconds
-
-
-def best_interval(checkpoint_seconds, mtbf_seconds):
-    """The tau, in seconds, with the least `expected_seconds`: 1 - tau/M = exp(-(tau + delta)/M), by bisection.
-
-    It does not depend on R, nor on how much work there is.
-    """
-    _positive(checkpoint_seconds=checkpoint_seconds, mtbf_seconds=mtbf_seconds)
-    delta, low, high = checkpoint_seconds / mtbf_seconds, 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if 1 - middle > math.exp(-(middle + delta)) else (low, middle)
-    return low * mtbf_seconds
-
-
 def expected_seconds(work_seconds, interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds=0.0):
     """Wall clock that `work_seconds` of training take on average: (work/tau) M exp(R/M) (exp((tau + delta)/M) - 1).
 
@@ -68,11 +46,6 @@ def expected_seconds(work_seconds, interval_seconds, checkpoint_seconds, mtbf_se
         return work_seconds / interval_seconds * mtbf_seconds * math.exp(restart_seconds / mtbf_seconds) * segment
     except OverflowError:
         return math.inf
-
-
-def goodput(interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds=0.0):
-    """The share of the wall clock (0 to 1) that is training which counts."""
-    return 1 / expected_seconds(1.0, interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds)
 
 
 def overhead(interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds=0.0):

@@ -3,33 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-
-from scaleout.timing.step import StepTime
-
-
-@dataclass(frozen=True)
-class Point:
-    """One size of a scaling curve. efficiency: tokens a second of a rank, over those at the fewest ranks."""
-
-    ranks: int
-    time: StepTime
-    efficiency: float
-    speed_up: float
-
-
-def scaling(step_of: Callable[[int], StepTime], worlds: Iterable[int]) -> dict[int, Point]:
-    """By number of ranks, the step that step_of gives and its efficiency; 1 at the fewest ranks.
-
-    Strong scaling where step_of shares one batch, weak where each rank's stays the same: counted in tokens a second
-    both are one formula, and equal `timing.ddp.strong_efficiency` and `weak_efficiency` of the seconds. ValueError
-    without any number of ranks.
-    """
-    found = {ranks: step_of(ranks) for ranks in sorted(set(worlds))}
-    shares = efficiency({ranks: one.tokens_per_second for ranks, one in found.items()})
-    first = min(found)
-    return {ranks: Point(ranks, one, shares[ranks], shares[ranks] * ranks / first) for ranks, one in found.items()}
+from collections.abc import Mapping
 
 
 def efficiency(tokens_per_second: Mapping[int, float]) -> dict[int, float]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable
 from math import floor, log10
 
 from scaleout.draw import svg
@@ -58,26 +56,6 @@ CONTROLS = (
              help="0: none. The first of them counts as 100%." if n == 1 else "") for n in OWN),
 )  # fmt: skip
 
-# Runs of any number of processes, {processes: tokens/s}, drawn with those typed. `from_records` fills it.
-MEASURED: dict[int, float] = {}
-
-
-def from_records(records: Iterable) -> dict:
-    """Parameters that show these runs (`results.Record`s of one series) as the reader's own points.
-
-    Several Records of one number of processes count by their median. Numbers of processes that have no control are
-    kept in MEASURED. ValueError where a Record trains nothing.
-    """
-    rates: dict[int, list[float]] = {}
-    for record in records:
-        if not record.tokens_per_second:
-            raise ValueError(f"the Record of {record.stem} has no tokens a second: give runs that train")
-        rates.setdefault(record.device_count, []).append(record.tokens_per_second)
-    found = {n: statistics.median(some) for n, some in sorted(rates.items())}
-    MEASURED.clear()
-    MEASURED.update({n: rate for n, rate in found.items() if n not in OWN})
-    return {f"own_{n}": found[n] for n in OWN if n in found}
-
 
 def draw(params: dict) -> dict:
     """Efficiency against GPUs, strong and weak, DDP beside them; beneath, hours, price, energy or MFU."""
@@ -101,8 +79,7 @@ def draw(params: dict) -> dict:
 
 def own_points(rates: dict[int, float]) -> dict[int, float]:
     """Efficiency by number of processes of the reader's own runs; the fewest count as 1. {} without any."""
-    every = {**MEASURED, **rates}
-    return scaling.efficiency(every) if every else {}
+    return scaling.efficiency(rates) if rates else {}
 
 
 def _values(setting: Setting, found: Curves, rates: tuple[float, float]) -> dict:

@@ -56,29 +56,8 @@ CONTROLS = (
     slider("rate", "rate of my own link", 12.5, 0.01, 1000.0, step=0.01, unit="GB/s", log=True),
 )  # fmt: skip
 
-# The reader's own timings, as pairs (bytes, seconds): drawn while the link is "own". `from_profile` fills it.
-MEASURED: list[tuple[float, float]] = []
-
 WIDTH = 480
 GRID = (*(m * 10**k for k in range(3, 10) for m in (1.0, 3.2)), 1e10)  # bytes that curves go through
-
-
-def from_profile(profile: dict) -> dict:
-    """Parameters that show this view on the machine of a profile (see `timing.profile`), with its timings as points.
-
-    The profile's line for all_reduce becomes the wire of a ring that would take that long. ValueError where the
-    profile is of one process.
-    """
-    line = profile["collectives"].get("all_reduce")
-    if line is None:
-        raise ValueError("this machine profile holds no all_reduce: calibrate it with more than one process")
-    found = alpha_beta.ring_wire(line["alpha_seconds"], line["seconds_per_byte"], profile["world"])
-    MEASURED[:] = [(one["bytes"], one["seconds"]) for one in line["points"]]
-    return {
-        "link": OWN, "world": profile["world"],
-        "alpha": min(100_000.0, max(0.1, found.alpha_seconds * 1e6)),
-        "rate": min(1000.0, max(0.01, found.bytes_per_s / 1e9)),
-    }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -144,9 +123,8 @@ def draw(params: dict) -> dict:
     size = params["size"] * 1e6
     costs = on.costs(size)
     values = _values(on, size, costs, shown, step)
-    points = MEASURED if params["link"] == OWN else []
     return {
-        "svg": _picture(shown, step, on, size, costs, values, points),
+        "svg": _picture(shown, step, on, size, costs, values),
         "sentence": _sentence(shown, step, on, size, costs, values),
         "values": values,
     }
@@ -246,9 +224,7 @@ def _bytes(size: float) -> str:
 # --- the picture ----------------------------------------------------------------------------------------------
 
 
-def _picture(
-    shown: chunk_grid.Frames, step: int, on: Setting, size: float, costs: dict, values: dict, points: list,
-) -> str:  # fmt: skip
+def _picture(shown: chunk_grid.Frames, step: int, on: Setting, size: float, costs: dict, values: dict) -> str:
     done = f"step {step} of {shown.steps}, {shown.phase(step)}" if step else f"before the first of {shown.steps} steps"
     title = f"{NAMES[shown.algorithm].capitalize()}, {shown.ranks} ranks: {done}"
     keys, height = svg.legend(4, 30, WIDTH - 8, [("c5", "partial sum"), ("c3", "sum of all"), ("accent", "moved")])
@@ -268,9 +244,6 @@ def _picture(
     items = [(COLOURS[name], f"{NAMES[name]} {_time(costs[name].seconds)}") for name in costs]
     if at:
         items.append(("ink", f"tree = ring at {_bytes(at)}"))
-    if points:
-        body.append(plane.dots(points, "c7", 4, "measured here"))
-        items.append(("c7", "measured here"))
     curve_keys, more = svg.legend(4, plane.bottom + 46, WIDTH - 8, items, 2)
     label = (
         f"{title}. Beneath, seconds of an all-reduce against bytes for {len(costs)} algorithms, both axes "

@@ -4,35 +4,27 @@ from collections import Counter
 
 import pytest
 from cases import over, refused
+from simulated import NAMES, RANKS, SIZES, received, simulate, variants
 
 from scaleout.collectives import messages as m
-from scaleout.collectives.alpha_beta import ALGORITHMS
 from scaleout.collectives.routes import trees
 from scaleout.spec.topology import Cluster, Wire
 
-RANKS = (*range(1, 10), 12, 13, 16, 17)  # powers of two, their neighbours, odd, even and prime numbers
-SIZES = (0, 1, 7, 1000, 4096)
-BLOCKS = (1, 2, 5)
 
-NAMES = [(collective, name) for collective in ALGORITHMS for name in ALGORITHMS[collective]]
-
-
-def variants(collective, algorithm, ranks):
-    """Options for `messages`: numbers of blocks of what is pipelined, nodes of what is hierarchical."""
-    if algorithm == "hierarchical":
-        return [{"gpus_per_node": g} for g in range(1, ranks + 1) if ranks % g == 0]
-    pipelined = (collective, algorithm) in (("all_reduce", "tree"), ("broadcast", "ring"))
-    return [{"blocks": b} for b in BLOCKS] if pipelined else [{}]
-
-
-def simulate(collective, algorithm, ranks, size=0, **options):
-    """(messages, bytes of each chunk, participants with the switch, states)."""
-    blocks = options.get("blocks", 1)
-    moves = m.messages(collective, algorithm, ranks, **options)
-    sizes = m.sizes(collective, algorithm, size, ranks, blocks)
-    switch = algorithm == "in-network"
-    states = m.run(moves, m.start(collective, ranks, len(sizes), switch))
-    return moves, sizes, ranks + switch, states
+def goal(collective, ranks, chunks):
+    """By rank: what each chunk that matters to it must hold at the end, every contribution exactly once."""
+    whole = Counter(dict.fromkeys(range(ranks), 1))
+    return [
+        {
+            "all_reduce": lambda r: dict.fromkeys(range(chunks), whole),
+            "reduce_scatter": lambda r: {r: whole},
+            "all_gather": lambda r: {c: Counter({c: 1}) for c in range(chunks)},
+            "broadcast": lambda r: {c: Counter({0: 1}) for c in range(chunks)},
+            "all_to_all": lambda r: {s * ranks + r: Counter({s: 1}) for s in range(ranks)},
+            "send": lambda r: {0: Counter({0: 1})} if r in (0, ranks - 1) else {},
+        }[collective](rank)
+        for rank in range(ranks)
+    ]
 
 
 @over(named=NAMES, ranks=RANKS)
@@ -40,7 +32,7 @@ def test_every_contribution_arrives_exactly_once(named, ranks):
     collective, algorithm = named
     for options in variants(collective, algorithm, ranks):
         _, sizes, _, states = simulate(collective, algorithm, ranks, **options)
-        for rank, wanted in enumerate(m.goal(collective, ranks, len(sizes))):
+        for rank, wanted in enumerate(goal(collective, ranks, len(sizes))):
             assert {chunk: states[-1][rank][chunk] for chunk in wanted} == wanted, (rank, options)
 
 
@@ -51,7 +43,7 @@ def test_what_is_sent_is_received(named, ranks):
         for size in SIZES:
             moves, sizes, everyone, _ = simulate(collective, algorithm, ranks, size, **options)
             assert sum(sizes) == size * (ranks if collective == "all_to_all" else 1)
-            out, into = m.sent(moves, sizes, everyone), m.received(moves, sizes, everyone)
+            out, into = m.sent(moves, sizes, everyone), received(moves, sizes, everyone)
             assert sum(out) == sum(into) == sum(sizes[one.chunk] for one in moves)
 
 

@@ -144,10 +144,11 @@ def full(s, folder, where, fault):
             break
     every = [None] * s.world
     dist.all_gather_object(every, lines)
-    good, bad = checkpoints.newest_good(where)
+    newest = checkpoints.every(where)[0]
     extra = Checkpoints(s, where).load(made, optimizer)
-    return {"lines": every, "good": checkpoints.step_of(good), "bad": bad, "extra": extra, "last": kept.last,
-            "left": sorted(path.name for path in where.iterdir())}
+    problem = checkpoints.problem(newest, checkpoints.manifest(newest)["files"])
+    return {"lines": every, "newest": checkpoints.step_of(newest), "problem": problem, "extra": extra,
+            "last": kept.last, "left": sorted(path.name for path in where.iterdir())}
 
 
 def two(s, folder, tmpfs):

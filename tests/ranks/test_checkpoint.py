@@ -98,7 +98,7 @@ def test_a_full_disk_is_one_line_on_all_ranks_and_the_last_good_checkpoint_is_in
     who = "[01]" if rank is None else str(rank)
     assert re.fullmatch(f".*: checkpoint step 2 could not be written: rank {who}: " + re.escape(NO_SPACE),
                         full["lines"][0][0]), full["lines"]
-    assert (full["good"], full["bad"], full["last"], full["extra"]) == (1, [], 1, {"step": 1})
+    assert (full["newest"], full["problem"], full["last"], full["extra"]) == (1, None, 1, {"step": 1})
     assert full["left"] == ["step-00000001"], "what was begun is removed, and makes room"
 
 

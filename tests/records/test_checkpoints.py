@@ -31,6 +31,14 @@ def steps(folder):
     return [c.step_of(path) for path in c.every(folder)]
 
 
+def wrong(path):
+    """What is wrong with a checkpoint, None where it is whole: as a job finds it, the manifest first."""
+    try:
+        return c.problem(path, c.manifest(path)["files"])
+    except ValueError as error:
+        return str(error)
+
+
 # --- complete or not there ---------------------------------------------------------------------------------
 
 def test_a_published_checkpoint_is_whole(tmp_path):
@@ -41,7 +49,6 @@ def test_a_published_checkpoint_is_whole(tmp_path):
     assert (body["step"], body["loss"], body["extra"], body["number"]) == (40, 2.5, {"seed": 3}, 1)
     assert body["files"]["random-00000.json"]["bytes"] == len(TEXT["random-00000.json"]) + 2
     assert c.problem(path, body["files"]) is None
-    assert c.newest_good(tmp_path) == (path, [])
 
 
 def test_nothing_is_published_where_a_file_is_not_as_its_rank_wrote_it(tmp_path):
@@ -63,8 +70,7 @@ def test_a_full_disk_publishes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(c.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         c.publish(c.temporary(tmp_path, 2).mkdir() or c.temporary(tmp_path, 2), tmp_path, {"step": 2, "files": {}})
-    assert steps(tmp_path) == [1]
-    assert c.newest_good(tmp_path)[1] == []
+    assert [wrong(path) for path in c.every(tmp_path)] == [None]
 
 
 def test_a_number_that_json_has_not_is_refused_before_anything_is_published(tmp_path):
@@ -180,12 +186,11 @@ def deep(opening, closing):
         deep("[", "]"), deep('{"a":', "}"), huge, pipe, lambda path: path.write_text("9" * 5000),
         lambda path: path.write_text('{"sha256": "", "body": NaN}'), lambda path: path.unlink() or path.mkdir())],
 ])
-def test_damage_is_named_and_the_one_before_is_used(file, harm, said, tmp_path):
-    make(tmp_path, 30)
-    harm(make(tmp_path, 40) / file)
-    good, bad = c.newest_good(tmp_path)
-    assert (c.step_of(good), bad) == (30, [(40, said)])
-    assert c.damage(bad, 30) == [f"checkpoint step 40 is damaged ({said}): using step 30"]
+def test_damage_is_named(file, harm, said, tmp_path):
+    path = make(tmp_path, 40)
+    harm(path / file)
+    assert wrong(path) == said
+    assert c.damage([(40, said)], 30) == [f"checkpoint step 40 is damaged ({said}): using step 30"]
 
 
 def test_what_is_damaged_is_one_line_whatever_a_file_is_called():
@@ -198,15 +203,6 @@ def test_what_is_no_step_is_no_checkpoint(tmp_path):
     for name in ("step-\u00b2", "step-\uff11", "step-", "step-1e3"):
         (tmp_path / name).mkdir()
     assert steps(tmp_path) == [30]
-
-
-def test_where_none_is_good_all_are_named(tmp_path):
-    for step in (30, 40):
-        truncate(make(tmp_path, step) / "__0_0.distcp")
-    good, bad = c.newest_good(tmp_path)
-    assert good is None
-    assert [step for step, _ in bad] == [40, 30]
-    assert c.newest_good(tmp_path / "nowhere") == (None, [])
 
 
 def test_the_newest_is_the_one_made_last(tmp_path):

@@ -16,12 +16,6 @@ HOUR, MINUTE = 3600.0, 60.0
 
 # --- against the papers ------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("mtbf", "tau"), PUBLISHED["daly"]["tau_by_mtbf"].items())
-def test_daly_gives_the_intervals_of_his_figures(mtbf, tau):
-    found = r.daly(PUBLISHED["daly"]["delta"] * MINUTE, float(mtbf) * MINUTE) / MINUTE
-    assert found == pytest.approx(tau, abs=0.5 if tau > 10 else 0.05), "as far as the figures are printed"
-
-
 def test_young_is_the_square_root_of_the_published_formula():
     assert r.young(5 * MINUTE, 24 * HOUR) == pytest.approx(120 * MINUTE)
     assert r.young(5 * MINUTE, 6 * HOUR) == pytest.approx(60 * MINUTE)
@@ -46,28 +40,41 @@ def test_expected_time_is_the_published_formula():
 
 # --- against each other ------------------------------------------------------------------------------------
 
+def best_interval(delta, mtbf):
+    """The tau with the least `expected_seconds`, which solves 1 - tau/M = exp(-(tau + delta)/M), by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1 - middle > math.exp(-(middle + delta / mtbf)) else (low, middle)
+    return low * mtbf
+
+
 @pytest.mark.parametrize("delta_over_m", [1e-6, 1e-4, 1e-2, 0.1, 0.5])
-def test_the_best_interval_is_a_minimum_and_daly_is_near_it(delta_over_m):
+def test_the_overhead_is_least_at_the_best_interval(delta_over_m):
     mtbf = 10_000.0
     delta = delta_over_m * mtbf
-    best = r.best_interval(delta, mtbf)
+    best = best_interval(delta, mtbf)
     least = r.overhead(best, delta, mtbf)
     assert all(r.overhead(best * factor, delta, mtbf) > least for factor in (0.8, 0.97, 1.03, 1.25))
-    assert r.daly(delta, mtbf) == pytest.approx(best, rel=0.01)
     assert 0 < best < mtbf
 
 
+@pytest.mark.parametrize(("mtbf", "tau"), PUBLISHED["daly"]["tau_by_mtbf"].items())
+def test_the_overhead_is_least_near_the_intervals_of_dalys_figures(mtbf, tau):
+    found = best_interval(PUBLISHED["daly"]["delta"], float(mtbf))
+    assert found == pytest.approx(tau, rel=0.01), "his higher order is an approximation, printed to two or three digits"
+
+
 def test_young_is_good_where_checkpoints_are_short_and_bad_where_they_are_long():
-    good, bad = (r.young(d, 1.0) / r.best_interval(d, 1.0) for d in (1e-6, 0.5))
+    good, bad = (r.young(d, 1.0) / best_interval(d, 1.0) for d in (1e-6, 0.5))
     assert good == pytest.approx(1, abs=1e-3)
     assert bad > 1.2
-    assert r.young(3.0, 1.0) > r.daly(3.0, 1.0) == 1.0, "Daly stops at M where a checkpoint takes longer than 2 M"
 
 
 def test_the_best_interval_does_not_depend_on_the_restart():
     for restart in (0.0, 100.0, 5000.0):
         best = min((r.expected_seconds(1, tau, 30, 5000, restart), tau) for tau in range(100, 2000, 10))[1]
-        assert best == pytest.approx(r.best_interval(30, 5000), abs=10)
+        assert best == pytest.approx(best_interval(30, 5000), abs=10)
 
 
 def test_first_order_overhead_at_youngs_interval():
@@ -78,20 +85,13 @@ def test_first_order_overhead_at_youngs_interval():
 
 def test_without_failures_only_checkpoints_cost():
     assert r.expected_seconds(1000, 100, 5, r.NEVER) == 1050
-    assert r.goodput(100, 5, 1e12) == pytest.approx(100 / 105, rel=1e-9)
-    assert r.goodput(100, 0, 1e12) == pytest.approx(1, rel=1e-9)
-
-
-def test_goodput_and_overhead_are_the_same_fact():
-    assert r.goodput(600, 30, 7200, 120) == pytest.approx(1 / (1 + r.overhead(600, 30, 7200, 120)), rel=1e-12)
-    values = [r.goodput(r.best_interval(30, mtbf), 30, mtbf, 120) for mtbf in (600, 3600, 86400)]
-    assert values == sorted(values)
-    assert 0 < values[0] < values[-1] < 1
+    assert r.overhead(100, 5, 1e12) == pytest.approx(5 / 100, rel=1e-8)
+    assert r.overhead(100, 0, 1e12) == pytest.approx(0, abs=1e-9)
 
 
 def test_a_job_that_never_gets_through_is_infinite():
     assert r.expected_seconds(1, 1e6, 0, 1) == math.inf
-    assert r.goodput(1e6, 0, 1) == 0
+    assert r.overhead(1e6, 0, 1) == math.inf
 
 
 # --- clusters ----------------------------------------------------------------------------------------------
@@ -146,8 +146,8 @@ def test_a_simulation_without_failures_is_work_and_checkpoints():
 
 
 @pytest.mark.parametrize(("call", "said"), [
-    (lambda: r.young(0, 1), "checkpoint_seconds is 0"), (lambda: r.daly(1, -1), "mtbf_seconds is -1"),
-    (lambda: r.best_interval(1, math.nan), "mtbf_seconds is nan"), (lambda: r.cluster_mtbf(0, 1), "ranks is 0"),
+    (lambda: r.young(0, 1), "checkpoint_seconds is 0"), (lambda: r.young(1, -1), "mtbf_seconds is -1"),
+    (lambda: r.young(1, math.nan), "mtbf_seconds is nan"), (lambda: r.cluster_mtbf(0, 1), "ranks is 0"),
     (lambda: r.expected_seconds(1, 0, 1, 1), "interval_seconds is 0"),
     (lambda: r.expected_seconds(1, 1, -1, 1), "must not be negative")])
 def test_bad_numbers_are_one_line(call, said):

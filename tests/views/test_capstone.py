@@ -20,13 +20,6 @@ from scaleout.views.ddp import LINKS
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.fixture(autouse=True)
-def nothing_measured():
-    capstone.MEASURED.clear()
-    yield
-    capstone.MEASURED.clear()
-
-
 def shown(params=None):
     return views.render("capstone", params or {})
 
@@ -187,18 +180,6 @@ def test_own_runs_are_points_against_the_fewest():
     assert "your runs on 1, 2, 4" in result["svg"]
     assert shown()["values"]["own"] == [] and "your run" not in shown()["svg"]
     assert shown({"own_2": 10, "own_8": 20})["values"]["own"] == [[2, 1.0], [8, pytest.approx(0.5)]]
-
-
-def test_own_runs_from_records():
-    class Run:
-        def __init__(self, count, rate):
-            self.stem, self.device_count, self.tokens_per_second = "capstone", count, rate
-
-    params = capstone.from_records([Run(1, 100.0), Run(2, 150.0), Run(2, 190.0), Run(16, 800.0)])
-    assert params == {"own_1": 100.0, "own_2": 170.0}
-    assert shown(params)["values"]["own"] == [[1, 1.0], [2, pytest.approx(0.85)], [16, pytest.approx(0.5)]]
-    with pytest.raises(ValueError, match="give runs that train"):
-        capstone.from_records([Run(1, None)])
 
 
 # --- the lower chart ----------------------------------------------------------------------------------------------

@@ -18,13 +18,6 @@ SVG = "{http://www.w3.org/2000/svg}"
 CELL = re.compile(r"(rank \d+|the switch), chunk (\d+): (\d+) of (\d+) contributions")
 
 
-@pytest.fixture(autouse=True)
-def no_points():
-    view.MEASURED.clear()
-    yield
-    view.MEASURED.clear()
-
-
 def cells(svg):
     """{(who, chunk): (contributions, width of the fill over the cell's)} of the grid."""
     out = {}
@@ -162,26 +155,6 @@ def test_colours_and_names():
     names = set(c.ALGORITHMS["all_reduce"])
     assert set(view.COLOURS) == set(view.NAMES) == set(view._CALLED) == names
     assert len(set(view.COLOURS.values())) == len(names)
-
-
-def profile():
-    line = {"alpha_seconds": 3e-3, "seconds_per_byte": 2e-9, "worst_relative_error": 0.1,
-            "points": [{"bytes": 10**k, "seconds": 3e-3 + 2e-9 * 10**k} for k in (4, 6, 8)]}  # fmt: skip
-    return {"world": 4, "collectives": {"all_reduce": line}}
-
-
-def test_a_profile_becomes_the_own_link_with_its_points():
-    before = views.render("collectives", {"link": "own", "world": 4, "alpha": 500, "rate": 0.75})
-    params = view.from_profile(profile())
-    assert params == {"link": "own", "world": 4, "alpha": pytest.approx(500), "rate": pytest.approx(0.75)}
-    after = views.render("collectives", params)
-    for size, seconds in view.MEASURED:  # the ring on this wire goes through the line that was fitted
-        found = c.cost("all_reduce", "ring", size, 4, Wire(500e-6, 0.75e9)).seconds
-        assert found == pytest.approx(seconds)
-    assert after["svg"].count("measured here") == 4 and "measured here" not in before["svg"]
-    assert "measured here" not in views.render("collectives", {})["svg"]
-    with pytest.raises(ValueError, match="more than one process"):
-        view.from_profile({"world": 1, "collectives": {}})
 
 
 def test_the_sentence_names_winner_seconds_busbw_and_latency():
