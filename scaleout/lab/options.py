@@ -12,6 +12,7 @@ from dataclasses import field, fields, replace
 from pathlib import Path
 
 from scaleout.lab.corpus import VOCABULARY
+from scaleout.spec.command import Parser
 from scaleout.spec.transformer import Shape
 
 TIERS = ("smoke", "cpu", "gpu")
@@ -64,17 +65,6 @@ class Model:
 
 
 # --- the command line ----------------------------------------------------------------------------------
-
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are ValueErrors: `session` prints them once and exits with 2."""
-
-    def __init__(self, doc, **more):
-        super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
-                         **more)
-
-    def error(self, message):
-        raise ValueError(f"{message} (--help lists the options)")
-
 
 def parse(tiers, doc, argv=None, defaults="smoke"):
     """Options of a lab: an instance of the dataclass in `tiers`, a dict tier name -> instance.

@@ -9,14 +9,13 @@ by the month, and each provider has its own. Give the price of one GPU for one h
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 from scaleout.spec import checks
+from scaleout.spec.command import Parser
 from scaleout.spec.hardware import GPU_WATTS
 
 SLACK_HOURS = 1.0       # a machine counts from its start to its end: half an hour to set up, half an hour of slack
@@ -137,17 +136,9 @@ def markdown(uses: Sequence[Use], rates: Rates) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows(uses, rates)))
 
 
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are ValueErrors, so that bad input is one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message} (--help says more)")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code: 2 after one line on stderr for bad input."""
-    parser = Parser(prog="python -m scaleout.timing.price", description=__doc__, allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__, prog="python -m scaleout.timing.price")
     parser.add_argument("--price", type=float, required=True, help="of one GPU for one hour, today")
     parser.add_argument("--currency", required=True, help="that the price is in: EUR, USD, ...")
     parser.add_argument("--watts", type=float, default=GPU_WATTS,

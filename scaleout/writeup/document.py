@@ -10,15 +10,14 @@ a CPU and runs on GPUs never share a table or a curve. A notebook shows `Page(re
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
 
 from scaleout.records import results
 from scaleout.records.results import Record
+from scaleout.spec.command import Parser
 from scaleout.writeup import blocks as writeup_blocks
 from scaleout.writeup import facts
 from scaleout.writeup.blocks import Block, Heading, Note, Text
@@ -100,17 +99,9 @@ def write(found: Page, path: str | Path) -> list[Path]:
     return [path.parent / name for name in texts]
 
 
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are ValueErrors, so that bad input is one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message} (--help says more)")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code: 2 after one line on stderr for bad input."""
-    parser = Parser(prog="python -m scaleout.writeup", description=__doc__, allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__, prog="python -m scaleout.writeup")
     parser.add_argument("records", nargs="+", metavar="RECORD", help="a JSON file that a lab wrote with --save")
     parser.add_argument("--out", metavar="FILE.md", help="write the page here, its pictures beside it")
     try:

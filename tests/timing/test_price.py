@@ -52,7 +52,7 @@ def test_the_command_needs_a_price_and_says_so_in_one_line(capsys):
     assert price.main([]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == "price: the following arguments are required: --price, --currency (--help says more)\n"
+    assert said.err == "price: the following arguments are required: --price, --currency (--help lists the options)\n"
     assert price.main(["--price", "2"]) == 2
     assert "the following arguments are required: --currency" in capsys.readouterr().err
     assert price.main(["--price", "2", "--currency", "EUR", "--gpus", "-1"]) == 2

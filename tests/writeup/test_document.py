@@ -255,7 +255,7 @@ def test_the_command_writes_what_it_says(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    ([], "the following arguments are required: RECORD (--help says more)"),
+    ([], "the following arguments are required: RECORD (--help lists the options)"),
     (["missing.json"], "missing.json: no such file"),
     (["a.json", "--out", "page.html"], "page.html: the name must end in .md"),
     (["a.json", "--out", "a.json/page.md"],

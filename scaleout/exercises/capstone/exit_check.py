@@ -18,7 +18,7 @@ from statistics import mean
 
 from scaleout.exercises.engine import Verdict
 from scaleout.records.results import Record, from_dict, load
-from scaleout.writeup.document import Parser
+from scaleout.spec.command import Parser
 from scaleout.writeup.facts import VARIES, Run, Scaling, runs, scalings
 
 CLOSE, NEAR = 0.10, 0.25  # of a prediction
@@ -232,7 +232,7 @@ def _graded(guess: float, half: Run, whole: Run) -> Verdict:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command. Prints the curve and what is missing; returns the exit code."""
-    parser = Parser(prog="python -m scaleout.exercises.capstone.exit_check", description=__doc__.split("\n")[0])
+    parser = Parser(__doc__.split("\n")[0], prog="python -m scaleout.exercises.capstone.exit_check")
     parser.add_argument("records", nargs="*", metavar="RECORD", help="files that the labs wrote with --save")
     parser.add_argument("--efficiency", type=float, help="what you read off at the most processes; 1 is ideal")
     try:
