@@ -117,7 +117,7 @@ class Series:
         results.save(record, path)
         self.found[run] = record
         guess = record.prediction.get(worlds.FROM_ONE)
-        spent, rate = ms(ddp_scaling.median(record)), ddp_scaling.rate(record)
+        spent, rate = ms(record.median), record.rate
         print(f"{run.mode}, {run.strategy}, {run.world} process(es) x {run.batch // run.world} sequences: {spent} ms a "
               f"step (predicted {ms(guess)}), {rate:,.0f} tokens/s", flush=True)
         return record
@@ -154,12 +154,12 @@ def graded(o, words, job, kind):
             made.share = worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
         run = worlds.Run(mode, world, strategy, batch)
         record = made.run(run, temporary)
-        real = ddp_scaling.rate(record)
+        real = record.rate
         path = results.save(replace(record, prediction=record.prediction | {worlds.READER: guess},
                                     measurement=record.measurement | {worlds.READER: real}),
                             made.path(run, temporary))
         print(exit_check.grade(guess, [worlds.file_of(o.folder, half, o.tier, kind), path]).message)
-    print(curves.doubling(ddp_scaling.rate(known[half]), real, curves.predicted_rate(record)))
+    print(curves.doubling(known[half].rate, real, curves.predicted_rate(record)))
 
 
 def show(o, found, kind):

@@ -12,24 +12,7 @@ import pool
 
 from scaleout import exercises
 
-
-def each(cases):
-    """Run a test for every case, as one test: what fails names its case. A case that is a tuple gives several
-    arguments; of two of these decorators, the upper one gives the first."""
-    def wrap(test):
-        def run(*before):
-            for case in cases:
-                given = case if isinstance(case, tuple) else (case,)
-                try:
-                    test(*before, *given)
-                except BaseException as error:
-                    error.add_note(f"case: {', '.join(str(getattr(one, 'key', one))[:100] for one in given)}")
-                    raise
-
-        run.__name__, run.__doc__ = test.__name__, test.__doc__
-        return run
-
-    return wrap
+STEM = {one.key: stem for stem in exercises.STEMS for one in exercises.catalogue(stem)}
 
 
 def value(stem, key):
@@ -46,8 +29,18 @@ def solution(stem, key):
     """The function that the solution of a function exercise defines."""
     found = exercises.exercise(stem, key)
     space = {}
-    exec(re.search(r"```python\n(.*?)```", found.solution, re.S).group(1), space)
+    exec(code_of(found), space)
     return space[found.function]
+
+
+def code_of(one):
+    """The code in an exercise's solution."""
+    return re.search(r"```python\n(.*?)```", one.solution, re.S).group(1)
+
+
+def check(one, answer):
+    """What an exercise says of an answer."""
+    return exercises.check(STEM[one.key], one.key, answer)
 
 
 def lab(stem, *files):

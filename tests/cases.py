@@ -10,26 +10,32 @@ import pytest
 
 
 def over(**values):
-    """Run a test with every combination of these values; what fails says with which.
+    """Run a test with every combination of these values, as one test; what fails says with which.
 
     For grids of hundreds that are never run one by one. Where a case is slow or has a name: pytest's parametrize.
     """
+    grid = [dict(zip(values, given, strict=True)) for given in itertools.product(*values.values())]
+    return functools.partial(_as_one, [((), case) for case in grid])
 
-    def wrap(test):
-        @functools.wraps(test)
-        def run():
-            for given in itertools.product(*values.values()):
-                case = dict(zip(values, given, strict=True))
-                try:
-                    test(**case)
-                except BaseException as error:
-                    error.add_note(f"with {case}")
-                    raise
 
-        del run.__wrapped__  # else pytest takes the test's own parameters for fixtures
-        return run
+def each(cases):
+    """Run a test for every case, as one test: what fails names its case. A case that is a tuple gives several
+    arguments; of two of these decorators, the upper one gives the first."""
+    return functools.partial(_as_one, [(case if isinstance(case, tuple) else (case,), {}) for case in cases])
 
-    return wrap
+
+def _as_one(cases, test):
+    @functools.wraps(test)
+    def run(*before):
+        for given, named in cases:
+            try:
+                test(*before, *given, **named)
+            except BaseException as error:
+                error.add_note(f"with {named or ', '.join(str(getattr(one, 'key', one))[:100] for one in given)}")
+                raise
+
+    del run.__wrapped__  # else pytest takes the test's own parameters for fixtures
+    return run
 
 
 def quicker_fake(shape, batch, seq):

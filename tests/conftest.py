@@ -10,7 +10,7 @@ import launching
 import pytest
 import ready
 
-# Two workers on two cores: a second thread of each would only wait for the first. Read when torch is loaded.
+# Four workers share the cores: a second thread of each would only wait for the first. Read when torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell starts what it puts in the background with Ctrl-C ignored, and everything started from there inherits that.
@@ -40,7 +40,7 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(scope="module")
-def quick():
+def forked_python():
     """Every Python that a test of this file starts has torch already (tests/ranks/ready.py)."""
     children = launching.children
     with pytest.MonkeyPatch.context() as patch:

@@ -21,14 +21,14 @@ def test_every_part_is_tested():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("forked_python")
 @pytest.mark.parametrize("part", sorted(set(PARTS) - {"build", "widget", "faults"}))
 def test_every_figure_comes(part):
     check(part)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("forked_python")
 def test_every_figure_comes_of_ranks_that_are_killed(monkeypatch, capsys):
     """In this process: where the killed ranks are found, it knows for whom a Python stands that has torch already."""
     monkeypatch.setattr(sys, "argv", ["bench_faults.py", "--smallest"])

@@ -23,7 +23,7 @@ from scaleout.train import worlds
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("quick")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("forked_python")]
 PAGES = ["book/running.md", "book/how-to-use.md", "book/troubleshooting.md", "README.md", "labs/README.md"]
 PAGES += sorted(path.relative_to(repo.ROOT).as_posix() for folder, kind in (
     ("labs/launch", "*"), ("labs", "*.py"), ("book/instructor", "*.md"), ("notebooks", "*.ipynb"))
@@ -94,7 +94,7 @@ def kind(case):
 
 
 @pytest.fixture(scope="module")
-def reached(quick, tmp_path_factory):
+def reached(forked_python, tmp_path_factory):
     """[(processes, lab, words, how it ended, what it said)] of all, in two launches."""
     folder, rows = tmp_path_factory.mktemp("cases"), []
     every = {kind(case): case for case in sorted([*tiers(), *named()], key=lambda case: len(case[2]))}

@@ -180,7 +180,7 @@ def test_the_kaggle_notebook_finds_the_book_among_the_inputs(kaggle, tmp_path):
 # --- container -------------------------------------------------------------------------------------------------
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("forked_python")
 def test_what_the_container_copies_is_enough_to_install_and_run(tmp_path):
     text = re.sub(r"\\\n", " ", repo.text("labs/launch/Containerfile"))
     steps = [line.split() for line in text.splitlines() if line and not line.startswith("#")]

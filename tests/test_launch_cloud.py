@@ -82,7 +82,7 @@ def started_by_sky(sky, tmp_path, steps):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("forked_python")
 def test_a_machine_that_is_lost_takes_nothing_with_it(sky, tmp_path):
     run, said = started_by_sky(sky, tmp_path, 10)
     assert "no whole checkpoint in the bucket, nothing fetched" in said

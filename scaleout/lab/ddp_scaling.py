@@ -71,7 +71,7 @@ def run(s, o, tier, script, words, folder=None):
             found[kind, world] = started(
                 script, [*others(words), "--brief", "--micro-batch", str(each), "--save", str(path)], world, path)
             s.say(f"{kind}, {world} process(es) x {each} sequences: "
-                  f"{ms(median(found[kind, world]))} ms a step")
+                  f"{ms(found[kind, world].median)} ms a step")
     s.say("\n" + report(found))
     return found
 
@@ -80,17 +80,12 @@ def run(s, o, tier, script, words, folder=None):
 
 def timed(record):
     """Seconds of the steps after the warm-up."""
-    return record.step_seconds[record.warmup_steps:]
+    return record.timed
 
 
 def median(record):
     """Median seconds of a step after the warm-up."""
-    return statistics.median(timed(record))
-
-
-def rate(record):
-    """Tokens a second of the median step, which one slow step of a busy machine does not move."""
-    return record.effective_batch * record.sequence_length / median(record)
+    return record.median
 
 
 def part(record, name):
@@ -101,7 +96,7 @@ def part(record, name):
 
 def efficiency(found, kind):
     """{ranks: efficiency} of the Records of one kind."""
-    seconds = {world: median(r) for (k, world), r in found.items() if k == kind}
+    seconds = {world: r.median for (k, world), r in found.items() if k == kind}
     return (ddp.strong_efficiency if kind == "strong" else ddp.weak_efficiency)(seconds)
 
 
@@ -109,10 +104,10 @@ def report(found):
     """The table and the explanation, as text."""
     rows = []
     for (kind, world), r in found.items():
-        seconds, share = median(r), efficiency(found, kind)[world]
+        seconds, share = r.median, efficiency(found, kind)[world]
         guess = r.prediction.get(f"seconds a step, {DDP}")
         rows.append((kind, world, r.effective_batch // world, ms(seconds), ms(guess), ratio(guess, seconds),
-                     f"{rate(r):,.0f}", f"{share:.2f}", ms(part(r, ALONE)),
+                     f"{r.rate:,.0f}", f"{share:.2f}", ms(part(r, ALONE)),
                      ms(part(r, ONE))))
     text = table(("scaling", "processes", "sequences each", "ms a step", "predicted", "ratio", "tokens/s",
                   "efficiency", "nothing sent, ms", "one process, all threads, ms"), rows)
@@ -133,7 +128,7 @@ def why(found):
         if world == first or (kind == "weak" and found.get(("strong", world)) is r):
             continue
         start = found[kind, first]
-        base, now = median(start), median(r)
+        base, now = start.median, r.median
         ideal = base * first / world if kind == "strong" else base
         alone, one = part(r, ALONE) or now, part(r, ONE)
         sent = r.measurement.get(f"bytes a step, {DDP}", 0.0)

@@ -98,9 +98,8 @@ def words(recipe):
 
 
 def tokens_per_second(r):
-    """Tokens a second at the median step of a Record: the step that stands beside it. `r.tokens_per_second` is over
-    all steps, those too in which the machine did something else."""
-    return r.effective_batch * r.sequence_length / r.measurement["seconds a step"]
+    """Tokens a second at the median step of a Record."""
+    return r.rate
 
 
 def show(records):
@@ -109,7 +108,7 @@ def show(records):
     for r in records:
         p, m = r.prediction, r.measurement
         rows.append((words(r.recipe), f"{m['seconds a step'] * 1e3:,.0f}", f"{p['seconds a step'] * 1e3:,.0f}",
-                     ratio(p["seconds a step"], m["seconds a step"]), f"{tokens_per_second(r):,.0f}",
+                     ratio(p["seconds a step"], m["seconds a step"]), f"{r.rate:,.0f}",
                      f"{m['share of the step that computes']:.0%}"))
     busy = any(r.measurement["share of the step that computes"] > 1 for r in records)
     return table(("link", "ms a step", "predicted", "ratio", "tokens/s", "computes"), rows) + (

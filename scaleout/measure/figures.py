@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-
 from scaleout.timing.intervals import common
-
-STYLE = files("scaleout.draw") / "style.mplstyle"
 
 
 def style() -> None:
@@ -18,7 +14,7 @@ def style() -> None:
     import matplotlib.pyplot as plt
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-    plt.style.use(str(STYLE))
+    plt.style.use("scaleout.draw.style")
     set_matplotlib_formats("svg", metadata={"Date": None})
 
 

@@ -17,7 +17,8 @@ import shutil
 from pathlib import Path
 
 from scaleout.records import provenance
-from scaleout.records.files import is_count, is_number
+from scaleout.records.files import is_count, no_constant
+from scaleout.spec.checks import is_number
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -95,7 +96,7 @@ def manifest(path):
     try:
         if (path / MANIFEST).stat().st_size > LARGEST or not (path / MANIFEST).is_file():
             raise OSError
-        data = json.loads((path / MANIFEST).read_text(encoding="utf-8"), parse_constant=_no_constant)
+        data = json.loads((path / MANIFEST).read_text(encoding="utf-8"), parse_constant=no_constant)
         fits = isinstance(data, dict) and set(data) == {"sha256", "body"} and data["sha256"] == _digest(data["body"])
     except FileNotFoundError:
         raise ValueError(f"has no {MANIFEST}") from None
@@ -105,10 +106,6 @@ def manifest(path):
         raise ValueError(f"{MANIFEST} differs from what was written")
     _check_body(data["body"], step_of(path))
     return data["body"]
-
-
-def _no_constant(word):
-    raise ValueError(f"{word} is no JSON")
 
 
 def _check_body(body, step):

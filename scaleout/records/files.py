@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +46,7 @@ def read_json(path):
     try:
         if Path(path).exists() and not Path(path).is_file():    # /dev/zero never ends
             raise ValueError("is no file")
-        data = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_no_constant)
+        data = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=no_constant)
     except FileNotFoundError:
         raise ValueError("no such file") from None
     except OSError as error:
@@ -63,15 +62,11 @@ def read_json(path):
     return data
 
 
-def is_number(value):
-    """Whether a value that JSON gave is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
 def is_count(value):
     """Whether a value that JSON gave is a whole number from 0, of a size that counts something."""
     return type(value) is int and 0 <= value < 2**63
 
 
-def _no_constant(name):
+def no_constant(name):
+    """`parse_constant` of json: NaN and infinity are refused."""
     raise ValueError(f"holds {name}: numbers must be finite")

@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-from scaleout.records.files import is_number, read_json, write_json
+from scaleout.records.files import read_json, write_json
+from scaleout.spec.checks import is_number
 
 SCHEMA = 1
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")

@@ -5,11 +5,13 @@ target and renames it, so that a reader never meets half a Record; `load` valida
 """
 
 import math
+import statistics
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 
 from scaleout.records import provenance
-from scaleout.records.files import is_number, read_json, write_json
+from scaleout.records.files import read_json, write_json
+from scaleout.spec.checks import is_number, is_whole
 
 SCHEMA = 1
 DEVICE_KINDS = ("cpu", "cuda")
@@ -65,6 +67,27 @@ class Record:
     notes: list = field(default_factory=list)
     series: dict = field(default_factory=dict)      # name -> what else was measured step by step, unit in the name
     schema: int = SCHEMA
+
+    @property
+    def timed(self):
+        """Seconds of the steps after the warm-up, in order."""
+        return self.step_seconds[self.warmup_steps:]
+
+    @property
+    def median(self):
+        """Median seconds of a timed step."""
+        return statistics.median(self.timed)
+
+    @property
+    def tokens(self):
+        """Tokens of a step over all devices; None where nothing is trained."""
+        return None if self.effective_batch is None else self.effective_batch * self.sequence_length
+
+    @property
+    def rate(self):
+        """Tokens a second of the median step of a run that trains, which one slow step of a busy machine does not
+        move; `tokens_per_second` is over all steps."""
+        return self.tokens / self.median
 
 
 def tokens_per_second(step_seconds, warmup_steps, effective_batch, sequence_length):
@@ -157,10 +180,6 @@ def _short(value):
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _whole(value):
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _text(value):
     return isinstance(value, str) and bool(value.strip()) and "\n" not in value
 
@@ -191,10 +210,10 @@ def _moment(value):
     return then.tzinfo is not None and then <= datetime.now(UTC) + timedelta(days=1)
 
 
-_DEVICES = (lambda v: _whole(v) and 1 <= v <= 10**6, "a whole number from 1 to 1,000,000")
-_COUNT_OR_NONE = (lambda v: v is None or (_whole(v) and 1 <= v <= 10**9), "a whole number from 1 to 10^9, or null")
+_DEVICES = (lambda v: is_whole(v) and 1 <= v <= 10**6, "a whole number from 1 to 1,000,000")
+_COUNT_OR_NONE = (lambda v: v is None or (is_whole(v) and 1 <= v <= 10**9), "a whole number from 1 to 10^9, or null")
 _WORDS = (lambda v: isinstance(v, list) and all(_text(x) for x in v), "a list of one-line texts")
-_BYTES = (lambda v: _table(v, lambda b: _whole(b) and 0 <= b <= 2**60), "names with whole numbers of bytes")
+_BYTES = (lambda v: _table(v, lambda b: is_whole(b) and 0 <= b <= 2**60), "names with whole numbers of bytes")
 _NUMBERS = (lambda v: _table(v, is_number), "names with finite numbers")
 _LINE = (_text, "one line of text")
 _FACTS = (lambda v: _table(v, lambda x: x is None or isinstance(x, (str, bool)) or is_number(x)),
@@ -207,7 +226,7 @@ RULES = {
     "device_kind": (lambda v: v in DEVICE_KINDS, "one of " + ", ".join(DEVICE_KINDS)),
     "backend": (lambda v: v in BACKENDS, "one of " + ", ".join(BACKENDS)),
     "device_count": _DEVICES, "nodes": _DEVICES, "effective_batch": _COUNT_OR_NONE, "sequence_length": _COUNT_OR_NONE,
-    "warmup_steps": (lambda v: _whole(v) and v >= 0, "a whole number from 0"),
+    "warmup_steps": (lambda v: is_whole(v) and v >= 0, "a whole number from 0"),
     "versions": (lambda v: _table(v, _text) and bool(v), "names with version texts"), "model": _FACTS,
     "recipe": _FACTS, "prediction": _NUMBERS, "measurement": _NUMBERS, "skipped": _WORDS, "stalls": _WORDS,
     "failures": _WORDS, "notes": _WORDS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 
 def is_whole(value: object) -> bool:
@@ -10,8 +11,8 @@ def is_whole(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite real number; True and False are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
+    """Whether it is a real number that a float can hold, a finite one; True and False are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def whole(name: str, value: object, least: int = 1, of: str = "") -> None:

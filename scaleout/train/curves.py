@@ -1,9 +1,8 @@
 """What the lab of scaling says and draws: the table, what limits, what a doubling gave, the figure."""
 
 import re
-import sys
 
-from scaleout.lab.ddp_scaling import median, rate
+from scaleout.lab.picture import picture
 from scaleout.lab.text import megabytes, ms, ratio, table
 from scaleout.timing import scaling
 from scaleout.train.worlds import BEYOND, FROM_ONE, ONE
@@ -24,7 +23,7 @@ def series(found):
     return {key: dict(sorted(records.items())) for key, records in out.items()}
 
 
-def shares(records, of=rate):
+def shares(records, of=lambda r: r.rate):
     """{world: efficiency} of one series, by the measured rate or another figure of a Record."""
     return scaling.efficiency({world: of(record) for world, record in records.items()})
 
@@ -38,7 +37,7 @@ def predicted_shares(records):
 def predicted_rate(record):
     """Tokens a second that the run on one process predicts for a Record; None where nothing was calibrated."""
     seconds = record.prediction.get(FROM_ONE)
-    return record.effective_batch * record.sequence_length / seconds if seconds else None
+    return record.tokens / seconds if seconds else None
 
 
 def report(found):
@@ -51,8 +50,8 @@ def report(found):
                 continue
             wanted = r.prediction.get(FROM_ONE)
             rows.append((
-                f"{mode}, {strategy if world > 1 else ONE}", world, r.effective_batch // world, ms(median(r)),
-                ms(wanted), ratio(wanted, median(r)), f"{rate(r):,.0f}", f"{real[world]:.2f}", _two(guess.get(world)),
+                f"{mode}, {strategy if world > 1 else ONE}", world, r.effective_batch // world, ms(r.median),
+                ms(wanted), ratio(wanted, r.median), f"{r.rate:,.0f}", f"{real[world]:.2f}", _two(guess.get(world)),
                 _two(r.mfu), ms(beyond(r)), ms(beyond(r, "prediction")),
                 megabytes(r.measurement.get("peak bytes")), megabytes(r.prediction.get("peak bytes"))))
     header = ("scaling", "processes", "sequences each", "ms a step", "predicted", "ratio", "tokens/s", "efficiency",
@@ -89,8 +88,8 @@ def limit(key, records):
     name = f"{mode}, {strategy}, {last} processes"
     if last == 1 or BEYOND not in r.prediction:
         return f"{name}: efficiency {shares(records)[last]:.2f}; without a calibration nothing says why"
-    ideal = median(first) * r.effective_batch / first.effective_batch / last
-    lost, waits = median(r) - ideal, r.measurement[BEYOND]
+    ideal = first.median * r.effective_batch / first.effective_batch / last
+    lost, waits = r.median - ideal, r.measurement[BEYOND]
     if lost <= 0.02 * ideal:
         return f"{name}: efficiency {shares(records)[last]:.2f}: nothing is lost against {min(records)} process(es)"
     slower = lost - waits
@@ -142,7 +141,7 @@ def panels():
         return lambda records: {world: of(r) for world, r in records.items() if of(r) is not None}
 
     return {
-        "tokens a second": ("", each(rate), each(predicted_rate)),
+        "tokens a second": ("", each(lambda r: r.rate), each(predicted_rate)),
         "efficiency": ("of one process", shares, predicted_shares),
         "MFU": ("of the products timed in the run", each(lambda r: r.mfu), lambda records: {}),
         "messages, copies and waiting": ("ms a step", each(lambda r: _times(1e3, beyond(r))),
@@ -160,19 +159,10 @@ def plot(found, path, title):
     """Draw every series to `path` (SVG): what was measured as points joined by lines, what was predicted dotted.
     Panels of figures that no run has are left out. With path None nothing is written. Returns the figure, which a
     notebook shows when it stands at the end of a cell."""
-    import matplotlib
-
-    if "matplotlib.pyplot" not in sys.modules:      # a notebook keeps the backend that it has
-        matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    from scaleout.measure.figures import STYLE
-
     every = {name: panel for name, panel in panels().items()
              if any(panel[1](records) for records in series(found).values())}
-    with pyplot.style.context(str(STYLE)):
-        rows = -(-len(every) // 2)
-        figure, axes = pyplot.subplots(rows, 2, figsize=(8, 3 * rows), layout="constrained")
+    rows = -(-len(every) // 2)
+    with picture(path, rows, 2, figsize=(8, 3 * rows), layout="constrained") as (figure, axes):
         for ax, (name, (unit, real, guess)) in zip(axes.flat, every.items(), strict=False):
             _panel(ax, found, real, guess)
             ax.set(title=name, ylabel=unit, xlabel="processes")
@@ -181,9 +171,6 @@ def plot(found, path, title):
             ax.set_visible(False)
         figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         figure.suptitle(title)
-        if path is not None:
-            figure.savefig(path, metadata={"Date": None})
-        pyplot.close(figure)
     return figure
 
 

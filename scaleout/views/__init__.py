@@ -8,8 +8,9 @@ Pure; stands on `draw`. A view is a module `STEM` with
 
 `render` stands between the outside and `draw`: it fills in defaults, refuses what is not on the control, and
 answers the reader's guess. A `draw` therefore sees clean values only, the same in the kernel and on the page.
-`controls` has the kinds of control, `STEM_levers` what the sentence of a view advises; `capstone_curves` and
-`capstone_published` are curves of the capstone's, computed and as others published them.
+`controls` has the kinds of control, `choices` what several views offer, `STEM_levers` what the sentence of a view
+advises; `capstone_curves` and `capstone_published` are curves of the capstone's, computed and as others published
+them.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ __all__ = [
     "toggle",
 ]  # fmt: skip
 
+SHARED = {"choices", "controls"}  # modules that no view is called by
 CLOSE = 0.1  # a guess within 10% of the answer counts as close
 
 
 def stems() -> list[str]:
     """The views there are, by name: the modules that are no part of another, as `ddp_levers` is of `ddp`."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__))
-    return [name for name in names if name != "controls" and name.split("_")[0] not in {*names} - {name}]
+    return [name for name in names if name not in SHARED and name.split("_")[0] not in {*names} - {name}]
 
 
 def _view(stem: str):

@@ -14,8 +14,7 @@ from scaleout.views import guess, number, select, slider
 from scaleout.views.capstone_curves import Curves, Setting, curves, fits, held, nodes_of
 from scaleout.views.capstone_levers import MOST, SEQUENCES, SHARDINGS, limit, sequences, sparing
 from scaleout.views.capstone_published import Series, near
-from scaleout.views.ddp import LINKS
-from scaleout.views.memory import NAMES
+from scaleout.views.choices import LINKS, NAMES
 
 TITLE = "From one GPU to thousands"
 

@@ -13,6 +13,7 @@ from scaleout.draw.plot import Axis, Plane
 from scaleout.spec.hardware import link
 from scaleout.spec.topology import Cluster, Wire, cluster
 from scaleout.views import guess, play, select, slider
+from scaleout.views.choices import NODE
 
 TITLE = "All-reduce, step by step and by size"
 
@@ -24,7 +25,6 @@ NAMES = {
     "in-network": "NVLink switches", "naive": "naive",
 }  # fmt: skip
 
-NODE = 8  # GPUs of a node
 # By name: (GPUs in a node at most, link inside, link between nodes, adapters a node, words).
 LINKS = {
     "node-ib": (NODE, "nvlink4", "ib-ndr", NODE, "nodes of 8 H100, InfiniBand for each GPU"),

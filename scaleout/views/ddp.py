@@ -20,25 +20,14 @@ from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing import ddp, step
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, buckets, ddp_step
 from scaleout.views import ddp_levers, guess, select, slider, toggle
+from scaleout.views.choices import LINKS, NAMES
 from scaleout.views.controls import stops
 from scaleout.views.ddp_levers import WORTH, Advice
-from scaleout.views.memory import NAMES
 
 TITLE = "One step of data parallelism"
 
 MODELS = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b")
 TOKENS = 2048  # a sequence, or fewer where the model has fewer positions
-NODE = 8  # GPUs of a node
-
-# By name: (GPUs in a node at most, link between nodes, its adapters for each node, RDMA, words). Inside a node it is
-# the GPU's own link.
-LINKS = {
-    "node-ib": (NODE, "ib-ndr", NODE, True, "nodes of 8 GPUs, InfiniBand for each GPU"),
-    "node-100g": (NODE, "ethernet-100g", 1, False, "nodes of 8 GPUs, 100 Gbit/s Ethernet for each node"),
-    "ib": (1, "ib-ndr", 1, True, "single GPUs, InfiniBand 400 Gbit/s"),
-    "ethernet-100g": (1, "ethernet-100g", 1, False, "single GPUs, Ethernet 100 Gbit/s"),
-    "ethernet-10g": (1, "ethernet-10g", 1, False, "single GPUs, Ethernet 10 Gbit/s"),
-}
 
 COMPRESSION = (("none", "none (fp32)"), ("bf16", "bf16: half"), ("powersgd", "PowerSGD, rank 4"))
 

@@ -18,9 +18,8 @@ from scaleout.timing import fsdp_seconds
 from scaleout.timing.fsdp import volume
 from scaleout.timing.step import StepTime
 from scaleout.views import guess, select, slider, toggle
-from scaleout.views.ddp import LINKS, NODE
+from scaleout.views.choices import LINKS, NAMES, NODE
 from scaleout.views.fsdp_levers import EXPOSED, advice
-from scaleout.views.memory import NAMES
 
 TITLE = "One step of FSDP"
 

@@ -11,19 +11,13 @@ from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS
 from scaleout.views import guess, memory_levers, select, slider, toggle
+from scaleout.views.choices import NAMES
 from scaleout.views.controls import stops
 from scaleout.views.memory_levers import Advice, Question
 
 TITLE = "What one GPU holds"
 
 COLOURS = dict(zip(KINDS, ("c1", "c5", "c6", "c2", "c3", "c7", "c8"), strict=True))
-
-NAMES = {
-    "gpt2": "GPT-2 small", "gpt2-medium": "GPT-2 medium", "gpt2-large": "GPT-2 large", "gpt2-xl": "GPT-2 XL",
-    "llama-2-7b": "Llama 2 7B", "llama-2-13b": "Llama 2 13B", "llama-2-70b": "Llama 2 70B",
-    "llama-3-8b": "Llama 3 8B", "llama-3-70b": "Llama 3 70B", "llama-3-405b": "Llama 3.1 405B",
-    "gpt-3-175b": "GPT-3 175B", "zero-1t": "1T (ZeRO paper)",
-}  # fmt: skip
 
 _POWERS = [(str(2**i), f"{2**i:,}") for i in range(18)]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from scaleout.views.choices import NODE
+
 LESS = 0.05  # share of the peak that a lever must take off to be named
-NODE = 8  # GPUs to split over, where there is one
 
 Levers = Iterator[tuple[str, dict]]  # words, and the parameters that it changes
 STATES = {"optimizer": 1, "master": 1, "gradients": 2, "weights": 3}  # by the ZeRO stage that splits it

@@ -23,28 +23,13 @@ class Run:
     record: Record
 
     @property
-    def timed(self) -> list[float]:
-        """Seconds of the steps after the warm-up, in order."""
-        return self.record.step_seconds[self.record.warmup_steps:]
-
-    @property
-    def median(self) -> float:
-        """Median seconds of a timed step."""
-        return statistics.median(self.timed)
-
-    @property
     def quartiles(self) -> tuple[float, float]:
         """First and third quartile of the timed steps' seconds; both the value itself where there is one step."""
-        if len(self.timed) == 1:
-            return self.timed[0], self.timed[0]
-        first, _, third = statistics.quantiles(self.timed, n=4, method="inclusive")
+        timed = self.record.timed
+        if len(timed) == 1:
+            return timed[0], timed[0]
+        first, _, third = statistics.quantiles(timed, n=4, method="inclusive")
         return first, third
-
-    @property
-    def tokens(self) -> int | None:
-        """Tokens of a step over all devices; None where nothing is trained."""
-        r = self.record
-        return None if r.effective_batch is None else r.effective_batch * r.sequence_length
 
 
 def runs(records: Sequence[Record], names: Sequence[str] | None = None) -> list[Run]:
@@ -99,7 +84,7 @@ class Scaling:
     def efficiency(self) -> dict[int, float]:
         """By device count; 1 at the fewest."""
         of = ddp.strong_efficiency if self.kind == "strong" else ddp.weak_efficiency
-        return of({run.record.device_count: run.median for run in self.runs})
+        return of({run.record.device_count: run.record.median for run in self.runs})
 
     @property
     def title(self) -> str:
@@ -115,7 +100,7 @@ def scalings(found: Sequence[Run]) -> list[Scaling]:
     shard or to copy yet. Of two runs of one set on as many devices the later one counts.
     """
     groups: dict[tuple, dict[int, Run]] = {}
-    ordered = sorted((run for run in found if run.tokens), key=lambda run: run.record.started)
+    ordered = sorted((run for run in found if run.record.tokens), key=lambda run: run.record.started)
     for run in (run for run in ordered if not _alone(run)):
         for kind in ("strong", "weak"):
             groups.setdefault((kind, *_same(run.record, kind)), {})[run.record.device_count] = run
@@ -152,7 +137,7 @@ def predicted_step(run: Run) -> float | None:
     """
     r = run.record
     found = [r.prediction[name] for name, measured in r.measurement.items()
-             if name.startswith("seconds a step") and abs(measured - run.median) <= 1e-9 * run.median]
+             if name.startswith("seconds a step") and abs(measured - run.record.median) <= 1e-9 * run.record.median]
     return found[-1] if found else None
 
 
@@ -218,7 +203,7 @@ def amount(name: str, value: float) -> str:
 def spread(run: Run, of=lambda value: value) -> tuple[float, float, float]:
     """(median, lower quartile, upper quartile) of `of(seconds of a step)` over the timed steps."""
     low, high = sorted(of(edge) for edge in run.quartiles)
-    return of(run.median), low, high
+    return of(run.record.median), low, high
 
 
 def series(run: Run, *words: str) -> list[float]:

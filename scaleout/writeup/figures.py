@@ -18,20 +18,20 @@ COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "ink", "accent", "mut
 def scaling(found: facts.Scaling, number: int) -> Figure:
     """Tokens a second by number of devices: medians with their quartiles, the ideal line, and the prediction."""
     first, counts = found.runs[0], [run.record.device_count for run in found.runs]
-    each = first.tokens / first.median / first.record.device_count
-    guess = [(run.record.device_count, run.tokens / s) for run in found.runs if (s := facts.predicted_step(run))]
-    top = max([each * counts[-1], *(y for _, y in guess), *(run.tokens / min(run.quartiles) for run in found.runs)])
+    each = first.record.rate / first.record.device_count
+    spans = [[run.record.tokens / s for s in run.quartiles] for run in found.runs]
+    guess = [(run.record.device_count, run.record.tokens / s) for run in found.runs if (s := facts.predicted_step(run))]
+    top = max([each * counts[-1], *(y for _, y in guess), *(fast for fast, _ in spans)])
     plane = plot.Plane(LEFT, 30, WIDTH - LEFT - RIGHT, 210, plot.Axis(0, counts[-1] * 1.05), plot.Axis(0, top * 1.08))
     unit = "processes" if first.record.device_kind == "cpu" else "GPUs"
     body = [plane.grid(unit, "tokens/s", [(n, str(n)) for n in counts]),
             plane.curve([(0, 0), (counts[-1], each * counts[-1])], "muted", 1.5, "5 4", "ideal")]
     if guess:
         body.append(plane.curve(guess, "c2", 2, "2 3", "predicted") + plane.dots(guess, "c2", 3, "predicted"))
-    measured = [(run.record.device_count, run.tokens / run.median) for run in found.runs]
+    measured = [(run.record.device_count, run.record.rate) for run in found.runs]
     body.append(plane.curve(measured, "c1", 2, title="measured"))
-    for run in found.runs:
-        at, (low, high) = plane.at_x(run.record.device_count), [plane.at_y(run.tokens / s) for s in run.quartiles]
-        body.append(svg.line(at, low, at, high, "c1", 5))
+    for count, (fast, slow) in zip(counts, spans, strict=True):
+        body.append(svg.line(plane.at_x(count), plane.at_y(fast), plane.at_x(count), plane.at_y(slow), "c1", 5))
     body.append(plane.dots(measured, "c1", 4, "measured, median"))
     items = [("c1", "measured"), ("muted", "ideal"), *([("c2", "predicted")] if guess else [])]
     marks, high = svg.legend(LEFT, 292, WIDTH - LEFT - RIGHT, items)
@@ -78,7 +78,7 @@ def _row(plane: plot.Plane, run: facts.Run, y: float) -> str:
         lift = 3.0 * (i % 3 - 1)                    # so that equal steps do not hide each other
         out.append(f'<circle cx="{svg.num(plane.at_x(s))}" cy="{svg.num(y + lift)}" r="2" '
                    f'fill="{svg.colour("c8" if warm else "c1")}" fill-opacity="0.6"/>')
-    at = plane.at_x(run.median)
+    at = plane.at_x(run.record.median)
     return "".join([*out, svg.line(at, y - 8, at, y + 8, "ink", 2)])
 
 

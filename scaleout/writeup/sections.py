@@ -53,8 +53,8 @@ def _setup_of(run: facts.Run) -> dict[str, str]:
     return {
         "lab": f"{r.stem}, tier {r.tier}", "device": f"{r.device} ({r.device_kind})", processes: str(r.device_count),
         "nodes": str(r.nodes), "interconnect": r.interconnect, "backend": r.backend,
-        "effective batch": trained if run.tokens is None else f"{r.effective_batch} sequences ({run.tokens:,} tokens)",
-        "sequence length": trained if run.tokens is None else f"{r.sequence_length} tokens",
+        "effective batch": trained if r.tokens is None else f"{r.effective_batch} sequences ({r.tokens:,} tokens)",
+        "sequence length": trained if r.tokens is None else f"{r.sequence_length} tokens",
         "precision": r.precision, "checkpoint cadence": r.checkpoint_cadence,
         **({"model": _model(r.model)} if r.model else {}), **({"recipe": _facts(r.recipe)} if r.recipe else {}),
         "versions": ", ".join(f"{name} {version}" for name, version in r.versions.items()),
@@ -87,10 +87,11 @@ def rates(found: Sequence[facts.Run]) -> list[Block]:
              "last column of tokens is the mean over all timed steps, slow ones included."),
         Table(("run", "timed (warm-up)", "a step", "steps/s", "tokens/s", "tokens/s, mean", "MFU"), rows),
         figures.steps(found)]
-    few = [run.name for run in found if len(run.timed) < facts.FEW]
+    few = [run.name for run in found if len(run.record.timed) < facts.FEW]
     if few:
         blocks.append(Text(f"Fewer than {facts.FEW} steps were timed, too few for quartiles: {', '.join(few)}."))
-    blocks += [Text("", "MFU is relative to"), Items(tuple(_peaks(found)))] if any(run.tokens for run in found) else []
+    if any(run.record.tokens for run in found):
+        blocks += [Text("", "MFU is relative to"), Items(tuple(_peaks(found)))]
     curve = figures.losses(found)
     return [*blocks, *([curve] if curve else [])]
 
@@ -98,9 +99,9 @@ def rates(found: Sequence[facts.Run]) -> list[Block]:
 def _rates_of(run: facts.Run) -> tuple[str, ...]:
     r = run.record
     low, high = run.quartiles
-    step = f"{facts.seconds(run.median)} [{facts.seconds(low)}, {facts.seconds(high)}]"
-    tokens = "-" if run.tokens is None else _rate(facts.spread(run, lambda s: run.tokens / s))
-    return (run.name, f"{len(run.timed)} ({r.warmup_steps})", step, _rate(facts.spread(run, lambda s: 1 / s)), tokens,
+    step = f"{facts.seconds(r.median)} [{facts.seconds(low)}, {facts.seconds(high)}]"
+    tokens = "-" if r.tokens is None else _rate(facts.spread(run, lambda s: r.tokens / s))
+    return (run.name, f"{len(r.timed)} ({r.warmup_steps})", step, _rate(facts.spread(run, lambda s: 1 / s)), tokens,
             "-" if r.tokens_per_second is None else f"{r.tokens_per_second:,.0f}",
             "-" if r.mfu is None else f"{r.mfu:.3f}")
 
@@ -119,7 +120,7 @@ def _peaks(found: Sequence[facts.Run]) -> Iterable[str]:
     for (rate, source), names in peaks.items():
         which = "" if len(names) == len(found) else f"{', '.join(names)}: "
         yield f"{which}{svg.quantity(rate / 1e12)} TFLOP/s of all devices together, {source}"
-    without = [run.name for run in found if run.tokens and run.record.mfu is None]
+    without = [run.name for run in found if run.record.tokens and run.record.mfu is None]
     if without:
         which = "" if len(without) == len(found) else f"{', '.join(without)}: "
         yield f"{which}nothing, and is not given: the run knew no peak"
@@ -153,10 +154,10 @@ def _above(group: facts.Scaling) -> list[Block]:
 
 
 def _scaled(group: facts.Scaling, run: facts.Run) -> tuple[str, ...]:
-    guess = facts.predicted_step(run)
-    return (run.name, str(run.record.device_count), str(run.record.effective_batch), facts.seconds(run.median),
-            "-" if guess is None else facts.seconds(guess), "-" if guess is None else f"{guess / run.median:.3f}",
-            svg.quantity(run.tokens / run.median), f"{group.efficiency[run.record.device_count]:.3f}")
+    guess, r = facts.predicted_step(run), run.record
+    return (run.name, str(r.device_count), str(r.effective_batch), facts.seconds(r.median),
+            "-" if guess is None else facts.seconds(guess), "-" if guess is None else f"{guess / r.median:.3f}",
+            svg.quantity(r.rate), f"{group.efficiency[r.device_count]:.3f}")
 
 
 # --- what it held, what it waited for ----------------------------------------------------------------------
@@ -192,7 +193,7 @@ def waits(found: Sequence[facts.Run]) -> list[Block]:
         for what, words in WAITS:
             values = facts.series(run, *words)
             if values:
-                share = sum(values) / sum(run.timed)
+                share = sum(values) / sum(run.record.timed)
                 rows.append((run.name, what, str(len(values)), facts.seconds(statistics.median(values)),
                              facts.seconds(max(values)), facts.seconds(sum(values)), f"{share:.2%}"))
     header = ("run", "what", "times", "median", "longest", "all together", "of the timed steps' seconds")

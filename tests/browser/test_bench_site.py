@@ -8,6 +8,7 @@ import bench
 import bench_widget
 import pytest
 from bench_figures import PARTS, check, read
+from view_settings import controls
 
 from scaleout import views
 
@@ -39,10 +40,6 @@ def test_too_few_redraws_are_an_error(taken):
         bench_widget.speed("dragged", taken)
     with pytest.raises(ValueError, match="nothing was measured"):
         bench_widget.show("bytes for Python", 0.0, "MB")
-
-
-def controls(stem):
-    return {one.name: one for one in views._view(stem).CONTROLS if one.kind != "guess"}
 
 
 @pytest.mark.parametrize("stem", views.stems())

@@ -9,7 +9,7 @@ to have each ("a|b": one of the two), `never` those that would name a cause that
 import json
 from pathlib import Path
 
-from answers import each
+from cases import each
 
 from scaleout import exercises
 

@@ -6,6 +6,7 @@ from functools import partial
 
 import answers
 import pytest
+from cases import each
 
 from scaleout import exercises
 from scaleout.exercises.capstone import curve, faults
@@ -23,7 +24,7 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
     assert value("time-lost") == pytest.approx(20 / 1800 + 900 / 14_400)
 
 
-@answers.each([
+@each([
     (20 / 1800 + 900 / 14_400, ""), (1 - 1 / (1 + 20 / 1800 + 900 / 14_400), "of-all-time"),
     (reliability.overhead(1800, 20, 14_400), "exact"),
 ])  # fmt: skip
@@ -107,7 +108,7 @@ def test_shares_are_the_same_batches_at_every_world():
     assert sorted(one for batch in batches[4] for one in batch) == order
 
 
-@answers.each([
+@each([
     "return order[step * batch:(step + 1) * batch][rank::world]",
     "return order[step * batch:(step + 1) * batch][::-1][rank::world]",
     "own = batch // world\n    return tuple(order[rank + world * (step * own + i)] for i in range(own))",
@@ -117,7 +118,7 @@ def test_any_way_to_divide_a_batch_is_right(body):
     assert exercises.check("capstone", "batch-share", source)["ok"]
 
 
-@answers.each([
+@each([
     ("return order[step * batch:(step + 1) * batch][:batch // world]", "same-on-all"),
     ("return order[rank::world][step * batch:(step + 1) * batch]", "wrong-result"),
     ("return [order[step * batch]] * (batch // world)", "wrong-result"),

@@ -4,29 +4,21 @@ import json
 import re
 
 import pytest
-from answers import each
+from answers import STEM, check, code_of
+from cases import each
 
 from scaleout import exercises
 from scaleout.exercises.engine import kinds, units
 from scaleout.page import form
 
 ALL = [one for stem in exercises.STEMS for one in exercises.catalogue(stem)]
-STEM = {one.key: stem for stem in exercises.STEMS for one in exercises.catalogue(stem)}
 NUMBERS = [one for one in ALL if one.kind == "number"]
 CHOICES = [one for one in ALL if one.kind == "choice"]
-
-
-def check(one, answer):
-    return exercises.check(STEM[one.key], one.key, answer)
 
 
 def in_unit(one, base, unit=None):
     unit = unit or one.unit
     return f"{base / units.UNITS[one.dimension][unit]!r} {unit}"
-
-
-def code_of(one):
-    return re.search(r"```python\n(.*?)```", one.solution, re.S).group(1)
 
 
 def test_no_key_is_used_twice_in_the_book():

@@ -5,10 +5,11 @@ import random
 import re
 from functools import partial
 from math import log2
-from pathlib import Path
 
 import answers
 import pytest
+from cases import each
+from repo import ROOT
 
 from scaleout import exercises
 from scaleout.collectives.alpha_beta import cost
@@ -17,7 +18,6 @@ from scaleout.exercises.collectives import cost as collectives_cost
 from scaleout.exercises.collectives import ring as collectives_ring
 from scaleout.spec.topology import Wire
 
-ROOT = Path(__file__).resolve().parents[2]
 GB = 10**9
 
 
@@ -65,7 +65,7 @@ def test_the_right_choice_is_what_the_model_says():
     assert sum(pair) == pytest.approx(cost("all_reduce", "ring", GB, 8, wire).sent_bytes)
 
 
-@answers.each([2, 3, 4, 5, 8, 13])
+@each([2, 3, 4, 5, 8, 13])
 def test_chunks_are_those_of_the_simulation(ranks):
     """Where the simulation starts with another chunk, the numbers are shifted by the same for all ranks and steps."""
     chunk = solution("chunk-to-send")
@@ -133,7 +133,7 @@ def test_misconceptions_of_the_rung_are_each_named():
     }  # fmt: skip
 
 
-@answers.each([
+@each([
     ("nic-rate", "50 GiB/s", "gb-as-gib"), ("nic-rate", "46.57 GB/s", "gib"), ("nic-rate", "50 GB/s", ""),
     ("bus-bandwidth", "367 GiB/s", "gb-as-gib"), ("bus-bandwidth", "342 GB/s", "gib"),
     ("bus-bandwidth", "342 GiB/s", ""), ("bus-bandwidth", "2937 Gbit/s", ""),
@@ -147,7 +147,7 @@ def test_units_and_factors_are_told_apart(key, answer, slip):
     assert (found["ok"], found["slip"]) == (not slip, slip)
 
 
-@answers.each([
+@each([
     ("2 * (ranks - 1) * length", "whole-every-step"), ("(ranks - 1) * length", "whole-message"),
     ("2 * (ranks - 1)", "counted-messages"), ("0", "sent-nothing"),
 ])  # fmt: skip

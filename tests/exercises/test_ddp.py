@@ -4,16 +4,15 @@ import random
 import re
 from functools import partial
 from math import ceil
-from pathlib import Path
 
 import answers
 import pytest
+from repo import ROOT
 
 from scaleout import exercises
 from scaleout.exercises.ddp import traces
 from scaleout.records import trace
 
-ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "labs" / "results" / "ddp"
 GB = 10**9
 

@@ -1,14 +1,13 @@
 """The exit check of `capstone` and the grade of a prediction, on Records of real runs and on changed ones."""
 
 import json
-from pathlib import Path
 
 import pytest
-from answers import each
+from cases import each
+from repo import ROOT
 
 from scaleout.exercises.capstone import exit_check
 
-ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "labs" / "results" / "ddp"
 STRONG = [RECORDED / f"smoke-scaling-cpu-strong-{n}.json" for n in (1, 2, 4)]
 WEAK = [RECORDED / f"smoke-scaling-cpu-weak-{n}.json" for n in (1, 2)]

@@ -4,7 +4,6 @@ import json
 import re
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 
 import answers
 import pool
@@ -23,7 +22,6 @@ from scaleout.spec.topology import cluster
 from scaleout.timing import fsdp as timing_fsdp
 from scaleout.views import render
 
-ROOT = Path(__file__).resolve().parents[2]
 GB = 10**9
 N = 8_030_261_248  # parameters of Llama 3 8B, by its model card 8.03 billion
 BLOCK, ROOT_UNIT = 218_112_000, 1_050_677_248  # by hand: 4096 x (2 x 4096 + 2 x 1024 + 3 x 14336 + 2); the rest

@@ -4,22 +4,14 @@ import re
 from dataclasses import replace
 
 import pytest
-from answers import each
+from answers import check, code_of
+from cases import each
 
 from scaleout import exercises
 
-STEM = {one.key: stem for stem in exercises.STEMS for one in exercises.catalogue(stem)}
 FUNCTIONS = [one for stem in exercises.STEMS for one in exercises.catalogue(stem) if one.kind == "function"]
 NUMBERS = [one for one in FUNCTIONS if not one.lists]
 LISTS = [one for one in FUNCTIONS if one.lists]
-
-
-def check(one, answer):
-    return exercises.check(STEM[one.key], one.key, answer)
-
-
-def code_of(one):
-    return re.search(r"```python\n(.*?)```", one.solution, re.S).group(1)
 
 
 @each(FUNCTIONS)

@@ -2,7 +2,7 @@
 
 import re
 
-from answers import each
+from cases import each
 
 from scaleout import exercises
 from scaleout.exercises.engine import kinds, nested, units

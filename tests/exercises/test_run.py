@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from answers import each
+from cases import each
 
 from scaleout import exercises
 from scaleout.page import live, sandbox, widget

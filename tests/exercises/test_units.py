@@ -1,7 +1,7 @@
 """Quantities as people write them."""
 
 import pytest
-from answers import each
+from cases import each
 
 from scaleout.exercises.engine import units
 

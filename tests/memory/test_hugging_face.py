@@ -3,14 +3,13 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from repo import ROOT
 
 from scaleout.memory.accounts import Recipe, account
 from scaleout.spec.transformer import Shape
 
-ROOT = Path(__file__).resolve().parents[2]
 TABLE = json.loads((ROOT / "tests/published/hugging_face_memory.json").read_text(encoding="utf-8"))
 WORDS = ("7 to 24%", "33%", "1%")
 

@@ -10,10 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pool import FIXED
+from repo import ROOT
+
 from scaleout.records import results
 
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+ENVIRONMENT = os.environ | FIXED
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 LAUNCH = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", "labs/launch/accelerate.yaml"]
 PATIENCE_S = 240        # for a run to its end, on a busy machine too

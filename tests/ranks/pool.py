@@ -18,10 +18,10 @@ from datetime import timedelta
 from multiprocessing import connection
 from pathlib import Path
 
+import launching
 import ready
 
-ROOT = Path(__file__).resolve().parents[2]
-FIXED = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+FIXED = launching.FIXED | {"CUDA_VISIBLE_DEVICES": ""}
 LIMIT_S = 280           # for one run: a test that hangs is ended by it, and shows where each rank stood
 GRACE_S = 30            # for the others, once a rank has failed and they have been asked to end
 
@@ -49,8 +49,8 @@ def lab(words, world=1, limit=LIMIT_S, **environment):
     failed, where one did.
     """
     with Job(words, world, limit, **environment) as job:
-        failed = sorted((code for code in job.wait() if code), key=(-signal.SIGTERM).__eq__)
-        code = failed[0] if failed else 0
+        failed = sorted((code for code in job.wait() if code), key=lambda code: code == -signal.SIGTERM)
+        code = failed[0] if failed else 0       # of the first that failed by itself: the others were asked to end
         return subprocess.CompletedProcess(words, code, job.read("out"), job.read("err"))
 
 

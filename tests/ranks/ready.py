@@ -26,7 +26,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+import repo
+
 OPTIONS = ("-m", "-c", "-u")    # of Python, that a fork understands; with any other a new Python is started
 
 CLIENT = """#!{python} -ISs
@@ -110,7 +111,7 @@ class Process:
     """
 
     def __init__(self, words, environment, path):
-        request = {"words": [str(word) for word in words], "environment": environment, "folder": str(ROOT),
+        request = {"words": [str(word) for word in words], "environment": environment, "folder": str(repo.ROOT),
                    "client": os.getpid(), "stands": False}
         self.line, self.code = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), None
         self.line.connect(str(folder() / "server"))

@@ -116,7 +116,8 @@ def begin(place, files, words, environment, folder, client, stands):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, file in enumerate(files):
         os.dup2(file, number)
-    os.closerange(3, 64)                                    # the server's
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))             # the server's: its clients, and what others write to, whose
+                                                            # readers wait until the last process has closed it
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None                                 # else the server's

@@ -8,13 +8,12 @@ import signal
 import statistics
 import threading
 from dataclasses import asdict
-from pathlib import Path
-from unittest import mock
 
 import pool
 import pytest
 import specimen_capstone
 import torch
+from capstone_runs import TINY, train, weights
 from lab_runs import lab_module, recorded, torchrun
 
 from scaleout.lab import session
@@ -23,20 +22,10 @@ from scaleout.spec.transformer import total_parameters
 from scaleout.train import options
 from scaleout.train.checkpoint import Checkpoints
 
-ROOT = Path(__file__).resolve().parents[2]
 PROFILE = {"schema": 1, "device": "a CPU", "device_kind": "cpu", "backend": "none", "interconnect": "none",
            "measured": "today", "commit": "unknown", "world": 1, "threads": 1, "copy_bytes_per_second": 1e10,
            "matmul_flops_per_second": {"fp32": 5e10}, "collectives": {}}
-TINY = ["--layers", "1", "--hidden", "32", "--heads", "2", "--ff", "64", "--seq", "32", "--validate-every", "10",
-        "--validation-batches", "2", "--sample", "20", "--warmup", "5"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def no_profile(tmp_path_factory):
-    """What this machine was calibrated to is of no concern here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("no_profile")
 
 
 # --- the trainer ------------------------------------------------------------------------------------------
@@ -150,24 +139,6 @@ def test_the_folder_holds_metrics_a_plot_and_a_sample(sharded):
 
 
 # --- one process, in this one ---------------------------------------------------------------------------------
-
-def train(*words, at=None):
-    """The Job of a run in this process, at whose end no peak is timed. at: {step: what is done to the job before}."""
-    module = lab_module("capstone")
-    kept, made, step = [], module.Job, module.Job.step
-
-    def begin(job, batches):
-        (at or {}).get(job.done + 1, lambda job: None)(job)
-        step(job, batches)
-    made.step, module.Job = begin, lambda s, o: kept.append(made(s, o)) or kept[-1]
-    with mock.patch("scaleout.measure.peak.matmul_rate", return_value=(5e10, 64)), session.session("cpu") as s:
-        module.main(s, [*TINY, *words])
-    return kept[0]
-
-
-def weights(job):
-    return torch.cat([p.detach().flatten() for p in job.trainer.model.parameters()])
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):

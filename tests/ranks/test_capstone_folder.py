@@ -11,23 +11,16 @@ from pathlib import Path
 import pool
 import pytest
 import ready
+from capstone_runs import TINY, train
 from lab_runs import lab_module
-from test_capstone import TINY, train
-from test_folder import holder
+from repo import ROOT
+from samples import holder
 
 from scaleout.lab import session
 from scaleout.records import checkpoints, results
 from scaleout.train import job as train_job
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def no_profile(tmp_path_factory):
-    """What this machine was calibrated to is of no concern here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("no_profile")
 
 
 def lines(folder):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from test_capstone import train
+from capstone_runs import train
 
 from scaleout.lab import session
 from scaleout.records import results

@@ -28,7 +28,7 @@ runpy.run_path("labs/hang.py", run_name="__main__")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quickly():
+def always_forked():
     """No Python here has torch already: py-spy looks at the ranks, and at what they were started as."""
 
 

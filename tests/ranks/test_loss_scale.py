@@ -8,10 +8,10 @@ import pool
 import pytest
 import specimen_loss_scale
 import torch
+from capstone_runs import TINY, train, weights
 from lab_runs import lab_module
 from specimen_capstone import RATE, SHAPE, batch
 from specimen_loss_scale import WAYS
-from test_capstone import TINY, train, weights
 
 from scaleout.lab import session
 from scaleout.parallel.shard import DTYPES
@@ -24,12 +24,7 @@ from scaleout.train.trainer import Setup, Trainer
 CLOSE = 2e-3        # fp16 has 11 bits: a product is off by 2^-11 = 5e-4 at most, and errors of opposite signs meet
 
 
-@pytest.fixture(autouse=True, scope="module")
-def no_profile(tmp_path_factory):
-    """What this machine was calibrated to is of no concern here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("no_profile")
 
 
 # --- the trainer ------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pool
 import pytest
+from repo import ROOT
 
-from scaleout.lab.ddp_scaling import rate
 from scaleout.records import results
 from scaleout.spec.transformer import flops
 from scaleout.timing import fsdp_seconds, step
@@ -16,10 +16,9 @@ from scaleout.train import curves, worlds
 from scaleout.train import options as train_options
 from scaleout.train.worlds import BEYOND, FROM_ONE, RATE, SECONDS, Run, plan
 
-ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "labs"))
 
-import scaling  # noqa: E402
+import scaling
 
 LAB = "labs/scaling.py"
 NO_ROOM = "labs/capstone.py: no room"
@@ -99,7 +98,7 @@ def test_prediction_and_measurement_stand_in_the_record(tmp_path):
     found = worlds.with_prediction(record(2, 0.04), guess)
     again = results.load(results.save(found, tmp_path / "x.json"))
     assert again.prediction == {FROM_ONE: guess.seconds} and again.measurement == {FROM_ONE: 0.04}
-    assert rate(again) == pytest.approx(8 * 64 / 0.04), "the median step, not the first"
+    assert again.rate == pytest.approx(8 * 64 / 0.04), "the median step, not the first"
     assert curves.predicted_rate(again) == pytest.approx(8 * 64 / guess.seconds)
     words = worlds.basis(profile(2), 0.5, "fp32")
     assert "of which the run on one process reached 0.50" in words and "all_gather: alpha 1.000 ms" in words
@@ -260,7 +259,7 @@ def test_a_prediction_is_run_and_graded(tmp_path):
     two = results.load(tmp_path / "smoke-cpu-strong-2-fsdp.json")
     assert (two.device_count, two.effective_batch, two.recipe["strategy"], two.recipe["ranks"]) == (2, 8, "fsdp", 2)
     assert two.prediction[worlds.READER] == 1000.0 and FROM_ONE not in two.prediction
-    assert two.measurement[worlds.READER] == pytest.approx(rate(two))
+    assert two.measurement[worlds.READER] == pytest.approx(two.rate)
     assert re.search(r"you said 1,000 tokens/s on 2 processes, the run made [\d,]+", done.stdout)
     assert "Twice the processes gave" in done.stdout
     done = pool.lab([LAB, "--read", "--folder", str(tmp_path), "--plot", str(tmp_path / "x.svg")])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import slurm_host
+from repo import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 STEPS = 300
 SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--seq", "64", "--batch", "4", "--steps", str(STEPS),
          "--checkpoint-every", "100", "--validate-every", str(STEPS), "--log-every", "5", "--sample", "0")

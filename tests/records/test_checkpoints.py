@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from repo import ROOT
 
 from scaleout.records import checkpoints as c
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXT = {"__0_0.distcp": "weights " * 400, "random-00000.json": "[1, 2]"}
 
 

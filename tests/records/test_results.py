@@ -7,32 +7,13 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, fields, replace
-from pathlib import Path
 
 import pytest
+from repo import ROOT
+from samples import sample, untrained
 
 from scaleout.records import provenance, results
 from scaleout.records.results import Record, load, save, tokens_per_second
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def sample():
-    """A sound Record of a run on two processes: 3 steps of 0.5 s, 8 sequences of 128 tokens."""
-    return Record(
-        stem="memory", tier="smoke", started="2026-01-02T03:04:05+00:00", commit="abc",
-        command="python labs/x.py", device="2-core x86-64 CPU", device_kind="cpu", device_count=2, nodes=1,
-        interconnect="TCP on one host", backend="gloo", versions={"torch": "2.13.0"},
-        model={"layers": 2, "gated_mlp": False, "ff": None}, recipe={"precision": "fp32"},
-        effective_batch=8, sequence_length=128, precision="fp32",
-        checkpoint_cadence="none", step_seconds=[9.0, 0.5, 0.5], warmup_steps=1, tokens_per_second=2048.0,
-        losses=[5.5, 5.0, 4.5], peak_memory={"weights": 100}, prediction={"peak bytes": 98},
-        measurement={"peak bytes": 100})
-
-
-def untrained():
-    """A sound Record of a run that trains nothing: it timed a collective three times."""
-    return replace(sample(), effective_batch=None, sequence_length=None, tokens_per_second=None, losses=[])
 
 
 def assert_refused(broken, words, folder):

@@ -7,25 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from repo import ROOT
+from samples import holder
 
 from scaleout.train import folder as train_folder
 from scaleout.train.metrics import FILES, Metrics
 
-ROOT = Path(__file__).resolve().parents[2]
-HOLD = ("import sys\nfrom scaleout.train import folder\nkept = folder.claim(sys.argv[1])\nprint('mine', flush=True)\n"
-        "input()")
 ROW = {"loss": 2.0, "rate": 1e-3, "norm": 1.0, "seconds": 0.5, "wait": 0.0}
-
-
-def holder(folder):
-    """A process that has the folder; it lets go at a line on its stdin, or at its end."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, text=True,
-                               stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert process.stdout.readline() == "mine\n"
-    return process
 
 
 # --- who writes here ---------------------------------------------------------------------------------------

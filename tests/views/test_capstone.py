@@ -15,7 +15,7 @@ from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_seconds, step
 from scaleout.timing.price import run_cost
 from scaleout.views import capstone, capstone_curves
-from scaleout.views.ddp import LINKS
+from scaleout.views.choices import LINKS
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -16,7 +16,7 @@ from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 from scaleout.timing.fsdp_seconds import from_device
 from scaleout.views import capstone_curves, capstone_published
-from scaleout.views.ddp import LINKS
+from scaleout.views.choices import LINKS
 
 TABLE = json.loads((Path(__file__).parents[1] / "published" / "fsdp_by_gpus.json").read_text())
 ROWS = {one["name"]: one for one in TABLE["series"]}

@@ -13,8 +13,8 @@ from view_settings import grid
 from scaleout import views
 from scaleout.memory.accounts import KINDS
 from scaleout.views import collectives
+from scaleout.views.choices import NAMES
 from scaleout.views.fsdp_levers import EXPOSED
-from scaleout.views.memory import NAMES
 
 MARK = "{http://www.w3.org/2000/svg}"
 MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30}  # settings by chance

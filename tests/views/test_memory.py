@@ -10,6 +10,7 @@ from scaleout.memory.accounts import KINDS, Layout, Recipe, account
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.transformer import PRESETS
 from scaleout.views import memory
+from scaleout.views.choices import NAMES
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -50,7 +51,7 @@ def test_bars_are_to_scale():
 def test_every_kind_has_a_colour_and_every_preset_a_name():
     assert set(memory.COLOURS) == set(KINDS)
     assert len(set(memory.COLOURS.values())) == len(KINDS)
-    assert set(memory.NAMES) == set(PRESETS)
+    assert set(NAMES) == set(PRESETS)
 
 
 def test_sentence_says_fit_and_lever():

@@ -9,6 +9,7 @@ from scaleout import views
 from scaleout.memory.accounts import KINDS
 from scaleout.spec.transformer import PRESETS
 from scaleout.views import memory, memory_levers
+from scaleout.views.choices import NODE
 
 CHOICES = {name: values(one) for name, one in controls("memory").items()}
 
@@ -65,7 +66,7 @@ def test_a_number_of_gpus_sequences_or_tokens_is_the_mildest_that_fits():
         found = memory.lever(full(params))
         numbers = ("batch", "gpus", "seq") if found and not shown(params)["fits"] else ()
         for name in numbers:
-            if found.change.get(name, memory_levers.NODE) == memory_levers.NODE:  # a node is where splitting starts
+            if found.change.get(name, NODE) == NODE:  # a node is where splitting starts
                 continue
             places = CHOICES[name] if name == "gpus" else CHOICES[name][::-1]
             at = places.index(found.change[name])

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 import repo
-from test_results import sample, untrained
+from samples import sample, untrained
 
 from scaleout.records import results
 from scaleout.records.results import tokens_per_second

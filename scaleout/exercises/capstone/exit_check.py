@@ -98,7 +98,7 @@ def exit_check(records: Sequence[str | Path], efficiency: float | None = None) -
     trained = [one for one in every if one.losses]
     several = [one for one in trained if one.device_count > 1]
     found = curves(trained)
-    rows = tuple((_name(one), ranks, run.tokens / run.median, share) for one in found
+    rows = tuple((_name(one), ranks, run.record.rate, share) for one in found
                  for run, (ranks, share) in zip(one.runs, one.efficiency.items(), strict=True))  # fmt: skip
     missing = [_records(every, trained, several), *(_sound(one) for one in several),
                None if found or not several else _one_size(trained),
@@ -213,7 +213,7 @@ def grade(guess: float, records: Sequence[str | Path]) -> Verdict:
 
 
 def _graded(guess: float, half: Run, whole: Run) -> Verdict:
-    before, real = half.tokens / half.median, whole.tokens / whole.median
+    before, real = half.record.rate, whole.record.rate
     off, ranks = guess / real - 1, whole.record.device_count
     said = f"you said {guess:,.0f} tokens/s on {ranks} processes, the run made {real:,.0f}"
     if abs(off) <= CLOSE:

@@ -1,0 +1,20 @@
+"""What several views offer: models by name, and what joins their GPUs."""
+
+NAMES = {
+    "gpt2": "GPT-2 small", "gpt2-medium": "GPT-2 medium", "gpt2-large": "GPT-2 large", "gpt2-xl": "GPT-2 XL",
+    "llama-2-7b": "Llama 2 7B", "llama-2-13b": "Llama 2 13B", "llama-2-70b": "Llama 2 70B",
+    "llama-3-8b": "Llama 3 8B", "llama-3-70b": "Llama 3 70B", "llama-3-405b": "Llama 3.1 405B",
+    "gpt-3-175b": "GPT-3 175B", "zero-1t": "1T (ZeRO paper)",
+}  # fmt: skip
+
+NODE = 8  # GPUs of a node
+
+# By name: (GPUs in a node at most, link between nodes, its adapters for each node, RDMA, words). Inside a node it is
+# the GPU's own link.
+LINKS = {
+    "node-ib": (NODE, "ib-ndr", NODE, True, "nodes of 8 GPUs, InfiniBand for each GPU"),
+    "node-100g": (NODE, "ethernet-100g", 1, False, "nodes of 8 GPUs, 100 Gbit/s Ethernet for each node"),
+    "ib": (1, "ib-ndr", 1, True, "single GPUs, InfiniBand 400 Gbit/s"),
+    "ethernet-100g": (1, "ethernet-100g", 1, False, "single GPUs, Ethernet 100 Gbit/s"),
+    "ethernet-10g": (1, "ethernet-10g", 1, False, "single GPUs, Ethernet 10 Gbit/s"),
+}
