@@ -22,8 +22,6 @@ from scaleout.train.metrics import FIELDS, METRICS, Metrics
 from scaleout.train.trainer import Setup, Trainer
 
 CLOSE = 2e-3        # fp16 has 11 bits: a product is off by 2^-11 = 5e-4 at most, and errors of opposite signs meet
-
-
 pytestmark = pytest.mark.usefixtures("no_profile")
 
 

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from repo import ROOT
 
 from scaleout.records import checkpoints as c
 
@@ -89,13 +88,14 @@ def test_publishing_again_replaces_the_checkpoint_of_an_abandoned_future(tmp_pat
 
 def test_a_kill_at_any_moment_leaves_only_whole_checkpoints(tmp_path):
     """A process publishes and prunes as fast as it can, and is killed; whatever stands under its name is good."""
-    job = ("import sys; from pathlib import Path; sys.path[:0] = [sys.argv[2], sys.argv[2] + '/tests/records']\n"
+    job = ("import sys; from pathlib import Path\n"
            "from test_checkpoints import make, c\nfolder = Path(sys.argv[1])\nprint('on', flush=True)\n"
            "for step in range(100000): make(folder, step); c.prune(folder, 2)\n")
-    killed_while_writing = 0
+    path, killed_while_writing = ":".join([*sys.path, str(Path(__file__).parent)]), 0
     for attempt in range(3):
         folder = tmp_path / str(attempt)
-        process = subprocess.Popen([sys.executable, "-c", job, str(folder), str(ROOT)], stdout=subprocess.PIPE)
+        process = subprocess.Popen([sys.executable, "-c", job, str(folder)], stdout=subprocess.PIPE,
+                                   env=os.environ | {"PYTHONPATH": path})
         process.stdout.readline()
         time.sleep(0.3 + 0.0137 * attempt)
         process.send_signal(signal.SIGKILL)

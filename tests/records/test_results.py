@@ -65,6 +65,12 @@ def test_tokens_per_second_leaves_the_warm_up_out():
     assert tokens_per_second([2.0, 2.0], 0, 1, 10) == 5.0
 
 
+def test_median_and_rate_are_of_the_steps_after_the_warm_up():
+    record = replace(sample(), step_seconds=[9.0, 0.5, 0.4, 0.9])
+    assert (record.timed, record.median, record.tokens, record.rate) == ([0.5, 0.4, 0.9], 0.5, 1024, 2048.0)
+    assert (untrained().median, untrained().tokens) == (0.5, None)
+
+
 def test_a_record_holds_what_a_write_up_needs():
     names = {f.name for f in fields(Record)}
     assert names >= {"commit", "command", "mfu", "mfu_peak", "stalls", "failures", "skipped", "checks"}
