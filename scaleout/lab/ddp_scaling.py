@@ -78,16 +78,6 @@ def run(s, o, tier, script, words, folder=None):
 
 # --- what it says -------------------------------------------------------------------------------------------
 
-def timed(record):
-    """Seconds of the steps after the warm-up."""
-    return record.timed
-
-
-def median(record):
-    """Median seconds of a step after the warm-up."""
-    return record.median
-
-
 def part(record, name):
     """Median seconds of a series of a Record ("one process, all threads"), or None."""
     spent = record.series.get(f"seconds a step, {name}", [])[record.warmup_steps:]

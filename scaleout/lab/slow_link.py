@@ -97,11 +97,6 @@ def words(recipe):
     return ", ".join(parts)
 
 
-def tokens_per_second(r):
-    """Tokens a second at the median step of a Record."""
-    return r.rate
-
-
 def show(records):
     """The Records of a run as text: the median step, its tokens a second, and the share of it that computes."""
     rows = []

@@ -6,7 +6,6 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from scaleout.lab.ddp_scaling import median
 from scaleout.lab.options import parse
 from scaleout.records import results
 from scaleout.timing import fsdp_seconds, step
@@ -100,7 +99,7 @@ def at_the_time(profile, record):
 def efficiency(profile, record, o):
     """The share of the calibrated matrix products that the run on one process reached."""
     passes = o.passes(1)
-    return fsdp_seconds.efficiency_of(profile, o.shape, record.effective_batch // passes, o.seq, median(record),
+    return fsdp_seconds.efficiency_of(profile, o.shape, record.effective_batch // passes, o.seq, record.median,
                                       dtype=o.precision, checkpointing=o.checkpointing, accumulation=passes)
 
 
@@ -122,7 +121,7 @@ def predict(run, o, profile, share):
 def with_prediction(record, guess):
     """The Record with the step that the run on one process predicts (`step.StepTime`) beside the measured one."""
     return replace(record, prediction=record.prediction | {FROM_ONE: guess.seconds},
-                   measurement=record.measurement | {FROM_ONE: median(record)})
+                   measurement=record.measurement | {FROM_ONE: record.median})
 
 
 def basis(profile, share, dtype):
