@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Labs collect garbage: what ten thousand collected tests hold is none, and need not be looked at each time."""
+    """Labs collect garbage: what thousands of collected tests hold is none, and need not be looked at each time."""
     gc.freeze()
 
 

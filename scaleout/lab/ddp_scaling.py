@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scaleout.lab.launch import started
 from scaleout.lab.text import ms, ratio, table
-from scaleout.timing import ddp
+from scaleout.timing.scaling import strong_efficiency, weak_efficiency
 
 TAKEN = ("--scaling", "--save", "--micro-batch", "--trace", "--inject")       # flags that each run gets anew, or not
 DDP, ONE, ALONE = "torch DDP", "one process, all threads", "nothing sent"
@@ -87,7 +87,7 @@ def part(record, name):
 def efficiency(found, kind):
     """{ranks: efficiency} of the Records of one kind."""
     seconds = {world: r.median for (k, world), r in found.items() if k == kind}
-    return (ddp.strong_efficiency if kind == "strong" else ddp.weak_efficiency)(seconds)
+    return (strong_efficiency if kind == "strong" else weak_efficiency)(seconds)
 
 
 def report(found):

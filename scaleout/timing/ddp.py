@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -251,29 +250,3 @@ def _check_step(layers, accumulation, overlap, sync_every_pass, compression, upd
         raise ValueError(f"compression is how many times smaller a message gets, from 1 up, not {compression!r}")
     checks.number("update_seconds", update_seconds, 0)
     checks.number("contention", contention, 0, 1)
-
-
-# --- scaling --------------------------------------------------------------------------------------------------
-
-
-def strong_efficiency(seconds_by_ranks: dict[int, float]) -> dict[int, float]:
-    """By rank count, the speed-up over the fewest ranks divided by the ideal one; the same work is shared.
-
-    t(r0) r0 / (t(r) r), 1 at the fewest ranks r0. Raises ValueError for no ranks, or seconds that are not above 0.
-    """
-    first, start = _reference(seconds_by_ranks)
-    return {ranks: start * first / (t * ranks) for ranks, t in sorted(seconds_by_ranks.items())}
-
-
-def weak_efficiency(seconds_by_ranks: dict[int, float]) -> dict[int, float]:
-    """By rank count, t(r0) / t(r): each rank has the same work, so that the ideal step takes as long as at r0."""
-    _, start = _reference(seconds_by_ranks)
-    return {ranks: start / t for ranks, t in sorted(seconds_by_ranks.items())}
-
-
-def _reference(seconds_by_ranks: dict[int, float]) -> tuple[int, float]:
-    good = seconds_by_ranks and all(r >= 1 and 0 < t < math.inf for r, t in seconds_by_ranks.items())
-    if not good:
-        raise ValueError("efficiency needs seconds above 0 by rank count from 1 up, such as {1: 0.5, 2: 0.6}")
-    first = min(seconds_by_ranks)
-    return first, seconds_by_ranks[first]

@@ -17,8 +17,9 @@ from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, total_parameters
-from scaleout.timing import ddp, step
+from scaleout.timing import step
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, buckets, ddp_step
+from scaleout.timing.scaling import weak_efficiency
 from scaleout.views import ddp_levers, guess, select, slider, toggle
 from scaleout.views.choices import LINKS, NAMES
 from scaleout.views.controls import stops
@@ -158,7 +159,7 @@ def _values(setting: Setting, time: step.StepTime) -> dict:
     timeline, alone = time.timeline, setting.alone
     counts = sorted({*CURVE, setting.ranks})
     steps = {n: timeline if n == setting.ranks else replace(setting, ranks=n).timeline() for n in counts if n > 1}
-    curve = ddp.weak_efficiency({1: alone} | {n: one.seconds for n, one in steps.items()})
+    curve = weak_efficiency({1: alone} | {n: one.seconds for n, one in steps.items()})
     # The messages are the same ones: without overlap each of their seconds is added.
     after = {1: 1.0} | {n: alone / (alone + one.communication_seconds) for n, one in steps.items()}
     return {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from scaleout.draw import svg
 from scaleout.records.results import Record
-from scaleout.timing import ddp
+from scaleout.timing.scaling import strong_efficiency, weak_efficiency
 
 VARIES = ("ranks", "replicas", "accumulation", "micro_batch")    # fields of a recipe that follow the number of devices
 FEW = 8                                                          # timed steps; below it quartiles say little
@@ -83,7 +83,7 @@ class Scaling:
     @property
     def efficiency(self) -> dict[int, float]:
         """By device count; 1 at the fewest."""
-        of = ddp.strong_efficiency if self.kind == "strong" else ddp.weak_efficiency
+        of = strong_efficiency if self.kind == "strong" else weak_efficiency
         return of({run.record.device_count: run.record.median for run in self.runs})
 
     @property

@@ -13,8 +13,6 @@ from scaleout.timing.ddp import (
     Layer,
     buckets,
     ddp_step,
-    strong_efficiency,
-    weak_efficiency,
 )  # fmt: skip
 from scaleout.timing.intervals import exposed, length, subtract, union
 
@@ -254,12 +252,6 @@ def test_intervals_point_by_point(seed):
     assert exposed(b, a) + length(b) == len(cells["a"] | cells["b"])
 
 
-def test_efficiency():
-    assert strong_efficiency({1: 8.0, 2: 4.0, 4: 4.0}) == {1: 1.0, 2: 1.0, 4: 0.5}
-    assert weak_efficiency({4: 6.0, 2: 3.0}) == {2: 1.0, 4: 0.5}
-    assert strong_efficiency({2: 3.0, 8: 1.0})[8] == pytest.approx(0.75), "relative to the fewest ranks"
-
-
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
@@ -286,6 +278,3 @@ def test_bad_layers_are_one_line():
             ddp_step(wrong, wire())
     with pytest.raises(ValueError, match="backward_seconds must be a finite number from 0 up, not -1"):
         Layer("a", 0, -1, 0)
-    for wrong in ({}, {0: 1.0}, {1: 0.0}, {1: float("inf")}):
-        with pytest.raises(ValueError, match="seconds above 0 by rank count"):
-            strong_efficiency(wrong)

@@ -6,7 +6,7 @@ from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.fsdp.sizes import NAME, PARAMETERS, SHAPE, fsdp_sent
 from scaleout.spec.hardware import COMPUTE_SHARE, GB, device, link
 from scaleout.spec.transformer import flops
-from scaleout.timing.ddp import strong_efficiency
+from scaleout.timing.scaling import strong_efficiency
 from scaleout.timing.step import utilization
 
 _SHARE, _TIME = ("%", "share"), ("s", "ms", "µs")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import ceil
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
-from scaleout.timing.ddp import Layer, ddp_step, strong_efficiency, weak_efficiency
+from scaleout.timing.ddp import Layer, ddp_step
+from scaleout.timing.scaling import strong_efficiency, weak_efficiency
 
 _TIME, _SHARE = ("s", "ms", "µs"), ("%", "share")
 _MS = 1e-3
