@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlparse
 
+import pytest
 from repo import ROOT
 
 from scaleout.page import sphinx
@@ -64,11 +65,17 @@ def contents() -> list[str]:
 
 def settle(page, words: str, selector: str = ".live-sentence") -> None:
     """Wait until an element holds these words: "2 bars" is not found in "12 bars"."""
+    from playwright.sync_api import TimeoutError  # here: without it the browser tests are skipped, and say so
+
     pattern = rf"(?<!\w){re.escape(words)}"
-    page.wait_for_function(
-        "([selector, pattern]) => new RegExp(pattern).test(document.querySelector(selector)?.textContent)",
-        arg=[selector, pattern],
-    )
+    try:
+        page.wait_for_function(
+            "([selector, pattern]) => new RegExp(pattern).test(document.querySelector(selector)?.textContent)",
+            arg=[selector, pattern],
+        )
+    except TimeoutError:
+        there = page.evaluate("(selector) => document.querySelector(selector)?.textContent", selector)
+        pytest.fail(f"{selector} holds {there!r}, not {words!r}")
 
 
 def values(page) -> dict:

@@ -156,6 +156,13 @@ export class Learner extends Python {
     super.boot();
   }
 
+  hear(message) {
+    if (!this.up && message.image) { // what a Python that leaves an image has as `js` is not quite JavaScript
+      Python.image = message.image;
+      this.boot();
+    } else super.hear(message);
+  }
+
   next() {
     const asked = this.queue[0]?.code ?? "";
     const spent = this.served !== undefined && this.served !== asked;
