@@ -65,7 +65,7 @@ export class Python {
   hear({ id, failed, ready, image, broken, result }) {
     if (!this.up && failed) this.fail(failed);
     else if (!this.up && ready) {
-      if (image) Python.image = image;
+      if (image) Python.image ??= image;
       clearTimeout(this.timer);
       this.up = true;
       this.become("ready");
@@ -80,8 +80,8 @@ export class Python {
 
   /** Python cannot be had: say so, and let every caller keep what it shows. */
   fail(reason) {
-    if (Python.image) { // the image may be at fault
-      Python.image = null;
+    if (Python.image) { // the image may be at fault: from now on every worker starts by itself
+      Python.image = false;
       this.boot();
       return;
     }
@@ -158,7 +158,7 @@ export class Learner extends Python {
 
   hear(message) {
     if (!this.up && message.image) { // what a Python that leaves an image has as `js` is not quite JavaScript
-      Python.image = message.image;
+      Python.image ??= message.image;
       this.boot();
     } else super.hear(message);
   }

@@ -15,14 +15,14 @@ async function start() {
   const [python, answer] = await Promise.all([
     loadPyodide({
       indexURL: new URL("../pyodide/", import.meta.url).href,
-      ...(image ? { _loadSnapshot: image.memory } : { _makeSnapshot: true }),
+      ...(image ? { _loadSnapshot: image.memory } : { _makeSnapshot: image === null }),
     }),
     fetch(new URL("scaleout.zip", import.meta.url)),
   ]);
   if (!answer.ok) throw new Error(`scaleout.zip: ${answer.status}`);
   python.unpackArchive(await answer.arrayBuffer(), "zip", { extractDir: "/book" }); // files are in no image
   if (!image) python.runPython('import sys; sys.path.insert(0, "/book"); import scaleout.page.live');
-  const left = image ? null : imageOf(python);
+  const left = image === null ? imageOf(python) : null;
   return [python.pyimport("scaleout.page.live").call_json, left];
 }
 
