@@ -104,8 +104,6 @@ def sent(moves: Iterable[Message], sizes: Sequence[float], ranks: int) -> list[f
     return [found[rank] for rank in range(ranks)]
 
 
-
-
 def seconds(moves: Iterable[Message], sizes: Sequence[float], wire: Wire | Cluster) -> float:
     """Seconds of all steps: each as long as its slowest rank, or node, takes to send or to receive.
 

@@ -15,7 +15,8 @@ async function start() {
   const [python, answer] = await Promise.all([
     loadPyodide({
       indexURL: new URL("../pyodide/", import.meta.url).href,
-      ...(image ? { _loadSnapshot: image.memory } : { _makeSnapshot: image === null }),
+      _loadSnapshot: image ? image.memory : undefined,
+      _makeSnapshot: image === null,
     }),
     fetch(new URL("scaleout.zip", import.meta.url)),
   ]);
