@@ -1,9 +1,10 @@
 """Marks for the book's pictures: functions that return SVG as strings.
 
-Coordinates are in user units of the figure's own viewBox. Colours are names of CSS variables ("c1" to "c8",
+Coordinates are CSS pixels: a view draws itself twice, WIDE and NARROW, so that text keeps its size. Colours are names of CSS variables ("c1" to "c8",
 "ink", "muted", "grid", "accent"), so that one picture serves light mode, dark mode and print; the value after
 the comma is what a viewer without the book's style sheet sees. Numbers are printed with fixed digits: the same
-parameters give the same bytes in the kernel and on the page.
+parameters give the same bytes in the kernel and on the page. A mark with a name (`mark`) is the same thing in the next
+picture: the front end moves it from where it was.
 """
 
 from __future__ import annotations
@@ -17,9 +18,17 @@ FALLBACK = {
     "c1": "#0072b2", "c2": "#e69f00", "c3": "#009e73", "c4": "#cc79a7",
     "c5": "#56b4e9", "c6": "#d55e00", "c7": "#b8a200", "c8": "#8a8a8a",
     "ink": "#222222", "muted": "#666666", "grid": "#d0d0d0", "accent": "#b3261e", "paper": "#ffffff",
+    "key": "#1d5a94", "compute": "#4b5a6b",
 }  # fmt: skip
 
-FONT = 13  # user units; a figure 480 wide is about 350 px on a phone, where this is 9.5 px, and 620 px on a desk
+WIDE, NARROW = 600, 358  # the two widths a view is drawn at: beside its controls, and on a phone
+FONT, SMALL = 13, 12  # sizes of text; 11 to 16 in any picture
+
+# Named, with what bare systems have last: there `system-ui` can be a face a tenth wider than the others.
+FACE = (
+    "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Cantarell, 'Noto Sans', 'DejaVu Sans Condensed', system-ui, "
+    "sans-serif"
+)
 
 
 def colour(name: str) -> str:
@@ -50,18 +59,29 @@ def seconds(amount: float) -> str:
     return f"{quantity(amount)} s" if amount >= 1 else f"{quantity(amount * 1e3)} ms"
 
 
+# Widths of characters in ems, of DejaVu Sans Condensed, as wide as Segoe UI and wider than San Francisco and Roboto.
+_NARROW, _BROAD, _MEAN = {**dict.fromkeys("iljI.,:;|!' ", 0.3), **dict.fromkeys("ftr()-/", 0.37)}, 0.78, 0.56
+_BROADS = set("mwMW%@−×÷→") | set("ABCDEFGHKNOPQRSTUVXYZ")
+
+
+def measure(words: str, size: float = FONT, bold: bool = False) -> float:
+    """The width of a text in CSS pixels, a little above what common faces take: for keeping labels apart."""
+    ems = sum(_NARROW.get(one, _BROAD if one in _BROADS else _MEAN) for one in words)
+    return ems * size * (1.08 if bold else 1.0)
+
+
 def figure(width: float, height: float, body: str, label: str) -> str:
     """A whole picture. `label` says in words what the picture shows, for readers who do not see it."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {num(width)} {num(height)}" role="img" '
-        f'aria-label="{escape(label, quote=True)}" font-family="system-ui, sans-serif" font-size="{FONT}">'
+        f'aria-label="{escape(label, quote=True)}" font-family="{FACE}" font-size="{FONT}">'
         f"{body}</svg>"
     )
 
 
 def text(
     x: float, y: float, words: str, *, anchor: str = "start", fill: str = "ink",
-    bold: bool = False, size: float = FONT, halo: bool = False,
+    bold: bool = False, size: float = FONT, halo: bool = False, mark: str = "",
 ) -> str:  # fmt: skip
     """Words with their baseline at (x, y); anchor is start, middle or end. `halo` clears what lies behind them."""
     weight = ' font-weight="600"' if bold else ""
@@ -69,32 +89,43 @@ def text(
     if halo:
         weight += f' stroke="{colour("paper")}" stroke-width="4" stroke-linejoin="round" paint-order="stroke"'
     return (
-        f'<text x="{num(x)}" y="{num(y)}" text-anchor="{anchor}" fill="{colour(fill)}"{weight}{scale}>'
+        f'<text x="{num(x)}" y="{num(y)}" text-anchor="{anchor}" fill="{colour(fill)}"{weight}{scale}{_marked(mark)}>'
         f"{escape(words)}</text>"
     )
 
 
 def rect(
     x: float, y: float, width: float, height: float, fill: str, *, title: str = "", opacity: float = 1.0,
+    mark: str = "",
 ) -> str:  # fmt: skip
     """A filled rectangle; `title` is what a pointer over it shows."""
     inner = f"<title>{escape(title)}</title>" if title else ""
     faded = "" if opacity == 1.0 else f' fill-opacity="{num(opacity)}"'
     return (
         f'<rect x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}" '
-        f'fill="{colour(fill)}"{faded}>{inner}</rect>'
+        f'fill="{colour(fill)}"{faded}{_marked(mark)}>{inner}</rect>'
     )
 
 
 def line(
-    x1: float, y1: float, x2: float, y2: float, stroke: str = "grid", width: float = 1, dash: str = ""
-) -> str:
+    x1: float, y1: float, x2: float, y2: float, stroke: str = "grid", width: float = 1, dash: str = "", mark: str = "",
+) -> str:  # fmt: skip
     """A straight line; `dash` as in stroke-dasharray."""
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     return (
         f'<line x1="{num(x1)}" y1="{num(y1)}" x2="{num(x2)}" y2="{num(y2)}" '
-        f'stroke="{colour(stroke)}" stroke-width="{num(width)}"{dashes}/>'
+        f'stroke="{colour(stroke)}" stroke-width="{num(width)}"{dashes}{_marked(mark)}/>'
     )
+
+
+def group(x: float, y: float, body: str, mark: str = "", opacity: float = 1.0) -> str:
+    """Marks moved to (x, y), as one."""
+    faded = "" if opacity == 1.0 else f' opacity="{num(opacity)}"'
+    return f'<g transform="translate({num(x)} {num(y)})"{faded}{_marked(mark)}>{body}</g>'
+
+
+def _marked(mark: str) -> str:
+    return f' data-mark="{escape(mark, quote=True)}"' if mark else ""
 
 
 def stacked_bar(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from traceback import walk_tb
 
 from scaleout import views
+from scaleout.draw.svg import WIDE
 
 # Seconds that a reader's own code may run. Endless loops are the usual case, so: short enough to wait for.
 LEARNER_SECONDS = 5
@@ -20,9 +21,14 @@ STOPPED = (
 )
 
 
-def draw(stem: str, params: dict | None = None) -> dict:
-    """{"svg", "sentence", "values"} of a view, and "guess" when params hold one."""
-    return views.render(stem, params)
+def draw(stem: str, params: dict | None = None, width: int = WIDE, own: dict | None = None) -> dict:
+    """{"svg", "sentence", "values", "law", "levers"} of a view, drawn for a width; `own` from `measured`."""
+    return views.render(stem, params, width, own)
+
+
+def measured(stem: str, record: dict) -> dict:
+    """What of a reader's Record a view puts beside its curves."""
+    return views.measured(stem, record)
 
 
 def check(stem: str, key: str, answer: object) -> dict:
@@ -46,7 +52,9 @@ def judge(stem: str, key: str, outcome: object) -> dict:
     return exercises.judge(stem, key, outcome)
 
 
-METHODS: dict[str, Callable[..., dict]] = {"draw": draw, "check": check, "run": run, "judge": judge}
+METHODS: dict[str, Callable[..., dict]] = {
+    "draw": draw, "measured": measured, "check": check, "run": run, "judge": judge,
+}  # fmt: skip
 
 
 def call(method: str, args: dict) -> dict:

@@ -4,10 +4,17 @@ Pure; stands on `draw`. A view is a module `STEM` with
 
     TITLE: str
     CONTROLS: tuple[Control, ...]
-    draw(params: dict) -> {"svg": str, "sentence": str, "values": dict}
+    draw(params: dict, width: int) -> {"svg": str, "sentence": str, "values": dict}, and where it has them
+        "law": [words, formula with its numbers, words]
+        "levers": {control: {"hi": where its range ends now} or {"off": why it changes nothing now}}
 
-`render` stands between the outside and `draw`: it fills in defaults, refuses what is not on the control, and
-answers the reader's guess. A `draw` therefore sees clean values only, the same in the kernel and on the page.
+where a lab measures what it shows, `measured(record: dict) -> dict`, what of a Record belongs into the picture, as JSON
+(ValueError, in one line, for a Record of something else), which `draw` then takes as a third argument, or None;
+and, where its chapter asks for a guess, `locked(params, width) -> svg`, the picture without the answer, and
+`slips(params) -> [(value, words)]`, what wrong answers are made of. `width` is svg.WIDE or svg.NARROW.
+
+`render` stands between the outside and `draw`: it fills in defaults and refuses what is not on the control. A `draw`
+therefore sees clean values only, the same in the kernel and on the page.
 `controls` has the kinds of control, `choices` what several views offer, `STEM_levers` what the sentence of a view
 advises; `capstone_curves` and `capstone_published` are curves of the capstone's, computed and as others published
 them.
@@ -20,16 +27,15 @@ import pkgutil
 import re
 from importlib import import_module
 
-from scaleout.draw.svg import quantity
-from scaleout.views.controls import Control, code, guess, number, play, select, slider, toggle
+from scaleout.draw import svg
+from scaleout.views.controls import Control, code, guess, more, number, play, select, slider, toggle
 
 __all__ = [
-    "Control", "code", "defaults", "guess", "number", "play", "render", "select", "slider", "spec", "stems",
-    "toggle",
+    "Control", "code", "defaults", "guess", "measured", "more", "number", "play", "question", "render", "select", "slider", "spec",
+    "stems", "toggle",
 ]  # fmt: skip
 
 SHARED = {"choices", "controls"}  # modules that no view is called by
-CLOSE = 0.1  # a guess within 10% of the answer counts as close
 
 
 def stems() -> list[str]:
@@ -50,9 +56,14 @@ def spec(stem: str) -> dict:
     return {"title": view.TITLE, "controls": [control.spec() for control in view.CONTROLS]}
 
 
+def _settable(stem: str) -> dict[str, Control]:
+    """The controls that are parameters of the picture, by name: all but the guess."""
+    return {control.name: control for control in _view(stem).CONTROLS if control.kind != "guess"}
+
+
 def defaults(stem: str) -> dict:
-    """Every parameter of a view at its default; a guess is None until it is made."""
-    return {control.name: control.default for control in _view(stem).CONTROLS}
+    """Every parameter of a view at its default."""
+    return {name: control.default for name, control in _settable(stem).items()}
 
 
 def clean(stem: str, params: dict | None) -> dict:
@@ -61,7 +72,7 @@ def clean(stem: str, params: dict | None) -> dict:
     Raises ValueError, in one line that says what would be right, for an unknown name or a value that the
     control could not take.
     """
-    controls = {control.name: control for control in _view(stem).CONTROLS}
+    controls = _settable(stem)
     params = {} if params is None else params
     if not isinstance(params, dict):
         raise ValueError(f"parameters come as a dict of name and value, not {type(params).__name__}")
@@ -71,40 +82,57 @@ def clean(stem: str, params: dict | None) -> dict:
     return {name: control.clean(params.get(name, control.default)) for name, control in controls.items()}
 
 
-def render(stem: str, params: dict | None = None) -> dict:
-    """Draw a view: {"svg", "sentence", "values"}, and "guess" when the reader made one.
+def measured(stem: str, record: dict) -> dict:
+    """What of a reader's Record belongs into the picture of a view, for `render`'s `own`."""
+    view = _view(stem)
+    if not hasattr(view, "measured"):
+        raise ValueError(f"no lab measures what {stem} shows")
+    if not isinstance(record, dict):
+        raise ValueError(f"a Record is a JSON object, not {type(record).__name__}")
+    return view.measured(record)
+
+
+def render(stem: str, params: dict | None = None, width: int = svg.WIDE, own: dict | None = None) -> dict:
+    """Draw a view: {"svg", "sentence", "values", "law", "levers"}; no law is [], no word on the controls {}. `own` is what
+    `measured` made of the reader's Record.
 
     Deterministic and free of NaN and infinity, so the same parameters give the same JSON everywhere.
     """
     view = _view(stem)
-    given = clean(stem, params)
-    asked = next((control for control in view.CONTROLS if control.kind == "guess"), None)
-    guessed = given.pop(asked.name) if asked else None
-    result = view.draw(given)
+    if width not in (svg.WIDE, svg.NARROW):
+        raise ValueError(f"width must be {svg.WIDE} or {svg.NARROW}, not {width!r}")
+    also = (own,) if hasattr(view, "measured") else ()
+    result = {"law": [], "levers": {}} | view.draw(clean(stem, params), width, *also)
     _check_result(stem, result)
-    if guessed is not None:
-        result = {**result, "guess": _judge(asked, guessed, result["values"])}
     return result
 
 
-def _judge(control: Control, guessed: float, values: dict) -> dict:
-    """The guess beside the answer. `ratio` is guess / answer; None where only the answer is zero."""
-    answer = values[control.answer]
-    said = f"{guessed:,.6g} {control.unit}".strip()  # the reader's own number, not a rounder one
-    true = f"{quantity(answer)} {control.unit}".strip()
-    ratio = (1.0 if guessed == 0 else None) if answer == 0 else guessed / answer
-    words = f"You said {said}; it is {true}."
-    if ratio is not None:
-        start = "Close: your" if abs(ratio - 1) <= CLOSE else "Your"
-        words += f" {start} guess is {quantity(ratio)} times the answer."
-    return {"value": guessed, "answer": answer, "ratio": ratio, "sentence": words}
+def question(stem: str) -> dict:
+    """What the reader is asked of a view as it opens: {"pictures": [wide, narrow] without the answer, "answer", "words",
+    "slips": [[value, words], ...]}. ValueError for a view that has no question.
+    """
+    view = _view(stem)
+    asked = next((control for control in view.CONTROLS if control.kind == "guess"), None)
+    if asked is None:
+        raise ValueError(f"{stem} asks for no guess")
+    opening = defaults(stem)
+    answer = render(stem)["values"][asked.answer]
+    return {
+        "pictures": [view.locked(opening, width) for width in (svg.WIDE, svg.NARROW)],
+        "answer": answer,
+        "words": f"{svg.quantity(answer)} {asked.unit}".strip(),
+        "slips": [[value, words] for value, words in view.slips(opening)],
+    }
 
 
 def _check_result(stem: str, result: dict) -> None:
     """A view that breaks its promise is found here rather than in the reader's browser."""
-    if set(result) != {"svg", "sentence", "values"}:
+    if set(result) != {"svg", "sentence", "values", "law", "levers"}:
         got = ", ".join(sorted(result))
-        raise ValueError(f"the view {stem} must give svg, sentence and values, not {got}")
+        raise ValueError(f"the view {stem} must give svg, sentence and values, and may give law and levers, not {got}")
+    for name in result["levers"]:
+        if name not in _settable(stem):
+            raise ValueError(f"the view {stem} has no control {name!r} to say anything of")
     _check_finite(stem, result["values"], "values")
 
 

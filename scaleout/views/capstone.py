@@ -33,8 +33,8 @@ LOWER = {
 }
 
 CONTROLS = (
-    guess(label="Your guess: with the same global batch, how many times as fast as one GPU are all of them?",
-          unit="times", answer="strong_speed_up"),
+    guess("512 GPUs, the global batch of one: how many times as fast as one GPU are they?", "strong_speed_up",
+          lo=0, hi=512, step=1),
     select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
     select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
     slider("world", "GPUs", 512, 1, MOST, log=True),
@@ -56,7 +56,7 @@ CONTROLS = (
 )  # fmt: skip
 
 
-def draw(params: dict) -> dict:
+def draw(params: dict, width: int) -> dict:
     """Efficiency against GPUs, strong and weak, DDP beside them; beneath, hours, price, energy or MFU."""
     own = {n: params.pop(f"own_{n}") for n in OWN}
     lower, rates = params.pop("lower"), (params.pop("watts"), params.pop("price"))

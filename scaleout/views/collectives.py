@@ -43,8 +43,8 @@ LARGEST_MB, SMALLEST_MB = 10_000.0, 0.001
 SHOWN = ("naive", "ring", "tree", "halving-doubling", "in-network")  # in the grid: hierarchical needs nodes
 
 CONTROLS = (
-    guess(label="Your guess: how much does one rank of the ring send to all-reduce this message?", unit="GB",
-          answer="ring_sent_gb"),
+    guess("Eight GPUs of one node all-reduce **1 GB** around a ring. How much does **each** of them send?",
+          "ring_sent_gb", "GB", lo=0, hi=2, step=0.025),
     select("algorithm", "Algorithm in the grid", "ring", [(name, NAMES[name]) for name in SHOWN]),
     slider("ranks", "Ranks in the grid", 4, 2, 8),
     play("step", "Steps done", 0, 0, 14),
@@ -115,7 +115,7 @@ def curves(on: Setting) -> tuple[dict[str, list[float]], float | None]:
     return found, float(f"{high:.3g}")
 
 
-def draw(params: dict) -> dict:
+def draw(params: dict, width: int) -> dict:
     """The grid after the chosen number of steps, and beneath it the curves with the chosen size marked."""
     shown = chunk_grid.frames(params["algorithm"], params["ranks"])
     step = min(params["step"], shown.steps)

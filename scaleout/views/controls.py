@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
 LONGEST_CODE = 20_000  # characters; far above any exercise, far below what would slow the page
-LARGEST_GUESS = 1e30
 
 # ISO 3's R10 series: ten preferred numbers to a decade
 _R10 = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
@@ -29,6 +28,7 @@ class Control:
     log: bool = False
     options: tuple = ()
     answer: str = ""
+    more: bool = False  # stands under "More"
 
     @property
     def whole(self) -> bool:
@@ -42,8 +42,8 @@ class Control:
     def spec(self) -> dict:
         """What the front end needs to build the control, as JSON."""
         out = {"kind": self.kind, "name": self.name, "label": self.label, "default": self.default}
-        out |= {key: getattr(self, key) for key in ("unit", "help") if getattr(self, key)}
-        if self.kind in ("slider", "number", "play"):
+        out |= {key: getattr(self, key) for key in ("unit", "help", "more") if getattr(self, key)}
+        if self.kind in ("slider", "number", "play", "guess"):
             out |= {"lo": self.lo, "hi": self.hi, "step": self.step}
         if self.log:
             out["stops"] = stops(self)
@@ -99,15 +99,18 @@ def toggle(name: str, label: str, default: bool, help: str = "") -> Control:
 
 
 def guess(
-    name: str = "guess", label: str = "Your guess", unit: str = "", answer: str = "", help: str = "",
+    label: str, answer: str, unit: str = "", lo: float = 0.0, hi: float = 1.0, step: float = 0.01, name: str = "guess",
 ) -> Control:  # fmt: skip
-    """The prediction lock: the result stays hidden until a guess is committed or skipped.
-
-    `answer` is the key in the view's `values` that the guess is compared with; `unit` is that value's unit.
+    """The prediction lock: what a view that asks wants to hear before it shows anything. `label` is the question, of the
+    view as it opens; `answer` the key in its `values`, in `unit`; lo, hi and step are of the mark in the picture. No
+    parameter of the picture.
     """
-    if not answer:
-        raise ValueError("a guess needs answer=, the key in the view's values that it is compared with")
-    return Control("guess", name, label, None, unit, help, answer=answer)
+    return Control("guess", name, label, None, unit, "", lo, hi, step, answer=answer)
+
+
+def more(*controls: Control) -> tuple[Control, ...]:
+    """The controls that stand folded under "More"."""
+    return tuple(replace(control, more=True) for control in controls)
 
 
 def code(name: str, label: str, default: str, help: str = "") -> Control:
@@ -187,16 +190,6 @@ def _clean_toggle(control: Control, value: object) -> bool:
     raise ValueError(f"{control.name} must be True or False, not {value!r}")
 
 
-def _clean_guess(control: Control, value: object) -> float | None:
-    if value is None:
-        return None
-    amount = _amount(control, value)
-    if not 0 <= amount <= LARGEST_GUESS:
-        unit = f" of {control.unit}" if control.unit else ""
-        raise ValueError(f"{control.name} must be a number{unit} from 0 to {LARGEST_GUESS:g}, not {amount:g}")
-    return amount
-
-
 def _clean_code(control: Control, value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{control.name} must be text, not {value!r}")
@@ -207,5 +200,5 @@ def _clean_code(control: Control, value: object) -> str:
 
 _CLEAN = {
     "slider": _clean_range, "play": _clean_range, "number": _clean_range, "select": _clean_select,
-    "toggle": _clean_toggle, "guess": _clean_guess, "code": _clean_code,
+    "toggle": _clean_toggle, "code": _clean_code,
 }  # fmt: skip

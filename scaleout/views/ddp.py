@@ -33,7 +33,8 @@ TOKENS = 2048  # a sequence, or fewer where the model has fewer positions
 COMPRESSION = (("none", "none (fp32)"), ("bf16", "bf16: half"), ("powersgd", "PowerSGD, rank 4"))
 
 CONTROLS = (
-    guess(label="Your guess: what share of the step is exposed communication?", unit="%", answer="exposed_percent"),
+    guess("What share of the step is communication that **nothing hides**?", "exposed_percent", "%",
+          lo=0, hi=100, step=1),
     select("model", "Model", "gpt2-xl", [(key, NAMES[key]) for key in MODELS]),
     select("device", "GPU", "a100-80gb", [(key, device.name) for key, device in DEVICES.items()]),
     slider("ranks", "GPUs (ranks)", 16, 1, 512, log=True),
@@ -144,7 +145,7 @@ def wire(link: str, device: str, ranks: int):
     return nccl.seconds("all_reduce", joined(link, device, ranks))
 
 
-def draw(params: dict) -> dict:
+def draw(params: dict, width: int) -> dict:
     """The lanes of one step and the weak-scaling curve beneath, with the exposed part in the sentence."""
     setting = Setting(**params)
     shape, device = PRESETS[setting.model], DEVICES[setting.device]

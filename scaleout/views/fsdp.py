@@ -37,7 +37,7 @@ PRECISION = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "fp32"), "bf16-reduce": 
 _POWERS = [(str(2**k), f"{2**k:,}") for k in range(17)]
 
 CONTROLS = (
-    guess(label="Your guess: what does one GPU hold at the peak?", unit="GiB", answer="peak_gib"),
+    guess("What does **one** GPU hold at its **fullest moment**?", "peak_gib", "GiB", lo=0, hi=100, step=1),
     select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
     select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
     select("ranks", "GPUs (ranks)", "16", _POWERS[:11]),
@@ -131,7 +131,7 @@ def _time(setting: Setting) -> StepTime:
     )  # fmt: skip
 
 
-def draw(params: dict) -> dict:
+def draw(params: dict, width: int) -> dict:
     """Memory over time above, the lanes of the step beneath on the same axis, and the verdict in the sentence."""
     setting = Setting(**{**params, "ranks": int(params["ranks"]), "seq": int(params["seq"])})
     values = _values(setting)

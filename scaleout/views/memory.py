@@ -22,7 +22,8 @@ COLOURS = dict(zip(KINDS, ("c1", "c5", "c6", "c2", "c3", "c7", "c8"), strict=Tru
 _POWERS = [(str(2**i), f"{2**i:,}") for i in range(18)]
 
 CONTROLS = (
-    guess(label="Your guess: what does one GPU hold at the peak?", unit="GB", answer="peak_gb"),
+    guess("One H100, of 80 GB, is to train **Llama 2 7B**: AdamW, bf16 autocast, one sequence of 2,048 tokens. What does "
+          "it hold at its **fullest moment**?", "peak_gb", "GB", lo=0, hi=160, step=1),
     select("model", "Model", "llama-2-7b", [(key, NAMES.get(key, key)) for key in PRESETS]),
     select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
     slider("batch", "Sequences per GPU", 1, 1, 64, log=True),
@@ -56,7 +57,7 @@ _MOMENTS = {
 WIDTH, BAR, PITCH = 480, 18, 42
 
 
-def draw(params: dict) -> dict:
+def draw(params: dict, width: int) -> dict:
     """One stacked bar for each candidate peak, the device's memory as a line, and what to do about the largest kind."""
     device, tokens = DEVICES[params["device"]], _tokens(params)
     held, found = _held(params), lever(params)

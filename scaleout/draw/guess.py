@@ -1,0 +1,35 @@
+"""The mark of a reader's guess: Python draws it and says where each value lies, the front end moves it."""
+
+from __future__ import annotations
+
+from scaleout.draw import svg
+
+HAND = 28  # how broad the part is that a finger can take hold of
+
+
+def mark(stops: list[tuple[float, float]], across: tuple[float, float], way: str = "y") -> str:
+    """A dashed line from across[0] to across[1] that lies across `way` ("y": it moves up and down).
+
+    `stops` are pairs of value and coordinate along `way`, values rising; between two of them the mark moves linearly,
+    beyond the last it stays there. Hidden until there is a guess, or the picture is locked and asks for one.
+    """
+    if way not in ("x", "y"):
+        raise ValueError(f"a mark moves along x or y, not {way!r}")
+    if len(stops) < 2 or any(b[0] <= a[0] for a, b in zip(stops, stops[1:], strict=False)):
+        raise ValueError(f"a mark needs two or more stops with rising values, not {stops!r}")
+    at = " ".join(f"{value:.10g}:{svg.num(where)}" for value, where in stops)
+    low, high = across
+    ends = (low, 0.0, high, 0.0) if way == "y" else (0.0, low, 0.0, high)
+    corner, size = ((low, -HAND / 2), (high - low, HAND)) if way == "y" else ((-HAND / 2, low), (HAND, high - low))
+    words_at = (high - 4, -6) if way == "y" else (6, low + 12)
+    body = (
+        f'<rect x="{svg.num(corner[0])}" y="{svg.num(corner[1])}" width="{svg.num(size[0])}" '
+        f'height="{svg.num(size[1])}" fill="transparent" class="live-hand"/>'
+        f"{svg.line(*ends, 'key', 2, '5 4')}{_knob(*ends[:2])}"
+        f"{svg.text(*words_at, 'your guess', anchor='end' if way == 'y' else 'start', fill='key', bold=True, halo=True)}"
+    )
+    return f'<g class="live-mark" data-way="{way}" data-stops="{at}" visibility="hidden">{body}</g>'
+
+
+def _knob(x: float, y: float) -> str:
+    return f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="7" fill="{svg.colour("key")}" class="live-knob"/>'
