@@ -25,7 +25,7 @@ PAGE = """<!doctype html>
 <style>
 body {{ margin: 0; font-family: system-ui, sans-serif; background: #fff; color: #222; }}
 html[data-theme="dark"] body {{ background: #14171b; color: #e8e6e1; }}
-main {{ max-width: 44rem; margin: 0 auto; padding: 1rem; }}
+main {{ max-width: 61.25rem; margin: 0 auto; padding: 1rem; }}
 </style>
 <script type="module" src="_static/live/host.js"></script></head>
 <body><main class="bd-content"><h1>A page</h1><div class="cell_output"><div class="text_html">

@@ -6,24 +6,37 @@ The JSON it carries is what the front end needs to come alive.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from html import escape, unescape
 
 from scaleout import views
+from scaleout.draw import svg
 from scaleout.page import live
 
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
-def view(stem: str, key: str | None = None, params: dict | None = None) -> dict:
-    """All that a front end needs to show a view: {"stem", "key", "spec", "params", "result", "seconds"}."""
+def view(
+    stem: str, key: str | None = None, params: dict | None = None, ask: bool = False, record: dict | None = None,
+) -> dict:  # fmt: skip
+    """All that a front end needs to show a view: {"stem", "key", "spec", "params", "result", "seconds", ...}.
+
+    `ask`: the reader guesses first, and "result" is hidden until then; ValueError where parameters are given too, for the
+    question is of the view as it opens. `record`: a lab's Record, whose points are in the picture.
+    """
+    if ask and params:
+        raise ValueError(f"{stem} asks about its opening setting: leave {', '.join(params)} as it is, or do not ask")
     params = views.clean(stem, params)
-    return {
-        "form": "view", "stem": stem, "key": check_key(key or stem), "spec": views.spec(stem),
-        "params": params, "result": views.render(stem, params), "seconds": live.LEARNER_SECONDS,
-        "stopped": live.STOPPED,
+    own = views.measured(stem, record) if record is not None else None
+    wide, narrow = (views.render(stem, params, width, own) for width in (svg.WIDE, svg.NARROW))
+    data = {
+        "form": "view", "stem": stem, "key": check_key(key or stem), "spec": views.spec(stem), "params": params,
+        "result": {**wide, "svg": [wide["svg"], narrow["svg"]]}, "own": own, "widths": [svg.WIDE, svg.NARROW],
+        "seconds": live.LEARNER_SECONDS, "stopped": live.STOPPED,
     }  # fmt: skip
+    return data | ({"question": views.question(stem)} if ask else {})
 
 
 def exercise(stem: str, key: str) -> dict:
@@ -51,28 +64,37 @@ def html(data: dict) -> str:
     """The HTML form of what `view` or `exercise` gave."""
     body = _view_body(data) if data["form"] == "view" else _exercise_body(data)
     name = data["key"] if data["form"] == "view" else f"{data['stem']}-{data['key']}"
-    locked = ' data-guess=""' if _asks(data) else ""
+    asks = ' data-asks=""' if "question" in data else ""
     return (
-        f'<div class="live-widget" id="live-{name}" data-form="{data["form"]}"{locked}>\n{body}\n'
+        f'<div class="live-widget" id="live-{name}" data-form="{data["form"]}"{asks}>\n{body}\n'
         f'<script type="application/json" class="live-data">{_json(_stored(data))}</script>\n</div>'
     )
 
 
 def plain(data: dict) -> str:
     """The text form: the title, and the sentence or the prompt."""
-    words = data["result"]["sentence"] if data["form"] == "view" else _text(data["spec"]["prompt"])
+    if "question" in data:
+        words = _text(bold(_question(data)))
+    else:
+        words = _text(bold(data["result"]["sentence"])) if data["form"] == "view" else _text(data["spec"]["prompt"])
     return f"{data['spec']['title']}\n{words}"
 
 
-def _asks(data: dict) -> bool:
-    return any(control["kind"] == "guess" for control in data["spec"].get("controls", []))
+def _question(data: dict) -> str:
+    return next(one["label"] for one in data["spec"]["controls"] if one["kind"] == "guess")
 
 
 def _stored(data: dict) -> dict:
-    """The data without what the HTML around it already holds: the picture and the sentence."""
+    """The data without what the HTML around it already holds. What a question hides is there, but not in plain words."""
     if data["form"] == "exercise":
         return data
-    return {**data, "result": {"values": data["result"]["values"]}}
+    if "question" not in data:
+        kept = {name: value for name, value in data["result"].items() if name in ("values", "levers")}
+        return {**data, "result": kept}
+    question = {name: value for name, value in data["question"].items() if name != "pictures"}
+    hidden = json.dumps({"result": data["result"], "question": question}, allow_nan=False, separators=(",", ":"))
+    left = {name: value for name, value in data.items() if name not in ("result", "question")}
+    return {**left, "sealed": base64.b64encode(hidden.encode()).decode()}
 
 
 def _json(data: dict) -> str:
@@ -81,11 +103,27 @@ def _json(data: dict) -> str:
 
 
 def _view_body(data: dict) -> str:
-    return (
-        f'<p class="live-title">{escape(data["spec"]["title"])}</p>\n'
-        f'<div class="live-stage"><div class="live-figure">{data["result"]["svg"]}</div>\n'
-        f'<p class="live-sentence">{escape(data["result"]["sentence"])}</p></div>'
+    """The strip with the question or the title; the picture at both widths, of which the style sheet shows one; at its
+    side the law; beneath, the sentence."""
+    asked = data.get("question")
+    pictures = asked["pictures"] if asked else data["result"]["svg"]
+    law, sentence = ([], "") if asked else (data["result"]["law"], data["result"]["sentence"])
+    shown = "\n".join(
+        f'<div class="live-figure live-{name}">{picture}</div>'
+        for name, picture in zip(("wide", "narrow"), pictures, strict=True)
     )
+    lines = "".join(f"<p>{bold(words)}</p>" for words in law)
+    return (
+        f'<div class="live-strip"><p class="live-title">{bold(_question(data) if asked else data["spec"]["title"])}</p>'
+        f'</div>\n<div class="live-body"><div class="live-stage">{shown}</div>\n'
+        f'<div class="live-side"><div class="live-law">{lines}</div></div></div>\n'
+        f'<p class="live-sentence">{bold(sentence)}</p>'
+    )
+
+
+def bold(text: str) -> str:
+    """Plain words as HTML, with **these** in bold."""
+    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False))
 
 
 def _exercise_body(data: dict) -> str:
@@ -142,6 +180,5 @@ def _inline(text: str) -> str:
         if index % 2:
             out.append(f"<code>{escape(part)}</code>")
         else:
-            part = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(part, quote=False))
-            out.append(re.sub(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])", r"<em>\1</em>", part))
+            out.append(re.sub(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])", r"<em>\1</em>", bold(part)))
     return "".join(out)

@@ -6,8 +6,10 @@ the HTML of `scaleout.page.form`, which the page's own Python brings to life. Bo
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.resources import files
+from pathlib import Path
 
 import anywidget
 import traitlets
@@ -18,8 +20,8 @@ STATIC = files("scaleout.page") / "static"
 
 # The front end's modules, each after those it imports. anywidget takes one module, so they are joined.
 MODULES = (
-    "controls.js", "status.js", "code.js", "guess.js", "share.js", "view.js", "exercise.js", "mount.js",
-    "jupyter.js",
+    "controls.js", "status.js", "code.js", "figure.js", "guess.js", "share.js", "record.js", "view.js", "exercise.js",
+    "mount.js", "jupyter.js",
 )  # fmt: skip
 
 
@@ -74,9 +76,14 @@ def answer(method: str, args: dict) -> dict:
     return live.call(method, args)
 
 
-def show(stem: str, key: str | None = None, **params: object) -> Live:
-    """The live view `stem`, with any of its parameters set. `key` names it where a page has several."""
-    return Live(form.view(stem, key, params))
+def show(stem: str, key: str | None = None, *, ask: bool = False, record: object = None, **params: object) -> Live:
+    """The live view `stem`, with any of its parameters set. `key` names it where a page has several.
+
+    `ask`: the reader guesses before anything shows. `record`: the path of a Record that a lab wrote, whose points are
+    drawn beside the curves.
+    """
+    read = None if record is None else json.loads(Path(record).read_text(encoding="utf-8"))
+    return Live(form.view(stem, key, params, ask, read))
 
 
 def show_exercise(stem: str, key: str) -> Live:

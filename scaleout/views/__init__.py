@@ -51,9 +51,10 @@ def _view(stem: str):
 
 
 def spec(stem: str) -> dict:
-    """The title and the controls of a view, as JSON."""
+    """The title and the controls of a view, as JSON; "measured" says whether it takes a reader's Record."""
     view = _view(stem)
-    return {"title": view.TITLE, "controls": [control.spec() for control in view.CONTROLS]}
+    controls = [control.spec() for control in view.CONTROLS]
+    return {"title": view.TITLE, "controls": controls, "measured": hasattr(view, "measured")}
 
 
 def _settable(stem: str) -> dict[str, Control]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import sys
@@ -24,45 +25,47 @@ def toy(monkeypatch):
     module = types.ModuleType("scaleout.views.toy")
     module.TITLE = "A toy & more"
     module.CONTROLS = (
-        controls.guess(unit="GB", answer="answer"),
+        controls.guess("How **much** of it?", "answer", "GB", hi=9),
         controls.slider("size", "Size", 2, 1, 9),
         controls.toggle("on", "On", False),
     )
     module.seen = []
-    module.draw = lambda params: module.seen.append(params) or dict(DRAWN)
+    module.draw = lambda params, width: module.seen.append((params, width)) or dict(DRAWN)
+    module.locked = lambda params, width: f"<svg>{width}</svg>"
+    module.slips = lambda params: [(params["size"], "the size")]
     monkeypatch.setitem(sys.modules, "scaleout.views.toy", module)
     monkeypatch.setattr(views, "stems", lambda: ["memory", "toy"])
     return module
 
 
-def test_draw_gets_every_parameter_clean_and_never_the_guess(toy):
-    views.render("toy", {"size": 3.0, "guess": 8})
-    assert toy.seen == [{"size": 3, "on": False}]
+def test_draw_gets_every_parameter_clean_and_its_width(toy):
+    assert views.render("toy", {"size": 3.0}) == {**DRAWN, "law": [], "levers": {}}
+    views.render("toy", {"on": True}, 358)
+    assert toy.seen == [({"size": 3, "on": False}, 600), ({"size": 2, "on": True}, 358)]
+    with pytest.raises(ValueError, match="width must be 600 or 358, not 480"):
+        views.render("toy", {}, 480)
 
 
-@pytest.mark.parametrize(
-    ("guess", "ratio", "words"),
-    [
-        (8, 2.0, "You said 8 GB; it is 4.00 GB. Your guess is 2.00 times the answer."),
-        (1, 0.25, "You said 1 GB; it is 4.00 GB. Your guess is 0.250 times the answer."),
-        (4.2, 1.05, "You said 4.2 GB; it is 4.00 GB. Close: your guess is 1.05 times the answer."),
-        (0, 0.0, "You said 0 GB; it is 4.00 GB. Your guess is 0 times the answer."),
-    ],
-)
-def test_a_guess_is_answered_with_its_ratio(toy, guess, ratio, words):
-    answered = views.render("toy", {"guess": guess})["guess"]
-    assert answered["ratio"] == pytest.approx(ratio)
-    assert (answered["value"], answered["answer"], answered["sentence"]) == (guess, 4.0, words)
+def test_a_question_has_two_pictures_and_the_answer_of_the_opening_setting(toy):
+    assert views.question("toy") == {
+        "pictures": ["<svg>600</svg>", "<svg>358</svg>"], "answer": 4.0, "words": "4.00 GB", "slips": [[2, "the size"]],
+    }  # fmt: skip
+    toy.CONTROLS = toy.CONTROLS[1:]
+    with pytest.raises(ValueError, match="toy asks for no guess"):
+        views.question("toy")
 
 
-def test_a_guess_at_nothing_has_no_ratio(toy):
-    toy.draw = lambda params: {**DRAWN, "values": {"answer": 0}}
-    assert views.render("toy", {"guess": 3})["guess"]["ratio"] is None
-    assert views.render("toy", {"guess": 0})["guess"]["ratio"] == 1.0
-
-
-def test_without_a_guess_there_is_none(toy):
-    assert set(views.render("toy")) == {"svg", "sentence", "values"}
+def test_a_record_reaches_the_picture_as_what_the_view_takes_of_it(toy):
+    refused = {"error": "no lab measures what toy shows"}
+    assert live.call("measured", {"stem": "toy", "record": {}}) == refused and not views.spec("toy")["measured"]
+    toy.measured = lambda record: {"peak": record["peak"]}
+    toy.draw = lambda params, width, own: {**DRAWN, "values": {"own": own}}
+    assert views.spec("toy")["measured"]
+    own = live.call("measured", {"stem": "toy", "record": {"peak": 3, "rest": 4}})
+    assert own == {"peak": 3}
+    assert live.call("draw", {"stem": "toy", "own": own})["values"] == {"own": own}
+    assert views.render("toy")["values"] == {"own": None}
+    assert live.call("measured", {"stem": "toy", "record": [1]}) == {"error": "a Record is a JSON object, not list"}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +74,7 @@ def test_without_a_guess_there_is_none(toy):
         ("nothing", {}, "there is no view 'nothing': use one of memory, toy"),
         ("../toy", {}, "there is no view '../toy': use one of memory, toy"),
         (None, {}, "there is no view None: use one of memory, toy"),
-        ("toy", {"depth": 1}, "toy has no parameter 'depth': use one of guess, size, on"),
+        ("toy", {"depth": 1}, "toy has no parameter 'depth': use one of size, on"),
         ("toy", [1], "parameters come as a dict of name and value, not list"),
         ("toy", {"size": float("nan")}, "size must be a finite number, not nan"),
     ],
@@ -84,16 +87,17 @@ def test_a_view_that_breaks_its_promise_is_named(toy):
     for broken, words in [
         ({"svg": ""}, "must give svg, sentence and values"),
         ({**DRAWN, "values": {"a": [1.0, float("inf")]}}, r"values\.a\[1\] = inf"),
+        ({**DRAWN, "levers": {"depth": {"off": "no"}}}, "no control 'depth'"),
     ]:
-        toy.draw = lambda params, broken=broken: broken
+        toy.draw = lambda params, width, broken=broken: broken
         with pytest.raises(ValueError, match=words):
             views.render("toy")
 
 
 def test_errors_cross_to_javascript_as_json(toy):
-    toy.draw = lambda params: 1 / 0
+    toy.draw = lambda params, width: 1 / 0
     assert json.loads(live.call_json("draw", '{"stem": "toy"}')) == {"error": "ZeroDivisionError: division by zero"}
-    unknown = {"error": "there is no method 'dance': use draw, check, run, judge"}
+    unknown = {"error": "there is no method 'dance': use draw, measured, check, run, judge"}
     assert json.loads(live.call_json("dance", "{}")) == unknown
     deep = json.loads(live.call_json("judge", "[" * 10**6 + "]" * 10**6))
     assert deep == {"error": "That answer is nested too deeply to be read."}
@@ -115,7 +119,7 @@ def test_a_mistake_of_the_readers_names_its_line(toy):
         "x = 1\ny = x / 0\n": "line 2: ZeroDivisionError: division by zero",
         "raise SystemExit\n": "line 1: SystemExit",
     }.items():
-        toy.draw = lambda params, text=text: exec(compile(text, FILE, "exec"))
+        toy.draw = lambda params, width, text=text: exec(compile(text, FILE, "exec"))
         assert live.call("draw", {"stem": "toy"}) == {"error": words}
 
 
@@ -140,16 +144,33 @@ class Tags(HTMLParser):
             self.json += data
 
 
-def test_the_html_form_holds_picture_sentence_and_data(toy):
+def test_the_html_form_holds_pictures_sentence_and_data(toy):
+    toy.draw = lambda params, width: {**DRAWN, "svg": f"<svg>{width}!</svg>", "law": ["so:", "1 + **1** < 3", "or less"]}
     text = form.html(form.view("toy", "first", {"size": 5}))
-    assert '<svg></svg>' in text and "It is &lt;4&gt;." in text and "A toy &amp; more" in text
-    assert 'id="live-first"' in text and "data-guess" in text
+    for held in ("<svg>600!</svg>", "<svg>358!</svg>", "It is &lt;4&gt;.", "A toy &amp; more",
+                 "<p>1 + <strong>1</strong> &lt; 3</p>", 'id="live-first"'):  # fmt: skip
+        assert held in text
     read = Tags(text)
     assert read.open == []
     data = json.loads(read.json)
-    assert data["params"] == {"guess": None, "size": 5, "on": False}
-    assert data["result"] == {"values": {"answer": 4.0}}  # the picture is not stored a second time
+    assert data["params"] == {"size": 5, "on": False}
+    assert data["result"] == {"values": {"answer": 4.0}, "levers": {}}  # the picture is not stored a second time
     assert text == form.html(form.view("toy", "first", {"size": 5}))
+
+
+def test_what_a_question_hides_is_not_in_plain_words(toy):
+    toy.draw = lambda params, width: {**DRAWN, "svg": "<svg>12.75</svg>", "sentence": "So 12.75 it is."}
+    made = form.view("toy", ask=True)
+    text = form.html(made)
+    read = Tags(text)
+    assert read.open == [] and "<svg>600</svg>" in text and "How <strong>much</strong> of it?" in text
+    assert "12.75" not in text and "the size" not in text and "4.0" not in text
+    hidden = json.loads(base64.b64decode(json.loads(read.json)["sealed"]))
+    assert hidden["result"]["svg"] == ["<svg>12.75</svg>"] * 2 and hidden["result"]["sentence"] == "So 12.75 it is."
+    assert hidden["question"] == {"answer": 4.0, "words": "4.00 GB", "slips": [[2, "the size"]]}
+    assert form.plain(made) == "A toy & more\nHow much of it?"
+    with pytest.raises(ValueError, match="asks about its opening setting: leave size as it is"):
+        form.view("toy", params={"size": 5}, ask=True)
 
 
 def test_no_text_can_end_the_data_early(toy):
@@ -183,7 +204,7 @@ def test_an_exercise_reads_without_scripts():
     assert visible.count("<details>") == len(json.loads(read.json)["spec"]["hints"]) + 1
 
 
-def test_one_output_with_three_forms(toy):
+def test_one_output_with_three_forms(toy, tmp_path):
     pytest.importorskip("anywidget")
     from scaleout import show
 
@@ -193,6 +214,12 @@ def test_one_output_with_three_forms(toy):
     assert "application/vnd.jupyter.widget-view+json" in data
     with pytest.raises(ValueError, match="size must be from 1 to 9, not 70"):
         show("toy", size=70)
+    toy.measured = dict
+    toy.draw = lambda params, width, own: {**DRAWN, "values": own}
+    (tmp_path / "run.json").write_text('{"peak": 3}')
+    assert form.view("toy", record={"peak": 3})["result"]["values"] == {"peak": 3}
+    shown = show("toy", record=tmp_path / "run.json")._repr_mimebundle_()[0]["text/html"]
+    assert shown == form.html(form.view("toy", record={"peak": 3}))
 
 
 def test_the_notebook_gets_one_module_and_one_style_sheet():

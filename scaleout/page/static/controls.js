@@ -1,5 +1,5 @@
 // The controls of a live widget, built from the view's own description of them. A control here is
-// {element, set(value)}; it reports what the reader did through `changed(value)`.
+// {element, set(value), now(lever)}; it reports what the reader did through `changed(value)`.
 
 let made = 0;
 
@@ -13,6 +13,11 @@ export function el(tag, props = {}, ...children) {
   }
   node.append(...children);
   return node;
+}
+
+/** Words with **these** in bold, as nodes. */
+export function rich(words) {
+  return words.split("**").map((part, i) => (i % 2 ? el("strong", {}, part) : part));
 }
 
 /** An id that no other element on the page has. */
@@ -29,16 +34,37 @@ export function written(value, unit = "") {
   return unit ? `${words} ${unit}` : words;
 }
 
+/** A control with its label: what it is called, how it is worked, and words beneath that explain it. */
 function labelled(control, input, ...extra) {
-  input.id = freshId(control.name);
-  const label = el("label", { for: input.id }, control.label);
-  const parts = [el("div", { class: "live-label" }, label, ...extra), input];
-  if (control.help) {
-    const help = el("p", { class: "live-help", id: `${input.id}-help` }, control.help);
-    input.setAttribute("aria-describedby", help.id);
-    parts.push(help);
-  }
-  return el("div", { class: `live-control live-${control.kind}`, "data-name": control.name }, ...parts);
+  input.id ||= freshId(control.name);
+  const label = input.getAttribute("role") === "radiogroup"
+    ? el("span", { id: `${input.id}-label`, class: "live-name" }, control.label)
+    : el("label", { for: input.id }, control.label);
+  return framed(control, el("div", { class: "live-label" }, label, ...extra), input);
+}
+
+const SHORT = 16; // letters of an option that half a phone can show
+
+function framed(control, ...parts) {
+  const help = el("p", { class: "live-help", hidden: !control.help }, control.help ?? "");
+  const long = control.options?.some(([, label]) => label.length > SHORT);
+  const element = el("div", {
+    class: `live-control live-${control.kind}`, "data-name": control.name, "data-long": Boolean(long),
+  }, ...parts, help);
+  const inputs = [...element.querySelectorAll("input, select")];
+  const described = element.querySelector("[role=radiogroup]") ?? inputs[0];
+  help.id = `${described.id}-help`;
+  if (control.help) described.setAttribute("aria-describedby", help.id);
+  /** What the control does in the present setting: {off: why it changes nothing}. */
+  const now = ({ off }) => {
+    for (const input of inputs) input.disabled = Boolean(off);
+    element.toggleAttribute("data-off", Boolean(off));
+    help.textContent = off ?? control.help ?? "";
+    help.hidden = !help.textContent;
+    if (help.hidden) described.removeAttribute("aria-describedby");
+    else described.setAttribute("aria-describedby", help.id);
+  };
+  return { element, now };
 }
 
 /** The positions of a range input: the stops of a logarithmic one, the plain numbers of a linear one. */
@@ -58,47 +84,73 @@ function slider(control, changed) {
   const { range, value, position } = scale(control);
   const input = el("input", { type: "range", ...range });
   const shown = el("span", { class: "live-value", "aria-hidden": "true" });
-  const show = (now) => {
-    shown.textContent = written(now, control.unit);
+  const show = (at) => {
+    const last = control.kind === "play" ? ` of ${written(Number(input.max), control.unit)}` : "";
+    shown.textContent = last ? `${written(at)}${last}` : written(at, control.unit);
     input.setAttribute("aria-valuetext", shown.textContent);
     input.style.setProperty("--at", `${(100 * (input.value - input.min)) / (input.max - input.min)}%`);
   };
   input.addEventListener("input", () => {
-    const now = value(input.value);
-    show(now);
-    changed(now);
+    const at = value(input.value);
+    show(at);
+    changed(at);
   });
-  const set = (now) => {
-    input.value = position(now);
-    show(now);
+  const set = (at) => {
+    input.value = position(at);
+    show(at);
   };
-  return { element: labelled(control, input, shown), input, set };
+  const made = labelled(control, input, shown);
+  const now = (lever) => {
+    made.now(lever);
+    const end = position(lever.hi ?? control.hi);
+    if (Number(input.max) === end) return;
+    input.max = end; // the browser takes a value beyond it back to the end
+    show(value(input.value));
+  };
+  return { ...made, now, input, set };
 }
 
+const SEGMENTS = 5; // at most so many options, of so few letters together, stand side by side
+const LETTERS = 36;
+
 function select(control, changed) {
+  const short = control.options.length <= SEGMENTS && control.options.map(([, label]) => label).join("").length <= LETTERS;
+  return (short ? segments : list)(control, changed);
+}
+
+function list(control, changed) {
   const options = control.options.map(([, label], index) => el("option", { value: index }, label));
   const input = el("select", {}, ...options);
   // the option's own value goes to Python, whatever its type; the element only knows its place in the list
   input.addEventListener("change", () => changed(control.options[input.value][0]));
-  const set = (now) => {
-    input.value = control.options.findIndex(([value]) => value === now);
+  const set = (at) => {
+    input.value = control.options.findIndex(([value]) => value === at);
   };
-  return { element: labelled(control, input), input, set };
+  return { ...labelled(control, input), input, set };
+}
+
+function segments(control, changed) {
+  const id = freshId(control.name);
+  const inputs = control.options.map(([value]) => (
+    el("input", { type: "radio", name: id, onchange: () => changed(value) })));
+  const parts = control.options.map(([, label], i) => el("label", {}, inputs[i], el("span", {}, label)));
+  const box = el("div", { role: "radiogroup", id, "aria-labelledby": `${id}-label`, class: "live-segments" }, ...parts);
+  const set = (at) => {
+    control.options.forEach(([value], i) => {
+      inputs[i].checked = value === at;
+    });
+  };
+  return { ...labelled(control, box), input: box, set };
 }
 
 function toggle(control, changed) {
   const input = el("input", { type: "checkbox", role: "switch", id: freshId(control.name) });
   input.addEventListener("change", () => changed(input.checked));
   const label = el("label", { for: input.id }, input, el("span", {}, control.label));
-  const element = el("div", { class: "live-control live-toggle", "data-name": control.name }, label);
-  if (control.help) {
-    input.setAttribute("aria-describedby", `${input.id}-help`);
-    element.append(el("p", { class: "live-help", id: `${input.id}-help` }, control.help));
-  }
-  const set = (now) => {
-    input.checked = now;
+  const set = (at) => {
+    input.checked = at;
   };
-  return { element, input, set };
+  return { ...framed(control, label), input, set };
 }
 
 function number(control, changed) {
@@ -109,14 +161,14 @@ function number(control, changed) {
   input.addEventListener("input", () => {
     changed(input.value === "" || Number.isNaN(input.valueAsNumber) ? input.value : input.valueAsNumber);
   });
-  const set = (now) => {
-    input.value = now;
+  const set = (at) => {
+    input.value = at;
   };
   const shown = el("span", { class: "live-value" }, range);
-  return { element: labelled(control, input, shown), input, set };
+  return { ...labelled(control, input, shown), input, set };
 }
 
-const PACE = 600; // milliseconds a step: time to see what changed
+const PACE = 900; // milliseconds a step: time to see what moves, and where it comes to rest
 
 function play(control, changed) {
   const made = slider(control, changed);
@@ -131,13 +183,14 @@ function play(control, changed) {
     timer = null;
     start.textContent = "Play";
   };
+  const atEnd = () => Number(input.value) >= Number(input.max);
   const tick = () => {
     move(Number(input.value) + control.step);
-    if (Number(input.value) >= control.hi) stop();
+    if (atEnd()) stop();
   };
   const toggle = () => {
     if (timer) return stop();
-    if (Number(input.value) >= control.hi) move(control.lo);
+    if (atEnd()) move(control.lo);
     timer = setInterval(tick, PACE);
     start.textContent = "Pause";
   };
@@ -146,12 +199,12 @@ function play(control, changed) {
     move(Number(input.value) + sign * control.step);
   };
   const button = (label, onclick, words) => el("button", { type: "button", "aria-label": label, onclick }, words);
-  const start = el("button", { type: "button", onclick: toggle }, "Play");
+  const start = el("button", { type: "button", class: "live-main", onclick: toggle }, "Play");
   const back = button(`Step back: ${control.label}`, by(-1), "‹");
   const on = button(`Step on: ${control.label}`, by(1), "›");
   // a reader who asked for less motion steps by hand
-  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  made.element.append(el("div", { class: "live-buttons" }, back, ...(still ? [] : [start]), on));
+  const less = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  input.before(el("div", { class: "live-buttons" }, ...(less ? [] : [start]), back, on));
   input.addEventListener("pointerdown", stop);
   return { ...made, stop };
 }

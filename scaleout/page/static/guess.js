@@ -1,80 +1,153 @@
-// The prediction lock: the result stays out of sight until the reader commits a guess, or skips on purpose.
+// The prediction lock: the picture does not hold the answer until the reader commits a guess, or skips on purpose.
 
-import { el, freshId } from "./controls.js";
+import { el, freshId, rich } from "./controls.js";
 import { drawer } from "./status.js";
 
-function lockForm(control, commit, skip) {
-  const id = freshId("guess");
-  const input = el("input", {
-    type: "number", id, min: 0, step: "any", inputmode: "decimal", autocomplete: "off", required: true,
-  });
-  const unit = el("span", { class: "live-unit", "aria-hidden": "true" }, control.unit || "");
-  const error = el("p", { class: "live-problem", role: "alert", hidden: true });
-  const submit = (event) => {
-    event.preventDefault();
-    const ready = input.value !== "" && input.checkValidity();
-    error.hidden = ready;
-    if (ready) commit(input.valueAsNumber);
-    else error.textContent = "Type a number, 0 or more, or skip the guess.";
-  };
-  const label = el("label", { for: id }, control.label);
-  if (control.unit) label.append(el("span", { class: "live-announce" }, ` in ${control.unit}`));
-  const send = el("button", { type: "submit", class: "live-main" }, "Commit");
-  const row = el("div", { class: "live-row" }, input, unit, send);
-  const skipping = el("button", { type: "button", class: "live-plain", onclick: skip }, "Show me without a guess");
-  // novalidate: the message is ours, in the widget, rather than a bubble of the browser's
-  const form = el("form", { class: "live-lock", novalidate: true, onsubmit: submit }, label, row, error, skipping);
-  return { form, input };
+const RIGHT = 0.02; // as far from the answer as three digits make no difference
+const CLOSE = 0.1;
+const FAR = 3; // from here on "times", where per cent stop saying anything
+
+/** How far a guess is from the answer: "26% too low". */
+function distance(guess, answer) {
+  const ratio = answer === 0 ? (guess === 0 ? 1 : Infinity) : guess / answer;
+  const off = Math.abs(ratio - 1);
+  if (off <= RIGHT) return "yours is right";
+  if (ratio === Infinity) return "yours is too high";
+  if (ratio >= FAR) return `yours is ${ratio.toPrecision(2).replace(/e.*/, "")} times too high`;
+  const words = `${Math.max(1, Math.round(100 * off))}% too ${ratio < 1 ? "low" : "high"}`;
+  return off <= CLOSE ? `close: ${words}` : `yours is ${words}`;
 }
 
-/** The lock of one view. `judge(value)` redraws with a guess and gives Python's words on it. */
+/** The guess beside the answer, with the name of the mistake that gives just this number. */
+export function verdict(guess, { answer, words, slips }) {
+  const far = distance(guess, answer);
+  const slip = slips.find(([value]) => Math.abs(value - guess) <= RIGHT * Math.abs(value));
+  return `it is **${words}**: ${far}${slip && far !== "yours is right" ? `, ${slip[1]}` : ""}.`;
+}
+
+/** What `form.py` hid: {result, question}. */
+export function unseal(sealed) {
+  return JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(sealed), (one) => one.charCodeAt(0))));
+}
+
+/** The lock of one view. `open(tell)` shows the result; `close()` puts the opening picture without it back. */
 export class Guess {
-  constructor(root, control, key, judge) {
-    Object.assign(this, { root, control, judge, name: `guess:${location.pathname}:${key}` });
-    this.stage = root.querySelector(".live-stage");
-    this.words = el("p", { class: "live-guessed", tabindex: -1, hidden: true });
-    this.again = el("button", { type: "button", onclick: () => this.lock(true) }, "Guess again");
+  constructor(view, control) {
+    Object.assign(this, { view, control, name: `guess:${location.pathname}:${view.data.key}` });
+    this.strip = view.root.querySelector(".live-strip");
+    this.pictures = view.figures.map((figure) => figure.box.innerHTML);
+    this.again = el("button", {
+      type: "button", class: "live-again", "aria-label": "Guess again", title: "Guess again", onclick: () => this.lock(true),
+    }, "↺");
+    this.words = el("p", { class: "live-verdict", tabindex: -1 });
+    this.make();
+    for (const figure of view.figures) this.draggable(figure);
     const before = drawer.get(this.name);
-    if (before) this.open(before.words);
+    if (before) this.open(Number.isFinite(before.value) ? before.value : null);
     else this.lock(false);
   }
 
   get locked() {
-    return !("open" in this.root.dataset);
+    return "locked" in this.view.root.dataset;
+  }
+
+  written(value) {
+    return `${value.toLocaleString("en-US", { maximumSignificantDigits: 4 })} ${this.control.unit ?? ""}`.trim();
+  }
+
+  make() {
+    const { lo, step, unit } = this.control;
+    const id = freshId("guess");
+    this.input = el("input", {
+      type: "number", id, min: 0, step: "any", inputmode: "decimal", autocomplete: "off", placeholder: "guess",
+    });
+    this.error = el("p", { class: "live-problem", role: "alert", hidden: true });
+    const label = el("label", { for: id, class: "live-announce" }, `Your guess${unit ? ` in ${unit}` : ""}`);
+    this.input.addEventListener("input", () => this.show());
+    // the arrow keys move the mark by what the picture can show
+    this.input.addEventListener("keydown", (event) => {
+      const way = { ArrowUp: 1, ArrowDown: -1, PageUp: 10, PageDown: -10 }[event.key];
+      if (!way) return;
+      event.preventDefault();
+      const from = this.input.value === "" ? lo : this.input.valueAsNumber;
+      this.put(from + way * step);
+    });
+    const send = el("button", { type: "submit", class: "live-main" }, "Commit");
+    const skip = el("button", { type: "button", class: "live-plain", onclick: () => this.open(null, true) },
+      "Show me without a guess");
+    const row = el("div", { class: "live-row" }, label, this.input, el("span", { "aria-hidden": "true" }, unit ?? ""), send);
+    const onsubmit = (event) => {
+      event.preventDefault();
+      this.commit();
+    };
+    this.form = el("form", { class: "live-lock", novalidate: true, onsubmit }, row, skip, this.error);
+  }
+
+  /** Drag the mark, or press anywhere in the locked picture. */
+  draggable(figure) {
+    const take = (event) => {
+      const value = this.locked ? figure.value(event) : null;
+      if (value !== null) this.put(value);
+    };
+    figure.box.addEventListener("pointerdown", (event) => {
+      if (!this.locked || event.button !== 0) return;
+      take(event);
+      if (event.target.closest(".live-mark")) figure.box.setPointerCapture(event.pointerId);
+    });
+    figure.box.addEventListener("pointermove", (event) => {
+      if (event.buttons & 1 && (event.pointerType === "mouse" || figure.box.hasPointerCapture(event.pointerId))) take(event);
+    });
+  }
+
+  /** A guess from the picture or from the keys, rounded to the step. */
+  put(value) {
+    const { lo, step } = this.control;
+    this.input.value = Number((Math.max(lo, Math.round(value / step) * step)).toPrecision(6));
+    this.show();
+  }
+
+  /** The mark stands where the number says; while there is none, at the lower end. */
+  show() {
+    this.error.hidden = true;
+    const value = this.input.valueAsNumber;
+    const given = this.input.value !== "" && Number.isFinite(value);
+    this.mark(given ? value : this.control.lo, given ? `your guess: ${this.written(value)}` : "drag: your guess");
+  }
+
+  mark(value, words) {
+    for (const figure of this.view.figures) figure.mark(value === null ? null : { value, words });
+  }
+
+  commit() {
+    const value = this.input.valueAsNumber;
+    const ready = this.input.value !== "" && value >= 0;
+    this.error.hidden = ready;
+    if (ready) this.open(value, true);
+    else this.error.textContent = "Type a number, 0 or more, or skip the guess.";
   }
 
   lock(byReader) {
     drawer.put(this.name, null);
-    delete this.root.dataset.open;
-    const { form, input } = lockForm(this.control, (value) => this.commit(value), () => this.open("", true));
-    this.form = form;
-    this.stage.append(form);
-    this.words.hidden = true;
-    this.again.hidden = true;
-    if (byReader) input.focus();
+    this.view.close(this.pictures);
+    this.words.remove();
+    this.strip.append(this.form);
+    this.input.value = "";
+    this.show();
+    if (byReader) this.input.focus();
   }
 
-  open(words, byReader = false) {
-    drawer.put(this.name, { words });
-    this.root.dataset.open = "";
-    this.form?.remove();
-    this.again.hidden = false;
-    this.say(words);
+  /** Show the answer beside the guess; null: the reader wanted none. */
+  open(value, byReader = false) {
+    drawer.put(this.name, { value });
+    this.form.remove();
+    const { result, question } = unseal(this.view.data.sealed);
+    this.mark(value, value === null ? "" : `your guess: ${this.written(value)}`);
+    this.words.replaceChildren(...(value === null ? [] : [
+      el("span", { class: "live-yours" }, `you: ${this.written(value)}`), " ", ...rich(verdict(value, question)), " ",
+    ]), this.again);
+    this.strip.append(this.words);
+    this.view.open(result, byReader ? 700 : 0);
     // the form with the focus is gone; the reader goes on where the result is
-    if (byReader) (words ? this.words : this.again).focus({ preventScroll: true });
-  }
-
-  say(words) {
-    this.words.hidden = !words;
-    this.words.textContent = words;
-  }
-
-  /** The picture shows at once; the comparison as soon as Python has made it. */
-  async commit(value) {
-    this.open(`Your guess: ${value} ${this.control.unit || ""}`.trim(), true);
-    const words = await this.judge(value);
-    if (!words || this.locked) return;
-    this.say(words);
-    drawer.put(this.name, { words });
+    if (byReader) (value === null ? this.again : this.words).focus({ preventScroll: true });
   }
 }

@@ -1,13 +1,28 @@
-// On a page with no server: find the widgets, and answer them with Python in a worker once one is touched.
+// On a page with no server: find the widgets, and answer them with Python in a worker, which starts when one comes near.
 
 import { mount } from "./mount.js";
 import { Learner, Python } from "./python.js";
+
+const NEAR = "600px 0px"; // about a screen before a widget is seen
 
 const address = new URL("worker.js", import.meta.url);
 const python = new Python(address);
 python.learner = new Learner(address, python);
 
+/** Whether the reader pays for what is loaded, or asked to save it: then Python waits for the first touch. */
+function metered() {
+  const { saveData, type } = navigator.connection ?? {};
+  return saveData === true || type === "cellular";
+}
+
+const near = new IntersectionObserver((seen) => {
+  if (!seen.some(({ isIntersecting }) => isIntersecting)) return;
+  near.disconnect();
+  if (!metered()) (window.requestIdleCallback ?? setTimeout)(() => python.start());
+}, { rootMargin: NEAR });
+
 for (const root of document.querySelectorAll(".live-widget:not([data-mounted])")) {
   const made = mount(root, python);
   made.restore?.();
+  near.observe(root);
 }

@@ -38,7 +38,7 @@ export function writeFragment(state) {
 
 /** A button that copies the address of the present state. */
 export function shareable(state) {
-  const button = el("button", { type: "button" }, "Copy link");
+  const button = el("button", { type: "button", class: "live-plain" }, "Copy link");
   button.addEventListener("click", async () => {
     const address = new URL(asFragment(state()), location.href).href;
     history.replaceState(history.state, "", address);

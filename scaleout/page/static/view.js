@@ -1,10 +1,16 @@
-// One live view: the picture Python draws, and the controls under it.
+// One live view: the picture Python draws, at its side the controls, beneath it the sentence.
 
-import { announcer, build, el, keepKeys } from "./controls.js";
+import { announcer, build, el, keepKeys, rich } from "./controls.js";
 import { editor } from "./code.js";
+import { Figure } from "./figure.js";
 import { Guess } from "./guess.js";
+import { records } from "./record.js";
 import { readFragment, shareable, writeFragment } from "./share.js";
 import { statusLine } from "./status.js";
+
+// Milliseconds that a change of the picture takes: a dragged slider leads, a step is watched.
+const FOLLOWS = 120;
+const WATCHED = 600;
 
 /** The values one key press away from a slider's value. */
 function neighbours({ stops, lo, hi, step }, value) {
@@ -18,53 +24,67 @@ export class View {
     this.learner = data.spec.controls.some((control) => control.kind === "code");
     if (this.learner) runtime = runtime.learner ?? runtime; // a page runs a reader's code apart from the book's
     Object.assign(this, { root, data, runtime, params: { ...data.params }, built: new Map(), ahead: new Map() });
+    Object.assign(this, { own: data.own, values: data.result?.values ?? {}, drawn: [] });
+    this.figures = [...root.querySelectorAll(".live-figure")].map((box) => new Figure(box));
+    this.drawn = this.figures.map(() => this.setting());
     this.shown = root.querySelector(".live-sentence");
-    this.figure = root.querySelector(".live-figure");
+    this.law = root.querySelector(".live-law");
     this.status = statusLine(runtime);
     this.announce = announcer();
-    this.values = data.result.values;
-    this.stored = { svg: this.figure.innerHTML, sentence: this.shown.textContent };
     this.layOut();
     keepKeys(root);
     // what the reader asked for while Python was away is drawn once it is there
     runtime.watch(() => {
       if (runtime.state === "ready" && this.stale) this.redraw();
+      else if (runtime.state === "ready") this.warm();
     });
-    // the first touch, by pointer or by keyboard, is what starts Python
+    // the first touch, by pointer or by keyboard, is what starts Python, where it has not begun by itself
     for (const kind of ["pointerdown", "focusin"]) {
       root.addEventListener(kind, () => this.status.touch(), { once: true });
     }
+    new ResizeObserver(() => this.fit()).observe(root);
   }
 
   layOut() {
     const { root, data } = this;
-    const asked = data.spec.controls.find((control) => control.kind === "guess");
-    const after = [this.status.element];
-    if (asked) {
-      this.guess = new Guess(root, asked, data.key, (value) => this.judge(asked.name, value));
-      after.unshift(this.guess.words);
-    }
     root.setAttribute("role", "group");
     root.setAttribute("aria-label", data.spec.title);
     // the announced copy speaks for this one, once the reader's hand rests
     this.shown.setAttribute("aria-hidden", "true");
+    this.side = el("fieldset", { class: "live-controls" }, ...this.controls());
+    root.querySelector(".live-side").prepend(this.side);
+    root.querySelector(".live-side").append(this.foot());
+    root.append(this.status.element, this.announce.region);
+    this.lever(data.result?.levers ?? {});
+    const asked = data.spec.controls.find((control) => control.kind === "guess");
+    if (data.sealed) this.guess = new Guess(this, asked);
     this.announce.region.textContent = this.guess?.locked ? "" : this.shown.textContent;
-    root.append(...after, this.controls(), this.foot(), this.announce.region);
     root.dataset.mounted = "";
   }
 
+  /** The picture that the page shows: 0 the wide one, 1 the narrow one. */
+  get shape() {
+    return Math.max(0, this.figures.findIndex((figure) => figure.visible));
+  }
+
+  /** Play first, then what changes most; the rest is folded. */
   controls() {
-    const box = el("div", { class: "live-controls" });
-    for (const control of this.data.spec.controls) {
-      if (control.kind === "guess") continue;
-      const changed = (value) => this.change(control.name, value);
+    const every = this.data.spec.controls.filter(({ kind }) => kind !== "guess");
+    const make = (control) => {
+      const changed = (value) => this.change(control, value);
       const made = control.kind === "code"
         ? this.codeBox(control)
         : build(control, this.params[control.name], changed);
       this.built.set(control.name, made);
-      box.append(made.element);
-    }
-    return box;
+      return made.element;
+    };
+    const order = [...every].sort((a, b) => (b.kind === "play") - (a.kind === "play"));
+    const first = order.filter(({ more }) => !more).map(make);
+    const rest = order.filter(({ more }) => more);
+    if (!rest.length) return first;
+    const names = el("span", {}, rest.map(({ label }) => label).join(", "));
+    const fold = el("div", { class: "live-fold" }, ...rest.map(make));
+    return [...first, el("details", { class: "live-more" }, el("summary", {}, "More: ", names), fold)];
   }
 
   codeBox(control) {
@@ -78,22 +98,43 @@ export class View {
   }
 
   foot() {
-    const reset = el("button", { type: "button", onclick: () => this.reset() }, "Reset");
+    const reset = el("button", { type: "button", class: "live-plain", onclick: () => this.reset() }, "Reset");
     const buttons = [reset];
     if (this.runtime.page) {
       buttons.push(shareable(() => this.fragment()));
       addEventListener("hashchange", () => this.restore());
     }
-    if (this.guess) buttons.push(this.guess.again);
+    if (this.data.spec.measured) {
+      buttons.push(records(this.root, (record) => this.take(record), (words) => this.status.problem(words)));
+    }
     return el("div", { class: "live-buttons live-foot" }, ...buttons);
   }
 
-  async change(name, value) {
-    this.params[name] = value;
-    await this.redraw();
-    const control = this.data.spec.controls.find((one) => one.name === name);
+  /** Draw the reader's own Record into the picture. */
+  async take(record) {
+    this.status.touch();
+    const own = await this.runtime.call("measured", { stem: this.data.stem, record }, {});
+    this.status.problem(own.error);
+    if (own.error || own.failed) return;
+    this.own = own;
+    this.ahead.clear();
+    await this.redraw(WATCHED);
+  }
+
+  async change(control, value) {
     const steps = control.kind === "slider" || control.kind === "play";
+    this.params[control.name] = value;
+    await this.redraw(control.kind === "slider" ? FOLLOWS : WATCHED);
     if (steps && this.runtime.page && !this.learner && !this.busy) this.drawAhead(control);
+  }
+
+  /** What the controls do in the present setting; a control that nothing is said of does all it can. */
+  lever(levers) {
+    for (const [name, made] of this.built) {
+      const now = levers[name] ?? {};
+      made.now?.(now);
+      if (this.params[name] > now.hi) this.params[name] = now.hi; // as its slider shows, and Python drew
+    }
   }
 
   /**
@@ -103,12 +144,14 @@ export class View {
   async drawAhead(control) {
     const { params } = this;
     const near = neighbours(control, params[control.name]).map((value) => ({ ...params, [control.name]: value }));
-    const known = near.map((one) => this.ahead.get(JSON.stringify(one)));
+    const { shape } = this;
+    const name = (one) => `${shape} ${this.setting(one)}`;
+    const known = near.map((one) => this.ahead.get(name(one)));
     this.ahead.clear();
     for (const [i, one] of near.entries()) {
-      const result = known[i] ?? await this.draw(one);
+      const result = known[i] ?? await this.draw(one, shape);
       if (this.busy) return; // the reader went on: what is asked for comes first
-      if (!result.failed && !result.error) this.ahead.set(JSON.stringify(one), result);
+      if (!result.failed && !result.error) this.ahead.set(name(one), result);
     }
   }
 
@@ -119,49 +162,92 @@ export class View {
 
   reset() {
     for (const made of this.built.values()) made.stop?.();
+    this.own = this.data.own;
+    this.ahead.clear();
     this.set(this.data.params);
-    this.redraw();
+    this.redraw(WATCHED);
+  }
+
+  /** The opening picture without the answer, and controls that wait. */
+  close(pictures) {
+    for (const made of this.built.values()) made.stop?.();
+    this.set(this.data.params);
+    this.figures.forEach((figure, i) => figure.paint(pictures[i]));
+    this.root.dataset.locked = "";
+    this.side.disabled = true;
+    this.shown.replaceChildren();
+    this.law.replaceChildren();
+    this.values = {};
+  }
+
+  /** What the page had hidden: both pictures, and all that belongs to them. */
+  open(result, ms) {
+    delete this.root.dataset.locked;
+    this.side.disabled = false;
+    this.figures.forEach((figure, i) => figure.paint(result.svg[i], ms));
+    this.drawn = this.figures.map(() => this.setting());
+    this.tell(result);
   }
 
   /** Draw what the controls say. At most one drawing is under way; then the latest, never one in between. */
-  async redraw() {
+  async redraw(ms = 0) {
     this.waiting = true;
     if (this.busy) return;
     this.busy = true;
     this.status.touch();
     while (this.waiting) {
       this.waiting = false;
-      const drawn = this.ahead.get(JSON.stringify(this.params));
-      this.paint(drawn ?? await this.draw(this.params));
+      const [shape, setting] = [this.shape, this.setting()];
+      const result = this.ahead.get(`${shape} ${setting}`) ?? await this.draw(this.params, shape);
+      this.paint(result, shape, setting, ms);
     }
     this.busy = false;
   }
 
-  draw(params) {
-    const { seconds, stopped, spec } = this.data;
-    const code = spec.controls.filter(({ kind }) => kind === "code").map(({ name }) => params[name]).join("\n");
-    const limit = this.learner ? { seconds, stopped, code } : {};
-    return this.runtime.call("draw", { stem: this.data.stem, params }, limit);
+  /** Once, before the reader asks: what Python reads for the first drawing of a view is read then. */
+  warm() {
+    if (this.warmed || !this.runtime.page || this.learner) return;
+    this.warmed = true;
+    this.draw(this.params);
   }
 
-  paint(result) {
+  /** What a picture shows, as text: the parameters, and the reader's own run if there is one. */
+  setting(params = this.params) {
+    return JSON.stringify([params, this.own ?? null]);
+  }
+
+  /** A page that became wide or narrow shows its other picture, which may be of another setting. */
+  fit() {
+    if (!this.guess?.locked && this.drawn[this.shape] !== this.setting()) this.redraw();
+  }
+
+  draw(params, shape = this.shape) {
+    const { seconds, stopped, spec, widths } = this.data;
+    const code = spec.controls.filter(({ kind }) => kind === "code").map(({ name }) => params[name]).join("\n");
+    const limit = this.learner ? { seconds, stopped, code } : {};
+    const own = this.own ? { own: this.own } : {};
+    return this.runtime.call("draw", { stem: this.data.stem, params, width: widths[shape], ...own }, limit);
+  }
+
+  paint(result, shape, setting, ms = 0) {
     this.stale = result.failed === true;
     if (this.stale) return;
     this.status.problem(result.error);
     if (result.error) return;
-    this.figure.innerHTML = result.svg;
-    this.shown.textContent = result.sentence;
-    this.values = result.values;
-    if (!this.guess?.locked) this.announce.say(result.sentence);
+    this.figures[shape].paint(result.svg, ms);
+    this.drawn[shape] = setting;
+    this.tell(result);
     if (this.runtime.page) writeFragment(this.fragment());
     this.root.dispatchEvent(new CustomEvent("live-paint", { detail: result, bubbles: true }));
   }
 
-  async judge(name, value) {
-    this.status.touch();
-    const result = await this.draw({ ...this.params, [name]: value });
-    this.paint(result);
-    return result.guess?.sentence;
+  /** Words, values and what the controls can do, of a picture that is there. */
+  tell({ sentence, values, law, levers }) {
+    this.values = values;
+    this.shown.replaceChildren(...rich(sentence));
+    this.law.replaceChildren(...law.map((words) => el("p", {}, ...rich(words))));
+    this.lever(levers);
+    this.announce.say(this.shown.textContent);
   }
 
   fragment() {
@@ -175,10 +261,12 @@ export class View {
     const given = readFragment(this.data.key, this.data.spec.controls);
     if (!given) return;
     this.root.scrollIntoView();
-    const asked = { ...this.data.params, ...given };
+    if (this.guess?.locked) this.guess.open(null); // whoever shared a setting wants it to be seen
+    const params = { ...this.data.params, ...given };
     this.status.touch();
-    const result = await this.draw(asked);
-    if (!result.error && !result.failed) this.set(asked);
-    this.paint(result);
+    const { shape } = this;
+    const result = await this.draw(params, shape);
+    if (!result.error && !result.failed) this.set(params);
+    this.paint(result, shape, this.setting(params));
   }
 }

@@ -1,0 +1,124 @@
+// The pictures of a view, one for each width. Python draws them; here what two of them share moves from one to the
+// other, and the mark of a guess goes where the guess is.
+
+const MOVING = ["x", "y", "width", "height", "cx", "cy", "r", "x1", "y1", "x2", "y2", "points", "d", "transform", "opacity"];
+const NUMBER = /-?\d+(?:\.\d+)?/g;
+const SVG = "http://www.w3.org/2000/svg";
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+
+/** From one text with numbers to another: a function of 0 to 1; null where more than the numbers differ. */
+function between(from, to) {
+  if (from === null || from === to || from.replace(NUMBER, "#") !== to.replace(NUMBER, "#")) return null;
+  const starts = from.match(NUMBER).map(Number);
+  const ends = to.match(NUMBER).map(Number);
+  return (part) => {
+    let i = 0;
+    return to.replace(NUMBER, () => {
+      const now = starts[i] + (ends[i] - starts[i]) * part;
+      i += 1;
+      return now.toFixed(2);
+    });
+  };
+}
+
+/** Where `value` lies on the line through the pairs, each [value, place]; beyond the ends it stays there. */
+function along(pairs, value) {
+  const [first, last] = [pairs[0], pairs.at(-1)];
+  if (value <= first[0]) return first[1];
+  if (value >= last[0]) return last[1];
+  const next = pairs.findIndex(([at]) => at >= value);
+  const [[a, from], [b, to]] = [pairs[next - 1], pairs[next]];
+  return from + ((to - from) * (value - a)) / (b - a);
+}
+
+export class Figure {
+  /** `box` holds the picture. */
+  constructor(box) {
+    Object.assign(this, { box, tracks: [], guess: null });
+  }
+
+  /** Whether the page shows this width. */
+  get visible() {
+    return getComputedStyle(this.box).display !== "none";
+  }
+
+  /** Put a picture there; what has a name moves from where it was within so many milliseconds. */
+  paint(svg, ms = 0) {
+    cancelAnimationFrame(this.frame);
+    const moves = ms > 0 && this.visible && !still.matches;
+    const before = moves ? this.named() : new Map();
+    this.box.innerHTML = svg;
+    this.dress();
+    if (!moves) return;
+    this.tracks = this.paths(before);
+    const start = performance.now();
+    const step = (now) => {
+      const part = Math.min(1, Math.max(0, (now - start) / ms));
+      const eased = part < 0.5 ? 2 * part * part : 1 - 2 * (1 - part) ** 2;
+      for (const { node, name, at, end } of this.tracks) node.setAttribute(name, part < 1 ? at(eased) : end);
+      if (part < 1) this.frame = requestAnimationFrame(step);
+    };
+    step(start);
+  }
+
+  /** By name, the marks as they stand, halfway too. */
+  named() {
+    const marks = this.box.querySelectorAll("[data-mark]");
+    return new Map([...marks].map((node) => [node.dataset.mark, { tag: node.tagName, node }]));
+  }
+
+  paths(before) {
+    const tracks = [];
+    for (const [mark, { tag, node }] of this.named()) {
+      const old = before.get(mark);
+      if (old?.tag !== tag) continue;
+      for (const name of MOVING) {
+        const end = node.getAttribute(name);
+        const at = end === null ? null : between(old.node.getAttribute(name), end);
+        if (at) tracks.push({ node, name, at, end });
+      }
+    }
+    return tracks;
+  }
+
+  /** Show a guess: {value, words}, or none. */
+  mark(guess) {
+    this.guess = guess;
+    this.dress();
+  }
+
+  dress() {
+    const mark = this.box.querySelector(".live-mark");
+    if (!mark) return;
+    if (!this.guess) return mark.setAttribute("visibility", "hidden");
+    const pairs = mark.dataset.stops.split(" ").map((pair) => pair.split(":").map(Number));
+    const { value, words } = this.guess;
+    const at = along(pairs, value);
+    mark.setAttribute("transform", mark.dataset.way === "x" ? `translate(${at} 0)` : `translate(0 ${at})`);
+    mark.removeAttribute("visibility");
+    const text = mark.querySelector("text");
+    const off = value > pairs.at(-1)[0] ? ", beyond the scale" : "";
+    text.textContent = words + off;
+    this.keepInside(text, at, mark.dataset.way);
+  }
+
+  /** The words stand on the side where there is room. */
+  keepInside(text, at, way) {
+    if (way !== "x") return;
+    const width = this.box.firstElementChild?.viewBox.baseVal.width ?? 0;
+    const left = at > width * 0.6;
+    text.setAttribute("x", left ? -6 : 6);
+    text.setAttribute("text-anchor", left ? "end" : "start");
+  }
+
+  /** The value under a pointer, where the picture asks for one. */
+  value(event) {
+    const mark = this.box.querySelector(".live-mark");
+    const picture = this.box.firstElementChild;
+    if (!mark || picture.namespaceURI !== SVG) return null;
+    const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(picture.getScreenCTM().inverse());
+    const places = mark.dataset.stops.split(" ").map((pair) => pair.split(":").map(Number).reverse());
+    if (places[0][0] > places.at(-1)[0]) places.reverse();
+    return along(places, mark.dataset.way === "x" ? point.x : point.y);
+  }
+}

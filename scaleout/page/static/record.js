@@ -1,0 +1,46 @@
+// A reader's own run: the JSON file that a lab wrote, dropped on a view or chosen. It is read here and sent nowhere.
+
+import { el } from "./controls.js";
+
+const LARGEST = 20e6; // bytes; Records are a few hundred kilobytes at most
+
+async function parse(file) {
+  if (file.size > LARGEST) throw new Error(`${file.name} has ${Math.round(file.size / 1e6)} MB: a Record is smaller.`);
+  try {
+    return JSON.parse(await file.text());
+  } catch {
+    throw new Error(`${file.name} is no JSON: a lab writes its Record as labs/results/…/….json.`);
+  }
+}
+
+/** Take files on `root`: `given(record, name)` hears of what was read, `wrong(words)` of what could not be. */
+export function records(root, given, wrong) {
+  const take = async (file) => {
+    if (!file) return;
+    try {
+      given(await parse(file), file.name);
+    } catch (error) {
+      wrong(error.message);
+    }
+  };
+  const input = el("input", { type: "file", accept: ".json,application/json", hidden: true });
+  input.addEventListener("change", () => {
+    take(input.files[0]);
+    input.value = ""; // the same file may be chosen again, after another run
+  });
+  const hover = (on) => (event) => {
+    if (![...event.dataTransfer.types].includes("Files")) return;
+    event.preventDefault();
+    root.toggleAttribute("data-drop", on);
+  };
+  root.addEventListener("dragover", hover(true));
+  root.addEventListener("dragleave", hover(false));
+  root.addEventListener("drop", (event) => {
+    hover(false)(event);
+    take(event.dataTransfer.files[0]);
+  });
+  const help = "Draws the run of your own that a lab has recorded. The file stays on your machine.";
+  const button = el("button", { type: "button", class: "live-plain", title: help, onclick: () => input.click() },
+    "Add your run…");
+  return el("span", { class: "live-records" }, button, input);
+}
