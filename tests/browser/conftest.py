@@ -61,7 +61,7 @@ def site(tmp_path_factory):
     live_page.assemble(folder, {"scaleout/views/specimen.py": SPECIMEN})
     with specimen():
         tasks = [form.exercise("memory", task.key) for task in exercises.catalogue("memory")]
-        pages = {"specimen": [form.view("specimen")], "exercises": tasks, "views": map(form.view, views.stems())}
+        pages = {"specimen": [form.view("specimen", ask=True)], "exercises": tasks, "views": map(form.view, views.stems())}
         for name, widgets in pages.items():
             live_page.write_page(folder / f"{name}.html", "\n".join(map(form.html, widgets)))
     with live_page.serve(folder) as address:
@@ -169,8 +169,9 @@ def locked(shared):
 
 @pytest.fixture
 def opened(locked):
-    """The specimen with its guess skipped and Python running."""
+    """The specimen with its guess skipped, all its controls in sight and Python running."""
     locked.get_by_role("button", name=SKIP).click()
+    locked.get_by_text("More:").click()
     locked.evaluate("document.querySelector('.live-widget').live.status.touch()")
     locked.wait_for_function(READY)
     return locked

@@ -51,9 +51,14 @@ class Watch:
         return [line for line in self.found if not any(word in line for word in self.allowed)]
 
 
-def watched(context, address: str):
-    """A new page; what went wrong on it is in `page.watch`."""
+METERED = "Object.defineProperty(navigator, 'connection', {value: {saveData: true}});"
+
+
+def watched(context, address: str, metered: bool = True):
+    """A new page; what went wrong on it is in `page.watch`. Metered: its Python waits for the first touch."""
     page = context.new_page()
+    if metered:
+        page.add_init_script(METERED)
     page.watch = Watch(page, urlparse(address).netloc)
     return page
 

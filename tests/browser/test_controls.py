@@ -9,8 +9,8 @@ def test_roles_and_names(opened):
     group = opened.get_by_role("group", name="Every kind of control")
     assert group.count() == 1
     for role, name in [
-        ("slider", "Bars"), ("slider", "Gain"), ("slider", "Time"), ("combobox", "Colour"),
-        ("combobox", "Power"), ("switch", "Show a frame"), ("spinbutton", "Offset"),
+        ("slider", "Bars"), ("slider", "Gain"), ("slider", "Time"), ("radiogroup", "Colour"),
+        ("radio", "orange"), ("combobox", "Letter"), ("switch", "Show a frame"), ("spinbutton", "Offset"),
         ("textbox", "The height of bar x"), ("button", "Run"), ("button", "Play"),
         ("button", "Step back: Time"), ("button", "Step on: Time"),
         ("button", "Reset"), ("button", "Copy link"), ("button", "Guess again"), ("img", "6 bars"),
@@ -41,11 +41,38 @@ def test_logarithmic_slider_by_keyboard(opened):
 
 
 def test_select_keeps_the_type_of_its_option(opened):
-    opened.get_by_role("combobox", name="Power").select_option("two")
+    opened.get_by_role("radio", name="two").check()
     settle(opened, "2.000 mm")  # 1.5 + 8 * (0.5^2)^2
     assert params(opened)["power"] == 2
-    opened.get_by_role("combobox", name="Colour").select_option("orange")
-    opened.wait_for_selector(".live-figure rect[fill^='var(--c2']")
+    opened.get_by_role("radio", name="blue").focus()
+    opened.keyboard.press("ArrowRight")
+    opened.wait_for_selector(".live-wide rect[fill^='var(--c2']")
+    opened.get_by_role("switch", name="Show a frame").check()
+    opened.get_by_role("combobox", name="Letter").select_option("the letter c of an alphabet")
+    assert params(opened)["letter"] == "c"
+
+
+def test_a_control_that_changes_nothing_now_says_why(opened):
+    letter = opened.get_by_role("combobox", name="Letter")
+    assert letter.is_disabled()
+    assert opened.locator(f"#{letter.get_attribute('aria-describedby')}").inner_text().startswith("There are no letters")
+    opened.get_by_role("switch", name="Show a frame").check()
+    opened.wait_for_function("!document.querySelector('[data-name=letter] select').disabled")
+    assert letter.get_attribute("aria-describedby") is None
+
+
+def test_a_range_ends_where_another_control_says(opened):
+    time, bars = (opened.get_by_role("slider", name=name) for name in ("Time", "Bars"))
+    time.press("End")
+    settle(opened, "6 bars")
+    assert time.get_attribute("aria-valuetext") == "5 of 5 s" and params(opened)["time"] == 5
+    bars.press("Home")
+    settle(opened, "2 bars")
+    assert time.get_attribute("aria-valuetext") == "2 of 2 s" and params(opened)["time"] == 2
+    bars.press("End")
+    settle(opened, "12 bars")
+    time.press("End")
+    assert params(opened)["time"] == 5
 
 
 def test_toggle_by_keyboard(opened):
@@ -53,7 +80,7 @@ def test_toggle_by_keyboard(opened):
     assert switch.get_attribute("aria-describedby")
     switch.focus()
     opened.keyboard.press("Space")
-    opened.locator(".live-figure line").first.wait_for(state="attached")
+    opened.locator(".live-wide line[stroke^='var(--ink']").first.wait_for(state="attached")
     assert params(opened)["frame"] is True
 
 
@@ -80,7 +107,7 @@ def test_play_steps_and_plays(opened):
     opened.wait_for_function("document.querySelector('[data-name=time] input').value >= 2")
     opened.get_by_role("button", name="Pause").click()
     stood = slider.input_value()
-    opened.wait_for_timeout(800)
+    opened.wait_for_timeout(1200)
     assert slider.input_value() == stood
 
 

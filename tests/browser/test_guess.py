@@ -1,71 +1,116 @@
-"""The prediction lock: nothing of the result shows before a guess is committed or skipped on purpose."""
+"""The prediction lock: the picture does not hold the answer before a guess is committed or skipped on purpose."""
 
 from __future__ import annotations
 
-from driver import SKIP, settle
+import pytest
+from driver import SKIP, settle, values
 
 from scaleout import views
 
-
-def hidden(page) -> list[bool]:
-    return [page.locator(part).is_hidden() for part in (".live-figure", ".live-sentence")]
-
-
-def test_the_result_is_locked_for_eyes_and_for_screen_readers(locked):
-    page = locked
-    assert hidden(page) == [True, True]
-    assert page.get_by_role("img").count() == 0
-    assert page.locator("[role=status].live-announce").text_content() == ""
-    page.get_by_role("slider", name="Bars").press("ArrowRight")
-    page.wait_for_function("document.querySelector('.live-sentence').textContent.startsWith('7 bars')")
-    page.wait_for_timeout(900)  # longer than the announcement waits
-    assert hidden(page) == [True, True]
-    assert page.locator("[role=status].live-announce").text_content() == ""
+VERDICT = """async ([guess, question]) => {
+  const { verdict } = await import(new URL("_static/live/guess.js", location.href));
+  return verdict(guess, question);
+}"""
 
 
-def test_a_committed_guess_shows_the_ratio(locked):
-    page = locked
-    box = page.get_by_role("spinbutton", name="How tall is the last bar? in mm")
-    box.fill("7")
-    box.press("Enter")
-    assert hidden(page) == [False, False]  # at once, whether Python runs yet or not
-    settle(page, "it is", ".live-guessed")
-    want = views.render("specimen", {"guess": 7})["guess"]
-    assert want["ratio"] == 2.0
-    assert page.locator(".live-guessed").text_content() == want["sentence"]
-    assert page.evaluate("document.activeElement.className") == "live-guessed"
+def box(page):
+    return page.get_by_role("spinbutton", name="Your guess in mm")
+
+
+def place(page) -> str | None:
+    """Where the mark of the wide picture stands; None while it is not shown."""
+    mark = page.locator(".live-wide .live-mark")
+    return None if mark.get_attribute("visibility") == "hidden" else mark.get_attribute("transform")
+
+
+def commit(page, guess: str) -> str:
+    box(page).fill(guess)
+    box(page).press("Enter")
+    return page.locator(".live-verdict").inner_text().removesuffix("↺").strip()
+
+
+def test_the_locked_picture_has_no_answer_and_the_controls_wait(locked):
+    assert locked.get_by_role("img", name="an empty picture").is_visible()
+    assert locked.locator("[data-mark^=bar]").count() == 0
+    assert locked.locator(".live-sentence").text_content() == locked.locator(".live-law").text_content() == ""
+    assert values(locked) == {}
+    assert locked.locator("[role=status].live-announce").text_content() == ""
+    assert locked.get_by_role("slider", name="Bars").is_disabled()
+    answer = views.question("specimen")["answer"]
+    assert str(answer) == "3.5" and ">3.5" not in locked.content() and ":3.5" not in locked.content()
+
+
+def test_a_guess_is_typed_stepped_or_dragged(locked):
+    assert place(locked) == "translate(0 200)"  # the lower end, and no hint
+    box(locked).fill("3")
+    assert place(locked) == "translate(0 110)"
+    for key, value, at in [("ArrowUp", "3.1", 107), ("PageDown", "2.1", 137), ("ArrowDown", "2", 140)]:
+        box(locked).press(key)
+        assert (box(locked).input_value(), place(locked)) == (value, f"translate(0 {at})")
+    knob = locked.locator(".live-wide .live-knob").bounding_box()
+    x, y = knob["x"] + knob["width"] / 2, knob["y"] + knob["height"] / 2
+    locked.mouse.move(x, y)
+    locked.mouse.down()
+    locked.mouse.move(x + 40, y - 60, steps=3)  # two thirds of the way up
+    locked.mouse.up()
+    assert (box(locked).input_value(), place(locked)) == ("4", "translate(0 80)")
+    assert locked.locator(".live-wide .live-mark text").text_content() == "your guess: 4 mm"
+
+
+def test_the_verdict_comes_at_once_and_the_guess_stays_as_a_ghost(locked):
+    asked = locked.evaluate("() => document.querySelector('.live-widget').live.runtime.count")
+    assert commit(locked, "7") == "you: 7 mm it is 3.50 mm: yours is 100% too high, one for each day of the week."
+    assert locked.evaluate("document.activeElement.className") == "live-verdict"
+    want = views.render("specimen")
+    assert values(locked) == want["values"]
+    assert locked.locator(".live-sentence").text_content() == want["sentence"].replace("**", "")
+    assert locked.locator(".live-law").inner_text().split("\n\n") == want["law"]
+    assert locked.locator(".live-wide [data-mark^=bar]").count() == 6
+    assert place(locked) == "translate(0 20)"  # the end of the scale
+    assert locked.locator(".live-wide .live-mark text").text_content() == "your guess: 7 mm, beyond the scale"
+    assert locked.get_by_role("slider", name="Bars").is_enabled()
+    assert locked.evaluate("() => document.querySelector('.live-widget').live.runtime.count") == asked, "without Python"
+
+
+@pytest.mark.parametrize(
+    ("guess", "answer", "words"),
+    [
+        (4, 4.0, "it is **4 GB**: yours is right."), (4.05, 4.0, "it is **4 GB**: yours is right."),
+        (3.7, 4.0, "it is **4 GB**: close: 7% too low."), (2.96, 4.0, "it is **4 GB**: yours is 26% too low."),
+        (2, 4.0, "it is **4 GB**: yours is 50% too low, one lap of two."), (8, 4.0, "it is **4 GB**: yours is 100% too high."),
+        (30, 4.0, "it is **4 GB**: yours is 7.5 times too high."), (4000, 4.0, "it is **4 GB**: yours is 1,000 times too high."),
+        (0, 4.0, "it is **4 GB**: yours is 100% too low."), (0, 0, "it is **4 GB**: yours is right."),
+        (3, 0, "it is **4 GB**: yours is too high."),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_guess(locked, guess, answer, words):
+    question = {"answer": answer, "words": "4 GB", "slips": [[2, "one lap of two"]]}
+    assert locked.evaluate(VERDICT, [guess, question]) == words
 
 
 def test_a_guess_has_to_be_a_number(locked):
-    page = locked
     for typed in ("", "-1"):
-        page.get_by_role("spinbutton", name="How tall").fill(typed)
-        page.get_by_role("button", name="Commit").click()
-        assert "0 or more" in page.locator(".live-lock [role=alert]").text_content()
-        assert hidden(page) == [True, True]
+        box(locked).fill(typed)
+        locked.get_by_role("button", name="Commit").click()
+        assert "0 or more" in locked.locator(".live-lock [role=alert]").text_content()
+        assert values(locked) == {}
 
 
-def test_skipping_on_purpose_shows_the_result_without_a_ratio(locked):
-    page = locked
-    page.get_by_role("button", name=SKIP).click()
-    assert hidden(page) == [False, False]
-    assert page.locator(".live-guessed").is_hidden()
+def test_skipping_on_purpose_shows_the_result_without_a_verdict(locked):
+    locked.get_by_role("button", name=SKIP).click()
+    assert values(locked) == views.render("specimen")["values"]
+    assert locked.locator(".live-yours").count() == 0 and place(locked) is None
 
 
 def test_a_guess_is_remembered_until_the_reader_guesses_again(locked):
-    page = locked
-    page.get_by_role("spinbutton", name="How tall").fill("3")
-    page.get_by_role("button", name="Commit").click()
-    settle(page, "it is", ".live-guessed")
-    words = page.locator(".live-guessed").text_content()
-    page.anew(forget=False)
-    assert hidden(page) == [False, False]
-    assert page.locator(".live-guessed").text_content() == words
-    page.get_by_role("slider", name="Bars").press("End")
-    page.get_by_role("button", name="Guess again").click()
-    assert hidden(page) == [True, True]
-    page.get_by_role("spinbutton", name="How tall").fill("3")
-    page.keyboard.press("Enter")
-    settle(page, "it is", ".live-guessed")
-    want = views.render("specimen", {"count": 12, "guess": 3})["guess"]["sentence"]
-    assert page.locator(".live-guessed").text_content() == want
+    said = commit(locked, "3")
+    locked.anew(forget=False)
+    assert locked.locator(".live-verdict").inner_text().startswith(said)
+    assert place(locked) == "translate(0 110)"
+    locked.get_by_role("slider", name="Bars").press("End")
+    settle(locked, "12 bars")
+    assert place(locked) == "translate(0 110)"  # in every picture that follows
+    locked.get_by_role("button", name="Guess again").click()
+    assert values(locked) == {} and locked.get_by_role("slider", name="Bars").input_value() == "6"
+    assert box(locked).input_value() == "" and locked.evaluate("document.activeElement.type") == "number"
+    assert commit(locked, "3") == said

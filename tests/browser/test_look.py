@@ -31,7 +31,7 @@ def test_axe_finds_nothing_serious_in_an_error(opened):
 def test_the_picture_stays_in_sight_on_a_phone(opened):
     opened.set_viewport_size(NARROW)
     opened.get_by_role("button", name="Reset").scroll_into_view_if_needed()
-    box = opened.locator(".live-figure svg").bounding_box()
+    box = opened.locator(".live-narrow svg").bounding_box()
     assert 0 <= box["y"] < NARROW["height"] / 2
 
 
@@ -39,9 +39,8 @@ def test_paper_shows_the_picture_and_nothing_to_press(visit):
     opened = visit("specimen")
     paint(opened, "dark")
     opened.emulate_media(media="print")
-    assert opened.locator(".live-figure svg").is_visible()  # the lock is for the screen
-    assert opened.locator(".live-sentence").is_visible()
-    for part in (".live-controls", ".live-foot", ".live-lock"):
+    assert opened.locator(".live-wide svg").is_visible()  # a question to answer by hand
+    for part in (".live-controls", ".live-foot", ".live-lock", ".live-mark"):
         assert opened.locator(part).is_hidden()
     ink = "getComputedStyle(document.querySelector('.live-figure text')).fill"
     assert opened.evaluate(ink) == "rgb(34, 34, 34)"  # dark on white, whatever the screen had
@@ -53,8 +52,11 @@ def test_without_scripts_it_reads(context, site):
         pytest.skip("this browser opens no second context")
     opened = plain.new_page()
     opened.goto(f"{site}/specimen.html")
-    assert opened.locator(".live-figure svg").is_visible()
-    assert opened.locator(".live-sentence").inner_text() == views.render("specimen")["sentence"]
+    assert opened.locator(".live-wide svg").is_visible() and opened.get_by_text("How tall is the last bar?").is_visible()
+    opened.goto(f"{site}/views.html")
+    read = opened.locator("#live-specimen .live-sentence").inner_text()
+    assert read == views.render("specimen")["sentence"].replace("**", "")
+    assert opened.locator("#live-specimen .live-wide svg").is_visible()
     opened.goto(f"{site}/exercises.html")
     task = form.exercise("memory", "weights-70b")
     widget = opened.locator("#live-memory-weights-70b")

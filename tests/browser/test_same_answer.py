@@ -7,10 +7,11 @@ import random
 
 import live_page
 import pytest
-from driver import READY
+from driver import READY, watched
 
 from scaleout import views
-from scaleout.page import live
+from scaleout.draw import svg
+from scaleout.page import form, live
 from scaleout.views.controls import stops
 
 MIXED = 6  # random combinations a view, beside every value of every control alone
@@ -27,8 +28,8 @@ DRIVE = f"""async ([stem, states]) => {{
     await root.live.redraw();
     const problem = root.querySelector(".live-problem:not(.live-lock *)");
     out.push(problem.hidden
-      ? {{svg: root.querySelector(".live-figure").innerHTML, values: root.live.values,
-          sentence: root.querySelector(".live-sentence").textContent}}
+      ? {{svg: root.querySelector(".live-wide").innerHTML, values: root.live.values,
+          sentence: root.querySelector(".live-sentence").innerHTML}}
       : {{error: problem.textContent}});
   }}
   return out;
@@ -36,7 +37,7 @@ DRIVE = f"""async ([stem, states]) => {{
 
 STORED = f"""(stem) => {{
   {ROOT}
-  return [".live-figure", ".live-sentence"].map((part) => root.querySelector(part).innerHTML);
+  return [".live-wide", ".live-narrow", ".live-sentence"].map((part) => root.querySelector(part).innerHTML);
 }}"""
 
 # The browser writes SVG its own way (quotes, empty elements); Python's goes through the same reading.
@@ -77,7 +78,8 @@ def grid(stem: str) -> list[dict]:
 @pytest.mark.parametrize("stem", [*views.stems(), "specimen"])
 def test_the_page_equals_the_kernel(shared, stem):
     page = shared("views")
-    stored = [views.render(stem)[part] for part in ("svg", "sentence")]
+    stored = [views.render(stem, {}, width)["svg"] for width in (svg.WIDE, svg.NARROW)]
+    stored.append(form.bold(views.render(stem)["sentence"]))
     assert page.evaluate(STORED, stem) == page.evaluate(NORMAL, stored), "as it is stored"
     states = grid(stem)
     kernel = [live.call("draw", {"stem": stem, "params": state}) for state in states]
@@ -90,16 +92,30 @@ def test_the_page_equals_the_kernel(shared, stem):
             assert there == here, state
             continue
         assert there["values"] == json.loads(json.dumps(here["values"])), state
-        assert there["sentence"] == here["sentence"], state
+        assert there["sentence"] == form.bold(here["sentence"]), state
         assert there["svg"] == next(svgs), state
 
 
-def test_nothing_of_python_is_loaded_before_the_first_touch(visit):
+def test_nothing_of_python_is_loaded_before_the_first_touch_on_a_metered_line(visit):
     page = visit("specimen", "#a-heading")  # a fragment of something else is no touch
     live_page.rest(page)
     assert page.watch.python() == []
-    page.get_by_role("slider", name="Bars").focus()
+    page.get_by_role("spinbutton", name="Your guess").focus()
     page.wait_for_function(READY)
     # the watch sees what a worker asks for, so the test above could have failed
     assert any("pyodide.asm.wasm" in url for url in page.watch.python())
     assert any("scaleout.zip" in url for url in page.watch.python())
+
+
+def test_python_starts_when_a_widget_comes_near(context, site):
+    page = watched(context, site, metered=False)
+    page.add_init_script("addEventListener('DOMContentLoaded', () => document.body.style.paddingTop = '5000px')")
+    page.goto(f"{site}/specimen.html")
+    page.wait_for_selector(".live-widget[data-mounted]")
+    live_page.rest(page)
+    assert page.watch.python() == []
+    page.mouse.wheel(0, 3900)  # not in sight yet
+    page.wait_for_function("document.querySelector('.live-widget').live.runtime.book.state === 'ready'")
+    assert page.locator(".live-python").is_hidden()  # nobody waits for it
+    assert page.watch.unexpected() == []
+    page.close()

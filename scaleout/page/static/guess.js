@@ -13,7 +13,7 @@ function distance(guess, answer) {
   const off = Math.abs(ratio - 1);
   if (off <= RIGHT) return "yours is right";
   if (ratio === Infinity) return "yours is too high";
-  if (ratio >= FAR) return `yours is ${ratio.toPrecision(2).replace(/e.*/, "")} times too high`;
+  if (ratio >= FAR) return `yours is ${Number(ratio.toPrecision(2)).toLocaleString("en-US")} times too high`;
   const words = `${Math.max(1, Math.round(100 * off))}% too ${ratio < 1 ? "low" : "high"}`;
   return off <= CLOSE ? `close: ${words}` : `yours is ${words}`;
 }

@@ -1,0 +1,117 @@
+"""The frame of a view: on one screen, in two drawings, with what moves between two of them, and with the reader's own run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from driver import READY, settle, values
+
+from scaleout import views
+
+SCREENS = [(1280, 800), (1440, 900), (390, 844)]
+
+# Where the parts of a view stand on a screen whose top the widget touches: the tallest state that a press away.
+PARTS = """(stem) => {
+  const root = document.querySelector(`#live-${stem}`);
+  root.scrollIntoView({block: "start", behavior: "instant"});
+  const box = (part) => { const at = part.getBoundingClientRect(); return [at.top, at.bottom, at.left, at.right]; };
+  const first = [...root.querySelectorAll(".live-controls > .live-control")];
+  const picture = [...root.querySelectorAll(".live-figure")].find((one) => one.checkVisibility()).querySelector("svg");
+  return {root: box(root), picture: box(picture), controls: first.map(box), sentence: box(root.querySelector(".live-sentence"))};
+}"""
+
+HALFWAY = """async () => {
+  const view = document.querySelector(".live-widget").live;
+  const bar = () => Number(view.root.querySelector(".live-wide [data-mark=bar-5]").getAttribute("height"));
+  const before = bar(), seen = [];
+  const done = view.change(view.data.spec.controls.find(({name}) => name === "time"), 3);
+  await new Promise((painted) => view.root.addEventListener("live-paint", painted, {once: true}));
+  for (const start = performance.now(); performance.now() < start + 1500;) {
+    await new Promise(requestAnimationFrame);
+    seen.push(bar());
+  }
+  await done;
+  return [before, seen, view.root.querySelector(".live-wide").innerHTML];
+}"""
+
+
+@pytest.mark.parametrize("size", SCREENS)
+@pytest.mark.parametrize("stem", views.stems())
+def test_picture_controls_and_verdict_share_a_screen(shared, stem, size):
+    page = shared("views")
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    parts = page.evaluate(PARTS, stem)
+    top = parts["root"][0]
+    assert len(parts["controls"]) <= 5, "at most four, and Play"
+    if size[0] > 900:
+        assert parts["root"][1] - top <= min(700, size[1] - 60), "below the site's bar"
+        assert all(left > parts["picture"][3] for *_, left, _ in parts["controls"]), "beside the picture"
+    else:  # the picture stays in sight while what follows it scrolls
+        assert parts["picture"][1] - parts["picture"][0] <= 420
+        assert parts["controls"][-1][1] - parts["picture"][0] <= size[1] - 60
+        assert parts["sentence"][1] - parts["controls"][0][0] <= size[1] - 60 - (parts["picture"][1] - parts["picture"][0]) + 160
+
+
+def test_a_narrow_page_shows_the_narrow_drawing_of_the_same_setting(opened):
+    opened.get_by_role("slider", name="Bars").press("End")
+    settle(opened, "12 bars")
+    opened.set_viewport_size({"width": 390, "height": 844})
+    opened.wait_for_function("document.querySelectorAll('.live-narrow [data-mark^=bar]').length === 12")
+    box = opened.locator(".live-narrow svg")
+    assert box.is_visible() and opened.locator(".live-wide svg").is_hidden()
+    assert box.get_attribute("viewBox").split()[2] == "358"
+
+
+def test_what_two_pictures_share_moves_from_one_to_the_other(opened):
+    before, seen, markup = opened.evaluate(HALFWAY)
+    want = views.render("specimen", {"time": 3})
+    between = {round(one, 1) for one in seen if min(before, seen[-1]) + 1 < one < max(before, seen[-1]) - 1}
+    bar = next(part for part in want["svg"].split("<rect")[1:] if "bar-5" in part)
+    assert f'height="{seen[-1]:g}"' in bar, "at rest it is what Python drew"
+    if before != seen[-1]:
+        assert len(between) >= 2 and seen == sorted(seen, reverse=before > seen[-1])
+    assert 'opacity="0' not in markup
+
+
+def test_less_motion_means_no_motion(visit, page):
+    page.emulate_media(reduced_motion="reduce")
+    page = visit("specimen", "#live-specimen?count=6")
+    page.wait_for_function(READY)
+    settle(page, "6 bars")
+    _before, seen, _markup = page.evaluate(HALFWAY)
+    assert len(set(seen)) == 1
+
+
+def test_a_record_of_the_readers_own_is_drawn(opened, tmp_path):
+    file = tmp_path / "run.json"
+    for content, words in [
+        ("{", "run.json is no JSON"), ("[1]", "a Record is a JSON object, not list"),
+        ('{"peak": 3}', "this is no Record of the specimen: its height is missing"),
+    ]:  # fmt: skip
+        file.write_text(content)
+        opened.locator("input[type=file]").set_input_files(file)
+        settle(opened, words, ".live-status .live-problem")
+        assert values(opened)["own"] is None
+    file.write_text(json.dumps({"height": 2.5, "rest": "x" * 1000}))
+    opened.locator("input[type=file]").set_input_files(file)
+    opened.get_by_text("your run: 2.5 mm").first.wait_for()
+    assert opened.locator(".live-status .live-problem").is_hidden()
+    opened.get_by_role("slider", name="Bars").press("End")
+    settle(opened, "12 bars")
+    assert values(opened)["own"] == 2.5  # it stays while the controls move
+    opened.get_by_role("button", name="Reset").click()
+    settle(opened, "6 bars")
+    assert values(opened)["own"] is None
+
+
+def test_a_record_can_be_dropped(opened):
+    opened.evaluate("""() => {
+      const data = new DataTransfer();
+      data.items.add(new File(['{"height": 1.25}'], "run.json", {type: "application/json"}));
+      const root = document.querySelector(".live-widget");
+      root.dispatchEvent(new DragEvent("dragover", {dataTransfer: data, bubbles: true, cancelable: true}));
+      root.dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));
+    }""")
+    opened.get_by_text("your run: 1.25 mm").first.wait_for()
+    assert not opened.locator(".live-widget[data-drop]").count()
