@@ -1,268 +1,166 @@
-"""An all-reduce step by step, and the time of each algorithm against the size of the message."""
+"""An all-reduce on a circle of ranks, step by step: who holds whose numbers, what one rank has sent, and where the
+time goes by size of the message."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-from math import ceil
+from scaleout.collectives import alpha_beta
+from scaleout.draw import parcels, ramp, rank_circle, svg
+from scaleout.views import collectives_band as band
+from scaleout.views import collectives_sent as sent
+from scaleout.views import guess, more, play, select, slider
+from scaleout.views.collectives_levers import sentence
+from scaleout.views.collectives_own import measured, of
+from scaleout.views.collectives_setting import (
+    DECADES,
+    LARGEST,
+    LINKS,
+    OWN,
+    SHOWN,
+    SMALLEST,
+    Setting,
+    sent_by_ranks,
+    setting,
+)
+from scaleout.views.collectives_setting import band as curves
+from scaleout.views.collectives_words import NAMES, SHORT, law, size, time, under_way
 
-from scaleout.collectives import alpha_beta, nccl
-from scaleout.collectives.algorithms import Cost
-from scaleout.draw import chunk_grid, svg
-from scaleout.draw.plot import Axis, Plane
-from scaleout.spec.hardware import link
-from scaleout.spec.topology import Cluster, Wire, cluster
-from scaleout.views import guess, play, select, slider
-from scaleout.views.choices import NODE
+__all__ = ["CONTROLS", "TITLE", "draw", "locked", "measured", "slips"]
 
 TITLE = "All-reduce, step by step and by size"
 
-COLOURS = {
-    "ring": "c1", "tree": "c2", "hierarchical": "c3", "halving-doubling": "c4", "in-network": "c6", "naive": "c8",
-}  # fmt: skip
-NAMES = {
-    "ring": "ring", "tree": "double tree", "hierarchical": "hierarchical", "halving-doubling": "halving-doubling",
-    "in-network": "NVLink switches", "naive": "naive",
-}  # fmt: skip
-
-# By name: (GPUs in a node at most, link inside, link between nodes, adapters a node, words).
-LINKS = {
-    "node-ib": (NODE, "nvlink4", "ib-ndr", NODE, "nodes of 8 H100, InfiniBand for each GPU"),
-    "node-100g": (NODE, "nvlink4", "ethernet-100g", 1, "nodes of 8 H100, 100 Gbit/s Ethernet for each node"),
-    "pcie": (NODE, "pcie5", "ethernet-100g", 1, "nodes of 8 on PCIe 5, 100 Gbit/s Ethernet for each node"),
-    "ib-ndr": (1, "pcie5", "ib-ndr", 1, "single GPUs, InfiniBand 400 Gbit/s"),
-    "ethernet-100g": (1, "pcie5", "ethernet-100g", 1, "single GPUs, Ethernet 100 Gbit/s"),
-    "ethernet-10g": (1, "pcie5", "ethernet-10g", 1, "single GPUs, Ethernet 10 Gbit/s"),
-}
-LIBRARY = ("ring", "tree", "in-network")  # what NCCL chooses from
-OWN_NAMES = ("naive", "ring", "tree", "halving-doubling")  # on a wire of one's own
-TIE = 0.01  # a lead that is not worth a name
-OWN = "own"  # alpha and rate from the reader's own calibration
-
-LARGEST_MB, SMALLEST_MB = 10_000.0, 0.001
-SHOWN = ("naive", "ring", "tree", "halving-doubling", "in-network")  # in the grid: hierarchical needs nodes
-
 CONTROLS = (
     guess("Eight GPUs of one node all-reduce **1 GB** around a ring. How much does **each** of them send?",
-          "ring_sent_gb", "GB", lo=0, hi=2, step=0.025),
-    select("algorithm", "Algorithm in the grid", "ring", [(name, NAMES[name]) for name in SHOWN]),
-    slider("ranks", "Ranks in the grid", 4, 2, 8),
-    play("step", "Steps done", 0, 0, 14),
-    slider("size", "Message", 1000.0, SMALLEST_MB, LARGEST_MB, step=0.001, unit="MB", log=True),
-    slider("world", "Ranks in the curves", 32, 2, 1024, log=True),
+          "ring_sent_gb", "GB", lo=0, hi=8, step=0.025),
+    play("step", "Steps done", 9, 0, 2 * ramp.MOST - 2),
+    slider("ranks", "Ranks", 8, 2, 1024, log=True),
+    slider("size", "Message", 1000.0, SMALLEST / 1e6, LARGEST / 1e6, step=0.001, unit="MB", log=True),
+    select("algorithm", "Algorithm", "ring", [(name, SHORT[name]) for name in SHOWN]),
     select("link", "Joined by", "node-ib", [*((key, words) for key, (*_, words) in LINKS.items()),
-                                            (OWN, "my own: alpha and rate below")]),
-    slider("alpha", "alpha of my own link", 25.0, 0.1, 100_000.0, step=0.1, unit="µs", log=True),
-    slider("rate", "rate of my own link", 12.5, 0.01, 1000.0, step=0.01, unit="GB/s", log=True),
+                                            (OWN, "my own: α and rate under More")]),
+    *more(
+        slider("alpha", "α of my own link", 25.0, 0.1, 100_000.0, step=0.1, unit="µs", log=True),
+        slider("rate", "Rate of my own link", 12.5, 0.01, 1000.0, step=0.01, unit="GB/s", log=True),
+    ),
 )  # fmt: skip
 
-WIDTH = 480
-GRID = (*(m * 10**k for k in range(3, 10) for m in (1.0, 3.2)), 1e10)  # bytes that curves go through
+CIRCLES = {svg.WIDE: (169.0, 180.0, 132.0, 132.0), svg.NARROW: (179.0, 119.0, 148.0, 94.0)}  # middle, half axes
+CARDS = {svg.WIDE: (60.0, 44.0), svg.NARROW: (46.0, 33.0)}  # up to 8 ranks, and 16
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The cluster of the curves, and the algorithms that make sense on it. own: a wire of the reader's, no link."""
-
-    cluster: Cluster
-    textbook: tuple[str, ...]  # what no library has, beside what NCCL chooses from
-    words: str
-    own: bool = False
-
-    def costs(self, size: float) -> dict[str, Cost]:
-        """By algorithm, NCCL's own at the protocol that is fastest: first what a library has."""
-        if self.own:
-            return {name: alpha_beta.cost_on("all_reduce", name, size, self.cluster) for name in OWN_NAMES}
-        found: dict[str, Cost] = {}
-        for one in sorted(nccl.choices("all_reduce", size, self.cluster), key=lambda one: one.seconds):
-            found.setdefault(one.algorithm, one.cost)
-        has = {name: found[name] for name in LIBRARY if name in found}
-        return has | {name: nccl.textbook("all_reduce", name, size, self.cluster) for name in self.textbook}
-
-
-def setting(key: str, world: int, alpha: float, rate: float) -> Setting:
-    """Ranks fill as few nodes as hold them, evenly: where that does not come out, every node is priced as full."""
-    if key == OWN:
-        own = Wire(alpha * 1e-6, rate * 1e9)
-        return Setting(Cluster(world, 1, own, own, 1), (), f"{world:,} ranks on your own link", own=True)
-    most, inside, across, nics, _ = LINKS[key]
-    nodes = ceil(world / most)
-    gpus = ceil(world / nodes)
-    textbook = ("naive", "halving-doubling", *(("hierarchical",) if min(nodes, gpus) > 1 else ()))
-    each = f" of {gpus} GPUs" if gpus > 1 else " of one GPU"
-    words = f"{gpus:,} GPUs on {link(inside).name}" if nodes == 1 else f"{nodes:,} nodes{each} on {link(across).name}"
-    return Setting(cluster(nodes, gpus, inside, across, nics), textbook, words)
-
-
-@lru_cache(maxsize=32)
-def curves(on: Setting) -> tuple[dict[str, list[float]], float | None]:
-    """Seconds at each size of GRID by algorithm; bytes, to three digits, below which the tree beats the ring and from
-    which on the ring beats the tree. None where one of the two always does, or they change places more than once. Kept,
-    so that a step of the grid prices nothing again.
-    """
-    prices = [on.costs(size) for size in GRID]
-    found = {name: [one[name].seconds for one in prices] for name in prices[0]}
-    ahead = [ring < tree for ring, tree in zip(found["ring"], found["tree"], strict=True)]
-    turns = [i for i in range(1, len(GRID)) if ahead[i] != ahead[i - 1]]
-    at = turns[0] if len(turns) == 1 and ahead[-1] else None
-    if at is None:
-        return found, None
-    low, high = GRID[at - 1], GRID[at]
-    while high / low > 1.002:
-        middle = (low + high) / 2
-        costs = on.costs(middle)
-        low, high = (low, middle) if costs["ring"].seconds < costs["tree"].seconds else (middle, high)
-    return found, float(f"{high:.3g}")
-
-
-def draw(params: dict, width: int) -> dict:
-    """The grid after the chosen number of steps, and beneath it the curves with the chosen size marked."""
-    shown = chunk_grid.frames(params["algorithm"], params["ranks"])
-    step = min(params["step"], shown.steps)
-    on = setting(params["link"], params["world"], params["alpha"], params["rate"])
-    size = params["size"] * 1e6
-    costs = on.costs(size)
-    values = _values(on, size, costs, shown, step)
+def draw(params: dict, width: int, own: dict | None = None) -> dict:
+    """The circle with its parcels under way, the bar of what one rank has sent, and the band of the time."""
+    algorithm, ranks, amount = params["algorithm"], params["ranks"], params["size"] * 1e6
+    on = setting(params["link"], ranks, params["alpha"], params["rate"])
+    shown = parcels.frames(algorithm, min(ranks, ramp.MOST))
+    done = min(params["step"], shown.steps)
+    bar = sent.Sent(shown, done, ranks, amount, on.sent(algorithm), sent_by_ranks(on.key, algorithm))
+    cost = on.way(algorithm, amount).cost
     return {
-        "svg": _picture(shown, step, on, size, costs, values),
-        "sentence": _sentence(shown, step, on, size, costs, values),
-        "values": values,
+        "svg": _picture(on, bar, of(own, algorithm, ranks), width),
+        "sentence": sentence(on, algorithm, amount),
+        "values": _values(on, bar),
+        "law": law(on, algorithm, amount, cost),
+        "levers": _levers(params, shown.steps),
     }
 
 
-def _values(on: Setting, size: float, costs: dict, shown: chunk_grid.Frames, step: int) -> dict:
-    winner, second = _ranking(on, costs)[:2]
-    seconds = costs[winner].seconds
-    p = on.cluster.ranks
+def _levers(params: dict, steps: int) -> dict:
+    found: dict = {"step": {"hi": steps}}
+    if params["link"] != OWN:
+        found |= dict.fromkeys(("alpha", "rate"), {"off": "only for a link of your own"})
+    return found
+
+
+def _values(on: Setting, bar: sent.Sent) -> dict:
+    shown, amount, algorithm = bar.shown, bar.message, bar.shown.algorithm
+    had, costs, found = on.had(amount), on.costs(amount), curves(on, algorithm)
+    way = on.way(algorithm, amount)
+    seconds, first = way.cost.seconds, sorted(had, key=lambda name: had[name].cost.seconds)
     return {
-        "winner": winner,
-        "second": second,
-        "ahead": costs[second].seconds / seconds - 1,
+        "winner": first[0],
+        "second": first[1],
+        "ahead": costs[first[1]].seconds / costs[first[0]].seconds - 1,
         "seconds": seconds,
-        "busbw_gb_per_s": alpha_beta.bus_bandwidth("all_reduce", size, p, seconds) / 1e9,
-        "algbw_gb_per_s": alpha_beta.algorithm_bandwidth(size, seconds) / 1e9,
-        "latency_share": costs[winner].latency_seconds / seconds,
-        "sent_gb": costs[winner].sent_bytes / 1e9,
+        "latency_share": way.share,
+        "half_bytes": found.half_bytes,
+        "by_size": [[at, one.cost.seconds, one.share] for at in DECADES for one in (on.way(algorithm, at),)],
+        "busbw_gb_per_s": alpha_beta.bus_bandwidth("all_reduce", amount, on.ranks, seconds) / 1e9,
+        "algbw_gb_per_s": alpha_beta.algorithm_bandwidth(amount, seconds) / 1e9,
+        "sent_gb": way.cost.sent_bytes / 1e9,
+        "sent_so_far_gb": bar.so_far / 1e9,
         "ring_sent_gb": costs["ring"].sent_bytes / 1e9,
         "seconds_by_algorithm": {name: one.seconds for name, one in costs.items()},
-        "crossover_bytes": curves(on)[1],
-        "curve_ranks": p,
+        "crossover_bytes": found.crossover_bytes,
+        "joined_by": on.words,
+        "drawn_ranks": shown.ranks,
         "steps": shown.steps,
-        "step": step,
-        "complete_cells": sum(count == shown.ranks for row in shown.counts[step][: shown.ranks] for count in row),
-        "grid_sent_share": shown.busiest() / shown.chunks,
+        "step": bar.done,
+        "contributors": [shown.contributors(bar.done, rank) for rank in range(shown.ranks)],
+        "owners": shown.owners(),
+        "complete_cells": sum(cell == shown.full for row in shown.held[bar.done][: shown.ranks] for cell in row),
     }
-
-
-def _ranking(on: Setting, costs: dict[str, Cost]) -> list[str]:
-    """Fastest first, of what can be had: on a link what NCCL has."""
-    return sorted((name for name in costs if name not in on.textbook), key=lambda name: costs[name].seconds)
-
-
-# --- the sentence ---------------------------------------------------------------------------------------------
-
-
-def _sentence(shown: chunk_grid.Frames, step: int, on: Setting, size: float, costs: dict, values: dict) -> str:
-    at = values["crossover_bytes"]
-    found = f"{on.words}: for {_bytes(size)} {_verdict(costs, values)}."
-    if values["winner"] == "in-network":
-        found += " The switches add, so a GPU sends little more than the message, and busbw may exceed the link."
-    best = min(on.textbook, key=lambda name: costs[name].seconds, default=values["winner"])
-    if costs[best].seconds < (1 - TIE) * values["seconds"]:
-        found += f" A textbook's {NAMES[best]} would take {_time(costs[best].seconds)}; NCCL does not have it."
-    if at and size >= at:
-        found += f" Below {_bytes(at)} the tree beats the ring."
-    elif at and costs["tree"].seconds < costs["ring"].seconds:
-        found += f" From {_bytes(at)} on the ring beats the tree."
-    done = f"step {step} of {shown.steps} ({shown.phase(step)})" if step else f"none of {shown.steps} steps"
-    grid = f"In the grid of {shown.ranks} ranks, {done} is done; by the end the busiest rank sends"
-    return f"{found} {grid} {svg.quantity(values['grid_sent_share'])} times the message."
-
-
-def _verdict(costs: dict, values: dict) -> str:
-    """Who is fastest, by more than 1%, how long it takes and what of that is latency, its busbw, and who is next."""
-    winner, second, latency = values["winner"], values["second"], values["latency_share"]
-    share = "under 1%" if latency < 0.01 else f"{latency:.0%}" if latency < 0.995 else "nearly all"
-    busbw = f"busbw {svg.quantity(values['busbw_gb_per_s'])} GB/s"
-    took = f"{_time(values['seconds'])}, of which {share} is latency ({busbw})"
-    if values["ahead"] < TIE:
-        return f"{_CALLED[winner]} and {_CALLED[second]} tie at {took}"
-    more = values["ahead"]
-    behind = f"{more:.0%} longer" if more < 1 else f"{svg.quantity(1 + more)} times as long"
-    verb = "are" if winner == "in-network" else "is"
-    return f"{_CALLED[winner]} {verb} fastest: {took}; {_CALLED[second]} would take {behind}"
-
-
-_CALLED = {name: f"the {words}" for name, words in NAMES.items()} | {
-    "halving-doubling": "halving-doubling", "naive": "gather and broadcast", "in-network": "NVLink switches that add",
-    "hierarchical": "the hierarchical all-reduce",
-}  # fmt: skip
-
-
-_UNITS = (("s", 1, 1), ("ms", 1e3, 1e-3), ("µs", 1e6, 0))
-
-
-def _time(seconds: float) -> str:
-    """Seconds for people."""
-    unit, factor = next((u, f) for u, f, least in _UNITS if seconds >= least)
-    return f"{svg.quantity(seconds * factor)} {unit}"
-
-
-def _power(seconds: float) -> str:
-    """A power of ten of seconds, for an axis: 10 ms."""
-    unit, factor = next((u, f) for u, f, least in _UNITS if seconds >= least * 0.999)
-    return f"{seconds * factor:.0f} {unit}"
-
-
-def _bytes(size: float) -> str:
-    """Bytes for people, in powers of ten."""
-    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1))
-    unit, factor = next((u, f) for u, f in units if size >= 0.9995 * f)  # 999.6 kB are 1 MB to three digits
-    return f"{size / factor:.3g} {unit}"
 
 
 # --- the picture ----------------------------------------------------------------------------------------------
 
 
-def _picture(shown: chunk_grid.Frames, step: int, on: Setting, size: float, costs: dict, values: dict) -> str:
-    done = f"step {step} of {shown.steps}, {shown.phase(step)}" if step else f"before the first of {shown.steps} steps"
-    title = f"{NAMES[shown.algorithm].capitalize()}, {shown.ranks} ranks: {done}"
-    keys, height = svg.legend(4, 30, WIDTH - 8, [("c5", "partial sum"), ("c3", "sum of all"), ("accent", "moved")])
-    grid, below = chunk_grid.draw(shown, step, 30 + height, WIDTH - 4)
-    top = below + 44
-    lines, at = curves(on)
-    reach = _decades([one for some in lines.values() for one in some])
-    plane = Plane(58, top, WIDTH - 80, 190, Axis(GRID[0], GRID[-1], True), Axis(*reach, True))
-    body = [svg.text(4, 18, title, bold=True), keys, grid, _plane(plane)]
-    for name in lines:
-        wide = 3.5 if name == values["winner"] else 2
-        body.append(plane.curve(zip(GRID, lines[name], strict=True), COLOURS[name], wide, "", NAMES[name]))
-    body.append(plane.rule(size, "accent", _bytes(size)))
-    if at:
-        body.append(plane.dots([(at, on.costs(at)["ring"].seconds)], "ink", 5, f"tree and ring cross at {_bytes(at)}"))
-    body.append(plane.dots([(size, values["seconds"])], COLOURS[values["winner"]], 5.5, _time(values["seconds"])))
-    items = [(COLOURS[name], f"{NAMES[name]} {_time(costs[name].seconds)}") for name in costs]
-    if at:
-        items.append(("ink", f"tree = ring at {_bytes(at)}"))
-    curve_keys, more = svg.legend(4, plane.bottom + 46, WIDTH - 8, items, 2)
+def _picture(on: Setting, bar: sent.Sent, own, width: int) -> str:
+    algorithm, wide = bar.shown.algorithm, width == svg.WIDE
+    lines = under_way(bar.shown, bar.done)
+    circle = rank_circle.draw(bar.shown, bar.done, _circle(bar.shown, width), lines)
+    body = [circle, _key(bar, width), sent.wide(bar, 338) if wide else sent.narrow(bar, 238)]
+    body.insert(2, band.draw(on, algorithm, bar.message, own, *((345, True) if wide else (292, False))))
     label = (
-        f"{title}. Beneath, seconds of an all-reduce against bytes for {len(costs)} algorithms, both axes "
-        f"logarithmic; {NAMES[values['winner']]} is fastest at {_bytes(size)}."
+        f"{NAMES[algorithm].capitalize()} all-reduce of {size(bar.message)} among {on.words}, step {bar.done} of "
+        f"{bar.shown.steps} done: one rank has sent {size(bar.so_far)} of {size(bar.total * bar.message)}. It takes "
+        f"{time(on.way(algorithm, bar.message).cost.seconds)}."
     )
-    return svg.figure(WIDTH, plane.bottom + 46 + more, "".join([*body, curve_keys]), label)
+    return svg.figure(width, _height(wide, own), "".join(body), label)
 
 
-def _decades(values: list[float]) -> tuple[float, float]:
-    """Powers of ten around all values."""
-    low = high = 1e-9
-    while low * 10 <= min(values):
-        low *= 10
-    while high < max(values):
-        high *= 10
-    return low, high
+def _height(wide: bool, own) -> float:
+    return (474 if wide else 382) + (15 if own else 0)
 
 
-def _plane(plane: Plane) -> str:
-    x = [(10.0**k, _bytes(10.0**k)) for k in range(3, 11)]
-    ticks = [(value, _power(value)) for value in plane.y.ticks()]
-    return plane.grid("message", "time of an all-reduce", x, ticks)
+def _circle(shown: parcels.Frames, width: int) -> rank_circle.Circle:
+    large, small = CARDS[width]
+    return rank_circle.Circle(*CIRCLES[width], large if shown.ranks <= 8 else small + (large - small) * (16 - shown.ranks) / 12)
+
+
+def _key(bar: sent.Sent, width: int) -> str:
+    """What columns and stripes are, and how many ranks are left out."""
+    count = bar.shown.chunks
+    what = "column: the message" if count == 1 else f"columns: {count} pieces"
+    out = ""
+    if width == svg.WIDE:
+        out = svg.text(2, 12, what, fill="muted", size=11) + svg.text(2, 26, "stripes: whose numbers", fill="muted", size=11)
+    if bar.ranks > bar.shown.ranks:
+        words = f"drawn with {bar.shown.ranks} of {bar.ranks:,}"
+        out += svg.text(2, 338 if width == svg.WIDE else 12, words, fill="muted", size=11)
+    return out
+
+
+def locked(params: dict, width: int) -> str:
+    """The ring before its first step, an empty bar and an empty band: what is given, and not what follows."""
+    on = setting(params["link"], params["ranks"])
+    shown = parcels.frames("ring", min(params["ranks"], ramp.MOST))
+    bar = sent.Sent(shown, 0, on.ranks, params["size"] * 1e6, 1.0, ())
+    lines = [(f"{on.ranks} ranks,", False), (size(bar.message), True), ("in each of them", False)]
+    wide = width == svg.WIDE
+    body = [rank_circle.draw(shown, 0, _circle(shown, width), lines), _key(bar, width), band.locked(345 if wide else 292, wide)]
+    body.append(sent.wide(bar, 338, locked=True) if wide else sent.narrow(bar, 238, locked=True))
+    label = f"{on.ranks} ranks on a ring, each with a message of {size(bar.message)} in {shown.chunks} pieces, before the first step."
+    return svg.figure(width, _height(wide, None), "".join(body), label)
+
+
+def slips(params: dict) -> list[tuple[float, str]]:
+    """What wrong answers are made of, by the opening's message in GB."""
+    p, message = params["ranks"], params["size"] / 1e3
+    return [
+        (message / p, "one piece, once"),
+        (2 * message / p, "one piece in each lap"),
+        ((p - 1) / p * message, "one lap of two"),
+        (message, "its message once"),
+        (2 * message, "two whole messages: a lap passes on all pieces but one"),
+        ((p - 1) * message, "the message to each of the others"),
+    ]

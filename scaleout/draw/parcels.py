@@ -1,0 +1,121 @@
+"""A collective step by step, for drawing: whose numbers every rank holds, and the parcels under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+
+from scaleout.collectives import messages
+
+BLOCKS = 2  # of each half of the tree
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What one rank sends another in one step: chunks that travel as one. name: the same while they travel on."""
+
+    name: str
+    source: int
+    target: int
+    chunks: tuple[int, ...]
+    adds: bool
+
+
+@dataclass(frozen=True)
+class Frames:
+    """An all-reduce to be shown, after each of its steps, the state before the first included.
+
+    held[s][rank][chunk]: bit q is set where rank q's numbers are in it. passed[s][rank]: bit c is set where chunk c
+    is a part of a sum that has been passed on, so that what is left of it is out of date. parcels[s] are under way
+    from state s to the next. With switches that add, the last rank is the switch.
+    """
+
+    algorithm: str
+    ranks: int
+    held: tuple[tuple[tuple[int, ...], ...], ...]
+    passed: tuple[tuple[int, ...], ...]
+    parcels: tuple[tuple[Parcel, ...], ...]
+
+    @property
+    def steps(self) -> int:
+        return len(self.parcels)
+
+    @property
+    def chunks(self) -> int:
+        return len(self.held[0][0])
+
+    @property
+    def full(self) -> int:
+        """What a cell holds in the end."""
+        return 2**self.ranks - 1
+
+    def contributors(self, step: int, rank: int) -> list[int]:
+        """Of how many ranks there are numbers in each chunk of a rank."""
+        return [cell.bit_count() for cell in self.held[step][rank]]
+
+    def sent(self) -> list[float]:
+        """Messages that the busiest rank sends, by step."""
+        by_rank = [[0.0] * self.steps for _ in range(self.ranks + 1)]
+        for step, parcels in enumerate(self.parcels):
+            for one in parcels:
+                by_rank[one.source][step] += len(one.chunks) / self.chunks
+        return max(by_rank[: self.ranks], key=sum)
+
+    def owners(self) -> list[int]:
+        """The rank, or switch, that is first to hold the sum of each chunk."""
+        return [
+            next(rank for state in self.held for rank, cells in enumerate(state) if cells[chunk] == self.full)
+            for chunk in range(self.chunks)
+        ]
+
+
+@lru_cache(maxsize=128)
+def frames(algorithm: str, ranks: int) -> Frames:
+    """The frames of an all-reduce, simulated from its messages. ValueError where a rank would be added twice."""
+    switch = algorithm == "in-network"
+    moves = messages.messages("all_reduce", algorithm, ranks, BLOCKS)
+    chunks = messages.chunk_count("all_reduce", algorithm, ranks, BLOCKS)
+    state = [[1 << rank] * chunks for rank in range(ranks)] + [[0] * chunks] * switch
+    held, passed, parcels = [_frozen(state)], [(0,) * len(state)], []
+    for step, found in groupby(moves, key=lambda one: one.step):
+        parcels.append(_parcels(step, list(found), parcels[-1] if parcels else ()))
+        state, left = _after(held[-1], passed[-1], parcels[-1])
+        held.append(_frozen(state))
+        passed.append(tuple(left))
+    return Frames(algorithm, ranks, tuple(held), tuple(passed), tuple(parcels))
+
+
+def _frozen(state: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, state))
+
+
+def _parcels(step: int, moves: list[messages.Message], before: tuple[Parcel, ...]) -> tuple[Parcel, ...]:
+    """One parcel for each pair of ranks. One whose chunks have just come in goes on under the name they came by."""
+    pairs: dict[tuple[int, int, bool], list[int]] = {}
+    for one in moves:
+        pairs.setdefault((one.source, one.target, one.adds), []).append(one.chunk)
+    free, out = list(before), []
+    for (source, target, adds), chunks in pairs.items():
+        came = next((one for one in free if one.target == source and {*one.chunks} & {*chunks}), None)
+        if came:
+            free.remove(came)
+        out.append(Parcel(came.name if came else f"{step}-{source}-{target}", source, target, tuple(chunks), adds))
+    return tuple(out)
+
+
+def _after(held, passed, parcels: tuple[Parcel, ...]) -> tuple[list[list[int]], list[int]]:
+    """The state after a step, all parcels leaving at its beginning."""
+    after, left = [list(cells) for cells in held], list(passed)
+    for one in parcels:
+        for chunk in one.chunks:
+            if one.adds:
+                left[one.source] |= 1 << chunk
+    for one in parcels:
+        for chunk in one.chunks:
+            moved = held[one.source][chunk]
+            if one.adds and after[one.target][chunk] & moved:
+                raise ValueError(f"rank {one.target} would add a part of chunk {chunk} twice")
+            after[one.target][chunk] = after[one.target][chunk] | moved if one.adds else moved
+            left[one.target] &= ~(1 << chunk)
+    return after, left

@@ -1,0 +1,197 @@
+"""A collective on a circle of ranks: a card for each, a column for each piece, a stripe for each rank in its sum.
+
+Parcels, outlined, are drawn on their way from card to card; a parcel keeps its name from step to step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import cos, pi, sin
+
+from scaleout.draw import ramp, svg
+from scaleout.draw.parcels import Frames, Parcel
+
+UNDER_WAY = 0.46  # of the way to the next rank that a parcel has gone
+PALE = 0.26  # a part of a sum that has gone on without this rank
+DISC = 8.5  # radius of a rank's number
+
+
+@dataclass(frozen=True)
+class Circle:
+    """Where the ranks are: an ellipse round (x, y), and the size of a card."""
+
+    x: float
+    y: float
+    across: float
+    down: float
+    card: float
+
+    def place(self, rank: int, ranks: int) -> tuple[float, float]:
+        """The middle of a rank's card, rank 0 on top and the others clockwise; of the switch, the middle."""
+        if rank == ranks:
+            return self.x, self.y
+        angle = 2 * pi * rank / ranks - pi / 2
+        return round(self.x + self.across * cos(angle), 1), round(self.y + self.down * sin(angle), 1)
+
+    def pitch(self, count: int) -> float:
+        """Of columns or stripes: what `count` of them have each."""
+        return (self.card - 6) / count
+
+
+def draw(shown: Frames, step: int, on: Circle, centre: list[tuple[str, bool]]) -> str:
+    """The ranks after `step` steps with the parcels of the next; `centre` are lines of words, (words, bold)."""
+    places = [on.place(rank, shown.ranks) for rank in range(len(shown.held[0]))]
+    parcels = shown.parcels[step] if step < shown.steps else ()
+    return "".join([
+        _track(shown, on),
+        "" if shown.algorithm == "ring" else _arrows(parcels, places, on.card),
+        *(_card(rank, places[rank], on, shown.ranks) for rank in range(len(places))),
+        _stripes(shown, step, places, on),
+        *(_number(rank, places[rank], on, shown.ranks) for rank in range(shown.ranks)),
+        _centre(on, centre, shown.algorithm == "in-network"),
+        *(_parcel(one, shown, step, places, on) for one in parcels),
+    ])  # fmt: skip
+
+
+def _track(shown: Frames, on: Circle) -> str:
+    ring = shown.algorithm == "ring"
+    out = (
+        f'<ellipse cx="{svg.num(on.x)}" cy="{svg.num(on.y)}" rx="{svg.num(on.across)}" ry="{svg.num(on.down)}" '
+        f'fill="none" stroke="{svg.colour("grid")}" stroke-width="{8 if ring else 1}"/>'
+    )
+    heads = []
+    for gap in range(shown.ranks if ring else 0):
+        angle = 2 * pi * (gap + 0.5) / shown.ranks - pi / 2
+        x, y = on.x + on.across * cos(angle), on.y + on.down * sin(angle)
+        heads.append(_head(x, y, -on.across * sin(angle), on.down * cos(angle), 4))
+    return out + f'<path d="{"".join(heads)}" fill="{svg.colour("muted")}"/>' * ring
+
+
+def _head(x: float, y: float, dx: float, dy: float, size: float) -> str:
+    """Path of an arrowhead around (x, y) that points along (dx, dy)."""
+    length = (dx * dx + dy * dy) ** 0.5
+    u, v = dx / length * size, dy / length * size
+    points = ((x + u, y + v), (x - u - v * 0.9, y - v + u * 0.9), (x - u + v * 0.9, y - v - u * 0.9))
+    return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in points) + "z"
+
+
+def _arrows(parcels: tuple[Parcel, ...], places: list[tuple[float, float]], card: float) -> str:
+    """A line between the cards of each parcel, with a head where it arrives."""
+    lines, heads = [], []
+    for one in parcels:
+        (a, b), (c, d) = places[one.source], places[one.target]
+        dx, dy = c - a, d - b
+        near = (card / 2 + 5) / max(abs(dx), abs(dy))
+        lines.append(f"M{a:g} {b:g}L{c - dx * near:.1f} {d - dy * near:.1f}")
+        heads.append(_head(c - dx * near, d - dy * near, dx, dy, 4.5))
+    if not parcels:
+        return ""
+    ink = svg.colour("c4")
+    return (
+        f'<path d="{"".join(lines)}" stroke="{ink}" stroke-width="1.5" stroke-opacity="0.6"/>'
+        f'<path d="{"".join(heads)}" fill="{ink}"/>'
+    )
+
+
+def _card(rank: int, place: tuple[float, float], on: Circle, ranks: int) -> str:
+    half = on.card / 2
+    words = f"rank {rank}" if rank < ranks else "the switch"
+    return (
+        f'<rect x="{svg.num(place[0] - half)}" y="{svg.num(place[1] - half)}" width="{svg.num(on.card)}" '
+        f'height="{svg.num(on.card)}" rx="4" fill="{svg.colour("paper")}" '
+        f'stroke="{svg.colour("muted" if rank < ranks else "ink")}" data-mark="card-{rank}"><title>{words}</title></rect>'
+    )
+
+
+def _number(rank: int, place: tuple[float, float], on: Circle, ranks: int) -> str:
+    """A disc with the rank's number, in its colour, on the inner side of its card."""
+    dx, dy = on.x - place[0], on.y - place[1]
+    near = (on.card / 2 + DISC + 3) / max(abs(dx), abs(dy))
+    x, y = dx * near, dy * near
+    return svg.group(
+        place[0] + x, place[1] + y,
+        f'<circle r="{DISC}" fill="{svg.colour("paper")}" stroke="{ramp.colour(rank, ranks)}" stroke-width="3"/>'
+        + svg.text(0, 4, str(rank), anchor="middle", bold=True, size=11),
+        f"rank-{rank}",
+    )  # fmt: skip
+
+
+def _stripes(shown: Frames, step: int, places: list[tuple[float, float]], on: Circle) -> str:
+    """All stripes on all cards, in one path for each rank's colour: strong, and pale where the sum went on."""
+    wide, high = on.pitch(shown.chunks), on.pitch(shown.ranks)
+    left = {(one.source, chunk) for one in (shown.parcels[step] if 0 < step < shown.steps else ()) if one.adds
+            for chunk in one.chunks}  # fmt: skip
+    paths: dict[tuple[int, bool], list[str]] = {}
+    for rank, cells in enumerate(shown.held[step]):
+        x, y = places[rank][0] - on.card / 2 + 3, places[rank][1] - on.card / 2 + 3
+        gone = shown.passed[step][rank]
+        pale = [gone >> c & 1 == 1 or (rank, c) in left for c in range(shown.chunks)]
+        for q in range(shown.ranks):
+            at = y + (q + 0.5) * high
+            for faded, first, last in _runs(cells, pale, q):
+                run = f"M{x + first * wide:.4g} {at:.4g}h{(last - first) * wide:.4g}"
+                paths.setdefault((q, faded), []).append(run)
+    out = [
+        f'<path d="{"".join(runs)}" stroke="{ramp.colour(q, shown.ranks)}"{f" opacity={chr(34)}{PALE}{chr(34)}" * faded}/>'
+        for (q, faded), runs in sorted(paths.items())
+    ]
+    return _grid_of(out, wide, high)
+
+
+def _grid_of(paths: list[str], wide: float, high: float) -> str:
+    """Stripes of a grid's pitch: dashes leave a line free between columns, the width one between rows."""
+    gap, between = min(1.2, wide * 0.16), min(1.0, high * 0.16)
+    return (
+        f'<g fill="none" stroke-width="{svg.num(high - between)}" '
+        f'stroke-dasharray="{svg.num(wide - gap)} {svg.num(gap)}">{"".join(paths)}</g>'
+    )
+
+
+def _runs(cells: tuple[int, ...], pale: list[bool], q: int) -> list[tuple[bool, int, int]]:
+    """(pale, first, beyond the last) of neighbouring columns with rank q's numbers in them."""
+    out: list[tuple[bool, int, int]] = []
+    for c, cell in enumerate(cells):
+        if cell >> q & 1:
+            if out and out[-1][2] == c and out[-1][0] == pale[c]:
+                out[-1] = (pale[c], out[-1][1], c + 1)
+            else:
+                out.append((pale[c], c, c + 1))
+    return out
+
+
+def _parcel(one: Parcel, shown: Frames, step: int, places: list[tuple[float, float]], on: Circle) -> str:
+    """Columns that have left a card: on the card they leave before the first step, under way in all others."""
+    wide, high = on.pitch(shown.chunks), on.pitch(shown.ranks)
+    first, count = one.chunks[0], one.chunks[-1] - one.chunks[0] + 1
+    (a, b), (c, d) = places[one.source], places[one.target]
+    gone = UNDER_WAY if step else 0.0
+    x = a + (c - a) * gone + (first - (shown.chunks - count) / 2) * wide
+    y = b + (d - b) * gone
+    cells = [shown.held[step][one.source][k] for k in one.chunks]
+    left, top = -count * wide / 2, -on.card / 2 + 3
+    body = [
+        f'<path d="{"".join(f"M{left + i * wide:.3g} {top + (q + 0.5) * high:.3g}h{(j - i) * wide:.3g}" for _, i, j in runs)}" '
+        f'stroke="{ramp.colour(q, shown.ranks)}"/>'
+        for q in range(shown.ranks)
+        if (runs := _runs(cells, [False] * len(cells), q))
+    ]
+    box = (
+        f'<rect x="{left - 2:.3g}" y="{top - 2:.3g}" width="{count * wide + 4:.3g}" '
+        f'height="{on.card - 2:.3g}" rx="2.5" fill="{svg.colour("paper")}" stroke="{svg.colour("c4")}" stroke-width="2"/>'
+    )
+    return svg.group(x, y, box + _grid_of(body, wide, high), f"parcel-{one.name}")
+
+
+def _centre(on: Circle, lines: list[tuple[str, bool]], switch: bool) -> str:
+    """Words in the middle; where the switch is there, two lines above it and the rest below."""
+    tall = [20 if bold else 16 for _, bold in lines]
+    out, y = [], on.y - sum(tall) / 2 - 2
+    if switch:
+        y = on.y - on.card / 2 - sum(tall[:2]) - 1
+    for i, ((words, bold), height) in enumerate(zip(lines, tall, strict=True)):
+        if switch and i == 2:
+            y = on.y + on.card / 2 + 1
+        y += height
+        size, fill = (16, "ink") if bold else (svg.SMALL, "muted" if i != 2 else "ink")
+        out.append(svg.text(on.x, y, words, anchor="middle", fill=fill, bold=bold, size=size, halo=True))
+    return "".join(out)

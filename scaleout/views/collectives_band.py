@@ -1,0 +1,165 @@
+"""Where the time of an all-reduce goes, by size of the message: latency against bytes, and who is fastest."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import log
+
+from scaleout.draw import svg
+from scaleout.draw.plot import Axis
+from scaleout.views.collectives_own import Own
+from scaleout.views.collectives_setting import DECADES, LARGEST, SMALLEST, Setting, Way, band
+from scaleout.views.collectives_words import SHORT, size, time
+
+AXIS = Axis(SMALLEST, LARGEST, True)
+SEEN = 0.5  # opacity of the band: words are written on it
+
+
+class Strip:
+    """The band's rectangle, of one width: words above it are seconds, below it bytes."""
+
+    def __init__(self, left: float, top: float, width: float, height: float) -> None:
+        self.left, self.top, self.width, self.height = left, top, width, height
+        self.bottom, self.right = top + height, left + width
+
+    def x(self, amount: float) -> float:
+        return self.left + self.width * min(1.0, max(0.0, AXIS.part(amount)))
+
+    def y(self, share: float) -> float:
+        return self.bottom - self.height * share
+
+
+def locked(y: float, wide: bool) -> str:
+    """The empty band."""
+    strip = _strip(y, wide, False)
+    empty = svg.rect(strip.left, strip.top, strip.width, strip.height, "grid", opacity=0.3)
+    return _head(y, wide) + empty + "".join(_label(strip, amount, False) for amount in _decades(wide))
+
+
+def draw(on: Setting, algorithm: str, amount: float, own: Own | None, y: float, wide: bool) -> str:
+    """The band from y down: about 130 high when wide, 100 when narrow; with points of one's own a little more."""
+    found, strip, way = band(on, algorithm), _strip(y, wide, own is not None), on.way(algorithm, amount)
+    body = [_head(y, wide), _area(found.points, strip)]
+    now = strip.x(amount)
+    for decade in _decades(wide):
+        at = strip.x(decade)
+        body.append(svg.line(at, strip.top, at, strip.bottom, "paper", 0.8))
+        if abs(at - now) > (58 if wide else 52):
+            words = time(on.way(algorithm, decade).cost.seconds)
+            body.append(svg.text(at, strip.top - 6, words, anchor=_anchor(at, strip), size=11))
+        body.append(_label(strip, decade, abs(at - now) < (46 if wide else 44)))
+    body += _said(on, algorithm, found, strip, wide)
+    if wide:
+        body += _fastest(found.points, strip)
+    body.append(_now(strip, amount, way.cost.seconds))
+    body.append(own.draw(strip, wide, y) if own else "")
+    return "".join(body)
+
+
+def _strip(y: float, wide: bool, own: bool) -> Strip:
+    more = 15 if own else 0
+    return Strip(6, y + 37 + more, 588, 54) if wide else Strip(4, y + 33 + more, 350, 36)
+
+
+def _decades(wide: bool) -> tuple[float, ...]:
+    return DECADES if wide else (DECADES[0], DECADES[3], DECADES[5], DECADES[7])
+
+
+def _head(y: float, wide: bool) -> str:
+    words = "Where the time goes, by size of the message" if wide else "Where the time goes, by message size"
+    return svg.text(0, y + 13, words, bold=True, size=svg.FONT if wide else svg.SMALL)
+
+
+def _anchor(at: float, strip: Strip) -> str:
+    return "start" if at < strip.left + 20 else "end" if at > strip.right - 20 else "middle"
+
+
+def _label(strip: Strip, amount: float, hidden: bool) -> str:
+    at = strip.x(amount)
+    words = svg.text(at, strip.bottom + 14, size(amount), anchor=_anchor(at, strip), fill="muted", size=11)
+    return "" if hidden else words
+
+
+def _now(strip: Strip, amount: float, seconds: float) -> str:
+    """The present size: its marker glides."""
+    at = strip.x(amount)
+    words = time(seconds), size(amount)
+    room = [svg.measure(one, svg.SMALL, True) / 2 for one in words]
+    first, second = (min(max(0.0, strip.left - 4 + half - at), 99) or min(0.0, strip.right + 4 - half - at) for half in room)
+    return svg.group(
+        at, strip.top,
+        svg.line(0, -3, 0, strip.height + 3, "ink", 2.4)
+        + svg.text(first, -6, words[0], anchor="middle", bold=True, size=svg.SMALL)
+        + svg.text(second, strip.height + 14, words[1], anchor="middle", bold=True, size=svg.SMALL),
+        "now",
+    )  # fmt: skip
+
+
+def _area(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> str:
+    """Bytes above, latency beneath: shares of the time, between two points as both grow."""
+    path = [(strip.x(points[0][0]), points[0][1].share)]
+    for (low, a, _), (high, b, _) in pairwise(points):
+        parts = 4 if strip.x(high) - strip.x(low) > 12 else 1
+        for k in range(1, parts + 1):
+            odds = [log(max(1 / way.share - 1, 1e-9)) if way.share else 40.0 for way in (a, b)]
+            between = odds[0] + (odds[1] - odds[0]) * k / parts
+            x = strip.x(low) + (strip.x(high) - strip.x(low)) * k / parts
+            path.append((x, 1 / (1 + 2.718281828**between)))
+    line = "L".join(f"{x:.1f} {strip.y(part):.1f}" for x, part in path)
+    left, right, base = (svg.num(one) for one in (strip.left, strip.right, strip.bottom))
+    return (
+        svg.rect(strip.left, strip.top, strip.width, strip.height, "c4", opacity=SEEN)
+        + svg.rect(strip.left, strip.top, 0, 0, "paper")
+        + f'<path d="M{left} {base}L{line}L{right} {base}z" fill="{svg.colour("paper")}"/>'
+        + f'<path d="M{left} {base}L{line}L{right} {base}z" fill="{svg.colour("c7")}" fill-opacity="{SEEN + 0.15}"/>'
+    )
+
+
+def _said(on: Setting, algorithm: str, found, strip: Strip, wide: bool) -> list[str]:
+    """Names of the two parts where they have room, the half, and NCCL's protocols where they change."""
+    out, font = [], svg.SMALL
+    share = {amount: on.way(algorithm, amount).share for amount in DECADES}
+    starts = on.way(algorithm, SMALLEST).cost.steps
+    if min(share[1e3], share[1e4]) > 0.8:
+        words = f"latency: {starts:,} start{'s' if starts > 1 else ''}"
+        out.append(svg.text(strip.left + 8, strip.bottom - 8, words, bold=True, size=font, halo=False))
+    if share[1e9] < 0.4:
+        out.append(svg.text(strip.right - 6, strip.top + 16, "bytes", anchor="end", bold=True, size=font))
+    half = found.half_bytes
+    if half:
+        x, y = strip.x(half), strip.y(0.5)
+        ring = f'<circle r="4.5" fill="{svg.colour("paper")}" stroke="{svg.colour("ink")}" stroke-width="1.6"/>'
+        out.append(svg.group(x, y, ring, "half"))
+        if wide:
+            words, right = f"half and half: {size(half)}", x < strip.right - 190
+            out.append(svg.text(x + (10 if right else -10), y + 4, words, anchor="start" if right else "end", size=11))
+    return out + (_protocols(found.points, strip) if wide else [])
+
+
+def _protocols(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[str]:
+    """Where NCCL changes how it sends, a step in the latency."""
+    out = []
+    for (low, a, _), (high, b, _) in pairwise(points):
+        if a.protocol != b.protocol:
+            x = strip.x((low * high) ** 0.5)
+            out.append(svg.line(x, strip.top, x, strip.bottom, "ink", 0.7, "1 3"))
+            out.append(svg.text(x + 4, strip.top + 12, b.protocol, size=11))
+    return out
+
+
+def _fastest(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[str]:
+    """Who is fastest, by size: a line under the band for each, with the name where it fits."""
+    spans: list[list] = []
+    for amount, _, name in points:
+        if spans and spans[-1][0] == name:
+            spans[-1][2] = strip.x(amount)
+        else:
+            spans.append([name, spans[-1][2] if spans else strip.left, strip.x(amount)])
+    y, out = strip.bottom + 30, []
+    for name, left, right in spans:
+        if not name:
+            continue
+        words = next((w for w in (f"{SHORT[name]} fastest", SHORT[name]) if svg.measure(w, 11) < right - left - 8), "")
+        out.append(svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2))
+        out.append(svg.text((left + right) / 2, y + 2, words, anchor="middle", fill="muted", size=11) if words else "")
+    return out

@@ -1,0 +1,89 @@
+"""A reader's own sweep by `labs/collectives.py`, in the picture of the view `collectives`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+from scaleout.draw import svg
+from scaleout.timing import profile
+from scaleout.views.collectives_setting import LARGEST, SMALLEST
+from scaleout.views.collectives_words import time
+
+POINT = re.compile(r"(\w+) all_reduce, (\d{1,12}) B: seconds, its line")
+BY_HAND = ("ring", "tree", "naive")  # what the lab writes itself; the backend's own is called by the backend's name
+WRONG = "this is no Record of labs/collectives.py: give a file of labs/results/collectives/"
+
+
+def measured(record: dict) -> dict:
+    """{"ranks", "device", "backend", "sweeps": {algorithm or "backend": [[bytes, seconds], ...]}} of a Record.
+
+    ValueError, in one line, for a Record of another lab, or one that does not hold two sizes of an all-reduce.
+    """
+    if record.get("stem") != "collectives":
+        raise ValueError(WRONG)
+    ranks, device, backend = (record.get(key) for key in ("device_count", "device", "backend"))
+    if not (isinstance(ranks, int) and not isinstance(ranks, bool) and 2 <= ranks <= 10**6):
+        raise ValueError(f"{WRONG}, of 2 ranks or more")
+    if not (isinstance(device, str) and isinstance(backend, str) and isinstance(record.get("measurement"), Mapping)):
+        raise ValueError(f"{WRONG}, with device, backend and measurement")
+    sweeps: dict[str, list[list[float]]] = {}
+    for key, seconds in record["measurement"].items():
+        if found := POINT.fullmatch(str(key)):
+            name, amount = found[1], float(found[2])
+            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not isfinite(seconds) or seconds <= 0:
+                raise ValueError(f"{WRONG}: {key} is {seconds!r}, no time above 0")
+            sweeps.setdefault("backend" if name == backend else name, []).append([amount, float(seconds)])
+    sweeps = {name: sorted(points) for name, points in sweeps.items() if len({a for a, _ in points}) > 1}
+    if not {"backend", *BY_HAND} & {*sweeps}:
+        raise ValueError(f"{WRONG}, with two sizes of an all-reduce or more")
+    return {"ranks": ranks, "device": device, "backend": backend, "sweeps": sweeps}
+
+
+@dataclass(frozen=True)
+class Own:
+    """The sweep that belongs to what is drawn: the same algorithm by hand, else the backend's own."""
+
+    ranks: int
+    words: str
+    points: tuple[tuple[float, float], ...]  # (bytes, seconds)
+    fits: bool  # whether it ran on as many ranks as are drawn
+
+    @property
+    def alpha(self) -> float:
+        """Seconds that any message takes, by a line through the points."""
+        return profile.fit(list(self.points))["alpha_seconds"]
+
+    def draw(self, strip, wide: bool, y: float) -> str:
+        """Ringed dots at the share of latency in what was measured, with seconds above some; or what does not fit."""
+        left = svg.text(0, y + 28, self.words, fill="key", bold=True, size=11)
+        if not self.fits:
+            return left
+        alpha, out, busy = self.alpha, [], -1e9
+        for amount, seconds in self.points:
+            if SMALLEST <= amount <= LARGEST:
+                x, high = strip.x(amount), strip.y(min(1.0, alpha / seconds))
+                out.append(_dot(x, high))
+        return left + "".join(out)
+
+
+def _dot(x: float, y: float) -> str:
+    return (
+        f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="3.5" fill="{svg.colour("paper")}" '
+        f'stroke="{svg.colour("key")}" stroke-width="2"/>'
+    )
+
+
+def of(own: dict | None, algorithm: str, ranks: int) -> Own | None:
+    """What of `measured` belongs to the algorithm that is drawn."""
+    if own is None:
+        return None
+    name = next(one for one in (algorithm, "backend", *own["sweeps"]) if one in own["sweeps"])
+    what = f"{own['backend']}’s own" if name == "backend" else f"{name} by hand"
+    fits = own["ranks"] == ranks
+    words = f"your run: {what}, {own['ranks']} × {own['device']}"
+    if not fits:
+        words = f"your run had {own['ranks']} ranks: set Ranks to {own['ranks']} to see it here"
+    return Own(own["ranks"], words, tuple((a, s) for a, s in own["sweeps"][name]), fits)

@@ -1,0 +1,195 @@
+"""What joins the ranks of the view `collectives`, and what each algorithm costs on it, by size of the message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from math import exp, log
+
+from scaleout.collectives import alpha_beta, nccl
+from scaleout.collectives.algorithms import Cost
+from scaleout.spec.hardware import link
+from scaleout.spec.topology import Cluster, Wire, cluster
+from scaleout.views.choices import NODE
+
+# By name: (GPUs in a node at most, link inside, link between nodes, adapters a node, words).
+LINKS = {
+    "node-ib": (NODE, "nvlink4", "ib-ndr", NODE, "nodes of 8 H100, InfiniBand a GPU"),
+    "node-100g": (NODE, "nvlink4", "ethernet-100g", 1, "nodes of 8 H100, 100 Gbit/s Ethernet"),
+    "pcie": (NODE, "pcie5", "ethernet-100g", 1, "nodes of 8 on PCIe 5, 100 Gbit/s"),
+    "ib-ndr": (1, "pcie5", "ib-ndr", 1, "single GPUs, InfiniBand 400 Gbit/s"),
+    "ethernet-100g": (1, "pcie5", "ethernet-100g", 1, "single GPUs, Ethernet 100 Gbit/s"),
+    "ethernet-10g": (1, "pcie5", "ethernet-10g", 1, "single GPUs, Ethernet 10 Gbit/s"),
+}
+OWN = "own"  # alpha and rate from the reader's own calibration
+
+SHOWN = ("ring", "tree", "naive", "halving-doubling", "in-network")  # what the view can draw
+LIBRARY = ("ring", "tree", "in-network")  # what NCCL chooses from
+OWN_NAMES = ("ring", "tree", "naive", "halving-doubling")  # on a wire of one's own
+TIE = 0.01  # a lead that is not worth a name
+
+SMALLEST, LARGEST = 1e3, 1e10  # bytes
+DECADES = tuple(10.0**k for k in range(3, 11))
+GRID = tuple(SMALLEST * 10 ** (k / 2) for k in range(15))  # bytes at which all is priced
+FINE = 1.03  # how near a change is looked for, as a ratio of sizes
+BY_RANKS = tuple(2**k * j // 4 for k in range(2, 10) for j in (4, 5, 6, 7)) + (1024,)
+
+
+@dataclass(frozen=True)
+class Way:
+    """An algorithm at one size: its protocol, "" where there is none to choose, and what it costs."""
+
+    protocol: str
+    cost: Cost
+
+    @property
+    def share(self) -> float:
+        """The part of the time that is latency."""
+        return self.cost.latency_seconds / self.cost.seconds
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Ranks and what joins them. key: of LINKS, or OWN for a wire that all of them share."""
+
+    key: str
+    cluster: Cluster
+
+    @property
+    def ranks(self) -> int:
+        return self.cluster.ranks
+
+    @property
+    def words(self) -> str:
+        nodes, gpus = self.cluster.nodes, self.cluster.gpus_per_node
+        if self.key == OWN:
+            return f"{gpus:,} ranks on your own link"
+        _, inside, across, *_ = LINKS[self.key]
+        if nodes == 1:
+            return f"{gpus:,} GPUs on {link(inside).name}"
+        each = f" of {gpus} GPUs" if gpus > 1 else ""
+        return f"{nodes:,} {'nodes' if gpus > 1 else 'GPUs'}{each} on {link(across).name}"
+
+    def can(self, algorithm: str) -> bool:
+        """Whether it can be had here: on a link what NCCL has."""
+        return algorithm in self.had(SMALLEST)
+
+    def had(self, size: float) -> dict[str, Way]:
+        """What can be had, NCCL's own by the protocol that is fastest."""
+        return _had(self, size)
+
+    def way(self, algorithm: str, size: float) -> Way:
+        """One algorithm, by the textbook where NCCL does not have it; switches as if they added, where none do."""
+        found = self.had(size).get(algorithm)
+        return found or Way("", nccl.textbook("all_reduce", algorithm, size, replace(self.cluster, in_network=True)))
+
+    def costs(self, size: float) -> dict[str, Cost]:
+        """Of all that makes sense here, what no library has included."""
+        found = {name: one.cost for name, one in self.had(size).items()}
+        both = min(self.cluster.nodes, self.cluster.gpus_per_node) > 1
+        rest = ("naive", "halving-doubling", *(("hierarchical",) if both else ()))
+        return found | {name: self.way(name, size).cost for name in rest if name not in found}
+
+    def fastest(self, size: float) -> str:
+        """Who can be had and is faster than the next by more than TIE; "" where nobody is."""
+        first, second = sorted(self.had(size).items(), key=lambda item: item[1].cost.seconds)[:2]
+        return first[0] if second[1].cost.seconds > (1 + TIE) * first[1].cost.seconds else ""
+
+    def sent(self, algorithm: str) -> float:
+        """Messages that the busiest rank sends."""
+        return self.way(algorithm, 1e9).cost.sent_bytes / 1e9
+
+
+@lru_cache(maxsize=4096)
+def _had(on: Setting, size: float) -> dict[str, Way]:
+    if on.key == OWN:
+        return {name: Way("", alpha_beta.cost_on("all_reduce", name, size, on.cluster)) for name in OWN_NAMES}
+    found: dict[str, Way] = {}
+    for one in sorted(nccl.choices("all_reduce", size, on.cluster), key=lambda one: one.seconds):
+        found.setdefault(one.algorithm, Way(one.protocol, one.cost))
+    return {name: found[name] for name in LIBRARY if name in found}
+
+
+@lru_cache(maxsize=256)
+def setting(key: str, ranks: int, alpha: float = 0.0, rate: float = 1.0) -> Setting:
+    """Ranks in as few nodes as hold them evenly; alpha (us) and rate (GB/s) are of one's own wire."""
+    if key == OWN:
+        own = Wire(alpha * 1e-6, rate * 1e9)
+        return Setting(key, Cluster(1, ranks, own, own, 1, in_network=True))
+    most, inside, across, nics, _ = LINKS[key]
+    nodes = next(count for count in range(-(-ranks // most), ranks + 1) if ranks % count == 0)
+    return Setting(key, cluster(nodes, ranks // nodes, inside, across, nics))
+
+
+@lru_cache(maxsize=32)
+def sent_by_ranks(key: str, algorithm: str) -> tuple[tuple[int, float], ...]:
+    """(ranks, messages that the busiest of them sends), over all numbers of ranks that the view has."""
+    if key != OWN and algorithm in ("tree", "in-network"):  # these are told by what joins the ranks
+        return tuple((2**k, setting(key, 2**k).sent(algorithm)) for k in range(1, 11))
+    any_wire = Wire(0.0, 1.0)
+    return tuple((p, alpha_beta.cost("all_reduce", algorithm, 1.0, p, any_wire).sent_bytes) for p in (2, 3, *BY_RANKS))
+
+
+@dataclass(frozen=True)
+class Band:
+    """One algorithm over sizes. points: (bytes, its way, who is fastest there), closer where either changes."""
+
+    points: tuple[tuple[float, Way, str], ...]
+    half_bytes: float | None  # above it less than half of the time is latency
+    crossover_bytes: float | None  # below it the tree is faster than the ring, from it on the ring
+
+
+@lru_cache(maxsize=64)
+def band(on: Setting, algorithm: str) -> Band:
+    """Where the time of an algorithm goes, from SMALLEST to LARGEST bytes."""
+
+    def regime(size: float):
+        way = on.way(algorithm, size)
+        starts = way.cost.latency_seconds if algorithm == "in-network" else 0
+        return way.protocol, starts, on.fastest(size)
+
+    sizes = [GRID[0]]
+    for low, high in pairwise(GRID):
+        sizes += [*_change(low, high, regime), high]
+    points = tuple((size, on.way(algorithm, size), on.fastest(size)) for size in sizes)
+    return Band(points, _half(points), _crossover(on))
+
+
+def _change(low: float, high: float, of) -> list[float]:
+    """Two sizes on either side of a change of `of` between low and high; [] without one."""
+    before, after = of(low), of(high)
+    if before == after:
+        return []
+    while high / low > FINE:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if of(middle) == before else (low, middle)
+    return [low, high]
+
+
+def _half(points: tuple[tuple[float, Way, str], ...]) -> float | None:
+    """The last size at which half of the time is latency, to three digits."""
+    for (low, a, _), (high, b, _) in reversed([*pairwise(points)]):
+        if a.share >= 0.5 > b.share:
+            before, after = (log(max(1 / way.share - 1, 1e-9)) for way in (a, b))
+            part = before / (before - after) if after != before else 0.0
+            return float(f"{exp(log(low) + part * log(high / low)):.3g}")
+    return None
+
+
+def _crossover(on: Setting) -> float | None:
+    """To three digits. None where one of the two is always ahead, or they change places more than once."""
+
+    def ring_leads(size: float) -> bool:
+        had = on.had(size)
+        return had["ring"].cost.seconds < had["tree"].cost.seconds
+
+    ahead = [ring_leads(size) for size in GRID]
+    turns = [i for i in range(1, len(GRID)) if ahead[i] != ahead[i - 1]]
+    if len(turns) != 1 or not ahead[-1]:
+        return None
+    low, high = GRID[turns[0] - 1], GRID[turns[0]]
+    while high / low > 1.002:
+        middle = (low + high) / 2
+        low, high = (low, middle) if ring_leads(middle) else (middle, high)
+    return float(f"{high:.3g}")

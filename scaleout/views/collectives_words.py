@@ -1,0 +1,119 @@
+"""What the view `collectives` says: sizes and times for people, what a step does, and the law with its numbers."""
+
+from __future__ import annotations
+
+from scaleout.collectives.algorithms import Cost, fold
+from scaleout.draw import svg
+from scaleout.draw.parcels import Frames
+from scaleout.views.collectives_setting import OWN, Setting
+
+NAMES = {
+    "ring": "ring", "tree": "double tree", "naive": "gather and broadcast", "halving-doubling": "halving-doubling",
+    "in-network": "switches that add", "hierarchical": "hierarchical all-reduce",
+}  # fmt: skip
+SHORT = {"ring": "ring", "tree": "tree", "naive": "naive", "halving-doubling": "halving", "in-network": "switches"}
+
+_TIMES = (("s", 1, 1), ("ms", 1e3, 1e-3), ("µs", 1e6, 0))
+_BYTES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1))
+
+
+def time(seconds: float) -> str:
+    """Seconds for people."""
+    unit, factor = next((u, f) for u, f, least in _TIMES if seconds >= 0.9995 * least)
+    return f"{svg.quantity(seconds * factor)} {unit}"
+
+
+def size(amount: float, digits: int = 3) -> str:
+    """Bytes for people, in powers of ten."""
+    unit, factor = next(((u, f) for u, f in _BYTES if amount >= 0.9995 * f), _BYTES[-1])
+    number = float(f"{amount / factor:.{digits}g}")
+    return f"{number:,g} {unit}"
+
+
+def share(part: float) -> str:
+    """A part of a whole, without claiming all or nothing."""
+    return "under 1%" if part < 0.01 else f"{part:.0%}" if part < 0.995 else "nearly all"
+
+
+def under_way(shown: Frames, step: int) -> list[tuple[str, bool]]:
+    """Lines for the middle of the circle, (words, bold): where the next step belongs, what it does, what is moved."""
+    if step == shown.steps:
+        return [("done", False), ("all hold the sum", True), (f"{shown.steps} steps", False)]
+    parcels, p = shown.parcels[step], shown.ranks
+    sums = [cell.bit_count() for one in parcels for cell in (shown.held[step][one.source][c] for c in one.chunks)]
+    most, many = max(sums), len(parcels) > 1
+    what = "the sum" if most == p else "one rank’s" if most == 1 else f"a sum of {most}"
+    parcel = f"{'parcels hold' if many and min(sums) < most else 'a parcel is'} {what}"
+    adds = {one.adds for one in parcels}
+    verb = "add and hand down" if len(adds) > 1 else "add" if True in adds else "hand round"
+    where, count = "", f"step {step + 1} of {shown.steps}"
+    if shown.algorithm == "ring":
+        where = f"lap {1 if True in adds else 2} of 2"
+        count = f"step {step % (p - 1) + 1} of {p - 1}"
+    elif shown.algorithm == "tree":
+        where, verb = "two trees, half each", verb if len(adds) > 1 else "add upwards" if True in adds else "hand down"
+    elif shown.algorithm == "naive":
+        where, verb = "all through rank 0", "gather and add" if True in adds else "broadcast"
+    elif shown.algorithm == "halving-doubling":
+        where, verb = _pairs(shown, step), "swap and add" if True in adds else "give back"
+    else:
+        where, verb = _SWITCH[step]
+    return [(where, False), (verb, True), (count, False), (parcel, False)]
+
+
+_SWITCH = (("the switch", "adds all"), ("the switch", "gives out sums"), ("the switch", "takes them back"),
+           ("the switch", "copies to all"))  # fmt: skip
+
+
+def _pairs(shown: Frames, step: int) -> str:
+    parcels = shown.parcels[step]
+    if len(parcels) < len(fold(shown.ranks)[1]):
+        return f"{fold(shown.ranks)[0]} ranks sit out"
+    part = fold(shown.ranks)[1]
+    return f"partners {abs(part.index(parcels[0].source) - part.index(parcels[0].target))} apart"
+
+
+def law(on: Setting, algorithm: str, amount: float, cost: Cost) -> list[str]:
+    """Bytes that a rank sends, as a formula with its numbers, and the seconds that follow."""
+    before, factor = _LAWS[algorithm](on)
+    formula = f"{factor} × {size(amount)} = {size(cost.sent_bytes, 4)}"
+    moving = cost.seconds - cost.latency_seconds
+    at = f"at {svg.quantity(cost.sent_bytes / moving / 1e9)} GB/s: " if algorithm == "ring" else "bytes take "
+    starts = f"{cost.steps:,} start{'s' if cost.steps > 1 else ''}"
+    return [before, formula, f"{at}{time(moving)}, and {starts}: {time(cost.latency_seconds)}"]
+
+
+def _ring(on: Setting) -> tuple[str, str]:
+    p = on.ranks
+    return "each of p ranks sends, in two laps of p − 1 pieces,", f"2 × ({p:,} − 1)/{p:,}"
+
+
+def _tree(on: Setting) -> tuple[str, str]:
+    factor = f"{on.sent('tree'):g}"
+    if on.key == OWN or on.cluster.gpus_per_node == 1:
+        return "half the message up and down each of two trees: an inner rank of one, a leaf of the other, sends", factor
+    return "a chain in each node, two trees over the nodes, up and down: the busiest GPU sends", factor
+
+
+def _naive(on: Setting) -> tuple[str, str]:
+    return "rank 0 receives p − 1 messages one by one, then sends as many:", f"({on.ranks:,} − 1)"
+
+
+def _halving(on: Setting) -> tuple[str, str]:
+    out, part = fold(on.ranks)
+    p = len(part)
+    if out:
+        return f"{out:,} of {on.ranks:,} ranks sit out; one that stands for two sends", f"(2 × ({p:,} − 1)/{p:,} + 1)"
+    return "a half, a quarter, an eighth ... and all the way back:", f"2 × ({p:,} − 1)/{p:,}"
+
+
+def _switches(on: Setting) -> tuple[str, str]:
+    g, n = on.cluster.gpus_per_node, on.cluster.nodes
+    if g == 1:
+        return "each sends its message once, to switches that add:", "1"
+    between = f" + 1/{g}" if n > 1 else ""
+    what = "the message, its part of the sum" + (", and that part between nodes" if n > 1 else "")
+    return f"each sends {what}:", f"(1 + 1/{g:,}{between})"
+
+
+_LAWS = {"ring": _ring, "tree": _tree, "naive": _naive, "halving-doubling": _halving, "in-network": _switches}
