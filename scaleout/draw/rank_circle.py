@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import cos, pi, sin
+from zlib import crc32
 
 from scaleout.draw import ramp, svg
 from scaleout.draw.parcels import Frames, Parcel
 
 UNDER_WAY = 0.46  # of the way to the next rank that a parcel has gone
+LIFT = 0.62  # of a card: as far as that at most, where the way leads through the middle and its words
 PALE = 0.26  # a part of a sum that has gone on without this rank
 DISC = 8.5  # radius of a rank's number
 
@@ -38,18 +40,22 @@ class Circle:
         return (self.card - 6) / count
 
 
-def draw(shown: Frames, step: int, on: Circle, centre: list[tuple[str, bool]]) -> str:
-    """The ranks after `step` steps with the parcels of the next; `centre` are lines of words, (words, bold)."""
+def draw(shown: Frames, step: int, on: Circle, centre: list[tuple[str, bool]], node: int) -> str:
+    """The ranks after `step` steps with the parcels of the next; `centre` are lines of words, (words, bold).
+
+    node: ranks of a node; where there are several nodes, lines part them.
+    """
     places = [on.place(rank, shown.ranks) for rank in range(len(shown.held[0]))]
     parcels = shown.parcels[step] if step < shown.steps else ()
     return "".join([
         _track(shown, on),
+        _borders(shown.ranks, node, on),
         "" if shown.algorithm == "ring" else _arrows(parcels, places, on.card),
-        *(_card(rank, places[rank], on, shown.ranks) for rank in range(len(places))),
+        _cards(shown.ranks, places, on),
         _stripes(shown, step, places, on),
-        *(_number(rank, places[rank], on, shown.ranks) for rank in range(shown.ranks)),
+        _parcels(parcels, shown, step, places, on),
+        _numbers(shown.ranks, places, on),
         _centre(on, centre, shown.algorithm == "in-network"),
-        *(_parcel(one, shown, step, places, on) for one in parcels),
     ])  # fmt: skip
 
 
@@ -65,6 +71,17 @@ def _track(shown: Frames, on: Circle) -> str:
         x, y = on.x + on.across * cos(angle), on.y + on.down * sin(angle)
         heads.append(_head(x, y, -on.across * sin(angle), on.down * cos(angle), 4))
     return out + f'<path d="{"".join(heads)}" fill="{svg.colour("muted")}"/>' * ring
+
+
+def _borders(ranks: int, node: int, on: Circle) -> str:
+    """A line from inside to outside between two nodes."""
+    lines = []
+    for first in range(0, ranks, node) if 1 < node < ranks else ():
+        angle = 2 * pi * (first - 0.5) / ranks - pi / 2
+        near, far = 1 - 0.62 * on.card / on.across, 1 + 0.62 * on.card / on.across
+        ends = [(on.x + on.across * cos(angle) * at, on.y + on.down * sin(angle) * at) for at in (near, far)]
+        lines.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in ends))
+    return f'<path d="{"".join(lines)}" stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>' if lines else ""
 
 
 def _head(x: float, y: float, dx: float, dy: float, size: float) -> str:
@@ -93,27 +110,25 @@ def _arrows(parcels: tuple[Parcel, ...], places: list[tuple[float, float]], card
     )
 
 
-def _card(rank: int, place: tuple[float, float], on: Circle, ranks: int) -> str:
-    half = on.card / 2
-    words = f"rank {rank}" if rank < ranks else "the switch"
-    return (
-        f'<rect x="{svg.num(place[0] - half)}" y="{svg.num(place[1] - half)}" width="{svg.num(on.card)}" '
-        f'height="{svg.num(on.card)}" rx="4" fill="{svg.colour("paper")}" '
-        f'stroke="{svg.colour("muted" if rank < ranks else "ink")}" data-mark="card-{rank}"><title>{words}</title></rect>'
-    )
+def _cards(ranks: int, places: list[tuple[float, float]], on: Circle) -> str:
+    size = svg.num(on.card)
+    out = [
+        f'<rect x="{svg.num(x - on.card / 2)}" y="{svg.num(y - on.card / 2)}" width="{size}" height="{size}" rx="4" '
+        f'data-mark="card-{rank}"/>'
+        for rank, (x, y) in enumerate(places)
+    ]
+    return f'<g fill="{svg.colour("paper")}" stroke="{svg.colour("muted")}">{"".join(out)}</g>'
 
 
-def _number(rank: int, place: tuple[float, float], on: Circle, ranks: int) -> str:
-    """A disc with the rank's number, in its colour, on the inner side of its card."""
-    dx, dy = on.x - place[0], on.y - place[1]
-    near = (on.card / 2 + DISC + 3) / max(abs(dx), abs(dy))
-    x, y = dx * near, dy * near
-    return svg.group(
-        place[0] + x, place[1] + y,
-        f'<circle r="{DISC}" fill="{svg.colour("paper")}" stroke="{ramp.colour(rank, ranks)}" stroke-width="3"/>'
-        + svg.text(0, 4, str(rank), anchor="middle", bold=True, size=11),
-        f"rank-{rank}",
-    )  # fmt: skip
+def _numbers(ranks: int, places: list[tuple[float, float]], on: Circle) -> str:
+    """A disc with each rank's number, in its colour, on the inner side of its card."""
+    out = []
+    for rank, (x, y) in enumerate(places[:ranks]):
+        dx, dy = on.x - x, on.y - y
+        near = (on.card / 2 + DISC + 3) / max(abs(dx), abs(dy))
+        disc = f'<circle r="{DISC}" fill="{svg.colour("paper")}" stroke="{ramp.colour(rank, ranks)}" stroke-width="3"/>'
+        out.append(svg.group(x + dx * near, y + dy * near, f'{disc}<text y="4">{rank}</text>', f"rank-{rank}"))
+    return f'<g text-anchor="middle" font-size="11" font-weight="600" fill="{svg.colour("ink")}">{"".join(out)}</g>'
 
 
 def _stripes(shown: Frames, step: int, places: list[tuple[float, float]], on: Circle) -> str:
@@ -159,39 +174,60 @@ def _runs(cells: tuple[int, ...], pale: list[bool], q: int) -> list[tuple[bool, 
     return out
 
 
-def _parcel(one: Parcel, shown: Frames, step: int, places: list[tuple[float, float]], on: Circle) -> str:
+def _parcels(parcels: tuple[Parcel, ...], shown: Frames, step: int, places, on: Circle) -> str:
     """Columns that have left a card: on the card they leave before the first step, under way in all others."""
     wide, high = on.pitch(shown.chunks), on.pitch(shown.ranks)
-    first, count = one.chunks[0], one.chunks[-1] - one.chunks[0] + 1
-    (a, b), (c, d) = places[one.source], places[one.target]
-    gone = UNDER_WAY if step else 0.0
-    x = a + (c - a) * gone + (first - (shown.chunks - count) / 2) * wide
-    y = b + (d - b) * gone
-    cells = [shown.held[step][one.source][k] for k in one.chunks]
-    left, top = -count * wide / 2, -on.card / 2 + 3
-    body = [
-        f'<path d="{"".join(f"M{left + i * wide:.3g} {top + (q + 0.5) * high:.3g}h{(j - i) * wide:.3g}" for _, i, j in runs)}" '
-        f'stroke="{ramp.colour(q, shown.ranks)}"/>'
-        for q in range(shown.ranks)
-        if (runs := _runs(cells, [False] * len(cells), q))
-    ]
-    box = (
-        f'<rect x="{left - 2:.3g}" y="{top - 2:.3g}" width="{count * wide + 4:.3g}" '
-        f'height="{on.card - 2:.3g}" rx="2.5" fill="{svg.colour("paper")}" stroke="{svg.colour("c4")}" stroke-width="2"/>'
-    )
-    return svg.group(x, y, box + _grid_of(body, wide, high), f"parcel-{one.name}")
+    known: dict[str, str] = {}  # stripes drawn before, by what they are
+    out = []
+    for one in parcels:
+        (a, b), (c, d) = places[one.source], places[one.target]
+        gone = _gone(one, shown, step, ((c - a) ** 2 + (d - b) ** 2) ** 0.5, on)
+        x = a + (c - a) * gone + one.chunks[0] * wide - on.card / 2 + 3
+        y = b + (d - b) * gone - on.card / 2 + 3
+        count = one.chunks[-1] - one.chunks[0] + 1
+        box = f'<rect x="-2" y="-2" width="{count * wide + 4:.3g}" height="{on.card - 2:.3g}" rx="2.5"/>'
+        stripes = _sum(tuple(shown.held[step][one.source][k] for k in one.chunks), shown.ranks, wide, high)
+        name = f"sum-{crc32(stripes.encode()):x}"
+        if stripes in known:
+            stripes = f'<use href="#{name}"/>'
+        else:
+            known[stripes] = name
+            stripes = stripes.replace("<g ", f'<g id="{name}" ', 1)
+        out.append(svg.group(x, y, box + stripes, f"parcel-{one.name}"))
+    return f'<g fill="{svg.colour("paper")}" stroke="{svg.colour("c4")}" stroke-width="2">{"".join(out)}</g>' if out else ""
+
+
+def _sum(cells: tuple[int, ...], ranks: int, wide: float, high: float) -> str:
+    """The stripes of a parcel. The same ones are drawn once: their name says what they are, so that two pictures on a
+    page may share it."""
+    body = []
+    for q in range(ranks):
+        runs = _runs(cells, [False] * len(cells), q)
+        path = "".join(f"M{i * wide:.3g} {(q + 0.5) * high:.3g}h{(j - i) * wide:.3g}" for _, i, j in runs)
+        body.append(f'<path d="{path}" stroke="{ramp.colour(q, ranks)}"/>' if path else "")
+    return _grid_of(body, wide, high)
+
+
+def _gone(one: Parcel, shown: Frames, step: int, way: float, on: Circle) -> float:
+    """The part of its way that a parcel has gone: near the outer end where the way leads through the middle."""
+    if step == 0:
+        return 0.0
+    if shown.algorithm == "ring":
+        return UNDER_WAY
+    lift = min(UNDER_WAY, LIFT * on.card / way)
+    return 1 - lift if one.source == shown.ranks else lift
 
 
 def _centre(on: Circle, lines: list[tuple[str, bool]], switch: bool) -> str:
-    """Words in the middle; where the switch is there, two lines above it and the rest below."""
+    """Words in the middle; where the switch is, what it does above it and the step below."""
+    if switch:
+        (what, _), (count, _) = lines[1:3]
+        above = svg.text(on.x, on.y - on.card / 2 - 4, what, anchor="middle", bold=True, halo=True)
+        return above + svg.text(on.x, on.y + on.card / 2 + 14, count, anchor="middle", size=svg.SMALL, halo=True)
     tall = [20 if bold else 16 for _, bold in lines]
     out, y = [], on.y - sum(tall) / 2 - 2
-    if switch:
-        y = on.y - on.card / 2 - sum(tall[:2]) - 1
-    for i, ((words, bold), height) in enumerate(zip(lines, tall, strict=True)):
-        if switch and i == 2:
-            y = on.y + on.card / 2 + 1
+    for (words, bold), height in zip(lines, tall, strict=True):
         y += height
-        size, fill = (16, "ink") if bold else (svg.SMALL, "muted" if i != 2 else "ink")
+        size, fill = (16, "ink") if bold else (svg.SMALL, "muted")
         out.append(svg.text(on.x, y, words, anchor="middle", fill=fill, bold=bold, size=size, halo=True))
     return "".join(out)

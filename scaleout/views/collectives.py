@@ -107,8 +107,9 @@ def _values(on: Setting, bar: sent.Sent) -> dict:
 def _picture(on: Setting, bar: sent.Sent, own, width: int) -> str:
     algorithm, wide = bar.shown.algorithm, width == svg.WIDE
     lines = under_way(bar.shown, bar.done)
-    circle = rank_circle.draw(bar.shown, bar.done, _circle(bar.shown, width), lines)
-    body = [circle, _key(bar, width), sent.wide(bar, 338) if wide else sent.narrow(bar, 238)]
+    node = on.cluster.gpus_per_node if bar.ranks == bar.shown.ranks else 0
+    circle = rank_circle.draw(bar.shown, bar.done, _circle(bar.shown, width), lines, node)
+    body = [circle, _key(bar, on, width), sent.wide(bar, 338) if wide else sent.narrow(bar, 238)]
     body.insert(2, band.draw(on, algorithm, bar.message, own, *((345, True) if wide else (292, False))))
     label = (
         f"{NAMES[algorithm].capitalize()} all-reduce of {size(bar.message)} among {on.words}, step {bar.done} of "
@@ -127,8 +128,8 @@ def _circle(shown: parcels.Frames, width: int) -> rank_circle.Circle:
     return rank_circle.Circle(*CIRCLES[width], large if shown.ranks <= 8 else small + (large - small) * (16 - shown.ranks) / 12)
 
 
-def _key(bar: sent.Sent, width: int) -> str:
-    """What columns and stripes are, and how many ranks are left out."""
+def _key(bar: sent.Sent, on: Setting, width: int) -> str:
+    """What columns and stripes are, and how many ranks are left out or share a node."""
     count = bar.shown.chunks
     what = "column: the message" if count == 1 else f"columns: {count} pieces"
     out = ""
@@ -136,6 +137,9 @@ def _key(bar: sent.Sent, width: int) -> str:
         out = svg.text(2, 12, what, fill="muted", size=11) + svg.text(2, 26, "stripes: whose numbers", fill="muted", size=11)
     if bar.ranks > bar.shown.ranks:
         words = f"drawn with {bar.shown.ranks} of {bar.ranks:,}"
+        out += svg.text(2, 338 if width == svg.WIDE else 12, words, fill="muted", size=11)
+    elif on.cluster.nodes > 1 and on.cluster.gpus_per_node > 1:
+        words = f"{on.cluster.nodes} nodes of {on.cluster.gpus_per_node}"
         out += svg.text(2, 338 if width == svg.WIDE else 12, words, fill="muted", size=11)
     return out
 
@@ -147,7 +151,7 @@ def locked(params: dict, width: int) -> str:
     bar = sent.Sent(shown, 0, on.ranks, params["size"] * 1e6, 1.0, ())
     lines = [(f"{on.ranks} ranks,", False), (size(bar.message), True), ("in each of them", False)]
     wide = width == svg.WIDE
-    body = [rank_circle.draw(shown, 0, _circle(shown, width), lines), _key(bar, width), band.locked(345 if wide else 292, wide)]
+    body = [rank_circle.draw(shown, 0, _circle(shown, width), lines, 0), _key(bar, on, width), band.locked(345 if wide else 292, wide)]
     body.append(sent.wide(bar, 338, locked=True) if wide else sent.narrow(bar, 238, locked=True))
     label = f"{on.ranks} ranks on a ring, each with a message of {size(bar.message)} in {shown.chunks} pieces, before the first step."
     return svg.figure(width, _height(wide, None), "".join(body), label)

@@ -33,21 +33,21 @@ def locked(y: float, wide: bool) -> str:
     """The empty band."""
     strip = _strip(y, wide, False)
     empty = svg.rect(strip.left, strip.top, strip.width, strip.height, "grid", opacity=0.3)
-    return _head(y, wide) + empty + "".join(_label(strip, amount, False) for amount in _decades(wide))
+    return _head(y, wide) + empty + "".join(_label(strip, amount) for amount in _decades(wide))
 
 
 def draw(on: Setting, algorithm: str, amount: float, own: Own | None, y: float, wide: bool) -> str:
     """The band from y down: about 130 high when wide, 100 when narrow; with points of one's own a little more."""
     found, strip, way = band(on, algorithm), _strip(y, wide, own is not None), on.way(algorithm, amount)
     body = [_head(y, wide), _area(found.points, strip)]
-    now = strip.x(amount)
     for decade in _decades(wide):
         at = strip.x(decade)
         body.append(svg.line(at, strip.top, at, strip.bottom, "paper", 0.8))
-        if abs(at - now) > (58 if wide else 52):
-            words = time(on.way(algorithm, decade).cost.seconds)
+        words = time(on.way(algorithm, decade).cost.seconds)
+        if not _meets(strip, at, words, amount, time(way.cost.seconds)):
             body.append(svg.text(at, strip.top - 6, words, anchor=_anchor(at, strip), size=11))
-        body.append(_label(strip, decade, abs(at - now) < (46 if wide else 44)))
+        if not _meets(strip, at, size(decade), amount, size(amount)):
+            body.append(_label(strip, decade))
     body += _said(on, algorithm, found, strip, wide)
     if wide:
         body += _fastest(found.points, strip)
@@ -74,18 +74,31 @@ def _anchor(at: float, strip: Strip) -> str:
     return "start" if at < strip.left + 20 else "end" if at > strip.right - 20 else "middle"
 
 
-def _label(strip: Strip, amount: float, hidden: bool) -> str:
+def _label(strip: Strip, amount: float) -> str:
     at = strip.x(amount)
-    words = svg.text(at, strip.bottom + 14, size(amount), anchor=_anchor(at, strip), fill="muted", size=11)
-    return "" if hidden else words
+    return svg.text(at, strip.bottom + 14, size(amount), anchor=_anchor(at, strip), fill="muted", size=11)
+
+
+def _meets(strip: Strip, at: float, words: str, amount: float, bold: str) -> bool:
+    """Whether words at an axis' mark would touch the bold ones at the present size."""
+    wide = svg.measure(words, 11)
+    left = at - wide * {"start": 0.0, "middle": 0.5, "end": 1.0}[_anchor(at, strip)]
+    half = svg.measure(bold, svg.SMALL, True) / 2
+    middle = strip.x(amount) + _shift(strip, amount, half)
+    return left < middle + half + 5 and middle - half - 5 < left + wide
+
+
+def _shift(strip: Strip, amount: float, half: float) -> float:
+    """How far words of this half width move from their marker to stay inside."""
+    at = strip.x(amount)
+    return min(max(at, strip.left - 4 + half), strip.right + 4 - half) - at
 
 
 def _now(strip: Strip, amount: float, seconds: float) -> str:
     """The present size: its marker glides."""
     at = strip.x(amount)
     words = time(seconds), size(amount)
-    room = [svg.measure(one, svg.SMALL, True) / 2 for one in words]
-    first, second = (min(max(0.0, strip.left - 4 + half - at), 99) or min(0.0, strip.right + 4 - half - at) for half in room)
+    first, second = (_shift(strip, amount, svg.measure(one, svg.SMALL, True) / 2) for one in words)
     return svg.group(
         at, strip.top,
         svg.line(0, -3, 0, strip.height + 3, "ink", 2.4)
@@ -109,7 +122,6 @@ def _area(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> str:
     left, right, base = (svg.num(one) for one in (strip.left, strip.right, strip.bottom))
     return (
         svg.rect(strip.left, strip.top, strip.width, strip.height, "c4", opacity=SEEN)
-        + svg.rect(strip.left, strip.top, 0, 0, "paper")
         + f'<path d="M{left} {base}L{line}L{right} {base}z" fill="{svg.colour("paper")}"/>'
         + f'<path d="M{left} {base}L{line}L{right} {base}z" fill="{svg.colour("c7")}" fill-opacity="{SEEN + 0.15}"/>'
     )
@@ -138,12 +150,16 @@ def _said(on: Setting, algorithm: str, found, strip: Strip, wide: bool) -> list[
 
 def _protocols(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[str]:
     """Where NCCL changes how it sends, a step in the latency."""
-    out = []
+    first = points[0][1].protocol
+    found = [(strip.left + 4, f"NCCL: {first}")] if first else []
     for (low, a, _), (high, b, _) in pairwise(points):
         if a.protocol != b.protocol:
-            x = strip.x((low * high) ** 0.5)
-            out.append(svg.line(x, strip.top, x, strip.bottom, "ink", 0.7, "1 3"))
-            out.append(svg.text(x + 4, strip.top + 12, b.protocol, size=11))
+            found.append((strip.x((low * high) ** 0.5), b.protocol))
+    out = [svg.line(x, strip.top, x, strip.bottom, "ink", 0.7, "1 3") for x, _ in found[1:]]
+    ends = [x for x, _ in found[1:]] + [strip.right - 50]
+    for (x, words), end in zip(found, ends, strict=False):
+        if svg.measure(words, 11) < end - x - 6:
+            out.append(svg.text(x + 4, strip.top + 12, words, size=11))
     return out
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, log
 
 from scaleout.draw import svg
 from scaleout.timing import profile
-from scaleout.views.collectives_setting import LARGEST, SMALLEST
+from scaleout.views.collectives_setting import DECADES, LARGEST, SMALLEST
 from scaleout.views.collectives_words import time
 
 POINT = re.compile(r"(\w+) all_reduce, (\d{1,12}) B: seconds, its line")
@@ -58,15 +58,33 @@ class Own:
 
     def draw(self, strip, wide: bool, y: float) -> str:
         """Ringed dots at the share of latency in what was measured, with seconds above some; or what does not fit."""
-        left = svg.text(0, y + 28, self.words, fill="key", bold=True, size=11)
+        place = (598, y + 13, "end") if wide else (0, y + 28, "start")
+        said = svg.text(*place[:2], _cut(self.words, 310 if wide else 356), anchor=place[2], fill="key", bold=True, size=11)
         if not self.fits:
-            return left
-        alpha, out, busy = self.alpha, [], -1e9
-        for amount, seconds in self.points:
-            if SMALLEST <= amount <= LARGEST:
-                x, high = strip.x(amount), strip.y(min(1.0, alpha / seconds))
-                out.append(_dot(x, high))
-        return left + "".join(out)
+            return said
+        alpha = self.alpha
+        seen = [(amount, seconds) for amount, seconds in self.points if SMALLEST <= amount <= LARGEST]
+        dots = "".join(_dot(strip.x(amount), strip.y(min(1.0, alpha / seconds))) for amount, seconds in seen)
+        return said + dots + ("".join(_times(seen, strip)) if wide else "")
+
+
+def _times(points: list[tuple[float, float]], strip) -> list[str]:
+    """Seconds of the points next to whole decades, in a row above the model's."""
+    out = []
+    for decade in DECADES:
+        amount, seconds = min(points, key=lambda point: abs(log(point[0] / decade)), default=(0.0, 0.0))
+        if amount and abs(log(amount / decade)) < log(1.5):
+            x = strip.x(amount)
+            anchor = "start" if x < strip.left + 20 else "end" if x > strip.right - 20 else "middle"
+            out.append(svg.text(x, strip.top - 21, time(seconds), anchor=anchor, fill="key", bold=True, size=11))
+    return out
+
+
+def _cut(words: str, width: float) -> str:
+    """As much of the words as fits."""
+    while svg.measure(words, 11, True) > width:
+        words = words[:-2].rstrip(" …") + "…"
+    return words
 
 
 def _dot(x: float, y: float) -> str:

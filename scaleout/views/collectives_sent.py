@@ -39,6 +39,12 @@ class Sent:
         return sum(self.steps[: self.done]) * self.message
 
     @property
+    def in_all(self) -> str:
+        """What is sent in the end, in words; to a fourth digit where three would round it to the limit."""
+        short = size(self.total * self.message)
+        return size(self.total * self.message, 4) if self.total < 2 and short == size(2 * self.message) else short
+
+    @property
     def top(self) -> float:
         """Messages at the end of the axis."""
         return max(2, ceil(self.total - 1e-9))
@@ -57,7 +63,7 @@ def wide(one: Sent, x: float, locked: bool = False) -> str:
         return base - (base - roof) * messages / one.top
 
     body = [svg.text(x + 4, 14, HEAD, bold=True), svg.line(x + 82, base, x + 256, base, "muted")]
-    body += [_level(one, x, at, 1, f"{size(one.message)}: the message")] if one.top <= 12 else []
+    body.append(_level(one, x, at, 1, f"{size(one.message)}: the message" if one.top <= 8 else ""))
     if one.top <= 3:
         body.append(_level(one, x, at, 2, size(2 * one.message) + _limit(one, locked)))
     if locked:
@@ -83,14 +89,17 @@ def narrow(one: Sent, y: float, locked: bool = False) -> str:
     if locked:
         body.append(_outline(1, bar, end, 19))
     else:
-        words = f"{size(one.so_far)} of {size(one.total * one.message)}"
+        words = f"{size(one.so_far)} of {one.in_all}"
         body.append(svg.text(358, y + 12, words, anchor="end", bold=True, size=svg.SMALL))
         body += [_block(k, at(start), bar, at(end) - at(start) - 1.2, 19, one) for k, start, end in _spans(one)]
         body += _empty(one, lambda low, high: (at(low) + 0.6, bar + 0.6, at(high) - at(low) - 2, 17.8))
     if one.top <= 12:
         body.append(svg.line(at(1), bar - 3, at(1), bar + 22, "ink"))
         body.append(svg.text(at(1) + 3, bar + 31, size(one.message), fill="muted", size=11))
-    ends = size(one.top * one.message) + (_limit(one, locked) if one.top == 2 else "")
+    ends = size(one.top * one.message)
+    longer = ends + (_limit(one, locked) if one.top == 2 else "")
+    if svg.measure(size(one.message) + longer, 11) < end - at(1) - 10:
+        ends = longer
     body.append(svg.text(end + 2, bar + 31, ends, anchor="end", fill="muted", size=11))
     body.append(guess.mark(one.stops(end, at, 354), (bar - 6, bar + 26), "x"))
     return "".join(body)
@@ -122,7 +131,8 @@ def _spans(one: Sent) -> list[tuple[int, float, float]]:
 def _block(step: int, x: float, y: float, width: float, height: float, one: Sent) -> str:
     """What a step sends: full when it is over, pale while it is under way, not seen before."""
     seen = 1.0 if step < one.done else 0.4 if step == one.done and step else 0.0
-    return svg.rect(x, y, max(width, 0.5), max(height, 0.5), "c4", opacity=seen, mark=f"block-{step}")
+    block = svg.rect(x, y, max(width, 0.5), max(height, 0.5), "c4", opacity=seen, mark=f"block-{step}")
+    return block if step <= one.done else ""
 
 
 def _empty(one: Sent, place) -> list[str]:
@@ -135,7 +145,7 @@ def _empty(one: Sent, place) -> list[str]:
 
 def _level(one: Sent, x: float, at, messages: float, words: str) -> str:
     dash = "5 4" if messages > 1 else ""
-    place = at(messages) + (13 if messages == 1 else -5)
+    place = at(messages) + (13 if messages == 1 and one.top <= 4 else -5)
     return svg.line(x + 74, at(messages), x + 256, at(messages), "muted" if dash else "grid", 1, dash) + svg.text(
         x + 258, place, words, anchor="end", fill="muted", size=11, bold=bool(dash)
     )
@@ -172,6 +182,12 @@ def _phases(one: Sent, spans: list[tuple[int, float, float]]) -> list[tuple[list
     return [(said, part[0][1], part[-1][2]) for said, part in zip(words, (first, second), strict=True) if part]
 
 
+def _free(y: float, taken: list[float]) -> float:
+    """Where the two lines of a dot at y go: below it, or where lines with these middles are in the way, above."""
+    below, above = y + 26, y - 24
+    return above if any(below - 16 < one < below + 22 for one in taken) and above > 36 else below
+
+
 def _curve(one: Sent, x: float, at, base: float, roof: float) -> list[str]:
     """The total by number of ranks, with a dot at the present one, and how far the bar is."""
     plane = Plane(x + 152, roof, 98, base - roof, Axis(1, 10), Axis(0, one.top))
@@ -182,8 +198,8 @@ def _curve(one: Sent, x: float, at, base: float, roof: float) -> list[str]:
                          'stroke-width="1.5"/>', "dot"))  # fmt: skip
     late = dot_x > x + 200
     near, anchor = (x + 258, "end") if late else (dot_x + 12, "start")
-    low = dot_y + 26 if one.ranks > 2 or one.total != 1 else dot_y - 22
-    out.append(svg.text(near, low, size(one.total * one.message), anchor=anchor, bold=True, halo=True))
+    low = _free(dot_y, [at(k) + (6 if k == 1 and one.top <= 4 else -10) for k in (1, 2) if k < 2 or one.top <= 3])
+    out.append(svg.text(near, low, one.in_all, anchor=anchor, bold=True, halo=True))
     out.append(svg.text(near, low + 14, f"with {one.ranks:,}", anchor=anchor, fill="muted", size=11, halo=True))
     for p, anchor in ((2, "middle"), (8, "middle"), (64, "middle"), (1024, "end")):
         out.append(svg.text(plane.at_x(log2(p)) + 6 * (p == 1024), base + 15, f"{p:,}", anchor=anchor, fill="muted", size=11))

@@ -33,7 +33,7 @@ SMALLEST, LARGEST = 1e3, 1e10  # bytes
 DECADES = tuple(10.0**k for k in range(3, 11))
 GRID = tuple(SMALLEST * 10 ** (k / 2) for k in range(15))  # bytes at which all is priced
 FINE = 1.03  # how near a change is looked for, as a ratio of sizes
-BY_RANKS = tuple(2**k * j // 4 for k in range(2, 10) for j in (4, 5, 6, 7)) + (1024,)
+BY_RANKS = tuple(2**k for k in range(1, 11))
 
 
 @dataclass(frozen=True)
@@ -124,11 +124,11 @@ def setting(key: str, ranks: int, alpha: float = 0.0, rate: float = 1.0) -> Sett
 
 @lru_cache(maxsize=32)
 def sent_by_ranks(key: str, algorithm: str) -> tuple[tuple[int, float], ...]:
-    """(ranks, messages that the busiest of them sends), over all numbers of ranks that the view has."""
+    """(ranks, messages that the busiest of them sends), over powers of two."""
     if key != OWN and algorithm in ("tree", "in-network"):  # these are told by what joins the ranks
-        return tuple((2**k, setting(key, 2**k).sent(algorithm)) for k in range(1, 11))
+        return tuple((p, setting(key, p).sent(algorithm)) for p in BY_RANKS)
     any_wire = Wire(0.0, 1.0)
-    return tuple((p, alpha_beta.cost("all_reduce", algorithm, 1.0, p, any_wire).sent_bytes) for p in (2, 3, *BY_RANKS))
+    return tuple((p, alpha_beta.cost("all_reduce", algorithm, 1.0, p, any_wire).sent_bytes) for p in BY_RANKS)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def time(seconds: float) -> str:
 def size(amount: float, digits: int = 3) -> str:
     """Bytes for people, in powers of ten."""
     unit, factor = next(((u, f) for u, f in _BYTES if amount >= 0.9995 * f), _BYTES[-1])
-    number = float(f"{amount / factor:.{digits}g}")
+    number = float(f"{amount / factor * (1 + 1e-9):.{digits}g}")  # 1.125 is 1.13 to three digits
     return f"{number:,g} {unit}"
 
 
@@ -57,12 +57,11 @@ def under_way(shown: Frames, step: int) -> list[tuple[str, bool]]:
     elif shown.algorithm == "halving-doubling":
         where, verb = _pairs(shown, step), "swap and add" if True in adds else "give back"
     else:
-        where, verb = _SWITCH[step]
+        verb = _SWITCH[step]
     return [(where, False), (verb, True), (count, False), (parcel, False)]
 
 
-_SWITCH = (("the switch", "adds all"), ("the switch", "gives out sums"), ("the switch", "takes them back"),
-           ("the switch", "copies to all"))  # fmt: skip
+_SWITCH = ("add all", "load a sum", "store it", "copy to all")
 
 
 def _pairs(shown: Frames, step: int) -> str:
@@ -92,7 +91,7 @@ def _tree(on: Setting) -> tuple[str, str]:
     factor = f"{on.sent('tree'):g}"
     if on.key == OWN or on.cluster.gpus_per_node == 1:
         return "half the message up and down each of two trees: an inner rank of one, a leaf of the other, sends", factor
-    return "a chain in each node, two trees over the nodes, up and down: the busiest GPU sends", factor
+    return "two trees, as drawn, over nodes, and a chain in each node: the busiest GPU sends", factor
 
 
 def _naive(on: Setting) -> tuple[str, str]:
@@ -112,8 +111,8 @@ def _switches(on: Setting) -> tuple[str, str]:
     if g == 1:
         return "each sends its message once, to switches that add:", "1"
     between = f" + 1/{g}" if n > 1 else ""
-    what = "the message, its part of the sum" + (", and that part between nodes" if n > 1 else "")
-    return f"each sends {what}:", f"(1 + 1/{g:,}{between})"
+    what = "each sends its message and stores its part of the sum"
+    return f"{what}{', which also goes between nodes' if n > 1 else ''}:", f"(1 + 1/{g:,}{between})"
 
 
 _LAWS = {"ring": _ring, "tree": _tree, "naive": _naive, "halving-doubling": _halving, "in-network": _switches}
