@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from scaleout.memory.activations import Sizes
 from scaleout.memory.fsdp import Moment, fsdp_account
 from scaleout.memory.states import NF4_BYTES, block_parameters, states, table_parameters
 from scaleout.memory.tape import KINDS, MOMENTS
-from scaleout.memory.walk import walk
+from scaleout.memory.walk import resting, walk
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
@@ -22,10 +22,16 @@ UNITS = {"gathered": "weights", "whole gradients": "gradients", "buffers": "temp
 
 @dataclass(frozen=True)
 class Account:
-    """Bytes on one rank. `moments`: for each candidate peak, in the order of the step, bytes by kind."""
+    """Bytes on one rank. `moments`: for each candidate peak, in the order of the step, bytes by kind. `rest`: bytes by
+    kind between two steps; empty where nobody looked."""
 
     moments: dict[str, dict[str, int]]
     states: dict[str, int]  # weights, master copies, gradients and optimizer state, whole or sharded
+    rest: dict[str, int] = field(default_factory=dict)
+
+    def copies(self, moment: str) -> int:
+        """Bytes of weights at a moment beyond those that stay: casts to 16 bits, or gathered."""
+        return self.moments[moment]["weights"] - self.states["weights"]
 
     @property
     def peak_moment(self) -> str:
@@ -79,7 +85,8 @@ def _by_units(shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int) ->
     for moment, kinds in _told(found.moments):
         if moment not in moments or sum(kinds.values()) > sum(moments[moment].values()):
             moments[moment] = kinds
-    return Account({name: moments[name] for name in MOMENTS}, found.states)
+    rest = dict.fromkeys(KINDS, 0) | found.states | ({} if recipe.keeps_gradients else {"gradients": 0})
+    return Account({name: moments[name] for name in MOMENTS}, found.states, rest)
 
 
 def _told(found: Iterable[Moment]) -> Iterator[tuple[str, dict[str, int]]]:
@@ -97,14 +104,15 @@ def _told(found: Iterable[Moment]) -> Iterator[tuple[str, dict[str, int]]]:
 
 def _stage(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, stage: int) -> Account:
     held = states(shape, recipe, layout, stage)
-    tape = walk(Sizes(shape, batch, seq, recipe, layout, stage), held)
+    z = Sizes(shape, batch, seq, recipe, layout, stage)
+    tape, rest = walk(z, held), dict.fromkeys(KINDS, 0) | resting(z, held)
     moments = {name: tape.fullest[name][1] for name in MOMENTS if name in tape.fullest}
     if layout.zero == 3 and layout.dp > 1:
         block, root = _units(shape, recipe, layout, stage)
         for name in moments.keys() - {"optimizer"}:
             moments[name]["weights"] += root + 2 * block  # one that computes, and one that is gathered ahead
             moments[name]["temporaries"] += block  # the buffer that it is gathered in
-    return Account(moments, held)
+    return Account(moments, held, rest)
 
 
 def _units(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> tuple[int, int]:

@@ -81,7 +81,7 @@ class Sizes:
     def copied(self) -> bool:
         """Whether autocast copies weights. Sharded ones are gathered in 16 bits, unit by unit, which is not priced
         here."""
-        return self.auto and self.layout.zero < 3
+        return self.auto and (self.layout.zero < 3 or self.layout.dp == 1)
 
     @cached_property
     def e(self) -> int:

@@ -19,10 +19,8 @@ def walk(z: Sizes, states: dict[str, int]) -> Tape:
     """The whole step, from bytes of the states on this rank. What is left at its end is the states and gradients."""
     tape = Tape()
     back = Backward(z, tape)
-    for kind in ("weights", "master", "optimizer"):
-        tape.hold(kind, states[kind])
-    always = z.keeps_gradients
-    tape.hold("gradients", states["gradients"] if always else bucket_bytes(z.shape, z.recipe, z.layout, z.stage))
+    for kind, size in resting(z, states).items():
+        tape.hold(kind, size)
     _forward(z, tape)
     if z.last:
         loss(z, tape)
@@ -36,6 +34,12 @@ def walk(z: Sizes, states: dict[str, int]) -> Tape:
     tape.at("optimizer")
     tape.passing("temporaries", *update(z, states))
     return tape
+
+
+def resting(z: Sizes, states: dict[str, int]) -> dict[str, int]:
+    """What of the states is held between two steps: of the gradients those that are kept, or DDP's buckets."""
+    gradients = states["gradients"] if z.keeps_gradients else bucket_bytes(z.shape, z.recipe, z.layout, z.stage)
+    return states | {"gradients": gradients}
 
 
 def _layers(z: Sizes) -> int:

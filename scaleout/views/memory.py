@@ -1,83 +1,101 @@
-"""What one rank holds at each candidate peak of a training step, against the memory of the device."""
+"""What one rank holds at each moment of a training step, as layers of a tank, against the memory of the device."""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
+from scaleout.draw import guess as ghost
 from scaleout.draw import svg
+from scaleout.draw.tank import Drawing, Frame, Layer, Own, Ruler, Scale, Tank, amount
 from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, Account, Recipe, account
+from scaleout.memory.states import rank_parameters
+from scaleout.memory.tape import MOMENTS
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
-from scaleout.spec.transformer import PRESETS
-from scaleout.views import guess, memory_levers, select, slider, toggle
+from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.views import guess, memory_levers, memory_words, more, play, select, slider, toggle
 from scaleout.views.choices import NAMES
 from scaleout.views.controls import stops
 from scaleout.views.memory_levers import Advice, Question
 
 TITLE = "What one GPU holds"
 
-COLOURS = dict(zip(KINDS, ("c1", "c5", "c6", "c2", "c3", "c7", "c8"), strict=True))
+COLOURS = dict(zip(KINDS, ("c1", "c2", "c6", "c2", "c3", "c8", "c8"), strict=True))
+PALE = {"master": 0.55, "temporaries": 0.55}  # beside what has the same colour
+ORDER = ("optimizer", "master", "weights", "copies", "gradients", "activations", "logits", "temporaries")
 
 _POWERS = [(str(2**i), f"{2**i:,}") for i in range(18)]
 
 CONTROLS = (
     guess("One H100, of 80 GB, is to train **Llama 2 7B**: AdamW, bf16 autocast, one sequence of 2,048 tokens. What does "
           "it hold at its **fullest moment**?", "peak_gb", "GB", lo=0, hi=160, step=1),
+    play("moment", "Moment of the step", len(MOMENTS), 0, len(MOMENTS)),
     select("model", "Model", "llama-2-7b", [(key, NAMES.get(key, key)) for key in PRESETS]),
-    select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
-    slider("batch", "Sequences per GPU", 1, 1, 64, log=True),
-    select("seq", "Tokens per sequence", "2048", _POWERS[7:18]),
-    slider("gpus", "GPUs (data parallel)", 1, 1, 1024, log=True),
-    select("zero", "ZeRO stage", "0", [("0", "0: copy all"), ("1", "1: split optimizer"),
-                                       ("2", "2: and gradients"), ("3", "3: and weights")]),
-    select("tp", "Tensor parallel", "1", _POWERS[:4]),
-    select("checkpointing", "Checkpointing", "none",
-           [("none", "none"), ("selective", "selective"), ("full", "full")]),
-    select("precision", "Precision", "autocast-bf16",
-           [("fp32", "fp32"), ("autocast-bf16", "bf16 autocast, fp32 weights"),
-            ("bf16-master", "bf16 weights, fp32 master"), ("bf16", "bf16 only")]),
     select("optimizer", "Optimizer", "adamw", [("sgd", "SGD"), ("momentum", "SGD with momentum"),
                                                ("adamw", "AdamW"), ("adamw-8bit", "AdamW, 8-bit")]),
-    select("attention", "Attention kernel", "sdpa", [("sdpa", "fused (sdpa)"), ("naive", "naive")]),
-    select("adapter", "Train", "none", [("none", "all weights"), ("lora", "LoRA, rank 16"),
-                                        ("qlora", "QLoRA, rank 16")]),
-    toggle("gib", "Show GiB (2^30) instead of GB (10^9)", False),
+    select("checkpointing", "Checkpointing", "none",
+           [("none", "none"), ("selective", "selective"), ("full", "full")]),
+    slider("batch", "Sequences per GPU", 1, 1, 64, log=True),
+    *more(
+        select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
+        select("seq", "Tokens per sequence", "2048", _POWERS[7:18]),
+        slider("gpus", "GPUs (data parallel)", 1, 1, 1024, log=True),
+        select("zero", "ZeRO stage", "0", [("0", "0: copy all"), ("1", "1: split optimizer"),
+                                           ("2", "2: and gradients"), ("3", "3: and weights")]),
+        select("tp", "Tensor parallel", "1", _POWERS[:4]),
+        select("precision", "Precision", "autocast-bf16",
+               [("fp32", "fp32"), ("autocast-bf16", "bf16 autocast, fp32 weights"),
+                ("bf16-master", "bf16 weights, fp32 master"), ("bf16", "bf16 only")]),
+        select("attention", "Attention kernel", "sdpa", [("sdpa", "fused (sdpa)"), ("naive", "naive")]),
+        select("adapter", "Train", "none", [("none", "all weights"), ("lora", "LoRA, rank 16"),
+                                            ("qlora", "QLoRA, rank 16")]),
+        toggle("gib", "Show GiB (2^30) instead of GB (10^9)", False),
+    ),
 )  # fmt: skip
 
-_MOMENTS = {
-    "forward": "Forward done",
-    "loss": "Loss, backward",
-    "head": "Output head, backward",
-    "block": "Blocks, backward",
-    "embedding": "Token table, backward",
-    "optimizer": "Optimizer step",
-}
 
-WIDTH, BAR, PITCH = 480, 18, 42
-
-
-def draw(params: dict, width: int) -> dict:
-    """One stacked bar for each candidate peak, the device's memory as a line, and what to do about the largest kind."""
-    device, tokens = DEVICES[params["device"]], _tokens(params)
-    held, found = _held(params), lever(params)
-    cut = "" if tokens == int(params["seq"]) else f" (it has {tokens:,} positions, so that many tokens)"
-    unit, size = ("GiB", 2**30) if params["gib"] else ("GB", 10**9)
+def draw(params: dict, width: int, own: dict | None = None) -> dict:
+    """The tank at the present moment, the strip of all moments, and what to do about the largest kind."""
+    device, held, giga = DEVICES[params["device"]], _held(params), _giga(params)
     return {
-        "svg": _picture(held, device, unit, size),
-        "sentence": _sentence(NAMES[params["model"]] + cut, held, device, unit, size, found),
-        "values": {
-            "peak_gb": held.peak_bytes / 10**9,
-            "peak_gib": held.peak_bytes / 2**30,
-            "peak_moment": held.peak_moment,
-            "states_gb": sum(held.states.values()) / 10**9,
-            "of_device": held.peak_bytes / device.memory_bytes,
-            "fits": allocator.fits(held.peak_bytes, device.memory_bytes),
-            "verdict": allocator.verdict(held.peak_bytes, device.memory_bytes),
-            "room_gib": allocator.room(device.memory_bytes) / 2**30,
-            **{f"{kind}_gb": held.peak[kind] / 10**9 for kind in KINDS},
-        },
+        "svg": _picture(params, width, own),
+        "sentence": memory_words.sentence(NAMES[params["model"]] + _cut(params), held, device, giga, lever(params)),
+        "law": memory_words.law(held, _parameters(params), params, giga),
+        "levers": _levers(params),
+        "values": _values(params, held),
     }
+
+
+def _values(params: dict, held: Account) -> dict:
+    memory, frames = DEVICES[params["device"]].memory_bytes, _frames(params)
+    return {
+        "peak_gb": held.peak_bytes / 10**9,
+        "peak_gib": held.peak_bytes / 2**30,
+        "peak_moment": held.peak_moment,
+        "states_gb": sum(held.states.values()) / 10**9,
+        "of_device": held.peak_bytes / memory,
+        "fits": allocator.fits(held.peak_bytes, memory),
+        "verdict": allocator.verdict(held.peak_bytes, memory),
+        "room_gib": allocator.room(memory) / 2**30,
+        **{f"{kind}_gb": held.peak[kind] / 10**9 for kind in KINDS},
+        "copies_gb": held.copies(held.peak_moment) / 10**9,
+        "moment": ("rest", *held.moments)[params["moment"]],
+        "moment_gb": frames[params["moment"]].total / 10**9,
+        "moments_gb": {name: {key: size / 10**9 for key, size in frame.held.items()}
+                       for name, frame in zip(("rest", *held.moments), frames, strict=True)},
+        "bytes_each": _ruler(params).whole,
+        "parameters": _parameters(params),
+        "unit": "GiB" if params["gib"] else "GB",
+    }  # fmt: skip
+
+
+# --- the setting -----------------------------------------------------------------------------------------------------
+
+
+def _giga(params: dict) -> int:
+    return 2**30 if params["gib"] else 10**9
 
 
 def _tokens(params: dict) -> int:
@@ -85,8 +103,40 @@ def _tokens(params: dict) -> int:
     return PRESETS[params["model"]].tokens(int(params["seq"]))
 
 
+def _degree(params: dict) -> int:
+    """Tensor parallelism: the largest degree up to the one asked for that divides the heads."""
+    return math.gcd(int(params["tp"]), PRESETS[params["model"]].heads)
+
+
+def _cut(params: dict) -> str:
+    """What of the setting this model cannot have, in words."""
+    shape, tokens, degree = PRESETS[params["model"]], _tokens(params), _degree(params)
+    cuts = [f"{tokens:,} positions"] if tokens != int(params["seq"]) else []
+    cuts += [f"{shape.heads} heads {f'in {degree} parts' if degree > 1 else 'unsplit'}"] if degree != int(params["tp"]) else []
+    return f" ({', '.join(cuts)})" if cuts else ""
+
+
+def _levers(params: dict) -> dict:
+    """What controls do in this setting."""
+    heads = PRESETS[params["model"]].heads
+    return (
+        {"moment": {"hi": len(MOMENTS)}}
+        | ({"zero": {"off": "one GPU has nobody to share with"}} if params["gpus"] == 1 else {})
+        | ({"tp": {"off": f"{heads} heads do not split in 2"}} if heads % 2 else {})
+    )
+
+
+def _layout(params: dict) -> Layout:
+    return Layout(dp=params["gpus"], tp=_degree(params), zero=int(params["zero"]))
+
+
+def _parameters(params: dict) -> int:
+    """Parameters on one GPU, before ZeRO."""
+    return rank_parameters(PRESETS[params["model"]], Layout(tp=_degree(params)))
+
+
 def _held(params: dict) -> Account:
-    layout = Layout(dp=params["gpus"], tp=int(params["tp"]), zero=int(params["zero"]))
+    layout = _layout(params)
     recipe = Recipe(
         precision=params["precision"], optimizer=params["optimizer"], attention=params["attention"],
         checkpointing=params["checkpointing"], adapter=params["adapter"],
@@ -111,61 +161,140 @@ def lever(params: dict) -> Advice | None:
     return memory_levers.advice(question, _held(params).peak)
 
 
-def _sentence(name: str, held, device, unit: str, size: int, found: Advice | None) -> str:
-    ratio = held.peak_bytes / device.memory_bytes
-    amount = svg.quantity(held.peak_bytes / size)
-    largest = max(KINDS, key=lambda kind: held.peak[kind])
-    share = held.peak[largest] / held.peak_bytes
-    room = allocator.room(device.memory_bytes)
-    spare, left = (svg.quantity((limit - held.peak_bytes) / size) for limit in (room, device.memory_bytes))
-    least = svg.quantity((device.memory_bytes - room) / size)
-    verdict = {
-        "fits": f"It fits on one {device.name}, with {spare} {unit} to spare under the reserve.",
-        "may fit": f"It may fit on one {device.name}: {left} {unit} are left; driver and allocator can take {least}.",
-        "does not fit": f"It does not fit: {svg.quantity(ratio)} times what one {device.name} has."
-        if ratio > 1 else f"It does not fit: {left} {unit} are left on one {device.name}, and the driver takes more.",
-    }[allocator.verdict(held.peak_bytes, device.memory_bytes)]
-    moment = _MOMENTS[held.peak_moment].lower()
-    return (
-        f"{name}: {amount} {unit} on each GPU at the peak ({moment}). "
-        f"{verdict} {'Most of it' if share > 0.5 else 'The largest part'} is {largest} ({share:.0%}). "
-        + (_try(found, unit, size) if found else "No lever here takes a twentieth off.")
-    )
+# --- the picture -----------------------------------------------------------------------------------------------------
 
 
-def _try(found: Advice, unit: str, size: int) -> str:
-    fits = "which fits" if found.fits else "which does not fit yet"
-    return f"Try {found.words}: {svg.quantity(found.peak_bytes / size)} {unit}, {fits}."
+def _layers(params: dict) -> tuple[Layer, ...]:
+    """From the bottom up: what stays, what comes and goes."""
+    averages = {"adamw": ("Adam's averages", "Adam"), "adamw-8bit": ("Adam in 8 bits", "Adam")}
+    gathers = params["zero"] == "3" and params["gpus"] > 1
+    words = {
+        "optimizer": averages.get(params["optimizer"], (memory_words.AVERAGES[params["optimizer"]],)),
+        "master": ("fp32 master weights", "fp32 master"),
+        "copies": ("gathered weights", "gathered") if gathers else ("bf16 copies", "copies"),
+        "temporaries": ("scratch",),
+    }
+    return tuple(Layer(key, COLOURS.get(key, "c5"), words.get(key, (key,)), PALE.get(key, 1.0)) for key in ORDER)
 
 
-def _picture(held, device, unit: str, size: int) -> str:
-    top = max(held.peak_bytes, device.memory_bytes) / size * 1.04
-    left, width = 4, WIDTH - 8
-    scale = width / top
-    keys, keys_height = svg.legend(
-        left, 4, width, [(COLOURS[kind], f"{kind} {svg.quantity(held.peak[kind] / size)}") for kind in KINDS]
-    )
-    first = keys_height + 34
-    bottom = first + PITCH * len(held.moments) - 8
-    body = [keys, svg.axis_x(left, bottom, width, top, unit, first - 18)]
-    at = left + device.memory_bytes / size * scale
-    body.append(svg.line(at, first - 18, at, bottom + 20, "accent", 2, "5 4"))
-    for i, (moment, kinds) in enumerate(held.moments.items()):
-        y = first + PITCH * i
-        at_peak = moment == held.peak_moment
-        total = sum(kinds.values()) / size
-        words = f"{_MOMENTS[moment]}: {svg.quantity(total)} {unit}" + (" (the peak)" if at_peak else "")
-        parts = [(COLOURS[k], kinds[k] / size, f"{k}: {svg.quantity(kinds[k] / size)} {unit}") for k in KINDS]
-        body.append(svg.text(left, y - 5, words, bold=at_peak, halo=True))
-        body.append(svg.stacked_bar(left, y, BAR, scale, parts, opacity=0.94))
-    safe = allocator.room(device.memory_bytes) / size
-    body.append(svg.line(left + safe * scale, first - 18, left + safe * scale, bottom + 8, "accent", 1, "2 3"))
-    limit = f"this GPU: {svg.quantity(device.memory_bytes / size)} {unit}; it fits left of {svg.quantity(safe)}"
-    anchor = "end" if at > WIDTH / 2 else "start"
-    beside = at + (-6 if anchor == "end" else 6)
-    body.append(svg.text(beside, bottom + 34, limit, anchor=anchor, fill="accent", halo=True))
+def _frames(params: dict) -> tuple[Frame, ...]:
+    """Every moment, with copies of weights apart from the weights."""
+    held, frames = _held(params), []
+    for moment, kinds in {"rest": held.rest, **held.moments}.items():
+        copies = held.copies(moment) if moment != "rest" else 0
+        apart = {**kinds, "weights": kinds["weights"] - copies, "copies": copies}
+        name, short, _ = memory_words.MOMENTS[moment]
+        frames.append(Frame(name, short, {key: apart[key] for key in ORDER}))
+    return tuple(frames)
+
+
+def _ruler(params: dict) -> Ruler:
+    """Bytes of one parameter at the update, and which of them are there now. Activations belong to tokens."""
+    each, frames = _parameters(params), _frames(params)
+    keys = [key for key in ORDER if key not in ("copies", "activations", "logits")]
+    whole, now = ({key: frame.held[key] / each for key in keys} for frame in (frames[-1], frames[params["moment"]]))
+    if params["moment"] < len(MOMENTS):
+        now["temporaries"] = 0.0  # another scratch than the update's
+    return Ruler(whole, now, each)
+
+
+def _tank(params: dict, own: dict | None, scale: Scale | None = None) -> Tank:
+    """All that is drawn; on a `scale` that is given, an empty tank."""
+    held, device, giga, frames = _held(params), DEVICES[params["device"]], _giga(params), _frames(params)
+    limits = device.memory_bytes, allocator.room(device.memory_bytes)
+    has, fits = (amount(limit, giga) for limit in limits)
+    fits = f"{has}; it fits below {fits.split()[0]}"
+    frame, ruler = frames[params["moment"]], _ruler(params)
+    return Tank(
+        layers=_layers(params), frames=frames, now=params["moment"],
+        peak=1 + list(held.moments).index(held.peak_moment), limits=limits, limit=(f"this GPU: {fits}", fits),
+        title="What does this GPU hold?" if scale else f"{frame.name}: {amount(frame.total, giga)}",
+        device=device.name, ruler=ruler, giga=giga, empty=scale is not None, own=_own(own, ruler) if own else None,
+        scale=scale or Scale.over(max(held.peak_bytes, device.memory_bytes), giga),
+    )  # fmt: skip
+
+
+def _picture(params: dict, width: int, own: dict | None) -> str:
+    tank = _tank(params, own)
+    drawing = Drawing(tank, width)
     label = (
-        f"Bytes held at {len(held.moments)} moments of a step, by kind, beside the memory of one {device.name} and the "
-        "part of it that tensors may fill."
+        f"{tank.title}, in layers by kind, beside the bytes of one parameter and {len(tank.frames)} moments of a step; "
+        f"the fullest is {tank.frames[tank.peak].short}."
     )
-    return svg.figure(WIDTH, bottom + 42, "".join(body), label)
+    return svg.figure(width, drawing.height, drawing.parts() + _mark(drawing, tank.scale.top / 10**9), label)
+
+
+def _mark(drawing: Drawing, top: float) -> str:
+    return ghost.mark([(0, drawing.y(0)), (top, drawing.at.top)], (drawing.left, drawing.end))
+
+
+def locked(params: dict, width: int) -> str:
+    """The tank before anything is in it, on the scale of the guess."""
+    asked = next(control for control in CONTROLS if control.kind == "guess")
+    drawing = Drawing(_tank(params, None, Scale(asked.hi * 10**9, 10**9, "GB")), width)
+    label = "An empty tank with a rim, beside the moments of a step."
+    return svg.figure(width, drawing.height, drawing.parts() + _mark(drawing, asked.hi), label)
+
+
+def slips(params: dict) -> list[tuple[float, str]]:
+    """Wrong answers, in GB: a part of the bytes of each parameter, or everything at once."""
+    held, many = _held(params), _parameters(params) / 10**9
+    update = held.moments["optimizer"]
+    weights, adam, gradients = (update[kind] / 10**9 for kind in ("weights", "optimizer", "gradients"))
+    full = weights + adam + gradients
+    return [
+        (2 * many, "the weights alone, in bf16"),
+        (weights, "the weights alone"),
+        (weights + gradients, "weights and gradients, without what Adam keeps"),
+        (weights + adam, "weights and Adam's averages: what stays between two steps"),
+        (full, f"{full / many:.0f} bytes a parameter, without the scratch of the update"),
+        (full + held.moments["loss"]["activations"] / 10**9,
+         f"{full / many:.0f} bytes a parameter and the activations, which are gone at the update"),
+        (held.peak_bytes / 2**30, "the answer in GiB"),
+    ]  # fmt: skip
+
+
+# --- a reader's own run ----------------------------------------------------------------------------------------------
+
+
+def measured(record: dict) -> dict:
+    """Of a Record of labs/memory.py: bytes of each parameter at its update, its peak beside what was predicted, and
+    words on model, recipe and device."""
+    if record.get("stem") != "memory":
+        raise ValueError(f"this is a Record of {record.get('stem')!r}: use one of labs/memory.py")
+    try:
+        parameters = total_parameters(Shape(**record["model"]))
+        update, seen = (_bytes(record["measurement"][name]) for name in ("bytes at optimizer", "peak bytes"))
+        return {
+            "bytes_each": update / parameters, "peak_bytes": seen, "parameters": parameters,
+            "predicted_bytes": _bytes(record["prediction"]["peak bytes"]),
+            "device": _text(record["device"]), "ranks": _bytes(record["device_count"]),
+            "precision": _text(record["recipe"]["precision"]), "optimizer": _text(record["recipe"]["optimizer"]),
+        }  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"this Record of memory is damaged ({error}): run labs/memory.py --save again") from None
+
+
+def _bytes(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e18:
+        raise ValueError(f"{value!r} is no number above 0")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 60:
+        raise ValueError(f"{value!r:.60} is no name")
+    return value
+
+
+def _own(own: dict, ruler: Ruler) -> Own:
+    """Only bytes of a parameter carry over from a small model to a large one; the rest is said in words."""
+    here, ranks = sum(ruler.whole.values()), f"{own['ranks']} ranks" if own["ranks"] > 1 else "one rank"
+    seen, wanted = (amount(own[name], 10**9) for name in ("peak_bytes", "predicted_bytes"))
+    same = abs(own["bytes_each"] / here - 1) < 0.02
+    return Own(own["bytes_each"], (
+        f"your run: {own['bytes_each']:.3g} bytes a parameter at its update",
+        "as in this setting" if same else f"here {here:.3g}: another recipe",
+        f"{own['parameters'] / 10**6:.3g} million parameters", f"{own['precision']}, {own['optimizer']}",
+        f"{ranks} on {own['device']}", f"peak {seen} measured, {wanted} predicted",
+    ))  # fmt: skip
