@@ -96,7 +96,7 @@ def params(page) -> dict:
 def type_code(page, text: str) -> None:
     """Put code in the specimen's box and run it."""
     page.get_by_role("textbox", name="The height of bar x").fill(text)
-    page.get_by_role("button", name="Run").click()
+    page.get_by_role("button", name="Run", exact=True).click()
 
 
 def paint(page, theme: str) -> None:

@@ -26,11 +26,15 @@ export function freshId(stem) {
   return `live-${stem}-${made}`;
 }
 
-/** A value as people write it, with its unit. */
+const LARGER = { kB: "MB", MB: "GB", GB: "TB", "µs": "ms", ms: "s" };
+const SMALLER = Object.fromEntries(Object.entries(LARGER).map(([small, large]) => [large, small]));
+
+/** A value as people write it, with its unit: 1 GB rather than 1,000 MB. */
 export function written(value, unit = "") {
-  const words = typeof value === "number"
-    ? value.toLocaleString("en-US", { maximumSignificantDigits: 6 })
-    : String(value);
+  if (typeof value !== "number") return unit ? `${value} ${unit}` : String(value);
+  if (value >= 1000 && LARGER[unit]) return written(value / 1000, LARGER[unit]);
+  if (value > 0 && value < 1 && SMALLER[unit]) return written(value * 1000, SMALLER[unit]);
+  const words = value.toLocaleString("en-US", { maximumSignificantDigits: 6 });
   return unit ? `${words} ${unit}` : words;
 }
 
@@ -44,10 +48,19 @@ function labelled(control, input, ...extra) {
 }
 
 const SHORT = 16; // letters of an option that half a phone can show
+const SEGMENTS = 5; // at most so many options, of so few letters together, stand side by side
+const LETTERS = 36;
+
+/** Whether the options stand side by side, and have more letters than `least` together. */
+function segmented({ options }, least) {
+  const letters = options.map(([, label]) => label).join("").length;
+  return options.length <= SEGMENTS && letters <= LETTERS && letters > least;
+}
 
 function framed(control, ...parts) {
   const help = el("p", { class: "live-help", hidden: !control.help }, control.help ?? "");
-  const long = control.options?.some(([, label]) => label.length > SHORT);
+  const labels = control.options?.map(([, label]) => label) ?? [];
+  const long = labels.some((label) => label.length > SHORT) || (labels.length > 2 && segmented(control, SHORT));
   const element = el("div", {
     class: `live-control live-${control.kind}`, "data-name": control.name, "data-long": Boolean(long),
   }, ...parts, help);
@@ -110,12 +123,8 @@ function slider(control, changed) {
   return { ...made, now, input, set };
 }
 
-const SEGMENTS = 5; // at most so many options, of so few letters together, stand side by side
-const LETTERS = 36;
-
 function select(control, changed) {
-  const short = control.options.length <= SEGMENTS && control.options.map(([, label]) => label).join("").length <= LETTERS;
-  return (short ? segments : list)(control, changed);
+  return (segmented(control, 0) ? segments : list)(control, changed);
 }
 
 function list(control, changed) {

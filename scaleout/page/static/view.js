@@ -83,8 +83,9 @@ export class View {
     const rest = order.filter(({ more }) => more);
     if (!rest.length) return first;
     const names = el("span", {}, rest.map(({ label }) => label).join(", "));
-    const fold = el("div", { class: "live-fold" }, ...rest.map(make));
-    return [...first, el("details", { class: "live-more" }, el("summary", {}, "More: ", names), fold)];
+    const box = el("div", { class: "live-fold" }, ...rest.map(make));
+    this.fold = el("details", { class: "live-more" }, el("summary", {}, "More: ", names), box);
+    return [...first, this.fold];
   }
 
   codeBox(control) {
@@ -267,6 +268,7 @@ export class View {
     const { shape } = this;
     const result = await this.draw(params, shape);
     if (!result.error && !result.failed) this.set(params);
+    if (this.data.spec.controls.some(({ name, more }) => more && name in given)) this.fold.open = true;
     this.paint(result, shape, this.setting(params));
   }
 }
