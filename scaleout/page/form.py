@@ -88,13 +88,13 @@ def _stored(data: dict) -> dict:
     """The data without what the HTML around it already holds. What a question hides is there, but not in plain words."""
     if data["form"] == "exercise":
         return data
+    levers = data["result"]["levers"]
     if "question" not in data:
-        kept = {name: value for name, value in data["result"].items() if name in ("values", "levers")}
-        return {**data, "result": kept}
+        return {**data, "result": {"values": data["result"]["values"], "levers": levers}}
     question = {name: value for name, value in data["question"].items() if name != "pictures"}
     hidden = json.dumps({"result": data["result"], "question": question}, allow_nan=False, separators=(",", ":"))
-    left = {name: value for name, value in data.items() if name not in ("result", "question")}
-    return {**left, "sealed": base64.b64encode(hidden.encode()).decode()}
+    left = {name: value for name, value in data.items() if name != "question"}
+    return {**left, "result": {"levers": levers}, "sealed": base64.b64encode(hidden.encode()).decode()}
 
 
 def _json(data: dict) -> str:

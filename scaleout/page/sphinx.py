@@ -230,6 +230,13 @@ def drop_thebe(app: Sphinx, doctree, docname: str) -> None:
             node.parent.remove(node)
 
 
+def widen(app: Sphinx, doctree, docname: str) -> None:
+    """Give views the width of the page: the theme knows what is wide by its class."""
+    for cell in doctree.findall(nodes.container):
+        if "cell" in cell["classes"] and any('data-form="view"' in raw.astext() for raw in cell.findall(nodes.raw)):
+            cell["classes"].append("full-width")
+
+
 def check_pages(app: Sphinx, error: Exception | None) -> None:
     """Fail the build when a page of _toc.yml is not in the output."""
     if error or app.builder.format != "html":
@@ -270,6 +277,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("builder-inited", copy_assets)
     app.connect("html-page-context", finish_page, priority=900)  # after the theme has made its buttons
     app.connect("doctree-resolved", drop_thebe, priority=900)
+    app.connect("doctree-resolved", widen)
     app.connect("build-finished", repair_pages)
     app.connect("build-finished", check_pages)
     return {
