@@ -81,7 +81,9 @@ def _borders(ranks: int, node: int, on: Circle) -> str:
         near, far = 1 - 0.62 * on.card / on.across, 1 + 0.62 * on.card / on.across
         ends = [(on.x + on.across * cos(angle) * at, on.y + on.down * sin(angle) * at) for at in (near, far)]
         lines.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in ends))
-    return f'<path d="{"".join(lines)}" stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>' if lines else ""
+    return (
+        f'<path d="{"".join(lines)}" stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>' if lines else ""
+    )
 
 
 def _head(x: float, y: float, dx: float, dy: float, size: float) -> str:
@@ -127,7 +129,9 @@ def _numbers(ranks: int, places: list[tuple[float, float]], on: Circle) -> str:
         dx, dy = on.x - x, on.y - y
         near = (on.card / 2 + DISC + 3) / max(abs(dx), abs(dy))
         disc = f'<circle r="{DISC}" fill="{svg.colour("paper")}" stroke="{ramp.colour(rank, ranks)}" stroke-width="3"/>'
-        out.append(svg.group(x + dx * near, y + dy * near, f'{disc}<text y="4">{rank}</text>', f"rank-{rank}"))
+        out.append(
+            svg.group(x + dx * near, y + dy * near, f'{disc}<text y="4">{rank}</text>', f"rank-{rank}")
+        )
     return f'<g text-anchor="middle" font-size="11" font-weight="600" fill="{svg.colour("ink")}">{"".join(out)}</g>'
 
 
@@ -147,7 +151,7 @@ def _stripes(shown: Frames, step: int, places: list[tuple[float, float]], on: Ci
                 run = f"M{x + first * wide:.4g} {at:.4g}h{(last - first) * wide:.4g}"
                 paths.setdefault((q, faded), []).append(run)
     out = [
-        f'<path d="{"".join(runs)}" stroke="{ramp.colour(q, shown.ranks)}"{f" opacity={chr(34)}{PALE}{chr(34)}" * faded}/>'
+        f'<path d="{"".join(runs)}" stroke="{ramp.colour(q, shown.ranks)}" opacity="{PALE if faded else 1}"/>'
         for (q, faded), runs in sorted(paths.items())
     ]
     return _grid_of(out, wide, high)
@@ -194,7 +198,7 @@ def _parcels(parcels: tuple[Parcel, ...], shown: Frames, step: int, places, on: 
             known[stripes] = name
             stripes = stripes.replace("<g ", f'<g id="{name}" ', 1)
         out.append(svg.group(x, y, box + stripes, f"parcel-{one.name}"))
-    return f'<g fill="{svg.colour("paper")}" stroke="{svg.colour("c4")}" stroke-width="2">{"".join(out)}</g>' if out else ""
+    return f'<g fill="{svg.colour("paper")}" stroke="{svg.colour("c4")}" stroke-width="2">{"".join(out)}</g>'
 
 
 def _sum(cells: tuple[int, ...], ranks: int, wide: float, high: float) -> str:
@@ -223,7 +227,9 @@ def _centre(on: Circle, lines: list[tuple[str, bool]], switch: bool) -> str:
     if switch:
         (what, _), (count, _) = lines[1:3]
         above = svg.text(on.x, on.y - on.card / 2 - 4, what, anchor="middle", bold=True, halo=True)
-        return above + svg.text(on.x, on.y + on.card / 2 + 14, count, anchor="middle", size=svg.SMALL, halo=True)
+        return above + svg.text(
+            on.x, on.y + on.card / 2 + 14, count, anchor="middle", size=svg.SMALL, halo=True
+        )
     tall = [20 if bold else 16 for _, bold in lines]
     out, y = [], on.y - sum(tall) / 2 - 2
     for (words, bold), height in zip(lines, tall, strict=True):

@@ -43,7 +43,10 @@ CONTROLS = (
     ),
 )  # fmt: skip
 
-CIRCLES = {svg.WIDE: (169.0, 180.0, 132.0, 132.0), svg.NARROW: (179.0, 119.0, 148.0, 94.0)}  # middle, half axes
+CIRCLES = {
+    svg.WIDE: (169.0, 180.0, 132.0, 132.0),
+    svg.NARROW: (179.0, 119.0, 148.0, 94.0),
+}  # middle, half axes
 CARDS = {svg.WIDE: (60.0, 44.0), svg.NARROW: (46.0, 33.0)}  # up to 8 ranks, and 16
 
 
@@ -67,7 +70,7 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
 def _levers(params: dict, steps: int) -> dict:
     found: dict = {"step": {"hi": steps}}
     if params["link"] != OWN:
-        found |= dict.fromkeys(("alpha", "rate"), {"off": "only for a link of your own"})
+        found |= {name: {"off": "only for a link of your own"} for name in ("alpha", "rate")}
     return found
 
 
@@ -97,7 +100,9 @@ def _values(on: Setting, bar: sent.Sent) -> dict:
         "step": bar.done,
         "contributors": [shown.contributors(bar.done, rank) for rank in range(shown.ranks)],
         "owners": shown.owners(),
-        "complete_cells": sum(cell == shown.full for row in shown.held[bar.done][: shown.ranks] for cell in row),
+        "complete_cells": sum(
+            cell == shown.full for row in shown.held[bar.done][: shown.ranks] for cell in row
+        ),
     }
 
 
@@ -125,23 +130,21 @@ def _height(wide: bool, own) -> float:
 
 def _circle(shown: parcels.Frames, width: int) -> rank_circle.Circle:
     large, small = CARDS[width]
-    return rank_circle.Circle(*CIRCLES[width], large if shown.ranks <= 8 else small + (large - small) * (16 - shown.ranks) / 12)
+    card = large if shown.ranks <= 8 else small + (large - small) * (16 - shown.ranks) / 12
+    return rank_circle.Circle(*CIRCLES[width], card)
 
 
 def _key(bar: sent.Sent, on: Setting, width: int) -> str:
     """What columns and stripes are, and how many ranks are left out or share a node."""
-    count = bar.shown.chunks
-    what = "column: the message" if count == 1 else f"columns: {count} pieces"
-    out = ""
-    if width == svg.WIDE:
-        out = svg.text(2, 12, what, fill="muted", size=11) + svg.text(2, 26, "stripes: whose numbers", fill="muted", size=11)
+    wide, count, said = width == svg.WIDE, bar.shown.chunks, []
+    if wide:
+        what = "column: the message" if count == 1 else f"columns: {count} pieces"
+        said += [(12, what), (26, "stripes: whose numbers")]
     if bar.ranks > bar.shown.ranks:
-        words = f"drawn with {bar.shown.ranks} of {bar.ranks:,}"
-        out += svg.text(2, 338 if width == svg.WIDE else 12, words, fill="muted", size=11)
-    elif on.cluster.nodes > 1 and on.cluster.gpus_per_node > 1:
-        words = f"{on.cluster.nodes} nodes of {on.cluster.gpus_per_node}"
-        out += svg.text(2, 338 if width == svg.WIDE else 12, words, fill="muted", size=11)
-    return out
+        said.append((338 if wide else 12, f"drawn with {bar.shown.ranks} of {bar.ranks:,}"))
+    elif min(on.cluster.nodes, on.cluster.gpus_per_node) > 1:
+        said.append((338 if wide else 12, f"{on.cluster.nodes} nodes of {on.cluster.gpus_per_node}"))
+    return "".join(svg.text(2, y, words, fill="muted", size=11) for y, words in said)
 
 
 def locked(params: dict, width: int) -> str:
@@ -151,9 +154,13 @@ def locked(params: dict, width: int) -> str:
     bar = sent.Sent(shown, 0, on.ranks, params["size"] * 1e6, 1.0, ())
     lines = [(f"{on.ranks} ranks,", False), (size(bar.message), True), ("in each of them", False)]
     wide = width == svg.WIDE
-    body = [rank_circle.draw(shown, 0, _circle(shown, width), lines, 0), _key(bar, on, width), band.locked(345 if wide else 292, wide)]
+    body = [
+        rank_circle.draw(shown, 0, _circle(shown, width), lines, 0),
+        _key(bar, on, width),
+        band.locked(345 if wide else 292, wide),
+    ]
     body.append(sent.wide(bar, 338, locked=True) if wide else sent.narrow(bar, 238, locked=True))
-    label = f"{on.ranks} ranks on a ring, each with a message of {size(bar.message)} in {shown.chunks} pieces, before the first step."
+    label = f"{on.ranks} ranks on a ring before the first step, each with {size(bar.message)} in {shown.chunks} pieces."
     return svg.figure(width, _height(wide, None), "".join(body), label)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from math import log
+from math import exp, log
 
 from scaleout.draw import svg
 from scaleout.draw.plot import Axis
@@ -91,7 +91,7 @@ def _meets(strip: Strip, at: float, words: str, amount: float, bold: str) -> boo
 def _shift(strip: Strip, amount: float, half: float) -> float:
     """How far words of this half width move from their marker to stay inside."""
     at = strip.x(amount)
-    return min(max(at, strip.left - 4 + half), strip.right + 4 - half) - at
+    return min(max(at, strip.left - 2 + half), strip.right + 2 - half) - at
 
 
 def _now(strip: Strip, amount: float, seconds: float) -> str:
@@ -112,12 +112,16 @@ def _area(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> str:
     """Bytes above, latency beneath: shares of the time, between two points as both grow."""
     path = [(strip.x(points[0][0]), points[0][1].share)]
     for (low, a, _), (high, b, _) in pairwise(points):
-        parts = 4 if strip.x(high) - strip.x(low) > 12 else 1
+        left, right, *odds = (
+            strip.x(low),
+            strip.x(high),
+            *(log(max(1 / way.share - 1, 1e-9)) for way in (a, b)),
+        )
+        parts = 4 if right - left > 12 else 1
         for k in range(1, parts + 1):
-            odds = [log(max(1 / way.share - 1, 1e-9)) if way.share else 40.0 for way in (a, b)]
-            between = odds[0] + (odds[1] - odds[0]) * k / parts
-            x = strip.x(low) + (strip.x(high) - strip.x(low)) * k / parts
-            path.append((x, 1 / (1 + 2.718281828**between)))
+            path.append(
+                (left + (right - left) * k / parts, 1 / (1 + exp(odds[0] + (odds[1] - odds[0]) * k / parts)))
+            )
     line = "L".join(f"{x:.1f} {strip.y(part):.1f}" for x, part in path)
     left, right, base = (svg.num(one) for one in (strip.left, strip.right, strip.bottom))
     return (
@@ -140,11 +144,17 @@ def _said(on: Setting, algorithm: str, found, strip: Strip, wide: bool) -> list[
     half = found.half_bytes
     if half:
         x, y = strip.x(half), strip.y(0.5)
-        ring = f'<circle r="4.5" fill="{svg.colour("paper")}" stroke="{svg.colour("ink")}" stroke-width="1.6"/>'
+        ring = (
+            f'<circle r="4.5" fill="{svg.colour("paper")}" stroke="{svg.colour("ink")}" stroke-width="1.6"/>'
+        )
         out.append(svg.group(x, y, ring, "half"))
         if wide:
             words, right = f"half and half: {size(half)}", x < strip.right - 190
-            out.append(svg.text(x + (10 if right else -10), y + 4, words, anchor="start" if right else "end", size=11))
+            out.append(
+                svg.text(
+                    x + (10 if right else -10), y + 4, words, anchor="start" if right else "end", size=11
+                )
+            )
     return out + (_protocols(found.points, strip) if wide else [])
 
 
@@ -175,7 +185,13 @@ def _fastest(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[s
     for name, left, right in spans:
         if not name:
             continue
-        words = next((w for w in (f"{SHORT[name]} fastest", SHORT[name]) if svg.measure(w, 11) < right - left - 8), "")
+        words = next(
+            (w for w in (f"{SHORT[name]} fastest", SHORT[name]) if svg.measure(w, 11) < right - left - 8), ""
+        )
         out.append(svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2))
-        out.append(svg.text((left + right) / 2, y + 2, words, anchor="middle", fill="muted", size=11) if words else "")
+        out.append(
+            svg.text((left + right) / 2, y + 2, words, anchor="middle", fill="muted", size=11)
+            if words
+            else ""
+        )
     return out

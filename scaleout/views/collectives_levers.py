@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from scaleout.spec.hardware import link
 from scaleout.views.collectives_setting import LARGEST, LINKS, OWN, SMALLEST, TIE, Setting, setting
 from scaleout.views.collectives_words import NAMES, SHORT, share, size, time
 
@@ -13,19 +12,23 @@ def sentence(on: Setting, algorithm: str, amount: float) -> str:
     """At most two lines."""
     way = on.way(algorithm, amount)
     took = f"**{time(way.cost.seconds)}** for {size(amount)} among {on.words}"
-    part = f"{share(way.share)} of it latency" if way.share > MUCH else f"{share(1 - way.share)} of it moving bytes"
-    return f"{_who(on, algorithm)} {took}, {part}. {_lever(on, algorithm, amount)}"
-
-
-def _who(on: Setting, algorithm: str) -> str:
-    name = NAMES[algorithm]
+    part = (
+        f"{share(way.share)} of it latency"
+        if way.share > MUCH
+        else f"{share(1 - way.share)} of it moving bytes"
+    )
     if on.can(algorithm):
-        return "Switches that add take" if algorithm == "in-network" else f"The {name} takes".replace("The halv", "Halv")
+        who = (
+            "Switches that add take" if algorithm == "in-network" else f"{_the(algorithm).capitalize()} takes"
+        )
+        return f"{who} {took}, {part}. {_lever(on, algorithm, amount)}"
     if algorithm != "in-network":
-        return f"A textbook’s {name}, which NCCL lacks, would take"
-    inside, across = LINKS[on.key][1:3] if on.key != OWN else ("", "")
-    where = "your own link" if on.key == OWN else link(inside if on.cluster.nodes == 1 else across).name
-    return f"If switches of {where} added, as here they do not, it would take"
+        return f"NCCL has no {NAMES[algorithm]}; it would take {took}. {_lever(on, algorithm, amount)}"
+    return f"The switches here do not add; if they did, it would take {took}. {_lever(on, algorithm, amount)}"
+
+
+def _the(algorithm: str) -> str:
+    return f"the {NAMES[algorithm]}" if algorithm in ("ring", "tree") else NAMES[algorithm]
 
 
 def _lever(on: Setting, algorithm: str, amount: float) -> str:
@@ -37,17 +40,17 @@ def _lever(on: Setting, algorithm: str, amount: float) -> str:
         return f"Try {_REASONS[best](had[best].cost)}: {time(had[best].cost.seconds)}."
     more = amount * 10
     if now.share > MUCH and more <= LARGEST:
-        longer = on.way(algorithm, more).cost.seconds / seconds
-        return f"Starts cost the same for any size: try **{size(more)}**, ten times the bytes in {longer:.2g} times the time."
+        longer = f"{on.way(algorithm, more).cost.seconds / seconds:.2g}"
+        return f"Starts cost all sizes the same: try **{size(more)}**, ten times the bytes, {longer} times the time."
     if on.key != OWN:
         key, faster = min(_elsewhere(on, algorithm, amount), key=lambda item: item[1])
         if faster < seconds / (1 + TIE):
-            return f"Nothing here is faster on these links; try **{LINKS[key][-1]}**: {time(faster)}."
+            return f"Nothing is faster on these links; try **{LINKS[key][-1]}**: {time(faster)}."
     less = amount / 2
     if less < SMALLEST:
         return "Nothing here is faster."
     half = on.way(algorithm, less).cost.seconds
-    return f"Nothing here is faster; fewer bytes are: try **{size(less)}**, gradients in bf16 for fp32: {time(half)}."
+    return f"Nothing is faster here but fewer bytes: try **{size(less)}**, as bf16 in place of fp32: {time(half)}."
 
 
 def _elsewhere(on: Setting, algorithm: str, amount: float) -> list[tuple[str, float]]:
@@ -56,7 +59,7 @@ def _elsewhere(on: Setting, algorithm: str, amount: float) -> list[tuple[str, fl
 
 
 _REASONS = {
-    "ring": lambda cost: f"the **{SHORT['ring']}**, whose ranks share the bytes evenly, {size(cost.sent_bytes, 4)} from each",
+    "ring": lambda cost: f"the **{SHORT['ring']}**, in which all share the work, {size(cost.sent_bytes, 4)} from each",
     "tree": lambda cost: f"the **{SHORT['tree']}**, which has {cost.steps:,} starts",
     "in-network": lambda cost: f"**{SHORT['in-network']}**, which add on the way, {size(cost.sent_bytes, 4)} from each",
     "halving-doubling": lambda cost: f"**{SHORT['halving-doubling']}**, which has {cost.steps:,} starts",

@@ -3,43 +3,55 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite, log
+from math import log
 
 from scaleout.draw import svg
+from scaleout.spec import checks
 from scaleout.timing import profile
 from scaleout.views.collectives_setting import DECADES, LARGEST, SMALLEST
 from scaleout.views.collectives_words import time
 
 POINT = re.compile(r"(\w+) all_reduce, (\d{1,12}) B: seconds, its line")
-BY_HAND = ("ring", "tree", "naive")  # what the lab writes itself; the backend's own is called by the backend's name
+BY_HAND = (
+    "ring",
+    "tree",
+    "naive",
+)  # what the lab writes itself; the backend's own is called by the backend's name
+LONGEST = 1e7  # seconds of an all-reduce
 WRONG = "this is no Record of labs/collectives.py: give a file of labs/results/collectives/"
 
 
 def measured(record: dict) -> dict:
-    """{"ranks", "device", "backend", "sweeps": {algorithm or "backend": [[bytes, seconds], ...]}} of a Record.
+    """{"ranks", "device", "backend", "sweeps": {"backend" or who: [[bytes, seconds], ...]}} of a Record.
 
     ValueError, in one line, for a Record of another lab, or one that does not hold two sizes of an all-reduce.
     """
-    if record.get("stem") != "collectives":
+    ranks, device, backend, found = (
+        record.get(key) for key in ("device_count", "device", "backend", "measurement")
+    )
+    if record.get("stem") != "collectives" or not isinstance(found, dict):
         raise ValueError(WRONG)
-    ranks, device, backend = (record.get(key) for key in ("device_count", "device", "backend"))
-    if not (isinstance(ranks, int) and not isinstance(ranks, bool) and 2 <= ranks <= 10**6):
-        raise ValueError(f"{WRONG}, of 2 ranks or more")
-    if not (isinstance(device, str) and isinstance(backend, str) and isinstance(record.get("measurement"), Mapping)):
-        raise ValueError(f"{WRONG}, with device, backend and measurement")
+    if not (
+        checks.is_whole(ranks)
+        and 2 <= ranks <= 10**6
+        and isinstance(device, str)
+        and isinstance(backend, str)
+    ):
+        raise ValueError(f"{WRONG}, with its backend and device, of 2 ranks or more")
     sweeps: dict[str, list[list[float]]] = {}
-    for key, seconds in record["measurement"].items():
-        if found := POINT.fullmatch(str(key)):
-            name, amount = found[1], float(found[2])
-            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not isfinite(seconds) or seconds <= 0:
-                raise ValueError(f"{WRONG}: {key} is {seconds!r}, no time above 0")
-            sweeps.setdefault("backend" if name == backend else name, []).append([amount, float(seconds)])
-    sweeps = {name: sorted(points) for name, points in sweeps.items() if len({a for a, _ in points}) > 1}
-    if not {"backend", *BY_HAND} & {*sweeps}:
+    for key, seconds in found.items():
+        point = POINT.fullmatch(str(key))
+        who = "backend" if point and point[1] == backend else point and point[1]
+        if who not in ("backend", *BY_HAND):
+            continue
+        if not (checks.is_number(seconds) and 0 < seconds <= LONGEST):
+            raise ValueError(f"{WRONG}: {key!r} must be a time above 0")
+        sweeps.setdefault(who, []).append([float(point[2]), float(seconds)])
+    sweeps = {who: sorted(points) for who, points in sweeps.items() if len({size for size, _ in points}) > 1}
+    if not sweeps:
         raise ValueError(f"{WRONG}, with two sizes of an all-reduce or more")
-    return {"ranks": ranks, "device": device, "backend": backend, "sweeps": sweeps}
+    return {"ranks": ranks, "device": device[:60], "backend": backend[:20], "sweeps": sweeps}
 
 
 @dataclass(frozen=True)
@@ -59,7 +71,14 @@ class Own:
     def draw(self, strip, wide: bool, y: float) -> str:
         """Ringed dots at the share of latency in what was measured, with seconds above some; or what does not fit."""
         place = (598, y + 13, "end") if wide else (0, y + 28, "start")
-        said = svg.text(*place[:2], _cut(self.words, 310 if wide else 356), anchor=place[2], fill="key", bold=True, size=11)
+        said = svg.text(
+            *place[:2],
+            _cut(self.words, 310 if wide else 356),
+            anchor=place[2],
+            fill="key",
+            bold=True,
+            size=11,
+        )
         if not self.fits:
             return said
         alpha = self.alpha
@@ -76,7 +95,9 @@ def _times(points: list[tuple[float, float]], strip) -> list[str]:
         if amount and abs(log(amount / decade)) < log(1.5):
             x = strip.x(amount)
             anchor = "start" if x < strip.left + 20 else "end" if x > strip.right - 20 else "middle"
-            out.append(svg.text(x, strip.top - 21, time(seconds), anchor=anchor, fill="key", bold=True, size=11))
+            out.append(
+                svg.text(x, strip.top - 21, time(seconds), anchor=anchor, fill="key", bold=True, size=11)
+            )
     return out
 
 

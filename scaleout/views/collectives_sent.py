@@ -42,14 +42,18 @@ class Sent:
     def in_all(self) -> str:
         """What is sent in the end, in words; to a fourth digit where three would round it to the limit."""
         short = size(self.total * self.message)
-        return size(self.total * self.message, 4) if self.total < 2 and short == size(2 * self.message) else short
+        return (
+            size(self.total * self.message, 4)
+            if self.total < 2 and short == size(2 * self.message)
+            else short
+        )
 
     @property
     def top(self) -> float:
         """Messages at the end of the axis."""
         return max(2, ceil(self.total - 1e-9))
 
-    def stops(self, end: float, at, last: float) -> list[tuple[float, float]]:
+    def stops(self, at, last: float) -> list[tuple[float, float]]:
         """Of the guess's mark, in GB: along the axis, and for guesses beyond its end a little further."""
         whole = self.top * self.message
         return [(0.0, at(0)), (whole / 1e9, at(self.top)), (max(BEYOND, 2 * whole) / 1e9, last)]
@@ -62,10 +66,10 @@ def wide(one: Sent, x: float, locked: bool = False) -> str:
     def at(messages: float) -> float:
         return base - (base - roof) * messages / one.top
 
-    body = [svg.text(x + 4, 14, HEAD, bold=True), svg.line(x + 82, base, x + 256, base, "muted")]
-    body.append(_level(one, x, at, 1, f"{size(one.message)}: the message" if one.top <= 8 else ""))
+    levels = [_level(one, x, at, 1, f"{size(one.message)}: the message" if one.top <= 8 else "")]
     if one.top <= 3:
-        body.append(_level(one, x, at, 2, size(2 * one.message) + _limit(one, locked)))
+        levels.append(_level(one, x, at, 2, size(2 * one.message) + _limit(one, locked)))
+    body = [svg.text(x + 4, 14, HEAD, bold=True), svg.line(x + 82, base, x + 256, base, "muted")]
     if locked:
         body.append(_outline(bar, roof, 38, base - roof))
         body.append(svg.text(x + 101, base + 15, "each rank", anchor="middle", fill="muted", size=11))
@@ -74,8 +78,7 @@ def wide(one: Sent, x: float, locked: bool = False) -> str:
         body += [_block(k, bar, at(end), 38, at(start) - at(end) - 1.6, one) for k, start, end in spans]
         body += _empty(one, lambda low, high: (bar + 0.7, at(high) + 0.8, 36.6, at(low) - at(high) - 2.4))
         body += _brackets(one, spans, x, at) + _curve(one, x, at, base, roof)
-    body.append(guess.mark(one.stops(roof, at, roof - 18), (x + 74, x + 130)))
-    return "".join(body)
+    return "".join([*body, *levels, guess.mark(one.stops(at, roof - 18), (x + 74, x + 256))])
 
 
 def narrow(one: Sent, y: float, locked: bool = False) -> str:
@@ -91,7 +94,9 @@ def narrow(one: Sent, y: float, locked: bool = False) -> str:
     else:
         words = f"{size(one.so_far)} of {one.in_all}"
         body.append(svg.text(358, y + 12, words, anchor="end", bold=True, size=svg.SMALL))
-        body += [_block(k, at(start), bar, at(end) - at(start) - 1.2, 19, one) for k, start, end in _spans(one)]
+        body += [
+            _block(k, at(start), bar, at(end) - at(start) - 1.2, 19, one) for k, start, end in _spans(one)
+        ]
         body += _empty(one, lambda low, high: (at(low) + 0.6, bar + 0.6, at(high) - at(low) - 2, 17.8))
     if one.top <= 12:
         body.append(svg.line(at(1), bar - 3, at(1), bar + 22, "ink"))
@@ -101,20 +106,20 @@ def narrow(one: Sent, y: float, locked: bool = False) -> str:
     if svg.measure(size(one.message) + longer, 11) < end - at(1) - 10:
         ends = longer
     body.append(svg.text(end + 2, bar + 31, ends, anchor="end", fill="muted", size=11))
-    body.append(guess.mark(one.stops(end, at, 354), (bar - 6, bar + 26), "x"))
+    body.append(guess.mark(one.stops(at, 354), (bar - 6, bar + 26), "x"))
     return "".join(body)
 
 
 def _limit(one: Sent, locked: bool) -> str:
     if locked:
         return ""
-    return ": never reached" if one.total < 2 and one.shown.algorithm != "in-network" else ": the message twice"
+    return ": never reached" if one.total < 2 and one.shown.algorithm == "ring" else ": the message twice"
 
 
 def _outline(x: float, y: float, width: float, height: float) -> str:
     return (
-        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" rx="2" fill="none" '
-        f'stroke="{svg.colour("muted")}" stroke-dasharray="2.5 2.5"/>'
+        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" rx="2" '
+        f'fill="none" stroke="{svg.colour("muted")}" stroke-dasharray="2.5 2.5"/>'
     )
 
 
@@ -144,10 +149,9 @@ def _empty(one: Sent, place) -> list[str]:
 
 
 def _level(one: Sent, x: float, at, messages: float, words: str) -> str:
-    dash = "5 4" if messages > 1 else ""
-    place = at(messages) + (13 if messages == 1 and one.top <= 4 else -5)
-    return svg.line(x + 74, at(messages), x + 256, at(messages), "muted" if dash else "grid", 1, dash) + svg.text(
-        x + 258, place, words, anchor="end", fill="muted", size=11, bold=bool(dash)
+    y, dash = at(messages), "5 4" if messages > 1 else ""
+    return svg.line(x + 122, y, x + 256, y, "muted" if dash else "grid", 1, dash) + svg.text(
+        x + 258, y - 5, words, anchor="end", fill="muted", size=11, bold=bool(dash), halo=True
     )
 
 
@@ -159,10 +163,16 @@ def _brackets(one: Sent, spans: list[tuple[int, float, float]], x: float, at) ->
         room = int((bottom - top) // 14)
         if room < 1:
             continue
-        out.append(f'<path d="M{x + 77:g} {bottom:.1f}h-5V{top:.1f}h5" fill="none" stroke="{svg.colour("muted")}"/>')
+        out.append(
+            f'<path d="M{x + 77:g} {bottom:.1f}h-5V{top:.1f}h5" fill="none" stroke="{svg.colour("muted")}"/>'
+        )
         y = (top + bottom) / 2 + 4 - 7 * (min(room, len(words)) - 1)
         for i, said in enumerate(words[:room]):
-            out.append(svg.text(x + 67, y + 14 * i, said, anchor="end", fill="muted" if i else "ink", size=11, bold=not i))
+            out.append(
+                svg.text(
+                    x + 67, y + 14 * i, said, anchor="end", fill="muted" if i else "ink", size=11, bold=not i
+                )
+            )
     return out
 
 
@@ -176,16 +186,21 @@ def _phases(one: Sent, spans: list[tuple[int, float, float]]) -> list[tuple[list
     words = {
         "ring": (["lap 1", "add", pieces, "pieces"], ["lap 2", "hand round", pieces, "pieces"]),
         "halving-doubling": (["halving", "add"], ["doubling", "give back"]),
-        "naive": ([], ["rank 0", f"to {one.ranks - 1:,} others" if one.ranks < 100 else f"to {one.ranks - 1:,}"]),
+        "naive": (
+            [],
+            ["rank 0", f"to {one.ranks - 1:,} others" if one.ranks < 100 else f"to {one.ranks - 1:,}"],
+        ),
         "in-network": (["its message", "once"], ["its sums"]),
     }[one.shown.algorithm]
-    return [(said, part[0][1], part[-1][2]) for said, part in zip(words, (first, second), strict=True) if part]
+    return [
+        (said, part[0][1], part[-1][2]) for said, part in zip(words, (first, second), strict=True) if part
+    ]
 
 
 def _free(y: float, taken: list[float]) -> float:
     """Where the two lines of a dot at y go: below it, or where lines with these middles are in the way, above."""
     below, above = y + 26, y - 24
-    return above if any(below - 16 < one < below + 22 for one in taken) and above > 36 else below
+    return above if any(below - 21 < one < below + 22 for one in taken) and above > 36 else below
 
 
 def _curve(one: Sent, x: float, at, base: float, roof: float) -> list[str]:
@@ -198,11 +213,22 @@ def _curve(one: Sent, x: float, at, base: float, roof: float) -> list[str]:
                          'stroke-width="1.5"/>', "dot"))  # fmt: skip
     late = dot_x > x + 200
     near, anchor = (x + 258, "end") if late else (dot_x + 12, "start")
-    low = _free(dot_y, [at(k) + (6 if k == 1 and one.top <= 4 else -10) for k in (1, 2) if k < 2 or one.top <= 3])
+    low = _free(dot_y, [at(k) - 9 for k in (1, 2) if k == 1 or one.top <= 3])
     out.append(svg.text(near, low, one.in_all, anchor=anchor, bold=True, halo=True))
-    out.append(svg.text(near, low + 14, f"with {one.ranks:,}", anchor=anchor, fill="muted", size=11, halo=True))
+    out.append(
+        svg.text(near, low + 14, f"with {one.ranks:,}", anchor=anchor, fill="muted", size=11, halo=True)
+    )
     for p, anchor in ((2, "middle"), (8, "middle"), (64, "middle"), (1024, "end")):
-        out.append(svg.text(plane.at_x(log2(p)) + 6 * (p == 1024), base + 15, f"{p:,}", anchor=anchor, fill="muted", size=11))
+        out.append(
+            svg.text(
+                plane.at_x(log2(p)) + 6 * (p == 1024),
+                base + 15,
+                f"{p:,}",
+                anchor=anchor,
+                fill="muted",
+                size=11,
+            )
+        )
     out.append(svg.text(x + 101, base + 15, "now", anchor="middle", fill="muted", size=11))
     out.append(svg.text(x + 201, base + 30, "by number of ranks", anchor="middle", fill="muted", size=11))
     out.append(svg.text(x + 130, base - 20, size(one.so_far), bold=True, halo=True))

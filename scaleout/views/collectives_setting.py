@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from math import exp, log
@@ -32,7 +32,7 @@ TIE = 0.01  # a lead that is not worth a name
 SMALLEST, LARGEST = 1e3, 1e10  # bytes
 DECADES = tuple(10.0**k for k in range(3, 11))
 GRID = tuple(SMALLEST * 10 ** (k / 2) for k in range(15))  # bytes at which all is priced
-FINE = 1.03  # how near a change is looked for, as a ratio of sizes
+FINE = 1.06  # how near a change is looked for, as a ratio of sizes
 BY_RANKS = tuple(2**k for k in range(1, 11))
 
 
@@ -55,6 +55,7 @@ class Setting:
 
     key: str
     cluster: Cluster
+    _known: dict = field(default_factory=dict, compare=False, repr=False)  # what was priced before
 
     @property
     def ranks(self) -> int:
@@ -77,12 +78,17 @@ class Setting:
 
     def had(self, size: float) -> dict[str, Way]:
         """What can be had, NCCL's own by the protocol that is fastest."""
-        return _had(self, size)
+        if size not in self._known:
+            self._known[size] = _had(self, size)
+        return self._known[size]
 
     def way(self, algorithm: str, size: float) -> Way:
         """One algorithm, by the textbook where NCCL does not have it; switches as if they added, where none do."""
-        found = self.had(size).get(algorithm)
-        return found or Way("", nccl.textbook("all_reduce", algorithm, size, replace(self.cluster, in_network=True)))
+        found = self.had(size)
+        if algorithm not in found and (algorithm, size) not in self._known:
+            cluster = replace(self.cluster, in_network=True) if algorithm == "in-network" else self.cluster
+            self._known[algorithm, size] = Way("", nccl.textbook("all_reduce", algorithm, size, cluster))
+        return found.get(algorithm) or self._known[algorithm, size]
 
     def costs(self, size: float) -> dict[str, Cost]:
         """Of all that makes sense here, what no library has included."""
@@ -101,7 +107,6 @@ class Setting:
         return self.way(algorithm, 1e9).cost.sent_bytes / 1e9
 
 
-@lru_cache(maxsize=4096)
 def _had(on: Setting, size: float) -> dict[str, Way]:
     if on.key == OWN:
         return {name: Way("", alpha_beta.cost_on("all_reduce", name, size, on.cluster)) for name in OWN_NAMES}
@@ -111,7 +116,7 @@ def _had(on: Setting, size: float) -> dict[str, Way]:
     return {name: found[name] for name in LIBRARY if name in found}
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def setting(key: str, ranks: int, alpha: float = 0.0, rate: float = 1.0) -> Setting:
     """Ranks in as few nodes as hold them evenly; alpha (us) and rate (GB/s) are of one's own wire."""
     if key == OWN:
@@ -144,27 +149,24 @@ class Band:
 def band(on: Setting, algorithm: str) -> Band:
     """Where the time of an algorithm goes, from SMALLEST to LARGEST bytes."""
 
-    def regime(size: float):
-        way = on.way(algorithm, size)
-        starts = way.cost.latency_seconds if algorithm == "in-network" else 0
-        return way.protocol, starts, on.fastest(size)
+    def point(size: float) -> tuple[float, Way, str]:
+        return size, on.way(algorithm, size), on.fastest(size)
 
-    sizes = [GRID[0]]
-    for low, high in pairwise(GRID):
-        sizes += [*_change(low, high, regime), high]
-    points = tuple((size, on.way(algorithm, size), on.fastest(size)) for size in sizes)
-    return Band(points, _half(points), _crossover(on))
+    def regime(at: tuple[float, Way, str]) -> tuple[float, str]:
+        # of links the latency changes with the protocol only, of one's own wire with the blocks of a tree
+        return 0 if on.key == OWN else at[1].cost.latency_seconds, at[2]
 
-
-def _change(low: float, high: float, of) -> list[float]:
-    """Two sizes on either side of a change of `of` between low and high; [] without one."""
-    before, after = of(low), of(high)
-    if before == after:
-        return []
-    while high / low > FINE:
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if of(middle) == before else (low, middle)
-    return [low, high]
+    points = [point(GRID[0])]
+    for size in GRID[1:]:
+        low, high = points[-1], point(size)
+        last, before = high, regime(low)
+        if regime(high) != before:
+            while high[0] / low[0] > FINE:
+                middle = point((low[0] * high[0]) ** 0.5)
+                low, high = (middle, high) if regime(middle) == before else (low, middle)
+            points += [low, high]
+        points.append(last)
+    return Band(tuple(points), _half(tuple(points)), _crossover(on))
 
 
 def _half(points: tuple[tuple[float, Way, str], ...]) -> float | None:
@@ -189,7 +191,7 @@ def _crossover(on: Setting) -> float | None:
     if len(turns) != 1 or not ahead[-1]:
         return None
     low, high = GRID[turns[0] - 1], GRID[turns[0]]
-    while high / low > 1.002:
+    while high / low > 1.005:
         middle = (low + high) / 2
         low, high = (low, middle) if ring_leads(middle) else (middle, high)
     return float(f"{high:.3g}")

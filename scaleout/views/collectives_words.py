@@ -11,7 +11,13 @@ NAMES = {
     "ring": "ring", "tree": "double tree", "naive": "gather and broadcast", "halving-doubling": "halving-doubling",
     "in-network": "switches that add", "hierarchical": "hierarchical all-reduce",
 }  # fmt: skip
-SHORT = {"ring": "ring", "tree": "tree", "naive": "naive", "halving-doubling": "halving", "in-network": "switches"}
+SHORT = {
+    "ring": "ring",
+    "tree": "tree",
+    "naive": "naive",
+    "halving-doubling": "halving",
+    "in-network": "switches",
+}
 
 _TIMES = (("s", 1, 1), ("ms", 1e3, 1e-3), ("µs", 1e6, 0))
 _BYTES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1))
@@ -40,7 +46,9 @@ def under_way(shown: Frames, step: int) -> list[tuple[str, bool]]:
     if step == shown.steps:
         return [("done", False), ("all hold the sum", True), (f"{shown.steps} steps", False)]
     parcels, p = shown.parcels[step], shown.ranks
-    sums = [cell.bit_count() for one in parcels for cell in (shown.held[step][one.source][c] for c in one.chunks)]
+    sums = [
+        cell.bit_count() for one in parcels for cell in (shown.held[step][one.source][c] for c in one.chunks)
+    ]
     most, many = max(sums), len(parcels) > 1
     what = "the sum" if most == p else "one rank’s" if most == 1 else f"a sum of {most}"
     parcel = f"{'parcels hold' if many and min(sums) < most else 'a parcel is'} {what}"
@@ -51,7 +59,10 @@ def under_way(shown: Frames, step: int) -> list[tuple[str, bool]]:
         where = f"lap {1 if True in adds else 2} of 2"
         count = f"step {step % (p - 1) + 1} of {p - 1}"
     elif shown.algorithm == "tree":
-        where, verb = "two trees, half each", verb if len(adds) > 1 else "add upwards" if True in adds else "hand down"
+        where, verb = (
+            "two trees, half each",
+            verb if len(adds) > 1 else "add upwards" if True in adds else "hand down",
+        )
     elif shown.algorithm == "naive":
         where, verb = "all through rank 0", "gather and add" if True in adds else "broadcast"
     elif shown.algorithm == "halving-doubling":
@@ -77,7 +88,7 @@ def law(on: Setting, algorithm: str, amount: float, cost: Cost) -> list[str]:
     before, factor = _LAWS[algorithm](on)
     formula = f"{factor} × {size(amount)} = {size(cost.sent_bytes, 4)}"
     moving = cost.seconds - cost.latency_seconds
-    at = f"at {svg.quantity(cost.sent_bytes / moving / 1e9)} GB/s: " if algorithm == "ring" else "bytes take "
+    at = f"at {size(cost.sent_bytes / moving)}/s: " if algorithm == "ring" else "bytes take "
     starts = f"{cost.steps:,} start{'s' if cost.steps > 1 else ''}"
     return [before, formula, f"{at}{time(moving)}, and {starts}: {time(cost.latency_seconds)}"]
 
@@ -90,7 +101,10 @@ def _ring(on: Setting) -> tuple[str, str]:
 def _tree(on: Setting) -> tuple[str, str]:
     factor = f"{on.sent('tree'):g}"
     if on.key == OWN or on.cluster.gpus_per_node == 1:
-        return "half the message up and down each of two trees: an inner rank of one, a leaf of the other, sends", factor
+        return (
+            "half the message up and down each of two trees: an inner rank of one, a leaf of the other, sends",
+            factor,
+        )
     return "two trees, as drawn, over nodes, and a chain in each node: the busiest GPU sends", factor
 
 
@@ -102,7 +116,10 @@ def _halving(on: Setting) -> tuple[str, str]:
     out, part = fold(on.ranks)
     p = len(part)
     if out:
-        return f"{out:,} of {on.ranks:,} ranks sit out; one that stands for two sends", f"(2 × ({p:,} − 1)/{p:,} + 1)"
+        return (
+            f"{out:,} of {on.ranks:,} ranks sit out; one that stands for two sends",
+            f"(2 × ({p:,} − 1)/{p:,} + 1)",
+        )
     return "a half, a quarter, an eighth ... and all the way back:", f"2 × ({p:,} − 1)/{p:,}"
 
 

@@ -12,7 +12,6 @@ from view_settings import grid
 
 from scaleout import views
 from scaleout.memory.accounts import KINDS
-from scaleout.views import collectives
 from scaleout.views.choices import NAMES
 from scaleout.views.fsdp_levers import EXPOSED
 
@@ -26,12 +25,9 @@ def memory(params, values, result):
 
 
 def of_collectives(params, values, result):
-    root, names = ET.fromstring(result["svg"]), list(values["seconds_by_algorithm"])
-    assert root.get("viewBox").split()[2] == "480" and sum(1 for _ in root.iter(f"{MARK}polyline")) == len(names)
-    words = [text.text for text in root.iter(f"{MARK}text")]
-    for name in names:
-        assert any(text.startswith(f"{collectives.NAMES[name]} ") for text in words), name
-    assert collectives._CALLED[values["winner"]] in result["sentence"]
+    assert values["seconds"] > 0 and 0 <= values["sent_so_far_gb"] <= values["sent_gb"] * (1 + 1e-9)
+    assert result["svg"].count('data-mark="card-') == min(params["ranks"], 16) + (params["algorithm"] == "in-network")
+    assert len(result["svg"]) < 45_000 and result["levers"]["step"]["hi"] == values["steps"]
 
 
 def parts_of_a_step(values):
@@ -83,7 +79,7 @@ def test_every_state_draws(stem):
         root = ET.fromstring(result["svg"])
         assert root.get("role") == "img" and root.get("aria-label")
         colours = re.findall(r'(?:fill|stroke)="([^"]+)"', result["svg"])
-        assert colours and all(colour.startswith("var(--") or colour == "none" for colour in colours), params
+        assert colours and all(colour.startswith("var(--") or colour in ("none", "transparent") for colour in colours), params
         json.dumps(result, allow_nan=False)
         given = {**views.defaults(stem), **params}
         assert stem == "collectives" or result["sentence"].startswith(NAMES[given["model"]]), params
@@ -103,14 +99,14 @@ REFUSED = [
     ("memory", {"gpus": 10**30}, "from 1 to 1,024"),
     ("memory", {"sequence": 1}, "has no parameter 'sequence'"),
     ("memory", {"gib": 1}, "True or False"),
-    ("collectives", {"ranks": 1}, "ranks must be from 2 to 8"),
+    ("collectives", {"ranks": 1}, "ranks must be from 2 to 1,024"),
     ("collectives", {"ranks": 2.5}, "whole number"),
-    ("collectives", {"algorithm": "hierarchical"}, "algorithm must be one of naive, ring, tree"),
+    ("collectives", {"algorithm": "hierarchical"}, "algorithm must be one of ring, tree, naive"),
     ("collectives", {"link": "nvlink9"}, "link must be one of node-ib"),
     ("collectives", {"size": 0}, "size must be from 0.001 to 10,000"),
-    ("collectives", {"world": 1}, "world must be from 2 to 1,024"),
+    ("collectives", {"world": 8}, "has no parameter 'world'"),
     ("collectives", {"alpha": -1}, "alpha must be from 0.1"),
-    ("collectives", {"step": 15}, "step must be from 0 to 14"),
+    ("collectives", {"step": 31}, "step must be from 0 to 30"),
     ("ddp", {"ranks": 513}, "ranks must be from 1 to 512"),
     ("ddp", {"ranks": 1.5}, "ranks must be a whole number"),
     ("ddp", {"model": "llama-2-70b"}, "model must be one of gpt2"),
@@ -137,7 +133,7 @@ def test_bad_input_is_one_line(stem, params, words):
 
 
 @pytest.mark.parametrize(("stem", "key", "params"), [
-    ("memory", "peak_gb", {}), ("collectives", "ring_sent_gb", {"world": 8}), ("ddp", "exposed_percent", {}),
+    ("memory", "peak_gb", {}), ("collectives", "ring_sent_gb", {}), ("ddp", "exposed_percent", {}),
     ("fsdp", "peak_gib", {}), ("capstone", "strong_speed_up", {})])  # fmt: skip
 def test_a_guess_is_judged_against_the_answer(stem, key, params):
     answer = views.render(stem, params)["values"][key]
