@@ -372,3 +372,13 @@ def test_a_run_of_other_ranks_says_so_and_draws_nothing():
 ])  # fmt: skip
 def test_another_record_is_refused_in_one_line(change):
     refused(lambda: views.measured("collectives", record() | change), "no Record of labs/collectives.py")
+
+
+def test_each_control_changes_the_values_or_says_why_not():
+    for params in settings(12):
+        found = render(**params)
+        for control in view.CONTROLS[1:]:
+            top = {"step": 0, "ranks": 1024, "size": 1e4, "alpha": 1e5, "rate": 1e3}.get(control.name)
+            others = [name for name, _ in control.options] or [top, control.lo if control.name != "step" else 2]
+            moved = any(render(**params | {control.name: one})["values"] != found["values"] for one in others)
+            assert moved is ("off" not in found["levers"].get(control.name, {})), (control.name, params)
