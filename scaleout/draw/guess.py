@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from scaleout.draw import svg
 
 HAND = 28  # how broad the part is that a finger can take hold of
@@ -15,18 +17,18 @@ def mark(stops: list[tuple[float, float]], across: tuple[float, float], way: str
     """
     if way not in ("x", "y"):
         raise ValueError(f"a mark moves along x or y, not {way!r}")
-    if len(stops) < 2 or any(b[0] <= a[0] for a, b in zip(stops, stops[1:], strict=False)):
+    if len(stops) < 2 or any(b[0] <= a[0] for a, b in pairwise(stops)):
         raise ValueError(f"a mark needs two or more stops with rising values, not {stops!r}")
     at = " ".join(f"{value:.10g}:{svg.num(where)}" for value, where in stops)
     low, high = across
     ends = (low, 0.0, high, 0.0) if way == "y" else (0.0, low, 0.0, high)
     corner, size = ((low, -HAND / 2), (high - low, HAND)) if way == "y" else ((-HAND / 2, low), (HAND, high - low))
-    words_at = (high - 4, -6) if way == "y" else (6, low + 12)
+    words_at, anchor = ((high - 4, -6), "end") if way == "y" else ((6, low + 12), "start")
     body = (
         f'<rect x="{svg.num(corner[0])}" y="{svg.num(corner[1])}" width="{svg.num(size[0])}" '
         f'height="{svg.num(size[1])}" fill="transparent" class="live-hand"/>'
         f"{svg.line(*ends, 'key', 2, '5 4')}{_knob(*ends[:2])}"
-        f"{svg.text(*words_at, 'your guess', anchor='end' if way == 'y' else 'start', fill='key', bold=True, halo=True)}"
+        f"{svg.text(*words_at, 'your guess', anchor=anchor, fill='key', bold=True, halo=True)}"
     )
     return f'<g class="live-mark" data-way="{way}" data-stops="{at}" visibility="hidden">{body}</g>'
 

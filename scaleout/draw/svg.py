@@ -1,10 +1,10 @@
 """Marks for the book's pictures: functions that return SVG as strings.
 
-Coordinates are CSS pixels: a view draws itself twice, WIDE and NARROW, so that text keeps its size. Colours are names of CSS variables ("c1" to "c8",
-"ink", "muted", "grid", "accent"), so that one picture serves light mode, dark mode and print; the value after
-the comma is what a viewer without the book's style sheet sees. Numbers are printed with fixed digits: the same
-parameters give the same bytes in the kernel and on the page. A mark with a name (`mark`) is the same thing in the next
-picture: the front end moves it from where it was.
+Coordinates are CSS pixels: a view draws itself twice, WIDE and NARROW, so that text keeps its size. Colours are names
+of CSS variables ("c1" to "c8", "ink", "muted", "grid", "accent"), so that one picture serves light mode, dark mode
+and print; the value after the comma is what a viewer without the book's style sheet sees. Numbers are printed with
+fixed digits: the same parameters give the same bytes in the kernel and on the page. A mark with a name (`mark`) is
+the same thing in the next picture: the front end moves it from where it was.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FONT, SMALL = 13, 12  # sizes of text; 11 to 16 in any picture
 
 # Named, with what bare systems have last: there `system-ui` can be a face a tenth wider than the others.
 FACE = (
-    "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Cantarell, 'Noto Sans', 'DejaVu Sans Condensed', system-ui, "
-    "sans-serif"
+    "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Cantarell, 'Noto Sans', 'DejaVu Sans Condensed', "
+    "system-ui, sans-serif"
 )
 
 

@@ -23,8 +23,8 @@ def view(
 ) -> dict:  # fmt: skip
     """All that a front end needs to show a view: {"stem", "key", "spec", "params", "result", "seconds", ...}.
 
-    `ask`: the reader guesses first, and "result" is hidden until then; ValueError where parameters are given too, for the
-    question is of the view as it opens. `record`: a lab's Record, whose points are in the picture.
+    `ask`: the reader guesses first, and "result" is hidden until then; ValueError where parameters are given too, for
+    the question is of the view as it opens. `record`: a lab's Record, whose points are in the picture.
     """
     if ask and params:
         raise ValueError(f"{stem} asks about its opening setting: leave {', '.join(params)} as it is, or do not ask")
@@ -85,7 +85,7 @@ def _question(data: dict) -> str:
 
 
 def _stored(data: dict) -> dict:
-    """The data without what the HTML around it already holds. What a question hides is there, but not in plain words."""
+    """The data without what the HTML around it holds. What a question hides is there, but not in plain words."""
     if data["form"] == "exercise":
         return data
     levers = data["result"]["levers"]

@@ -17,8 +17,8 @@ and, where its chapter asks for a guess, `locked(params, width) -> svg`, the pic
 therefore sees clean values only, the same in the kernel and on the page.
 `controls` has the kinds of control, `choices` what several views offer, `STEM_levers` what the sentence of a view
 advises; `collectives_setting` prices what joins the ranks of `collectives`, whose parts are `collectives_sent` and
-`collectives_band`, `collectives_own` of a reader's run, `collectives_words` in words; `capstone_curves` and `capstone_published` are curves of the capstone's, computed and as others published
-them.
+`collectives_band`, `collectives_own` of a reader's run, `collectives_words` in words; `capstone_curves` and
+`capstone_published` are curves of the capstone's, computed and as others published them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from scaleout.draw import svg
 from scaleout.views.controls import Control, code, guess, more, number, play, select, slider, toggle
 
 __all__ = [
-    "Control", "code", "defaults", "guess", "measured", "more", "number", "play", "question", "render", "select", "slider", "spec",
-    "stems", "toggle",
+    "Control", "code", "defaults", "guess", "measured", "more", "number", "play", "question", "render", "select", "slider",
+    "spec", "stems", "toggle",
 ]  # fmt: skip
 
 SHARED = {"choices", "controls"}  # modules that no view is called by
@@ -95,8 +95,8 @@ def measured(stem: str, record: dict) -> dict:
 
 
 def render(stem: str, params: dict | None = None, width: int = svg.WIDE, own: dict | None = None) -> dict:
-    """Draw a view: {"svg", "sentence", "values", "law", "levers"}; no law is [], no word on the controls {}. `own` is what
-    `measured` made of the reader's Record.
+    """Draw a view: {"svg", "sentence", "values", "law", "levers"}; no law is [], no word on the controls {}. `own` is
+    what `measured` made of the reader's Record.
 
     Deterministic and free of NaN and infinity, so the same parameters give the same JSON everywhere.
     """
@@ -110,8 +110,8 @@ def render(stem: str, params: dict | None = None, width: int = svg.WIDE, own: di
 
 
 def question(stem: str) -> dict:
-    """What the reader is asked of a view as it opens: {"pictures": [wide, narrow] without the answer, "answer", "words",
-    "slips": [[value, words], ...]}. ValueError for a view that has no question.
+    """What the reader is asked of a view as it opens: {"pictures": [wide, narrow] without the answer, "answer",
+    "words", "slips": [[value, words], ...]}. ValueError for a view that has no question.
     """
     view = _view(stem)
     asked = next((control for control in view.CONTROLS if control.kind == "guess"), None)

@@ -101,9 +101,9 @@ def toggle(name: str, label: str, default: bool, help: str = "") -> Control:
 def guess(
     label: str, answer: str, unit: str = "", lo: float = 0.0, hi: float = 1.0, step: float = 0.01, name: str = "guess",
 ) -> Control:  # fmt: skip
-    """The prediction lock: what a view that asks wants to hear before it shows anything. `label` is the question, of the
-    view as it opens; `answer` the key in its `values`, in `unit`; lo, hi and step are of the mark in the picture. No
-    parameter of the picture.
+    """The prediction lock: what a view that asks wants to hear before it shows anything. `label` is the question, of
+    the view as it opens; `answer` the key in its `values`, in `unit`; lo, hi and step are of the mark in the picture.
+    No parameter of the picture.
     """
     return Control("guess", name, label, None, unit, "", lo, hi, step, answer=answer)
 

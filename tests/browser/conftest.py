@@ -61,7 +61,8 @@ def site(tmp_path_factory):
     live_page.assemble(folder, {"scaleout/views/specimen.py": SPECIMEN})
     with specimen():
         tasks = [form.exercise("memory", task.key) for task in exercises.catalogue("memory")]
-        pages = {"specimen": [form.view("specimen", ask=True)], "exercises": tasks, "views": map(form.view, views.stems())}
+        asks = [form.view("specimen", ask=True)]
+        pages = {"specimen": asks, "exercises": tasks, "views": map(form.view, views.stems())}
         for name, widgets in pages.items():
             live_page.write_page(folder / f"{name}.html", "\n".join(map(form.html, widgets)))
     with live_page.serve(folder) as address:

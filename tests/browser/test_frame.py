@@ -1,4 +1,4 @@
-"""The frame of a view: on one screen, in two drawings, with what moves between two of them, and with the reader's own run."""
+"""The frame of a view: on one screen, in two drawings, with what moves, and with the reader's own run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ PARTS = """(stem) => {
   const box = (part) => { const at = part.getBoundingClientRect(); return [at.top, at.bottom, at.left, at.right]; };
   const first = [...root.querySelectorAll(".live-controls > .live-control")];
   const picture = [...root.querySelectorAll(".live-figure")].find((one) => one.checkVisibility()).querySelector("svg");
-  return {root: box(root), picture: box(picture), controls: first.map(box), sentence: box(root.querySelector(".live-sentence"))};
+  const sentence = box(root.querySelector(".live-sentence"));
+  return {root: box(root), picture: box(picture), controls: first.map(box), sentence};
 }"""
 
 HALFWAY = """async () => {
@@ -42,15 +43,15 @@ def test_picture_controls_and_verdict_share_a_screen(shared, stem, size):
     page = shared("views")
     page.set_viewport_size({"width": size[0], "height": size[1]})
     parts = page.evaluate(PARTS, stem)
-    top = parts["root"][0]
+    top, room = parts["root"][0], size[1] - 60  # below the site's bar
     assert len(parts["controls"]) <= 5, "at most four, and Play"
     if size[0] > 900:
-        assert parts["root"][1] - top <= min(700, size[1] - 60), "below the site's bar"
+        assert parts["root"][1] - top <= min(700, room)
         assert all(left > parts["picture"][3] for *_, left, _ in parts["controls"]), "beside the picture"
     else:  # the picture stays in sight while what follows it scrolls
-        assert parts["picture"][1] - parts["picture"][0] <= 420
-        assert parts["controls"][-1][1] - parts["picture"][0] <= size[1] - 60
-        assert parts["sentence"][1] - parts["controls"][0][0] <= size[1] - 60 - (parts["picture"][1] - parts["picture"][0]) + 160
+        height = parts["picture"][1] - parts["picture"][0]
+        assert height <= 420 and parts["controls"][-1][1] - parts["picture"][0] <= room
+        assert parts["sentence"][1] - parts["controls"][-1][0] <= room - height, "a control and the verdict beneath it"
 
 
 def test_a_narrow_page_shows_the_narrow_drawing_of_the_same_setting(opened):

@@ -77,8 +77,9 @@ def test_the_verdict_comes_at_once_and_the_guess_stays_as_a_ghost(locked):
     [
         (4, 4.0, "it is **4 GB**: yours is right."), (4.05, 4.0, "it is **4 GB**: yours is right."),
         (3.7, 4.0, "it is **4 GB**: close: 7% too low."), (2.96, 4.0, "it is **4 GB**: yours is 26% too low."),
-        (2, 4.0, "it is **4 GB**: yours is 50% too low, one lap of two."), (8, 4.0, "it is **4 GB**: yours is 100% too high."),
-        (30, 4.0, "it is **4 GB**: yours is 7.5 times too high."), (4000, 4.0, "it is **4 GB**: yours is 1,000 times too high."),
+        (2, 4.0, "it is **4 GB**: yours is 50% too low, one lap of two."),
+        (8, 4.0, "it is **4 GB**: yours is 100% too high."), (30, 4.0, "it is **4 GB**: yours is 7.5 times too high."),
+        (4000, 4.0, "it is **4 GB**: yours is 1,000 times too high."),
         (0, 4.0, "it is **4 GB**: yours is 100% too low."), (0, 0, "it is **4 GB**: yours is right."),
         (3, 0, "it is **4 GB**: yours is too high."),
     ],

@@ -145,7 +145,8 @@ class Tags(HTMLParser):
 
 
 def test_the_html_form_holds_pictures_sentence_and_data(toy):
-    toy.draw = lambda params, width: {**DRAWN, "svg": f"<svg>{width}!</svg>", "law": ["so:", "1 + **1** < 3", "or less"]}
+    law = ["so:", "1 + **1** < 3", "or less"]
+    toy.draw = lambda params, width: {**DRAWN, "svg": f"<svg>{width}!</svg>", "law": law}
     text = form.html(form.view("toy", "first", {"size": 5}))
     for held in ("<svg>600!</svg>", "<svg>358!</svg>", "It is &lt;4&gt;.", "A toy &amp; more",
                  "<p>1 + <strong>1</strong> &lt; 3</p>", 'id="live-first"'):  # fmt: skip

@@ -67,9 +67,10 @@ def _heights(params: dict) -> list[float]:
 def _picture(params: dict, width: int, heights: list[float], own: dict | None, words: str) -> str:
     top = max(1e-9, *(abs(h) for h in heights)) if heights else 6
     pitch = (width - 40) / params["count"]
+    tall = [180 * abs(h) / top for h in heights]
     bars = [
-        svg.rect(20 + i * pitch, 200 - 180 * abs(h) / top, pitch * 0.8, 180 * abs(h) / top, params["hue"], mark=f"bar-{i}")
-        for i, h in enumerate(heights)
+        svg.rect(20 + i * pitch, 200 - high, pitch * 0.8, high, params["hue"], mark=f"bar-{i}")
+        for i, high in enumerate(tall)
     ]
     if params["frame"]:
         bars += [svg.line(10, y, width - 10, y, "ink") for y in (10, 210)]
