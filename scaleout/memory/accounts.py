@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from scaleout.memory.activations import Sizes
 from scaleout.memory.fsdp import Moment, fsdp_account
@@ -33,7 +34,7 @@ class Account:
         """Bytes of weights at a moment beyond those that stay: casts to 16 bits, or gathered."""
         return self.moments[moment]["weights"] - self.states["weights"]
 
-    @property
+    @cached_property
     def peak_moment(self) -> str:
         return max(self.moments, key=lambda moment: sum(self.moments[moment].values()))
 
@@ -42,7 +43,7 @@ class Account:
         """Bytes by kind at the peak."""
         return self.moments[self.peak_moment]
 
-    @property
+    @cached_property
     def peak_bytes(self) -> int:
         return sum(self.peak.values())
 
@@ -79,7 +80,8 @@ def _by_units(shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int) ->
     stored = "bf16" if recipe.precision == "bf16" else "fp32"
     parameter = "fp32" if recipe.precision in ("fp32", "bf16") else "bf16"
     found = fsdp_account(
-        shape, batch, seq, replace(recipe, precision=stored, buckets="none"), Sharding(ranks, parameter=parameter)
+        shape, batch, seq, replace(recipe, precision=stored, buckets="none"), Sharding(ranks, parameter=parameter),
+        every=False,
     )
     moments: dict[str, dict[str, int]] = {}
     for moment, kinds in _told(found.moments):

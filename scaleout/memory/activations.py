@@ -16,7 +16,7 @@ from functools import cached_property
 from scaleout.memory.states import adapter_parameters, check_layout, slice_linears
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.transformer import Shape, check_run, linears
+from scaleout.spec.transformer import Shape, check_run
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,11 @@ class Sizes:
         return self.tokens if not self.layout.sequence_parallel else math.ceil(self.tokens / self.layout.tp)
 
     @cached_property
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """This rank's part of one block's matrices: (input width, output width) by name."""
+        return slice_linears(self.shape, self.layout.tp)
+
+    @cached_property
     def q(self) -> int:
         """Queries, or attention's output."""
         return self.tokens * self.shape.heads * self.shape.d * self.e // self.layout.tp
@@ -137,7 +142,7 @@ class Sizes:
     @cached_property
     def kv(self) -> int:
         """Keys, or values."""
-        return self.tokens * slice_linears(self.shape, self.layout.tp)["k"][1] * self.e
+        return self.tokens * self.matrices["k"][1] * self.e
 
     @cached_property
     def scores(self) -> int:
@@ -161,8 +166,7 @@ class Sizes:
 
     def copies(self, *names: str) -> int:
         """Autocast's 16-bit copies of these matrices of one block; 0 where it makes none."""
-        sizes = slice_linears(self.shape, self.layout.tp)
-        return sum(2 * sizes[n][0] * sizes[n][1] for n in names) if self.copied else 0
+        return sum(2 * self.matrices[n][0] * self.matrices[n][1] for n in names) if self.copied else 0
 
 
 def norm_kept(z: Sizes) -> int:
@@ -220,9 +224,9 @@ def copies_kept(z: Sizes, checkpointing: str) -> int:
     if checkpointing == "full":
         return 0
     adapters = 2 * adapter_parameters(z.shape, z.recipe, z.layout.tp) if z.recipe.autocast else 0
-    return z.copies(*linears(z.shape)) + adapters
+    return z.copies(*z.matrices) + adapters
 
 
 def adapters_kept(z: Sizes) -> int:
     """The narrow tensor between the two matrices of each adapter of a block."""
-    return z.tokens * z.recipe.adapter_rank * z.e * len(linears(z.shape)) if z.frozen else 0
+    return z.tokens * z.recipe.adapter_rank * z.e * len(z.matrices) if z.frozen else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.memory.activations import Sizes, adapters_kept, copies_kept, norm_kept, relaid, tables
 from scaleout.memory.forward import PATHS, copied, forward, naive_forward
-from scaleout.memory.states import adapter_parameters, slice_linears
+from scaleout.memory.states import adapter_parameters
 from scaleout.memory.tape import Tape
 from scaleout.spec.transformer import norm_parameters
 
@@ -140,7 +140,7 @@ class Backward:
             t.drop("activations", z.q, 2 * z.kv)
 
     def _linear(self, name: str, made: int, cast: bool, gradient: int, kept: int) -> None:
-        rows, columns = slice_linears(self.z.shape, self.z.layout.tp)[name]
+        rows, columns = self.z.matrices[name]
         bias = columns if self.z.shape.bias else 0
         unpacked = rows * columns * self.z.e if self.z.recipe.adapter == "qlora" else 0
         self.tape.pre_backward(PATHS[name])

@@ -51,16 +51,18 @@ class FsdpAccount:
 
 def fsdp_account(
     shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding, device_kind: str = "cuda",
+    every: bool = True,
 ) -> FsdpAccount:  # fmt: skip
     """What rank 0 holds through a step on `batch` sequences of `seq` tokens (of one rank and pass).
 
-    It is not the first step: the optimizer's state exists. device_kind: "cuda", or "cpu", where offloaded shards
+    It is not the first step: the optimizer's state exists. every: the moments of all blocks, or, of those alike, of the
+    first and the last, one of which is the fullest. device_kind: "cuda", or "cpu", where offloaded shards
     lie beside everything else and a gather's buffer is freed as soon as it is copied out. Raises ValueError, in one
     line, for sizes that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
     """
     _check(recipe, sharding, device_kind)
     few, margin, extra = _few(shape, sharding)
-    return _walk(few, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra)[0]
+    return _walk(few, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra, every)[0]
 
 
 def _few(shape: Shape, sharding: Sharding) -> tuple[Shape, int, int]:
@@ -85,7 +87,9 @@ def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
         raise ValueError(f"adapters are not priced under FSDP: use adapter none, not {recipe.adapter}")
 
 
-def _walk(few, batch, seq, recipe, sharding, on_cuda, margin, extra) -> tuple[FsdpAccount, dict[str, Group]]:
+def _walk(
+    few, batch, seq, recipe, sharding, on_cuda, margin, extra, every=True,
+) -> tuple[FsdpAccount, dict[str, Group]]:  # fmt: skip
     """Walk `few` layers, with the states of `extra` more; then put those in the middle."""
     parts = _deeper(units(few, sharding), margin, extra)
     widths = Widths.of(recipe.width("weight"), sharding)
@@ -100,7 +104,7 @@ def _walk(few, batch, seq, recipe, sharding, on_cuda, margin, extra) -> tuple[Fs
         held, host = host, held
     tape = FsdpTape(groups, sharding, on_cuda, recipe.keeps_gradients)
     _step(z, tape, held, update(z, held) if recipe.foreach else _one_by_one(few, recipe, sharding, held))
-    return FsdpAccount(tuple(stretch(tape.moments, margin, extra)), held, host), groups
+    return FsdpAccount(tuple(stretch(tape.moments, margin, extra, every)), held, host), groups
 
 
 def _deeper(parts: tuple[Unit, ...], margin: int, extra: int) -> tuple[Unit, ...]:

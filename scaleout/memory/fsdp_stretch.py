@@ -10,10 +10,11 @@ from scaleout.memory.fsdp_tape import Moment
 _BLOCK = re.compile(r"blocks\.(\d+)(.*)")
 
 
-def stretch(moments: Sequence[Moment], middle: int, extra: int) -> Iterator[Moment]:
+def stretch(moments: Sequence[Moment], middle: int, extra: int, every: bool = True) -> Iterator[Moment]:
     """The moments of a model that has `extra` more blocks beside number `middle`.
 
-    What a block adds to each kind from its first moment to the next block's first, each more of them adds again.
+    What a block adds to each kind from its first moment to the next block's first, each more of them adds again. With
+    `every` False only the first and the last of them are given, between which nothing is fuller.
     """
     if not extra:
         yield from moments
@@ -22,15 +23,17 @@ def stretch(moments: Sequence[Moment], middle: int, extra: int) -> Iterator[Mome
     whole: dict[str, None] = {}
     for first, last, shifts in _parts(moments, middle, extra):
         step = _difference(moments[first], moments[last]) if len(shifts) > 1 else {}
-        for i, shift in enumerate(shifts):
+        for i in range(len(shifts)) if every else sorted({0, len(shifts) - 1}):
+            shift = shifts[i]
+            if i:
+                skipped = 1 if every else i
+                grown = {kind: grown.get(kind, 0) + skipped * n for kind, n in step.items()}
             was = moments[first - 1].gathered if first else ()
             for moment in moments[first:last]:
                 _follow(whole, was, moment.gathered, shift)
                 was = moment.gathered
                 held = {kind: n + grown.get(kind, 0) for kind, n in moment.held.items()} if grown else moment.held
                 yield Moment(moment.phase, _renamed(moment.unit, shift), moment.what, held, tuple(whole))
-            if i + 1 < len(shifts):
-                grown = {kind: grown.get(kind, 0) + n for kind, n in step.items()}
 
 
 def _parts(moments: Sequence[Moment], middle: int, extra: int) -> list[tuple[int, int, range]]:

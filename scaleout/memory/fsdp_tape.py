@@ -136,7 +136,7 @@ class FsdpTape(Tape):
         return self._open[0] == "backward"
 
     def _group(self, module: str) -> Group | None:
-        return self.groups.get(".".join(part for part in (self.inside, module) if part))
+        return self.groups.get(f"{self.inside}.{module}" if self.inside and module else self.inside or module)
 
     # --- modules ------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from scaleout.memory.activations import Sizes, block_kept, copies_kept, norm_kept
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
-from scaleout.memory.states import bucket_bytes, slice_linears, tensor_sizes
+from scaleout.memory.states import bucket_bytes, tensor_sizes
 from scaleout.memory.tape import Tape
 
 
@@ -60,7 +60,7 @@ def _forward(z: Sizes, tape: Tape) -> None:
     tape.hold("activations", z.batch_bytes, z.in_flight * _kept(z) - (kept if how != "full" else 0))
     tape.hold("weights", copies * (_layers(z) - 1))
     if how == "full":
-        cached = sum(z.copies(name) for name in slice_linears(z.shape, z.layout.tp))
+        cached = z.copies(*z.matrices)
         tape.hold("weights", cached * (_layers(z) - 1))  # until the forward ends: _autocast_cache
         passing_forward(z, tape)
         tape.drop("weights", cached * _layers(z))
@@ -100,9 +100,8 @@ def _autocast_cache(z: Sizes) -> int:
     checkpointing, which keeps no weights, the weights' too."""
     if not z.copied:
         return 0
-    pairs = slice_linears(z.shape, z.layout.tp)
-    biases = 2 * sum(b for _, b in pairs.values()) if z.shape.bias else 0
-    weights = z.copies(*pairs) if z.recipe.checkpointing == "full" else 0
+    biases = 2 * sum(b for _, b in z.matrices.values()) if z.shape.bias else 0
+    weights = z.copies(*z.matrices) if z.recipe.checkpointing == "full" else 0
     return (biases + weights) * _layers(z)
 
 

@@ -7,18 +7,23 @@ from functools import lru_cache
 
 from scaleout.draw import guess as ghost
 from scaleout.draw import svg
-from scaleout.draw.tank import Drawing, Frame, Layer, Own, Ruler, Scale, Tank, amount
+from scaleout.draw.amounts import Scale, amount
+from scaleout.draw.tank import Frame, Layer, Ruler, Tank
+from scaleout.draw.tank_picture import Drawing
 from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, Account, Recipe, account
 from scaleout.memory.states import rank_parameters
 from scaleout.memory.tape import MOMENTS
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
-from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.spec.transformer import PRESETS
 from scaleout.views import guess, memory_levers, memory_words, more, play, select, slider, toggle
 from scaleout.views.choices import NAMES
 from scaleout.views.controls import stops
 from scaleout.views.memory_levers import Advice, Question
+from scaleout.views.memory_own import measured, own_run
+
+__all__ = ["CONTROLS", "TITLE", "draw", "locked", "measured", "slips"]
 
 TITLE = "What one GPU holds"
 
@@ -29,8 +34,8 @@ ORDER = ("optimizer", "master", "weights", "copies", "gradients", "activations",
 _POWERS = [(str(2**i), f"{2**i:,}") for i in range(18)]
 
 CONTROLS = (
-    guess("One H100, of 80 GB, is to train **Llama 2 7B**: AdamW, bf16 autocast, one sequence of 2,048 tokens. What does "
-          "it hold at its **fullest moment**?", "peak_gb", "GB", lo=0, hi=160, step=1),
+    guess("One H100, of 80 GB, is to train **Llama 2 7B**: AdamW, bf16 autocast, one sequence of 2,048 tokens. What "
+          "does it hold at its **fullest moment**?", "peak_gb", "GB", lo=0, hi=160, step=1),
     play("moment", "Moment of the step", len(MOMENTS), 0, len(MOMENTS)),
     select("model", "Model", "llama-2-7b", [(key, NAMES.get(key, key)) for key in PRESETS]),
     select("optimizer", "Optimizer", "adamw", [("sgd", "SGD"), ("momentum", "SGD with momentum"),
@@ -112,18 +117,23 @@ def _cut(params: dict) -> str:
     """What of the setting this model cannot have, in words."""
     shape, tokens, degree = PRESETS[params["model"]], _tokens(params), _degree(params)
     cuts = [f"{tokens:,} positions"] if tokens != int(params["seq"]) else []
-    cuts += [f"{shape.heads} heads {f'in {degree} parts' if degree > 1 else 'unsplit'}"] if degree != int(params["tp"]) else []
+    if degree != int(params["tp"]):
+        cuts.append(f"{shape.heads} heads {f'in {degree} parts' if degree > 1 else 'unsplit'}")
     return f" ({', '.join(cuts)})" if cuts else ""
 
 
 def _levers(params: dict) -> dict:
     """What controls do in this setting."""
-    heads = PRESETS[params["model"]].heads
-    return (
-        {"moment": {"hi": len(MOMENTS)}}
-        | ({"zero": {"off": "one GPU has nobody to share with"}} if params["gpus"] == 1 else {})
-        | ({"tp": {"off": f"{heads} heads do not split in 2"}} if heads % 2 else {})
-    )
+    heads, off = PRESETS[params["model"]].heads, {}
+    if params["gpus"] == 1:
+        off["zero"] = "one GPU has nobody to share with"
+    if heads % 2:
+        off["tp"] = f"{heads} heads do not split in 2"
+    if params["checkpointing"] != "none":
+        other = "naive" if params["attention"] == "sdpa" else "sdpa"
+        if _held({**params, "attention": other}).moments == _held(params).moments:
+            off["attention"] = "computed again, its scores are at no peak"
+    return {"moment": {"hi": len(MOMENTS)}} | {name: {"off": why} for name, why in off.items()}
 
 
 def _layout(params: dict) -> Layout:
@@ -152,12 +162,16 @@ def _account(model: str, batch: int, tokens: int, recipe: Recipe, layout: Layout
 
 def lever(params: dict) -> Advice | None:
     """The lever worth trying now; None where none takes a twentieth off the peak."""
+    return _lever(tuple((name, value) for name, value in params.items() if name not in ("moment", "gib")))
+
+
+@lru_cache(maxsize=16)  # one search for both widths and all moments
+def _lever(setting: tuple) -> Advice | None:
+    params = dict(setting)
     memory, by_name = DEVICES[params["device"]].memory_bytes, {control.name: control for control in CONTROLS}
     places = {name: stops(by_name[name]) for name in ("batch", "gpus")}
     places["seq"] = [int(value) for value, _ in by_name["seq"].options]
-    question = Question(
-        params, lambda other: _held(other).peak_bytes, lambda peak: allocator.fits(peak, memory), places
-    )
+    question = Question(params, lambda other: _held(other).peak_bytes, allocator.room(memory), places)
     return memory_levers.advice(question, _held(params).peak)
 
 
@@ -204,13 +218,14 @@ def _tank(params: dict, own: dict | None, scale: Scale | None = None) -> Tank:
     limits = device.memory_bytes, allocator.room(device.memory_bytes)
     has, fits = (amount(limit, giga) for limit in limits)
     fits = f"{has}; it fits below {fits.split()[0]}"
-    frame, ruler = frames[params["moment"]], _ruler(params)
+    frame, ruler, most = frames[params["moment"]], _ruler(params), max(held.peak_bytes, device.memory_bytes)
+    run = own_run(own, ruler, most) if own else None
     return Tank(
         layers=_layers(params), frames=frames, now=params["moment"],
         peak=1 + list(held.moments).index(held.peak_moment), limits=limits, limit=(f"this GPU: {fits}", fits),
         title="What does this GPU hold?" if scale else f"{frame.name}: {amount(frame.total, giga)}",
-        device=device.name, ruler=ruler, giga=giga, empty=scale is not None, own=_own(own, ruler) if own else None,
-        scale=scale or Scale.over(max(held.peak_bytes, device.memory_bytes), giga),
+        device=device.name, ruler=ruler, giga=giga, empty=scale is not None, own=run,
+        scale=scale or Scale.over(max(most, run.each * ruler.each if run and run.drawn else 0), giga),
     )  # fmt: skip
 
 
@@ -252,49 +267,3 @@ def slips(params: dict) -> list[tuple[float, str]]:
          f"{full / many:.0f} bytes a parameter and the activations, which are gone at the update"),
         (held.peak_bytes / 2**30, "the answer in GiB"),
     ]  # fmt: skip
-
-
-# --- a reader's own run ----------------------------------------------------------------------------------------------
-
-
-def measured(record: dict) -> dict:
-    """Of a Record of labs/memory.py: bytes of each parameter at its update, its peak beside what was predicted, and
-    words on model, recipe and device."""
-    if record.get("stem") != "memory":
-        raise ValueError(f"this is a Record of {record.get('stem')!r}: use one of labs/memory.py")
-    try:
-        parameters = total_parameters(Shape(**record["model"]))
-        update, seen = (_bytes(record["measurement"][name]) for name in ("bytes at optimizer", "peak bytes"))
-        return {
-            "bytes_each": update / parameters, "peak_bytes": seen, "parameters": parameters,
-            "predicted_bytes": _bytes(record["prediction"]["peak bytes"]),
-            "device": _text(record["device"]), "ranks": _bytes(record["device_count"]),
-            "precision": _text(record["recipe"]["precision"]), "optimizer": _text(record["recipe"]["optimizer"]),
-        }  # fmt: skip
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"this Record of memory is damaged ({error}): run labs/memory.py --save again") from None
-
-
-def _bytes(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e18:
-        raise ValueError(f"{value!r} is no number above 0")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or len(value) > 60:
-        raise ValueError(f"{value!r:.60} is no name")
-    return value
-
-
-def _own(own: dict, ruler: Ruler) -> Own:
-    """Only bytes of a parameter carry over from a small model to a large one; the rest is said in words."""
-    here, ranks = sum(ruler.whole.values()), f"{own['ranks']} ranks" if own["ranks"] > 1 else "one rank"
-    seen, wanted = (amount(own[name], 10**9) for name in ("peak_bytes", "predicted_bytes"))
-    same = abs(own["bytes_each"] / here - 1) < 0.02
-    return Own(own["bytes_each"], (
-        f"your run: {own['bytes_each']:.3g} bytes a parameter at its update",
-        "as in this setting" if same else f"here {here:.3g}: another recipe",
-        f"{own['parameters'] / 10**6:.3g} million parameters", f"{own['precision']}, {own['optimizer']}",
-        f"{ranks} on {own['device']}", f"peak {seen} measured, {wanted} predicted",
-    ))  # fmt: skip

@@ -29,8 +29,11 @@ class Question:
 
     params: dict
     peak: Callable[[dict], int]  # bytes of other parameters
-    fits: Callable[[int], bool]
+    room: int  # bytes of the largest peak that fits
     places: dict[str, Sequence[int]]
+
+    def fits(self, peak_bytes: int) -> bool:
+        return peak_bytes <= self.room
 
     def try_out(self, words: str, change: dict) -> Advice:
         """The lever with what it gives."""
@@ -47,12 +50,28 @@ class Question:
         if self.fits(self.peak(self.params)):
             return next((n for n in ahead if max(n / now, now / n) >= 2), ahead[-1])
         kind = type(self.params[name])  # a select's values are texts
-        low, high = 0, len(ahead) - 1
-        while low < high:
-            middle = (low + high) // 2
-            good = self.fits(self.peak({**self.params, **fixed, name: kind(ahead[middle])}))
-            low, high = (low, middle) if good else (middle + 1, high)
-        return ahead[low]
+        return self._nearest([now, *ahead], up, lambda n: self.peak({**self.params, **fixed, name: kind(n)}))
+
+    def _nearest(self, places: list[int], up: bool, peak: Callable[[int], int]) -> int:
+        """The first place after the first at which it fits, or the last.
+
+        A peak is a maximum of lines over sequences, tokens or 1 / GPUs, so that the chord from a place that does not
+        fit to one that does lies above it: where it meets the room it fits, and seldom much before.
+        """
+        low, high = 0, len(places) - 1
+        over, under = peak(places[low]), peak(places[high])
+        if under > self.room or over <= self.room:
+            return places[high] if under > self.room else places[1]
+        at = [1 / n if up else n for n in places]
+        while high - low > 1:
+            meets = at[low] + (at[high] - at[low]) * (over - self.room) / (over - under)
+            guess = next(i for i in range(low + 1, high + 1) if at[i] <= meets or i == high - 1)
+            size = peak(places[guess])
+            if size <= self.room:
+                high, under = guess, size
+            else:
+                low, over = guess, size
+        return places[high]
 
 
 def advice(question: Question, kinds: dict[str, int]) -> Advice | None:

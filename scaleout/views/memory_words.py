@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from scaleout.draw import svg
-from scaleout.draw.tank import UNITS
+from scaleout.draw.amounts import amount, unit
 from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, Account
-from scaleout.memory.states import STATES
 from scaleout.spec.hardware import Device
 from scaleout.views.memory_levers import Advice
 
@@ -25,31 +24,30 @@ TEXTBOOK = 16  # bytes of each parameter: ZeRO's 2 + 2 + 12 (arXiv 1910.02054, s
 
 def sentence(name: str, held: Account, device: Device, giga: int, found: Advice | None) -> str:
     """The peak, whether it fits, what most of it is, and the lever worth trying."""
-    unit = UNITS[giga][1]
     largest = max(KINDS, key=lambda kind: held.peak[kind])
     share = held.peak[largest] / held.peak_bytes
     return (
-        f"{name}: **{svg.quantity(held.peak_bytes / giga)} {unit}** {MOMENTS[held.peak_moment][2]}. "
-        f"{_verdict(held.peak_bytes, device, giga, unit)} {'Most of it' if share > 0.5 else 'The largest part'} is "
-        f"{largest} ({share:.0%}). {_try(found, giga, unit) if found else 'No lever here takes a twentieth off.'}"
+        f"{name}: **{amount(held.peak_bytes, giga)}** {MOMENTS[held.peak_moment][2]}. "
+        f"{_verdict(held.peak_bytes, device, giga)} {'Most of it' if share > 0.5 else 'The largest part'} is "
+        f"{largest} ({share:.0%}). {_try(found, giga) if found else 'No lever here takes a twentieth off.'}"
     )
 
 
-def _verdict(peak: int, device: Device, giga: int, unit: str) -> str:
-    ratio, room = peak / device.memory_bytes, allocator.room(device.memory_bytes)
-    spare, left = (svg.quantity((limit - peak) / giga) for limit in (room, device.memory_bytes))
-    least = svg.quantity((device.memory_bytes - room) / giga)
-    return {
-        "fits": f"It fits on one {device.name}, with {spare} {unit} to spare.",
-        "may fit": f"It may fit on one {device.name}: {left} {unit} left, driver and allocator take up to {least}.",
-        "does not fit": f"It does not fit: {svg.quantity(ratio)} times what one {device.name} has."
-        if ratio > 1 else f"It does not fit: {left} {unit} left on one {device.name}, the driver takes more.",
-    }[allocator.verdict(peak, device.memory_bytes)]  # fmt: skip
+def _verdict(peak: int, device: Device, giga: int) -> str:
+    memory, room = device.memory_bytes, allocator.room(device.memory_bytes)
+    said, left = allocator.verdict(peak, memory), amount(max(0, memory - peak), giga)
+    if said == "fits":
+        return f"It fits on one {device.name}, with {amount(room - peak, giga)} to spare."
+    if said == "may fit":
+        return f"It may fit on one {device.name}: {left} left of a reserve of {amount(memory - room, giga)}."
+    if peak > memory:
+        return f"It does not fit: {svg.quantity(peak / memory)} times what one {device.name} has."
+    return f"It does not fit: {left} left on one {device.name}, the driver takes more."
 
 
-def _try(found: Advice, giga: int, unit: str) -> str:
+def _try(found: Advice, giga: int) -> str:
     fits = "which fits" if found.fits else "not enough yet"
-    return f"Try **{found.words}**: {svg.quantity(found.peak_bytes / giga)} {unit}, {fits}."
+    return f"Try **{found.words}**: {amount(found.peak_bytes, giga)}, {fits}."
 
 
 def law(held: Account, parameters: int, params: dict, giga: int) -> list[str]:
@@ -85,50 +83,62 @@ def _short(value: float) -> str:
 
 
 def _product(size: int, parameters: int, giga: int) -> str:
-    """"20 bytes × 6.74 billion = 134.8 GB", with as many digits as the product needs to be right as printed."""
-    power, word = next((p, w) for p, w in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")) if parameters >= p)
-    total = _total(size, giga)
+    """As "20 bytes × 6.74 billion = 134.8 GB", with as many digits as the product needs to be right as printed."""
+    powers = ((10**12, "trillion"), (10**9, "billion"), (1, "million"))
+    power, word = next((max(power, 10**6), word) for power, word in powers if parameters >= power)
+    one, name = unit(size, giga)
+    total = _digits(size / one)
     for digits in range(3, 8):
         each, many = (f"{value:.{digits}g}" for value in (size / parameters, parameters / power))
-        if _total(float(each) * float(many) * power, giga) == total:
+        if _digits(float(each) * float(many) * power / one) == total:
             break
-    return f"{each} bytes × {many} {word} = {total} {UNITS[giga][1]}"
+    return f"{each} bytes × {many} {word} = {total} {name}"
 
 
-def _places(size: float) -> int:
-    return 0 if size >= 1000 else 1 if size >= 10 else 2
+def _places(value: float) -> int:
+    return 1 if value >= 10 else 2
 
 
-def _total(size: float, giga: int) -> str:
-    return f"{size / giga:,.{_places(size / giga)}f}"
+def _digits(value: float) -> str:
+    return f"{value:,.{_places(value)}f}"
 
 
 def _sum(held: Account, params: dict, giga: int) -> list[str]:
     """What stays from step to step, and the largest of what comes and goes."""
-    peak, copies = held.peak, held.copies(held.peak_moment)
-    stays = sum(held.rest[kind] for kind in STATES)
-    averages = {"sgd": ""}.get(params["optimizer"], f" and {AVERAGES[params['optimizer']]}")
+    peak, gathers = held.peak, params["zero"] == "3" and params["gpus"] > 1
     passing = {
-        "gathered weights" if params["zero"] == "3" and params["gpus"] > 1 else "bf16 copies": copies,
+        "gathered weights" if gathers else "bf16 copies": held.copies(held.peak_moment),
         "gradients": peak["gradients"] - held.rest["gradients"], "activations": peak["activations"],
         "logits": peak["logits"], "scratch": peak["temporaries"],
     }  # fmt: skip
-    named = sorted((name for name in passing if passing[name] > 0.01 * held.peak_bytes), key=lambda name: -passing[name])[:2]
-    terms = {f"weights{averages}": stays} | {name: passing[name] for name in named}
-    rest = held.peak_bytes - sum(terms.values())
-    if rest > 0.005 * held.peak_bytes:
-        terms["the rest"] = rest
-    places = _places(held.peak_bytes / giga)
-    numbers = " + ".join(f"{part:,.{places}f}" for part in adding_up(list(terms.values()), giga, places))
-    words = list(terms)
-    before = f"{MOMENTS[held.peak_moment][2]}, {', '.join(words[:-1])} and {words[-1]}:"
-    return [before, f"{numbers} = {_total(held.peak_bytes, giga)} {UNITS[giga][1]}",
-            "only the first stays from step to step"]  # fmt: skip
+    stays, least = sum(held.rest.values()), 0.01 * held.peak_bytes
+    largest = sorted(passing, key=lambda name: -passing[name])[:2]
+    terms = {"what stays": stays} | {name: passing[name] for name in largest}
+    terms = {name: size for name, size in terms.items() if size > least}
+    one, name = unit(held.peak_bytes, giga)
+    places = _places(held.peak_bytes / one)
+    terms["the rest"] = held.peak_bytes - sum(terms.values())
+    rounded = zip(terms, adding_up(list(terms.values()), one, places), strict=True)
+    shown = {term: f"{part:,.{places}f}" for term, part in rounded if part or len(terms) == 2}
+    numbers = " + ".join(shown.values())
+    return [f"{MOMENTS[held.peak_moment][2]}, {_listed(list(shown))}:",
+            f"{numbers} = {_digits(held.peak_bytes / one)} {name}",
+            f"what stays from step to step: {_listed(_staying(held, params))}, {amount(stays, giga)}"]  # fmt: skip
 
 
-def adding_up(sizes: list[int], giga: int, places: int) -> list[float]:
-    """The sizes in units, rounded so that they add up to their rounded sum: the largest remainders are rounded up."""
-    steps = [size / giga * 10**places for size in sizes]
+def _staying(held: Account, params: dict) -> list[str]:
+    names = {"weights": "weights", "master": "their fp32 master", "optimizer": AVERAGES[params["optimizer"]],
+             "gradients": "DDP's buckets"}  # fmt: skip
+    return [name for kind, name in names.items() if held.rest[kind]]
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def adding_up(sizes: list[int], one: int, places: int) -> list[float]:
+    """The sizes in units of `one`, rounded so that they add up to their rounded sum: the largest remainders go up."""
+    steps = [size / one * 10**places for size in sizes]
     down = [int(step) for step in steps]
     order = sorted(range(len(steps)), key=lambda i: down[i] - steps[i])
     for i in order[: round(sum(steps)) - sum(down)]:

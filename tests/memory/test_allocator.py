@@ -93,13 +93,22 @@ def test_at_the_opening_setting_a_twelfth_is_spare():
     assert "It fits, with 8% to spare under the reserve" in views.render("fsdp", {})["sentence"]
 
 
-@pytest.mark.parametrize(("stem", "axis"), [("fsdp", "y1"), ("memory", "x1")])
-def test_the_reserve_is_a_line(stem, axis):
+def test_the_reserve_is_a_line():
     """The thin line is where the reserve begins: as far from zero as `room_gib` on the scale of the other line."""
-    found = views.render(stem, {"gib": True} if stem == "memory" else {})
+    found = views.render("fsdp", {})
     lines = [line for line in ET.fromstring(found["svg"]).iter(f"{SVG}line") if "accent" in line.get("stroke")]
-    thick, thin = (float(line.get(axis)) for line in sorted(lines, key=lambda one: -float(one.get("stroke-width"))))
-    zero = 4.0 if stem == "memory" else _bottom(found["svg"])
+    thick, thin = (float(line.get("y1")) for line in sorted(lines, key=lambda one: -float(one.get("stroke-width"))))
+    _right(thick, thin, _bottom(found["svg"]), found)
+
+
+def test_the_reserve_is_a_line_of_the_tank():
+    found = views.render("memory", {"gib": True})
+    named = {one.get("data-mark"): one for one in ET.fromstring(found["svg"]).iter() if one.get("data-mark")}
+    rim, room = (float(named[name].get("y1")) for name in ("rim", "room"))
+    _right(rim, room, max(float(y) for y in re.findall(r",([\d.]+)", named["wall"].get("points"))) - 1.5, found)
+
+
+def _right(thick: float, thin: float, zero: float, found: dict) -> None:
     room, card = found["values"]["room_gib"], H100 / GIB
     assert (thin - zero) / (thick - zero) == pytest.approx(room / card, abs=0.005)
     assert f"{card:.1f} GiB; it fits" in found["svg"] and f"{room:.1f}</text>" in found["svg"]

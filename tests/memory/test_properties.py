@@ -10,9 +10,11 @@ from cases import over, refused
 from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, MOMENTS, Recipe, account
 from scaleout.memory.activations import Sizes, block_kept
+from scaleout.memory.fsdp import fsdp_account
 from scaleout.memory.states import STATES, rank_parameters, state_bytes, states
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import CHOICES
+from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, Shape, flops, parameters, preset, total_parameters
 
 GPT = Shape(4, 256, 8, 1000, max_seq=512)
@@ -53,6 +55,45 @@ def test_the_walk_ends_with_the_states_and_the_batch(shape, recipe):
     held = states(shape, recipe, Layout())
     end = walk(Sizes(shape, 2, 128, recipe, Layout()), held).held
     assert end == {**dict.fromkeys(KINDS, 0), **held, "activations": 16 * 2 * 128}
+
+
+@over(shape=SHAPES, recipe=RECIPES)
+def test_what_rests_is_there_all_the_time_and_copies_come_on_top(shape, recipe):
+    held = account(shape, 2, 128, recipe)
+    assert tuple(held.rest) == KINDS and not any(held.rest[kind] for kind in ("activations", "logits", "temporaries"))
+    for moment, kinds in held.moments.items():
+        assert all(kinds[kind] >= size for kind, size in held.rest.items() if kind != "gradients")
+        assert held.copies(moment) == kinds["weights"] - held.rest["weights"] >= 0
+    assert held.copies("optimizer") == 0
+    kept = recipe.keeps_gradients or recipe.buckets == "beside"
+    assert bool(held.rest["gradients"]) is kept and held.rest["gradients"] <= held.states["gradients"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_autocast_copies_two_bytes_of_every_matrix(shape):
+    matrices = sum(parameters(shape)[part] for part in ("attention", "mlp")) + shape.hidden * shape.vocab
+    biases = sum(b for _, b in Sizes(shape, 1, 8, Recipe(), Layout()).matrices.values()) * shape.layers * shape.bias
+    assert account(shape, 1, 8).copies("loss") == 2 * (matrices - biases)
+    assert not any(account(shape, 1, 8, Recipe(precision)).copies("loss") for precision in ("fp32", "bf16"))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_zero_over_one_gpu_splits_nothing(shape):
+    assert account(shape, 2, 64, layout=Layout(zero=3)) == account(shape, 2, 64)
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_of_blocks_alike_the_first_or_the_last_is_the_fullest(checkpointing):
+    """What an account of FSDP's may leave out: whole gradients grow, or activations shrink, from block to block."""
+    given = replace(LLAMA, layers=24), 2, 64, Recipe("fp32", checkpointing=checkpointing), Sharding(8)
+    every, ends = fsdp_account(*given), fsdp_account(*given, every=False)
+    assert ends.peak_bytes == every.peak_bytes and len(ends.moments) < len(every.moments)
+    for phase in ("forward", "loss", "backward", "update"):
+        most = [max(one.bytes for one in held.moments if one.phase == phase) for held in (ends, every)]
+        assert most[0] == most[1], phase
+    there = account(*given[:3], given[3], Layout(dp=8, zero=3))
+    gathered = max(every.moments, key=lambda one: one.bytes if one.phase == "forward" else 0).held["gathered"]
+    assert there.copies("forward") == gathered
 
 
 @over(shape=SHAPES, recipe=RECIPES)
