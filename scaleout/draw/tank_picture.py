@@ -165,6 +165,7 @@ class Drawing:
         middle, base, out, numbers = left + across / 2, 0.0, [], []
         byte = self.y(0) - self.y(ruler.each)
         dash = f"{svg.num(byte - 1.5)} 1.5" if byte >= 4 else ""
+        least = min(size for size in ruler.whole.values() if size)
         for layer in self.tank.layers:
             whole = ruler.whole.get(layer.key, 0)
             if whole * byte < 0.3:
@@ -175,7 +176,7 @@ class Drawing:
                                mark=f"{name} {layer.key}")  # fmt: skip
                 out.append(bar.replace("/>", f' stroke-opacity="{svg.num(strength * layer.opacity)}"/>'))
             base += whole
-            if byte >= 14 and whole >= 0.9:  # a number in the topmost block of a layer
+            if byte >= 14 and least >= 0.9:  # a number in the topmost block of each layer
                 at = self.y((base - 0.5) * ruler.each) + 4
                 numbers.append(svg.text(middle, at, f"{base:.2g}", anchor="middle", size=SMALLEST, halo=True,
                                         mark=f"bytes {layer.key}"))  # fmt: skip
