@@ -168,7 +168,7 @@ def test_the_law_is_true_as_printed(given):
     kinds = Counter()
     for params in CHANCE:
         result = views.render("memory", {**params, **given})
-        before, formula, after = result["law"]
+        before, formula, _ = result["law"]
         left, total, unit = re.fullmatch(r"(.+) = ([\d.,]+) (\w+)", formula).groups()
         places = len(total.split(".")[1])
         peak = result["values"]["peak_gb"] * 1e9 / units[unit]
