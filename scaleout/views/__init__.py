@@ -33,8 +33,8 @@ from scaleout.draw import svg
 from scaleout.views.controls import Control, code, guess, more, number, play, select, slider, toggle
 
 __all__ = [
-    "Control", "code", "defaults", "guess", "measured", "more", "number", "play", "question", "render", "select", "slider",
-    "spec", "stems", "toggle",
+    "Control", "code", "defaults", "guess", "measured", "more", "number", "play", "question",
+    "render", "select", "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
 
 SHARED = {"choices", "controls"}  # modules that no view is called by

@@ -39,7 +39,7 @@ def test_without_python_the_picture_stays_and_says_so(visit, context):
         for words in ("Python did not start", "picture stays", "try again", "download"):
             assert words in told.text_content()
         assert page.locator(".live-wide").inner_html() == picture
-        assert page.locator(".live-wide svg").is_visible()
+        assert page.locator(".live-wide > svg").is_visible()
         context.unroute(f"**/{missing}")
         if missing == "python_stdlib.zip":
             page.watch.found.clear()  # Python itself may have said what it lacks, in its own many words

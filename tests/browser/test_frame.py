@@ -16,7 +16,7 @@ PARTS = """(stem) => {
   const root = document.querySelector(`#live-${stem}`);
   root.scrollIntoView({block: "start", behavior: "instant"});
   const box = (part) => { const at = part.getBoundingClientRect(); return [at.top, at.bottom, at.left, at.right]; };
-  const first = [...root.querySelectorAll(".live-controls > .live-control")];
+  const first = [...root.querySelectorAll(".live-first > .live-control")];
   const picture = [...root.querySelectorAll(".live-figure")].find((one) => one.checkVisibility()).querySelector("svg");
   const sentence = box(root.querySelector(".live-sentence"));
   return {root: box(root), picture: box(picture), controls: first.map(box), sentence};
@@ -59,8 +59,8 @@ def test_a_narrow_page_shows_the_narrow_drawing_of_the_same_setting(opened):
     settle(opened, "12 bars")
     opened.set_viewport_size({"width": 390, "height": 844})
     opened.wait_for_function("document.querySelectorAll('.live-narrow [data-mark^=bar]').length === 12")
-    box = opened.locator(".live-narrow svg")
-    assert box.is_visible() and opened.locator(".live-wide svg").is_hidden()
+    box = opened.locator(".live-narrow > svg")
+    assert box.is_visible() and opened.locator(".live-wide > svg").is_hidden()
     assert box.get_attribute("viewBox").split()[2] == "358"
 
 

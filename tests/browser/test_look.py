@@ -31,7 +31,7 @@ def test_axe_finds_nothing_serious_in_an_error(opened):
 def test_the_picture_stays_in_sight_on_a_phone(opened):
     opened.set_viewport_size(NARROW)
     opened.get_by_role("button", name="Reset").scroll_into_view_if_needed()
-    box = opened.locator(".live-narrow svg").bounding_box()
+    box = opened.locator(".live-narrow > svg").bounding_box()
     assert 0 <= box["y"] < NARROW["height"] / 2
 
 
@@ -39,7 +39,7 @@ def test_paper_shows_the_picture_and_nothing_to_press(visit):
     opened = visit("specimen")
     paint(opened, "dark")
     opened.emulate_media(media="print")
-    assert opened.locator(".live-wide svg").is_visible()  # a question to answer by hand
+    assert opened.locator(".live-wide > svg").is_visible()  # a question to answer by hand
     for part in (".live-controls", ".live-foot", ".live-lock", ".live-mark"):
         assert opened.locator(part).is_hidden()
     ink = "getComputedStyle(document.querySelector('.live-figure text')).fill"
@@ -52,12 +52,12 @@ def test_without_scripts_it_reads(context, site):
         pytest.skip("this browser opens no second context")
     opened = plain.new_page()
     opened.goto(f"{site}/specimen.html")
-    assert opened.locator(".live-wide svg").is_visible()
+    assert opened.locator(".live-wide > svg").is_visible()
     assert opened.get_by_text("How tall is the last bar?").is_visible()
     opened.goto(f"{site}/views.html")
     read = opened.locator("#live-specimen .live-sentence").inner_text()
     assert read == views.render("specimen")["sentence"].replace("**", "")
-    assert opened.locator("#live-specimen .live-wide svg").is_visible()
+    assert opened.locator("#live-specimen .live-wide > svg").is_visible()
     opened.goto(f"{site}/exercises.html")
     task = form.exercise("memory", "weights-70b")
     widget = opened.locator("#live-memory-weights-70b")

@@ -48,7 +48,7 @@ def test_a_page_is_sound(reader, book, name):
         assert widget.evaluate("(node) => getComputedStyle(node).colorScheme") == "dark"
     reader.set_viewport_size(NARROW)
     assert reader.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
-    parts = reader.locator(".live-widget, .live-control:visible, .live-answer, .live-figure svg:visible")
+    parts = reader.locator(".live-widget, .live-control:visible, .live-answer, .live-figure > svg:visible")
     assert parts.evaluate_all(OUTSIDE) == []
     views_at_work(reader)
 
@@ -59,7 +59,7 @@ def views_at_rest(page) -> None:
     views_ = page.locator(".live-widget[data-form=view]")
     page.emulate_media(media="print")
     for view in views_.all():
-        assert view.locator(".live-wide svg").is_visible()
+        assert view.locator(".live-wide > svg").is_visible()
         assert view.locator(".live-controls").is_hidden()
     page.emulate_media(media="screen")
     page.set_viewport_size(NARROW)
@@ -68,7 +68,7 @@ def views_at_rest(page) -> None:
         for skip in page.locator(".live-lock .live-plain").all():
             skip.click()
         page.locator(".live-controls").first.locator(".live-control:visible").last.scroll_into_view_if_needed()
-        picture = page.locator(".live-narrow svg").first.bounding_box()
+        picture = page.locator(".live-narrow > svg").first.bounding_box()
         assert 0 < picture["y"] < NARROW["height"] / 2  # below the theme's bar
     page.set_viewport_size(WIDE)
 

@@ -11,6 +11,7 @@ from cases import refused
 from view_settings import grid
 
 from scaleout import views
+from scaleout.draw import svg
 from scaleout.memory.accounts import KINDS
 from scaleout.views.choices import NAMES
 from scaleout.views.fsdp_levers import EXPOSED
@@ -129,10 +130,15 @@ def test_bad_input_is_one_line(stem, params, words):
     refused(lambda: views.render(stem, params), words)
 
 
-@pytest.mark.parametrize(("stem", "key", "params"), [
-    ("memory", "peak_gb", {}), ("collectives", "ring_sent_gb", {}), ("ddp", "exposed_percent", {}),
-    ("fsdp", "peak_gib", {}), ("capstone", "strong_speed_up", {})])  # fmt: skip
-def test_a_guess_is_judged_against_the_answer(stem, key, params):
-    answer = views.render(stem, params)["values"][key]
-    found = views.render(stem, {**params, "guess": answer / 2})["guess"]
-    assert found["ratio"] == pytest.approx(0.5) and found["answer"] == answer
+@pytest.mark.parametrize("stem", CHECKS)
+def test_a_question_is_asked_of_the_opening_setting_without_its_answer(stem):
+    asked, opened = views.question(stem), [views.render(stem, {}, width)["svg"] for width in (svg.WIDE, svg.NARROW)]
+    guess = next(one for one in views._view(stem).CONTROLS if one.kind == "guess")
+    assert asked["answer"] == views.render(stem)["values"][guess.answer] and 0 < asked["answer"] <= guess.hi
+    said = re.compile(rf"(?<![\d.]){re.escape(asked['words'].split()[0])}(?![\d.])")
+    for locked, shown in zip(asked["pictures"], opened, strict=True):
+        assert not said.search(re.sub(r' [\w-]+="[^"]*"', "", locked)), "neither in words nor in titles"
+        assert "live-mark" in locked and "live-mark" in shown and len(locked) < len(shown)
+        assert re.findall(r'data-stops="[^"]*"', locked) == re.findall(r'data-stops="[^"]*"', shown), "the scale stays"
+    wrong = [value for value, _words in asked["slips"]]
+    assert len(wrong) == len(set(wrong)) >= 2 and all(abs(value / asked["answer"] - 1) > 0.02 for value in wrong)

@@ -51,8 +51,7 @@ export class View {
     root.setAttribute("aria-label", data.spec.title);
     // the announced copy speaks for this one, once the reader's hand rests
     this.shown.setAttribute("aria-hidden", "true");
-    this.side = el("fieldset", { class: "live-controls" }, ...this.controls());
-    root.querySelector(".live-side").prepend(this.side);
+    root.querySelector(".live-side").prepend(...this.controls());
     root.querySelector(".live-side").append(this.foot());
     root.append(this.status.element, this.announce.region);
     this.lever(data.result?.levers ?? {});
@@ -67,7 +66,7 @@ export class View {
     return Math.max(0, this.figures.findIndex((figure) => figure.visible));
   }
 
-  /** Play first, then what changes most; the rest is folded. */
+  /** Play first, then what changes most; the rest is folded. Two fieldsets, so that a lock can stop them. */
   controls() {
     const every = this.data.spec.controls.filter(({ kind }) => kind !== "guess");
     const make = (control) => {
@@ -81,11 +80,10 @@ export class View {
     const order = [...every].sort((a, b) => (b.kind === "play") - (a.kind === "play"));
     const first = order.filter(({ more }) => !more).map(make);
     const rest = order.filter(({ more }) => more);
-    if (!rest.length) return first;
-    const names = el("span", {}, rest.map(({ label }) => label).join(", "));
-    const box = el("div", { class: "live-fold" }, ...rest.map(make));
-    this.fold = el("details", { class: "live-more" }, el("summary", {}, "More: ", names), box);
-    return [...first, this.fold];
+    const box = el("fieldset", { class: "live-controls" }, ...rest.map(make));
+    const names = `More: ${rest.map(({ label }) => label).join(", ")}`;
+    this.fold = el("details", { class: "live-more", hidden: !rest.length }, el("summary", {}, names), box);
+    return [el("fieldset", { class: "live-controls live-first" }, ...first), this.fold];
   }
 
   codeBox(control) {
@@ -175,16 +173,21 @@ export class View {
     this.set(this.data.params);
     this.figures.forEach((figure, i) => figure.paint(pictures[i]));
     this.root.dataset.locked = "";
-    this.side.disabled = true;
+    this.wait(true);
     this.shown.replaceChildren();
     this.law.replaceChildren();
     this.values = {};
   }
 
+  /** A reader who has not guessed yet moves nothing. */
+  wait(locked) {
+    for (const box of this.root.querySelectorAll(".live-controls")) box.disabled = locked;
+  }
+
   /** What the page had hidden: both pictures, and all that belongs to them. */
   open(result, ms) {
     delete this.root.dataset.locked;
-    this.side.disabled = false;
+    this.wait(false);
     this.figures.forEach((figure, i) => figure.paint(result.svg[i], ms));
     this.drawn = this.figures.map(() => this.setting());
     this.tell(result);
