@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
-from scaleout.draw import svg
+from scaleout.draw import hatch, svg
+from scaleout.draw.labels import took
 from scaleout.draw.plot import Plane
 from scaleout.memory.fsdp import FsdpAccount, Moment
 from scaleout.timing.fsdp import LANES, FsdpTimeline
 from scaleout.timing.fsdp_plan import Plan
 from scaleout.timing.intervals import Interval
 
-# By what is drawn, from the bottom up: (palette name, kinds of the account). A message has the colour of the bytes that
-# it makes or takes: gathers make whole parameters, reduce-scatters take whole gradients.
+# By what is drawn, from the bottom up: (palette name, opacity, kinds of the account). First what is split and always
+# there, then what is whole for a moment, then what belongs to a rank's own tokens.
 STACK = {
-    "optimizer": ("c2", ("optimizer", "master")),
-    "weights": ("c1", ("weights",)),
-    "gradients": ("c6", ("gradients",)),
-    "activations": ("c3", ("activations",)),
-    "logits, temporaries": ("c8", ("logits", "temporaries")),
-    "gathered units": ("c5", ("gathered",)),
-    "whole gradients": ("c7", ("whole gradients",)),
-    "buffers": ("c4", ("buffers",)),
+    "optimizer": ("c2", 1.0, ("optimizer", "master")),
+    "weights": ("c1", 1.0, ("weights",)),
+    "gradients": ("c6", 1.0, ("gradients",)),
+    "gathered units": ("c5", 1.0, ("gathered",)),
+    "whole gradients": ("c6", 0.55, ("whole gradients",)),
+    "buffers": ("c4", 1.0, ("buffers",)),
+    "activations": ("c3", 1.0, ("activations",)),
+    "logits, temporaries": ("c8", 1.0, ("logits", "temporaries")),
 }
-LANE_COLOURS = {"gather": "c5", "reduce": "c7", "across": "c6", "copy in": "c1", "copy out": "c6"}
-BINS = 144  # steps that memory is drawn in: each the fullest moment within it
+STEP = 4  # CSS pixels of a step that memory is drawn in: each the fullest moment within it
 GROUPS = 40  # neighbouring units are one mark where there are more than this
-BAR, PITCH = 22, 42
 
 Placed = tuple[float, float, Moment]
 
@@ -119,11 +119,12 @@ def _around(moments: list[Moment], before: float, start: float, end: float, afte
 
 def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
     """The bytes of the moments, stacked by kind, as steps: in each the fullest moment. Amounts are in `unit_bytes`."""
-    wide = plane.x.hi / BINS
-    fullest: list[tuple[int, Moment | None]] = [(-1, None)] * BINS
+    bins = max(1, int(plane.width / STEP))
+    wide = plane.x.hi / bins
+    fullest: list[tuple[int, Moment | None]] = [(-1, None)] * bins
     for start, end, moment in rows:
         total = moment.bytes
-        for b in range(min(BINS - 1, int(start / wide)), min(BINS - 1, int(end / wide)) + 1):
+        for b in range(min(bins - 1, int(start / wide)), min(bins - 1, int(end / wide)) + 1):
             if total > fullest[b][0] and (b * wide < end or start == end or int(start / wide) == b):
                 fullest[b] = (total, moment)
     columns, held = [], {}
@@ -132,14 +133,14 @@ def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
         columns.append(held)
     sums = [0.0] * len(columns)
     layers = []
-    for name, (fill, kinds) in STACK.items():
+    for name, (fill, opacity, kinds) in STACK.items():
         sums = [total + sum(held.get(kind, 0) for kind in kinds) for total, held in zip(sums, columns, strict=True)]
-        layers.append((name, fill, sums))
+        layers.append((name, fill, opacity, sums))
     # What lies higher is drawn first, down to the axis, and covered by what lies beneath it
-    return "".join(_steps(name, fill, tops, plane, unit_bytes) for name, fill, tops in reversed(layers))
+    return "".join(_steps(*layer, plane, unit_bytes) for layer in reversed(layers))
 
 
-def _steps(name: str, fill: str, tops: list[float], plane: Plane, unit_bytes: float) -> str:
+def _steps(name: str, fill: str, opacity: float, tops: list[float], plane: Plane, unit_bytes: float) -> str:
     heights = [svg.num(plane.at_y(top / unit_bytes)) for top in tops]
     pitch, before = plane.width / len(heights), ""
     path = [f"M{svg.num(plane.left)} {svg.num(plane.bottom)}"]
@@ -150,38 +151,54 @@ def _steps(name: str, fill: str, tops: list[float], plane: Plane, unit_bytes: fl
             path.append(f"V{height}")
             before = height
     path.append(f"H{svg.num(plane.right)}V{svg.num(plane.bottom)}Z")
-    return f'<path d="{"".join(path)}" fill="{svg.colour(fill)}"><title>{name}</title></path>'
+    d = f'd="{"".join(path)}"'
+    under = "" if opacity == 1.0 else f'<path {d} fill="{svg.colour("paper")}"/>'
+    pale = "" if opacity == 1.0 else f' fill-opacity="{svg.num(opacity)}"'
+    return f'{under}<path {d} fill="{svg.colour(fill)}"{pale}><title>{name}</title></path>'
 
 
 # --- lanes ------------------------------------------------------------------------------------------------------
 
 
-def lanes(timeline: FsdpTimeline, x: float, y: float, width: float) -> tuple[str, float]:
+def height(timeline: FsdpTimeline, pitch: float) -> float:
+    """CSS pixels of the lanes, each with its words `pitch` high."""
+    return pitch * (1 + len(_sorted(timeline)[2]))
+
+
+def lanes(timeline: FsdpTimeline, x: float, y: float, width: float, pitch: float) -> str:
     """The lanes of a step of one pass from (x, y) down: compute with its gaps, then each kind of communication there
-    is. Returns the marks and the height where they end. Where there are many units neighbours are one mark, as wide as
-    all of them together, so that nothing computed, sent or waited for is lost."""
-    scale = width / timeline.seconds
+    is; each is its words and under them a bar, together `pitch` high. Where there are many units neighbours are one
+    mark, as wide as all of them together, so that nothing computed, sent or waited for is lost."""
+    on = _Lanes(x, width / timeline.seconds, y + 16, pitch - 19)
     forward, backward, by_lane = _sorted(timeline)
-    top = y + 16
-    body = [svg.text(x, top - 5, "compute: forward (pale), backward, update", halo=True)]
-    waits: list[Interval] = []
-    now = 0.0
+    roomy, body = width > 400, []
+    now, waits = 0.0, []
     for title, rows, opacity in (("forward", forward, 0.45), ("backward", backward, 1.0)):
         marks = grouped(rows)
         for start, end in marks:
             waits.append((now, start))
             now = end
-        body += _marks(marks, x, top, scale, "ink", title, opacity)
+        body.append(on.marks(marks, "compute", title, opacity))
     waits.append((now, timeline.passes[-1][1]))
-    body += _marks([(timeline.passes[-1][1], timeline.seconds)], x, top, scale, "c8", "update", 1.0)
-    body += _marks(waits, x, top, scale, "accent", "exposed communication: compute waits", 0.9)
+    body.append(on.marks([(timeline.passes[-1][1], timeline.seconds)], "c2", "update", 1.0))
+    body.append(on.gaps(waits))
+    body.append(svg.text(x, on.y - 5, f"{'compute: ' * roomy}forward (pale), backward", size=svg.SMALL, halo=True))
+    body.append(_exposed(timeline, x + width, on.y - 5, roomy))
     for lane in [lane for lane in LANES if lane in by_lane]:
-        rows = by_lane[lane]
-        top += PITCH
-        body.append(svg.text(x, top - 5, _words(lane, timeline, rows), halo=True))
-        for name, some in rows.items():
-            body += _marks(grouped(some), x, top, scale, LANE_COLOURS[lane], name, 0.55 if "again" in name else 1.0)
-    return "".join(body), top + BAR
+        on = replace(on, y=on.y + pitch)
+        body.append(svg.text(x, on.y - 5, _words(lane, by_lane[lane]), size=svg.SMALL, halo=True))
+        body += [on.marks(grouped(some), "c4", name, 0.55 if "again" in name else 1.0)
+                 for name, some in by_lane[lane].items()]  # fmt: skip
+    return "".join(body)
+
+
+def _exposed(timeline: FsdpTimeline, x: float, y: float, roomy: bool) -> str:
+    """Said at the right end of the compute lane: a gap may be a hair."""
+    waits = timeline.exposed_seconds
+    share = f", {waits / timeline.seconds:.1%} of the step" if roomy else ""
+    words = f"exposed: {took(waits)}{share}" if waits else "nothing is exposed"
+    return svg.text(x, y, words, anchor="end", bold=waits > 0, size=svg.SMALL, fill="accent" if waits else "muted",
+                    halo=True)  # fmt: skip
 
 
 def _sorted(timeline: FsdpTimeline):
@@ -208,22 +225,36 @@ def grouped(rows: Sequence[Interval], most: int = GROUPS) -> list[Interval]:
     return out
 
 
-def _marks(rows: list[Interval], x: float, y: float, scale: float, fill: str, title: str, opacity: float) -> list[str]:
-    """One path for all intervals that can be seen, with hairlines of paper between neighbours that touch."""
-    path = []
-    for start, end in rows:
-        wide = (end - start) * scale
-        if wide >= 0.02:
-            gap = 0.6 if wide > 3 and len(rows) > 1 else 0.0
-            shown = svg.num(wide - gap)
-            path.append(f"M{svg.num(x + start * scale)} {svg.num(y)}h{shown}v{BAR}h-{shown}z")
-    if not path:
-        return []
-    faded = "" if opacity == 1.0 else f' fill-opacity="{svg.num(opacity)}"'
-    return [f'<path d="{"".join(path)}" fill="{svg.colour(fill)}"{faded}><title>{title}</title></path>']
+@dataclass(frozen=True)
+class _Lanes:
+    """Where bars are drawn: from x on, `scale` CSS pixels a second, at y, `bar` high."""
+
+    x: float
+    scale: float
+    y: float
+    bar: float
+
+    def marks(self, rows: Iterable[Interval], fill: str, title: str, opacity: float) -> str:
+        """One path for all intervals that can be seen, with hairlines of paper between neighbours that touch."""
+        path, rows = [], list(rows)
+        for start, end in rows:
+            wide = (end - start) * self.scale
+            if wide >= 0.02:
+                shown = svg.num(wide - (0.6 if wide > 3 and len(rows) > 1 else 0.0))
+                at = f"{svg.num(self.x + start * self.scale)} {svg.num(self.y)}"
+                path.append(f"M{at}h{shown}v{svg.num(self.bar)}h-{shown}z")
+        if not path:
+            return ""
+        faded = "" if opacity == 1.0 else f' fill-opacity="{svg.num(opacity)}"'
+        return f'<path d="{"".join(path)}" fill="{svg.colour(fill)}"{faded}><title>{title}</title></path>'
+
+    def gaps(self, rows: Iterable[Interval]) -> str:
+        """Where the compute lane waits."""
+        boxes = [(self.x + start * self.scale, self.y, (end - start) * self.scale, self.bar) for start, end in rows]
+        return hatch.area([box for box in boxes if box[2] >= 0.02], title="exposed communication: compute waits")
 
 
-def _words(lane: str, timeline: FsdpTimeline, rows: dict[str, list[Interval]]) -> str:
+def _words(lane: str, rows: dict[str, list[Interval]]) -> str:
     count = sum(map(len, rows.values()))
     if lane == "gather":
         again = ", in backward again (pale)" if "gather again" in rows else ""

@@ -1,15 +1,56 @@
-"""Hatching: what is over a limit, exposed or waiting is told by slanted lines as well as by colour."""
+"""Surfaces that say by their stripes what colour says too: what is exposed, waits or is over a limit."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from html import escape
+
 from scaleout.draw import svg
 
-PITCH, TALLEST = 8, 420  # CSS pixels between lines; the highest window
+Box = tuple[float, float, float, float]  # x, y, width, height
+
+PITCH = 6  # from one stripe to the next, along the edge
+PALE = 0.22  # opacity of the ground
+WINDOW, TALLEST = 8, 420  # pitch of the stripes behind a window that can grow, and how high it may become
+
+
+def box(
+    x: float, y: float, width: float, height: float, fill: str = "accent", title: str = "", mark: str = ""
+) -> str:
+    """A rectangle with a pale ground, and stripes that rise to the right."""
+    ground = svg.rect(x, y, width, height, fill, title=title, opacity=PALE, mark=mark)
+    return ground + _stripes([(x, y, width, height)], fill)
+
+
+def area(boxes: Iterable[Box], fill: str = "accent", title: str = "") -> str:
+    """Rectangles as one mark."""
+    boxes = list(boxes)
+    if not boxes:
+        return ""
+    corners = [[svg.num(part) for part in one] for one in boxes]
+    ground = "".join(f"M{x} {y}h{width}v{height}h-{width}z" for x, y, width, height in corners)
+    return (
+        f'<path d="{ground}" fill="{svg.colour(fill)}" fill-opacity="{PALE}"><title>{escape(title)}</title></path>'
+        f"{_stripes(boxes, fill)}"
+    )
+
+
+def _stripes(boxes: Iterable[Box], fill: str) -> str:
+    """Lines on which x + y is a multiple of PITCH, cut at each rectangle. They are drawn, for a pattern would need a
+    name that no other picture of the page has."""
+    out = []
+    for x, y, width, height in boxes:
+        for n in range(int((x + y) // PITCH) + 1, int((x + y + width + height) // PITCH) + 1):
+            low, high = max(x, n * PITCH - y - height), min(x + width, n * PITCH - y)
+            if high - low > 0.2:
+                long = svg.num(high - low)
+                out.append(f"M{svg.num(low)} {svg.num(n * PITCH - low)}l{long} -{long}")
+    return f'<path d="{"".join(out)}" fill="none" stroke="{svg.colour(fill)}" stroke-width="1.6"/>'
 
 
 def hatched(x: float, y: float, width: float, height: float, fill: str, mark: str) -> str:
     """A rectangle of slanted lines: a window on a field of them, so that it can grow without their moving."""
-    strokes = "".join(f"M{k} {TALLEST}l{TALLEST} {-TALLEST}" for k in range(PITCH - TALLEST, int(width), PITCH))
+    strokes = "".join(f"M{k} {TALLEST}l{TALLEST} {-TALLEST}" for k in range(WINDOW - TALLEST, int(width), WINDOW))
     return (
         f'<svg x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" '
         f'data-mark="{mark}"><path d="{strokes}" fill="none" stroke="{svg.colour(fill)}" stroke-width="1.5" '

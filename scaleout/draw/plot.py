@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
-from scaleout.draw import svg
+from scaleout.draw import labels, svg
+from scaleout.draw.labels import clock, short
 
-_SMALL = svg.FONT * 0.92
+TICK = 15  # from a plane's lower edge to the baseline of what stands under it
 
 
 @dataclass(frozen=True)
@@ -82,22 +83,28 @@ class Plane:
         self, x_label: str, y_label: str, x_ticks: Iterable[tuple[float, str]] | None = None,
         y_ticks: Iterable[tuple[float, str]] | None = None,
     ) -> str:  # fmt: skip
-        """Grid lines, tick labels, and what the axes show: x_label below, y_label above the left edge.
+        """Grid lines, tick labels, and what the axes show: x_label below, y_label above, flush with the labels of y.
 
-        Ticks are pairs (value, words); None: round values with plain numbers. Takes 38 units below the plane and
-        18 above it; the labels of y stand left of it.
+        Ticks are pairs (value, words); None: round values with plain numbers. Takes 20 units below the plane, 38 with
+        an x_label, and 18 above it; the labels of y take `labels.room` left of it. A label of x that would stand
+        beyond the plane on the right ends at its edge.
         """
-        out = [svg.text(self.left, self.top - 6, y_label, fill="muted", size=_SMALL)]
+        rows = _named(y_ticks, self.y)
+        start = max(0.0, self.left - labels.room([words for _, words in rows]))
+        out = [svg.text(start, self.top - 6, y_label, fill="muted", size=svg.SMALL)]
         for value, words in _named(x_ticks, self.x):
             at = self.at_x(value)
             out.append(svg.line(at, self.top, at, self.bottom))
-            out.append(svg.text(at, self.bottom + 15, words, anchor="middle", fill="muted", size=_SMALL))
-        for value, words in _named(y_ticks, self.y):
+            edge = at + svg.measure(words, svg.SMALL) / 2 > self.right + 4
+            out.append(svg.text(self.right + 4 if edge else at, self.bottom + TICK, words,
+                                anchor="end" if edge else "middle", fill="muted", size=svg.SMALL))  # fmt: skip
+        for value, words in rows:
             at = self.at_y(value)
             out.append(svg.line(self.left, at, self.right, at))
-            out.append(svg.text(self.left - 5, at + 4, words, anchor="end", fill="muted", size=_SMALL))
-        middle = self.left + self.width / 2
-        out.append(svg.text(middle, self.bottom + 33, x_label, anchor="middle", fill="muted", size=_SMALL))
+            out.append(svg.text(self.left - 5, at + 4, words, anchor="end", fill="muted", size=svg.SMALL))
+        if x_label:
+            middle, at = self.left + self.width / 2, self.bottom + 2 * TICK + 3
+            out.append(svg.text(middle, at, x_label, anchor="middle", fill="muted", size=svg.SMALL))
         return "".join(out)
 
     def curve(
@@ -149,12 +156,28 @@ class Plane:
         return out
 
 
+def time_axis(x: float, y: float, width: float, seconds: float, grid_to: float) -> str:
+    """A horizontal axis from 0 to `seconds` at height y, with grid lines up to `grid_to`, in the unit that people would
+    use; about a label for each 100 pixels, 20 of them beneath y."""
+    unit, one = clock(seconds)
+    marks = svg.ticks(seconds / one, max(2, round(width / 100)))
+    out = []
+    for value in marks:
+        at = x + width * value * one / seconds
+        words = short(value) + (f" {unit}" if value == marks[-1] else "")
+        half = svg.measure(words, svg.SMALL) / 2
+        anchor = "start" if at - half < x else "end" if at + half > x + width else "middle"
+        out.append(svg.line(at, y, at, grid_to))
+        out.append(svg.text(at, y + TICK, words, anchor=anchor, fill="muted", size=svg.SMALL))
+    return "".join(out)
+
+
 def _clip(part: float) -> float:
     return min(1.0, max(0.0, part))
 
 
 def _named(given: Iterable[tuple[float, str]] | None, axis: Axis) -> list[tuple[float, str]]:
-    return [(v, f"{v:,g}") for v in axis.ticks()] if given is None else list(given)
+    return [(v, short(v)) for v in axis.ticks()] if given is None else list(given)
 
 
 def _cut(a: tuple[float, float], b: tuple[float, float]) -> list[tuple[float, float]]:

@@ -12,8 +12,8 @@ NODE = 8  # GPUs of a node
 # By name: (GPUs in a node at most, link between nodes, its adapters for each node, RDMA, words). Inside a node it is
 # the GPU's own link.
 LINKS = {
-    "node-ib": (NODE, "ib-ndr", NODE, True, "nodes of 8 GPUs, InfiniBand for each GPU"),
-    "node-100g": (NODE, "ethernet-100g", 1, False, "nodes of 8 GPUs, 100 Gbit/s Ethernet for each node"),
+    "node-ib": (NODE, "ib-ndr", NODE, True, "nodes of 8, InfiniBand for each GPU"),
+    "node-100g": (NODE, "ethernet-100g", 1, False, "nodes of 8, Ethernet 100 Gbit/s each"),
     "ib": (1, "ib-ndr", 1, True, "single GPUs, InfiniBand 400 Gbit/s"),
     "ethernet-100g": (1, "ethernet-100g", 1, False, "single GPUs, Ethernet 100 Gbit/s"),
     "ethernet-10g": (1, "ethernet-10g", 1, False, "single GPUs, Ethernet 10 Gbit/s"),

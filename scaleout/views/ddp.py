@@ -8,8 +8,6 @@ from functools import lru_cache
 from math import ceil, fsum
 
 from scaleout.collectives import nccl
-from scaleout.draw import lanes, svg
-from scaleout.draw.plot import Axis, Plane
 from scaleout.memory import allocator
 from scaleout.memory.states import states
 from scaleout.spec import topology
@@ -20,10 +18,10 @@ from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing import step
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, buckets, ddp_step
 from scaleout.timing.scaling import weak_efficiency
-from scaleout.views import ddp_levers, guess, select, slider, toggle
+from scaleout.views import ddp_levers, ddp_picture, ddp_words, guess, more, select, slider, toggle
 from scaleout.views.choices import LINKS, NAMES
 from scaleout.views.controls import stops
-from scaleout.views.ddp_levers import WORTH, Advice
+from scaleout.views.ddp_levers import Advice
 
 TITLE = "One step of data parallelism"
 
@@ -33,19 +31,21 @@ TOKENS = 2048  # a sequence, or fewer where the model has fewer positions
 COMPRESSION = (("none", "none (fp32)"), ("bf16", "bf16: half"), ("powersgd", "PowerSGD, rank 4"))
 
 CONTROLS = (
-    guess("What share of the step is communication that **nothing hides**?", "exposed_percent", "%",
-          lo=0, hi=100, step=1),
-    select("model", "Model", "gpt2-xl", [(key, NAMES[key]) for key in MODELS]),
-    select("device", "GPU", "a100-80gb", [(key, device.name) for key, device in DEVICES.items()]),
-    slider("ranks", "GPUs (ranks)", 16, 1, 512, log=True),
-    select("link", "Joined by", "ethernet-100g", [(key, words) for key, (*_, words) in LINKS.items()]),
+    guess("16 A100s, joined by 100 Gbit/s Ethernet, train GPT-2 XL, each on 16 sequences of 1,024 tokens. What share "
+          "of a step is communication that **nothing hides**?", "exposed_percent", "%", lo=0, hi=100, step=1),
     slider("batch", "Sequences per GPU and pass", 16, 1, 64, log=True),
-    slider("bucket", "Bucket size", 25, 1, 10_000, unit="MiB", log=True,
-           help="DDP's bucket_cap_mb. At its default, 25, the first bucket holds 1 MiB."),
-    slider("accumulation", "Passes before an update (accumulation)", 1, 1, 16),
+    select("link", "Joined by", "ethernet-100g", [(key, words) for key, (*_, words) in LINKS.items()]),
     select("compression", "Compression of messages", "none", COMPRESSION),
-    toggle("overlap", "Overlap with backward", True),
-    toggle("no_sync", "no_sync: only the last pass communicates", True),
+    slider("ranks", "GPUs (ranks)", 16, 1, 512, log=True),
+    *more(
+        select("model", "Model", "gpt2-xl", [(key, NAMES[key]) for key in MODELS]),
+        select("device", "GPU", "a100-80gb", [(key, device.name) for key, device in DEVICES.items()]),
+        slider("bucket", "Bucket size", 25, 1, 10_000, unit="MiB", log=True,
+               help="DDP's bucket_cap_mb. At its default, 25, the first bucket holds 1 MiB."),
+        slider("accumulation", "Passes before an update (accumulation)", 1, 1, 16),
+        toggle("overlap", "Overlap with backward", True),
+        toggle("no_sync", "no_sync: only the last pass sends", True),
+    ),
 )  # fmt: skip
 
 CURVE = (1, 2, 4, 8, 16, 32, 128, 512)  # rank counts priced for the scaling curve, beside the chosen one
@@ -148,18 +148,42 @@ def wire(link: str, device: str, ranks: int):
 def draw(params: dict, width: int) -> dict:
     """The lanes of one step and the weak-scaling curve beneath, with the exposed part in the sentence."""
     setting = Setting(**params)
+    said = _said(setting)
+    return {"svg": ddp_picture.picture(setting.timeline(), said["values"], setting.ranks, width), **said}
+
+
+@lru_cache(maxsize=16)  # for both widths
+def _said(setting: Setting) -> dict:
+    """What is the same at every width."""
     shape, device = PRESETS[setting.model], DEVICES[setting.device]
-    timeline = setting.timeline()
-    time = step.step_time(timeline, shape, setting.batch, setting.seq, setting.ranks, setting.peak)
+    time = step.step_time(setting.timeline(), shape, setting.batch, setting.seq, setting.ranks, setting.peak)
     held = sum(states(shape, Recipe(buckets="beside" if setting.ranks > 1 else "none"), Layout()).values())
-    values = {**_values(setting, time), "states_gb": held / 1e9, "fits": allocator.fits(held, device.memory_bytes)}
-    return {"svg": _picture(timeline, values), "sentence": _sentence(setting, values), "values": values}
+    values = {
+        **_values(setting, time),
+        "states_gb": held / 1e9,
+        "fits": allocator.fits(held, device.memory_bytes),
+    }
+    sentence = ddp_words.sentence(setting, values, lever(setting))
+    return {"sentence": sentence, "values": values, "law": ddp_words.law(setting, values),
+            "levers": _levers(setting, values)}  # fmt: skip
+
+
+def _levers(setting: Setting, values: dict) -> dict:
+    """Controls that change nothing now, and why."""
+    off = {}
+    if setting.accumulation == 1:
+        off["no_sync"] = {"off": "There is one pass, which is the last."}
+    if values["buckets"] == 1:
+        off["overlap"] = {"off": "One bucket is complete when the backward is."}
+    return off
 
 
 def _values(setting: Setting, time: step.StepTime) -> dict:
     timeline, alone = time.timeline, setting.alone
     counts = sorted({*CURVE, setting.ranks})
-    steps = {n: timeline if n == setting.ranks else replace(setting, ranks=n).timeline() for n in counts if n > 1}
+    steps = {
+        n: timeline if n == setting.ranks else replace(setting, ranks=n).timeline() for n in counts if n > 1
+    }
     curve = weak_efficiency({1: alone} | {n: one.seconds for n, one in steps.items()})
     # The messages are the same ones: without overlap each of their seconds is added.
     after = {1: 1.0} | {n: alone / (alone + one.communication_seconds) for n, one in steps.items()}
@@ -181,6 +205,8 @@ def _values(setting: Setting, time: step.StepTime) -> dict:
         "compression_ratio": setting.ratio,
         "tokens_per_second": time.tokens_per_second,
         "mfu": time.mfu,
+        "tokens_per_gpu": setting.batch * setting.seq,
+        "tokens_needed": _needed(setting, timeline),
         "curve": [[ranks, curve[ranks], after[ranks]] for ranks in counts],
     }
 
@@ -189,9 +215,14 @@ def _starts(setting: Setting, timeline: Timeline) -> float:
     """Seconds that messages take whatever their size: their latency. The rest of the communication are their bytes."""
     if setting.ranks == 1:
         return 0.0
-    on, talking = joined(setting.link, setting.device, setting.ranks), sum(1 for one in timeline.passes if one.messages)
+    on, talking = (
+        joined(setting.link, setting.device, setting.ranks),
+        sum(1 for one in timeline.passes if one.messages),
+    )
     count = Counter(timeline.message_bytes)
-    return talking * fsum(n * nccl.price("all_reduce", size, on).cost.latency_seconds for size, n in count.items())
+    return talking * fsum(
+        n * nccl.price("all_reduce", size, on).cost.latency_seconds for size, n in count.items()
+    )
 
 
 def _last(timeline: Timeline) -> float:
@@ -200,87 +231,25 @@ def _last(timeline: Timeline) -> float:
     return end - start
 
 
-# --- the sentence ---------------------------------------------------------------------------------------------
-
-
-def _sentence(setting: Setting, values: dict) -> str:
-    """The result, what it is made of, and the one lever worth trying now."""
-    how = f"{setting.seq:,} tokens a sequence, compute at {COMPUTE_SHARE:.0%} of peak"
-    took = svg.seconds(values["step_seconds"])
-    start = f"{NAMES[setting.model]} on {_gpus(setting.ranks)} ({how}): a step takes {took}"
-    if setting.ranks == 1:
-        found = f"{start}. One GPU has nothing to exchange: take two."
-    else:
-        exposed = f"{svg.seconds(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
-        found = (
-            f"{start}, of which {exposed} is exposed communication. {_why(setting, values)} "
-            f"Efficiency {values['efficiency']:.0%}: {_gpus(setting.ranks)} do the work of "
-            f"{svg.quantity(values['speed_up'])}. {_try(lever(setting))}"
-        )
-    if setting.compression == "powersgd":
-        found += " PowerSGD is counted by its smaller messages only: its own arithmetic is left out."
-    if not values["fits"]:
-        beside = ", DDP's buckets" if setting.ranks > 1 else ""
-        found += (
-            f" But every rank holds all weights, gradients{beside} and AdamW states, "
-            f"{svg.quantity(values['states_gb'])} GB, more than fit one {DEVICES[setting.device].name}: "
-            "this needs ZeRO."
-        )
-    return found
-
-
-def cause(values: dict) -> tuple[str, float]:
-    """What messages spend most of their time on, "bytes" or "starts", and its share of the communication."""
-    moved, started = values["byte_seconds"], values["start_seconds"]
-    name, most = ("bytes", moved) if moved >= started else ("starts", started)
-    return name, most / (moved + started)
-
-
-def _why(setting: Setting, values: dict) -> str:
-    """The last message where it is most of what stays exposed, for overlap cannot help there; else the larger cost."""
-    last = values["last_message_seconds"] * (1 if setting.no_sync else setting.accumulation)
-    if setting.overlap and values["exposed_percent"] >= 100 * WORTH and last > 0.5 * values["exposed_seconds"]:
-        return f"The last bucket is {min(1, last / values['exposed_seconds']):.0%} of that: nothing is left to hide it."
-    what, share = cause(values)
-    return f"Messages spend {share:.0%} of their time on {what if what == 'bytes' else 'starts, their latency'}."
+def _needed(setting: Setting, timeline: Timeline) -> float:
+    """Tokens of a GPU and pass whose backward takes as long as the messages beside it."""
+    last = timeline.passes[-1]
+    sent = fsum(end - start for start, end in last.messages)
+    return setting.batch * setting.seq * sent / (last.compute_seconds - last.forward[-1][1])
 
 
 def lever(setting: Setting) -> Advice | None:
     """The lever worth trying now, on the values of the controls; None where none adds WORTH."""
-    return ddp_levers.advice(setting, stops(SIZES), PASSES.hi, {key: words for key, (*_, words) in LINKS.items()})
-
-
-def _try(found: Advice | None) -> str:
-    return f"Try {found.words}: {found.efficiency:.0%}." if found else "No lever here adds two points to it."
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU{'s' if count > 1 else ''}"
-
-
-# --- the picture ----------------------------------------------------------------------------------------------
-
-WIDTH, LEFT = 480, 4
-
-
-def _picture(timeline: Timeline, values: dict) -> str:
-    exposed = f"exposed: {svg.seconds(values['exposed_seconds'])}"
-    keys, height = svg.legend(LEFT, 4, WIDTH - 8, [("accent", exposed), ("c8", "update, passes without messages")], 2)
-    body, below = lanes.draw(timeline, LEFT, height + 6, WIDTH - 2 * LEFT)
-    plane = Plane(40, below + 50, WIDTH - 56, 150, Axis(1, 512, log=True), Axis(0, 104))
-    ticks = [(2**k, str(2**k)) for k in range(10)]
-    parts = [keys, body, plane.grid("GPUs, each with the same work", "weak-scaling efficiency, %", ticks,
-                                    [(20 * k, str(20 * k)) for k in range(6)])]  # fmt: skip
-    ranks, found = round(values["speed_up"] / values["efficiency"]), values["efficiency"]
-    parts.append(plane.curve([(1, 100), (512, 100)], "muted", 1.5, "6 4", "ideal: 100%"))
-    parts.append(plane.curve([(n, 100 * e) for n, _, e in values["curve"]], "c2", 2, "3 3", "all after backward"))
-    parts.append(plane.curve([(n, 100 * e) for n, e, _ in values["curve"]], "c1", 2.5, "", "as set"))
-    parts.append(plane.rule(ranks))
-    parts.append(plane.dots([(ranks, 100 * found)], "c1", 4.5, f"{_gpus(ranks)}: {found:.1%}"))
-    names = [("muted", "ideal"), ("c1", f"as set: {found:.0%}"), ("c2", "all after backward")]
-    curves, more = svg.legend(plane.left, plane.bottom + 44, plane.width, names)
-    label = (
-        f"Two lanes of one step, compute and communication, {svg.seconds(values['step_seconds'])} long; beneath, "
-        f"weak-scaling efficiency from 1 to 512 GPUs, {found:.0%} at {ranks}."
+    return ddp_levers.advice(
+        setting, stops(SIZES), PASSES.hi, {key: words for key, (*_, words) in LINKS.items()}
     )
-    return svg.figure(WIDTH, plane.bottom + 44 + more, "".join([*parts, curves]), label)
+
+
+def locked(params: dict, width: int) -> str:
+    """What computes, and the axes: neither a message nor a curve."""
+    return ddp_picture.asked(Setting(**params).timeline(), width)
+
+
+def slips(params: dict) -> list[tuple[float, str]]:
+    """Shares that likely mistakes give, of the opening setting."""
+    return ddp_words.slips(_said(Setting(**params))["values"])

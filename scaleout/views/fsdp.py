@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from scaleout.draw import fsdp_lanes, svg
-from scaleout.draw.plot import Axis, Plane
+from scaleout.draw import fsdp_lanes
 from scaleout.memory import allocator
 from scaleout.memory.fsdp import FsdpAccount, fsdp_account
 from scaleout.spec import topology
@@ -17,9 +16,9 @@ from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_seconds
 from scaleout.timing.fsdp import volume
 from scaleout.timing.step import StepTime
-from scaleout.views import guess, select, slider, toggle
+from scaleout.views import fsdp_picture, fsdp_words, guess, more, select, slider, toggle
 from scaleout.views.choices import LINKS, NAMES, NODE
-from scaleout.views.fsdp_levers import EXPOSED, advice
+from scaleout.views.fsdp_levers import EXPOSED
 
 TITLE = "One step of FSDP"
 
@@ -37,22 +36,25 @@ PRECISION = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "fp32"), "bf16-reduce": 
 _POWERS = [(str(2**k), f"{2**k:,}") for k in range(17)]
 
 CONTROLS = (
-    guess("What does **one** GPU hold at its **fullest moment**?", "peak_gib", "GiB", lo=0, hi=100, step=1),
-    select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
-    select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
-    select("ranks", "GPUs (ranks)", "16", _POWERS[:11]),
-    select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
+    guess("16 H100s train Llama 3 8B in bf16, wrapped block by block, each on 2 sequences of 4,096 tokens. What does "
+          "**one GPU** hold at its fullest moment?", "peak_gib", "GiB", lo=0, hi=100, step=1),
     select("wrap", "A unit is", "block", list(WRAPS.items())),
     select("reshard", "Free a unit after its forward", "yes", list(RESHARD.items())),
-    slider("prefetch", "Units gathered ahead", 1, 0, 4),
-    select("over", "Shards over", "all", list(OVER.items())),
-    slider("batch", "Sequences per GPU", 2, 1, 64, log=True),
-    select("seq", "Tokens per sequence", "4096", _POWERS[7:15]),
     select("checkpointing", "Checkpointing", "none",
            [("none", "none"), ("selective", "selective: the attention core"), ("full", "full: each block")]),
-    select("precision", "Gather, compute and reduce in", "bf16",
-           [("fp32", "fp32"), ("bf16", "bf16, reduce in fp32"), ("bf16-reduce", "bf16")]),
-    toggle("offload", "Offload shards to the host's memory", False),
+    slider("batch", "Sequences per GPU", 2, 1, 64, log=True),
+    *more(
+        select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
+        select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
+        select("ranks", "GPUs (ranks)", "16", _POWERS[:11]),
+        select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
+        slider("prefetch", "Units gathered ahead", 1, 0, 4),
+        select("over", "Shards over", "all", list(OVER.items())),
+        select("seq", "Tokens per sequence", "4096", _POWERS[7:15]),
+        select("precision", "Gather, compute and reduce in", "bf16",
+               [("fp32", "fp32"), ("bf16", "bf16, reduce in fp32"), ("bf16-reduce", "bf16")]),
+        toggle("offload", "Offload shards to the host's memory", False),
+    ),
 )  # fmt: skip
 
 
@@ -133,9 +135,47 @@ def _time(setting: Setting) -> StepTime:
 
 def draw(params: dict, width: int) -> dict:
     """Memory over time above, the lanes of the step beneath on the same axis, and the verdict in the sentence."""
-    setting = Setting(**{**params, "ranks": int(params["ranks"]), "seq": int(params["seq"])})
+    setting, said = _setting(params), _said(_setting(params))
+    return {"svg": fsdp_picture.picture(setting.account, setting.time.timeline, said["values"], width), **said}
+
+
+def locked(params: dict, width: int) -> str:
+    """What runs when, over an empty plane."""
+    setting = _setting(params)
+    return fsdp_picture.asked(setting.time.timeline, setting.memory_bytes, width)
+
+
+def slips(params: dict) -> list[tuple[float, str]]:
+    """Peaks that likely mistakes give, of the opening setting."""
+    setting = _setting(params)
+    return fsdp_words.slips(setting, _said(setting)["values"])
+
+
+def _setting(params: dict) -> Setting:
+    return Setting(**{**params, "ranks": int(params["ranks"]), "seq": int(params["seq"])})
+
+
+@lru_cache(maxsize=16)  # for both widths
+def _said(setting: Setting) -> dict:
+    """What is the same at every width."""
     values = _values(setting)
-    return {"svg": _picture(setting, values), "sentence": _sentence(setting, values), "values": values}
+    return {"sentence": fsdp_words.sentence(setting, values), "values": values, "law": fsdp_words.law(setting, values),
+            "levers": _levers(setting, values)}  # fmt: skip
+
+
+def _levers(setting: Setting, values: dict) -> dict:
+    """Controls that change nothing now, and why; and how many units there are to gather ahead."""
+    out = {}
+    if setting.ranks <= NODE:
+        out["over"] = {"off": f"{NODE} GPUs or fewer are one group."}
+    if values["units"] == 1:
+        out["reshard"] = {"off": "The only unit is the root, which is kept whole."}
+        out["prefetch"] = {"off": "There is one unit: none is ahead of it."}
+    elif setting.ranks == 1:
+        out["prefetch"] = {"off": "One GPU has nothing to gather."}
+    if setting.ranks == 1:
+        out["link"] = {"off": "One GPU is joined to none."}
+    return out
 
 
 def _values(setting: Setting) -> dict:
@@ -151,7 +191,7 @@ def _values(setting: Setting) -> dict:
         "room_gib": allocator.room(setting.memory_bytes) / GIB,
         "spare_percent": 100 * (1 - account.peak_bytes / allocator.room(setting.memory_bytes)),
         **{f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
-           for name, (_, kinds) in fsdp_lanes.STACK.items()},
+           for name, (*_, kinds) in fsdp_lanes.STACK.items()},
         "host_gib": sum(account.host.values()) / GIB, "fits": setting.fits, "healthy": healthy,
         "verdict": ("healthy" if healthy else "merely fits") if setting.fits else held,
         "step_seconds": time.seconds, "compute_seconds": line.compute_seconds,
@@ -162,89 +202,3 @@ def _values(setting: Setting) -> dict:
         "units": len(units(PRESETS[setting.model], setting.sharding)), "gathers": line.gathers,
         "scatters": line.scatters, "sent_gb": sent["total"] / 1e9, "ddp_sent_gb": sent["ddp"] / 1e9,
     }  # fmt: skip
-
-
-# --- the sentence ---------------------------------------------------------------------------------------------
-
-
-def _sentence(setting: Setting, values: dict) -> str:
-    gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
-    where = {"forward": "in forward", "loss": "at the loss", "backward": "in backward", "update": "in the update"}
-    how = f"{setting.tokens:,} tokens a sequence, compute at {COMPUTE_SHARE:.0%} of peak"
-    peak = f"{svg.quantity(values['peak_gib'])} of {svg.quantity(values['device_gib'])} GiB"
-    first = f"{NAMES[setting.model]} on {gpus} ({how}): {peak} at the peak, {where[values['peak_phase']]}. "
-    if setting.offload:
-        first += f"The host holds {svg.quantity(values['host_gib'])} GiB for each GPU. "
-    if not values["fits"]:
-        return f"{first}{_too_much(values)} {advice(setting)}"
-    spare = f"with {values['spare_percent']:.0f}% to spare under the reserve"
-    limit = f"{'no more' if values['healthy'] else 'more'} than {EXPOSED:.0%}"
-    if setting.offload:
-        limit += f"; {values['update_seconds'] / values['step_seconds']:.1%} for the host's update"
-    waits = f"a GPU waits for {values['waiting_percent']:.1f}% of its {svg.seconds(values['step_seconds'])} ({limit})"
-    found = f"{waits}, MFU {values['mfu']:.0%}."
-    if values["verdict"] == "merely fits":
-        return f"{first}It merely fits, {spare}: {found} {advice(setting)}"
-    alone = " One GPU has nothing to gather." if setting.ranks == 1 else ""
-    return f"{first}It fits, {spare}, and trains with healthy throughput: {found}{alone}"
-
-
-def _too_much(values: dict) -> str:
-    """Why it does not fit, or may not."""
-    if values["verdict"] == "does not fit":
-        return "It does not fit."
-    left, most = (values["device_gib"] - values[name] for name in ("peak_gib", "room_gib"))
-    return f"It may fit: {left:.1f} GiB are left, and the driver and the allocator can take {most:.1f}."
-
-
-# --- the picture ----------------------------------------------------------------------------------------------
-
-WIDTH, LEFT, RIGHT, HEIGHT = 480, 40, 6, 180
-
-
-def _picture(setting: Setting, values: dict) -> str:
-    line, device = setting.time.timeline, values["device_gib"]
-    items = [(fill, f"{name} {_amount(values[f'{name}_gib'])}") for name, (fill, _) in fsdp_lanes.STACK.items()]
-    keys, height = svg.legend(4, 4, WIDTH - 8, items[::-1], 2)
-    peak = values["peak_gib"]
-    top = max(peak * 1.06, device * 1.06 if device < 2 * peak else 0.0)
-    plane = Plane(LEFT, height + 32, WIDTH - LEFT - RIGHT, HEIGHT, Axis(0, line.seconds), Axis(0, top))
-    body, below = fsdp_lanes.lanes(line, LEFT, plane.bottom + 10, plane.width)
-    unit, factor = ("s", 1.0) if line.seconds >= 1 else ("ms", 1e3)
-    limit = f"this GPU: {svg.quantity(device)} GiB"
-    words = f"GiB held; at the peak {svg.quantity(peak)}, by kind above" + ("" if device < top else f"; {limit}")
-    parts = [
-        keys, svg.axis_x(LEFT, below + 8, plane.width, line.seconds * factor, unit, plane.top),
-        svg.text(4, plane.top - 8, words, fill="muted"),
-        fsdp_lanes.area(fsdp_lanes.placed(setting.account, line), plane, GIB), _y_axis(plane), body,
-    ]  # fmt: skip
-    if device < top:
-        at = plane.at_y(device)
-        reserve = plane.at_y(values["room_gib"])
-        parts.append(svg.line(LEFT, at, plane.right, at, "accent", 2, "5 4"))
-        parts.append(svg.line(LEFT, reserve, plane.right, reserve, "accent", 1, "2 3"))
-        limit += f"; it fits below the thin line, {svg.quantity(values['room_gib'])}"
-        beside = at - 5 if at > plane.top + 16 else at + 15
-        words_at = reserve + 15 if peak > device else beside  # beneath the lines where the peak stands above them
-        parts.append(svg.text(plane.right - 4, words_at, limit, anchor="end", fill="accent", halo=True))
-    share = f"{values['exposed_percent']:.1f}% of the step"
-    exposed = f"exposed communication: {svg.seconds(values['exposed_seconds'])}, {share}"
-    more, extra = svg.legend(4, below + 36, WIDTH - 8, [("accent", exposed)], 1)
-    label = (
-        f"Memory of one GPU through a step of {svg.seconds(values['step_seconds'])}, by kind, at most "
-        f"{svg.quantity(peak)} GiB; beneath, what it computes, gathers and reduces meanwhile."
-    )
-    return svg.figure(WIDTH, below + 36 + extra, "".join([*parts, more]), label)
-
-
-def _amount(gib: float) -> str:
-    """For the legend: no more digits than can be seen."""
-    return f"{gib:.2f}" if gib < 10 else svg.quantity(gib)
-
-
-def _y_axis(plane: Plane) -> str:
-    return "".join(
-        svg.line(LEFT - 4, plane.at_y(value), LEFT, plane.at_y(value), "muted")
-        + svg.text(LEFT - 7, plane.at_y(value) + 4, f"{value:,g}", anchor="end", fill="muted", size=12)
-        for value in plane.y.ticks()
-    )

@@ -44,7 +44,7 @@ def _fitting(setting) -> str:
         tried = replace(tried, **lever[1])
         pulled.append(lever[0])
         if tried.fits:
-            return f"Try {_and(pulled)}: {_gib(tried)} GiB."
+            return f"Try **{_and(pulled)}**: {_gib(tried)} GiB."
     if not pulled:
         return f"{NOTHING} Split the layers themselves (tensor or pipeline parallel)."
     may = verdict(tried.account.peak_bytes, tried.memory_bytes) == "may fit"
@@ -118,12 +118,12 @@ def _hurrying(setting) -> str:
             words, tried = f"{words} with full checkpointing", replace(tried, checkpointing="full")
         if tried.waiting < setting.waiting - 0.01 and tried.fits:
             if tried.waiting <= EXPOSED:
-                return f"Try {words}: it waits for {tried.waiting:.1%}, with {_gib(tried)} GiB."
+                return f"Try **{words}**: it waits for {tried.waiting:.1%}, with {_gib(tried)} GiB."
             found.append((tried.waiting, words, tried))
     if not found:
         return f"None of these helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
     waiting, words, tried = min(found, key=lambda one: one[0])
-    return f"No single lever is enough; most helps {words}: {waiting:.1%}, with {_gib(tried)} GiB."
+    return f"No single lever is enough; most helps **{words}**: {waiting:.1%}, with {_gib(tried)} GiB."
 
 
 def _for_speed(setting) -> list[Lever]:

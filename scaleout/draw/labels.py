@@ -1,0 +1,76 @@
+"""Numbers and times as people say them, the room that labels need, and keys that flow into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from scaleout.draw import svg
+
+CLOCK = (
+    (1e-3, "µs", 1e-6),
+    (1.0, "ms", 1e-3),
+    (600.0, "s", 1.0),
+    (14_400.0, "min", 60.0),
+    (345_600.0, "h", 3600.0),
+)
+ROW = 18  # from one row of keys to the next
+SWATCH, GAP = 10, 14  # of a key: its colour, and what is left free after it
+
+
+def clock(seconds: float) -> tuple[str, float]:
+    """The unit in which people speak of an amount of time as long as this, and its seconds."""
+    return next(((unit, one) for below, unit, one in CLOCK if seconds < below), ("days", 86_400.0))
+
+
+def took(seconds: float) -> str:
+    """An amount of time in words.
+
+    >>> took(0.0), took(0.0123), took(7800.0)
+    ('0 ms', '12.3 ms', '130 min')
+    """
+    unit, one = clock(seconds) if seconds else ("ms", 1.0)
+    return f"{svg.quantity(seconds / one)} {unit}"
+
+
+def short(value: float) -> str:
+    """A round number in as few characters as can be read.
+
+    >>> short(0.25), short(2048.0), short(1e6), short(5e10)
+    ('0.25', '2,048', '1M', '50bn')
+    """
+    for least, name in ((1e9, "bn"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= least:
+            return f"{value / least * (10 if name == 'k' else 1):,g}{name}"
+    return f"{value:,.4f}".rstrip("0").rstrip(".")
+
+
+def room(words: Iterable[str]) -> float:
+    """CSS pixels that the labels of a vertical axis take left of it."""
+    return 5 + max((svg.measure(one, svg.SMALL) for one in words), default=0.0)
+
+
+def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]]) -> tuple[str, float]:
+    """Pairs of colour and words in rows as full as they get, from (x, y) down: the marks, and the height they take.
+
+    A colour of "" is words alone, muted; one that ends in "-" a dashed line, one in "~" a line,
+    one in "%" a pale square, any other a square.
+    """
+    out, at, row = [], x, y
+    for fill, words in items:
+        wide = (SWATCH + 5 if fill else 0) + svg.measure(words, svg.SMALL)
+        if at > x and at + wide > x + width:
+            at, row = x, row + ROW
+        out.append(_swatch(at, row, fill))
+        out.append(svg.text(at + (SWATCH + 5 if fill else 0), row + SWATCH, words, size=svg.SMALL,
+                            fill="ink" if fill else "muted"))  # fmt: skip
+        at += wide + GAP
+    return "".join(out), row + ROW - y
+
+
+def _swatch(x: float, y: float, fill: str) -> str:
+    if not fill:
+        return ""
+    if fill[-1] in "-~":
+        return svg.line(x, y + SWATCH / 2 + 1, x + SWATCH + 1, y + SWATCH / 2 + 1, fill[:-1], 2.5,
+                        "4 2.5" if fill[-1] == "-" else "")  # fmt: skip
+    return svg.rect(x, y + 1, SWATCH, SWATCH, fill.rstrip("%"), opacity=0.55 if fill[-1] == "%" else 1.0)

@@ -1,0 +1,92 @@
+"""What the view `ddp` says: its sentence, the law beside the picture, and what wrong guesses are made of."""
+
+from __future__ import annotations
+
+from scaleout.draw import svg
+from scaleout.draw.labels import took
+from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.views.choices import NAMES
+from scaleout.views.ddp_levers import WORTH, Advice
+
+
+def sentence(setting, values: dict, lever: Advice | None) -> str:
+    """The result, what it is made of, and the one lever worth trying now."""
+    start = f"{NAMES[setting.model]} on {_gpus(setting.ranks)}: a step takes {took(values['step_seconds'])}"
+    found = f"{start}. One GPU has nothing to exchange: take two."
+    if setting.ranks > 1:
+        exposed = f"{took(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
+        found = (
+            f"{start}, and for {exposed} the GPU waits for the wire: {setting.ranks} do the work of "
+            f"{svg.quantity(values['speed_up'])}. {_why(setting, values)}"
+        )
+        found += f" {_try(lever, values['efficiency'])}" if values["fits"] else ""
+    if values["fits"]:
+        return found
+    beside = ", buckets" if setting.ranks > 1 else ""
+    return (
+        f"{found} But weights, gradients{beside} and AdamW states, {svg.quantity(values['states_gb'])} GB, are "
+        f"more than fit one {DEVICES[setting.device].name}: this needs **ZeRO**."
+    )
+
+
+def cause(values: dict) -> tuple[str, float]:
+    """What messages spend most of their time on, "bytes" or "starts", and its share of the communication."""
+    moved, started = values["byte_seconds"], values["start_seconds"]
+    name, most = ("bytes", moved) if moved >= started else ("starts", started)
+    return name, most / (moved + started)
+
+
+def _why(setting, values: dict) -> str:
+    """The last message where it is most of what stays exposed, for overlap cannot help there; else the larger cost."""
+    last = values["last_message_seconds"] * (1 if setting.no_sync else setting.accumulation)
+    if (
+        setting.overlap
+        and values["exposed_percent"] >= 100 * WORTH
+        and last > 0.5 * values["exposed_seconds"]
+    ):
+        return f"The last bucket is {min(1, last / values['exposed_seconds']):.0%} of that: nothing is left to hide it."
+    what, share = cause(values)
+    return (
+        f"Messages spend {share:.0%} of their time on {what if what == 'bytes' else 'starts, their latency'}."
+    )
+
+
+def _try(found: Advice | None, now: float) -> str:
+    if not found:
+        return f"No lever here adds two points to the efficiency, {now:.0%}."
+    return f"Try **{found.words}**: {found.efficiency:.0%} efficiency instead of {now:.0%}."
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'s' if count > 1 else ''}"
+
+
+def law(setting, values: dict) -> list[str]:
+    """Tokens from which backward, 4NT/R, outlasts the messages. Both are what the model says: R and B follow."""
+    p, assumed = setting.ranks, f"compute at {COMPUTE_SHARE:.0%} of peak"
+    if p == 1:
+        return ["What each of p GPUs sends of G bytes of gradients:", "2G(p − 1)/p = 0",
+                f"One GPU has nothing to exchange ({assumed})."]  # fmt: skip
+    sent = 2 * (p - 1) / p * values["message_gb"] * (1 if setting.no_sync else setting.accumulation)
+    rate = sent / values["communication_seconds"]  # GB/s
+    done = values["tokens_needed"] * setting.ratio * rate * p / (2 * (p - 1)) / 1000  # TFLOP/s
+    smaller = f" ÷ {svg.quantity(setting.ratio, 2)}" if setting.ratio > 1 else ""
+    left_out = " PowerSGD's own arithmetic is left out." if setting.compression == "powersgd" else ""
+    return [
+        f"Backward, 4NT/R, hides all but the last bucket if it outlasts the wire, 2(p − 1)/p × 4N/B{smaller}:",
+        f"T ≥ 2R(p − 1)/(pB){smaller} = {svg.quantity(values['tokens_needed'])}",
+        f"tokens a GPU, whatever N; here {values['tokens_per_gpu']:,}. p = {p}, R = {svg.quantity(done)} TFLOP/s "
+        f"({assumed}), B = {svg.quantity(rate)} GB/s.{left_out}",
+    ]
+
+
+def slips(values: dict) -> list[tuple[float, str]]:
+    """Shares of the step that likely mistakes give, and which."""
+    busy = values["compute_seconds"] + values["update_seconds"]
+    sent, waits, last = (values[f"{name}_seconds"] for name in ("communication", "exposed", "last_message"))
+    return [
+        (100 * last / (busy + last), "as if only the last bucket stuck out"),
+        (100 * sent / (busy + sent), "as if nothing of it were hidden"),
+        (100 * waits / sent, "a share of the communication, not of the step"),
+        (100 * waits / busy, "a share of what computes, not of the step"),
+    ]

@@ -1,0 +1,77 @@
+"""What the view `fsdp` says: its sentence, the law beside the picture, and what wrong guesses are made of."""
+
+from __future__ import annotations
+
+from scaleout.draw import svg
+from scaleout.draw.labels import took
+from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.spec.transformer import PRESETS, total_parameters
+from scaleout.views.choices import NAMES
+from scaleout.views.fsdp_levers import EXPOSED, advice
+
+GIB = 2**30
+WHERE = {"forward": "in forward", "loss": "at the loss", "backward": "in backward", "update": "in the update"}
+# Kinds of the picture by what FSDP does with them
+SPLIT = ("optimizer", "weights", "gradients")
+WHOLE = ("gathered units", "whole gradients", "buffers")
+
+
+def sentence(setting, values: dict) -> str:
+    """What one GPU holds, whether it fits and is fast, and what to try where it is not. setting: of the view."""
+    gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
+    peak = f"{svg.quantity(values['peak_gib'])} of {svg.quantity(values['device_gib'])} GiB"
+    first = f"{NAMES[setting.model]} on {gpus}: {peak} at the peak, {WHERE[values['peak_phase']]}. "
+    if not values["fits"]:
+        return f"{first}{_too_much(values)} {advice(setting)}"
+    spare = f"with {values['spare_percent']:.0f}% to spare"
+    waits = f"a GPU waits for {values['waiting_percent']:.1f}% of its {took(values['step_seconds'])}"
+    if values["verdict"] == "merely fits":
+        return f"{first}It merely fits, {spare}: {waits}. {advice(setting)}"
+    alone = " One GPU has nothing to gather." if setting.ranks == 1 else ""
+    found = f"{waits} (no more than {EXPOSED:.0%}), MFU {values['mfu']:.0%}."
+    return f"{first}It fits, {spare} under the reserve, and trains with healthy throughput: {found}{alone}"
+
+
+def _too_much(values: dict) -> str:
+    """Why it does not fit, or may not."""
+    if values["verdict"] == "does not fit":
+        return "It does not fit."
+    left, most = (values["device_gib"] - values[name] for name in ("peak_gib", "room_gib"))
+    return f"It may fit: {left:.1f} GiB are left, and the driver and the allocator can take {most:.1f}."
+
+
+def parts(values: dict) -> tuple[float, float, float]:
+    """GiB at the peak: of what is split, of what is whole for a moment, of what is never split."""
+    split, whole = (sum(values[f"{name}_gib"] for name in names) for names in (SPLIT, WHOLE))
+    return split, whole, values["peak_gib"] - split - whole
+
+
+def law(setting, values: dict) -> list[str]:
+    """What is split, what is whole, and what is never split, at the fullest moment."""
+    ways, (split, whole, never) = setting.sharding.ranks, parts(values)
+    amounts = " + ".join(svg.quantity(one) for one in (split, whole, never))
+    states = "States split" + (f" {ways:,} ways" if ways > 1 else ", if there were GPUs to split them")
+    host = ""
+    if setting.offload:
+        states = "States, in the host's memory"
+        host = f" The host holds {svg.quantity(values['host_gib'])} GiB for each GPU."
+    sent = f" A GPU sends {svg.quantity(values['sent_gb'])} GB a step." if values["sent_gb"] else ""
+    return [
+        f"{states} + units whole for a moment + what is never split, for it belongs to a GPU's own tokens:",
+        f"{amounts} = {svg.quantity(values['peak_gib'])} GiB",
+        f"{setting.batch} × {setting.tokens:,} tokens a GPU, compute at {COMPUTE_SHARE:.0%} of peak.{sent}{host}",
+    ]
+
+
+def slips(setting, values: dict) -> list[tuple[float, str]]:
+    """Peaks in GiB that likely mistakes give, and which."""
+    split, whole, never = parts(values)
+    states = 16 * total_parameters(PRESETS[setting.model]) / GIB
+    return [
+        (split + whole, "all that is split or gathered, without a token's activations"),
+        (split, "the split states alone"),
+        ((states + never) / setting.ranks, "as if activations were split too"),
+        (split + whole + values["activations_gib"], "without the logits and the loss"),
+        (states + never, "as if nothing were split"),
+        (values["peak_gb"], "in GB, not in GiB"),
+    ]
