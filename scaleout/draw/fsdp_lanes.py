@@ -134,7 +134,10 @@ def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
     sums = [0.0] * len(columns)
     layers = []
     for name, (fill, opacity, kinds) in STACK.items():
-        sums = [total + sum(held.get(kind, 0) for kind in kinds) for total, held in zip(sums, columns, strict=True)]
+        sums = [
+            total + sum(held.get(kind, 0) for kind in kinds)
+            for total, held in zip(sums, columns, strict=True)
+        ]
         layers.append((name, fill, opacity, sums))
     # What lies higher is drawn first, down to the axis, and covered by what lies beneath it
     return "".join(_steps(*layer, plane, unit_bytes) for layer in reversed(layers))
@@ -182,7 +185,9 @@ def lanes(timeline: FsdpTimeline, x: float, y: float, width: float, pitch: float
     waits.append((now, timeline.passes[-1][1]))
     body.append(on.marks([(timeline.passes[-1][1], timeline.seconds)], "c2", "update", 1.0))
     body.append(on.gaps(waits))
-    body.append(svg.text(x, on.y - 5, f"{'compute: ' * roomy}forward (pale), backward", size=svg.SMALL, halo=True))
+    body.append(
+        svg.text(x, on.y - 5, f"{'compute: ' * roomy}forward (pale), backward", size=svg.SMALL, halo=True)
+    )
     body.append(_exposed(timeline, x + width, on.y - 5, roomy))
     for lane in [lane for lane in LANES if lane in by_lane]:
         on = replace(on, y=on.y + pitch)
@@ -250,8 +255,12 @@ class _Lanes:
 
     def gaps(self, rows: Iterable[Interval]) -> str:
         """Where the compute lane waits."""
-        boxes = [(self.x + start * self.scale, self.y, (end - start) * self.scale, self.bar) for start, end in rows]
-        return hatch.area([box for box in boxes if box[2] >= 0.02], title="exposed communication: compute waits")
+        boxes = [
+            (self.x + start * self.scale, self.y, (end - start) * self.scale, self.bar) for start, end in rows
+        ]
+        return hatch.area(
+            [box for box in boxes if box[2] >= 0.02], title="exposed communication: compute waits"
+        )
 
 
 def _words(lane: str, rows: dict[str, list[Interval]]) -> str:
@@ -260,7 +269,9 @@ def _words(lane: str, rows: dict[str, list[Interval]]) -> str:
         again = ", in backward again (pale)" if "gather again" in rows else ""
         return f"all-gathers of units: {count:,}{again}" if count else "all-gathers of units: none"
     return {
-        "reduce": f"reduce-scatters of gradients: {count:,}" if count else "reduce-scatters of gradients: none",
+        "reduce": f"reduce-scatters of gradients: {count:,}"
+        if count
+        else "reduce-scatters of gradients: none",
         "across": f"all-reduces of shards between the groups: {count:,}",
         "copy in": "copies of shards from the host",
         "copy out": "copies of gradients to the host",

@@ -14,6 +14,7 @@ CLOCK = (
     (345_600.0, "h", 3600.0),
 )
 ROW = 18  # from one row of keys to the next
+DASHES = {"-": "5 2", ":": "2 2", "~": ""}
 SWATCH, GAP = 10, 14  # of a key: its colour, and what is left free after it
 
 
@@ -52,8 +53,8 @@ def room(words: Iterable[str]) -> float:
 def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]]) -> tuple[str, float]:
     """Pairs of colour and words in rows as full as they get, from (x, y) down: the marks, and the height they take.
 
-    A colour of "" is words alone, muted; one that ends in "-" a dashed line, one in "~" a line,
-    one in "%" a pale square, any other a square.
+    A colour of "" is words alone, muted; one that ends in "-" a dashed line, one in ":" a dotted
+    one, one in "~" a line, one in "%" a pale square, any other a square.
     """
     out, at, row = [], x, y
     for fill, words in items:
@@ -70,7 +71,8 @@ def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]]) -> 
 def _swatch(x: float, y: float, fill: str) -> str:
     if not fill:
         return ""
-    if fill[-1] in "-~":
-        return svg.line(x, y + SWATCH / 2 + 1, x + SWATCH + 1, y + SWATCH / 2 + 1, fill[:-1], 2.5,
-                        "4 2.5" if fill[-1] == "-" else "")  # fmt: skip
+    if fill[-1] in DASHES:
+        return svg.line(
+            x, y + SWATCH / 2 + 1, x + SWATCH + 2, y + SWATCH / 2 + 1, fill[:-1], 2.5, DASHES[fill[-1]]
+        )
     return svg.rect(x, y + 1, SWATCH, SWATCH, fill.rstrip("%"), opacity=0.55 if fill[-1] == "%" else 1.0)

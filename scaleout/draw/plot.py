@@ -86,12 +86,12 @@ class Plane:
         """Grid lines, tick labels, and what the axes show: x_label below, y_label above, flush with the labels of y.
 
         Ticks are pairs (value, words); None: round values with plain numbers. Takes 20 units below the plane, 38 with
-        an x_label, and 18 above it; the labels of y take `labels.room` left of it. A label of x that would stand
+        an x_label, and 20 above it; the labels of y take `labels.room` left of it. A label of x that would stand
         beyond the plane on the right ends at its edge.
         """
         rows = _named(y_ticks, self.y)
         start = max(0.0, self.left - labels.room([words for _, words in rows]))
-        out = [svg.text(start, self.top - 6, y_label, fill="muted", size=svg.SMALL)]
+        out = [svg.text(start, self.top - 9, y_label, fill="muted", size=svg.SMALL)]
         for value, words in _named(x_ticks, self.x):
             at = self.at_x(value)
             out.append(svg.line(at, self.top, at, self.bottom))
@@ -130,6 +130,14 @@ class Plane:
             f'fill="{svg.colour(colour)}" stroke="{svg.colour("paper")}" stroke-width="1.5">{inner}</circle>'
             for x, y in points
             if 0 <= self.x.part(x) <= 1 and 0 <= self.y.part(y) <= 1
+        )
+
+    def own(self, x: float, y: float, title: str) -> str:
+        """A point of the reader's own, ringed; at the edge where it lies beyond the plane."""
+        at, ring = f'cx="{svg.num(self.at_x(x))}" cy="{svg.num(self.at_y(y))}"', svg.colour("key")
+        return (
+            f'<circle {at} r="3.5" fill="{ring}"><title>{escape(title)}</title></circle>'
+            f'<circle {at} r="7" fill="none" stroke="{ring}" stroke-width="2"/>'
         )
 
     def rule(self, value: float, colour: str = "accent", words: str = "") -> str:

@@ -13,8 +13,7 @@ MOST = 4096  # GPUs
 SEQUENCES = 8192  # of a global batch, at most
 WORTH = 0.05  # share of a step, and of tokens/s, from which the sentence speaks of it
 SHARDINGS = {
-    "full": "FSDP, over all GPUs", "hybrid": "FSDP in each node, copies across (hybrid)",
-    "ddp": "DDP: a copy on each GPU",
+    "full": "FSDP, over all GPUs", "hybrid": "FSDP in each node, copies across", "ddp": "DDP: a copy on each GPU",
 }  # fmt: skip
 
 
@@ -44,9 +43,8 @@ def limit(setting: Setting, values: dict, fast: tuple) -> str:
             f"hidden but for {values['strong_exposed']:.1%} of the step. "
         )
     said = (
-        f"What limits: communication. A step waits {values['strong_exposed']:.0%} of its time: "
-        f"{sequences(values['sequences_each'])} a GPU compute{'' if values['sequences_each'] > 1 else 's'} too little "
-        "to hide it. "
+        f"What limits: communication, {values['strong_exposed']:.0%} of a step: {sequences(values['sequences_each'])} "
+        f"a GPU hide{'' if values['sequences_each'] > 1 else 's'} too little. "
     )
     now = values["strong_tokens_per_second"]
     changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
@@ -58,7 +56,9 @@ def limit(setting: Setting, values: dict, fast: tuple) -> str:
     tried = [one for one in tried if fits(one[0], one[0].sharding)]
     better = [(strong_at(one, one.world).tokens_per_second / now, words) for one, words in tried]
     times, words = max(better, default=(1.0, ""))
-    return said + (f"Try {words}: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
+    return said + (
+        f"Try **{words}**: {svg.quantity(times)} times the tokens/s. " if times > 1 + WORTH else ""
+    )
 
 
 def sparing(setting: Setting, values: dict) -> str:
@@ -67,18 +67,18 @@ def sparing(setting: Setting, values: dict) -> str:
     if values["fits"]:
         return ""
     said = (
-        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB at the peak, and one {device.name} has room "
-        f"for {svg.quantity(allocator.room(device.memory_bytes) / 1e9)}. "
+        f"But each GPU would hold {svg.quantity(values['peak_gb'])} GB, and has room for "
+        f"{svg.quantity(allocator.room(device.memory_bytes) / 1e9)}. "
     )
     changes = [({"sharding": "full"}, "FSDP over all GPUs"), ({"checkpointing": "full"}, "full checkpointing"),
                ({"each": 1}, "1 sequence a pass")]  # fmt: skip
     changes += [({"world": 2**k}, f"{2**k:,} GPUs") for k in range(1, 13) if setting.world < 2**k <= MOST]
     tried, pulled = setting, {}
     for change, words in changes:
-        (name, value), = change.items()
+        ((name, value),) = change.items()
         if getattr(tried, name) == value:
             continue
         tried, pulled[name] = replace(tried, **change), words
         if fits(tried, tried.sharding):
-            return f"{said}It fits with {' and '.join(pulled.values())}."
+            return f"{said}It fits with **{' and '.join(pulled.values())}**."
     return f"{said}Nothing on this panel makes it fit."

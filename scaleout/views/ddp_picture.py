@@ -41,7 +41,7 @@ def _lanes(timeline: Timeline, until: float, width: int) -> Lanes:
 
 
 def _plane(on: Lanes, width: int) -> Plane:
-    top, height = (64, 170) if width == svg.WIDE else (78, 126)
+    top, height = (66, 170) if width == svg.WIDE else (82, 126)
     return Plane(34, on.bottom + top, width - 46, height, Axis(1, MOST, log=True), Axis(0, 104))
 
 
@@ -56,7 +56,7 @@ def _grid(plane: Plane, width: int) -> str:
 def _curves(plane: Plane, values: dict, ranks: int, width: int) -> str:
     found, curve = values["efficiency"], values["curve"]
     names = [("compute~", f"as set: {found:.0%} on {ranks}"), ("accent-", "all sent after backward")]
-    at = (200, plane.top - 16) if width == svg.WIDE else (LEFT, plane.top - 36)
+    at = (200, plane.top - 19) if width == svg.WIDE else (LEFT, plane.top - 40)
     keys, _ = labels.keys(*at, width - LEFT - at[0], names)
     return "".join([
         keys, plane.rule(ranks, "muted"),

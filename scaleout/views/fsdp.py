@@ -23,13 +23,19 @@ from scaleout.views.fsdp_levers import EXPOSED
 TITLE = "One step of FSDP"
 
 MODELS = tuple(key for key in PRESETS if key != "zero-1t")
-LEAST = 10**8  # parameters of a unit when wrapping by size: the default of torch's size_based_auto_wrap_policy
+LEAST = (
+    10**8
+)  # parameters of a unit when wrapping by size: the default of torch's size_based_auto_wrap_policy
 GIB = 2**30
 WRAPS = {
     "model": "the whole model", "block": "each block", "layer": "each layer (matrix)",
     "size": "any module of 100 million parameters",
 }  # fmt: skip
-RESHARD = {"yes": "yes: gather again in backward", "no": "no: keep it whole", "node": f"keep shards of {NODE} GPUs"}
+RESHARD = {
+    "yes": "yes: gather again in backward",
+    "no": "no: keep it whole",
+    "node": f"keep shards of {NODE} GPUs",
+}
 OVER = {"all": "all GPUs", "node": f"each {NODE} GPUs, copies across (hybrid)"}
 # (gathered and computed in, reduced in); what is stored is fp32
 PRECISION = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "fp32"), "bf16-reduce": ("bf16", "bf16")}
@@ -136,7 +142,10 @@ def _time(setting: Setting) -> StepTime:
 def draw(params: dict, width: int) -> dict:
     """Memory over time above, the lanes of the step beneath on the same axis, and the verdict in the sentence."""
     setting, said = _setting(params), _said(_setting(params))
-    return {"svg": fsdp_picture.picture(setting.account, setting.time.timeline, said["values"], width), **said}
+    return {
+        "svg": fsdp_picture.picture(setting.account, setting.time.timeline, said["values"], width),
+        **said,
+    }
 
 
 def locked(params: dict, width: int) -> str:

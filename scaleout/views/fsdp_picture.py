@@ -9,7 +9,10 @@ from scaleout.memory.fsdp import FsdpAccount
 from scaleout.timing.fsdp import FsdpTimeline
 
 GIB = 2**30
-TALL = {svg.WIDE: (474, 200, 34), svg.NARROW: (394, 150, 28)}  # the picture, the plane at most, a lane with its words
+TALL = {
+    svg.WIDE: (474, 200, 34),
+    svg.NARROW: (394, 150, 28),
+}  # the picture, the plane at most, a lane with its words
 LEFT, MARGIN = 40, 4
 ABOVE = 1.26  # of the axis over the GPU's memory, so that a guess beyond it can be drawn
 # Shorter than the names of the stack
@@ -43,7 +46,9 @@ def asked(timeline: FsdpTimeline, memory_bytes: int, width: int) -> str:
 def _kinds() -> list[tuple[str, str, str]]:
     """(kind, colour of its key, words), from the top of the stack down."""
     stack = fsdp_lanes.STACK.items()
-    return [(name, fill + "%" * (opacity < 1), NAMES.get(name, name)) for name, (fill, opacity, _) in stack][::-1]
+    return [(name, fill + "%" * (opacity < 1), NAMES.get(name, name)) for name, (fill, opacity, _) in stack][
+        ::-1
+    ]
 
 
 class _Frame:
@@ -67,7 +72,9 @@ class _Frame:
     def figure(self, area: str, card: float, room: float, peak: float, label: str) -> str:
         """The whole picture. card, room, peak: GiB of the GPU, of what a step may take of it, and of this step."""
         plane, inside = self.plane, self.at(card) > self.plane.top + 1
-        words = f"what one GPU holds, {self.name}" + ("" if inside else f"; this GPU: {svg.quantity(card)} GiB")
+        words = f"what one GPU holds, {self.name}" + (
+            "" if inside else f"; this GPU: {svg.quantity(card)} GiB"
+        )
         parts = [
             self.keys, time_axis(LEFT, self.below + 6, plane.width, self.timeline.seconds, plane.top),
             svg.text(MARGIN, plane.top - 8, words, fill="muted", size=svg.SMALL), area, self._y_axis(),
@@ -92,12 +99,16 @@ class _Frame:
         for value in svg.ticks(plane.y.hi, max(2, round(plane.height / 36))):
             at = plane.at_y(value)
             out.append(svg.line(LEFT - 4, at, LEFT, at, "muted"))
-            out.append(svg.text(LEFT - 7, at + 4, labels.short(value), anchor="end", fill="muted", size=svg.SMALL))
+            out.append(
+                svg.text(LEFT - 7, at + 4, labels.short(value), anchor="end", fill="muted", size=svg.SMALL)
+            )
         return "".join(out)
 
     def _mark(self) -> str:
         plane = self.plane
-        return guess.mark([(0.0, plane.bottom), (plane.y.hi * self.unit / GIB, plane.top)], (LEFT, plane.right))
+        return guess.mark(
+            [(0.0, plane.bottom), (plane.y.hi * self.unit / GIB, plane.top)], (LEFT, plane.right)
+        )
 
 
 def _amount(gib: float) -> str:
