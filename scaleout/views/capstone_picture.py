@@ -15,6 +15,7 @@ X_TICKS = [(8**k, f"{8**k:,}") for k in range(5)]
 PERCENT = [(20 * k, str(20 * k)) for k in range(6)]
 ASKED = 512  # GPUs whose speed-up is guessed
 RIGHT, MARGIN = 14, 4
+NO_DDP = "DDP: does not fit one GPU"
 
 # What the lower chart can show: the label of its axis
 LOWER = {
@@ -71,7 +72,7 @@ def _keys(world: int, found: Curves, values: dict) -> list[tuple[str, str]]:
     out = [
         ("ink~", f"strong, at most: {found.strong[world].efficiency:.0%}"),
         ("compute-", f"weak, at most: {found.weak[world].efficiency:.0%}"),
-        ("compute:", f"DDP, weak: {found.ddp[world].efficiency:.0%}") if found.ddp else ("", "DDP: does not fit one GPU"),
+        ("compute:", f"DDP, weak: {found.ddp[world].efficiency:.0%}") if found.ddp else ("", NO_DDP),
     ]  # fmt: skip
     if values["published"]:
         out.append(("c6:", f"{values['published_by']}, measured"))
