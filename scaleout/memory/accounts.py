@@ -81,7 +81,7 @@ def _by_units(shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int) ->
     parameter = "fp32" if recipe.precision in ("fp32", "bf16") else "bf16"
     found = fsdp_account(
         shape, batch, seq, replace(recipe, precision=stored, buckets="none"), Sharding(ranks, parameter=parameter),
-        every=False,
+        every=0,
     )
     moments: dict[str, dict[str, int]] = {}
     for moment, kinds in _told(found.moments):

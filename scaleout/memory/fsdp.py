@@ -51,13 +51,14 @@ class FsdpAccount:
 
 def fsdp_account(
     shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding, device_kind: str = "cuda",
-    every: bool = True,
+    every: int = 1,
 ) -> FsdpAccount:  # fmt: skip
     """What rank 0 holds through a step on `batch` sequences of `seq` tokens (of one rank and pass).
 
-    It is not the first step: the optimizer's state exists. every: the moments of all blocks, or, of those alike, of the
-    first and the last, one of which is the fullest. device_kind: "cuda", or "cpu", where offloaded shards
-    lie beside everything else and a gather's buffer is freed as soon as it is copied out. Raises ValueError, in one
+    It is not the first step: the optimizer's state exists. every: of the blocks that are alike, the moments of all (1),
+    of each such and the last, or (0) of the first and the last, one of which is the fullest. device_kind: "cuda", or
+    "cpu", where offloaded shards lie beside everything else and a gather's buffer is freed as soon as it is copied out.
+    Raises ValueError, in one
     line, for sizes that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
     """
     _check(recipe, sharding, device_kind)
@@ -88,7 +89,7 @@ def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
 
 
 def _walk(
-    few, batch, seq, recipe, sharding, on_cuda, margin, extra, every=True,
+    few, batch, seq, recipe, sharding, on_cuda, margin, extra, every=1,
 ) -> tuple[FsdpAccount, dict[str, Group]]:  # fmt: skip
     """Walk `few` layers, with the states of `extra` more; then put those in the middle."""
     parts = _deeper(units(few, sharding), margin, extra)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from scaleout.memory.fsdp_tape import Moment
 
 _BLOCK = re.compile(r"blocks\.(\d+)(.*)")
 
 
-def stretch(moments: Sequence[Moment], middle: int, extra: int, every: bool = True) -> Iterator[Moment]:
+def stretch(moments: Sequence[Moment], middle: int, extra: int, every: int = 1) -> Iterator[Moment]:
     """The moments of a model that has `extra` more blocks beside number `middle`.
 
-    What a block adds to each kind from its first moment to the next block's first, each more of them adds again. With
-    `every` False only the first and the last of them are given, between which nothing is fuller.
+    What a block adds to each kind from its first moment to the next block's first, each more of them adds again, so
+    that none between the first and the last is fuller than both. every: of the blocks that are alike, each such one is
+    given, and the last; with 0 the first and the last. `gathered` is empty unless all are.
     """
     if not extra:
         yield from moments
@@ -23,15 +25,16 @@ def stretch(moments: Sequence[Moment], middle: int, extra: int, every: bool = Tr
     whole: dict[str, None] = {}
     for first, last, shifts in _parts(moments, middle, extra):
         step = _difference(moments[first], moments[last]) if len(shifts) > 1 else {}
-        for i in range(len(shifts)) if every else sorted({0, len(shifts) - 1}):
+        shown = sorted({0, *range(0, len(shifts), every or len(shifts)), len(shifts) - 1})
+        for before, i in pairwise((0, *shown)):
             shift = shifts[i]
-            if i:
-                skipped = 1 if every else i
-                grown = {kind: grown.get(kind, 0) + skipped * n for kind, n in step.items()}
+            if i > before:
+                grown = {kind: grown.get(kind, 0) + (i - before) * n for kind, n in step.items()}
             was = moments[first - 1].gathered if first else ()
             for moment in moments[first:last]:
-                _follow(whole, was, moment.gathered, shift)
-                was = moment.gathered
+                if every == 1:
+                    _follow(whole, was, moment.gathered, shift)
+                    was = moment.gathered
                 held = {kind: n + grown.get(kind, 0) for kind, n in moment.held.items()} if grown else moment.held
                 yield Moment(moment.phase, _renamed(moment.unit, shift), moment.what, held, tuple(whole))
 

@@ -27,6 +27,7 @@ LEAST = (
     10**8
 )  # parameters of a unit when wrapping by size: the default of torch's size_based_auto_wrap_policy
 GIB = 2**30
+BLOCKS = 32  # whose memory is drawn, of a deeper model
 WRAPS = {
     "model": "the whole model", "block": "each block", "layer": "each layer (matrix)",
     "size": "any module of 100 million parameters",
@@ -97,8 +98,14 @@ class Setting:
 
     @property
     def account(self) -> FsdpAccount:
-        """What a rank holds. The link and the device do not matter."""
-        return _account(replace(self, link="ib", device="h100-sxm"))
+        """What a rank holds at its peak. The link and the device do not matter."""
+        return _account(replace(self, link="ib", device="h100-sxm"), 0)
+
+    @property
+    def drawn(self) -> FsdpAccount:
+        """The same over time, by no more blocks than a picture can show."""
+        every = -(-PRESETS[self.model].layers // BLOCKS)
+        return _account(replace(self, link="ib", device="h100-sxm"), every)
 
     @property
     def time(self) -> StepTime:
@@ -121,9 +128,9 @@ class Setting:
 
 
 @lru_cache(maxsize=128)
-def _account(setting: Setting) -> FsdpAccount:
+def _account(setting: Setting, every: int) -> FsdpAccount:
     recipe = Recipe(precision="fp32", checkpointing=setting.checkpointing)
-    return fsdp_account(PRESETS[setting.model], setting.batch, setting.tokens, recipe, setting.sharding)
+    return fsdp_account(PRESETS[setting.model], setting.batch, setting.tokens, recipe, setting.sharding, every=every)
 
 
 @lru_cache(maxsize=128)
@@ -143,7 +150,7 @@ def draw(params: dict, width: int) -> dict:
     """Memory over time above, the lanes of the step beneath on the same axis, and the verdict in the sentence."""
     setting, said = _setting(params), _said(_setting(params))
     return {
-        "svg": fsdp_picture.picture(setting.account, setting.time.timeline, said["values"], width),
+        "svg": fsdp_picture.picture(setting.drawn, setting.time.timeline, said["values"], width),
         **said,
     }
 
