@@ -2,19 +2,20 @@
 
 import re
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import pytest
 from cases import over
 
 from scaleout import views
-from scaleout.draw import lanes
+from scaleout.draw import lanes, svg
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.transformer import PRESETS, flops
 from scaleout.timing import step
 from scaleout.timing.ddp import MIB
 from scaleout.timing.intervals import length
-from scaleout.views import ddp
+from scaleout.views import ddp, ddp_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -58,18 +59,21 @@ def test_the_default_bucket_is_torch_s_default():
         assert views.render("ddp", {"bucket": bucket})["values"]["step_seconds"] == time.seconds
 
 
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
 @pytest.mark.parametrize("params", [{}, {"model": "gpt2", "link": "ethernet-10g"}, {"overlap": False}])
-def test_lanes_are_to_scale(params):
-    result = views.render("ddp", params)
+def test_lanes_are_to_scale(params, width):
+    result = views.render("ddp", params, width)
     rows, values = marks(result["svg"]), result["values"]
-    scale = (ddp.WIDTH - 2 * ddp.LEFT) / values["step_seconds"]
+    until = max(values["step_seconds"], 2 * (values["compute_seconds"] + values["update_seconds"]))
+    scale = (width - 2 * ddp_picture.LEFT) / until
     work = wide(rows, "forward of") + wide(rows, "backward of")
     assert work == pytest.approx(values["compute_seconds"] * scale, abs=0.5)
     assert wide(rows, "all-reduce") == pytest.approx(values["communication_seconds"] * scale, abs=0.5)
     assert wide(rows, "exposed") == pytest.approx(values["exposed_seconds"] * scale, abs=0.02)
-    assert max(x + width for _, x, width, *_ in rows) == pytest.approx(ddp.WIDTH - ddp.LEFT, abs=0.02)
+    end = ddp_picture.LEFT + values["step_seconds"] * scale
+    assert max(x + long for _, x, long, *_ in rows) == pytest.approx(end, abs=0.02)
     for y in {y for *_, y, _ in rows}:
-        lane = [(x, x + width) for _, x, width, at, _ in rows if at == y]
+        lane = [(x, x + long) for _, x, long, at, _ in rows if at == y]
         assert length(lane) == pytest.approx(sum(end - start for start, end in lane), abs=0.5), "marks overlap"
 
 
@@ -104,9 +108,9 @@ def test_the_curve_has_the_chosen_ranks_and_starts_at_one():
 
 def test_sentence_names_the_exposed_part_and_a_lever_that_works():
     result = views.render("ddp", {})
-    assert re.search(r"of which [\d.,]+ ms \(\d\d\.\d%\) is exposed communication", result["sentence"])
-    assert "Try bf16 messages" in result["sentence"]
-    promised = int(re.search(r"round each gradient: (\d+)%", result["sentence"]).group(1))
+    assert re.search(r"for [\d.,]+ ms \(\d\d\.\d%\) the GPU waits for the wire", result["sentence"])
+    assert "Try **bf16 messages" in result["sentence"]
+    promised = int(re.search(r"round each gradient\*\*: (\d+)%", result["sentence"]).group(1))
     kept = views.render("ddp", {"compression": "bf16"})["values"]["efficiency"]
     assert promised == round(100 * kept)
     fast = views.render("ddp", {"link": "node-ib", "compression": "bf16"})
@@ -121,15 +125,15 @@ def test_sentence_knows_one_rank_the_last_bucket_and_a_model_too_large():
     assert whole["values"]["last_message_seconds"] == pytest.approx(whole["values"]["exposed_seconds"])
     large = views.render("ddp", {"model": "llama-2-7b"})
     assert not large["values"]["fits"] and large["values"]["states_gb"] == pytest.approx(20 * 6.738415616)
-    assert "DDP's buckets and AdamW states, 135 GB, more than fit one A100 SXM 80 GB" in large["sentence"]
+    assert "buckets and AdamW states, 135 GB, are more than fit one A100 SXM 80 GB" in large["sentence"]
     assert "ZeRO" not in views.render("ddp", {})["sentence"]
 
 
 def test_powersgd_says_what_it_leaves_out():
     found = views.render("ddp", {"compression": "powersgd"})
     assert found["values"]["compression_ratio"] == step.powersgd_ratio(PRESETS["gpt2-xl"])
-    assert "its own arithmetic is left out" in found["sentence"]
-    assert "PowerSGD" not in views.render("ddp", {"compression": "bf16"})["sentence"]
+    assert "PowerSGD's own arithmetic is left out" in found["law"][2]
+    assert "PowerSGD" not in " ".join(views.render("ddp", {"compression": "bf16"})["law"])
 
 
 def test_accumulation_communicates_once_unless_told_otherwise():
@@ -140,3 +144,51 @@ def test_accumulation_communicates_once_unless_told_otherwise():
     assert four["communication_seconds"] == pytest.approx(one["communication_seconds"])
     assert every["communication_seconds"] == pytest.approx(4 * one["communication_seconds"])
     assert every["efficiency"] < one["efficiency"] + 0.01 < four["efficiency"]
+
+
+# --- the law, the question ----------------------------------------------------------------------------------------
+
+
+@over(params=[{}, {"compression": "bf16"}, {"link": "node-ib"}, {"ranks": 3, "accumulation": 4, "no_sync": False}])
+def test_the_law_has_the_tokens_that_hide_all_but_the_last_bucket(params):
+    """With as many tokens backward takes as long as the messages; the figures printed give the product printed."""
+    found = views.render("ddp", params)
+    tokens = found["values"]["tokens_needed"]
+    formula, rest = found["law"][1:]
+    assert float(formula.split("= ")[1].replace(",", "")) == pytest.approx(tokens, rel=0.01)
+    p = int(re.search(r"p = (\d+)", rest)[1])
+    done, rate = (float(re.search(rf"{name} = ([\d.,]+) ", rest)[1].replace(",", "")) for name in "RB")
+    half = 2 if params.get("compression") else 1
+    assert 2 * done * 1e3 * (p - 1) / p / rate / half == pytest.approx(tokens, rel=0.01)
+    batch = tokens / found["values"]["tokens_per_gpu"] * views.defaults("ddp")["batch"]
+    waits = [views.render("ddp", {**params, "batch": max(1, round(batch * more))})["values"] for more in (0.8, 1.1)]
+    left = [one["exposed_seconds"] - one["last_message_seconds"] * (4 if params.get("accumulation") else 1)
+            for one in waits]  # fmt: skip
+    assert left[0] > 5 * max(0.0, left[1]) and waits[1]["exposed_percent"] < 10
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+def test_the_locked_picture_is_the_same_whatever_the_wire(width):
+    base = views.defaults("ddp")
+    asked = ddp.locked(base, width)
+    for change in ({"link": "node-ib"}, {"ranks": 512}, {"compression": "bf16"}, {"overlap": False}, {"bucket": 1}):
+        assert ddp.locked({**base, **change}, width) == asked
+    assert 'class="live-mark"' in asked and "all-reduce" not in asked
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+def test_a_right_guess_stands_at_the_end_of_the_step(width):
+    result = views.render("ddp", {}, width)
+    stops = [tuple(map(float, pair.split(":"))) for pair in re.search(r'data-stops="([^"]+)"', result["svg"])[1].split()]
+    share, end = result["values"]["exposed_percent"], max(x + w for _, x, w, *_ in marks(result["svg"]))
+    (a, at), (b, then) = next((one, two) for one, two in pairwise(stops) if one[0] <= share <= two[0])
+    assert at + (then - at) * (share - a) / (b - a) == pytest.approx(end, abs=0.5)
+
+
+def test_slips_are_what_they_say():
+    values, slips = views.render("ddp", {})["values"], {words: value for value, words in ddp.slips(views.defaults("ddp"))}
+    after = views.render("ddp", {"overlap": False})["values"]
+    assert slips["as if nothing of it were hidden"] == pytest.approx(after["exposed_percent"])
+    hidden = slips["a share of the communication, not of the step"]
+    assert hidden == pytest.approx(100 * (1 - values["overlap_fraction"]))
+    assert all(abs(value / values["exposed_percent"] - 1) > 0.05 for value in slips.values())

@@ -9,20 +9,18 @@ from view_settings import by_chance, controls, values
 
 from scaleout import views
 from scaleout.draw import lanes
-from scaleout.views import ddp, ddp_levers
+from scaleout.views import ddp, ddp_levers, ddp_words
 
 CHOICES = {name: values(one) for name, one in controls("ddp").items()}
 LEVERS = ("overlap", "no_sync", "bucket", "compression", "accumulation", "link")
 CLOSE = 0.01  # by so much a neighbour of the advised value may be better
 
 
-GRID = [{}, {"bucket": 1, "ranks": 512}, *by_chance("ddp", 90, 4)]
+GRID = [{}, {"bucket": 1, "ranks": 512}, *by_chance("ddp", 90, 7)]
 
 
 def setting(params):
-    given = {**views.defaults("ddp"), **params}
-    del given["guess"]
-    return ddp.Setting(**given)
+    return ddp.Setting(**{**views.defaults("ddp"), **params})
 
 
 def gives(params, **change):
@@ -39,7 +37,8 @@ def test_the_lever_adds_two_points_when_it_is_tried():
         then = views.render("ddp", {**params, **found.change})["values"]["efficiency"]
         assert then >= gives(params) + ddp_levers.WORTH, params
         assert then == pytest.approx(found.efficiency, rel=1e-9), params
-        assert f"Try {found.words}: {found.efficiency:.0%}." in views.render("ddp", params)["sentence"]
+        result = views.render("ddp", params)
+        assert (f"Try **{found.words}**: {found.efficiency:.0%} " in result["sentence"]) == result["values"]["fits"]
     assert tried > len(GRID) / 3
 
 
@@ -65,7 +64,8 @@ def test_where_no_lever_is_named_none_adds_two_points():
     assert len(silent) == 8
     for params in silent:
         now = gives(params)
-        assert "No lever here adds two points" in views.render("ddp", params)["sentence"]
+        result = views.render("ddp", params)
+        assert ("No lever here adds two points" in result["sentence"]) == result["values"]["fits"]
         for name in LEVERS:
             best = max(gives(params, **{name: value}) for value in CHOICES[name])
             assert best < now + ddp_levers.WORTH + CLOSE, (params, name)
@@ -80,7 +80,7 @@ def test_the_cause_is_the_largest_part():
         assert min(parts.values()) >= 0 and sum(parts.values()) == pytest.approx(sent)
         if not sent:
             continue
-        name, share = ddp.cause(result["values"])
+        name, share = ddp_words.cause(result["values"])
         assert share == pytest.approx(max(parts.values()) / sent) and share >= 0.5
         assert parts[name] == max(parts.values())
         said[name] += 1
