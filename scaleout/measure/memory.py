@@ -90,7 +90,9 @@ def measure(
         with other, watch(step.training, step.tokens, step.targets, timeline=timeline) as ledger:
             loss = step.run(lambda: ledger.enter("optimizer"))
         seen = {"MemTracker": total(other, device)} if mem_tracker else {}
-    return Measured(ledger.moments, step.states(), seen, ledger.timeline or [], None if fake else loss.item())
+    return Measured(
+        ledger.moments, step.states(), others=seen, timeline=ledger.timeline or [], loss=None if fake else loss.item()
+    )
 
 
 def total(mem_tracker, device: str) -> int:

@@ -58,8 +58,8 @@ def fsdp_account(
     It is not the first step: the optimizer's state exists. every: of the blocks that are alike, the moments of all (1),
     of each such and the last, or (0) of the first and the last, one of which is the fullest. device_kind: "cuda", or
     "cpu", where offloaded shards lie beside everything else and a gather's buffer is freed as soon as it is copied out.
-    Raises ValueError, in one
-    line, for sizes that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
+    Raises ValueError, in one line, for sizes that do not fit and for recipes that FSDP does not run: precision must be
+    "fp32" or "bf16".
     """
     _check(recipe, sharding, device_kind)
     few, margin, extra = _few(shape, sharding)
