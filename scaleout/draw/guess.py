@@ -23,7 +23,7 @@ def mark(stops: list[tuple[float, float]], across: tuple[float, float], way: str
     low, high = across
     ends = (low, 0.0, high, 0.0) if way == "y" else (0.0, low, 0.0, high)
     corner, size = ((low, -HAND / 2), (high - low, HAND)) if way == "y" else ((-HAND / 2, low), (HAND, high - low))
-    words_at, anchor = ((high - 4, -6), "end") if way == "y" else ((6, low + 12), "start")
+    words_at, anchor = ((high - 4, -6), "end") if way == "y" else ((6, (low + high) / 2 + 4), "start")
     body = (
         f'<rect x="{svg.num(corner[0])}" y="{svg.num(corner[1])}" width="{svg.num(size[0])}" '
         f'height="{svg.num(size[1])}" fill="transparent" class="live-hand"/>'
