@@ -13,7 +13,7 @@ REDRAWS = [f"slider to redraw, {how}, {what}" for how in ("dragged", "by key", "
            for what in ("median", "p95")]
 VIEW = [*REDRAWS, "page to painted picture, cold cache", "page to painted picture, warm cache",
         "first touch to Python's first answer, cold cache", "first touch to Python's first answer, warm cache",
-        "bytes before the first touch", "bytes for Python"]
+        "touch to picture after 10 s at the view", "bytes before the first touch", "bytes for Python"]
 
 # part -> the figures that it is to print, each at the start of a line
 PARTS = {

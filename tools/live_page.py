@@ -39,6 +39,9 @@ FLAGS = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 
+# A reader who asked to save data: Python waits for the first touch.
+METERED = "Object.defineProperty(navigator, 'connection', {value: {saveData: true}});"
+
 
 def write_page(path: Path, body: str, theme: str = "light") -> None:
     """A page around the HTML form of widgets."""

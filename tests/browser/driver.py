@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlparse
 
+import live_page
 import pytest
 from repo import ROOT
 
@@ -51,14 +52,11 @@ class Watch:
         return [line for line in self.found if not any(word in line for word in self.allowed)]
 
 
-METERED = "Object.defineProperty(navigator, 'connection', {value: {saveData: true}});"
-
-
 def watched(context, address: str, metered: bool = True):
     """A new page; what went wrong on it is in `page.watch`. Metered: its Python waits for the first touch."""
     page = context.new_page()
     if metered:
-        page.add_init_script(METERED)
+        page.add_init_script(live_page.METERED)
     page.watch = Watch(page, urlparse(address).netloc)
     return page
 

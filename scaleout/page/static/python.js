@@ -1,4 +1,4 @@
-// Python in a worker: started at the first touch, asked one thing at a time, replaced when it does not come back.
+// Python in a worker: started when a widget comes near or is touched, asked one thing at a time, replaced when it does not come back.
 // The book's own never runs what a reader wrote. That has a worker to itself, which gives results and no verdict.
 
 const START_SECONDS = 120; // a slow line needs a minute for the 6 MB

@@ -26,12 +26,12 @@ export class View {
     Object.assign(this, { root, data, runtime, params: { ...data.params }, built: new Map(), ahead: new Map() });
     Object.assign(this, { own: data.own, values: data.result?.values ?? {}, drawn: [] });
     this.figures = [...root.querySelectorAll(".live-figure")].map((box) => new Figure(box));
-    this.drawn = this.figures.map(() => this.setting());
     this.shown = root.querySelector(".live-sentence");
     this.law = root.querySelector(".live-law");
     this.status = statusLine(runtime);
     this.announce = announcer();
     this.layOut();
+    this.drawn = this.figures.map(() => this.setting());
     keepKeys(root);
     // what the reader asked for while Python was away is drawn once it is there
     runtime.watch(() => {
@@ -189,8 +189,8 @@ export class View {
     delete this.root.dataset.locked;
     this.wait(false);
     this.figures.forEach((figure, i) => figure.paint(result.svg[i], ms));
-    this.drawn = this.figures.map(() => this.setting());
     this.tell(result);
+    this.drawn = this.figures.map(() => this.setting());
   }
 
   /** Draw what the controls say. At most one drawing is under way; then the latest, never one in between. */
@@ -201,9 +201,9 @@ export class View {
     this.status.touch();
     while (this.waiting) {
       this.waiting = false;
-      const [shape, setting] = [this.shape, this.setting()];
-      const result = this.ahead.get(`${shape} ${setting}`) ?? await this.draw(this.params, shape);
-      this.paint(result, shape, setting, ms);
+      const { shape } = this;
+      const result = this.ahead.get(`${shape} ${this.setting()}`) ?? await this.draw(this.params, shape);
+      this.paint(result, shape, ms);
     }
     this.busy = false;
   }
@@ -233,14 +233,14 @@ export class View {
     return this.runtime.call("draw", { stem: this.data.stem, params, width: widths[shape], ...own }, limit);
   }
 
-  paint(result, shape, setting, ms = 0) {
+  paint(result, shape, ms = 0) {
     this.stale = result.failed === true;
     if (this.stale) return;
     this.status.problem(result.error);
     if (result.error) return;
     this.figures[shape].paint(result.svg, ms);
-    this.drawn[shape] = setting;
     this.tell(result);
+    this.drawn[shape] = this.setting(); // after a range may have taken a value back to its end
     if (this.runtime.page) writeFragment(this.fragment());
     this.root.dispatchEvent(new CustomEvent("live-paint", { detail: result, bubbles: true }));
   }
@@ -272,6 +272,6 @@ export class View {
     const result = await this.draw(params, shape);
     if (!result.error && !result.failed) this.set(params);
     if (this.data.spec.controls.some(({ name, more }) => more && name in given)) this.fold.open = true;
-    this.paint(result, shape, this.setting(params));
+    this.paint(result, shape);
   }
 }
