@@ -50,8 +50,11 @@ def room(words: Iterable[str]) -> float:
     return 5 + max((svg.measure(one, svg.SMALL) for one in words), default=0.0)
 
 
-def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]]) -> tuple[str, float]:
-    """Pairs of colour and words in rows as full as they get, from (x, y) down: the marks, and the height they take.
+def keys(
+    x: float, y: float, width: float, items: Sequence[tuple[str, str]], rows: int = 1
+) -> tuple[str, float]:
+    """Pairs of colour and words in rows as full as they get, from (x, y) down: the marks, and the height they take,
+    of at least so many rows.
 
     A colour of "" is words alone, muted; one that ends in "-" a dashed line, one in ":" a dotted
     one, one in "~" a line, one in "%" a pale square, any other a square.
@@ -65,7 +68,7 @@ def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]]) -> 
         out.append(svg.text(at + (SWATCH + 5 if fill else 0), row + SWATCH, words, size=svg.SMALL,
                             fill="ink" if fill else "muted"))  # fmt: skip
         at += wide + GAP
-    return "".join(out), row + ROW - y
+    return "".join(out), max(rows * ROW, row + ROW - y)
 
 
 def _swatch(x: float, y: float, fill: str) -> str:

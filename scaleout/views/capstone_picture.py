@@ -33,7 +33,7 @@ def picture(world: int, found: Curves, values: dict, lower: str, width: int) -> 
     """Both charts, with `world` GPUs marked. values: of the view."""
     strong, weak = (found.strong[world].efficiency, found.weak[world].efficiency)
     under = _Lower(values["lower_chart"], lower)
-    keys, used = labels.keys(MARGIN, 4, width - 2 * MARGIN, _keys(world, found, values))
+    keys, used = labels.keys(MARGIN, 4, width - 2 * MARGIN, _keys(world, found, values), 2)
     upper, plane = _planes(used, under, width)
     parts = [
         keys, _frame(upper), *_curves(upper, found), upper.rule(world, "muted"),
@@ -51,9 +51,8 @@ def picture(world: int, found: Curves, values: dict, lower: str, width: int) -> 
 def asked(world: int, lower: str, width: int) -> str:
     """The axes, and no curve but one GPU's 100%."""
     under = _Lower({}, lower)
-    keys, used = labels.keys(
-        MARGIN, 4, width - 2 * MARGIN, [("muted-", f"as fast as {world:,} times one GPU")]
-    )
+    ideal = [("muted-", f"as fast as {world:,} times one GPU")]
+    keys, used = labels.keys(MARGIN, 4, width - 2 * MARGIN, ideal, 2)
     upper, plane = _planes(used, under, width)
     parts = [keys, _frame(upper), upper.rule(world, "muted"), under.draw(plane, world), _mark(upper)]
     label = f"The axes of efficiency from 1 to {MOST:,} GPUs, and of {LOWER[lower]}; what {world:,} GPUs do is asked."

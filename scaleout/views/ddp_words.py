@@ -17,15 +17,15 @@ def sentence(setting, values: dict, lever: Advice | None) -> str:
         exposed = f"{took(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
         found = (
             f"{start}, and for {exposed} the GPU waits for the wire: {setting.ranks} do the work of "
-            f"{svg.quantity(values['speed_up'])}. {_why(setting, values)}"
+            f"{svg.quantity(values['speed_up'])}."
         )
-        found += f" {_try(lever, values['efficiency'])}" if values["fits"] else ""
+        found += f" {_why(setting, values)} {_try(lever, values['efficiency'])}" if values["fits"] else ""
     if values["fits"]:
         return found
-    beside = ", buckets" if setting.ranks > 1 else ""
+    beside = " with DDP's buckets" if setting.ranks > 1 else ""
     return (
-        f"{found} But weights, gradients{beside} and AdamW states, {svg.quantity(values['states_gb'])} GB, are "
-        f"more than fit one {DEVICES[setting.device].name}: this needs **ZeRO**."
+        f"{found} But all states, {svg.quantity(values['states_gb'])} GB{beside}, are more than fit one "
+        f"{DEVICES[setting.device].name}: this needs **ZeRO**."
     )
 
 
@@ -54,7 +54,7 @@ def _why(setting, values: dict) -> str:
 def _try(found: Advice | None, now: float) -> str:
     if not found:
         return f"No lever here adds two points to the efficiency, {now:.0%}."
-    return f"Try **{found.words}**: {found.efficiency:.0%} efficiency instead of {now:.0%}."
+    return f"Try **{found.words}**: {found.efficiency:.0%} efficiency."
 
 
 def _gpus(count: int) -> str:

@@ -9,10 +9,8 @@ from scaleout.memory.fsdp import FsdpAccount
 from scaleout.timing.fsdp import FsdpTimeline
 
 GIB = 2**30
-TALL = {
-    svg.WIDE: (474, 200, 34),
-    svg.NARROW: (394, 150, 28),
-}  # the picture, the plane at most, a lane with its words
+# By width: the picture, the plane at most, a lane with its words, and rows of keys at least
+TALL = {svg.WIDE: (474, 200, 34, 2), svg.NARROW: (394, 150, 28, 4)}
 LEFT, MARGIN = 40, 4
 ABOVE = 1.26  # of the axis over the GPU's memory, so that a guess beyond it can be drawn
 # Shorter than the names of the stack
@@ -55,10 +53,10 @@ class _Frame:
     """Keys, a plane of GiB over the seconds of a step, and the lanes beneath."""
 
     def __init__(self, timeline: FsdpTimeline, items: list[tuple[str, str]], top: float, width: int) -> None:
-        tall, most, pitch = TALL[width]
+        tall, most, pitch, rows = TALL[width]
         self.timeline, self.width, self.pitch = timeline, width, pitch
         self.name, self.unit = ("GiB", GIB) if top < 4096 else ("TiB", 1024 * GIB)
-        self.keys, used = labels.keys(MARGIN, 4, width - 2 * MARGIN, items)
+        self.keys, used = labels.keys(MARGIN, 4, width - 2 * MARGIN, items, rows)
         lanes = fsdp_lanes.height(timeline, pitch)
         self.plane = Plane(
             LEFT, used + 26, width - LEFT - 8, min(most, tall - used - 26 - 10 - lanes - 26),

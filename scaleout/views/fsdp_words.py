@@ -54,7 +54,8 @@ def law(setting, values: dict) -> list[str]:
     host = ""
     if setting.offload:
         states = "States, in the host's memory"
-        host = f" The host holds {svg.quantity(values['host_gib'])} GiB for each GPU."
+        update = values["update_seconds"] / values["step_seconds"]
+        host = f" The host holds {svg.quantity(values['host_gib'])} GiB for each GPU; its update takes {update:.0%}."
     sent = f" A GPU sends {svg.quantity(values['sent_gb'])} GB a step." if values["sent_gb"] else ""
     return [
         f"{states} + units whole for a moment + what is never split, for it belongs to a GPU's own tokens:",

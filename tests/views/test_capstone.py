@@ -26,7 +26,7 @@ def shown(params=None):
 
 def circles(svg):
     """Titles of the points."""
-    return [one.find(f"{SVG}title").text for one in ET.fromstring(svg).iter(f"{SVG}circle")]
+    return [one.find(f"{SVG}title").text for one in ET.fromstring(svg).iter(f"{SVG}circle") if len(one)]
 
 
 def test_values_are_those_of_the_step():
@@ -46,10 +46,12 @@ def test_values_are_those_of_the_step():
 def test_one_gpu_is_the_plain_step_in_all_three():
     """One sequence after another, in passes of four."""
     values = shown({"world": 1, "batch": 64})["values"]
-    one = step.from_device(PRESETS["llama-3-8b"], 4, 4096, DEVICES["h100-sxm"], topology.cluster(1, 1), accumulation=16)
+    one = step.from_device(
+        PRESETS["llama-3-8b"], 4, 4096, DEVICES["h100-sxm"], topology.cluster(1, 1), accumulation=16
+    )
     assert values["strong_seconds"] == values["weak_seconds"] == pytest.approx(one.seconds)
     assert values["strong_efficiency"] == values["weak_efficiency"] == 1
-    assert "Sharing" not in shown({"world": 1})["sentence"]
+    assert "do the work of" not in shown({"world": 1})["sentence"]
 
 
 def test_strong_and_weak_meet_at_the_chosen_number():
@@ -57,7 +59,9 @@ def test_strong_and_weak_meet_at_the_chosen_number():
     values = result["values"]
     assert values["strong_tokens_per_second"] == values["weak_tokens_per_second"]
     assert values["weak_batch"] == 512 and values["sequences_each"] == 4
-    assert values["strong_efficiency"] < values["weak_efficiency"], "one GPU alone updates once for 512 sequences"
+    assert values["strong_efficiency"] < values["weak_efficiency"], (
+        "one GPU alone updates once for 512 sequences"
+    )
     counts = [n for n, *_ in values["curve"]]
     assert counts == sorted({*capstone_curves.WORLDS, 128})
     assert values["curve"][0] == [1, 1.0, 1.0]
@@ -77,18 +81,21 @@ def test_gpus_without_a_sequence_are_idle():
     assert idle["strong_efficiency"] == pytest.approx(busy["strong_efficiency"] / 4)
     assert idle["strong_mfu"] == pytest.approx(busy["strong_mfu"] / 4)
     assert idle["strong_price"] == pytest.approx(4 * busy["strong_price"]), "all are paid for"
-    assert "512 sequences for 2,048 GPUs; 1,536 of them have none" in shown({"world": 2048, "batch": 512})["sentence"]
+    assert (
+        "512 sequences for 2,048 GPUs; 1,536 of them have none"
+        in shown({"world": 2048, "batch": 512})["sentence"]
+    )
 
 
 def test_the_sentence_names_what_limits_and_a_change_that_keeps_its_promise():
     slow = {"model": "llama-2-7b", "world": 64, "link": "node-100g", "checkpointing": "full"}
     sentence = shown(slow)["sentence"]
     assert "What limits: communication" in sentence
-    words, times = re.search(r"Try (.+): ([\d.]+) times the tokens/s", sentence).groups()
+    words, times = re.search(r"Try \*\*(.+)\*\*: ([\d.]+) times the tokens/s", sentence).groups()
     assert words == "nodes of 8 with InfiniBand"
     rates = [shown(slow | more)["values"]["strong_tokens_per_second"] for more in ({}, {"link": "node-ib"})]
     assert rates[1] / rates[0] == pytest.approx(float(times), rel=0.01)
-    assert "communication is hidden but for" in shown({"world": 8})["sentence"]
+    assert "communication is hidden but for" in shown({"world": 8, "checkpointing": "full"})["sentence"]
 
 
 def test_ddp_is_drawn_where_a_copy_fits():
@@ -98,10 +105,12 @@ def test_ddp_is_drawn_where_a_copy_fits():
     assert "DDP: does not fit one GPU" in large["svg"] and "DDP, weak:" in small["svg"]
     chosen = shown({"sharding": "ddp"})
     assert "But each GPU would hold" in chosen["sentence"] and chosen["values"]["ddp_efficiency"] > 0
-    assert chosen["values"]["peak_gb"] > 16 * 8.03, "states alone: 16 bytes for each of 8.03 billion parameters"
+    assert chosen["values"]["peak_gb"] > 16 * 8.03, (
+        "states alone: 16 bytes for each of 8.03 billion parameters"
+    )
     crowded = shown({"model": "llama-3-70b", "world": 8})
     assert not crowded["values"]["fits"]
-    assert "It fits with full checkpointing and 1 sequence a pass and 32 GPUs." in crowded["sentence"]
+    assert "It fits with **full checkpointing and 1 sequence a pass and 32 GPUs**." in crowded["sentence"]
 
 
 def test_what_is_said_to_make_it_fit_does():
@@ -152,22 +161,29 @@ LEVERS = {
 def test_the_lever_that_is_named_fits_and_keeps_its_promise_when_tried():
     """Settings drawn from a seed. A larger batch than the slider has is no advice."""
     draw, seen = random.Random(3), []
-    every = {one.name: [value for value, _ in one.options] for one in capstone.CONTROLS if one.kind == "select"}
+    every = {
+        one.name: [value for value, _ in one.options] for one in capstone.CONTROLS if one.kind == "select"
+    }
     names = ("model", "device", "link", "sharding", "seq", "checkpointing")
     every["model"] = ["gpt2", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-70b"]
     every["link"] = ["node-ib", "node-ib", "node-100g", "ib"]
     for _ in range(80):
         at = {name: draw.choice(every[name]) for name in names}
-        at |= {"world": 2 ** draw.randint(4, 12), "batch": 2 ** draw.randint(6, 13), "each": draw.choice([1, 4])}
-        said = re.search(r"Try (.+): ([\d.,]+) times the tokens/s", shown(at)["sentence"])
+        at |= {
+            "world": 2 ** draw.randint(4, 12),
+            "batch": 2 ** draw.randint(6, 13),
+            "each": draw.choice([1, 4]),
+        }
+        said = re.search(r"Try \*\*(.+)\*\*: ([\d.,]+) times the tokens/s", shown(at)["sentence"])
         if not said:
             continue
         now, then = (shown(at | more)["values"] for more in ({}, LEVERS[said[1]](at)))
         gain = then["strong_tokens_per_second"] / now["strong_tokens_per_second"]
         assert gain == pytest.approx(float(said[2].replace(",", "")), rel=0.01) and gain > 1.04, at
-        assert then["fits"] or (said[1] == "nodes of 8 with InfiniBand" and not now["fits"]), at
+        assert then["fits"] and now["fits"], at
         seen.append(said[1])
-    assert len(seen) > 12 and set(seen) == set(LEVERS), "each lever is the best one somewhere"
+    rare = capstone.SHARDINGS["full"]  # what it would help seldom fits without it
+    assert len(seen) > 12 and set(seen) | {rare} == set(LEVERS), "each lever is the best one somewhere"
 
 
 # --- the reader's own runs ----------------------------------------------------------------------------------------
@@ -190,7 +206,9 @@ def test_the_lower_chart(lower):
     result = shown({"lower": lower, "world": 64})
     assert capstone.LOWER[lower] in result["svg"]
     of = {"hours": "strong_hours", "price": "strong_price", "energy": "strong_kwh"}.get(lower)
-    setting = capstone_curves.Setting("llama-3-8b", "h100-sxm", 64, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
+    setting = capstone_curves.Setting(
+        "llama-3-8b", "h100-sxm", 64, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50
+    )
     found = dict(capstone.amounts(capstone_curves.curves(setting).strong, lower, (GPU_WATTS, 2.5)))
     values = result["values"]
     assert found[64] == pytest.approx(values[of] if of else 100 * values["strong_mfu"])
@@ -208,7 +226,9 @@ def test_a_redraw_prices_few_and_short_models(monkeypatch):
     capstone_curves._size.cache_clear()
     capstone_curves._pass.cache_clear()
     shown({"model": "llama-3-405b", "world": 1536})
-    assert 0 < len(priced) <= 4 * (len(capstone_curves.WORLDS) + 1) and set(priced) == set(capstone_curves.SHORT)
+    assert 0 < len(priced) <= 4 * (len(capstone_curves.WORLDS) + 1) and set(priced) == set(
+        capstone_curves.SHORT
+    )
     before = len(priced)
     shown({"model": "llama-3-405b", "world": 1536, "price": 4.0})
     assert len(priced) == before
@@ -223,7 +243,9 @@ def test_two_short_models_tell_the_seconds_of_a_long_one(model, link):
     off = []
     for world in (2, 8, 64, 1024):
         for kind in ("full", "hybrid"):
-            own = capstone_curves.Setting(model, "h100-sxm", world, LINKS[link], kind, world, 4, 2048, "none", 50)
+            own = capstone_curves.Setting(
+                model, "h100-sxm", world, LINKS[link], kind, world, 4, 2048, "none", 50
+            )
             found = capstone_curves.strong_at(own, world)
             ranks = world if kind == "full" else min(world, 8)
             most, across, adapters, rdma, _ = LINKS[link]
@@ -239,4 +261,10 @@ def test_passes_share_a_batch():
     own = capstone_curves.Setting("gpt2", "h100-sxm", 1, LINKS["node-ib"], "full", 512, 4, 1024, "none", 50)
     assert [own.passes(n) for n in (1, 64, 128, 256, 1024)] == [(4, 128), (4, 2), (4, 1), (2, 1), (1, 1)]
     assert own.passes(100) == (3, 2), "six sequences, a little more than the batch, in even passes"
-    assert [capstone_curves.nodes_of(n, 8) for n in (1, 6, 8, 20, 64)] == [(1, 1), (1, 6), (1, 8), (4, 5), (8, 8)]
+    assert [capstone_curves.nodes_of(n, 8) for n in (1, 6, 8, 20, 64)] == [
+        (1, 1),
+        (1, 6),
+        (1, 8),
+        (4, 5),
+        (8, 8),
+    ]

@@ -1,0 +1,80 @@
+"""Words and keys beside a picture, and surfaces that are striped: what people read, and what fits."""
+
+import re
+
+import pytest
+
+from scaleout.draw import hatch, labels, svg
+from scaleout.draw.plot import Axis, Plane, time_axis
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 ms"), (3.2e-5, "32.0 µs"), (0.0123, "12.3 ms"), (1.58, "1.58 s"), (599, "599 s"), (7800, "130 min"),
+     (76_100, "21.1 h"), (1e6, "11.6 days")],
+)  # fmt: skip
+def test_time_is_told_in_the_unit_people_use(seconds, words):
+    assert labels.took(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(0, "0"), (0.25, "0.25"), (0.1 + 0.2, "0.3"), (2048, "2,048"), (1e4, "10k"), (2.5e5, "250k"), (1e6, "1M"), (5e10, "50bn")],
+)  # fmt: skip
+def test_ticks_have_few_characters_and_no_exponent(value, words):
+    assert labels.short(value) == words
+
+
+@pytest.mark.parametrize("width", [90, 200, 600])
+def test_keys_flow_into_the_room_there_is(width):
+    items = [
+        ("", "at the peak:"),
+        ("c3", "activations 43.2"),
+        ("c6%", "whole"),
+        ("ink~", "strong"),
+        ("muted-", "ideal"),
+    ]
+    marks, height = labels.keys(10, 4, width, items)
+    found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]+)<', marks)
+    assert [words for *_, words in found] == [words for _, words in items]
+    rows = {}
+    for x, y, words in found:
+        rows.setdefault(float(y), []).append((float(x), float(x) + svg.measure(words, svg.SMALL)))
+    for row in rows.values():
+        assert all(a[1] < b[0] for a, b in zip(row, row[1:], strict=False)), "no key over another"
+        assert row[-1][1] <= 10 + width + 1 or len(row) == 1
+    assert height == labels.ROW * len(rows) and labels.keys(10, 4, 600, items, 3)[1] == 3 * labels.ROW
+
+
+def test_stripes_lie_in_their_rectangle_and_go_on_in_the_next():
+    def stripes(*box):
+        path = re.search(r'<path d="([^"]*)"', hatch.box(*box))[1]
+        return [tuple(map(float, one)) for one in re.findall(r"M([\d.]+) ([\d.]+)l([\d.]+) -[\d.]+", path)]
+
+    for x, y, width, height in ((3, 5, 40, 20), (3.3, 5.1, 0.5, 30), (0, 0, 300, 4)):
+        for left, low, long in stripes(x, y, width, height):
+            assert x - 0.01 <= left and left + long <= x + width + 0.02
+            assert low <= y + height + 0.02 and low - long >= y - 0.02
+            assert (left + low) % hatch.PITCH == pytest.approx(0, abs=0.02) or (
+                left + low
+            ) % hatch.PITCH > hatch.PITCH - 0.02
+    assert hatch.area([]) == ""
+
+
+@pytest.mark.parametrize("seconds", [2e-5, 0.9, 59.0, 4000.0, 3e5])
+@pytest.mark.parametrize("width", [300, 592])
+def test_a_time_axis_labels_what_fits(seconds, width):
+    marks = time_axis(40, 100, width, seconds, 10)
+    found = re.findall(r'<text x="([\d.]+)"[^>]*anchor="(\w+)"[^>]*>([^<]+)<', marks)
+    unit, one = labels.clock(seconds)
+    assert found[0][2] == "0" and found[-1][2].endswith(f" {unit}")
+    last = float(found[-1][2].split()[0].replace(",", "").replace("k", "e3"))
+    at = 40 + width * last * one / seconds
+    assert float(found[-1][0]) == pytest.approx(at, abs=0.02) and at <= 40 + width + 0.01
+
+
+def test_a_label_beyond_the_plane_ends_at_its_edge():
+    plane = Plane(40, 10, 100, 50, Axis(1, 4096, log=True), Axis(0, 1))
+    grid = plane.grid("", "share", [(1, "1"), (4096, "4,096")], [(0, "0")])
+    assert 'x="144" y="75" text-anchor="end"' in grid and 'x="40" y="75" text-anchor="middle"' in grid
+    assert plane.own(1, 2, "beyond").count("<circle") == 2
