@@ -25,9 +25,7 @@ def chapters():
 
 def pages():
     """{path: text} of chapters, pages, modules and labs: wherever the book speaks."""
-    written = {
-        name: repo.text(name) for name in repo.with_suffix(".md", ".py") if not name.startswith("tests/")
-    }
+    written = {name: repo.text(name) for name in repo.with_suffix(".md", ".py") if not name.startswith("tests/")}
     return chapters() | written
 
 
@@ -75,9 +73,7 @@ def test_the_flight_recorder_is_on_unless_it_is_turned_off(size, kept, tmp_path,
 
 def test_nobody_says_that_the_variable_turns_it_on():
     for name, text in pages().items():
-        assert not re.search(
-            r"TORCH_FR_BUFFER_SIZE`? turns it on|[Ss]witch torch's flight recorder on", text
-        ), name
+        assert not re.search(r"TORCH_FR_BUFFER_SIZE`? turns it on|[Ss]witch torch's flight recorder on", text), name
     chapter = chapters()["notebooks/02_ddp.ipynb"]
     assert "on by default" in chapter and "len(entries) == 2_000" in chapter
 
@@ -87,13 +83,8 @@ def test_nobody_says_that_the_variable_turns_it_on():
 
 def test_where_a_rename_is_promised_the_object_store_is_named():
     """In the chapter, in the module, in the exercise's solution and in the glossary."""
-    places = (
-        "notebooks/11_capstone.ipynb",
-        "scaleout/records/checkpoints.py",
-        "scaleout/exercises/capstone/faults.py",
-        "book/glossary.md",
-        "book/instructor/capstone.md",
-    )
+    places = ("notebooks/11_capstone.ipynb", "scaleout/records/checkpoints.py", "scaleout/exercises/capstone/faults.py",
+              "book/glossary.md", "book/instructor/capstone.md")
     for name in places:
         assert re.search(r"object store", pages()[name]), name
 
@@ -103,9 +94,8 @@ def test_the_chapter_says_that_ddp_rebuilds_its_buckets_and_shows_it():
     assert re.search(r"rebuil[dt]s? (?:its|the) buckets", text) and "register_comm_hook(sizes" in text
 
 
-@pytest.mark.parametrize(
-    ("name", "cell"), [("06_fsdp", "fsdp-by-hand"), ("10_collectives", "collectives-ring-threads")]
-)
+@pytest.mark.parametrize(("name", "cell"),
+                         [("06_fsdp", "fsdp-by-hand"), ("10_collectives", "collectives-ring-threads")])
 def test_code_that_the_reader_is_said_to_have_read_stands_in_a_cell_and_runs(name, cell):
     cells = {one["id"]: one for one in json.loads(repo.text(f"notebooks/{name}.ipynb"))["cells"]}
     source = "".join(cells[cell]["source"])

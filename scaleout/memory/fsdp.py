@@ -99,9 +99,7 @@ def _walk(
         if f"{name}.".startswith(f"blocks.{margin}."):
             group.times += extra
     held = _states(groups, recipe)
-    z = Sizes(
-        few, batch, seq, replace(recipe, precision="bf16" if widths.parameter == 2 else "fp32"), Layout()
-    )
+    z = Sizes(few, batch, seq, replace(recipe, precision="bf16" if widths.parameter == 2 else "fp32"), Layout())
     host = dict.fromkeys(held, 0)
     if sharding.offload and on_cuda:
         held, host = host, held
@@ -124,12 +122,7 @@ def _states(groups: dict[str, Group], recipe: Recipe) -> dict[str, int]:
     state has no padding."""
     padded = recipe.width("weight") * sum(group.times * group.shard for group in groups.values())
     own = sum(group.times * group.unit.own(group.sharding.ranks) for group in groups.values())
-    return {
-        "weights": padded,
-        "master": 0,
-        "gradients": padded,
-        "optimizer": ceil(own * optimizer_width(recipe)),
-    }
+    return {"weights": padded, "master": 0, "gradients": padded, "optimizer": ceil(own * optimizer_width(recipe))}
 
 
 def _one_by_one(few: Shape, recipe: Recipe, sharding: Sharding, held: dict[str, int]) -> tuple[int, ...]:
@@ -169,9 +162,7 @@ def _step(z: Sizes, tape: FsdpTape, held: dict[str, int], updates: tuple[int, ..
     tape.hold("activations", z.batch_bytes)
     _forward(z, tape)
     tape.at("loss")
-    tape.pre_backward(
-        ""
-    )  # the loss is what the root returns, so its hook runs first and gathers the last unit
+    tape.pre_backward("")  # the loss is what the root returns, so its hook runs first and gathers the last unit
     loss(z, tape)
     tape.at("head")
     head(z, back)

@@ -16,10 +16,10 @@ and, where its chapter asks for a guess, `locked(params, width) -> svg`, the pic
 `render` stands between the outside and `draw`: it fills in defaults and refuses what is not on the control. A `draw`
 therefore sees clean values only, the same in the kernel and on the page.
 `controls` has the kinds of control, `choices` what several views offer, `STEM_levers` what the sentence of a view
-advises, `memory_words` that sentence and the law, `memory_own` a reader's run; `collectives_setting` prices what joins
-the ranks of `collectives`, whose parts are `collectives_sent` and `collectives_band`, `collectives_own` of a reader's
-run, `collectives_words` in words; `capstone_curves` and `capstone_published` are curves of the capstone's, computed
-and as others published them.
+advises, `STEM_words` that sentence, the law and the slips, `STEM_picture` what is drawn, `STEM_own` a reader's run;
+`collectives_setting` prices what joins the ranks of `collectives`, whose parts are `collectives_sent` and
+`collectives_band`; `capstone_curves` and `capstone_published` are curves of the capstone's, computed and as others
+published them.
 """
 
 from __future__ import annotations

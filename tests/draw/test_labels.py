@@ -1,6 +1,7 @@
 """Words and keys beside a picture, and surfaces that are striped: what people read, and what fits."""
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -19,7 +20,8 @@ def test_time_is_told_in_the_unit_people_use(seconds, words):
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(0, "0"), (0.25, "0.25"), (0.1 + 0.2, "0.3"), (2048, "2,048"), (1e4, "10k"), (2.5e5, "250k"), (1e6, "1M"), (5e10, "50bn")],
+    [(0, "0"), (0.25, "0.25"), (0.1 + 0.2, "0.3"), (2048, "2,048"), (1e4, "10k"), (2.5e5, "250k"), (1e6, "1M"),
+     (5e10, "50bn")],
 )  # fmt: skip
 def test_ticks_have_few_characters_and_no_exponent(value, words):
     assert labels.short(value) == words
@@ -27,13 +29,7 @@ def test_ticks_have_few_characters_and_no_exponent(value, words):
 
 @pytest.mark.parametrize("width", [90, 200, 600])
 def test_keys_flow_into_the_room_there_is(width):
-    items = [
-        ("", "at the peak:"),
-        ("c3", "activations 43.2"),
-        ("c6%", "whole"),
-        ("ink~", "strong"),
-        ("muted-", "ideal"),
-    ]
+    items = [("", "at the peak:"), ("c3", "activations 43"), ("c6%", "whole"), ("ink~", "strong"), ("muted-", "ideal")]
     marks, height = labels.keys(10, 4, width, items)
     found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]+)<', marks)
     assert [words for *_, words in found] == [words for _, words in items]
@@ -41,7 +37,7 @@ def test_keys_flow_into_the_room_there_is(width):
     for x, y, words in found:
         rows.setdefault(float(y), []).append((float(x), float(x) + svg.measure(words, svg.SMALL)))
     for row in rows.values():
-        assert all(a[1] < b[0] for a, b in zip(row, row[1:], strict=False)), "no key over another"
+        assert all(a[1] < b[0] for a, b in pairwise(row)), "no key over another"
         assert row[-1][1] <= 10 + width + 1 or len(row) == 1
     assert height == labels.ROW * len(rows) and labels.keys(10, 4, 600, items, 3)[1] == 3 * labels.ROW
 

@@ -46,9 +46,7 @@ def test_values_are_those_of_the_step():
 def test_one_gpu_is_the_plain_step_in_all_three():
     """One sequence after another, in passes of four."""
     values = shown({"world": 1, "batch": 64})["values"]
-    one = step.from_device(
-        PRESETS["llama-3-8b"], 4, 4096, DEVICES["h100-sxm"], topology.cluster(1, 1), accumulation=16
-    )
+    one = step.from_device(PRESETS["llama-3-8b"], 4, 4096, DEVICES["h100-sxm"], topology.cluster(1, 1), accumulation=16)
     assert values["strong_seconds"] == values["weak_seconds"] == pytest.approx(one.seconds)
     assert values["strong_efficiency"] == values["weak_efficiency"] == 1
     assert "do the work of" not in shown({"world": 1})["sentence"]
@@ -59,9 +57,7 @@ def test_strong_and_weak_meet_at_the_chosen_number():
     values = result["values"]
     assert values["strong_tokens_per_second"] == values["weak_tokens_per_second"]
     assert values["weak_batch"] == 512 and values["sequences_each"] == 4
-    assert values["strong_efficiency"] < values["weak_efficiency"], (
-        "one GPU alone updates once for 512 sequences"
-    )
+    assert values["strong_efficiency"] < values["weak_efficiency"], "one GPU alone updates once for 512 sequences"
     counts = [n for n, *_ in values["curve"]]
     assert counts == sorted({*capstone_curves.WORLDS, 128})
     assert values["curve"][0] == [1, 1.0, 1.0]
@@ -81,10 +77,7 @@ def test_gpus_without_a_sequence_are_idle():
     assert idle["strong_efficiency"] == pytest.approx(busy["strong_efficiency"] / 4)
     assert idle["strong_mfu"] == pytest.approx(busy["strong_mfu"] / 4)
     assert idle["strong_price"] == pytest.approx(4 * busy["strong_price"]), "all are paid for"
-    assert (
-        "512 sequences for 2,048 GPUs; 1,536 of them have none"
-        in shown({"world": 2048, "batch": 512})["sentence"]
-    )
+    assert "512 sequences for 2,048 GPUs; 1,536 of them have none" in shown({"world": 2048, "batch": 512})["sentence"]
 
 
 def test_the_sentence_names_what_limits_and_a_change_that_keeps_its_promise():
@@ -105,9 +98,7 @@ def test_ddp_is_drawn_where_a_copy_fits():
     assert "DDP: does not fit one GPU" in large["svg"] and "DDP, weak:" in small["svg"]
     chosen = shown({"sharding": "ddp"})
     assert "But each GPU would hold" in chosen["sentence"] and chosen["values"]["ddp_efficiency"] > 0
-    assert chosen["values"]["peak_gb"] > 16 * 8.03, (
-        "states alone: 16 bytes for each of 8.03 billion parameters"
-    )
+    assert chosen["values"]["peak_gb"] > 16 * 8.03, "states alone: 16 bytes for each of 8.03 billion parameters"
     crowded = shown({"model": "llama-3-70b", "world": 8})
     assert not crowded["values"]["fits"]
     assert "It fits with **full checkpointing and 1 sequence a pass and 32 GPUs**." in crowded["sentence"]
@@ -161,19 +152,13 @@ LEVERS = {
 def test_the_lever_that_is_named_fits_and_keeps_its_promise_when_tried():
     """Settings drawn from a seed. A larger batch than the slider has is no advice."""
     draw, seen = random.Random(3), []
-    every = {
-        one.name: [value for value, _ in one.options] for one in capstone.CONTROLS if one.kind == "select"
-    }
+    every = {one.name: [value for value, _ in one.options] for one in capstone.CONTROLS if one.kind == "select"}
     names = ("model", "device", "link", "sharding", "seq", "checkpointing")
     every["model"] = ["gpt2", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-70b"]
     every["link"] = ["node-ib", "node-ib", "node-100g", "ib"]
     for _ in range(80):
         at = {name: draw.choice(every[name]) for name in names}
-        at |= {
-            "world": 2 ** draw.randint(4, 12),
-            "batch": 2 ** draw.randint(6, 13),
-            "each": draw.choice([1, 4]),
-        }
+        at |= {"world": 2 ** draw.randint(4, 12), "batch": 2 ** draw.randint(6, 13), "each": draw.choice([1, 4])}
         said = re.search(r"Try \*\*(.+)\*\*: ([\d.,]+) times the tokens/s", shown(at)["sentence"])
         if not said:
             continue
@@ -206,9 +191,7 @@ def test_the_lower_chart(lower):
     result = shown({"lower": lower, "world": 64})
     assert capstone.LOWER[lower] in result["svg"]
     of = {"hours": "strong_hours", "price": "strong_price", "energy": "strong_kwh"}.get(lower)
-    setting = capstone_curves.Setting(
-        "llama-3-8b", "h100-sxm", 64, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50
-    )
+    setting = capstone_curves.Setting("llama-3-8b", "h100-sxm", 64, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
     found = dict(capstone.amounts(capstone_curves.curves(setting).strong, lower, (GPU_WATTS, 2.5)))
     values = result["values"]
     assert found[64] == pytest.approx(values[of] if of else 100 * values["strong_mfu"])
@@ -226,9 +209,7 @@ def test_a_redraw_prices_few_and_short_models(monkeypatch):
     capstone_curves._size.cache_clear()
     capstone_curves._pass.cache_clear()
     shown({"model": "llama-3-405b", "world": 1536})
-    assert 0 < len(priced) <= 4 * (len(capstone_curves.WORLDS) + 1) and set(priced) == set(
-        capstone_curves.SHORT
-    )
+    assert 0 < len(priced) <= 4 * (len(capstone_curves.WORLDS) + 1) and set(priced) == set(capstone_curves.SHORT)
     before = len(priced)
     shown({"model": "llama-3-405b", "world": 1536, "price": 4.0})
     assert len(priced) == before
@@ -243,9 +224,7 @@ def test_two_short_models_tell_the_seconds_of_a_long_one(model, link):
     off = []
     for world in (2, 8, 64, 1024):
         for kind in ("full", "hybrid"):
-            own = capstone_curves.Setting(
-                model, "h100-sxm", world, LINKS[link], kind, world, 4, 2048, "none", 50
-            )
+            own = capstone_curves.Setting(model, "h100-sxm", world, LINKS[link], kind, world, 4, 2048, "none", 50)
             found = capstone_curves.strong_at(own, world)
             ranks = world if kind == "full" else min(world, 8)
             most, across, adapters, rdma, _ = LINKS[link]
@@ -261,10 +240,4 @@ def test_passes_share_a_batch():
     own = capstone_curves.Setting("gpt2", "h100-sxm", 1, LINKS["node-ib"], "full", 512, 4, 1024, "none", 50)
     assert [own.passes(n) for n in (1, 64, 128, 256, 1024)] == [(4, 128), (4, 2), (4, 1), (2, 1), (1, 1)]
     assert own.passes(100) == (3, 2), "six sequences, a little more than the batch, in even passes"
-    assert [capstone_curves.nodes_of(n, 8) for n in (1, 6, 8, 20, 64)] == [
-        (1, 1),
-        (1, 6),
-        (1, 8),
-        (4, 5),
-        (8, 8),
-    ]
+    assert [capstone_curves.nodes_of(n, 8) for n in (1, 6, 8, 20, 64)] == [(1, 1), (1, 6), (1, 8), (4, 5), (8, 8)]

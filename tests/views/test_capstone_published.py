@@ -64,9 +64,7 @@ def modelled(name, gpus):
 def ratios(name):
     found = rates(ROWS[name])
     first = min(found)
-    return {
-        n: found[n] / found[first] / (modelled(name, n) / modelled(name, first)) for n in found if n > first
-    }
+    return {n: found[n] / found[first] / (modelled(name, n) / modelled(name, first)) for n in found if n > first}
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -91,11 +89,7 @@ def test_shapes_have_the_parameters_that_were_printed():
 def test_fewer_sequences_a_pass_reach_less_of_the_peak():
     """What strong scaling does to kernels, and the model does not have: the same 58.6% of the peak for any batch."""
     rows = TABLE["small_kernels"]["rows"]
-    assert [(one["sequences_a_pass"], one["hfu_percent"]) for one in rows] == [
-        (3, 50.82),
-        (10, 57.42),
-        (14, 58.57),
-    ]
+    assert [(one["sequences_a_pass"], one["hfu_percent"]) for one in rows] == [(3, 50.82), (10, 57.42), (14, 58.57)]
 
 
 # --- what stands in the picture -----------------------------------------------------------------------------------
@@ -117,9 +111,7 @@ def test_the_package_has_the_figures_of_the_table():
         assert one.shares[min(one.rates)] == 1 and all(0.89 < share < 1.01 for share in one.shares.values())
 
 
-SETTING = capstone_curves.Setting(
-    "llama-3-8b", "h100-sxm", 512, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50
-)
+SETTING = capstone_curves.Setting("llama-3-8b", "h100-sxm", 512, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
 
 
 @pytest.mark.parametrize(
@@ -148,9 +140,7 @@ def test_only_what_is_comparable_stands_beside_a_curve(change, tokens, who):
     assert (found and found.who) == who
 
 
-@pytest.mark.parametrize(
-    "model", ["gpt2", "gpt2-large", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b"]
-)
+@pytest.mark.parametrize("model", ["gpt2", "gpt2-large", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_no_more_than_one_series_is_comparable(model, device):
     for power in range(9, 21):
@@ -159,10 +149,7 @@ def test_no_more_than_one_series_is_comparable(model, device):
 
 
 def test_points_begin_on_the_curve_and_keep_their_shares():
-    curve = {
-        n: capstone_curves.Size(1.0, 1.0, 0.0, 0.5, at)
-        for n, at in ((1, 1.0), (8, 0.9), (32, 0.7), (128, 0.6))
-    }
+    curve = {n: capstone_curves.Size(1.0, 1.0, 0.0, 0.5, at) for n, at in ((1, 1.0), (8, 0.9), (32, 0.7), (128, 0.6))}
     eager = capstone_published.near(SETTING, 4096)
     assert eager.beside(curve) == {8: 0.9, 128: pytest.approx(0.9 * 5605 / 5762)}
     between = capstone_published.near(replace(SETTING, model="gpt2-xl"), 32_768)

@@ -23,11 +23,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def marks(svg):
     """[(title, x, width, y, fill)] of the lanes' rectangles, in the order of drawing."""
     return [
-        (
-            rect.find(f"{SVG}title").text,
-            *(float(rect.get(key)) for key in ("x", "width", "y")),
-            rect.get("fill"),
-        )
+        (rect.find(f"{SVG}title").text, *(float(rect.get(key)) for key in ("x", "width", "y")), rect.get("fill"))
         for rect in ET.fromstring(svg).iter(f"{SVG}rect")
         if rect.find(f"{SVG}title") is not None
     ]
@@ -78,9 +74,7 @@ def test_lanes_are_to_scale(params, width):
     assert max(x + long for _, x, long, *_ in rows) == pytest.approx(end, abs=0.02)
     for y in {y for *_, y, _ in rows}:
         lane = [(x, x + long) for _, x, long, at, _ in rows if at == y]
-        assert length(lane) == pytest.approx(sum(end - start for start, end in lane), abs=0.5), (
-            "marks overlap"
-        )
+        assert length(lane) == pytest.approx(sum(end - start for start, end in lane), abs=0.5), "marks overlap"
 
 
 def test_a_bucket_has_one_colour_in_both_lanes():
@@ -155,14 +149,7 @@ def test_accumulation_communicates_once_unless_told_otherwise():
 # --- the law, the question ----------------------------------------------------------------------------------------
 
 
-@over(
-    params=[
-        {},
-        {"compression": "bf16"},
-        {"link": "node-ib"},
-        {"ranks": 3, "accumulation": 4, "no_sync": False},
-    ]
-)
+@over(params=[{}, {"compression": "bf16"}, {"link": "node-ib"}, {"ranks": 3, "accumulation": 4, "no_sync": False}])
 def test_the_law_has_the_tokens_that_hide_all_but_the_last_bucket(params):
     """With as many tokens backward takes as long as the messages; the figures printed give the product printed."""
     found = views.render("ddp", params)
@@ -174,9 +161,7 @@ def test_the_law_has_the_tokens_that_hide_all_but_the_last_bucket(params):
     half = 2 if params.get("compression") else 1
     assert 2 * done * 1e3 * (p - 1) / p / rate / half == pytest.approx(tokens, rel=0.01)
     batch = tokens / found["values"]["tokens_per_gpu"] * views.defaults("ddp")["batch"]
-    waits = [
-        views.render("ddp", {**params, "batch": max(1, round(batch * more))})["values"] for more in (0.8, 1.1)
-    ]
+    waits = [views.render("ddp", {**params, "batch": max(1, round(batch * more))})["values"] for more in (0.8, 1.1)]
     left = [one["exposed_seconds"] - one["last_message_seconds"] * (4 if params.get("accumulation") else 1)
             for one in waits]  # fmt: skip
     assert left[0] > 5 * max(0.0, left[1]) and waits[1]["exposed_percent"] < 10
@@ -186,13 +171,7 @@ def test_the_law_has_the_tokens_that_hide_all_but_the_last_bucket(params):
 def test_the_locked_picture_is_the_same_whatever_the_wire(width):
     base = views.defaults("ddp")
     asked = ddp.locked(base, width)
-    for change in (
-        {"link": "node-ib"},
-        {"ranks": 512},
-        {"compression": "bf16"},
-        {"overlap": False},
-        {"bucket": 1},
-    ):
+    for change in ({"link": "node-ib"}, {"ranks": 512}, {"compression": "bf16"}, {"overlap": False}, {"bucket": 1}):
         assert ddp.locked({**base, **change}, width) == asked
     assert 'class="live-mark"' in asked and "all-reduce" not in asked
 
@@ -200,20 +179,16 @@ def test_the_locked_picture_is_the_same_whatever_the_wire(width):
 @pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
 def test_a_right_guess_stands_at_the_end_of_the_step(width):
     result = views.render("ddp", {}, width)
-    stops = [
-        tuple(map(float, pair.split(":")))
-        for pair in re.search(r'data-stops="([^"]+)"', result["svg"])[1].split()
-    ]
+    pairs = re.search(r'data-stops="([^"]+)"', result["svg"])[1].split()
+    stops = [tuple(map(float, pair.split(":"))) for pair in pairs]
     share, end = result["values"]["exposed_percent"], max(x + w for _, x, w, *_ in marks(result["svg"]))
     (a, at), (b, then) = next((one, two) for one, two in pairwise(stops) if one[0] <= share <= two[0])
     assert at + (then - at) * (share - a) / (b - a) == pytest.approx(end, abs=0.5)
 
 
 def test_slips_are_what_they_say():
-    values, slips = (
-        views.render("ddp", {})["values"],
-        {words: value for value, words in ddp.slips(views.defaults("ddp"))},
-    )
+    values = views.render("ddp", {})["values"]
+    slips = {words: value for value, words in ddp.slips(views.defaults("ddp"))}
     after = views.render("ddp", {"overlap": False})["values"]
     assert slips["as if nothing of it were hidden"] == pytest.approx(after["exposed_percent"])
     hidden = slips["a share of the communication, not of the step"]

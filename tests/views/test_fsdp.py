@@ -36,9 +36,7 @@ def whole(one):
 
 def paths(svg):
     """[(title, d, fill)] of the picture's paths, in the order of drawing."""
-    every = [
-        (p.find(f"{SVG}title"), p.get("d"), p.get("fill")) for p in ET.fromstring(svg).iter(f"{SVG}path")
-    ]
+    every = [(p.find(f"{SVG}title"), p.get("d"), p.get("fill")) for p in ET.fromstring(svg).iter(f"{SVG}path")]
     return [(title.text, d, fill) for title, d, fill in every if title is not None]
 
 
@@ -54,18 +52,12 @@ def test_values_are_the_account_and_the_step():
     shape, sharding = PRESETS["llama-2-7b"], Sharding(8, 2, "block", prefetch=2, parameter="bf16")
     account = fsdp_account(shape, 4, 1024, Recipe(precision="fp32", checkpointing="full"), sharding)
     nodes = topology.cluster(2, 8, "nvlink3", "ethernet-100g", 1, rdma=False)
-    time = fsdp_seconds.from_device(
-        shape, 4, 1024, DEVICES["a100-80gb"], nodes, sharding, checkpointing="full"
-    )
-    assert (
-        values["peak_gib"] == account.peak_bytes / GIB and values["peak_phase"] == account.peak_moment.phase
-    )
+    time = fsdp_seconds.from_device(shape, 4, 1024, DEVICES["a100-80gb"], nodes, sharding, checkpointing="full")
+    assert values["peak_gib"] == account.peak_bytes / GIB and values["peak_phase"] == account.peak_moment.phase
     assert sum(values[f"{name}_gib"] for name in fsdp_lanes.STACK) == pytest.approx(values["peak_gib"])
     assert values["step_seconds"] == time.seconds and values["mfu"] == time.mfu
     assert values["exposed_seconds"] == time.timeline.exposed_seconds
-    assert values["exposed_percent"] == pytest.approx(
-        100 * values["exposed_seconds"] / values["step_seconds"]
-    )
+    assert values["exposed_percent"] == pytest.approx(100 * values["exposed_seconds"] / values["step_seconds"])
     assert (values["units"], values["gathers"], values["scatters"]) == (33, 65, 33)
     assert values["sent_gb"] == volume(shape, sharding)["total"] / 1e9
 
@@ -142,12 +134,8 @@ def test_lanes_are_to_scale(params, width):
     for title, d, _ in paths(result["svg"])[len(fsdp_lanes.STACK) :]:
         wide[title] = wide.get(title, 0) + sum(w for _, w in bars(d))
     values, hair = result["values"], 0.6 * fsdp_lanes.GROUPS
-    assert wide["forward"] + wide["backward"] == pytest.approx(
-        values["compute_seconds"] * scale, abs=2 * hair
-    )
-    assert wide["exposed communication: compute waits"] == pytest.approx(
-        values["exposed_seconds"] * scale, abs=hair
-    )
+    assert wide["forward"] + wide["backward"] == pytest.approx(values["compute_seconds"] * scale, abs=2 * hair)
+    assert wide["exposed communication: compute waits"] == pytest.approx(values["exposed_seconds"] * scale, abs=hair)
     line = setting(**params).time.timeline
     for lane in LANES[1:]:
         seconds = sum(event.end - event.start for event in line.events if event.lane == lane)
@@ -210,17 +198,13 @@ def test_one_gpu_offload_and_what_no_lever_helps():
     away = views.render("fsdp", {"offload": True, "model": "llama-2-7b", "checkpointing": "full"})
     assert away["values"]["weights_gib"] == away["values"]["optimizer_gib"] == 0
     assert "The host holds" in away["law"][2] and "its update takes 13%" in away["law"][2]
-    assert away["values"]["host_gib"] == pytest.approx(16 * 6_738_415_616 / 16 / GIB, rel=1e-3), (
-        "16 bytes a parameter"
-    )
+    assert away["values"]["host_gib"] == pytest.approx(16 * 6_738_415_616 / 16 / GIB, rel=1e-3), "16 bytes a parameter"
     hopeless = views.render("fsdp", {"model": "llama-3-405b", "device": "t4", "ranks": "1"})
     assert "still too much" in hopeless["sentence"]
 
 
 def test_resharding_trades_memory_for_messages():
-    yes, no, node = (
-        views.render("fsdp", {"reshard": r, "ranks": "64"})["values"] for r in ("yes", "no", "node")
-    )
+    yes, no, node = (views.render("fsdp", {"reshard": r, "ranks": "64"})["values"] for r in ("yes", "no", "node"))
     assert yes["peak_gib"] < node["peak_gib"] < no["peak_gib"]
     assert (yes["gathers"], node["gathers"], no["gathers"]) == (65, 65, 33)
     assert yes["sent_gb"] > node["sent_gb"] > no["sent_gb"]
@@ -233,9 +217,7 @@ def test_resharding_trades_memory_for_messages():
 def test_the_law_adds_up_to_the_peak(params):
     found = views.render("fsdp", params)
     parts, total = found["law"][1].removesuffix(" GiB").split(" = ")
-    assert sum(float(one.replace(",", "")) for one in parts.split(" + ")) == pytest.approx(
-        float(total), rel=0.01
-    )
+    assert sum(float(one.replace(",", "")) for one in parts.split(" + ")) == pytest.approx(float(total), rel=0.01)
     assert float(total) == pytest.approx(found["values"]["peak_gib"], rel=0.005)
     split = fsdp_words.parts(found["values"])[0]
     states = setting(**params).account.states
@@ -244,22 +226,15 @@ def test_the_law_adds_up_to_the_peak(params):
 
 @pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
 def test_the_locked_picture_is_the_same_whatever_is_held(width):
-    """With tokens or the recipe the peak changes; nothing above the lanes does, and a mark for GiB is on its axis."""
-    base = views.defaults("fsdp")
-    asked = [
-        fsdp.locked({**base, **change}, width) for change in ({}, {"batch": 8}, {"checkpointing": "full"})
-    ]
-    above = [
-        one[: one.index(">compute: forward" if width == svg.WIDE else ">forward (pale)")].count("<rect")
-        for one in asked
-    ]
+    """Tokens and recipe change the peak, and nothing above the lanes. A guess stands on the axis of what is held."""
+    base, lanes = views.defaults("fsdp"), ">compute: forward" if width == svg.WIDE else ">forward (pale)"
+    asked = [fsdp.locked({**base, **change}, width) for change in ({}, {"batch": 8}, {"checkpointing": "full"})]
     stops = [re.search(r'data-stops="([^"]+)"', one)[1] for one in asked]
-    assert len(set(above)) == len(set(stops)) == 1 and "activations<" in asked[0]
+    assert len({one[: one.index(lanes)].count("<rect") for one in asked}) == len(set(stops)) == 1
+    assert "activations<" in asked[0]
     (_, bottom), (most, top) = (map(float, pair.split(":")) for pair in stops[0].split())
     result = views.render("fsdp", {}, width)
-    line = next(
-        one for one in ET.fromstring(result["svg"]).iter(f"{SVG}line") if one.get("stroke-width") == "2"
-    )
+    line = next(one for one in ET.fromstring(result["svg"]).iter(f"{SVG}line") if one.get("stroke-width") == "2")
     card = bottom - (bottom - top) * result["values"]["device_gib"] / most
     assert float(line.get("y1")) == pytest.approx(card, abs=0.02)
 
@@ -274,28 +249,12 @@ def test_slips_are_what_they_say():
     assert slips["the split states alone"] == pytest.approx(held / GIB)
 
 
-@over(
-    wrap=list(fsdp.WRAPS),
-    reshard=list(fsdp.RESHARD),
-    checkpointing=("none", "full"),
-    model=("gpt2-xl", "gpt2"),
-)
+@over(wrap=list(fsdp.WRAPS), reshard=list(fsdp.RESHARD), checkpointing=("none", "full"), model=("gpt2-xl", "gpt2"))
 def test_the_first_and_the_last_of_blocks_alike_have_the_peak(wrap, reshard, checkpointing, model):
     """What a page waits for: not the moments of every block, and the same peak to the byte."""
-    for ranks, prefetch in (("1", 0), ("16", 3)):
-        one = setting(
-            wrap=wrap,
-            reshard=reshard,
-            checkpointing=checkpointing,
-            model=model,
-            ranks=ranks,
-            prefetch=prefetch,
-        )
-        few, some, every = one.account, one.drawn, whole(one)
-        assert few.peak == some.peak == every.peak and few.states == every.states
-        same = [(m.phase, m.unit, m.what) for m in (few.peak_moment, some.peak_moment, every.peak_moment)]
-        assert len(set(same)) == 1
-        most = [max(m.held["gathered"] for m in found.moments) for found in (few, some, every)]
-        assert len(set(most)) == 1
-        kept = {id(m.held) for m in few.moments}
-        assert len(kept) <= len(every.moments)
+    for ranks, ahead in (("1", 0), ("16", 3)):
+        one = setting(wrap=wrap, reshard=reshard, checkpointing=checkpointing, model=model, ranks=ranks, prefetch=ahead)
+        found = [one.account, one.drawn, whole(one)]
+        assert found[0].peak == found[1].peak == found[2].peak and found[0].states == found[2].states
+        assert len({(at.phase, at.unit, at.what) for at in (account.peak_moment for account in found)}) == 1
+        assert len({max(moment.held["gathered"] for moment in account.moments) for account in found}) == 1
