@@ -6,8 +6,10 @@ A front end sends a method and a dict; it gets a dict back. What goes wrong come
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from traceback import walk_tb
 
 from scaleout import views
@@ -19,6 +21,7 @@ STOPPED = (
     f"Your code was stopped after {LEARNER_SECONDS} seconds: it did not end. "
     "Look for a loop whose condition never becomes false."
 )
+CELL_OUTPUT = 10_000  # characters that a cell of a page may print
 
 
 def draw(stem: str, params: dict | None = None, width: int = WIDE, own: dict | None = None) -> dict:
@@ -52,8 +55,42 @@ def judge(stem: str, key: str, outcome: object) -> dict:
     return exercises.judge(stem, key, outcome)
 
 
+def execute(source: str, above: Sequence[str] = ()) -> dict:
+    """Run a code cell of a page, after the cells `above` it, as a notebook does, in a namespace of their own.
+
+    {"output": what it printed, then the value of its last expression, "error": one line or "", "cell": the number of
+    the cell that the error is in: len(above) for this one}. What the cells above print is dropped.
+    """
+    from scaleout.exercises.engine.function import Printed
+
+    space: dict = {"__name__": "__main__"}
+    for at, text in enumerate((*above, source)):
+        printed = Printed(CELL_OUTPUT)
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            error = _run_cell(text, f"<cell {at}>", space)
+        if error:
+            break
+    output = printed.kept + "\n… and more" * printed.more if at == len(above) else ""
+    return {"output": output, "error": error, "cell": at}
+
+
+def _run_cell(source: str, file: str, space: dict) -> str:
+    """Run one cell; what went wrong in one line, or ""."""
+    try:
+        tree = ast.parse(source, file)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, file, "exec", dont_inherit=True), space)
+        if last:
+            value = eval(compile(ast.Expression(last.value), file, "eval", dont_inherit=True), space)
+            if value is not None:
+                print(repr(value))
+    except BaseException as error:  # whatever a reader's code raises has to become one line
+        return one_line(error, file)
+    return ""
+
+
 METHODS: dict[str, Callable[..., dict]] = {
-    "draw": draw, "measured": measured, "check": check, "run": run, "judge": judge,
+    "draw": draw, "measured": measured, "check": check, "run": run, "judge": judge, "execute": execute,
 }  # fmt: skip
 
 
@@ -71,6 +108,8 @@ def runs_learner_code(method: str, args: dict) -> bool:
     """Whether a call runs code that the reader wrote, and so needs a time limit."""
     from scaleout import exercises
 
+    if method == "execute":
+        return True
     try:
         if method == "check":
             return exercises.spec(args["stem"], args["key"])["kind"] == "function"
@@ -88,12 +127,12 @@ def call_json(method: str, args: str) -> str:
     return json.dumps(call(method, read), allow_nan=False)
 
 
-def one_line(error: BaseException) -> str:
-    """An exception in one line for a reader: the line number where their own code is to blame."""
+def one_line(error: BaseException, file: str | None = None) -> str:
+    """An exception in one line for a reader: the line number where their own code, `file`, is to blame."""
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
     words = " ".join(str(error).split())
-    line = _learner_line(error)
+    line = _learner_line(error, file)
     if line:
         return f"line {line}: {type(error).__name__}: {words}".rstrip(": ")
     if isinstance(error, ValueError) and words:
@@ -101,9 +140,9 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {words}".rstrip(": ")
 
 
-def _learner_line(error: BaseException) -> int | None:
+def _learner_line(error: BaseException, file: str | None) -> int | None:
     """The last line of the reader's own code that the exception went through."""
     from scaleout.exercises.engine.function import FILE
 
-    lines = [at for frame, at in walk_tb(error.__traceback__) if frame.f_code.co_filename == FILE]
+    lines = [at for frame, at in walk_tb(error.__traceback__) if frame.f_code.co_filename == (file or FILE)]
     return lines[-1] if lines else None

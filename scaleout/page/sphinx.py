@@ -20,6 +20,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
+from scaleout.page import cells
 from scaleout.page.tables import DIRECTIVES
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -88,9 +89,11 @@ def _module_file(name: str) -> Path | None:
 
 
 def page_modules() -> list[Path]:
-    """The modules that the page's Python gets: `live`, every view, every chapter's exercises, and what these import."""
+    """The modules that the page's Python gets: `live`, what a live cell may import, every chapter's exercises, and what
+    these import."""
     chapters = [path for path in (PACKAGE / "exercises").glob("*/__init__.py") if path.parent.name != "ranks"]
-    waiting = [PACKAGE / "page" / "live.py", *(PACKAGE / "views").glob("*.py"), *chapters]
+    whole = [path for room in ("views", "records", "writeup") for path in (PACKAGE / room).glob("*.py")]
+    waiting = [PACKAGE / "page" / "live.py", *whole, *chapters]
     found = set()
     while waiting:
         path = waiting.pop()
@@ -273,6 +276,7 @@ def setup(app: Sphinx) -> dict:
         app.add_css_file(name)
     for name, attributes in SCRIPTS:
         app.add_js_file(name, **attributes)
+    cells.setup(app)
     app.connect("config-inited", configure)
     app.connect("builder-inited", copy_assets)
     app.connect("html-page-context", finish_page, priority=900)  # after the theme has made its buttons

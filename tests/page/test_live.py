@@ -97,7 +97,7 @@ def test_a_view_that_breaks_its_promise_is_named(toy):
 def test_errors_cross_to_javascript_as_json(toy):
     toy.draw = lambda params, width: 1 / 0
     assert json.loads(live.call_json("draw", '{"stem": "toy"}')) == {"error": "ZeroDivisionError: division by zero"}
-    unknown = {"error": "there is no method 'dance': use draw, measured, check, run, judge"}
+    unknown = {"error": "there is no method 'dance': use draw, measured, check, run, judge, execute"}
     assert json.loads(live.call_json("dance", "{}")) == unknown
     deep = json.loads(live.call_json("judge", "[" * 10**6 + "]" * 10**6))
     assert deep == {"error": "That answer is nested too deeply to be read."}

@@ -72,7 +72,7 @@ class Function(Exercise):
         if len(answer) > LONGEST:
             return _failed(Verdict(False, f"That is {len(answer):,} characters of code: a few lines are "
                                           f"enough.", INPUT))  # fmt: skip
-        printed = _Printed()
+        printed = Printed(_SHOWN)
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             outcome = self._run(answer)
         return {**outcome, "printed": printed.words()}
@@ -154,14 +154,14 @@ class Function(Exercise):
         return f"{self.function}({', '.join(_words(argument) for argument in case)})"
 
 
-class _Printed(io.TextIOBase):
-    """What the reader's code printed: the start of it, however much there was."""
+class Printed(io.TextIOBase):
+    """What the reader's code printed: `longest` characters of it, however much there was."""
 
-    def __init__(self) -> None:
-        self.kept, self.more = "", False
+    def __init__(self, longest: int) -> None:
+        self.longest, self.kept, self.more = longest, "", False
 
     def write(self, text: str) -> int:
-        room = _SHOWN - len(self.kept)
+        room = self.longest - len(self.kept)
         self.kept += text[:room]
         self.more = self.more or len(text) > room
         return len(text)

@@ -58,27 +58,36 @@ function press(area, event, state, run) {
   return false;
 }
 
+/** A box for code, whose keys do what keys do to code: `run` hears of Ctrl+Enter. `passed`: Tab goes on to what
+ * follows until something is typed, so that whoever walks through a page by keyboard walks past. */
+export function codeArea(props, run, passed = false) {
+  const area = el("textarea", {
+    spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", ...props,
+  });
+  const state = { leaving: passed };
+  area.addEventListener("keydown", (event) => {
+    if (press(area, event, state, run)) event.preventDefault();
+  });
+  area.addEventListener("blur", () => {
+    state.leaving = passed;
+  });
+  area.addEventListener("input", () => {
+    state.leaving = false;
+  });
+  return area;
+}
+
 /** An editor with its label: {element, area, set}. `changed` hears of edits, `run` of Ctrl+Enter. */
 export function editor(label, text, changed, run) {
   const id = freshId("code");
-  const area = el("textarea", {
-    id, spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", "aria-describedby": `${id}-help`,
-  });
+  const area = codeArea({ id, "aria-describedby": `${id}-help` }, run);
   const gutter = el("div", { class: "live-gutter", "aria-hidden": "true" });
-  const state = { leaving: false };
   const resize = () => {
     const lines = area.value.split("\n").length;
     area.rows = Math.max(3, lines);
     gutter.textContent = Array.from({ length: area.rows }, (_, line) => line + 1).join("\n");
   };
-  area.addEventListener("keydown", (event) => {
-    if (press(area, event, state, run)) event.preventDefault();
-  });
-  area.addEventListener("blur", () => {
-    state.leaving = false;
-  });
   area.addEventListener("input", () => {
-    state.leaving = false;
     resize();
     changed(area.value);
   });

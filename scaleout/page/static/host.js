@@ -1,7 +1,10 @@
 // On a page with no server: find the widgets, and answer them with Python in a worker, which starts when one comes near.
 
-import { mount } from "./mount.js";
+import { Cell } from "./cell.js";
+import { FORMS, mount } from "./mount.js";
 import { Learner, Python } from "./python.js";
+
+FORMS.cell = Cell; // in a notebook a cell runs by itself
 
 const NEAR = "600px 0px"; // about a screen before a widget is seen
 

@@ -3,7 +3,7 @@
 import { Exercise } from "./exercise.js";
 import { View } from "./view.js";
 
-const FORMS = { view: View, exercise: Exercise };
+export const FORMS = { view: View, exercise: Exercise };
 
 /** The live view or exercise of an element; `runtime` is what answers its calls. */
 export function mount(root, runtime) {

@@ -6,8 +6,9 @@ const DRAW_SECONDS = 20; // drawings take milliseconds; this only catches one th
 
 const STARTING = "Starting Python in your browser (about 6 MB, once). It answers in a moment…";
 const AGAIN = "Starting Python again…";
-const FAILED = "Python did not start: a picture stays as it was stored with the book, and no answer is checked. Check "
-  + "the connection and try again; or download this page as a notebook and run it on your machine.";
+const FAILED = "Python did not start: a picture stays as it was stored with the book, so does what a cell printed, and "
+  + "no answer is checked. Check the connection and try again; or download this page as a notebook and run it on your "
+  + "machine.";
 const BROKEN = "Python itself broke and was started again. Very deep recursion can do that.";
 
 /** The answer to every call once Python cannot be had. */
@@ -174,12 +175,19 @@ export class Learner extends Python {
   }
 
   async call(method, args, limit) {
+    if (method === "execute") return this.once(method, args, limit);
     if (method !== "check") return super.call(method, args, limit);
-    const outcome = await super.call("run", args, { ...limit, code: args.answer });
+    const outcome = await this.once("run", args, { ...limit, code: args.answer });
     if (outcome === AWAY) return outcome;
     if (outcome.error) return { error: String(outcome.error) };
-    if (this.served !== undefined && !this.current) this.boot();
     return this.book.call("judge", { stem: args.stem, key: args.key, outcome });
+  }
+
+  /** A call whose worker is thrown away after it, even for the same code. */
+  async once(method, args, limit) {
+    const outcome = await super.call(method, args, limit);
+    if (outcome !== AWAY && this.served !== undefined && !this.current) this.boot();
+    return outcome;
   }
 }
 

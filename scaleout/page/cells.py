@@ -1,0 +1,56 @@
+"""Code cells of a notebook on the site: those tagged `live` get a frame, in which the page's own Python can run them.
+
+In JupyterLab such a cell is a cell like any other. Its first line may be a comment: that is its name on the page.
+"""
+
+from __future__ import annotations
+
+import json
+from html import escape
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import SphinxError
+
+from scaleout.page import live
+
+NAMELESS = "Python"
+
+
+def name_and_code(source: str) -> tuple[str, str]:
+    """The name of a cell, which is its first line where that is a comment, and its code."""
+    first, _, rest = source.partition("\n")
+    return (first.lstrip("# "), rest.strip("\n")) if first.startswith("#") else (NAMELESS, source)
+
+
+def frame(name: str) -> tuple[str, str]:
+    """The HTML before and after the code and the output of a live cell."""
+    data = {"form": "cell", "name": name, "seconds": live.LEARNER_SECONDS, "stopped": live.STOPPED}
+    stored = json.dumps(data).replace("<", "\\u003c")
+    return (
+        f'<div class="live-widget" data-form="cell"><div class="live-bar"><span class="live-name">{escape(name)}</span>'
+        "</div>",
+        f'<script type="application/json" class="live-data">{stored}</script></div>',
+    )
+
+
+def frame_live_cells(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Put every cell tagged `live` into its frame."""
+    for cell in list(doctree.findall(nodes.container)):
+        if "tag_live" not in cell["classes"]:
+            continue
+        code = next(cell.findall(nodes.literal_block))
+        for output in (part for part in cell.children[1:] for part in part.children):
+            if not isinstance(output, nodes.literal_block):
+                raise SphinxError(
+                    f"{docname}: a live cell shows text, for that is what a run of it on the page gives"
+                )
+        name, code.rawsource = name_and_code(code.astext())
+        code.children = [nodes.Text(code.rawsource)]
+        before, after = (nodes.raw("", html, format="html") for html in frame(name))
+        cell.children = [before, *cell.children, after]
+
+
+def setup(app: Sphinx) -> None:
+    """What the book's extension gets from here."""
+    app.connect("doctree-resolved", frame_live_cells)
