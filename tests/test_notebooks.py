@@ -3,15 +3,19 @@
 import json
 import re
 
+import house
 import pytest
 import repo
+
+from scaleout.page import cells, live
 
 NOTEBOOKS = [name for name in repo.with_suffix(".ipynb") if name.startswith("notebooks/")]
 ARC = ["The limit", "Predict", "Build it", "Use it", "Measure it", "What it costs", "Diagnose it",
        "Check yourself", "Sources"]  # fmt: skip
-TAGS = {"nbval-ignore-output", "hide-input", "hide-output", "remove-input", "remove-cell", "remove-output",
-        "scroll-output"}
+TAGS = {"nbval-ignore-output", "live", "hide-cell", "hide-input", "hide-output", "remove-input", "remove-cell",
+        "remove-output", "scroll-output"}  # fmt: skip
 MAX_BYTES = 1_000_000
+LIVE_LINES, LIVE_COLUMNS = 30, 72  # of a cell that a reader reads, changes and runs
 ABSOLUTE = re.compile(r"(?<![\w.:/])/(?:home|root|work|tmp|usr|opt|Users|mnt|var|private)/\w")
 GOOD_ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)+")
 
@@ -80,6 +84,19 @@ def test_an_output_that_is_not_compared_is_asserted_next(notebook):
     for cell, following in zip(cells, [*cells[1:], None], strict=True):
         if "nbval-ignore-output" in tags(cell):
             assert following and "assert" in "".join(following["source"]), cell["id"]
+
+
+def test_a_live_cell_is_short_pure_and_shows_what_a_run_on_the_page_gives(notebook):
+    above = []
+    for cell in (cell for cell in code(notebook) if "live" in tags(cell)):
+        source = cells.name_and_code("".join(cell["source"]))[1]
+        lines = source.splitlines()
+        assert len(lines) <= LIVE_LINES and max(map(len, lines)) <= LIVE_COLUMNS, cell["id"]
+        shown = "\n".join("".join(one.get("text") or one["data"]["text/plain"]) for one in cell["outputs"])
+        ran = live.execute(source, above)
+        assert (ran["error"], ran["output"].split()) == ("", shown.split()), cell["id"]
+        assert house.foreign({"scaleout.page.live": source}, house.FLOORS) == [], cell["id"]
+        above.append(source)
 
 
 def test_the_arc_is_whole_and_in_order(notebook):

@@ -1,6 +1,7 @@
-"""Code cells of a notebook on the site: those tagged `live` get a frame, in which the page's own Python can run them.
+"""Code cells of a notebook on the site: those tagged `live` get a frame, in which the page's own Python can run them,
+and those with a hidden part a fold beneath what they give.
 
-In JupyterLab such a cell is a cell like any other. Its first line may be a comment: that is its name on the page.
+In JupyterLab a live cell is a cell like any other. Its first line may be a comment: that is its name on the page.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from sphinx.errors import SphinxError
 from scaleout.page import live
 
 NAMELESS = "Python"
+PRINTED = "What it prints"
+DRAWN = "How this figure was drawn"
 
 
 def name_and_code(source: str) -> tuple[str, str]:
@@ -51,6 +54,24 @@ def frame_live_cells(app: Sphinx, doctree: nodes.document, docname: str) -> None
         cell.children = [before, *cell.children, after]
 
 
+def name_folds(app: Sphinx, doctree: nodes.document) -> None:
+    """Give the fold of a hidden output, and of the code of a figure, words of its own; a cell's own stay."""
+    for cell in doctree.findall(nodes.container):
+        drawn = any(str(part.get("mime_type")).startswith("image/") for part in cell.findall(nodes.container))
+        words = {"output": PRINTED, "input": DRAWN if drawn else None}.get(cell.get("hide_mode"))
+        if words and cell["prompt_show"] == app.config.nb_code_prompt_show:
+            cell["prompt_show"] = cell["prompt_hide"] = words
+
+
+def fold_beneath(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """What a cell gives comes first, and the fold with its hidden code beneath."""
+    for cell in doctree.findall(nodes.container):
+        if cell.get("hide_mode") == "input":
+            cell.children.reverse()
+
+
 def setup(app: Sphinx) -> None:
     """What the book's extension gets from here."""
+    app.connect("doctree-read", name_folds)
+    app.connect("doctree-resolved", fold_beneath)
     app.connect("doctree-resolved", frame_live_cells)

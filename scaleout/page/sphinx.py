@@ -20,8 +20,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
-from scaleout.page import cells
-from scaleout.page.tables import DIRECTIVES
+from scaleout.page import cells, source, tables
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE.parent
@@ -270,7 +269,7 @@ def fingerprint() -> int:
 
 def setup(app: Sphinx) -> dict:
     """Sphinx calls this when the extension is loaded."""
-    for name, directive in DIRECTIVES.items():
+    for name, directive in (tables.DIRECTIVES | source.DIRECTIVES).items():
         app.add_directive(name, directive)
     for name in STYLES:
         app.add_css_file(name)

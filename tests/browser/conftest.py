@@ -13,9 +13,12 @@ from pathlib import Path
 import live_page
 import pytest
 from driver import HTML, READY, SKIP, WIDE, watched
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
 
 from scaleout import exercises, views
-from scaleout.page import form
+from scaleout.page import cells, form
 
 SPECIMEN = Path(__file__).parent / "views" / "specimen.py"
 
@@ -33,6 +36,18 @@ ANEW = """async (forget) => {
     root.live.data.seconds = 60;
   }
 }"""
+
+
+DOUBLES = 'def double(x):\n    return 2 * x\nprint("doubles")'
+
+
+def cell(name: str, source: str, output: str) -> str:
+    """A live cell as Sphinx writes it."""
+    before, after = cells.frame(name)
+    code = highlight(source, PythonLexer(), HtmlFormatter())
+    shown = f'<div class="output"><div class="highlight"><pre>{output}\n</pre></div></div>'
+    inside = f'<div class="cell_input">{code}</div><div class="cell_output">{shown}</div>'
+    return f'<div class="cell tag_live">{before}{inside}{after}</div>'
 
 
 def missing(reason: str) -> None:
@@ -65,6 +80,8 @@ def site(tmp_path_factory):
         pages = {"specimen": asks, "exercises": tasks, "views": map(form.view, views.stems())}
         for name, widgets in pages.items():
             live_page.write_page(folder / f"{name}.html", "\n".join(map(form.html, widgets)))
+    written = [cell("Doubles", DOUBLES, "doubles"), cell("Python", "double(21)", "42")]
+    live_page.write_page(folder / "cells.html", "\n".join(written))
     with live_page.serve(folder) as address:
         yield address
 

@@ -33,10 +33,10 @@ export class Cell {
     const reset = el("button", { type: "button", class: "live-quiet", onclick: () => this.reset() }, "Reset");
     root.querySelector(".live-bar").append(help, reset, this.button);
     // the box lies over the coloured words, and its own are not painted: what is seen is always the words beneath
-    const layers = el("div", { class: "live-layers" });
-    shown.replaceWith(layers);
+    this.layers = el("div", { class: "live-layers" });
+    shown.replaceWith(this.layers);
     shown.setAttribute("aria-hidden", "true");
-    layers.append(shown, this.area);
+    this.layers.append(shown, this.area);
     output.setAttribute("aria-live", "polite");
     root.querySelector(".cell_input").after(output, this.status.element);
     root.addEventListener("focusin", () => this.status.touch(), { once: true });
@@ -60,6 +60,7 @@ export class Cell {
     const { area, shown } = this;
     if (area.value === this.source) shown.replaceChildren(...this.coloured);
     else shown.textContent = `${area.value}\n`; // a last line that is empty has its height too
+    this.point("");
     for (const root of document.querySelectorAll(CELLS)) root.live.mark();
   }
 
@@ -95,11 +96,22 @@ export class Cell {
 
   show({ output, error, cell }, above) {
     const parts = [];
-    if (output) parts.push(el("pre", { tabindex: 0 }, String(output)));
+    if (output) {
+      const words = el("pre", { tabindex: 0 }, String(output));
+      parts.push(el("div", { class: "output" }, el("div", { class: "highlight" }, words)));
+    }
     const where = above[cell] ? `In “${above[cell].data.name}” above, ` : "";
     if (error) parts.push(el("p", { class: "live-problem" }, where + String(error)));
     if (!parts.length) parts.push(el("p", { class: "live-told" }, "It ran, and printed nothing."));
     this.output.replaceChildren(...parts);
+    this.point(where ? "" : error);
+  }
+
+  /** Mark the line of the code that an error names, or none. */
+  point(error) {
+    const [, line = ""] = /^line (\d+)/.exec(error) ?? [];
+    this.layers.toggleAttribute("data-line", line !== "");
+    this.layers.style.setProperty("--line", line);
   }
 
   reset() {

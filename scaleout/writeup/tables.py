@@ -1,0 +1,113 @@
+"""A table for the reader of a notebook: HTML where that can be shown, aligned text elsewhere.
+
+table([("link", "GB/s one way"), ...], rows, caption="**Measured** on two nodes.", best=(0, 1))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+Words = str | int | float | None
+NOTHING = "–"
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """Heads and cells are pairs: the words, and a small second line, for a unit or a remark, or ""."""
+
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[tuple[str, str], ...], ...]
+    caption: str
+    best: frozenset[tuple[int, int]]
+
+    def numbers(self) -> list[bool]:
+        """Of each column, whether it holds numbers only: those are set to the right."""
+        return [all(_is_number(row[at][0]) for row in self.rows) for at in range(len(self.columns))]
+
+    def _repr_html_(self) -> str:
+        numbers = self.numbers()
+        head = "".join(_cell("th", words, ["number"] * number)
+                       for words, number in zip(self.columns, numbers, strict=True))  # fmt: skip
+        lines = []
+        for at, row in enumerate(self.rows):
+            classes = [
+                ["number"] * number + ["best"] * ((at, i) in self.best) for i, number in enumerate(numbers)
+            ]
+            cells = "".join(_cell("td", words, names) for words, names in zip(row, classes, strict=True))
+            lines.append(f"<tr>{cells}</tr>")
+        caption = f"<caption>{_marked(self.caption)}</caption>" if self.caption else ""
+        label = escape(_plain(self.caption).partition(". ")[0] or self.columns[0][0])
+        return (
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table class="plain">{caption}\n'
+            f"<thead><tr>{head}</tr></thead>\n<tbody>\n" + "\n".join(lines) + "\n</tbody></table></div>"
+        )
+
+    def __repr__(self) -> str:
+        grid = [[" ".join(filter(None, words)) for words in row] for row in (self.columns, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+        forms = [
+            f"{'>' if number else '<'}{width}" for number, width in zip(self.numbers(), widths, strict=True)
+        ]
+        lines = ["  ".join(map(format, row, forms)).rstrip() for row in grid]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        return "\n".join([*lines, *filter(None, [_plain(self.caption)])])
+
+
+def table(
+    columns: Sequence[str | tuple[str, str]],
+    rows: Iterable[Sequence[Words | tuple[Words, str]]],
+    caption: str = "",
+    best: tuple[int, int] | Sequence[tuple[int, int]] = (),
+) -> Table:
+    """A table of `rows` under `columns`. A head or a cell that is a pair has its second part as a small line beneath.
+
+    caption: may hold **bold** and `code`. best: (row, column), from 0, of the cell to mark, or several such.
+    ValueError where a row is not as long as the head, or the best cell is outside.
+    """
+    heads = tuple(map(_pair, columns))
+    cells = tuple(tuple(map(_pair, row)) for row in rows)
+    wrong = next((at for at, row in enumerate(cells) if len(row) != len(heads)), None)
+    if wrong is not None:
+        raise ValueError(f"row {wrong} has {len(cells[wrong])} cells under {len(heads)} columns")
+    marked = frozenset([best] if best and isinstance(best[0], int) else best)
+    for row, column in marked:
+        if not (0 <= row < len(cells) and 0 <= column < len(heads)):
+            raise ValueError(
+                f"best is row {row}, column {column}: the table has {len(cells)} and {len(heads)}"
+            )
+    return Table(heads, cells, caption, marked)
+
+
+def _pair(value: Words | tuple[Words, str]) -> tuple[str, str]:
+    words, small = value if isinstance(value, tuple) else (value, "")
+    if words is None:
+        return NOTHING, small
+    if isinstance(words, int | float) and not isinstance(words, bool):
+        return f"{words:,.10g}" if isinstance(words, float) else f"{words:,}", small
+    return str(words), small
+
+
+def _is_number(words: str) -> bool:
+    return bool(re.fullmatch(r"[<>≈~]? ?[-−+]?[\d.,_]*\d ?(%|×|e[-+]?\d+)?|–|", words))
+
+
+def _cell(tag: str, words: tuple[str, str], classes: list[str]) -> str:
+    """With its side said twice, in a class and in a style: a notebook has no style sheet of ours."""
+    small = f'<small style="display:block">{escape(words[1])}</small>' if words[1] else ""
+    names = f' class="{" ".join(classes)}"' if classes else ""
+    side = "right" if "number" in classes else "left"
+    text = f"<strong>{escape(words[0])}</strong>" if "best" in classes else escape(words[0])
+    return f'<{tag}{names} style="text-align:{side}">{text}{small}</{tag}>'
+
+
+def _marked(text: str) -> str:
+    return re.sub(
+        r"`(.+?)`", r"<code>\1</code>", re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
+    )
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\*\*|`", "", text)
