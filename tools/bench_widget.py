@@ -69,6 +69,15 @@ MOVE = """async ([state, name, value]) => {
 }"""
 
 
+def stems() -> list[str]:
+    """The views that have a slider to move."""
+    return [stem for stem in views.stems() if sliders(stem)]
+
+
+def sliders(stem: str) -> list:
+    return [one for one in view_settings.controls(stem).values() if one.kind in ("slider", "play")]
+
+
 def pages() -> dict[str, str]:
     """Stem of each view -> its page, relative to the built site. ValueError where one is on none."""
     found = {}
@@ -77,7 +86,7 @@ def pages() -> dict[str, str]:
             data = json.loads(rest[: rest.index("</script>")])
             if data["form"] == "view":
                 found.setdefault(data["stem"], str(path.relative_to(HTML)))
-    missing = [stem for stem in views.stems() if stem not in found]
+    missing = [stem for stem in stems() if stem not in found]
     if missing:
         raise ValueError(f"no page of _build/html shows the view {', '.join(missing)}: run make site")
     return found
@@ -126,9 +135,8 @@ def settings(stem: str, count: int, seed: int) -> list[tuple[dict, str, object]]
     """(values of all controls, a slider's name, the value it is moved to): by chance, the same for the same seed.
     Only what the view can draw, before and after; a view that can draw less than a tenth is a ValueError."""
     dice, out = random.Random(seed), []
-    sliders = [one for one in view_settings.controls(stem).values() if one.kind in ("slider", "play")]
     for state in view_settings.by_chance(stem, 10 * count, seed):
-        moved = dice.choice(sliders)
+        moved = dice.choice(sliders(stem))
         to = dice.choice(view_settings.values(moved))
         drawn = [live.call("draw", {"stem": stem, "params": one}) for one in (state, {**state, moved.name: to})]
         if to != state[moved.name] and all("svg" in one for one in drawn):
@@ -238,7 +246,7 @@ def main() -> int:
         parser.error(f"--moves {moves}: use a number from 60 to 10000")
     try:
         where = pages()
-        for stem in options.views.split(",") if options.views else views.stems()[-1 if options.smallest else 0 :]:
+        for stem in options.views.split(",") if options.views else stems()[-1 if options.smallest else 0 :]:
             if stem not in where:
                 raise ValueError(f"{stem!r} is no view: use {', '.join(where)}")
             print(f"\nview {stem}, on {where[stem]} of the built site", flush=True)

@@ -15,6 +15,8 @@ from scaleout import views
 from scaleout.draw import svg
 from scaleout.page import live
 
+FEW = 8  # settings of a view that are stored with the page, which then shows each without Python
+
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
@@ -36,6 +38,9 @@ def view(
         "result": {**wide, "svg": [wide["svg"], narrow["svg"]]}, "own": own, "widths": [svg.WIDE, svg.NARROW],
         "seconds": live.LEARNER_SECONDS, "stopped": live.STOPPED,
     }  # fmt: skip
+    if few := views.settings(stem, FEW):
+        widths = data["widths"]
+        data["every"] = [[setting, [views.render(stem, setting, width) for width in widths]] for setting in few]
     return data | ({"question": views.question(stem)} if ask else {})
 
 

@@ -20,7 +20,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
-from scaleout.page import cells, source, tables
+from scaleout.page import cells
+from scaleout.page.directives import DIRECTIVES
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOT = PACKAGE.parent
@@ -262,14 +263,15 @@ def repair_pages(app: Sphinx, error: Exception | None) -> None:
 
 
 def fingerprint() -> int:
-    """Changes with what the tables are made of: Sphinx then reads every page again."""
-    sources = [*sorted((PACKAGE / "page").glob("*.py")), PACKAGE / "spec" / "hardware.py", ROOT / "book" / "rungs.yml"]
+    """Changes with what the directives are made of: Sphinx then reads every page again."""
+    rungs = [ROOT / "book" / "rungs.yml", *sorted((ROOT / "book" / "rungs").iterdir())]
+    sources = [*page_modules(), *sorted((PACKAGE / "page").glob("*.py")), *rungs]
     return zlib.crc32(b"".join(path.read_bytes() for path in sources))
 
 
 def setup(app: Sphinx) -> dict:
     """Sphinx calls this when the extension is loaded."""
-    for name, directive in (tables.DIRECTIVES | source.DIRECTIVES).items():
+    for name, directive in DIRECTIVES.items():
         app.add_directive(name, directive)
     for name in STYLES:
         app.add_css_file(name)

@@ -1,17 +1,14 @@
 """Directives that write a page's tables from the one place where their facts live.
 
 `hardware-table` and `link-table` come from scaleout/spec/hardware.py, `protocol-table` from
-scaleout/spec/protocols.py, `ladder` from book/rungs.yml and the pages that exist, `execution-table` from what
-tools/notebooks.py stored in each notebook when it ran it.
+scaleout/spec/protocols.py, `execution-table` from what tools/notebooks.py stored in each notebook when it ran it.
 """
 
 from __future__ import annotations
 
 import json
-from html import escape
 from pathlib import Path
 
-import yaml
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
@@ -120,46 +117,9 @@ class ExecutionTable(MarkdownDirective):
         return table([*words, "Code cells", "Seconds"], rows, words)
 
 
-def rungs() -> list[dict]:
-    """The ladder as listed in book/rungs.yml."""
-    return yaml.safe_load((ROOT / "book" / "rungs.yml").read_text(encoding="utf-8"))
-
-
-def rung_html(rung: dict, href: str | None) -> str:
-    """One rung as a list item; `href` is where it can be read, or None while it is to come."""
-    title = escape(rung["title"])
-    heading = f'<a href="{escape(href)}">{title}</a>' if href else title
-    status = "Read it now" if href else "Coming"
-    levers = "".join(f'<span class="lever lever-{name}">{name}</span>' for name in rung["levers"])
-    scarce = f'<span class="rung-scarce">Scarce: {escape(rung["scarce"])}.</span>'
-    return (
-        f'<li class="rung {"rung-there" if href else "rung-coming"}">'
-        f'<span class="rung-no" aria-hidden="true">{rung["number"]}</span>'
-        f'<div class="rung-body"><p class="rung-title">{heading}<span class="rung-status">{status}</span></p>'
-        f'<p class="rung-done">{escape(rung["done"])}</p>'
-        f'<p class="rung-facts">{scarce} {levers}</p>'
-        "</div></li>"
-    )
-
-
-class Ladder(SphinxDirective):
-    """The map of rungs, each with what it relieves, its levers, and whether it is there."""
-
-    def run(self) -> list[nodes.Node]:
-        self.env.note_reread()  # a notebook may have come
-        items = []
-        for rung in rungs():
-            page = f"notebooks/{rung['number']}_{rung['stem']}"
-            there = page in self.env.found_docs
-            href = self.env.app.builder.get_relative_uri(self.env.docname, page) if there else None
-            items.append(rung_html(rung, href))
-        return [nodes.raw("", f'<ol class="ladder" role="list">{"".join(items)}</ol>', format="html")]
-
-
 DIRECTIVES = {
     "hardware-table": HardwareTable,
     "link-table": LinkTable,
     "protocol-table": ProtocolTable,
     "execution-table": ExecutionTable,
-    "ladder": Ladder,
 }

@@ -18,8 +18,8 @@ therefore sees clean values only, the same in the kernel and on the page.
 `controls` has the kinds of control, `choices` what several views offer, `STEM_levers` what the sentence of a view
 advises, `STEM_words` that sentence, the law and the slips, `STEM_picture` what is drawn, `STEM_own` a reader's run;
 `collectives_setting` prices what joins the ranks of `collectives`, whose parts are `collectives_sent` and
-`collectives_band`; `capstone_curves` and `capstone_published` are curves of the capstone's, computed and as others
-published them.
+`collectives_band`; `front` is the first page's, with two choices and no guess; `capstone_curves` and
+`capstone_published` are curves of the capstone's, computed and as others published them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ import math
 import pkgutil
 import re
 from importlib import import_module
+from itertools import product
 
 from scaleout.draw import svg
 from scaleout.views.controls import Control, code, guess, more, number, play, select, slider, toggle
 
 __all__ = [
-    "Control", "code", "defaults", "guess", "measured", "more", "number", "play", "question",
-    "render", "select", "slider", "spec", "stems", "toggle",
+    "Control", "code", "defaults", "guess", "measured", "more", "number", "play", "question", "render", "select",
+    "settings", "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
 
 SHARED = {"choices", "controls"}  # modules that no view is called by
@@ -62,6 +63,16 @@ def spec(stem: str) -> dict:
 def _settable(stem: str) -> dict[str, Control]:
     """The controls that are parameters of the picture, by name: all but the guess."""
     return {control.name: control for control in _view(stem).CONTROLS if control.kind != "guess"}
+
+
+def settings(stem: str, most: int) -> list[dict]:
+    """Every setting of a view, the opening one first, where its controls have no more than `most` together; else []."""
+    ways = [[control.default, *(value for value, _ in control.options if value != control.default)] if control.options
+            else [control.default, not control.default] if control.kind == "toggle" else [None] * (most + 1)
+            for control in _settable(stem).values()]  # fmt: skip
+    if math.prod(map(len, ways)) > most:
+        return []
+    return [dict(zip(_settable(stem), values, strict=True)) for values in product(*ways)]
 
 
 def defaults(stem: str) -> dict:

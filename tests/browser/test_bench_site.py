@@ -42,7 +42,7 @@ def test_too_few_redraws_are_an_error(taken):
         bench_widget.show("bytes for Python", 0.0, "MB")
 
 
-@pytest.mark.parametrize("stem", views.stems())
+@pytest.mark.parametrize("stem", bench_widget.stems())
 def test_random_settings_can_be_drawn_reach_every_control_and_repeat(stem, monkeypatch):
     for state, moved, to in bench_widget.settings(stem, 2, 0):
         views.render(stem, {**state, moved: to})

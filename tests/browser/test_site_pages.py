@@ -69,7 +69,7 @@ def views_at_rest(page) -> None:
             skip.click()
         page.locator(".live-controls").first.locator(".live-control:visible").last.scroll_into_view_if_needed()
         picture = page.locator(".live-narrow > svg").first.bounding_box()
-        assert 0 < picture["y"] < NARROW["height"] / 2  # below the theme's bar
+        assert 0 < picture["y"] < NARROW["height"] - picture["height"]  # below the theme's bar, and whole
     page.set_viewport_size(WIDE)
 
 
@@ -77,12 +77,16 @@ def views_at_work(page) -> None:
     """A link brings a view's state, and each answers as the kernel's Python does."""
     for at in range(page.locator(".live-widget[data-form=view]").count()):
         view = page.evaluate(f"{ROOTS}[{at}].live.data")
-        slider = next(one for one in view["spec"]["controls"] if one["kind"] == "slider")
-        other = slider["hi"] if view["params"][slider["name"]] == slider["lo"] else slider["lo"]
-        page.evaluate("(to) => { location.hash = to; }", f"#live-{view['key']}?{slider['name']}={other}")
-        page.wait_for_function(f"{ROOTS}[{at}].live.params['{slider['name']}'] === {other}")
-        want = views.render(view["stem"], {**view["params"], slider["name"]: other})
+        controls = [one for one in view["spec"]["controls"] if one["kind"] in ("slider", "select")]
+        control = max(controls, key=lambda one: one["kind"] == "slider")
+        ends = (control["lo"], control["hi"]) if "lo" in control else [value for value, _ in control["options"]]
+        name, other = control["name"], ends[1] if view["params"][control["name"]] == ends[0] else ends[0]
+        page.evaluate("(to) => { location.hash = to; }", f"#live-{view['key']}?{name}={other}")
+        page.wait_for_function(f"(other) => {ROOTS}[{at}].live.params['{name}'] === other", arg=other)
+        want = views.render(view["stem"], {**view["params"], name: other})
         assert page.evaluate(f"{ROOTS}[{at}].live.values") == want["values"]
+        if control["kind"] != "slider":
+            continue
         got = page.evaluate(MOVE, at)
         assert got["values"] == views.render(got["stem"], got["params"])["values"]
 

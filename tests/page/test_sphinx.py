@@ -97,17 +97,3 @@ def test_a_row_for_each_device_in_the_units_of_the_head():
     assert rows["H100 SXM 80 GB"] == h100
     assert rows["T4 16 GB"][3] == "–" and rows["T4 16 GB"][5:7] == ["–", "–"]
     assert {row[8] for row in rows.values()} <= {link.name for link in LINKS.values()}
-
-
-def test_every_rung_is_listed_with_known_levers():
-    listed = tables.rungs()
-    assert [rung["number"] for rung in listed] == [f"{i:02}" for i in range(14)]
-    assert all(set(rung["levers"]) <= {"copy", "split", "move", "recompute"} for rung in listed)
-    assert len({rung["stem"] for rung in listed}) == 14
-
-
-def test_a_rung_to_come_is_no_link():
-    rung = {"number": "02", "title": "A & B", "levers": ["copy"], "scarce": "memory", "done": "Say <it>."}
-    there, coming = tables.rung_html(rung, "../x.html"), tables.rung_html(rung, None)
-    assert '<a href="../x.html">A &amp; B</a>' in there and "Read it now" in there
-    assert "<a" not in coming and "Coming" in coming and "Say &lt;it&gt;." in coming

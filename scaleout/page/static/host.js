@@ -27,5 +27,5 @@ const near = new IntersectionObserver((seen) => {
 for (const root of document.querySelectorAll(".live-widget:not([data-mounted])")) {
   const made = mount(root, python);
   made.restore?.();
-  near.observe(root);
+  if (!made.data.every) near.observe(root);
 }

@@ -1,0 +1,27 @@
+"""What a page of the book can hold besides Markdown, by the name of its directive.
+
+`view` is here; tables.py, ladder.py and source.py have the others.
+"""
+
+from __future__ import annotations
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from scaleout.page import form, ladder, source, tables
+
+
+class View(SphinxDirective):
+    """A live view on a page that is no notebook: `{view} front`."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        try:
+            markup = form.html(form.view(self.arguments[0]))
+        except ValueError as error:
+            raise self.error(str(error)) from None
+        return [nodes.container("", nodes.raw("", markup, format="html"), classes=["cell"])]
+
+
+DIRECTIVES = {**tables.DIRECTIVES, **source.DIRECTIVES, "ladder": ladder.Ladder, "view": View}

@@ -1,0 +1,69 @@
+"""The directive `ladder`: the rungs of book/rungs.yml on two rails.
+
+A rung that is there has its picture (book/rungs/STEM.svg), what is scarce and what its reader can do at the end; one
+that is coming is a dashed line with its name.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from itertools import groupby
+from pathlib import Path
+
+import yaml
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def rungs() -> list[dict]:
+    """The ladder as listed in book/rungs.yml."""
+    return yaml.safe_load((ROOT / "book" / "rungs.yml").read_text(encoding="utf-8"))
+
+
+def picture(stem: str) -> str:
+    """A rung's picture, as SVG that takes its colours from the page."""
+    return (ROOT / "book" / "rungs" / f"{stem}.svg").read_text(encoding="utf-8").strip()
+
+
+def there_html(rung: dict, href: str) -> str:
+    """A rung that can be read at `href`, as a list item."""
+    href = escape(href)
+    return (
+        '<li class="rung">'
+        f'<a class="rung-picture" href="{href}" tabindex="-1" aria-hidden="true">{picture(rung["stem"])}</a>'
+        f'<div><p class="rung-title"><span>{rung["number"]}</span> <a href="{href}">{escape(rung["title"])}</a></p>'
+        f'<p class="rung-done">{escape(rung["done"])}</p>'
+        f'<p class="rung-scarce">scarce: {escape(rung["scarce"])}</p></div></li>'
+    )
+
+
+def coming_html(some: list[dict]) -> str:
+    """Rungs beside each other that are being written: their dashes, and their names."""
+    names = "".join(f"<b><span>{rung['number']}</span> {escape(rung['title'])}</b> " for rung in some)
+    return f'<li class="rungs-coming"><i aria-hidden="true">{"<i></i>" * len(some)}</i><p>{names.strip()}</p></li>'
+
+
+def ladder_html(listed: list[dict], hrefs: dict[str, str]) -> str:
+    """The ladder; `hrefs` has the address of each rung that is there, by stem."""
+    items = []
+    for there, some in groupby(listed, key=lambda rung: rung["stem"] in hrefs):
+        group = list(some)
+        items += [there_html(rung, hrefs[rung["stem"]]) for rung in group] if there else [coming_html(group)]
+    return f'<ol class="ladder" role="list">{"".join(items)}</ol>'
+
+
+class Ladder(SphinxDirective):
+    """The ladder, with a link to each chapter that exists."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_reread()  # a notebook may have come
+        pages = {rung["stem"]: f"notebooks/{rung['number']}_{rung['stem']}" for rung in rungs()}
+        address = self.env.app.builder.get_relative_uri
+        hrefs = {
+            stem: address(self.env.docname, page)
+            for stem, page in pages.items()
+            if page in self.env.found_docs
+        }
+        return [nodes.raw("", ladder_html(rungs(), hrefs), format="html")]

@@ -1,0 +1,178 @@
+"""The title of the book in one picture: eight GPUs, two decisions of the reader's, and what moves because of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scaleout.draw import svg, tanks
+from scaleout.memory import allocator
+from scaleout.memory.accounts import Account, Recipe, account
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.layout import Layout
+from scaleout.spec.sharding import Sharding
+from scaleout.spec.transformer import PRESETS, flops
+from scaleout.timing.fsdp import volume
+from scaleout.views import select
+
+TITLE = "Llama 2 7B on eight H100. It does not fit. Two decisions are yours; what moves follows from them."
+
+CONTROLS = (
+    select("states", "Weights, gradients, Adam's averages", "copy", [("copy", "Copy"), ("split", "Split")]),
+    select(
+        "activations",
+        "Activations, until the backward",
+        "keep",
+        [("keep", "Keep"), ("recompute", "Recompute")],
+    ),
+)
+
+MODEL, DEVICE, GPUS, BATCH, TOKENS = PRESETS["llama-2-7b"], DEVICES["h100-sxm"], 8, 4, 4096
+CHECKPOINTING = {"keep": "none", "recompute": "full"}
+SHARDING = Sharding(GPUS, parameter="bf16", reduce="bf16")  # weights and gradients travel in 16 bits
+
+# From the bottom up: (key, name, colour, kinds of the account). The fp32 master copy is weights too.
+LAYERS = (
+    ("adam", "Adam", "c2", ("optimizer",)),
+    ("weights", "weights", "c1", ("weights", "master")),
+    ("gradients", "gradients", "c6", ("gradients",)),
+    ("activations", "activations", "c3", ("activations",)),
+    ("rest", "", "c8", ("logits", "temporaries")),
+)
+
+
+@dataclass(frozen=True)
+class State:
+    """What one pair of decisions comes to, on each GPU: bytes at the fullest moment, bytes sent in a step, and the
+    arithmetic of a step by that of one without recomputation."""
+
+    held: Account
+    moved: float
+    arithmetic: float
+
+    @property
+    def fits(self) -> bool:
+        return allocator.fits(self.held.peak_bytes, DEVICE.memory_bytes)
+
+
+@lru_cache(maxsize=4)
+def state(states: str, activations: str) -> State:
+    """What follows from the two decisions."""
+    checkpointing = CHECKPOINTING[activations]
+    recipe = Recipe(precision="bf16-master", checkpointing=checkpointing, buckets="beside")
+    layout = Layout(dp=GPUS, zero=3 if states == "split" else 0)
+    work, sent = flops(MODEL, BATCH, TOKENS, checkpointing), volume(MODEL, SHARDING)
+    return State(
+        account(MODEL, BATCH, TOKENS, recipe, layout),
+        sent["total" if states == "split" else "ddp"],
+        1 + work["recompute"] / (work["forward"] + work["backward"]),
+    )
+
+
+def draw(params: dict, width: int) -> dict:
+    """The eight tanks, the wire and the gauges in the state that the two decisions make."""
+    chosen = params["states"], params["activations"]
+    now = state(*chosen)
+    return {
+        "svg": tanks.draw(_row(params["states"] == "split", now), width, _label(now)),
+        "sentence": SENTENCES[chosen](now),
+        "law": _law(params["states"], now),
+        "values": {
+            "held_gb": now.held.peak_bytes / 1e9, "moved_gb": now.moved / 1e9, "arithmetic": now.arithmetic,
+            "fits": now.fits, "moment": now.held.peak_moment,
+            **{f"{one.key}_gb": one.size / 1e9 for one in _layers(now)},
+        },
+    }  # fmt: skip
+
+
+def _layers(now: State) -> tuple[tanks.Layer, ...]:
+    peak = now.held.peak
+    rest = "logits" if peak["logits"] > peak["temporaries"] else "scratch"
+    return tuple(tanks.Layer(key, name or rest, fill, sum(peak[kind] for kind in kinds))
+                 for key, name, fill, kinds in LAYERS)  # fmt: skip
+
+
+def _row(split: bool, now: State) -> tanks.Row:
+    """Bars and wire are as long as the most of the four states takes."""
+    first, dearest = state("copy", "keep"), state("split", "recompute")
+    held, moved = first.held.peak_bytes, dearest.moved
+    gauges = (
+        tanks.Gauge("held", f"{_gb(now.held.peak_bytes)} GB", now.held.peak_bytes / held, "ink",
+                    ("held by each GPU", "at its fullest"), not now.fits),
+        tanks.Gauge("moved", f"{_gb(now.moved)} GB", now.moved / moved, "c4", ("sent by each GPU", "in a step")),
+        tanks.Gauge("work", "once" if now.arithmetic == 1 else f"{now.arithmetic:.2f} times",
+                    now.arithmetic / dearest.arithmetic, "compute", ("the arithmetic", "of a step")),
+    )  # fmt: skip
+    return tanks.Row(
+        _layers(now), GPUS, DEVICE.memory_bytes, 1.04 * held, held, split, now.moved / moved, gauges
+    )
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def _gb(size: float) -> str:
+    return svg.quantity(size / 1e9)
+
+
+def _label(now: State) -> str:
+    layers = ", ".join(f"{one.name} {_gb(one.size)}" for one in _layers(now) if one.size > 0.5e9)
+    return (
+        f"Eight GPUs as tanks of {_gb(DEVICE.memory_bytes)} GB. Each holds {_gb(now.held.peak_bytes)} GB at its "
+        f"fullest: {layers}. Each sends {_gb(now.moved)} GB in a step, which takes {now.arithmetic:.2f} times the "
+        "arithmetic."
+    )
+
+
+def _neither(now: State) -> str:
+    return (
+        f"**{_gb(now.held.peak_bytes)} GB on each GPU,** {now.held.peak_bytes / DEVICE.memory_bytes:.1f} times what "
+        "it has. All eight hold the same weights, gradients and averages, so seven of them hold nothing new. "
+        "**Split** them."
+    )
+
+
+def _split(now: State) -> str:
+    return (
+        f"**{_gb(now.held.peak_bytes)} GB: still too much.** {_gb(now.held.peak['activations'])} of them are "
+        "activations, of a GPU's own tokens: splitting the model leaves them where they are. **Recompute** them."
+    )
+
+
+def _recompute(now: State) -> str:
+    return (
+        f"**{_gb(now.held.peak_bytes)} GB: little is won.** The activations are gone, and now the fullest moment is "
+        "the update, where all the averages and their scratch space are. **Split** those."
+    )
+
+
+def _both(now: State) -> str:
+    base = state("copy", "keep")
+    room = allocator.room(DEVICE.memory_bytes) - now.held.peak_bytes
+    return (
+        f"**It fits, with {_gb(room)} GB to spare.** The price: {now.moved / base.moved - 1:.0%} more on the wire, "
+        f"{now.arithmetic - 1:.0%} more arithmetic. When each is worth paying, and how you see it in a run, is this "
+        "book."
+    )
+
+
+SENTENCES = {("copy", "keep"): _neither, ("split", "keep"): _split, ("copy", "recompute"): _recompute,
+             ("split", "recompute"): _both}  # fmt: skip
+
+
+def _law(states: str, now: State) -> list[str]:
+    """What is sent, from the sizes of what travels."""
+    sent, share = volume(MODEL, SHARDING), (GPUS - 1) / GPUS
+    travels = ("gather", "gather again", "reduce-scatter")
+    weights, again, gradients = (svg.quantity(sent[name] / share / 1e9, 4) for name in travels)
+    if states == "copy":
+        return [
+            "What moves: gradients in 16 bits, to be added up and handed round.",
+            f"2 × {GPUS - 1}/{GPUS} × {gradients} GB = {_gb(now.moved)} GB",
+            "A GPU passes on all parts but its own.",
+        ]
+    return [
+        "What moves: weights for the forward, weights again for the backward, gradients to be added up.",
+        f"{GPUS - 1}/{GPUS} × ({weights} + {again} + {gradients}) GB = {_gb(now.moved)} GB",
+        "A GPU lacks all parts but its own.",
+    ]
