@@ -1,6 +1,6 @@
 """What a page of the book can hold besides Markdown, by the name of its directive.
 
-`view` is here; tables.py, ladder.py and source.py have the others.
+`view` is here; tables.py, ladder.py, source.py and cards.py have the others.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from scaleout.page import form, ladder, source, tables
+from scaleout.page import cards, form, ladder, source, tables
 
 
 class View(SphinxDirective):
@@ -24,4 +24,6 @@ class View(SphinxDirective):
         return [nodes.container("", nodes.raw("", markup, format="html"), classes=["cell"])]
 
 
-DIRECTIVES = {**tables.DIRECTIVES, **source.DIRECTIVES, "ladder": ladder.Ladder, "view": View}
+DIRECTIVES = {
+    **tables.DIRECTIVES, **source.DIRECTIVES, "ladder": ladder.Ladder, "view": View, "chapter-card": cards.ChapterCard,
+}  # fmt: skip

@@ -175,11 +175,12 @@ def _pre(text: str) -> str:
 def _block(block: str) -> str:
     lines = block.splitlines()
     if all(line.lstrip().startswith("- ") for line in lines):
-        return "<ul>" + "".join(f"<li>{_inline(line.lstrip()[2:])}</li>" for line in lines) + "</ul>"
-    return f"<p>{_inline(' '.join(lines))}</p>"
+        return "<ul>" + "".join(f"<li>{inline(line.lstrip()[2:])}</li>" for line in lines) + "</ul>"
+    return f"<p>{inline(' '.join(lines))}</p>"
 
 
-def _inline(text: str) -> str:
+def inline(text: str) -> str:
+    """`code`, **strong** and *emphasis* of a line as HTML."""
     out = []
     for index, part in enumerate(re.split(r"`([^`]+)`", text)):
         if index % 2:

@@ -20,7 +20,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
-from scaleout.page import cells
+from scaleout.page import cards, cells
 from scaleout.page.directives import DIRECTIVES
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -240,6 +240,12 @@ def widen(app: Sphinx, doctree, docname: str) -> None:
             cell["classes"].append("full-width")
 
 
+def write_pages(app: Sphinx, error: Exception | None) -> None:
+    """Pages that are none of the book's documents."""
+    if not error and app.builder.format == "html":
+        cards.write(Path(app.outdir))
+
+
 def check_pages(app: Sphinx, error: Exception | None) -> None:
     """Fail the build when a page of _toc.yml is not in the output."""
     if error or app.builder.format != "html":
@@ -283,6 +289,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("html-page-context", finish_page, priority=900)  # after the theme has made its buttons
     app.connect("doctree-resolved", drop_thebe, priority=900)
     app.connect("doctree-resolved", widen)
+    app.connect("build-finished", write_pages)
     app.connect("build-finished", repair_pages)
     app.connect("build-finished", check_pages)
     return {

@@ -1,0 +1,176 @@
+"""The card of a chapter: its formulas, symbols and numbers to remember, from book/cards/STEM.yml.
+
+The directive `chapter-card` makes the box in the page, `write` the page cards/STEM.html: one sheet of A4, printable,
+with lines for the reader's own figures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+
+import yaml
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util.docutils import SphinxDirective
+
+from scaleout.draw import patterns
+from scaleout.page import form
+from scaleout.page.ladder import rungs
+
+ROOT = Path(__file__).resolve().parents[2]
+CARDS = ROOT / "book" / "cards"
+PARTS = {"pictures", "sum", "formulas", "symbols", "numbers", "tables", "yours"}
+
+Tex = Callable[[str], str]  # a formula as HTML
+
+
+def stems() -> list[str]:
+    """The chapters that have a card."""
+    return sorted(path.stem for path in CARDS.glob("*.yml"))
+
+
+def load(stem: str) -> dict:
+    """A chapter's card. ValueError where there is none, or where it has a part that no card has."""
+    if stem not in stems():
+        raise ValueError(f"there is no card {stem!r}: use one of {', '.join(stems())}")
+    card = yaml.safe_load((CARDS / f"{stem}.yml").read_text(encoding="utf-8"))
+    if wrong := card.keys() - PARTS:
+        raise ValueError(
+            f"book/cards/{stem}.yml has {', '.join(sorted(wrong))}: a card has {', '.join(sorted(PARTS))}"
+        )
+    return card
+
+
+def mathjax(tex: str) -> str:
+    """A formula for a page of the book, where MathJax sets it as it sets the others."""
+    return f'<span class="math notranslate nohighlight">\\({escape(tex)}\\)</span>'
+
+
+def displayed(tex: str) -> str:
+    """`mathjax`, with fractions as large as on a line of their own."""
+    return mathjax(rf"\displaystyle {tex}")
+
+
+def mathml(tex: str) -> str:
+    """A formula that the browser sets by itself: paper waits for no script."""
+    return re.sub(r">\s+<", "><", tex2mathml(tex).strip()).replace("<math", '<math displaystyle="true"', 1)
+
+
+def rich(words: str, tex: Tex) -> str:
+    """Words with $formulas$, `code` and **strong**."""
+    parts = re.split(r"\$([^$]+)\$", words)
+    return "".join(tex(part) if i % 2 else form.inline(part) for i, part in enumerate(parts))
+
+
+def _pairs(items: list[dict], tex: Tex) -> str:
+    """Symbols or numbers with what they are."""
+    rows = (
+        f"<dt>{tex(one['tex']) if 'tex' in one else escape(one['value'])}</dt><dd>{rich(one['words'], tex)}</dd>"
+        for one in items
+    )
+    return f"<dl>{''.join(rows)}</dl>"
+
+
+def _formulas(card: dict, tex: Tex) -> str:
+    rows = (f"<div>{tex(one['tex'])}<p>{rich(one['words'], tex)}</p></div>" for one in card["formulas"])
+    return f'<div class="card-formulas">{"".join(rows)}</div>'
+
+
+def _table(table: dict, tex: Tex) -> str:
+    head = "".join(f'<th scope="col">{rich(cell, tex)}</th>' for cell in table.get("head", ()))
+    rows = ("".join(f"<td>{rich(cell, tex)}</td>" for cell in row) for row in table["rows"])
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    top = f"<thead><tr>{head}</tr></thead>" if head else ""
+    return f"<section><h2>{escape(table['title'])}</h2><table>{top}<tbody>{body}</tbody></table></section>"
+
+
+def _patterns() -> str:
+    some = (
+        f"<div>{patterns.draw(key)}<b>{name}</b><small>{patterns.USES[key]}</small></div>"
+        for key, name in patterns.NAMES.items()
+    )
+    return f'<h2>Six patterns, before and after</h2><div class="card-pictures">{"".join(some)}</div>'
+
+
+PICTURES: dict[str, Callable[[], str]] = {"patterns": _patterns}
+
+
+def title(stem: str) -> tuple[str, str]:
+    """(number, title) of a rung."""
+    return next((rung["number"], rung["title"]) for rung in rungs() if rung["stem"] == stem)
+
+
+def box_html(stem: str, sheet: str) -> str:
+    """The box in the page: formulas, symbols and numbers, and a link to the sheet."""
+    card = load(stem)
+    return (
+        f'<div class="chapter-card" id="card-{stem}"><p class="card-title">{escape(title(stem)[1])} on a card '
+        f'<a href="{escape(sheet)}">on one page, to print</a></p>{_formulas(card, displayed)}'
+        f'<div class="card-columns"><div><p class="card-head">Symbols</p>{_pairs(card["symbols"], mathjax)}</div>'
+        f'<div><p class="card-head">Numbers to remember</p>{_pairs(card["numbers"], mathjax)}</div></div></div>'
+    )
+
+
+SHEET = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}: the card</title>
+<link rel="icon" href="../_static/favicon.svg">
+<link rel="stylesheet" href="../_static/live/palette.css">
+<link rel="stylesheet" href="../_static/card.css">
+</head>
+<body class="card-desk">
+<nav><a href="{back}">Back to the chapter</a><span>Print it: one page of A4</span></nav>
+<main class="card-sheet">
+<header><h1>{title}</h1><span>Rung {number} of Copy, Split, Move, Recompute</span></header>
+{body}
+<footer><span>Prose and figures: CC BY 4.0</span><span>GB is 10<sup>9</sup> bytes, GiB is 2<sup>30</sup></span></footer>
+</main>
+</body>
+</html>
+"""
+
+
+def sheet_html(stem: str) -> str:
+    """The whole sheet, as a page of its own."""
+    card, (number, name) = load(stem), title(stem)
+    parts = [f"<section>{PICTURES[card['pictures']]()}"] if "pictures" in card else ["<section>"]
+    parts += [f"<p>{rich(card['sum'], mathml)}</p></section>" if "sum" in card else "</section>"]
+    parts += [f"<section><h2>What it costs</h2>{_formulas(card, mathml)}</section>"]
+    parts += [
+        f'<section class="card-columns"><div><h2>Symbols</h2>{_pairs(card["symbols"], mathml)}</div>'
+        f"<div><h2>Numbers to remember</h2>{_pairs(card['numbers'], mathml)}</div></section>"
+    ]
+    parts += [_table(table, mathml) for table in card.get("tables", ())]
+    if mine := card.get("yours"):
+        lines = "".join(f"<span>{rich(one, mathml)}</span>" for one in mine["lines"])
+        parts.append(f'<section class="card-yours"><h2>{escape(mine["title"])}</h2>{lines}</section>')
+    back = f"../notebooks/{number}_{stem}.html#card-{stem}"
+    return SHEET.format(title=escape(name), number=number, back=back, body="\n".join(parts))
+
+
+def write(folder: Path) -> None:
+    """Every card as cards/STEM.html."""
+    (folder / "cards").mkdir(exist_ok=True)
+    for stem in stems():
+        (folder / "cards" / f"{stem}.html").write_text(sheet_html(stem), encoding="utf-8")
+
+
+class ChapterCard(SphinxDirective):
+    """The card of a chapter in its page: `{chapter-card} collectives`."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        stem = self.arguments[0]
+        self.env.note_dependency(str(CARDS / f"{stem}.yml"))
+        sheet = "../" * self.env.docname.count("/") + f"cards/{stem}.html"
+        try:
+            return [nodes.raw("", box_html(stem, sheet), format="html")]
+        except ValueError as error:
+            raise self.error(str(error)) from None
