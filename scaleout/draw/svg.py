@@ -22,7 +22,7 @@ FALLBACK = {
 }  # fmt: skip
 
 WIDE, NARROW = 600, 358  # the two widths a view is drawn at: beside its controls, and on a phone
-FONT, SMALL = 13, 12  # sizes of text; 11 to 16 in any picture
+FONT, SMALL, SMALLEST = 13, 12, 11  # sizes of text; none in any picture is above 16
 
 # Named, with what bare systems have last: there `system-ui` can be a face a tenth wider than the others.
 FACE = (

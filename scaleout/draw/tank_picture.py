@@ -11,7 +11,6 @@ from scaleout.draw.amounts import amount
 from scaleout.draw.hatch import hatched
 from scaleout.draw.tank import Frame, Layer, Tank
 
-SMALLEST = 11  # of text
 THIN = 16  # a layer lower than this has its name on a flag
 NOTE = 14  # height of a line of words on the reader's run
 SHOWN = 0.005  # share of what is held below which a layer is not named
@@ -35,7 +34,7 @@ class Places:
 
 PLACES = {
     svg.WIDE: Places(svg.WIDE, 33, (38, 15), (65, 166), (262, 48, 38), 42, 398, 1, svg.SMALL),
-    svg.NARROW: Places(svg.NARROW, 22, (25, 11), (44, 102), (160, 28, 23), 40, 280, 2, SMALLEST),
+    svg.NARROW: Places(svg.NARROW, 22, (25, 11), (44, 102), (160, 28, 23), 40, 280, 2, svg.SMALLEST),
 }
 
 
@@ -85,8 +84,8 @@ class Drawing:
         out = []
         for value in svg.ticks(scale.top / scale.size, 8):
             y = self.y(value * scale.size) + 4
-            out.append(svg.text(at.axis, y, f"{value:g}", anchor="end", fill="muted", size=SMALLEST))
-        out.append(svg.text(at.axis, at.top - 11, scale.unit, anchor="end", fill="muted", size=SMALLEST))
+            out.append(svg.text(at.axis, y, f"{value:g}", anchor="end", fill="muted", size=svg.SMALLEST))
+        out.append(svg.text(at.axis, at.top - 11, scale.unit, anchor="end", fill="muted", size=svg.SMALLEST))
         return "".join(out)
 
     def layers(self) -> tuple[str, str]:
@@ -178,14 +177,14 @@ class Drawing:
             base += whole
             if byte >= 14 and least >= 0.9:  # a number in the topmost block of each layer
                 at = self.y((base - 0.5) * ruler.each) + 4
-                numbers.append(svg.text(middle, at, f"{base:.2g}", anchor="middle", size=SMALLEST, halo=True,
+                numbers.append(svg.text(middle, at, f"{base:.2g}", anchor="middle", size=svg.SMALLEST, halo=True,
                                         mark=f"bytes {layer.key}"))  # fmt: skip
         if not numbers and not self.tank.own:
             top = self.y(base * ruler.each) - 4
-            numbers = [svg.text(left, top, f"{base:.2g}", size=SMALLEST, halo=True, mark="bytes")]
+            numbers = [svg.text(left, top, f"{base:.2g}", size=svg.SMALLEST, halo=True, mark="bytes")]
         out += numbers
         for i, line in enumerate(("bytes of one", "parameter") if self.at.width == svg.WIDE else ("bytes", "each")):
-            out.append(svg.text(0, self.at.bottom + 16 + 13 * i, line, fill="muted", size=SMALLEST))
+            out.append(svg.text(0, self.at.bottom + 16 + 13 * i, line, fill="muted", size=svg.SMALLEST))
         return "".join(out)
 
     def own(self) -> str:
@@ -243,7 +242,7 @@ class Drawing:
             out.append(svg.text(x, low + 14, self._total(frame), anchor="middle", fill="accent" if over else "ink",
                                 bold=i == self.tank.peak, size=self.at.font))  # fmt: skip
             if i == self.tank.peak:
-                out.append(svg.text(x, low + 28, "peak", anchor="middle", bold=True, size=SMALLEST))
+                out.append(svg.text(x, low + 28, "peak", anchor="middle", bold=True, size=svg.SMALLEST))
         return "".join(out)
 
     def _total(self, frame: Frame) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaleout.draw import svg
-from scaleout.draw.tank import SMALLEST, hatched
+from scaleout.draw.hatch import hatched
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Places:
 
 PLACES = {
     svg.WIDE: Places(svg.WIDE, 58, 45, 35, 8, 250, 419, 207, svg.SMALL),
-    svg.NARROW: Places(svg.NARROW, 50, 26, 20, 8, 190, 260, 123, SMALLEST),
+    svg.NARROW: Places(svg.NARROW, 50, 26, 20, 8, 190, 260, 123, svg.SMALLEST),
 }
 CELL = 7  # height of the strip of eighths
 WIRE = 12  # of the wire when it carries the most

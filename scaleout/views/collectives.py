@@ -144,7 +144,7 @@ def _key(bar: sent.Sent, on: Setting, width: int) -> str:
         said.append((338 if wide else 12, f"drawn with {bar.shown.ranks} of {bar.ranks:,}"))
     elif min(on.cluster.nodes, on.cluster.gpus_per_node) > 1:
         said.append((338 if wide else 12, f"{on.cluster.nodes} nodes of {on.cluster.gpus_per_node}"))
-    return "".join(svg.text(2, y, words, fill="muted", size=11) for y, words in said)
+    return "".join(svg.text(2, y, words, fill="muted", size=svg.SMALLEST) for y, words in said)
 
 
 def locked(params: dict, width: int) -> str:

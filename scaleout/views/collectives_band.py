@@ -45,7 +45,7 @@ def draw(on: Setting, algorithm: str, amount: float, own: Own | None, y: float, 
         body.append(svg.line(at, strip.top, at, strip.bottom, "paper", 0.8))
         words = time(on.way(algorithm, decade).cost.seconds)
         if not _meets(strip, at, words, amount, time(way.cost.seconds)):
-            body.append(svg.text(at, strip.top - 6, words, anchor=_anchor(at, strip), size=11))
+            body.append(svg.text(at, strip.top - 6, words, anchor=_anchor(at, strip), size=svg.SMALLEST))
         if not _meets(strip, at, size(decade), amount, size(amount)):
             body.append(_label(strip, decade))
     body += _said(on, algorithm, found, strip, wide)
@@ -76,7 +76,7 @@ def _anchor(at: float, strip: Strip) -> str:
 
 def _label(strip: Strip, amount: float) -> str:
     at = strip.x(amount)
-    return svg.text(at, strip.bottom + 14, size(amount), anchor=_anchor(at, strip), fill="muted", size=11)
+    return svg.text(at, strip.bottom + 14, size(amount), anchor=_anchor(at, strip), fill="muted", size=svg.SMALLEST)
 
 
 def _meets(strip: Strip, at: float, words: str, amount: float, bold: str) -> bool:
@@ -152,7 +152,7 @@ def _said(on: Setting, algorithm: str, found, strip: Strip, wide: bool) -> list[
             words, right = f"half and half: {size(half)}", x < strip.right - 190
             out.append(
                 svg.text(
-                    x + (10 if right else -10), y + 4, words, anchor="start" if right else "end", size=11
+                    x + (10 if right else -10), y + 4, words, anchor="start" if right else "end", size=svg.SMALLEST
                 )
             )
     return out + (_protocols(found.points, strip) if wide else [])
@@ -169,7 +169,7 @@ def _protocols(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list
     ends = [x for x, _ in found[1:]] + [strip.right - 50]
     for (x, words), end in zip(found, ends, strict=False):
         if svg.measure(words, 11) < end - x - 6:
-            out.append(svg.text(x + 4, strip.top + 12, words, size=11))
+            out.append(svg.text(x + 4, strip.top + 12, words, size=svg.SMALLEST))
     return out
 
 
@@ -190,7 +190,7 @@ def _fastest(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[s
         )
         out.append(svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2))
         out.append(
-            svg.text((left + right) / 2, y + 2, words, anchor="middle", fill="muted", size=11)
+            svg.text((left + right) / 2, y + 2, words, anchor="middle", fill="muted", size=svg.SMALLEST)
             if words
             else ""
         )

@@ -77,7 +77,7 @@ class Own:
             anchor=place[2],
             fill="key",
             bold=True,
-            size=11,
+            size=svg.SMALLEST,
         )
         if not self.fits:
             return said
@@ -96,7 +96,7 @@ def _times(points: list[tuple[float, float]], strip) -> list[str]:
             x = strip.x(amount)
             anchor = "start" if x < strip.left + 20 else "end" if x > strip.right - 20 else "middle"
             out.append(
-                svg.text(x, strip.top - 21, time(seconds), anchor=anchor, fill="key", bold=True, size=11)
+                svg.text(x, strip.top - 21, time(seconds), anchor=anchor, fill="key", bold=True, size=svg.SMALLEST)
             )
     return out
 

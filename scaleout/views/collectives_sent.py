@@ -72,7 +72,7 @@ def wide(one: Sent, x: float, locked: bool = False) -> str:
     body = [svg.text(x + 4, 14, HEAD, bold=True), svg.line(x + 82, base, x + 256, base, "muted")]
     if locked:
         body.append(_outline(bar, roof, 38, base - roof))
-        body.append(svg.text(x + 101, base + 15, "each rank", anchor="middle", fill="muted", size=11))
+        body.append(svg.text(x + 101, base + 15, "each rank", anchor="middle", fill="muted", size=svg.SMALLEST))
     else:
         spans = _spans(one)
         body += [_block(k, bar, at(end), 38, at(start) - at(end) - 1.6, one) for k, start, end in spans]
@@ -100,12 +100,12 @@ def narrow(one: Sent, y: float, locked: bool = False) -> str:
         body += _empty(one, lambda low, high: (at(low) + 0.6, bar + 0.6, at(high) - at(low) - 2, 17.8))
     if one.top <= 12:
         body.append(svg.line(at(1), bar - 3, at(1), bar + 22, "ink"))
-        body.append(svg.text(at(1) + 3, bar + 31, size(one.message), fill="muted", size=11))
+        body.append(svg.text(at(1) + 3, bar + 31, size(one.message), fill="muted", size=svg.SMALLEST))
     ends = size(one.top * one.message)
     longer = ends + (_limit(one, locked) if one.top == 2 else "")
     if svg.measure(size(one.message) + longer, 11) < end - at(1) - 10:
         ends = longer
-    body.append(svg.text(end + 2, bar + 31, ends, anchor="end", fill="muted", size=11))
+    body.append(svg.text(end + 2, bar + 31, ends, anchor="end", fill="muted", size=svg.SMALLEST))
     body.append(guess.mark(one.stops(at, 354), (bar - 6, bar + 26), "x"))
     return "".join(body)
 
@@ -151,7 +151,7 @@ def _empty(one: Sent, place) -> list[str]:
 def _level(one: Sent, x: float, at, messages: float, words: str) -> str:
     y, dash = at(messages), "5 4" if messages > 1 else ""
     return svg.line(x + 122, y, x + 256, y, "muted" if dash else "grid", 1, dash) + svg.text(
-        x + 258, y - 5, words, anchor="end", fill="muted", size=11, bold=bool(dash), halo=True
+        x + 258, y - 5, words, anchor="end", fill="muted", size=svg.SMALLEST, bold=bool(dash), halo=True
     )
 
 
@@ -170,7 +170,7 @@ def _brackets(one: Sent, spans: list[tuple[int, float, float]], x: float, at) ->
         for i, said in enumerate(words[:room]):
             out.append(
                 svg.text(
-                    x + 67, y + 14 * i, said, anchor="end", fill="muted" if i else "ink", size=11, bold=not i
+                    x + 67, y + 14 * i, said, anchor="end", fill="muted" if i else "ink", size=svg.SMALLEST, bold=not i
                 )
             )
     return out
@@ -216,7 +216,7 @@ def _curve(one: Sent, x: float, at, base: float, roof: float) -> list[str]:
     low = _free(dot_y, [at(k) - 9 for k in (1, 2) if k == 1 or one.top <= 3])
     out.append(svg.text(near, low, one.in_all, anchor=anchor, bold=True, halo=True))
     out.append(
-        svg.text(near, low + 14, f"with {one.ranks:,}", anchor=anchor, fill="muted", size=11, halo=True)
+        svg.text(near, low + 14, f"with {one.ranks:,}", anchor=anchor, fill="muted", size=svg.SMALLEST, halo=True)
     )
     for p, anchor in ((2, "middle"), (8, "middle"), (64, "middle"), (1024, "end")):
         out.append(
@@ -226,11 +226,11 @@ def _curve(one: Sent, x: float, at, base: float, roof: float) -> list[str]:
                 f"{p:,}",
                 anchor=anchor,
                 fill="muted",
-                size=11,
+                size=svg.SMALLEST,
             )
         )
-    out.append(svg.text(x + 101, base + 15, "now", anchor="middle", fill="muted", size=11))
-    out.append(svg.text(x + 201, base + 30, "by number of ranks", anchor="middle", fill="muted", size=11))
+    out.append(svg.text(x + 101, base + 15, "now", anchor="middle", fill="muted", size=svg.SMALLEST))
+    out.append(svg.text(x + 201, base + 30, "by number of ranks", anchor="middle", fill="muted", size=svg.SMALLEST))
     out.append(svg.text(x + 130, base - 20, size(one.so_far), bold=True, halo=True))
-    out.append(svg.text(x + 130, base - 6, "so far", fill="muted", size=11, halo=True))
+    out.append(svg.text(x + 130, base - 6, "so far", fill="muted", size=svg.SMALLEST, halo=True))
     return out
