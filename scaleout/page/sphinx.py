@@ -20,7 +20,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
-from scaleout.page import cards, cells
+from scaleout.page import cards, cells, projector
 from scaleout.page.directives import DIRECTIVES
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -244,6 +244,7 @@ def write_pages(app: Sphinx, error: Exception | None) -> None:
     """Pages that are none of the book's documents."""
     if not error and app.builder.format == "html":
         cards.write(Path(app.outdir))
+        projector.write(Path(app.outdir))
 
 
 def check_pages(app: Sphinx, error: Exception | None) -> None:

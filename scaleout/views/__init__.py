@@ -34,7 +34,7 @@ from scaleout.draw import svg
 from scaleout.views.controls import Control, code, guess, more, number, play, select, slider, toggle
 
 __all__ = [
-    "Control", "code", "defaults", "guess", "measured", "more", "number", "play", "question", "render", "select",
+    "Control", "asks", "code", "defaults", "guess", "measured", "more", "number", "play", "question", "render", "select",
     "settings", "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
 
@@ -119,6 +119,12 @@ def render(stem: str, params: dict | None = None, width: int = svg.WIDE, own: di
     result = {"law": [], "levers": {}} | view.draw(clean(stem, params), width, *also)
     _check_result(stem, result)
     return result
+
+
+def asks(stem: str) -> bool:
+    """Whether a view has a question, and a picture without its answer."""
+    view = _view(stem)
+    return hasattr(view, "locked") and any(control.kind == "guess" for control in view.CONTROLS)
 
 
 def question(stem: str) -> dict:

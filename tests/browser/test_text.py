@@ -47,7 +47,7 @@ FAULTS = """([pictures, smallest, largest]) => pictures.map((svg) => {
 def pictures(stem: str, width: int) -> dict[str, str]:
     """Pictures of a view by their settings: without the answer, as it opens, and by chance; without what it refuses."""
     found, few = {}, views.settings(stem, 8)
-    if any(one.kind == "guess" for one in views._view(stem).CONTROLS):
+    if views.asks(stem):
         found["locked"] = views.question(stem)["pictures"][width == svg.NARROW]
     for params in few or ({}, *by_chance(stem, SETTINGS, 7)):
         with suppress(ValueError):  # a degree of parallelism that does not divide

@@ -106,6 +106,10 @@ export class View {
     if (this.data.spec.measured) {
       buttons.push(records(this.root, (record) => this.take(record), (words) => this.status.problem(words)));
     }
+    if (this.runtime.page && this.data.sealed) {
+      const href = new URL(`../../projector/${this.data.stem}.html`, this.runtime.address);
+      buttons.push(el("a", { class: "live-room", href }, "For a room"));
+    }
     return el("div", { class: "live-buttons live-foot" }, ...buttons);
   }
 
@@ -191,6 +195,14 @@ export class View {
     this.figures.forEach((figure, i) => figure.paint(result.svg[i], ms));
     this.tell(result);
     this.drawn = this.figures.map(() => this.setting());
+  }
+
+  /** Show a setting of a locked view, whatever anybody guessed: for a room, where the guesses are on the board. */
+  reveal(params) {
+    delete this.root.dataset.locked;
+    this.side.disabled = false;
+    this.set(params);
+    return this.redraw(WATCHED);
   }
 
   /** Draw what the controls say. At most one drawing is under way; then the latest, never one in between. */
