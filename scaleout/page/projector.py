@@ -59,7 +59,7 @@ def write(folder: Path) -> None:
 
 
 def room_html(stem: str, up: str) -> str:
-    """What of a chapter is for a class, as links: its question on a projector, its card on paper. `up` leads to the root."""
+    """What of a chapter is for a class, as links: its question on a projector, its card on paper. `up`: to the root."""
     parts = [f'<a href="{up}projector/{stem}.html">its question, step by step, for a projector</a>'] * (
         stem in stems()
     )

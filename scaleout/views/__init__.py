@@ -34,8 +34,8 @@ from scaleout.draw import svg
 from scaleout.views.controls import Control, code, guess, more, number, play, select, slider, toggle
 
 __all__ = [
-    "Control", "asks", "code", "defaults", "guess", "measured", "more", "number", "play", "question", "render", "select",
-    "settings", "slider", "spec", "stems", "toggle",
+    "Control", "asks", "code", "defaults", "guess", "measured", "more", "number", "play", "question", "render",
+    "select", "settings", "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
 
 SHARED = {"choices", "controls"}  # modules that no view is called by
@@ -140,7 +140,7 @@ def question(stem: str) -> dict:
     return {
         "pictures": [view.locked(opening, width) for width in (svg.WIDE, svg.NARROW)],
         "answer": answer,
-        "words": f"{svg.quantity(answer)} {asked.unit}".strip(),
+        "words": f"{svg.quantity(answer)}{'' if asked.unit == '%' else ' '}{asked.unit}".strip(),
         "slips": [[value, words] for value, words in view.slips(opening)],
     }
 

@@ -35,7 +35,7 @@ export function written(value, unit = "") {
   if (value >= 1000 && LARGER[unit]) return written(value / 1000, LARGER[unit]);
   if (value > 0 && value < 1 && SMALLER[unit]) return written(value * 1000, SMALLER[unit]);
   const words = value.toLocaleString("en-US", { maximumSignificantDigits: 6 });
-  return unit ? `${words} ${unit}` : words;
+  return unit === "%" ? `${words}%` : unit ? `${words} ${unit}` : words;
 }
 
 /** A control with its label: what it is called, how it is worked, and words beneath that explain it. */

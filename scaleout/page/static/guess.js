@@ -1,6 +1,6 @@
 // The prediction lock: the picture does not hold the answer until the reader commits a guess, or skips on purpose.
 
-import { el, freshId, rich } from "./controls.js";
+import { el, freshId, rich, written } from "./controls.js";
 import { drawer } from "./status.js";
 
 const RIGHT = 0.02; // as far from the answer as three digits make no difference
@@ -52,7 +52,7 @@ export class Guess {
   }
 
   written(value) {
-    return `${value.toLocaleString("en-US", { maximumSignificantDigits: 4 })} ${this.control.unit ?? ""}`.trim();
+    return written(value, this.control.unit);
   }
 
   make() {
