@@ -55,12 +55,14 @@ def frame_live_cells(app: Sphinx, doctree: nodes.document, docname: str) -> None
 
 
 def name_folds(app: Sphinx, doctree: nodes.document) -> None:
-    """Give the fold of a hidden output, and of the code of a figure, words of its own; a cell's own stay."""
-    for cell in doctree.findall(nodes.container):
+    """Give the fold of a hidden output, and of the code of a figure, words of its own; a cell's own stay. They are the
+    same when it is open."""
+    for cell in (one for one in doctree.findall(nodes.container) if one.get("hide_mode")):
         drawn = any(str(part.get("mime_type")).startswith("image/") for part in cell.findall(nodes.container))
-        words = {"output": PRINTED, "input": DRAWN if drawn else None}.get(cell.get("hide_mode"))
+        words = {"output": PRINTED, "input": DRAWN if drawn else None}.get(cell["hide_mode"])
         if words and cell["prompt_show"] == app.config.nb_code_prompt_show:
-            cell["prompt_show"] = cell["prompt_hide"] = words
+            cell["prompt_show"] = words
+        cell["prompt_hide"] = cell["prompt_show"]
 
 
 def fold_beneath(app: Sphinx, doctree: nodes.document, docname: str) -> None:

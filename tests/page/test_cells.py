@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from docutils import nodes
@@ -81,6 +82,39 @@ def test_the_first_comment_is_the_name():
     before, after = cells.frame("a </script> & b")
     assert "a &lt;/script&gt; &amp; b" in before
     assert json.loads(re.search(r"<script[^>]*>(.*?)</script>", after).group(1))["name"] == "a </script> & b"
+
+
+def hidden(mode, kind, prompt="The book's words"):
+    """A document with one cell that hides a part, and gives text or a picture."""
+    given = nodes.container("", nodes.container(mime_type=kind))
+    cell = nodes.container(
+        "", nodes.container(), given, hide_mode=mode, prompt_show=prompt, prompt_hide=prompt
+    )
+    document = new_document("page")
+    document += cell
+    return document, cell
+
+
+@pytest.mark.parametrize(("mode", "kind", "prompt", "words"), [
+    ("all", "image/png", "The book's words", "The book's words"),
+    ("input", "text/plain", "The book's words", "The book's words"),
+    ("input", "image/svg+xml", "The book's words", "How this figure was drawn"),
+    ("output", "text/plain", "The book's words", "What it prints"),
+    ("output", "text/plain", "The cell's own", "The cell's own"),
+])  # fmt: skip
+def test_a_fold_says_what_is_in_it(mode, kind, prompt, words):
+    document, cell = hidden(mode, kind, prompt)
+    app = SimpleNamespace(config=SimpleNamespace(nb_code_prompt_show="The book's words"))
+    cells.name_folds(app, document)
+    assert (cell["prompt_show"], cell["prompt_hide"]) == (words, words)
+
+
+def test_hidden_code_stands_beneath_what_it_gives():
+    for mode, swapped in (("input", True), ("output", False), ("all", False)):
+        document, cell = hidden(mode, "text/plain")
+        code, given = cell.children
+        cells.fold_beneath(None, document, "page")
+        assert cell.children == ([given, code] if swapped else [code, given])
 
 
 def page(output, tag="tag_live"):
