@@ -9,9 +9,10 @@ from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the 
 from scaleout.draw import hatch, svg
 from scaleout.draw.labels import took
 from scaleout.draw.plot import Plane
-from scaleout.memory.fsdp import FsdpAccount, Moment
-from scaleout.timing.fsdp import LANES, FsdpTimeline
-from scaleout.timing.fsdp_plan import Plan
+from scaleout.memory.fsdp import Moment
+from scaleout.timing.fsdp import LANES
+from scaleout.timing.fsdp_plan import runs_of_blocks
+from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.intervals import Interval
 
 # By what is drawn, from the bottom up: (palette name, opacity, kinds of the account). First what is split and always
@@ -35,19 +36,20 @@ Placed = tuple[float, float, Moment]
 # --- memory over time -------------------------------------------------------------------------------------------
 
 
-def placed(account: FsdpAccount, timeline: FsdpTimeline) -> list[Placed]:
-    """Each moment of the account with its start and end, in seconds of the step's first pass.
+def placed(moments: Sequence[Moment], timeline: ShortTimeline) -> list[Placed]:
+    """Each moment of an account with its start and end, in seconds of the step's first pass.
 
     The account counts bytes in the order in which the program asks for them; here they lie where the compute stream
     is at that point of the program. A gather or a reduction takes the gap beside its unit's compute, if there is one.
     """
-    visits = _visits(timeline)
+    blocks = {moment.unit.split(".")[1] for moment in moments if moment.unit.startswith("blocks.")}
+    visits = _visits(*timeline.visits({int(block) for block in blocks}))
     done, last = timeline.passes[0][1], visits["forward"][-1][2]
     out: list[Placed] = []
     for phase, since, until in (("forward", 0.0, last), ("backward", last, done)):
-        rows = [moment for moment in account.moments if moment.phase == phase]
+        rows = [moment for moment in moments if moment.phase == phase]
         out += _phase(rows, visits[phase], since, until)
-    for moment in account.moments:
+    for moment in moments:
         if moment.phase == "loss":
             out.append((last, last, moment))
         elif moment.phase == "update":
@@ -55,15 +57,14 @@ def placed(account: FsdpAccount, timeline: FsdpTimeline) -> list[Placed]:
     return out
 
 
-def _visits(timeline: FsdpTimeline) -> dict[str, list[tuple[str, float, float]]]:
+def _visits(
+    rows: Sequence[str], found: dict[tuple[str, int], Interval]
+) -> dict[str, list[tuple[str, float, float]]]:
     """By phase, (unit, start, end) of each stay of the compute stream in a unit of the first pass, in order; one of no
     seconds lies where the one before it ended. A block that is recomputed is visited from its last unit, which backward
     has reached, through all of them, to the last again."""
-    found = {}
-    for lane, name, start, end, piece, _ in timeline.runs[0]:
-        if lane == "compute":
-            found[name.partition(" ")[0], piece] = (start, end)
-    rows, again, now = timeline.pieces, Plan(timeline.pieces).recomputed, 0.0
+    blocks, now = runs_of_blocks(rows).values(), 0.0
+    again = {some[-1]: some for some in blocks if any(("recompute", i) in found for i in some)}
     out: dict[str, list[tuple[str, float, float]]] = {"forward": [], "backward": []}
     for phase, order in (("forward", range(len(rows))), ("backward", reversed(range(len(rows))))):
         for i in order:
@@ -71,10 +72,10 @@ def _visits(timeline: FsdpTimeline) -> dict[str, list[tuple[str, float, float]]]
             if phase == "backward" and i in again:
                 some = [found.get(("recompute", j), (now, now)) for j in again[i]]
                 start = some[-1][0]
-                out[phase].append((rows[i].name, some[0][0], some[0][0]))
-                out[phase] += [(rows[j].name, *span) for j, span in zip(again[i], some[:-1], strict=False)]
+                out[phase].append((rows[i], some[0][0], some[0][0]))
+                out[phase] += [(rows[j], *span) for j, span in zip(again[i], some[:-1], strict=False)]
             begun, now = found.get((phase, i), (now, now))
-            out[phase].append((rows[i].name, begun if start is None else start, now))
+            out[phase].append((rows[i], begun if start is None else start, now))
     return out
 
 
@@ -144,10 +145,12 @@ def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
 
 
 def _steps(name: str, fill: str, opacity: float, tops: list[float], plane: Plane, unit_bytes: float) -> str:
-    heights = [svg.num(plane.at_y(top / unit_bytes)) for top in tops]
-    pitch, before = plane.width / len(heights), ""
+    pitch, before, held = plane.width / len(tops), "", None
     path = [f"M{svg.num(plane.left)} {svg.num(plane.bottom)}"]
-    for i, height in enumerate(heights):
+    for i, top in enumerate(tops):
+        if top == held:
+            continue
+        held, height = top, svg.num(plane.at_y(top / unit_bytes))
         if height != before:
             if i:
                 path.append(f"H{svg.num(plane.left + i * pitch)}")
@@ -163,12 +166,12 @@ def _steps(name: str, fill: str, opacity: float, tops: list[float], plane: Plane
 # --- lanes ------------------------------------------------------------------------------------------------------
 
 
-def height(timeline: FsdpTimeline, pitch: float) -> float:
+def height(timeline: ShortTimeline, pitch: float) -> float:
     """CSS pixels of the lanes, each with its words `pitch` high."""
-    return pitch * (1 + len(_sorted(timeline)[2]))
+    return pitch * len({"compute", "gather", "reduce", *(span[0] for span in timeline.few.runs[0])})
 
 
-def lanes(timeline: FsdpTimeline, x: float, y: float, width: float, pitch: float) -> str:
+def lanes(timeline: ShortTimeline, x: float, y: float, width: float, pitch: float) -> str:
     """The lanes of a step of one pass from (x, y) down: compute with its gaps, then each kind of communication there
     is; each is its words and under them a bar, together `pitch` high. Where there are many units neighbours are one
     mark, as wide as all of them together, so that nothing computed, sent or waited for is lost."""
@@ -191,13 +194,14 @@ def lanes(timeline: FsdpTimeline, x: float, y: float, width: float, pitch: float
     body.append(_exposed(timeline, x + width, on.y - 5, roomy))
     for lane in [lane for lane in LANES if lane in by_lane]:
         on = replace(on, y=on.y + pitch)
-        body.append(svg.text(x, on.y - 5, _words(lane, by_lane[lane]), size=svg.SMALL, halo=True))
+        words = _words(lane, timeline.count(lane), "gather again" in by_lane[lane])
+        body.append(svg.text(x, on.y - 5, words, size=svg.SMALL, halo=True))
         body += [on.marks(grouped(some), "c4", name, 0.55 if "again" in name else 1.0)
                  for name, some in by_lane[lane].items()]  # fmt: skip
     return "".join(body)
 
 
-def _exposed(timeline: FsdpTimeline, x: float, y: float, roomy: bool) -> str:
+def _exposed(timeline: ShortTimeline, x: float, y: float, roomy: bool) -> str:
     """Said at the right end of the compute lane: a gap may be a hair."""
     waits = timeline.exposed_seconds
     share = f", {waits / timeline.seconds:.1%} of the step" if roomy else ""
@@ -206,15 +210,15 @@ def _exposed(timeline: FsdpTimeline, x: float, y: float, roomy: bool) -> str:
                     halo=True)  # fmt: skip
 
 
-def _sorted(timeline: FsdpTimeline):
+def _sorted(timeline: ShortTimeline) -> tuple[list[Interval], list[Interval], dict[str, dict[str, list[Interval]]]]:
     """Intervals of forward, of backward, and by lane of communication, by kind of message."""
     forward, backward = [], []
     by_lane: dict[str, dict[str, list[Interval]]] = {"gather": {}, "reduce": {}}
-    for lane, name, start, end, *_ in sorted(timeline.runs[0], key=lambda span: span[2]):
+    for lane, what, start, end in timeline.intervals(max(1, timeline.extra // GROUPS)):
         if lane == "compute":
-            (forward if name.startswith("forward") else backward).append((start, end))
+            (forward if what == "forward" else backward).append((start, end))
         else:
-            kind = "gather again" if name.startswith("gather again") else lane
+            kind = "gather again" if what == "gather again" else lane
             by_lane.setdefault(lane, {}).setdefault(kind, []).append((start, end))
     return forward, backward, by_lane
 
@@ -263,15 +267,11 @@ class _Lanes:
         )
 
 
-def _words(lane: str, rows: dict[str, list[Interval]]) -> str:
-    count = sum(map(len, rows.values()))
-    if lane == "gather":
-        again = ", in backward again (pale)" if "gather again" in rows else ""
-        return f"all-gathers of units: {count:,}{again}" if count else "all-gathers of units: none"
+def _words(lane: str, count: int, again: bool) -> str:
+    many = f"{count:,}" if count else "none"
     return {
-        "reduce": f"reduce-scatters of gradients: {count:,}"
-        if count
-        else "reduce-scatters of gradients: none",
+        "gather": f"all-gathers of units: {many}{', in backward again (pale)' * again}",
+        "reduce": f"reduce-scatters of gradients: {many}",
         "across": f"all-reduces of shards between the groups: {count:,}",
         "copy in": "copies of shards from the host",
         "copy out": "copies of gradients to the host",

@@ -80,11 +80,10 @@ def _by_units(shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int) ->
     stored = "bf16" if recipe.precision == "bf16" else "fp32"
     parameter = "fp32" if recipe.precision in ("fp32", "bf16") else "bf16"
     found = fsdp_account(
-        shape, batch, seq, replace(recipe, precision=stored, buckets="none"), Sharding(ranks, parameter=parameter),
-        every=0,
+        shape, batch, seq, replace(recipe, precision=stored, buckets="none"), Sharding(ranks, parameter=parameter)
     )
     moments: dict[str, dict[str, int]] = {}
-    for moment, kinds in _told(found.moments):
+    for moment, kinds in _told(found.ends):
         if moment not in moments or sum(kinds.values()) > sum(moments[moment].values()):
             moments[moment] = kinds
     rest = dict.fromkeys(KINDS, 0) | found.states | ({} if recipe.keeps_gradients else {"gradients": 0})

@@ -22,22 +22,42 @@ from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, Unit, tensors, units
+from scaleout.spec.sharding import few as few_units
 from scaleout.spec.transformer import Shape
 
 
 @dataclass(frozen=True)
 class FsdpAccount:
-    """Bytes of rank 0, whose shards are the largest. moments: in the order of time. states: shards that stay on the
-    device through the step, "weights", "gradients" (at its end) and "optimizer"; host: those in the host's memory,
-    with offload on a GPU."""
+    """Bytes of rank 0, whose shards are the largest. states: shards that stay on the device through the step,
+    "weights", "gradients" (at its end) and "optimizer"; host: those in the host's memory, with offload on a GPU.
 
-    moments: tuple[Moment, ...]
+    walked: moments of the layers that were walked; block `middle` of them stands for `extra` more.
+    """
+
+    walked: tuple[Moment, ...]
+    middle: int
+    extra: int
     states: dict[str, int]
     host: dict[str, int]
 
     @cached_property
+    def moments(self) -> tuple[Moment, ...]:
+        """Every moment of the step, in the order of time."""
+        return self.some(1)
+
+    def some(self, every: int, fullest: bool = False) -> tuple[Moment, ...]:
+        """Moments; of the blocks that are alike, those of each `every`-th and of the last (with 0 of the first and the
+        last, between which none is fuller), or only the fullest of each."""
+        return tuple(stretch(self.walked, self.middle, self.extra, every, fullest))
+
+    @cached_property
+    def ends(self) -> tuple[Moment, ...]:
+        """The moments among which the fullest is."""
+        return self.some(0)
+
+    @cached_property
     def peak_moment(self) -> Moment:
-        return max(self.moments, key=lambda moment: moment.bytes)
+        return max(self.ends, key=lambda moment: moment.bytes)
 
     @property
     def peak(self) -> dict[str, int]:
@@ -51,19 +71,16 @@ class FsdpAccount:
 
 def fsdp_account(
     shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding, device_kind: str = "cuda",
-    every: int = 1,
 ) -> FsdpAccount:  # fmt: skip
     """What rank 0 holds through a step on `batch` sequences of `seq` tokens (of one rank and pass).
 
-    It is not the first step: the optimizer's state exists. every: of the blocks that are alike, the moments of all (1),
-    of each such and the last, or (0) of the first and the last, one of which is the fullest. device_kind: "cuda", or
-    "cpu", where offloaded shards lie beside everything else and a gather's buffer is freed as soon as it is copied out.
-    Raises ValueError, in one line, for sizes that do not fit and for recipes that FSDP does not run: precision must be
-    "fp32" or "bf16".
+    It is not the first step: the optimizer's state exists. device_kind: "cuda", or "cpu", where offloaded shards
+    lie beside everything else and a gather's buffer is freed as soon as it is copied out. Raises ValueError, in one
+    line, for sizes that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
     """
     _check(recipe, sharding, device_kind)
     few, margin, extra = _few(shape, sharding)
-    return _walk(few, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra, every)[0]
+    return _walk(few, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra)[0]
 
 
 def _few(shape: Shape, sharding: Sharding) -> tuple[Shape, int, int]:
@@ -88,11 +105,9 @@ def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
         raise ValueError(f"adapters are not priced under FSDP: use adapter none, not {recipe.adapter}")
 
 
-def _walk(
-    few, batch, seq, recipe, sharding, on_cuda, margin, extra, every=1,
-) -> tuple[FsdpAccount, dict[str, Group]]:  # fmt: skip
-    """Walk `few` layers, with the states of `extra` more; then put those in the middle."""
-    parts = _deeper(units(few, sharding), margin, extra)
+def _walk(few, batch, seq, recipe, sharding, on_cuda, margin, extra) -> tuple[FsdpAccount, dict[str, Group]]:
+    """Walk `few` layers, with the states of `extra` more."""
+    parts, _ = few_units(replace(few, layers=few.layers + extra), sharding, few.layers, margin)
     widths = Widths.of(recipe.width("weight"), sharding)
     groups = _groups(parts, widths, sharding)
     for name, group in groups.items():
@@ -105,16 +120,7 @@ def _walk(
         held, host = host, held
     tape = FsdpTape(groups, sharding, on_cuda, recipe.keeps_gradients)
     _step(z, tape, held, update(z, held) if recipe.foreach else _one_by_one(few, recipe, sharding, held))
-    return FsdpAccount(tuple(stretch(tape.moments, margin, extra, every)), held, host), groups
-
-
-def _deeper(parts: tuple[Unit, ...], margin: int, extra: int) -> tuple[Unit, ...]:
-    """The units, with what `extra` more layers leave to the root in it."""
-    if not extra or parts[0].name:
-        return parts
-    own = parts[0].tensors
-    more = tuple(tensor for tensor in own if tensor[0].startswith(f"blocks.{margin}."))
-    return (Unit("", own + extra * more), *parts[1:])
+    return FsdpAccount(tuple(tape.moments), margin, extra, held, host), groups
 
 
 def _states(groups: dict[str, Group], recipe: Recipe) -> dict[str, int]:

@@ -11,12 +11,15 @@ from scaleout.memory.fsdp_tape import Moment
 _BLOCK = re.compile(r"blocks\.(\d+)(.*)")
 
 
-def stretch(moments: Sequence[Moment], middle: int, extra: int, every: int = 1) -> Iterator[Moment]:
+def stretch(
+    moments: Sequence[Moment], middle: int, extra: int, every: int, fullest: bool = False
+) -> Iterator[Moment]:
     """The moments of a model that has `extra` more blocks beside number `middle`.
 
     What a block adds to each kind from its first moment to the next block's first, each more of them adds again, so
     that none between the first and the last is fuller than both. every: of the blocks that are alike, each such one is
-    given, and the last; with 0 the first and the last. `gathered` is empty unless all are.
+    given, and the last; with 0 the first and the last. `gathered` is empty unless all are. fullest: only that moment of
+    each of them.
     """
     if not extra:
         yield from moments
@@ -31,7 +34,10 @@ def stretch(moments: Sequence[Moment], middle: int, extra: int, every: int = 1) 
             if i > before:
                 grown = {kind: grown.get(kind, 0) + (i - before) * n for kind, n in step.items()}
             was = moments[first - 1].gathered if first else ()
-            for moment in moments[first:last]:
+            own = moments[first:last]
+            if fullest and len(shifts) > 1:
+                own = [max(own, key=lambda moment: moment.bytes)]
+            for moment in own:
                 if every == 1:
                     _follow(whole, was, moment.gathered, shift)
                     was = moment.gathered

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from math import ceil, prod
 
 from scaleout.spec import checks
@@ -128,10 +128,16 @@ def units(shape: Shape, sharding: Sharding) -> tuple[Unit, ...]:
 
     A unit that would have no parameters of its own is left out.
     """
+    return _units(shape, sharding.wrap, sharding.least_parameters)
+
+
+@lru_cache(maxsize=64)
+def _units(shape: Shape, wrap: str, least: int) -> tuple[Unit, ...]:
     every = tensors(shape)
-    names = {name: _home(name, shape, sharding) for name in every}
-    if sharding.wrap == "size":
-        names = _by_size(every, sharding.least_parameters, _root_only(shape))
+    if wrap == "size":
+        names = _by_size(every, least, _root_only(shape))
+    else:
+        names = {name: _home(name, shape, wrap) for name in every}
     grouped: dict[str, list[tuple[str, tuple[int, ...]]]] = {"": []}
     for tensor, unit in names.items():
         grouped.setdefault(unit, []).append((tensor, every[tensor]))
@@ -148,12 +154,30 @@ def _reached(module: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else _ORDER.index(part) for part in module.split(".") if part)
 
 
-def _home(tensor: str, shape: Shape, sharding: Sharding) -> str:
+def few(shape: Shape, sharding: Sharding, layers: int, middle: int) -> tuple[tuple[Unit, ...], int]:
+    """Units of a model of `layers` layers that stands for `shape`, and how many more layers that has: what they leave
+    to the root is in it, and the units of block `middle` stand for theirs."""
+    extra = shape.layers - layers
+    parts = units(replace(shape, layers=layers), sharding)
+    if not extra or parts[0].name:
+        return parts, extra
+    own = parts[0].tensors
+    more = tuple(tensor for tensor in own if tensor[0].startswith(f"blocks.{middle}."))
+    return (Unit("", own + extra * more), *parts[1:]), extra
+
+
+def alike(shape: Shape, sharding: Sharding) -> list[tuple[Unit, int]]:
+    """Each unit that differs from the others, and how often the model has it."""
+    parts, extra = few(shape, sharding, 1, 0)
+    return [(unit, 1 + extra * unit.name.startswith("blocks.")) for unit in parts]
+
+
+def _home(tensor: str, shape: Shape, wrap: str) -> str:
     """The unit of a tensor, for every wrapping but that by size."""
     module = tensor.rpartition(".")[0]
-    if sharding.wrap == "block" and module.startswith("blocks."):
+    if wrap == "block" and module.startswith("blocks."):
         return ".".join(module.split(".")[:2])
-    if sharding.wrap == "layer" and "norm" not in module.rpartition(".")[2] and module not in _root_only(shape):
+    if wrap == "layer" and "norm" not in module.rpartition(".")[2] and module not in _root_only(shape):
         return module
     return ""
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
 from scaleout.spec import checks
-from scaleout.spec.sharding import DTYPES, Sharding, Unit, units
+from scaleout.spec.sharding import DTYPES, Sharding, Unit, alike
 from scaleout.spec.transformer import Shape
 from scaleout.timing.ddp import Event, Layer, hidden_share
 from scaleout.timing.fsdp_plan import Piece, Plan, runs_of_blocks
@@ -90,7 +90,7 @@ def pieces(
 
 def _recomputed(out: list[Piece]) -> tuple[Piece, ...]:
     """`step.layers` has a block's recomputation in its last backward: take it out, and give each piece its own."""
-    for rows in runs_of_blocks(out).values():
+    for rows in runs_of_blocks(piece.name for piece in out).values():
         again = fsum(out[i].forward_seconds for i in rows)
         for i in rows:
             less = again if i == rows[-1] else 0.0
@@ -190,9 +190,9 @@ def volume(shape: Shape, sharding: Sharding, reshard_root: bool = False) -> dict
     wide, reduce = DTYPES[sharding.parameter], DTYPES[sharding.reduce]
     out = dict.fromkeys(("gather", "gather again", "reduce-scatter", "all-reduce"), 0.0)
     elements = 0
-    for unit in units(shape, sharding):
-        elements += unit.parameters
-        shard = unit.shard(p)
+    for unit, times in alike(shape, sharding):
+        elements += times * unit.parameters
+        shard = times * unit.shard(p)
         root = not unit.name
         again = (p if reshard_root and sharding.reshard is not False else 1) if root else kept
         out["gather"] += (p - 1) * shard * wide

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -97,15 +97,15 @@ class Plan:
     @cached_property
     def recomputed(self) -> dict[int, range]:
         """By the last piece of a block that is recomputed as a whole, the block's pieces."""
-        blocks = runs_of_blocks(self.pieces).values()
+        blocks = runs_of_blocks(piece.name for piece in self.pieces).values()
         return {rows[-1]: rows for rows in blocks if any(self.pieces[i].recompute_seconds for i in rows)}
 
 
-def runs_of_blocks(pieces: Sequence[Piece]) -> dict[str, range]:
+def runs_of_blocks(names: Iterable[str]) -> dict[str, range]:
     """By block ("blocks.3") of several pieces, the numbers of its pieces, which follow each other."""
     out: dict[str, range] = {}
-    for i, piece in enumerate(pieces):
-        block = ".".join(piece.name.split(".")[:2])
+    for i, name in enumerate(names):
+        block = ".".join(name.split(".")[:2])
         if block.startswith("blocks."):
             out[block] = range(out[block].start if block in out else i, i + 1)
     return {block: rows for block, rows in out.items() if len(rows) > 1}

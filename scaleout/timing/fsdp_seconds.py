@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 
 from scaleout.spec.hardware import COMPUTE_SHARE, Device
-from scaleout.spec.sharding import Sharding, Unit, units
+from scaleout.spec.sharding import Sharding, alike, units
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape, check_run, flops, total_parameters
 from scaleout.timing import step
@@ -25,15 +24,20 @@ def work(
 
     Raises ValueError for sizes that cannot be."""
     check_run(batch, seq)
+    return with_copies(on, batch, sharding, _unit_pieces(shape, seq, checkpointing, sharding))
+
+
+def with_copies(on: Machine, batch: int, sharding: Sharding, bare: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """Pieces of one sequence at 1 FLOP/s as `batch` sequences make them on a machine, with FSDP's own copies."""
     factor = batch / on.flop_per_s
     twice = sharding.reshard is not False  # but for the root, "", which is kept
     out = []
-    for one in _unit_pieces(shape, seq, checkpointing, sharding):
+    for one in bare:
         gathered = one.gather_bytes / on.memory_bytes_per_s
         back = (3 if twice and one.name else 1) * gathered + one.reduce_bytes / on.memory_bytes_per_s
-        out.append(replace(
-            one, forward_seconds=one.forward_seconds * factor + 2 * gathered,
-            backward_seconds=one.backward_seconds * factor + back, recompute_seconds=one.recompute_seconds * factor,
+        out.append(Piece(
+            one.name, one.forward_seconds * factor + 2 * gathered, one.backward_seconds * factor + back,
+            one.gather_bytes, one.reduce_bytes, one.shard_bytes, one.host_bytes, one.recompute_seconds * factor,
         ))  # fmt: skip
     return tuple(out)
 
@@ -42,17 +46,12 @@ def work(
 def _unit_pieces(shape: Shape, seq: int, checkpointing: str, sharding: Sharding) -> tuple[Piece, ...]:
     """The pieces of one sequence at 1 FLOP/s. Kept, as units are: a scaling curve asks for them again and again."""
     rows = step.layers(shape, 1, seq, 1.0, checkpointing=checkpointing)
-    return pieces(rows, _units(shape, sharding.wrap, sharding.least_parameters), sharding, checkpointing)
-
-
-@lru_cache(maxsize=64)
-def _units(shape: Shape, wrap: str, least: int) -> tuple[Unit, ...]:
-    return units(shape, Sharding(wrap=wrap, least_parameters=least))
+    return pieces(rows, units(shape, sharding), sharding, checkpointing)
 
 
 def update_seconds(on: Machine, shape: Shape, sharding: Sharding) -> float:
     """AdamW on the shard of one rank, fp32: reads and writes ADAMW_BYTES for each of its elements."""
-    held = sum(unit.shard(sharding.ranks) for unit in _units(shape, sharding.wrap, sharding.least_parameters))
+    held = sum(times * unit.shard(sharding.ranks) for unit, times in alike(shape, sharding))
     return held * ADAMW_BYTES / on.update_bytes_per_s
 
 

@@ -11,9 +11,9 @@ from scaleout.memory.fsdp import FsdpAccount, fsdp_account
 from scaleout.spec import topology
 from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.sharding import Sharding, units
+from scaleout.spec.sharding import Sharding, alike
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing import fsdp_seconds
+from scaleout.timing import fsdp_short
 from scaleout.timing.fsdp import volume
 from scaleout.timing.step import StepTime
 from scaleout.views import fsdp_picture, fsdp_words, guess, more, select, slider, toggle
@@ -27,7 +27,6 @@ LEAST = (
     10**8
 )  # parameters of a unit when wrapping by size: the default of torch's size_based_auto_wrap_policy
 GIB = 2**30
-BLOCKS = 32  # whose memory is drawn, of a deeper model
 WRAPS = {
     "model": "the whole model", "block": "each block", "layer": "each layer (matrix)",
     "size": "any module of 100 million parameters",
@@ -98,14 +97,8 @@ class Setting:
 
     @property
     def account(self) -> FsdpAccount:
-        """What a rank holds at its peak. The link and the device do not matter."""
-        return _account(replace(self, link="ib", device="h100-sxm"), 0)
-
-    @property
-    def drawn(self) -> FsdpAccount:
-        """The same over time, by no more blocks than a picture can show."""
-        every = -(-PRESETS[self.model].layers // BLOCKS)
-        return _account(replace(self, link="ib", device="h100-sxm"), every)
+        """What a rank holds. The link and the device do not matter."""
+        return _account(replace(self, link="ib", device="h100-sxm"))
 
     @property
     def time(self) -> StepTime:
@@ -128,9 +121,9 @@ class Setting:
 
 
 @lru_cache(maxsize=128)
-def _account(setting: Setting, every: int) -> FsdpAccount:
+def _account(setting: Setting) -> FsdpAccount:
     recipe = Recipe(precision="fp32", checkpointing=setting.checkpointing)
-    return fsdp_account(PRESETS[setting.model], setting.batch, setting.tokens, recipe, setting.sharding, every=every)
+    return fsdp_account(PRESETS[setting.model], setting.batch, setting.tokens, recipe, setting.sharding)
 
 
 @lru_cache(maxsize=128)
@@ -140,7 +133,7 @@ def _time(setting: Setting) -> StepTime:
     gpus = min(most, setting.ranks)
     joined = topology.cluster(setting.ranks // gpus, gpus, device.link, across, adapters, rdma)
     dtype = "fp32" if setting.precision == "fp32" else device.half
-    return fsdp_seconds.from_device(
+    return fsdp_short.from_device(
         PRESETS[setting.model], setting.batch, setting.tokens, device, joined, setting.sharding, dtype=dtype,
         efficiency=COMPUTE_SHARE, checkpointing=setting.checkpointing,
     )  # fmt: skip
@@ -150,7 +143,7 @@ def draw(params: dict, width: int) -> dict:
     """Memory over time above, the lanes of the step beneath on the same axis, and the verdict in the sentence."""
     setting, said = _setting(params), _said(_setting(params))
     return {
-        "svg": fsdp_picture.picture(setting.drawn, setting.time.timeline, said["values"], width),
+        "svg": fsdp_picture.picture(setting.account, setting.time.timeline, said["values"], width),
         **said,
     }
 
@@ -208,7 +201,7 @@ def _values(setting: Setting) -> dict:
         "spare_percent": 100 * (1 - account.peak_bytes / allocator.room(setting.memory_bytes)),
         **{f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
            for name, (*_, kinds) in fsdp_lanes.STACK.items()},
-        "gathered_most_gib": max(one.held["gathered"] for one in account.moments) / GIB,
+        "gathered_most_gib": max(one.held["gathered"] for one in account.ends) / GIB,
         "host_gib": sum(account.host.values()) / GIB, "fits": setting.fits, "healthy": healthy,
         "verdict": ("healthy" if healthy else "merely fits") if setting.fits else held,
         "step_seconds": time.seconds, "compute_seconds": line.compute_seconds,
@@ -216,6 +209,6 @@ def _values(setting: Setting) -> dict:
         "update_seconds": line.update_seconds, "exposed_percent": 100 * line.exposed_seconds / line.seconds,
         "waiting_percent": 100 * setting.waiting, "overlap_fraction": line.overlap_fraction,
         "tokens_per_second": time.tokens_per_second, "mfu": time.mfu,
-        "units": len(units(PRESETS[setting.model], setting.sharding)), "gathers": line.gathers,
+        "units": sum(times for _, times in alike(PRESETS[setting.model], setting.sharding)), "gathers": line.gathers,
         "scatters": line.scatters, "sent_gb": sent["total"] / 1e9, "ddp_sent_gb": sent["ddp"] / 1e9,
     }  # fmt: skip

@@ -9,6 +9,7 @@ from scaleout.memory.fsdp import FsdpAccount
 from scaleout.timing.fsdp import FsdpTimeline
 
 GIB = 2**30
+BLOCKS = 24  # about, whose memory is drawn of those that are alike; by one moment each where there are many
 # By width: the picture, the plane at most, a lane with its words, and rows of keys at least
 TALL = {svg.WIDE: (474, 200, 34, 2), svg.NARROW: (394, 150, 28, 4)}
 LEFT, MARGIN = 40, 4
@@ -24,7 +25,8 @@ def picture(account: FsdpAccount, timeline: FsdpTimeline, values: dict, width: i
     items += [(fill, f"{words} {_amount(values[f'{name}_gib'])}") for name, fill, words in _kinds()]
     top = max(1.06 * peak, ABOVE * card if card < 2 * peak else 0.0)
     frame = _Frame(timeline, items, top, width)
-    area = fsdp_lanes.area(fsdp_lanes.placed(account, timeline), frame.plane, frame.unit)
+    rows = fsdp_lanes.placed(account.some(account.extra // BLOCKS + 1, account.extra > BLOCKS / 2), timeline)
+    area = fsdp_lanes.area(rows, frame.plane, frame.unit)
     label = (
         f"Memory of one GPU through a step of {labels.took(timeline.seconds)}, by kind, at most "
         f"{svg.quantity(peak)} GiB; beneath, what it computes, gathers and reduces meanwhile."

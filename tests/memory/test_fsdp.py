@@ -27,7 +27,9 @@ def test_repeating_a_block_is_walking_them_all(wrap):
         sharding = Sharding(4, 2, wrap=wrap, least_parameters=10_000, reshard=reshard, prefetch=ahead, reduce="bf16")
         recipe = Recipe("fp32", checkpointing=how)
         walked = fsdp._walk(shape, 2, 48, recipe, sharding, True, 99, 0)[0]
-        assert fsdp_account(shape, 2, 48, recipe, sharding) == walked
+        found = fsdp_account(shape, 2, 48, recipe, sharding)
+        assert (found.moments, found.states, found.host) == (walked.walked, walked.states, walked.host)
+        assert found.peak_bytes == max(moment.bytes for moment in walked.walked)
 
 
 def test_moments_tell_a_whole_step_and_nothing_is_left_over():

@@ -1,0 +1,282 @@
+"""The step of a deep model from the schedule of a shallow one: blocks are alike, and so is what each adds to a step.
+
+Once the streams are in step with each other, every further block computes and sends the same seconds after the one
+before. Where the middle of a few blocks shows that, the others are not scheduled; where it does not yet (gathers that
+compete with replicas drift for long), more blocks are, at last all. Tests hold it equal to the whole schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from math import (  # fsum is exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
+    ceil,
+    fsum,
+    inf,
+)
+
+from scaleout.spec.hardware import COMPUTE_SHARE, Device
+from scaleout.spec.sharding import Sharding, few, units
+from scaleout.spec.topology import Cluster
+from scaleout.spec.transformer import Shape
+from scaleout.timing import step
+from scaleout.timing.ddp import hidden_share
+from scaleout.timing.fsdp import FsdpTimeline, fsdp_step, pieces
+from scaleout.timing.fsdp_machine import Machine, machine
+from scaleout.timing.fsdp_plan import Piece, Plan
+from scaleout.timing.fsdp_seconds import update_seconds, with_copies
+from scaleout.timing.fsdp_streams import Span
+from scaleout.timing.intervals import Interval
+from scaleout.timing.step import StepTime
+
+SAME = 1e-9  # of a block's seconds: what rounding may do
+
+Placed = tuple[bool, float, Span]  # whether it is of the backward; its block, -1 before all and inf after; the span
+
+
+@dataclass(frozen=True)
+class ShortTimeline:
+    """A step of one pass, as FsdpTimeline tells it. Of its blocks `few` has some: `extra` more stand after `middle`,
+    each `forward` seconds later in the forward; in the backward, `backward` seconds earlier."""
+
+    few: FsdpTimeline
+    placed: tuple[Placed, ...]  # the spans of the few
+    middle: int = 0
+    extra: int = 0
+    forward: float = 0.0
+    backward: float = 0.0
+
+    @property
+    def longer(self) -> float:
+        """Seconds that the further blocks add."""
+        return self.extra * (self.forward + self.backward)
+
+    @property
+    def passes(self) -> tuple[Interval]:
+        return ((0.0, self.few.passes[0][1] + self.longer),)
+
+    @property
+    def seconds(self) -> float:
+        return self.few.seconds + self.longer
+
+    @property
+    def update_seconds(self) -> float:
+        return self.few.update_seconds
+
+    @cached_property
+    def compute_seconds(self) -> float:
+        own = fsum(e - s for lane, _, s, e, *_ in self._own if lane == "compute")
+        return self.few.compute_seconds + self.extra * own
+
+    @cached_property
+    def communication_seconds(self) -> float:
+        own = fsum(e - s for lane, _, s, e, *_ in self._own if lane != "compute")
+        return self.few.communication_seconds + self.extra * own
+
+    @property
+    def exposed_seconds(self) -> float:
+        waits = self.few.exposed_seconds + self.longer - (self.compute_seconds - self.few.compute_seconds)
+        return waits if waits > SAME * self.seconds or not self.extra else 0.0
+
+    @property
+    def overlap_fraction(self) -> float:
+        return hidden_share(self.communication_seconds, self.exposed_seconds)
+
+    @property
+    def gathers(self) -> int:
+        return self.count("gather")
+
+    @property
+    def scatters(self) -> int:
+        return self.count("reduce")
+
+    def count(self, lane: str) -> int:
+        """Messages or copies of a lane."""
+        few, own = (sum(span[0] == lane for span in spans) for spans in (self.few.runs[0], self._own))
+        return few + self.extra * own
+
+    @cached_property
+    def _own(self) -> list[Span]:
+        """What the middle block computes and sends."""
+        return [span for _, block, span in self.placed if block == self.middle]
+
+    # --- what a picture shows -----------------------------------------------------------------------------------
+
+    def _copies(self, every: int) -> dict[int, int]:
+        """Of the middle block and its copies, by number from 0, each `every`-th and the last; and the last of those
+        that it stands for."""
+        shown = sorted({*range(0, self.extra + 1, every), self.extra})
+        return {copy: after - 1 for copy, after in zip(shown, [*shown[1:], self.extra + 1], strict=True)}
+
+    def _later(self, back: bool, block: float, copy: int) -> float:
+        """Seconds by which a span is later than in the few."""
+        if not back:
+            return (self.extra if block > self.middle else copy if block == self.middle else 0) * self.forward
+        passed = 0 if block > self.middle else self.extra - copy if block == self.middle else self.extra
+        return self.extra * self.forward + passed * self.backward
+
+    def visits(self, numbers: set[int]) -> tuple[list[str], dict[tuple[str, int], Interval]]:
+        """Units of the pieces in the order of the forward, of the blocks that are alike only those with these numbers,
+        and where each computes: by what it computes ("forward", "backward", "recompute") and by piece, an interval."""
+        blocks = _blocks(self.few.pieces)
+        copies = [number - self.middle for number in sorted(numbers) if 0 <= number - self.middle <= self.extra]
+        rows: list[str] = []
+        place: dict[tuple[int, int], int] = {}  # by piece of the few and copy: the piece that it is here
+        own = [i for i, block in enumerate(blocks) if block == self.middle] if self.extra else []
+        for i, piece in enumerate(self.few.pieces):
+            if i not in own:
+                place[i, 0] = len(rows)
+                rows.append(_renamed(piece.name, self.extra if blocks[i] > self.middle else 0))
+            elif i == own[0]:
+                for copy in copies:
+                    place |= {(j, copy): len(rows) + k for k, j in enumerate(own)}
+                    rows += [_renamed(self.few.pieces[j].name, copy) for j in own]
+        found = {}
+        for back, block, (lane, name, start, end, piece, _) in self.placed:
+            for copy in (copies if block == self.middle and self.extra else (0,)) if lane == "compute" else ():
+                late = self._later(back, block, copy)
+                found[name.partition(" ")[0], place[piece, copy]] = (start + late, end + late)
+        return rows, found
+
+    def intervals(self, every: int) -> Iterator[tuple[str, str, float, float]]:
+        """(lane, what, start, end) in the order of ends. Where blocks are left out a block's are one, and one with
+        those of the blocks that it stands for: together as long, and ending with the last."""
+        out, together = [], {}
+        for back, block, (lane, name, start, end, *_) in self.placed:
+            what = name.rpartition(" ")[0]
+            if self.extra and 0 <= block < inf:
+                together.setdefault((lane, what, back, block), []).append((start, end))
+            else:
+                late = self._later(back, block, 0)
+                out.append((lane, what, start + late, end + late))
+        copies = self._copies(every)
+        for (lane, what, back, block), spans in together.items():
+            busy, end = fsum(b - a for a, b in spans), max(b for _, b in spans)
+            for copy, last in copies.items() if block == self.middle else ((0, 0),):
+                until = end + self._later(back, block, copy if back else last)
+                out.append((lane, what, until - (last + 1 - copy) * busy, until))
+        yield from sorted(out, key=lambda one: one[3])
+
+
+def _renamed(unit: str, shift: int) -> str:
+    if not shift or not unit.startswith("blocks."):
+        return unit
+    _, number, *rest = unit.split(".")
+    return ".".join(("blocks", str(int(number) + shift), *rest))
+
+
+def _blocks(work: tuple[Piece, ...]) -> list[float]:
+    """The block of each piece. What the root computes of a block goes with what follows in it."""
+    out, after = [], inf
+    for piece in reversed(work):
+        after = float(piece.name.split(".")[1]) if piece.name.startswith("blocks.") else after
+        out.append(after)
+        if piece.name == "tokens":
+            after = -1.0
+    return out[::-1]
+
+
+def _placed(line: FsdpTimeline) -> tuple[Placed, ...]:
+    plan, blocks, arrived, out = Plan(line.pieces), _blocks(line.pieces), set(), []
+    for span in line.runs[0]:
+        lane, name, _, _, piece, unit = span
+        back = name.startswith(("backward", "recompute", "gather again", "reduce", "all-reduce", "copy out"))
+        if lane == "copy in":
+            back = unit in arrived
+            arrived.add(unit)
+        own = plan.names[unit]
+        block = blocks[piece] if piece >= 0 else blocks[plan.last[unit]] if own and own != "tokens" else -1.0
+        out.append((back, block, span))
+    return tuple(out)
+
+
+# --- a few blocks -----------------------------------------------------------------------------------------------
+
+
+def from_device(
+    shape: Shape, batch: int, seq: int, device: Device, cluster: Cluster, sharding: Sharding, *,
+    dtype: str | None = None, efficiency: float = COMPUTE_SHARE, checkpointing: str = "none",
+) -> StepTime:  # fmt: skip
+    """An FSDP step of one pass by datasheets, as `fsdp_seconds.from_device`, its `timeline` a ShortTimeline."""
+    on = machine(device, cluster, sharding, dtype=dtype, efficiency=efficiency)
+    found = shortened(on, shape, batch, seq, sharding, checkpointing)
+    return step.step_time(found, shape, batch, seq, sharding.world, on.peak, checkpointing)
+
+
+def shortened(
+    on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, checkpointing: str = "none"
+) -> ShortTimeline:
+    """A step of one pass of as few blocks as show what the others do."""
+    each = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
+    window = 1 + ceil(sharding.prefetch / each) if each else 0  # blocks that a gather looks ahead, and one
+    layers = 2 * window + 6
+    while each and 2 * layers <= shape.layers:
+        middle = layers // 2
+        line = _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, middle)
+        spans = _placed(line)
+        shifts = _steady(spans, middle, window)
+        if shifts:
+            return ShortTimeline(line, spans, middle, shape.layers - layers, *shifts)
+        layers *= 2
+    layers = shape.layers if each else 1
+    line = _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, 0)
+    return ShortTimeline(line, _placed(line))
+
+
+def _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, middle) -> FsdpTimeline:
+    """The schedule of `layers` blocks with the messages and the update of the whole model."""
+    bare = _pieces(shape, seq, checkpointing, layers, middle, sharding.wrap, sharding.least_parameters, sharding.ranks,
+                   sharding.parameter, sharding.reduce)  # fmt: skip
+    return fsdp_step(
+        with_copies(on, batch, sharding, bare), on.gather, on.scatter, reshard=sharding.reshard,
+        prefetch=sharding.prefetch, reduce_across=on.across, copy_seconds=on.copy, regather_seconds=on.regather,
+        update_seconds=update_seconds(on, shape, sharding),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _pieces(
+    shape: Shape, seq: int, checkpointing: str, layers: int, middle: int, wrap: str, least: int, ranks: int,
+    parameter: str, reduce: str,
+) -> tuple[Piece, ...]:  # fmt: skip
+    """The pieces of one sequence at 1 FLOP/s: kept, as a lever seldom changes them."""
+    sharding = Sharding(ranks, 1, wrap, least, parameter=parameter, reduce=reduce)
+    cut, _ = few(shape, sharding, layers, middle)
+    rows = step.layers(replace(shape, layers=layers), 1, seq, 1.0, checkpointing=checkpointing)
+    if not any(unit.name.startswith("blocks.") for unit in cut):  # one after the other, in the root
+        times = shape.layers / layers
+        rows = [
+            replace(row, forward_seconds=times * row.forward_seconds, backward_seconds=times * row.backward_seconds)
+            if row.name.startswith("block ") else row for row in rows
+        ]  # fmt: skip
+    return pieces(rows, cut, sharding, checkpointing)
+
+
+def _steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, float] | None:
+    """Seconds from one block's forward to the next one's, and of the backward, if `window` blocks before the middle one
+    and the middle one itself take the same course as what follows them."""
+    found: dict[tuple[bool, float], list[tuple[str, float, float]]] = {}
+    for back, block, (lane, name, start, end, *_) in spans:
+        found.setdefault((back, block), []).append((name.partition("blocks.")[0] + lane, start, end))
+    shifts = []
+    for back, step_ in ((False, 1), (True, -1)):
+        own = [found.get((back, middle + k * step_)) for k in range(-window, 2)]
+        starts = [next((start for name, start, _ in one or () if name.endswith("compute")), None) for one in own]
+        if None in starts:
+            return None
+        shift = starts[-1] - starts[-2]
+        for k in range(len(own) - 1):
+            if not _alike(own[k], own[k + 1], starts[k], starts[k + 1], SAME * shift):
+                return None
+        shifts.append(shift)
+    return shifts[0], shifts[1]
+
+
+def _alike(one: list, other: list, start: float, then: float, most: float) -> bool:
+    if [name for name, *_ in one] != [name for name, *_ in other]:
+        return False
+    return all(
+        abs((a - start) - (c - then)) <= most and abs((b - start) - (d - then)) <= most
+        for (_, a, b), (_, c, d) in zip(one, other, strict=True)
+    )

@@ -1,0 +1,73 @@
+"""A few blocks tell what all of them do: the short schedule of an FSDP step against the whole one."""
+
+from itertools import product
+
+import pytest
+from cases import over
+
+from scaleout.spec import topology
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.sharding import WRAPS, Sharding
+from scaleout.spec.transformer import PRESETS
+from scaleout.timing import fsdp_seconds, fsdp_short
+
+H100 = DEVICES["h100-sxm"]
+SAID = ("seconds", "compute_seconds", "communication_seconds", "exposed_seconds", "update_seconds", "overlap_fraction",
+        "gathers", "scatters")  # fmt: skip
+NODES = {"fast": ("ib-ndr", 8), "slow": ("ethernet-100g", 1)}
+
+
+def both(model, wrap, node, ranks=16, replicas=1, checkpointing="none", **how):
+    """The whole timeline and the short one."""
+    across, adapters = NODES[node]
+    gpus = min(8, ranks * replicas)
+    on = topology.cluster(ranks * replicas // gpus, gpus, "nvlink4", across, adapters, node == "fast")
+    given = (PRESETS[model], 2, 1024, H100, on, Sharding(ranks, replicas, wrap, 10**8, parameter="bf16", **how))
+    whole, short = (way.from_device(*given, checkpointing=checkpointing) for way in (fsdp_seconds, fsdp_short))
+    assert (short.mfu, short.tokens_per_second) == pytest.approx((whole.mfu, whole.tokens_per_second), rel=1e-9)
+    return whole.timeline, short.timeline
+
+
+@over(wrap=WRAPS, node=tuple(NODES), model=("gpt2-xl", "llama-3-70b"))
+def test_the_short_schedule_says_what_the_whole_one_says(model, wrap, node):
+    for how in (
+        {}, {"prefetch": 0}, {"prefetch": 3, "checkpointing": "full"}, {"reshard": False}, {"reshard": 8},
+        {"offload": True}, {"ranks": 8, "replicas": 4}, {"ranks": 1},
+        {"ranks": 256, "checkpointing": "full", "offload": True},
+    ):  # fmt: skip
+        whole, short = both(model, wrap, node, **how)
+        most = 1e-9 * whole.seconds
+        for name in SAID:
+            assert getattr(short, name) == pytest.approx(getattr(whole, name), rel=1e-9, abs=most), (how, name)
+
+
+def test_few_blocks_are_scheduled():
+    """What a redraw waits for: a step of 126 blocks costs that of twenty at most."""
+    for wrap, ahead in product(("block", "layer"), (0, 1)):
+        _, short = both("llama-3-405b", wrap, "fast", ranks=256, prefetch=ahead)
+        blocks = {unit.name.split(".")[1] for unit in short.few.pieces if unit.name.startswith("blocks.")}
+        assert len(blocks) <= 20 and len(blocks) + short.extra == 126
+    _, whole = both("llama-3-405b", "model", "fast", ranks=256)
+    assert len(whole.few.pieces) == 1
+
+
+@over(wrap=("block", "layer", "size"), how=({}, {"checkpointing": "full"}, {"reshard": False, "offload": True}))
+def test_every_visit_and_every_interval_is_where_the_whole_schedule_has_it(wrap, how):
+    whole, short = both("llama-3-70b", wrap, "fast", **how)
+    names, found = short.visits(set(range(80)))
+    assert names == [piece.name for piece in whole.pieces] and short.extra > 40
+    spans = {(name.partition(" ")[0], piece): (start, end) for lane, name, start, end, piece, _ in whole.runs[0]
+             if lane == "compute"}  # fmt: skip
+    assert found.keys() == spans.keys()
+    assert all(found[key] == pytest.approx(spans[key], rel=1e-9, abs=1e-9 * whole.seconds) for key in spans)
+    few, some = short.visits({20, 40})
+    assert len(few) < len(names) and any(name.startswith("blocks.40") for name in few)
+    assert set(some.values()) < set(found.values())
+    for every in (1, 3, 9):
+        seconds = {}
+        for lane, _, start, end in short.intervals(every):
+            assert -1e-9 <= start <= end <= whole.seconds
+            seconds[lane] = seconds.get(lane, 0) + end - start
+        for lane in {span[0] for span in whole.runs[0]}:
+            wanted = sum(span[3] - span[2] for span in whole.runs[0] if span[0] == lane)
+            assert seconds[lane] == pytest.approx(wanted, rel=1e-9), (lane, every)
