@@ -17,6 +17,7 @@ class View(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
+        self.env.note_reread()  # what it stands on may have changed
         try:
             markup = form.html(form.view(self.arguments[0]))
         except ValueError as error:

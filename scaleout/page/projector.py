@@ -25,7 +25,9 @@ PAGE = """<!doctype html>
 <link rel="icon" href="../_static/favicon.svg">
 <link rel="stylesheet" href="../_static/live/live.css">
 <link rel="stylesheet" href="../_static/live/projector.css">
-<script>try {{ document.documentElement.dataset.theme = localStorage.getItem("theme"); }} catch {{ /* light */ }}</script>
+<script>
+try {{ document.documentElement.dataset.theme = localStorage.getItem("theme"); }} catch {{ /* then it is light */ }}
+</script>
 <script type="module" src="../_static/live/projector.js"></script>
 </head>
 <body class="room">
@@ -59,7 +61,10 @@ def write(folder: Path) -> None:
 
 
 def room_html(stem: str, up: str) -> str:
-    """What of a chapter is for a class, as links: its question on a projector, its card on paper. `up`: to the root."""
+    """What of a chapter is for a class, as links: its question on a projector, its card on paper.
+
+    `up` leads from the page to the site's root.
+    """
     parts = [f'<a href="{up}projector/{stem}.html">its question, step by step, for a projector</a>'] * (
         stem in stems()
     )
