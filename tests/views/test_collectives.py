@@ -1,7 +1,5 @@
-"""The widget of `collectives`: the circle shows what the messages do, the bar and the band what the cost model says."""
+"""The widget of `collectives`: the circle and the bar show what the messages do."""
 
-import json
-import random
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -9,32 +7,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from cases import refused
+from drawn import SVG, marks
 
 from scaleout import views
 from scaleout.collectives import alpha_beta as c
-from scaleout.collectives import messages, nccl
+from scaleout.collectives import messages
 from scaleout.draw import parcels, ramp, rank_circle, svg
-from scaleout.spec.topology import Wire, cluster
-from scaleout.timing import profile
+from scaleout.spec.topology import Wire
 from scaleout.views import collectives as view
-from scaleout.views import collectives_own as own
-from scaleout.views import collectives_setting as on_links
-from scaleout.views.collectives_words import size as in_words
 
-SVG = "{http://www.w3.org/2000/svg}"
 RECORDS = Path(__file__).parents[2] / "labs" / "results" / "collectives"
 
 
 def render(width=svg.WIDE, **params):
     return views.render("collectives", params, width)
-
-
-def marks(drawn):
-    """{name: element} of what has a name in a picture; every name once."""
-    found = [(one.get("data-mark"), one) for one in ET.fromstring(drawn).iter() if one.get("data-mark")]
-    assert len({name for name, _ in found}) == len(found)
-    return dict(found)
 
 
 def place(group):
@@ -188,197 +174,3 @@ def test_slips_are_what_they_say():
         message / p, 2 * message / p, (p - 1) / p * message, message, 2 * message, (p - 1) * message]  # fmt: skip
     words = dict(views.question("collectives")["slips"])
     assert words[0.875] == "one lap of two" and 1.75 not in words
-
-
-# --- where the time goes ------------------------------------------------------------------------------------------
-
-
-def test_values_are_the_model():
-    values = render(size=200, ranks=32)["values"]
-    real = cluster(4, 8)
-    textbook = ("naive", "halving-doubling", "hierarchical")
-    wanted = {name: nccl.textbook("all_reduce", name, 2e8, real) for name in textbook}
-    for one in nccl.choices("all_reduce", 2e8, real):
-        if one.algorithm not in wanted or one.seconds < wanted[one.algorithm].seconds:
-            wanted[one.algorithm] = one.cost
-    assert values["seconds_by_algorithm"] == {name: one.seconds for name, one in wanted.items()}
-    assert values["winner"] == nccl.price("all_reduce", 2e8, real).algorithm
-    ring = wanted["ring"]
-    assert values["seconds"] == ring.seconds and values["latency_share"] == ring.latency_seconds / ring.seconds
-    assert values["busbw_gb_per_s"] == pytest.approx(2e8 / ring.seconds * 2 * 31 / 32 / 1e9)
-    assert values["ring_sent_gb"] == pytest.approx(0.2 * 2 * 31 / 32)
-    for amount, seconds, share in values["by_size"]:
-        rings = [one for one in nccl.choices("all_reduce", amount, real) if one.algorithm == "ring"]
-        one = min(rings, key=lambda one: one.seconds)
-        assert (seconds, share) == (one.seconds, one.cost.latency_seconds / one.seconds)
-
-
-def test_bytes_decide_at_the_default_and_starts_for_a_small_message():
-    large, small = (render(size=size)["values"] for size in (1000, 0.01))
-    assert large["latency_share"] < 0.02 < 0.98 < small["latency_share"]
-    assert large["winner"] == "in-network" and large["ahead"] > 0.3
-    assert render(size=0.01, ranks=32)["values"]["winner"] == "tree"
-
-
-def settings(n):
-    rng = random.Random(4)
-    for _ in range(n):
-        yield {
-            "link": rng.choice([*on_links.LINKS, view.OWN]), "ranks": round(2 ** rng.uniform(1, 10)),
-            "size": 10 ** rng.uniform(-3, 4), "alpha": 10 ** rng.uniform(-1, 5), "rate": 10 ** rng.uniform(-2, 3),
-            "algorithm": rng.choice(view.SHOWN),
-        }  # fmt: skip
-
-
-def on(params):
-    chosen = {**views.defaults("collectives"), **params}
-    return on_links.setting(*(chosen[key] for key in ("link", "ranks", "alpha", "rate")))
-
-
-def test_the_half_is_where_half_of_the_time_is_latency_and_less_beyond():
-    for params in settings(25):
-        at, algorithm = render(**params)["values"]["half_bytes"], params["algorithm"]
-        shares = [on(params).way(algorithm, size).share for size in on_links.GRID]
-        falls = shares[-1] < 0.5 and any(share >= 0.5 for share in shares)
-        assert (at is not None) == falls or at, params
-        if at:
-            assert max(on(params).way(algorithm, at / ratio).share for ratio in (1.03, 1.1)) > 0.47, params
-            later = [at * 1.1, *(size for size in on_links.GRID if size > at * 1.1)]
-            assert all(on(params).way(algorithm, size).share < 0.53 for size in later), params
-
-
-def test_the_crossover_is_where_ring_and_tree_take_the_same_time():
-    for params in ({"ranks": 32}, {"link": "own", "ranks": 64}, {"link": "ib-ndr", "ranks": 96}, {"ranks": 64}):
-        at = render(**params)["values"]["crossover_bytes"]
-        here, below, above = (on(params).costs(size) for size in (at, at * 0.9, at * 2))
-        assert here["ring"].seconds == pytest.approx(here["tree"].seconds, rel=2e-2)
-        assert below["ring"].seconds > below["tree"].seconds and above["ring"].seconds < above["tree"].seconds
-
-
-def test_ranks_fill_nodes_evenly_and_none_is_priced_that_is_not_there():
-    for ranks in range(2, 200):
-        for key in on_links.LINKS:
-            found = on_links.setting(key, ranks).cluster
-            assert found.ranks == ranks and found.gpus_per_node <= on_links.LINKS[key][0]
-    assert on_links.setting("node-ib", 20).words == "4 nodes of 5 GPUs on InfiniBand NDR"
-
-
-def test_switches_reach_the_measured_rate_and_are_no_choice_where_they_do_not_add():
-    result = render(size=10_000, algorithm="in-network")
-    assert result["values"]["winner"] == "in-network" and result["sentence"].startswith("Switches that add take")
-    assert result["values"]["busbw_gb_per_s"] == pytest.approx(476, rel=0.01)
-    for params in ({"link": "pcie"}, {"link": "own"}, {"link": "ib-ndr"}):
-        result = render(**params, algorithm="in-network")
-        assert "in-network" not in result["values"]["seconds_by_algorithm"] and "do not add" in result["sentence"]
-
-
-@pytest.mark.parametrize(("alpha", "rate"), [(0.1, 0.01), (0.1, 1000), (100_000, 0.01), (100_000, 1000)])
-@pytest.mark.parametrize("algorithm", view.SHOWN)
-def test_the_edges_of_the_own_link_draw(algorithm, alpha, rate):
-    result = render(link="own", alpha=alpha, rate=rate, ranks=1024, algorithm=algorithm)
-    assert result["values"]["seconds"] > 0 and "off" not in str(result["levers"])
-
-
-# --- what it says -------------------------------------------------------------------------------------------------
-
-
-def test_the_lever_works_when_tried():
-    seen = Counter()
-    for params in settings(120):
-        result = render(**params)
-        said, seconds = result["sentence"], result["values"]["seconds"]
-        assert len(said.replace("**", "")) <= 230 and "fastest" not in said, said
-        bold = re.findall(r"\*\*(.+?)\*\*", said)
-        if len(bold) < 2:
-            assert said.endswith("Nothing here is faster.")
-            continue
-        algorithm = next((name for name, words in view.SHORT.items() if words == bold[1]), None)
-        link = next((key for key, (*_, words) in on_links.LINKS.items() if words == bold[1]), None)
-        if algorithm or link:
-            tried = render(**params | ({"algorithm": algorithm} if algorithm else {"link": link}))["values"]["seconds"]
-            assert tried < 0.991 * seconds, said
-        else:
-            size = float(bold[1].split()[0]) * {"kB": 1e-3, "MB": 1, "GB": 1e3}[bold[1].split()[1]]
-            tried = render(**params | {"size": min(size, 1e4)})["values"]["seconds"]
-            assert tried < seconds if "bf16" in said else tried < 9 * seconds, said
-        seen[("algorithm" if algorithm else "link" if link else "size")] += 1
-    assert min(seen.values()) > 5 and len(seen) == 3
-
-
-def test_the_sentence_and_the_law_at_the_default():
-    found = render()
-    assert found["sentence"] == (
-        "The ring takes **4.92 ms** for 1 GB among 8 GPUs on NVLink 4, 99% of it moving bytes. "
-        "Try **switches**, which add on the way, 1.125 GB from each: 3.75 ms."
-    )
-    assert found["law"][1] == "2 × (8 − 1)/8 × 1 GB = 1.75 GB"
-    assert found["law"][2] == "at 360 GB/s: 4.86 ms, and 14 starts: 56.0 µs"
-
-
-def test_the_law_gives_what_the_model_says():
-    for params in settings(60):
-        found = render(**params)
-        formula, said = found["law"][1].replace("−", "-").replace("×", "*").replace(",", "").split(" = ")
-        factor = eval(re.sub(r" \* [\d.]+ [kMG]?B(ytes)?$", "", formula.strip()))
-        assert factor * round(params["size"] * 1e6) / 1e9 == pytest.approx(found["values"]["sent_gb"], rel=1e-3)
-        assert said == in_words(found["values"]["sent_gb"] * 1e9, 4).replace(",", "")
-
-
-def test_bytes_for_people_take_the_next_unit_in_time():
-    assert [in_words(size) for size in (1, 1800, 999.4e6, 999.6e6, 1.125e9, 1e12)] == [
-        "1 bytes", "1.8 kB", "999 MB", "1 GB", "1.13 GB", "1,000 GB"]  # fmt: skip
-
-
-# --- the reader's own run -----------------------------------------------------------------------------------------
-
-
-def record(name="cpu-cpu-2"):
-    return json.loads((RECORDS / f"{name}.json").read_text())
-
-
-def circles(drawn):
-    key = [one for one in ET.fromstring(drawn).iter(f"{SVG}circle") if one.get("stroke") == svg.colour("key")]
-    return [(float(one.get("cx")), float(one.get("cy"))) for one in key]
-
-
-def test_own_points_lie_at_their_size_and_their_share_of_latency():
-    found = views.measured("collectives", record())
-    assert (found["ranks"], found["backend"]) == (2, "gloo") and {*found["sweeps"]} == {"backend", *own.BY_HAND}
-    points = [(a, s) for a, s in found["sweeps"]["ring"] if a >= 1e3]
-    alpha = profile.fit(found["sweeps"]["ring"])["alpha_seconds"]
-    drawn = views.render("collectives", {"ranks": 2}, svg.WIDE, found)["svg"]
-    left, top, width, height = 6, 345 + 37 + 15, 588, 54
-    for (x, y), (amount, seconds) in zip(circles(drawn), points, strict=True):
-        assert x == pytest.approx(left + width * view.band.AXIS.part(amount), abs=0.02)
-        assert y == pytest.approx(top + height * (1 - min(1, alpha / seconds)), abs=0.02)
-    assert "your run: ring by hand, 2 × 2-core x86-64 CPU" in drawn and "48.2 ms" in drawn
-    assert "gloo’s own" in views.render("collectives", {"ranks": 2, "algorithm": "in-network"}, svg.WIDE, found)["svg"]
-
-
-def test_a_run_of_other_ranks_says_so_and_draws_nothing():
-    found = views.measured("collectives", record("smoke-cpu-4"))
-    for width in (svg.WIDE, svg.NARROW):
-        other = views.render("collectives", {"ranks": 8}, width, found)
-        assert "set Ranks to 4" in other["svg"] and not circles(other["svg"])
-        assert circles(views.render("collectives", {"ranks": 4}, width, found)["svg"])
-        assert other["values"] == render(width)["values"]
-
-
-@pytest.mark.parametrize("change", [
-    {"stem": "ddp"}, {"device_count": 1}, {"device_count": "two"}, {"measurement": []}, {"measurement": {}},
-    {"device": None}, {"measurement": {"gloo all_reduce, 1024 B: seconds, its line": -1.0}},
-    {"measurement": {"ring all_reduce, 1024 B: seconds, its line": 1e-3}},
-    {"measurement": {"ring all_reduce, 1024 B: seconds, its line": 10**400}},
-])  # fmt: skip
-def test_another_record_is_refused_in_one_line(change):
-    refused(lambda: views.measured("collectives", record() | change), "no Record of labs/collectives.py")
-
-
-def test_each_control_changes_the_values_or_says_why_not():
-    for params in settings(12):
-        found = render(**params)
-        for control in view.CONTROLS[1:]:
-            top = {"step": 0, "ranks": 1024, "size": 1e4, "alpha": 1e5, "rate": 1e3}.get(control.name)
-            others = [name for name, _ in control.options] or [top, control.lo if control.name != "step" else 2]
-            moved = any(render(**params | {control.name: one})["values"] != found["values"] for one in others)
-            assert moved is ("off" not in found["levers"].get(control.name, {})), (control.name, params)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cases import refused
+from drawn import marks
 from view_settings import by_chance, controls, few
 
 from scaleout import views
@@ -22,16 +23,6 @@ from scaleout.views.choices import NAMES
 
 CHANCE = by_chance("memory", 40, 4)
 RESULTS = sorted((Path(__file__).parents[2] / "labs" / "results" / "memory").glob("*.json"))
-
-
-def marks(picture):
-    """{name of a mark: its attributes}; a name twice is an error."""
-    out = {}
-    for one in ET.fromstring(picture).iter():
-        if name := one.get("data-mark"):
-            assert name not in out, name
-            out[name] = one
-    return out
 
 
 def heights(picture, start):
