@@ -14,7 +14,7 @@ from math import ceil
 from scaleout.memory.activations import Sizes
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
-from scaleout.memory.fsdp_stretch import stretch
+from scaleout.memory.fsdp_stretch import most, stretch
 from scaleout.memory.fsdp_tape import FsdpTape, Group, Moment, Widths
 from scaleout.memory.states import optimizer_width
 from scaleout.memory.walk import embedding, head, logits, loss, one_by_one, update
@@ -52,12 +52,17 @@ class FsdpAccount:
 
     @cached_property
     def ends(self) -> tuple[Moment, ...]:
-        """The moments among which the fullest is."""
+        """The moments among which the fullest of each phase is."""
         return self.some(0)
+
+    def most(self, kind: str) -> int:
+        """Bytes of a kind where it has the most."""
+        return most(self.walked, self.middle, self.extra, kind).held[kind]
 
     @cached_property
     def peak_moment(self) -> Moment:
-        return max(self.ends, key=lambda moment: moment.bytes)
+        """The fullest; without the names of what is gathered."""
+        return most(self.walked, self.middle, self.extra)
 
     @property
     def peak(self) -> dict[str, int]:
@@ -86,7 +91,7 @@ def fsdp_account(
 def _few(shape: Shape, sharding: Sharding) -> tuple[Shape, int, int]:
     """The layers that are walked, the number of the one that stands for more, and how many more."""
     each = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
-    margin = 2 + (ceil(sharding.prefetch / each) if each else 0)
+    margin = max(2, 1 + ceil(sharding.prefetch / each)) if each else 2
     few = min(shape.layers, 2 * margin + 1)
     return replace(shape, layers=few), margin, shape.layers - few
 

@@ -11,6 +11,9 @@ from scaleout.memory.fsdp_tape import Moment
 _BLOCK = re.compile(r"blocks\.(\d+)(.*)")
 
 
+Growth = dict[str, int]  # bytes by kind that blocks beside those that were walked add
+
+
 def stretch(
     moments: Sequence[Moment], middle: int, extra: int, every: int, fullest: bool = False
 ) -> Iterator[Moment]:
@@ -24,25 +27,48 @@ def stretch(
     if not extra:
         yield from moments
         return
-    grown: dict[str, int] = {}
     whole: dict[str, None] = {}
+    for own, was, shift, grown, alike in _copies(moments, middle, extra, every):
+        for moment in [max(own, key=lambda one: one.bytes)] if fullest and alike else own:
+            if every == 1:
+                _follow(whole, was, moment.gathered, shift)
+                was = moment.gathered
+            yield _grown(moment, shift, grown, tuple(whole))
+
+
+def most(moments: Sequence[Moment], middle: int, extra: int, kind: str = "") -> Moment:
+    """The moment of the stretched ones that holds the most, of all kinds or of one; the first of them."""
+    if not extra:
+        return max(moments, key=lambda one: one.held[kind] if kind else one.bytes)
+    best, found = -1, None
+    for own, _, shift, grown, _ in _copies(moments, middle, extra, 0):
+        more = grown.get(kind, 0) if kind else sum(grown.values())
+        for moment in own:
+            size = more + (moment.held[kind] if kind else moment.bytes)
+            if size > best:
+                best, found = size, (moment, shift, grown)
+    return _grown(*found, ())
+
+
+def _copies(
+    moments: Sequence[Moment], middle: int, extra: int, every: int
+) -> Iterator[tuple[Sequence[Moment], Sequence[str], int, Growth, bool]]:
+    """Stretches of moments in the order of time, each with the units that were whole before, what is added to the
+    numbers of blocks and to its bytes, and whether it is of the blocks that are alike."""
+    grown: Growth = {}
     for first, last, shifts in _parts(moments, middle, extra):
         step = _difference(moments[first], moments[last]) if len(shifts) > 1 else {}
         shown = sorted({0, *range(0, len(shifts), every or len(shifts)), len(shifts) - 1})
         for before, i in pairwise((0, *shown)):
-            shift = shifts[i]
             if i > before:
                 grown = {kind: grown.get(kind, 0) + (i - before) * n for kind, n in step.items()}
             was = moments[first - 1].gathered if first else ()
-            own = moments[first:last]
-            if fullest and len(shifts) > 1:
-                own = [max(own, key=lambda moment: moment.bytes)]
-            for moment in own:
-                if every == 1:
-                    _follow(whole, was, moment.gathered, shift)
-                    was = moment.gathered
-                held = {kind: n + grown.get(kind, 0) for kind, n in moment.held.items()} if grown else moment.held
-                yield Moment(moment.phase, _renamed(moment.unit, shift), moment.what, held, tuple(whole))
+            yield moments[first:last], was, shifts[i], grown, len(shifts) > 1
+
+
+def _grown(moment: Moment, shift: int, grown: Growth, whole: tuple[str, ...]) -> Moment:
+    held = {kind: n + grown.get(kind, 0) for kind, n in moment.held.items()} if grown else moment.held
+    return Moment(moment.phase, _renamed(moment.unit, shift), moment.what, held, whole)
 
 
 def _parts(moments: Sequence[Moment], middle: int, extra: int) -> list[tuple[int, int, range]]:

@@ -161,9 +161,10 @@ def few(shape: Shape, sharding: Sharding, layers: int, middle: int) -> tuple[tup
     parts = units(replace(shape, layers=layers), sharding)
     if not extra or parts[0].name:
         return parts, extra
-    own = parts[0].tensors
-    more = tuple(tensor for tensor in own if tensor[0].startswith(f"blocks.{middle}."))
-    return (Unit("", own + extra * more), *parts[1:]), extra
+    before, more, after = [], [], []
+    for tensor in parts[0].tensors:  # in order: which one is last matters to its messages
+        (more if tensor[0].startswith(f"blocks.{middle}.") else after if more else before).append(tensor)
+    return (Unit("", (*before, *((1 + extra) * more), *after)), *parts[1:]), extra
 
 
 def alike(shape: Shape, sharding: Sharding) -> list[tuple[Unit, int]]:

@@ -201,7 +201,7 @@ def _values(setting: Setting) -> dict:
         "spare_percent": 100 * (1 - account.peak_bytes / allocator.room(setting.memory_bytes)),
         **{f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
            for name, (*_, kinds) in fsdp_lanes.STACK.items()},
-        "gathered_most_gib": max(one.held["gathered"] for one in account.ends) / GIB,
+        "gathered_most_gib": account.most("gathered") / GIB,
         "host_gib": sum(account.host.values()) / GIB, "fits": setting.fits, "healthy": healthy,
         "verdict": ("healthy" if healthy else "merely fits") if setting.fits else held,
         "step_seconds": time.seconds, "compute_seconds": line.compute_seconds,
