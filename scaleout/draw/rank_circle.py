@@ -6,7 +6,7 @@ Parcels, outlined, are drawn on their way from card to card; a parcel keeps its 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import cos, pi, sin
+from math import cos, fsum, pi, sin
 from zlib import crc32
 
 from scaleout.draw import ramp, svg
@@ -231,7 +231,7 @@ def _centre(on: Circle, lines: list[tuple[str, bool]], switch: bool) -> str:
             on.x, on.y + on.card / 2 + 14, count, anchor="middle", size=svg.SMALL, halo=True
         )
     tall = [20 if bold else 16 for _, bold in lines]
-    out, y = [], on.y - sum(tall) / 2 - 2
+    out, y = [], on.y - fsum(tall) / 2 - 2
     for (words, bold), height in zip(lines, tall, strict=True):
         y += height
         size, fill = (16, "ink") if bold else (svg.SMALL, "muted")

@@ -66,7 +66,7 @@ _BROADS = set("mwMW%@−×÷→") | set("ABCDEFGHKNOPQRSTUVXYZ")
 
 def measure(words: str, size: float = FONT, bold: bool = False) -> float:
     """The width of a text in CSS pixels, a little above what common faces take: for keeping labels apart."""
-    ems = sum(_NARROW.get(one, _BROAD if one in _BROADS else _MEAN) for one in words)
+    ems = math.fsum(_NARROW.get(one, _BROAD if one in _BROADS else _MEAN) for one in words)
     return ems * size * (1.08 if bold else 1.0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import fsum
 
 from scaleout.draw.amounts import Scale
 
@@ -28,7 +29,7 @@ class Frame:
 
     @cached_property
     def total(self) -> int:
-        return sum(self.held.values())
+        return fsum(self.held.values())
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, fsum, log2
 
 from scaleout.draw import guess, svg
 from scaleout.draw.parcels import Frames
@@ -31,12 +31,12 @@ class Sent:
     @property
     def steps(self) -> list[float]:
         drawn = self.shown.sent()
-        return [one * self.total / sum(drawn) for one in drawn]
+        return [one * self.total / fsum(drawn) for one in drawn]
 
     @property
     def so_far(self) -> float:
         """Bytes."""
-        return sum(self.steps[: self.done]) * self.message
+        return fsum(self.steps[: self.done]) * self.message
 
     @property
     def in_all(self) -> str:

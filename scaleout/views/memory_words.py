@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import fsum
+
 from scaleout.draw import svg
 from scaleout.draw.amounts import amount, unit
 from scaleout.memory import allocator
@@ -66,7 +68,7 @@ def _update(kinds: dict[str, int], parameters: int, params: dict, giga: int) -> 
     each = {kind: kinds[kind] / parameters for kind in names}
     parts = ", ".join(f"{names[kind]} {_short(size)}" for kind, size in each.items() if size >= 0.0005)
     where = "on each GPU, " if params["gpus"] > 1 else ""
-    without = sum(each.values()) - each["temporaries"]
+    without = fsum(each.values()) - each["temporaries"]
     if not each["temporaries"]:
         after = "this update makes no scratch beside them"
     elif round(without, 1) == TEXTBOOK:
@@ -117,7 +119,7 @@ def _sum(held: Account, params: dict, giga: int) -> list[str]:
     terms = {name: size for name, size in terms.items() if size > least}
     one, name = unit(held.peak_bytes, giga)
     places = _places(held.peak_bytes / one)
-    terms["the rest"] = held.peak_bytes - sum(terms.values())
+    terms["the rest"] = held.peak_bytes - fsum(terms.values())
     rounded = zip(terms, adding_up(list(terms.values()), one, places), strict=True)
     shown = {term: f"{part:,.{places}f}" for term, part in rounded if part or len(terms) == 2}
     numbers = " + ".join(shown.values())

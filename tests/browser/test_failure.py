@@ -47,6 +47,7 @@ def test_without_python_the_picture_stays_and_says_so(visit, context):
     page.wait_for_function(READY)
     settle(page, "7 bars")  # the state that the reader asked for meanwhile
     assert told.is_hidden()
+    page.get_by_text("More:").click()
     type_code(page, "import js\njs.self.postMessage(js.JSON.parse('1'))\ndef height(x):\n    return 1\n")
     settle(page, "9.500 mm")  # the first code on a page has JavaScript as the next has it
 

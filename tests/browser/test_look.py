@@ -40,7 +40,7 @@ def test_paper_shows_the_picture_and_nothing_to_press(visit):
     paint(opened, "dark")
     opened.emulate_media(media="print")
     assert opened.locator(".live-wide > svg").is_visible()  # a question to answer by hand
-    for part in (".live-controls", ".live-foot", ".live-lock", ".live-mark"):
+    for part in (".live-first", ".live-foot", ".live-lock", ".live-wide .live-mark"):
         assert opened.locator(part).is_hidden()
     ink = "getComputedStyle(document.querySelector('.live-figure text')).fill"
     assert opened.evaluate(ink) == "rgb(34, 34, 34)"  # dark on white, whatever the screen had
@@ -73,16 +73,18 @@ def test_less_motion_means_no_play_button_and_no_turning(visit, page):
     opened = visit("specimen")
     assert opened.get_by_role("button", name="Play").count() == 0
     assert opened.get_by_role("button", name="Step on: Time").count() == 1
-    opened.get_by_role("slider", name="Bars").focus()
+    opened.get_by_role("spinbutton", name="Your guess").focus()
     spin = "getComputedStyle(document.querySelector('.live-python'), '::before').animationName"
     assert opened.evaluate(spin) == "none"
     opened.wait_for_function(READY)
 
 
 def test_focus_can_be_seen(opened):
-    seen = "getComputedStyle(document.activeElement).outlineStyle"
-    opened.get_by_role("combobox", name="Colour").focus()
-    for _ in range(3):
+    opened.get_by_role("slider", name="Bars").focus()
+    # of a radio, its words show the focus
+    seen = """getComputedStyle(document.activeElement.type === 'radio' ? document.activeElement.nextElementSibling
+      : document.activeElement).outlineStyle"""
+    for _ in range(6):
         opened.keyboard.press("Tab")
         assert opened.evaluate(f"{seen} === 'solid' || document.activeElement.type === 'range'")
 
