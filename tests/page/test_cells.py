@@ -88,7 +88,7 @@ def hidden(mode, kind, prompt="The book's words"):
     """A document with one cell that hides a part, and gives text or a picture."""
     given = nodes.container("", nodes.container(mime_type=kind))
     cell = nodes.container(
-        "", nodes.container(), given, hide_mode=mode, prompt_show=prompt, prompt_hide=prompt
+        "", nodes.container(), given, hide_mode=mode, prompt_show=prompt, prompt_hide="Hide"
     )
     document = new_document("page")
     document += cell
