@@ -80,10 +80,23 @@ def choices(collective: str, size: float, cluster: Cluster) -> list[Choice]:
         if min(cluster.nodes, cluster.gpus_per_node) == 1:
             found.append(Choice("tree", "", alpha_beta.cost_on(collective, "tree", size, cluster)))
         return found
-    found += [Choice("tree", one, _tree(one, size, cluster)) for one in known]
+    return found + _beside(size, cluster)
+
+
+def _beside(size: float, cluster: Cluster) -> list[Choice]:
+    """What an all-reduce over links has beside rings."""
+    found = [Choice("tree", one, _tree(one, size, cluster)) for one in protocols(cluster)]
     if 1 < cluster.gpus_per_node <= SWITCHED and cluster.inside.link in SWITCHES_REACH:
         found.append(Choice("in-network", "Simple", _switches(size, cluster)))
     return found
+
+
+def _ring_line(collective: str, protocol: str, cluster: Cluster) -> tuple[float, int, float, float]:
+    """(latency, steps, bytes a second, seconds of the call) of a ring by this protocol, for any size."""
+    found = _as_found(protocol, cluster)
+    empty = alpha_beta.cost_on(collective, "ring", 0, found)
+    call = CALL["ring"][PROTOCOLS.index(protocol)]
+    return empty.latency_seconds, empty.steps, found.slowest().bytes_per_s, call
 
 
 def price(collective: str, size: float, cluster: Cluster) -> Choice:
@@ -92,13 +105,26 @@ def price(collective: str, size: float, cluster: Cluster) -> Choice:
 
 
 def seconds(collective: str, cluster: Cluster) -> Callable[[float], float]:
-    """A function from bytes to the seconds of `price`; sizes seen before are not priced again."""
+    """A function from bytes to the seconds of `price`; sizes seen before are not priced again.
+
+    A widget prices thousands of messages: what does not depend on their size is found once.
+    """
     known: dict[float, float] = {}
+    if cluster.ranks == 1 or _own(cluster):
+        rings, others = [], None
+    else:
+        rings = [_ring_line(collective, one, cluster) for one in protocols(cluster)]
+        others = collective == "all_reduce"
 
     def of(size: float) -> float:
         if size not in known:
-            known[size] = price(collective, size, cluster).seconds
+            known[size] = _priced(size) if rings and size >= 0 else price(collective, size, cluster).seconds
         return known[size]
+
+    def _priced(size: float) -> float:
+        p = cluster.ranks
+        found = min(latency + steps * size / p / rate + call for latency, steps, rate, call in rings)
+        return min([found, *(one.seconds for one in _beside(size, cluster))]) if others else found
 
     return of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
 from scaleout.draw import hatch, svg
@@ -128,32 +129,31 @@ def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
         for b in range(min(bins - 1, int(start / wide)), min(bins - 1, int(end / wide)) + 1):
             if total > fullest[b][0] and (b * wide < end or start == end or int(start / wide) == b):
                 fullest[b] = (total, moment)
-    columns, held = [], {}
+    columns, tops = [], [0] * len(STACK)
     for _, moment in fullest:  # a step that no moment begins or ends in is as the one before it
-        held = moment.held if moment is not None else held
-        columns.append(held)
-    sums = [0.0] * len(columns)
-    layers = []
-    for name, (fill, opacity, kinds) in STACK.items():
-        sums = [
-            total + sum(held.get(kind, 0) for kind in kinds)
-            for total, held in zip(sums, columns, strict=True)
-        ]
-        layers.append((name, fill, opacity, sums))
+        tops = _tops(moment.held) if moment is not None else tops
+        columns.append(tops)
     # What lies higher is drawn first, down to the axis, and covered by what lies beneath it
-    return "".join(_steps(*layer, plane, unit_bytes) for layer in reversed(layers))
+    layers = zip(STACK.items(), zip(*columns, strict=True), strict=True)
+    steps = [_steps(name, *look, tops, plane, unit_bytes) for (name, (*look, _)), tops in layers]
+    return "".join(reversed(steps))
 
 
-def _steps(name: str, fill: str, opacity: float, tops: list[float], plane: Plane, unit_bytes: float) -> str:
+def _tops(held: dict[str, int]) -> list[int]:
+    """Bytes up to the upper edge of each layer of the stack."""
+    return list(accumulate(sum([held[kind] for kind in kinds]) for *_, kinds in STACK.values()))
+
+
+def _steps(name: str, fill: str, opacity: float, tops: Sequence[int], plane: Plane, unit_bytes: float) -> str:
     pitch, before, held = plane.width / len(tops), "", None
     path = [f"M{svg.num(plane.left)} {svg.num(plane.bottom)}"]
     for i, top in enumerate(tops):
         if top == held:
             continue
-        held, height = top, svg.num(plane.at_y(top / unit_bytes))
+        held, height = top, f"{plane.at_y(top / unit_bytes):.1f}"
         if height != before:
             if i:
-                path.append(f"H{svg.num(plane.left + i * pitch)}")
+                path.append(f"H{plane.left + i * pitch:.1f}")
             path.append(f"V{height}")
             before = height
     path.append(f"H{svg.num(plane.right)}V{svg.num(plane.bottom)}Z")

@@ -83,7 +83,7 @@ class Group:
         # a name in foreach_reduce's loop keeps the last gradient until it returns; one rank alone has no such loop
         self.last = prod(self.unit.tensors[-1][1]) * w.parameter if ranks > 1 else 0
         self.reduce_in, self.reduce_out = self.shard * ranks * w.reduce, self.shard * w.reduce
-        self.largest = max(-(-size[0] // ranks) * prod(size[1:]) for _, size in self.unit.tensors)
+        self.largest = max(-(-rows // ranks) * each for rows, each, _ in self.unit.rows)
 
 
 class FsdpTape(Tape):
@@ -125,6 +125,15 @@ class FsdpTape(Tape):
         """The moments of a plain tape: they tell the phase."""
         phase = {"forward": "forward", "loss": "loss", "optimizer": "update"}.get(moment, "backward")
         self.begin(phase, "", "compute")
+
+    def hold(self, kind: str, *amounts: int) -> None:
+        """As a plain tape, which looks each time; a step holds a thousand times, so here it is done at once."""
+        n = sum(amounts)
+        self.held[kind] += n
+        self.total += n
+        self._used = True
+        if self.total > self._most:
+            self._most, self._snapshot = self.total, (self.held.copy(), tuple(self._whole))
 
     def _look(self) -> None:
         self._used = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import ceil, prod
@@ -79,9 +80,14 @@ class Unit:
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
 
     @cached_property
+    def rows(self) -> list[tuple[int, int, int]]:
+        """(first dimension, elements of one of its rows, how many such tensors) of each size there is."""
+        return [(size[0], prod(size[1:]), times) for size, times in Counter(size for _, size in self.tensors).items()]
+
+    @cached_property
     def parameters(self) -> int:
         """Elements of the unit."""
-        return sum(prod(size) for _, size in self.tensors)
+        return sum(rows * each * times for rows, each, times in self.rows)
 
     def shard(self, ranks: int) -> int:
         """Elements that each of `ranks` stores and sends: rows are dealt in equal chunks, the last ones padded.
@@ -89,14 +95,14 @@ class Unit:
         `fully_shard` splits every parameter along its first dimension; a rank whose chunk is short pads it, so that
         all messages are equal.
         """
-        return sum(ceil(size[0] / ranks) * prod(size[1:]) for _, size in self.tensors)
+        return sum(ceil(rows / ranks) * each * times for rows, each, times in self.rows)
 
     def own(self, ranks: int, rank: int = 0) -> int:
         """Elements that rank `rank` of `ranks` holds without padding; rank 0 has the most."""
         total = 0
-        for _, size in self.tensors:
-            rows = ceil(size[0] / ranks)
-            total += max(0, min(rows, size[0] - rank * rows)) * prod(size[1:])
+        for rows, each, times in self.rows:
+            chunk = ceil(rows / ranks)
+            total += max(0, min(chunk, rows - rank * chunk)) * each * times
         return total
 
 
@@ -157,8 +163,13 @@ def _reached(module: str) -> tuple[int, ...]:
 def few(shape: Shape, sharding: Sharding, layers: int, middle: int) -> tuple[tuple[Unit, ...], int]:
     """Units of a model of `layers` layers that stands for `shape`, and how many more layers that has: what they leave
     to the root is in it, and the units of block `middle` stand for theirs."""
+    return _few(shape, sharding.wrap, sharding.least_parameters, layers, middle)
+
+
+@lru_cache(maxsize=64)
+def _few(shape: Shape, wrap: str, least: int, layers: int, middle: int) -> tuple[tuple[Unit, ...], int]:
     extra = shape.layers - layers
-    parts = units(replace(shape, layers=layers), sharding)
+    parts = _units(replace(shape, layers=layers), wrap, least)
     if not extra or parts[0].name:
         return parts, extra
     before, more, after = [], [], []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,8 +41,10 @@ class Layer:
     gradient_bytes: int
 
     def __post_init__(self) -> None:
-        for name in ("forward_seconds", "backward_seconds", "gradient_bytes"):
-            checks.number(name, getattr(self, name), 0)
+        for name, value in self.__dict__.items():
+            usual = type(value) in (float, int) and 0 <= value < math.inf
+            if name != "name" and not usual:
+                checks.number(name, value, 0)
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ def shortened(
     """A step of one pass of as few blocks as show what the others do."""
     each = sum(unit.name.startswith("blocks.") for unit in units(replace(shape, layers=1), sharding))
     window = 1 + ceil(sharding.prefetch / each) if each else 0  # blocks that a gather looks ahead, and one
-    layers = 2 * window + 6
+    layers = 2 * window + 4
     while each and 2 * layers <= shape.layers:
         middle = layers // 2
         line = _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, middle)
@@ -218,7 +218,7 @@ def shortened(
         shifts = _steady(spans, middle, window)
         if shifts:
             return ShortTimeline(line, spans, middle, shape.layers - layers, *shifts)
-        layers *= 2
+        layers *= 3
     layers = shape.layers if each else 1
     line = _scheduled(on, shape, batch, seq, sharding, checkpointing, layers, 0)
     return ShortTimeline(line, _placed(line))

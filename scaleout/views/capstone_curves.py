@@ -24,7 +24,7 @@ WORLDS = (1, 2, 8, 32, 128, 512, 1024, 2048, 4096)  # priced for every curve, be
 # A step grows by the same seconds with each block once the first few are under way, so that two short models tell the
 # seconds of a long one. Against the whole schedule of models of 32 to 126 blocks this is off by 1.3% at most, where
 # gathers and reduce-scatters of a node compete with replicas; elsewhere by less than a millionth (tests/).
-SHORT = (6, 8)
+SHORT = (3, 4)
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class Curves:
     weak_batch: dict[int, int]
 
 
+@lru_cache(maxsize=16)  # for both widths
 def curves(setting: Setting) -> Curves:
     """The curves at WORLDS and the chosen number."""
     worlds = sorted({*WORLDS, setting.world})

@@ -122,7 +122,7 @@ def test_the_area_reaches_the_peak_and_stacks_the_kinds():
     assert list(tops) == list(fsdp_lanes.STACK)[::-1]
     assert min(tops["logits, temporaries"]) == 0, "the highest step is the peak"
     static = account.states["optimizer"]
-    assert tops["optimizer"] == [pytest.approx(100 * (1 - static / account.peak_bytes), abs=0.01)]
+    assert tops["optimizer"] == [pytest.approx(100 * (1 - static / account.peak_bytes), abs=0.051)]
     for upper, lower in zip(list(tops)[:-1], list(tops)[1:], strict=True):
         assert min(tops[upper]) <= min(tops[lower])
 
