@@ -86,9 +86,14 @@ def choices(collective: str, size: float, cluster: Cluster) -> list[Choice]:
 def _beside(size: float, cluster: Cluster) -> list[Choice]:
     """What an all-reduce over links has beside rings."""
     found = [Choice("tree", one, _tree(one, size, cluster)) for one in protocols(cluster)]
-    if 1 < cluster.gpus_per_node <= SWITCHED and cluster.inside.link in SWITCHES_REACH:
+    if _switched(cluster):
         found.append(Choice("in-network", "Simple", _switches(size, cluster)))
     return found
+
+
+def _switched(cluster: Cluster) -> bool:
+    """Whether there are switches that add."""
+    return 1 < cluster.gpus_per_node <= SWITCHED and cluster.inside.link in SWITCHES_REACH
 
 
 def _ring_line(collective: str, protocol: str, cluster: Cluster) -> tuple[float, int, float, float]:
@@ -111,10 +116,11 @@ def seconds(collective: str, cluster: Cluster) -> Callable[[float], float]:
     """
     known: dict[float, float] = {}
     if cluster.ranks == 1 or _own(cluster):
-        rings, others = [], None
+        rings, others = [], False
     else:
         rings = [_ring_line(collective, one, cluster) for one in protocols(cluster)]
         others = collective == "all_reduce"
+        trees = [_tree_line(one, cluster) for one in protocols(cluster)] if others else []
 
     def of(size: float) -> float:
         if size not in known:
@@ -123,8 +129,12 @@ def seconds(collective: str, cluster: Cluster) -> Callable[[float], float]:
 
     def _priced(size: float) -> float:
         p = cluster.ranks
-        found = min(latency + steps * size / p / rate + call for latency, steps, rate, call in rings)
-        return min([found, *(one.seconds for one in _beside(size, cluster))]) if others else found
+        found = [latency + steps * size / p / rate + call for latency, steps, rate, call in rings]
+        if others:
+            reached = _tree_reaches(size) if cluster.nodes > 1 else 1
+            found += [latency + 2 * size / (rate * reached) for latency, rate in trees]
+            found += [_switches(size, cluster).seconds] if _switched(cluster) else []
+        return min(found)
 
     return of
 
@@ -205,12 +215,23 @@ def _as_found(protocol: str, cluster: Cluster) -> Cluster:
 def _tree(protocol: str, size: float, cluster: Cluster) -> Cost:
     """Up and down a chain in each node, and a double tree between nodes: tuning.cc's latency, the message twice."""
     n, g = cluster.nodes, cluster.gpus_per_node
-    share = TREE_LL128_IN_A_NODE if protocol == "LL128" and n == 1 else TREE_SHARE[protocol]
-    rate = min(_rate(line, protocol, share, n) for line in _lines(cluster)) * (_tree_reaches(size) if n > 1 else 1)
-    hops = [(g - 1, cluster.near)] * (g > 1) + [(_levels(n), cluster.pool)] * (n > 1)
-    latency = CALL["tree"][PROTOCOLS.index(protocol)] + 2 * sum(k * _hop(line, "tree", protocol) for k, line in hops)
+    latency, rate = _tree_line(protocol, cluster)
+    rate *= _tree_reaches(size) if n > 1 else 1
     moved = max((0.5 * min(n, 4) if n > 1 else 0) + (g > 1), 2 if g > 2 else 0) * size
-    return Cost(2 * sum(k for k, _ in hops), moved, moved, latency + 2 * size / rate, latency)
+    return Cost(2 * sum(k for k, _ in _tree_hops(cluster)), moved, moved, latency + 2 * size / rate, latency)
+
+
+def _tree_hops(cluster: Cluster) -> list[tuple[int, Wire]]:
+    n, g = cluster.nodes, cluster.gpus_per_node
+    return [(g - 1, cluster.near)] * (g > 1) + [(_levels(n), cluster.pool)] * (n > 1)
+
+
+def _tree_line(protocol: str, cluster: Cluster) -> tuple[float, float]:
+    """(latency, bytes a second) of a tree by this protocol, for any size; over nodes `_tree_reaches` a part of it."""
+    share = TREE_LL128_IN_A_NODE if protocol == "LL128" and cluster.nodes == 1 else TREE_SHARE[protocol]
+    hops = sum(k * _hop(line, "tree", protocol) for k, line in _tree_hops(cluster))
+    rate = min(_rate(line, protocol, share, cluster.nodes) for line in _lines(cluster))
+    return CALL["tree"][PROTOCOLS.index(protocol)] + 2 * hops, rate
 
 
 def _switches(size: float, cluster: Cluster) -> Cost:

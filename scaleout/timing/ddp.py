@@ -93,7 +93,8 @@ class Timeline:
         if self.buckets and not self.ready:
             raise ValueError("with contention the wire changes what computes when: call ddp_step again")
         messages = _queued(self.ready, [reduce_seconds(size) for size in self.message_bytes])
-        return _timeline(self, [replace(one, messages=messages if one.messages else ()) for one in self.passes])
+        passes = [Pass(0.0, one.forward, one.backward, messages if one.messages else ()) for one in self.passes]
+        return _timeline(self, passes)
 
     @property
     def overlap_fraction(self) -> float:
@@ -191,7 +192,7 @@ def _timeline(step: Timeline, passes: list[Pass]) -> Timeline:
     """`step` with these passes, one after another, and the seconds that follow from them."""
     at, placed = 0.0, []
     for one in passes:
-        placed.append(replace(one, start=at))
+        placed.append(Pass(at, one.forward, one.backward, one.messages))
         at += one.seconds
     talking = [one for one in placed if one.messages]
     sent = [fsum(end - start for start, end in one.messages) for one in talking[:1]]

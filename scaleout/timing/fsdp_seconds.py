@@ -11,6 +11,7 @@ from scaleout.spec.sharding import Sharding, alike, units
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape, check_run, flops, total_parameters
 from scaleout.timing import step
+from scaleout.timing.ddp import Layer
 from scaleout.timing.fsdp import Piece, fsdp_step, pieces
 from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, Machine, machine, profile_machine, rate
 from scaleout.timing.step import ADAMW_BYTES, StepTime
@@ -45,8 +46,13 @@ def with_copies(on: Machine, batch: int, sharding: Sharding, bare: tuple[Piece, 
 @lru_cache(maxsize=512)
 def _unit_pieces(shape: Shape, seq: int, checkpointing: str, sharding: Sharding) -> tuple[Piece, ...]:
     """The pieces of one sequence at 1 FLOP/s. Kept, as units are: a scaling curve asks for them again and again."""
-    rows = step.layers(shape, 1, seq, 1.0, checkpointing=checkpointing)
-    return pieces(rows, units(shape, sharding), sharding, checkpointing)
+    return pieces(layers_of(shape, seq, checkpointing), units(shape, sharding), sharding, checkpointing)
+
+
+@lru_cache(maxsize=64)
+def layers_of(shape: Shape, seq: int, checkpointing: str) -> tuple[Layer, ...]:
+    """The layers of one sequence at 1 FLOP/s."""
+    return tuple(step.layers(shape, 1, seq, 1.0, checkpointing=checkpointing))
 
 
 def update_seconds(on: Machine, shape: Shape, sharding: Sharding) -> float:

@@ -25,7 +25,7 @@ from scaleout.timing.ddp import hidden_share
 from scaleout.timing.fsdp import FsdpTimeline, fsdp_step, pieces
 from scaleout.timing.fsdp_machine import Machine, machine
 from scaleout.timing.fsdp_plan import Piece, Plan
-from scaleout.timing.fsdp_seconds import update_seconds, with_copies
+from scaleout.timing.fsdp_seconds import layers_of, update_seconds, with_copies
 from scaleout.timing.fsdp_streams import Span
 from scaleout.timing.intervals import Interval
 from scaleout.timing.step import StepTime
@@ -243,7 +243,7 @@ def _pieces(
     """The pieces of one sequence at 1 FLOP/s: kept, as a lever seldom changes them."""
     sharding = Sharding(ranks, 1, wrap, least, parameter=parameter, reduce=reduce)
     cut, _ = few(shape, sharding, layers, middle)
-    rows = step.layers(replace(shape, layers=layers), 1, seq, 1.0, checkpointing=checkpointing)
+    rows = layers_of(replace(shape, layers=layers), seq, checkpointing)
     if not any(unit.name.startswith("blocks.") for unit in cut):  # one after the other, in the root
         times = shape.layers / layers
         rows = [
