@@ -60,7 +60,7 @@ def views_at_rest(page) -> None:
     page.emulate_media(media="print")
     for view in views_.all():
         assert view.locator(".live-wide > svg").is_visible()
-        assert view.locator(".live-controls").is_hidden()
+        assert view.locator(".live-first").is_hidden()
     page.emulate_media(media="screen")
     page.set_viewport_size(NARROW)
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]  # with the lock on

@@ -25,7 +25,11 @@ const near = new IntersectionObserver((seen) => {
 }, { rootMargin: NEAR });
 
 for (const root of document.querySelectorAll(".live-widget:not([data-mounted])")) {
-  const made = mount(root, python);
-  made.restore?.();
-  if (!made.data.every) near.observe(root);
+  try {
+    const made = mount(root, python);
+    made.restore?.();
+    if (!made.data.every) near.observe(root);
+  } catch (error) {
+    console.error(error); // one that cannot come alive stays as it was stored, and stops no other
+  }
 }
