@@ -50,6 +50,13 @@ def room(words: Iterable[str]) -> float:
     return 5 + max((svg.measure(one, svg.SMALL) for one in words), default=0.0)
 
 
+def cut(words: str, width: float, size: float = svg.SMALL, bold: bool = False) -> str:
+    """As much of the words as fits, with an ellipsis where some does not: for names that readers bring."""
+    while words and svg.measure(words, size, bold) > width:
+        words = words.rstrip("…")[:-1].rstrip() + "…"
+    return words
+
+
 def keys(
     x: float, y: float, width: float, items: Sequence[tuple[str, str]], rows: int = 1
 ) -> tuple[str, float]:
@@ -61,6 +68,7 @@ def keys(
     """
     out, at, row = [], x, y
     for fill, words in items:
+        words = cut(words, width - SWATCH - 5)
         wide = (SWATCH + 5 if fill else 0) + svg.measure(words, svg.SMALL)
         if at > x and at + wide > x + width:
             at, row = x, row + ROW

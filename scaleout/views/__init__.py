@@ -16,10 +16,10 @@ and, where its chapter asks for a guess, `locked(params, width) -> svg`, the pic
 `render` stands between the outside and `draw`: it fills in defaults and refuses what is not on the control. A `draw`
 therefore sees clean values only, the same in the kernel and on the page.
 `controls` has the kinds of control, `choices` what several views offer, `STEM_levers` what the sentence of a view
-advises, `STEM_words` that sentence, the law and the slips, `STEM_picture` what is drawn, `STEM_own` a reader's run;
-`collectives_setting` prices what joins the ranks of `collectives`, whose parts are `collectives_sent` and
-`collectives_band`; `front` is the first page's, with two choices and no guess; `capstone_curves` and
-`capstone_published` are curves of the capstone's, computed and as others published them.
+advises, `STEM_words` that sentence, the law and the slips, `STEM_picture` what is drawn, `STEM_own` a reader's run
+(by way of `own`); `collectives_setting` prices what joins the ranks of `collectives`, whose parts are
+`collectives_sent` and `collectives_band`; `front` is the first page's, with two choices and no guess;
+`capstone_curves` and `capstone_published` are curves of the capstone's, computed and as others published them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
     "select", "settings", "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
 
-SHARED = {"choices", "controls"}  # modules that no view is called by
+SHARED = {"choices", "controls", "own"}  # modules that no view is called by
 
 
 def stems() -> list[str]:

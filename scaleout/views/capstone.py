@@ -9,7 +9,7 @@ from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES, GPU_WATTS
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import scaling
 from scaleout.timing.price import EXAMPLE, run_cost
-from scaleout.views import capstone_picture, capstone_words, guess, more, number, select, slider
+from scaleout.views import capstone_own, capstone_picture, capstone_words, guess, more, number, select, slider
 from scaleout.views.capstone_curves import Curves, Setting, curves, fits, held
 from scaleout.views.capstone_levers import MOST, SEQUENCES, SHARDINGS
 from scaleout.views.capstone_picture import LOWER
@@ -48,17 +48,19 @@ CONTROLS = (
 )  # fmt: skip
 
 
-def draw(params: dict, width: int) -> dict:
+def draw(params: dict, width: int, own: dict | None = None) -> dict:
     """Efficiency against GPUs, strong and weak, DDP beside them; beneath, time, price, energy or MFU."""
     params = dict(params)
-    own = {n: params.pop(f"own_{n}") for n in OWN}
+    typed = {n: params.pop(f"own_{n}") for n in OWN}
     lower, rates = params.pop("lower"), (params.pop("watts"), params.pop("price"))
     setting = Setting(**{**params, "link": LINKS[params["link"]], "seq": int(params["seq"])})
-    said = _said(setting, lower, rates, tuple(own.items()))
-    return {
-        "svg": capstone_picture.picture(setting.world, curves(setting), said["values"], lower, width),
-        **said,
-    }
+    said = _said(setting, lower, rates, tuple(typed.items()))
+    run = own and capstone_own.point(own, {n: rate for n, rate in typed.items() if rate})
+    picture = capstone_picture.picture(setting.world, curves(setting), said["values"], lower, width, run)
+    return {"svg": picture, **said}
+
+
+measured = capstone_own.measured
 
 
 def locked(params: dict, width: int) -> str:

@@ -29,11 +29,13 @@ TIMES = ((0.01, "10 ms"), (0.1, "100 ms"), (1, "1 s"), (10, "10 s"), (60, "1 min
          (36e8, "1M h"))  # fmt: skip
 
 
-def picture(world: int, found: Curves, values: dict, lower: str, width: int) -> str:
-    """Both charts, with `world` GPUs marked. values: of the view."""
+def picture(
+    world: int, found: Curves, values: dict, lower: str, width: int, run: tuple[int, float, str] | None,
+) -> str:  # fmt: skip
+    """Both charts, with `world` GPUs marked. values: of the view; run: a reader's own, its ranks, efficiency, words."""
     strong, weak = (found.strong[world].efficiency, found.weak[world].efficiency)
     under = _Lower(values["lower_chart"], lower)
-    keys, used = labels.keys(MARGIN, 4, width - 2 * MARGIN, _keys(world, found, values), 2)
+    keys, used = labels.keys(MARGIN, 4, width - 2 * MARGIN, _keys(world, found, values, run), 2)
     upper, plane = _planes(used, under, width)
     parts = [
         keys, _frame(upper), *_curves(upper, found), upper.rule(world, "muted"),
@@ -41,6 +43,7 @@ def picture(world: int, found: Curves, values: dict, lower: str, width: int) -> 
         upper.dots([(world, 100 * strong)], "ink", 5, f"strong, {world:,} GPUs: {strong:.1%}"),
         _published(upper, values) if values["published"] else "",
         *(upper.own(m, 100 * share, f"your run on {m}: {share:.1%}") for m, share in values["own"]),
+        upper.own(run[0], 100 * run[1], run[2]) if run else "",
         under.draw(plane, world), _mark(upper),
     ]  # fmt: skip
     label = f"Efficiency from 1 to {MOST:,} GPUs: strong {strong:.0%}, weak {weak:.0%} at {world:,}; "
@@ -67,7 +70,7 @@ def _planes(used: float, under: _Lower, width: int) -> tuple[Plane, Plane]:
     return upper, Plane(left, upper.bottom + 46, upper.width, low, X, under.axis)
 
 
-def _keys(world: int, found: Curves, values: dict) -> list[tuple[str, str]]:
+def _keys(world: int, found: Curves, values: dict, run: tuple[int, float, str] | None) -> list[tuple[str, str]]:
     out = [
         ("ink~", f"strong, at most: {found.strong[world].efficiency:.0%}"),
         ("compute-", f"weak, at most: {found.weak[world].efficiency:.0%}"),
@@ -77,6 +80,8 @@ def _keys(world: int, found: Curves, values: dict) -> list[tuple[str, str]]:
         out.append(("c6:", f"{values['published_by']}, measured"))
     if values["own"]:
         out.append(("key", f"your runs on {', '.join(str(m) for m, _ in values['own'])}"))
+    if run:
+        out.append(("key", run[2] + f"; beyond {MOST:,}" * (run[0] > MOST)))
     return out
 
 

@@ -18,7 +18,7 @@ from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing import step
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, buckets, ddp_step
 from scaleout.timing.scaling import weak_efficiency
-from scaleout.views import ddp_levers, ddp_picture, ddp_words, guess, more, select, slider, toggle
+from scaleout.views import ddp_levers, ddp_own, ddp_picture, ddp_words, guess, more, select, slider, toggle
 from scaleout.views.choices import LINKS, NAMES
 from scaleout.views.controls import stops
 from scaleout.views.ddp_levers import Advice
@@ -145,11 +145,11 @@ def wire(link: str, device: str, ranks: int):
     return nccl.seconds("all_reduce", joined(link, device, ranks))
 
 
-def draw(params: dict, width: int) -> dict:
+def draw(params: dict, width: int, own: dict | None = None) -> dict:
     """The lanes of one step and the weak-scaling curve beneath, with the exposed part in the sentence."""
     setting = Setting(**params)
     said = _said(setting)
-    return {"svg": ddp_picture.picture(setting.timeline(), said["values"], setting.ranks, width), **said}
+    return {"svg": ddp_picture.picture(setting.timeline(), said["values"], setting.ranks, width, own), **said}
 
 
 @lru_cache(maxsize=16)  # for both widths
@@ -243,6 +243,9 @@ def lever(setting: Setting) -> Advice | None:
     return ddp_levers.advice(
         setting, stops(SIZES), PASSES.hi, {key: words for key, (*_, words) in LINKS.items()}
     )
+
+
+measured = ddp_own.measured
 
 
 def locked(params: dict, width: int) -> str:

@@ -6,20 +6,22 @@ from scaleout.draw import guess, labels, svg
 from scaleout.draw.lanes import Lanes
 from scaleout.draw.plot import Axis, Plane
 from scaleout.timing.ddp import Timeline
+from scaleout.views import ddp_own
 
 MOST = 512  # GPUs
 LEFT = 4
 
 
-def picture(timeline: Timeline, values: dict, ranks: int, width: int) -> str:
-    """The step of one of `ranks` GPUs, and the efficiency of as many as there could be. values: of the view."""
+def picture(timeline: Timeline, values: dict, ranks: int, width: int, own: dict | None) -> str:
+    """The step of one of `ranks` GPUs, and the efficiency of as many as there could be. values: of the view; own: a
+    reader's run."""
     on = _lanes(timeline, max(timeline.seconds, _room(timeline)), width)
     plane = _plane(on, width)
     label = (
         f"Two lanes of one step, compute and communication, {labels.took(timeline.seconds)} long; beneath, "
         f"weak-scaling efficiency from 1 to {MOST} GPUs, {values['efficiency']:.0%} at {ranks}."
     )
-    body = [on.draw(), _grid(plane, width), _curves(plane, values, ranks, width), _mark(on)]
+    body = [on.draw(), _grid(plane, width), _curves(plane, values, ranks, width), _own(plane, own), _mark(on)]
     return svg.figure(width, plane.bottom + 40, "".join(body), label)
 
 
@@ -64,6 +66,15 @@ def _curves(plane: Plane, values: dict, ranks: int, width: int) -> str:
         plane.curve([(n, 100 * e) for n, e, _ in curve], "compute", 3, "", "as set"),
         plane.dots([(ranks, 100 * found)], "compute", 5, f"{ranks} GPU{'s' if ranks > 1 else ''}: {found:.1%}"),
     ])  # fmt: skip
+
+
+def _own(plane: Plane, run: dict | None) -> str:
+    if run is None:
+        return ""
+    ranks, share, words = ddp_own.point(run)
+    words = labels.cut(words + f"; beyond {MOST}" * (ranks > MOST), plane.width - 10, bold=True)
+    under = svg.text(plane.left + 6, plane.bottom - 8, words, fill="key", bold=True, size=svg.SMALL, halo=True)
+    return plane.own(ranks, 100 * share, words) + under
 
 
 def _mark(on: Lanes) -> str:

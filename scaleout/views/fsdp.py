@@ -16,7 +16,7 @@ from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_short
 from scaleout.timing.fsdp import volume
 from scaleout.timing.step import StepTime
-from scaleout.views import fsdp_picture, fsdp_words, guess, more, select, slider, toggle
+from scaleout.views import fsdp_own, fsdp_picture, fsdp_words, guess, more, select, slider, toggle
 from scaleout.views.choices import LINKS, NAMES, NODE
 from scaleout.views.fsdp_levers import EXPOSED
 
@@ -139,13 +139,15 @@ def _time(setting: Setting) -> StepTime:
     )  # fmt: skip
 
 
-def draw(params: dict, width: int) -> dict:
+def draw(params: dict, width: int, own: dict | None = None) -> dict:
     """Memory over time above, the lanes of the step beneath on the same axis, and the verdict in the sentence."""
     setting, said = _setting(params), _said(_setting(params))
-    return {
-        "svg": fsdp_picture.picture(setting.account, setting.time.timeline, said["values"], width),
-        **said,
-    }
+    here = own is not None and fsdp_own.belongs(own, setting.model, setting.ranks)
+    picture = fsdp_picture.picture(setting.account, setting.time.timeline, said["values"], width, own, here)
+    return {"svg": picture, **said}
+
+
+measured = fsdp_own.measured
 
 
 def locked(params: dict, width: int) -> str:

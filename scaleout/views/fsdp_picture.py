@@ -6,7 +6,8 @@ from scaleout.draw import fsdp_lanes, guess, labels, svg
 from scaleout.draw.plot import Axis, Plane, time_axis
 from scaleout.memory import allocator
 from scaleout.memory.fsdp import FsdpAccount
-from scaleout.timing.fsdp import FsdpTimeline
+from scaleout.timing.fsdp_short import ShortTimeline
+from scaleout.views import fsdp_own
 
 GIB = 2**30
 BLOCKS = 24  # about, whose memory is drawn of those that are alike; by one moment each where there are many
@@ -18,11 +19,14 @@ ABOVE = 1.26  # of the axis over the GPU's memory, so that a guess beyond it can
 NAMES = {"gathered units": "gathered", "logits, temporaries": "logits, scratch"}
 
 
-def picture(account: FsdpAccount, timeline: FsdpTimeline, values: dict, width: int) -> str:
-    """One step of one GPU. values: of the view."""
+def picture(
+    account: FsdpAccount, timeline: ShortTimeline, values: dict, width: int, own: dict | None, here: bool,
+) -> str:  # fmt: skip
+    """One step of one GPU. values: of the view; own: a reader's run, and whether it is of what is set here."""
     peak, card = values["peak_gib"], values["device_gib"]
     items = [("", f"at the peak, {svg.quantity(peak)} GiB:")]
     items += [(fill, f"{words} {_amount(values[f'{name}_gib'])}") for name, fill, words in _kinds()]
+    items += [("key", words) for words in fsdp_own.words(own, here)] if own else []
     top = max(1.06 * peak, ABOVE * card if card < 2 * peak else 0.0)
     frame = _Frame(timeline, items, top, width)
     rows = fsdp_lanes.placed(account.some(account.extra // BLOCKS + 1, account.extra > BLOCKS / 2), timeline)
@@ -31,10 +35,12 @@ def picture(account: FsdpAccount, timeline: FsdpTimeline, values: dict, width: i
         f"Memory of one GPU through a step of {labels.took(timeline.seconds)}, by kind, at most "
         f"{svg.quantity(peak)} GiB; beneath, what it computes, gathers and reduces meanwhile."
     )
+    if own and here:
+        area += frame.plane.own(timeline.few.seconds, own["peak_bytes"] / frame.unit, "your run's peak")
     return frame.figure(area, card, values["room_gib"], peak, label)
 
 
-def asked(timeline: FsdpTimeline, memory_bytes: int, width: int) -> str:
+def asked(timeline: ShortTimeline, memory_bytes: int, width: int) -> str:
     """What runs when, and how much a GPU has; not what it holds."""
     items = [(fill, words) for _, fill, words in _kinds()]
     card, room = memory_bytes / GIB, allocator.room(memory_bytes) / GIB
@@ -54,7 +60,7 @@ def _kinds() -> list[tuple[str, str, str]]:
 class _Frame:
     """Keys, a plane of GiB over the seconds of a step, and the lanes beneath."""
 
-    def __init__(self, timeline: FsdpTimeline, items: list[tuple[str, str]], top: float, width: int) -> None:
+    def __init__(self, timeline: ShortTimeline, items: list[tuple[str, str]], top: float, width: int) -> None:
         tall, most, pitch, rows = TALL[width]
         self.timeline, self.width, self.pitch = timeline, width, pitch
         self.name, self.unit = ("GiB", GIB) if top < 4096 else ("TiB", 1024 * GIB)

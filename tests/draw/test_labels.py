@@ -27,7 +27,7 @@ def test_ticks_have_few_characters_and_no_exponent(value, words):
     assert labels.short(value) == words
 
 
-@pytest.mark.parametrize("width", [90, 200, 600])
+@pytest.mark.parametrize("width", [125, 200, 600])
 def test_keys_flow_into_the_room_there_is(width):
     items = [("", "at the peak:"), ("c3", "activations 43"), ("c6%", "whole"), ("ink~", "strong"), ("muted-", "ideal")]
     marks, height = labels.keys(10, 4, width, items)
@@ -40,6 +40,12 @@ def test_keys_flow_into_the_room_there_is(width):
         assert all(a[1] < b[0] for a, b in pairwise(row)), "no key over another"
         assert row[-1][1] <= 10 + width + 1 or len(row) == 1
     assert height == labels.ROW * len(rows) and labels.keys(10, 4, 600, items, 3)[1] == 3 * labels.ROW
+
+
+def test_what_does_not_fit_is_cut_with_an_ellipsis():
+    assert labels.cut("two ranks", 100) == "two ranks" and labels.cut("", 0) == ""
+    short = labels.cut("two ranks on a machine with a long name", 100)
+    assert short.endswith("…") and "two ranks" in short and svg.measure(short, svg.SMALL) <= 100
 
 
 def test_stripes_lie_in_their_rectangle_and_go_on_in_the_next():

@@ -1,0 +1,36 @@
+"""A reader's own run of labs/fsdp.py in the view `fsdp`: its peak beside the predicted one."""
+
+from __future__ import annotations
+
+from scaleout.draw.amounts import amount
+from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.views import own
+
+LAB = "labs/fsdp.py"
+
+
+def measured(record: dict) -> dict:
+    """{"ranks", "device", "parameters", "peak_bytes", "predicted_bytes"} of a Record; ValueError, in one line, for any
+    other file."""
+    found = own.run(record, "fsdp", LAB)
+    seen, said = (own.table(record, name, LAB) for name in ("measurement", "prediction"))
+    try:
+        parameters = total_parameters(Shape(**own.table(record, "model", LAB)))
+    except (TypeError, ValueError):
+        raise ValueError(f"this Record of {LAB} has no sound model: run the lab again with --save") from None
+    return found | {
+        "parameters": parameters, "peak_bytes": own.amount(seen, "peak bytes", LAB),
+        "predicted_bytes": own.amount(said, "peak bytes", LAB),
+    }  # fmt: skip
+
+
+def words(run: dict, here: bool) -> list[str]:
+    """What the run held and what had been predicted for it; here: whether it is of what is set."""
+    seen, said = (amount(run[name], 2**30) for name in ("peak_bytes", "predicted_bytes"))
+    ran = own.where(run) if here else f"{own.where(run)}, another model"
+    return [f"your run: {seen} at its peak, {said} predicted", ran]
+
+
+def belongs(run: dict, model: str, ranks: int) -> bool:
+    """Whether it is of the model and the ranks that are set, so that its peak lies on the same axis."""
+    return run["parameters"] == total_parameters(PRESETS[model]) and run["ranks"] == ranks

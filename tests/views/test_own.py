@@ -1,0 +1,96 @@
+"""A reader's own Record in the views ddp, fsdp and capstone: what is read of it, where it lies, what is refused."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from cases import refused
+
+from scaleout import views
+from scaleout.draw import svg
+from scaleout.spec.transformer import PRESETS, total_parameters
+from scaleout.views import capstone_own
+
+RESULTS = Path(__file__).parents[2] / "labs" / "results"
+FILES = {"ddp": "ddp/cpu-cpu-2", "fsdp": "fsdp/cpu-cpu-2", "capstone": "scaling/smoke-cpu-strong-2-fsdp"}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def record(stem):
+    return json.loads((RESULTS / f"{FILES[stem]}.json").read_text())
+
+
+def rings(picture):
+    """Where the reader's own points are."""
+    every = [one for one in ET.fromstring(picture).iter(f"{SVG}circle") if one.get("r") == "7"]
+    return [(float(one.get("cx")), float(one.get("cy"))) for one in every if one.get("fill") == "none"]
+
+
+def height(picture, label, x):
+    """Where a horizontal line of the grid is: that beside a label left of x."""
+    texts = [one for one in ET.fromstring(picture).iter(f"{SVG}text") if one.get("text-anchor") == "end"]
+    return next(float(one.get("y")) - 4 for one in texts if one.text == label and float(one.get("x")) < x)
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+@pytest.mark.parametrize("stem", ["ddp", "capstone"])
+def test_a_run_lies_at_its_share_of_what_ranks_alone_would_do(stem, width):
+    found = views.measured(stem, record(stem))
+    seen = record(stem)["measurement"]
+    waits, step = {
+        "ddp": (seen.get("exposed seconds a step, torch DDP"), seen.get("seconds a step, torch DDP")),
+        "capstone": (seen.get("seconds a step beyond a rank alone"), seen.get("seconds a step")),
+    }[stem]
+    result = views.render(stem, {}, width, found)
+    [(x, y)] = rings(result["svg"])
+    low, high = (height(result["svg"], label, x) for label in ("0", "100"))
+    assert (low - y) / (low - high) == pytest.approx(1 - waits / step, abs=0.01)
+    assert f"your run: {1 - waits / step:.0%}, 2 ranks on 2-core x86-64 CPU" in result["svg"]
+    without = views.render(stem, {}, width)
+    assert result["values"] == without["values"] and rings(without["svg"]) == []
+
+
+def test_a_run_of_the_capstone_counts_against_the_fewest_or_as_100_percent():
+    run = {"ranks": 4, "device": "a GPU", "rate": 3000.0, "share": None}
+    assert capstone_own.point(run, {}) == (4, 1.0, "your run: 3,000 tokens/s count as 100%, 4 ranks on a GPU")
+    assert capstone_own.point(run, {1: 1000.0, 8: 9.0})[:2] == (4, pytest.approx(0.75))
+    assert capstone_own.point(run, {8: 9.0})[1] == 1.0
+    assert capstone_own.point({**run, "share": 0.5}, {1: 1000.0})[1] == 0.5
+
+
+def test_a_peak_is_drawn_only_beside_its_own_model():
+    found = views.measured("fsdp", record("fsdp"))
+    assert (found["peak_bytes"], found["predicted_bytes"]) == (90_160_536, 90_160_128)
+    other = views.render("fsdp", {}, svg.WIDE, found)["svg"]
+    assert "your run: 86.0 MiB at its peak, 86.0 MiB predicted" in other
+    assert "another model" in other and not rings(other)
+    same = {**found, "ranks": 16, "parameters": total_parameters(PRESETS["llama-3-8b"]), "peak_bytes": 40 * 2**30}
+    picture = views.render("fsdp", {}, svg.WIDE, same)["svg"]
+    [(x, y)] = rings(picture)
+    low, high = (height(picture, label, x) for label in ("0", "80"))
+    assert (low - y) / (low - high) == pytest.approx(0.5, abs=0.01) and "another model" not in picture
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_other_files_are_refused_in_one_line(stem):
+    good = record(stem)
+    for bad in (
+        {}, {"stem": None}, {"stem": [1]}, {**good, "stem": "hang"}, {**good, "device_count": "2"},
+        {**good, "device": 3}, {**good, "measurement": []},
+        {**good, "measurement": {}, "tokens_per_second": -1, "prediction": None},
+        {**good, "measurement": dict.fromkeys(good["measurement"], float("nan")), "tokens_per_second": "fast"},
+    ):  # fmt: skip
+        refused(lambda bad=bad: views.measured(stem, bad), "Record")
+    assert views.measured(stem, {**good, "device_count": 10**6}) == {**views.measured(stem, good), "ranks": 10**6}
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+@pytest.mark.parametrize("stem", FILES)
+def test_long_names_are_cut(stem, width):
+    found = {**views.measured(stem, {**record(stem), "device": "W" * 900}), "ranks": 1000}
+    picture = views.render(stem, {}, width, found)["svg"]
+    words = re.findall(r">([^<]*W[^<]*)<", picture)
+    assert any(one.endswith("…") for one in words)
+    assert float(ET.fromstring(picture).get("viewBox").split()[3]) <= {svg.WIDE: 490, svg.NARROW: 400}[width]
