@@ -200,7 +200,7 @@ export class View {
   /** Show a setting of a locked view, whatever anybody guessed: for a room, where the guesses are on the board. */
   reveal(params) {
     delete this.root.dataset.locked;
-    this.side.disabled = false;
+    this.wait(false);
     this.set(params);
     return this.redraw(WATCHED);
   }
