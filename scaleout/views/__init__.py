@@ -15,11 +15,9 @@ and, where its chapter asks for a guess, `locked(params, width) -> svg`, the pic
 
 `render` stands between the outside and `draw`: it fills in defaults and refuses what is not on the control. A `draw`
 therefore sees clean values only, the same in the kernel and on the page.
-`controls` has the kinds of control, `choices` what several views offer, `STEM_levers` what the sentence of a view
-advises, `STEM_words` that sentence, the law and the slips, `STEM_picture` what is drawn, `STEM_own` a reader's run
-(by way of `own`); `collectives_setting` prices what joins the ranks of `collectives`, whose parts are
-`collectives_sent` and `collectives_band`; `front` is the first page's, with two choices and no guess;
-`capstone_curves` and `capstone_published` are curves of the capstone's, computed and as others published them.
+A view that has more than one subject is a folder: its face is the view, `levers` what its sentence advises, `words`
+that sentence, the law and the slips, `picture` what is drawn, `record` a reader's run (by way of `own`). `controls` has
+the kinds of control, `choices` what several views offer; `front` is the first page's, with two choices and no guess.
 """
 
 from __future__ import annotations
@@ -42,9 +40,8 @@ SHARED = {"choices", "controls", "own"}  # modules that no view is called by
 
 
 def stems() -> list[str]:
-    """The views there are, by name: the modules that are no part of another, as `ddp_levers` is of `ddp`."""
-    names = sorted(info.name for info in pkgutil.iter_modules(__path__))
-    return [name for name in names if name not in SHARED and name.split("_")[0] not in {*names} - {name}]
+    """The views there are, by name."""
+    return sorted(info.name for info in pkgutil.iter_modules(__path__) if info.name not in SHARED)
 
 
 def _view(stem: str):

@@ -8,7 +8,8 @@ import pytest
 from scaleout import views
 from scaleout.memory import allocator
 from scaleout.spec.hardware import DEVICES, MEMORY_SOURCES
-from scaleout.views import capstone_curves, fsdp_levers
+from scaleout.views.capstone import speedup
+from scaleout.views.fsdp import levers
 
 MIB, GIB = 2**20, 2**30
 H100 = DEVICES["h100-sxm"].memory_bytes
@@ -121,8 +122,8 @@ def _bottom(svg: str) -> float:
 
 
 def test_curves_and_levers_use_the_same_definition():
-    setting = capstone_curves.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 4096,
+    setting = speedup.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 4096,
                                       "full", 50)  # fmt: skip
     for kind in ("full", "ddp"):
-        assert capstone_curves.fits(setting, kind) == allocator.fits(capstone_curves.held(setting, kind), H100)
-    assert not hasattr(fsdp_levers, "RESERVE") and fsdp_levers.room is allocator.room
+        assert speedup.fits(setting, kind) == allocator.fits(speedup.held(setting, kind), H100)
+    assert not hasattr(levers, "RESERVE") and levers.room is allocator.room

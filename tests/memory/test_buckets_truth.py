@@ -17,7 +17,7 @@ from scaleout.parallel.recipe import Training
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
-from scaleout.views import capstone_curves
+from scaleout.views.capstone import speedup
 
 SMALL = Shape(4, 256, 4, 1000, max_seq=64)
 SEVEN = PRESETS["llama-2-7b"]
@@ -83,9 +83,9 @@ def test_the_views_count_them_from_two_gpus_on():
     assert two["peak_gb"] - one["peak_gb"] == pytest.approx(GRADIENTS / 1e9)
     one, two = (views.render("ddp", {"model": "llama-2-7b", "ranks": n})["values"] for n in (1, 2))
     assert two["states_gb"] - one["states_gb"] == pytest.approx(GRADIENTS / 1e9)
-    setting = capstone_curves.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 2048,
+    setting = speedup.Setting("llama-2-7b", "h100-sxm", 16, (8, "ib-ndr", 8, True, ""), "full", 16, 1, 2048,
                                       "none", 50)  # fmt: skip
-    assert capstone_curves.held(setting, "ddp") == account(SEVEN, 1, 2048, Recipe(buckets="views")).peak_bytes
+    assert speedup.held(setting, "ddp") == account(SEVEN, 1, 2048, Recipe(buckets="views")).peak_bytes
 
 
 def test_who_has_no_buckets_says_so():

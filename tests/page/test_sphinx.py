@@ -81,7 +81,7 @@ def test_the_same_files_give_the_same_archive(tmp_path, monkeypatch):
     page_sphinx.write_zip(second)
     assert first.read_bytes() == second.read_bytes()
     names = zipfile.ZipFile(first).namelist()
-    assert "scaleout/page/live.py" in names and "scaleout/views/memory.py" in names
+    assert "scaleout/page/live.py" in names and "scaleout/views/memory/__init__.py" in names
     assert "scaleout/page/widget.py" not in names
 
 

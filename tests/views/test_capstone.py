@@ -14,7 +14,8 @@ from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_seconds, step
 from scaleout.timing.price import run_cost
-from scaleout.views import capstone, capstone_curves
+from scaleout.views import capstone
+from scaleout.views.capstone import speedup
 from scaleout.views.choices import LINKS
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -59,7 +60,7 @@ def test_strong_and_weak_meet_at_the_chosen_number():
     assert values["weak_batch"] == 512 and values["sequences_each"] == 4
     assert values["strong_efficiency"] < values["weak_efficiency"], "one GPU alone updates once for 512 sequences"
     counts = [n for n, *_ in values["curve"]]
-    assert counts == sorted({*capstone_curves.WORLDS, 128})
+    assert counts == sorted({*speedup.WORLDS, 128})
     assert values["curve"][0] == [1, 1.0, 1.0]
 
 
@@ -191,8 +192,8 @@ def test_the_lower_chart(lower):
     result = shown({"lower": lower, "world": 64})
     assert capstone.LOWER[lower] in result["svg"]
     of = {"hours": "strong_hours", "price": "strong_price", "energy": "strong_kwh"}.get(lower)
-    setting = capstone_curves.Setting("llama-3-8b", "h100-sxm", 64, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
-    found = dict(capstone.amounts(capstone_curves.curves(setting).strong, lower, (GPU_WATTS, 2.5)))
+    setting = speedup.Setting("llama-3-8b", "h100-sxm", 64, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
+    found = dict(capstone.amounts(speedup.curves(setting).strong, lower, (GPU_WATTS, 2.5)))
     values = result["values"]
     assert found[64] == pytest.approx(values[of] if of else 100 * values["strong_mfu"])
 
@@ -203,13 +204,13 @@ def test_nothing_to_pay_is_said():
 
 def test_a_redraw_prices_few_and_short_models(monkeypatch):
     """What a slider costs: two short models for each number of GPUs and batch, and nothing a second time."""
-    priced, real = [], capstone_curves._fsdp
-    monkeypatch.setattr(capstone_curves, "_fsdp", lambda own, shape, *rest: priced.append(shape.layers) or real(
+    priced, real = [], speedup._fsdp
+    monkeypatch.setattr(speedup, "_fsdp", lambda own, shape, *rest: priced.append(shape.layers) or real(
         own, shape, *rest))  # fmt: skip
-    capstone_curves._size.cache_clear()
-    capstone_curves._pass.cache_clear()
+    speedup._size.cache_clear()
+    speedup._pass.cache_clear()
     shown({"model": "llama-3-405b", "world": 1536})
-    assert 0 < len(priced) <= 4 * (len(capstone_curves.WORLDS) + 1) and set(priced) == set(capstone_curves.SHORT)
+    assert 0 < len(priced) <= 4 * (len(speedup.WORLDS) + 1) and set(priced) == set(speedup.SHORT)
     before = len(priced)
     shown({"model": "llama-3-405b", "world": 1536, "price": 4.0})
     assert len(priced) == before
@@ -224,8 +225,8 @@ def test_two_short_models_tell_the_seconds_of_a_long_one(model, link):
     off = []
     for world in (2, 8, 64, 1024):
         for kind in ("full", "hybrid"):
-            own = capstone_curves.Setting(model, "h100-sxm", world, LINKS[link], kind, world, 4, 2048, "none", 50)
-            found = capstone_curves.strong_at(own, world)
+            own = speedup.Setting(model, "h100-sxm", world, LINKS[link], kind, world, 4, 2048, "none", 50)
+            found = speedup.strong_at(own, world)
             ranks = world if kind == "full" else min(world, 8)
             most, across, adapters, rdma, _ = LINKS[link]
             on = topology.cluster(ceil(world / most), min(world, most), "nvlink4", across, adapters, rdma)
@@ -237,7 +238,7 @@ def test_two_short_models_tell_the_seconds_of_a_long_one(model, link):
 
 
 def test_passes_share_a_batch():
-    own = capstone_curves.Setting("gpt2", "h100-sxm", 1, LINKS["node-ib"], "full", 512, 4, 1024, "none", 50)
+    own = speedup.Setting("gpt2", "h100-sxm", 1, LINKS["node-ib"], "full", 512, 4, 1024, "none", 50)
     assert [own.passes(n) for n in (1, 64, 128, 256, 1024)] == [(4, 128), (4, 2), (4, 1), (2, 1), (1, 1)]
     assert own.passes(100) == (3, 2), "six sequences, a little more than the batch, in even passes"
-    assert [capstone_curves.nodes_of(n, 8) for n in (1, 6, 8, 20, 64)] == [(1, 1), (1, 6), (1, 8), (4, 5), (8, 8)]
+    assert [speedup.nodes_of(n, 8) for n in (1, 6, 8, 20, 64)] == [(1, 1), (1, 6), (1, 8), (4, 5), (8, 8)]

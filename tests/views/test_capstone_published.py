@@ -15,7 +15,7 @@ from scaleout.spec.sharding import Sharding
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 from scaleout.timing.fsdp_seconds import from_device
-from scaleout.views import capstone_curves, capstone_published
+from scaleout.views.capstone import published, speedup
 from scaleout.views.choices import LINKS
 
 TABLE = json.loads((Path(__file__).parents[1] / "published" / "fsdp_by_gpus.json").read_text())
@@ -96,8 +96,8 @@ def test_fewer_sequences_a_pass_reach_less_of_the_peak():
 
 
 def test_the_package_has_the_figures_of_the_table():
-    drawn = {(one.who, one.devices): one for one in capstone_published.SERIES}
-    assert len(drawn) == len(capstone_published.SERIES)
+    drawn = {(one.who, one.devices): one for one in published.SERIES}
+    assert len(drawn) == len(published.SERIES)
     table = {(row["who"], tuple(row["devices"])): row for row in ROWS.values()}
     left = set(table) - set(drawn)
     assert {who for who, _ in left} == {"MosaicML 3B", "torchtitan compiled"}
@@ -111,7 +111,7 @@ def test_the_package_has_the_figures_of_the_table():
         assert one.shares[min(one.rates)] == 1 and all(0.89 < share < 1.01 for share in one.shares.values())
 
 
-SETTING = capstone_curves.Setting("llama-3-8b", "h100-sxm", 512, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
+SETTING = speedup.Setting("llama-3-8b", "h100-sxm", 512, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ SETTING = capstone_curves.Setting("llama-3-8b", "h100-sxm", 512, LINKS["node-ib"
     ids=str,
 )
 def test_only_what_is_comparable_stands_beside_a_curve(change, tokens, who):
-    found = capstone_published.near(replace(SETTING, **change), tokens)
+    found = published.near(replace(SETTING, **change), tokens)
     assert (found and found.who) == who
 
 
@@ -145,14 +145,14 @@ def test_only_what_is_comparable_stands_beside_a_curve(change, tokens, who):
 def test_no_more_than_one_series_is_comparable(model, device):
     for power in range(9, 21):
         at = replace(SETTING, model=model, device=device)
-        assert sum(one.comparable(at, 2**power) for one in capstone_published.SERIES) <= 1
+        assert sum(one.comparable(at, 2**power) for one in published.SERIES) <= 1
 
 
 def test_points_begin_on_the_curve_and_keep_their_shares():
-    curve = {n: capstone_curves.Size(1.0, 1.0, 0.0, 0.5, at) for n, at in ((1, 1.0), (8, 0.9), (32, 0.7), (128, 0.6))}
-    eager = capstone_published.near(SETTING, 4096)
+    curve = {n: speedup.Size(1.0, 1.0, 0.0, 0.5, at) for n, at in ((1, 1.0), (8, 0.9), (32, 0.7), (128, 0.6))}
+    eager = published.near(SETTING, 4096)
     assert eager.beside(curve) == {8: 0.9, 128: pytest.approx(0.9 * 5605 / 5762)}
-    between = capstone_published.near(replace(SETTING, model="gpt2-xl"), 32_768)
+    between = published.near(replace(SETTING, model="gpt2-xl"), 32_768)
     assert between.beside(curve)[16] == pytest.approx(0.8), "halfway from 8 to 32, as the line is drawn"
 
 

@@ -17,9 +17,9 @@ from scaleout.draw import svg
 from scaleout.spec.topology import cluster
 from scaleout.timing import profile
 from scaleout.views import collectives as view
-from scaleout.views import collectives_own as own
-from scaleout.views import collectives_setting as on_links
-from scaleout.views.collectives_words import size as in_words
+from scaleout.views.collectives import links as on_links
+from scaleout.views.collectives import record as own
+from scaleout.views.collectives.words import size as in_words
 
 RECORDS = Path(__file__).parents[2] / "labs" / "results" / "collectives"
 

@@ -15,7 +15,8 @@ from scaleout.spec.transformer import PRESETS, flops
 from scaleout.timing import step
 from scaleout.timing.ddp import MIB
 from scaleout.timing.intervals import length
-from scaleout.views import ddp, ddp_picture
+from scaleout.views import ddp
+from scaleout.views.ddp import picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -65,12 +66,12 @@ def test_lanes_are_to_scale(params, width):
     result = views.render("ddp", params, width)
     rows, values = marks(result["svg"]), result["values"]
     until = max(values["step_seconds"], 2 * (values["compute_seconds"] + values["update_seconds"]))
-    scale = (width - 2 * ddp_picture.LEFT) / until
+    scale = (width - 2 * picture.LEFT) / until
     work = wide(rows, "forward of") + wide(rows, "backward of")
     assert work == pytest.approx(values["compute_seconds"] * scale, abs=0.5)
     assert wide(rows, "all-reduce") == pytest.approx(values["communication_seconds"] * scale, abs=0.5)
     assert wide(rows, "exposed") == pytest.approx(values["exposed_seconds"] * scale, abs=0.02)
-    end = ddp_picture.LEFT + values["step_seconds"] * scale
+    end = picture.LEFT + values["step_seconds"] * scale
     assert max(x + long for _, x, long, *_ in rows) == pytest.approx(end, abs=0.02)
     for y in {y for *_, y, _ in rows}:
         lane = [(x, x + long) for _, x, long, at, _ in rows if at == y]

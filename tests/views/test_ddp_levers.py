@@ -9,7 +9,8 @@ from view_settings import by_chance, controls, values
 
 from scaleout import views
 from scaleout.draw import lanes
-from scaleout.views import ddp, ddp_levers, ddp_words
+from scaleout.views import ddp
+from scaleout.views.ddp import levers, words
 
 CHOICES = {name: values(one) for name, one in controls("ddp").items()}
 LEVERS = ("overlap", "no_sync", "bucket", "compression", "accumulation", "link")
@@ -35,7 +36,7 @@ def test_the_lever_adds_two_points_when_it_is_tried():
             continue
         tried += 1
         then = views.render("ddp", {**params, **found.change})["values"]["efficiency"]
-        assert then >= gives(params) + ddp_levers.WORTH, params
+        assert then >= gives(params) + levers.WORTH, params
         assert then == pytest.approx(found.efficiency, rel=1e-9), params
         result = views.render("ddp", params)
         assert (f"Try **{found.words}**: {found.efficiency:.0%} " in result["sentence"]) == result["values"]["fits"]
@@ -68,7 +69,7 @@ def test_where_no_lever_is_named_none_adds_two_points():
         assert ("No lever here adds two points" in result["sentence"]) == result["values"]["fits"]
         for name in LEVERS:
             best = max(gives(params, **{name: value}) for value in CHOICES[name])
-            assert best < now + ddp_levers.WORTH + CLOSE, (params, name)
+            assert best < now + levers.WORTH + CLOSE, (params, name)
 
 
 def test_the_cause_is_the_largest_part():
@@ -80,7 +81,7 @@ def test_the_cause_is_the_largest_part():
         assert min(parts.values()) >= 0 and sum(parts.values()) == pytest.approx(sent)
         if not sent:
             continue
-        name, share = ddp_words.cause(result["values"])
+        name, share = words.cause(result["values"])
         assert share == pytest.approx(max(parts.values()) / sent) and share >= 0.5
         assert parts[name] == max(parts.values())
         said[name] += 1

@@ -15,7 +15,7 @@ from scaleout import views
 from scaleout.draw import svg
 from scaleout.memory.accounts import KINDS
 from scaleout.views.choices import NAMES
-from scaleout.views.fsdp_levers import EXPOSED
+from scaleout.views.fsdp.levers import EXPOSED
 
 MARK = "{http://www.w3.org/2000/svg}"
 MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0}  # settings by chance

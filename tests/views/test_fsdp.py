@@ -19,8 +19,9 @@ from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_seconds
 from scaleout.timing.fsdp import LANES, volume
-from scaleout.views import fsdp, fsdp_picture, fsdp_words
+from scaleout.views import fsdp
 from scaleout.views.choices import LINKS
+from scaleout.views.fsdp import picture, words
 
 SVG = "{http://www.w3.org/2000/svg}"
 GIB = 2**30
@@ -135,7 +136,7 @@ def test_the_area_reaches_the_peak_and_stacks_the_kinds():
 )  # fmt: skip
 def test_lanes_are_to_scale(params, width):
     result = views.render("fsdp", params, width)
-    scale = (width - fsdp_picture.LEFT - 8) / result["values"]["step_seconds"]
+    scale = (width - picture.LEFT - 8) / result["values"]["step_seconds"]
     wide = {}
     for title, d, _ in paths(result["svg"])[len(fsdp_lanes.STACK) :]:
         wide[title] = wide.get(title, 0) + sum(w for _, w in bars(d))
@@ -225,7 +226,7 @@ def test_the_law_adds_up_to_the_peak(params):
     parts, total = found["law"][1].removesuffix(" GiB").split(" = ")
     assert sum(float(one.replace(",", "")) for one in parts.split(" + ")) == pytest.approx(float(total), rel=0.01)
     assert float(total) == pytest.approx(found["values"]["peak_gib"], rel=0.005)
-    split = fsdp_words.parts(found["values"])[0]
+    split = words.parts(found["values"])[0]
     states = setting(**params).account.states
     assert split * GIB <= sum(states.values()) and (split == 0) == bool(params.get("offload"))
 

@@ -18,8 +18,9 @@ from scaleout.memory.accounts import KINDS, Layout, Recipe, account
 from scaleout.memory.tape import MOMENTS
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.transformer import PRESETS, total_parameters
-from scaleout.views import memory, memory_words
+from scaleout.views import memory
 from scaleout.views.choices import NAMES
+from scaleout.views.memory import words
 
 CHANCE = by_chance("memory", 40, 4)
 RESULTS = sorted((Path(__file__).parents[2] / "labs" / "results" / "memory").glob("*.json"))
@@ -59,7 +60,7 @@ def test_layers_are_to_scale(params):
         rim = zero[1] - DEVICES[params.get("device", "h100-sxm")].memory_bytes / 1e9 * (zero[1] - high) / top
         assert float(drawn["rim"].get("y1")) == pytest.approx(rim, abs=0.01)
         for i, (name, kinds) in enumerate(held.items()):
-            places = [memory_words.MOMENTS[name][1], *["tank"] * (i == moment)]
+            places = [words.MOMENTS[name][1], *["tank"] * (i == moment)]
             for found in (heights(result["svg"], place) for place in places):
                 assert set(found) == set(memory.ORDER)
                 for layer, height in found.items():
@@ -128,10 +129,10 @@ def test_a_model_takes_what_it_can_have_of_a_setting_and_says_so():
     asked = views.render("memory", {"model": "gpt2", "seq": 131072})
     assert asked["values"] == views.render("memory", {"model": "gpt2", "seq": 1024})["values"]
     assert "(1,024 positions)" in asked["sentence"]
-    for model, degree, words in (("gpt2-xl", 1, "25 heads unsplit"), ("gpt2-large", 4, "20 heads in 4 parts")):
+    for model, degree, said in (("gpt2-xl", 1, "25 heads unsplit"), ("gpt2-large", 4, "20 heads in 4 parts")):
         asked = views.render("memory", {"model": model, "tp": 8, "seq": 1024})
         assert asked["values"] == views.render("memory", {"model": model, "tp": degree, "seq": 1024})["values"]
-        assert words in asked["sentence"]
+        assert said in asked["sentence"]
 
 
 # --- words -----------------------------------------------------------------------------------------------------------

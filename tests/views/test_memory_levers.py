@@ -7,8 +7,9 @@ from view_settings import by_chance, controls, values
 
 from scaleout import views
 from scaleout.memory.accounts import KINDS
-from scaleout.views import memory, memory_levers
+from scaleout.views import memory
 from scaleout.views.choices import NODE
+from scaleout.views.memory import levers
 
 CHOICES = {name: values(one) for name, one in controls("memory").items()}
 
@@ -45,7 +46,7 @@ def test_the_lever_lowers_the_peak_when_it_is_tried():
             assert "Try" not in views.render("memory", params)["sentence"]
             continue
         now, then = shown(params), shown(params, **found.change)
-        assert then["peak_gb"] <= (1 - memory_levers.LESS) * now["peak_gb"], (params, found)
+        assert then["peak_gb"] <= (1 - levers.LESS) * now["peak_gb"], (params, found)
         assert then["peak_gb"] * 1e9 == pytest.approx(found.peak_bytes), (params, found)
         assert then["fits"] == found.fits, (params, found)
         assert f"Try **{found.words}**: " in views.render("memory", params)["sentence"]
@@ -87,4 +88,4 @@ def test_where_no_lever_is_named_none_of_the_kind_does_much():
         for change in ({"checkpointing": "full"}, {"optimizer": "adamw-8bit"}, {"zero": "3"}, {"batch": 1}):
             if change.get("optimizer") and full(params)["optimizer"] != "adamw":
                 continue
-            assert shown(params, **change)["peak_gb"] > (1 - memory_levers.LESS) * peak, (params, change)
+            assert shown(params, **change)["peak_gb"] > (1 - levers.LESS) * peak, (params, change)

@@ -11,7 +11,7 @@ from cases import refused
 from scaleout import views
 from scaleout.draw import svg
 from scaleout.spec.transformer import PRESETS, total_parameters
-from scaleout.views import capstone_own
+from scaleout.views import capstone
 
 RESULTS = Path(__file__).parents[2] / "labs" / "results"
 FILES = {"ddp": "ddp/cpu-cpu-2", "fsdp": "fsdp/cpu-cpu-2", "capstone": "scaling/smoke-cpu-strong-2-fsdp"}
@@ -54,10 +54,10 @@ def test_a_run_lies_at_its_share_of_what_ranks_alone_would_do(stem, width):
 
 def test_a_run_of_the_capstone_counts_against_the_fewest_or_as_100_percent():
     run = {"ranks": 4, "device": "a GPU", "rate": 3000.0, "share": None}
-    assert capstone_own.point(run, {}) == (4, 1.0, "your run: 3,000 tokens/s count as 100%, 4 ranks on a GPU")
-    assert capstone_own.point(run, {1: 1000.0, 8: 9.0})[:2] == (4, pytest.approx(0.75))
-    assert capstone_own.point(run, {8: 9.0})[1] == 1.0
-    assert capstone_own.point({**run, "share": 0.5}, {1: 1000.0})[1] == 0.5
+    assert capstone.record.point(run, {}) == (4, 1.0, "your run: 3,000 tokens/s count as 100%, 4 ranks on a GPU")
+    assert capstone.record.point(run, {1: 1000.0, 8: 9.0})[:2] == (4, pytest.approx(0.75))
+    assert capstone.record.point(run, {8: 9.0})[1] == 1.0
+    assert capstone.record.point({**run, "share": 0.5}, {1: 1000.0})[1] == 0.5
 
 
 def test_a_peak_is_drawn_only_beside_its_own_model():

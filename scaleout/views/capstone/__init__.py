@@ -9,11 +9,12 @@ from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES, GPU_WATTS
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import scaling
 from scaleout.timing.price import EXAMPLE, run_cost
-from scaleout.views import capstone_own, capstone_picture, capstone_words, guess, more, number, select, slider
-from scaleout.views.capstone_curves import Curves, Setting, curves, fits, held
-from scaleout.views.capstone_levers import MOST, SEQUENCES, SHARDINGS
-from scaleout.views.capstone_picture import LOWER
-from scaleout.views.capstone_published import near
+from scaleout.views import guess, more, number, select, slider
+from scaleout.views.capstone import picture, record, words
+from scaleout.views.capstone.levers import MOST, SEQUENCES, SHARDINGS
+from scaleout.views.capstone.picture import LOWER
+from scaleout.views.capstone.published import near
+from scaleout.views.capstone.speedup import Curves, Setting, curves, fits, held
 from scaleout.views.choices import LINKS, NAMES
 
 TITLE = "From one GPU to thousands"
@@ -55,22 +56,22 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
     lower, rates = params.pop("lower"), (params.pop("watts"), params.pop("price"))
     setting = Setting(**{**params, "link": LINKS[params["link"]], "seq": int(params["seq"])})
     said = _said(setting, lower, rates, tuple(typed.items()))
-    run = own and capstone_own.point(own, {n: rate for n, rate in typed.items() if rate})
-    picture = capstone_picture.picture(setting.world, curves(setting), said["values"], lower, width, run)
-    return {"svg": picture, **said}
+    run = own and record.point(own, {n: rate for n, rate in typed.items() if rate})
+    drawn = picture.picture(setting.world, curves(setting), said["values"], lower, width, run)
+    return {"svg": drawn, **said}
 
 
-measured = capstone_own.measured
+measured = record.measured
 
 
 def locked(params: dict, width: int) -> str:
     """The axes, and one GPU's 100%."""
-    return capstone_picture.asked(params["world"], params["lower"], width)
+    return picture.asked(params["world"], params["lower"], width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Speed-ups that likely mistakes give, of the opening setting."""
-    return capstone_words.slips(draw(params, WIDE)["values"])
+    return words.slips(draw(params, WIDE)["values"])
 
 
 @lru_cache(maxsize=16)  # for both widths
@@ -85,8 +86,8 @@ def _said(setting: Setting, lower: str, rates: tuple[float, float], own: tuple) 
         "published_by": published.who if published else None,
         "lower_chart": {kind: amounts(getattr(found, kind), lower, rates) for kind in ("strong", "weak")},
     }
-    return {"sentence": capstone_words.sentence(setting, values), "values": values,
-            "law": capstone_words.law(setting, values), "levers": _levers(setting, values)}  # fmt: skip
+    return {"sentence": words.sentence(setting, values), "values": values,
+            "law": words.law(setting, values), "levers": _levers(setting, values)}  # fmt: skip
 
 
 def own_points(rates: dict[int, float]) -> dict[int, float]:

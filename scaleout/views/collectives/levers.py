@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scaleout.views.collectives_setting import LARGEST, LINKS, OWN, SMALLEST, TIE, Setting, setting
-from scaleout.views.collectives_words import NAMES, SHORT, share, size, time
+from scaleout.views.collectives.links import LARGEST, LINKS, OWN, SMALLEST, TIE, Setting, setting
+from scaleout.views.collectives.words import NAMES, SHORT, share, size, time
 
 MUCH = 0.5  # of the time: then it is what to work on
 

@@ -17,11 +17,12 @@ from scaleout.memory.tape import MOMENTS
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS
-from scaleout.views import guess, memory_levers, memory_words, more, play, select, slider, toggle
+from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import NAMES
 from scaleout.views.controls import stops
-from scaleout.views.memory_levers import Advice, Question
-from scaleout.views.memory_own import measured, own_run
+from scaleout.views.memory import levers, words
+from scaleout.views.memory.levers import Advice, Question
+from scaleout.views.memory.record import measured, own_run
 
 __all__ = ["CONTROLS", "TITLE", "draw", "locked", "measured", "slips"]
 
@@ -66,8 +67,8 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
     device, held, giga = DEVICES[params["device"]], _held(params), _giga(params)
     return {
         "svg": _picture(params, width, own),
-        "sentence": memory_words.sentence(NAMES[params["model"]] + _cut(params), held, device, giga, lever(params)),
-        "law": memory_words.law(held, _parameters(params), params, giga),
+        "sentence": words.sentence(NAMES[params["model"]] + _cut(params), held, device, giga, lever(params)),
+        "law": words.law(held, _parameters(params), params, giga),
         "levers": _levers(params),
         "values": _values(params, held),
     }
@@ -172,7 +173,7 @@ def _lever(setting: tuple) -> Advice | None:
     places = {name: stops(by_name[name]) for name in ("batch", "gpus")}
     places["seq"] = [int(value) for value, _ in by_name["seq"].options]
     question = Question(params, lambda other: _held(other).peak_bytes, allocator.room(memory), places)
-    return memory_levers.advice(question, _held(params).peak)
+    return levers.advice(question, _held(params).peak)
 
 
 # --- the picture -----------------------------------------------------------------------------------------------------
@@ -182,13 +183,13 @@ def _layers(params: dict) -> tuple[Layer, ...]:
     """From the bottom up: what stays, what comes and goes."""
     averages = {"adamw": ("Adam's averages", "Adam"), "adamw-8bit": ("Adam in 8 bits", "Adam")}
     gathers = params["zero"] == "3" and params["gpus"] > 1
-    words = {
-        "optimizer": averages.get(params["optimizer"], (memory_words.AVERAGES[params["optimizer"]],)),
+    called = {
+        "optimizer": averages.get(params["optimizer"], (words.AVERAGES[params["optimizer"]],)),
         "master": ("fp32 master weights", "fp32 master"),
         "copies": ("gathered weights", "gathered") if gathers else ("bf16 copies", "copies"),
         "temporaries": ("scratch",),
     }
-    return tuple(Layer(key, COLOURS.get(key, "c5"), words.get(key, (key,)), PALE.get(key, 1.0)) for key in ORDER)
+    return tuple(Layer(key, COLOURS.get(key, "c5"), called.get(key, (key,)), PALE.get(key, 1.0)) for key in ORDER)
 
 
 def _frames(params: dict) -> tuple[Frame, ...]:
@@ -197,7 +198,7 @@ def _frames(params: dict) -> tuple[Frame, ...]:
     for moment, kinds in {"rest": held.rest, **held.moments}.items():
         copies = held.copies(moment) if moment != "rest" else 0
         apart = {**kinds, "weights": kinds["weights"] - copies, "copies": copies}
-        name, short, _ = memory_words.MOMENTS[moment]
+        name, short, _ = words.MOMENTS[moment]
         frames.append(Frame(name, short, {key: apart[key] for key in ORDER}))
     return tuple(frames)
 

@@ -7,9 +7,9 @@ from math import exp, log
 
 from scaleout.draw import svg
 from scaleout.draw.plot import Axis
-from scaleout.views.collectives_own import Own
-from scaleout.views.collectives_setting import DECADES, LARGEST, SMALLEST, Setting, Way, band
-from scaleout.views.collectives_words import SHORT, size, time
+from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST, Setting, Way, band
+from scaleout.views.collectives.record import Own
+from scaleout.views.collectives.words import SHORT, size, time
 
 AXIS = Axis(SMALLEST, LARGEST, True)
 SEEN = 0.5  # opacity of the band: words are written on it

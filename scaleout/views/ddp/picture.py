@@ -6,7 +6,7 @@ from scaleout.draw import guess, labels, svg
 from scaleout.draw.lanes import Lanes
 from scaleout.draw.plot import Axis, Plane
 from scaleout.timing.ddp import Timeline
-from scaleout.views import ddp_own
+from scaleout.views.ddp import record
 
 MOST = 512  # GPUs
 LEFT = 4
@@ -71,7 +71,7 @@ def _curves(plane: Plane, values: dict, ranks: int, width: int) -> str:
 def _own(plane: Plane, run: dict | None) -> str:
     if run is None:
         return ""
-    ranks, share, words = ddp_own.point(run)
+    ranks, share, words = record.point(run)
     words = labels.cut(words + f"; beyond {MOST}" * (ranks > MOST), plane.width - 10, bold=True)
     under = svg.text(plane.left + 6, plane.bottom - 8, words, fill="key", bold=True, size=svg.SMALL, halo=True)
     return plane.own(ranks, 100 * share, words) + under

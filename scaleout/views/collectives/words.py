@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.collectives.algorithms import Cost, fold
 from scaleout.draw import svg
 from scaleout.draw.parcels import Frames
-from scaleout.views.collectives_setting import OWN, Setting
+from scaleout.views.collectives.links import OWN, Setting
 
 NAMES = {
     "ring": "ring", "tree": "double tree", "naive": "gather and broadcast", "halving-doubling": "halving-doubling",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from scaleout.draw import svg
 from scaleout.memory import allocator
 from scaleout.spec.hardware import DEVICES
-from scaleout.views.capstone_curves import Setting, fits, strong_at
+from scaleout.views.capstone.speedup import Setting, fits, strong_at
 
 MOST = 4096  # GPUs
 SEQUENCES = 8192  # of a global batch, at most

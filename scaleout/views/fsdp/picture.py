@@ -7,7 +7,7 @@ from scaleout.draw.plot import Axis, Plane, time_axis
 from scaleout.memory import allocator
 from scaleout.memory.fsdp import FsdpAccount
 from scaleout.timing.fsdp_short import ShortTimeline
-from scaleout.views import fsdp_own
+from scaleout.views.fsdp import record
 
 GIB = 2**30
 BLOCKS = 24  # about, whose memory is drawn of those that are alike; by one moment each where there are many
@@ -26,7 +26,7 @@ def picture(
     peak, card = values["peak_gib"], values["device_gib"]
     items = [("", f"at the peak, {svg.quantity(peak)} GiB:")]
     items += [(fill, f"{words} {_amount(values[f'{name}_gib'])}") for name, fill, words in _kinds()]
-    items += [("key", words) for words in fsdp_own.words(own, here)] if own else []
+    items += [("key", words) for words in record.words(own, here)] if own else []
     top = max(1.06 * peak, ABOVE * card if card < 2 * peak else 0.0)
     frame = _Frame(timeline, items, top, width)
     rows = fsdp_lanes.placed(account.some(account.extra // BLOCKS + 1, account.extra > BLOCKS / 2), timeline)

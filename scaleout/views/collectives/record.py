@@ -9,8 +9,8 @@ from math import log
 from scaleout.draw import svg
 from scaleout.spec import checks
 from scaleout.timing import profile
-from scaleout.views.collectives_setting import DECADES, LARGEST, SMALLEST
-from scaleout.views.collectives_words import time
+from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST
+from scaleout.views.collectives.words import time
 
 POINT = re.compile(r"(\w+) all_reduce, (\d{1,12}) B: seconds, its line")
 BY_HAND = (

@@ -8,7 +8,7 @@ from math import ceil, fsum, log2
 from scaleout.draw import guess, svg
 from scaleout.draw.parcels import Frames
 from scaleout.draw.plot import Axis, Plane
-from scaleout.views.collectives_words import size
+from scaleout.views.collectives.words import size
 
 HEAD = "What one rank has sent"
 BEYOND = 8e9  # bytes: a guess above the axis; up to here its mark still moves

@@ -16,9 +16,10 @@ from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_short
 from scaleout.timing.fsdp import volume
 from scaleout.timing.step import StepTime
-from scaleout.views import fsdp_own, fsdp_picture, fsdp_words, guess, more, select, slider, toggle
+from scaleout.views import guess, more, select, slider, toggle
 from scaleout.views.choices import LINKS, NAMES, NODE
-from scaleout.views.fsdp_levers import EXPOSED
+from scaleout.views.fsdp import picture, record, words
+from scaleout.views.fsdp.levers import EXPOSED
 
 TITLE = "One step of FSDP"
 
@@ -142,24 +143,24 @@ def _time(setting: Setting) -> StepTime:
 def draw(params: dict, width: int, own: dict | None = None) -> dict:
     """Memory over time above, the lanes of the step beneath on the same axis, and the verdict in the sentence."""
     setting, said = _setting(params), _said(_setting(params))
-    here = own is not None and fsdp_own.belongs(own, setting.model, setting.ranks)
-    picture = fsdp_picture.picture(setting.account, setting.time.timeline, said["values"], width, own, here)
-    return {"svg": picture, **said}
+    here = own is not None and record.belongs(own, setting.model, setting.ranks)
+    drawn = picture.picture(setting.account, setting.time.timeline, said["values"], width, own, here)
+    return {"svg": drawn, **said}
 
 
-measured = fsdp_own.measured
+measured = record.measured
 
 
 def locked(params: dict, width: int) -> str:
     """What runs when, over an empty plane."""
     setting = _setting(params)
-    return fsdp_picture.asked(setting.time.timeline, setting.memory_bytes, width)
+    return picture.asked(setting.time.timeline, setting.memory_bytes, width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Peaks that likely mistakes give, of the opening setting."""
     setting = _setting(params)
-    return fsdp_words.slips(setting, _said(setting)["values"])
+    return words.slips(setting, _said(setting)["values"])
 
 
 def _setting(params: dict) -> Setting:
@@ -170,7 +171,7 @@ def _setting(params: dict) -> Setting:
 def _said(setting: Setting) -> dict:
     """What is the same at every width."""
     values = _values(setting)
-    return {"sentence": fsdp_words.sentence(setting, values), "values": values, "law": fsdp_words.law(setting, values),
+    return {"sentence": words.sentence(setting, values), "values": values, "law": words.law(setting, values),
             "levers": _levers(setting, values)}  # fmt: skip
 
 

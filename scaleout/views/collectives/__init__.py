@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from scaleout.collectives import alpha_beta
 from scaleout.draw import parcels, ramp, rank_circle, svg
-from scaleout.views import collectives_band as band
-from scaleout.views import collectives_sent as sent
 from scaleout.views import guess, more, play, select, slider
-from scaleout.views.collectives_levers import sentence
-from scaleout.views.collectives_own import measured, of
-from scaleout.views.collectives_setting import (
+from scaleout.views.collectives import band, sent
+from scaleout.views.collectives.levers import sentence
+from scaleout.views.collectives.links import (
     DECADES,
     LARGEST,
     LINKS,
@@ -21,8 +19,9 @@ from scaleout.views.collectives_setting import (
     sent_by_ranks,
     setting,
 )
-from scaleout.views.collectives_setting import band as curves
-from scaleout.views.collectives_words import NAMES, SHORT, law, size, time, under_way
+from scaleout.views.collectives.links import band as curves
+from scaleout.views.collectives.record import measured, of
+from scaleout.views.collectives.words import NAMES, SHORT, law, size, time, under_way
 
 __all__ = ["CONTROLS", "TITLE", "draw", "locked", "measured", "slips"]
 

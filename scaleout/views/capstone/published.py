@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from scaleout.spec.transformer import total_parameters
-from scaleout.views.capstone_curves import Setting, Size
+from scaleout.views.capstone.speedup import Setting, Size
 
 SIZE, TOKENS = 1.5, 4.0  # comparable: a model, and work of a GPU and step, at most this many times as large
 _A100 = ("a100-40gb", "a100-80gb")

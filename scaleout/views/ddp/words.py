@@ -6,7 +6,7 @@ from scaleout.draw import svg
 from scaleout.draw.labels import took
 from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.views.choices import NAMES
-from scaleout.views.ddp_levers import WORTH, Advice
+from scaleout.views.ddp.levers import WORTH, Advice
 
 
 def sentence(setting, values: dict, lever: Advice | None) -> str:

@@ -6,8 +6,8 @@ from scaleout.draw import svg
 from scaleout.draw.labels import clock
 from scaleout.spec.hardware import DEVICES
 from scaleout.timing.price import EXAMPLE
-from scaleout.views.capstone_curves import Setting
-from scaleout.views.capstone_levers import limit, sparing
+from scaleout.views.capstone.levers import limit, sparing
+from scaleout.views.capstone.speedup import Setting
 from scaleout.views.choices import LINKS, NAMES
 
 

@@ -7,7 +7,7 @@ from scaleout.draw.labels import took
 from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views.choices import NAMES
-from scaleout.views.fsdp_levers import EXPOSED, advice
+from scaleout.views.fsdp.levers import EXPOSED, advice
 
 GIB = 2**30
 WHERE = {"forward": "in forward", "loss": "at the loss", "backward": "in backward", "update": "in the update"}

@@ -18,10 +18,11 @@ from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing import step
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, buckets, ddp_step
 from scaleout.timing.scaling import weak_efficiency
-from scaleout.views import ddp_levers, ddp_own, ddp_picture, ddp_words, guess, more, select, slider, toggle
+from scaleout.views import guess, more, select, slider, toggle
 from scaleout.views.choices import LINKS, NAMES
 from scaleout.views.controls import stops
-from scaleout.views.ddp_levers import Advice
+from scaleout.views.ddp import levers, picture, record, words
+from scaleout.views.ddp.levers import Advice
 
 TITLE = "One step of data parallelism"
 
@@ -149,7 +150,7 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
     """The lanes of one step and the weak-scaling curve beneath, with the exposed part in the sentence."""
     setting = Setting(**params)
     said = _said(setting)
-    return {"svg": ddp_picture.picture(setting.timeline(), said["values"], setting.ranks, width, own), **said}
+    return {"svg": picture.picture(setting.timeline(), said["values"], setting.ranks, width, own), **said}
 
 
 @lru_cache(maxsize=16)  # for both widths
@@ -163,8 +164,8 @@ def _said(setting: Setting) -> dict:
         "states_gb": held / 1e9,
         "fits": allocator.fits(held, device.memory_bytes),
     }
-    sentence = ddp_words.sentence(setting, values, lever(setting))
-    return {"sentence": sentence, "values": values, "law": ddp_words.law(setting, values),
+    sentence = words.sentence(setting, values, lever(setting))
+    return {"sentence": sentence, "values": values, "law": words.law(setting, values),
             "levers": _levers(setting, values)}  # fmt: skip
 
 
@@ -240,19 +241,19 @@ def _needed(setting: Setting, timeline: Timeline) -> float:
 
 def lever(setting: Setting) -> Advice | None:
     """The lever worth trying now, on the values of the controls; None where none adds WORTH."""
-    return ddp_levers.advice(
+    return levers.advice(
         setting, stops(SIZES), PASSES.hi, {key: words for key, (*_, words) in LINKS.items()}
     )
 
 
-measured = ddp_own.measured
+measured = record.measured
 
 
 def locked(params: dict, width: int) -> str:
     """What computes, and the axes: neither a message nor a curve."""
-    return ddp_picture.asked(Setting(**params).timeline(), width)
+    return picture.asked(Setting(**params).timeline(), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Shares that likely mistakes give, of the opening setting."""
-    return ddp_words.slips(_said(Setting(**params))["values"])
+    return words.slips(_said(Setting(**params))["values"])

@@ -9,7 +9,7 @@ from scaleout.draw.amounts import amount, unit
 from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, Account
 from scaleout.spec.hardware import Device
-from scaleout.views.memory_levers import Advice
+from scaleout.views.memory.levers import Advice
 
 MOMENTS = {  # name above the tank, under the strip, in a sentence
     "rest": ("Between two steps", "rest", "between two steps"),

@@ -7,8 +7,8 @@ from math import floor, log10
 from scaleout.draw import guess, labels, svg
 from scaleout.draw.plot import Axis, Plane
 from scaleout.timing.price import EXAMPLE
-from scaleout.views.capstone_curves import Curves
-from scaleout.views.capstone_levers import MOST
+from scaleout.views.capstone.levers import MOST
+from scaleout.views.capstone.speedup import Curves
 
 X = Axis(1, MOST, log=True)
 X_TICKS = [(8**k, f"{8**k:,}") for k in range(5)]
