@@ -13,7 +13,8 @@ WAITS = """
 import signal, sys, time
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))
 print("here", flush=True)
-time.sleep(600)
+while True:
+    time.sleep(0.05)  # a signal between the last look and a long sleep would not end that
 """
 
 

@@ -209,7 +209,7 @@ def test_each_control_changes_a_value_or_says_why_not(stem):
             assert moves(stem, start, given, name, control) != off, (name, params)
 
 
-@pytest.mark.parametrize("stem", filter(views.asks, CHECKS))
+@pytest.mark.parametrize("stem", [*filter(views.asks, CHECKS)])
 def test_a_question_is_asked_of_the_opening_setting_without_its_answer(stem):
     asked, opened = views.question(stem), [views.render(stem, {}, width)["svg"] for width in (svg.WIDE, svg.NARROW)]
     guess = next(one for one in views._view(stem).CONTROLS if one.kind == "guess")

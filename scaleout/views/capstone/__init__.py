@@ -84,7 +84,8 @@ def _said(setting: Setting, lower: str, rates: tuple[float, float], own: tuple) 
         "own": [[n, share] for n, share in points.items()],
         "published": [[n, share] for n, share in published.beside(found.weak).items()] if published else [],
         "published_by": published.who if published else None,
-        "lower_chart": {kind: amounts(getattr(found, kind), lower, rates) for kind in ("strong", "weak")},
+        "lower_chart": {kind: [[n, one] for n, one in amounts(getattr(found, kind), lower, rates)]
+                        for kind in ("strong", "weak")},
     }
     return {"sentence": words.sentence(setting, values), "values": values,
             "law": words.law(setting, values), "levers": _levers(setting, values)}  # fmt: skip
