@@ -56,7 +56,8 @@ def test_hosts_are_joined_shaped_and_gone_afterwards():
         heard, seconds = send(hosts, 1_000_000)
         assert heard == 1_000_000
         line = (heard - lab_hosts.burst(40e6)) / (40e6 / 8 * lab_hosts.GOODPUT)
-        assert 0.9 * line < seconds < 4 * line, "not faster than the link; slower on a busy machine"
+        # a busy machine starts the clock late, when bytes wait already, or is slow; twice the rate would be neither
+        assert 0.6 * line < seconds < 4 * line
         stays = hosts.start(2, ["sleep", "600"])
         hosts.shape(None)
         hosts.shape(40e6, latency_seconds=0.001)
