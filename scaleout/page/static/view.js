@@ -246,6 +246,7 @@ export class View {
   }
 
   paint(result, shape, ms = 0) {
+    if (this.guess?.locked) return; // it was asked for before the reader chose to guess again
     this.stale = result.failed === true;
     if (this.stale) return;
     this.status.problem(result.error);
