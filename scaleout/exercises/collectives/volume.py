@@ -144,7 +144,7 @@ HIERARCHICAL = Number(
 )  # fmt: skip
 
 HALVES = Choice(
-    key="two-halves", level=1, title="The two halves, used apart",
+    key="two-halves", level=2, title="The two halves, used apart",
     prompt="Data parallelism, but each of W ranks keeps the optimizer states of **one part** of the weights, 1/W of "
     "them, and updates only that part. Which two collectives replace the all-reduce of the gradients, so that every "
     "rank begins the next step with all weights, and **none sends more than before**? (A weight has as many bytes as "
@@ -157,10 +157,10 @@ HALVES = Choice(
     "do: splitting the optimizer costs no byte more than DDP.",
     options=(
         Option("rs-ag", "Reduce-scatter gradients, all-gather weights",
-               "Right: (W−1)/W of the message each, together what the ring all-reduce sends.", True),
+               "Right: these two are the all-reduce, taken apart, with the update between them.", True),
         Option("all-reduce-ag", "All-reduce gradients, all-gather weights",
-               "Every rank ends with the right weights, but each has sent half as much again as before. Of the summed "
-               "gradients it then uses 1/W. Which collective brings it only those?"),
+               "Every rank ends with the right weights, but that is a reduce-scatter and two all-gathers: half as much "
+               "again as before. Of the sums a rank uses only 1/W. Which collective brings it no others?"),
         Option("reduce-broadcast", "Reduce gradients to rank 0, broadcast weights",
                "Rank 0 then has all the sums, but optimizer states for one part only. And everything passes "
                "over its link while others stand idle. Which pair keeps every rank equally busy?"),
