@@ -76,7 +76,7 @@ FAINT = """([least, leastMark]) => {
   return out;
 }"""
 
-SIZES = """[...document.querySelectorAll("svg.plot text")].filter((one) => one.textContent.trim())
+SIZES = """[...document.querySelectorAll("svg.plot :is(text, tspan)")].filter((one) => one.textContent.trim())
   .map((one) => parseFloat(getComputedStyle(one).fontSize) * Math.hypot(one.getScreenCTM().a, one.getScreenCTM().b))"""
 
 
