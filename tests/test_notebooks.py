@@ -7,7 +7,7 @@ import house
 import pytest
 import repo
 
-from scaleout.page import cells, live
+from scaleout.page import cells, live, plots
 
 NOTEBOOKS = [name for name in repo.with_suffix(".ipynb") if name.startswith("notebooks/")]
 ARC = ["The limit", "Predict", "Build it", "Use it", "Measure it", "What it costs", "Diagnose it",
@@ -97,6 +97,15 @@ def test_a_live_cell_is_short_pure_and_shows_what_a_run_on_the_page_gives(notebo
         assert (ran["error"], ran["output"].split()) == ("", shown.split()), cell["id"]
         assert house.foreign({"scaleout.page.live": source}, house.FLOORS) == [], cell["id"]
         above.append(source)
+
+
+def test_a_figure_is_in_the_palette_as_wide_as_a_phone_can_show_and_said_in_words(notebook):
+    for cell in code(notebook):
+        for figure in ("".join(one.get("data", {}).get("image/svg+xml", "")) for one in cell["outputs"]):
+            if figure:
+                assert plots.strange(figure) == set(), cell["id"]
+                assert 'width="360pt"' in figure, cell["id"]
+                assert len(cell["metadata"]["mystnb"]["image"]["alt"]) > 40, cell["id"]
 
 
 def test_the_arc_is_whole_and_in_order(notebook):

@@ -160,7 +160,8 @@ def _steps(name: str, fill: str, opacity: float, tops: Sequence[int], plane: Pla
     d = f'd="{"".join(path)}"'
     under = "" if opacity == 1.0 else f'<path {d} fill="{svg.colour("paper")}"/>'
     pale = "" if opacity == 1.0 else f' fill-opacity="{svg.num(opacity)}"'
-    return f'{under}<path {d} fill="{svg.colour(fill)}"{pale}><title>{name}</title></path>'
+    edge = f'stroke="{svg.colour("ink")}" stroke-width="0.5"'  # green and grey are one to some eyes
+    return f'{under}<path {d} fill="{svg.colour(fill)}"{pale} {edge}><title>{name}</title></path>'
 
 
 # --- lanes ------------------------------------------------------------------------------------------------------

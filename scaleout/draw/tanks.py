@@ -86,6 +86,7 @@ PLACES = {
 }
 CELL = 7  # height of the strip of eighths
 WIRE = 12  # of the wire when it carries the most
+SEAM = 0.8  # of ground between two layers: green and grey are one to some eyes
 
 
 def draw(row: Row, width: int, label: str) -> str:
@@ -107,7 +108,8 @@ def _tank(row: Row, at: Places, gpu: int) -> str:
     left, base, out = at.left + at.pitch * gpu, 0.0, []
     for layer in row.layers:
         high, low = _y(row, at, base + layer.size), _y(row, at, base)
-        out.append(svg.rect(left, high, at.across, low - high, layer.fill, mark=f"{gpu} {layer.key}"))
+        tall = max(0.0, low - high - SEAM)
+        out.append(svg.rect(left, high, at.across, tall, layer.fill, mark=f"{gpu} {layer.key}"))
         base += layer.size
     rim = _y(row, at, row.limit)
     over = max(0.0, rim - _y(row, at, base))

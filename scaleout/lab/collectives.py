@@ -177,7 +177,7 @@ def short(size):
 
 def plot(rows, fits, path, title):
     """Time and bus bandwidth of the all-reduces against size, to `path`; dots measured, lines fitted."""
-    with picture(path, 1, 2, figsize=(9.0, 3.6)) as (figure, (left, right)):
+    with picture(path, 1, 2, figsize=(9.0, 3.6)) as (_, (left, right)):
         for i, (name, some) in enumerate(by_name(rows).items()):
             found, line = [r.size for r in some], fits[name]["points"]
             fitted = [p["fitted"] for p in line]
@@ -190,4 +190,3 @@ def plot(rows, fits, path, title):
             axes.set(xscale="log", yscale="log", xlabel="message, bytes", ylabel=what)
         left.set_title(f"{title}: dots measured, lines fitted")
         left.legend()
-        figure.tight_layout()

@@ -3,7 +3,17 @@
 import sys
 from contextlib import contextmanager
 
+from scaleout.draw import svg
 from scaleout.records.files import written_whole
+
+STYLE = "scaleout.draw.style"
+
+
+def name_colours():
+    """Let matplotlib know the palette by its names, "c1" to "c8", "ink" and the others, as the style file does."""
+    from matplotlib import colors
+
+    colors.get_named_colors_mapping().update(svg.FALLBACK)
 
 
 @contextmanager
@@ -16,7 +26,8 @@ def picture(path, rows=1, columns=1, **more):
         matplotlib.use("agg")
     from matplotlib import pyplot
 
-    with pyplot.style.context("scaleout.draw.style"):
+    name_colours()
+    with pyplot.style.context(STYLE):
         figure, axes = pyplot.subplots(rows, columns, **more)
         yield figure, axes
         if path is not None:

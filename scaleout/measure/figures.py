@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from scaleout.timing.intervals import common
+from scaleout.lab.picture import STYLE, name_colours
+from scaleout.timing.intervals import common, subtract
 
 
 def style() -> None:
-    """Use the book's style, and store figures as SVG that is the same bytes on every run.
+    """Use the book's style and its names of colours, and store figures as SVG that is the same bytes on every run.
 
     Fixed bytes let nbval compare figures: the style file fixes the hash salt of element ids, and the date is left
     out. Safe to call twice; does nothing to figures outside a notebook beyond the style.
@@ -14,8 +15,9 @@ def style() -> None:
     import matplotlib.pyplot as plt
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-    plt.style.use("scaleout.draw.style")
-    set_matplotlib_formats("svg", metadata={"Date": None})
+    name_colours()
+    plt.style.use(STYLE)
+    set_matplotlib_formats("svg", metadata={"Date": None}, bbox_inches=None)  # as wide as `figsize` says
 
 
 def sweep(axes):
@@ -27,45 +29,66 @@ def sweep(axes):
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-PHASE_COLOURS = {"data": "C4", "forward": "C5", "backward": "C0", "update": "C7"}
+def stack(axes, at, layers, **more):
+    """Areas on each other over `at`, from the bottom up: layers is {label: (colour, opacity, values)}, and what is zero
+    all along is left out. An outline tells them apart where colours do not. `more` goes to matplotlib's `stackplot`."""
+    layers = {label: layer for label, layer in layers.items() if any(layer[2])}
+    axes.stackplot(
+        at, [values for *_, values in layers.values()], labels=layers, edgecolor="ink", linewidth=0.5,
+        colors=[(colour, opacity) for colour, opacity, _ in layers.values()], **more,
+    )  # fmt: skip
+
+
+def stack_legend(axes, **more):
+    """Beside the axes, in the order in which a `stack` is seen: the uppermost first."""
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1, 0.5), **more)
+
+
+# What a lane shows: how it is drawn. What waits is hatched, here as everywhere in the book.
+_EDGE = {"edgecolor": "muted", "linewidth": 0.6}
+LOOKS = {
+    "waits for data": {"facecolor": "none", "edgecolor": "accent", "hatch": "/////", "linewidth": 0.8},
+    "forward": {"facecolor": ("compute", 0.4), **_EDGE},
+    "backward": {"facecolor": "compute", **_EDGE},
+    "update": {"facecolor": "c2", **_EDGE},
+    "computes nothing": {"facecolor": "paper", "hatch": "///", **_EDGE},
+    "all-reduce": {"facecolor": "c4", "edgecolor": "paper", "linewidth": 0.4},
+}
 _LANE = 0.36  # height of one lane, in ranks
 
 
 def lanes(axes, trace, step=0, title=""):
     """Draw one step of a `scaleout.records.trace.Trace`: each rank with its phases above and its collectives beneath.
 
-    The horizontal axis is in milliseconds from the start of the step. A phase is pale where the rank computes nothing.
+    The horizontal axis is in milliseconds from the start of the step.
     """
     zero = min(trace.steps(rank)[step][0] for rank in trace.ranks)
     length = max(trace.steps(rank)[step][1] for rank in trace.ranks) - zero
     for rank in trace.ranks:
         own = trace.steps(rank)[step]
-        busy = trace.compute(rank)
-        for phase, colour in PHASE_COLOURS.items():
+
+        def draw(what, spans, down=_LANE, rank=rank):
+            moved = [((a - zero) * 1e3, (b - a) * 1e3) for a, b in spans]  # broken_barh takes (start, length)
+            axes.broken_barh(moved, (rank - down, _LANE), **LOOKS[what])
+
+        for phase in ("data", "forward", "backward", "update"):
             spans = common([(s.start, s.end) for s in trace.spans(rank, phase)], [own])
-            pale = 1.0 if phase == "data" else 0.3
-            axes.broken_barh(_milliseconds(spans, zero), (rank - _LANE, _LANE), color=colour, alpha=pale, linewidth=0)
-            axes.broken_barh(
-                _milliseconds(common(spans, busy), zero), (rank - _LANE, _LANE), color=colour, linewidth=0
-            )
-        sent = [(a, b) for a, b in trace.collectives(rank) if own[0] <= a < own[1]]
-        axes.broken_barh(_milliseconds(sent, zero), (rank, _LANE), facecolor="C1", edgecolor="white", linewidth=0.4)
+            if phase == "data":
+                draw("waits for data", spans)
+            else:
+                draw("computes nothing", subtract(spans, trace.compute(rank)))
+                draw(phase, common(spans, trace.compute(rank)))
+        draw("all-reduce", [(a, b) for a, b in trace.collectives(rank) if own[0] <= a < own[1]], down=0)
     axes.set(ylim=(max(trace.ranks) + 0.5, -0.5), xlim=(0, length * 1e3), yticks=trace.ranks)
     axes.set_yticklabels([f"rank {rank}" for rank in trace.ranks])
     axes.set_title(title)
     axes.grid(axis="y", visible=False)
 
 
-def _milliseconds(spans, zero):
-    """(start, length) pairs in milliseconds, as broken_barh takes them."""
-    return [((a - zero) * 1e3, (b - a) * 1e3) for a, b in spans]
-
-
 def lanes_legend(figure):
-    """The colours of `lanes`, once for a figure."""
+    """What `lanes` draws, once for a figure."""
     import matplotlib.pyplot as plt
 
-    phases = {"waits for data" if phase == "data" else phase: colour for phase, colour in PHASE_COLOURS.items()}
-    names = {**phases, "all-reduce": "C1"}
-    marks = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in names.values()]
-    figure.legend(marks, names, loc="outside lower center", ncols=len(names))
+    marks = [plt.Rectangle((0, 0), 1, 1, **look) for look in LOOKS.values()]
+    figure.legend(marks, LOOKS, loc="outside lower left", ncols=3)

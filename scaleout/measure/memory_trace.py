@@ -3,9 +3,11 @@
 import pickle
 
 from scaleout.lab.picture import picture
+from scaleout.measure import figures
 from scaleout.memory.accounts import KINDS
 from scaleout.parallel import private
 from scaleout.records.files import written_whole
+from scaleout.views.memory import COLOURS, PALE
 
 POINTS = 250            # a picture shows no more, and its file stays small
 LEAST_WIDTH = 0.13       # of the axis, for a moment: as much as its name takes
@@ -81,23 +83,21 @@ def plot(timeline, path, title):
     edges, spans = spread([moment for _, moment, _ in points])
     held = [kinds for _, _, kinds in points] + [points[-1][2]]         # the last entry has a right edge too
     large = max(sum(kinds.values()) for kinds in held) > 1e10
-    shown = [kind for kind in KINDS if any(kinds[kind] for kinds in held)]
     with picture(path) as (_, axes):
-        axes.stackplot([*edges, 1.0], *([kinds[kind] / (1e9 if large else 1e6) for kinds in held] for kind in shown),
-                       labels=shown, step="post", linewidth=0,
-                       colors=[f"C{KINDS.index(kind)}" for kind in shown])
+        unit = 1e9 if large else 1e6
+        layers = {kind: (COLOURS[kind], PALE.get(kind, 1), [kinds[kind] / unit for kinds in held]) for kind in KINDS}
+        figures.stack(axes, [*edges, 1.0], layers, step="post")
         axes.set(xlim=(0, 1), xticks=[], ylabel="GB (10^9 bytes)" if large else "MB (10^6 bytes)",
                  xlabel="operations of one step, in order (short moments are widened)")
         _name_moments(axes, spans)
         axes.set_title(title, pad=18)
-        axes.legend(*(x[::-1] for x in axes.get_legend_handles_labels()), loc="upper left",
-                    bbox_to_anchor=(1.0, 1.0))
+        figures.stack_legend(axes)
 
 
 def _name_moments(axes, spans):
     """Each moment's name above its span, and a line between two."""
     for name, (left, right) in spans.items():
         if left:
-            axes.axvline(left, color="#767676", linewidth=0.7, linestyle=":")
-        axes.annotate(name, ((left + right) / 2, 1.01), xycoords=("data", "axes fraction"), fontsize=8.5,
+            axes.axvline(left, color="muted", linewidth=0.7, linestyle=":")
+        axes.annotate(name, ((left + right) / 2, 1.01), xycoords=("data", "axes fraction"), fontsize="small",
                       ha="center")

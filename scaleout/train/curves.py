@@ -162,7 +162,7 @@ def plot(found, path, title):
     every = {name: panel for name, panel in panels().items()
              if any(panel[1](records) for records in series(found).values())}
     rows = -(-len(every) // 2)
-    with picture(path, rows, 2, figsize=(8, 3 * rows), layout="constrained") as (figure, axes):
+    with picture(path, rows, 2, figsize=(8, 3 * rows)) as (figure, axes):
         for ax, (name, (unit, real, guess)) in zip(axes.flat, every.items(), strict=False):
             _panel(ax, found, real, guess)
             ax.set(title=name, ylabel=unit, xlabel="processes")

@@ -76,7 +76,7 @@ class Progress:
 
 def plot(metrics, path, title):
     """Draw loss and validation over steps, and beneath them seconds a step and the wait for data, to `path` (SVG)."""
-    with picture(path, 2, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1)) as (figure, (top, bottom)):
+    with picture(path, 2, figsize=(7, 5.5), sharex=True, height_ratios=(2, 1)) as (_, (top, bottom)):
         steps = metrics.column("step")
         top.plot(steps, metrics.column("loss"), color="C0", linewidth=0.8, alpha=0.6, label="training")
         top.plot([row["step"] for row in metrics.validations], [row["validation"] for row in metrics.validations],
@@ -87,7 +87,6 @@ def plot(metrics, path, title):
         bottom.set(ylabel="ms", xlabel="step", ylim=(0, None))
         for axes in (top, bottom):
             axes.legend()
-        figure.tight_layout()
 
 
 def readable(sample):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import live_page
 import pytest
+from contrast import faint, sizes
 from driver import HTML, NARROW, contents, paint, unfold, violations
 
 from scaleout import views
@@ -41,16 +42,34 @@ def test_a_page_is_sound(reader, book, name):
     views_at_rest(reader)
     unfold(reader)
     assert violations(reader) == []
+    assert faint(reader) == []
     paint(reader, "dark")
     assert violations(reader, ("color-contrast", "image-alt")) == []
+    assert faint(reader) == [] == sizes(reader)
     for widget in reader.locator(".live-widget").all():
         assert widget.evaluate("(node) => getComputedStyle(node.parentElement).backgroundColor") == "rgba(0, 0, 0, 0)"
         assert widget.evaluate("(node) => getComputedStyle(node).colorScheme") == "dark"
     reader.set_viewport_size(NARROW)
     assert reader.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    assert faint(reader) == [] == sizes(reader)
     parts = reader.locator(".live-widget, .live-control:visible, .live-answer, .live-figure > svg:visible")
     assert parts.evaluate_all(OUTSIDE) == []
     views_at_work(reader)
+
+
+def test_paper_is_light_after_a_dark_screen(reader, book):
+    reader.goto(f"{book}/notebooks/02_ddp.html")
+    inks = """["p", "table.table td", "svg.plot text"].map((name) => {
+      const style = getComputedStyle(document.querySelector(`.bd-article ${name}`));
+      return [name.startsWith("svg") ? style.fill : style.color, style.colorScheme];
+    })"""
+    by_day = reader.evaluate(inks)
+    paint(reader, "dark")
+    assert all(one != other for one, other in zip(by_day, reader.evaluate(inks), strict=True))
+    reader.emulate_media(media="print")
+    assert reader.evaluate(inks) == by_day
+    assert faint(reader) == []
+    reader.emulate_media(media="screen")
 
 
 def views_at_rest(page) -> None:

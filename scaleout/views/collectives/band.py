@@ -12,7 +12,7 @@ from scaleout.views.collectives.record import Own
 from scaleout.views.collectives.words import SHORT, size, time
 
 AXIS = Axis(SMALLEST, LARGEST, True)
-SEEN = 0.5  # opacity of the band: words are written on it
+SEEN = 0.45  # opacity of the band: words are written on it, in light and dark
 
 
 class Strip:
@@ -127,7 +127,8 @@ def _area(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> str:
     return (
         svg.rect(strip.left, strip.top, strip.width, strip.height, "c4", opacity=SEEN)
         + f'<path d="M{left} {base}L{line}L{right} {base}z" fill="{svg.colour("paper")}"/>'
-        + f'<path d="M{left} {base}L{line}L{right} {base}z" fill="{svg.colour("c7")}" fill-opacity="{SEEN + 0.15}"/>'
+        + f'<path d="M{left} {base}L{line}L{right} {base}z" fill="{svg.colour("c7")}" fill-opacity="{SEEN}"/>'
+        + f'<path d="M{line}" fill="none" stroke="{svg.colour("ink")}" stroke-width="1.2"/>'
     )
 
 
