@@ -22,9 +22,10 @@ def style() -> None:
 
 def sweep(axes):
     """Axes for bus bandwidth against the size of a message: both logarithmic, with kB, MB and GB, and plain numbers."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator
 
     axes.set(xscale="log", yscale="log", xlabel="size of the message", ylabel="bus bandwidth, GB/s")
+    axes.xaxis.set_major_locator(LogLocator(base=100, subs=(10,)))  # every other decade: their names are long
     axes.xaxis.set_major_formatter(EngFormatter("B"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
