@@ -1,0 +1,81 @@
+"""Citations and terms of a notebook: roles where Sphinx reads them, links where anybody else does.
+
+    {cite}`young1974`      ([Young, 1974](https://doi.org/10.1145/361147.361115))
+    {cite:t}`young1974`    [Young (1974)](https://doi.org/10.1145/361147.361115)
+    {term}`ranks <rank>`   [ranks](../book/glossary.md#rank)
+
+A notebook is stored with links, so that it reads in JupyterLab, VS Code and Colab. Sphinx is given the roles back: on
+the site both explain themselves under the pointer, and a term or a key that there is none of is named.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from pybtex.database import Entry, parse_file
+from sphinx.application import Sphinx
+
+BIBLIOGRAPHY = Path(__file__).resolve().parents[2] / "book" / "references.bib"
+GLOSSARY = "../book/glossary.md#"
+
+ROLE = re.compile(r"\{(cite|cite:t|term)\}`([^`]+)`")
+CITED = re.compile(r"\(\[[^\]]+, \d{4}\]\((https://[^)\s]+)\)\)|\[[^\]]+ \(\d{4}\)\]\((https://[^)\s]+)\)")
+TERM = re.compile(rf"\[([^\]]+)\]\({re.escape(GLOSSARY)}([^)\s]+)\)")
+
+
+@cache
+def entries() -> dict[str, Entry]:
+    """Every source of the book by its key."""
+    return dict(parse_file(str(BIBLIOGRAPHY)).entries)
+
+
+def authors(entry: Entry) -> str:
+    """Young; Patarasuk and Yuan; Li et al."""
+    names = [" ".join(map(str, one.rich_prelast_names + one.rich_last_names)) for one in entry.persons["author"]]
+    return f"{names[0]} et al." if len(names) > 2 or names[-1] == "others" else " and ".join(names)
+
+
+def from_roles(text: str) -> str:
+    """Markdown with links in place of roles. ValueError where a key has no entry, or the entry no address."""
+
+    def link(match: re.Match) -> str:
+        role, inside = match.groups()
+        if role == "term":
+            words, term = re.fullmatch(r"(.+?)(?: <(.+)>)?", inside).groups()
+            return f"[{words}]({GLOSSARY}{quote(term or words)})"
+        entry = entries().get(inside)
+        if entry is None or "url" not in entry.fields:
+            raise ValueError(f"{match[0]}: book/references.bib has no entry of that key with a url")
+        who, year, url = authors(entry), entry.fields["year"], entry.fields["url"]
+        return f"([{who}, {year}]({url}))" if role == "cite" else f"[{who} ({year})]({url})"
+
+    return ROLE.sub(link, text)
+
+
+def to_roles(text: str) -> str:
+    """Markdown with roles in place of the links that `from_roles` makes; other links stay."""
+    keys = {entry.fields["url"]: key for key, entry in entries().items() if "url" in entry.fields}
+
+    def cite(match: re.Match) -> str:
+        key = keys.get(match[1] or match[2])
+        return match[0] if key is None else f"{{{'cite' if match[1] else 'cite:t'}}}`{key}`"
+
+    def term(match: re.Match) -> str:
+        words, name = match[1], unquote(match[2])
+        return f"{{term}}`{words}`" if words == name else f"{{term}}`{words} <{name}>`"
+
+    return TERM.sub(term, CITED.sub(cite, text))
+
+
+def give_roles_back(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Sphinx is about to read a page."""
+    if docname.startswith("notebooks/"):
+        source[0] = to_roles(source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """What the book's extension gets from here."""
+    app.connect("source-read", give_roles_back)
