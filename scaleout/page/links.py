@@ -10,6 +10,7 @@ the site both explain themselves under the pointer, and a term or a key that the
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -22,8 +23,8 @@ BIBLIOGRAPHY = Path(__file__).resolve().parents[2] / "book" / "references.bib"
 GLOSSARY = "../book/glossary.md#"
 
 ROLE = re.compile(r"\{(cite|cite:t|term)\}`([^`]+)`")
-CITED = re.compile(r"\(\[[^\]]+, \d{4}\]\((https://[^)\s]+)\)\)|\[[^\]]+ \(\d{4}\)\]\((https://[^)\s]+)\)")
-TERM = re.compile(rf"\[([^\]]+)\]\({re.escape(GLOSSARY)}([^)\s]+)\)")
+CITED = re.compile(r"\(\[[^][]+, \d{4}\]\((https://[^)\s]+)\)\)|\[[^][]+ \(\d{4}\)\]\((https://[^)\s]+)\)")
+TERM = re.compile(rf"\[([^][]+)\]\({re.escape(GLOSSARY)}([^)\s]+)\)")
 
 
 @cache
@@ -73,7 +74,11 @@ def to_roles(text: str) -> str:
 def give_roles_back(app: Sphinx, docname: str, source: list[str]) -> None:
     """Sphinx is about to read a page."""
     if docname.startswith("notebooks/"):
-        source[0] = to_roles(source[0])
+        notebook = json.loads(source[0])
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "markdown":
+                cell["source"] = to_roles("".join(cell["source"]))
+        source[0] = json.dumps(notebook)
 
 
 def setup(app: Sphinx) -> None:
