@@ -4,7 +4,7 @@
 
 A notebook is stored only when every cell ran. What would differ from run to run without meaning is left out:
 the widgets' kernel form (the HTML form stays), widget state, time stamps, the kernel's exact version. And it is stored
-so that it reads in any editor: what a tag hides is folded, directives stand between colons, roles are links.
+so that it reads in any editor: what a tag hides is folded, directives stand between colons, or are links as roles are.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def make_readable(notebook: nbformat.NotebookNode) -> None:
         if cell.cell_type == "code":
             fold(cell)
         else:
-            cell.source = links.from_roles(colons(cell.source))
+            cell.source = links.to_links(colons(cell.source))
 
 
 def run(path: Path) -> float:

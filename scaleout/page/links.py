@@ -1,11 +1,13 @@
-"""Citations and terms of a notebook: roles where Sphinx reads them, links where anybody else does.
+"""Markup of a notebook that only Sphinx knows: roles and directives where it reads them, links where anybody else does.
 
     {cite}`young1974`      ([Young, 1974](https://doi.org/10.1145/361147.361115))
     {cite:t}`young1974`    [Young (1974)](https://doi.org/10.1145/361147.361115)
     {term}`ranks <rank>`   [ranks](../book/glossary.md#rank)
+    :::{source} PATH::NAME and its words    The words ([`PATH::NAME`](../PATH))
+    :::{chapter-card} STEM                  [The card of this chapter](../book/cards/STEM.yml): what is on it
 
-A notebook is stored with links, so that it reads in JupyterLab, VS Code and Colab. Sphinx is given the roles back: on
-the site both explain themselves under the pointer, and a term or a key that there is none of is named.
+A notebook is stored with links, so that it reads in JupyterLab, VS Code and Colab. Sphinx is given the rest back: on
+the site a citation and a term explain themselves under the pointer, code unfolds, and what there is none of is named.
 """
 
 from __future__ import annotations
@@ -19,11 +21,17 @@ from urllib.parse import quote, unquote
 from pybtex.database import Entry, parse_file
 from sphinx.application import Sphinx
 
+from scaleout.page.source import UNNAMED
+
 BIBLIOGRAPHY = Path(__file__).resolve().parents[2] / "book" / "references.bib"
 GLOSSARY = "../book/glossary.md#"
 
 ROLE = re.compile(r"\{(cite|cite:t|term)\}`([^`]+)`")
 CITED = re.compile(r"\(\[[^][]+, \d{4}\]\((https://[^)\s]+)\)\)|\[[^][]+ \(\d{4}\)\]\((https://[^)\s]+)\)")
+SOURCE = re.compile(r"^:::\{source\} (\S+)\n+((?:.+\n)*):::$", re.M)
+CODE = re.compile(r"^(.+) \(\[`(scaleout/[\w/]+\.py)((?:::[\w.]+)?)`\]\(\.\./\2\)\)$", re.M)
+CARD = re.compile(r"^:::\{chapter-card\} (\w+)\n+:::$", re.M)
+CARD_FILE = re.compile(r"^\[The card of this chapter\]\(\.\./book/cards/(\w+)\.yml\).*$", re.M)
 TERM = re.compile(rf"\[([^][]+)\]\({re.escape(GLOSSARY)}([^)\s]+)\)")
 
 
@@ -39,8 +47,12 @@ def authors(entry: Entry) -> str:
     return f"{names[0]} et al." if len(names) > 2 or names[-1] == "others" else " and ".join(names)
 
 
-def from_roles(text: str) -> str:
-    """Markdown with links in place of roles. ValueError where a key has no entry, or the entry no address."""
+def to_links(text: str) -> str:
+    """Markdown with links in place of roles and directives. ValueError where a key has no entry, or that no address."""
+
+    def code(match: re.Match) -> str:
+        words = match[2].replace("\n", " ").strip() or UNNAMED
+        return f"{words} ([`{match[1]}`](../{match[1].partition('::')[0]}))"
 
     def link(match: re.Match) -> str:
         role, inside = match.groups()
@@ -53,11 +65,12 @@ def from_roles(text: str) -> str:
         who, year, url = authors(entry), entry.fields["year"], entry.fields["url"]
         return f"([{who}, {year}]({url}))" if role == "cite" else f"[{who} ({year})]({url})"
 
-    return ROLE.sub(link, text)
+    card = r"[The card of this chapter](../book/cards/\1.yml): its formulas, symbols and numbers to remember"
+    return ROLE.sub(link, CARD.sub(card, SOURCE.sub(code, text)))
 
 
-def to_roles(text: str) -> str:
-    """Markdown with roles in place of the links that `from_roles` makes; other links stay."""
+def from_links(text: str) -> str:
+    """Markdown with roles and directives in place of the links that `to_links` makes; other links stay."""
     keys = {entry.fields["url"]: key for key, entry in entries().items() if "url" in entry.fields}
 
     def cite(match: re.Match) -> str:
@@ -68,19 +81,20 @@ def to_roles(text: str) -> str:
         words, name = match[1], unquote(match[2])
         return f"{{term}}`{words}`" if words == name else f"{{term}}`{words} <{name}>`"
 
+    text = CARD_FILE.sub(r":::{chapter-card} \1\n:::", CODE.sub(r":::{source} \2\3\n\1\n:::", text))
     return TERM.sub(term, CITED.sub(cite, text))
 
 
-def give_roles_back(app: Sphinx, docname: str, source: list[str]) -> None:
+def give_back(app: Sphinx, docname: str, source: list[str]) -> None:
     """Sphinx is about to read a page."""
     if docname.startswith("notebooks/"):
         notebook = json.loads(source[0])
         for cell in notebook["cells"]:
             if cell["cell_type"] == "markdown":
-                cell["source"] = to_roles("".join(cell["source"]))
+                cell["source"] = from_links("".join(cell["source"]))
         source[0] = json.dumps(notebook)
 
 
 def setup(app: Sphinx) -> None:
     """What the book's extension gets from here."""
-    app.connect("source-read", give_roles_back)
+    app.connect("source-read", give_back)

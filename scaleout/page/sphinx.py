@@ -20,7 +20,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
-from scaleout.page import cards, cells, links, projector
+from scaleout.page import cards, cells, links, projector, prose
 from scaleout.page.directives import DIRECTIVES
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -285,6 +285,7 @@ def setup(app: Sphinx) -> dict:
         app.add_js_file(name, **attributes)
     cells.setup(app)
     links.setup(app)
+    prose.setup(app)
     app.connect("config-inited", configure)
     app.connect("builder-inited", copy_assets)
     app.connect("html-page-context", finish_page, priority=900)  # after the theme has made its buttons
