@@ -4,7 +4,8 @@
 
 A notebook is stored only when every cell ran. What would differ from run to run without meaning is left out:
 the widgets' kernel form (the HTML form stays), widget state, time stamps, the kernel's exact version. And it is stored
-so that it reads in any editor: what a tag hides is folded, directives stand between colons, or are links as roles are.
+so that it reads in any editor: what a tag hides is folded, directives stand between colons, and what only Sphinx knows
+is plain Markdown.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
-from scaleout.page import links
+from scaleout.page import markup
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 SECONDS_PER_CELL = 300
@@ -121,7 +122,7 @@ def make_readable(notebook: nbformat.NotebookNode) -> None:
         if cell.cell_type == "code":
             fold(cell)
         else:
-            cell.source = links.to_links(colons(cell.source))
+            cell.source = markup.to_plain(colons(cell.source))
 
 
 def run(path: Path) -> float:

@@ -20,7 +20,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
-from scaleout.page import cards, cells, links, projector, prose
+from scaleout.page import cards, cells, markup, projector, prose
 from scaleout.page.directives import DIRECTIVES
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -284,7 +284,7 @@ def setup(app: Sphinx) -> dict:
     for name, attributes in SCRIPTS:
         app.add_js_file(name, **attributes)
     cells.setup(app)
-    links.setup(app)
+    markup.setup(app)
     prose.setup(app)
     app.connect("config-inited", configure)
     app.connect("builder-inited", copy_assets)
