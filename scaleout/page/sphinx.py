@@ -283,9 +283,8 @@ def setup(app: Sphinx) -> dict:
         app.add_css_file(name)
     for name, attributes in SCRIPTS:
         app.add_js_file(name, **attributes)
-    cells.setup(app)
-    markup.setup(app)
-    prose.setup(app)
+    for part in (cells, markup, prose):
+        part.setup(app)
     app.connect("config-inited", configure)
     app.connect("builder-inited", copy_assets)
     app.connect("html-page-context", finish_page, priority=900)  # after the theme has made its buttons
