@@ -18,8 +18,10 @@ ENDS = (0, GPUS - 1, GPUS - 1 + 2 * (NODES - 1), 2 * (GPUS - 1) + 2 * (NODES - 1
 
 
 def states() -> list[list[list[set[int]]]]:
-    """What each rank holds before, and after each phase: whose numbers are in each part. Sums that a rank has passed on,
-    and that are out of date, are left out."""
+    """What each rank holds before, and after each phase: whose numbers are in each part.
+
+    Sums that a rank has passed on, and that are out of date, are left out.
+    """
     every = messages.run(MOVES, messages.start("all_reduce", RANKS, CHUNKS))
     whole = (1, GPUS, RANKS, RANKS)
     return [

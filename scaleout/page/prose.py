@@ -13,11 +13,11 @@ from scaleout.page.ladder import rungs
 UNIT = re.compile(
     r"(?<=\d) (?=(?:[kMGTP]i?B|[kMGTP]?bit|B|GB/s|bytes?|bits?|ns|µs|ms|s|min|h|GPUs?|ranks?|steps?|nodes?|%|FLOP)\b)"
 )
-KEPT = (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw, nodes.comment)
+KEPT = (nodes.table, nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw, nodes.comment)
 
 
 def keep_units(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """A no-break space between a number and its unit, wherever it is prose."""
+    """A no-break space between a number and its unit, in prose: tables have names of devices as they are sold."""
     for text in list(doctree.findall(nodes.Text)):
         if UNIT.search(text) and not any(isinstance(above, KEPT) for above in _above(text)):
             text.parent.replace(text, nodes.Text(UNIT.sub("\N{NO-BREAK SPACE}", text)))

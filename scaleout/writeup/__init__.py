@@ -10,6 +10,5 @@ A room of its own and not a part of `records`: those are read by labs and checke
 from scaleout import face
 
 __getattr__, __dir__, __all__ = face(
-    __name__,
-    document="Page",
+    __name__, document="Page", drawings="drawing", tables="table"
 )

@@ -44,7 +44,7 @@ function codeField(spec, check, draft, edited) {
   return { element: made.element, extra, read: () => made.area.value };
 }
 
-const LONG = { 1: "one minute", 2: "three minutes", 3: "ten minutes or more" }; // by level, for most readers
+const LONG = { 1: "one minute", 2: "three minutes", 3: "ten minutes" }; // by level, for most readers
 
 const FIELDS = { number: numberField, choice: choiceField, function: codeField };
 
