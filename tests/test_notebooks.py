@@ -4,9 +4,11 @@ import json
 import re
 
 import house
+import nbformat
 import pytest
 import repo
 
+import notebooks
 from scaleout.page import cells, live, plots
 
 NOTEBOOKS = [name for name in repo.with_suffix(".ipynb") if name.startswith("notebooks/")]
@@ -77,6 +79,13 @@ def test_it_is_small(name):
 def test_only_known_tags(notebook):
     for cell in notebook["cells"]:
         assert tags(cell) <= TAGS, cell["id"]
+
+
+def test_it_reads_in_any_editor(name):
+    stored, again = (nbformat.reads(repo.text(name), as_version=4) for _ in range(2))
+    notebooks.make_readable(again)
+    assert [cell.id for cell, was in zip(again.cells, stored.cells, strict=True) if cell != was] == [], (
+        f"run .venv/bin/python tools/notebooks.py {name}")  # fmt: skip
 
 
 def test_an_output_that_is_not_compared_is_asserted_next(notebook):

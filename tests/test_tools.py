@@ -67,6 +67,31 @@ def test_a_notebook_whose_cell_fails_is_left_as_it_was(draft):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize(("tags", "metadata"), [
+    ([], {}), (["nbval-ignore-output"], {}), (["hide-output"], {"jupyter": {"outputs_hidden": True}}),
+    (["remove-input"], {"cellView": "form", "jupyter": {"source_hidden": True}}),
+    (["hide-cell"], {"cellView": "form", "jupyter": {"outputs_hidden": True, "source_hidden": True}}),
+])  # fmt: skip
+def test_what_a_tag_hides_on_the_site_is_folded_in_editors(tags, metadata):
+    made = notebooks.nbformat.from_dict(cell("1", metadata={"tags": tags, "cellView": "form", "jupyter": {"x": 1}}))
+    notebooks.fold(made)
+    assert made.metadata == {"tags": tags, **metadata}
+
+
+def test_a_check_that_is_folded_says_that_it_is_one():
+    made = notebooks.nbformat.from_dict(cell("assert 1", metadata={"tags": ["remove-cell"]}))
+    notebooks.fold(made)
+    notebooks.fold(made)
+    assert made.source == "# Checks what the text says\nassert 1"
+
+
+def test_a_directive_of_prose_stands_between_colons():
+    fenced = "```{admonition} A\n:class: done\n1. b\n```\nc\n\n```{chapter-card} d\n```\n"
+    assert notebooks.colons(fenced) == ":::{admonition} A\n:class: done\n\n1. b\n:::\nc\n\n:::{chapter-card} d\n:::\n"
+    for kept in ("```python\n1\n```", "```{code-block} text\n1\n```", notebooks.colons(fenced)):
+        assert notebooks.colons(kept) == kept
+
+
 @pytest.mark.parametrize("content", ["", "{}", "not json", '{"nbformat": 4}'])
 def test_what_is_no_notebook_is_refused(tmp_path, content):
     path = tmp_path / "x.ipynb"

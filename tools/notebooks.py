@@ -3,7 +3,9 @@
     .venv/bin/python tools/notebooks.py notebooks/*.ipynb
 
 A notebook is stored only when every cell ran. What would differ from run to run without meaning is left out:
-the widgets' kernel form (the HTML form stays), widget state, time stamps, the kernel's exact version.
+the widgets' kernel form (the HTML form stays), widget state, time stamps, the kernel's exact version. And it is stored
+so that it reads in any editor: what a tag hides is folded, directives stand between colons, and what only Sphinx knows
+is plain Markdown.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import datetime
 import os
 import platform
+import re
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -21,9 +24,18 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
+from scaleout.page import markup
+
 WIDGET = "application/vnd.jupyter.widget-view+json"
 SECONDS_PER_CELL = 300
 SHOWN = ("torch", "accelerate", "matplotlib")
+
+FOLDS_CODE = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
+FOLDS_OUTPUT = {"hide-cell", "hide-output", "remove-cell", "remove-output"}
+CHECKS = "# Checks what the text says"  # the first line is what an editor shows of a cell that is folded
+
+# A directive of prose between backticks: its head, its options, its text.
+FENCED = re.compile(r"^```(\{(?!code|math)[\w-]+\}.*\n)((?::.*\n)*)\n*((?:(?!```).*\n)*?)```$", re.M)
 
 
 def machine() -> str:
@@ -80,6 +92,39 @@ def strip(notebook: nbformat.NotebookNode) -> None:
             cell["outputs"] = joined(cell["outputs"])
 
 
+def fold(cell: nbformat.NotebookNode) -> None:
+    """Fold in other editors what the tags of a code cell hide on the site: JupyterLab and VS Code read `jupyter`, Colab
+    `cellView`."""
+    tags = set(cell.metadata.get("tags", ()))
+    folded = {"outputs_hidden": bool(tags & FOLDS_OUTPUT), "source_hidden": bool(tags & FOLDS_CODE)}
+    cell.metadata["jupyter"] = {key: True for key, is_so in folded.items() if is_so}
+    cell.metadata["cellView"] = "form" if folded["source_hidden"] else None
+    for key in ("jupyter", "cellView"):
+        if not cell.metadata[key]:
+            del cell.metadata[key]
+    if "remove-cell" in tags and not cell.source.startswith("#"):
+        cell.source = f"{CHECKS}\n{cell.source}"
+
+
+def colons(text: str) -> str:
+    """Markdown with directives of prose between colons: who does not know a directive then shows its text as text."""
+
+    def written(match: re.Match) -> str:
+        head, options, body = match.groups()
+        return f":::{head}{options}\n{body}:::" if body else f":::{head}{options}:::"
+
+    return FENCED.sub(written, text)
+
+
+def make_readable(notebook: nbformat.NotebookNode) -> None:
+    """Write the notebook, in place, so that it reads in any editor. ValueError names what cannot be."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            fold(cell)
+        else:
+            cell.source = markup.to_plain(colons(cell.source))
+
+
 def run(path: Path) -> float:
     """Run one notebook in its own folder and store it; the seconds it took.
 
@@ -90,6 +135,7 @@ def run(path: Path) -> float:
         nbformat.validate(notebook)
     except (OSError, ValueError, nbformat.ValidationError) as error:
         raise ValueError(f"{path} is no notebook: {str(error).splitlines()[0]}") from None
+    make_readable(notebook)
     client = NotebookClient(
         notebook, timeout=SECONDS_PER_CELL, kernel_name="python3", coalesce_streams=True,
         resources={"metadata": {"path": path.parent}},

@@ -4,7 +4,6 @@
     **The ring that the labs run.** It cuts a piece again, so that one is added while the next is on its way.
     :::
 
-With colons, not backticks: JupyterLab, which knows no such directive, then shows the path and the words as a paragraph.
 Without words the fold says "The version of the package".
 """
 

@@ -20,7 +20,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
-from scaleout.page import cards, cells, plots, projector, prose
+from scaleout.page import cards, cells, markup, plots, projector, prose
 from scaleout.page.directives import DIRECTIVES
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -283,9 +283,8 @@ def setup(app: Sphinx) -> dict:
         app.add_css_file(name)
     for name, attributes in SCRIPTS:
         app.add_js_file(name, **attributes)
-    cells.setup(app)
-    plots.setup(app)
-    prose.setup(app)
+    for part in (cells, markup, plots, prose):
+        part.setup(app)
     app.connect("config-inited", configure)
     app.connect("builder-inited", copy_assets)
     app.connect("html-page-context", finish_page, priority=900)  # after the theme has made its buttons

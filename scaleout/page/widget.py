@@ -17,6 +17,7 @@ import traitlets
 from scaleout.page import form, live
 
 STATIC = files("scaleout.page") / "static"
+ASLEEP = '<p class="live-asleep"><em>Run this cell to use it.</em></p>'
 
 # The front end's modules, each after those it imports. anywidget takes one module, so they are joined.
 MODULES = (
@@ -43,6 +44,12 @@ def styles() -> str:
     return "\n".join([*before, re.sub(pattern, "", own, flags=re.M)])
 
 
+def stored(html: str) -> str:
+    """The HTML form as a notebook stores it, for editors that show it before the cell ran. One that does not trust a
+    notebook drops drawings and leaves the words in them, so the picture waits for the site's style sheet."""
+    return html.replace('class="live-stage"', 'class="live-stage" hidden="hidden"', 1) + f"\n{ASLEEP}"
+
+
 class Live(anywidget.AnyWidget):
     """A live view or exercise in a notebook. Made by `show` and `show_exercise`."""
 
@@ -64,7 +71,7 @@ class Live(anywidget.AnyWidget):
         if made is None:
             return None
         forms, metadata = made
-        return {**forms, "text/html": self.html, "text/plain": self.words}, metadata
+        return {**forms, "text/html": stored(self.html), "text/plain": self.words}, metadata
 
 
 def answer(method: str, args: dict) -> dict:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from scaleout.writeup.tables import marked, plain
 
 WIDE, NARROW = 680, 354  # CSS pixels: the column of code and figures, and a phone's
+GROUND = "background: var(--paper, #fff)"  # ink without the book's palette is black: JupyterLab may be dark
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,8 +26,8 @@ class Drawing:
     def _repr_html_(self) -> str:
         words = f"\n<figcaption>{marked(self.caption)}</figcaption>" if self.caption else ""
         return (
-            f'<figure class="drawing"><div class="wide">{self.wide}</div>\n'
-            f'<div class="narrow" hidden>{self.narrow}</div>{words}</figure>'
+            f'<figure class="drawing"><div class="wide" style="{GROUND}">{self.wide}</div>\n'
+            f'<div class="narrow" style="{GROUND}" hidden="hidden">{self.narrow}</div>{words}</figure>'
         )
 
     def __repr__(self) -> str:

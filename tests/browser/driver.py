@@ -117,12 +117,13 @@ def unfold(page) -> None:
     }""", SKIP)  # fmt: skip
 
 
-def violations(page, rules: tuple[str, ...] = ()) -> list[str]:
-    """Serious and critical findings of axe-core, each with the element it is about; by all its rules, or by some."""
+def violations(page, rules: tuple[str, ...] = (), within: str = "html") -> list[str]:
+    """Serious and critical findings of axe-core within an element, each with what it is about; by all its rules, or by
+    some."""
     if not page.evaluate("'axe' in window"):
         page.add_script_tag(path=AXE)
     only = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
-    found = page.evaluate("(only) => axe.run(only).then((result) => result.violations)", only)
+    found = page.evaluate("(given) => axe.run(...given).then((result) => result.violations)", [within, only])
     return [
         f"{one['id']}: {node['html'][:200]}"
         for one in found if one["impact"] in ("serious", "critical") for node in one["nodes"]

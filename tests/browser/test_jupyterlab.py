@@ -1,10 +1,12 @@
-"""The notebook form in a real JupyterLab: run the cell, move the slider by keyboard, watch the picture."""
+"""The notebook form in a real JupyterLab: run the cell, move the slider by keyboard, watch the picture; and a
+chapter as it opens, before anything ran."""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +15,7 @@ import time
 import urllib.request
 
 import pytest
+from driver import violations
 from repo import ROOT
 
 from scaleout import exercises, views
@@ -21,8 +24,16 @@ CELLS = (
     "from scaleout import show, show_exercise",
     "show('memory', batch=2)",
     "show_exercise('memory', 'states-function')",
+    "show('memory', 'again')",
 )
+CHAPTER = ROOT / "notebooks" / "02_ddp.ipynb"
+THEME = "lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"  # in the folder of settings
+PAPER = "rgb(20, 23, 27)"  # of palette.css, in the dark
 VIEW = "document.querySelector('#live-memory').live"
+
+# Of each code cell that is there: its place, and whether its code is folded.
+SHOWN = """cells => cells.map((cell) =>
+  [Number(cell.dataset.windowedListIndex), Boolean(cell.querySelector('.jp-InputPlaceholder'))])"""
 
 
 def free_port() -> int:
@@ -43,9 +54,12 @@ def notebook() -> dict:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """The address of a notebook in a JupyterLab with its own folder and settings, a token, on loopback."""
+    """A dark JupyterLab with its own folder and settings, a token, on loopback: the address of a notebook in it."""
     home = tmp_path_factory.mktemp("lab")
     (home / "live.ipynb").write_text(json.dumps(notebook()), encoding="utf-8")
+    shutil.copy(CHAPTER, home)
+    (home / "CONFIG" / THEME).parent.mkdir(parents=True)
+    (home / "CONFIG" / THEME).write_text('{"theme": "JupyterLab Dark"}', encoding="utf-8")
     port, token = free_port(), secrets.token_hex(16)
     own = {f"JUPYTER_{name}_DIR": str(home / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     command = [
@@ -68,7 +82,7 @@ def lab(tmp_path_factory):
                 time.sleep(0.2)
         else:
             pytest.fail(f"JupyterLab did not start: {(home / 'log').read_text()[-2000:]}")
-        yield f"{address}/lab/tree/live.ipynb?token={token}"
+        yield lambda name: f"{address}/lab/tree/{name}?token={token}&reset"
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait(20)
@@ -81,7 +95,7 @@ def notebook_page(context, lab):
     page.set_default_timeout(15_000)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(lab)
+    page.goto(lab("live.ipynb"))
     page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
     page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
     page.get_by_role("menuitem", name="Run").click()
@@ -107,6 +121,7 @@ def test_the_widget_lives_in_jupyterlab(notebook_page):
     assert pictures.inner_html() != before
     assert page.evaluate("document.activeElement.type") == "range"
     check_code(page)
+    check_look(page)
 
 
 def check_code(page) -> None:
@@ -121,3 +136,35 @@ def check_code(page) -> None:
     area.fill(solution)
     area.press("Control+Enter")
     page.wait_for_function(f"{message}.dataset.ok === 'true'")
+
+
+def check_look(page) -> None:
+    """All of them: dark and to be read, as wide as their cells, each with its own controls."""
+    widgets = page.locator(".live-widget")
+    assert widgets.evaluate_all("all => all.map((one) => getComputedStyle(one).backgroundColor)") == [PAPER] * 3
+    assert violations(page, ("color-contrast",), ".jp-Notebook .live-widget") == []
+    room = "all => all.map((one) => one.closest('.jp-OutputArea-output').clientWidth - one.offsetWidth)"
+    assert widgets.evaluate_all(room) == [0] * 3
+    assert page.locator(".live-segments").count() == page.locator(".live-segments:has(:checked)").count() > 1
+
+
+def test_a_chapter_reads_before_it_is_run(context, lab):
+    page = context.new_page()
+    page.set_viewport_size({"width": 1280, "height": 3000})  # what is not near it is not there
+    page.goto(lab(CHAPTER.name))
+    page.get_by_role("heading", name="Build it").wait_for()
+    box = page.locator("aside", has=page.get_by_text("When you are done", exact=True))
+    assert "explain DDP" in box.inner_text()
+    assert not page.locator("details", has_text="By what was hidden").get_attribute("open")
+    text = page.locator(".jp-Notebook").inner_text()
+    assert [raw for raw in (":::", ":class:", "{term}", "{cite", "```") if raw in text] == []
+    assert "/book/glossary.md" in page.get_by_role("link", name="rank", exact=True).get_attribute("href")
+    assert page.locator(".live-stage:visible").count() == 0 < page.get_by_text("Run this cell to use it.").count()
+    cells = json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]
+    shown = page.locator(".jp-CodeCell").evaluate_all(SHOWN)
+    assert {at: folded(cells[at]) for at, _ in shown} == dict(map(tuple, shown)) != {}
+    page.close()
+
+
+def folded(cell: dict) -> bool:
+    return bool({"hide-cell", "hide-input", "remove-cell", "remove-input"} & set(cell["metadata"].get("tags", ())))

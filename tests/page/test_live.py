@@ -208,9 +208,11 @@ def test_an_exercise_reads_without_scripts():
 def test_one_output_with_three_forms(toy, tmp_path):
     pytest.importorskip("anywidget")
     from scaleout import show
+    from scaleout.page import widget
 
     data, _metadata = show("toy", size=7)._repr_mimebundle_()
-    assert data["text/html"] == form.html(form.view("toy", None, {"size": 7}))
+    html = form.html(form.view("toy", None, {"size": 7}))
+    assert data["text/html"] == html.replace('live-stage"', 'live-stage" hidden="hidden"') + f"\n{widget.ASLEEP}"
     assert data["text/plain"] == "A toy & more\nIt is <4>."
     assert "application/vnd.jupyter.widget-view+json" in data
     with pytest.raises(ValueError, match="size must be from 1 to 9, not 70"):
@@ -220,7 +222,7 @@ def test_one_output_with_three_forms(toy, tmp_path):
     (tmp_path / "run.json").write_text('{"peak": 3}')
     assert form.view("toy", record={"peak": 3})["result"]["values"] == {"peak": 3}
     shown = show("toy", record=tmp_path / "run.json")._repr_mimebundle_()[0]["text/html"]
-    assert shown == form.html(form.view("toy", record={"peak": 3}))
+    assert shown == widget.stored(form.html(form.view("toy", record={"peak": 3})))
 
 
 def test_the_notebook_gets_one_module_and_one_style_sheet():

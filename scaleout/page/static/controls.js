@@ -1,8 +1,6 @@
 // The controls of a live widget, built from the view's own description of them. A control here is
 // {element, set(value), now(lever)}; it reports what the reader did through `changed(value)`.
 
-let made = 0;
-
 /** An element with properties, attributes and children: `el("p", {class: "x", onclick: f}, "words")`. */
 export function el(tag, props = {}, ...children) {
   const node = document.createElement(tag);
@@ -20,10 +18,10 @@ export function rich(words) {
   return words.split("**").map((part, i) => (i % 2 ? el("strong", {}, part) : part));
 }
 
-/** An id that no other element on the page has. */
+/** An id that no other element on the page has: in a notebook each widget has modules of its own. */
 export function freshId(stem) {
-  made += 1;
-  return `live-${stem}-${made}`;
+  globalThis.liveIds = (globalThis.liveIds ?? 0) + 1;
+  return `live-${stem}-${globalThis.liveIds}`;
 }
 
 const LARGER = { kB: "MB", MB: "GB", GB: "TB", "µs": "ms", ms: "s" };

@@ -1,0 +1,123 @@
+"""Markup of a notebook: MyST where Sphinx reads it, plain Markdown in JupyterLab, VS Code and Colab.
+
+    {cite}`young1974`                       ([Young, 1974](https://doi.org/10.1145/361147.361115))
+    {cite:t}`young1974`                     [Young (1974)](https://doi.org/10.1145/361147.361115)
+    {term}`ranks <rank>`                    [ranks](../book/glossary.md#rank)
+    :::{source} PATH::NAME and its words    The words ([`PATH::NAME`](../PATH))
+    :::{chapter-card} STEM                  [The card of this chapter](../book/cards/STEM.yml): what is on it
+    :::{margin} and its words               > The words
+
+An author writes either; a notebook is stored with the second. Sphinx is given the first: on the site a citation and a
+term explain themselves under the pointer, code unfolds, and what there is none of is named.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from pybtex.database import Entry, parse_file
+from sphinx.application import Sphinx
+
+from scaleout.page.source import UNNAMED
+
+BIBLIOGRAPHY = Path(__file__).resolve().parents[2] / "book" / "references.bib"
+
+
+@cache
+def entries() -> dict[str, Entry]:
+    """Every source of the book by its key."""
+    return dict(parse_file(str(BIBLIOGRAPHY)).entries)
+
+
+@cache
+def keys() -> dict[str, str]:
+    """Keys of sources by their address."""
+    return {entry.fields["url"]: key for key, entry in entries().items() if "url" in entry.fields}
+
+
+def authors(entry: Entry) -> str:
+    """Young; Patarasuk and Yuan; Li et al."""
+    names = [" ".join(map(str, one.rich_prelast_names + one.rich_last_names)) for one in entry.persons["author"]]
+    return f"{names[0]} et al." if len(names) > 2 or names[-1] == "others" else " and ".join(names)
+
+
+def cited(found: re.Match) -> str:
+    """A citation as a link. ValueError where its key has no entry, or the entry no address."""
+    entry = entries().get(found[2])
+    if entry is None or "url" not in entry.fields:
+        raise ValueError(f"{found[0]}: book/references.bib has no entry of that key with a url")
+    who, year, url = authors(entry), entry.fields["year"], entry.fields["url"]
+    return f"[{who} ({year})]({url})" if found[1] else f"([{who}, {year}]({url}))"
+
+
+def cite(found: re.Match) -> str:
+    """A link to a source as a citation; a link to something else as it is."""
+    key = keys().get(found[1] or found[2])
+    return f"{{cite{'' if found[1] else ':t'}}}`{key}`" if key else found[0]
+
+
+def term(found: re.Match) -> str:
+    """A link into the glossary as a term."""
+    words, name = found[1], unquote(found[2])
+    return f"{{term}}`{words}`" if words == name else f"{{term}}`{words} <{name}>`"
+
+
+def quoted(found: re.Match) -> str:
+    """A note for the margin as a quotation."""
+    return re.sub("^", "> ", found[1].strip(), flags=re.M)
+
+
+def margin(found: re.Match) -> str:
+    """A quotation as a note for the margin."""
+    return ":::{margin}\n" + re.sub("^> ?", "", found[0], flags=re.M) + "\n:::"
+
+
+PLAIN = (
+    (r"\{cite(:t)?\}`([^`]+)`", cited),
+    (r"\{term\}`([^`<]+?)(?: <(.+?)>)?`", lambda one: f"[{one[1]}](../book/glossary.md#{quote(one[2] or one[1])})"),
+    (r"^:::\{source\} (\S+)\n+((?:.+\n)*):::$",
+     lambda one: f"{' '.join(one[2].split()) or UNNAMED} ([`{one[1]}`](../{one[1].partition('::')[0]}))"),
+    (r"^:::\{chapter-card\} (\w+)\n+:::$",
+     r"[The card of this chapter](../book/cards/\1.yml): its formulas, symbols and numbers to remember"),
+    (r"^:::\{margin\}\n+((?:.*\n)*?):::$", quoted),
+)  # fmt: skip
+MYST = (
+    (r"^> .*(?:\n>.*)*$", margin),
+    (r"^\[The card of this chapter\]\(\.\./book/cards/(\w+)\.yml\).*$", r":::{chapter-card} \1\n:::"),
+    (r"^(.+) \(\[`(scaleout/[\w/]+\.py)((?:::[\w.]+)?)`\]\(\.\./\2\)\)$", r":::{source} \2\3\n\1\n:::"),
+    (r"\[([^][]+)\]\(\.\./book/glossary\.md#([^)\s]+)\)", term),
+    (r"\(\[[^][]+, \d{4}\]\((https://[^)\s]+)\)\)|\[[^][]+ \(\d{4}\)\]\((https://[^)\s]+)\)", cite),
+)
+
+
+def to_plain(text: str) -> str:
+    """Markdown that any editor shows. ValueError where there is no such source."""
+    for pattern, written in PLAIN:
+        text = re.sub(pattern, written, text, flags=re.M)
+    return text
+
+
+def to_myst(text: str) -> str:
+    """Markdown for Sphinx: what `to_plain` took."""
+    for pattern, written in MYST:
+        text = re.sub(pattern, written, text, flags=re.M)
+    return text
+
+
+def give_back(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Sphinx is about to read a page."""
+    if docname.startswith("notebooks/"):
+        notebook = json.loads(source[0])
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "markdown":
+                cell["source"] = to_myst("".join(cell["source"]))
+        source[0] = json.dumps(notebook)
+
+
+def setup(app: Sphinx) -> None:
+    """What the book's extension gets from here."""
+    app.connect("source-read", give_back)

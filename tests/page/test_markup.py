@@ -1,0 +1,51 @@
+"""Markup of notebooks, there and back."""
+
+import pytest
+
+from scaleout.page import markup
+
+YOUNG = "https://doi.org/10.1145/361147.361115"
+PAIRS = (
+    ("so {cite}`young1974`.", f"so ([Young, 1974]({YOUNG}))."),
+    ("- {cite:t}`young1974` and {cite:t}`patarasuk2009`:",
+     f"- [Young (1974)]({YOUNG}) and [Patarasuk and Yuan (2009)](https://doi.org/10.1016/j.jpdc.2008.09.002):"),
+    ("{cite}`jeaugey2019`{cite}`sanders2009`",
+     "([Jeaugey, 2019](https://developer.nvidia.com/blog/massively-scale-deep-learning-training-nccl-2-4/))"
+     "([Sanders et al., 2009](https://doi.org/10.1016/j.parco.2009.09.001))"),
+    ("all {term}`ranks <rank>`, {term}`Young's interval`",
+     "all [ranks](../book/glossary.md#rank), [Young's interval](../book/glossary.md#Young%27s%20interval)"),
+    (":::{source} scaleout/parallel/ring.py::exchange\n**How it sends**\n:::",
+     "**How it sends** ([`scaleout/parallel/ring.py::exchange`](../scaleout/parallel/ring.py))"),
+    ("Before.\n\n:::{margin}\nOne.\n\n**Two**.\n:::\n\nAfter.", "Before.\n\n> One.\n> \n> **Two**.\n\nAfter."),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("myst", "plain"), PAIRS)
+def test_there_and_back(myst, plain):
+    assert markup.to_plain(myst) == plain
+    assert markup.to_plain(plain) == plain
+    assert markup.to_myst(plain) == myst
+
+
+def test_the_card_is_a_link_to_its_file():
+    card = ":::{chapter-card} collectives\n:::"
+    assert "(../book/cards/collectives.yml)" in markup.to_plain(card)
+    assert markup.to_myst(markup.to_plain(card)) == card
+
+
+@pytest.mark.parametrize("text", [
+    "[a listing](https://github.com/NVIDIA/nccl/issues/1264)", "([somebody, 2020](https://example.org/a))",
+    "[rung 06](06_fsdp.ipynb)", "1 > 0", "a list [1, 2](x)",
+])  # fmt: skip
+def test_other_links_stay(text):
+    assert markup.to_plain(text) == markup.to_myst(text) == text
+
+
+@pytest.mark.parametrize("key", ["nobody2020", "radford2019gpt2", "young1974,daly2006"])
+def test_a_source_that_cannot_be_linked_is_named(key):
+    with pytest.raises(ValueError, match=f"`{key}`: book/references.bib has no entry of that key with a url"):
+        markup.to_plain(f"{{cite}}`{key}`")
+
+
+def test_no_two_sources_have_one_address():
+    assert len(markup.keys()) == sum("url" in entry.fields for entry in markup.entries().values())
