@@ -2,8 +2,8 @@
 
 `transformer` has the shape of a model, its parameters and operations; `recipe` how it is trained, as far as memory
 and kernels go; `layout` and `sharding` how ranks divide it. `hardware` and `protocols` are datasheets and NCCL's own
-constants, each figure with its source; `topology` joins ranks to a cluster. `checks` has the refusals of all,
-`command` their command line.
+constants, `sweeps` what others measured, each figure with its source; `topology` joins ranks to a cluster. `checks` has
+the refusals of all, `command` their command line.
 
 No formula of bytes or seconds lives here (`memory`, `collectives`, `timing`), and nothing of one training run: the
 order of its data and its learning rates are in `train`. Imports the standard library only.

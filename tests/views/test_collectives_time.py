@@ -1,6 +1,7 @@
 """The widget of `collectives`: seconds by size, the words, and the reader's own run, as the cost model has them."""
 
 import json
+import math
 import random
 import re
 import xml.etree.ElementTree as ET
@@ -14,6 +15,8 @@ from drawn import SVG
 from scaleout import views
 from scaleout.collectives import nccl
 from scaleout.draw import svg
+from scaleout.draw.labels import took
+from scaleout.spec import sweeps
 from scaleout.spec.topology import cluster
 from scaleout.timing import profile
 from scaleout.views import collectives as view
@@ -22,6 +25,7 @@ from scaleout.views.collectives import record as own
 from scaleout.views.collectives.words import size as in_words
 
 RECORDS = Path(__file__).parents[2] / "labs" / "results" / "collectives"
+PUBLISHED = Path(__file__).parents[1] / "published"
 
 
 def render(width=svg.WIDE, **params):
@@ -189,7 +193,9 @@ def test_own_points_lie_at_their_size_and_their_share_of_latency():
     for (x, y), (amount, seconds) in zip(circles(drawn), points, strict=True):
         assert x == pytest.approx(left + width * view.band.AXIS.part(amount), abs=0.02)
         assert y == pytest.approx(top + height * (1 - min(1, alpha / seconds)), abs=0.02)
-    assert "your run: ring by hand, 2 × 2-core x86-64 CPU" in drawn and "48.2 ms" in drawn
+    assert "your run: ring by hand, 2 × 2-core x86-64 CPU" in drawn
+    (low, early), (high, late) = ((a, s) for a, s in points if 8e6 < a < 2e7)  # around 10 MB
+    assert took(early * (late / early) ** (math.log(1e7 / low) / math.log(high / low))) in drawn
     assert "gloo’s own" in views.render("collectives", {"ranks": 2, "algorithm": "in-network"}, svg.WIDE, found)["svg"]
 
 
@@ -220,3 +226,18 @@ def test_each_control_changes_the_values_or_says_why_not():
             others = [name for name, _ in control.options] or [top, control.lo if control.name != "step" else 2]
             moved = any(render(**params | {control.name: one})["values"] != found["values"] for one in others)
             assert moved is ("off" not in found["levers"].get(control.name, {})), (control.name, params)
+
+
+def test_published_sweeps_stand_beside_the_ring_that_they_measured():
+    named = {8: "8 H100, ring", 32: "4 nodes of 8 H100", 64: "8 nodes of 8 H100"}
+    published = {one["name"]: one for one in json.loads((PUBLISHED / "nccl_sweeps.json").read_text())["sweeps"]}
+    for ranks, sweep in sweeps.SWEEPS.items():
+        assert [list(row) for row in sweep.rows] == published[named[ranks]]["rows"]
+        picture = views.render("collectives", {"ranks": ranks})["svg"]
+        assert f"measured: {sweep.words} ({sweep.source})" in picture
+    eight = views.render("collectives", {"ranks": 8})
+    assert eight["svg"].count('r="3.5"') == 13 and ">4.87 ms<" in eight["svg"]
+    assert eight["values"]["seconds"] == pytest.approx(4.87e-3, rel=0.02), "prediction beside measurement"
+    for other in ({"ranks": 16}, {"ranks": 8, "algorithm": "tree"}, {"ranks": 8, "link": "pcie"}):
+        assert "measured:" not in views.render("collectives", other)["svg"]
+    assert all("measured" not in one for one in views.question("collectives")["pictures"])

@@ -20,7 +20,7 @@ from scaleout.views.collectives.links import (
     setting,
 )
 from scaleout.views.collectives.links import band as curves
-from scaleout.views.collectives.record import measured, of
+from scaleout.views.collectives.record import measured, of, published
 from scaleout.views.collectives.words import NAMES, SHORT, law, size, time, under_way
 
 __all__ = ["CONTROLS", "TITLE", "draw", "locked", "measured", "slips"]
@@ -58,7 +58,7 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
     bar = sent.Sent(shown, done, ranks, amount, on.sent(algorithm), sent_by_ranks(on.key, algorithm))
     cost = on.way(algorithm, amount).cost
     return {
-        "svg": _picture(on, bar, of(own, algorithm, ranks), width),
+        "svg": _picture(on, bar, of(own, algorithm, ranks) or published(on, algorithm), width),
         "sentence": sentence(on, algorithm, amount),
         "values": _values(on, bar),
         "law": law(on, algorithm, amount, cost),

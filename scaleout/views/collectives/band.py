@@ -8,7 +8,7 @@ from math import exp, log
 from scaleout.draw import svg
 from scaleout.draw.plot import Axis
 from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST, Setting, Way, band
-from scaleout.views.collectives.record import Own
+from scaleout.views.collectives.record import Measured
 from scaleout.views.collectives.words import SHORT, size, time
 
 AXIS = Axis(SMALLEST, LARGEST, True)
@@ -36,7 +36,7 @@ def locked(y: float, wide: bool) -> str:
     return _head(y, wide) + empty + "".join(_label(strip, amount) for amount in _decades(wide))
 
 
-def draw(on: Setting, algorithm: str, amount: float, own: Own | None, y: float, wide: bool) -> str:
+def draw(on: Setting, algorithm: str, amount: float, own: Measured | None, y: float, wide: bool) -> str:
     """The band from y down: about 130 high when wide, 100 when narrow; with points of one's own a little more."""
     found, strip, way = band(on, algorithm), _strip(y, wide, own is not None), on.way(algorithm, amount)
     body = [_head(y, wide), _area(found.points, strip)]
@@ -48,11 +48,11 @@ def draw(on: Setting, algorithm: str, amount: float, own: Own | None, y: float, 
             body.append(svg.text(at, strip.top - 6, words, anchor=_anchor(at, strip), size=svg.SMALLEST))
         if not _meets(strip, at, size(decade), amount, size(amount)):
             body.append(_label(strip, decade))
+    body.append(own.draw(strip, wide, y) if own else "")
     body += _said(on, algorithm, found, strip, wide)
     if wide:
         body += _fastest(found.points, strip)
     body.append(_now(strip, amount, way.cost.seconds))
-    body.append(own.draw(strip, wide, y) if own else "")
     return "".join(body)
 
 

@@ -1,15 +1,19 @@
-"""A reader's own sweep by `labs/collectives.py`, in the picture of the view `collectives`."""
+"""Measured sweeps in the picture of the view `collectives`: the reader's own, or a published one."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log
 
+from scaleout.collectives import alpha_beta
 from scaleout.draw import svg
+from scaleout.draw.labels import cut
 from scaleout.spec import checks
+from scaleout.spec.sweeps import SWEEPS
 from scaleout.timing import profile
-from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST
+from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST, Setting
 from scaleout.views.collectives.words import time
 
 POINT = re.compile(r"(\w+) all_reduce, (\d{1,12}) B: seconds, its line")
@@ -18,6 +22,7 @@ BY_HAND = (
     "tree",
     "naive",
 )  # what the lab writes itself; the backend's own is called by the backend's name
+IN_NODES = "node-ib"  # the link of the published sweeps
 LONGEST = 1e7  # seconds of an all-reduce
 WRONG = "this is no Record of labs/collectives.py: give a file of labs/results/collectives/"
 
@@ -55,74 +60,66 @@ def measured(record: dict) -> dict:
 
 
 @dataclass(frozen=True)
-class Own:
-    """The sweep that belongs to what is drawn: the same algorithm by hand, else the backend's own."""
+class Measured:
+    """A sweep beside what is drawn: the reader's own, or a published one. points: (bytes, seconds, how much of that is
+    latency); none where it ran on another number of ranks than are drawn."""
 
-    ranks: int
     words: str
-    points: tuple[tuple[float, float], ...]  # (bytes, seconds)
-    fits: bool  # whether it ran on as many ranks as are drawn
-
-    @property
-    def alpha(self) -> float:
-        """Seconds that any message takes, by a line through the points."""
-        return profile.fit(list(self.points))["alpha_seconds"]
+    points: tuple[tuple[float, float, float], ...]
+    colour: str = "key"
 
     def draw(self, strip, wide: bool, y: float) -> str:
         """Ringed dots at the share of latency in what was measured, with seconds above some; or what does not fit."""
-        place = (598, y + 13, "end") if wide else (0, y + 28, "start")
-        said = svg.text(
-            *place[:2],
-            _cut(self.words, 310 if wide else 356),
-            anchor=place[2],
-            fill="key",
-            bold=True,
-            size=svg.SMALLEST,
+        x, at, anchor = (598, y + 13, "end") if wide else (0, y + 28, "start")
+        words = cut(self.words, 310 if wide else 356, svg.SMALLEST, bold=True)
+        said = svg.text(x, at, words, anchor=anchor, fill=self.colour, bold=True, size=svg.SMALLEST)
+        seen = [point for point in self.points if SMALLEST <= point[0] <= LARGEST]
+        dots = [self._dot(strip.x(amount), strip.y(min(1.0, share))) for amount, _, share in seen]
+        return said + "".join(dots) + ("".join(self._times(seen, strip)) if wide else "")
+
+    def _dot(self, x: float, y: float) -> str:
+        return (
+            f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="3.5" fill="{svg.colour("paper")}" '
+            f'stroke="{svg.colour(self.colour)}" stroke-width="2"/>'
         )
-        if not self.fits:
-            return said
-        alpha = self.alpha
-        seen = [(amount, seconds) for amount, seconds in self.points if SMALLEST <= amount <= LARGEST]
-        dots = "".join(_dot(strip.x(amount), strip.y(min(1.0, alpha / seconds))) for amount, seconds in seen)
-        return said + dots + ("".join(_times(seen, strip)) if wide else "")
+
+    def _times(self, points: list[tuple[float, float, float]], strip) -> list[str]:
+        """Seconds at whole decades, between the points next to them, in a row above the model's."""
+        out = []
+        for decade in DECADES:
+            for (low, early, _), (high, late, _) in pairwise(points):
+                if low <= decade < high:
+                    seconds = early * (late / early) ** (log(decade / low) / log(high / low))
+                    x = strip.x(decade)
+                    anchor = "start" if x < strip.left + 20 else "end" if x > strip.right - 20 else "middle"
+                    style = {"fill": self.colour, "bold": True, "size": svg.SMALLEST}
+                    out.append(svg.text(x, strip.top - 21, time(seconds), anchor=anchor, **style))
+        return out
 
 
-def _times(points: list[tuple[float, float]], strip) -> list[str]:
-    """Seconds of the points next to whole decades, in a row above the model's."""
-    out = []
-    for decade in DECADES:
-        amount, seconds = min(points, key=lambda point: abs(log(point[0] / decade)), default=(0.0, 0.0))
-        if amount and abs(log(amount / decade)) < log(1.5):
-            x = strip.x(amount)
-            anchor = "start" if x < strip.left + 20 else "end" if x > strip.right - 20 else "middle"
-            out.append(
-                svg.text(x, strip.top - 21, time(seconds), anchor=anchor, fill="key", bold=True, size=svg.SMALLEST)
-            )
-    return out
-
-
-def _cut(words: str, width: float) -> str:
-    """As much of the words as fits."""
-    while svg.measure(words, 11, True) > width:
-        words = words[:-2].rstrip(" …") + "…"
-    return words
-
-
-def _dot(x: float, y: float) -> str:
-    return (
-        f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="3.5" fill="{svg.colour("paper")}" '
-        f'stroke="{svg.colour("key")}" stroke-width="2"/>'
-    )
-
-
-def of(own: dict | None, algorithm: str, ranks: int) -> Own | None:
+def of(own: dict | None, algorithm: str, ranks: int) -> Measured | None:
     """What of `measured` belongs to the algorithm that is drawn."""
     if own is None:
         return None
     name = next(one for one in (algorithm, "backend", *own["sweeps"]) if one in own["sweeps"])
     what = f"{own['backend']}’s own" if name == "backend" else f"{name} by hand"
-    fits = own["ranks"] == ranks
+    if own["ranks"] != ranks:
+        return Measured(f"your run had {own['ranks']} ranks: set Ranks to {own['ranks']} to see it here", ())
+    sweep = own["sweeps"][name]
+    alpha = profile.fit([(size, seconds) for size, seconds in sweep])["alpha_seconds"]
     words = f"your run: {what}, {own['ranks']} × {own['device']}"
-    if not fits:
-        words = f"your run had {own['ranks']} ranks: set Ranks to {own['ranks']} to see it here"
-    return Own(own["ranks"], words, tuple((a, s) for a, s in own["sweeps"][name]), fits)
+    return Measured(words, tuple((size, seconds, alpha / seconds) for size, seconds in sweep))
+
+
+def published(on: Setting, algorithm: str) -> Measured | None:
+    """What others measured of a ring on such nodes, where NCCL would take one; the latency is the model's."""
+    found = SWEEPS.get(on.ranks) if (on.key, algorithm) == (IN_NODES, "ring") else None
+    if not found:
+        return None
+    points = []
+    for kib, rate in found.rows:
+        size = kib * 1024.0
+        if found.by == algorithm or on.fastest(size) == algorithm:
+            seconds = size * alpha_beta.bus_factor("all_reduce", on.ranks) / (rate * 1e9)
+            points.append((size, seconds, on.way(algorithm, size).cost.latency_seconds / seconds))
+    return Measured(f"measured: {found.words} ({found.source})", tuple(points), "ink")
