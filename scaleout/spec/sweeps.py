@@ -15,8 +15,8 @@ class Sweep:
     by: str = ""
 
 
-# By number of ranks, from togethercomputer/together-nccl-tests at 6698e53c and issue 309 of NVIDIA/nccl-tests. What else
-# was measured, and the versions of NCCL, are in tests/published/nccl_sweeps.json.
+# By number of ranks, from togethercomputer/together-nccl-tests at 6698e53c and issue 309 of NVIDIA/nccl-tests. What
+# else was measured, and the versions of NCCL, are in tests/published/nccl_sweeps.json.
 SWEEPS = {
     8: Sweep("8 H100, ring forced", "together.ai", (
         (2048, 87.26), (4096, 138.26), (8192, 182.39), (16384, 231.88), (32768, 274.45), (65536, 318.55),
