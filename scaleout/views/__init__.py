@@ -124,16 +124,17 @@ def asks(stem: str) -> bool:
     return hasattr(view, "locked") and any(control.kind == "guess" for control in view.CONTROLS)
 
 
-def question(stem: str) -> dict:
+def question(stem: str, values: dict | None = None) -> dict:
     """What the reader is asked of a view as it opens: {"pictures": [wide, narrow] without the answer, "answer",
-    "words", "slips": [[value, words], ...]}. ValueError for a view that has no question.
+    "words", "slips": [[value, words], ...]}. `values`: of the view as it opens, where they are known. ValueError for a
+    view that has no question.
     """
     view = _view(stem)
     asked = next((control for control in view.CONTROLS if control.kind == "guess"), None)
     if asked is None:
         raise ValueError(f"{stem} asks for no guess")
     opening = defaults(stem)
-    answer = render(stem)["values"][asked.answer]
+    answer = (values or render(stem)["values"])[asked.answer]
     return {
         "pictures": [view.locked(opening, width) for width in (svg.WIDE, svg.NARROW)],
         "answer": answer,

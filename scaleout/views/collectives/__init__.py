@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from scaleout.collectives import alpha_beta
 from scaleout.draw import parcels, ramp, rank_circle, svg
+from scaleout.draw.labels import took
 from scaleout.views import guess, more, play, select, slider
 from scaleout.views.collectives import band, sent
 from scaleout.views.collectives.levers import sentence
@@ -21,7 +22,7 @@ from scaleout.views.collectives.links import (
 )
 from scaleout.views.collectives.links import band as curves
 from scaleout.views.collectives.record import measured, of
-from scaleout.views.collectives.words import NAMES, SHORT, law, size, time, under_way
+from scaleout.views.collectives.words import NAMES, SHORT, law, size, under_way
 
 __all__ = ["CONTROLS", "TITLE", "draw", "locked", "measured", "slips"]
 
@@ -118,7 +119,7 @@ def _picture(on: Setting, bar: sent.Sent, own, width: int) -> str:
     label = (
         f"{NAMES[algorithm].capitalize()} all-reduce of {size(bar.message)} among {on.words}, step {bar.done} of "
         f"{bar.shown.steps} done: one rank has sent {size(bar.so_far)} of {size(bar.total * bar.message)}. It takes "
-        f"{time(on.way(algorithm, bar.message).cost.seconds)}."
+        f"{took(on.way(algorithm, bar.message).cost.seconds)}."
     )
     return svg.figure(width, _height(wide, own), "".join(body), label)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import log
 
 from scaleout.draw import svg
+from scaleout.draw.labels import took
 from scaleout.spec import checks
 from scaleout.timing import profile
 from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST
-from scaleout.views.collectives.words import time
 
 POINT = re.compile(r"(\w+) all_reduce, (\d{1,12}) B: seconds, its line")
 BY_HAND = (
@@ -96,7 +96,7 @@ def _times(points: list[tuple[float, float]], strip) -> list[str]:
             x = strip.x(amount)
             anchor = "start" if x < strip.left + 20 else "end" if x > strip.right - 20 else "middle"
             out.append(
-                svg.text(x, strip.top - 21, time(seconds), anchor=anchor, fill="key", bold=True, size=svg.SMALLEST)
+                svg.text(x, strip.top - 21, took(seconds), anchor=anchor, fill="key", bold=True, size=svg.SMALLEST)
             )
     return out
 
