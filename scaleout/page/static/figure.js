@@ -48,7 +48,7 @@ export class Figure {
   /** Put a picture there; what has a name moves from where it was within so many milliseconds. */
   paint(svg, ms = 0) {
     cancelAnimationFrame(this.frame);
-    const moves = ms > 0 && this.visible && !still.matches;
+    const moves = ms > 0 && !still.matches;
     const before = moves ? this.named() : new Map();
     this.box.innerHTML = svg;
     this.dress();
