@@ -35,8 +35,8 @@ from scaleout.draw import svg
 from scaleout.views.controls import Control, code, guess, more, number, play, select, slider, toggle
 
 __all__ = [
-    "Control", "advice", "asks", "code", "defaults", "guess", "measured", "more", "number", "play", "question", "render",
-    "select", "settings", "slider", "spec", "stems", "toggle",
+    "Control", "advice", "asks", "code", "defaults", "guess", "measured", "more", "number", "play", "question",
+    "render", "select", "settings", "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
 
 SHARED = {"choices", "controls", "own"}  # modules that no view is called by
