@@ -3,6 +3,8 @@ time goes by size of the message."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from scaleout.collectives import alpha_beta
 from scaleout.draw import parcels, ramp, rank_circle, svg
 from scaleout.draw.labels import took
@@ -99,7 +101,7 @@ def _values(on: Setting, bar: sent.Sent) -> dict:
         "steps": shown.steps,
         "step": bar.done,
         "contributors": [shown.contributors(bar.done, rank) for rank in range(shown.ranks)],
-        "owners": shown.owners(),
+        "owners": shown.owners,
         "complete_cells": sum(
             cell == shown.full for row in shown.held[bar.done][: shown.ranks] for cell in row
         ),
@@ -111,9 +113,8 @@ def _values(on: Setting, bar: sent.Sent) -> dict:
 
 def _picture(on: Setting, bar: sent.Sent, own, width: int) -> str:
     algorithm, wide = bar.shown.algorithm, width == svg.WIDE
-    lines = under_way(bar.shown, bar.done)
     node = on.cluster.gpus_per_node if bar.ranks == bar.shown.ranks else 0
-    circle = rank_circle.draw(bar.shown, bar.done, _circle(bar.shown, width), lines, node)
+    circle = _ranks(algorithm, bar.shown.ranks, bar.done, node, width)
     body = [circle, _key(bar, on, width), sent.wide(bar, 338) if wide else sent.narrow(bar, 238)]
     body.insert(2, band.draw(on, algorithm, bar.message, own, *((345, True) if wide else (292, False))))
     label = (
@@ -122,6 +123,12 @@ def _picture(on: Setting, bar: sent.Sent, own, width: int) -> str:
         f"{took(on.way(algorithm, bar.message).cost.seconds)}."
     )
     return svg.figure(width, _height(wide, own), "".join(body), label)
+
+
+@lru_cache(maxsize=16)  # neither the message nor the wire moves anything on it
+def _ranks(algorithm: str, ranks: int, done: int, node: int, width: int) -> str:
+    shown = parcels.frames(algorithm, ranks)
+    return rank_circle.draw(shown, done, _circle(shown, width), under_way(shown, done), node)
 
 
 def _height(wide: bool, own) -> float:
