@@ -1,9 +1,9 @@
-"""Six collectives, each before and after: a square for each rank, a column for each part, a stripe for each rank whose
-numbers are in it."""
+"""Six collectives, each before and after, as squares; and the two rounds of a ring, which make one of them."""
 
 from __future__ import annotations
 
-from scaleout.draw import ramp, svg
+from scaleout.collectives import messages
+from scaleout.draw import squares, svg
 
 RANKS = 4
 EVERY = frozenset(range(RANKS))
@@ -18,7 +18,7 @@ USES = {
 
 Held = list[list[frozenset[int]]]  # by rank, by part: whose numbers are in it
 
-SQUARE, GAP, DOWN = 22, 3.5, 34  # side, between two ranks, from before to after
+SQUARE, GAP, DOWN = 22, 3.5, 34  # on a card: side, between two ranks, from before to after
 WIDTH, HEIGHT = RANKS * SQUARE + (RANKS - 1) * GAP + 2, DOWN + SQUARE + 2
 
 
@@ -47,31 +47,76 @@ def states(collective: str) -> tuple[Held, Held]:
 
 
 def draw(collective: str) -> str:
-    """One collective: above before, beneath after, an arrow between."""
-    rows = [_row(held, 1 + DOWN * i) for i, held in enumerate(states(collective))]
-    middle, top = WIDTH / 2, SQUARE + 3.5
-    arrow = (
-        f'<path d="M{svg.num(middle)} {top}v6m-2.5 -2.5l2.5 2.5l2.5 -2.5" fill="none" stroke="{svg.colour("c4")}" '
-        'stroke-width="1.2"/>'
-    )
+    """One collective, as small as on a card: above before, beneath after, an arrow between."""
     label = f"{NAMES[collective]} among {RANKS} ranks, before and after"
-    return svg.figure(WIDTH, HEIGHT, "".join(rows) + arrow, label)
+    return svg.figure(WIDTH, HEIGHT, _pattern(collective, 1, 1, SQUARE, GAP, DOWN), label)
 
 
-def _row(held: Held, top: float) -> str:
-    out, pitch = [], (SQUARE - 3) / RANKS
-    for rank, parts in enumerate(held):
-        left = 1 + rank * (SQUARE + GAP)
-        stroke = svg.colour("muted" if any(parts) else "grid")
-        out.append(
-            f'<rect x="{svg.num(left)}" y="{top}" width="{SQUARE}" height="{SQUARE}" rx="2" fill="none" '
-            f'stroke="{stroke}"/>'
-        )
-        for part, whose in enumerate(parts):
-            for one in sorted(whose):
-                x, y = left + 1.5 + pitch * part, top + 1.5 + pitch * one
-                out.append(
-                    f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(pitch - 0.5)}" '
-                    f'height="{svg.num(pitch - 0.5)}" fill="{ramp.colour(one, RANKS)}"/>'
-                )
-    return "".join(out)
+def six(width: float) -> str:
+    """All six with their names: reduce-scatter, all-gather and what they add up to in one row where there is room."""
+    wide = width > 500
+    side, gap, down = (40, 6.5, 55) if wide else (36, 5, 50)
+    room, row = RANKS * side + (RANKS - 1) * gap, down + side + 78
+    columns = 3 if wide else 2
+    pitch = (width - 2 - room) / (columns - 1)
+    order = list(NAMES) if wide else sorted(NAMES, key="all_to_all".__eq__)
+    out = []
+    for i, key in enumerate(order):
+        x, y = 1 + i % columns * pitch, 1 + i // columns * row
+        out.append(_pattern(key, x, y, side, gap, down))
+        for one in range(RANKS):
+            words = f"part {one}" if key == "all_to_all" else f"rank {one}"
+            middle = x + one * (side + gap) + side / 2
+            out.append(svg.text(middle, y + down + side + 13, words, anchor="middle", fill="muted", size=svg.SMALLEST))
+        out.append(svg.text(x, y + down + side + 34, NAMES[key], bold=True, size=14))
+        out.append(svg.text(x, y + down + side + 52, USES[key], fill="muted"))
+        sign = {"all_gather": "+", "all_reduce": "="}.get(key)
+        if sign and wide:
+            at = x - (pitch - room) / 2
+            out.append(svg.text(at, y + (down + side) / 2 + 6, sign, anchor="middle", fill="muted", size=16))
+    height = row * (len(NAMES) // columns) - 20
+    return svg.figure(width, height, "".join(out), "Six collectives on four ranks, each before and after")
+
+
+def _pattern(collective: str, x: float, y: float, side: float, gap: float, down: float) -> str:
+    """Before, an arrow, and after, with the first square's corner at (x, y)."""
+    held = [
+        (x + rank * (side + gap), y + down * i, parts)
+        for i, state in enumerate(states(collective))
+        for rank, parts in enumerate(state)
+    ]
+    middle, long = x + (RANKS * side + (RANKS - 1) * gap) / 2, down - side - 6
+    arrow = (
+        f'<path d="M{svg.num(middle)} {svg.num(y + side + 3)}v{svg.num(long)}m-2.5 -2.5l2.5 2.5l2.5 -2.5" fill="none" '
+        f'stroke="{svg.colour("c4")}" stroke-width="1.4"/>'
+    )
+    return squares.draw(held, side, RANKS) + arrow
+
+
+def ring(width: float) -> str:
+    """What four ranks hold at the start of a ring all-reduce and after each step; framed, the part that leaves next."""
+    moves = messages.messages("all_reduce", "ring", RANKS)
+    after = messages.run(moves, messages.start("all_reduce", RANKS, RANKS))
+    left = 44
+    pitch = (width - left - 1) / len(after)
+    side = min(62, pitch - 7)
+    row, top = side + 9, 44
+    out, held = [], []
+    for step, state in enumerate(after):
+        x = left + step * pitch
+        words = "start" if step == 0 else f"step {step}" if pitch > 60 else str(step)
+        out.append(svg.text(x + side / 2, top - 8, words, anchor="middle", fill="muted", size=svg.SMALL))
+        held += [(x, top + rank * row, [set(part) for part in parts]) for rank, parts in enumerate(state)]
+    out.append(squares.draw(held, side, RANKS))
+    for move in moves:
+        x, y = left + move.step * pitch, top + move.source * row
+        out.append(squares.outline(x, y, side, move.chunk, RANKS))
+    for rank in range(RANKS):
+        out.append(svg.text(0, top + rank * row + side / 2 + 4, f"rank {rank}", fill="muted", size=svg.SMALL))
+    for lap, words in enumerate(("lap 1: add", "lap 2: hand round")):
+        first = left + (1 + lap * (RANKS - 1)) * pitch
+        end = first + (RANKS - 2) * pitch + side
+        out.append(svg.text((first + end) / 2, 13, words, anchor="middle", bold=True))
+        out.append(svg.line(first, 19, end, 19, "muted"))
+    label = "A ring of four ranks: what each holds at the start and after each of six steps"
+    return svg.figure(width, top + RANKS * row - 6, "".join(out), label)

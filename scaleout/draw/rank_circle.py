@@ -1,4 +1,4 @@
-"""A collective on a circle of ranks: a card for each, a column for each piece, a stripe for each rank in its sum.
+"""A collective on a circle of ranks: a card for each, a column for each part, a stripe for each rank in its sum.
 
 Parcels, outlined, are drawn on their way from card to card; a parcel keeps its name from step to step.
 """

@@ -18,7 +18,7 @@ FALLBACK = {
     "c1": "#0072b2", "c2": "#e69f00", "c3": "#009e73", "c4": "#cc79a7",
     "c5": "#56b4e9", "c6": "#d55e00", "c7": "#b8a200", "c8": "#8a8a8a",
     "ink": "#222222", "muted": "#666666", "grid": "#d0d0d0", "accent": "#b3261e", "paper": "#ffffff",
-    "key": "#1d5a94", "compute": "#4b5a6b",
+    "key": "#1d5a94", "compute": "#4b5a6b", "c4-words": "#9a4477",
 }  # fmt: skip
 
 WIDE, NARROW = 600, 358  # the two widths a view is drawn at: beside its controls, and on a phone

@@ -18,6 +18,15 @@ def style() -> None:
     set_matplotlib_formats("svg", metadata={"Date": None})
 
 
+def sweep(axes):
+    """Axes for bus bandwidth against the size of a message: both logarithmic, with kB, MB and GB, and plain numbers."""
+    from matplotlib.ticker import EngFormatter, FuncFormatter
+
+    axes.set(xscale="log", yscale="log", xlabel="size of the message", ylabel="bus bandwidth, GB/s")
+    axes.xaxis.set_major_formatter(EngFormatter("B"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 PHASE_COLOURS = {"data": "C4", "forward": "C5", "backward": "C0", "update": "C7"}
 _LANE = 0.36  # height of one lane, in ranks
 

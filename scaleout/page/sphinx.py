@@ -20,7 +20,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
-from scaleout.page import cards, cells, projector
+from scaleout.page import cards, cells, projector, prose
 from scaleout.page.directives import DIRECTIVES
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -284,6 +284,7 @@ def setup(app: Sphinx) -> dict:
     for name, attributes in SCRIPTS:
         app.add_js_file(name, **attributes)
     cells.setup(app)
+    prose.setup(app)
     app.connect("config-inited", configure)
     app.connect("builder-inited", copy_assets)
     app.connect("html-page-context", finish_page, priority=900)  # after the theme has made its buttons

@@ -41,8 +41,8 @@ class Table:
             ]
             cells = "".join(_cell("td", words, names) for words, names in zip(row, classes, strict=True))
             lines.append(f"<tr>{cells}</tr>")
-        caption = f"<caption>{_marked(self.caption)}</caption>" if self.caption else ""
-        label = escape(_plain(self.caption).partition(". ")[0] or self.columns[0][0])
+        caption = f"<caption>{marked(self.caption)}</caption>" if self.caption else ""
+        label = escape(plain(self.caption).partition(". ")[0] or self.columns[0][0])
         return (
             f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table class="plain">{caption}\n'
             f"<thead><tr>{head}</tr></thead>\n<tbody>\n" + "\n".join(lines) + "\n</tbody></table></div>"
@@ -56,7 +56,7 @@ class Table:
         ]
         lines = ["  ".join(map(format, row, forms)).rstrip() for row in grid]
         lines.insert(1, "  ".join("-" * width for width in widths))
-        return "\n".join([*lines, *filter(None, [_plain(self.caption)])])
+        return "\n".join([*lines, *filter(None, [plain(self.caption)])])
 
 
 def table(
@@ -77,13 +77,13 @@ def table(
     wrong = next((at for at, row in enumerate(cells) if len(row) != len(heads)), None)
     if wrong is not None:
         raise ValueError(f"row {wrong} has {len(cells[wrong])} cells under {len(heads)} columns")
-    marked = frozenset([best] if best and isinstance(best[0], int) else best)
-    for row, column in marked:
+    chosen = frozenset([best] if best and isinstance(best[0], int) else best)
+    for row, column in chosen:
         if not (0 <= row < len(cells) and 0 <= column < len(heads)):
             raise ValueError(
                 f"best is row {row}, column {column}: the table has {len(cells)} and {len(heads)}"
             )
-    return Table(heads, cells, caption, marked, left)
+    return Table(heads, cells, caption, chosen, left)
 
 
 def _pair(value: Words | tuple[Words, str]) -> tuple[str, str]:
@@ -108,11 +108,13 @@ def _cell(tag: str, words: tuple[str, str], classes: list[str]) -> str:
     return f'<{tag}{names} style="text-align:{side}">{text}{small}</{tag}>'
 
 
-def _marked(text: str) -> str:
+def marked(text: str) -> str:
+    """Words of a caption as HTML: **bold** and `code`."""
     return re.sub(
         r"`(.+?)`", r"<code>\1</code>", re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
     )
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """The same without marks."""
     return re.sub(r"\*\*|`", "", text)

@@ -8,6 +8,7 @@ import pytest
 from driver import READY, settle, values
 
 from scaleout import views
+from scaleout.draw import svg
 
 SCREENS = [(1280, 800), (1440, 900), (390, 844)]
 
@@ -44,6 +45,9 @@ def test_picture_controls_and_verdict_share_a_screen(shared, stem, size):
     page.set_viewport_size({"width": size[0], "height": size[1]})
     parts = page.evaluate(PARTS, stem)
     top, room = parts["root"][0], size[1] - 60  # below the site's bar
+    drawn = svg.WIDE if size[0] > 900 else svg.NARROW
+    across = parts["picture"][3] - parts["picture"][2]
+    assert 0.9 * drawn < across < 1.05 * drawn, "text keeps its size"  # this page has gutters, a chapter none
     assert len(parts["controls"]) <= 5, "at most four, and Play"
     if size[0] > 900:
         assert parts["root"][1] - top <= min(700, room)

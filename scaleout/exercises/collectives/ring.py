@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from scaleout.collectives.messages import chunk_sizes
 from scaleout.exercises.engine import Function, Mistake
 
@@ -57,9 +59,9 @@ CHUNK = Function(
     right="With this one line, every rank knows what to do without asking anybody.",
 )  # fmt: skip
 
-_RING_STUB = '''\
-def ring_all_reduce(held):
-    """[sums, sent]: what each rank holds at the end, and how many numbers each has sent.
+_SCATTER_STUB = '''\
+def reduce_scatter(held):
+    """[parts, sent]: the part of the sum that each rank ends with, and how many numbers each has sent.
 
     held: a list for each rank, all of the same length
     """
@@ -67,46 +69,67 @@ def ring_all_reduce(held):
     return ...
 '''
 
-_RING_SOLUTION = '''\
-def ring_all_reduce(held):
+_SCATTER_SOLUTION = '''\
+def reduce_scatter(held):
     ranks, length = len(held), len(held[0])
+    bounds = [part * (length // ranks) + min(part, length % ranks) for part in range(ranks + 1)]
     held, sent = [list(one) for one in held], [0] * ranks
-    sizes = [length // ranks + (chunk < length % ranks) for chunk in range(ranks)]
-    spans = [(sum(sizes[:chunk]), sum(sizes[:chunk + 1])) for chunk in range(ranks)]
-    for step in range(2 * (ranks - 1)):
+    for step in range(ranks - 1):
         for rank in range(ranks):
-            start, end = spans[(rank - step) % ranks]
-            sent[rank] += end - start
-            right = held[(rank + 1) % ranks]
-            for place in range(start, end):
-                right[place] = held[rank][place] + (right[place] if step < ranks - 1 else 0)
-    return [held, sent]
+            right, part = (rank + 1) % ranks, (rank - 1 - step) % ranks
+            for place in range(bounds[part], bounds[part + 1]):
+                held[right][place] += held[rank][place]
+                sent[rank] += 1
+    return [[one[bounds[rank]:bounds[rank + 1]] for rank, one in enumerate(held)], sent]
 '''
 
 
-def _ring(held: list[list[float]]) -> list:
-    """What must come out, without a ring: the sums by column, and the sizes of all chunks but one, twice."""
+def _bounds(sizes: list[int]) -> list[slice]:
+    """The places of each part in a list."""
+    ends = list(accumulate(sizes))
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _sums(held: list[list[float]]) -> list[float]:
+    return [sum(column) for column in zip(*held, strict=True)]
+
+
+def _scatter(held: list[list[float]], ends=lambda rank: rank, cut=chunk_sizes) -> list:
+    """What must come out, without a ring: the sum of a part, and what a rank never sends, the part it ends with.
+
+    With something wrong in it: with which part rank r ends, or how the lists are cut.
+    """
+    ranks, length, sums = len(held), len(held[0]), _sums(held)
+    sizes = cut(length, ranks)
+    parts = [ends(rank) % ranks for rank in range(ranks)]
+    return [[sums[_bounds(sizes)[part]] for part in parts], [sum(sizes) - sizes[part] for part in parts]]
+
+
+def _ring(held, steps=lambda ranks: ranks - 1, first=-1, up=False, keep=False, fresh=False, own=True, by_rank=False):
+    """The ring with something wrong in it.
+
+    steps: how many; first: rank r begins with part r + first; up: the parts count up; keep: what arrives replaces;
+    fresh: a rank sends its own numbers, not what was added to them; own: it gives part r of its list, not all of it;
+    by_rank: it makes all its steps before the next rank begins.
+    """
+    ranks, start = len(held), held
+    held, sent = [list(one) for one in held], [0] * ranks
+    bounds = _bounds(chunk_sizes(len(held[0]), ranks))
+    turns = [(step, rank) for step in range(steps(ranks)) for rank in range(ranks)]
+    for step, rank in sorted(turns, key=lambda turn: turn[by_rank]):
+        places = bounds[(rank + first + (step if up else -step)) % ranks]
+        right, moved = held[(rank + 1) % ranks], (start if fresh else held)[rank][places]
+        right[places] = moved if keep else [a + b for a, b in zip(right[places], moved, strict=True)]
+        sent[rank] += len(moved)
+    return [[one[bounds[rank]] if own else one for rank, one in enumerate(held)], sent]
+
+
+def _all_reduce(held: list[list[float]]) -> list:
+    """Both halves of a ring in which rank r begins with part r: it never sends part r+1, then part r+2."""
     ranks, length = len(held), len(held[0])
     sizes = chunk_sizes(length, ranks)
-    sums = [sum(column) for column in zip(*held, strict=True)]
-    # In the reduce-scatter a rank keeps back chunk r+1, in the all-gather chunk r+2.
     sent = [2 * length - sizes[(rank + 1) % ranks] - sizes[(rank + 2) % ranks] for rank in range(ranks)]
-    return [[list(sums) for _ in held], sent]
-
-
-def _played(held, steps=lambda ranks: 2 * (ranks - 1), adds=lambda step, ranks: step < ranks - 1,
-            cut=chunk_sizes):  # fmt: skip
-    """The ring with something wrong in it: its number of steps, when it adds, or how the lists are cut."""
-    ranks, length = len(held), len(held[0])
-    held, sent = [list(one) for one in held], [0] * ranks
-    sizes = cut(length, ranks)
-    for step in range(steps(ranks)):
-        for rank in range(ranks):
-            chunk, right = (rank - step) % ranks, (rank + 1) % ranks
-            sent[rank] += sizes[chunk]
-            for place in range(sum(sizes[:chunk]), sum(sizes[: chunk + 1])):
-                held[right][place] = held[rank][place] + (held[right][place] if adds(step, ranks) else 0)
-    return [held, sent]
+    return [[_sums(held) for _ in held], sent]
 
 
 def _no_rest(length: int, ranks: int) -> list[int]:
@@ -117,68 +140,109 @@ def _rest_last(length: int, ranks: int) -> list[int]:
     return [length // ranks] * (ranks - 1) + [length - length // ranks * (ranks - 1)]
 
 
+def _rounded_up(length: int, ranks: int) -> list[int]:
+    size = -(-length // ranks)
+    return [max(0, min(size, length - size * part)) for part in range(ranks)]
+
+
 def _counted(count):
-    """The right sums, and count(ranks, length) numbers sent by each rank."""
-    return lambda held: [_ring(held)[0], [count(len(held), len(held[0]))] * len(held)]
+    """The right parts, and count(ranks, length) numbers sent by each rank."""
+    return lambda held: [_scatter(held)[0], [count(len(held), len(held[0]))] * len(held)]
 
 
-RING = Function(
-    key="ring-function", level=3, title="Play the ring", lists=True,
-    prompt="Write `ring_all_reduce(held)`. `held` is a list for each rank, all of the same length. Play both halves of "
-    "the ring, and return `[sums, sent]`: what each rank holds at the end (a list for each rank), and how many "
+SCATTER = Function(
+    key="reduce-scatter", level=3, title="Each rank its own part", lists=True,
+    prompt="A ring in which rank r begins by sending part r leaves it, after W−1 steps, with the finished part "
+    "**r + 1**. A library promises another thing: after a reduce-scatter rank r holds part **r**. Write "
+    "`reduce_scatter(held)`, a ring that ends so, in as many steps. `held` is a list for each rank, all of the same "
+    "length. Return `[parts, sent]`: the part of the sum that each rank ends with (a list for each rank), and how many "
     "**numbers** each rank has sent.\n\n"
-    "- Cut each list into as many chunks as there are ranks. Where the length does not divide, the first chunks "
-    "are one longer, as in `torch.tensor_split`: 7 numbers on 3 ranks make chunks of 3, 2 and 2.\n"
-    "- With W ranks, in step s rank r sends chunk (r − s) modulo W to its right. In steps 0 to W−2 the receiver adds; "
-    "in steps W−1 to 2(W−1) − 1 it replaces what it has.",
-    hints=("First the bounds of each chunk: `length // ranks`, and one more for the first `length % ranks` chunks.",
-           "What rank r sends goes into the same places of rank r + 1.",
-           "You may let the ranks take turns within a step: no rank sends the chunk that it receives in that step."),
+    "- Cut each list into as many parts as there are ranks. Where the length does not divide, the first parts are one "
+    "longer, as in `torch.tensor_split`: 7 numbers on 3 ranks make parts of 3, 2 and 2.\n"
+    "- In each step every rank sends one part to its right, where it is added: at first a part of its own, and from "
+    "then on what it has just received and added to.",
+    hints=("Follow one part backwards. Part r has to reach rank r in the last step: where did it set out, W−1 steps "
+           "before?",
+           "Part 0 sets out on rank 1. So what does rank 1 send first, and what does rank r?",
+           "Put the loop over the steps outside, that over the ranks inside: no rank sends the part that it receives "
+           "in the same step."),
     solution="```python\n"
-    f"{_RING_SOLUTION}```\n\n"
-    "In torch the lists are tensors and the messages are `isend` and `irecv`, which have to be under way at the same "
-    "time on every rank; the rest stays.",
-    function="ring_all_reduce", stub=_RING_STUB, reference=_ring,
+    f"{_SCATTER_SOLUTION}```\n\n"
+    "Part r sets out on rank r + 1, visits every rank and stays on rank r, the only one that never sends it. NCCL's "
+    "rings begin so too. An all-gather in which rank r begins with part r then makes an all-reduce of it, in 2(W−1) "
+    "steps.",
+    function="reduce_scatter", stub=_SCATTER_STUB, reference=_scatter,
     cases=(
         ([[1, 2, 3], [10, 20, 30], [100, 200, 300]],),
         ([[1, 2, 3, 4, 5, 6, 7], [10, 20, 30, 40, 50, 60, 70], [100, 200, 300, 400, 500, 600, 700]],),
-        ([[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]],),
+        ([[1, 2, 3, 4, 5], [50, 40, 30, 20, 10]],),
         ([[rank * 10 + place for place in range(11)] for rank in range(1, 5)],),
         ([[1], [2], [4], [8]],),
         ([[rank * place - 9.5 for place in range(17)] for rank in range(1, 8)],),
+        ([[(rank + 2) ** place for place in range(9)] for rank in range(6)],),
+        ([[rank - place * place for place in range(10)] for rank in range(5)],),
         ([[], []],),
         ([[3, 4]],),
     ),
     mistakes=(
-        Mistake("forgot-all-gather", lambda held: _played(held, steps=lambda ranks: ranks - 1),
-                "You stopped after the reduce-scatter: each rank has one finished chunk. Send those round too, in W−1 "
-                "more steps."),
-        Mistake("counted-twice", lambda held: _played(held, adds=lambda step, ranks: True),
-                "You add in the all-gather too, so numbers count more than once. From step W−1 on, what arrives is "
-                "finished: it replaces."),
-        Mistake("adds-too-long", lambda held: _played(held, adds=lambda step, ranks: step < ranks),
-                "You add for one step too long: W−1 steps add, 0 to W−2."),
-        Mistake("replaces-too-early", lambda held: _played(held, adds=lambda step, ranks: step < ranks - 2),
-                "You replace one step too early: W−1 steps add, 0 to W−2."),
-        Mistake("one-step-short", lambda held: _played(held, steps=lambda ranks: max(0, 2 * (ranks - 1) - 1)),
-                "The last step is missing: there are 2(W−1). With the last chunk, each rank is complete."),
-        Mistake("one-step-more", lambda held: _played(held, steps=lambda ranks: 2 * ranks - 1 if ranks > 1 else 0),
-                "There is a step too many: there are 2(W−1), and everybody has everything by then."),
-        Mistake("dropped-rest", lambda held: _played(held, cut=_no_rest),
-                "The last numbers are left out: the length does not divide by the ranks, and the first chunks are one "
+        Mistake("next-part", lambda held: _scatter(held, lambda rank: rank + 1),
+                "Your rank r ends with part r + 1, as where it begins with part r. With which part does it have to "
+                "begin?"),
+        Mistake("reads-another-part", lambda held: _ring(held, first=0),
+                "Your parts hold one rank's own numbers: your ring finishes part r + 1 on rank r, and you take part r "
+                "from it. With which part does rank r have to begin?"),
+        Mistake("wrong-way", lambda held: _ring(held, first=1),
+                "Your parts have the numbers of two ranks: part r reaches rank r in the first step and goes on. You "
+                "moved the beginning the wrong way."),
+        Mistake("one-too-far", lambda held: _ring(held, first=-2),
+                "One rank is missing in your parts: part r reaches rank r in the last step but one and goes on. You "
+                "moved the beginning one too far."),
+        Mistake("counts-up", lambda held: _ring(held, up=True),
+                "Your parts count up with the steps. What a rank sends next came from its left, where the number of "
+                "the part is one lower."),
+        Mistake("counts-up-from-its-own", lambda held: _ring(held, first=0, up=True),
+                "Your parts count up from the rank's own. What a rank sends next came from its left, where the number "
+                "of the part is one lower."),
+        Mistake("one-step-short", lambda held: _ring(held, steps=lambda ranks: ranks - 2),
+                "Your parts hold one rank's own numbers: the last of the W−1 steps is missing, in which the sum of "
+                "all others arrives."),
+        Mistake("replaced", lambda held: _ring(held, keep=True),
+                "In your ring what arrives replaces what was there. In a reduce-scatter it is added."),
+        Mistake("sends-its-own", lambda held: _ring(held, fresh=True),
+                "Your ranks send their own numbers in every step. What has arrived and was added to has to go on."),
+        Mistake("rank-by-rank", lambda held: _ring(held, by_rank=True),
+                "One of your ranks makes all its steps before the next one begins. In a step all send at the same "
+                "time: put the loop over the steps outside."),
+        Mistake("all-gathered", _all_reduce,
+                "That is an all-reduce: you went on until every rank had all parts. A reduce-scatter stops halfway."),
+        Mistake("whole-lists", lambda held: _ring(held, own=False),
+                "You returned whole lists, with parts in them that are not finished. Return of each rank the one part "
+                "that is."),
+        Mistake("dropped-rest", lambda held: _scatter(held, cut=_no_rest),
+                "The last numbers are left out: the length does not divide by the ranks, and the first parts are one "
                 "longer."),
-        Mistake("rest-last", lambda held: _played(held, cut=_rest_last),
-                "The sums are right, but your last chunk takes the rest. Here the first chunks are one longer."),
-        Mistake("whole-message", _counted(lambda ranks, length: (ranks - 1) * length),
-                "The sums are right, but each rank sent its whole list W−1 times. A step moves one chunk."),
-        Mistake("whole-every-step", _counted(lambda ranks, length: 2 * (ranks - 1) * length),
-                "The sums are right, but your ranks sent the whole list in every step. A step moves one chunk."),
-        Mistake("counted-messages", _counted(lambda ranks, length: 2 * (ranks - 1)),
-                "The sums are right, but you counted messages. Count the numbers in each of them."),
+        Mistake("rest-last", lambda held: _scatter(held, cut=_rest_last),
+                "Your last part takes all the rest. Here the first parts are one longer."),
+        Mistake("rounded-up", lambda held: _scatter(held, cut=_rounded_up),
+                "Your parts are all as long as the first, until nothing is left, as in torch.chunk. Here they differ "
+                "by one at most."),
+        Mistake("counted-another-ring", lambda held: [_scatter(held)[0], _scatter(held, lambda rank: rank + 1)[1]],
+                "The parts are right, but you counted in a ring that ends with part r + 1 on rank r. Which part does a "
+                "rank never send?"),
+        Mistake("one-step-more", lambda held: _ring(held, steps=lambda ranks: ranks),
+                "There is a step too many: after W−1 every part is complete."),
+        Mistake("whole-list", _counted(lambda ranks, length: length if ranks > 1 else 0),
+                "The parts are right, but each rank sent its whole list, as in W steps. W−1 are enough, if each "
+                "begins with another part."),
+        Mistake("whole-every-step", _counted(lambda ranks, length: (ranks - 1) * length),
+                "The parts are right, but your ranks sent the whole list in every step. A step moves one part."),
+        Mistake("counted-messages", _counted(lambda ranks, length: ranks - 1),
+                "The parts are right, but you counted messages. Count the numbers in each of them."),
         Mistake("sent-nothing", _counted(lambda ranks, length: 0),
-                "The sums are right, but no rank has sent anything: count the numbers of every message."),
+                "The parts are right, but no rank has sent anything: count the numbers of every message."),
+        Mistake("swapped", lambda held: _scatter(held)[::-1], "You returned [sent, parts]: the parts come first."),
     ),
-    right="Each rank sent 2(W−1)/W of its list, to one neighbour, and nobody waited for a leader.",
+    right="Each rank sent all parts but its own: (W−1)/W of its list, half of what a ring all-reduce sends.",
 )  # fmt: skip
 
-EXERCISES = (CHUNK, RING)
+EXERCISES = (CHUNK, SCATTER)

@@ -11,23 +11,26 @@ _SECONDS = ("s", "ms", "µs")
 
 STEPS = Number(
     key="ring-steps", level=1, title="Steps of a ring",
-    prompt="How many steps does a ring all-reduce on **8 ranks** take, one after the other?",
+    prompt="How many steps does a ring all-reduce on **16 ranks** take, one after the other?",
     hints=("In a reduce-scatter each chunk has to visit every other rank once.",
            "Then each finished chunk has to visit every other rank again."),
-    solution=f"7 steps until each rank has one finished chunk, 7 more until everybody has every chunk: "
-    f"**{ring(GB, 8).steps}**, 2(W−1). Each starts a message, so the ring pays the latency 2(W−1) times. With 1,024 "
+    solution=f"15 steps until each rank has one finished chunk, 15 more until everybody has every chunk: "
+    f"**{ring(GB, 16).steps}**, 2(W−1). Each starts a message, so the ring pays the latency 2(W−1) times. With 1,024 "
     f"ranks that is {ring(GB, 1024).steps:,} times: for small messages a ring is the wrong choice.",
-    value=ring(GB, 8).steps, unit="steps", units=("steps",), dimension="steps",
+    value=ring(GB, 16).steps, unit="steps", units=("steps",), dimension="steps",
     slips=(
-        Slip("forgot-all-gather", 7, "That is one half: the reduce-scatter, or the all-gather. A ring has both."),
-        Slip("twice-the-ranks", 16,
-             "A chunk that has visited the 7 other ranks is done: the step back to where it began is not needed. "
+        Slip("forgot-all-gather", 15, "That is one half: the reduce-scatter, or the all-gather. A ring has both."),
+        Slip("twice-the-ranks", 32,
+             "A chunk that has visited the 15 other ranks is done: the step back to where it began is not needed. "
              "That holds for both halves."),
-        Slip("once-around", 8, "That is once around the ring. How many other ranks does a chunk visit, and how often?"),
-        Slip("fifteen", 15, "15 is odd, and the two halves of a ring take equally many. Count the steps of one."),
-        Slip("thirteen", 13, "13 is odd, and the two halves of a ring take equally many. Count the steps of one."),
-        Slip("tree", 6, "That is a tree: log2(8) = 3 steps up and 3 down. A ring passes every rank."),
-        Slip("logarithm", 3, "That is log2(8), half of a tree. A ring passes every rank."),
+        Slip("once-around", 16,
+             "That is once around the ring. How many other ranks does a chunk visit, and how often?"),
+        Slip("thirty-one", 31, "31 is odd, and the two halves of a ring take equally many. Count the steps of one."),
+        Slip("twenty-nine", 29, "29 is odd, and the two halves of a ring take equally many. Count the steps of one."),
+        Slip("two-short", 28, "That is a step too few in each half. How many other ranks does a chunk visit?"),
+        Slip("eight-ranks", ring(GB, 8).steps, "That is a ring of 8 ranks. Here there are 16."),
+        Slip("tree", 8, "That is a tree: log2(16) = 4 steps up and 4 down. A ring passes every rank."),
+        Slip("logarithm", 4, "That is log2(16), half of a tree. A ring passes every rank."),
     ),
     right="Each of them pays the latency α once.",
 )  # fmt: skip
@@ -72,26 +75,25 @@ SECONDS = Number(
     right="Ranks that exchange messages cannot do better: what helps is a smaller message or a faster link.",
 )  # fmt: skip
 
-# stas00/ml-engineering, network/benchmarks: 8 H200, all-reduce of 16 GiB, in GB/s of bus bandwidth.
-RING_BUS, NVLS_BUS = 367.2 * GB, 480.0 * GB
-_TEST, _GPUS = 2**34, 8
-_MS = round(_TEST * bus_factor("all_reduce", _GPUS) / RING_BUS * 1e3, 1)
+# stas00/ml-engineering, network: bus bandwidths of all-reduce in GB/s. By ring on six H200, 8 GiB.
+_TEST, _GPUS, _MEASURED = 2**33, 6, 365.1 * GB
+_FACTOR = bus_factor("all_reduce", _GPUS)
+_MS = round(_TEST * _FACTOR / _MEASURED * 1e3, 1)
 _ALGORITHM = _TEST / _MS * 1e3
 _BUS = bus_bandwidth("all_reduce", _TEST, _GPUS, _MS / 1e3)
-_FACTOR = bus_factor("all_reduce", _GPUS)
 
 BUS = Number(
     key="bus-bandwidth", level=2, title="The column busbw",
-    prompt=f"Eight H200 GPUs all-reduce 16 GiB, which are **{_TEST / GB:.2f} GB**, in a ring in **{_MS} ms**. "
+    prompt=f"Six H200 GPUs all-reduce 8 GiB, which are **{_TEST / GB:.2f} GB**, in a ring in **{_MS} ms**. "
     "nccl-tests prints two bandwidths, `algbw` and `busbw`. What is `busbw`?",
     hints=("`algbw` is the size of the message divided by the time.",
            "`busbw` is what each link carried: `algbw` × 2(W−1)/W for an all-reduce."),
-    solution=f"`algbw` = {_TEST / GB:.2f} GB / {_MS} ms = {_ALGORITHM / GB:.1f} GB/s. `busbw` = `algbw` × 2 × 7/8 = "
+    solution=f"`algbw` = {_TEST / GB:.2f} GB / {_MS} ms = {_ALGORITHM / GB:.1f} GB/s. `busbw` = `algbw` × 2 × 5/6 = "
     f"**{_BUS / GB:.0f} GB/s**, which can be held against the link: NVLink 4 carries "
     f"{link('nvlink4').one_way_bytes_per_s / GB:.0f} GB/s one way.\n\nSources: `doc/PERFORMANCE.md` of "
     "NVIDIA/nccl-tests "
-    "for the columns; Stas Bekman, *Machine Learning Engineering*, for the measured 367.2 GB/s, from which the "
-    "time here follows.",
+    f"for the columns; Stas Bekman, *Machine Learning Engineering*, for the measured {_MEASURED / GB:.1f} GB/s, from "
+    "which the time here follows.",
     value=_BUS, unit="GB/s", units=("MB/s", "GB/s", "GiB/s", "Gbit/s"), dimension="bytes/s",
     slips=(
         Slip("algbw", _ALGORITHM,
@@ -101,17 +103,22 @@ BUS = Number(
         Slip("forgot-two", _ALGORITHM * _FACTOR / 2,
              "That is the factor of a reduce-scatter or of an all-gather. An all-reduce is both."),
         Slip("factor-two", _ALGORITHM * 2,
-             "That is twice algbw. The factor of 8 ranks is a little smaller."),
+             "That is twice algbw. The factor of 6 ranks is a little smaller."),
+        Slip("eight-ranks", _ALGORITHM * bus_factor("all_reduce", 8),
+             "That is 1.75 times algbw, the factor of 8 ranks. Here there are 6."),
         Slip("gib", _BUS / 2**30 * GB,
-             "Your number is in GiB/s: you took the 16 of 16 GiB. nccl-tests prints GB/s, with 10^9 bytes."),
+             "Your number is in GiB/s: you took the 8 of 8 GiB. nccl-tests prints GB/s, with 10^9 bytes."),
         Slip("gb-as-gib", _BUS * 2**30 / GB,
-             "A GiB was taken for a GB: 17.18 GB are 16 GiB, and nccl-tests prints GB/s, with 10^9 bytes."),
-        Slip("all-links", _ALGORITHM * 2 * (_GPUS - 1),
-             "That is what all eight links carried together, or busbw in Gbit/s. busbw is the rate of one link, in "
-             "bytes."),
+             f"A GiB was taken for a GB: {_TEST / GB:.2f} GB are 8 GiB, and nccl-tests prints GB/s, with 10^9 bytes."),
+        Slip("all-links", _BUS * _GPUS,
+             "That is what all six links carried together. busbw is the rate of one link."),
+        Slip("bits", _BUS * 8, "That is busbw in Gbit/s. nccl-tests prints bytes, and a byte has 8 bits."),
     ),
     right="busbw can be compared between numbers of ranks, and with the link. algbw cannot.",
 )  # fmt: skip
+
+# The same source: on eight H200, 16 GiB, by ring and with the switch.
+RING_BUS, NVLS_BUS = 367.2 * GB, 480.0 * GB
 
 ABOVE = Choice(
     key="above-the-link", level=2, title="Faster than the link",
@@ -122,8 +129,8 @@ ABOVE = Choice(
            "What if the GPUs did not send that many bytes?"),
     solution="**The switch adds.** With NVLink SHARP each GPU sends its data to the switch once and receives the sum: "
     "about the message instead of 2(W−1)/W = 1.75 times it. nccl-tests still multiplies by 1.75, so "
-    f"`busbw` is no longer what a link carried. {NVLS_BUS / GB:.0f} / 1.75 = {NVLS_BUS / _FACTOR / GB:.0f} GB/s is "
-    "`algbw`, well below the link.\n\nSource: Stas Bekman, *Machine Learning Engineering*, the chapter on "
+    f"`busbw` is no longer what a link carried. {NVLS_BUS / GB:.0f} / 1.75 = {NVLS_BUS / reduce_factor(8) / GB:.0f} "
+    "GB/s is `algbw`, well below the link.\n\nSource: Stas Bekman, *Machine Learning Engineering*, the chapter on "
     "network benchmarks.",
     options=(
         Option("in-network", "The switch did the sum on the way",

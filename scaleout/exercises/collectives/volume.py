@@ -2,84 +2,100 @@
 
 from __future__ import annotations
 
-from scaleout.exercises.collectives.sizes import NIC_BYTES_PER_S, reduce_factor, ring
+from scaleout.exercises.collectives.sizes import reduce_factor, ring
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.spec.hardware import GB, link
 
 _BYTES = ("MB", "GB", "TB", "GiB")
-_RANKS = 8
-_SENT = ring(GB, _RANKS).sent_bytes
+_SIZE, _RANKS = 1.5 * GB, 6
+_SENT = ring(_SIZE, _RANKS).sent_bytes
 
 RING_BYTES = Number(
     key="ring-bytes", level=1, title="What one rank sends",
-    prompt="Eight ranks all-reduce a message of **1 GB** in a ring. How many bytes does **one rank** send, from "
-    "start to end?",
-    hints=("The message is cut into 8 chunks. In every step each rank sends one chunk to its right.",
-           "Reduce-scatter takes 7 steps, and the all-gather after it 7 more."),
-    solution=f"Each chunk has 1/8 GB, and a rank sends 2 × 7 = 14 of them: 14/8 GB = **{_SENT / GB:.2f} GB**.\n\n"
+    prompt=f"Six ranks all-reduce a message of **{_SIZE / GB} GB** in a ring. How many bytes does **one rank** send, "
+    "from start to end?",
+    hints=("The message is cut into 6 chunks. In every step each rank sends one chunk to its right.",
+           "Reduce-scatter takes 5 steps, and the all-gather after it 5 more."),
+    solution=f"Each chunk has {_SIZE / GB}/6 = {_SIZE / _RANKS / GB} GB, and a rank sends 2 × 5 = 10 of them: "
+    f"**{_SENT / GB:.1f} GB**.\n\n"
     "In general each of W ranks sends 2(W−1)/W of the message. That approaches 2 and stops: with 1,024 ranks it is "
-    f"{reduce_factor(1024):.3f} GB.\n\nSource: Patarasuk and Yuan, *Bandwidth optimal all-reduce "
+    f"{reduce_factor(1024):.3f} times the message.\n\nSource: Patarasuk and Yuan, *Bandwidth optimal all-reduce "
     "algorithms for clusters of workstations*, 2009.",
     value=_SENT, unit="GB", units=_BYTES,
     slips=(
         Slip("forgot-all-gather", _SENT / 2,
              "That is the reduce-scatter alone, or the all-gather. After the first each rank has one finished chunk, "
              "and those have to go round."),
-        Slip("two-messages", 2 * GB,
+        Slip("two-messages", 2 * _SIZE,
              "That is the whole message twice. In each half of the ring there is one chunk that a rank never sends."),
-        Slip("divided-by-neighbours", 2 / (_RANKS - 1) * GB,
-             "That is two chunks of 1/7 GB. The message is cut into as many chunks as there are ranks, and each half "
+        Slip("divided-by-neighbours", 2 / (_RANKS - 1) * _SIZE,
+             "That is two chunks of a fifth. The message is cut into as many chunks as there are ranks, and each half "
              "has more than one step."),
-        Slip("one-chunk", GB / _RANKS, "That is one chunk, what a rank sends in one step. There are more steps."),
-        Slip("one-chunk-each-half", 2 / _RANKS * GB,
-             "Those are two chunks of 1/8 GB: one step of each half. Each half has more."),
-        Slip("inverted", 2 * _RANKS / (_RANKS - 1) * GB,
+        Slip("one-chunk", _SIZE / _RANKS, "That is one chunk, what a rank sends in one step. There are more steps."),
+        Slip("one-chunk-each-half", 2 / _RANKS * _SIZE,
+             "Those are two chunks of a sixth: one step of each half. Each half has more."),
+        Slip("inverted", 2 * _RANKS / (_RANKS - 1) * _SIZE,
              "That is more than twice the message, as if a fraction stood upside down. A rank of a ring never sends "
              "that much."),
-        Slip("all-ranks", 2 * (_RANKS - 1) * GB,
-             "That is what all 8 ranks send together, or what one would send if it passed on the whole message "
+        Slip("all-ranks", 2 * (_RANKS - 1) * _SIZE,
+             "That is what all 6 ranks send together, or what one would send if it passed on the whole message "
              "in every step. A step moves one chunk from each rank."),
-        Slip("whole-message", (_RANKS - 1) * GB,
-             "That is the whole message 7 times, or one half of the ring on all 8 ranks. This asks for one rank, "
+        Slip("whole-message", (_RANKS - 1) * _SIZE,
+             "That is the whole message 5 times, or one half of the ring on all 6 ranks. This asks for one rank, "
              "and it sends chunks."),
         Slip("both-directions", 2 * _SENT,
              "That is twice as much: perhaps you added what the rank receives. Links carry both directions at once: "
              "count what it sends."),
-        Slip("twelve-chunks", 12 / _RANKS * GB,
-             "That is 12 chunks of 1/8 GB, a step too few in each half; or a ring of 4 ranks, and here there are 8."),
-        Slip("one-message", GB,
+        Slip("eight-chunks", 8 / _RANKS * _SIZE,
+             "That is 8 chunks of a sixth, a step too few in each half; or a ring of 3 ranks, and here there are 6."),
+        Slip("one-message", _SIZE,
              "That is the message once. All-reduce has two halves, and a rank sends in both."),
+        Slip("eight-ranks", reduce_factor(8) * _SIZE,
+             "That is 1.75 times the message, as on 8 ranks. Here there are 6."),
+        Slip("of-one-gigabyte", reduce_factor(_RANKS) * GB,
+             f"That is what a rank sends of a message of 1 GB. This one has {_SIZE / GB}."),
     ),
-    right="With more ranks it hardly grows: never above 2 GB.",
+    right=f"With more ranks it hardly grows: never above {2 * _SIZE / GB:.0f} GB.",
 )  # fmt: skip
 
+_SHARERS = 4
+_NODE_RATE = 4 * link("ib-hdr").one_way_bytes_per_s  # 800 Gbit/s
+_RATE = _NODE_RATE / _SHARERS
+
 NIC_RATE = Number(
-    key="nic-rate", level=1, title="Gbit/s and GB/s",
-    prompt="An InfiniBand NDR adapter is sold as **400 Gbit/s**. What is that in GB/s, one way?",
-    hints=("A byte is 8 bits.", "Networks are sold in bits, messages are counted in bytes."),
-    solution=f"400 × 10^9 bits / 8 = **{NIC_BYTES_PER_S / GB:.0f} GB/s**, in each of the two directions at the same "
-    "time. Measured rates are a little lower: headers travel too.\n\n"
-    f"Source: {link('ib-ndr').source}.",
-    value=NIC_BYTES_PER_S, unit="GB/s", units=("MB/s", "GB/s", "GiB/s", "Gbit/s"), dimension="bytes/s",
+    key="nic-rate", level=1, title="A GPU's share of the network",
+    prompt=f"A node of **{_SHARERS} GPUs** has **{8 * _NODE_RATE / GB:.0f} Gbit/s** of network, shared evenly. What "
+    "has each GPU, in GB/s, one way?",
+    hints=("Networks are sold in bits, messages are counted in bytes.", "A byte is 8 bits, and four GPUs share."),
+    solution=f"A GPU has 800 / 4 = {8 * _RATE / GB:.0f} Gbit/s, and {8 * _RATE / GB:.0f} × 10^9 bits / 8 = "
+    f"**{_RATE / GB:.0f} GB/s**, in each of the two directions at the same time. Measured rates are a little lower: "
+    f"headers travel too.\n\nAn adapter of {8 * _RATE / GB:.0f} Gbit/s for each GPU makes such a node. Source: "
+    f"{link('ib-hdr').source}.",
+    value=_RATE, unit="GB/s", units=("MB/s", "GB/s", "GiB/s", "Gbit/s"), dimension="bytes/s",
     only=("bytes/s", "kB/s", "MB/s", "GB/s", "TB/s"),
     slips=(
-        Slip("bits-as-bytes", 8 * NIC_BYTES_PER_S,
-             "That takes bits for bytes. A byte has 8 bits."),
-        Slip("multiplied", 64 * NIC_BYTES_PER_S,
+        Slip("whole-node", _NODE_RATE, "That is what the whole node has. Its GPUs share it."),
+        Slip("bits-as-bytes", 8 * _RATE,
+             "That takes bits for bytes, and a byte has 8 bits; or it is the whole node with both directions added, "
+             "and this asks for one GPU, one way."),
+        Slip("node-in-bits", 8 * _NODE_RATE,
+             "That is the whole node, and it takes bits for bytes. A byte has 8 bits, and the GPUs share."),
+        Slip("multiplied", 64 * _RATE,
              "You multiplied by 8. A byte is larger than a bit, so fewer of them pass in a second."),
-        Slip("gib", NIC_BYTES_PER_S / 2**30 * GB,
+        Slip("gib", _RATE / 2**30 * GB,
              "You divided by 2^30: that is GiB/s. A network's G is 10^9, and so is the G of GB."),
-        Slip("gb-as-gib", NIC_BYTES_PER_S * 2**30 / GB,
-             "You took a GiB for a GB: the G of 400 Gbit/s is 10^9, and so is that of GB/s."),
-        Slip("both-directions", 2 * NIC_BYTES_PER_S,
-             "You added both directions. An adapter's rate is one way, and it has that rate both ways at once."),
-        Slip("halved", NIC_BYTES_PER_S / 2,
+        Slip("gb-as-gib", _RATE * 2**30 / GB,
+             "You took a GiB for a GB: the G of 800 Gbit/s is 10^9, and so is that of GB/s."),
+        Slip("both-directions", 2 * _RATE,
+             "That is twice a GPU's share. If you added both directions: a network's rate is one way, and it has "
+             "that rate both ways at once."),
+        Slip("halved", _RATE / 2,
              "That is half the rate. If it is for the two directions: the link is full duplex, the whole rate each "
-             "way."),
-        Slip("ten-bits", NIC_BYTES_PER_S * 0.8,
+             "way. If it is for 8 GPUs: this node has 4."),
+        Slip("ten-bits", _RATE * 0.8,
              "That divides by 10, as where 8 bits travel as 10. The rate that is sold is that of the data."),
     ),
-    right="That is a ninth of what NVLink 4 moves inside the node.",
+    right=f"Inside a node, NVLink 4 carries {link('nvlink4').one_way_bytes_per_s / _RATE:.0f} times as much.",
 )  # fmt: skip
 
 _NODES, _GPUS, _MESSAGE = 4, 8, 8 * GB
@@ -128,28 +144,32 @@ HIERARCHICAL = Number(
 )  # fmt: skip
 
 HALVES = Choice(
-    key="two-halves", level=1, title="The two halves",
-    prompt="Which two collectives, one after the other, do what an all-reduce does, without any rank sending more "
-    "than in a ring?",
-    hints=("After the first, each rank has the finished sum of one part.", "The second makes that known to all."),
-    solution="**Reduce-scatter, then all-gather.** Each sends (W−1)/W of the message, together 2(W−1)/W. ZeRO and "
-    "FSDP use the two apart: gradients are reduce-scattered, each rank updates its own part, and the "
-    "weights are all-gathered. Splitting the optimizer therefore costs no byte more than DDP does.",
+    key="two-halves", level=2, title="The two halves, used apart",
+    prompt="Data parallelism, but each of W ranks keeps the optimizer states of **one part** of the weights, 1/W of "
+    "them, and updates only that part. Which two collectives replace the all-reduce of the gradients, so that every "
+    "rank begins the next step with all weights, and **none sends more than before**? (A weight has as many bytes as "
+    "its gradient.)",
+    hints=("To update its part, which gradients does a rank need, and summed over which ranks?",
+           "After the update each part of the weights is on one rank. Who needs it?"),
+    solution="**Reduce-scatter the gradients**: each rank gets the sums of its own part, all that its update needs. "
+    "Then **all-gather the weights**. Each sends (W−1)/W of the message, together 2(W−1)/W, as the ring all-reduce "
+    "did: it was these two, one after the other, and the update now stands between them. This is what ZeRO and FSDP "
+    "do: splitting the optimizer costs no byte more than DDP.",
     options=(
-        Option("rs-ag", "Reduce-scatter, then all-gather",
-               "Right: (W−1)/W of the message each. The ring is exactly these two.", True),
-        Option("reduce-broadcast", "Reduce to rank 0, then broadcast",
-               "The result is right, and so is the sum of all bytes, but they all pass through rank 0: W−1 messages "
-               "into its link and W−1 out, while others stand idle. Which pair keeps every rank equally busy?"),
-        Option("ag-rs", "All-gather, then reduce-scatter",
-               "In this order the all-gather brings W whole messages to every rank, and the reduce-scatter leaves "
-               "each with one part of the sum. Reduce first, while the data is still in parts."),
-        Option("all-to-all", "All-to-all, then all-to-all again",
-               "All-to-all moves parts and adds nothing. (With an addition in between it can serve as a "
-               "reduce-scatter, but a second one does not give every rank every part.)"),
-        Option("gather-scatter", "Gather on rank 0, then scatter",
-               "A scatter gives each rank another part, and nobody has added anything. Every rank needs the whole "
-               "sum."),
+        Option("rs-ag", "Reduce-scatter gradients, all-gather weights",
+               "Right: these two are the all-reduce, taken apart, with the update between them.", True),
+        Option("all-reduce-ag", "All-reduce gradients, all-gather weights",
+               "Every rank ends with the right weights, but that is a reduce-scatter and two all-gathers: half as much "
+               "again as before. Of the sums a rank uses only 1/W. Which collective brings it no others?"),
+        Option("reduce-broadcast", "Reduce gradients to rank 0, broadcast weights",
+               "Rank 0 then has all the sums, but optimizer states for one part only. And everything passes "
+               "over its link while others stand idle. Which pair keeps every rank equally busy?"),
+        Option("ag-rs", "All-gather gradients, reduce-scatter weights",
+               "In this order the all-gather brings W whole sets of gradients to every rank, and the reduce-scatter "
+               "leaves each with one part of the weights. Reduce first; in the end all need everything."),
+        Option("gather-scatter", "Gather gradients on rank 0, scatter weights",
+               "Rank 0 would have to add and update all alone, and a scatter gives each rank another part. Every rank "
+               "needs all weights."),
     ),
 )  # fmt: skip
 

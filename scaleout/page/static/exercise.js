@@ -7,7 +7,7 @@ import { drawer, statusLine } from "./status.js";
 function numberField(spec, check) {
   const id = freshId("answer");
   // text, so that "12,5" or "1e9" reaches Python, which says what it cannot read
-  const input = el("input", { type: "text", id, inputmode: "decimal", autocomplete: "off", size: 12 });
+  const input = el("input", { type: "text", id, inputmode: "decimal", autocomplete: "off", size: 12, placeholder: "a number" });
   input.addEventListener("keydown", (event) => {
     if (event.key === "Enter") check();
   });
@@ -18,8 +18,8 @@ function numberField(spec, check) {
       ...spec.units.map((name) => el("option", { value: name }, name)));
     row.append(unit);
   }
-  const element = el("div", { class: "live-answer" }, el("label", { for: id }, "Your answer"), row);
-  return { element, read: () => ({ value: input.value, unit: unit ? unit.value : "" }) };
+  const element = el("div", { class: "live-answer" }, el("label", { for: id, class: "live-announce" }, "Your answer"), row);
+  return { element, row, read: () => ({ value: input.value, unit: unit ? unit.value : "" }) };
 }
 
 function choiceField(spec) {
@@ -28,7 +28,7 @@ function choiceField(spec) {
     const input = el("input", { type: "radio", name, value });
     return el("label", { class: "live-option" }, input, el("span", {}, label));
   });
-  const element = el("fieldset", { class: "live-answer" }, el("legend", {}, "Choose one"), ...options);
+  const element = el("fieldset", { class: "live-answer" }, el("legend", { class: "live-announce" }, "Choose one"), ...options);
   return { element, read: () => element.querySelector("input:checked")?.value ?? "" };
 }
 
@@ -44,14 +44,16 @@ function codeField(spec, check, draft, edited) {
   return { element: made.element, extra, read: () => made.area.value };
 }
 
+const LONG = { 1: "one minute", 2: "three minutes", 3: "ten minutes" }; // by level, for most readers
+
 const FIELDS = { number: numberField, choice: choiceField, function: codeField };
 
-/** Hints, each shown on request after the one before it. */
+/** Hints, each shown on request after the one before it: where they appear, and the button that asks for the next. */
 function hintBox(hints) {
   const list = el("div", { class: "live-hints" });
-  if (!hints.length) return list;
+  if (!hints.length) return [list];
   let shown = 0;
-  const more = el("button", { type: "button" });
+  const more = el("button", { type: "button", class: "live-text" });
   const label = () => {
     more.textContent = shown ? `Next hint (${shown + 1} of ${hints.length})` : "Hint";
     if (shown === hints.length) more.remove();
@@ -61,13 +63,12 @@ function hintBox(hints) {
     hint.innerHTML = hints[shown];
     hint.prepend(el("p", { class: "live-hint-count" }, `Hint ${shown + 1} of ${hints.length}`));
     shown += 1;
-    more.before(hint);
+    list.append(hint);
     label();
     hint.focus({ preventScroll: true });
   });
   label();
-  list.append(more);
-  return list;
+  return [list, more];
 }
 
 function solutionBox(html) {
@@ -95,28 +96,38 @@ export class Exercise {
     const { root, data } = this;
     const prompt = root.querySelector(".live-prompt");
     const title = root.querySelector(".live-title");
-    title.append(" ", this.tick);
-    this.tick.hidden = !drawer.get(this.done);
-    const parts = [title, prompt, ...(this.field ? this.answering() : this.reading())];
-    root.querySelector(".live-static").replaceWith(...parts, hintBox(data.spec.hints), solutionBox(data.spec.solution));
+    title.append(" ", this.tick, el("span", { class: "live-long" }, LONG[data.spec.level]));
+    this.finish(drawer.get(this.done));
+    const [hints, ...more] = hintBox(data.spec.hints);
+    const parts = [title, prompt, ...(this.field ? this.answering(more) : this.reading(more))];
+    root.querySelector(".live-static").replaceWith(...parts, hints, solutionBox(data.spec.solution));
     root.setAttribute("role", "group");
     root.setAttribute("aria-label", data.spec.title);
     root.dataset.mounted = "";
   }
 
-  answering() {
+  /** Whether this reader has answered it rightly, now or before. */
+  finish(done) {
+    this.tick.hidden = !done;
+    this.root.toggleAttribute("data-done", Boolean(done));
+  }
+
+  answering(more) {
     this.button = el("button", { type: "button", class: "live-main", onclick: () => this.check() }, "Check");
     this.field.element.addEventListener("focusin", () => this.status.touch(), { once: true });
     for (const kind of ["input", "change"]) this.field.element.addEventListener(kind, () => this.edited());
-    const buttons = el("div", { class: "live-buttons" }, this.button, ...[this.field.extra ?? []].flat());
-    return [this.field.element, buttons, this.status.element, this.message];
+    const buttons = [this.button, ...[this.field.extra ?? []].flat(), ...more];
+    this.field.row?.append(...buttons); // beside what it checks, where that is short
+    const row = this.field.row ? [] : [el("div", { class: "live-buttons" }, ...buttons)];
+    return [this.field.element, ...row, this.status.element, this.message];
   }
 
   /** What cannot run in a page is shown to be done elsewhere. */
-  reading() {
+  reading(more) {
     const { stub, command } = this.data.spec;
     const shown = (words) => el("pre", { tabindex: 0 }, el("code", {}, words));
-    return [shown(stub), el("p", { class: "live-told" }, "Check it with"), shown(command)];
+    return [shown(stub), el("p", { class: "live-told" }, "Check it with"), shown(command),
+      el("div", { class: "live-buttons" }, ...more)];
   }
 
   /** A verdict stands beside the answer it judged, and no other. */
@@ -150,8 +161,10 @@ export class Exercise {
     else this.tell(result);
   }
 
+  /** A message; where it has several sentences the first, which names the cause, stands out. */
   say(words, ok = false) {
-    this.message.replaceChildren(words);
+    const [, cause, rest] = /^([^\n]+?[.!?])(\s+\S.*)$/s.exec(words) ?? [];
+    this.message.replaceChildren(...(cause ? [el("strong", {}, cause), rest] : [words]));
     this.message.dataset.ok = ok;
   }
 
@@ -159,6 +172,6 @@ export class Exercise {
     this.say(String(result.error ?? result.message), result.ok === true);
     if (result.ok !== true) return;
     drawer.put(this.done, true);
-    this.tick.hidden = false;
+    this.finish(true);
   }
 }

@@ -145,7 +145,7 @@ def _key(bar: sent.Sent, on: Setting, width: int) -> str:
     """What columns and stripes are, and how many ranks are left out or share a node."""
     wide, count, said = width == svg.WIDE, bar.shown.chunks, []
     if wide:
-        what = "column: the message" if count == 1 else f"columns: {count} pieces"
+        what = "column: the message" if count == 1 else f"columns: {count} parts"
         said += [(12, what), (26, "stripes: whose numbers")]
     if bar.ranks > bar.shown.ranks:
         said.append((338 if wide else 12, f"drawn with {bar.shown.ranks} of {bar.ranks:,}"))
@@ -167,7 +167,7 @@ def locked(params: dict, width: int) -> str:
         band.locked(345 if wide else 292, wide),
     ]
     body.append(sent.wide(bar, 338, locked=True) if wide else sent.narrow(bar, 238, locked=True))
-    label = f"{on.ranks} ranks on a ring before the first step, each with {size(bar.message)} in {shown.chunks} pieces."
+    label = f"{on.ranks} ranks on a ring before the first step, each with {size(bar.message)} in {shown.chunks} parts."
     return svg.figure(width, _height(wide, None), "".join(body), label)
 
 
@@ -175,10 +175,10 @@ def slips(params: dict) -> list[tuple[float, str]]:
     """What wrong answers are made of, by the opening's message in GB."""
     p, message = params["ranks"], params["size"] / 1e3
     return [
-        (message / p, "one piece, once"),
-        (2 * message / p, "one piece in each lap"),
+        (message / p, "one part, once"),
+        (2 * message / p, "one part in each lap"),
         ((p - 1) / p * message, "one lap of two"),
         (message, "its message once"),
-        (2 * message, "two whole messages: a lap passes on all pieces but one"),
+        (2 * message, "two whole messages: a lap passes on all parts but one"),
         ((p - 1) * message, "the message to each of the others"),
     ]

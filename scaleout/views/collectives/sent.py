@@ -142,7 +142,7 @@ def _block(step: int, x: float, y: float, width: float, height: float, one: Sent
 
 
 def _empty(one: Sent, place) -> list[str]:
-    """The two pieces of 2p that a rank never sends in a ring."""
+    """The two parts of 2W that a rank never sends in a ring."""
     if one.shown.algorithm != "ring" or one.ranks != one.shown.ranks:
         return []
     p = one.ranks
@@ -185,7 +185,7 @@ def _phases(one: Sent, spans: list[tuple[int, float, float]]) -> list[tuple[list
     second = [span for span, add in zip(spans, adds, strict=True) if not add]
     pieces = f"{one.ranks - 1:,} of {one.ranks:,}"
     words = {
-        "ring": (["lap 1", "add", pieces, "pieces"], ["lap 2", "hand round", pieces, "pieces"]),
+        "ring": (["lap 1", "add", pieces, "parts"], ["lap 2", "hand round", pieces, "parts"]),
         "halving-doubling": (["halving", "add"], ["doubling", "give back"]),
         "naive": (
             [],

@@ -88,7 +88,7 @@ def law(on: Setting, algorithm: str, amount: float, cost: Cost) -> list[str]:
 
 def _ring(on: Setting) -> tuple[str, str]:
     p = on.ranks
-    return "each of p ranks sends, in two laps of p − 1 pieces,", f"2 × ({p:,} − 1)/{p:,}"
+    return "each of W ranks sends, in two laps of W − 1 parts,", f"2 × ({p:,} − 1)/{p:,}"
 
 
 def _tree(on: Setting) -> tuple[str, str]:
@@ -102,7 +102,7 @@ def _tree(on: Setting) -> tuple[str, str]:
 
 
 def _naive(on: Setting) -> tuple[str, str]:
-    return "rank 0 receives p − 1 messages one by one, then sends as many:", f"({on.ranks:,} − 1)"
+    return "rank 0 receives W − 1 messages one by one, then sends as many:", f"({on.ranks:,} − 1)"
 
 
 def _halving(on: Setting) -> tuple[str, str]:

@@ -1,0 +1,46 @@
+"""What a page adds to its words: under a chapter's title which rung it is, and numbers that keep their units."""
+
+from __future__ import annotations
+
+import re
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+from scaleout.page.ladder import rungs
+
+# A number and its unit are one word: no line ends between them.
+UNIT = re.compile(
+    r"(?<=\d) (?=(?:[kMGTP]i?B|[kMGTP]?bit|B|GB/s|bytes?|bits?|ns|µs|ms|s|min|h|GPUs?|ranks?|steps?|nodes?|%|FLOP)\b)"
+)
+KEPT = (nodes.table, nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw, nodes.comment)
+
+
+def keep_units(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """A no-break space between a number and its unit, in prose: tables have names of devices as they are sold."""
+    for text in list(doctree.findall(nodes.Text)):
+        if UNIT.search(text) and not any(isinstance(above, KEPT) for above in _above(text)):
+            text.parent.replace(text, nodes.Text(UNIT.sub("\N{NO-BREAK SPACE}", text)))
+
+
+def _above(node: nodes.Node):
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def say_rung(app: Sphinx, doctree: nodes.document) -> None:
+    """Beneath the title of a chapter: its number, what is scarce, and the levers it pulls."""
+    rung = next((one for one in rungs() if app.env.docname == f"notebooks/{one['number']}_{one['stem']}"), None)
+    title = next(doctree.findall(nodes.title), None)
+    if rung and title:
+        levers = ", ".join(rung["levers"])
+        words = f"Rung {rung['number']} \N{MIDDLE DOT} scarce: {rung['scarce']} \N{MIDDLE DOT} what it does: {levers}"
+        at = title.parent.index(title) + 1
+        title.parent.insert(at, nodes.paragraph("", words, classes=["rung-line"]))
+
+
+def setup(app: Sphinx) -> None:
+    """What the book's extension gets from here."""
+    app.connect("doctree-read", say_rung)
+    app.connect("doctree-resolved", keep_units)

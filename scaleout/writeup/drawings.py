@@ -1,0 +1,39 @@
+"""A drawing in a notebook: for a wide column and for a phone, with its caption.
+
+drawing(patterns.six, "**Six collectives on four ranks.** A square is what one rank holds.")
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scaleout.writeup.tables import marked, plain
+
+WIDE, NARROW = 680, 354  # CSS pixels: the column of code and figures, and a phone's
+
+
+@dataclass(frozen=True, repr=False)
+class Drawing:
+    """The same picture at both widths. Without the book's style sheet the wide one shows."""
+
+    wide: str
+    narrow: str
+    caption: str
+
+    def _repr_html_(self) -> str:
+        words = f"\n<figcaption>{marked(self.caption)}</figcaption>" if self.caption else ""
+        return (
+            f'<figure class="drawing"><div class="wide">{self.wide}</div>\n'
+            f'<div class="narrow" hidden>{self.narrow}</div>{words}</figure>'
+        )
+
+    def __repr__(self) -> str:
+        label = re.search(r'aria-label="([^"]*)"', self.wide)
+        return "\n".join(filter(None, [label and label[1], plain(self.caption)]))
+
+
+def drawing(picture: Callable[[float], str], caption: str = "") -> Drawing:
+    """What `picture` draws at a width in CSS pixels, as SVG. caption: may hold **bold** and `code`."""
+    return Drawing(picture(WIDE), picture(NARROW), caption)
