@@ -251,13 +251,12 @@ class _Lanes:
 
     def marks(self, rows: Iterable[Interval], fill: str, title: str, opacity: float) -> str:
         """One path for all intervals that can be seen, with hairlines of paper between neighbours that touch."""
-        path, rows = [], list(rows)
+        path, rows, y, bar = [], list(rows), svg.num(self.y), svg.num(self.bar)
         for start, end in rows:
             wide = (end - start) * self.scale
             if wide >= 0.02:
                 shown = svg.num(wide - (0.6 if wide > 3 and len(rows) > 1 else 0.0))
-                at = f"{svg.num(self.x + start * self.scale)} {svg.num(self.y)}"
-                path.append(f"M{at}h{shown}v{svg.num(self.bar)}h-{shown}z")
+                path.append(f"M{svg.num(self.x + start * self.scale)} {y}h{shown}v{bar}h-{shown}z")
         if not path:
             return ""
         faded = "" if opacity == 1.0 else f' fill-opacity="{svg.num(opacity)}"'
