@@ -250,6 +250,7 @@ export class View {
     this.drawn[shape] = this.setting(); // after a range may have taken a value back to its end
     if (this.runtime.page) writeFragment(this.fragment());
     this.root.dispatchEvent(new CustomEvent("live-paint", { detail: result, bubbles: true }));
+    this.root.getBoundingClientRect(); // laid out now, while the browser waits for its next frame, and not within it
   }
 
   /** Words, values and what the controls can do, of a picture that is there. */
