@@ -26,14 +26,13 @@ import live_page
 import view_settings
 
 from scaleout import views
-from scaleout.page import live
+from scaleout.page import form, live
 
 ROOT = Path(__file__).resolve().parents[1]
 HTML = ROOT / "_build" / "html"
 GOAL = 33.0  # milliseconds: two frames at 60 Hz
 AT_THE_VIEW = 10  # seconds
 LEAST = 20  # redraws, for a 95th percentile
-DATA = '<script type="application/json" class="live-data">'
 
 # The view of a stem on its page, and a list of the milliseconds of its redraws.
 LISTEN = """(stem) => {
@@ -82,7 +81,7 @@ def pages() -> dict[str, str]:
     """Stem of each view -> its page, relative to the built site. ValueError where one is on none."""
     found = {}
     for path in sorted(HTML.glob("*/*.html")):
-        for rest in path.read_text("utf-8").split(DATA)[1:]:
+        for rest in path.read_text("utf-8").split(form.DATA)[1:]:
             data = json.loads(rest[: rest.index("</script>")])
             if data["form"] == "view":
                 found.setdefault(data["stem"], str(path.relative_to(HTML)))

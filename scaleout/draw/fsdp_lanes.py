@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
 from scaleout.draw import hatch, svg
@@ -28,6 +27,7 @@ STACK = {
     "activations": ("c3", 1.0, ("activations",)),
     "logits, temporaries": ("c8", 1.0, ("logits", "temporaries")),
 }
+_KINDS = [kinds for *_, kinds in STACK.values()]
 STEP = 4  # CSS pixels of a step that memory is drawn in: each the fullest moment within it
 GROUPS = 40  # neighbouring units are one mark where there are more than this
 
@@ -43,7 +43,7 @@ def placed(moments: Sequence[Moment], timeline: ShortTimeline) -> list[Placed]:
     The account counts bytes in the order in which the program asks for them; here they lie where the compute stream
     is at that point of the program. A gather or a reduction takes the gap beside its unit's compute, if there is one.
     """
-    blocks = {moment.unit.split(".")[1] for moment in moments if moment.unit.startswith("blocks.")}
+    blocks = {unit.split(".")[1] for unit in {moment.unit for moment in moments} if unit.startswith("blocks.")}
     visits = _visits(*timeline.visits({int(block) for block in blocks}))
     done, last = timeline.passes[0][1], visits["forward"][-1][2]
     out: list[Placed] = []
@@ -141,16 +141,22 @@ def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
 
 def _tops(held: dict[str, int]) -> list[int]:
     """Bytes up to the upper edge of each layer of the stack."""
-    return list(accumulate(sum([held[kind] for kind in kinds]) for *_, kinds in STACK.values()))
+    tops, top = [], 0
+    for kinds in _KINDS:
+        for kind in kinds:
+            top += held[kind]
+        tops.append(top)
+    return tops
 
 
 def _steps(name: str, fill: str, opacity: float, tops: Sequence[int], plane: Plane, unit_bytes: float) -> str:
     pitch, before, held = plane.width / len(tops), "", None
+    per_byte = (plane.bottom - plane.at_y(plane.y.hi)) / plane.y.hi / unit_bytes
     path = [f"M{svg.num(plane.left)} {svg.num(plane.bottom)}"]
     for i, top in enumerate(tops):
         if top == held:
             continue
-        held, height = top, f"{plane.at_y(top / unit_bytes):.1f}"
+        held, height = top, f"{plane.bottom - top * per_byte:.1f}"
         if height != before:
             if i:
                 path.append(f"H{plane.left + i * pitch:.1f}")
@@ -246,13 +252,12 @@ class _Lanes:
 
     def marks(self, rows: Iterable[Interval], fill: str, title: str, opacity: float) -> str:
         """One path for all intervals that can be seen, with hairlines of paper between neighbours that touch."""
-        path, rows = [], list(rows)
+        path, rows, y, bar = [], list(rows), svg.num(self.y), svg.num(self.bar)
         for start, end in rows:
             wide = (end - start) * self.scale
             if wide >= 0.02:
                 shown = svg.num(wide - (0.6 if wide > 3 and len(rows) > 1 else 0.0))
-                at = f"{svg.num(self.x + start * self.scale)} {svg.num(self.y)}"
-                path.append(f"M{at}h{shown}v{svg.num(self.bar)}h-{shown}z")
+                path.append(f"M{svg.num(self.x + start * self.scale)} {y}h{shown}v{bar}h-{shown}z")
         if not path:
             return ""
         faded = "" if opacity == 1.0 else f' fill-opacity="{svg.num(opacity)}"'

@@ -19,8 +19,8 @@ SWATCH, GAP = 10, 14  # of a key: its colour, and what is left free after it
 
 
 def clock(seconds: float) -> tuple[str, float]:
-    """The unit in which people speak of an amount of time as long as this, and its seconds."""
-    return next(((unit, one) for below, unit, one in CLOCK if seconds < below), ("days", 86_400.0))
+    """The unit in which people speak of an amount of time as long as this, to three digits, and its seconds."""
+    return next(((unit, one) for below, unit, one in CLOCK if seconds < 0.9995 * below), ("days", 86_400.0))
 
 
 def took(seconds: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby
 
 from scaleout.collectives import messages
@@ -54,6 +54,7 @@ class Frames:
         """Of how many ranks there are numbers in each chunk of a rank."""
         return [cell.bit_count() for cell in self.held[step][rank]]
 
+    @cached_property
     def sent(self) -> list[float]:
         """Messages that the busiest rank sends, by step."""
         by_rank = [[0.0] * self.steps for _ in range(self.ranks + 1)]
@@ -62,10 +63,12 @@ class Frames:
                 by_rank[one.source][step] += len(one.chunks) / self.chunks
         return max(by_rank[: self.ranks], key=sum)
 
+    @cached_property
     def owners(self) -> list[int]:
         """The rank, or switch, that is first to hold the sum of each chunk."""
+        full = self.full
         return [
-            next(rank for state in self.held for rank, cells in enumerate(state) if cells[chunk] == self.full)
+            next(rank for state in self.held for rank, cells in enumerate(state) if cells[chunk] == full)
             for chunk in range(self.chunks)
         ]
 

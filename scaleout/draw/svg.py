@@ -50,13 +50,8 @@ def quantity(value: float, digits: int = 3) -> str:
     """
     if value == 0:
         return "0"
-    places = digits - 1 - math.floor(math.log10(abs(value)))
+    places = digits - 1 - int(f"{value:.{digits - 1}e}".partition("e")[2])  # of the rounded one: 0.9996 is 1.00
     return f"{round(value, places):,.{max(0, places)}f}"
-
-
-def seconds(amount: float) -> str:
-    """An amount of time for people, in ms below one second."""
-    return f"{quantity(amount)} s" if amount >= 1 else f"{quantity(amount * 1e3)} ms"
 
 
 # Widths of characters in ems, of DejaVu Sans Condensed, as wide as Segoe UI and wider than San Francisco and Roboto.

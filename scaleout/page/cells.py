@@ -6,14 +6,13 @@ In JupyterLab a live cell is a cell like any other. Its first line may be a comm
 
 from __future__ import annotations
 
-import json
 from html import escape
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
-from scaleout.page import live
+from scaleout.page import form, live
 
 NAMELESS = "Python"
 PRINTED = "What it prints"
@@ -29,11 +28,10 @@ def name_and_code(source: str) -> tuple[str, str]:
 def frame(name: str) -> tuple[str, str]:
     """The HTML before and after the code and the output of a live cell."""
     data = {"form": "cell", "name": name, "seconds": live.LEARNER_SECONDS, "stopped": live.STOPPED}
-    stored = json.dumps(data).replace("<", "\\u003c")
     return (
         f'<div class="live-widget" data-form="cell"><div class="live-bar"><span class="live-name">{escape(name)}</span>'
         "</div>",
-        f'<script type="application/json" class="live-data">{stored}</script></div>',
+        f"{form.carried(data)}</div>",
     )
 
 

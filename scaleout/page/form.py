@@ -17,6 +17,8 @@ from scaleout.page import live
 
 FEW = 8  # settings of a view that are stored with the page, which then shows each without Python
 
+DATA = '<script type="application/json" class="live-data">'  # what the JSON of a widget stands in
+
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
@@ -41,7 +43,7 @@ def view(
     if few := views.settings(stem, FEW):
         widths = data["widths"]
         data["every"] = [[setting, [views.render(stem, setting, width) for width in widths]] for setting in few]
-    return data | ({"question": views.question(stem)} if ask else {})
+    return data | ({"question": views.question(stem, wide["values"])} if ask else {})
 
 
 def exercise(stem: str, key: str) -> dict:
@@ -72,7 +74,7 @@ def html(data: dict) -> str:
     asks = ' data-asks=""' if "question" in data else ""
     return (
         f'<div class="live-widget" id="live-{name}" data-form="{data["form"]}"{asks}>\n{body}\n'
-        f'<script type="application/json" class="live-data">{_json(_stored(data))}</script>\n</div>'
+        f"{carried(_stored(data))}\n</div>"
     )
 
 
@@ -102,9 +104,9 @@ def _stored(data: dict) -> dict:
     return {**left, "result": {"levers": levers}, "sealed": base64.b64encode(hidden.encode()).decode()}
 
 
-def _json(data: dict) -> str:
-    """JSON that no HTML parser takes for markup."""
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+def carried(data: dict) -> str:
+    """What a widget carries for its front end: JSON that no HTML parser takes for markup."""
+    return DATA + json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c") + "</script>"
 
 
 def _view_body(data: dict) -> str:

@@ -24,9 +24,16 @@ STOPPED = (
 CELL_OUTPUT = 10_000  # characters that a cell of a page may print
 
 
-def draw(stem: str, params: dict | None = None, width: int = WIDE, own: dict | None = None) -> dict:
+def draw(
+    stem: str, params: dict | None = None, width: int = WIDE, own: dict | None = None, advise: bool = True,
+) -> dict:  # fmt: skip
     """{"svg", "sentence", "values", "law", "levers"} of a view, drawn for a width; `own` from `measured`."""
-    return views.render(stem, params, width, own)
+    return views.render(stem, params, width, own, advise)
+
+
+def advice(stem: str, params: dict | None = None) -> dict:
+    """{"advice"}: what ends the sentence of a view that was drawn without it."""
+    return {"advice": views.advice(stem, params)}
 
 
 def measured(stem: str, record: dict) -> dict:
@@ -90,7 +97,8 @@ def _run_cell(source: str, file: str, space: dict) -> str:
 
 
 METHODS: dict[str, Callable[..., dict]] = {
-    "draw": draw, "measured": measured, "check": check, "run": run, "judge": judge, "execute": execute,
+    "draw": draw, "advice": advice, "measured": measured, "check": check, "run": run, "judge": judge,
+    "execute": execute,
 }  # fmt: skip
 
 

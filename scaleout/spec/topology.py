@@ -96,7 +96,7 @@ class Cluster:
         driven = min(self.nics_per_node, self.gpus_per_node)
         return replace(self.across, bytes_per_s=driven * self.across.bytes_per_s)
 
-    @property
+    @cached_property
     def share(self) -> Wire:
         """One GPU's part of the adapters when all GPUs of the node send at once."""
         return replace(self.across, bytes_per_s=self.pool.bytes_per_s / self.gpus_per_node)

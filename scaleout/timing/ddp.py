@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
@@ -92,7 +92,7 @@ class Timeline:
         """
         if self.buckets and not self.ready:
             raise ValueError("with contention the wire changes what computes when: call ddp_step again")
-        messages = _queued(self.ready, [reduce_seconds(size) for size in self.message_bytes])
+        messages = queued(self.ready, [reduce_seconds(size) for size in self.message_bytes])
         passes = [Pass(0.0, one.forward, one.backward, messages if one.messages else ()) for one in self.passes]
         return _timeline(self, passes)
 
@@ -221,10 +221,10 @@ def _pass(layers, order, wire, overlap: bool, contention: float):
         if i in last:
             ready.append(now)
             free = max(now, free) + wire[last[i]]
-    return tuple(forward), tuple(backward), _queued(ready if overlap else [now] * len(order), wire)
+    return tuple(forward), tuple(backward), queued(ready if overlap else [now] * len(order), wire)
 
 
-def _queued(ready, wire) -> tuple[Interval, ...]:
+def queued(ready: Iterable[float], wire: Iterable[float]) -> tuple[Interval, ...]:
     """The communication lane: a message goes when it is ready and the one before it is done."""
     out, free = [], 0.0
     for at, seconds in zip(ready, wire, strict=True):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from scaleout.spec import checks
 
@@ -38,13 +38,14 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Which unit is needed from where to where. Units are numbered in the order in which forward reaches them.
+class Order:
+    """Which unit is needed from where to where, by the names of the pieces. Units are numbered in the order in which
+    forward reaches them.
 
     A unit is whole from the first to the last piece that it or a unit inside it computes; the root ("") throughout.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[str, ...]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -52,10 +53,10 @@ class Plan:
 
     @cached_property
     def _spans(self) -> dict[str, tuple[int, int]]:
-        known = {piece.name for piece in self.pieces}
+        known = set(self.pieces)
         out: dict[str, tuple[int, int]] = {}
         for i, piece in enumerate(self.pieces):
-            name = piece.name
+            name = piece
             while True:
                 if name in known:
                     out[name] = (out.get(name, (i, i))[0], i)
@@ -75,14 +76,6 @@ class Plan:
         return tuple(self._spans[name][1] for name in self.names)
 
     @cached_property
-    def bytes(self) -> tuple[Piece, ...]:
-        """By unit, the piece that carries its bytes: the first of its name."""
-        found: dict[str, Piece] = {}
-        for piece in self.pieces:
-            found.setdefault(piece.name, piece)
-        return tuple(found[name] for name in self.names)
-
-    @cached_property
     def backward(self) -> tuple[int, ...]:
         """Units in the order in which backward reaches them: the reverse of the order in which forward leaves them,
         what lies around others before what lies in it."""
@@ -92,11 +85,54 @@ class Plan:
     def piece_unit(self) -> tuple[int, ...]:
         """By piece, its unit."""
         number = {name: u for u, name in enumerate(self.names)}
-        return tuple(number[piece.name] for piece in self.pieces)
+        return tuple(number[name] for name in self.pieces)
+
+    @cached_property
+    def edges(self) -> tuple[dict[int, list[int]], ...]:
+        """By piece, the units that forward opens before it and closes after it; then those of backward."""
+        units = range(len(self.names))
+        return (_by_piece(self.first, units), _by_piece(self.last, units),
+                _by_piece(self.last, self.backward), _by_piece(self.first, reversed(units)))  # fmt: skip
+
+
+def _by_piece(piece_of: Sequence[int], units: Iterable[int]) -> dict[int, list[int]]:
+    out: dict[int, list[int]] = {}
+    for unit in units:
+        out.setdefault(piece_of[unit], []).append(unit)
+    return out
+
+
+@lru_cache(maxsize=256)  # curves schedule the same units again and again
+def _order(pieces: tuple[str, ...]) -> Order:
+    return Order(pieces)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The pieces of a pass in their order."""
+
+    pieces: tuple[Piece, ...]
+
+    order = cached_property(lambda self: _order(tuple([piece.name for piece in self.pieces])))
+    names = cached_property(lambda self: self.order.names)
+    first = cached_property(lambda self: self.order.first)
+    last = cached_property(lambda self: self.order.last)
+    backward = cached_property(lambda self: self.order.backward)
+    piece_unit = cached_property(lambda self: self.order.piece_unit)
+
+    @cached_property
+    def bytes(self) -> tuple[Piece, ...]:
+        """By unit, the piece that carries its bytes: the first of its name."""
+        found: dict[str, Piece] = {}
+        for piece in self.pieces:
+            found.setdefault(piece.name, piece)
+        return tuple(found[name] for name in self.names)
 
     @cached_property
     def recomputed(self) -> dict[int, range]:
         """By the last piece of a block that is recomputed as a whole, the block's pieces."""
+        if not any(piece.recompute_seconds for piece in self.pieces):
+            return {}
         blocks = runs_of_blocks(piece.name for piece in self.pieces).values()
         return {rows[-1]: rows for rows in blocks if any(self.pieces[i].recompute_seconds for i in rows)}
 

@@ -12,7 +12,7 @@ from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape, check_run, flops, total_parameters
 from scaleout.timing import step
 from scaleout.timing.ddp import Layer
-from scaleout.timing.fsdp import Piece, fsdp_step, pieces
+from scaleout.timing.fsdp import FsdpTimeline, Piece, fsdp_step, pieces
 from scaleout.timing.fsdp_machine import HOST_BYTES_PER_S, Machine, machine, profile_machine, rate
 from scaleout.timing.step import ADAMW_BYTES, StepTime
 
@@ -61,6 +61,17 @@ def update_seconds(on: Machine, shape: Shape, sharding: Sharding) -> float:
     return held * ADAMW_BYTES / on.update_bytes_per_s
 
 
+def schedule(
+    on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, checkpointing: str = "none", **options
+) -> FsdpTimeline:
+    """The events of `on_machine`'s step alone."""
+    return fsdp_step(
+        work(on, shape, batch, seq, sharding, checkpointing), on.gather, on.scatter, reshard=sharding.reshard,
+        prefetch=sharding.prefetch, reduce_across=on.across, copy_seconds=on.copy, regather_seconds=on.regather,
+        update_seconds=update_seconds(on, shape, sharding), **options,
+    )  # fmt: skip
+
+
 def on_machine(
     on: Machine, shape: Shape, batch: int, seq: int, sharding: Sharding, *, checkpointing: str = "none",
     other_seconds: float = 0.0, **options,
@@ -70,11 +81,7 @@ def on_machine(
     options: `timing.fsdp.fsdp_step`'s accumulation, sync_every_pass, overlap, contention, backward_prefetch and
     reshard_root. Raises ValueError as it does.
     """
-    found = fsdp_step(
-        work(on, shape, batch, seq, sharding, checkpointing), on.gather, on.scatter, reshard=sharding.reshard,
-        prefetch=sharding.prefetch, reduce_across=on.across, copy_seconds=on.copy, regather_seconds=on.regather,
-        update_seconds=update_seconds(on, shape, sharding), **options,
-    )  # fmt: skip
+    found = schedule(on, shape, batch, seq, sharding, checkpointing, **options)
     return step.step_time(found, shape, batch, seq, sharding.world, on.peak, checkpointing, other_seconds)
 
 

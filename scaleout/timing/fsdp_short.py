@@ -7,6 +7,7 @@ compete with replicas drift for long), more blocks are, at last all. Tests hold 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -93,8 +94,12 @@ class ShortTimeline:
 
     def count(self, lane: str) -> int:
         """Messages or copies of a lane."""
-        few, own = (sum(span[0] == lane for span in spans) for spans in (self.few.runs[0], self._own))
-        return few + self.extra * own
+        return self._counts[lane]
+
+    @cached_property
+    def _counts(self) -> Counter[str]:
+        few, own = (Counter([span[0] for span in spans]) for spans in (self.few.runs[0], self._own))
+        return Counter({lane: n + self.extra * own[lane] for lane, n in few.items()})
 
     @cached_property
     def _own(self) -> list[Span]:

@@ -7,7 +7,7 @@ step that is made of such passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from scaleout.timing.fsdp_plan import Plan
@@ -73,8 +73,7 @@ class Run:
 
     def _forward(self) -> None:
         ahead, units = self._ahead(self.wires.forward_ahead), len(self.plan.names)
-        opens = _by_piece(self.plan.first, range(units))
-        closes = _by_piece(self.plan.last, range(units))
+        opens, closes, *_ = self.plan.order.edges
         for unit in range(min(ahead + 1, units) if ahead else 0):
             self._gather(unit)
         for i, piece in enumerate(self.plan.pieces):
@@ -92,8 +91,7 @@ class Run:
     def _backward(self) -> None:
         plan, ahead = self.plan, self._ahead(self.wires.backward_ahead)
         at = {unit: position for position, unit in enumerate(plan.backward)}
-        opens = _by_piece(plan.last, plan.backward)
-        closes = _by_piece(plan.first, reversed(range(len(plan.names))))
+        *_, opens, closes = plan.order.edges
         kept = {u for u, name in enumerate(plan.names) if self.wires.keep or (not name and self.wires.keep_root)}
         self.whole = {unit: self.whole[unit] for unit in kept if unit in self.whole}
         for i in reversed(range(len(plan.pieces))):
@@ -223,10 +221,3 @@ class Run:
                     return at + work / speed
                 work, at = work - done, end
         return at + work
-
-
-def _by_piece(piece_of: Sequence[int], units) -> dict[int, list[int]]:
-    out: dict[int, list[int]] = {}
-    for unit in units:
-        out.setdefault(piece_of[unit], []).append(unit)
-    return out

@@ -8,6 +8,8 @@ Pure; stands on `draw`. A view is a module `STEM` with
         "law": [words, formula with its numbers, words]
         "levers": {control: {"hi": where its range ends now} or {"off": why it changes nothing now}}
 
+where finding the lever worth trying takes a search, `advice(params) -> str`, which ends its sentence: a page shows the
+picture first and asks for it when the reader's hand rests;
 where a lab measures what it shows, `measured(record: dict) -> dict`, what of a Record belongs into the picture, as JSON
 (ValueError, in one line, for a Record of something else), which `draw` then takes as a third argument, or None;
 and, where its chapter asks for a guess, `locked(params, width) -> svg`, the picture without the answer, and
@@ -22,9 +24,11 @@ the kinds of control, `choices` what several views offer; `front` is the first p
 
 from __future__ import annotations
 
+import json
 import math
 import pkgutil
 import re
+from functools import lru_cache
 from importlib import import_module
 from itertools import product
 
@@ -32,8 +36,8 @@ from scaleout.draw import svg
 from scaleout.views.controls import Control, code, guess, more, number, play, select, slider, toggle
 
 __all__ = [
-    "Control", "asks", "code", "defaults", "guess", "measured", "more", "number", "play", "question", "render",
-    "select", "settings", "slider", "spec", "stems", "toggle",
+    "Control", "advice", "asks", "code", "defaults", "guess", "measured", "more", "number", "play", "question",
+    "render", "select", "settings", "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
 
 SHARED = {"choices", "controls", "own"}  # modules that no view is called by
@@ -41,7 +45,12 @@ SHARED = {"choices", "controls", "own"}  # modules that no view is called by
 
 def stems() -> list[str]:
     """The views there are, by name."""
-    return sorted(info.name for info in pkgutil.iter_modules(__path__) if info.name not in SHARED)
+    return list(_listed(tuple(__path__)))
+
+
+@lru_cache(maxsize=4)  # every redraw asks
+def _listed(folders: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(info.name for info in pkgutil.iter_modules(folders) if info.name not in SHARED))
 
 
 def _view(stem: str):
@@ -51,10 +60,12 @@ def _view(stem: str):
 
 
 def spec(stem: str) -> dict:
-    """The title and the controls of a view, as JSON; "measured" says whether it takes a reader's Record."""
+    """The title and the controls of a view, as JSON; "measured" says whether it takes a reader's Record, "advises"
+    whether `advice` ends its sentence."""
     view = _view(stem)
     controls = [control.spec() for control in view.CONTROLS]
-    return {"title": view.TITLE, "controls": controls, "measured": hasattr(view, "measured")}
+    also = {name: hasattr(view, has) for name, has in (("measured", "measured"), ("advises", "advice"))}
+    return {"title": view.TITLE, "controls": controls, **also}
 
 
 def _settable(stem: str) -> dict[str, Control]:
@@ -103,9 +114,11 @@ def measured(stem: str, record: dict) -> dict:
     return view.measured(record)
 
 
-def render(stem: str, params: dict | None = None, width: int = svg.WIDE, own: dict | None = None) -> dict:
+def render(
+    stem: str, params: dict | None = None, width: int = svg.WIDE, own: dict | None = None, advise: bool = True,
+) -> dict:  # fmt: skip
     """Draw a view: {"svg", "sentence", "values", "law", "levers"}; no law is [], no word on the controls {}. `own` is
-    what `measured` made of the reader's Record.
+    what `measured` made of the reader's Record. advise: end the sentence with the view's `advice`.
 
     Deterministic and free of NaN and infinity, so the same parameters give the same JSON everywhere.
     """
@@ -113,9 +126,18 @@ def render(stem: str, params: dict | None = None, width: int = svg.WIDE, own: di
     if width not in (svg.WIDE, svg.NARROW):
         raise ValueError(f"width must be {svg.WIDE} or {svg.NARROW}, not {width!r}")
     also = (own,) if hasattr(view, "measured") else ()
-    result = {"law": [], "levers": {}} | view.draw(clean(stem, params), width, *also)
+    params = clean(stem, params)
+    result = {"law": [], "levers": {}} | view.draw(params, width, *also)
     _check_result(stem, result)
+    if advise and hasattr(view, "advice"):
+        result["sentence"] = f"{result['sentence']} {view.advice(params)}".strip()
     return result
+
+
+def advice(stem: str, params: dict | None = None) -> str:
+    """What ends the sentence of a view: the lever worth trying now; "" where there is none to be named."""
+    view = _view(stem)
+    return view.advice(clean(stem, params)) if hasattr(view, "advice") else ""
 
 
 def asks(stem: str) -> bool:
@@ -124,16 +146,17 @@ def asks(stem: str) -> bool:
     return hasattr(view, "locked") and any(control.kind == "guess" for control in view.CONTROLS)
 
 
-def question(stem: str) -> dict:
+def question(stem: str, values: dict | None = None) -> dict:
     """What the reader is asked of a view as it opens: {"pictures": [wide, narrow] without the answer, "answer",
-    "words", "slips": [[value, words], ...]}. ValueError for a view that has no question.
+    "words", "slips": [[value, words], ...]}. `values`: of the view as it opens, where they are known. ValueError for a
+    view that has no question.
     """
     view = _view(stem)
     asked = next((control for control in view.CONTROLS if control.kind == "guess"), None)
     if asked is None:
         raise ValueError(f"{stem} asks for no guess")
     opening = defaults(stem)
-    answer = render(stem)["values"][asked.answer]
+    answer = (values or render(stem)["values"])[asked.answer]
     return {
         "pictures": [view.locked(opening, width) for width in (svg.WIDE, svg.NARROW)],
         "answer": answer,
@@ -150,7 +173,11 @@ def _check_result(stem: str, result: dict) -> None:
     for name in result["levers"]:
         if name not in _settable(stem):
             raise ValueError(f"the view {stem} has no control {name!r} to say anything of")
-    _check_finite(stem, result["values"], "values")
+    try:
+        json.dumps(result["values"], allow_nan=False)  # a tenth of the time of looking at each
+    except ValueError:
+        _check_finite(stem, result["values"], "values")
+        raise
 
 
 def _check_finite(stem: str, value: object, path: str) -> None:

@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 
 from scaleout.draw import svg
+from scaleout.writeup.tables import table
 
 _SPECIAL = re.compile(r"([\\`*_<>\[\]|$~])")
 _STYLED = re.compile(r"var\(--[\w-]+, (#[0-9a-f]{6})\)")
@@ -135,20 +136,8 @@ def _html(block: Block, top: int) -> str:
         case Code():
             return f'<pre tabindex="0"><code>{escape(block.text)}</code></pre>'
         case Table():
-            return _html_table(block)
+            return table(block.header, block.rows, left=block.left)._repr_html_()
     return _figure(block)
-
-
-def _html_table(block: Table) -> str:
-    """A table that scrolls by itself where the screen is narrow."""
-    def row(cells: tuple[str, ...], tag: str) -> str:
-        sides = ["left" if i < block.left else "right" for i in range(len(cells))]
-        return "<tr>" + "".join(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>'
-                                for cell, side in zip(cells, sides, strict=True)) + "</tr>"
-    body = "".join(row(cells, "td") for cells in block.rows)
-    frame = f'style="overflow-x:auto" tabindex="0" role="region" aria-label="{escape(block.header[0], quote=True)}"'
-    return (f'<div {frame}><table class="table"><thead>{row(block.header, "th")}</thead>'
-            f"<tbody>{body}</tbody></table></div>")
 
 
 # --- figures -----------------------------------------------------------------------------------------------

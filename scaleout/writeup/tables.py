@@ -22,9 +22,12 @@ class Table:
     rows: tuple[tuple[tuple[str, str], ...], ...]
     caption: str
     best: frozenset[tuple[int, int]]
+    left: int | None = None
 
     def numbers(self) -> list[bool]:
-        """Of each column, whether it holds numbers only: those are set to the right."""
+        """Of each column, whether it is set to the right: those after the first `left`, else those of numbers only."""
+        if self.left is not None:
+            return [at >= self.left for at in range(len(self.columns))]
         return [all(_is_number(row[at][0]) for row in self.rows) for at in range(len(self.columns))]
 
     def _repr_html_(self) -> str:
@@ -61,11 +64,13 @@ def table(
     rows: Iterable[Sequence[Words | tuple[Words, str]]],
     caption: str = "",
     best: tuple[int, int] | Sequence[tuple[int, int]] = (),
+    left: int | None = None,
 ) -> Table:
     """A table of `rows` under `columns`. A head or a cell that is a pair has its second part as a small line beneath.
 
     caption: may hold **bold** and `code`. best: (row, column), from 0, of the cell to mark, or several such.
-    ValueError where a row is not as long as the head, or the best cell is outside.
+    left: how many columns are words, where the cells do not tell. ValueError where a row is not as long as the head,
+    or the best cell is outside.
     """
     heads = tuple(map(_pair, columns))
     cells = tuple(tuple(map(_pair, row)) for row in rows)
@@ -78,7 +83,7 @@ def table(
             raise ValueError(
                 f"best is row {row}, column {column}: the table has {len(cells)} and {len(heads)}"
             )
-    return Table(heads, cells, caption, chosen)
+    return Table(heads, cells, caption, chosen, left)
 
 
 def _pair(value: Words | tuple[Words, str]) -> tuple[str, str]:

@@ -55,6 +55,14 @@ def test_a_question_has_two_pictures_and_the_answer_of_the_opening_setting(toy):
         views.question("toy")
 
 
+def test_advice_ends_the_sentence_and_can_come_after_the_picture(toy):
+    assert live.call("advice", {"stem": "toy"}) == {"advice": ""} and not views.spec("toy")["advises"]
+    toy.advice = lambda params: f"Try {params['size'] + 1}."
+    assert views.render("toy")["sentence"] == f"{DRAWN['sentence']} Try 3." and views.spec("toy")["advises"]
+    assert live.call("draw", {"stem": "toy", "advise": False})["sentence"] == DRAWN["sentence"]
+    assert live.call("advice", {"stem": "toy", "params": {"size": 4}}) == {"advice": "Try 5."}
+
+
 def test_a_record_reaches_the_picture_as_what_the_view_takes_of_it(toy):
     refused = {"error": "no lab measures what toy shows"}
     assert live.call("measured", {"stem": "toy", "record": {}}) == refused and not views.spec("toy")["measured"]
@@ -97,7 +105,7 @@ def test_a_view_that_breaks_its_promise_is_named(toy):
 def test_errors_cross_to_javascript_as_json(toy):
     toy.draw = lambda params, width: 1 / 0
     assert json.loads(live.call_json("draw", '{"stem": "toy"}')) == {"error": "ZeroDivisionError: division by zero"}
-    unknown = {"error": "there is no method 'dance': use draw, measured, check, run, judge, execute"}
+    unknown = {"error": "there is no method 'dance': use draw, advice, measured, check, run, judge, execute"}
     assert json.loads(live.call_json("dance", "{}")) == unknown
     deep = json.loads(live.call_json("judge", "[" * 10**6 + "]" * 10**6))
     assert deep == {"error": "That answer is nested too deeply to be read."}

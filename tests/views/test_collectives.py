@@ -129,7 +129,7 @@ def test_the_owner_of_a_piece_is_who_has_its_sum_first():
 def test_what_is_sent_by_the_end_is_what_the_formula_says(algorithm, ranks):
     shown = parcels.frames(algorithm, ranks)
     found = c.cost("all_reduce", algorithm, 1, ranks, Wire(1e-6, 1e9)).sent_bytes
-    assert sum(shown.sent()) == pytest.approx(found)
+    assert sum(shown.sent) == pytest.approx(found)
     values = render(algorithm=algorithm, ranks=ranks, step=30, link="own")["values"]
     assert values["sent_so_far_gb"] == pytest.approx(values["sent_gb"]) == pytest.approx(found)
 

@@ -46,6 +46,7 @@ def test_as_text_it_is_aligned():
 ])  # fmt: skip
 def test_a_column_of_numbers(cells, number):
     assert tables.table(["a"], [(cell,) for cell in cells]).numbers() == [number]
+    assert tables.table(["a", "a"], [(cell, cell) for cell in cells], left=1).numbers() == [False, True]
 
 
 def test_a_table_that_does_not_fit_together_is_refused():

@@ -31,10 +31,13 @@ function along(pairs, value) {
   return from + ((to - from) * (value - a)) / (b - a);
 }
 
+/** The values on a mark's way and their places: [[value, place], ...]. */
+const stops = (mark) => mark.dataset.stops.split(" ").map((pair) => pair.split(":").map(Number));
+
 export class Figure {
   /** `box` holds the picture. */
   constructor(box) {
-    Object.assign(this, { box, tracks: [], guess: null });
+    Object.assign(this, { box, guess: null });
   }
 
   /** Whether the page shows this width. */
@@ -45,17 +48,17 @@ export class Figure {
   /** Put a picture there; what has a name moves from where it was within so many milliseconds. */
   paint(svg, ms = 0) {
     cancelAnimationFrame(this.frame);
-    const moves = ms > 0 && this.visible && !still.matches;
+    const moves = ms > 0 && !still.matches;
     const before = moves ? this.named() : new Map();
     this.box.innerHTML = svg;
     this.dress();
     if (!moves) return;
-    this.tracks = this.paths(before);
+    const tracks = this.paths(before);
     const start = performance.now();
     const step = (now) => {
       const part = Math.min(1, Math.max(0, (now - start) / ms));
       const eased = part < 0.5 ? 2 * part * part : 1 - 2 * (1 - part) ** 2;
-      for (const { node, name, at, end } of this.tracks) node.setAttribute(name, part < 1 ? at(eased) : end);
+      for (const { node, name, at, end } of tracks) node.setAttribute(name, part < 1 ? at(eased) : end);
       if (part < 1) this.frame = requestAnimationFrame(step);
     };
     step(start);
@@ -64,17 +67,17 @@ export class Figure {
   /** By name, the marks as they stand, halfway too. */
   named() {
     const marks = this.box.querySelectorAll("[data-mark]");
-    return new Map([...marks].map((node) => [node.dataset.mark, { tag: node.tagName, node }]));
+    return new Map([...marks].map((node) => [node.dataset.mark, node]));
   }
 
   paths(before) {
     const tracks = [];
-    for (const [mark, { tag, node }] of this.named()) {
+    for (const [mark, node] of this.named()) {
       const old = before.get(mark);
-      if (old?.tag !== tag) continue;
+      if (old?.tagName !== node.tagName) continue;
       for (const name of MOVING) {
         const end = node.getAttribute(name);
-        const at = end === null ? null : between(old.node.getAttribute(name), end);
+        const at = end === null ? null : between(old.getAttribute(name), end);
         if (at) tracks.push({ node, name, at, end });
       }
     }
@@ -91,7 +94,7 @@ export class Figure {
     const mark = this.box.querySelector(".live-mark");
     if (!mark) return;
     if (!this.guess) return mark.setAttribute("visibility", "hidden");
-    const pairs = mark.dataset.stops.split(" ").map((pair) => pair.split(":").map(Number));
+    const pairs = stops(mark);
     const { value, words } = this.guess;
     const at = along(pairs, value);
     mark.setAttribute("transform", mark.dataset.way === "x" ? `translate(${at} 0)` : `translate(0 ${at})`);
@@ -117,7 +120,7 @@ export class Figure {
     const picture = this.box.firstElementChild;
     if (!mark || picture.namespaceURI !== SVG) return null;
     const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(picture.getScreenCTM().inverse());
-    const places = mark.dataset.stops.split(" ").map((pair) => pair.split(":").map(Number).reverse());
+    const places = stops(mark).map(([value, place]) => [place, value]);
     if (places[0][0] > places.at(-1)[0]) places.reverse();
     return along(places, mark.dataset.way === "x" ? point.x : point.y);
   }

@@ -30,7 +30,7 @@ export function unseal(sealed) {
   return JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(sealed), (one) => one.charCodeAt(0))));
 }
 
-/** The lock of one view. `open(tell)` shows the result; `close()` puts the opening picture without it back. */
+/** The lock of one view: `lock` puts the opening picture without its answer back, `open` shows the result beside a guess. */
 export class Guess {
   constructor(view, control) {
     Object.assign(this, { view, control, name: `guess:${location.pathname}:${view.data.key}` });

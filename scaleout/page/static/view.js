@@ -1,5 +1,6 @@
 // One live view: the picture Python draws, at its side the controls, beneath it the sentence.
 
+import { Ahead } from "./ahead.js";
 import { announcer, build, el, keepKeys, rich } from "./controls.js";
 import { editor } from "./code.js";
 import { Figure } from "./figure.js";
@@ -11,20 +12,15 @@ import { statusLine } from "./status.js";
 // Milliseconds that a change of the picture takes: a dragged slider leads, a step is watched.
 const FOLLOWS = 120;
 const WATCHED = 600;
-
-/** The values one key press away from a slider's value. */
-function neighbours({ stops, lo, hi, step }, value) {
-  if (!stops) return [value - step, value + step].filter((near) => near >= lo && near <= hi);
-  const at = stops.indexOf(value);
-  return [stops[at - 1], stops[at + 1]].filter((near) => near !== undefined);
-}
+const RESTS = 150; // and until a hand that holds a thumb still is taken to rest
 
 export class View {
   constructor(root, data, runtime) {
     this.learner = data.spec.controls.some((control) => control.kind === "code");
     if (this.learner) runtime = runtime.learner ?? runtime; // a page runs a reader's code apart from the book's
-    Object.assign(this, { root, data, runtime, params: { ...data.params }, built: new Map(), ahead: new Map() });
-    Object.assign(this, { own: data.own, values: data.result?.values ?? {}, drawn: [] });
+    Object.assign(this, { root, data, runtime, params: { ...data.params }, built: new Map() });
+    this.ahead = new Ahead(this);
+    Object.assign(this, { own: data.own, values: data.result?.values ?? {}, drawn: [], shape: 0 });
     this.figures = [...root.querySelectorAll(".live-figure")].map((box) => new Figure(box));
     this.shown = root.querySelector(".live-sentence");
     this.law = root.querySelector(".live-law");
@@ -59,11 +55,6 @@ export class View {
     if (data.sealed) this.guess = new Guess(this, asked);
     this.announce.region.textContent = this.guess?.locked ? "" : this.shown.textContent;
     root.dataset.mounted = "";
-  }
-
-  /** The picture that the page shows: 0 the wide one, 1 the narrow one. */
-  get shape() {
-    return Math.max(0, this.figures.findIndex((figure) => figure.visible));
   }
 
   /** Play first, then what changes most; the rest is folded. Two fieldsets, so that a lock can stop them. */
@@ -124,11 +115,9 @@ export class View {
     await this.redraw(WATCHED);
   }
 
-  async change(control, value) {
-    const steps = control.kind === "slider" || control.kind === "play";
+  change(control, value) {
     this.params[control.name] = value;
-    await this.redraw(control.kind === "slider" ? FOLLOWS : WATCHED);
-    if (steps && this.runtime.page && !this.learner && !this.busy) this.drawAhead(control);
+    return this.redraw(control.kind === "slider" ? FOLLOWS : WATCHED, control);
   }
 
   /** What the controls do in the present setting; a control that nothing is said of does all it can. */
@@ -137,24 +126,6 @@ export class View {
       const now = levers[name] ?? {};
       made.now?.(now);
       if (this.params[name] > now.hi) this.params[name] = now.hi; // as its slider shows, and Python drew
-    }
-  }
-
-  /**
-   * Draw a slider's neighbours before they are asked for: a key press then paints at once. Without this the worker's
-   * answer to a key comes after the browser's next frame, and is seen in the one after that.
-   */
-  async drawAhead(control) {
-    const { params } = this;
-    const near = neighbours(control, params[control.name]).map((value) => ({ ...params, [control.name]: value }));
-    const { shape } = this;
-    const name = (one) => `${shape} ${this.setting(one)}`;
-    const known = near.map((one) => this.ahead.get(name(one)));
-    this.ahead.clear();
-    for (const [i, one] of near.entries()) {
-      const result = known[i] ?? await this.draw(one, shape);
-      if (this.busy) return; // the reader went on: what is asked for comes first
-      if (!result.failed && !result.error) this.ahead.set(name(one), result);
     }
   }
 
@@ -192,7 +163,7 @@ export class View {
   open(result, ms) {
     delete this.root.dataset.locked;
     this.wait(false);
-    this.figures.forEach((figure, i) => figure.paint(result.svg[i], ms));
+    this.figures.forEach((figure, i) => figure.paint(result.svg[i], i === this.shape ? ms : 0));
     this.tell(result);
     this.drawn = this.figures.map(() => this.setting());
   }
@@ -205,8 +176,9 @@ export class View {
     return this.redraw(WATCHED);
   }
 
-  /** Draw what the controls say. At most one drawing is under way; then the latest, never one in between. */
-  async redraw(ms = 0) {
+  /** Draw what the controls say. At most one drawing is under way; then the latest, never one in between. The words that
+   * take a search come last. */
+  async redraw(ms = 0, moved = null) {
     this.waiting = true;
     if (this.busy) return;
     this.busy = true;
@@ -214,10 +186,30 @@ export class View {
     while (this.waiting) {
       this.waiting = false;
       const { shape } = this;
-      const result = this.ahead.get(`${shape} ${this.setting()}`) ?? await this.draw(this.params, shape);
+      const result = this.ahead.get(shape, this.params) ?? await this.draw(this.params, shape);
       this.paint(result, shape, ms);
     }
     this.busy = false;
+    if (moved && this.runtime.page && !this.learner && !this.held) await this.ahead.draw(moved);
+    await this.advise();
+  }
+
+  /** Whether a thumb is held: it may go on at any moment, and Python has to be free for it. */
+  get held() {
+    return this.root.querySelector("input:active") !== null;
+  }
+
+  /** End the sentence with what is worth trying, once the hand rests. */
+  async advise() {
+    const { stem, spec } = this.data;
+    const { params, sentence } = this;
+    const setting = this.setting();
+    const now = () => !this.busy && !this.guess?.locked && setting === this.setting();
+    if (!spec.advises) return;
+    if (this.held) await new Promise((done) => setTimeout(done, RESTS));
+    if (!now()) return;
+    const { advice } = await this.runtime.call("advice", { stem, params });
+    if (advice && now()) this.say(`${sentence} ${advice}`);
   }
 
   /** Once, before the reader asks: what Python reads for the first drawing of a view is read then. */
@@ -232,8 +224,10 @@ export class View {
     return JSON.stringify([params, this.own ?? null]);
   }
 
-  /** A page that became wide or narrow shows its other picture, which may be of another setting. */
+  /** A page that became wide or narrow shows its other picture, which may be of another setting. `shape`: 0 the wide one,
+   * 1 the narrow one; kept, because to look it up in the middle of a drag costs a layout. */
   fit() {
+    this.shape = Math.max(0, this.figures.findIndex((figure) => figure.visible));
     if (!this.guess?.locked && this.drawn[this.shape] !== this.setting()) this.redraw();
   }
 
@@ -242,7 +236,7 @@ export class View {
     const code = spec.controls.filter(({ kind }) => kind === "code").map(({ name }) => params[name]).join("\n");
     const limit = this.learner ? { seconds, stopped, code } : {};
     const own = this.own ? { own: this.own } : {};
-    return this.runtime.call("draw", { stem: this.data.stem, params, width: widths[shape], ...own }, limit);
+    return this.runtime.call("draw", { stem: this.data.stem, params, width: widths[shape], advise: false, ...own }, limit);
   }
 
   paint(result, shape, ms = 0) {
@@ -256,14 +250,20 @@ export class View {
     this.drawn[shape] = this.setting(); // after a range may have taken a value back to its end
     if (this.runtime.page) writeFragment(this.fragment());
     this.root.dispatchEvent(new CustomEvent("live-paint", { detail: result, bubbles: true }));
+    this.root.getBoundingClientRect(); // laid out now, while the browser waits for its next frame, and not within it
   }
 
   /** Words, values and what the controls can do, of a picture that is there. */
   tell({ sentence, values, law, levers }) {
     this.values = values;
-    this.shown.replaceChildren(...rich(sentence));
+    this.sentence = sentence;
+    this.say(sentence);
     this.law.replaceChildren(...law.map((words) => el("p", {}, ...rich(words))));
     this.lever(levers);
+  }
+
+  say(words) {
+    this.shown.replaceChildren(...rich(words));
     this.announce.say(this.shown.textContent);
   }
 
@@ -286,5 +286,6 @@ export class View {
     if (!result.error && !result.failed) this.set(params);
     if (this.data.spec.controls.some(({ name, more }) => more && name in given)) this.fold.open = true;
     this.paint(result, shape);
+    await this.advise();
   }
 }

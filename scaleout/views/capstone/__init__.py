@@ -51,14 +51,25 @@ CONTROLS = (
 
 def draw(params: dict, width: int, own: dict | None = None) -> dict:
     """Efficiency against GPUs, strong and weak, DDP beside them; beneath, time, price, energy or MFU."""
-    params = dict(params)
-    typed = {n: params.pop(f"own_{n}") for n in OWN}
-    lower, rates = params.pop("lower"), (params.pop("watts"), params.pop("price"))
-    setting = Setting(**{**params, "link": LINKS[params["link"]], "seq": int(params["seq"])})
-    said = _said(setting, lower, rates, tuple(typed.items()))
-    run = own and record.point(own, {n: rate for n, rate in typed.items() if rate})
+    setting, *rest = chosen = _chosen(params)
+    said, (lower, _, typed) = _said(*chosen), rest
+    run = own and record.point(own, {n: rate for n, rate in typed if rate})
     drawn = picture.picture(setting.world, curves(setting), said["values"], lower, width, run)
     return {"svg": drawn, **said}
+
+
+def advice(params: dict) -> str:
+    """What limits the run, or keeps it from fitting, and the change that helps."""
+    chosen = _chosen(params)
+    return words.advice(chosen[0], _said(*chosen)["values"])
+
+
+def _chosen(params: dict) -> tuple[Setting, str, tuple[float, float], tuple]:
+    """What is scaled, what the lower chart shows, watts and price, and the reader's own rates by processes."""
+    params = dict(params)
+    typed = tuple((n, params.pop(f"own_{n}")) for n in OWN)
+    lower, rates = params.pop("lower"), (params.pop("watts"), params.pop("price"))
+    return Setting(**{**params, "link": LINKS[params["link"]], "seq": int(params["seq"])}), lower, rates, typed
 
 
 measured = record.measured

@@ -16,7 +16,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 from scaleout.timing import fsdp_seconds, step
-from scaleout.timing.ddp import ddp_step
+from scaleout.timing.ddp import Timeline, ddp_step, queued
 from scaleout.timing.fsdp_machine import Machine, machine
 
 WORLDS = (1, 2, 8, 32, 128, 512, 1024, 2048, 4096)  # priced for every curve, beside the chosen one
@@ -135,11 +135,17 @@ def _size(own: Setting, world: int, batch: int, count: int) -> Size:
     before = compute if own.sharding == "ddp" else last
     seconds = before * (count - 1) + last + update
     waits = seconds - compute * count - update
-    work = flops(own.shape, batch, own.tokens)
     peak = DEVICES[own.device].matmul_flop_per_s(DEVICES[own.device].half)
-    done = (work["forward"] + work["backward"]) * count
     rate = batch * count * own.tokens * world / seconds
-    return Size(seconds, rate, max(0.0, waits) / seconds, step.utilization(done, seconds, peak))
+    return Size(seconds, rate, max(0.0, waits) / seconds,
+                step.utilization(_flops(own.shape, own.tokens) * batch * count, seconds, peak))  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _flops(shape: Shape, tokens: int) -> int:
+    """Of forward and backward on one sequence."""
+    work = flops(shape, 1, tokens)
+    return work["forward"] + work["backward"]
 
 
 @lru_cache(maxsize=4096)
@@ -163,8 +169,8 @@ def _fsdp(own: Setting, shape: Shape, batch: int, device: Device, cluster: topol
     ranks = cluster.ranks if own.sharding == "full" else cluster.gpus_per_node
     sharding = Sharding(ranks=ranks, replicas=cluster.ranks // ranks, parameter="bf16")
     on = _machine(device, cluster, sharding, own.reached)
-    found = fsdp_seconds.on_machine(on, shape, batch, own.tokens, sharding, checkpointing=own.checkpointing)
-    return found.seconds - found.parts["update"], found.parts["compute"]
+    found = fsdp_seconds.schedule(on, shape, batch, own.tokens, sharding, own.checkpointing)
+    return found.seconds - found.update_seconds, found.compute_seconds
 
 
 @lru_cache(maxsize=512)
@@ -174,14 +180,24 @@ def _machine(device: Device, cluster: topology.Cluster, sharding: Sharding, reac
 
 
 def _ddp(own: Setting, shape: Shape, batch: int, device: Device, cluster: topology.Cluster) -> tuple[float, float]:
-    rate = device.matmul_flop_per_s(device.half) * own.reached / 100
-    found = _ddp_alone(shape, batch, own.tokens, rate, own.checkpointing).over(nccl.seconds("all_reduce", cluster))
-    return found.seconds, found.compute_seconds
+    """Whatever computes takes as many times longer as there are sequences, on a faster device as many times shorter."""
+    factor = batch / (device.matmul_flop_per_s(device.half) * own.reached / 100)
+    alone = _ddp_alone(shape, own.tokens, own.checkpointing)
+    compute = factor * alone.compute_seconds
+    messages = queued([factor * at for at in alone.ready], _messages(cluster, alone.message_bytes))
+    return max(compute, messages[-1][1]), compute
 
 
-@lru_cache(maxsize=64)
-def _ddp_alone(shape: Shape, batch: int, seq: int, rate: float, checkpointing: str):
-    return ddp_step(step.layers(shape, batch, seq, rate, 4, checkpointing), lambda size: 0.0)
+@lru_cache(maxsize=16)
+def _ddp_alone(shape: Shape, seq: int, checkpointing: str) -> Timeline:
+    """One sequence at 1 FLOP/s."""
+    return ddp_step(step.layers(shape, 1, seq, 1.0, 4, checkpointing), lambda size: 0.0)
+
+
+@lru_cache(maxsize=512)
+def _messages(cluster: topology.Cluster, sizes: tuple[float, ...]) -> list[float]:
+    """Seconds of each all-reduce."""
+    return [*map(nccl.seconds("all_reduce", cluster), sizes)]
 
 
 def groups(setting: Setting, kind: str) -> tuple[int, int]:

@@ -12,15 +12,20 @@ from scaleout.views.choices import LINKS, NAMES
 
 
 def sentence(setting: Setting, values: dict) -> str:
-    """What the GPUs do together and what it costs; then what limits them, or what makes it fit."""
+    """What the GPUs do together and what it costs."""
     n, gpus = setting.world, f"{setting.world:,} {DEVICES[setting.device].name}"
-    price = f"{svg.quantity(values['strong_price'])} {EXAMPLE.currency} a billion tokens. "
+    price = f"{svg.quantity(values['strong_price'])} {EXAMPLE.currency} a billion tokens."
     found = f"does {svg.quantity(values['strong_tokens_per_second'])} tokens/s, {price}"
     if n > 1:
         work = f"{svg.quantity(values['strong_speed_up'])}** ({values['strong_efficiency']:.0%})"
         found = f"do the work of **{work}, {price}"
-    after = limit(setting, values, LINKS["node-ib"]) if values["fits"] else sparing(setting, values)
-    return f"{NAMES[setting.model]}: {gpus} {found}{after}".strip()
+    return f"{NAMES[setting.model]}: {gpus} {found}"
+
+
+def advice(setting: Setting, values: dict) -> str:
+    """What limits them, or what makes it fit."""
+    found = limit(setting, values, LINKS["node-ib"]) if values["fits"] else sparing(setting, values)
+    return found.strip()
 
 
 def law(setting: Setting, values: dict) -> list[str]:

@@ -3,8 +3,11 @@ time goes by size of the message."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from scaleout.collectives import alpha_beta
 from scaleout.draw import parcels, ramp, rank_circle, svg
+from scaleout.draw.labels import took
 from scaleout.views import guess, more, play, select, slider
 from scaleout.views.collectives import band, sent
 from scaleout.views.collectives.levers import sentence
@@ -21,7 +24,7 @@ from scaleout.views.collectives.links import (
 )
 from scaleout.views.collectives.links import band as curves
 from scaleout.views.collectives.record import measured, of, published
-from scaleout.views.collectives.words import NAMES, SHORT, law, size, time, under_way
+from scaleout.views.collectives.words import NAMES, SHORT, law, size, under_way
 
 __all__ = ["CONTROLS", "TITLE", "draw", "locked", "measured", "slips"]
 
@@ -98,7 +101,7 @@ def _values(on: Setting, bar: sent.Sent) -> dict:
         "steps": shown.steps,
         "step": bar.done,
         "contributors": [shown.contributors(bar.done, rank) for rank in range(shown.ranks)],
-        "owners": shown.owners(),
+        "owners": shown.owners,
         "complete_cells": sum(
             cell == shown.full for row in shown.held[bar.done][: shown.ranks] for cell in row
         ),
@@ -110,17 +113,22 @@ def _values(on: Setting, bar: sent.Sent) -> dict:
 
 def _picture(on: Setting, bar: sent.Sent, own, width: int) -> str:
     algorithm, wide = bar.shown.algorithm, width == svg.WIDE
-    lines = under_way(bar.shown, bar.done)
     node = on.cluster.gpus_per_node if bar.ranks == bar.shown.ranks else 0
-    circle = rank_circle.draw(bar.shown, bar.done, _circle(bar.shown, width), lines, node)
+    circle = _ranks(algorithm, bar.shown.ranks, bar.done, node, width)
     body = [circle, _key(bar, on, width), sent.wide(bar, 338) if wide else sent.narrow(bar, 238)]
     body.insert(2, band.draw(on, algorithm, bar.message, own, *((345, True) if wide else (292, False))))
     label = (
         f"{NAMES[algorithm].capitalize()} all-reduce of {size(bar.message)} among {on.words}, step {bar.done} of "
         f"{bar.shown.steps} done: one rank has sent {size(bar.so_far)} of {size(bar.total * bar.message)}. It takes "
-        f"{time(on.way(algorithm, bar.message).cost.seconds)}."
+        f"{took(on.way(algorithm, bar.message).cost.seconds)}."
     )
     return svg.figure(width, _height(wide, own), "".join(body), label)
+
+
+@lru_cache(maxsize=16)  # neither the message nor the wire moves anything on it
+def _ranks(algorithm: str, ranks: int, done: int, node: int, width: int) -> str:
+    shown = parcels.frames(algorithm, ranks)
+    return rank_circle.draw(shown, done, _circle(shown, width), under_way(shown, done), node)
 
 
 def _height(wide: bool, own) -> float:

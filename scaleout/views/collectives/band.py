@@ -6,10 +6,11 @@ from itertools import pairwise
 from math import exp, log
 
 from scaleout.draw import svg
+from scaleout.draw.labels import took
 from scaleout.draw.plot import Axis
 from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST, Setting, Way, band
 from scaleout.views.collectives.record import Measured
-from scaleout.views.collectives.words import SHORT, size, time
+from scaleout.views.collectives.words import SHORT, size
 
 AXIS = Axis(SMALLEST, LARGEST, True)
 SEEN = 0.45  # opacity of the band: words are written on it, in light and dark
@@ -43,8 +44,8 @@ def draw(on: Setting, algorithm: str, amount: float, own: Measured | None, y: fl
     for decade in _decades(wide):
         at = strip.x(decade)
         body.append(svg.line(at, strip.top, at, strip.bottom, "paper", 0.8))
-        words = time(on.way(algorithm, decade).cost.seconds)
-        if not _meets(strip, at, words, amount, time(way.cost.seconds)):
+        words = took(on.way(algorithm, decade).cost.seconds)
+        if not _meets(strip, at, words, amount, took(way.cost.seconds)):
             body.append(svg.text(at, strip.top - 6, words, anchor=_anchor(at, strip), size=svg.SMALLEST))
         if not _meets(strip, at, size(decade), amount, size(amount)):
             body.append(_label(strip, decade))
@@ -97,7 +98,7 @@ def _shift(strip: Strip, amount: float, half: float) -> float:
 def _now(strip: Strip, amount: float, seconds: float) -> str:
     """The present size: its marker glides."""
     at = strip.x(amount)
-    words = time(seconds), size(amount)
+    words = took(seconds), size(amount)
     first, second = (_shift(strip, amount, svg.measure(one, svg.SMALL, True) / 2) for one in words)
     return svg.group(
         at, strip.top,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from scaleout.draw.labels import took
 from scaleout.views.collectives.links import LARGEST, LINKS, OWN, SMALLEST, TIE, Setting, setting
-from scaleout.views.collectives.words import NAMES, SHORT, share, size, time
+from scaleout.views.collectives.words import NAMES, SHORT, share, size
 
 MUCH = 0.5  # of the time: then it is what to work on
 
@@ -11,7 +12,7 @@ MUCH = 0.5  # of the time: then it is what to work on
 def sentence(on: Setting, algorithm: str, amount: float) -> str:
     """At most two lines."""
     way = on.way(algorithm, amount)
-    took = f"**{time(way.cost.seconds)}** for {size(amount)} among {on.words}"
+    found = f"**{took(way.cost.seconds)}** for {size(amount)} among {on.words}"
     part = (
         f"{share(way.share)} of it latency"
         if way.share > MUCH
@@ -21,10 +22,10 @@ def sentence(on: Setting, algorithm: str, amount: float) -> str:
         who = (
             "Switches that add take" if algorithm == "in-network" else f"{_the(algorithm).capitalize()} takes"
         )
-        return f"{who} {took}, {part}. {_lever(on, algorithm, amount)}"
+        return f"{who} {found}, {part}. {_lever(on, algorithm, amount)}"
     if algorithm != "in-network":
-        return f"NCCL has no {NAMES[algorithm]}; it would take {took}. {_lever(on, algorithm, amount)}"
-    return f"The switches here do not add; if they did, it would take {took}. {_lever(on, algorithm, amount)}"
+        return f"NCCL has no {NAMES[algorithm]}; it would take {found}. {_lever(on, algorithm, amount)}"
+    return f"The switches here do not add; if they did, it would take {found}. {_lever(on, algorithm, amount)}"
 
 
 def _the(algorithm: str) -> str:
@@ -37,7 +38,7 @@ def _lever(on: Setting, algorithm: str, amount: float) -> str:
     had = on.had(amount)
     best = min(had, key=lambda name: had[name].cost.seconds)
     if had[best].cost.seconds < seconds / (1 + TIE):
-        return f"Try {_REASONS[best](had[best].cost)}: {time(had[best].cost.seconds)}."
+        return f"Try {_REASONS[best](had[best].cost)}: {took(had[best].cost.seconds)}."
     more = amount * 10
     if now.share > MUCH and more <= LARGEST:
         longer = f"{on.way(algorithm, more).cost.seconds / seconds:.2g}"
@@ -45,12 +46,12 @@ def _lever(on: Setting, algorithm: str, amount: float) -> str:
     if on.key != OWN:
         key, faster = min(_elsewhere(on, algorithm, amount), key=lambda item: item[1])
         if faster < seconds / (1 + TIE):
-            return f"Nothing is faster on these links; try **{LINKS[key][-1]}**: {time(faster)}."
+            return f"Nothing is faster on these links; try **{LINKS[key][-1]}**: {took(faster)}."
     less = amount / 2
     if less < SMALLEST:
         return "Nothing here is faster."
     half = on.way(algorithm, less).cost.seconds
-    return f"Nothing is faster here but fewer bytes: try **{size(less)}**, as bf16 in place of fp32: {time(half)}."
+    return f"Nothing is faster here but fewer bytes: try **{size(less)}**, as bf16 in place of fp32: {took(half)}."
 
 
 def _elsewhere(on: Setting, algorithm: str, amount: float) -> list[tuple[str, float]]:

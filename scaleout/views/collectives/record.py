@@ -9,12 +9,11 @@ from math import log
 
 from scaleout.collectives import alpha_beta
 from scaleout.draw import svg
-from scaleout.draw.labels import cut
+from scaleout.draw.labels import cut, took
 from scaleout.spec import checks
 from scaleout.spec.sweeps import SWEEPS
 from scaleout.timing import profile
 from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST, Setting
-from scaleout.views.collectives.words import time
 
 POINT = re.compile(r"(\w+) all_reduce, (\d{1,12}) B: seconds, its line")
 BY_HAND = (
@@ -93,7 +92,7 @@ class Measured:
                     x = strip.x(decade)
                     anchor = "start" if x < strip.left + 20 else "end" if x > strip.right - 20 else "middle"
                     style = {"fill": self.colour, "bold": True, "size": svg.SMALLEST}
-                    out.append(svg.text(x, strip.top - 21, time(seconds), anchor=anchor, **style))
+                    out.append(svg.text(x, strip.top - 21, took(seconds), anchor=anchor, **style))
         return out
 
 

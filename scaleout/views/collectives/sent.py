@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, fsum, log2
 
 from scaleout.draw import guess, svg
@@ -28,9 +29,9 @@ class Sent:
     total: float
     curve: tuple[tuple[int, float], ...]
 
-    @property
+    @cached_property
     def steps(self) -> list[float]:
-        drawn = self.shown.sent()
+        drawn = self.shown.sent
         return [one * self.total / fsum(drawn) for one in drawn]
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaleout.collectives.algorithms import Cost, fold
-from scaleout.draw import svg
+from scaleout.draw.labels import took
 from scaleout.draw.parcels import Frames
 from scaleout.views.collectives.links import OWN, Setting
 
@@ -19,14 +19,7 @@ SHORT = {
     "in-network": "switches",
 }
 
-_TIMES = (("s", 1, 1), ("ms", 1e3, 1e-3), ("µs", 1e6, 0))
 _BYTES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1))
-
-
-def time(seconds: float) -> str:
-    """Seconds for people."""
-    unit, factor = next((u, f) for u, f, least in _TIMES if seconds >= 0.9995 * least)
-    return f"{svg.quantity(seconds * factor)} {unit}"
 
 
 def size(amount: float, digits: int = 3) -> str:
@@ -90,7 +83,7 @@ def law(on: Setting, algorithm: str, amount: float, cost: Cost) -> list[str]:
     moving = cost.seconds - cost.latency_seconds
     at = f"at {size(cost.sent_bytes / moving)}/s: " if algorithm == "ring" else "bytes take "
     starts = f"{cost.steps:,} start{'s' if cost.steps > 1 else ''}"
-    return [before, formula, f"{at}{time(moving)}, and {starts}: {time(cost.latency_seconds)}"]
+    return [before, formula, f"{at}{took(moving)}, and {starts}: {took(cost.latency_seconds)}"]
 
 
 def _ring(on: Setting) -> tuple[str, str]:

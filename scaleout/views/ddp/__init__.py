@@ -164,9 +164,15 @@ def _said(setting: Setting) -> dict:
         "states_gb": held / 1e9,
         "fits": allocator.fits(held, device.memory_bytes),
     }
-    sentence = words.sentence(setting, values, lever(setting))
-    return {"sentence": sentence, "values": values, "law": words.law(setting, values),
+    return {"sentence": words.sentence(setting, values), "values": values, "law": words.law(setting, values),
             "levers": _levers(setting, values)}  # fmt: skip
+
+
+def advice(params: dict) -> str:
+    """The lever worth trying now; "" where nothing is exchanged, or the states are too large for one GPU."""
+    setting = Setting(**params)
+    values = _said(setting)["values"]
+    return words.advice(lever(setting), values["efficiency"]) if setting.ranks > 1 and values["fits"] else ""
 
 
 def _levers(setting: Setting, values: dict) -> dict:

@@ -9,8 +9,8 @@ from scaleout.views.choices import NAMES
 from scaleout.views.ddp.levers import WORTH, Advice
 
 
-def sentence(setting, values: dict, lever: Advice | None) -> str:
-    """The result, what it is made of, and the one lever worth trying now."""
+def sentence(setting, values: dict) -> str:
+    """The result, and what it is made of."""
     start = f"{NAMES[setting.model]} on {_gpus(setting.ranks)}: a step takes {took(values['step_seconds'])}"
     found = f"{start}. One GPU has nothing to exchange: take two."
     if setting.ranks > 1:
@@ -19,7 +19,7 @@ def sentence(setting, values: dict, lever: Advice | None) -> str:
             f"{start}, and for {exposed} the GPU waits for the wire: {setting.ranks} do the work of "
             f"{svg.quantity(values['speed_up'])}."
         )
-        found += f" {_why(setting, values)} {_try(lever, values['efficiency'])}" if values["fits"] else ""
+        found += f" {_why(setting, values)}" if values["fits"] else ""
     if values["fits"]:
         return found
     beside = " with DDP's buckets" if setting.ranks > 1 else ""
@@ -51,7 +51,8 @@ def _why(setting, values: dict) -> str:
     )
 
 
-def _try(found: Advice | None, now: float) -> str:
+def advice(found: Advice | None, now: float) -> str:
+    """The one lever worth trying where the efficiency is `now`."""
     if not found:
         return f"No lever here adds two points to the efficiency, {now:.0%}."
     return f"Try **{found.words}**: {found.efficiency:.0%} efficiency."

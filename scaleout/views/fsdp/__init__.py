@@ -151,6 +151,12 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
 measured = record.measured
 
 
+def advice(params: dict) -> str:
+    """The lever worth trying now, with what it gives."""
+    setting = _setting(params)
+    return words.advice(setting, _said(setting)["values"])
+
+
 def locked(params: dict, width: int) -> str:
     """What runs when, over an empty plane."""
     setting = _setting(params)

@@ -26,7 +26,7 @@ GROUPS = {
 }
 
 
-def advice(setting) -> str:
+def lever(setting) -> str:
     """What to try, with what it gives. setting: of the view, with its `account`, `time`, `fits` and `waiting`."""
     return _hurrying(setting) if setting.fits else _fitting(setting)
 

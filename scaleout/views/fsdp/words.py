@@ -7,7 +7,7 @@ from scaleout.draw.labels import took
 from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views.choices import NAMES
-from scaleout.views.fsdp.levers import EXPOSED, advice
+from scaleout.views.fsdp.levers import EXPOSED, lever
 
 GIB = 2**30
 WHERE = {"forward": "in forward", "loss": "at the loss", "backward": "in backward", "update": "in the update"}
@@ -17,19 +17,24 @@ WHOLE = ("gathered units", "whole gradients", "buffers")
 
 
 def sentence(setting, values: dict) -> str:
-    """What one GPU holds, whether it fits and is fast, and what to try where it is not. setting: of the view."""
+    """What one GPU holds, and whether it fits and is fast. setting: of the view."""
     gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
     peak = f"{svg.quantity(values['peak_gib'])} of {svg.quantity(values['device_gib'])} GiB"
     first = f"{NAMES[setting.model]} on {gpus}: {peak} at the peak, {WHERE[values['peak_phase']]}. "
     if not values["fits"]:
-        return f"{first}{_too_much(values)} {advice(setting)}"
+        return f"{first}{_too_much(values)}"
     spare = f"with {values['spare_percent']:.0f}% to spare"
     waits = f"a GPU waits for {values['waiting_percent']:.1f}% of its {took(values['step_seconds'])}"
     if values["verdict"] == "merely fits":
-        return f"{first}It merely fits, {spare}: {waits}. {advice(setting)}"
+        return f"{first}It merely fits, {spare}: {waits}."
     alone = " One GPU has nothing to gather." if setting.ranks == 1 else ""
     found = f"{waits} (no more than {EXPOSED:.0%}), MFU {values['mfu']:.0%}."
     return f"{first}It fits, {spare} under the reserve, and trains with healthy throughput: {found}{alone}"
+
+
+def advice(setting, values: dict) -> str:
+    """What to try where it does not fit or is not fast."""
+    return "" if values["verdict"] == "healthy" else lever(setting)
 
 
 def _too_much(values: dict) -> str:
