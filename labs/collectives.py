@@ -150,11 +150,12 @@ def links(s, o, sizes):
 # --- what is said and kept ------------------------------------------------------------------------------------
 
 def explain(s, rows, wires):
-    """Why the link between one pair predicts badly, in words with their figures; [] where it predicts well."""
+    """Why the link between one pair predicts badly, in words with their figures; [] where it predicts well, or where a
+    link was measured with messages too short to have a rate."""
     longest = [r for r in rows if r.name == "ring all_reduce"][-1]
     pair, crowd = wires["one pair"], wires["all at once"]
     off = lab_collectives.from_wire(longest, pair) / longest.median
-    if 1 / SPREAD <= off <= SPREAD:
+    if 1 / SPREAD <= off <= SPREAD or lab_collectives.flat(pair) or lab_collectives.flat(crowd):
         return []
     said = [f"ring at {longest.size} B: one pair's link predicts {off:.2f} of the time, the link with all ranks at "
             f"once {lab_collectives.from_wire(longest, crowd) / longest.median:.2f}: a rank has "
@@ -197,7 +198,7 @@ def report(s, rows, fits, link_fits, wires, said):
         s.say(f"ring by hand at {size / 1e6:,.1f} MB: {part:.2f} of {rows[0].by}'s bandwidth")
     for_view = wires | {f"{rows[0].name} read as a ring": lab_collectives.as_ring(fits[rows[0].name], s.world)}
     s.say("for the view, link = own (alpha in microseconds, rate in GB/s): "
-          + ", ".join(f'"{lab_collectives.own_text(link)}" {label}' for label, link in for_view.items()))
+          + ", ".join(lab_collectives.view_text(label, link) for label, link in for_view.items()))
 
 
 def record(s, tier, o, rows, fits, wires, checks, notes):

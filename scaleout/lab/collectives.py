@@ -131,6 +131,16 @@ def as_ring(fit, ranks):
     return ring_wire(fit["alpha_seconds"], fit["seconds_per_byte"] or 1 / NO_SLOPE, ranks)
 
 
+def flat(link):
+    """Whether the line behind a link had no slope: its messages were too short to show a rate."""
+    return link.bytes_per_s >= NO_SLOPE / 4        # what a ring makes of it is no further off
+
+
+def view_text(label, link):
+    """What to type into the view for a link, with its name; or that it has no rate."""
+    return f"no rate for {label}: take larger messages" if flat(link) else f'"{own_text(link)}" {label}'
+
+
 def own_text(link):
     """The other way round: what to type into the view, or after --own."""
     return f"{link.alpha_seconds * 1e6:.1f},{link.bytes_per_s / 1e9:.3f}"

@@ -53,6 +53,8 @@ def test_a_ring_with_the_sign_turned_passes_no_sum_on():
     cells = json.loads(text("notebooks/10_collectives.ipynb"))["cells"]
     source = "".join(next(cell for cell in cells if cell["id"] == "collectives-ring")["source"])
     assert "(rank - step) % ranks" in source and "(rank + step) % ranks" in PLAN
+    ring = source[source.index("def ring") : source.index("\n\n")].splitlines()
+    assert len(ring) == 14 and "14 lines" in source and "fourteen lines" in PLAN
     names = {}
     with contextlib.redirect_stdout(io.StringIO()):
         exec(source.replace("(rank - step)", "(rank + step)"), names)

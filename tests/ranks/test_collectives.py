@@ -201,7 +201,15 @@ def test_an_own_link_comes_back_as_it_was_printed():
     link = lab_collectives.own("62.4,3.165")
     assert (link.alpha_seconds, link.bytes_per_s) == (pytest.approx(62.4e-6), pytest.approx(3.165e9))
     assert lab_collectives.own_text(link) == "62.4,3.165"
+    assert lab_collectives.view_text("one pair", link) == '"62.4,3.165" one pair'
     assert lab_collectives.own(" 0 , 1e2").bytes_per_s == 1e11
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_a_line_without_slope_is_told_and_not_given_as_a_rate(ranks):
+    fit = {"alpha_seconds": 5e-4, "seconds_per_byte": 0.0}
+    for link in (lab_collectives.wire(fit), lab_collectives.as_ring(fit, ranks)):
+        assert lab_collectives.view_text("all at once", link) == "no rate for all at once: take larger messages"
 
 
 def test_a_line_of_all_reduces_becomes_the_link_of_a_ring():

@@ -161,8 +161,8 @@ TINY = Choice(
     options=(
         Option("tree", "A tree: pairs work at the same time",
                "Right: 60 µs instead of the ring's 630. For tiny messages latency is all there is.", True),
-        Option("ring", "A ring: it sends the fewest bytes",
-               "It does, and bytes cost nothing here: 8 of them take 0.16 ns. But it takes 126 steps of 5 µs each."),
+        Option("ring", "A ring: no rank has many bytes to send",
+               "True, and bytes cost nothing here: 8 of them take 0.16 ns. But it takes 126 steps of 5 µs each."),
         Option("naive", "Rank 0: it takes and sends them all",
                "Rank 0 takes 63 messages and sends 63, one after the other: as many starts as the ring has."),
         Option("same", "All alike: 8 bytes are next to none",
