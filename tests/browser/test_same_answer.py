@@ -96,6 +96,24 @@ def test_the_page_equals_the_kernel(shared, stem):
         assert there["svg"] == next(svgs), state
 
 
+FIRST = f"""async ([stem, state]) => {{
+  {ROOT}
+  const words = () => root.querySelector(".live-sentence").innerHTML;
+  let first = null;
+  root.addEventListener("live-paint", () => {{ first = words(); }}, {{once: true}});
+  root.live.set(state);
+  await root.live.redraw();
+  return [first, words()];
+}}"""
+
+
+def test_a_picture_does_not_wait_for_the_advice_that_ends_its_sentence(shared):
+    state = {"batch": 2}
+    short, whole = (views.render("ddp", state, advise=advise)["sentence"] for advise in (False, True))
+    assert "**" in whole.removeprefix(short)
+    assert shared("views").evaluate(FIRST, ["ddp", state]) == [form.bold(short), form.bold(whole)]
+
+
 def test_nothing_of_python_is_loaded_before_the_first_touch_on_a_metered_line(visit):
     page = visit("specimen", "#a-heading")  # a fragment of something else is no touch
     live_page.rest(page)
