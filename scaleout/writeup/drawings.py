@@ -13,11 +13,14 @@ from scaleout.writeup.tables import marked, plain
 
 WIDE, NARROW = 680, 354  # CSS pixels: the column of code and figures, and a phone's
 GROUND = "background: var(--paper, #fff)"  # ink without the book's palette is black: JupyterLab may be dark
+# An editor that does not trust a notebook drops drawings, but not the words in them, and styles, but not `hidden`.
+SHOWN = "<style>.drawing > .wide { display: block } .drawing > .live-asleep { display: none }</style>"
+ASLEEP = '<p class="live-asleep"><em>Run this cell to see the picture.</em></p>'
 
 
 @dataclass(frozen=True, repr=False)
 class Drawing:
-    """The same picture at both widths. Without the book's style sheet the wide one shows."""
+    """The same picture at both widths. Without the book's style sheet the wide one shows, once the cell is trusted."""
 
     wide: str
     narrow: str
@@ -26,8 +29,8 @@ class Drawing:
     def _repr_html_(self) -> str:
         words = f"\n<figcaption>{marked(self.caption)}</figcaption>" if self.caption else ""
         return (
-            f'<figure class="drawing"><div class="wide" style="{GROUND}">{self.wide}</div>\n'
-            f'<div class="narrow" style="{GROUND}" hidden="hidden">{self.narrow}</div>{words}</figure>'
+            f'<figure class="drawing">{SHOWN}<div class="wide" style="{GROUND}" hidden="hidden">{self.wide}</div>\n'
+            f'<div class="narrow" style="{GROUND}" hidden="hidden">{self.narrow}</div>\n{ASLEEP}{words}</figure>'
         )
 
     def __repr__(self) -> str:

@@ -76,7 +76,7 @@ def test_a_drawing_reads_anywhere():
     made = drawing(patterns.six, "**Six** of `dist`.")
     html = made._repr_html_()
     assert html.count("<svg") == html.count("var(--paper, #fff)") == 2
-    assert html.count('hidden="hidden"><svg') == 1, "the wide one shows without a style sheet"
+    assert html.count('hidden="hidden"><svg') == 2, "no words of a picture where it cannot be shown"
     assert "<figcaption><strong>Six</strong> of <code>dist</code>.</figcaption>" in html
     assert repr(made) == "Six collectives on four ranks, each before and after\nSix of dist."
 
