@@ -14,7 +14,7 @@ from scaleout.writeup.tables import marked, plain
 WIDE, NARROW = 680, 354  # CSS pixels: the column of code and figures, and a phone's
 GROUND = "background: var(--paper, #fff)"  # ink without the book's palette is black: JupyterLab may be dark
 # An editor that does not trust a notebook drops drawings, but not the words in them, and styles, but not `hidden`.
-SHOWN = "<style>.drawing > .wide { display: block } .drawing > .live-asleep { display: none }</style>"
+SHOWN = "<style>.drawing > .wide { display: block !important } .drawing > .live-asleep { display: none }</style>"
 ASLEEP = '<p class="live-asleep"><em>Run this cell to see the picture.</em></p>'
 
 

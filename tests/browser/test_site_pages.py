@@ -23,6 +23,9 @@ MOVE = f"""async (at) => {{
   await painted;
   return {{stem: view.data.stem, params: view.params, values: view.values}};
 }}"""
+# Which form of each drawing is seen, or its words for where none can be.
+DRAWN = """[...document.querySelectorAll("figure.drawing > :is(div, p)")].filter((one) => one.checkVisibility())
+  .map((one) => one.className)"""
 PAGES = [*contents(), "404", "search"]
 WIDE = {"width": 1200, "height": 900}
 
@@ -41,6 +44,7 @@ def test_a_page_is_sound(reader, book, name):
     assert reader.watch.python() == []  # it waits for the first touch
     views_at_rest(reader)
     unfold(reader)
+    assert reader.evaluate(DRAWN) == ["wide"] * reader.locator("figure.drawing").count()
     assert violations(reader) == []
     assert faint(reader) == []
     paint(reader, "dark")
@@ -51,6 +55,7 @@ def test_a_page_is_sound(reader, book, name):
         assert widget.evaluate("(node) => getComputedStyle(node).colorScheme") == "dark"
     reader.set_viewport_size(NARROW)
     assert reader.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    assert reader.evaluate(DRAWN) == ["narrow"] * reader.locator("figure.drawing").count()
     assert faint(reader) == [] == sizes(reader)
     parts = reader.locator(".live-widget, .live-control:visible, .live-answer, .live-figure > svg:visible")
     assert parts.evaluate_all(OUTSIDE) == []
