@@ -26,7 +26,7 @@ CELLS = (
     "show_exercise('memory', 'states-function')",
     "show('memory', 'again')",
 )
-CHAPTER = ROOT / "notebooks" / "02_ddp.ipynb"
+CHAPTER = ROOT / "notebooks" / "10_collectives.ipynb"
 THEME = "lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"  # in the folder of settings
 PAPER = "rgb(20, 23, 27)"  # of palette.css, in the dark
 VIEW = "document.querySelector('#live-memory').live"
@@ -154,11 +154,12 @@ def test_a_chapter_reads_before_it_is_run(context, lab):
     page.goto(lab(CHAPTER.name))
     page.get_by_role("heading", name="Build it").wait_for()
     box = page.locator("aside", has=page.get_by_text("When you are done", exact=True))
-    assert "explain DDP" in box.inner_text()
-    assert not page.locator("details", has_text="By what was hidden").get_attribute("open")
+    assert "explain ring all-reduce" in box.inner_text()
+    assert not page.locator("details", has_text="The six in words").get_attribute("open")
     text = page.locator(".jp-Notebook").inner_text()
     assert [raw for raw in (":::", ":class:", "{term}", "{cite", "```") if raw in text] == []
     assert "/book/glossary.md" in page.get_by_role("link", name="rank", exact=True).get_attribute("href")
+    assert "rank 0rank 1" not in text and page.get_by_text("Run this cell to see the picture.").count() > 0
     assert page.locator(".live-stage:visible").count() == 0 < page.get_by_text("Run this cell to use it.").count()
     cells = json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]
     shown = page.locator(".jp-CodeCell").evaluate_all(SHOWN)
