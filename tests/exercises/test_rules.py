@@ -84,8 +84,8 @@ def test_no_two_mistakes_give_the_same_in_all_cases(one):
 
 @each(CODE)
 def test_a_stub_is_read_without_scrolling(one):
-    """The box for code shows 72 columns at a width of 1280."""
-    assert [line for line in one.stub.splitlines() if len(line) > 72] == []
+    """The box for code shows 71 columns at a width of 1024 and above."""
+    assert [line for line in one.stub.splitlines() if len(line) > 71] == []
 
 
 def label(option):

@@ -148,7 +148,9 @@ WAIT = Choice(
 )  # fmt: skip
 
 _PRICE_STUB = '''\
-def run_price(tokens, tokens_per_second, gpus, price_per_hour, goodput):
+def run_price(
+    tokens, tokens_per_second, gpus, price_per_hour, goodput
+):
     """What a training run costs, in the currency of the price.
 
     tokens_per_second: of all GPUs together, while the job works
