@@ -139,13 +139,12 @@ def one_line(error: BaseException, file: str | None = None) -> str:
     """An exception in one line for a reader: the line number where their own code, `file`, is to blame."""
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
-    words = " ".join(str(error).split())
-    line = _learner_line(error, file)
-    if line:
-        return f"line {line}: {type(error).__name__}: {words}".rstrip(": ")
-    if isinstance(error, ValueError) and words:
-        return words
-    return f"{type(error).__name__}: {words}".rstrip(": ")
+    from scaleout.exercises.engine.function import words
+
+    if line := _learner_line(error, file):
+        return f"line {line}: {words(error)}"
+    plain = " ".join(str(error).split())
+    return plain if isinstance(error, ValueError) and plain else words(error)
 
 
 def _learner_line(error: BaseException, file: str | None) -> int | None:

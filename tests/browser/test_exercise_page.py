@@ -60,6 +60,11 @@ def test_code_runs_in_the_page(tasks):
     area = box.get_by_role("textbox", name="Your code")
     stub = exercises.spec("memory", key)["stub"]
     assert area.input_value() == stub
+    assert box.locator(".live-long").inner_text() == "3 minutes"
+    assert task(page, "weights-70b").locator(".live-long").inner_text() == "1 minute"
+    area.fill("import numpy as np")
+    area.press("Control+Enter")
+    told(page, key, "Line 1: There is no numpy here: the page has Python's standard library only.")
     solution = exercises.spec("memory", key)["solution"].split("```python\n")[1].split("```")[0]
     for text in ("", stub, "def states_bytes(params, optimizer, precision)\n    return 1\n", solution):
         area.fill(text)

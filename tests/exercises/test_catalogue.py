@@ -39,9 +39,15 @@ def test_the_set_is_large_and_varied_enough(stem):
 def test_a_spec_is_json_and_tells_no_answer(one):
     spec = exercises.spec(STEM[one.key], one.key)
     assert json.loads(json.dumps(spec, allow_nan=False)) == spec
-    assert {"key", "title", "kind", "level", "prompt", "hints", "solution"} <= set(spec)
+    assert {"key", "title", "kind", "level", "minutes", "prompt", "hints", "solution"} <= set(spec)
     assert not {"value", "slips", "right", "reference", "cases", "mistakes"} & set(spec)
     assert 1 <= len(spec["hints"]) <= 4
+
+
+def test_the_minutes_are_those_of_the_level_or_its_own():
+    asked = {key: exercises.spec("collectives", key)["minutes"]
+             for key in ("ring-bytes", "two-halves", "crossover", "hierarchical", "ring-on-ranks")}  # fmt: skip
+    assert list(asked.values()) == [1, 3, 10, 3, 25]
 
 
 @each(ALL)

@@ -283,6 +283,7 @@ WRITTEN = {
     "sent-too-much along a chain": CHAIN,
     "counted-twice by one round more": WHOLE.replace("range(ranks - 1)", "range(ranks)"),
     "mismatch": GIVEN.replace("(rank - step - 1) % ranks", "(rank - step - 2) % ranks"),
+    "few-chunks": GIVEN.replace("tensor.tensor_split", "tensor.chunk"),
     "exception": GIVEN.replace("chunks = tensor", "chunks = tenso"),
     "deadlock": GIVEN.replace(TALK, "        dist.send(leaving, right)\n        dist.recv(arriving, left)\n"),
 }

@@ -11,6 +11,7 @@ ALL = [(stem, one) for stem in exercises.STEMS for one in exercises.catalogue(st
 NUMBERS = [one for _, one in ALL if one.kind == "number"]
 CHOICES = [one for _, one in ALL if one.kind == "choice"]
 FUNCTIONS = [one for _, one in ALL if one.kind == "function"]
+CODE = [one for _, one in ALL if one.kind in ("function", "torch")]
 
 
 def rounded(value, digits):
@@ -79,6 +80,12 @@ def test_no_two_mistakes_give_the_same_in_all_cases(one):
     names = list(given)
     same = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if nested.same(given[a], given[b])]
     assert not same, f"{one.key}: {same}"
+
+
+@each(CODE)
+def test_a_stub_is_read_without_scrolling(one):
+    """The box for code shows 71 columns at a width of 1024 and above."""
+    assert [line for line in one.stub.splitlines() if len(line) > 71] == []
 
 
 def label(option):

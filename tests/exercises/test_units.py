@@ -106,6 +106,16 @@ def test_a_bare_time_rate_or_share_is_asked_for_its_unit(dimension, default, wor
         units.parse("12", dimension, default)
 
 
+def test_only_units_that_count_are_asked_for():
+    with pytest.raises(ValueError, match=r"use GB/s$"):
+        units.parse("25", "bytes/s", "GB/s", ("GB/s", "MB/s"))
+
+
+@each([(1, "steps", "1 step"), (1, "bytes", "1 byte"), (1, "parameters", "1 parameter"), (11, "steps", "11 steps")])
+def test_one_of_a_thing_is_singular(base, unit, words):
+    assert units.show(base, unit, unit) == words
+
+
 @each([("12 GB", "seconds"), ("12 ms", "bytes/s"), ("12 Gb", "bytes/s"),
                                 ("12 GB/s", "bytes"), ("12 days", "seconds")])  # fmt: skip
 def test_a_unit_of_another_dimension_is_refused(text, dimension):

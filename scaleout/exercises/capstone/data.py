@@ -9,10 +9,11 @@ from scaleout.timing.price import run_cost
 
 _ORDER_STUB = '''\
 def share(order, batch, step, rank, world):
-    """The examples of one rank in one step: a list of numbers out of `order`.
+    """One rank's examples in one step, a list out of `order`.
 
-    order: the shuffled examples of this epoch, the same list on every rank
-    batch: examples in a step over all ranks, a multiple of world; step: counted from 0
+    order: this epoch's examples, shuffled, the same on all ranks
+    batch: examples in a step over all ranks, a multiple of world
+    step: counted from 0
     """
     return ...
 '''
@@ -147,11 +148,15 @@ WAIT = Choice(
 )  # fmt: skip
 
 _PRICE_STUB = '''\
-def run_price(tokens, tokens_per_second, gpus, price_per_hour, goodput):
+def run_price(
+    tokens, tokens_per_second, gpus, price_per_hour, goodput
+):
     """What a training run costs, in the currency of the price.
 
-    tokens_per_second: of all GPUs together, while the job works; price_per_hour: of one GPU
-    goodput: share of the time, above 0 and at most 1, that is work which counts
+    tokens_per_second: of all GPUs together, while the job works
+    price_per_hour: of one GPU
+    goodput: share of the time that is work which counts, above 0
+        and at most 1
     """
     return ...
 '''

@@ -168,9 +168,10 @@ SAFE = {
 
 _ORDER_STUB = '''\
 def save_order(operations):
-    """Indices into `operations`, in the order in which a save has to do them.
+    """Indices into `operations`, in the order of a safe save.
 
-    operations: names in any order, such as ["rename", "write", "sync files"]
+    operations: names in any order, such as
+        ["rename", "write", "sync files"]
     """
     return ...
 '''

@@ -6,12 +6,18 @@ from scaleout.exercises.engine import Lab
 
 STUB = '''\
 def capture(step, model, optimizer, schedule, generator):
-    """Everything that a resumed run needs, after `step` steps: a dict of plain values and tensors."""
+    """Everything that a resumed run needs, after `step` steps.
+
+    A dict of plain values and tensors.
+    """
     return ...
 
 
 def restore(state, model, optimizer, schedule, generator):
-    """Put what `capture` gave into a job that was just started. Returns the number of steps done."""
+    """Put what `capture` gave into a job that was just started.
+
+    Returns the number of steps done.
+    """
     return ...
 '''
 

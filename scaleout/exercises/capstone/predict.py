@@ -6,9 +6,10 @@ from scaleout.exercises.engine import Function, Mistake
 
 _STUB = '''\
 def predict_double(measured):
-    """Milliseconds a step on twice as many ranks as the most that were measured.
+    """Milliseconds a step on twice the most ranks measured.
 
-    measured: milliseconds a step by ranks, the same work in total, such as {1: 2000, 2: 1200, 4: 800}
+    measured: milliseconds a step by ranks, of the same work,
+        such as {1: 2000, 2: 1200, 4: 800}
     """
     return ...
 '''

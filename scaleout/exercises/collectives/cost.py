@@ -11,7 +11,11 @@ from math import log2
 
 
 def crossover_bytes(ranks, alpha, rate):
-    """Bytes at which ring and tree take the same time. alpha: seconds for each message; rate: bytes per second."""
+    """Bytes at which ring and tree take the same time.
+
+    alpha: seconds for each message
+    rate: bytes per second
+    """
     return ...
 '''
 
@@ -78,6 +82,12 @@ CROSSOVER = Function(
                 "You took rate for seconds per byte. It is bytes per second: n bytes take n / rate."),
         Mistake("forgot-alpha", lambda ranks, alpha, rate: _crossover(ranks, 1, rate),
                 "alpha is missing in your result."),
+        Mistake("start-as-its-bytes", lambda ranks, alpha, rate: alpha * rate,
+                "That is where the start and the bytes of one message cost the same. The question is where ring and "
+                "tree take the same time."),
+        Mistake("starts-of-a-ring", lambda ranks, alpha, rate: alpha * rate * ranks,
+                "That is where the starts and the bytes of a ring cost the same. The question is where ring and tree "
+                "take the same time."),
     ),
     right="Below that size the latency decides, above it the bandwidth.",
 )  # fmt: skip
@@ -88,7 +98,10 @@ MEASURED = ((4096, 0.000267), (65_536, 0.000310), (1_048_576, 0.000864), (4_194_
 
 _FIT_STUB = '''\
 def fit(points):
-    """[alpha, beta] of seconds = alpha + beta * bytes. points: (bytes, seconds) pairs, at least two sizes."""
+    """[alpha, beta] of seconds = alpha + beta * bytes.
+
+    points: (bytes, seconds) pairs, at least two sizes
+    """
     return ...
 '''
 

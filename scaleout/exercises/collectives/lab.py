@@ -10,7 +10,10 @@ import torch.distributed as dist
 
 
 def ring_all_reduce(tensor):
-    """Replace `tensor`, which is flat, by its sum over all ranks, in place. Only isend and irecv, in a ring."""
+    """Replace `tensor`, which is flat, by its sum over all ranks.
+
+    In place, with isend and irecv alone, in a ring.
+    """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     return ...
 '''
@@ -39,7 +42,7 @@ def ring_all_reduce(tensor):
 '''
 
 RING_ON_RANKS = Lab(
-    key="ring-on-ranks", level=3, title="A ring on real ranks",
+    key="ring-on-ranks", level=3, minutes=25, title="A ring on real ranks",
     prompt="Write `ring_all_reduce(tensor)` with `dist.isend` and `dist.irecv` alone. It runs on every rank and "
     "replaces "
     "the flat `tensor` by the sum over the ranks, in place. It is checked on 2, 3 and 4 processes with gloo, with "

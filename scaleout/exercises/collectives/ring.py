@@ -9,7 +9,10 @@ from scaleout.exercises.engine import Function, Mistake
 
 _CHUNK_STUB = '''\
 def chunk_to_send(rank, step, ranks):
-    """Number of the chunk that `rank` sends to its right in `step`, 0 to 2 * (ranks - 1) - 1."""
+    """Number of the chunk that `rank` sends in `step`.
+
+    step: 0 to 2 * (ranks - 1) - 1
+    """
     return ...
 '''
 
@@ -37,7 +40,7 @@ CHUNK = Function(
     f"{_CHUNK_SOLUTION}```\n\n"
     "One formula for both halves. After step W−2 rank r holds the finished chunk r+1, and that is what it sends "
     "in step W−1: (r − (W−1)) mod W = (r + 1) mod W.",
-    function="chunk_to_send", stub=_CHUNK_STUB, reference=_chunk,
+    function="chunk_to_send", index=True, stub=_CHUNK_STUB, reference=_chunk,
     cases=((0, 0, 4), (2, 1, 4), (0, 1, 4), (3, 2, 4), (1, 3, 4), (3, 5, 4), (1, 1, 2), (0, 1, 2), (2, 3, 3), (0, 2, 3),
            (0, 7, 5), (4, 4, 5), (1, 9, 6), (5, 11, 7), (6, 9, 8)),
     mistakes=(
@@ -61,8 +64,10 @@ CHUNK = Function(
 
 _SCATTER_STUB = '''\
 def reduce_scatter(held):
-    """[parts, sent]: the part of the sum that each rank ends with, and how many numbers each has sent.
+    """[parts, sent] after a ring reduce-scatter.
 
+    parts: of each rank the part of the sum that it ends with
+    sent: of each rank how many numbers it has sent
     held: a list for each rank, all of the same length
     """
     ranks, length = len(held), len(held[0])

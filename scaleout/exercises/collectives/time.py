@@ -206,7 +206,8 @@ _SAVED = (_TENSORS - _BUCKETS) * _ALPHA
 BUCKETING = Number(
     key="bucketing", level=2, title="Many small messages",
     prompt="A model has 400 gradient tensors, 200 MB in all. On this network an all-reduce takes **100 µs + its "
-    "bytes / (10 GB/s)**. How much time does it save to send them as **40** buckets instead of one by one?",
+    "bytes / (10 GB/s)**. How much time does it save to send them as **40** larger messages (*buckets*) instead of one "
+    "by one?",
     hints=("The bytes are the same in both cases.", "What does each message cost before its first byte?"),
     solution="One by one: 400 × 0.1 ms + 200 MB / (10 GB/s) = 40 + 20 = 60 ms. In 40 buckets: 4 + 20 = 24 "
     f"ms. Saved: 360 × 0.1 ms = **{_SAVED * 1e3:.1f} ms**, all of it latency.",

@@ -103,7 +103,7 @@ _SHARE = _MESSAGE / _GPUS
 _CROSSES = ring(_SHARE, _NODES).sent_bytes
 
 HIERARCHICAL = Number(
-    key="hierarchical", level=3, title="What crosses the network",
+    key="hierarchical", level=3, minutes=3, title="What crosses the network",
     prompt="4 nodes with 8 GPUs each all-reduce **8 GB**, node first: a reduce-scatter inside each node, then "
     "rings across the nodes, then an all-gather inside. In the middle part, GPU i of a node talks only to "
     "the GPUs i of the other nodes, through its own adapter. How much does **one GPU** send over the network?",
@@ -145,10 +145,11 @@ HIERARCHICAL = Number(
 
 HALVES = Choice(
     key="two-halves", level=2, title="The two halves, used apart",
-    prompt="Data parallelism, but each of W ranks keeps the optimizer states of **one part** of the weights, 1/W of "
-    "them, and updates only that part. Which two collectives replace the all-reduce of the gradients, so that every "
-    "rank begins the next step with all weights, and **none sends more than before**? (A weight has as many bytes as "
-    "its gradient.)",
+    prompt="Data parallelism: each rank holds all the weights and works out gradients on its own data; the optimizer's "
+    "states are what Adam remembers for each weight.\n\nNow each of W ranks keeps the states of **one part** of the "
+    "weights only, 1/W of them, and updates that part. Which two collectives replace the all-reduce of the gradients, "
+    "so that every rank begins the next step with all weights, and **none sends more than before**? (A weight has as "
+    "many bytes as its gradient.)",
     hints=("To update its part, which gradients does a rank need, and summed over which ranks?",
            "After the update each part of the weights is on one rank. Who needs it?"),
     solution="**Reduce-scatter the gradients**: each rank gets the sums of its own part, all that its update needs. "

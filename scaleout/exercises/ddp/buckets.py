@@ -35,9 +35,9 @@ BUCKET_SIZE = Choice(
 
 _STUB = '''\
 def assign_buckets(sizes, cap, first_cap):
-    """Lists of indices into `sizes`, in the order in which the buckets are sent.
+    """Lists of indices into `sizes`, in the order of sending.
 
-    sizes: bytes of each gradient, in the order of the forward pass
+    sizes: bytes of each gradient, in the order of the forward
     """
     return ...
 '''

@@ -11,7 +11,10 @@ from torch.nn.functional import mse_loss
 
 
 def train_step(model, optimizer, passes):
-    """One optimizer step on all ranks' data. passes: this rank's list of (inputs, targets), all of one size."""
+    """One optimizer step on all ranks' data.
+
+    passes: this rank's list of (inputs, targets), all of one size
+    """
     return ...
 '''
 

@@ -140,9 +140,10 @@ from math import ceil
 
 
 def smallest_batch(seconds_each, gradient_bytes, ranks, rate):
-    """Sequences on each rank from which on the backward hides the all-reduce.
+    """Fewest sequences a rank that hide the all-reduce.
 
-    seconds_each: forward and backward of one sequence; rate: bytes per second of each rank's link
+    seconds_each: forward and backward of one sequence
+    rate: bytes per second of each rank's link
     """
     return ...
 '''

@@ -14,6 +14,7 @@ import io
 import json
 import numbers
 import re
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ class Mistake:
 class Function(Exercise):
     """`reference` gives what is expected for each of `cases`, which are tuples of arguments.
 
-    One number, or with `lists` a list: of numbers, or of lists of them.
+    One number, or with `lists` a list: of numbers, or of lists of them. With `index` the number is one of a row's, such
+    as that of a chunk: how many times too large it is says nothing.
     """
 
     kind: ClassVar[str] = "function"
@@ -54,6 +56,7 @@ class Function(Exercise):
     reference: Callable[..., float | list]
     cases: tuple[tuple, ...]
     lists: bool = False
+    index: bool = False
     mistakes: tuple[Mistake, ...] = ()
     right: str
 
@@ -137,7 +140,7 @@ class Function(Exercise):
         mistake = self._mistake(results)
         if mistake:
             return Verdict(False, f"{mistake.message} {shown}", mistake.name)
-        factor = _factor(results[first], expected[first])
+        factor = "" if self.index else _factor(results[first], expected[first])
         count = f"{len(bad)} of {len(self.cases)} cases differ."
         return Verdict(False, f"{shown}{factor} {count}", "wrong-result")
 
@@ -200,8 +203,15 @@ def _guarded(action: Callable[[], object]) -> tuple[object, Verdict | None]:
         return None, Verdict(False, f"{_line(error)}Your code ended the program. Return the value "
                                     f"instead.", "exit")
     except BaseException as error:  # whatever a reader's code raises has to become one line
-        words = f": {' '.join(str(error).split())}"[:_SHOWN] if str(error) else ""
-        return None, Verdict(False, f"{_line(error)}{type(error).__name__}{words}", "exception")
+        return None, Verdict(False, f"{_line(error)}{words(error)[:_SHOWN]}", "exception")
+
+
+def words(error: BaseException) -> str:
+    """The name and the words of an exception of the reader's code, in one line."""
+    name = getattr(error, "name", None)
+    if isinstance(error, ModuleNotFoundError) and sys.platform == "emscripten" and name not in sys.stdlib_module_names:
+        return f"There is no {name} here: the page has Python's standard library only. Write the sums yourself."
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
 
 
 def _line(error: BaseException) -> str:

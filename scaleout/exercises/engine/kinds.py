@@ -20,6 +20,7 @@ ROUNDED = "rounded"
 _CLOSE = "Close: give three digits."
 _MORE = "Rounded so far, your answer could be one of several: give one more digit."
 _EXACT = 1e-6
+_MINUTES = {1: 1, 2: 3, 3: 10}  # by level, for most readers
 _ONE_DIGIT = 0.15  # a rounding to one digit that is further off is taken for another number
 _BY_FAR = 4  # a slip is sure where the next one is this many times as far away
 _OFF = (
@@ -57,7 +58,8 @@ class Slip:
 
 @dataclass(frozen=True, kw_only=True)
 class Exercise:
-    """What all kinds share. `level`: 1 is one multiplication, 2 puts a few facts together, 3 a whole run."""
+    """What all kinds share. `level`: 1 is one multiplication, 2 puts a few facts together, 3 a whole run. `minutes`
+    where it takes most readers another time than its level says."""
 
     kind: ClassVar[str]
     key: str
@@ -66,11 +68,13 @@ class Exercise:
     hints: tuple[str, ...]
     solution: str
     level: int
+    minutes: int | None = None
 
     def spec(self) -> dict:
         """All that a front end shows, as JSON can carry it."""
         return {
             "key": self.key, "title": self.title, "kind": self.kind, "level": self.level,
+            "minutes": self.minutes or _MINUTES[self.level],
             "prompt": self.prompt, "hints": list(self.hints), "solution": self.solution,
         }  # fmt: skip
 
@@ -103,7 +107,7 @@ class Number(Exercise):
 
     def judge(self, answer: object) -> Verdict:
         try:
-            given = parse(answer, self.dimension, self.unit)
+            given = parse(answer, self.dimension, self.unit, self.only)
         except ValueError as error:
             return Verdict(False, _sentence(str(error)), INPUT)
         candidates = [self, *self.slips, *self._twin(given)]
@@ -117,6 +121,9 @@ class Number(Exercise):
 
     def _right(self, given: Quantity) -> Verdict:
         if self.only and given.unit not in self.only:
+            if "bit" in given.unit:
+                return Verdict(False, f"That is the right rate. A byte is 8 bits: how many {self.unit} is that?",
+                               "other-unit")  # fmt: skip
             factor = f"{UNITS[self.dimension][self.unit]:,} {self.dimension}"
             return Verdict(False, f"{given} is the right size, but this one asks for {self.unit}: divide "
                                   f"the {self.dimension} by one {self.unit}, which is {factor}.",

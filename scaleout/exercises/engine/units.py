@@ -100,10 +100,10 @@ class Quantity:
         return show(self.base, self.unit, self.dimension)
 
 
-def parse(answer: object, dimension: str, default: str) -> Quantity:
+def parse(answer: object, dimension: str, default: str, only: tuple[str, ...] = ()) -> Quantity:
     """Read {"value": "12.5", "unit": "GB"} or "12.5 GB". A bare number is taken in the unit `default`, except
     where units are what people get wrong: sizes, rates, seconds and counts of parameters say theirs. Of shares
-    one that is at most 1 needs none.
+    one that is at most 1 needs none. Of `only` are the units that a missing one is asked for with.
 
     Raises ValueError, one line that says what would be right.
     """
@@ -118,7 +118,7 @@ def parse(answer: object, dimension: str, default: str) -> Quantity:
         figure, written = arithmetic.read(text)
     except ValueError as error:
         raise ValueError(f"{str(error)[:_SHORT]}: {example}") from None
-    named = _name(figure, written.lstrip("-") or unit, dimension, default, text)
+    named = _name(figure, written.lstrip("-") or unit, dimension, default, only, text)
     factor = UNITS[dimension][named]
     return Quantity(figure.value, named, dimension, tuple(half * factor for half in figure.halves),
                     figure.lone * factor)  # fmt: skip
@@ -169,6 +169,8 @@ def show(base: float, unit: str, dimension: str) -> str:
         digits = f"{number:,.0f}"
     else:
         digits = f"{number:.4g}"
+    if digits == "1":
+        unit = re.sub("^(byte|parameter|step)s", r"\1", unit)
     return f"{digits} {unit}"
 
 
@@ -176,7 +178,9 @@ def _example(unit: str) -> str:
     return {"bytes": "1.2e10 bytes"}.get(unit, f"12.5 {unit}")
 
 
-def _name(figure: arithmetic.Figure, written: str, dimension: str, default: str, text: str) -> str:
+def _name(
+    figure: arithmetic.Figure, written: str, dimension: str, default: str, only: tuple[str, ...], text: str,
+) -> str:  # fmt: skip
     """The unit of a number: the one written, or where a bare number tells enough the one asked for."""
     if written:
         return unit_named(written, dimension)
@@ -186,7 +190,8 @@ def _name(figure: arithmetic.Figure, written: str, dimension: str, default: str,
         return "parameters"
     if dimension in _ASKED:
         others = [name for name in UNITS[dimension]
-                  if name in (default, TWIN.get(default), "million", "s", "Gbit/s", "share")]  # fmt: skip
+                  if name in (default, TWIN.get(default), "million", "s", "Gbit/s", "share")
+                  and (name in only or not only)]  # fmt: skip
         raise ValueError(f"{text[:_SHORT]} of what? Choose a unit: use {' or '.join(others)}")
     return default
 

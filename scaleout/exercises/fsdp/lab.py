@@ -10,11 +10,16 @@ import torch.distributed as dist
 
 
 def sharded_step(shards, sizes, forward, backward):
-    """The gradient shards of one step: a list of flat tensors, one a unit, each as long as its shard.
+    """The gradient shards of one step.
 
-    shards: this rank's flat shard of each unit, padded, in fp32; sizes: elements of each unit, without padding
-    forward(unit, whole): computes with the whole unit, a flat tensor of sizes[unit] elements
-    backward(unit, whole): returns this rank's gradient for the whole unit, of the same length
+    A list of flat tensors, one a unit, each as long as its shard.
+
+    shards: this rank's flat shard of each unit, padded, in fp32
+    sizes: elements of each unit, without padding
+    forward(unit, whole): computes with the whole unit, a flat
+        tensor of sizes[unit] elements
+    backward(unit, whole): returns this rank's gradient for the
+        whole unit, of the same length
     """
     return ...
 '''

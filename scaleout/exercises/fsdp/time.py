@@ -141,10 +141,12 @@ WHEN = Choice(
 
 _PLAN_STUB = '''\
 def plan(sizes, depth, cap):
-    """Which units are whole while each unit computes, in a forward that frees a unit after use.
+    """Which units are whole while each unit computes.
+
+    In a forward that frees a unit after use. Returns a list with
+    one list of unit numbers for each unit, in rising order.
 
     sizes: bytes of each unit, whole, in the order of the forward
-    Returns a list with one list of unit numbers for each unit, in rising order.
     """
     return ...
 '''

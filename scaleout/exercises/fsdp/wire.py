@@ -100,8 +100,11 @@ _GATHERS_STUB = '''\
 def all_gathers(units, reshard, passes):
     """All-gathers in one step.
 
-    units: with the root, such as 33; reshard: of all units but the root: True, False, or a number of ranks
-    passes: forward and backward passes of the step (gradient accumulation)
+    units: with the root, such as 33
+    reshard: of all units but the root: True, False, or a number
+        of ranks
+    passes: forward and backward passes of the step (gradient
+        accumulation)
     """
     return ...
 '''

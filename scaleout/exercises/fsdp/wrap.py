@@ -224,7 +224,7 @@ BOTTOM_UP = Choice(
 
 _ROWS_STUB = '''\
 def shard_rows(rows, ranks):
-    """How many rows of a weight each rank holds: a list, one number a rank.
+    """How many rows of a weight each rank holds: a number a rank.
 
     rows: size of the weight's first dimension, such as 10
     """

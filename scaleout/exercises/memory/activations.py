@@ -173,8 +173,9 @@ _PEAK_STUB = '''\
 def peak_bytes(always, moments):
     """The most that one step holds at any time.
 
-    always: bytes held through the whole step, such as 18_000_000_000
-    moments: what comes on top, by moment, such as {"loss": 14_000_000_000, "optimizer": 12_000_000_000}
+    always: bytes held all the time, such as 18_000_000_000
+    moments: what comes on top, by moment, such as
+        {"loss": 14_000_000_000, "optimizer": 12_000_000_000}
     """
     return ...
 '''

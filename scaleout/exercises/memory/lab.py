@@ -10,9 +10,10 @@ import torch.distributed as dist
 
 
 def bytes_held(model, optimizer):
-    """(mine, largest): bytes on this rank by kind, and the total of the rank that holds most.
+    """(mine, largest): bytes on this rank, and on the fullest.
 
     mine: {"weights": ..., "gradients": ..., "optimizer": ...}
+    largest: the total of the rank that holds most
     """
     return ...
 '''

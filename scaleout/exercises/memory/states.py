@@ -176,9 +176,10 @@ BASELINE = Number(
 
 _STATES_STUB = '''\
 def states_bytes(params, optimizer, precision):
-    """Bytes of weights, gradients, master copy and optimizer states.
+    """Bytes of weights, gradients, master copy, optimizer states.
 
-    optimizer: "sgd", "momentum" or "adamw"; precision: "fp32", "bf16" or "bf16-master"
+    optimizer: "sgd", "momentum" or "adamw"
+    precision: "fp32", "bf16" or "bf16-master"
     """
     return ...
 '''

@@ -44,8 +44,6 @@ function codeField(spec, check, draft, edited) {
   return { element: made.element, extra, read: () => made.area.value };
 }
 
-const LONG = { 1: "one minute", 2: "three minutes", 3: "ten minutes" }; // by level, for most readers
-
 const FIELDS = { number: numberField, choice: choiceField, function: codeField };
 
 /** Hints, each shown on request after the one before it: where they appear, and the button that asks for the next. */
@@ -94,9 +92,10 @@ export class Exercise {
 
   layOut() {
     const { root, data } = this;
+    const { minutes } = data.spec;
     const prompt = root.querySelector(".live-prompt");
     const title = root.querySelector(".live-title");
-    title.append(" ", this.tick, el("span", { class: "live-long" }, LONG[data.spec.level]));
+    title.append(" ", this.tick, el("span", { class: "live-long" }, `${minutes} minute${minutes === 1 ? "" : "s"}`));
     this.finish(drawer.get(this.done));
     const [hints, ...more] = hintBox(data.spec.hints);
     const parts = [title, prompt, ...(this.field ? this.answering(more) : this.reading(more))];
