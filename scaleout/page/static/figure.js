@@ -4,6 +4,8 @@
 const MOVING = ["x", "y", "width", "height", "cx", "cy", "r", "x1", "y1", "x2", "y2", "points", "d", "transform", "opacity"];
 const NUMBER = /-?\d+(?:\.\d+)?/g;
 const SVG = "http://www.w3.org/2000/svg";
+const BESIDE = 12; // of a mark's words from its line: past the knob
+const [ABOVE, BELOW, HIGHER] = [-6, 16, -22]; // their baseline, from a line that lies
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** From one text with numbers to another: a function of 0 to 1; null where more than the numbers differ. */
@@ -100,18 +102,29 @@ export class Figure {
     mark.setAttribute("transform", mark.dataset.way === "x" ? `translate(${at} 0)` : `translate(0 ${at})`);
     mark.removeAttribute("visibility");
     const text = mark.querySelector("text");
-    const off = value > pairs.at(-1)[0] ? ", beyond the scale" : "";
-    text.textContent = words + off;
-    this.keepInside(text, at, mark.dataset.way);
+    const last = pairs.at(-1)[0];
+    text.textContent = value > last ? `${words}, beyond this axis` : words;
+    if (mark.dataset.way === "x") this.keepInside(text, at);
+    else this.keepClear(text, value < last ? [ABOVE, BELOW, HIGHER] : [ABOVE, HIGHER, BELOW]);
   }
 
   /** The words stand on the side where there is room. */
-  keepInside(text, at, way) {
-    if (way !== "x") return;
+  keepInside(text, at) {
     const width = this.box.firstElementChild?.viewBox.baseVal.width ?? 0;
     const left = at > width * 0.6;
-    text.setAttribute("x", left ? -6 : 6);
+    text.setAttribute("x", left ? -BESIDE : BESIDE);
     text.setAttribute("text-anchor", left ? "end" : "start");
+  }
+
+  /** The words stand at the first of these heights where no others are, else at the first. */
+  keepClear(text, heights) {
+    const others = [...this.box.querySelectorAll("text")].filter((one) => one !== text).map((one) => one.getBoundingClientRect());
+    const clear = (height) => {
+      text.setAttribute("y", height);
+      const own = text.getBoundingClientRect();
+      return !others.some((one) => one.left < own.right && own.left < one.right && one.top < own.bottom && own.top < one.bottom);
+    };
+    text.setAttribute("y", heights.find(clear) ?? heights[0]);
   }
 
   /** The value under a pointer, where the picture asks for one. */

@@ -143,20 +143,14 @@ def _said(on: Setting, algorithm: str, found, strip: Strip, wide: bool) -> list[
         out.append(svg.text(strip.left + 8, strip.bottom - 8, words, bold=True, size=font, halo=False))
     if share[1e9] < 0.4:
         out.append(svg.text(strip.right - 6, strip.top + 16, "bytes", anchor="end", bold=True, size=font))
-    half = found.half_bytes
-    if half:
-        x, y = strip.x(half), strip.y(0.5)
-        ring = (
-            f'<circle r="4.5" fill="{svg.colour("paper")}" stroke="{svg.colour("ink")}" stroke-width="1.6"/>'
-        )
-        out.append(svg.group(x, y, ring, "half"))
-        if wide:
-            words, right = f"half and half: {size(half)}", x < strip.right - 190
-            out.append(
-                svg.text(
-                    x + (10 if right else -10), y + 4, words, anchor="start" if right else "end", size=svg.SMALLEST
-                )
-            )
+    ring = f'<circle r="4.5" fill="{svg.colour("paper")}" stroke="{svg.colour("ink")}" stroke-width="1.6"/>'
+    for back, half in enumerate(reversed(found.halves)):
+        out.append(svg.group(strip.x(half), strip.y(0.5), ring, f"half-{back}"))
+    if wide and found.halves:
+        last = size(found.halves[-1])
+        x, words = strip.x(found.halves[-1]), f"half and half{', last at' if len(found.halves) > 1 else ':'} {last}"
+        side, anchor = (10, "start") if x < strip.right - 190 else (-10, "end")
+        out.append(svg.text(x + side, strip.y(0.5) + 4, words, anchor=anchor, size=svg.SMALLEST))
     return out + (_protocols(found.points, strip) if wide else [])
 
 
