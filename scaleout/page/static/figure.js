@@ -5,7 +5,7 @@ const MOVING = ["x", "y", "width", "height", "cx", "cy", "r", "x1", "y1", "x2", 
 const NUMBER = /-?\d+(?:\.\d+)?/g;
 const SVG = "http://www.w3.org/2000/svg";
 const BESIDE = 12; // of a mark's words from its line: past the knob
-const [ABOVE, BELOW, HIGHER] = [-6, 16, -22]; // their baseline, from a line that lies
+const [LOWER, HIGHER] = [22, -20]; // of words that others are in the way of
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** From one text with numbers to another: a function of 0 to 1; null where more than the numbers differ. */
@@ -104,8 +104,10 @@ export class Figure {
     const text = mark.querySelector("text");
     const last = pairs.at(-1)[0];
     text.textContent = value > last ? `${words}, beyond this axis` : words;
-    if (mark.dataset.way === "x") this.keepInside(text, at);
-    else this.keepClear(text, value < last ? [ABOVE, BELOW, HIGHER] : [ABOVE, HIGHER, BELOW]);
+    const upright = mark.dataset.way === "x";
+    if (upright) this.keepInside(text, at);
+    // above the end of an axis there is room
+    this.keepClear(text, upright || value < last ? [0, LOWER, HIGHER] : [0, HIGHER, LOWER]);
   }
 
   /** The words stand on the side where there is room. */
@@ -116,15 +118,16 @@ export class Figure {
     text.setAttribute("text-anchor", left ? "end" : "start");
   }
 
-  /** The words stand at the first of these heights where no others are, else at the first. */
-  keepClear(text, heights) {
+  /** The words move by the first of these where they meet no others, else not at all. */
+  keepClear(text, ways) {
+    const home = Number(text.dataset.home ??= text.getAttribute("y"));
     const others = [...this.box.querySelectorAll("text")].filter((one) => one !== text).map((one) => one.getBoundingClientRect());
-    const clear = (height) => {
-      text.setAttribute("y", height);
+    const clear = (way) => {
+      text.setAttribute("y", home + way);
       const own = text.getBoundingClientRect();
       return !others.some((one) => one.left < own.right && own.left < one.right && one.top < own.bottom && own.top < one.bottom);
     };
-    text.setAttribute("y", heights.find(clear) ?? heights[0]);
+    if (!ways.some(clear)) text.setAttribute("y", home);
   }
 
   /** The value under a pointer, where the picture asks for one. */
