@@ -88,6 +88,17 @@ def test_the_half_is_where_half_of_the_time_is_latency_and_less_beyond():
             assert all(on(params).way(algorithm, size).share < 0.53 for size in later), params
 
 
+def test_every_size_at_which_half_is_latency_has_its_dot():
+    for params, halves in [({}, 3), ({"link": "own"}, 1), ({"link": "ib-ndr", "algorithm": "ring"}, 1)]:
+        found, drawn = on_links.band(on(params), params.get("algorithm", "ring")), render(**params)
+        assert len(found.halves) == drawn["svg"].count('data-mark="half-') == halves
+        assert drawn["values"]["half_bytes"] == found.halves[-1]
+        for at in found.halves:
+            below, above = (on(params).way("ring", at * ratio).share for ratio in (0.95, 1.05))
+            assert min(below, above) < 0.5 < max(below, above), (params, at)
+    assert "half and half, last at 7.68 MB" in render()["svg"] and "half and half: " in render(link="own")["svg"]
+
+
 def test_the_crossover_is_where_ring_and_tree_take_the_same_time():
     for params in ({"ranks": 32}, {"link": "own", "ranks": 64}, {"link": "ib-ndr", "ranks": 96}, {"ranks": 64}):
         at = render(**params)["values"]["crossover_bytes"]
@@ -159,6 +170,13 @@ def test_the_sentence_and_the_law_at_the_default():
     )
     assert found["law"][1] == "2 × (8 − 1)/8 × 1 GB = 1.75 GB"
     assert found["law"][2] == "at 360 GB/s: 4.86 ms, and 14 starts: 56.0 µs"
+
+
+@pytest.mark.parametrize("algorithm", ["naive", "halving-doubling"])
+def test_what_nccl_never_does_is_said_so_beside_what_it_does(algorithm):
+    said = render(algorithm=algorithm)["sentence"]
+    assert said.startswith("NCCL, NVIDIA’s library, never all-reduces this way; it would take **")
+    assert said.endswith(". Try **switches**, which add on the way, 1.125 GB from each: 3.75 ms.")
 
 
 def test_the_law_gives_what_the_model_says():

@@ -88,8 +88,7 @@ export class View {
   }
 
   foot() {
-    const reset = el("button", { type: "button", class: "live-plain", onclick: () => this.reset() }, "Reset");
-    const buttons = [reset];
+    const buttons = [el("button", { type: "button", class: "live-plain", onclick: () => this.reset() }, "Reset")];
     if (this.runtime.page) {
       buttons.push(shareable(() => this.fragment()));
       addEventListener("hashchange", () => this.restore());
