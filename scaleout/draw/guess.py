@@ -23,11 +23,12 @@ def mark(stops: list[tuple[float, float]], across: tuple[float, float], way: str
     low, high = across
     ends = (low, 0.0, high, 0.0) if way == "y" else (0.0, low, 0.0, high)
     corner, size = ((low, -HAND / 2), (high - low, HAND)) if way == "y" else ((-HAND / 2, low), (HAND, high - low))
-    words_at, anchor = ((high - 4, -6), "end") if way == "y" else ((6, (low + high) / 2 + 4), "start")
+    knob = (low, 0.0) if way == "y" else (0.0, (low + high) / 2)
+    words_at, anchor = ((high - 4, -6), "end") if way == "y" else ((12, knob[1] + 4), "start")
     body = (
         f'<rect x="{svg.num(corner[0])}" y="{svg.num(corner[1])}" width="{svg.num(size[0])}" '
         f'height="{svg.num(size[1])}" fill="transparent" class="live-hand"/>'
-        f"{svg.line(*ends, 'key', 2, '5 4')}{_knob(*ends[:2])}"
+        f"{svg.line(*ends, 'key', 2, '5 4')}{_knob(*knob)}"
         f"{svg.text(*words_at, 'your guess', anchor=anchor, fill='key', bold=True, halo=True)}"
     )
     return f'<g class="live-mark" data-way="{way}" data-stops="{at}" visibility="hidden">{body}</g>'

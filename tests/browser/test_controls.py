@@ -181,3 +181,13 @@ def test_a_fast_drag_draws_the_last_value_and_never_two_at_once(opened):
     assert most["most"] == 1
     assert most["calls"] <= 3  # the first, and the latest when it came back
     assert len(values(opened)["heights"]) == 2 + 49 % 11
+
+
+def test_a_choice_that_asks_for_more_unfolds_it(shared):
+    page = shared("views")
+    view = page.locator("#live-collectives")
+    fold = view.locator(".live-more")
+    assert fold.get_attribute("open") is None and view.get_by_role("slider", name="Rate").count() == 0
+    view.get_by_role("combobox", name="Joined by").select_option(label="my own: α and rate under More")
+    view.get_by_role("slider", name="Rate of my own link").wait_for()
+    assert fold.get_attribute("open") == ""

@@ -36,6 +36,7 @@ def test_the_locked_picture_has_no_answer_and_the_controls_wait(locked):
     assert values(locked) == {}
     assert locked.locator("[role=status].live-announce").text_content() == ""
     assert locked.get_by_role("slider", name="Bars").is_disabled()
+    assert not locked.locator(".live-play input, .live-play .live-value").filter(visible=True).count(), "how many steps"
     answer = views.question("specimen")["answer"]
     assert str(answer) == "3.5" and ">3.5" not in locked.content() and ":3.5" not in locked.content()
 
@@ -55,6 +56,17 @@ def test_a_guess_is_typed_stepped_or_dragged(locked):
     locked.mouse.up()
     assert (box(locked).input_value(), place(locked)) == ("4", "translate(0 80)")
     assert locked.locator(".live-wide .live-mark text").text_content() == "your guess: 4 mm"
+    locked.keyboard.press("ArrowUp")  # goes on from where the hand let go
+    assert (box(locked).input_value(), place(locked)) == ("4.1", "translate(0 77.00000000000001)")
+
+
+def test_words_of_a_mark_leave_other_words_alone(locked):
+    words = locked.locator(".live-wide .live-mark text")
+    other = locked.locator(".live-wide svg > text")
+    for guess, at, height in [("3", 50, "-6"), ("3", 107, "16"), ("3", 120, "-6"), ("9", 17, "-26"), ("9", 50, "-6")]:
+        other.evaluate("(one, y) => { one.setAttribute('x', 520); one.setAttribute('y', y); }", at)
+        box(locked).fill(guess)  # 3 lies at 110, and what is beyond the axis at 20
+        assert words.get_attribute("y") == height, (guess, at)
 
 
 def test_the_verdict_comes_at_once_and_the_guess_stays_as_a_ghost(locked):
@@ -67,7 +79,7 @@ def test_the_verdict_comes_at_once_and_the_guess_stays_as_a_ghost(locked):
     assert locked.locator(".live-law").inner_text().split("\n\n") == want["law"]
     assert locked.locator(".live-wide [data-mark^=bar]").count() == 6
     assert place(locked) == "translate(0 20)"  # the end of the scale
-    assert locked.locator(".live-wide .live-mark text").text_content() == "your guess: 7 mm, beyond the scale"
+    assert locked.locator(".live-wide .live-mark text").text_content() == "your guess: 7 mm, beyond this axis"
     assert locked.get_by_role("slider", name="Bars").is_enabled()
     assert locked.evaluate("() => document.querySelector('.live-widget').live.runtime.count") == asked, "without Python"
 
@@ -110,7 +122,13 @@ def test_a_guess_is_remembered_until_the_reader_guesses_again(locked):
     assert place(locked) == "translate(0 110)"
     locked.get_by_role("slider", name="Bars").press("End")
     settle(locked, "12 bars")
-    assert place(locked) == "translate(0 110)"  # in every picture that follows
+    assert place(locked) is None  # nobody asked about these
+    locked.get_by_role("button", name="Reset").click()
+    settle(locked, "6 bars")
+    assert place(locked) == "translate(0 110)"
+    locked.get_by_role("slider", name="Time").press("ArrowRight")
+    locked.wait_for_function("document.querySelector('.live-widget').live.values.heights[0] > 1.5")
+    assert place(locked) == "translate(0 110)"  # over the whole time of what was asked
     locked.get_by_role("button", name="Guess again").click()
     assert values(locked) == {} and locked.get_by_role("slider", name="Bars").input_value() == "6"
     assert box(locked).input_value() == "" and locked.evaluate("document.activeElement.type") == "number"

@@ -16,6 +16,7 @@ BOXES = """() => {
   return [box(".live-title"), box(".live-wide > svg")];
 }"""
 AT = "(step) => document.body.dataset.step === String(step)"
+STATE = "document.querySelector('.live-widget').live.runtime.state"
 LAST = 15  # the question, and a ring of eight before and after its 14 steps
 
 
@@ -25,6 +26,15 @@ def room(reader, book):
     reader.goto(f"{book}/projector/collectives.html")
     reader.wait_for_function(AT, arg=0)
     return reader
+
+
+def test_a_hand_that_cannot_wait_for_python_takes_one_step(room):
+    assert room.evaluate(STATE) == "starting"
+    for _ in range(6):
+        room.keyboard.press("ArrowRight")
+    room.wait_for_function(f"{STATE} === 'ready'")
+    room.wait_for_function(AT, arg=1)
+    assert values(room)["step"] == 0
 
 
 def values(page):
@@ -47,6 +57,7 @@ def test_the_question_and_the_picture_fill_the_screen(room, size):
 
 def test_keys_and_clicks_step_and_both_ends_can_be_reached(room):
     assert values(room) == {}
+    room.wait_for_function(f"{STATE} === 'ready'")
     at = 0
     for key, by in [
         ("ArrowRight", 1),

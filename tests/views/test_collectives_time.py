@@ -18,7 +18,6 @@ from scaleout.draw import svg
 from scaleout.draw.labels import took
 from scaleout.spec import sweeps
 from scaleout.spec.topology import cluster
-from scaleout.timing import profile
 from scaleout.views import collectives as view
 from scaleout.views.collectives import links as on_links
 from scaleout.views.collectives import record as own
@@ -89,6 +88,17 @@ def test_the_half_is_where_half_of_the_time_is_latency_and_less_beyond():
             assert all(on(params).way(algorithm, size).share < 0.53 for size in later), params
 
 
+def test_every_size_at_which_half_is_latency_has_its_dot():
+    for params, halves in [({}, 3), ({"link": "own"}, 1), ({"link": "ib-ndr", "algorithm": "ring"}, 1)]:
+        found, drawn = on_links.band(on(params), params.get("algorithm", "ring")), render(**params)
+        assert len(found.halves) == drawn["svg"].count('data-mark="half-') == halves
+        assert drawn["values"]["half_bytes"] == found.halves[-1]
+        for at in found.halves:
+            below, above = (on(params).way("ring", at * ratio).share for ratio in (0.95, 1.05))
+            assert min(below, above) < 0.5 < max(below, above), (params, at)
+    assert "half and half, last at 7.68 MB" in render()["svg"] and "half and half: " in render(link="own")["svg"]
+
+
 def test_the_crossover_is_where_ring_and_tree_take_the_same_time():
     for params in ({"ranks": 32}, {"link": "own", "ranks": 64}, {"link": "ib-ndr", "ranks": 96}, {"ranks": 64}):
         at = render(**params)["values"]["crossover_bytes"]
@@ -131,6 +141,11 @@ def test_the_lever_works_when_tried():
         said, seconds = result["sentence"], result["values"]["seconds"]
         assert len(said.replace("**", "")) <= 230 and "fastest" not in said, said
         bold = re.findall(r"\*\*(.+?)\*\*", said)
+        if "do not add" in said or "It has" in said:  # what is drawn cannot be had, and nothing that can is as fast
+            algorithm = next(name for name, words in view.SHORT.items() if f"**{words}**" in said)
+            tried = render(**params | {"algorithm": algorithm})["values"]
+            assert tried["winner"] == algorithm and took(tried["seconds"]) in said, said
+            continue
         if len(bold) < 2:
             assert said.endswith("Nothing here is faster.")
             continue
@@ -155,6 +170,13 @@ def test_the_sentence_and_the_law_at_the_default():
     )
     assert found["law"][1] == "2 × (8 − 1)/8 × 1 GB = 1.75 GB"
     assert found["law"][2] == "at 360 GB/s: 4.86 ms, and 14 starts: 56.0 µs"
+
+
+@pytest.mark.parametrize("algorithm", ["naive", "halving-doubling"])
+def test_what_nccl_never_does_is_said_so_beside_what_it_does(algorithm):
+    said = render(algorithm=algorithm)["sentence"]
+    assert said.startswith("NCCL, NVIDIA’s library, never all-reduces this way; it would take **")
+    assert said.endswith(". Try **switches**, which add on the way, 1.125 GB from each: 3.75 ms.")
 
 
 def test_the_law_gives_what_the_model_says():
@@ -183,20 +205,35 @@ def circles(drawn):
     return [(float(one.get("cx")), float(one.get("cy"))) for one in key]
 
 
-def test_own_points_lie_at_their_size_and_their_share_of_latency():
+OWN_LINK = {"link": "own", "ranks": 2, "alpha": 125.0, "rate": 1.4}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sweep", "words"), [("ring", "backend", "gloo as a ring"), ("naive", "naive", "naive by hand")]
+)
+def test_own_points_lie_where_the_bands_own_latency_puts_them(algorithm, sweep, words):
     found = views.measured("collectives", record())
     assert (found["ranks"], found["backend"]) == (2, "gloo") and {*found["sweeps"]} == {"backend", *own.BY_HAND}
-    points = [(a, s) for a, s in found["sweeps"]["ring"] if a >= 1e3]
-    alpha = profile.fit(found["sweeps"]["ring"])["alpha_seconds"]
-    drawn = views.render("collectives", {"ranks": 2}, svg.WIDE, found)["svg"]
+    points = [(a, s) for a, s in found["sweeps"][sweep] if a >= 1e3]
+    drawn = views.render("collectives", OWN_LINK | {"algorithm": algorithm}, svg.WIDE, found)["svg"]
     left, top, width, height = 6, 345 + 37 + 15, 588, 54
     for (x, y), (amount, seconds) in zip(circles(drawn), points, strict=True):
         assert x == pytest.approx(left + width * view.band.AXIS.part(amount), abs=0.02)
-        assert y == pytest.approx(top + height * (1 - min(1, alpha / seconds)), abs=0.02)
-    assert "your run: ring by hand, 2 × 2-core x86-64 CPU" in drawn
+        share = 2 * 125e-6 / seconds  # of two ranks either has two starts, and none is fitted to the sweep
+        assert y == pytest.approx(top + height * (1 - min(1, share)), abs=0.02)
+    assert f"your run: {words}, 2 × 2-core x86-64 CPU" in drawn
+
+
+def test_own_points_have_their_times_and_only_what_ran_there():
+    found = views.measured("collectives", record())
+    points = found["sweeps"]["backend"]
+    drawn = views.render("collectives", OWN_LINK, svg.WIDE, found)["svg"]
     (low, early), (high, late) = ((a, s) for a, s in points if 8e6 < a < 2e7)  # around 10 MB
     assert took(early * (late / early) ** (math.log(1e7 / low) / math.log(high / low))) in drawn
-    assert "gloo’s own" in views.render("collectives", {"ranks": 2, "algorithm": "in-network"}, svg.WIDE, found)["svg"]
+    assert "gloo’s own" in views.render("collectives", OWN_LINK | {"algorithm": "in-network"}, svg.WIDE, found)["svg"]
+    elsewhere = views.render("collectives", {"ranks": 2}, svg.WIDE, found)["svg"]
+    assert "your run used gloo: join by “my own”" in elsewhere and not circles(elsewhere)
+    assert circles(views.render("collectives", {"ranks": 2}, svg.WIDE, found | {"backend": "nccl"})["svg"])
 
 
 def test_a_run_of_other_ranks_says_so_and_draws_nothing():
@@ -204,7 +241,7 @@ def test_a_run_of_other_ranks_says_so_and_draws_nothing():
     for width in (svg.WIDE, svg.NARROW):
         other = views.render("collectives", {"ranks": 8}, width, found)
         assert "set Ranks to 4" in other["svg"] and not circles(other["svg"])
-        assert circles(views.render("collectives", {"ranks": 4}, width, found)["svg"])
+        assert circles(views.render("collectives", {"ranks": 4, "link": "own"}, width, found)["svg"])
         assert other["values"] == render(width)["values"]
 
 

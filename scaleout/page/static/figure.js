@@ -4,6 +4,8 @@
 const MOVING = ["x", "y", "width", "height", "cx", "cy", "r", "x1", "y1", "x2", "y2", "points", "d", "transform", "opacity"];
 const NUMBER = /-?\d+(?:\.\d+)?/g;
 const SVG = "http://www.w3.org/2000/svg";
+const BESIDE = 12; // of a mark's words from its line: past the knob
+const [LOWER, HIGHER] = [22, -20]; // of words that others are in the way of
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** From one text with numbers to another: a function of 0 to 1; null where more than the numbers differ. */
@@ -100,18 +102,32 @@ export class Figure {
     mark.setAttribute("transform", mark.dataset.way === "x" ? `translate(${at} 0)` : `translate(0 ${at})`);
     mark.removeAttribute("visibility");
     const text = mark.querySelector("text");
-    const off = value > pairs.at(-1)[0] ? ", beyond the scale" : "";
-    text.textContent = words + off;
-    this.keepInside(text, at, mark.dataset.way);
+    const last = pairs.at(-1)[0];
+    text.textContent = value > last ? `${words}, beyond this axis` : words;
+    const upright = mark.dataset.way === "x";
+    if (upright) this.keepInside(text, at);
+    // above the end of an axis there is room
+    this.keepClear(text, upright || value < last ? [0, LOWER, HIGHER] : [0, HIGHER, LOWER]);
   }
 
   /** The words stand on the side where there is room. */
-  keepInside(text, at, way) {
-    if (way !== "x") return;
+  keepInside(text, at) {
     const width = this.box.firstElementChild?.viewBox.baseVal.width ?? 0;
     const left = at > width * 0.6;
-    text.setAttribute("x", left ? -6 : 6);
+    text.setAttribute("x", left ? -BESIDE : BESIDE);
     text.setAttribute("text-anchor", left ? "end" : "start");
+  }
+
+  /** The words move by the first of these where they meet no others, else not at all. */
+  keepClear(text, ways) {
+    const home = Number(text.dataset.home ??= text.getAttribute("y"));
+    const others = [...this.box.querySelectorAll("text")].filter((one) => one !== text).map((one) => one.getBoundingClientRect());
+    const clear = (way) => {
+      text.setAttribute("y", home + way);
+      const own = text.getBoundingClientRect();
+      return !others.some((one) => one.left < own.right && own.left < one.right && one.top < own.bottom && own.top < one.bottom);
+    };
+    if (!ways.some(clear)) text.setAttribute("y", home);
   }
 
   /** The value under a pointer, where the picture asks for one. */

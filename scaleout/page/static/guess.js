@@ -94,6 +94,10 @@ export class Guess {
       take(event);
       if (event.target.closest(".live-mark")) figure.box.setPointerCapture(event.pointerId);
     });
+    figure.box.addEventListener("pointerup", (event) => {
+      // the arrow keys go on from there; under a finger the focus would bring a keyboard up over the picture
+      if (this.locked && event.pointerType === "mouse") this.input.focus({ preventScroll: true });
+    });
     figure.box.addEventListener("pointermove", (event) => {
       if (event.buttons & 1 && (event.pointerType === "mouse" || figure.box.hasPointerCapture(event.pointerId))) take(event);
     });
@@ -115,7 +119,14 @@ export class Guess {
   }
 
   mark(value, words) {
-    for (const figure of this.view.figures) figure.mark(value === null ? null : { value, words });
+    this.given = value === null ? null : { value, words };
+    this.stand();
+  }
+
+  /** The guess is of the view as it opened: in the picture of another setting it would stand for nothing. */
+  stand() {
+    const asked = this.view.moved().every(({ kind }) => kind === "play");
+    for (const figure of this.view.figures) figure.mark(asked ? this.given : null);
   }
 
   commit() {

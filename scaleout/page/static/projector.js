@@ -28,8 +28,10 @@ let wanted = 0;
 let shown = 0;
 let busy = false;
 
-/** One picture at a time; keys that come meanwhile lead to the last of them. */
+/** One picture at a time; keys that come meanwhile lead to the last of them. While Python starts, the first one waits for
+ * it and the rest are a hand that found no answer. */
 async function go(step) {
+  if (busy && python.state !== "ready") return;
   wanted = Math.min(steps.length - 1, Math.max(0, step));
   if (busy) return;
   busy = true;

@@ -88,8 +88,7 @@ export class View {
   }
 
   foot() {
-    const reset = el("button", { type: "button", class: "live-plain", onclick: () => this.reset() }, "Reset");
-    const buttons = [reset];
+    const buttons = [el("button", { type: "button", class: "live-plain", onclick: () => this.reset() }, "Reset")];
     if (this.runtime.page) {
       buttons.push(shareable(() => this.fragment()));
       addEventListener("hashchange", () => this.restore());
@@ -117,6 +116,7 @@ export class View {
 
   change(control, value) {
     this.params[control.name] = value;
+    this.chose = control.kind === "select";
     return this.redraw(control.kind === "slider" ? FOLLOWS : WATCHED, control);
   }
 
@@ -124,6 +124,8 @@ export class View {
   lever(levers) {
     for (const [name, made] of this.built) {
       const now = levers[name] ?? {};
+      const wakes = this.chose && "off" in made.element.dataset && !now.off;
+      if (wakes && this.fold.contains(made.element)) this.fold.open = true; // a choice that asks for more shows where
       made.now?.(now);
       if (this.params[name] > now.hi) this.params[name] = now.hi; // as its slider shows, and Python drew
     }
@@ -228,6 +230,7 @@ export class View {
    * 1 the narrow one; kept, because to look it up in the middle of a drag costs a layout. */
   fit() {
     this.shape = Math.max(0, this.figures.findIndex((figure) => figure.visible));
+    this.figures[this.shape].dress(); // what was not laid out could not be measured
     if (!this.guess?.locked && this.drawn[this.shape] !== this.setting()) this.redraw();
   }
 
@@ -245,6 +248,7 @@ export class View {
     if (this.stale) return;
     this.status.problem(result.error);
     if (result.error) return;
+    this.guess?.stand();
     this.figures[shape].paint(result.svg, ms);
     this.tell(result);
     this.drawn[shape] = this.setting(); // after a range may have taken a value back to its end
@@ -267,9 +271,13 @@ export class View {
     this.announce.say(this.shown.textContent);
   }
 
+  /** The controls that are not as the view opened. */
+  moved() {
+    return this.data.spec.controls.filter(({ kind, name }) => kind !== "guess" && this.params[name] !== this.data.params[name]);
+  }
+
   fragment() {
-    const plain = this.data.spec.controls.filter(({ kind }) => kind !== "guess" && kind !== "code");
-    const moved = plain.filter(({ name }) => this.params[name] !== this.data.params[name]);
+    const moved = this.moved().filter(({ kind }) => kind !== "code");
     return { key: this.data.key, params: Object.fromEntries(moved.map(({ name }) => [name, this.params[name]])) };
   }
 

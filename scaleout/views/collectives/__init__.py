@@ -61,7 +61,7 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
     bar = sent.Sent(shown, done, ranks, amount, on.sent(algorithm), sent_by_ranks(on.key, algorithm))
     cost = on.way(algorithm, amount).cost
     return {
-        "svg": _picture(on, bar, of(own, algorithm, ranks) or published(on, algorithm), width),
+        "svg": _picture(on, bar, of(own, on, algorithm) or published(on, algorithm), width),
         "sentence": sentence(on, algorithm, amount),
         "values": _values(on, bar),
         "law": law(on, algorithm, amount, cost),

@@ -138,25 +138,21 @@ def _said(on: Setting, algorithm: str, found, strip: Strip, wide: bool) -> list[
     out, font = [], svg.SMALL
     share = {amount: on.way(algorithm, amount).share for amount in DECADES}
     starts = on.way(algorithm, SMALLEST).cost.steps
-    if min(share[1e3], share[1e4]) > 0.8:
-        words = f"latency: {starts:,} start{'s' if starts > 1 else ''}"
+    words = f"latency: {starts:,} start{'s' if starts > 1 else ''}"
+    room = strip.x(found.halves[0] if found.halves else LARGEST) - strip.left - 14
+    if min(share[1e3], share[1e4]) > 0.8 and svg.measure(words, font, True) < room:
         out.append(svg.text(strip.left + 8, strip.bottom - 8, words, bold=True, size=font, halo=False))
     if share[1e9] < 0.4:
         out.append(svg.text(strip.right - 6, strip.top + 16, "bytes", anchor="end", bold=True, size=font))
-    half = found.half_bytes
-    if half:
-        x, y = strip.x(half), strip.y(0.5)
-        ring = (
-            f'<circle r="4.5" fill="{svg.colour("paper")}" stroke="{svg.colour("ink")}" stroke-width="1.6"/>'
-        )
-        out.append(svg.group(x, y, ring, "half"))
-        if wide:
-            words, right = f"half and half: {size(half)}", x < strip.right - 190
-            out.append(
-                svg.text(
-                    x + (10 if right else -10), y + 4, words, anchor="start" if right else "end", size=svg.SMALLEST
-                )
-            )
+    # full, where what was measured is a ring
+    dot = f'<circle r="4" fill="{svg.colour("ink")}" stroke="{svg.colour("paper")}" stroke-width="1.2"/>'
+    for back, half in enumerate(reversed(found.halves)):
+        out.append(svg.group(strip.x(half), strip.y(0.5), dot, f"half-{back}"))
+    if wide and found.halves:
+        last = size(found.halves[-1])
+        x, words = strip.x(found.halves[-1]), f"half and half{', last at' if len(found.halves) > 1 else ':'} {last}"
+        side, anchor = (10, "start") if x < strip.right - 190 else (-10, "end")
+        out.append(svg.text(x + side, strip.y(0.5) + 4, words, anchor=anchor, size=svg.SMALLEST))
     return out + (_protocols(found.points, strip) if wide else [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scaleout.collectives.algorithms import Cost
 from scaleout.draw.labels import took
 from scaleout.views.collectives.links import LARGEST, LINKS, OWN, SMALLEST, TIE, Setting, setting
 from scaleout.views.collectives.words import NAMES, SHORT, share, size
@@ -23,9 +24,18 @@ def sentence(on: Setting, algorithm: str, amount: float) -> str:
             "Switches that add take" if algorithm == "in-network" else f"{_the(algorithm).capitalize()} takes"
         )
         return f"{who} {found}, {part}. {_lever(on, algorithm, amount)}"
-    if algorithm != "in-network":
-        return f"NCCL has no {NAMES[algorithm]}; it would take {found}. {_lever(on, algorithm, amount)}"
-    return f"The switches here do not add; if they did, it would take {found}. {_lever(on, algorithm, amount)}"
+    name, cost = _best(on, amount)
+    if algorithm == "in-network":
+        instead = f"the best to be had is the **{SHORT[name]}**, {took(cost.seconds)}"
+        return f"The switches here do not add: {instead}. If they did, it would take {found}, {part}."
+    faster = cost.seconds < way.cost.seconds / (1 + TIE)
+    instead = f"{'Try' if faster else 'It has'} {_REASONS[name](cost)}: {took(cost.seconds)}."
+    return f"NCCL, NVIDIA’s library, never all-reduces this way; it would take {found}. {instead}"
+
+
+def _best(on: Setting, amount: float) -> tuple[str, Cost]:
+    """What takes least of all that can be had."""
+    return min(((name, way.cost) for name, way in on.had(amount).items()), key=lambda item: item[1].seconds)
 
 
 def _the(algorithm: str) -> str:
@@ -35,10 +45,9 @@ def _the(algorithm: str) -> str:
 def _lever(on: Setting, algorithm: str, amount: float) -> str:
     now = on.way(algorithm, amount)
     seconds = now.cost.seconds
-    had = on.had(amount)
-    best = min(had, key=lambda name: had[name].cost.seconds)
-    if had[best].cost.seconds < seconds / (1 + TIE):
-        return f"Try {_REASONS[best](had[best].cost)}: {took(had[best].cost.seconds)}."
+    best, cost = _best(on, amount)
+    if cost.seconds < seconds / (1 + TIE):
+        return f"Try {_REASONS[best](cost)}: {took(cost.seconds)}."
     more = amount * 10
     if now.share > MUCH and more <= LARGEST:
         longer = f"{on.way(algorithm, more).cost.seconds / seconds:.2g}"

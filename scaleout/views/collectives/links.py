@@ -15,7 +15,7 @@ from scaleout.views.choices import NODE
 
 # By name: (GPUs in a node at most, link inside, link between nodes, adapters a node, words).
 LINKS = {
-    "node-ib": (NODE, "nvlink4", "ib-ndr", NODE, "nodes of 8 H100, InfiniBand a GPU"),
+    "node-ib": (NODE, "nvlink4", "ib-ndr", NODE, "nodes of 8 H100, InfiniBand per GPU"),
     "node-100g": (NODE, "nvlink4", "ethernet-100g", 1, "nodes of 8 H100, 100 Gbit/s Ethernet"),
     "pcie": (NODE, "pcie5", "ethernet-100g", 1, "nodes of 8 on PCIe 5, 100 Gbit/s"),
     "ib-ndr": (1, "pcie5", "ib-ndr", 1, "single GPUs, InfiniBand 400 Gbit/s"),
@@ -141,8 +141,13 @@ class Band:
     """One algorithm over sizes. points: (bytes, its way, who is fastest there), closer where either changes."""
 
     points: tuple[tuple[float, Way, str], ...]
-    half_bytes: float | None  # above it less than half of the time is latency
+    halves: tuple[float, ...]  # bytes at which half of the time is latency: several where the protocol changes
     crossover_bytes: float | None  # below it the tree is faster than the ring, from it on the ring
+
+    @property
+    def half_bytes(self) -> float | None:
+        """Above it less than half of the time is latency."""
+        return self.halves[-1] if self.halves and self.points[-1][1].share < 0.5 else None
 
 
 @lru_cache(maxsize=64)
@@ -166,17 +171,17 @@ def band(on: Setting, algorithm: str) -> Band:
                 low, high = (middle, high) if regime(middle) == before else (low, middle)
             points += [low, high]
         points.append(last)
-    return Band(tuple(points), _half(tuple(points)), _crossover(on))
+    return Band(tuple(points), _halves(points), _crossover(on))
 
 
-def _half(points: tuple[tuple[float, Way, str], ...]) -> float | None:
-    """The last size at which half of the time is latency, to three digits."""
-    for (low, a, _), (high, b, _) in reversed([*pairwise(points)]):
-        if a.share >= 0.5 > b.share:
+def _halves(points: list[tuple[float, Way, str]]) -> tuple[float, ...]:
+    """The sizes at which half of the time is latency, rising, to three digits."""
+    out = []
+    for (low, a, _), (high, b, _) in pairwise(points):
+        if (a.share >= 0.5) != (b.share >= 0.5):
             before, after = (log(max(1 / way.share - 1, 1e-9)) for way in (a, b))
-            part = before / (before - after) if after != before else 0.0
-            return float(f"{exp(log(low) + part * log(high / low)):.3g}")
-    return None
+            out.append(float(f"{exp(log(low) + before / (before - after) * log(high / low)):.3g}"))
+    return tuple(out)
 
 
 def _crossover(on: Setting) -> float | None:

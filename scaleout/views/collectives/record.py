@@ -12,8 +12,7 @@ from scaleout.draw import svg
 from scaleout.draw.labels import cut, took
 from scaleout.spec import checks
 from scaleout.spec.sweeps import SWEEPS
-from scaleout.timing import profile
-from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST, Setting
+from scaleout.views.collectives.links import DECADES, LARGEST, OWN, SMALLEST, Setting
 
 POINT = re.compile(r"(\w+) all_reduce, (\d{1,12}) B: seconds, its line")
 BY_HAND = (
@@ -96,22 +95,25 @@ class Measured:
         return out
 
 
-def of(own: dict | None, algorithm: str, ranks: int) -> Measured | None:
-    """What of `measured` belongs to the algorithm that is drawn."""
+def of(own: dict | None, on: Setting, algorithm: str) -> Measured | None:
+    """What of `measured` belongs to what is drawn: to a ring the backend's own, whose line the lab reads as a ring and
+    gives for one's own link, to the rest what was written by hand under its name."""
     if own is None:
         return None
-    name = next(one for one in (algorithm, "backend", *own["sweeps"]) if one in own["sweeps"])
-    what = f"{own['backend']}’s own" if name == "backend" else f"{name} by hand"
-    if own["ranks"] != ranks:
+    if own["ranks"] != on.ranks:
         return Measured(f"your run had {own['ranks']} ranks: set Ranks to {own['ranks']} to see it here", ())
-    sweep = own["sweeps"][name]
-    alpha = profile.fit([(size, seconds) for size, seconds in sweep])["alpha_seconds"]
+    if own["backend"] != "nccl" and on.key != OWN:
+        return Measured(f"your run used {own['backend']}: join by “my own” to see it here", ())
+    first = ("backend", "ring") if algorithm == "ring" else (algorithm, "backend")
+    name = next(one for one in (*first, *own["sweeps"]) if one in own["sweeps"])
+    whose = f"{own['backend']} as a ring" if algorithm == "ring" else f"{own['backend']}’s own"
+    what = whose if name == "backend" else f"{name} by hand"
     words = f"your run: {what}, {own['ranks']} × {own['device']}"
-    return Measured(words, tuple((size, seconds, alpha / seconds) for size, seconds in sweep))
+    return Measured(words, _points(on, algorithm, own["sweeps"][name]))
 
 
 def published(on: Setting, algorithm: str) -> Measured | None:
-    """What others measured of a ring on such nodes, where NCCL would take one; the latency is the model's."""
+    """What others measured of a ring on such nodes, where NCCL would take one."""
     found = SWEEPS.get(on.ranks) if (on.key, algorithm) == (IN_NODES, "ring") else None
     if not found:
         return None
@@ -119,6 +121,10 @@ def published(on: Setting, algorithm: str) -> Measured | None:
     for kib, rate in found.rows:
         size = kib * 1024.0
         if found.by == algorithm or on.fastest(size) == algorithm:
-            seconds = size * alpha_beta.bus_factor("all_reduce", on.ranks) / (rate * 1e9)
-            points.append((size, seconds, on.way(algorithm, size).cost.latency_seconds / seconds))
-    return Measured(f"measured: {found.words} ({found.source})", tuple(points), "ink")
+            points.append((size, size * alpha_beta.bus_factor("all_reduce", on.ranks) / (rate * 1e9)))
+    return Measured(f"measured: {found.words} ({found.source})", _points(on, algorithm, points), "ink")
+
+
+def _points(on: Setting, algorithm: str, sweep) -> tuple[tuple[float, float, float], ...]:
+    """Of (bytes, seconds), with the latency that the band has there: what took longer lies off its curve."""
+    return tuple((size, seconds, on.way(algorithm, size).cost.latency_seconds / seconds) for size, seconds in sweep)

@@ -12,7 +12,6 @@ from scaleout.draw.plot import Axis, Plane
 from scaleout.views.collectives.words import size
 
 HEAD = "What one rank has sent"
-BEYOND = 8e9  # bytes: a guess above the axis; up to here its mark still moves
 
 
 @dataclass(frozen=True)
@@ -54,15 +53,14 @@ class Sent:
         """Messages at the end of the axis."""
         return max(2, ceil(self.total - 1e-9))
 
-    def stops(self, at, last: float) -> list[tuple[float, float]]:
-        """Of the guess's mark, in GB: along the axis, and for guesses beyond its end a little further."""
-        whole = self.top * self.message
-        return [(0.0, at(0)), (whole / 1e9, at(self.top)), (max(BEYOND, 2 * whole) / 1e9, last)]
+    def stops(self, at) -> list[tuple[float, float]]:
+        """Of the guess's mark, in GB along the axis."""
+        return [(0.0, at(0)), (self.top * self.message / 1e9, at(self.top))]
 
 
 def wide(one: Sent, x: float, locked: bool = False) -> str:
     """262 wide and 346 high, from x on."""
-    base, roof, bar = 302.0, 42.0, x + 82
+    base, roof, bar = 302.0, 58.0, x + 82
 
     def at(messages: float) -> float:
         return base - (base - roof) * messages / one.top
@@ -79,7 +77,7 @@ def wide(one: Sent, x: float, locked: bool = False) -> str:
         body += [_block(k, bar, at(end), 38, at(start) - at(end) - 1.6, one) for k, start, end in spans]
         body += _empty(one, lambda low, high: (bar + 0.7, at(high) + 0.8, 36.6, at(low) - at(high) - 2.4))
         body += _brackets(one, spans, x, at) + _curve(one, x, at, base, roof)
-    return "".join([*body, *levels, guess.mark(one.stops(at, roof - 18), (x + 74, x + 256))])
+    return "".join([*body, *levels, guess.mark(one.stops(at), (x + 74, x + 256))])
 
 
 def narrow(one: Sent, y: float, locked: bool = False) -> str:
@@ -107,7 +105,7 @@ def narrow(one: Sent, y: float, locked: bool = False) -> str:
     if svg.measure(size(one.message) + longer, 11) < end - at(1) - 10:
         ends = longer
     body.append(svg.text(end + 2, bar + 31, ends, anchor="end", fill="muted", size=svg.SMALLEST))
-    body.append(guess.mark(one.stops(at, 354), (bar - 6, bar + 26), "x"))
+    body.append(guess.mark(one.stops(at), (bar - 6, bar + 26), "x"))
     return "".join(body)
 
 
