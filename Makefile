@@ -6,6 +6,8 @@
 # Each makes .venv and installs what it needs first; a second run reuses it.
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# Where an image sets it, every worker and every rank would compile the tests and the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 PY := .venv/bin/python
 READY := .venv/.ready book/node_modules/.ready
 

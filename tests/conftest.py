@@ -5,13 +5,19 @@ import importlib
 import os
 import signal
 import sys
+from pathlib import Path
 
 import launching
 import pytest
 import ready
+from xdist.scheduler import LoadFileScheduling
 
 # Four workers share the cores: a second thread of each would only wait for the first. Read when torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Of tests/browser, what reads the built book, and what starts a browser of its own; all else shares pages of widgets.
+BOOK = ("site_pages", "site", "card", "front", "projector")
+ALONE = ("bench_site", "jupyterlab")
 
 # A shell starts what it puts in the background with Ctrl-C ignored, and everything started from there inherits that.
 # Tests interrupt labs, so a run of the tests in the background must not differ from one in front.
@@ -26,6 +32,22 @@ def pytest_configure(config):
         kernelspec = importlib.import_module("ipykernel.kernelspec")
         command = kernelspec.make_ipkernel_cmd
         kernelspec.make_ipkernel_cmd = lambda **given: command(executable=ready.python(), **given)
+
+
+class Scopes(LoadFileScheduling):
+    """By file, for tests of a file share launches; and tests in a browser share pages, each of which takes seconds to
+    start Python: two workers have a browser, one with the widgets' pages, one with the book's."""
+
+    def _split_scope(self, nodeid):
+        path = Path(nodeid.split("::")[0])
+        name = path.stem.removeprefix("test_")
+        if path.parent.name != "browser" or name in ALONE:
+            return str(path)
+        return "book" if name in BOOK else "widgets"
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return Scopes(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items):

@@ -27,7 +27,8 @@ from pathlib import Path
 PRELOAD = ["torch", "torch._dynamo", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp",
            "torch.distributed.tensor", "torch.distributed._tools", "torch.profiler", "torch.utils.flop_counter",
            "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook", "torch.distributed.launcher.api",
-           "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend"]
+           "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend", "matplotlib.figure"]
+INLINE = "module://matplotlib_inline.backend_inline"
 NET = 0x40000000                # CLONE_NEWNET of setns(2)
 
 
@@ -121,6 +122,9 @@ def begin(place, files, words, environment, folder, client, stands):
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None                                 # else the server's
+    backend = INLINE if "ipykernel_launcher" in words else environment.get("MPLBACKEND")
+    if backend:                                             # else read as matplotlib is loaded
+        sys.modules["matplotlib"].rcParams["backend"] = backend
     settle(client)
     os.chdir(folder)
     through = words[0] == "-u" or bool(environment.get("PYTHONUNBUFFERED"))
