@@ -22,7 +22,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 from scaleout.page import markup
 
@@ -133,7 +133,7 @@ def run(path: Path) -> float:
     try:
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
-    except (OSError, ValueError, nbformat.ValidationError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError, nbformat.ValidationError) as error:
         raise ValueError(f"{path} is no notebook: {str(error).splitlines()[0]}") from None
     make_readable(notebook)
     client = NotebookClient(
@@ -143,7 +143,7 @@ def run(path: Path) -> float:
     start = time.perf_counter()
     try:
         client.execute()
-    except (CellExecutionError, CellTimeoutError) as error:
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         raise ValueError(f"{path} was not stored, a cell failed:\n{error}") from None
     seconds = time.perf_counter() - start
     for cell in notebook.cells:

@@ -27,7 +27,7 @@ def name_and_code(source: str) -> tuple[str, str]:
 
 def frame(name: str) -> tuple[str, str]:
     """The HTML before and after the code and the output of a live cell."""
-    data = {"form": "cell", "name": name, "seconds": live.LEARNER_SECONDS, "stopped": live.STOPPED}
+    data = {"form": "cell", "name": name, "seconds": live.LEARNER_SECONDS, "stopped": live.CELL_STOPPED}
     return (
         f'<div class="live-widget" data-form="cell"><div class="live-bar"><span class="live-name">{escape(name)}</span>'
         "</div>",

@@ -21,6 +21,10 @@ STOPPED = (
     f"Your code was stopped after {LEARNER_SECONDS} seconds: it did not end. "
     "Look for a loop whose condition never becomes false."
 )
+CELL_STOPPED = (
+    f"Stopped after {LEARNER_SECONDS} seconds: this cell, or one above it, was still running. "
+    "Look for a loop that does not end, or does too much."
+)
 CELL_OUTPUT = 10_000  # characters that a cell of a page may print
 
 
@@ -70,7 +74,7 @@ def execute(source: str, above: Sequence[str] = ()) -> dict:
     """
     from scaleout.exercises.engine.function import Printed
 
-    space: dict = {"__name__": "__main__"}
+    space: dict = {"__name__": "__main__", "input": _no_input}
     for at, text in enumerate((*above, source)):
         printed = Printed(CELL_OUTPUT)
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
@@ -79,6 +83,10 @@ def execute(source: str, above: Sequence[str] = ()) -> dict:
             break
     output = printed.kept + "\n… and more" * printed.more if at == len(above) else ""
     return {"output": output, "error": error, "cell": at}
+
+
+def _no_input(prompt: object = "") -> str:
+    raise RuntimeError("nobody can be asked here: write the value into the code")
 
 
 def _run_cell(source: str, file: str, space: dict) -> str:

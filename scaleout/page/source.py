@@ -53,6 +53,8 @@ class Source(SphinxDirective):
         self.env.note_dependency(str(file))
         try:
             text = excerpt(file.read_text(encoding="utf-8"), name)
+        except (SyntaxError, UnicodeDecodeError) as unread:
+            raise self.error(f"{path} is no Python that can be read: {unread}") from None
         except KeyError as missing:
             raise self.error(
                 f"{path} defines no {missing.args[0]}: name a function or a class of it"

@@ -89,8 +89,15 @@ def show(stem: str, key: str | None = None, *, ask: bool = False, record: object
     `ask`: the reader guesses before anything shows. `record`: the path of a Record that a lab wrote, whose points are
     drawn beside the curves.
     """
-    read = None if record is None else json.loads(Path(record).read_text(encoding="utf-8"))
-    return Live(form.view(stem, key, params, ask, read))
+    return Live(form.view(stem, key, params, ask, None if record is None else _read(record)))
+
+
+def _read(record: object) -> object:
+    """The Record of a file. ValueError, in one line, where there is none."""
+    try:
+        return json.loads(Path(record).read_text(encoding="utf-8"))
+    except (OSError, TypeError, ValueError, RecursionError):
+        raise ValueError(f"record={record!r:.60} is no Record: give the path of a JSON file that a lab wrote") from None
 
 
 def show_exercise(stem: str, key: str) -> Live:

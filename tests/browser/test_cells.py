@@ -104,7 +104,7 @@ def test_an_output_of_other_code_is_pale(cells):
 def test_a_cell_that_does_not_end_is_stopped_and_the_next_run_answers(cells):
     cells.evaluate("document.querySelectorAll('[data-form=cell]')[1].live.data.seconds = 2")
     edit(cells, 1, "while True:\n    print('again')")
-    assert run(cells, 1) == live.STOPPED
+    assert run(cells, 1) == live.CELL_STOPPED
     cells.evaluate("document.querySelectorAll('[data-form=cell]')[1].live.data.seconds = 60")
     edit(cells, 1, "double(2)")
     assert run(cells, 1) == "4"

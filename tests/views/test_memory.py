@@ -229,7 +229,8 @@ def test_a_run_is_a_ring_on_the_ruler(path):
 
 def test_other_records_are_refused_in_one_line():
     record = json.loads(RESULTS[0].read_text())
-    refused(lambda: views.measured("memory", {**record, "stem": "ddp"}), "use one of labs/memory.py")
+    refused(lambda: views.measured("memory", {**record, "stem": "ddp"}), "no Record of labs/memory.py")
     for broken in ({"measurement": {}}, {"measurement": {"peak bytes": -1}}, {"model": {"layers": "x"}}, {"device": 3},
-                   {"prediction": {"peak bytes": float("nan")}}, {"recipe": []}):  # fmt: skip
-        refused(lambda broken=broken: views.measured("memory", {**record, **broken}), "damaged")
+                   {"prediction": {"peak bytes": float("nan")}}, {"recipe": []}, {"model": None}, {"prediction": None},
+                   {"model": {**record["model"], "ff": 10**400}}):  # fmt: skip
+        refused(lambda broken=broken: views.measured("memory", {**record, **broken}), "run the lab again with --save")

@@ -194,8 +194,8 @@ SCATTER = Function(
                 "Your rank r ends with part r + 1, as where it begins with part r. With which part does it have to "
                 "begin?"),
         Mistake("reads-another-part", lambda held: _ring(held, first=0),
-                "Your parts hold one rank's own numbers: your ring finishes part r + 1 on rank r, and you take part r "
-                "from it. With which part does rank r have to begin?"),
+                "Your parts hold one rank's own numbers. Where rank r begins with part r, that part never comes back "
+                "to it in W−1 steps. With which part does rank r have to begin?"),
         Mistake("wrong-way", lambda held: _ring(held, first=1),
                 "Your parts have the numbers of two ranks: part r reaches rank r in the first step and goes on. You "
                 "moved the beginning the wrong way."),
@@ -214,7 +214,8 @@ SCATTER = Function(
         Mistake("replaced", lambda held: _ring(held, keep=True),
                 "In your ring what arrives replaces what was there. In a reduce-scatter it is added."),
         Mistake("sends-its-own", lambda held: _ring(held, fresh=True),
-                "Your ranks send their own numbers in every step. What has arrived and was added to has to go on."),
+                "What has arrived and was added to does not go on: your ranks send their own numbers in every step, as "
+                "they also do where the parts count up with the steps."),
         Mistake("rank-by-rank", lambda held: _ring(held, by_rank=True),
                 "One of your ranks makes all its steps before the next one begins. In a step all send at the same "
                 "time: put the loop over the steps outside."),

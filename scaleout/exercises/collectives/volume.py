@@ -81,7 +81,8 @@ NIC_RATE = Number(
         Slip("node-in-bits", 8 * _NODE_RATE,
              "That is the whole node, and it takes bits for bytes. A byte has 8 bits, and the GPUs share."),
         Slip("multiplied", 64 * _RATE,
-             "You multiplied by 8. A byte is larger than a bit, so fewer of them pass in a second."),
+             "That multiplies a GPU's share by 8, where a byte is larger than a bit; or it is the whole node with both "
+             "directions, and takes bits for bytes."),
         Slip("gib", _RATE / 2**30 * GB,
              "You divided by 2^30: that is GiB/s. A network's G is 10^9, and so is the G of GB."),
         Slip("gb-as-gib", _RATE * 2**30 / GB,

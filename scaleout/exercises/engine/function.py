@@ -190,7 +190,7 @@ def _guarded(action: Callable[[], object]) -> tuple[object, Verdict | None]:
     except KeyboardInterrupt:
         raise
     except SyntaxError as error:
-        return None, Verdict(False, f"Line {error.lineno or 1}: {error.msg}. Python could not read it, so "
+        return None, Verdict(False, f"Line {error.lineno or 1}: {error.msg.rstrip('?.')}. Python could not read it, so "
                                     f"nothing ran.",
                              "syntax")  # fmt: skip
     except MemoryError as error:

@@ -242,3 +242,14 @@ export function announcer(rest = 700) {
   };
   return { region, say };
 }
+
+/** Play first, then what changes most; the rest is folded. Two fieldsets, so that a lock can stop them. */
+export function arrange(controls, make) {
+  const order = [...controls].sort((a, b) => (b.kind === "play") - (a.kind === "play"));
+  const first = order.filter(({ more }) => !more).map(make);
+  const rest = order.filter(({ more }) => more);
+  const names = `More: ${rest.map(({ label }) => label).join(", ")}`;
+  const box = el("fieldset", { class: "live-controls" }, ...rest.map(make));
+  const fold = el("details", { class: "live-more", hidden: !rest.length }, el("summary", {}, names), box);
+  return [el("fieldset", { class: "live-controls live-first" }, ...first), fold];
+}

@@ -44,6 +44,9 @@ function codeField(spec, check, draft, edited) {
   return { element: made.element, extra, read: () => made.area.value };
 }
 
+// Verdicts that name no cause: what a wrong answer gave, or why it could not be judged.
+const UNNAMED = new Set(["wrong-result", "input", "exception", "crash", "not-a-list", "not-a-number", "syntax", "stub"]);
+
 const FIELDS = { number: numberField, choice: choiceField, function: codeField };
 
 /** Hints, each shown on request after the one before it: where they appear, and the button that asks for the next. */
@@ -160,16 +163,17 @@ export class Exercise {
     else this.tell(result);
   }
 
-  /** A message; where it has several sentences the first, which names the cause, stands out. */
-  say(words, ok = false) {
-    const [, cause, rest] = /^([^\n]+?[.!?])(\s+\S.*)$/s.exec(words) ?? [];
+  /** A message. With `named` its first sentence says the cause, and stands out where more follow. */
+  say(words, ok = false, named = false) {
+    const [, cause, rest] = (named && /^([^\n]+?(?<!\.\.)[.!?])(\s+[\p{Lu}(].*)$/su.exec(words)) || [];
     this.message.replaceChildren(...(cause ? [el("strong", {}, cause), rest] : [words]));
     this.message.dataset.ok = ok;
   }
 
   tell(result) {
-    this.say(String(result.error ?? result.message), result.ok === true);
-    if (result.ok !== true) return;
+    const ok = result.ok === true;
+    this.say(String(result.error ?? result.message), ok, ok || (result.slip && !UNNAMED.has(result.slip)));
+    if (!ok) return;
     drawer.put(this.done, true);
     this.finish(true);
   }

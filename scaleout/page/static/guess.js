@@ -1,11 +1,19 @@
 // The prediction lock: the picture does not hold the answer until the reader commits a guess, or skips on purpose.
 
 import { el, freshId, rich, written } from "./controls.js";
+import { forget } from "./share.js";
 import { drawer } from "./status.js";
 
 const RIGHT = 0.02; // as far from the answer as three digits make no difference
 const CLOSE = 0.1;
 const FAR = 3; // from here on "times", where per cent stop saying anything
+const ABSURD = 1000; // times what the picture shows: no guess, but a slip of the keys
+
+/** A number as people type it, 1.75 and 1,75 and 1,000; NaN for anything else. */
+function typed(text) {
+  const plain = text.trim().replace(/,(?=\d{3}(\D|$))/g, "").replace(",", ".");
+  return /^-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain) ? Number(plain) : NaN;
+}
 
 /** How far a guess is from the answer: "26% too low". */
 function distance(guess, answer) {
@@ -14,6 +22,7 @@ function distance(guess, answer) {
   if (off <= RIGHT) return "yours is right";
   if (ratio === Infinity) return "yours is too high";
   if (ratio >= FAR) return `yours is ${Number(ratio.toPrecision(2)).toLocaleString("en-US")} times too high`;
+  if (ratio < 0.005) return "yours is far too low, under 1% of it";
   const words = `${Math.max(1, Math.round(100 * off))}% too ${ratio < 1 ? "low" : "high"}`;
   return off <= CLOSE ? `close: ${words}` : `yours is ${words}`;
 }
@@ -47,6 +56,11 @@ export class Guess {
     else this.lock(false);
   }
 
+  /** What is typed; NaN where that is no number. */
+  get number() {
+    return typed(this.input.value);
+  }
+
   get locked() {
     return "locked" in this.view.root.dataset;
   }
@@ -59,7 +73,7 @@ export class Guess {
     const { lo, step, unit } = this.control;
     const id = freshId("guess");
     this.input = el("input", {
-      type: "number", id, min: 0, step: "any", inputmode: "decimal", autocomplete: "off", placeholder: "guess",
+      type: "text", id, inputmode: "decimal", autocomplete: "off", placeholder: "guess",
     });
     this.error = el("p", { class: "live-problem", role: "alert", hidden: true });
     const label = el("label", { for: id, class: "live-announce" }, `Your guess${unit ? ` in ${unit}` : ""}`);
@@ -69,8 +83,7 @@ export class Guess {
       const way = { ArrowUp: 1, ArrowDown: -1, PageUp: 10, PageDown: -10 }[event.key];
       if (!way) return;
       event.preventDefault();
-      const from = this.input.value === "" ? lo : this.input.valueAsNumber;
-      this.put(from + way * step);
+      this.put((Number.isFinite(this.number) ? this.number : lo) + way * step);
     });
     const send = el("button", { type: "submit", class: "live-main" }, "Commit");
     const skip = el("button", { type: "button", class: "live-plain", onclick: () => this.open(null, true) },
@@ -113,8 +126,8 @@ export class Guess {
   /** The mark stands where the number says; while there is none, at the lower end. */
   show() {
     this.error.hidden = true;
-    const value = this.input.valueAsNumber;
-    const given = this.input.value !== "" && Number.isFinite(value);
+    const value = this.number;
+    const given = value >= 0 && value <= ABSURD * this.control.hi;
     this.mark(given ? value : this.control.lo, given ? `your guess: ${this.written(value)}` : "drag: your guess");
   }
 
@@ -130,16 +143,17 @@ export class Guess {
   }
 
   commit() {
-    const value = this.input.valueAsNumber;
-    const ready = this.input.value !== "" && value >= 0;
+    const value = this.number, most = ABSURD * this.control.hi;
+    const ready = value >= 0 && value <= most;
     this.error.hidden = ready;
     if (ready) this.open(value, true);
-    else this.error.textContent = "Type a number, 0 or more, or skip the guess.";
+    else this.error.textContent = `Type a number from 0 to ${most.toLocaleString("en-US")}, or skip the guess.`;
   }
 
   lock(byReader) {
     drawer.put(this.name, null);
     this.view.close(this.pictures);
+    if (byReader && this.view.runtime.page) forget(this.view.data.key);
     this.words.remove();
     this.strip.append(this.form);
     this.input.value = "";

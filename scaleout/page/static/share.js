@@ -36,6 +36,14 @@ export function writeFragment(state) {
   timer = setTimeout(() => history.replaceState(history.state, "", asFragment(state)), 300);
 }
 
+/** Take the state of `key` out of the address: the reader wants the question again. */
+export function forget(key) {
+  clearTimeout(timer);
+  if (location.hash.startsWith(`#live-${key}?`)) {
+    history.replaceState(history.state, "", location.pathname + location.search);
+  }
+}
+
 /** A button that copies the address of the present state. */
 export function shareable(state) {
   const button = el("button", { type: "button", class: "live-plain" }, "Copy link");

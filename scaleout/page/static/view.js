@@ -1,7 +1,7 @@
 // One live view: the picture Python draws, at its side the controls, beneath it the sentence.
 
 import { Ahead } from "./ahead.js";
-import { announcer, build, el, keepKeys, rich } from "./controls.js";
+import { announcer, arrange, build, el, keepKeys, rich } from "./controls.js";
 import { editor } from "./code.js";
 import { Figure } from "./figure.js";
 import { Guess } from "./guess.js";
@@ -35,9 +35,7 @@ export class View {
       else if (runtime.state === "ready") this.warm();
     });
     // the first touch, by pointer or by keyboard, is what starts Python, where it has not begun by itself
-    for (const kind of ["pointerdown", "focusin"]) {
-      root.addEventListener(kind, () => this.status.touch(), { once: true });
-    }
+    for (const kind of ["pointerdown", "focusin"]) root.addEventListener(kind, () => this.status.touch(), { once: true });
     new ResizeObserver(() => this.fit()).observe(root);
   }
 
@@ -57,7 +55,6 @@ export class View {
     root.dataset.mounted = "";
   }
 
-  /** Play first, then what changes most; the rest is folded. Two fieldsets, so that a lock can stop them. */
   controls() {
     const every = this.data.spec.controls.filter(({ kind }) => kind !== "guess");
     const make = (control) => {
@@ -68,13 +65,9 @@ export class View {
       this.built.set(control.name, made);
       return made.element;
     };
-    const order = [...every].sort((a, b) => (b.kind === "play") - (a.kind === "play"));
-    const first = order.filter(({ more }) => !more).map(make);
-    const rest = order.filter(({ more }) => more);
-    const box = el("fieldset", { class: "live-controls" }, ...rest.map(make));
-    const names = `More: ${rest.map(({ label }) => label).join(", ")}`;
-    this.fold = el("details", { class: "live-more", hidden: !rest.length }, el("summary", {}, names), box);
-    return [el("fieldset", { class: "live-controls live-first" }, ...first), this.fold];
+    const [first, fold] = arrange(every, make);
+    this.fold = fold;
+    return [first, fold];
   }
 
   codeBox(control) {
@@ -111,7 +104,8 @@ export class View {
     if (own.error || own.failed) return;
     this.own = own;
     this.ahead.clear();
-    await this.redraw(WATCHED);
+    if (this.guess?.locked) this.status.problem("Your run is drawn once you have guessed.");
+    else await this.redraw(WATCHED);
   }
 
   change(control, value) {
@@ -167,10 +161,12 @@ export class View {
     this.wait(false);
     this.figures.forEach((figure, i) => figure.paint(result.svg[i], i === this.shape ? ms : 0));
     this.tell(result);
+    this.status.problem("");
     this.drawn = this.figures.map(() => this.setting());
+    if (this.own !== this.data.own) this.redraw(); // a run that was given while the view was locked
   }
 
-  /** Show a setting of a locked view, whatever anybody guessed: for a room, where the guesses are on the board. */
+  /** Show a setting of a locked view: for a room, where the guesses are on the board. */
   reveal(params) {
     delete this.root.dataset.locked;
     this.wait(false);
@@ -178,8 +174,7 @@ export class View {
     return this.redraw(WATCHED);
   }
 
-  /** Draw what the controls say. At most one drawing is under way; then the latest, never one in between. The words that
-   * take a search come last. */
+  /** Draw what the controls say: one drawing at a time, then the latest; the words that take a search come last. */
   async redraw(ms = 0, moved = null) {
     this.waiting = true;
     if (this.busy) return;
@@ -187,9 +182,10 @@ export class View {
     this.status.touch();
     while (this.waiting) {
       this.waiting = false;
-      const { shape } = this;
-      const result = this.ahead.get(shape, this.params) ?? await this.draw(this.params, shape);
-      this.paint(result, shape, ms);
+      const { shape, params } = this;
+      const result = this.ahead.get(shape, params) ?? await this.draw(params, shape);
+      if (params === this.params) this.paint(result, shape, ms);
+      else this.waiting = true; // a link, Reset or the lock put all controls elsewhere meanwhile
     }
     this.busy = false;
     if (moved && this.runtime.page && !this.learner && !this.held) await this.ahead.draw(moved);
@@ -284,13 +280,17 @@ export class View {
   /** Take the state that the address holds, when it names this view. A wrong one leaves the stored picture. */
   async restore() {
     const given = readFragment(this.data.key, this.data.spec.controls);
-    if (!given) return;
+    if (!given || !Object.keys(given).length) return;
     this.root.scrollIntoView();
-    if (this.guess?.locked) this.guess.open(null); // whoever shared a setting wants it to be seen
     const params = { ...this.data.params, ...given };
     this.status.touch();
     const { shape } = this;
     const result = await this.draw(params, shape);
+    if (this.guess?.locked) { // whoever shared a setting wants it to be seen
+      this.status.problem(result.error);
+      if (result.error || result.failed) return;
+      this.guess.open(null);
+    }
     if (!result.error && !result.failed) this.set(params);
     if (this.data.spec.controls.some(({ name, more }) => more && name in given)) this.fold.open = true;
     this.paint(result, shape);
