@@ -73,7 +73,7 @@ def test_less_motion_means_no_play_button_and_no_turning(visit, page):
     opened = visit("specimen")
     assert opened.get_by_role("button", name="Play").count() == 0
     assert opened.get_by_role("button", name="Step on: Time").count() == 1
-    opened.get_by_role("spinbutton", name="Your guess").focus()
+    opened.get_by_role("textbox", name="Your guess").focus()
     spin = "getComputedStyle(document.querySelector('.live-python'), '::before').animationName"
     assert opened.evaluate(spin) == "none"
     opened.wait_for_function(READY)

@@ -118,7 +118,7 @@ def test_nothing_of_python_is_loaded_before_the_first_touch_on_a_metered_line(vi
     page = visit("specimen", "#a-heading")  # a fragment of something else is no touch
     live_page.rest(page)
     assert page.watch.python() == []
-    page.get_by_role("spinbutton", name="Your guess").focus()
+    page.get_by_role("textbox", name="Your guess").focus()
     page.wait_for_function(READY)
     # the watch sees what a worker asks for, so the test above could have failed
     assert any("pyodide.asm.wasm" in url for url in page.watch.python())
