@@ -22,6 +22,11 @@ def rungs() -> list[dict]:
     return yaml.safe_load((ROOT / "book" / "rungs.yml").read_text(encoding="utf-8"))
 
 
+def page(rung: dict) -> str:
+    """The document of a rung, as Sphinx names it."""
+    return f"notebooks/{rung['number']}_{rung['stem']}"
+
+
 def picture(stem: str) -> str:
     """A rung's picture, as SVG that takes its colours from the page."""
     return (ROOT / "book" / "rungs" / f"{stem}.svg").read_text(encoding="utf-8").strip()
@@ -59,7 +64,7 @@ class Ladder(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env.note_reread()  # a notebook may have come
-        pages = {rung["stem"]: f"notebooks/{rung['number']}_{rung['stem']}" for rung in rungs()}
+        pages = {rung["stem"]: page(rung) for rung in rungs()}
         address = self.env.app.builder.get_relative_uri
         hrefs = {
             stem: address(self.env.docname, page)

@@ -7,7 +7,7 @@ import re
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from scaleout.page.ladder import rungs
+from scaleout.page.ladder import page, rungs
 
 # A number and its unit are one word: no line ends between them.
 UNIT = re.compile(
@@ -31,7 +31,9 @@ def _above(node: nodes.Node):
 
 def say_rung(app: Sphinx, doctree: nodes.document) -> None:
     """Beneath the title of a chapter: its number, what is scarce, and the levers it pulls."""
-    rung = next((one for one in rungs() if app.env.docname == f"notebooks/{one['number']}_{one['stem']}"), None)
+    if not app.env.docname.startswith("notebooks/"):
+        return
+    rung = next((one for one in rungs() if app.env.docname == page(one)), None)
     title = next(doctree.findall(nodes.title), None)
     if rung and title:
         levers = ", ".join(rung["levers"])
