@@ -13,9 +13,10 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from scaleout.memory.states import adapter_parameters, check_layout, slice_linears
+from scaleout.memory.states import adapter_parameters, check_layout
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.slices import slice_linears
 from scaleout.spec.transformer import Shape, check_run
 
 

@@ -7,7 +7,8 @@ from math import ceil
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.transformer import Shape, linears, norm_parameters
+from scaleout.spec.slices import check_tensor, slice_linears
+from scaleout.spec.transformer import Shape, norm_parameters
 
 STATES = ("weights", "master", "gradients", "optimizer")
 
@@ -19,37 +20,12 @@ NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 # section 2.1: blocks of 2048.
 EIGHT_BIT_BYTES = 1 + 4 / 2048
 
-ROW_PARALLEL = ("out", "down")  # split along the input, so the bias stays whole
-
 
 def check_layout(shape: Shape, layout: Layout) -> None:
     """Raise ValueError unless the layout's degrees divide the shape's heads, key-value heads, MLP and layers."""
-    t = layout.tp
-    if shape.heads % t:
-        raise ValueError(f"tp {t} does not divide {shape.heads} heads: use a divisor of {shape.heads}")
-    if shape.kv % t and t % shape.kv:
-        raise ValueError(f"tp {t} and {shape.kv} key-value heads must divide one another")
-    if shape.h_ff % t:
-        raise ValueError(f"tp {t} does not divide the MLP's width {shape.h_ff}")
+    check_tensor(shape, layout.tp)
     if shape.layers % layout.pp:
         raise ValueError(f"pp {layout.pp} does not divide {shape.layers} layers: use a divisor of {shape.layers}")
-
-
-def slice_linears(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
-    """A tensor-parallel rank's part of one block's matrices: (input width, output width) by name.
-
-    Megatron's split (Shoeybi et al. 2019, arXiv 1909.08053): q, k, v, up and gate along the output, out and down
-    along the input. With more ranks than key-value heads, a head is copied rather than cut.
-    """
-    out = {}
-    for name, (a, b) in linears(shape).items():
-        if name in ROW_PARALLEL:
-            out[name] = (a // tp, b)
-        elif name in ("k", "v"):
-            out[name] = (a, max(1, shape.kv // tp) * shape.d)
-        else:
-            out[name] = (a, b // tp)
-    return out
 
 
 def block_parameters(shape: Shape, tp: int = 1) -> int:

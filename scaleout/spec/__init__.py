@@ -1,7 +1,7 @@
 """What is trained, how, on what, and over which wires: the facts that every other room starts from.
 
 `transformer` has the shape of a model, its parameters and operations; `recipe` how it is trained, as far as memory
-and kernels go; `layout` and `sharding` how ranks divide it. `hardware` and `protocols` are datasheets and NCCL's own
+and kernels go; `layout` and `sharding` how ranks divide it, `slices` tensor parallelism's cut. `hardware` and `protocols` are datasheets and NCCL's own
 constants, `sweeps` what others measured, each figure with its source; `topology` joins ranks to a cluster. `checks` has
 the refusals of all, `command` their command line.
 

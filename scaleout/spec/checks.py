@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable
 
 
 def is_whole(value: object) -> bool:
@@ -57,3 +58,8 @@ def instance(name: str, value: object, kind: type) -> None:
 def one_of(name: str, value: object, options: tuple[str, ...]) -> None:
     if value not in options:
         raise ValueError(f"{name} must be one of {', '.join(options)}, not {value!r}")
+
+
+def nearest(value: int, allowed: Iterable[int]) -> int:
+    """Of the allowed whole numbers the one nearest to value; of two the smaller."""
+    return min(allowed, key=lambda one: (abs(one - value), one))

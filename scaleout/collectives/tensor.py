@@ -1,0 +1,260 @@
+"""Tensor and sequence parallelism: what each rank holds of a block's tensors, and which collective stands at each join.
+
+A matrix cut in columns reads its input whole, and leaves a partial gradient of it; cut in rows it reads its own
+features, and gives a partial sum. Where one operation gives another placement than the next one reads, a collective
+stands, and in the backward the one that the gradients' placements ask for: Megatron's f and g (Shoeybi et al. 2019,
+arXiv 1909.08053, section 3) and, with sequence parallelism, their other halves (Korthikanti et al. 2022, arXiv
+2205.05198, section 4.2.2). No list of them is kept here: `placements.collective` is the one rule.
+
+Bytes are of one micro-batch unless said. `scaleout.collectives.vocabulary` has the two ends of the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaleout.collectives.placements import FEATURES, PARTIAL, READ, TOKENS, WHOLE, Move, Placed, collective
+from scaleout.spec import checks
+from scaleout.spec.slices import check_hidden, check_sequence, check_tensor
+from scaleout.spec.transformer import Shape, check_run, linears, norm_parameters
+
+CUTS = ("columns", "rows", "copies")
+MEGATRON = {"qkv": "columns", "out": "rows", "up": "columns", "down": "rows"}
+HALVES = {"attention": ("qkv", "out"), "mlp": ("up", "down")}  # the matrices of each half of a block, in order
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One activation. shape: (batch, tokens, width) of the whole; local: of a rank's part. kept: for the backward."""
+
+    name: str
+    shape: tuple[int, int, int]
+    local: tuple[int, int, int]
+    placed: Placed
+    width: int  # bytes of an element
+    kept: bool
+
+    @property
+    def bytes(self) -> int:
+        """On one rank."""
+        return self.width * self.local[0] * self.local[1] * self.local[2]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One matrix. shape, local: (input width, output width); flops: of a rank's forward product with it, two a
+    multiply-add. summed_over: ranks whose gradients of it must be added once a step, because each saw other tokens or
+    other queries; 1 where a rank's own is whole."""
+
+    name: str
+    cut: str
+    shape: tuple[int, int]
+    local: tuple[int, int]
+    flops: int
+    summed_over: int
+
+
+@dataclass(frozen=True)
+class Join:
+    """Between two operations of a half: what the first gives, what the second reads, and what must move for it.
+
+    legal: False where in the forward a message must pass between the two matrices of a half; `reason` says why, and the
+    moves are then the cheapest that mend it.
+    """
+
+    at: str  # "into", "middle", "between" or "out of" the half
+    half: str
+    gives: Placed
+    reads: Placed
+    forward: tuple[Move, ...]
+    backward: tuple[Move, ...]
+    reason: str = ""
+
+    @property
+    def legal(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True)
+class Block:
+    """One transformer block on tp ranks. sums: all-reduces of weights' gradients, once a step."""
+
+    tp: int
+    tensors: tuple[Tensor, ...]
+    weights: tuple[Weight, ...]
+    joins: tuple[Join, ...]
+    sums: tuple[Move, ...]
+    core_flops: int  # of attention between q, k, v and out, in a rank's forward
+
+    def moves(self, phase: str) -> list[Move]:
+        """Of "forward", in its order, or of "backward", in its own."""
+        joins = self.joins if phase == "forward" else self.joins[::-1]
+        return [move for join in joins for move in getattr(join, phase)]
+
+    def counts(self, phase: str) -> dict[str, int]:
+        """How often each collective is called."""
+        out: dict[str, int] = {}
+        for move in self.moves(phase):
+            out[move.collective] = out.get(move.collective, 0) + 1
+        return out
+
+    def sent(self, phase: str) -> float:
+        """Bytes that a rank sends by rings."""
+        return sum(move.sent for move in self.moves(phase))
+
+    @property
+    def legal(self) -> bool:
+        return all(join.legal for join in self.joins)
+
+    @property
+    def kept(self) -> int:
+        """Bytes a rank keeps of the tensors listed here; `scaleout.memory` has every byte of Megatron's cut."""
+        return sum(one.bytes for one in self.tensors if one.kept)
+
+    @property
+    def flops(self) -> int:
+        """A rank's forward."""
+        return self.core_flops + sum(one.flops for one in self.weights)
+
+
+def block(
+    shape: Shape, batch: int, seq: int, tp: int, *, sequence_parallel: bool = False, cuts: dict[str, str] | None = None,
+    width: int = 2, gather_again: bool = True,
+) -> Block:  # fmt: skip
+    """One block of `batch` sequences of `seq` tokens on tp ranks, of elements of `width` bytes.
+
+    cuts: of "qkv", "out", "up" (and gate) and "down", one of CUTS each; those left out as Megatron has them.
+    gather_again: with sequence parallelism what the first matrix of a half reads is not kept whole, but gathered once
+    more in the backward. Raises ValueError, in one line, for what does not divide and for cuts that there are not.
+    """
+    check_run(batch, seq)
+    check_tensor(shape, tp)
+    cuts = MEGATRON | (cuts or {})
+    for name, cut in cuts.items():
+        checks.known("matrix", name, MEGATRON)
+        checks.one_of(f"the cut of {name}", cut, CUTS)
+    if sequence_parallel:
+        check_sequence(seq, tp)
+    if "rows" in (cuts["qkv"], cuts["up"]) or "columns" in (cuts["out"], cuts["down"]):
+        check_hidden(shape, tp)
+    sheet = _Sheet(shape, batch, seq, tp, sequence_parallel and tp > 1, width, gather_again)
+    for half in HALVES:
+        sheet.half(half, cuts)
+    return sheet.block()
+
+
+class _Sheet:
+    """A block as it is laid out, half by half."""
+
+    def __init__(self, shape, batch, seq, tp, sequence_parallel, width, gather_again):
+        self.s, self.batch, self.seq, self.tp, self.width = shape, batch, seq, tp, width
+        self.outside = TOKENS if sequence_parallel else WHOLE
+        self.again = gather_again
+        self.tensors, self.weights, self.joins, self.core_flops = [], [], [], 0
+        self.parts: dict[int, int] = {}  # elements of weights' gradients to be added, by ranks that add them
+        self.add("x", shape.hidden, self.outside, kept=True)
+
+    def block(self) -> Block:
+        sums = tuple(Move("all_reduce", n * self.width, ranks, ("gradients",)) for ranks, n in self.parts.items())
+        return Block(self.tp, tuple(self.tensors), tuple(self.weights), tuple(self.joins), sums, self.core_flops)
+
+    def half(self, half: str, cuts: dict[str, str]) -> None:
+        s, (first, second) = self.s, HALVES[half]
+        gated = first == "up" and s.gated_mlp
+        names = ("q", "k", "v") if first == "qkv" else ("gate", "up") if gated else ("up",)
+        read = _reads(cuts[first], self.outside)
+        gathered = self.join("into", half, self.outside, read, ("normed",), s.hidden, again=self.again)
+        self.add(f"{half} normed", s.hidden, read if gathered and not self.again else self.outside, kept=True)
+        self.sum_later(norm_parameters(s), self.tp if self.outside == TOKENS else 1)
+        given = _gives(cuts[first], read)
+        scatters = cuts[second] == "rows" and not (half == "attention" and self.tp > s.kv)
+        middle = given if given != PARTIAL else FEATURES if scatters else WHOLE
+        for name in names:
+            self.matrix(name, cuts[first], read)
+        inner = self.middle(half, names, given, middle)
+        read = _reads(cuts[second], middle, self.outside)
+        wide = s.heads * s.d if half == "attention" else s.h_ff
+        self.join("between", half, middle, read, (inner,), wide, reason=_between(middle, read))
+        self.add(inner, wide, read if read.value == "R" else middle, kept=True)
+        self.matrix(second, cuts[second], read)
+        given = _gives(cuts[second], read)
+        self.join("out of", half, given, self.outside, (second,), s.hidden)
+        self.add(f"{half} sum", s.hidden, given)
+        self.add("x + attention" if half == "attention" else "y", s.hidden, self.outside, kept=half == "attention")
+
+    def middle(self, half: str, names: tuple[str, ...], given: Placed, middle: Placed) -> str:
+        """Attention's core or the activation function: what it reads, and the name of what it gives."""
+        s = self.s
+        widths = {"q": s.heads * s.d, "k": s.kv * s.d, "v": s.kv * s.d, "up": s.h_ff, "gate": s.h_ff}
+        if half == "attention" and given == TOKENS:  # each query needs the keys and values of all tokens
+            reason = "each query needs the keys and values of all tokens, and a rank has those of its own"
+            self.join("middle", half, given, READ, ("k", "v"), widths["k"] + widths["v"], reason=reason)
+            places = {"q": TOKENS, "k": READ, "v": READ}
+        else:
+            what = "softmax" if half == "attention" else "an activation function"
+            reason = f"{what} of a partial sum is not the sum of its parts' own" if given == PARTIAL else ""
+            self.join("middle", half, given, middle, names, sum(widths[name] for name in names), reason=reason)
+            places = dict.fromkeys(names, middle)
+        for name in names:
+            self.add(name, widths[name], places[name], kept=True)
+        if half == "attention":
+            whole = 4 * self.batch * self.seq**2 * s.heads * s.d
+            self.core_flops = whole // (self.tp if middle != WHOLE else 1)
+            return "heads"
+        return "activated"
+
+    def matrix(self, name: str, cut: str, read: Placed) -> None:
+        """Enter one matrix, and what of its gradients and its bias's is still to be added."""
+        (a, b), t = linears(self.s)[name], self.tp
+        copies = t // self.s.kv if name in ("k", "v") and cut == "columns" and t > self.s.kv else 1
+        over = t if cut == "copies" and read == TOKENS else copies
+        local = {"columns": (a, b * copies // t), "rows": (a // t, b), "copies": (a, b)}[cut]
+        tokens = self.batch * self.seq // (t if read == TOKENS else 1)
+        flops = 2 * tokens * local[0] * local[1]
+        self.weights.append(Weight(name, cut, (a, b), local, flops, over))
+        self.sum_later(local[0] * local[1], over)
+        if self.s.bias:
+            after = t if cut == "rows" and self.outside == TOKENS and name in ("out", "down") else over
+            self.sum_later(local[1], after)
+
+    def join(self, at, half, gives, reads, names, wide, *, reason="", again=False) -> bool:
+        """Enter one join. Returns whether it gathers."""
+        n = self.batch * self.seq * wide * self.width
+        there, back = collective(gives.value, reads.value), collective(reads.gradient, gives.gradient)
+        forward, backward = self.moves(there, n, names), self.moves(back, n, names)
+        if again and there == "all_gather":
+            backward = forward + backward
+        self.joins.append(Join(at, half, gives, reads, forward, backward, reason))
+        return bool(forward) and there == "all_gather"
+
+    def moves(self, name: str, size: int, of: tuple[str, ...]) -> tuple[Move, ...]:
+        if not name or self.tp == 1:
+            return ()
+        return (Move(name, size // self.tp if name == "all_to_all" else size, self.tp, of),)
+
+    def add(self, name: str, wide: int, placed: Placed, kept: bool = False) -> None:
+        t, copies = self.tp, self.tp // self.s.kv if name in ("k", "v") and self.tp > self.s.kv else 1
+        tokens = self.seq // t if placed.value == "S(1)" else self.seq
+        part = wide * copies // t if placed.value == "S(2)" else wide
+        shape = (self.batch, self.seq, wide)
+        self.tensors.append(Tensor(name, shape, (self.batch, tokens, part), placed, self.width, kept))
+
+    def sum_later(self, elements: int, ranks: int) -> None:
+        if ranks > 1:
+            self.parts[ranks] = self.parts.get(ranks, 0) + elements
+
+
+def _reads(cut: str, have: Placed, outside: Placed = WHOLE) -> Placed:
+    """How a matrix of this cut reads what lies before it as `have`."""
+    if cut == "copies":
+        return outside if have == FEATURES else have
+    return READ if cut == "columns" else FEATURES
+
+
+def _gives(cut: str, read: Placed) -> Placed:
+    return {"columns": FEATURES, "rows": PARTIAL, "copies": read}[cut]
+
+
+def _between(gives: Placed, reads: Placed) -> str:
+    own = {FEATURES: "features", TOKENS: "tokens"}.get(gives)
+    return f"each rank has its own {own}, and the next matrix reads them all" if own and gives != reads else ""

@@ -1,0 +1,59 @@
+"""Tensor parallelism's cut of a block: which degrees divide a shape, and a rank's part of each matrix."""
+
+from __future__ import annotations
+
+from scaleout.spec import checks
+from scaleout.spec.transformer import Shape, linears
+
+ROW_PARALLEL = ("out", "down")  # split along the input, so the bias stays whole
+
+
+def divides(shape: Shape, tp: int) -> bool:
+    """Whether heads and the MLP's width fall into tp equal parts, and key-value heads into parts or whole copies."""
+    return not (shape.heads % tp or shape.h_ff % tp or (shape.kv % tp and tp % shape.kv))
+
+
+def check_tensor(shape: Shape, tp: int) -> None:
+    """ValueError, in one line with the nearest degree that works, unless tp ranks can share a block of this shape."""
+    checks.whole("tp", tp)
+    if divides(shape, tp):
+        return
+    near = checks.nearest(tp, (t for t in range(1, shape.heads + 1) if divides(shape, t)))
+    if shape.heads % tp:
+        reason = f"does not divide {shape.heads} heads"
+    elif shape.h_ff % tp:
+        reason = f"does not divide the MLP's width {shape.h_ff}"
+    else:
+        reason = f"and {shape.kv} key-value heads do not divide one another"
+    raise ValueError(f"tp {tp} {reason}: the nearest that works is {near}")
+
+
+def check_hidden(shape: Shape, tp: int) -> None:
+    """ValueError, in one line, unless the hidden size falls into tp equal parts, as unusual cuts need it."""
+    if shape.hidden % tp:
+        near = checks.nearest(tp, (t for t in range(1, shape.hidden + 1) if not shape.hidden % t))
+        raise ValueError(f"tp {tp} does not divide hidden size {shape.hidden}, which this cut needs: use {near}")
+
+
+def check_sequence(seq: int, tp: int) -> None:
+    """ValueError, in one line with the nearest length that works, unless sequence parallelism can cut seq tokens."""
+    if seq % tp:
+        near = max(tp, round(seq / tp) * tp)
+        raise ValueError(f"tp {tp} does not divide {seq:,} tokens, which sequence parallelism cuts: use {near:,}")
+
+
+def slice_linears(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
+    """A tensor-parallel rank's part of one block's matrices: (input width, output width) by name.
+
+    Megatron's split (Shoeybi et al. 2019, arXiv 1909.08053): q, k, v, up and gate along the output, out and down
+    along the input. With more ranks than key-value heads, a head is copied rather than cut.
+    """
+    out = {}
+    for name, (a, b) in linears(shape).items():
+        if name in ROW_PARALLEL:
+            out[name] = (a // tp, b)
+        elif name in ("k", "v"):
+            out[name] = (a, max(1, shape.kv // tp) * shape.d)
+        else:
+            out[name] = (a, b // tp)
+    return out
