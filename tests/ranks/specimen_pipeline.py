@@ -2,35 +2,49 @@
 
 import torch
 
-from scaleout.parallel import parity, pipeline
+from scaleout.parallel import parity
+from scaleout.parallel.pipeline_ways import Way
 from scaleout.parallel.transformer import Transformer
+from scaleout.spec.pipeline import SCHEDULES
 from scaleout.spec.transformer import Shape
 
-B, M, S = 2, 4, 12
+B, SEQ = 2, 12
 
 
-def model(tied=True, **more):
-    torch.manual_seed(1)
-    return Transformer(Shape(4, 24, 2, 37, max_seq=16, tied_head=tied, **more))
+def shape(tied):
+    return Shape(8, 24, 2, 37, max_seq=16, tied_head=tied)
 
 
 def batches(m):
     chance = torch.Generator().manual_seed(m)
-    tokens = torch.randint(37, (m, B, S + 1), generator=chance)
+    tokens = torch.randint(37, (m, B, SEQ + 1), generator=chance)
     return list(tokens[:, :, :-1].contiguous()), list(tokens[:, :, 1:].contiguous())
 
 
+def alone(tied, m):
+    """(loss, gradients) of one process."""
+    torch.manual_seed(0)
+    return parity.loss_and_gradients(Transformer(shape(tied)), *(torch.cat(part) for part in batches(m)))
+
+
+def case(s, via, schedule, m, v=1, tied=True):
+    """Errors of the loss and of the gradients against one process, and what was built."""
+    way = Way(s, shape(tied), via, schedule, m, B, SEQ, v)
+    loss, wanted = alone(tied, m)
+    found = way.step(*batches(m))
+    mine = way.gradients()
+    return (abs(found / loss - 1), s.largest(parity.relative_error(mine, {name: wanted[name] for name in mine})),
+            way.built)
+
+
 def main(s):
-    out = {}
-    p = s.world
-    for tied in (True, False):
-        tokens, targets = batches(M)
-        loss, wanted = parity.loss_and_gradients(model(tied), torch.cat(tokens), torch.cat(targets))
-        for name, work in pipeline.WAYS.items():
-            stages = pipeline.stages_of(model(tied), pipeline.cut(4, p), [s.rank], s.device)
-            pipe = pipeline.HandPipeline(s, stages, tuple(range(p)), torch.empty(B, S, 24))
-            got = pipe.step(tokens, targets, work)
-            mine = {n: q.grad for n, q in stages[s.rank].named_parameters()}
-            w = {n: wanted[n if n in wanted else "tokens.weight"] for n in mine}
-            out[name, tied] = abs(got / loss - 1), s.largest(parity.relative_error(mine, w))
+    """{case: (error of the loss, of the gradients, what was built)}."""
+    out, m = {}, 2 * s.world
+    for schedule, facts in SCHEDULES.items():
+        for via in ("hand", "torch"):
+            v = max(facts.chunks[0], 2 if schedule == "zb1" else 1)
+            try:
+                out[via, schedule] = case(s, via, schedule, m, v)
+            except Exception as e:
+                out[via, schedule] = repr(e)[:300]
     return out
