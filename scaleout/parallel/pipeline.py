@@ -30,19 +30,19 @@ class HandPipeline:
     by; back_in and back_out are those of gradients, the other way. The first stage has no inward, the last no outward.
     """
 
-    def __init__(self, s, stages: dict[int, Stage], place: tuple[int, ...], like: Tensor, timeout=None) -> None:
-        """place: the rank of every stage of the model. like: a tensor as stages hand it on, (b, s, h). timeout: of a
-        message (timedelta); without one, the backend's."""
+    def __init__(self, s, stages: dict[int, Stage], place: tuple[int, ...], like: Tensor, wire=None) -> None:
+        """place: the rank of every stage of the model. like: a tensor as stages hand it on, (b, s, h). wire: what makes
+        a Wire."""
         self.s, self.stages, self.held, self.later = s, stages, {}, {}
-        self.inward, self.outward, self.back_in, self.back_out = connect(s, place, like, timeout)
-        self.tie = tie(s, stages, place, timeout)
+        self.inward, self.outward, self.back_in, self.back_out = connect(s, place, like, wire or Wire)
+        self.tie = tie(s, stages, place)
 
     def forward(self, stage: int, i: int) -> None:
         """Take the input from the stage before, keep what backward needs, hand the output on."""
         part = self.stages[stage]
         x = self.tokens[i] if part.first else self.inward[stage].receive().requires_grad_()
         out = part(x, self.targets[i] if part.last else None)
-        self.held[stage, i] = x, out, part.edges
+        self.held[stage, i] = x, get_gradient_edge(out), part.edges         # of the output its place in the graph only
         if part.last:
             self.losses.append(out.detach() / len(self.tokens))
         else:
@@ -51,7 +51,7 @@ class HandPipeline:
     def backward(self, stage: int, i: int) -> None:
         """Take the gradient of the output, work out those of the weights and of the input, hand the latter back."""
         x, out, _ = self.held.pop((stage, i))
-        out.backward(self.gradient(stage))
+        torch.autograd.backward(out, self.gradient(stage))
         if not self.stages[stage].first:
             self.back_out[stage].send(x.grad)
 
@@ -74,7 +74,9 @@ class HandPipeline:
         """Of a stage's output: what the next stage sends; of the loss, its share in the mean."""
         if self.stages[stage].last:
             return torch.tensor(1 / len(self.tokens), device=self.s.device)
-        return self.back_in[stage].receive()
+        gradient = self.back_in[stage].receive()
+        self.outward[stage].sent_one()                              # what it answers has come
+        return gradient
 
     # --- around the core ------------------------------------------------------------------------------------
 
@@ -144,7 +146,7 @@ class Wire:
 
     def __init__(self, source: int, target: int, group, like: Tensor) -> None:
         self.source, self.target, self.group, self.like = source, target, group, like
-        self.sent, self.coming, self.left = [], deque(), 0
+        self.sent, self.coming, self.left = deque(), deque(), 0
 
     def begin(self, m: int) -> None:
         """A step of m messages: its first may come from now on."""
@@ -170,11 +172,15 @@ class Wire:
         self.expect()
         return buffer
 
+    def sent_one(self) -> None:
+        """Wait until the oldest has gone, and forget it."""
+        _, work = self.sent.popleft()
+        work.wait()
+
     def end(self) -> None:
         """Wait until all has gone."""
-        for _, work in self.sent:
-            work.wait()
-        self.sent.clear()
+        while self.sent:
+            self.sent_one()
 
 
 class Handover(deque):
@@ -191,11 +197,13 @@ class Handover(deque):
         """Take the oldest."""
         return self.popleft()
 
-    def end(self) -> None:
+    def sent_one(self) -> None:
         """Nothing is under way."""
 
+    end = sent_one
 
-def connect(s, place: tuple[int, ...], like: Tensor, timeout=None) -> tuple[dict, dict, dict, dict]:
+
+def connect(s, place: tuple[int, ...], like: Tensor, make=Wire, timeout=None) -> tuple[dict, dict, dict, dict]:
     """(inward, outward, back_in, back_out) of this rank: {stage: wire}. Collective: every group is made by all ranks,
     and its first message sent, in one order."""
     inward, outward, back_in, back_out = {}, {}, {}, {}
@@ -206,7 +214,7 @@ def connect(s, place: tuple[int, ...], like: Tensor, timeout=None) -> tuple[dict
                 if source == s.rank:
                     enter[other] = leave[one] = Handover()
                 continue
-            wire = Wire(source, target, dist.new_group(sorted((source, target)), timeout=timeout), like)
+            wire = make(source, target, dist.new_group(sorted((source, target)), timeout=timeout), like)
             if s.rank == source:
                 leave[one] = wire
                 dist.send(like[:1, :1].contiguous(), target, wire.group)        # a group is whole once it was used
@@ -216,11 +224,11 @@ def connect(s, place: tuple[int, ...], like: Tensor, timeout=None) -> tuple[dict
     return inward, outward, back_in, back_out
 
 
-def tie(s, stages: dict[int, Stage], place: tuple[int, ...], timeout=None):
+def tie(s, stages: dict[int, Stage], place: tuple[int, ...]):
     """A function that gives the token table and the head's copy of it the gradient of both, where the head is tied:
     the sum over the first and the last stage. Collective, as `connect` is."""
     ends = sorted({place[0], place[-1]})
-    group = dist.new_group(ends, timeout=timeout) if len(ends) == 2 else None
+    group = dist.new_group(ends) if len(ends) == 2 else None
     weights = [stage.tokens.weight for stage in stages.values() if stage.first and stage.tied]
     weights += [stage.head.weight for stage in stages.values() if stage.last and stage.tied]
 

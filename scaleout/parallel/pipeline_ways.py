@@ -7,7 +7,6 @@ that two stages share is added here for both. Accelerate has pipelines for infer
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import pipelining
 from torch.nn import functional as F
@@ -21,38 +20,28 @@ ROUTES = ("hand", "torch")
 
 
 class Way:
-    """A model cut into stages over the ranks, and steps with it. The same seed gives the same model whatever the cut.
+    """A model cut into stages over the ranks, and steps with it, by hand or by torch.
 
-    `built` says what does the work. `whole(gradients)` is {name: tensor} of the whole model, on every rank.
+    `stages` are this rank's, {stage: module}, `place` the rank of each, `built` says what does the work.
     """
 
-    def __init__(self, s, shape: Shape, via: str, schedule: str, m: int, b: int, seq: int, v: int = 1,
-                 layers: tuple[int, ...] | None = None, seed: int = 0, timeout=None) -> None:
-        """via: one of ROUTES. schedule: a name in spec.pipeline.SCHEDULES, by hand "naive" too. m: micro-batches of b
-        sequences of seq tokens. v: stages a rank. layers: of each stage; without them, as many in each. ValueError for
-        what cannot be cut."""
-        self.s, self.via, self.m, p = s, via, m, s.world
-        order = "gpipe" if schedule == "naive" else schedule            # whose stages lie as naive's do
-        spec_pipeline.refuse(order, p, m, v)
-        self.place = tuple(spec_pipeline.rank_of(order, i, p) for i in range(p * v))
-        self.layers = layers or pipeline.cut(shape.layers, p * v)
-        torch.manual_seed(seed)
-        mine = [i for i, rank in enumerate(self.place) if rank == s.rank]
-        self.stages = pipeline.stages_of(Transformer(shape), self.layers, mine, s.device)
-        like = torch.empty(b, seq, shape.hidden, device=s.device)
+    def __init__(self, s, via: str, schedule: str, m: int, make_stages, like: Tensor, v: int = 1,
+                 pipeline_type=pipeline.HandPipeline, **more) -> None:
+        """via: one of ROUTES. schedule: a name in spec.pipeline.SCHEDULES; by hand "naive" too. m: micro-batches.
+        make_stages(list of stages) is {stage: module} of them; `of_model` makes it. like: what stages hand on,
+        (b, s, h). v: stages a rank. more: for pipeline_type. ValueError for what cannot be."""
+        self.s, self.via, self.m, self.place = s, via, m, placed(schedule, s.world, m, v)
+        self.stages = make_stages([i for i, rank in enumerate(self.place) if rank == s.rank])
         if via == "hand":
-            self.pipe = pipeline.HandPipeline(s, self.stages, self.place, like, timeout)
-            loops = pipeline.WAYS if v == 1 else {}
-            self.work = loops.get(schedule) or pipeline.run(spec_pipeline.orders(schedule, p, m, v)[s.rank])
+            self.pipe = pipeline_type(s, self.stages, self.place, like, **more)
+            loop = pipeline.WAYS.get(schedule)
+            self.work = loop or pipeline.run(spec_pipeline.orders(schedule, s.world, m, v)[s.rank])
+            name = f"{schedule} by hand, " + (f"{loop.__name__}()" if loop else "run() of a list of actions")
         else:
             self.schedule = with_torch(s, self.stages, len(self.place), schedule, m)
-            self.tie = pipeline.tie(s, self.stages, self.place, timeout)
-
-    @property
-    def built(self) -> str:
-        """What was built, in words."""
-        name = type(self.schedule).__name__ if self.via == "torch" else f"HandPipeline.{self.work.__name__}"
-        return f"{name} on {self.s.world} rank(s), layers {'-'.join(map(str, self.layers))}"
+            self.tie = pipeline.tie(s, self.stages, self.place)
+            name = type(self.schedule).__name__
+        self.built = f"{name}, {len(self.place)} stage(s) on {s.world} rank(s)"
 
     def step(self, tokens: list[Tensor], targets: list[Tensor]) -> float:
         """Losses and gradients of m micro-batches, each (b, s); the mean loss, on every rank."""
@@ -76,6 +65,22 @@ class Way:
             stage.zero_grad(set_to_none=True)
 
 
+def placed(schedule: str, p: int, m: int, v: int) -> tuple[int, ...]:
+    """The rank of each of p * v stages. ValueError for what the schedule cannot be."""
+    order = "gpipe" if schedule == "naive" else schedule            # the stages of both lie alike
+    spec_pipeline.refuse(order, p, m, v)
+    return tuple(spec_pipeline.rank_of(order, i, p) for i in range(p * v))
+
+
+def of_model(shape: Shape, layers: tuple[int, ...], device, seed: int = 0):
+    """A function that makes a rank's stages of the Transformer, `layers` blocks in each. The same seed gives the same
+    model whatever the cut."""
+    def make(mine: list[int]) -> dict[int, pipeline.Stage]:
+        torch.manual_seed(seed)
+        return pipeline.stages_of(Transformer(shape), layers, mine, device)
+    return make
+
+
 def named(name: str, stage: pipeline.Stage) -> str:
     """A parameter of a stage as the whole model calls it."""
     return "tokens.weight" if stage.tied and name == "head.weight" else name
@@ -88,7 +93,7 @@ def loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 def with_torch(s, stages: dict[int, pipeline.Stage], count: int, schedule: str, m: int):
     """torch's schedule over the stages of this rank, of `count` in all. ValueError for "naive", which torch lacks."""
-    if s.world == 1 and not dist.is_initialized():
+    if s.world == 1:
         raise ValueError("torch's schedules need a process group: start with torchrun --nproc-per-node 2")
     if schedule == "naive":
         raise ValueError("torch has no naive schedule: use gpipe with one micro-batch")

@@ -3,7 +3,8 @@
 import torch
 
 from scaleout.parallel import parity
-from scaleout.parallel.pipeline_ways import Way
+from scaleout.parallel.pipeline import cut
+from scaleout.parallel.pipeline_ways import Way, of_model
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.spec.transformer import Shape
@@ -29,7 +30,8 @@ def alone(tied, m):
 
 def case(s, via, schedule, m, v=1, tied=True):
     """Errors of the loss and of the gradients against one process, and what was built."""
-    way = Way(s, shape(tied), via, schedule, m, B, SEQ, v)
+    stages = of_model(shape(tied), cut(8, s.world * v), s.device)
+    way = Way(s, via, schedule, m, stages, torch.empty(B, SEQ, 24), v)
     loss, wanted = alone(tied, m)
     found = way.step(*batches(m))
     mine = way.gradients()
