@@ -1,0 +1,302 @@
+"""Pipeline parallelism from scratch: a rank has some neighbouring layers, and micro-batches pass from rank to rank.
+
+The forward of a stage sends its output on, the backward sends the gradient of its input back. All schedules do the
+same forwards and backwards; they differ in the order in which a rank does its own (GPipe: Huang et al., arXiv
+1811.06965; 1F1B: Narayanan et al., arXiv 2104.04473). `HandPipeline` has the work of one stage and one micro-batch,
+`gpipe` and `one_f_one_b` its order by loops; `HandPipeline.run` takes any order, and two halves of a backward.
+p: ranks, v: stages a rank, m: micro-batches. b: sequences of a micro-batch, s: tokens, h: hidden.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+from torch.nn import functional as F
+
+from scaleout.parallel.transformer import Transformer
+
+# --- the heart ----------------------------------------------------------------------------------------------
+
+
+class HandPipeline:
+    """The stages of this rank, and what it does with micro-batch i of each. Gradients add up over micro-batches.
+
+    stages: {stage: Stage}. inward[stage]: the Wire that its input comes by, and outward[stage] that its output leaves
+    by; back_in and back_out are those of gradients, the other way. The first stage has no inward, the last no outward.
+    """
+
+    def __init__(self, s, stages: dict[int, Stage], place: tuple[int, ...], like: Tensor, wire=None) -> None:
+        """place: the rank of every stage of the model. like: a tensor as stages hand it on, (b, s, h). wire: what makes
+        a Wire."""
+        self.s, self.stages, self.held, self.later = s, stages, {}, {}
+        self.inward, self.outward, self.back_in, self.back_out = connect(s, place, like, wire or Wire)
+        self.tie = tie(s, stages, place)
+
+    def forward(self, stage: int, i: int) -> None:
+        """Take the input from the stage before, keep what backward needs, hand the output on."""
+        part = self.stages[stage]
+        x = self.tokens[i] if part.first else self.inward[stage].receive().requires_grad_()
+        out = part(x, self.targets[i] if part.last else None)
+        self.held[stage, i] = x, get_gradient_edge(out), part.edges         # of the output its place in the graph only
+        if part.last:
+            self.losses.append(out.detach() / len(self.tokens))
+        else:
+            self.outward[stage].send(out.detach())
+
+    def backward(self, stage: int, i: int) -> None:
+        """Take the gradient of the output, work out those of the weights and of the input, hand the latter back."""
+        x, out, _ = self.held.pop((stage, i))
+        torch.autograd.backward(out, self.gradient(stage))
+        if not self.stages[stage].first:
+            self.back_out[stage].send(x.grad)
+
+    def input_gradient(self, stage: int, i: int) -> None:
+        """The half of a backward that the stage before waits for. What the weights need of it is kept for later."""
+        x, out, edges = self.held.pop((stage, i))
+        first = self.stages[stage].first
+        wanted = [edge for edge, _ in edges] + ([] if first else [x])
+        found = torch.autograd.grad(out, wanted, self.gradient(stage), retain_graph=True)
+        self.later[stage, i] = list(zip(edges, found, strict=False))
+        if not first:
+            self.back_out[stage].send(found[-1])
+
+    def weight_gradient(self, stage: int, i: int) -> None:
+        """The other half, at any later time: each layer's weights, from the gradient of its own output."""
+        for (edge, weights), gradient in self.later.pop((stage, i)):
+            torch.autograd.backward(edge, gradient, inputs=weights)
+
+    def gradient(self, stage: int) -> Tensor:
+        """Of a stage's output: what the next stage sends; of the loss, its share in the mean."""
+        if self.stages[stage].last:
+            return torch.tensor(1 / len(self.tokens), device=self.s.device)
+        gradient = self.back_in[stage].receive()
+        self.outward[stage].sent_one()                              # what it answers has come
+        return gradient
+
+    # --- around the core ------------------------------------------------------------------------------------
+
+    def step(self, tokens: tuple[Tensor, ...], targets: tuple[Tensor, ...], work) -> float:
+        """Losses and gradients of m micro-batches, each (b, s); the mean loss, on every rank. `work(self, m)` is their
+        order: one of WAYS, or `run` with a rank's list of actions."""
+        self.tokens, self.targets, self.losses = tokens, targets, []
+        for wire in (*self.inward.values(), *self.back_in.values()):
+            wire.begin(len(tokens))
+        work(self, len(tokens))
+        for wire in (*self.outward.values(), *self.back_out.values()):
+            wire.end()
+        self.tie()
+        share = sum(self.losses).item() if self.losses else 0.0
+        return self.s.mean(share) * self.s.world
+
+
+def run(actions):
+    """The `work` of any list of actions (kind, stage, micro-batch), as scaleout.spec.pipeline.orders has for a rank."""
+    def work(pipe, m):
+        does = {"F": pipe.forward, "B": pipe.backward, "I": pipe.input_gradient, "W": pipe.weight_gradient}
+        for kind, stage, i in actions:
+            does[kind](stage, i)
+    return work
+
+
+def naive(pipe: HandPipeline, m: int) -> None:
+    """One micro-batch after the other goes all the way there and back: one rank works, the others wait."""
+    for i in range(m):
+        pipe.forward(pipe.s.rank, i)
+        pipe.backward(pipe.s.rank, i)
+
+
+def gpipe(pipe: HandPipeline, m: int) -> None:
+    """All forwards, then all backwards: every rank keeps the activations of all m micro-batches."""
+    for i in range(m):
+        pipe.forward(pipe.s.rank, i)
+    for i in range(m):
+        pipe.backward(pipe.s.rank, i)
+
+
+def one_f_one_b(pipe: HandPipeline, m: int) -> None:
+    """Forwards until the first backward can begin, then one of each in turn: a rank keeps at most p - rank."""
+    rank = pipe.s.rank
+    ahead = min(pipe.s.world - 1 - rank, m)
+    for i in range(ahead):                                          # warm-up
+        pipe.forward(rank, i)
+    for i in range(m - ahead):                                      # one forward, one backward
+        pipe.forward(rank, ahead + i)
+        pipe.backward(rank, i)
+    for i in range(m - ahead, m):                                   # cool-down
+        pipe.backward(rank, i)
+
+
+WAYS = {"naive": naive, "gpipe": gpipe, "1f1b": one_f_one_b}
+
+# --- messages -----------------------------------------------------------------------------------------------
+
+
+class Wire:
+    """One way between two stages: messages in the order of micro-batches. Nobody waits for a send before the step's
+    end, and the next message may come while this rank computes: so no order of sends and receives can lock.
+
+    A wire has a process group of its own, of two ranks: on NCCL, messages of one group on one rank go one after the
+    other, and a send that stood before a receive would hold it up.
+    """
+
+    def __init__(self, source: int, target: int, group, like: Tensor) -> None:
+        self.source, self.target, self.group, self.like = source, target, group, like
+        self.sent, self.coming, self.left = deque(), deque(), 0
+
+    def begin(self, m: int) -> None:
+        """A step of m messages: its first may come from now on."""
+        self.left = m
+        self.expect()
+
+    def expect(self) -> None:
+        """Make room for the next message, if one is still to come."""
+        if self.left:
+            self.left -= 1
+            buffer = torch.empty_like(self.like)
+            self.coming.append((buffer, dist.irecv(buffer, self.source, self.group)))
+
+    def send(self, message: Tensor) -> None:
+        """Returns at once; the tensor has to stay until it has gone."""
+        message = message.contiguous()
+        self.sent.append((message, dist.isend(message, self.target, self.group)))
+
+    def receive(self) -> Tensor:
+        """Wait for the next message."""
+        buffer, work = self.coming.popleft()
+        work.wait()
+        self.expect()
+        return buffer
+
+    def sent_one(self) -> None:
+        """Wait until the oldest has gone, and forget it."""
+        _, work = self.sent.popleft()
+        work.wait()
+
+    def end(self) -> None:
+        """Wait until all has gone."""
+        while self.sent:
+            self.sent_one()
+
+
+class Handover(deque):
+    """A wire between two stages of one rank."""
+
+    def begin(self, m: int) -> None:
+        """Nothing to prepare."""
+
+    def send(self, message: Tensor) -> None:
+        """Leave it here."""
+        self.append(message)
+
+    def receive(self) -> Tensor:
+        """Take the oldest."""
+        return self.popleft()
+
+    def sent_one(self) -> None:
+        """Nothing is under way."""
+
+    end = sent_one
+
+
+def connect(s, place: tuple[int, ...], like: Tensor, make=Wire, timeout=None) -> tuple[dict, dict, dict, dict]:
+    """(inward, outward, back_in, back_out) of this rank: {stage: wire}. Collective: every group is made by all ranks,
+    and its first message sent, in one order."""
+    inward, outward, back_in, back_out = {}, {}, {}, {}
+    for stage in range(len(place) - 1):
+        for one, other, enter, leave in ((stage, stage + 1, inward, outward), (stage + 1, stage, back_in, back_out)):
+            source, target = place[one], place[other]
+            if source == target:
+                if source == s.rank:
+                    enter[other] = leave[one] = Handover()
+                continue
+            wire = make(source, target, dist.new_group(sorted((source, target)), timeout=timeout), like)
+            if s.rank == source:
+                leave[one] = wire
+                dist.send(like[:1, :1].contiguous(), target, wire.group)        # a group is whole once it was used
+            elif s.rank == target:
+                enter[other] = wire
+                dist.recv(torch.empty_like(like[:1, :1]).contiguous(), source, wire.group)
+    return inward, outward, back_in, back_out
+
+
+def tie(s, stages: dict[int, Stage], place: tuple[int, ...]):
+    """A function that gives the token table and the head's copy of it the gradient of both, where the head is tied:
+    the sum over the first and the last stage. Collective, as `connect` is."""
+    ends = sorted({place[0], place[-1]})
+    group = dist.new_group(ends) if len(ends) == 2 else None
+    weights = [stage.tokens.weight for stage in stages.values() if stage.first and stage.tied]
+    weights += [stage.head.weight for stage in stages.values() if stage.last and stage.tied]
+
+    def add() -> None:
+        if len(weights) == 2:
+            weights[0].grad += weights[1].grad
+            weights[1].grad.copy_(weights[0].grad)
+        elif weights:
+            dist.all_reduce(weights[0].grad, group=group)
+    return add
+
+
+# --- stages ---------------------------------------------------------------------------------------------------
+
+
+class Stage(nn.Module):
+    """Neighbouring blocks of a Transformer, under their names in it. The first stage has the token table too, the last
+    the norm, the head and the loss. A tied head is a copy of the table, whose gradient is half of the story.
+
+    edges: of the last forward, where the graph leaves each layer with weights of its own: [(edge, its weights)].
+    """
+
+    def __init__(self, model: Transformer, blocks: range) -> None:
+        super().__init__()
+        self.first, self.last = blocks.start == 0, blocks.stop == len(model.blocks)
+        self.tied = model.shape.tied_head
+        self.blocks = nn.ModuleDict({str(i): model.blocks[i] for i in blocks})
+        if self.first:
+            self.tokens, self.positions = model.tokens, model.positions
+        if self.last:
+            self.norm, self.head = model.norm, copy.deepcopy(model.head)
+        self.edges: list = []
+        for layer in self.modules():
+            if any(True for _ in layer.parameters(recurse=False)):
+                layer.register_forward_hook(self._note)
+
+    def _note(self, layer: nn.Module, inputs, out: Tensor) -> None:
+        if out.requires_grad:
+            self.edges.append((get_gradient_edge(out), list(layer.parameters(recurse=False))))
+
+    def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Tokens (b, s) or activations (b, s, h) in, activations out; of the last stage logits (b, s, V), and with
+        targets the mean loss."""
+        self.edges = []
+        if self.first:
+            tokens, x = x, self.tokens(x)
+            if self.positions is not None:
+                x = x + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+        for block in self.blocks.values():
+            x = block(x)
+        if not self.last:
+            return x
+        logits = self.head(self.norm(x))
+        if targets is None:
+            return logits
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+def cut(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers of each stage, all alike. ValueError where they do not divide."""
+    if layers % stages:
+        fits = [n for n in range(1, layers + 1) if layers % n == 0]
+        raise ValueError(f"{stages} stages do not divide {layers} layers: use "
+                         f"{min(fits, key=lambda n: abs(n - stages))} stages, or {stages * -(-layers // stages)} layers")
+    return (layers // stages,) * stages
+
+
+def stages_of(model: Transformer, layers: tuple[int, ...], mine: list[int], device) -> dict[int, Stage]:
+    """{stage: Stage} of a rank: `layers` of each stage of the model, `mine` the stages that this rank has."""
+    ends = [sum(layers[:i + 1]) for i in range(len(layers))]
+    return {i: Stage(model, range(ends[i] - layers[i], ends[i])).to(device) for i in mine}

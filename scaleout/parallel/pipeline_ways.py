@@ -1,0 +1,102 @@
+"""A pipeline by hand and by torch.distributed.pipelining, behind one surface: any of the seven schedules.
+
+torch splits the batch into micro-batches, has a runtime for each schedule, and knows of no tied weights: the gradient
+that two stages share is added here for both. Accelerate has pipelines for inference only (`prepare_pippy`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.distributed import pipelining
+from torch.nn import functional as F
+
+from scaleout.parallel import pipeline
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec import pipeline as spec_pipeline
+from scaleout.spec.transformer import Shape
+
+ROUTES = ("hand", "torch")
+
+
+class Way:
+    """A model cut into stages over the ranks, and steps with it, by hand or by torch.
+
+    `stages` are this rank's, {stage: module}, `place` the rank of each, `built` says what does the work.
+    """
+
+    def __init__(self, s, via: str, schedule: str, m: int, make_stages, like: Tensor, v: int = 1,
+                 pipeline_type=pipeline.HandPipeline, **more) -> None:
+        """via: one of ROUTES. schedule: a name in spec.pipeline.SCHEDULES; by hand "naive" too. m: micro-batches.
+        make_stages(list of stages) is {stage: module} of them; `of_model` makes it. like: what stages hand on,
+        (b, s, h). v: stages a rank. more: for pipeline_type. ValueError for what cannot be."""
+        self.s, self.via, self.m, self.place = s, via, m, placed(schedule, s.world, m, v)
+        self.stages = make_stages([i for i, rank in enumerate(self.place) if rank == s.rank])
+        if via == "hand":
+            self.pipe = pipeline_type(s, self.stages, self.place, like, **more)
+            loop = pipeline.WAYS.get(schedule)
+            self.work = loop or pipeline.run(spec_pipeline.orders(schedule, s.world, m, v)[s.rank])
+            name = f"{schedule} by hand, " + (f"{loop.__name__}()" if loop else "run() of a list of actions")
+        else:
+            self.schedule = with_torch(s, self.stages, len(self.place), schedule, m)
+            self.tie = pipeline.tie(s, self.stages, self.place)
+            name = type(self.schedule).__name__
+        self.built = f"{name}, {len(self.place)} stage(s) on {s.world} rank(s)"
+
+    def step(self, tokens: list[Tensor], targets: list[Tensor]) -> float:
+        """Losses and gradients of m micro-batches, each (b, s); the mean loss, on every rank."""
+        if self.via == "hand":
+            return self.pipe.step(tokens, targets, self.work)
+        first, last = (any(getattr(stage, end) for stage in self.stages.values()) for end in ("first", "last"))
+        losses: list[Tensor] = []
+        self.schedule.step(*([torch.cat(tokens)] if first else []),
+                           **({"target": torch.cat(targets), "losses": losses} if last else {}))
+        self.tie()
+        share = sum(loss.item() for loss in losses) / self.m
+        return self.s.mean(share) * self.s.world
+
+    def gradients(self) -> dict[str, Tensor]:
+        """{name: gradient} of this rank's stages; a tied head's under the name of the token table."""
+        return {named(name, stage): p.grad for stage in self.stages.values() for name, p in stage.named_parameters()}
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        for stage in self.stages.values():
+            stage.zero_grad(set_to_none=True)
+
+
+def placed(schedule: str, p: int, m: int, v: int) -> tuple[int, ...]:
+    """The rank of each of p * v stages. ValueError for what the schedule cannot be."""
+    order = "gpipe" if schedule == "naive" else schedule            # the stages of both lie alike
+    spec_pipeline.refuse(order, p, m, v)
+    return tuple(spec_pipeline.rank_of(order, i, p) for i in range(p * v))
+
+
+def of_model(shape: Shape, layers: tuple[int, ...], device, seed: int = 0):
+    """A function that makes a rank's stages of the Transformer, `layers` blocks in each. The same seed gives the same
+    model whatever the cut."""
+    def make(mine: list[int]) -> dict[int, pipeline.Stage]:
+        torch.manual_seed(seed)
+        return pipeline.stages_of(Transformer(shape), layers, mine, device)
+    return make
+
+
+def named(name: str, stage: pipeline.Stage) -> str:
+    """A parameter of a stage as the whole model calls it."""
+    return "tokens.weight" if stage.tied and name == "head.weight" else name
+
+
+def loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """The mean loss of a micro-batch, as torch's schedules ask for it."""
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+def with_torch(s, stages: dict[int, pipeline.Stage], count: int, schedule: str, m: int):
+    """torch's schedule over the stages of this rank, of `count` in all. ValueError for "naive", which torch lacks."""
+    if s.world == 1:
+        raise ValueError("torch's schedules need a process group: start with torchrun --nproc-per-node 2")
+    if schedule == "naive":
+        raise ValueError("torch has no naive schedule: use gpipe with one micro-batch")
+    kind = getattr(pipelining, f"Schedule{spec_pipeline.SCHEDULES[schedule].torch}")
+    made = [pipelining.PipelineStage(stage, i, count, s.device) for i, stage in stages.items()]
+    return kind(made[0] if issubclass(kind, pipelining.schedules.PipelineScheduleSingle) else made, m, loss_fn=loss)
