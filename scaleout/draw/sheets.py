@@ -1,8 +1,8 @@
-"""A matrix product on two ranks, cut by columns and by rows: what each rank holds of its three sheets."""
+"""Sheets of a product and who holds them: cut by columns and by rows on two ranks, and QKV by heads on four."""
 
 from __future__ import annotations
 
-from scaleout.draw import hatch, svg
+from scaleout.draw import hatch, ramp, svg
 
 Side = tuple[float, float]  # of a sheet: width and height
 INPUT, WEIGHT, OUTPUT = (44.0, 56.0), (60.0, 44.0), (60.0, 56.0)
@@ -65,3 +65,43 @@ def _sheet(x: float, centre: float, side: Side, fill: str, part: str, rank: int)
     elif part == "down":
         y, high = y + rank * high / 2, high / 2
     return frame + svg.rect(x, y, wide, high, fill)
+
+
+HEADS, RANKS = {"Q": 8, "K": 2, "V": 2}, 4  # a small model with grouped key-value heads
+
+
+def heads(width: float) -> str:
+    """The columns of Q, K and V by head, in the colour of the rank that holds them; a head of K or V is on two."""
+    high, gap, top = 96.0, 26.0, 40.0
+    strip = min(38.0, (width - 2 * gap) / sum(HEADS.values()))
+    x = (width - sum(HEADS.values()) * strip - 2 * gap) / 2
+    out = [_ranks(width)]
+    for name, count in HEADS.items():
+        wide = count * strip
+        words = f"{name}: {count} heads" if name == "Q" else f"{name}: {count}"
+        out.append(svg.text(x + wide / 2, top - 8, words, anchor="middle", bold=True, size=14))
+        for head in range(count):
+            owners = [rank for rank in range(RANKS) if rank * count // RANKS <= head < max(
+                (rank + 1) * count // RANKS, rank * count // RANKS + 1)]  # fmt: skip
+            for copy, rank in reversed(list(enumerate(owners))):  # copies stand behind each other
+                shift, less = 7 * copy, 7 * (len(owners) - 1)
+                out.append(
+                    f'<rect x="{svg.num(x + head * strip + shift)}" y="{svg.num(top + less - shift)}" '
+                    f'width="{svg.num(strip - 2 - less)}" height="{svg.num(high - less)}" '
+                    f'fill="{ramp.colour(rank, RANKS)}" stroke="{svg.colour("paper")}"/>'
+                )
+        x += wide + gap
+    label = "Q, K and V cut by heads: eight heads of Q on four ranks, two each; two heads of K and V, each on two ranks"
+    return svg.figure(width, top + high + 34, "".join(out), label)
+
+
+def _ranks(width: float) -> str:
+    """Whose colour is whose."""
+    pitch, y = 70.0, 160.0
+    x = (width - RANKS * pitch) / 2
+    return "".join(
+        f'<rect x="{svg.num(x + rank * pitch)}" y="{svg.num(y - 10)}" width="12" height="12" '
+        f'fill="{ramp.colour(rank, RANKS)}"/>'
+        + svg.text(x + rank * pitch + 17, y, f"rank {rank}", size=svg.SMALL, fill="muted")
+        for rank in range(RANKS)
+    )
