@@ -157,8 +157,8 @@ class _Sheet:
 
     def block(self) -> Block:
         sums = tuple(Move("all_reduce", n * self.width, ranks, ("gradients",)) for ranks, n in self.parts.items())
-        return Block(self.tp, tuple(self.tensors), tuple(self.weights), tuple(self.joins), sums, 4 * self.s.d * self.scores,
-                     self.scores)  # fmt: skip
+        rows = tuple(self.tensors), tuple(self.weights), tuple(self.joins)
+        return Block(self.tp, *rows, sums, 4 * self.s.d * self.scores, self.scores)
 
     def half(self, half: str, cuts: dict[str, str]) -> None:
         s, (first, second) = self.s, HALVES[half]
