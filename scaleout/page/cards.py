@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.docutils import SphinxDirective
 
-from scaleout.draw import patterns
+from scaleout.draw import patterns, sheets, stages
 from scaleout.page import form
 from scaleout.page.ladder import rungs
+from scaleout.writeup.drawings import WIDE
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = ROOT / "book" / "cards"
@@ -95,7 +97,15 @@ def _patterns() -> str:
     return f'<h2>Six patterns, before and after</h2><div class="card-pictures">{"".join(some)}</div>'
 
 
-PICTURES: dict[str, Callable[[], str]] = {"patterns": _patterns}
+def _picture(words: str, draw: Callable[[float], str]) -> str:
+    return f'<h2>{words}</h2><div class="card-picture">{draw(WIDE)}</div>'
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "patterns": _patterns,
+    "cuts": partial(_picture, "A product on two ranks", sheets.cuts),
+    "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
+}
 
 
 def title(stem: str) -> tuple[str, str]:
