@@ -37,7 +37,8 @@ def test_formulas_give_what_the_schedules_give(p, m):
 
 
 def test_numbers_are_the_packages():
-    hops = ", ".join(f"{step(name, v=v, hop=0.5).seconds:g}" for name, v in (("interleaved", 2), ("gpipe", 1), ("1f1b", 1)))
+    ways = (("interleaved", 2), ("gpipe", 1), ("1f1b", 1))
+    hops = ", ".join(f"{step(name, v=v, hop=0.5).seconds:g}" for name, v in ways)
     shape = PRESETS["llama-3-8b"]
     blocks = shape.vocab * shape.hidden / sum(a * b for a, b in linears(shape).values())
     most = [max(held.held(orders(name, 4, 8)[0])) for name in ("gpipe", "1f1b")]
