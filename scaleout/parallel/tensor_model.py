@@ -35,8 +35,9 @@ def heads(shape: Shape, group: Group) -> tuple[slice, slice]:
     return slice(own.start * d, own.stop * d), slice(kv.start * d, kv.stop * d)
 
 
-def cut(block: Block, shape: Shape, group: Group, enter, leave) -> None:
-    """Leave this rank's part of a block: a block with fewer heads and a narrower MLP, and a door on either side."""
+def cut(block: Block, shape: Shape, group: Group, enter, leave) -> list:
+    """Leave this rank's part of a block: a block with fewer heads and a narrower MLP, and a door on either side of each
+    half. Returns the handles of the hooks that x enters by, one a half, however many matrices read it."""
     own, kv = heads(shape, group)
     attention, mlp, width = block.attention, block.mlp, group.share(shape.h_ff)
     attention.q = ColumnLinear(attention.q, own)
@@ -46,8 +47,7 @@ def cut(block: Block, shape: Shape, group: Group, enter, leave) -> None:
     if mlp.gate is not None:
         mlp.gate = ColumnLinear(mlp.gate, width)
     mlp.down = RowLinear(mlp.down, width, leave)
-    for module in (attention, mlp):                 # one door for all matrices that read x
-        module.register_forward_pre_hook(lambda _, x: (enter(x[0]),))
+    return [module.register_forward_pre_hook(lambda _, x: (enter(x[0]),)) for module in (attention, mlp)]
 
 
 class TensorTransformer(nn.Module):
@@ -65,8 +65,7 @@ class TensorTransformer(nn.Module):
         self.words = group.share(shape.vocab)
         self.tokens = VocabularyEmbedding(model.tokens, self.words, self.leave)
         self.positions, self.norm, self.blocks = model.positions, model.norm, model.blocks
-        for block in self.blocks:
-            cut(block, shape, group, self.enter, self.leave)
+        self.entrances = [door for block in self.blocks for door in cut(block, shape, group, self.enter, self.leave)]
         self.head = ColumnLinear(model.head, self.words)
         if shape.tied_head:
             self.head.weight = self.tokens.weight

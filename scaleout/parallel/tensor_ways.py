@@ -40,17 +40,23 @@ KINDS = {"allreduce_": "all_reduce", "all_reduce": "all_reduce", "_allgather_bas
          "reduce_scatter_tensor": "reduce_scatter"}
 
 
-def refuse(shape: Shape, seq: int, tp: int, sequence: bool, via: str) -> None:
-    """ValueError, in one line with the nearest that works, for what tp ranks cannot share this way."""
+def refuse(s, shape: Shape, seq: int, sequence: bool, via: str) -> None:
+    """ValueError, in one line with the nearest that works, for what the ranks of a session cannot share this way."""
+    tp = s.world
     check_tensor(shape, tp)
     if sequence:
         check_sequence(seq, tp)
-    if shape.vocab % tp and via == "hand":
+    if shape.vocab % tp:
         raise ValueError(f"tp {tp} does not divide a vocabulary of {shape.vocab:,}: pad it to "
                          f"{shape.vocab + -shape.vocab % tp:,}")
     if via == "torch" and shape.kv % tp:
-        raise ValueError(f"ColwiseParallel would cut {shape.kv} key-value heads into {tp} parts, and a head in pieces: "
-                         f"use at most {shape.kv} processes, or the way by hand, which copies heads")
+        raise ValueError(f"ColwiseParallel would cut {shape.kv} key-value heads into {tp} parts: use {shape.kv} "
+                         "processes or fewer, or --via hand, which copies heads")
+    if via == "accelerate":
+        said = accelerate_says(s)
+        raise ValueError("Accelerate cuts no matrix itself: it takes a model that transformers has cut (tp_plan), and "
+                         f"the book's is none; its ParallelismConfig(tp_size={tp}) says here: "
+                         f"{said or 'nothing, and would train it whole on every rank'}. Use --via torch")
 
 
 class Way:
@@ -163,9 +169,9 @@ class Way:
     def assert_built(self) -> None:
         """RuntimeError where a rank does not hold its share. Equal losses would not show it."""
         tp = 1 if self.via == "one" else self.s.world
-        wanted = 4 * parameters(self.shape, tp)
-        if self.stored() != wanted:
-            raise RuntimeError(f"asked for {wanted:,} bytes of parameters a rank, and {self.via} built {self.stored():,}")
+        wanted, there = 4 * parameters(self.shape, tp), self.stored()
+        if there != wanted:
+            raise RuntimeError(f"asked for {wanted:,} bytes of parameters a rank, and {self.via} built {there:,}")
         if self.shape.tied_head and self.model.head.weight is not self.model.tokens.weight:
             raise RuntimeError("asked for a tied head, and the head got a weight of its own")
 

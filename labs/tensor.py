@@ -1,0 +1,184 @@
+"""Rung 03: tensor parallelism by hand and by parallelize_module: every rank holds a part of every matrix.
+
+    torchrun --nproc-per-node 2 labs/tensor.py --save
+    torchrun --nproc-per-node 4 labs/tensor.py --sequence-parallel --form llama --kv-heads 2
+    torchrun --nproc-per-node 2 labs/tensor.py --fault no-backward-reduce      losses agree at step 1, gradients do not
+    torchrun --nproc-per-node 4 labs/tensor.py --kv-heads 2 --fault kv-copies
+"""
+
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from scaleout.lab import corpus, fits, options, recording, report, session
+from scaleout.lab import tensor as lab_tensor
+from scaleout.measure import tensor as measure_tensor
+from scaleout.measure import tensor_faults
+from scaleout.parallel import parity, tensor_ways
+from scaleout.spec import Recipe, Shape
+
+WARMUP = 3
+PARITY_STEPS = 3
+PARITY_TOKENS = 128         # at most, of each sequence
+PARITY_RATE = 0.1           # of SGD with momentum: AdamW divides a gradient by its own size, rounding too
+RESULTS = Path(__file__).resolve().parent / "results" / "tensor"
+LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
+
+
+@dataclass(frozen=True)
+class Options(options.Model):
+    """The model, the step, how it is shared, and what to do with the result."""
+
+    layers: int = options.number(4, "blocks")
+    hidden: int = options.number(192, "width of the residual stream")
+    heads: int = options.number(8, "attention heads")
+    kv_heads: int | None = options.number(None, "key-value heads, where fewer: grouped-query attention")
+    form: str = options.choice("gpt", ("gpt", "llama"), "which model: with layer norms, biases and a tied head, or not")
+    seq: int = options.number(128, "tokens a sequence")
+    micro_batch: int = options.number(4, "sequences a step, the same on every rank")
+    sequence_parallel: bool = options.flag("the ways with sequence parallelism too")
+    steps: int = options.number(10, "training steps", WARMUP + 2, 10**6)
+    lr: float = options.number(1e-3, "learning rate", 0, 1000)
+    seed: int = options.seed()
+    precision: str = options.choice("fp32", ("fp32", "autocast-bf16"), "dtypes")
+    via: str = options.choice("hand", ("hand", "torch", "accelerate"), "the way whose steps are recorded")
+    fault: str | None = options.choice(None, tuple(lab_tensor.FAULTS), "; ".join(
+        f"{name}: {words}" for name, words in lab_tensor.FAULTS.items()))
+    dataset: str | None = options.dataset()
+    save: str | None = options.save("tensor")
+
+    @property
+    def shape(self):
+        """The transformer of these options, on bytes."""
+        more = LLAMA if self.form == "llama" else {}
+        return Shape(self.layers, self.hidden, self.heads, corpus.VOCABULARY, kv_heads=self.kv_heads, max_seq=self.seq,
+                     **more)
+
+
+TIERS = {"smoke": Options(),
+         "cpu": Options(layers=6, hidden=384, seq=256, steps=16),
+         "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4, precision="autocast-bf16")}
+
+
+def one_batch(s, o, text, step):
+    """(tokens, targets) of a step, the same on every rank."""
+    return session.batch(text, step, o.micro_batch, o.seq, seed=o.seed, device=s.device)
+
+
+# --- the same as one process? -------------------------------------------------------------------------------
+
+def equality(s, o, text, names):
+    """Checks of a Record: losses, gradients and weights of a few steps of momentum SGD against this process alone, in
+    fp32; copies of a weight must be equal on all ranks."""
+    checks, o = {}, replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32")
+    more = {"optimizer": "momentum", "rate": PARITY_RATE}
+    batches = [one_batch(s, o, text, step) for step in range(PARITY_STEPS)]
+    wanted = _trained(measure_tensor.make(s, o, "one", **more), batches)
+    for name in names:
+        way = measure_tensor.make(s, o, name, **more)
+        found, words = _trained(way, batches), lab_tensor.NAMES[name]
+        losses = max(abs(f - w) / w for f, w in zip(found[0], wanted[0], strict=True))
+        checks[f"{words}: losses equal one process"] = parity.check(s.largest(losses))
+        for what, f, w in (("gradients", found[1], wanted[1]), ("weights", found[2], wanted[2])):
+            checks[f"{words}: {what} equal one process"] = parity.check(parity.worst(s, f, w))
+    return checks
+
+
+def _trained(way, batches):
+    """(losses of the steps, gradients of the last, weights after it)."""
+    losses = []
+    for batch in batches:
+        losses.append(way.gradients(batch))
+        gradients = way.whole(gradients=True)
+        way.update()
+    return losses, gradients, way.whole()
+
+
+# --- train, compare, record -----------------------------------------------------------------------------------
+
+def count_checks(rows):
+    """Checks of a Record: collectives of each phase, as CommDebugMode counted them, and bytes kept."""
+    checks = {}
+    for name, row in rows.items():
+        off = sum(abs(row["counts"][phase].get(kind, 0) - row["wanted"][phase].get(kind, 0))
+                  for phase in row["wanted"] for kind in row["wanted"][phase] | row["counts"][phase])
+        checks[f"{lab_tensor.NAMES[name]}: collectives as predicted"] = parity.check(off, 0.0)
+        if "kept" in row["measured"]:
+            off = abs(row["predicted"]["kept"] / row["measured"]["kept"] - 1)
+            checks[f"{lab_tensor.NAMES[name]}: bytes kept as predicted"] = parity.check(off, 0.0)
+    return checks
+
+
+def record(s, tier, o, timed, rows, checks, notes, skipped):
+    """The Record of this run."""
+    prediction, measurement = report.pairs(rows, lab_tensor.NAMES, lab_tensor.FIGURES)
+    return recording.record(
+        s, "tensor", tier, notes=notes, model=asdict(o.shape),
+        recipe=asdict(Recipe(precision=o.precision)) | {"tp": s.world, "sequence_parallel": o.sequence_parallel},
+        effective_batch=o.micro_batch, sequence_length=o.seq, precision=o.precision,
+        step_seconds=timed.seconds[o.via], warmup_steps=WARMUP, losses=timed.losses[o.via],
+        peak_memory=session.allocator(s), prediction=prediction, measurement=measurement, checks=checks,
+        skipped=skipped,
+        series={f"seconds a step, {lab_tensor.NAMES[name]}": found for name, found in timed.seconds.items()})
+
+
+def skips(s, o, names):
+    """What this run leaves out, and why."""
+    skipped = []
+    if s.world == 1:
+        skipped.append("messages: one process sends nothing (torchrun --nproc-per-node 2)")
+    if not o.sequence_parallel:
+        skipped.append("sequence parallelism: not asked for (--sequence-parallel)")
+    if "torch" not in names:
+        skipped.append(f"parallelize_module: it would cut {o.shape.kv} key-value heads into {s.world} parts")
+    if o.precision != "fp32":
+        skipped.append("bytes kept: predicted for fp32")
+    return skipped
+
+
+def train(s, tier, o, text):
+    """Check, train all ways in alternation, compare, record. Exit code 1 where a check failed."""
+    names = [name for name in measure_tensor.names(o) if "torch" not in name or o.shape.kv % s.world == 0]
+    checks = equality(s, o, text, names[1:])
+    ways = {name: measure_tensor.make(s, o, name) for name in names}
+    doors = sorted({lab_tensor.parts(name)[1] for name in names[1:]})
+    silent = {door: measure_tensor.make(s, o, f"hand{lab_tensor.SEQUENCE * door}") for door in doors}
+    timed = measure_tensor.Rounds(s, o, ways, measure_tensor.Calibration(s, o, silent),
+                                  lambda step: one_batch(s, o, text, step))
+    timed.alternate(o.steps)
+    rows = timed.rows(WARMUP)
+    checks |= count_checks(rows)
+    for name in names[1:]:
+        checks[f"{lab_tensor.NAMES[name]}: copies are equal on all ranks"] = parity.check(
+            measure_tensor.spread(s, ways[name]), 0.0)
+    notes = [f"{lab_tensor.NAMES[name]}: {way.built}" for name, way in ways.items()]
+    r = record(s, tier, o, timed, rows, checks, notes, skips(s, o, names))
+    tables = lab_tensor.ways(rows), lab_tensor.sent(rows), lab_tensor.kept(rows)
+    by_torch = [name for name in names if "torch" in name]          # whose Python no prediction has
+    s.say("\n" + "\n\n".join(filter(None, tables)))
+    s.say("\n".join(["", report.closing(rows, by_torch), *(f"built: {note}" for note in notes),
+                     *report.verdicts(r.checks, r.skipped, r.stalls, r.failures)]))
+    recording.keep(s, r, o.save, RESULTS, o.via if o.via != "hand" else "torch")
+    recording.end(s, r.checks)
+
+
+def main(s, argv=None):
+    """Train all ways, or a few steps with a fault."""
+    tier, o = options.parse(TIERS, __doc__, argv)
+    fits.check(s, o.shape)
+    options.check_save(o.save, RESULTS)
+    tensor_ways.refuse(s, o.shape, o.seq, o.sequence_parallel, o.via)
+    if o.fault:
+        tensor_faults.refuse(s, o)
+    text = session.dataset(o.dataset)
+    s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a step, tp {s.world}, "
+          f"{o.shape.heads} heads, {o.shape.kv} of keys and values")
+    if o.fault:
+        tensor_faults.show(s, o, lambda step: one_batch(s, o, text, step))
+    else:
+        train(s, tier, o, text)
+
+
+if __name__ == "__main__":
+    session.run(main)

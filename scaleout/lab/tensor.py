@@ -1,0 +1,87 @@
+"""What the lab of tensor parallelism prints: the ways side by side, what they send and keep, what a fault looks like.
+Standard library only."""
+
+from scaleout.lab.text import count, megabytes, ms, ratio, table
+
+SEQUENCE = ", sequence"             # what the name of a way with sequence parallelism ends with
+NAMES = {"one": "one process", "hand": "by hand", "torch": "parallelize_module"}
+NAMES |= {name + SEQUENCE: words + SEQUENCE for name, words in NAMES.items() if name != "one"}
+FIGURES = {"seconds": "seconds a step", "exposed": "exposed seconds a step", "collectives": "collectives a step",
+           "kept": "bytes the blocks keep"}
+SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS"}
+WRONG = 1e-3                        # relative error of a gradient that is no rounding
+
+
+def parts(name):
+    """(via, sequence) of a way's name."""
+    return name.removesuffix(SEQUENCE), name.endswith(SEQUENCE)
+
+
+def ways(rows):
+    """Seconds of a step, and of these in messages that nothing hides, as text."""
+    lines = []
+    for name, row in rows.items():
+        p, m = row["predicted"], row["measured"]
+        lines.append((NAMES[name], ms(m["seconds"]), ms(p.get("seconds")), ratio(p.get("seconds"), m["seconds"]),
+                      ms(m.get("exposed")), ms(p.get("exposed")), f"{row['loss']:.4f}"))
+    return table(("one step", "ms", "predicted", "ratio", "in messages, ms", "predicted", "last loss"), lines)
+
+
+def sent(rows):
+    """The collectives of a step by phase, counted and predicted, as text."""
+    return table(("collectives of a step", "forward", "backward", "of copies", "in all", "predicted"), [
+        (NAMES[name], *(calls(row["counts"][phase]) for phase in ("forward", "backward", "copies")),
+         count(row["measured"]["collectives"]), count(row["predicted"]["collectives"])) for name, row in rows.items()])
+
+
+def calls(counts):
+    """{"all_reduce": 8} as "8 AR"."""
+    return " + ".join(f"{n} {SHORT.get(name, name)}" for name, n in sorted(counts.items())) or "-"
+
+
+def kept(rows):
+    """Bytes that the blocks of one rank keep for the backward, measured and predicted, as text; "" in 16 bits."""
+    lines = [(NAMES[name], megabytes(row["measured"]["kept"]), megabytes(row["predicted"]["kept"]),
+              ratio(row["predicted"]["kept"], row["measured"]["kept"])) for name, row in rows.items()
+             if "kept" in row["measured"]]
+    return table(("kept for the backward, one rank", "measured", "predicted", "ratio"), lines) if lines else ""
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------
+
+FAULTS = {"no-backward-reduce": "f does nothing in the backward of the blocks",
+          "kv-copies": "ranks that have the same key-value head keep their own gradient of it (more ranks than heads)"}
+
+
+def fault(losses, wrong, apart):
+    """What a run with a fault shows, as text: losses beside one process's, the gradients of step 1 from the head down,
+    how far the ranks' copies of a weight have come apart.
+
+    losses: [(faulty, one process)] by step. wrong: {part of the model: largest relative error of its gradients}.
+    apart: after each step, of what ranks have copies of.
+    """
+    steps = table(("step", "loss", "one process", "difference", "copies apart by"), [
+        (i + 1, f"{found:.6f}", f"{wanted:.6f}", f"{found / wanted - 1:+.1e}", f"{apart[i]:.1e}")
+        for i, (found, wanted) in enumerate(losses)])
+    gradients = table(("gradients of step 1, from the loss back", "largest error", ""), [
+        (part, f"{error:.1e}", "WRONG" if error > WRONG else "") for part, error in wrong.items()])
+    first = next((part for part, error in wrong.items() if error > WRONG), None)
+    return "\n".join([steps, "", gradients, "", f"the first wrong gradient on the way back: {first}"])
+
+
+def backwards(names):
+    """Names of parameters in the order in which a backward comes to them, as {part: [names]}: head and last norm, each
+    block's parts, the tables."""
+    order = ("head", "norm", "mlp.down", "mlp.gate", "mlp.up", "norm2", "attention.out", "attention.v", "attention.k",
+             "attention.q", "norm1", "positions", "tokens")
+
+    def key(name):
+        words = name.split(".")
+        inside = words[0] == "blocks"
+        part = ".".join(words[2:-1]) if inside else words[0]
+        ends = {"head": 0, "norm": 1, "positions": 3, "tokens": 4}
+        return (2, -int(words[1]), order.index(part)) if inside else (ends[part], 0, 0)
+    found = {}
+    for name in sorted(names, key=key):
+        found.setdefault(name.rpartition(".")[0], []).append(name)
+    return found

@@ -1,0 +1,225 @@
+"""Ways to share a model's matrices, timed in alternation beside a calibration made in the same rounds; the collectives
+of a step, and the bytes that its forward keeps, each beside its prediction.
+
+Nothing here times a step that is predicted: a prediction is made of the same step with nothing sent, and of each
+collective by itself, which nothing hides.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from scaleout.collectives.tensor import block
+from scaleout.collectives.vocabulary import ends
+from scaleout.lab.tensor import SEQUENCE, parts
+from scaleout.measure.peak import timed
+from scaleout.measure.rounds import Alternation
+from scaleout.memory.activations import Sizes, block_kept
+from scaleout.parallel import parity, tensor
+from scaleout.parallel.step import seconds_between
+from scaleout.parallel.tensor_model import dimension, is_kv
+from scaleout.parallel.tensor_ways import Way
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+
+# --- by the pure model ----------------------------------------------------------------------------------------------
+
+def moves(shape, batch, seq, tp, sequence, width=4):
+    """{"forward", "backward": [collectives.placements.Move]} of one step, as autograd keeps what it gathers."""
+    cut = {"sequence_parallel": sequence, "width": width, "gather_again": False}
+    one, both = block(shape, batch, seq, tp, **cut), ends(shape, batch, seq, tp, **cut)
+    return {phase: one.moves(phase) * shape.layers + both.moves(phase) for phase in ("forward", "backward")}
+
+
+def copies(shape, batch, seq, tp, sequence):
+    """{ranks that add up their gradients of what they have copies of: bytes of it}, of a model in fp32."""
+    cut = {"sequence_parallel": sequence, "width": 4, "gather_again": False}
+    found = Counter()
+    for move in block(shape, batch, seq, tp, **cut).sums:
+        found[move.ranks] += move.size * shape.layers
+    for move in ends(shape, batch, seq, tp, **cut).sums:
+        found[move.ranks] += move.size
+    return dict(found)
+
+
+def predicted_counts(shape, batch, seq, tp, via, sequence):
+    """What Way.counted should find: {"forward", "backward", "copies": {collective: calls}}.
+
+    By hand the gradients of copies go in one message for each group of ranks. torch sends each norm's by itself, and
+    gathers that of learned positions, in the backward already: its rule for a table that is read by slices.
+    """
+    if via == "one" or tp == 1:
+        loss = {"all_reduce": 3} if via == "torch" else {}          # loss_parallel sends them to itself
+        return {"forward": loss, "backward": {}, "copies": {}}
+    found = {phase: Counter(move.collective for move in each) for phase, each in
+             moves(shape, batch, seq, tp, sequence).items()}
+    sums = len(copies(shape, batch, seq, tp, sequence))
+    if via == "torch" and sequence:
+        found["backward"]["all_gather"] += shape.positions == "learned"
+        sums = (2 * shape.layers + 1) * (2 if shape.norm == "layernorm" and shape.bias else 1)
+    return {phase: dict(each) for phase, each in found.items()} | {"copies": {"all_reduce": sums} if sums else {}}
+
+
+def predicted_kept(shape, batch, seq, tp, sequence):
+    """Bytes that the blocks of one rank keep between forward and backward."""
+    layout = Layout(tp=tp, sequence_parallel=sequence, gather_again=False)
+    return shape.layers * sum(block_kept(Sizes(shape, batch, seq, Recipe(precision="fp32"), layout), "none").values())
+
+
+# --- by looking -----------------------------------------------------------------------------------------------------
+
+def kept(way, batch):
+    """Bytes of all storages that the forward of the blocks keeps for the backward, each once; weights are not
+    counted, nor what lies outside the blocks."""
+    seen, inside = {}, []
+    own = {storage(p) for p in way.model.parameters()}
+    handles = [one.register_forward_pre_hook(lambda *_: inside.append(1)) for one in way.model.blocks]
+    handles += [one.register_forward_hook(lambda *_: inside.clear()) for one in way.model.blocks]
+
+    def pack(x):
+        if inside and storage(x) not in own:
+            seen[storage(x)] = local(x).untyped_storage().nbytes()
+        return x
+    with way.context(), torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        loss = way.forward(*batch)
+        found = sum(seen.values())              # while the graph lives, no storage is another's
+        way.backward(loss)
+    way.optimizer.zero_grad(set_to_none=True)
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+def local(x):
+    """What this rank has of a tensor, once it is there."""
+    x = x.to_local() if isinstance(x, DTensor) else x
+    return x.wait() if hasattr(x, "wait") else x
+
+
+def storage(x):
+    return local(x).untyped_storage().data_ptr()
+
+
+def spread(s, way):
+    """Largest difference between ranks of a parameter that they have copies of, over its largest entry (float); 0
+    where copies are equal."""
+    worst = 0.0
+    for name, p in way.whole().items():
+        if s.world > 1 and (dimension(name) is None or is_kv(name)):
+            most = torch.stack([p, -p])
+            torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+            worst = max(worst, most.sum(0).max().item() / max(p.abs().max().item(), parity.TINY))
+    return worst
+
+
+# --- seconds --------------------------------------------------------------------------------------------------------
+
+class Calibration:
+    """Seconds of a step with nothing sent, by hand and with sequence parallelism, and of each collective at each size
+    that a step sends; a sample of each a round. The slowest rank's figure counts."""
+
+    def __init__(self, s, o, silent):
+        """silent: {False, True or only one: a parallel.tensor_ways.Way by hand, without or with sequence parallelism},
+        whose group sends nothing from now on."""
+        self.s, self.silent, self.group = s, silent, tensor.Group()
+        for way in silent.values():
+            way.model.group.silent = True
+        self.compute = {sequence: [] for sequence in silent}
+        self.update = {sequence: [] for sequence in silent}
+        width = 2 if o.precision == "autocast-bf16" else 4
+        self.moves = {sequence: [m for each in moves(o.shape, o.micro_batch, o.seq, s.world, sequence, width).values()
+                                 for m in each] for sequence in silent}
+        self.sums = {sequence: copies(o.shape, o.micro_batch, o.seq, s.world, sequence) for sequence in silent}
+        kinds = {(m.collective, m.size) for each in self.moves.values() for m in each}
+        kinds |= {("all_reduce", size) for each in self.sums.values() for size in each.values()}
+        self.seconds = {kind: [] for kind in sorted(kinds)} if s.world > 1 else {}
+
+    def sample(self, batch):
+        """One round."""
+        for sequence, way in self.silent.items():
+            spent, _ = timed(self.s, lambda way=way: way.step(batch))
+            update = self.s.largest(seconds_between(*way.updated))
+            self.update[sequence].append(update)
+            self.compute[sequence].append(spent - update)
+        for (name, size), found in self.seconds.items():
+            x = torch.zeros(1, size // 4, 1, device=self.s.device)
+            send = {"all_reduce": self.group.reduced, "reduce_scatter": self.group.scattered,
+                    "all_gather": lambda x: self.group.gathered(x[:, :x.shape[1] // self.group.size])}[name]
+            found.append(timed(self.s, lambda send=send, x=x: send(x))[0])
+
+    def predict(self, sequence, warmup):
+        """(seconds of a step, of these exposed in messages)."""
+        middle = {kind: statistics.median(found[warmup:]) for kind, found in self.seconds.items()}
+        messages = sum(middle[move.collective, move.size] for move in self.moves[sequence])
+        messages += sum(middle["all_reduce", size] for size in self.sums[sequence].values())
+        alone = [statistics.median(found[sequence][warmup:]) for found in (self.compute, self.update)]
+        return sum(alone) + messages, messages
+
+
+class Rounds(Alternation):
+    """The ways of tensor parallelism. "one" is one process with the whole model, on rank 0 while the others wait."""
+
+    def __init__(self, s, o, ways, calibration, batch):
+        """ways: {name: Way}. batch(step): (tokens, targets), the same on every rank."""
+        super().__init__(s, o, ways, list(ways), lambda step: (batch(step),))
+        self.calibration = calibration
+
+    def sample(self, batch, step):
+        """One round of the calibration."""
+        self.calibration.sample(batch)
+
+    def take(self, via, share, step):
+        """One step of a way, timed."""
+        work, loss = self.ways[via].step, [0.0]
+        one = via == "one"
+
+        def turn():
+            if self.s.main or not one:
+                loss[0] = work(share[0])
+        self.seconds[via].append(timed(self.s, turn)[0])
+        self.losses[via].append(self.s.largest(loss[0]))
+
+    def rows(self, warmup):
+        """{way: {"measured", "predicted": {figure: number}, "loss": the last}}; figures as in lab.tensor.FIGURES."""
+        o, rows, batch = self.o, {}, self.batches(0)[0]
+        size = o.shape, o.micro_batch, o.seq, self.s.world
+        for name, way in self.ways.items():
+            via, sequence = parts(name)
+            tp = 1 if via == "one" else self.s.world
+            middle = statistics.median(self.seconds[name][warmup:])
+            row = {"measured": {"seconds": middle}, "predicted": {}, "loss": self.losses[name][-1],
+                   "counts": _text(way.counted(batch)), "wanted": predicted_counts(*size, via, sequence)}
+            for figure, counts in (("measured", row["counts"]), ("predicted", row["wanted"])):
+                row[figure]["collectives"] = sum(sum(each.values()) for each in counts.values())
+            if o.precision == "fp32":
+                row["measured"]["kept"] = kept(way, batch)
+                row["predicted"]["kept"] = predicted_kept(*size[:3], tp, sequence)
+            if via != "one":
+                seconds, exposed = self.calibration.predict(sequence, warmup)
+                row["predicted"]["seconds"] = seconds
+                if self.s.world > 1:
+                    row["predicted"]["exposed"] = exposed
+                    row["measured"]["exposed"] = max(0.0, middle - (seconds - exposed))
+            rows[name] = row
+        return rows
+
+
+def _text(counts):
+    return {phase: dict(each) for phase, each in counts.items()}
+
+
+def names(o):
+    """The ways of a run, by name."""
+    doors = ("", SEQUENCE) if o.sequence_parallel else ("",)
+    return ["one", *(f"{via}{door}" for via in ("hand", "torch") for door in doors)]
+
+
+def make(s, o, name, **more):
+    """One Way of a lab's options, by its name."""
+    via, sequence = parts(name)
+    given = {"rate": o.lr, "seed": o.seed, "precision": o.precision} | more
+    return Way(s, o.shape, via, sequence, **given)
