@@ -25,7 +25,8 @@ def check_layout(shape: Shape, layout: Layout) -> None:
     """Raise ValueError unless the layout's degrees divide the shape's heads, key-value heads, MLP and layers."""
     check_tensor(shape, layout.tp)
     if shape.layers % layout.pp:
-        raise ValueError(f"pp {layout.pp} does not divide {shape.layers} layers: use a divisor of {shape.layers}")
+        near = checks.nearest(layout.pp, (p for p in range(1, shape.layers + 1) if not shape.layers % p))
+        raise ValueError(f"pp {layout.pp} does not divide {shape.layers} layers: the nearest that works is {near}")
 
 
 def block_parameters(shape: Shape, tp: int = 1) -> int:
