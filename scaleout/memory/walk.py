@@ -105,10 +105,12 @@ def _autocast_cache(z: Sizes) -> int:
 
 
 def loss(z: Sizes, tape: Tape) -> None:
-    """Cross-entropy: the log-softmax, the gradient of the chosen entries, and from both the logits' gradient."""
+    """Cross-entropy: the log-softmax, the gradient of the chosen entries, and from both the logits' gradient. Over a
+    vocabulary that is cut, the probabilities, of which a copy becomes the gradient (parallel/tensor.py)."""
     tape.at("loss")
-    tape.hold("logits", z.vocab32, z.vocab32)
-    tape.drop("logits", z.vocab32, z.vocab32)
+    made = (z.vocab32, z.vocab32) if z.layout.tp == 1 else (z.vocab32,)
+    tape.hold("logits", *made)
+    tape.drop("logits", *made)
     if z.e == 2:
         tape.swap("logits", z.vocab32 // 2, z.vocab32)
 
@@ -157,9 +159,12 @@ def embedding(z: Sizes, back: Backward) -> None:
         tape.drop("temporaries", summed)
         back.keep_gradient(z.shape.max_seq * z.shape.hidden * width)
     table = z.vocab * z.shape.hidden * width if trains else 0
-    if z.gathers:  # each rank has rows that tokens of all others point to
-        tape.swap("temporaries", z.x * z.layout.tp, z.x)
-    tape.swap("temporaries", table, z.x * (z.layout.tp if z.gathers else 1))
+    whole = z.x * (z.layout.tp if z.gathers else 1)
+    if z.gathers:  # each rank has rows that tokens of all ranks point to
+        tape.swap("temporaries", whole, z.x)
+    if z.layout.tp > 1:  # those of the tokens that are in its part of the table
+        tape.swap("temporaries", whole, whole)
+    tape.swap("temporaries", table, whole)
     if z.shape.tied_head and z.last:
         # added: in place where the head's part is a tensor of its own, as a cast is
         tape.drop("temporaries", table) if z.auto else tape.swap("temporaries", table, table, table)
