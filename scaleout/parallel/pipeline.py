@@ -30,11 +30,11 @@ class HandPipeline:
     by; back_in and back_out are those of gradients, the other way. The first stage has no inward, the last no outward.
     """
 
-    def __init__(self, s, stages: dict[int, Stage], place: tuple[int, ...], like: Tensor, wire=None) -> None:
+    def __init__(self, s, stages: dict[int, Stage], place: tuple[int, ...], like: Tensor, wire=None, timeout=None) -> None:
         """place: the rank of every stage of the model. like: a tensor as stages hand it on, (b, s, h). wire: what makes
-        a Wire."""
+        a Wire. timeout: of a message (timedelta; without one, torch's half an hour)."""
         self.s, self.stages, self.held, self.later = s, stages, {}, {}
-        self.inward, self.outward, self.back_in, self.back_out = connect(s, place, like, wire or Wire)
+        self.inward, self.outward, self.back_in, self.back_out = connect(s, place, like, wire or Wire, timeout)
         self.tie = tie(s, stages, place)
 
     def forward(self, stage: int, i: int) -> None:
@@ -43,6 +43,7 @@ class HandPipeline:
         x = self.tokens[i] if part.first else self.inward[stage].receive().requires_grad_()
         out = part(x, self.targets[i] if part.last else None)
         self.held[stage, i] = x, get_gradient_edge(out), part.edges         # of the output its place in the graph only
+        part.edges = []
         if part.last:
             self.losses.append(out.detach() / len(self.tokens))
         else:
@@ -203,7 +204,7 @@ class Handover(deque):
     end = sent_one
 
 
-def connect(s, place: tuple[int, ...], like: Tensor, make=Wire, timeout=None) -> tuple[dict, dict, dict, dict]:
+def connect(s, place: tuple[int, ...], like: Tensor, make, timeout) -> tuple[dict, dict, dict, dict]:
     """(inward, outward, back_in, back_out) of this rank: {stage: wire}. Collective: every group is made by all ranks,
     and its first message sent, in one order."""
     inward, outward, back_in, back_out = {}, {}, {}, {}
@@ -214,23 +215,25 @@ def connect(s, place: tuple[int, ...], like: Tensor, make=Wire, timeout=None) ->
                 if source == s.rank:
                     enter[other] = leave[one] = Handover()
                 continue
-            wire = make(source, target, dist.new_group(sorted((source, target)), timeout=timeout), like)
-            if s.rank == source:
-                leave[one] = wire
-                dist.send(like[:1, :1].contiguous(), target, wire.group)        # a group is whole once it was used
-            elif s.rank == target:
-                enter[other] = wire
-                dist.recv(torch.empty_like(like[:1, :1]).contiguous(), source, wire.group)
+            group = dist.new_group(sorted((source, target)), timeout)
+            if s.rank in (source, target):
+                wire = make(source, target, group, like)
+                dist.broadcast(torch.zeros(1, device=s.device), source, group)  # a group is whole once it was used
+                (leave if s.rank == source else enter)[one if s.rank == source else other] = wire
     return inward, outward, back_in, back_out
 
 
+def tied_weights(stages: dict[int, Stage]) -> list[nn.Parameter]:
+    """Of this rank's stages: the token table and the copy of it in the head, where the head is tied."""
+    table = [stage.tokens.weight for stage in stages.values() if stage.first and stage.tied]
+    return table + [stage.head.weight for stage in stages.values() if stage.last and stage.tied]
+
+
 def tie(s, stages: dict[int, Stage], place: tuple[int, ...]):
-    """A function that gives the token table and the head's copy of it the gradient of both, where the head is tied:
-    the sum over the first and the last stage. Collective, as `connect` is."""
-    ends = sorted({place[0], place[-1]})
+    """A function that gives the token table and the head's copy of it the gradient of both: the sum over the first and
+    the last stage. Collective, as `connect` is."""
+    ends, weights = sorted({place[0], place[-1]}), tied_weights(stages)
     group = dist.new_group(ends) if len(ends) == 2 else None
-    weights = [stage.tokens.weight for stage in stages.values() if stage.first and stage.tied]
-    weights += [stage.head.weight for stage in stages.values() if stage.last and stage.tied]
 
     def add() -> None:
         if len(weights) == 2:
@@ -282,8 +285,11 @@ class Stage(nn.Module):
         if not self.last:
             return x
         logits = self.head(self.norm(x))
-        if targets is None:
-            return logits
+        return logits if targets is None else self.loss(logits, targets)
+
+    @staticmethod
+    def loss(logits: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss of a micro-batch in nats a token, () fp32. logits: (b, s, V), targets: (b, s)."""
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 

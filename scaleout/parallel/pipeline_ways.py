@@ -9,7 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.distributed import pipelining
-from torch.nn import functional as F
 
 from scaleout.parallel import pipeline
 from scaleout.parallel.transformer import Transformer
@@ -30,7 +29,8 @@ class Way:
         """via: one of ROUTES. schedule: a name in spec.pipeline.SCHEDULES; by hand "naive" too. m: micro-batches.
         make_stages(list of stages) is {stage: module} of them; `of_model` makes it. like: what stages hand on,
         (b, s, h). v: stages a rank. more: for pipeline_type. ValueError for what cannot be."""
-        self.s, self.via, self.m, self.place = s, via, m, placed(schedule, s.world, m, v)
+        self.s, self.via, self.m, self.like = s, via, m, like
+        self.place = placed(schedule, s.world, m, v)
         self.stages = make_stages([i for i, rank in enumerate(self.place) if rank == s.rank])
         if via == "hand":
             self.pipe = pipeline_type(s, self.stages, self.place, like, **more)
@@ -86,11 +86,6 @@ def named(name: str, stage: pipeline.Stage) -> str:
     return "tokens.weight" if stage.tied and name == "head.weight" else name
 
 
-def loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean loss of a micro-batch, as torch's schedules ask for it."""
-    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
-
-
 def with_torch(s, stages: dict[int, pipeline.Stage], count: int, schedule: str, m: int):
     """torch's schedule over the stages of this rank, of `count` in all. ValueError for "naive", which torch lacks."""
     if s.world == 1:
@@ -99,4 +94,5 @@ def with_torch(s, stages: dict[int, pipeline.Stage], count: int, schedule: str, 
         raise ValueError("torch has no naive schedule: use gpipe with one micro-batch")
     kind = getattr(pipelining, f"Schedule{spec_pipeline.SCHEDULES[schedule].torch}")
     made = [pipelining.PipelineStage(stage, i, count, s.device) for i, stage in stages.items()]
-    return kind(made[0] if issubclass(kind, pipelining.schedules.PipelineScheduleSingle) else made, m, loss_fn=loss)
+    return kind(made[0] if issubclass(kind, pipelining.schedules.PipelineScheduleSingle) else made, m,
+                loss_fn=made[0].submod.loss)

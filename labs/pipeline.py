@@ -1,0 +1,344 @@
+"""Rung 04: a pipeline by hand and by torch.distributed.pipelining: bubbles, bytes and lanes beside their predictions.
+
+    torchrun --nproc-per-node 4 labs/pipeline.py
+    torchrun --nproc-per-node 2 labs/pipeline.py --schedules all --save
+    torchrun --nproc-per-node 4 labs/pipeline.py --trace lanes.json      for ui.perfetto.dev: a lane a rank
+    torchrun --nproc-per-node 4 labs/pipeline.py --hop-ms 25             every message takes half a forward
+    torchrun --nproc-per-node 4 labs/pipeline.py --fault both-send       a hang, and who waits for whom
+    torchrun --nproc-per-node 4 labs/pipeline.py --fault receive         receives that are waited for too early
+    torchrun --nproc-per-node 4 labs/pipeline.py --fault head            the last stage has the head, and is late
+"""
+
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
+import statistics
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from scaleout.lab import fits, join, options, recording, report, session
+from scaleout.lab import pipeline as lab_pipeline
+from scaleout.lab.text import ms
+from scaleout.measure import pipeline as measure_pipeline
+from scaleout.measure import pipeline_faults, pipeline_sleep
+from scaleout.memory.stage import most_held, stage_kept
+from scaleout.parallel import Transformer, parity, pipeline
+from scaleout.parallel.pipeline_ways import ROUTES, Way, of_model, placed
+from scaleout.records.files import write_json
+from scaleout.spec import Recipe, preset
+from scaleout.spec import pipeline as spec_pipeline
+from scaleout.timing import pipeline as timing_pipeline
+
+WARMUP = 2
+PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the whole batch alone
+MEMORY = 0.02               # of the bytes kept for backward, and what the book promises
+BUBBLE = 0.03               # of the step, with stages of 50 ms on a quiet machine
+SHORT_MS = 10.0             # stages so short that the runtime's own time shows
+PATIENCE = 4.0              # seconds until a message of --fault both-send is given up
+HEAVY = "llama-3-8b"        # whose head weighs as much as more than two of its layers
+RESULTS = Path(__file__).resolve().parent / "results" / "pipeline"
+
+
+@dataclass(frozen=True)
+class Options(options.Model):
+    """The model, its micro-batches, the schedules, and what to do with the result."""
+
+    layers: int = options.number(8, "blocks")
+    hidden: int = options.number(64, "width of the residual stream")
+    heads: int = options.number(4, "attention heads")
+    seq: int = options.number(64, "tokens a sequence")
+    micro_batch: int = options.number(2, "sequences of a micro-batch")
+    micro_batches: int | None = options.number(None, "of a step (default: two for each rank)", highest=1024)
+    schedules: str = options.word("gpipe,1f1b,interleaved,zb1", "which: all, or names", "NAME,NAME")
+    stage_ms: float = options.number(50.0, "forward of a rank's stages that sleep, in ms", 1, 10_000)
+    repeats: int = options.number(1, "timed steps of stages that sleep", highest=100)
+    steps: int = options.number(6, "training steps with 1F1B", WARMUP + 1, 10**6)
+    lr: float = options.number(3e-3, "learning rate", 0, 1000)
+    seed: int = options.seed()
+    hop_ms: float = options.number(0.0, "what a message takes between stages that sleep, in ms", 0, 10_000)
+    fault: str = options.choice("none", ("none", "both-send", "receive", "head"), "what is wrong, on purpose")
+    trace: str | None = options.word(None, "write the lanes of stages that sleep for ui.perfetto.dev", "FILE.json")
+    dataset: str | None = options.dataset()
+    save: str | None = options.save("pipeline")
+
+
+TIERS = {"smoke": Options(),
+         "cpu": Options(hidden=128, seq=128, schedules="all", repeats=3, steps=20),
+         "gpu": Options(layers=16, hidden=2048, heads=16, seq=2048, micro_batches=16, schedules="all", repeats=3,
+                        steps=20, lr=3e-4)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked for, on so many ranks: schedules as (name, v), micro-batches m."""
+
+    o: Options
+    p: int
+
+    @property
+    def m(self):
+        return self.o.micro_batches or 2 * self.p
+
+    @property
+    def chosen(self):
+        return [("gpipe", 1)] if self.p == 1 else lab_pipeline.schedules(self.o.schedules, self.p)
+
+    def layers(self, v):
+        """Layers of each stage."""
+        return pipeline.cut(self.o.layers, self.p * v)
+
+    def refuse(self):
+        """ValueError for what no schedule, stage or hop can be."""
+        for name, v in [*self.chosen, *lab_pipeline.schedules(self.o.schedules, self.p)]:
+            self.layers(v)
+            if self.p > 1:
+                placed(name, self.p, self.m, v)
+
+    def costs(self, milliseconds, v):
+        """Of stages that sleep: a rank's forward takes so long, and so do its input's and its weights' gradient."""
+        return timing_pipeline.even(self.p * v, *[milliseconds / 1e3 / v] * 3, hop=self.o.hop_ms / 1e3)
+
+
+# --- the same as one process? -----------------------------------------------------------------------------------
+
+def micro_batches(s, o, text, step, m):
+    """(tokens, targets), each m tensors (b, s): the same on every rank."""
+    pairs = [session.batch(text, step * m + i, o.micro_batch, o.seq, seed=o.seed, device=s.device) for i in range(m)]
+    return [tokens for tokens, _ in pairs], [targets for _, targets in pairs]
+
+
+def model_way(s, o, plan, via, name, v, **more):
+    """A Way of the Transformer."""
+    like = torch.empty(o.micro_batch, o.seq, o.hidden, device=s.device)
+    more |= {"timeout": join.GROUP_TIMEOUT} if via == "hand" else {}
+    return Way(s, via, name, plan.m, of_model(o.shape, plan.layers(v), s.device, o.seed), like, v, **more)
+
+
+def equality(s, plan, text):
+    """Checks of a Record: loss and gradients of one step of every way against one process on the whole batch."""
+    o = replace(plan.o, seq=min(plan.o.seq, PARITY_TOKENS), micro_batch=1)
+    tokens, targets = micro_batches(s, o, text, 0, plan.m)
+    torch.manual_seed(o.seed)
+    whole = Transformer(o.shape).to(s.device)
+    loss, wanted = parity.loss_and_gradients(whole, torch.cat(tokens), torch.cat(targets))
+    checks = {}
+    for via, name, v in ways(s, plan, naive=True):
+        way = model_way(s, o, plan, via, name, v)
+        found = way.step(tokens, targets)
+        mine = way.gradients()
+        error = max(abs(found / loss - 1), parity.worst(s, mine, {key: wanted[key] for key in mine}))
+        checks[f"{lab_pipeline.title(name, v)}, {lab_pipeline.VIAS[via]}: loss and gradients equal one process"] = (
+            parity.check(error))
+    return checks
+
+
+def ways(s, plan, naive=False):
+    """[(via, schedule, v)]: torch's need a process group."""
+    found = [(via, name, v) for name, v in plan.chosen for via in ROUTES if via == "hand" or s.world > 1]
+    return [("hand", "naive", 1), *found] if naive else found
+
+
+# --- stages that sleep --------------------------------------------------------------------------------------------
+
+def slept(s, plan, via, name, v, costs, **more):
+    """measure.pipeline_sleep.run of this plan."""
+    return pipeline_sleep.run(s, via, name, plan.m, v, costs, plan.o.repeats, timeout=join.GROUP_TIMEOUT, **more)
+
+
+def sleeping(s, plan):
+    """(rows of lab.pipeline.bubbles, {"predicted", "measured": spans of all ranks} of 1F1B or the first schedule)."""
+    rows, shown, o = [], {}, plan.o
+    # a slow hop lies in the wires by hand: torch's messages know of none
+    cases = [(via, name, v, o.stage_ms) for via, name, v in ways(s, plan) if via == "hand" or not o.hop_ms]
+    cases += [("hand", name, v, SHORT_MS) for name, v in plan.chosen if name == "1f1b" and o.stage_ms > SHORT_MS]
+    for via, name, v, milliseconds in cases:
+        wanted, seconds, spans = slept(s, plan, via, name, v, plan.costs(milliseconds, v))
+        rows.append({"name": lab_pipeline.title(name, v), "via": via, "ms": milliseconds, "predicted": wanted.seconds,
+                     "measured": seconds, "bubble": wanted.bubble, "found": lab_pipeline.bubble(wanted.work, seconds)})
+        if via == "hand" and milliseconds == o.stage_ms and (not shown or name == "1f1b"):
+            shown = {"name": lab_pipeline.title(name, v), "predicted": pipeline_sleep.predicted(wanted), "measured": spans}
+    return rows, shown
+
+
+def show_lanes(s, shown):
+    """The lanes of one schedule: as predicted, and as they were."""
+    whole = max(span.end for which in ("predicted", "measured") for row in shown[which] for span in row)
+    s.say(f"\n{shown['name']} as predicted, and as it ran by hand ({ms(whole)} ms across; digits are forwards, letters "
+          "backwards, dots waiting)")
+    for which in ("predicted", "measured"):
+        s.say(lab_pipeline.lanes(shown[which], whole) + "\n")
+
+
+def explain(rows):
+    """What the bubbles say, in a line each."""
+    off = [(row["found"] - row["bubble"], row) for row in rows]
+    long = [(gap, row) for gap, row in off if row["ms"] > SHORT_MS]
+    gap, row = max(long or off, key=lambda pair: pair[0])
+    said = [f"bubbles of {row['ms']:g} ms stages: at most {gap:.3f} of the step above the prediction"
+            + ("" if gap <= BUBBLE else f", where a quiet machine stays within {BUBBLE}: this one is busy")]
+    for gap, row in (pair for pair in off if pair[1]["ms"] == SHORT_MS and long):
+        said.append(f"{row['name']} with {SHORT_MS:g} ms stages: {gap:.3f} above it: messages, autograd and waking from "
+                    f"sleep take {ms(row['measured'] - row['predicted'])} ms a step, however short the stages are")
+    return said
+
+
+# --- the Transformer ------------------------------------------------------------------------------------------------
+
+def memory(s, plan, text):
+    """([(title, bytes kept by rank, predicted, measured)], checks)."""
+    o, rows, checks = plan.o, [], {}
+    batch = micro_batches(s, o, text, 0, plan.m)
+    for name, v in plan.chosen:
+        seen = measure_pipeline.most_kept(model_way(s, o, plan, "hand", name, v), *batch)
+        kept = stage_kept(o.shape, o.micro_batch, o.seq, plan.layers(v), Recipe(precision="fp32"))
+        wanted = most_held(spec_pipeline.orders(name, plan.p, plan.m, v), kept)
+        title = lab_pipeline.title(name, v)
+        rows.append((title, wanted, seen))
+        checks[f"{title}: bytes kept for backward within 2% on every rank"] = parity.check(
+            max(abs(p / m - 1) for p, m in zip(wanted, seen, strict=True)), MEMORY)
+    return rows, checks
+
+
+def train(s, plan, text):
+    """1F1B by hand for some steps: ({"losses", "seconds", "predicted"}, checks)."""
+    o = plan.o
+    way = model_way(s, o, plan, "hand", "1f1b", 1)
+    measured = measure_pipeline.costs(way, *micro_batches(s, o, text, 0, plan.m))
+    wanted = timing_pipeline.step("1f1b", plan.p, plan.m, 1, measured).seconds
+    stage = way.stages[s.rank]
+    optimizer = torch.optim.AdamW(stage.parameters(), lr=o.lr)
+    found = {"losses": [], "seconds": [], "predicted": wanted, "built": way.built}
+    for step in range(o.steps):
+        batch = micro_batches(s, o, text, step + 1, plan.m)
+        s.barrier()
+        begin = s.clock()
+        found["losses"].append(way.step(*batch))
+        found["seconds"].append(s.largest(s.clock() - begin))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    ends = measure_pipeline.gathered(s, [w.detach().cpu() for w in pipeline.tied_weights(way.stages)])
+    tables = [w for row in ends for w in row]
+    apart = max((w - tables[0]).abs().max().item() for w in tables)
+    return found, {"token table and tied head are equal after training": parity.check(apart, 0.0)}
+
+
+def record(s, tier, plan, rows, kept, trained, checks, notes):
+    """The Record of this run."""
+    o, wanted, seen = plan.o, {}, {}
+    for row in rows:
+        label = f"{row['name']}, {lab_pipeline.VIAS[row['via']]}, {row['ms']:g} ms stages"
+        wanted |= {f"seconds a step, {label}": row["predicted"], f"bubble of the step, {label}": row["bubble"]}
+        seen |= {f"seconds a step, {label}": row["measured"], f"bubble of the step, {label}": row["found"]}
+    for title, predicted, measured in kept:
+        for rank in range(plan.p):
+            wanted[f"bytes kept for backward, {title}, rank {rank}"] = predicted[rank]
+            seen[f"bytes kept for backward, {title}, rank {rank}"] = measured[rank]
+    wanted["seconds a step, training"] = trained["predicted"]
+    seen["seconds a step, training"] = statistics.median(trained["seconds"][WARMUP:])
+    most = max(((max(m), title) for title, _, m in kept), default=(0, ""))
+    return recording.record(
+        s, "pipeline", tier, notes=[trained["built"], *notes], model=asdict(o.shape),
+        recipe=asdict(Recipe(precision="fp32")) | {
+            "schedules": ", ".join(lab_pipeline.title(*one) for one in plan.chosen), "micro_batches": plan.m,
+            "stage ms": o.stage_ms, "hop ms": o.hop_ms},
+        effective_batch=o.micro_batch * plan.m, sequence_length=o.seq, precision="fp32",
+        step_seconds=trained["seconds"], warmup_steps=WARMUP, losses=trained["losses"],
+        peak_memory={"activations": most[0]} | session.allocator(s, "allocator: "), prediction=wanted,
+        measurement=seen, checks=checks, skipped=skipped(s))
+
+
+def skipped(s):
+    """What this run leaves out."""
+    found = ["Accelerate: it has no pipeline for training (prepare_pippy is for inference)"]
+    if s.world == 1:
+        found.append("bubbles, lanes and torch's schedules: one process is no pipeline (torchrun --nproc-per-node 2 "
+                     "labs/pipeline.py)")
+    return found
+
+
+# --- what is wrong, on purpose ----------------------------------------------------------------------------------------
+
+def both_send(s, plan):
+    """A hang, and one line on who waits for whom."""
+    found = pipeline_faults.both_send(s, plan.m, PATIENCE)
+    s.say(lab_pipeline.hang(found, PATIENCE))
+
+
+def receive(s, plan):
+    """Interleaved 1F1B as it should be, and with the message of the next action waited for before this one."""
+    name, v = "interleaved", 2
+    mine, costs = spec_pipeline.orders(name, plan.p, plan.m, v)[s.rank], plan.costs(plan.o.stage_ms, v)
+    wanted, healthy, _ = slept(s, plan, "hand", name, v, costs)
+    _, late, spans = slept(s, plan, "hand", name, v, costs, work=pipeline_faults.front_loaded(mine),
+                           wire=pipeline_faults.Early)
+    s.say(f"{lab_pipeline.title(name, v)}: {ms(healthy)} ms a step (predicted {ms(wanted.seconds)}); with each receive "
+          f"waited for one action too early {ms(late)} ms")
+    s.say(f"{lab_pipeline.lanes(spans)}\n{lab_pipeline.longest_wait(spans)}")
+    return spans
+
+
+def head(s, plan):
+    """A last stage that has the head too, and the same with fewer layers on it."""
+    shape, rows = preset(HEAVY), []
+    weight, seconds = lab_pipeline.head_layers(shape), plan.o.stage_ms / 1e3 * plan.p / shape.layers
+    s.say(f"{HEAVY}: {shape.layers} layers, and a head as heavy as {weight:.2f} of them")
+    for name, layers in (("even", pipeline.cut(shape.layers, plan.p)),
+                         ("mended", lab_pipeline.mended(shape.layers, plan.p, weight))):
+        wanted, found, spans = slept(s, plan, "hand", "1f1b", 1, lab_pipeline.uneven(layers, seconds, weight))
+        rows.append((name, layers, wanted, found, lab_pipeline.bubble(wanted.work, found)))
+        s.say(f"\n{name}, 1F1B\n{lab_pipeline.lanes(spans)}")
+    s.say("\n" + lab_pipeline.compared(rows))
+    return spans
+
+
+FAULTS = {"both-send": both_send, "receive": receive, "head": head}
+
+# --- the lab -----------------------------------------------------------------------------------------------------------
+
+
+def whole(s, tier, plan, text):
+    """Check, sleep, weigh, train, record; the spans of the lanes. Exit code 1 where a check failed."""
+    checks, rows, shown, notes = equality(s, plan, text), [], None, []
+    if s.world > 1:
+        rows, shown = sleeping(s, plan)
+        notes = explain(rows)
+        s.say("\n" + lab_pipeline.bubbles(rows))
+        show_lanes(s, shown)
+    kept, more = memory(s, plan, text)
+    s.say("\n".join([*notes, "", lab_pipeline.memory(kept), ""]))
+    trained, tied = train(s, plan, text)
+    r = record(s, tier, plan, rows, kept, trained, checks | more | tied, notes)
+    s.say(lab_pipeline.training(r, trained["predicted"], s.world))
+    s.say("\n".join(report.verdicts(r.checks, r.skipped)))
+    recording.keep(s, r, plan.o.save, RESULTS)
+    write_trace(s, plan.o, shown and shown["measured"])
+    recording.end(s, r.checks)
+
+
+def write_trace(s, o, spans):
+    """--trace, on rank 0."""
+    if o.trace and spans and s.main:
+        write_json(lab_pipeline.trace(spans), o.trace)
+        s.say(f"trace: {Path(o.trace).name}; open it at https://ui.perfetto.dev")
+
+
+def main(s, argv=None):
+    """The whole lab, or one fault."""
+    tier, o = options.parse(TIERS, __doc__, argv)
+    plan = Plan(o, s.world)
+    fits.check(s, o.shape)
+    options.check_target(o.trace, (".json",))
+    options.check_save(o.save, RESULTS)
+    plan.refuse()
+    lab_pipeline.refuse(s.world, s.nodes, s.device.type, o.fault, o.hop_ms, o.trace)
+    text = session.dataset(o.dataset)
+    s.say(f"{recording.heading(s, o.shape)}, {plan.m} micro-batches of {o.micro_batch} x {o.seq} tokens")
+    if o.fault == "none":
+        whole(s, tier, plan, text)
+    else:
+        write_trace(s, o, FAULTS[o.fault](s, plan))
+
+
+if __name__ == "__main__":
+    session.run(main)

@@ -1,0 +1,158 @@
+"""What the lab of pipelines prints: bubbles and bytes beside their predictions, lanes as text, a trace, stages of uneven
+weight and how to mend them. Standard library only."""
+
+import statistics
+
+from scaleout.lab.text import megabytes, ms, ratio, table
+from scaleout.records import chrome
+from scaleout.spec.pipeline import SCHEDULES
+from scaleout.timing.pipeline import Costs
+
+NAMES = {"naive": "naive"} | {name: facts.label for name, facts in SCHEDULES.items()}
+VIAS = {"hand": "by hand", "torch": "torch"}
+WIDTH = 96              # columns of a lane
+LOOK = "abcdefghijklmnopqrstuvwxyz"
+
+
+def schedules(text, p):
+    """--schedules as [(name, v)]: each with the fewest stages a rank that it takes. ValueError for an unknown one."""
+    names = [*SCHEDULES] if text == "all" else text.split(",")
+    for name in names:
+        if name not in SCHEDULES:
+            raise ValueError(f"--schedules {text}: there is no {name!r}: use all, or some of {','.join(SCHEDULES)}")
+    least = {name: 2 if name == "zb1" else SCHEDULES[name].chunks[0] for name in names}      # torch's ZB1 takes two
+    return [(name, least[name]) for name in names]
+
+
+def title(name, v):
+    """A schedule as the tables call it."""
+    return f"{NAMES[name]}, v = {v}" if v > 1 else NAMES[name]
+
+
+def bubbles(rows):
+    """[{"name", "via", "ms", "predicted", "measured" (seconds), "bubble", "found"}] as text."""
+    return table(("stages that sleep", "way", "F = I = W, ms", "step, ms", "predicted", "ratio", "bubble", "predicted"),
+                 [(r["name"], VIAS[r["via"]], f"{r['ms']:g}", ms(r["measured"]), ms(r["predicted"]),
+                   ratio(r["predicted"], r["measured"]), f"{r['found']:.3f}", f"{r['bubble']:.3f}") for r in rows])
+
+
+def memory(rows):
+    """[(schedule's title, bytes by rank predicted, measured)] as text."""
+    lines = [(name, rank, megabytes(p), megabytes(m), ratio(p, m)) for name, wanted, seen in rows
+             for rank, (p, m) in enumerate(zip(wanted, seen, strict=True))]
+    return table(("kept for backward, at most", "rank", "predicted", "measured", "ratio"), lines)
+
+
+# --- lanes ----------------------------------------------------------------------------------------------------
+
+def lanes(spans, seconds=None):
+    """Spans of all ranks as text, a line a rank: a digit is a forward of that micro-batch, a letter its backward (a of
+    micro-batch 0; of a backward in two halves small for the input's, large for the weights'), "." is waiting. With more
+    than ten micro-batches digits come again."""
+    seconds = seconds or max(span.end for row in spans for span in row)
+    place = lambda t: min(WIDTH, round(t / seconds * WIDTH))  # noqa: E731
+    found = []
+    for rank, row in enumerate(spans):
+        cells = ["."] * WIDTH
+        for span in row:
+            mark = str(span.micro % 10) if span.kind == "F" else LOOK[span.micro % 26]
+            for at in range(place(span.start), place(span.end)):
+                cells[at] = mark.upper() if span.kind == "W" else mark
+        found.append(f"rank {rank}  {''.join(cells)}")
+    return "\n".join(found)
+
+
+def trace(spans):
+    """Spans of all ranks as a Chrome trace: a process a rank, its actions on one row, its waits on the next."""
+    events = []
+    for rank, row in enumerate(spans):
+        events += chrome.named(rank, {1: "actions", 2: "waits for a message"})
+        for span in row:
+            name = f"{span.kind}{span.micro} stage {span.stage}"
+            events.append(chrome.event(rank, 1, name, {"F": "forward"}.get(span.kind, "backward"), span.start, span.end))
+            if span.start - span.begin > 1e-4:
+                events.append(chrome.event(rank, 2, f"receive for {name}", "wait", span.begin, span.start))
+    return {"traceEvents": events}
+
+
+def longest_wait(spans):
+    """One line on the longest wait of a rank between two of its actions, "" where there is none."""
+    waits = [(span.start - span.begin, rank, span, before) for rank, row in enumerate(spans)
+             for before, span in zip(row, row[1:], strict=False)]
+    if not waits:
+        return ""
+    wait, rank, span, before = max(waits)
+    what = "the activations" if span.kind == "F" else "the gradient"
+    return (f"longest wait: rank {rank}, {ms(wait)} ms after {before.kind}{before.micro}, for {what} of micro-batch "
+            f"{span.micro} (stage {span.stage})")
+
+
+# --- uneven stages ----------------------------------------------------------------------------------------------
+
+def uneven(layers, seconds, head):
+    """Costs of stages of so many layers each, a layer `seconds` for each of F, I and W; the head weighs as much as
+    `head` layers."""
+    weight = [n * seconds for n in layers]
+    weight[-1] += head * seconds
+    return Costs(tuple(weight), tuple(weight), tuple(weight))
+
+
+def mended(layers, stages, head):
+    """Layers of each stage so that the heaviest is as light as can be, the head weighing `head` layers: the last stage
+    gives some to the others. ValueError where a stage would have none."""
+    last = min(range(1, layers - stages + 2), key=lambda n: (max(n + head, -(-(layers - n) // (stages - 1))), -n))
+    even, more = divmod(layers - last, stages - 1)
+    return (*(even + (i < more) for i in range(stages - 1)), last)
+
+
+def head_layers(shape):
+    """How many blocks' products the head's weigh: V h over those of a block (attention's scores left out)."""
+    per_block = shape.hidden * (2 * shape.heads * shape.d + 2 * shape.kv * shape.d
+                                + (3 if shape.gated_mlp else 2) * shape.h_ff)
+    return shape.vocab * shape.hidden / per_block
+
+
+def compared(rows):
+    """[(name, layers, predicted Timeline, measured seconds, bubble found)] as text."""
+    return table(("stages", "layers", "step, ms", "predicted", "ratio", "bubble", "predicted"),
+                 [(name, "-".join(map(str, layers)), ms(seconds), ms(t.seconds), ratio(t.seconds, seconds),
+                   f"{found:.3f}", f"{t.bubble:.3f}") for name, layers, t, seconds, found in rows])
+
+
+def bubble(work, seconds):
+    """The share of all ranks' seconds in which nothing is computed. work: seconds by rank."""
+    return 1 - statistics.mean(work) / seconds
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+def refuse(world, nodes, device, fault, hop_ms, trace):
+    """ValueError, one line, for what this launch cannot do."""
+    if world == 1 and (fault != "none" or hop_ms or trace):
+        flag = "--fault" if fault != "none" else "--hop-ms" if hop_ms else "--trace"
+        raise ValueError(f"{flag}: one process is no pipeline: use torchrun --nproc-per-node 2 labs/pipeline.py")
+    if hop_ms and (nodes > 1 or device != "cpu"):
+        raise ValueError("--hop-ms: ranks need one host's clock and its CPUs: use one node, and LAB_DEVICE=cpu")
+    if fault == "both-send" and device != "cpu":
+        raise ValueError("--fault both-send: on NCCL small sends do not wait: use LAB_DEVICE=cpu")
+
+
+def hang(found, patience):
+    """One line on who waits for whom, from what each rank waits for (measure.pipeline_faults.both_send)."""
+    if found is None:
+        return "no hang: every send was taken (give more --micro-batches)"
+    words = [f"rank {rank} waits to {does} {what} {number} {'to' if does == 'send' else 'from'} rank {peer}" if stood
+             else f"rank {rank} is done"
+             for rank, stood in enumerate(found) for does, what, number, peer in [stood or ("", "", 0, 0)]]
+    pair = next(((rank, stood[3]) for rank, stood in enumerate(found)
+                 if stood and stood[0] == "send" and found[stood[3]] and found[stood[3]][::3] == ["send", rank]), None)
+    cause = f"ranks {pair[0]} and {pair[1]} both send, and neither receives" if pair else "nobody's message is taken"
+    return f"hang: {cause} ({patience:g} s): {'; '.join(words)}"
+
+
+def training(record, predicted, world):
+    """How the Transformer trained, in a line."""
+    return (f"1F1B trains: loss {record.losses[0]:.3f} to {record.losses[-1]:.3f} in {len(record.losses)} steps, "
+            f"{ms(record.median)} ms a step (predicted from each stage alone {ms(predicted)}, ratio "
+            f"{ratio(predicted, record.median)}"
+            + (f"; {world} ranks share the cores)" if record.device_kind == "cpu" and world > 1 else ")"))

@@ -1,0 +1,123 @@
+"""Stages that sleep for as long as they are told, and hops that take as long: a schedule measured without its arithmetic.
+
+Ranks that compute on the same cores slow each other down, and so hide what a schedule does. Ranks that sleep do not.
+Messages, autograd and the runtime are the real ones.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+
+from scaleout.measure.pipeline import Span, Watched, timed
+from scaleout.parallel.pipeline import Wire
+from scaleout.parallel.pipeline_ways import Way
+from scaleout.timing import pipeline as timing_pipeline
+from scaleout.timing.pipeline import Costs
+
+LIKE = 2, 4, 8              # what sleeping stages hand on
+
+
+class Nap(torch.autograd.Function):
+    """Hands its input on. Sleeps `ahead` seconds in the forward, `back` seconds in the backward."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, ahead: float, back: float) -> Tensor:
+        ctx.back = back
+        time.sleep(ahead)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        time.sleep(ctx.back)
+        return gradient, None, None
+
+
+class Sleeper(nn.Module):
+    """A stage of one weight: its forward, its input gradient and its weight gradient each take the seconds they are
+    given. The first one's input gradient is no message, but it takes its time as that of a stage of layers does,
+    which goes on to the token table."""
+
+    tied = False
+
+    def __init__(self, stage: int, costs: Costs) -> None:
+        super().__init__()
+        self.first, self.last, self.edges = stage == 0, stage == len(costs.forward) - 1, []
+        self.times = costs.forward[stage], costs.input[stage], costs.weight[stage]
+        self.weight = nn.Parameter(torch.ones(()))
+        self.table = nn.Parameter(torch.zeros(())) if self.first else None
+
+    @staticmethod
+    def loss(x: Tensor, targets: Tensor) -> Tensor:
+        """Something to go back from."""
+        return x.mean()
+
+    def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
+        """(b, s, h) in and out; of the last stage, with targets, its `loss`."""
+        self.edges = []
+        if self.first:
+            x = x + self.table
+            self.edges.append((get_gradient_edge(x), [self.table]))
+        forward, back, weight = self.times
+        x = Nap.apply(x, forward, back) * Nap.apply(self.weight, 0.0, weight)
+        self.edges.append((get_gradient_edge(x), [self.weight]))
+        return x if targets is None else self.loss(x, targets)
+
+
+def sleepers(costs: Costs):
+    """A function that makes a rank's sleeping stages, for a Way."""
+    return lambda mine: {i: Sleeper(i, costs) for i in mine}
+
+
+def batch(m: int, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Micro-batches for stages that sleep: (inputs, targets)."""
+    return [torch.ones_like(like) for _ in range(m)], [torch.zeros(len(like)) for _ in range(m)]
+
+
+class SlowWire(Wire):
+    """A wire whose messages take `hop` seconds, as a slow link's latency does: the sender goes on at once, and what is
+    sent cannot be received sooner. Each message carries its time as its first number; ranks share a host's clock."""
+
+    hop = 0.0
+
+    def __init__(self, *given) -> None:
+        super().__init__(*given)
+        zero = torch.tensor([time.perf_counter()], dtype=torch.float64)
+        dist.broadcast(zero, self.source, self.group)
+        self.zero = zero.item()
+
+    def send(self, message: Tensor) -> None:
+        message = message.clone()
+        message.view(-1)[0] = time.perf_counter() - self.zero
+        super().send(message)
+
+    def receive(self) -> Tensor:
+        message = super().receive()
+        time.sleep(max(0.0, self.zero + message.view(-1)[0].item() + self.hop - time.perf_counter()))
+        return message
+
+
+def slow(hop: float) -> type[Wire]:
+    """A kind of wire with hops of so many seconds."""
+    return type("SlowWire", (SlowWire,), {"hop": hop}) if hop else Wire
+
+
+def run(s, via: str, name: str, m: int, v: int, costs: Costs, repeats: int = 1, work=None, wire=None, timeout=None):
+    """(predicted Timeline, median seconds, spans of all ranks) of a schedule on stages that sleep. work: what stands in
+    the place of the schedule's own; wire: of its wires."""
+    like = torch.zeros(LIKE)
+    more = {"pipeline_type": Watched, "wire": wire or slow(costs.hop), "timeout": timeout} if via == "hand" else {}
+    way = Way(s, via, name, m, sleepers(costs), like, v, **more)
+    way.work = work or getattr(way, "work", None)
+    seconds, spans = timed(way, *batch(m, like), repeats)
+    return timing_pipeline.step(name, s.world, m, v, costs), statistics.median(seconds), spans
+
+
+def predicted(wanted) -> list[list[Span]]:
+    """A Timeline as spans of all ranks."""
+    return [[Span(*run.action, run.start - run.wait, run.start, run.end) for run in row] for row in wanted.runs]
