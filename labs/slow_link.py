@@ -10,26 +10,19 @@ The hosts are network namespaces on this machine; torchrun runs on each, and the
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import functools
-import os
-import shutil
 import statistics
 import sys
-import tempfile
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scaleout.lab import corpus, fits, launch, options
+from scaleout.lab import corpus, fits, launch, nodes, options
 from scaleout.lab import hosts as lab_hosts
 from scaleout.lab import slow_link as lab_slow_link
-from scaleout.records import Record, files, provenance, results
+from scaleout.records import Record, provenance, results
 from scaleout.spec import total_parameters
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "labs" / "results" / "slow_link"
-PORT = 29500                # inside the namespaces: nobody else is there
-LIMIT = 900.0               # seconds for a whole run
-
 
 number = functools.partial(options.number, highest=10**6)
 
@@ -61,20 +54,9 @@ TIERS = {"smoke": Options(),
                         bucket_mb=1.0)}
 
 
-def megabits(text):
-    """The rates in Mbit/s (list of float), fastest first. ValueError where one is not a rate."""
-    try:
-        rates = sorted({float(word) for word in text.split(",")}, reverse=True)
-    except ValueError:
-        rates = []
-    if not rates or not all(1 <= rate <= 1e5 for rate in rates):
-        raise ValueError(f"--rates {text}: give Mbit/s from 1 to 100000, such as 1000,200")
-    return rates
-
-
 def cases(o):
     """What is timed, in order: plain DDP at each rate, then one remedy after the other at the slowest."""
-    rates = megabits(o.rates)
+    rates = nodes.rates(o.rates, "--rates")
 
     def case(rate, hook="none", accumulation=1, factor=1):
         return {"rate": rate and rate * 1e6, "hook": hook, "accumulation": accumulation,
@@ -87,56 +69,9 @@ def cases(o):
 
 # --- run -------------------------------------------------------------------------------------------------
 
-def torchrun(o, hosts, host, folder):
-    """The command of one host's torchrun. Every agent must know whether the rendezvous is its own (is_host)."""
-    return [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(o.hosts), "--nproc-per-node", "1",
-            "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts.address(0)}:{PORT}", "--rdzv-id", "slow-link",
-            "--rdzv-conf", f"is_host={int(host == 0)}", "--local-addr", hosts.address(host),
-            "-m", "scaleout.measure.slow_link", str(folder)]
-
-
-def start(o, hosts, folder, threads):
-    """Start torchrun on every host, its output in `folder`."""
-    environment = os.environ | {
-        "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": "", "LAB_DEVICE": "cpu",
-        "TMPDIR": str(folder),                                  # torchrun leaves folders there
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
-    for host in range(o.hosts):
-        with (folder / f"log-{host}").open("w") as log:
-            hosts.start(host, torchrun(o, hosts, host, folder), env=environment, stdout=log, stderr=log)
-
-
-def serve(o, hosts, folder):
-    """Shape the links as rank 0 asks, until the run has ended. ValueError with its last line where it fails."""
-    end, done = time.monotonic() + LIMIT, -1
-    while any(process.poll() is None for process in hosts.started):
-        if (folder / "ask.json").exists():
-            asked = files.read_json(folder / "ask.json")
-            if asked["number"] != done:
-                hosts.shape(asked["rate"], o.latency_ms / 1e3)
-                done = asked["number"]
-                (folder / f"shaped-{done}").touch()
-        if time.monotonic() > end or any(process.returncode for process in hosts.started):
-            break
-        time.sleep(0.01)
-    if not (folder / "found.json").exists():
-        said = [line for host in range(o.hosts) for line in (folder / f"log-{host}").read_text().splitlines()
-                if line.startswith("scaleout/measure/slow_link.py: ")]
-        raise ValueError(said[0].split(": ", 1)[1] if said else "the run ended early: is there memory for "
-                         f"{o.hosts} processes?")
-
-
 def measure(o, plan):
     """(what the ranks found, whether the latency was applied)."""
-    folder = Path(tempfile.mkdtemp(prefix="slow-link-"))
-    try:
-        files.write_json(plan, folder / "plan.json")
-        with lab_hosts.Hosts(o.hosts) as hosts:
-            start(o, hosts, folder, plan["threads"])
-            serve(o, hosts, folder)
-            return files.read_json(folder / "found.json"), hosts.latency_applied
-    finally:
-        shutil.rmtree(folder)
+    return nodes.run("scaleout.measure.slow_link", plan, o.hosts, ROOT, o.latency_ms / 1e3)
 
 
 # --- what is said and kept ---------------------------------------------------------------------------------
@@ -197,7 +132,7 @@ def show_recorded(lack):
 def main(argv=None):
     """Measure, predict, compare; or print the recorded run."""
     tier, o = options.parse(TIERS, __doc__, argv)
-    plan = asdict(o) | {"cases": cases(o), "threads": max(1, (os.cpu_count() or 1) // o.hosts)}
+    plan = asdict(o) | {"cases": cases(o), "threads": nodes.threads(o.hosts)}
     fits.host(o.shape, o.hosts)                                               # what is wrong, before the work
     options.check_folder(RECORDED if o.save == "auto" else o.save, "--save")
     corpus.read(o.dataset)

@@ -4,6 +4,7 @@
     torchrun --nproc-per-node 4 labs/tensor.py --sequence-parallel --form llama --kv-heads 2
     torchrun --nproc-per-node 2 labs/tensor.py --fault no-backward-reduce      losses agree at step 1, gradients do not
     torchrun --nproc-per-node 4 labs/tensor.py --kv-heads 2 --fault kv-copies
+    sudo .venv/bin/python labs/tensor.py --link 1000,200       two hosts instead of one: starts torchrun itself
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -11,17 +12,21 @@ import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from scaleout.lab import corpus, fits, options, recording, report, session
+from scaleout.lab import corpus, fits, hosts, nodes, options, recording, report, session, tensor_link
 from scaleout.lab import tensor as lab_tensor
 from scaleout.measure import tensor as measure_tensor
 from scaleout.measure import tensor_faults
 from scaleout.parallel import parity, tensor_ways
-from scaleout.spec import Recipe, Shape
+from scaleout.records import results
+from scaleout.spec import Recipe, Shape, total_parameters
+from scaleout.spec.slices import check_tensor
 
 WARMUP = 3
 PARITY_STEPS = 3
 PARITY_TOKENS = 128         # at most, of each sequence
 PARITY_RATE = 0.1           # of SGD with momentum: AdamW divides a gradient by its own size, rounding too
+HOSTS = 2                   # of --link
+LINK_STEPS, LINK_ROUNDS = 3, 2
 RESULTS = Path(__file__).resolve().parent / "results" / "tensor"
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
 
@@ -45,6 +50,8 @@ class Options(options.Model):
     via: str = options.choice("hand", ("hand", "torch", "accelerate"), "the way whose steps are recorded")
     fault: str | None = options.choice(None, tuple(lab_tensor.FAULTS), "; ".join(
         f"{name}: {words}" for name, words in lab_tensor.FAULTS.items()))
+    link: str | None = options.word(None, "steps over a link between two hosts, of so many Mbit/s, beside DDP's",
+                                    "N,N", const="1000,200")
     dataset: str | None = options.dataset()
     save: str | None = options.save("tensor")
 
@@ -163,15 +170,76 @@ def train(s, tier, o, text):
     recording.end(s, r.checks)
 
 
+# --- two hosts ------------------------------------------------------------------------------------------------
+
+def plan(o):
+    """What measure.tensor_link does on each host."""
+    given = None, *(rate * 1e6 for rate in nodes.rates(o.link, "--link"))
+    return asdict(o) | {"model": asdict(o.shape), "rates": given, "rounds": LINK_ROUNDS, "steps": LINK_STEPS,
+                        "threads": nodes.threads(HOSTS)}
+
+
+def over_links(s, tier, o):
+    """Tensor parallelism over links of several rates, beside DDP; or the recorded run."""
+    lack = hosts.refused()
+    if lack:
+        s.say(f"labs/tensor.py: {lack}; these are the runs recorded elsewhere")
+        made = recorded_links()
+    else:
+        s.say(f"{HOSTS} hosts, one rank each, tp {HOSTS}, {o.micro_batch} x {o.seq} tokens a step")
+        found, _ = nodes.run("scaleout.measure.tensor_link", plan(o), HOSTS, RESULTS.parents[2])
+        made = [tensor_link.records(tier, o, HOSTS, found)]
+    for rows in made:
+        s.say(f"\n{total_parameters(Shape(**rows[0].model)) / 1e6:.2f} M parameters on a {rows[0].device}, size "
+              f"{rows[0].tier}\n{tensor_link.show(rows)}")
+    if o.save and not lack:
+        folder = RESULTS if o.save == "auto" else Path(o.save)
+        names = [results.save(r, folder / link_file(r)).name for r in made[0]]
+        s.say(f"{len(names)} records saved: {names[0]} and so on")
+
+
+def link_file(r):
+    """The name of the Record of one link."""
+    rate = r.recipe["link Mbit/s"]
+    return f"{r.tier}-{r.nodes}-hosts-{'unlimited' if rate is None else f'{rate:g}-mbit'}.json"
+
+
+def recorded_links(folder=RESULTS):
+    """The recorded runs over links, [[Record]]: one list a size, fastest link first."""
+    found = {}
+    for path in sorted(folder.glob("*-hosts-*.json")):
+        r = results.load(path)
+        found.setdefault(r.tier, []).append(r)
+    return [sorted(rows, key=lambda r: -(r.recipe["link Mbit/s"] or 1e9)) for rows in found.values()]
+
+
+def check(s, o):
+    """Refuse what could not work, before any work. ValueError, one line."""
+    if not o.link:
+        options.check_save(o.save, RESULTS)
+        tensor_ways.refuse(s, o.shape, o.seq, o.sequence_parallel, o.via)
+        return
+    nodes.rates(o.link, "--link")
+    options.check_folder(RESULTS if o.save == "auto" else o.save, "--save")
+    if s.world > 1:
+        raise ValueError("--link starts its own processes: start it with python, not with torchrun")
+    check_tensor(o.shape, HOSTS)
+    if o.micro_batch % HOSTS or o.sequence_parallel or o.fault:
+        raise ValueError(f"--link compares with DDP on {HOSTS} hosts: use an even --micro-batch, and neither "
+                         "--sequence-parallel nor --fault")
+
+
 def main(s, argv=None):
-    """Train all ways, or a few steps with a fault."""
+    """Train all ways, or a few steps with a fault, or over links."""
     tier, o = options.parse(TIERS, __doc__, argv)
     fits.check(s, o.shape)
-    options.check_save(o.save, RESULTS)
-    tensor_ways.refuse(s, o.shape, o.seq, o.sequence_parallel, o.via)
+    check(s, o)
     if o.fault:
         tensor_faults.refuse(s, o)
     text = session.dataset(o.dataset)
+    if o.link:
+        over_links(s, tier, o)
+        return
     s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a step, tp {s.world}, "
           f"{o.shape.heads} heads, {o.shape.kv} of keys and values")
     if o.fault:

@@ -151,11 +151,14 @@ class Calibration:
                     "all_gather": lambda x: self.group.gathered(x[:, :x.shape[1] // self.group.size])}[name]
             found.append(timed(self.s, lambda send=send, x=x: send(x))[0])
 
+    def middle(self, collective, size, warmup=0):
+        """Median seconds of one message."""
+        return statistics.median(self.seconds[collective, size][warmup:])
+
     def predict(self, sequence, warmup):
         """(seconds of a step, of these exposed in messages)."""
-        middle = {kind: statistics.median(found[warmup:]) for kind, found in self.seconds.items()}
-        messages = sum(middle[move.collective, move.size] for move in self.moves[sequence])
-        messages += sum(middle["all_reduce", size] for size in self.sums[sequence].values())
+        messages = sum(self.middle(move.collective, move.size, warmup) for move in self.moves[sequence])
+        messages += sum(self.middle("all_reduce", size, warmup) for size in self.sums[sequence].values())
         alone = [statistics.median(found[sequence][warmup:]) for found in (self.compute, self.update)]
         return sum(alone) + messages, messages
 

@@ -1,0 +1,87 @@
+"""One rank on each of several hosts, whose links are shaped as rank 0 asks: for labs about links. Standard library
+only."""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from scaleout.lab.hosts import Hosts
+from scaleout.records import files
+
+PORT = 29500                # inside the namespaces: nobody else is there
+LIMIT = 900.0               # seconds for a whole run
+
+
+def rates(text, flag):
+    """Link rates in Mbit/s (list of float), fastest first. ValueError where one is not a rate."""
+    try:
+        found = sorted({float(word) for word in text.split(",")}, reverse=True)
+    except ValueError:
+        found = []
+    if not found or not all(1 <= rate <= 1e5 for rate in found):
+        raise ValueError(f"{flag} {text}: give Mbit/s from 1 to 100000, such as 1000,200")
+    return found
+
+
+def threads(count):
+    """CPU threads of a rank, where `count` hosts share this machine's."""
+    return max(1, (os.cpu_count() or 1) // count)
+
+
+def run(module, plan, count, root, latency_seconds=0.0):
+    """Run `python -m module FOLDER` on `count` hosts; (what it wrote to found.json, whether the latency was applied).
+
+    plan: a dict for plan.json in that folder, with "threads". root: Path of the book, to import from. ValueError, one
+    line, with what the ranks said where they failed.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="slow-link-"))
+    try:
+        files.write_json(plan, folder / "plan.json")
+        with Hosts(count) as hosts:
+            _start(module, hosts, folder, plan["threads"], root)
+            _serve(module, hosts, folder, latency_seconds)
+            return files.read_json(folder / "found.json"), hosts.latency_applied
+    finally:
+        shutil.rmtree(folder)
+
+
+def _torchrun(module, hosts, host, folder):
+    """The command of one host's torchrun. Every agent must know whether the rendezvous is its own (is_host)."""
+    return [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(hosts.count), "--nproc-per-node", "1",
+            "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts.address(0)}:{PORT}", "--rdzv-id", "slow-link",
+            "--rdzv-conf", f"is_host={int(host == 0)}", "--local-addr", hosts.address(host), "-m", module, str(folder)]
+
+
+def _start(module, hosts, folder, each, root):
+    """Start torchrun on every host, its output in `folder`."""
+    environment = os.environ | {
+        "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": str(each), "CUDA_VISIBLE_DEVICES": "", "LAB_DEVICE": "cpu",
+        "TMPDIR": str(folder),                                  # torchrun leaves folders there
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))}
+    for host in range(hosts.count):
+        with (folder / f"log-{host}").open("w") as log:
+            hosts.start(host, _torchrun(module, hosts, host, folder), env=environment, stdout=log, stderr=log)
+
+
+def _serve(module, hosts, folder, latency_seconds):
+    """Shape the links as rank 0 asks, until the run has ended. ValueError with its last line where it fails."""
+    end, done = time.monotonic() + LIMIT, -1
+    while any(process.poll() is None for process in hosts.started):
+        if (folder / "ask.json").exists():
+            asked = files.read_json(folder / "ask.json")
+            if asked["number"] != done:
+                hosts.shape(asked["rate"], latency_seconds)
+                done = asked["number"]
+                (folder / f"shaped-{done}").touch()
+        if time.monotonic() > end or any(process.returncode for process in hosts.started):
+            break
+        time.sleep(0.01)
+    if not (folder / "found.json").exists():
+        script = f"{module.replace('.', '/')}.py: "
+        said = [line for host in range(hosts.count) for line in (folder / f"log-{host}").read_text().splitlines()
+                if line.startswith(script)]
+        raise ValueError(said[0].removeprefix(script) if said else "the run ended early: is there memory for "
+                         f"{hosts.count} processes?")
