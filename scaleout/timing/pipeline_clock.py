@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 
-
 def starts(rows: Sequence[Sequence[int]], homes: Sequence[int], m: int, durations: Sequence[Sequence[float]],
            hop: float, blocking: bool) -> tuple[list[list[float]], list[float]]:  # fmt: skip
     """(when each action of each rank starts, when each rank is done), of an order that can end.

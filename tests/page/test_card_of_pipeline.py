@@ -19,8 +19,11 @@ def step(schedule, p=4, m=8, v=1, hop=0.0):
 
 
 def value(tex, **of):
-    python = re.sub(r"\\t?frac\{([^}]*)\}\{([^}]*)\}", r"((\1)/(\2))", tex).replace(r"\,", "").replace(r"\min", "min")
-    return eval(re.sub(r"(?<=[\w)])\s*(?=[A-Za-z(])(?<!min)", "*", python), {"min": min}, of)
+    """TeX in Python; what stands side by side is a product."""
+    python = re.sub(r"\\frac\{([^}]*)\}\{([^}]*)\}", r"((\1)/(\2))", tex)
+    if found := re.fullmatch(r"\\min\((.*),\\ (.*)\)", python):
+        return min(value(one, **of) for one in found.groups())
+    return eval(re.sub(r"(?<=[\w)])\s*(?=[A-Za-z(])", "*", python.replace(r"\,", "")), {}, of)
 
 
 @pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (7, 20)])
