@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from scaleout import views
-from scaleout.views.controls import Control, stops
+from scaleout.views.controls import Control, order, rows_of, stops
 
 
 def controls(stem: str) -> dict[str, Control]:
@@ -21,6 +21,8 @@ def values(control: Control) -> list:
         return [False, True]
     if control.kind == "code":
         return [control.default]
+    if control.kind == "arrange":
+        return arrangements(control)
     if control.kind == "number":
         return sorted({control.lo, control.default, control.hi})
     if control.log:
@@ -29,10 +31,18 @@ def values(control: Control) -> list:
     return [min(control.hi, control.lo + control.step * k) for k in range(steps + 1)]
 
 
+def arrangements(control: Control) -> list[str]:
+    """As it opens, each row turned round by one, and all rows backwards."""
+    rows = rows_of(control.default)
+    turned = [[*rows[:k], (*row[1:], row[0]), *rows[k + 1 :]] for k, row in enumerate(rows)]
+    return list(map(order, (rows, *turned, [row[::-1] for row in rows])))
+
+
 def few(control: Control) -> list:
     """All of a select or toggle; the ends and the middle of what has an order."""
     every = values(control)
-    return every if control.kind in ("select", "toggle") else sorted({every[0], every[len(every) // 2], every[-1]})
+    ordered = control.kind not in ("select", "toggle", "arrange")
+    return sorted({every[0], every[len(every) // 2], every[-1]}) if ordered else every
 
 
 def by_chance(stem: str, count: int, seed: int) -> list[dict]:

@@ -4,7 +4,8 @@ Coordinates are CSS pixels: a view draws itself twice, WIDE and NARROW, so that 
 of CSS variables ("c1" to "c8", "ink", "muted", "grid", "accent"), so that one picture serves light mode, dark mode
 and print; the value after the comma is what a viewer without the book's style sheet sees. Numbers are printed with
 fixed digits: the same parameters give the same bytes in the kernel and on the page. A mark with a name (`mark`) is
-the same thing in the next picture: the front end moves it from where it was. `press` and `movable` make a mark a control.
+the same thing in the next picture: the front end moves it from where it was. `press` and `movable` make controls of
+marks.
 """
 
 from __future__ import annotations
