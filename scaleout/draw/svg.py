@@ -124,7 +124,7 @@ def press(
     body: str, box: tuple[float, float, float, float], control: str, value: object, label: str, mark: str,
 ) -> str:  # fmt: skip
     """Marks that are a button: it sets a control of the view to `value`. `box` (x, y, width, height) is what a hand
-    finds: 24 or more each way. `label` says what the button does, and how things stand, to who does not see it.
+    finds: 27 or more each way, which a phone shows as 24. `label` says what the button does, and how things stand, to who does not see it.
 
     Where no script runs it is a picture like any other. No view draws one for a control that is off.
     """
