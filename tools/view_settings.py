@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from scaleout import views
-from scaleout.views.controls import Control, order, rows_of, stops
+from scaleout.views.controls import Control, stops
 
 
 def controls(stem: str) -> dict[str, Control]:
@@ -21,21 +21,16 @@ def values(control: Control) -> list:
         return [False, True]
     if control.kind == "code":
         return [control.default]
-    if control.kind == "arrange":
-        return arrangements(control)
+    if control.kind == "arrange":  # a few of very many: as it opens, its first row turned round, all rows shuffled
+        rows, dice = [[*row] for row in views.rows_of(control.default)], random.Random(5)
+        shuffled = [views.order([dice.sample(row, len(row)) for row in rows]) for _ in range(2)]
+        return [control.default, views.order([rows[0][::-1], *rows[1:]]), *shuffled]
     if control.kind == "number":
         return sorted({control.lo, control.default, control.hi})
     if control.log:
         return stops(control)
     steps = round((control.hi - control.lo) / control.step)
     return [min(control.hi, control.lo + control.step * k) for k in range(steps + 1)]
-
-
-def arrangements(control: Control) -> list[str]:
-    """As it opens, each row turned round by one, and all rows backwards."""
-    rows = rows_of(control.default)
-    turned = [[*rows[:k], (*row[1:], row[0]), *rows[k + 1 :]] for k, row in enumerate(rows)]
-    return list(map(order, (rows, *turned, [row[::-1] for row in rows])))
 
 
 def few(control: Control) -> list:
