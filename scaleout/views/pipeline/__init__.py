@@ -1,0 +1,114 @@
+"""A pipeline's schedule: what each rank computes when, where it waits, and what it holds meanwhile."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from scaleout.spec.pipeline import SCHEDULES
+from scaleout.views import arrange, guess, more, play, select, slider, toggle
+from scaleout.views.pipeline import levers, picture, words, yours
+from scaleout.views.pipeline.setting import YOURS, Look, Setting
+
+TITLE = "A pipeline's schedule"
+
+MOMENTS = 24  # that a step is played in
+
+CONTROLS = (
+    guess("Four ranks, eight micro-batches, a backward as long as two forwards. GPipe's step is drawn: all forwards "
+          "first. **1F1B** runs each backward as soon as it can. When does **its** step end?", "slots", "slots",
+          lo=0, hi=36, step=0.5),
+    play("moment", "Time", MOMENTS, 0, MOMENTS),
+    select("schedule", "Schedule", "1f1b", [*((key, one.label) for key, one in SCHEDULES.items()),
+                                            (YOURS, "Yours: move the blocks")]),
+    slider("micro_batches", "Micro-batches in a step (m)", 8, 1, 256, log=True),
+    slider("hop", "Cost of a hop between ranks", 0.0, 0.0, 2.0, step=0.25, unit="slots"),
+    slider("ranks", "Ranks (p)", 4, 2, 64, log=True),
+    *more(
+        slider("chunks", "Chunks of a rank (v)", 2, 1, 4),
+        slider("head", "Head, beside the last stage's forward", 0.0, 0.0, 1.0, step=0.25, unit="slots"),
+        slider("backward", "A backward, in forwards", 2.0, 1.0, 3.0, step=0.5),
+        slider("lit", "Micro-batch in colour", 0, 0, 255),
+        toggle("path", "Show the critical path", False),
+        arrange("order", "Your schedule", yours.opening()),
+    ),
+)  # fmt: skip
+
+
+def draw(params: dict, width: int) -> dict:
+    """The timeline above, what is held beneath on the same axis, and the bubble in the sentence."""
+    setting, look = _setting(params), _look(params)
+    said = _said(setting)
+    values = {**said["values"], **_seen(setting, look)}
+    return {**said, "svg": picture.picture(setting, look, values, width), "values": values}
+
+
+def advice(params: dict) -> str:
+    """The lever worth trying now, with what it gives."""
+    return levers.advice(_setting(params))
+
+
+def locked(params: dict, width: int) -> str:
+    """The same work in GPipe's order."""
+    return picture.asked(_setting(params).gpipe, _look(params), width)
+
+
+def slips(params: dict) -> list[tuple[float, str]]:
+    """Ends that likely mistakes give, of the opening setting."""
+    setting = _setting(params)
+    return words.slips(setting, _said(setting)["values"])
+
+
+def _setting(params: dict) -> Setting:
+    mine = params["schedule"] == YOURS
+    ranks, many = (yours.RANKS, yours.MANY) if mine else (params["ranks"], params["micro_batches"])
+    return Setting(params["schedule"], many, ranks, params["hop"], params["chunks"], params["head"],
+                   params["backward"], params["order"] if mine else "")  # fmt: skip
+
+
+def _look(params: dict) -> Look:
+    return Look(params["lit"], params["path"], params["moment"] / MOMENTS)
+
+
+@lru_cache(maxsize=16)  # for both widths
+def _said(setting: Setting) -> dict:
+    """What is the same at every width, whatever is lit."""
+    values = _values(setting)
+    return {"sentence": words.sentence(setting, values), "values": values, "law": words.law(setting, values),
+            "levers": _levers(setting)}  # fmt: skip
+
+
+def _levers(setting: Setting) -> dict:
+    """Controls that change nothing now, and why; and how far the others go."""
+    out: dict = {"lit": {"hi": setting.micro_batches - 1}}
+    if setting.schedule == YOURS:
+        out |= {name: {"off": f"your own has {yours.RANKS} ranks and {yours.MANY} micro-batches"}
+                for name in ("ranks", "micro_batches")}  # fmt: skip
+        return out | {"chunks": {"off": "your own has one stage a rank"}}
+    out["order"] = {"off": "only where the schedule is yours"}
+    least, most = SCHEDULES[setting.schedule].chunks
+    if least == most:
+        out["chunks"] = {"off": f"{setting.label} has {'one stage' if least == 1 else 'two chunks'} a rank"}
+    return out
+
+
+def _values(setting: Setting) -> dict:
+    slots, gpipe = setting.slots, setting.gpipe
+    work = setting.work_slots
+    bubble = 1 - work / (setting.ranks * slots)
+    return {
+        "slots": slots, "bubble": bubble, "bubble_percent": 100 * bubble, "work_slots": work,
+        "held": list(setting.peaks), "gpipe_slots": gpipe.slots, "hops": setting.hops,
+        "micro_batches": setting.micro_batches, "chunks": setting.chunks, "stuck": setting.stuck,
+    }  # fmt: skip
+
+
+def _seen(setting: Setting, look: Look) -> dict:
+    """Values that depend on what of the picture is lit or shown."""
+    lit, now = min(look.lit, setting.micro_batches - 1), look.part * setting.slots
+    mine = [one for row in setting.timeline.runs for one in row if one.micro == lit]
+    first = setting.timeline.runs[0]
+    return {
+        "lit": lit, "lit_slots": max(one.end for one in mine) - min(one.start for one in mine),
+        "moment_slots": now, "done_slots": sum(max(0.0, min(now, one.end) - one.start) for one in first),
+        "path": len(setting.timeline.critical) if look.path else 0,
+    }  # fmt: skip

@@ -1,0 +1,153 @@
+"""What a reader chose in the view `pipeline`, and what follows from it, made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+from scaleout.memory import pipeline as memory
+from scaleout.spec import pipeline as spec
+from scaleout.timing.pipeline import Costs, Timeline, timeline
+from scaleout.views.pipeline import yours
+
+YOURS = "yours"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Seconds are slots: one is what a rank takes for the forward of a micro-batch through its whole share of the model.
+
+    hop: slots of a message; head: slots that the head adds to the last stage's forward; backward: as long as so many
+    forwards, half of it the input gradient.
+    """
+
+    schedule: str
+    asked: int  # micro-batches
+    ranks: int
+    hop: float = 0.0
+    wanted: int = 2  # chunks
+    head: float = 0.0
+    backward: float = 2.0
+    order: str = ""  # of the reader's own
+
+    @property
+    def label(self) -> str:
+        return "Yours" if self.schedule == YOURS else spec.SCHEDULES[self.schedule].label
+
+    @property
+    def splits(self) -> bool:
+        return self.schedule == YOURS or spec.SCHEDULES[self.schedule].splits
+
+    @property
+    def chunks(self) -> int:
+        """v, as near to what the reader wants as the schedule can be."""
+        if self.schedule == YOURS:
+            return 1
+        least, most = spec.SCHEDULES[self.schedule].chunks
+        return max(least, min(self.wanted, most or self.wanted))
+
+    @property
+    def micro_batches(self) -> int:
+        """m, the nearest to what was asked that the schedule can have."""
+        return _nearest(self.schedule, self.ranks, self.asked)
+
+    @property
+    def orders(self) -> spec.Orders:
+        if self.schedule == YOURS:
+            return yours.orders(self.order)
+        return spec.orders(self.schedule, self.ranks, self.micro_batches, self.chunks)
+
+    @property
+    def costs(self) -> Costs:
+        stages, one = self.ranks * self.chunks, 1 / self.chunks
+        forward = (one,) * (stages - 1) + (one + self.head,)
+        half = tuple(self.backward / 2 * slots for slots in forward)
+        return Costs(forward, half, half, self.hop)
+
+    @property
+    def timeline(self) -> Timeline:
+        return _timeline(self)
+
+    @property
+    def slots(self) -> float:
+        return self.timeline.seconds
+
+    @property
+    def stuck(self) -> str:
+        """What a schedule of the reader's own waits for in vain; "" where it comes to its end."""
+        return self.timeline.stuck
+
+    @property
+    def work(self) -> dict[str, float]:
+        """Slots that rank 0 computes, by kind of action."""
+        out = dict.fromkeys("FBIW", 0.0)
+        for one in self.timeline.runs[0]:
+            out[one.kind] += one.end - one.start
+        return out
+
+    @property
+    def piece(self) -> float:
+        """Slots that rank 0 computes for a micro-batch."""
+        return sum(self.work.values()) / self.micro_batches
+
+    @property
+    def work_slots(self) -> float:
+        """Slots that all ranks compute together."""
+        return self.micro_batches * sum(map(sum, (self.costs.forward, self.costs.input, self.costs.weight)))
+
+    @property
+    def hops(self) -> int:
+        """Messages of a micro-batch between ranks, there and back."""
+        if self.schedule == YOURS:
+            return 2 * (self.ranks - 1)
+        on = [spec.rank_of(self.schedule, stage, self.ranks) for stage in range(self.ranks * self.chunks)]
+        return 2 * sum(a != b for a, b in pairwise(on))
+
+    @property
+    def peaks(self) -> tuple[float, ...]:
+        """The most that each rank holds, in micro-batches of its whole share."""
+        return tuple(max(memory.held(order)) / self.chunks for order in self.orders)
+
+    @property
+    def gpipe(self) -> Setting:
+        """The same work in GPipe's order."""
+        return replace(self, schedule="gpipe", asked=self.micro_batches, order="", wanted=1)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the textbook's formulas hold: even stages, hops that cost nothing."""
+        return self.hop == self.head == 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What of the picture is in colour, and how much of the step has gone by."""
+
+    lit: int
+    path: bool
+    part: float
+
+
+def kept(setting: Setting, rank: int) -> list[tuple[float, float, int, int]]:
+    """Lives of activations on a rank: (start, end, stage, micro-batch), by their start."""
+    last, begun, out = "W" if setting.splits else "B", {}, []
+    for one in setting.timeline.runs[rank]:
+        if one.kind == "F":
+            begun[one.stage, one.micro] = one.start
+        elif one.kind == last:
+            out.append((begun[one.stage, one.micro], one.end, one.stage, one.micro))
+    return sorted(out)
+
+
+@lru_cache(maxsize=64)
+def _timeline(setting: Setting) -> Timeline:
+    return timeline(setting.orders, setting.costs)
+
+
+@lru_cache(maxsize=256)
+def _nearest(schedule: str, ranks: int, asked: int) -> int:
+    if schedule == YOURS:
+        return yours.MANY
+    fits = (m for m in range(1, asked + 2 * ranks + 1) if spec.allowed(schedule, ranks, m))
+    return min(fits, key=lambda m: (abs(m - asked), -m))

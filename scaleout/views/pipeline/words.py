@@ -1,0 +1,89 @@
+"""What the view `pipeline` says: its sentence, the law beside the picture, and what wrong guesses are made of."""
+
+from __future__ import annotations
+
+from scaleout.draw.labels import short
+
+SAME = 0.005  # share by which two steps may differ and still be called as long
+
+
+def sentence(setting, values: dict) -> str:
+    """How long the step is, what of it is waiting, and what is held; beside GPipe's."""
+    if setting.stuck:
+        return _stuck(setting)
+    many = f"{setting.micro_batches} micro-batch{'es' if setting.micro_batches > 1 else ''}"
+    if setting.asked != setting.micro_batches and setting.schedule != "yours":
+        many += f" (nearest to {setting.asked} that it can have)"
+    found = f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% of them waiting"
+    first = f"**{setting.label}**, {setting.ranks} ranks, {many}: {found}"
+    return f"{first}{_beside(setting, values)}."
+
+
+def _beside(setting, values: dict) -> str:
+    """What is held, and GPipe's step and what that holds."""
+    held = f"rank 0 holds {amount(values['held'][0])}" if setting.ranks > 1 else ""
+    if setting.schedule == "gpipe":
+        return f"; every rank holds all {setting.micro_batches}"
+    longer = values["slots"] / values["gpipe_slots"] - 1
+    as_long = "as in GPipe" if abs(longer) < SAME else f"GPipe: {short(round(values['gpipe_slots'], 2))}"
+    return f", {as_long}; {held}, GPipe {setting.micro_batches}"
+
+
+def _stuck(setting) -> str:
+    return setting.stuck
+
+
+def slots(count: float) -> str:
+    return f"{short(round(count, 2))} slots"
+
+
+def amount(held: float) -> str:
+    return short(round(held, 1))
+
+
+def idle(setting, wait: float) -> str:
+    """What rank 0 waits, as pieces where it comes to such."""
+    pieces = setting.ranks - 1
+    if wait < 0.005:
+        return "no wait"
+    piece = (1 + setting.backward) / setting.chunks
+    if setting.plain and abs(wait - pieces * piece) < 1e-6:
+        part = {1: "", 2: " halves", 3: " thirds", 4: " quarters"}.get(setting.chunks, "")
+        return f"p − 1 = {pieces}{part} idle"
+    return f"{slots(wait)} waited"
+
+
+def law(setting, values: dict) -> list[str]:
+    """The bubble with its numbers: in pieces where hops cost nothing and stages are even, else as time."""
+    p, m, v = setting.ranks, setting.micro_batches, setting.chunks
+    bubble = values["bubble"]
+    textbook = (p - 1) / (v * m + p - 1)
+    if setting.plain and abs(bubble - textbook) < 1e-6:
+        formula = f"(p − 1) / (m + p − 1) = {p - 1}/{m + p - 1} = {bubble:.0%}"
+        if v > 1:
+            formula = f"(p − 1) / (v·m + p − 1) = {p - 1}/{v * m + p - 1} = {bubble:.0%}"
+        words = "The bubble: p − 1 pieces beside m that are work" + (f", each cut into v = {v}:" if v > 1 else ":")
+    else:
+        words = "The bubble: what is left of p ranks' time beside their work:"
+        work = short(round(values["work_slots"] / p, 2))
+        formula = f"1 − {work} / {short(round(values['slots'], 2))} = {bubble:.0%}"
+    return [words, formula, _after(setting, values)]
+
+
+def _after(setting, values: dict) -> str:
+    hops = f"A micro-batch crosses {values['hops']:,} hops there and back"
+    cost = f", {short(setting.hop)} slots each." if setting.hop else "; here they cost nothing."
+    return f"A slot is a rank's forward of one micro-batch. {hops}{cost}"
+
+
+def slips(setting, values: dict) -> list[tuple[float, str]]:
+    """Ends of the step that likely mistakes give, of the opening setting, and which."""
+    p, m, piece = setting.ranks, setting.micro_batches, 1 + setting.backward
+    work, end = m * piece, values["slots"]
+    return [
+        (work, "the work alone, as if no rank waited"),
+        (work + p - 1, "the way down to the last rank, without the way back up"),
+        (work + (p - 1) * setting.backward, "the way back up from the last rank, without the way down"),
+        (work + (end - work) / 2, "half of GPipe's bubble: 1F1B has all of it, and saves memory instead"),
+        (work + p * piece, "p pieces of waiting: the first of p is work"),
+    ]
