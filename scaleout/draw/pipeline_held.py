@@ -3,51 +3,62 @@ its backward; where they are too many for that, how many there are."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from scaleout.draw import svg
-from scaleout.draw.pipeline_lanes import COLUMN, Rows
+from scaleout.draw.pipeline_lanes import COLUMN, Lane, Rows, steps
 
-Life = tuple[float, float, int, int]  # start and end in slots, stage, micro-batch
-LIVES = 140  # in a picture, at most, that are marks of their own
 PALE = 0.5
 
 
-def lives(on: Rows, rows: Sequence[Sequence[Life]], unit: float, lit: int | None) -> str:
+def lives(on: Rows, lanes: Sequence[Lane], unit: float, lit: int) -> str:
     """A bar for each life, `unit` CSS pixels high, in the lowest place that is free."""
     pale, full = [], []
-    for row, some in enumerate(rows):
-        floor, ends = on.top(row) + on.bar, []
-        for start, end, stage, micro in some:
+    for row, lane in enumerate(lanes):
+        floor, ends, chunks = on.top(row) + on.bar, [], lane.chunks
+        for start, end, stage, micro in _lives(lane):
             place = next((n for n, until in enumerate(ends) if until <= start + 1e-9), len(ends))
             ends[place : place + 1] = [end]
             (full if micro == lit else pale).append(
                 f'<rect x="{on.at(start):.1f}" y="{floor - (place + 1) * unit + 0.5:.1f}" '
                 f'width="{max(0.5, (end - start) * on.scale - 1):.1f}" height="{unit - 0.5:.1f}" '
-                f'data-mark="v{micro}s{stage}"/>'
+                f'data-mark="v{micro}r{lane.rank}c{chunks[stage]}"/>'
             )
     green = svg.colour("c3")
-    return (f'<g fill="{green}" fill-opacity="{PALE}">{"".join(pale)}</g><g fill="{green}">{"".join(full)}</g>')  # fmt: skip
+    return f'<g fill="{green}" fill-opacity="{PALE}">{"".join(pale)}</g><g fill="{green}">{"".join(full)}</g>'
 
 
-def amounts(on: Rows, rows: Sequence[Sequence[tuple[float, float]]], unit: float, slots: float) -> str:
-    """How much a rank holds, as steps of COLUMN pixels, in each the most; `rows` are pairs of slots, in order, and what
-    is held from then on; `unit` is CSS pixels of one."""
-    path, count = [], max(1, int(slots * on.scale / COLUMN))
-    for row, some in enumerate(rows):
-        most = [0.0] * count
-        held, at = 0.0, 0
-        for when, now in some:
-            here = min(count - 1, int(when / slots * count))
-            for k in range(at, here + 1):
-                most[k] = max(most[k], held)
-            held, at = now, here
-            most[here] = max(most[here], now)
-        floor, before = on.top(row) + on.bar, None
-        path.append(f"M{svg.num(on.x)} {svg.num(floor)}")
-        for k, one in enumerate(most):
-            if one != before:
-                path.append(f"{f'H{on.x + k * COLUMN:.0f}' if k else ''}V{floor - one * unit:.1f}")
-                before = one
-        path.append(f"H{on.x + count * COLUMN:.0f}V{svg.num(floor)}Z")
+def amounts(on: Rows, lanes: Sequence[Lane], unit: float, slots: float) -> str:
+    """How many a rank holds, each `unit` CSS pixels high, as steps of COLUMN pixels: what it is in the middle of each."""
+    count = max(1, int(slots * on.scale / COLUMN))
+    edges = [slots * k / count for k in range(count + 1)]
+    path = []
+    for row, lane in enumerate(lanes):
+        begun, ended = times(lane)
+        held = [held_at(begun, ended, edge + slots / count / 2) for edge in edges[:-1]]
+        path.append(steps(map(on.at, edges), on.top(row) + on.bar, [-unit * one for one in held]))
     return f'<path d="{"".join(path)}" fill="{svg.colour("c3")}" fill-opacity="{PALE}"/>'
+
+
+def held_at(begun: Sequence[float], ended: Sequence[float], slots: float) -> int:
+    """How many have begun by then and not ended."""
+    return bisect_right(begun, slots) - bisect_right(ended, slots)
+
+
+def times(lane: Lane) -> tuple[list[float], list[float]]:
+    """When activations come, and when they go: with the weight gradient, where that is apart."""
+    last = "W" if "W" in lane.kinds else "B"
+    begun = [start for kind, start in zip(lane.kinds, lane.starts, strict=True) if kind == "F"]
+    return begun, [end for kind, end in zip(lane.kinds, lane.ends, strict=True) if kind == last]
+
+
+def _lives(lane: Lane) -> list[tuple[float, float, int, int]]:
+    """(start, end, stage, micro-batch) of each, by their start."""
+    last, begun, out = "W" if "W" in lane.kinds else "B", {}, []
+    for kind, stage, micro, start, end in lane.actions:
+        if kind == "F":
+            begun[stage, micro] = start
+        elif kind == last:
+            out.append((begun[stage, micro], end, stage, micro))
+    return sorted(out)

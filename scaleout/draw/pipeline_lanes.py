@@ -7,20 +7,43 @@ kind, and where a pixel holds several, columns that kinds share by time. Times a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress, pairwise
 from math import ceil
+from operator import sub
+from typing import NamedTuple
 
 from scaleout.draw import hatch, svg
-from scaleout.timing.pipeline import Run
 
 # By kind of action: its fill, and its words'. Pale, dark and between, so that they read without hue.
-LOOK = {"F": ("grid", "ink"), "B": ("compute", "paper"), "I": ("compute", "paper"), "W": ("c8", "ink")}
-LIT = {"F": "c3", "B": "c6", "I": "c6", "W": "c6"}  # of the micro-batch that is followed
-BLOCKS, BARS = 270, 1000  # actions in a picture, at most, that are marks with names, or bars without
+LOOK = {"F": ("grid", "ink"), "B": ("compute", "paper"), "I": ("compute", "paper"), "W": ("c8", "paper")}
+# Fill and edge of the micro-batch that is followed
+LIT = {"F": ("c3", "paper"), "B": ("c6", "paper"), "I": ("c6", "paper"), "W": ("c8", "c6")}
+BLOCKS, BARS = 230, 900  # actions in a picture, at most, that are marks with names, or bars without
 THIN, THINNEST = 2.5, 1.2  # CSS pixels that the shortest of them needs
-COLUMN = 4  # CSS pixels of a column that kinds share
+COLUMN = 6  # CSS pixels, at least, of a column that kinds share
+
+
+class Lane(NamedTuple):
+    """What one rank does, in order: lists of one length, times in slots."""
+
+    rank: int
+    kinds: Sequence[str]
+    stages: Sequence[int]
+    micros: Sequence[int]
+    starts: Sequence[float]
+    ends: Sequence[float]
+
+    @property
+    def actions(self) -> Iterator[tuple[str, int, int, float, float]]:
+        """(kind, stage, micro-batch, start, end) of each."""
+        return zip(*self[1:], strict=True)
+
+    @property
+    def chunks(self) -> dict[int, int]:
+        """By stage, which of the rank's chunks that is."""
+        return {stage: chunk for chunk, stage in enumerate(sorted(set(self.stages)))}
 
 
 @dataclass(frozen=True)
@@ -45,7 +68,7 @@ class Rows:
         return self.y + self.pitch * len(self.ranks) - (self.pitch - self.bar)
 
     def at(self, slots: float) -> float:
-        return self.x + slots * self.scale
+        return self.x + slots * self.width / self.until
 
     def top(self, row: int) -> float:
         return self.y + row * self.pitch
@@ -62,52 +85,50 @@ def waiting(on: Rows, slots: float) -> str:
     return ground + hatch.hatched(on.x, on.y, wide, tall, "accent", "waiting") + between
 
 
-def detail(on: Rows, runs: Sequence[Sequence[Run]]) -> str:
+def detail(on: Rows, lanes: Sequence[Lane]) -> str:
     """How finely these rows are drawn: "blocks", "bars" or "shares"."""
-    count, shortest = sum(map(len, runs)), min(one.end - one.start for row in runs for one in row[:3]) * on.scale
+    count = sum(len(lane.kinds) for lane in lanes)
+    if count > BARS:
+        return "shares"
+    shortest = on.scale * min(b - a for lane in lanes for a, b in zip(lane.starts, lane.ends, strict=True))
     if count <= BLOCKS and shortest >= THIN:
         return "blocks"
-    return "bars" if count <= BARS and shortest >= THINNEST else "shares"
-
-
-def chunks(runs: Iterable[Run]) -> dict[int, int]:
-    """By stage of a rank, which of its chunks that is."""
-    return {stage: chunk for chunk, stage in enumerate(sorted({one.stage for one in runs}))}
+    return "bars" if shortest >= THINNEST else "shares"
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------
 
 
-def blocks(on: Rows, runs: Sequence[Sequence[Run]], lit: int, apart: bool) -> dict[int, str]:
+def blocks(on: Rows, lanes: Sequence[Lane], lit: int, apart: bool) -> dict[int, str]:
     """A named mark for each action, with the number of its micro-batch where it fits: by micro-batch if they are to
     stand `apart`, else all under 0."""
-    marks: dict[int, dict[str, list[str]]] = {}
+    marks: dict[int, dict[tuple[str, str], list[str]]] = {}
     words: dict[int, dict[str, list[str]]] = {}
-    for row, some in enumerate(runs):
-        which, y = chunks(some), svg.num(on.top(row))
-        for one in some:
-            fill, ink = look(one.kind, one.micro == lit)
-            left, wide, whose = on.at(one.start), (one.end - one.start) * on.scale, one.micro if apart else 0
-            name = block(one, on.ranks[row], which)
-            marks.setdefault(whose, {}).setdefault(fill, []).append(
-                f'<rect x="{left:.1f}" y="{y}" width="{wide:.1f}" height="{svg.num(on.bar)}" data-mark="{name}"/>'
+    for row, lane in enumerate(lanes):
+        chunks, y, middle, tall = lane.chunks, svg.num(on.top(row)), on.top(row) + on.bar / 2 + 4, svg.num(on.bar)
+        for kind, stage, micro, start, end in lane.actions:
+            fill, edge, ink = look(kind, micro == lit)
+            left, wide, whose = on.at(start), (end - start) * on.scale, micro if apart else 0
+            name = block(kind, micro, lane.rank, chunks[stage])
+            marks.setdefault(whose, {}).setdefault((fill, edge), []).append(
+                f'<rect x="{left:.1f}" y="{y}" width="{wide:.1f}" height="{tall}" data-mark="{name}"/>'
             )
-            if numbered(one.micro, wide):
+            if numbered(micro, wide):
                 words.setdefault(whose, {}).setdefault(ink, []).append(
-                    f'<text x="{left + wide / 2:.1f}" y="{on.top(row) + on.bar / 2 + 4:.1f}" '
-                    f'data-mark="t{name}">{one.micro}</text>'
+                    f'<text x="{left + wide / 2:.1f}" y="{middle:.1f}" data-mark="t{name}">{micro}</text>'
                 )
     return {whose: _groups(marks[whose], words.get(whose, {})) for whose in sorted(marks)}
 
 
-def look(kind: str, lit: bool) -> tuple[str, str]:
-    """The fill of an action, and of its words."""
-    return (LIT[kind], "paper") if lit else LOOK[kind]
+def look(kind: str, lit: bool) -> tuple[str, str, str]:
+    """The fill of an action, its edge, and the fill of its words."""
+    fill, words = LOOK[kind]
+    return (*LIT[kind], "paper") if lit else (fill, "paper", words)
 
 
-def block(one: Run, rank: int, which: dict[int, int]) -> str:
+def block(kind: str, micro: int, rank: int, chunk: int) -> str:
     """The name of a mark: a whole backward and its input gradient are one thing to the eye."""
-    return f"{'B' if one.kind == 'I' else one.kind}{one.micro}r{rank}c{which[one.stage]}"
+    return f"{'B' if kind == 'I' else kind}{micro}r{rank}c{chunk}"
 
 
 def numbered(micro: int, wide: float) -> bool:
@@ -115,21 +136,22 @@ def numbered(micro: int, wide: float) -> bool:
     return wide >= 3 + 6.4 * len(str(micro))
 
 
-def _groups(marks: dict[str, list[str]], words: dict[str, list[str]]) -> str:
-    edge, small = f'stroke="{svg.colour("paper")}"', f'font-size="{svg.SMALLEST}" text-anchor="middle"'
-    out = [f'<g fill="{svg.colour(fill)}" {edge}>{"".join(some)}</g>' for fill, some in marks.items()]
+def _groups(marks: dict[tuple[str, str], list[str]], words: dict[str, list[str]]) -> str:
+    small = f'font-size="{svg.SMALLEST}" text-anchor="middle"'
+    out = [f'<g fill="{svg.colour(fill)}" stroke="{svg.colour(edge)}">{"".join(some)}</g>'
+           for (fill, edge), some in marks.items()]  # fmt: skip
     return "".join(out + [f'<g fill="{svg.colour(fill)}" {small}>{"".join(some)}</g>' for fill, some in words.items()])
 
 
-def strips(on: Rows, runs: Sequence[Sequence[Run]]) -> str:
+def strips(on: Rows, lanes: Sequence[Lane]) -> str:
     """Under an action of a rank's later chunks a strip, the longer the later; the last chunk's is whole."""
     path = []
-    for row, some in enumerate(runs):
-        which, y = chunks(some), svg.num(on.top(row) + on.bar - 3)
-        for one in some:
-            if which[one.stage]:
-                wide = ((one.end - one.start) * on.scale - 1) * which[one.stage] / (len(which) - 1)
-                path.append(f"M{on.at(one.start) + 0.5:.1f} {y}h{wide:.1f}v3h-{wide:.1f}z")
+    for row, lane in enumerate(lanes):
+        chunks, y = lane.chunks, svg.num(on.top(row) + on.bar - 3)
+        for _, stage, _, start, end in lane.actions:
+            if chunks[stage]:
+                wide = ((end - start) * on.scale - 1) * chunks[stage] / (len(chunks) - 1)
+                path.append(f"M{on.at(start) + 0.5:.1f} {y}h{wide:.1f}v3h-{wide:.1f}z")
     return _one(path, "ink", ' opacity="0.6" data-mark="strips" pointer-events="none"')
 
 
@@ -140,34 +162,32 @@ def _one(path: list[str], fill: str, more: str = "") -> str:
 # --- coarser ----------------------------------------------------------------------------------------------------
 
 
-def bars(on: Rows, runs: Sequence[Sequence[Run]]) -> str:
+def bars(on: Rows, lanes: Sequence[Lane]) -> str:
     """A bar for each action, all of a kind as one path."""
     paths: dict[str, list[str]] = {}
-    for row, some in enumerate(runs):
-        for one in some:
-            wide = (one.end - one.start) * on.scale
+    for row, lane in enumerate(lanes):
+        y, tall = svg.num(on.top(row)), svg.num(on.bar)
+        for kind, start, end in zip(lane.kinds, lane.starts, lane.ends, strict=True):
+            wide = (end - start) * on.scale
             wide -= 0.5 if wide > 2 else 0.0
-            paths.setdefault(LOOK[one.kind][0], []).append(
-                f"M{on.at(one.start):.1f} {svg.num(on.top(row))}h{wide:.1f}v{svg.num(on.bar)}h-{wide:.1f}z"
-            )
+            paths.setdefault(LOOK[kind][0], []).append(f"M{on.at(start):.1f} {y}h{wide:.1f}v{tall}h-{wide:.1f}z")
     return "".join(_one(path, fill) for fill, path in paths.items())
 
 
-def shares(on: Rows, runs: Sequence[Sequence[Run]], slots: float, column: float) -> str:
+def shares(on: Rows, lanes: Sequence[Lane], slots: float, column: float) -> str:
     """Columns of so many slots that kinds share by time, from the top down as in LOOK: the height that is left is
     waiting."""
     edges = [*(column * k for k in range(ceil(slots / column))), slots]
     paths: dict[str, list[str]] = {}
-    for row, some in enumerate(runs):
-        floor = [on.top(row)] * (len(edges) - 1)
-        for kind, (fill, _) in LOOK.items():
-            spans = [(one.start, one.end) for one in some if one.kind == kind]
-            if spans:
-                roof, busy = floor, _busy(spans, edges)
-                floor = [y + on.bar * part / (b - a)
-                         for y, part, (a, b) in zip(floor, busy, pairwise(edges), strict=True)]  # fmt: skip
-                paths.setdefault(fill, []).extend(_columns([*map(on.at, edges)], roof, floor))
-    return "".join(_one(path, fill) for fill, path in paths.items())
+    for row, lane in enumerate(lanes):
+        deep = [0.0] * (len(edges) - 1)
+        for kind in sorted(set(lane.kinds), key=[*LOOK].index):
+            mine = [one == kind for one in lane.kinds]
+            busy = _busy([*compress(lane.starts, mine)], [*compress(lane.ends, mine)], edges)
+            deep = [y + on.bar * part / (b - a) for y, part, (a, b) in zip(deep, busy, pairwise(edges), strict=True)]
+            paths.setdefault(LOOK[kind][0], []).append(steps(map(on.at, edges), on.top(row), deep))
+    # what is deepest first: a kind lies over all that follow it
+    return "".join(_one(paths[fill], fill) for fill in reversed(paths))
 
 
 def column(on: Rows, piece: float) -> float:
@@ -175,35 +195,34 @@ def column(on: Rows, piece: float) -> float:
     return piece * ceil(COLUMN / on.scale / piece)
 
 
-def _busy(spans: list[tuple[float, float]], edges: list[float]) -> list[float]:
+def _busy(starts: list[float], ends: list[float], edges: list[float]) -> list[float]:
     """Slots of these spans, in order of time, between each two edges."""
-    starts = [start for start, _ in spans]
-    done = [0.0, *accumulate(end - start for start, end in spans)]
+    done = [0.0, *accumulate(map(sub, ends, starts))]
     upto = []
     for edge in edges:
         n = bisect_right(starts, edge)
-        upto.append(done[n] - max(0.0, spans[n - 1][1] - edge) if n else 0.0)
+        upto.append(done[n] - max(0.0, ends[n - 1] - edge) if n else 0.0)
     return [b - a for a, b in pairwise(upto)]
 
 
-def _columns(at: list[float], roof: list[float], floor: list[float]) -> Iterable[str]:
-    """Rectangles between these edges; neighbours of one height are one."""
-    begun, heights = 0, [*((f"{a:.1f}", f"{b - a:.1f}") for a, b in zip(roof, floor, strict=True)), None]
-    for k, (now, then) in enumerate(pairwise(heights), 1):
-        if then != now:
-            if now[1] != "0.0":
-                wide = f"{at[k] - at[begun]:.1f}"
-                yield f"M{at[begun]:.1f} {now[0]}h{wide}v{now[1]}h-{wide}z"
-            begun = k
+def steps(edges: Iterable[float], base: float, amounts: Sequence[float]) -> str:
+    """A path between the edges from the height `base`, so many CSS pixels down (or up, below 0), in halves of one."""
+    edges, before, path = [*edges], 0, []
+    for at, amount in zip(edges, amounts, strict=False):
+        now = round(2 * amount)
+        if now != before:
+            path.append(f"H{at:.1f}V{svg.num(base + now / 2)}")
+            before = now
+    return f"M{edges[0]:.1f} {svg.num(base)}{''.join(path)}H{edges[-1]:.1f}V{svg.num(base)}z"
 
 
-def followed(on: Rows, runs: Sequence[Sequence[Run]], lit: int) -> str:
+def followed(on: Rows, lanes: Sequence[Lane], lit: int) -> str:
     """The actions of one micro-batch, on top of what is drawn coarsely."""
     out = []
-    for row, some in enumerate(runs):
-        which = chunks(some)
-        for one in some:
-            if one.micro == lit:
-                wide, name = max(2.0, (one.end - one.start) * on.scale), block(one, on.ranks[row], which)
-                out.append(svg.rect(on.at(one.start), on.top(row), wide, on.bar, LIT[one.kind], mark=name))
+    for row, lane in enumerate(lanes):
+        chunks = lane.chunks
+        for kind, stage, _, start, end in compress(lane.actions, [micro == lit for micro in lane.micros]):
+            name = block(kind, lit, lane.rank, chunks[stage])
+            out.append(svg.rect(on.at(start), on.top(row), max(2.0, (end - start) * on.scale), on.bar, LIT[kind][0],
+                                mark=name))  # fmt: skip
     return "".join(out)

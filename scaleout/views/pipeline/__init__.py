@@ -105,10 +105,11 @@ def _values(setting: Setting) -> dict:
 def _seen(setting: Setting, look: Look) -> dict:
     """Values that depend on what of the picture is lit or shown."""
     lit, now = min(look.lit, setting.micro_batches - 1), look.part * setting.slots
-    mine = [one for row in setting.timeline.runs for one in row if one.micro == lit]
-    first = setting.timeline.runs[0]
+    lanes = [setting.lane(rank) for rank in picture.shown(setting.ranks)]
+    spans = [(start, end) for lane in lanes for _, _, micro, start, end in lane.actions if micro == lit]
+    done = sum(max(0.0, min(now, end) - start) for start, end in zip(lanes[0].starts, lanes[0].ends, strict=True))
     return {
-        "lit": lit, "lit_slots": max(one.end for one in mine) - min(one.start for one in mine),
-        "moment_slots": now, "done_slots": sum(max(0.0, min(now, one.end) - one.start) for one in first),
-        "path": len(setting.timeline.critical) if look.path else 0,
+        "lit": lit, "lit_slots": max(end for _, end in spans) - min(start for start, _ in spans),
+        "moment_slots": now, "done_slots": done,
+        "path": len(setting.critical) if look.path else 0,
     }  # fmt: skip

@@ -3,14 +3,14 @@ the activations that each holds."""
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from scaleout.draw import guess, hatch, pipeline_held, pipeline_lanes, svg
 from scaleout.draw.pipeline_lanes import Rows
 from scaleout.draw.labels import short
 from scaleout.draw.plot import TICK
 from scaleout.views.pipeline import words, yours
-from scaleout.views.pipeline.setting import YOURS, kept
+from scaleout.views.pipeline.setting import YOURS
 
 LEFT = 50  # of the names of ranks
 RIGHT = {svg.WIDE: 34, svg.NARROW: 28}  # of what they hold
@@ -19,7 +19,7 @@ BEYOND = 1.1  # of the axis over the longer of this step and GPipe's, so that a 
 ABOVE = 34  # the caption, and the words of a guess
 CAPTION, SORTED = 19, {svg.WIDE: 24, svg.NARROW: 20}  # between the parts; a row of sorted time
 # By width: the rows of the timeline together, at most, one of them at most, and the same of what is held
-TALL = {svg.WIDE: (162, 31, 206, 50), svg.NARROW: (136, 28, 156, 44)}
+TALL = {svg.WIDE: (162, 31, 206, 50), svg.NARROW: (136, 28, 148, 44)}
 GAP = 4  # between rows
 HAND = 22  # and, at least, that a hand needs to press it
 PIECE = 5  # CSS pixels that a piece of sorted time needs to be seen as one
@@ -86,14 +86,14 @@ class Frame:
 def picture(setting, look, values: dict, width: int) -> str:
     """A step in a picture. values: of the view."""
     frame = Frame(setting, look, width)
-    runs = [setting.timeline.runs[rank] for rank in frame.ranks]
-    detail = pipeline_lanes.detail(frame.rows, runs)
+    lanes = [setting.lane(rank) for rank in frame.ranks]
+    detail = pipeline_lanes.detail(frame.rows, lanes)
     slots = values["slots"]
     parts = [
         frame.caption(_caption(frame, detail), 14), pipeline_lanes.waiting(frame.rows, slots),
-        _sorted(frame, values), _timeline(frame, runs, detail), _hops(frame, runs),
-        _path(frame, runs) if look.path else "", _held(frame, detail, values),
-        _cover(frame, values), frame.finish(slots, short(round(slots, 2))),
+        _sorted(frame, values), _timeline(frame, lanes, detail), _hops(frame, lanes),
+        _path(frame, lanes) if look.path else "", _held(frame, lanes, detail, values),
+        _cover(frame, values), frame.finish(slots, words.number(slots)),
     ]  # fmt: skip
     label = (
         f"{setting.label} on {setting.ranks} ranks with {setting.micro_batches} micro-batches: a step of "
@@ -105,11 +105,11 @@ def picture(setting, look, values: dict, width: int) -> str:
 def asked(setting, look, width: int) -> str:
     """GPipe's step, without a number of slots."""
     frame = Frame(setting, look, width)
-    runs = [setting.timeline.runs[rank] for rank in frame.ranks]
+    lanes = [setting.lane(rank) for rank in frame.ranks]
     values = {"moment_slots": setting.slots, "slots": setting.slots}
     parts = [
         frame.caption(_caption(frame, "blocks"), 14), pipeline_lanes.waiting(frame.rows, setting.slots),
-        _sorted(frame, values), _timeline(frame, runs, "blocks"), _hops(frame, runs), _held(frame, "blocks", values),
+        _sorted(frame, values), _timeline(frame, lanes, "blocks"), _hops(frame, lanes), _held(frame, lanes, "blocks", values),
         frame.finish(setting.slots, ""),
     ]  # fmt: skip
     return frame.figure(parts, "GPipe's step on each rank, and what it holds meanwhile; when 1F1B's would end is asked.")
@@ -121,11 +121,16 @@ def asked(setting, look, width: int) -> str:
 def _caption(frame: Frame, detail: str) -> str:
     setting = frame.setting
     some = "" if len(frame.ranks) == setting.ranks else f"{len(frame.ranks)} of {setting.ranks} ranks; "
-    kinds = f"forward pale, backward dark{', weights grey' * setting.splits}"
-    if not frame.wide:
-        return f"{some or 'micro-batches: '}{kinds}"
-    columns = f"a column: {short(_column(frame))} slots" if detail == "shares" else "waiting red"
-    return f"{some}{kinds}, {columns}; micro-batch {frame.lit} in colour"
+    kinds = f"{some}forward pale, backward dark{', weights grey' * setting.splits}"
+    column = f", a column: {words.amount(_column(frame))} slots" if detail == "shares" else ", waiting red"
+    lit = f"; micro-batch {frame.lit} in colour"
+    room = frame.width - LEFT - 4
+    return _fitting([kinds + column + lit, kinds + column, kinds, f"{some}forward pale"], room)
+
+
+def _fitting(ways: list[str], room: float) -> str:
+    """The first of these words that fit so many CSS pixels."""
+    return next((one for one in ways if svg.measure(one, svg.SMALL) <= room), "")
 
 
 def _column(frame: Frame) -> float:
@@ -135,43 +140,44 @@ def _column(frame: Frame) -> float:
 def _timeline(frame: Frame, runs, detail: str) -> str:
     on, setting = frame.rows, frame.setting
     if detail == "bars":
-        return pipeline_lanes.bars(on, runs) + pipeline_lanes.followed(on, runs, frame.lit)
+        return pipeline_lanes.bars(on, lanes) + pipeline_lanes.followed(on, lanes, frame.lit)
     if detail == "shares":
-        coarse = pipeline_lanes.shares(on, runs, setting.slots, _column(frame))
-        return coarse + pipeline_lanes.followed(on, runs, frame.lit)
+        coarse = pipeline_lanes.shares(on, lanes, setting.slots, _column(frame))
+        return coarse + pipeline_lanes.followed(on, lanes, frame.lit)
     if setting.schedule == YOURS:
-        return yours.blocks(on, runs, frame.lit)
+        return yours.blocks(on, lanes, frame.lit)
     wide = setting.piece * on.scale
-    bodies = pipeline_lanes.blocks(on, runs, frame.lit, wide >= HAND)
+    bodies = pipeline_lanes.blocks(on, lanes, frame.lit, wide >= HAND)
     if wide >= HAND:
         bodies = {micro: svg.press(body, (on.at(micro * setting.piece), frame.sorted - 1, wide, 26), "lit", micro,
                                    f"micro-batch {micro}{', in colour' * (micro == frame.lit)}", f"micro{micro}")
                   for micro, body in bodies.items()}  # fmt: skip
-    return "".join(bodies.values()) + pipeline_lanes.strips(on, runs)
+    return "".join(bodies.values()) + pipeline_lanes.strips(on, lanes)
 
 
-def _hops(frame: Frame, runs) -> str:
+def _hops(frame: Frame, lanes) -> str:
     """The messages of the micro-batch that is followed, where both ends are drawn."""
-    on, lit, hop = frame.rows, frame.lit, frame.setting.hop
-    found = [(one, row) for row, some in enumerate(runs) for one in some if one.micro == lit and one.kind != "W"]
-    found.sort(key=lambda pair: (pair[0].kind != "F", pair[0].stage if pair[0].kind == "F" else -pair[0].stage))
-    lines = "".join(
-        svg.line(on.at(a.end), on.top(row) + on.bar / 2, on.at(a.end + hop if abs(b.stage - a.stage) == 1 else b.start),
-                 on.top(other) + on.bar / 2, "c4", 2.5, mark=f"hop{'F' if a.kind == 'F' else 'B'}{a.stage}")
-        for (a, row), (b, other) in pairwise(found) if row != other
-    )  # fmt: skip
-    return f'<g pointer-events="none">{lines}</g>'
+    on, hop, out = frame.rows, frame.setting.hop, []
+    found = [(kind != "F", stage if kind == "F" else -stage, row, start, end) for row, lane in enumerate(lanes)
+             for kind, stage, micro, start, end in lane.actions if micro == frame.lit and kind != "W"]  # fmt: skip
+    for (back, stage, row, _, end), (_, nearby, other, start, _) in pairwise(sorted(found)):
+        if row != other:
+            came = end + hop if abs(nearby) - abs(stage) in (1, -1) else start  # else ranks between are not drawn
+            out.append(svg.line(on.at(end), on.top(row) + on.bar / 2, on.at(came), on.top(other) + on.bar / 2, "c4", 2.5,
+                                mark=f"hop{'B' if back else 'F'}{abs(stage)}"))  # fmt: skip
+    return f'<g pointer-events="none">{"".join(out)}</g>'
 
 
-def _path(frame: Frame, runs) -> str:
+def _path(frame: Frame, lanes) -> str:
     """A frame around each action of the critical path."""
-    on, found = frame.rows, set(frame.setting.timeline.critical)
-    boxes = "".join(
-        f"M{on.at(one.start) + 1:.1f} {on.top(row) + 1:.1f}h{(one.end - one.start) * on.scale - 2:.1f}v{on.bar - 2:.1f}"
-        f"h-{(one.end - one.start) * on.scale - 2:.1f}z"
-        for row, some in enumerate(runs) for one in some if one in found
-    )  # fmt: skip
-    return f'<path d="{boxes}" fill="none" stroke="{svg.colour("ink")}" stroke-width="2"/>'
+    on, boxes, found = frame.rows, [], set(frame.setting.critical)
+    for row, lane in enumerate(lanes):
+        for kind, stage, micro, start, end in lane.actions:
+            if (kind, stage, micro) in found:
+                wide = f"{(end - start) * on.scale - 2:.1f}"
+                boxes.append(f"M{on.at(start) + 1:.1f} {on.top(row) + 1:.1f}h{wide}v{on.bar - 2:.1f}h-{wide}z")
+    return (f'<path d="{"".join(boxes)}" fill="none" stroke="{svg.colour("ink")}" stroke-width="2" '
+            'pointer-events="none"/>')  # fmt: skip
 
 
 # --- one rank's time, sorted -------------------------------------------------------------------------------------
@@ -180,8 +186,7 @@ def _path(frame: Frame, runs) -> str:
 def _sorted(frame: Frame, values: dict) -> str:
     """Rank 0's work as pieces of a micro-batch each, and what it waits."""
     setting, on, y = frame.setting, frame.rows, frame.sorted
-    tall, many, work = SORTED[frame.width], setting.micro_batches, setting.work
-    forward, piece = work["F"] / many, setting.piece
+    tall, many, forward, piece = SORTED[frame.width], setting.micro_batches, setting.forward, setting.piece
     back, busy = piece - forward, piece * many
     drawn = many if piece * on.scale >= PIECE else 1
     paths = {"grid": [], "compute": [], "c3": [], "c6": []}
@@ -208,21 +213,20 @@ def _said(frame: Frame, wait: float, slots: float) -> list[str]:
     end, y = frame.rows.at(slots) - 4, frame.sorted - 5
     idle = words.idle(frame.setting, wait)
     many = frame.setting.micro_batches
-    ways = (f"rank 0, sorted: m = {many} pieces of work", f"rank 0, sorted: {many} pieces", "rank 0, sorted", "sorted")
+    ways = [f"rank 0, sorted: m = {many} pieces of work", f"rank 0, sorted: {many} pieces", "rank 0, sorted", "sorted"]
     room = end - svg.measure(idle, svg.SMALL, bold=True) - 8 - LEFT
-    what = next((one for one in ways if svg.measure(one, svg.SMALL) <= room), "")
-    return [frame.caption(what, y) if what else "",
+    return [frame.caption(_fitting(ways, room), y),
             svg.text(end, y, idle, anchor="end", fill="accent", bold=True, size=svg.SMALL, halo=True)]  # fmt: skip
 
 
 # --- what each rank holds ----------------------------------------------------------------------------------------
 
 
-def _held(frame: Frame, detail: str, values: dict) -> str:
+def _held(frame: Frame, lanes, detail: str, values: dict) -> str:
     """Micro-batches whose activations a rank holds, one over the other; at the right the most, or how many now."""
     setting, on, now = frame.setting, frame.held, values["moment_slots"]
-    lives = [kept(setting, rank) for rank in frame.ranks]
-    most = max(setting.peaks)
+    peaks = setting.peaks
+    most = max(peaks)
     all_of = setting.micro_batches  # what GPipe holds on every rank
     over = all_of <= 2.5 * most
     unit = (on.bar - 1) / max(most, all_of if over else 0)
@@ -238,23 +242,16 @@ def _held(frame: Frame, detail: str, values: dict) -> str:
             top = floor - all_of * unit
             out.append(svg.line(on.x, top, on.at(setting.slots), top, "c3", 1, "2 3", mark=f"all{on.ranks[row]}"))
     if detail == "blocks":
-        out.append(pipeline_held.lives(on, lives, unit / setting.chunks, frame.lit))
+        out.append(pipeline_held.lives(on, lanes, unit / setting.chunks, frame.lit))
     else:
-        out.append(pipeline_held.amounts(on, [_steps(one, setting.chunks) for one in lives], unit, setting.slots))
+        out.append(pipeline_held.amounts(on, lanes, unit / setting.chunks, setting.slots))
     ended = now >= setting.slots - 1e-9
-    for row, some in enumerate(lives):
-        alive = sum(start <= now < end for start, end, *_ in some) / setting.chunks
-        count = setting.peaks[on.ranks[row]] if ended else alive
+    for row, lane in enumerate(lanes):
+        alive = pipeline_held.held_at(*pipeline_held.times(lane), now) / setting.chunks
+        count = peaks[lane.rank] if ended else alive
         out.append(svg.text(on.at(setting.slots) + 6, on.top(row) + on.bar - 1, short(round(count, 1)),
                             bold=True, size=14 if on.pitch > 20 else svg.FONT, mark=f"held{on.ranks[row]}"))  # fmt: skip
     return "".join(out)
-
-
-def _steps(lives, chunks: int) -> list[tuple[float, float]]:
-    """How much is held from when on."""
-    events = sorted([(start, 1) for start, *_ in lives] + [(end, -1) for _, end, *_ in lives])
-    total = accumulate(by for _, by in events)
-    return [(at, held / chunks) for (at, _), held in zip(events, total, strict=True)]
 
 
 # --- time that has not come yet ----------------------------------------------------------------------------------

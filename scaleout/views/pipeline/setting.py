@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
+from scaleout.draw.pipeline_lanes import Lane
 from scaleout.memory import pipeline as memory
 from scaleout.spec import pipeline as spec
 from scaleout.timing.pipeline import Costs, Timeline, timeline
@@ -76,20 +77,26 @@ class Setting:
     @property
     def stuck(self) -> str:
         """What a schedule of the reader's own waits for in vain; "" where it comes to its end."""
-        return self.timeline.stuck
+        return ""
+
+    def lane(self, rank: int) -> Lane:
+        """What a rank does when."""
+        return _lane(self, rank)
 
     @property
-    def work(self) -> dict[str, float]:
-        """Slots that rank 0 computes, by kind of action."""
-        out = dict.fromkeys("FBIW", 0.0)
-        for one in self.timeline.runs[0]:
-            out[one.kind] += one.end - one.start
-        return out
+    def forward(self) -> float:
+        """Slots of rank 0's forwards of one micro-batch."""
+        return self._of_rank_0(self.costs.forward)
 
     @property
     def piece(self) -> float:
         """Slots that rank 0 computes for a micro-batch."""
-        return sum(self.work.values()) / self.micro_batches
+        return self.forward + self._of_rank_0(self.costs.input) + self._of_rank_0(self.costs.weight)
+
+    def _of_rank_0(self, by_stage: tuple[float, ...]) -> float:
+        if self.schedule == YOURS:
+            return by_stage[0]
+        return sum(by_stage[stage] for stage in spec.stages_of(self.schedule, 0, self.ranks, self.chunks))
 
     @property
     def work_slots(self) -> float:
@@ -107,7 +114,10 @@ class Setting:
     @property
     def peaks(self) -> tuple[float, ...]:
         """The most that each rank holds, in micro-batches of its whole share."""
-        return tuple(max(memory.held(order)) / self.chunks for order in self.orders)
+        if self.schedule == YOURS:
+            return tuple(max(memory.held(order)) for order in self.orders)
+        most = memory.in_flight(self.schedule, self.ranks, self.micro_batches, self.chunks)
+        return tuple(one / self.chunks for one in most)
 
     @property
     def gpipe(self) -> Setting:
@@ -129,20 +139,16 @@ class Look:
     part: float
 
 
-def kept(setting: Setting, rank: int) -> list[tuple[float, float, int, int]]:
-    """Lives of activations on a rank: (start, end, stage, micro-batch), by their start."""
-    last, begun, out = "W" if setting.splits else "B", {}, []
-    for one in setting.timeline.runs[rank]:
-        if one.kind == "F":
-            begun[one.stage, one.micro] = one.start
-        elif one.kind == last:
-            out.append((begun[one.stage, one.micro], one.end, one.stage, one.micro))
-    return sorted(out)
-
-
 @lru_cache(maxsize=64)
 def _timeline(setting: Setting) -> Timeline:
     return timeline(setting.orders, setting.costs)
+
+
+@lru_cache(maxsize=64)
+def _lane(setting: Setting, rank: int) -> Lane:
+    runs = setting.timeline.runs[rank]
+    actions = zip(*(run.action for run in runs), strict=True) if runs else ((), (), ())
+    return Lane(rank, *actions, [run.start for run in runs], [run.end for run in runs])
 
 
 @lru_cache(maxsize=256)

@@ -25,7 +25,7 @@ def _beside(setting, values: dict) -> str:
     if setting.schedule == "gpipe":
         return f"; every rank holds all {setting.micro_batches}"
     longer = values["slots"] / values["gpipe_slots"] - 1
-    as_long = "as in GPipe" if abs(longer) < SAME else f"GPipe: {short(round(values['gpipe_slots'], 2))}"
+    as_long = "as in GPipe" if abs(longer) < SAME else f"GPipe: {number(values['gpipe_slots'])}"
     return f", {as_long}; {held}, GPipe {setting.micro_batches}"
 
 
@@ -33,8 +33,17 @@ def _stuck(setting) -> str:
     return setting.stuck
 
 
+def number(slots: float) -> str:
+    """No more digits than are read.
+
+    >>> number(33.0), number(5.25), number(35.25), number(1504.4)
+    ('33', '5.25', '35.2', '1,504')
+    """
+    return short(round(slots, 2 if slots < 10 else 1 if slots < 1000 else None))
+
+
 def slots(count: float) -> str:
-    return f"{short(round(count, 2))} slots"
+    return f"{number(count)} slots"
 
 
 def amount(held: float) -> str:
@@ -65,8 +74,8 @@ def law(setting, values: dict) -> list[str]:
         words = "The bubble: p − 1 pieces beside m that are work" + (f", each cut into v = {v}:" if v > 1 else ":")
     else:
         words = "The bubble: what is left of p ranks' time beside their work:"
-        work = short(round(values["work_slots"] / p, 2))
-        formula = f"1 − {work} / {short(round(values['slots'], 2))} = {bubble:.0%}"
+        work = number(values["work_slots"] / p)
+        formula = f"1 − {work} / {number(values['slots'])} = {bubble:.0%}"
     return [words, formula, _after(setting, values)]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from scaleout.draw import pipeline_lanes, svg
-from scaleout.draw.pipeline_lanes import Rows
+from scaleout.draw.pipeline_lanes import Lane, Rows
 from scaleout.spec.pipeline import Action, Orders
 from scaleout.views import rows_of
 
@@ -26,18 +27,18 @@ def orders(order: str) -> Orders:
     )
 
 
-def blocks(on: Rows, runs, lit: int) -> str:
+def blocks(on: Rows, lanes: Sequence[Lane], lit: int) -> str:
     """A mark for each action that ran, to be moved along its row."""
     out = []
-    for row, some in enumerate(runs):
-        for one in some:
-            fill, ink = pipeline_lanes.look(one.kind, one.micro == lit)
-            wide = (one.end - one.start) * on.scale
-            body = svg.rect(0.5, 0, wide - 1, on.bar, fill)
-            if pipeline_lanes.numbered(one.micro, wide):
-                body += svg.text(wide / 2, on.bar / 2 + 4, str(one.micro), anchor="middle", fill=ink, size=svg.SMALLEST)
+    for row, lane in enumerate(lanes):
+        for kind, _, micro, start, end in lane.actions:
+            fill, edge, ink = pipeline_lanes.look(kind, micro == lit)
+            wide = (end - start) * on.scale
+            body = svg.rect(0, 0, wide, on.bar, edge) + svg.rect(1, 1, wide - 2, on.bar - 2, fill)
+            if pipeline_lanes.numbered(micro, wide):
+                body += svg.text(wide / 2, on.bar / 2 + 4, str(micro), anchor="middle", fill=ink, size=svg.SMALLEST)
             out.append(svg.movable(
-                on.at(one.start), on.top(row), body, (wide, on.bar), "order", row, f"{one.kind}{one.micro}",
-                f"{WORDS[one.kind]} of micro-batch {one.micro}, rank {row}", f"{one.kind}{one.micro}-rank{row}",
+                on.at(start), on.top(row), body, (wide, on.bar), "order", row, f"{kind}{micro}",
+                f"{WORDS[kind]} of micro-batch {micro}, rank {row}", f"{kind}{micro}-rank{row}",
             ))  # fmt: skip
     return "".join(out)
