@@ -7,9 +7,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from scaleout.draw import svg
-from scaleout.draw.pipeline_lanes import COLUMN, Lane, Rows, steps
+from scaleout.draw.pipeline_lanes import Lane, Rows, steps
 
 PALE = 0.5
+COLUMN = 5  # CSS pixels of a step
 
 
 def lives(on: Rows, lanes: Sequence[Lane], unit: float, lit: int) -> str:
@@ -30,7 +31,7 @@ def lives(on: Rows, lanes: Sequence[Lane], unit: float, lit: int) -> str:
 
 
 def amounts(on: Rows, lanes: Sequence[Lane], unit: float, slots: float) -> str:
-    """How many a rank holds, each `unit` CSS pixels high, as steps of COLUMN pixels: what it is in the middle of each."""
+    """How many a rank holds, each `unit` CSS pixels high, in the middle of each COLUMN of pixels."""
     count = max(1, int(slots * on.scale / COLUMN))
     edges = [slots * k / count for k in range(count + 1)]
     path = []

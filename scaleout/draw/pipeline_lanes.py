@@ -22,7 +22,7 @@ LOOK = {"F": ("grid", "ink"), "B": ("compute", "paper"), "I": ("compute", "paper
 LIT = {"F": ("c3", "paper"), "B": ("c6", "paper"), "I": ("c6", "paper"), "W": ("c8", "c6")}
 BLOCKS, BARS = 230, 900  # actions in a picture, at most, that are marks with names, or bars without
 THIN, THINNEST = 2.5, 1.2  # CSS pixels that the shortest of them needs
-COLUMN = 6  # CSS pixels, at least, of a column that kinds share
+COLUMN = 8  # CSS pixels, at least, of a column that kinds share
 
 
 class Lane(NamedTuple):
@@ -211,9 +211,9 @@ def steps(edges: Iterable[float], base: float, amounts: Sequence[float]) -> str:
     for at, amount in zip(edges, amounts, strict=False):
         now = round(2 * amount)
         if now != before:
-            path.append(f"H{at:.1f}V{svg.num(base + now / 2)}")
+            path.append(f"H{at:.0f}V{base + now / 2:g}")
             before = now
-    return f"M{edges[0]:.1f} {svg.num(base)}{''.join(path)}H{edges[-1]:.1f}V{svg.num(base)}z"
+    return f"M{edges[0]:.0f} {base:g}{''.join(path)}H{edges[-1]:.1f}V{base:g}z"
 
 
 def followed(on: Rows, lanes: Sequence[Lane], lit: int) -> str:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.views import arrange, guess, more, play, select, slider, toggle
 from scaleout.views.pipeline import levers, picture, words, yours
-from scaleout.views.pipeline.setting import YOURS, Look, Setting
+from scaleout.views.pipeline.setting import MOST, YOURS, Look, Setting
 
 TITLE = "A pipeline's schedule"
 
@@ -20,14 +20,14 @@ CONTROLS = (
     play("moment", "Time", MOMENTS, 0, MOMENTS),
     select("schedule", "Schedule", "1f1b", [*((key, one.label) for key, one in SCHEDULES.items()),
                                             (YOURS, "Yours: move the blocks")]),
-    slider("micro_batches", "Micro-batches in a step (m)", 8, 1, 256, log=True),
+    slider("micro_batches", "Micro-batches in a step (m)", 8, 1, MOST, log=True),
     slider("hop", "Cost of a hop between ranks", 0.0, 0.0, 2.0, step=0.25, unit="slots"),
     slider("ranks", "Ranks (p)", 4, 2, 64, log=True),
     *more(
         slider("chunks", "Chunks of a rank (v)", 2, 1, 4),
         slider("head", "Head, beside the last stage's forward", 0.0, 0.0, 1.0, step=0.25, unit="slots"),
         slider("backward", "A backward, in forwards", 2.0, 1.0, 3.0, step=0.5),
-        slider("lit", "Micro-batch in colour", 0, 0, 255),
+        slider("lit", "Micro-batch in colour", 0, 0, MOST - 1),
         toggle("path", "Show the critical path", False),
         arrange("order", "Your schedule", yours.opening()),
     ),
@@ -92,12 +92,9 @@ def _levers(setting: Setting) -> dict:
 
 
 def _values(setting: Setting) -> dict:
-    slots, gpipe = setting.slots, setting.gpipe
-    work = setting.work_slots
-    bubble = 1 - work / (setting.ranks * slots)
     return {
-        "slots": slots, "bubble": bubble, "bubble_percent": 100 * bubble, "work_slots": work,
-        "held": list(setting.peaks), "gpipe_slots": gpipe.slots, "hops": setting.hops,
+        "slots": setting.slots, "bubble": setting.bubble, "bubble_percent": 100 * setting.bubble,
+        "work_slots": setting.work_slots, "held": list(setting.peaks), "gpipe_slots": setting.gpipe.slots, "hops": setting.hops,
         "micro_batches": setting.micro_batches, "chunks": setting.chunks, "stuck": setting.stuck,
     }  # fmt: skip
 

@@ -137,7 +137,7 @@ def _column(frame: Frame) -> float:
     return pipeline_lanes.column(frame.rows, (1 + frame.setting.backward) / frame.setting.chunks)
 
 
-def _timeline(frame: Frame, runs, detail: str) -> str:
+def _timeline(frame: Frame, lanes, detail: str) -> str:
     on, setting = frame.rows, frame.setting
     if detail == "bars":
         return pipeline_lanes.bars(on, lanes) + pipeline_lanes.followed(on, lanes, frame.lit)

@@ -13,6 +13,7 @@ from scaleout.timing.pipeline import Costs, Timeline, timeline
 from scaleout.views.pipeline import yours
 
 YOURS = "yours"
+MOST = 256  # micro-batches
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,7 @@ class Setting:
 
     @property
     def costs(self) -> Costs:
-        stages, one = self.ranks * self.chunks, 1 / self.chunks
-        forward = (one,) * (stages - 1) + (one + self.head,)
-        half = tuple(self.backward / 2 * slots for slots in forward)
-        return Costs(forward, half, half, self.hop)
+        return _costs(self.ranks * self.chunks, self.chunks, self.head, self.backward, self.hop)
 
     @property
     def timeline(self) -> Timeline:
@@ -99,9 +97,18 @@ class Setting:
         return sum(by_stage[stage] for stage in spec.stages_of(self.schedule, 0, self.ranks, self.chunks))
 
     @property
+    def critical(self):
+        return getattr(self.timeline, "critical", ())
+
+    @property
     def work_slots(self) -> float:
         """Slots that all ranks compute together."""
         return self.micro_batches * sum(map(sum, (self.costs.forward, self.costs.input, self.costs.weight)))
+
+    @property
+    def bubble(self) -> float:
+        """Share of all ranks' time in which they wait; all of it where the step never ends."""
+        return 1.0 if self.stuck else 1 - self.work_slots / (self.ranks * self.slots)
 
     @property
     def hops(self) -> int:
@@ -114,10 +121,7 @@ class Setting:
     @property
     def peaks(self) -> tuple[float, ...]:
         """The most that each rank holds, in micro-batches of its whole share."""
-        if self.schedule == YOURS:
-            return tuple(max(memory.held(order)) for order in self.orders)
-        most = memory.in_flight(self.schedule, self.ranks, self.micro_batches, self.chunks)
-        return tuple(one / self.chunks for one in most)
+        return _peaks(self)
 
     @property
     def gpipe(self) -> Setting:
@@ -137,6 +141,21 @@ class Look:
     lit: int
     path: bool
     part: float
+
+
+@lru_cache(maxsize=64)
+def _costs(stages: int, chunks: int, head: float, backward: float, hop: float) -> Costs:
+    forward = (1 / chunks,) * (stages - 1) + (1 / chunks + head,)
+    half = tuple(backward / 2 * slots for slots in forward)
+    return Costs(forward, half, half, hop)
+
+
+@lru_cache(maxsize=64)
+def _peaks(setting: Setting) -> tuple[float, ...]:
+    if setting.schedule == YOURS:
+        return tuple(max(memory.held(order)) for order in setting.orders)
+    most = memory.in_flight(setting.schedule, setting.ranks, setting.micro_batches, setting.chunks)
+    return tuple(one / setting.chunks for one in most)
 
 
 @lru_cache(maxsize=64)
