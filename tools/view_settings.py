@@ -36,7 +36,8 @@ def values(control: Control) -> list:
 def few(control: Control) -> list:
     """All of a select or toggle; the ends and the middle of what has an order."""
     every = values(control)
-    return every if control.kind in ("select", "toggle", "arrange") else sorted({every[0], every[len(every) // 2], every[-1]})
+    ordered = control.kind not in ("select", "toggle", "arrange")
+    return sorted({every[0], every[len(every) // 2], every[-1]}) if ordered else every
 
 
 def by_chance(stem: str, count: int, seed: int) -> list[dict]:

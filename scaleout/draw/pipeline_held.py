@@ -1,5 +1,5 @@
-"""Activations that a pipeline's ranks hold over time, as SVG: a life for each micro-batch, from its forward to the end of
-its backward; where they are too many for that, how many there are."""
+"""Activations that a pipeline's ranks hold over time, as SVG: a life for each micro-batch, from its forward to the end
+of its backward; where they are too many for that, how many there are."""
 
 from __future__ import annotations
 

@@ -80,6 +80,8 @@ def _said(setting: Setting) -> dict:
 def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why; and how far the others go."""
     out: dict = {"lit": {"hi": setting.micro_batches - 1}}
+    if not setting.framed:
+        out["path"] = {"off": "it has no end" if setting.waits else "there are too many actions to frame"}
     if setting.schedule == YOURS:
         out |= {name: {"off": f"your own has {yours.RANKS} ranks and {yours.MANY} micro-batches"}
                 for name in ("ranks", "micro_batches")}  # fmt: skip
@@ -94,8 +96,9 @@ def _levers(setting: Setting) -> dict:
 def _values(setting: Setting) -> dict:
     return {
         "slots": setting.slots, "bubble": setting.bubble, "bubble_percent": 100 * setting.bubble,
-        "work_slots": setting.work_slots, "held": list(setting.peaks), "gpipe_slots": setting.gpipe.slots, "hops": setting.hops,
-        "micro_batches": setting.micro_batches, "chunks": setting.chunks, "stuck": setting.stuck,
+        "work_slots": sum(setting.summary.work), "held": list(setting.peaks), "gpipe_slots": setting.gpipe.slots,
+        "hops": setting.hops,
+        "micro_batches": setting.micro_batches, "chunks": setting.chunks, "waits": [str(one) for one in setting.waits],
     }  # fmt: skip
 
 
@@ -108,5 +111,5 @@ def _seen(setting: Setting, look: Look) -> dict:
     return {
         "lit": lit, "lit_slots": max(end for _, end in spans) - min(start for start, _ in spans),
         "moment_slots": now, "done_slots": done,
-        "path": len(setting.critical) if look.path else 0,
+        "path": len(setting.timeline.critical) if look.path and setting.framed else 0,
     }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from scaleout.spec import pipeline as spec
 from scaleout.views.pipeline.setting import MOST, YOURS
@@ -21,10 +20,10 @@ def advice(setting) -> str:
     if setting.schedule == YOURS:
         return _puzzle(setting)
     if setting.schedule == "gpipe":
-        lean = replace(setting, schedule="1f1b")
-        if lean.micro_batches == setting.micro_batches and lean.slots <= SAME * setting.slots:
-            if lean.peaks[0] < setting.peaks[0]:
-                return f"Try **1F1B**: rank 0 holds {amount(lean.peaks[0])} at a time, and the step is no longer."
+        lean = setting.other(schedule="1f1b")
+        same = lean.micro_batches == setting.micro_batches and lean.slots <= SAME * setting.slots
+        if same and lean.peaks[0] < setting.peaks[0]:
+            return f"Try **1F1B**: rank 0 holds {amount(lean.peaks[0])} at a time, and the step is no longer."
     found = best(setting)
     return f"Try **{found[0]}**: {found[1].bubble:.0%} waiting, {amount(found[1].peaks[0])} held." if found else ""
 
@@ -41,21 +40,21 @@ def _levers(setting) -> Iterator[Lever]:
         yield "GPipe, which holds enough to hide the hops", setting.gpipe
     many = setting.micro_batches
     if many < 4 * setting.ranks and 2 * many <= MOST:
-        yield f"{2 * many} micro-batches", replace(setting, asked=2 * many)
+        yield f"{2 * many} micro-batches", setting.other(asked=2 * many)
     for schedule, chunks in (("interleaved", 2), ("zb1", 1), ("zbv", 2)):
         if schedule != setting.schedule and spec.allowed(schedule, setting.ranks, many):
-            tried = replace(setting, schedule=schedule, wanted=chunks)
+            tried = setting.other(schedule=schedule, wanted=chunks)
             yield f"{tried.label}{f' with v = {chunks}' if chunks > 1 else ''}", tried
     if 2 * many <= MOST:
-        yield f"{2 * many} micro-batches", replace(setting, asked=2 * many)
+        yield f"{2 * many} micro-batches", setting.other(asked=2 * many)
 
 
 def _puzzle(setting) -> str:
     """What ZB1 makes of the same work."""
-    known = replace(setting, schedule="zb1", wanted=1, order="")
-    if setting.stuck:
+    known = setting.other(schedule="zb1", wanted=1)
+    if setting.waits:
         return "Move it back, or another."
     if setting.slots > known.slots + 1e-9:
-        held = amount(known.peaks[0])
-        return f"Drag what can wait, the **weight gradients**, into the red: ZB1 takes {number(known.slots)}, holding {held}."
+        there = f"ZB1 takes {number(known.slots)}, holding {amount(known.peaks[0])}"
+        return f"Drag what can wait, the **weight gradients**, into the red: {there}."
     return f"As short as ZB1, which holds {amount(known.peaks[0])}."

@@ -1,13 +1,13 @@
-"""The picture of the view `pipeline`: what each rank computes when, one rank's time sorted, and beneath, on the same axis,
-the activations that each holds."""
+"""The picture of the view `pipeline`: what each rank computes when, one rank's time sorted, and beneath, on the same
+axis, the activations that each holds."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 from scaleout.draw import guess, hatch, pipeline_held, pipeline_lanes, svg
-from scaleout.draw.pipeline_lanes import Rows
 from scaleout.draw.labels import short
+from scaleout.draw.pipeline_lanes import Rows
 from scaleout.draw.plot import TICK
 from scaleout.views.pipeline import words, yours
 from scaleout.views.pipeline.setting import YOURS
@@ -90,10 +90,10 @@ def picture(setting, look, values: dict, width: int) -> str:
     detail = pipeline_lanes.detail(frame.rows, lanes)
     slots = values["slots"]
     parts = [
-        frame.caption(_caption(frame, detail), 14), pipeline_lanes.waiting(frame.rows, slots),
-        _sorted(frame, values), _timeline(frame, lanes, detail), _hops(frame, lanes),
-        _path(frame, lanes) if look.path else "", _held(frame, lanes, detail, values),
-        _cover(frame, values), frame.finish(slots, words.number(slots)),
+        frame.caption(_caption(frame, detail), 14), "" if setting.waits else pipeline_lanes.waiting(frame.rows, slots),
+        _sorted(frame, values), _timeline(frame, lanes, detail), "" if setting.waits else _hops(frame, lanes),
+        _framed(frame, lanes), "" if setting.waits else _held(frame, lanes, detail, values),
+        "" if setting.waits else _cover(frame, values) + frame.finish(slots, words.number(slots)),
     ]  # fmt: skip
     label = (
         f"{setting.label} on {setting.ranks} ranks with {setting.micro_batches} micro-batches: a step of "
@@ -109,10 +109,10 @@ def asked(setting, look, width: int) -> str:
     values = {"moment_slots": setting.slots, "slots": setting.slots}
     parts = [
         frame.caption(_caption(frame, "blocks"), 14), pipeline_lanes.waiting(frame.rows, setting.slots),
-        _sorted(frame, values), _timeline(frame, lanes, "blocks"), _hops(frame, lanes), _held(frame, lanes, "blocks", values),
-        frame.finish(setting.slots, ""),
+        _sorted(frame, values), _timeline(frame, lanes, "blocks"), _hops(frame, lanes),
+        _held(frame, lanes, "blocks", values), frame.finish(setting.slots, ""),
     ]  # fmt: skip
-    return frame.figure(parts, "GPipe's step on each rank, and what it holds meanwhile; when 1F1B's would end is asked.")
+    return frame.figure(parts, "GPipe's step on each rank, and what it holds meanwhile; when 1F1B's ends is asked.")
 
 
 # --- what each rank computes -------------------------------------------------------------------------------------
@@ -162,22 +162,28 @@ def _hops(frame: Frame, lanes) -> str:
              for kind, stage, micro, start, end in lane.actions if micro == frame.lit and kind != "W"]  # fmt: skip
     for (back, stage, row, _, end), (_, nearby, other, start, _) in pairwise(sorted(found)):
         if row != other:
-            came = end + hop if abs(nearby) - abs(stage) in (1, -1) else start  # else ranks between are not drawn
-            out.append(svg.line(on.at(end), on.top(row) + on.bar / 2, on.at(came), on.top(other) + on.bar / 2, "c4", 2.5,
-                                mark=f"hop{'B' if back else 'F'}{abs(stage)}"))  # fmt: skip
+            came = end + hop if abs(nearby - stage) == 1 else start  # else ranks between are not drawn
+            ends = (on.at(end), on.top(row) + on.bar / 2, on.at(came), on.top(other) + on.bar / 2)
+            out.append(svg.line(*ends, "c4", 2.5, mark=f"hop{'B' if back else 'F'}{abs(stage)}"))
     return f'<g pointer-events="none">{"".join(out)}</g>'
 
 
-def _path(frame: Frame, lanes) -> str:
-    """A frame around each action of the critical path."""
-    on, boxes, found = frame.rows, [], set(frame.setting.critical)
+def _framed(frame: Frame, lanes) -> str:
+    """A frame around each action of the critical path, or of a ring that waits."""
+    on, boxes, setting = frame.rows, [], frame.setting
+    if setting.waits:
+        found = {one.action for one in setting.waits}
+    elif frame.look.path and setting.framed:
+        found = {run.action for run in setting.timeline.critical}
+    else:
+        return ""
     for row, lane in enumerate(lanes):
         for kind, stage, micro, start, end in lane.actions:
             if (kind, stage, micro) in found:
                 wide = f"{(end - start) * on.scale - 2:.1f}"
                 boxes.append(f"M{on.at(start) + 1:.1f} {on.top(row) + 1:.1f}h{wide}v{on.bar - 2:.1f}h-{wide}z")
-    return (f'<path d="{"".join(boxes)}" fill="none" stroke="{svg.colour("ink")}" stroke-width="2" '
-            'pointer-events="none"/>')  # fmt: skip
+    stroke = svg.colour("accent" if setting.waits else "ink")
+    return f'<path d="{"".join(boxes)}" fill="none" stroke="{stroke}" stroke-width="2.5" pointer-events="none"/>'
 
 
 # --- one rank's time, sorted -------------------------------------------------------------------------------------
@@ -249,8 +255,8 @@ def _held(frame: Frame, lanes, detail: str, values: dict) -> str:
     for row, lane in enumerate(lanes):
         alive = pipeline_held.held_at(*pipeline_held.times(lane), now) / setting.chunks
         count = peaks[lane.rank] if ended else alive
-        out.append(svg.text(on.at(setting.slots) + 6, on.top(row) + on.bar - 1, short(round(count, 1)),
-                            bold=True, size=14 if on.pitch > 20 else svg.FONT, mark=f"held{on.ranks[row]}"))  # fmt: skip
+        out.append(svg.text(on.at(setting.slots) + 6, on.top(row) + on.bar - 1, words.amount(count), bold=True,
+                            size=14 if on.pitch > 20 else svg.FONT, mark=f"held{lane.rank}"))  # fmt: skip
     return "".join(out)
 
 

@@ -7,18 +7,19 @@ from functools import lru_cache
 from itertools import pairwise
 
 from scaleout.draw.pipeline_lanes import Lane
-from scaleout.memory import pipeline as memory
 from scaleout.spec import pipeline as spec
-from scaleout.timing.pipeline import Costs, Timeline, timeline
+from scaleout.timing.pipeline import Costs, Summary, Timeline, step, summary, timeline
+from scaleout.timing.pipeline_waits import Wait
 from scaleout.views.pipeline import yours
 
 YOURS = "yours"
 MOST = 256  # micro-batches
+MANY = 1500  # actions, about, whose critical path is no longer looked for
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Seconds are slots: one is what a rank takes for the forward of a micro-batch through its whole share of the model.
+    """Seconds are slots: one is what a rank takes for the forward of a micro-batch through its whole share of layers.
 
     hop: slots of a message; head: slots that the head adds to the last stage's forward; backward: as long as so many
     forwards, half of it the input gradient.
@@ -32,6 +33,7 @@ class Setting:
     head: float = 0.0
     backward: float = 2.0
     order: str = ""  # of the reader's own
+    priced: bool = False  # not drawn: its seconds are enough, and quicker
 
     @property
     def label(self) -> str:
@@ -55,27 +57,45 @@ class Setting:
         return _nearest(self.schedule, self.ranks, self.asked)
 
     @property
-    def orders(self) -> spec.Orders:
-        if self.schedule == YOURS:
-            return yours.orders(self.order)
-        return spec.orders(self.schedule, self.ranks, self.micro_batches, self.chunks)
-
-    @property
     def costs(self) -> Costs:
         return _costs(self.ranks * self.chunks, self.chunks, self.head, self.backward, self.hop)
 
     @property
     def timeline(self) -> Timeline:
+        """ValueError where the reader's own never ends."""
         return _timeline(self)
 
     @property
-    def slots(self) -> float:
-        return self.timeline.seconds
+    def waits(self) -> tuple[Wait, ...]:
+        """The ranks of the reader's own that wait for one another, in a ring; () where it comes to its end."""
+        return yours.waits(self.order) if self.schedule == YOURS else ()
 
     @property
-    def stuck(self) -> str:
-        """What a schedule of the reader's own waits for in vain; "" where it comes to its end."""
-        return ""
+    def summary(self) -> Summary:
+        """Seconds, work and what is held."""
+        if self.waits:
+            return yours.stuck(self.order, self.costs)
+        return _summary(self) if self.priced else self.timeline
+
+    @property
+    def slots(self) -> float:
+        """Of the step; of one that never ends, what the busiest rank would compute."""
+        return max(self.summary.work) if self.waits else self.summary.seconds
+
+    @property
+    def bubble(self) -> float:
+        """Share of all ranks' time in which they wait; all of it where the step never ends."""
+        return 1.0 if self.waits else self.summary.bubble
+
+    @property
+    def peaks(self) -> tuple[float, ...]:
+        """The most that each rank holds, in micro-batches of its whole share."""
+        return tuple(one / self.chunks for one in self.summary.in_flight)
+
+    @property
+    def framed(self) -> bool:
+        """Whether the critical path can be shown: there is one, and its actions can be told apart."""
+        return not self.waits and 3 * self.ranks * self.micro_batches * self.chunks <= MANY
 
     def lane(self, rank: int) -> Lane:
         """What a rank does when."""
@@ -97,20 +117,6 @@ class Setting:
         return sum(by_stage[stage] for stage in spec.stages_of(self.schedule, 0, self.ranks, self.chunks))
 
     @property
-    def critical(self):
-        return getattr(self.timeline, "critical", ())
-
-    @property
-    def work_slots(self) -> float:
-        """Slots that all ranks compute together."""
-        return self.micro_batches * sum(map(sum, (self.costs.forward, self.costs.input, self.costs.weight)))
-
-    @property
-    def bubble(self) -> float:
-        """Share of all ranks' time in which they wait; all of it where the step never ends."""
-        return 1.0 if self.stuck else 1 - self.work_slots / (self.ranks * self.slots)
-
-    @property
     def hops(self) -> int:
         """Messages of a micro-batch between ranks, there and back."""
         if self.schedule == YOURS:
@@ -119,14 +125,13 @@ class Setting:
         return 2 * sum(a != b for a, b in pairwise(on))
 
     @property
-    def peaks(self) -> tuple[float, ...]:
-        """The most that each rank holds, in micro-batches of its whole share."""
-        return _peaks(self)
-
-    @property
     def gpipe(self) -> Setting:
         """The same work in GPipe's order."""
-        return replace(self, schedule="gpipe", asked=self.micro_batches, order="", wanted=1)
+        return self.other(schedule="gpipe", wanted=1)
+
+    def other(self, **change) -> Setting:
+        """A setting to compare this one with."""
+        return replace(self, **{"asked": self.micro_batches, "order": "", "priced": True, **change})
 
     @property
     def plain(self) -> bool:
@@ -150,24 +155,23 @@ def _costs(stages: int, chunks: int, head: float, backward: float, hop: float) -
     return Costs(forward, half, half, hop)
 
 
-@lru_cache(maxsize=64)
-def _peaks(setting: Setting) -> tuple[float, ...]:
-    if setting.schedule == YOURS:
-        return tuple(max(memory.held(order)) for order in setting.orders)
-    most = memory.in_flight(setting.schedule, setting.ranks, setting.micro_batches, setting.chunks)
-    return tuple(one / setting.chunks for one in most)
-
-
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)  # they are large
 def _timeline(setting: Setting) -> Timeline:
-    return timeline(setting.orders, setting.costs)
+    if setting.schedule == YOURS:
+        return timeline(yours.orders(setting.order), setting.costs)
+    return step(setting.schedule, setting.ranks, setting.micro_batches, setting.chunks, setting.costs)
+
+
+@lru_cache(maxsize=256)
+def _summary(setting: Setting) -> Summary:
+    return summary(setting.schedule, setting.ranks, setting.micro_batches, setting.chunks, setting.costs)
 
 
 @lru_cache(maxsize=64)
 def _lane(setting: Setting, rank: int) -> Lane:
-    runs = setting.timeline.runs[rank]
-    actions = zip(*(run.action for run in runs), strict=True) if runs else ((), (), ())
-    return Lane(rank, *actions, [run.start for run in runs], [run.end for run in runs])
+    if setting.waits:
+        return yours.queue(setting.order, rank, setting.costs)
+    return Lane(rank, *setting.timeline.lane(rank))
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ SAME = 0.005  # share by which two steps may differ and still be called as long
 
 def sentence(setting, values: dict) -> str:
     """How long the step is, what of it is waiting, and what is held; beside GPipe's."""
-    if setting.stuck:
+    if setting.waits:
         return _stuck(setting)
     many = f"{setting.micro_batches} micro-batch{'es' if setting.micro_batches > 1 else ''}"
     if setting.asked != setting.micro_batches and setting.schedule != "yours":
@@ -30,7 +30,9 @@ def _beside(setting, values: dict) -> str:
 
 
 def _stuck(setting) -> str:
-    return setting.stuck
+    """The first waits of the ring."""
+    said = "; ".join(map(str, setting.waits[:2])) + ("; and so on, in a ring" if len(setting.waits) > 2 else "")
+    return f"**It never ends**: {said}."
 
 
 def number(slots: float) -> str:
@@ -53,6 +55,8 @@ def amount(held: float) -> str:
 def idle(setting, wait: float) -> str:
     """What rank 0 waits, as pieces where it comes to such."""
     pieces = setting.ranks - 1
+    if setting.waits:
+        return "in order, without times"
     if wait < 0.005:
         return "no wait"
     piece = (1 + setting.backward) / setting.chunks
@@ -66,6 +70,8 @@ def law(setting, values: dict) -> list[str]:
     """The bubble with its numbers: in pieces where hops cost nothing and stages are even, else as time."""
     p, m, v = setting.ranks, setting.micro_batches, setting.chunks
     bubble = values["bubble"]
+    if setting.waits:
+        return ["Each waits for another, in a ring:", " → ".join(f"rank {one.rank}" for one in _ring(setting)), ""]
     textbook = (p - 1) / (v * m + p - 1)
     if setting.plain and abs(bubble - textbook) < 1e-6:
         formula = f"(p − 1) / (m + p − 1) = {p - 1}/{m + p - 1} = {bubble:.0%}"
@@ -77,6 +83,10 @@ def law(setting, values: dict) -> list[str]:
         work = number(values["work_slots"] / p)
         formula = f"1 − {work} / {number(values['slots'])} = {bubble:.0%}"
     return [words, formula, _after(setting, values)]
+
+
+def _ring(setting) -> list:
+    return [*setting.waits, setting.waits[0]]
 
 
 def _after(setting, values: dict) -> str:

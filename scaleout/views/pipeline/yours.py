@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
+from math import fsum, inf
 
 from scaleout.draw import pipeline_lanes, svg
 from scaleout.draw.pipeline_lanes import Lane, Rows
+from scaleout.memory.pipeline import held
 from scaleout.spec.pipeline import Action, Orders
+from scaleout.timing.pipeline import Costs, Summary
+from scaleout.timing.pipeline_waits import Wait, blocked
 from scaleout.views import rows_of
 
 RANKS, MANY = 3, 4  # with one stage each; micro-batches
@@ -25,6 +30,26 @@ def orders(order: str) -> Orders:
     return tuple(
         tuple(Action(item[0], rank, int(item[1:])) for item in row) for rank, row in enumerate(rows_of(order))
     )
+
+
+@lru_cache(maxsize=16)
+def waits(order: str) -> tuple[Wait, ...]:
+    """The ranks that wait for one another, in a ring; () where the order comes to its end."""
+    return blocked(orders(order))
+
+
+def queue(order: str, rank: int, costs: Costs) -> Lane:
+    """A rank's actions one after another, of an order that never ends: they have no times."""
+    row = orders(order)[rank]
+    ends = [*accumulate(costs.of(action) for action in row)]
+    return Lane(rank, *zip(*row, strict=True), [0.0, *ends[:-1]], ends)
+
+
+def stuck(order: str, costs: Costs) -> Summary:
+    """What can be said of an order that never ends."""
+    rows = orders(order)
+    work = tuple(fsum(costs.of(action) for action in row) for row in rows)
+    return Summary(inf, work, tuple(max(held(row)) for row in rows))
 
 
 def blocks(on: Rows, lanes: Sequence[Lane], lit: int) -> str:
