@@ -79,7 +79,8 @@ def _said(setting: Setting) -> dict:
 
 def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why; and how far the others go."""
-    out: dict = {"lit": {"hi": setting.micro_batches - 1}}
+    many = setting.micro_batches
+    out: dict = {"lit": {"hi": many - 1} if many > 1 else {"off": "there is one micro-batch"}}
     if not setting.framed:
         out["path"] = {"off": "it has no end" if setting.waits else "there are too many actions to frame"}
     if setting.schedule == YOURS:

@@ -49,7 +49,8 @@ class Frame:
         self.height = self.held.bottom + 6
 
     def figure(self, parts: list[str], label: str) -> str:
-        names = "".join(self._names(rows) for rows in (self.rows, self.held))
+        both = (self.rows,) if self.setting.waits else (self.rows, self.held)
+        names = "".join(self._names(rows) for rows in both)
         return svg.figure(self.width, self.height, "".join([self._axis(), names, *parts, self._mark()]), label)
 
     def _names(self, rows: Rows) -> str:
@@ -92,7 +93,7 @@ def picture(setting, look, values: dict, width: int) -> str:
     parts = [
         frame.caption(_caption(frame, detail), 14), "" if setting.waits else pipeline_lanes.waiting(frame.rows, slots),
         _sorted(frame, values), _timeline(frame, lanes, detail), "" if setting.waits else _hops(frame, lanes),
-        _framed(frame, lanes), "" if setting.waits else _held(frame, lanes, detail, values),
+        _framed(frame, lanes), _ring(frame) if setting.waits else _held(frame, lanes, detail, values),
         "" if setting.waits else _cover(frame, values) + frame.finish(slots, words.number(slots)),
     ]  # fmt: skip
     label = (
@@ -223,6 +224,17 @@ def _said(frame: Frame, wait: float, slots: float) -> list[str]:
     room = end - svg.measure(idle, svg.SMALL, bold=True) - 8 - LEFT
     return [frame.caption(_fitting(ways, room), y),
             svg.text(end, y, idle, anchor="end", fill="accent", bold=True, size=svg.SMALL, halo=True)]  # fmt: skip
+
+
+def _ring(frame: Frame) -> str:
+    """Which ranks wait for what, of a step that never ends."""
+    said = [f"rank {one.rank} waits at {words.name(one.action)} for {words.name(one.for_action)} of rank {one.of_rank}"
+            for one in frame.setting.waits]  # fmt: skip
+    lines = ["it never ends:", *said]
+    return "".join(
+        svg.text(LEFT if frame.wide else 6, frame.held.y + 18 * n, line, fill="accent", bold=not n, size=svg.SMALL)
+        for n, line in enumerate(lines)
+    )
 
 
 # --- what each rank holds ----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scaleout.draw.labels import short
 
+KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 SAME = 0.005  # share by which two steps may differ and still be called as long
 
 
@@ -30,9 +31,18 @@ def _beside(setting, values: dict) -> str:
 
 
 def _stuck(setting) -> str:
-    """The first waits of the ring."""
-    said = "; ".join(map(str, setting.waits[:2])) + ("; and so on, in a ring" if len(setting.waits) > 2 else "")
-    return f"**It never ends**: {said}."
+    """The ring, at its first wait."""
+    first, last = setting.waits[0], setting.waits[-1]
+    said = f"rank {first.rank} waits at {name(first.action)} for {name(first.for_action)} of rank {first.of_rank}"
+    if len(setting.waits) == 1:
+        return f"**It never ends**: {said}, which comes later in its own order."
+    back = f"rank {last.rank} at {name(last.action)} for {name(last.for_action)} of rank {last.of_rank}"
+    return f"**It never ends**: {said}, and {back}."
+
+
+def name(action) -> str:
+    """An action as its block says it."""
+    return f"{KINDS[action.kind]} {action.micro}"
 
 
 def number(slots: float) -> str:

@@ -14,9 +14,9 @@ from scaleout.spec.pipeline import Action, Orders
 from scaleout.timing.pipeline import Costs, Summary
 from scaleout.timing.pipeline_waits import Wait, blocked
 from scaleout.views import rows_of
+from scaleout.views.pipeline import words
 
 RANKS, MANY = 3, 4  # with one stage each; micro-batches
-WORDS = {"F": "forward", "I": "input gradient", "W": "weight gradient"}
 
 
 def opening() -> list[list[str]]:
@@ -64,6 +64,6 @@ def blocks(on: Rows, lanes: Sequence[Lane], lit: int) -> str:
                 body += svg.text(wide / 2, on.bar / 2 + 4, str(micro), anchor="middle", fill=ink, size=svg.SMALLEST)
             out.append(svg.movable(
                 on.at(start), on.top(row), body, (wide, on.bar), "order", row, f"{kind}{micro}",
-                f"{WORDS[kind]} of micro-batch {micro}, rank {row}", f"{kind}{micro}-rank{row}",
+                f"{words.KINDS[kind]} of micro-batch {micro}, rank {row}", f"{kind}{micro}-rank{row}",
             ))  # fmt: skip
     return "".join(out)
