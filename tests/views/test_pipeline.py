@@ -1,12 +1,15 @@
-"""The widget of `pipeline` shows what the models say: blocks where they ran, lives as long as they are, columns that keep
-the work, and a schedule of the reader's own that is timed, or named where it never ends."""
+"""The widget of `pipeline` shows what the models say: blocks where they ran, lives as long as they are, columns that
+keep the work, and a schedule of the reader's own that is timed, or named where it never ends."""
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import asdict, replace
+from itertools import pairwise
 
 import pytest
-from cases import over
+from cases import over, refused
 from drawn import SVG, marks
+from samples import sample
 
 from scaleout import views
 from scaleout.draw import pipeline_lanes, svg
@@ -14,6 +17,7 @@ from scaleout.spec.pipeline import SCHEDULES, orders
 from scaleout.timing.pipeline import Costs, even, step
 from scaleout.views import pipeline
 from scaleout.views.pipeline import levers, picture
+
 
 def shown(width=svg.WIDE, **params):
     result = views.render("pipeline", params, width, advise=False)
@@ -85,7 +89,8 @@ def test_blocks_and_lives_lie_where_they_ran(width):
         for run in row:
             kind, _, micro = run.action
             x, wide = number(found[f"{kind}{micro}r{rank}c0"], "x", "width")
-            assert (x, wide) == pytest.approx((picture.LEFT + run.start * scale, (run.end - run.start) * scale), abs=0.1)
+            assert x == pytest.approx(picture.LEFT + run.start * scale, abs=0.1)
+            assert wide == pytest.approx((run.end - run.start) * scale, abs=0.1)
             begun[micro] = min(run.start, begun.get(micro, run.start))
             if kind == "B":
                 [life] = number(found[f"v{micro}r{rank}c0"], "width")
@@ -116,7 +121,7 @@ def test_the_critical_path_fills_the_step():
     assert result["values"]["path"] == len(path)
     frames = next(one for one in ET.fromstring(result["svg"]).iter(f"{SVG}path") if one.get("stroke-width") == "2.5")
     assert frames.get("d").count("M") == len(path)
-    crossed = sum(a.rank != b.rank for a, b in zip(path, path[1:], strict=False))
+    crossed = sum(a.rank != b.rank for a, b in pairwise(path))
     assert sum(one.end - one.start for one in path) + 0.5 * crossed == result["values"]["slots"]
     assert "off" in shown(path=True, ranks=64, micro_batches=64)[0]["levers"]["path"]
 
@@ -184,3 +189,37 @@ def test_what_never_ends_is_named():
     assert result["sentence"].startswith("**It never ends**: rank 1 waits at input gradient 0 for input gradient 0 of "
                                          "rank 2, and rank 2 at forward 1 for forward 1 of rank 1.")  # fmt: skip
     assert "finish" not in found and "F1-rank2" in found
+
+
+# --- a reader's run ----------------------------------------------------------------------------------------------
+
+
+def ran(**more):
+    """A Record of the lab on four ranks: 1F1B by hand in 1.7 s, 1.65 predicted, and torch's interleaved."""
+    label = "seconds a step, {}, 50 ms stages".format
+    seen = {label("1F1B, by hand"): 1.7, label("1F1B, torch"): 1.69, label("interleaved 1F1B, v = 2, torch"): 1.5}
+    said = {label("1F1B, by hand"): 1.65, label("1F1B, torch"): 1.65, label("interleaved 1F1B, v = 2, torch"): 1.425}
+    recipe = {"micro_batches": 8, "stage ms": 50.0, "hop ms": 0.0}
+    return asdict(replace(sample(), stem="pipeline", device_count=4, measurement=seen, prediction=said, recipe=recipe,
+                          **more))  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+def test_a_run_ends_where_it_ended(width):
+    own = views.measured("pipeline", ran())
+    drawn = views.render("pipeline", {}, width, own)["svg"]
+    ring = next(one for one in ET.fromstring(drawn).iter(f"{SVG}circle") if one.get("r") == "7")
+    [end] = number(marks(drawn)["finish"], "x1")
+    assert (float(ring.get("cx")) - picture.LEFT) / (end - picture.LEFT) == pytest.approx(1.7 / 1.65, abs=0.002)
+    assert "your run, by hand: 34 slots, 33 predicted" in drawn and "4 ranks on 2-core x86-64 CPU" in drawn
+    looped = views.render("pipeline", {"schedule": "interleaved"}, width, own)["svg"]
+    assert "your run, torch: 30 slots, 28.5 predicted" in looped
+    for other in ({"ranks": 2}, {"hop": 0.5}, {"backward": 1.0}, {"schedule": "zbv"}):
+        drawn = views.render("pipeline", other, width, own)["svg"]
+        assert "your run: 4 ranks, m = 8, hop 0" in drawn and "your run&#x27;s end" not in drawn
+
+
+def test_a_record_of_something_else_is_refused():
+    refused(lambda: views.measured("pipeline", asdict(sample())), "this is no Record of labs/pipeline.py")
+    refused(lambda: views.measured("pipeline", ran() | {"device_count": 1}), "which is no pipeline")
+    refused(lambda: views.measured("pipeline", ran() | {"measurement": {}}), "no seconds a step of a schedule")

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.views import arrange, guess, more, play, select, slider, toggle
-from scaleout.views.pipeline import levers, picture, words, yours
+from scaleout.views.pipeline import levers, picture, record, words, yours
 from scaleout.views.pipeline.setting import MOST, YOURS, Look, Setting
 
 TITLE = "A pipeline's schedule"
@@ -34,12 +34,15 @@ CONTROLS = (
 )  # fmt: skip
 
 
-def draw(params: dict, width: int) -> dict:
+def draw(params: dict, width: int, own: dict | None = None) -> dict:
     """The timeline above, what is held beneath on the same axis, and the bubble in the sentence."""
     setting, look = _setting(params), _look(params)
     said = _said(setting)
     values = {**said["values"], **_seen(setting, look)}
-    return {**said, "svg": picture.picture(setting, look, values, width), "values": values}
+    return {**said, "svg": picture.picture(setting, look, values, width, own), "values": values}
+
+
+measured = record.measured
 
 
 def advice(params: dict) -> str:

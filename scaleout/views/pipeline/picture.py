@@ -6,10 +6,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 from scaleout.draw import guess, hatch, pipeline_held, pipeline_lanes, svg
-from scaleout.draw.labels import short
+from scaleout.draw.labels import cut, short
 from scaleout.draw.pipeline_lanes import Rows
-from scaleout.draw.plot import TICK
-from scaleout.views.pipeline import words, yours
+from scaleout.draw.plot import TICK, Axis, Plane
+from scaleout.views.pipeline import record, words, yours
 from scaleout.views.pipeline.setting import YOURS
 
 LEFT = 50  # of the names of ranks
@@ -20,6 +20,7 @@ ABOVE = 34  # the caption, and the words of a guess
 CAPTION, SORTED = 19, {svg.WIDE: 24, svg.NARROW: 20}  # between the parts; a row of sorted time
 # By width: the rows of the timeline together, at most, one of them at most, and the same of what is held
 TALL = {svg.WIDE: (162, 31, 206, 50), svg.NARROW: (136, 28, 148, 44)}
+OWN = 34  # for what is said of a reader's run
 GAP = 4  # between rows
 HAND = 22  # and, at least, that a hand needs to press it
 PIECE = 5  # CSS pixels that a piece of sorted time needs to be seen as one
@@ -34,7 +35,7 @@ def shown(ranks: int) -> tuple[int, ...]:
 class Frame:
     """Where the parts lie, for one width: rows of the timeline, sorted time, the axis, rows of what is held."""
 
-    def __init__(self, setting, look, width: int) -> None:
+    def __init__(self, setting, look, width: int, own: bool = False) -> None:
         self.setting, self.look, self.width, self.wide = setting, look, width, width == svg.WIDE
         self.lit = min(look.lit, setting.micro_batches - 1)
         self.ranks = shown(setting.ranks)
@@ -44,9 +45,9 @@ class Frame:
         self.rows = Rows(LEFT, ABOVE, across, until, pitch, pitch - (GAP if pitch > 22 else 3), self.ranks)
         self.sorted = self.rows.bottom + CAPTION
         self.axis = self.sorted + SORTED[width] + 5
-        pitch = min(lowest, low // len(self.ranks))
+        pitch = min(lowest, (low - OWN * own) // len(self.ranks))
         self.held = Rows(LEFT, self.axis + TICK + 6 + CAPTION, across, until, pitch, pitch - GAP, self.ranks)
-        self.height = self.held.bottom + 6
+        self.height = self.held.bottom + 6 + OWN * own
 
     def figure(self, parts: list[str], label: str) -> str:
         both = (self.rows,) if self.setting.waits else (self.rows, self.held)
@@ -84,9 +85,9 @@ class Frame:
         return svg.text(LEFT, y, words, fill="muted", size=svg.SMALL)
 
 
-def picture(setting, look, values: dict, width: int) -> str:
-    """A step in a picture. values: of the view."""
-    frame = Frame(setting, look, width)
+def picture(setting, look, values: dict, width: int, own: dict | None) -> str:
+    """A step in a picture. values: of the view; own: a reader's run."""
+    frame = Frame(setting, look, width, own is not None)
     lanes = [setting.lane(rank) for rank in frame.ranks]
     detail = pipeline_lanes.detail(frame.rows, lanes)
     slots = values["slots"]
@@ -96,11 +97,25 @@ def picture(setting, look, values: dict, width: int) -> str:
         _framed(frame, lanes), _ring(frame) if setting.waits else _held(frame, lanes, detail, values),
         "" if setting.waits else _cover(frame, values) + frame.finish(slots, words.number(slots)),
     ]  # fmt: skip
+    if own:
+        parts.append(_own(frame, own))
     label = (
         f"{setting.label} on {setting.ranks} ranks with {setting.micro_batches} micro-batches: a step of "
         f"{svg.quantity(slots)} slots, {values['bubble_percent']:.0f}% of it waiting; beneath, what each rank holds."
     )
     return frame.figure(parts, label)
+
+
+def _own(frame: Frame, run: dict) -> str:
+    """Where a reader's run ended, if it is of what is set, and what it was."""
+    step, low, out = record.of(run, frame.setting), frame.height - OWN + 10, []
+    if step:
+        plane = Plane(LEFT, ABOVE - 8, frame.rows.width, frame.axis - ABOVE + 8, Axis(0, frame.rows.until), Axis(0, 1))
+        at = plane.at_x(step[4])
+        out = [svg.line(at, plane.top, at, plane.bottom, "key", 2, "5 4"), plane.own(step[4], 0, "your run's end")]
+    for n, said in enumerate(record.words(run, step)):
+        out.append(svg.text(6, low + 16 * n, cut(said, frame.width - 12), fill="key", size=svg.SMALL, bold=not n))
+    return "".join(out)
 
 
 def asked(setting, look, width: int) -> str:
