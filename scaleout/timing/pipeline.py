@@ -124,6 +124,19 @@ class Timeline(Summary):
             run for run in (self._run(rank, i) for i in range(first, bisect_left(began, end))) if run.end > start
         )
 
+    def lane(self, rank: int) -> tuple[Sequence, ...]:
+        """(kinds, stages, micro-batches, starts, ends) of what a rank does, in order: lists, for there may be many."""
+        stages, m = len(self.costs.forward), self.m
+        each = [decode(place * m, stages, m) for place in range(4 * stages)]
+        took = [self.costs.of(action) for action in each]
+        places = [number // m for number in self.rows[rank]]
+        starts = self.starts[rank]
+        return (
+            [each[place].kind for place in places], [each[place].stage for place in places],
+            [number % m for number in self.rows[rank]], starts,
+            [start + took[place] for start, place in zip(starts, places, strict=True)],
+        )  # fmt: skip
+
     def held(self, rank: int) -> tuple[tuple[float, int], ...]:
         """(when, activations held from then on): one more when a forward starts, one less when its backward ends."""
         out, now = [], 0

@@ -18,7 +18,9 @@ from scaleout.views.choices import NAMES
 from scaleout.views.fsdp.levers import EXPOSED
 
 MARK = "{http://www.w3.org/2000/svg}"
-MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0}  # settings by chance
+# Settings by chance
+MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0, "pipeline": 40}
+NAMELESS = {"collectives", "front", "pipeline"}  # views that are of no model
 
 
 def memory(params, values, result):
@@ -63,12 +65,20 @@ def capstone(params, values, result):
     assert values["sequences_each"] >= ceil(params["batch"] / params["world"])
 
 
+def pipeline(params, values, result):
+    assert 0 <= values["bubble"] <= 1 and len(result["svg"]) < 45_000
+    if not values["waits"]:
+        assert values["slots"] * (1 - values["bubble"]) * len(values["held"]) == pytest.approx(values["work_slots"])
+        assert 0 < values["held"][0] <= max(values["held"]) <= values["micro_batches"]
+    assert 0 <= values["done_slots"] <= values["moment_slots"] * (1 + 1e-9)
+
+
 def front(params, values, result):
     assert values["fits"] is (params == {"states": "split", "activations": "recompute"})
 
 
 CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": fsdp, "capstone": capstone,
-          "front": front}  # fmt: skip
+          "front": front, "pipeline": pipeline}  # fmt: skip
 
 
 def test_every_view_is_here():
@@ -87,7 +97,7 @@ def test_every_state_draws(stem):
         assert named and all(colour.startswith("var(--") for colour in named), params
         json.dumps(result, allow_nan=False)
         given = {**views.defaults(stem), **params}
-        assert stem in ("collectives", "front") or result["sentence"].startswith(NAMES[given["model"]]), params
+        assert stem in NAMELESS or result["sentence"].startswith(NAMES[given["model"]]), params
         CHECKS[stem](given, result["values"], result)
         drawn += 1
         if drawn % 10 == 0:
@@ -122,6 +132,9 @@ REFUSED = [
     ("fsdp", {"wrap": "head"}, "wrap must be one of model, block, layer, size"),
     ("fsdp", {"offload": 1}, "True or False"),
     ("fsdp", {"model": "zero-1t"}, "model must be one of gpt2"),
+    ("pipeline", {"ranks": 65}, "ranks must be from 2 to 64"),
+    ("pipeline", {"schedule": "pipedream"}, "schedule must be one of gpipe, 1f1b"),
+    ("pipeline", {"order": "F0.F1"}, "order must be 3 rows"),
     ("capstone", {"world": 5000}, "world must be from 1 to 4,096"),
     ("capstone", {"model": "zero-1t"}, "model must be one of gpt2"),
     ("capstone", {"sharding": "zero"}, "sharding must be one of full, hybrid, ddp"),

@@ -1,0 +1,119 @@
+"""A pipeline's schedule: what each rank computes when, where it waits, and what it holds meanwhile."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from scaleout.spec.pipeline import SCHEDULES
+from scaleout.views import arrange, guess, more, play, select, slider, toggle
+from scaleout.views.pipeline import levers, picture, record, words, yours
+from scaleout.views.pipeline.setting import MOST, YOURS, Look, Setting
+
+TITLE = "A pipeline's schedule"
+
+MOMENTS = 24  # that a step is played in
+
+CONTROLS = (
+    guess("Four ranks, eight micro-batches, a backward as long as two forwards. GPipe's step is drawn: all forwards "
+          "first. **1F1B** runs each backward as soon as it can. When does **its** step end?", "slots", "slots",
+          lo=0, hi=36, step=0.5),
+    play("moment", "Time", MOMENTS, 0, MOMENTS),
+    select("schedule", "Schedule", "1f1b", [*((key, one.label) for key, one in SCHEDULES.items()),
+                                            (YOURS, "Yours: move the blocks")]),
+    slider("micro_batches", "Micro-batches in a step (m)", 8, 1, MOST, log=True),
+    slider("hop", "Cost of a hop between ranks", 0.0, 0.0, 2.0, step=0.25, unit="slots"),
+    slider("ranks", "Ranks (p)", 4, 2, 64, log=True),
+    *more(
+        slider("chunks", "Chunks of a rank (v)", 2, 1, 4),
+        slider("head", "Head, beside the last stage's forward", 0.0, 0.0, 1.0, step=0.25, unit="slots"),
+        slider("backward", "A backward, in forwards", 2.0, 1.0, 3.0, step=0.5),
+        slider("lit", "Micro-batch in colour", 0, 0, MOST - 1),
+        toggle("path", "Show the critical path", False),
+        arrange("order", "Your schedule", yours.opening()),
+    ),
+)  # fmt: skip
+
+
+def draw(params: dict, width: int, own: dict | None = None) -> dict:
+    """The timeline above, what is held beneath on the same axis, and the bubble in the sentence."""
+    setting, look = _setting(params), _look(params)
+    said = _said(setting)
+    values = {**said["values"], **_seen(setting, look)}
+    return {**said, "svg": picture.picture(setting, look, values, width, own), "values": values}
+
+
+measured = record.measured
+
+
+def advice(params: dict) -> str:
+    """The lever worth trying now, with what it gives."""
+    return levers.advice(_setting(params))
+
+
+def locked(params: dict, width: int) -> str:
+    """The same work in GPipe's order."""
+    return picture.asked(_setting(params).gpipe, _look(params), width)
+
+
+def slips(params: dict) -> list[tuple[float, str]]:
+    """Ends that likely mistakes give, of the opening setting."""
+    setting = _setting(params)
+    return words.slips(setting, _said(setting)["values"])
+
+
+def _setting(params: dict) -> Setting:
+    mine = params["schedule"] == YOURS
+    ranks, many = (yours.RANKS, yours.MANY) if mine else (params["ranks"], params["micro_batches"])
+    return Setting(params["schedule"], many, ranks, params["hop"], params["chunks"], params["head"],
+                   params["backward"], params["order"] if mine else "")  # fmt: skip
+
+
+def _look(params: dict) -> Look:
+    return Look(params["lit"], params["path"], params["moment"] / MOMENTS)
+
+
+@lru_cache(maxsize=16)  # for both widths
+def _said(setting: Setting) -> dict:
+    """What is the same at every width, whatever is lit."""
+    values = _values(setting)
+    return {"sentence": words.sentence(setting, values), "values": values, "law": words.law(setting, values),
+            "levers": _levers(setting)}  # fmt: skip
+
+
+def _levers(setting: Setting) -> dict:
+    """Controls that change nothing now, and why; and how far the others go."""
+    many = setting.micro_batches
+    out: dict = {"lit": {"hi": many - 1} if many > 1 else {"off": "there is one micro-batch"}}
+    if not setting.framed:
+        out["path"] = {"off": "it has no end" if setting.waits else "there are too many actions to frame"}
+    if setting.schedule == YOURS:
+        out |= {name: {"off": f"your own has {yours.RANKS} ranks and {yours.MANY} micro-batches"}
+                for name in ("ranks", "micro_batches")}  # fmt: skip
+        return out | {"chunks": {"off": "your own has one stage a rank"}}
+    out["order"] = {"off": "only where the schedule is yours"}
+    least, most = SCHEDULES[setting.schedule].chunks
+    if least == most:
+        out["chunks"] = {"off": f"{setting.label} has {'one stage' if least == 1 else 'two chunks'} a rank"}
+    return out
+
+
+def _values(setting: Setting) -> dict:
+    return {
+        "slots": setting.slots, "bubble": setting.bubble, "bubble_percent": 100 * setting.bubble,
+        "work_slots": sum(setting.summary.work), "held": list(setting.peaks), "gpipe_slots": setting.gpipe.slots,
+        "hops": setting.hops,
+        "micro_batches": setting.micro_batches, "chunks": setting.chunks, "waits": [str(one) for one in setting.waits],
+    }  # fmt: skip
+
+
+def _seen(setting: Setting, look: Look) -> dict:
+    """Values that depend on what of the picture is lit or shown."""
+    lit, now = min(look.lit, setting.micro_batches - 1), look.part * setting.slots
+    lanes = [setting.lane(rank) for rank in picture.shown(setting.ranks)]
+    spans = [(start, end) for lane in lanes for _, _, micro, start, end in lane.actions if micro == lit]
+    done = sum(max(0.0, min(now, end) - start) for start, end in zip(lanes[0].starts, lanes[0].ends, strict=True))
+    return {
+        "lit": lit, "lit_slots": max(end for _, end in spans) - min(start for start, _ in spans),
+        "moment_slots": now, "done_slots": done,
+        "path": len(setting.timeline.critical) if look.path and setting.framed else 0,
+    }  # fmt: skip

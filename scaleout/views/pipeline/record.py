@@ -1,0 +1,55 @@
+"""A reader's own run of labs/pipeline.py in the view `pipeline`: when its steps ended, beside the predicted ends."""
+
+from __future__ import annotations
+
+import re
+
+from scaleout.spec.pipeline import SCHEDULES
+from scaleout.views import own
+from scaleout.views.pipeline.words import number
+
+LAB = "labs/pipeline.py"
+STEP = re.compile(r"seconds a step, (.+?)(?:, v = (\d))?, (by hand|torch), ([\d.]+) ms stages")
+NAMES = {one.label: name for name, one in SCHEDULES.items()}
+
+
+def measured(record: dict) -> dict:
+    """{"ranks", "device", "micro_batches", "steps": [[schedule, v, way, hop, slots, predicted slots], ...]} of a
+    Record; ValueError, in one line, for any other file."""
+    found = own.run(record, "pipeline", LAB)
+    if found["ranks"] == 1:
+        raise ValueError("this Record is of one process, which is no pipeline: use one of two or more")
+    seen, said, recipe = (own.table(record, name, LAB) for name in ("measurement", "prediction", "recipe"))
+    many = own.amount(recipe, "micro_batches", LAB)
+    hop = own.amount(recipe, "hop ms", LAB) if recipe.get("hop ms") else 0.0
+    steps = []
+    for name in seen:
+        read = STEP.fullmatch(name)
+        if read and read[1] in NAMES and float(read[4]) > 0:
+            slot = float(read[4]) / 1e3
+            took = [own.amount(table, name, LAB) / slot for table in (seen, said)]
+            steps.append([NAMES[read[1]], int(read[2] or 1), read[3], hop / float(read[4]), *took])
+    if not steps:
+        raise ValueError(f"this Record of {LAB} has no seconds a step of a schedule: run the lab again with --save")
+    return found | {"micro_batches": many, "steps": steps}
+
+
+def of(run: dict | None, setting) -> list | None:
+    """The step of a run that is what is set: by hand, if it is there, and of the longest stages."""
+    if run is None or (run["ranks"], run["micro_batches"]) != (setting.ranks, setting.micro_batches):
+        return None
+    if setting.head or setting.backward != 2:  # the lab's stages are alike, their backward two forwards
+        return None
+    same = [one for one in run["steps"] if one[:2] == [setting.schedule, setting.chunks]
+            and abs(one[3] - setting.hop) < 1e-6]  # fmt: skip
+    return min(same, key=lambda one: (one[2], one[4] / one[5]), default=None)
+
+
+def words(run: dict, step: list | None) -> list[str]:
+    """What the run took, and on what; or what would have to be set."""
+    if step:
+        _, _, way, _, took, wanted = step
+        return [f"your run, {way}: {number(took)} slots, {number(wanted)} predicted", own.where(run)]
+    had = sorted({SCHEDULES[one[0]].label for one in run["steps"]})
+    return [f"your run: {run['ranks']} ranks, m = {run['micro_batches']:g}, hop {number(run['steps'][0][3])}",
+            f"set that, and one of {', '.join(had)}"]  # fmt: skip

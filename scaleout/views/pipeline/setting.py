@@ -1,0 +1,182 @@
+"""What a reader chose in the view `pipeline`, and what follows from it, made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+from scaleout.draw.pipeline_lanes import Lane
+from scaleout.spec import pipeline as spec
+from scaleout.timing.pipeline import Costs, Summary, Timeline, step, summary, timeline
+from scaleout.timing.pipeline_waits import Wait
+from scaleout.views.pipeline import yours
+
+YOURS = "yours"
+MOST = 256  # micro-batches
+MANY = 1500  # actions, about, whose critical path is no longer looked for
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Seconds are slots: one is what a rank takes for the forward of a micro-batch through its whole share of layers.
+
+    hop: slots of a message; head: slots that the head adds to the last stage's forward; backward: as long as so many
+    forwards, half of it the input gradient.
+    """
+
+    schedule: str
+    asked: int  # micro-batches
+    ranks: int
+    hop: float = 0.0
+    wanted: int = 2  # chunks
+    head: float = 0.0
+    backward: float = 2.0
+    order: str = ""  # of the reader's own
+    priced: bool = False  # not drawn: its seconds are enough, and quicker
+
+    @property
+    def label(self) -> str:
+        return "Yours" if self.schedule == YOURS else spec.SCHEDULES[self.schedule].label
+
+    @property
+    def splits(self) -> bool:
+        return self.schedule == YOURS or spec.SCHEDULES[self.schedule].splits
+
+    @property
+    def chunks(self) -> int:
+        """v, as near to what the reader wants as the schedule can be."""
+        if self.schedule == YOURS:
+            return 1
+        least, most = spec.SCHEDULES[self.schedule].chunks
+        return max(least, min(self.wanted, most or self.wanted))
+
+    @property
+    def micro_batches(self) -> int:
+        """m, the nearest to what was asked that the schedule can have."""
+        return _nearest(self.schedule, self.ranks, self.asked)
+
+    @property
+    def costs(self) -> Costs:
+        return _costs(self.ranks * self.chunks, self.chunks, self.head, self.backward, self.hop)
+
+    @property
+    def timeline(self) -> Timeline:
+        """ValueError where the reader's own never ends."""
+        return _timeline(self)
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """The ranks of the reader's own that wait for one another, in a ring; () where it comes to its end."""
+        return yours.waits(self.order) if self.schedule == YOURS else ()
+
+    @property
+    def summary(self) -> Summary:
+        """Seconds, work and what is held."""
+        if self.waits:
+            return yours.stuck(self.order, self.costs)
+        return _summary(self) if self.priced else self.timeline
+
+    @property
+    def slots(self) -> float:
+        """Of the step; of one that never ends, what the busiest rank would compute."""
+        return max(self.summary.work) if self.waits else self.summary.seconds
+
+    @property
+    def bubble(self) -> float:
+        """Share of all ranks' time in which they wait; all of it where the step never ends."""
+        return 1.0 if self.waits else self.summary.bubble
+
+    @property
+    def peaks(self) -> tuple[float, ...]:
+        """The most that each rank holds, in micro-batches of its whole share."""
+        return tuple(one / self.chunks for one in self.summary.in_flight)
+
+    @property
+    def framed(self) -> bool:
+        """Whether the critical path can be shown: there is one, and its actions can be told apart."""
+        return not self.waits and 3 * self.ranks * self.micro_batches * self.chunks <= MANY
+
+    def lane(self, rank: int) -> Lane:
+        """What a rank does when."""
+        return _lane(self, rank)
+
+    @property
+    def forward(self) -> float:
+        """Slots of rank 0's forwards of one micro-batch."""
+        return self._of_rank_0(self.costs.forward)
+
+    @property
+    def piece(self) -> float:
+        """Slots that rank 0 computes for a micro-batch."""
+        return self.forward + self._of_rank_0(self.costs.input) + self._of_rank_0(self.costs.weight)
+
+    def _of_rank_0(self, by_stage: tuple[float, ...]) -> float:
+        if self.schedule == YOURS:
+            return by_stage[0]
+        return sum(by_stage[stage] for stage in spec.stages_of(self.schedule, 0, self.ranks, self.chunks))
+
+    @property
+    def hops(self) -> int:
+        """Messages of a micro-batch between ranks, there and back."""
+        if self.schedule == YOURS:
+            return 2 * (self.ranks - 1)
+        on = [spec.rank_of(self.schedule, stage, self.ranks) for stage in range(self.ranks * self.chunks)]
+        return 2 * sum(a != b for a, b in pairwise(on))
+
+    @property
+    def gpipe(self) -> Setting:
+        """The same work in GPipe's order."""
+        return self.other(schedule="gpipe", wanted=1)
+
+    def other(self, **change) -> Setting:
+        """A setting to compare this one with."""
+        return replace(self, **{"asked": self.micro_batches, "order": "", "priced": True, **change})
+
+    @property
+    def plain(self) -> bool:
+        """Whether the textbook's formulas hold: even stages, hops that cost nothing."""
+        return self.hop == self.head == 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What of the picture is in colour, and how much of the step has gone by."""
+
+    lit: int
+    path: bool
+    part: float
+
+
+@lru_cache(maxsize=64)
+def _costs(stages: int, chunks: int, head: float, backward: float, hop: float) -> Costs:
+    forward = (1 / chunks,) * (stages - 1) + (1 / chunks + head,)
+    half = tuple(backward / 2 * slots for slots in forward)
+    return Costs(forward, half, half, hop)
+
+
+@lru_cache(maxsize=8)  # they are large
+def _timeline(setting: Setting) -> Timeline:
+    if setting.schedule == YOURS:
+        return timeline(yours.orders(setting.order), setting.costs)
+    return step(setting.schedule, setting.ranks, setting.micro_batches, setting.chunks, setting.costs)
+
+
+@lru_cache(maxsize=256)
+def _summary(setting: Setting) -> Summary:
+    return summary(setting.schedule, setting.ranks, setting.micro_batches, setting.chunks, setting.costs)
+
+
+@lru_cache(maxsize=64)
+def _lane(setting: Setting, rank: int) -> Lane:
+    if setting.waits:
+        return yours.queue(setting.order, rank, setting.costs)
+    return Lane(rank, *setting.timeline.lane(rank))
+
+
+@lru_cache(maxsize=256)
+def _nearest(schedule: str, ranks: int, asked: int) -> int:
+    if schedule == YOURS:
+        return yours.MANY
+    fits = (m for m in range(1, asked + 2 * ranks + 1) if spec.allowed(schedule, ranks, m))
+    return min(fits, key=lambda m: (abs(m - asked), -m))

@@ -1,0 +1,118 @@
+"""What the view `pipeline` says: its sentence, the law beside the picture, and what wrong guesses are made of."""
+
+from __future__ import annotations
+
+from scaleout.draw.labels import short
+
+KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+SAME = 0.005  # share by which two steps may differ and still be called as long
+
+
+def sentence(setting, values: dict) -> str:
+    """How long the step is, what of it is waiting, and what is held; beside GPipe's."""
+    if setting.waits:
+        return _stuck(setting)
+    many = f"{setting.micro_batches} micro-batch{'es' if setting.micro_batches > 1 else ''}"
+    if setting.asked != setting.micro_batches and setting.schedule != "yours":
+        many += f" (nearest to {setting.asked} that it can have)"
+    found = f"{slots(values['slots'])}, {values['bubble_percent']:.0f}% of them waiting"
+    first = f"**{setting.label}**, {setting.ranks} ranks, {many}: {found}"
+    return f"{first}{_beside(setting, values)}."
+
+
+def _beside(setting, values: dict) -> str:
+    """What is held, and GPipe's step and what that holds."""
+    held = f"rank 0 holds {amount(values['held'][0])}" if setting.ranks > 1 else ""
+    if setting.schedule == "gpipe":
+        return f"; every rank holds all {setting.micro_batches}"
+    longer = values["slots"] / values["gpipe_slots"] - 1
+    as_long = "as in GPipe" if abs(longer) < SAME else f"GPipe: {number(values['gpipe_slots'])}"
+    return f", {as_long}; {held}, GPipe {setting.micro_batches}"
+
+
+def _stuck(setting) -> str:
+    """The ring, at its first wait."""
+    first, last = setting.waits[0], setting.waits[-1]
+    said = f"rank {first.rank} waits at {name(first.action)} for {name(first.for_action)} of rank {first.of_rank}"
+    if len(setting.waits) == 1:
+        return f"**It never ends**: {said}, which comes later in its own order."
+    back = f"rank {last.rank} at {name(last.action)} for {name(last.for_action)} of rank {last.of_rank}"
+    return f"**It never ends**: {said}, and {back}."
+
+
+def name(action) -> str:
+    """An action as its block says it."""
+    return f"{KINDS[action.kind]} {action.micro}"
+
+
+def number(slots: float) -> str:
+    """No more digits than are read.
+
+    >>> number(33.0), number(5.25), number(35.25), number(1504.4)
+    ('33', '5.25', '35.2', '1,504')
+    """
+    return short(round(slots, 2 if slots < 10 else 1 if slots < 1000 else None))
+
+
+def slots(count: float) -> str:
+    return f"{number(count)} slots"
+
+
+def amount(held: float) -> str:
+    return short(round(held, 1))
+
+
+def idle(setting, wait: float) -> str:
+    """What rank 0 waits, as pieces where it comes to such."""
+    pieces = setting.ranks - 1
+    if setting.waits:
+        return "in order, without times"
+    if wait < 0.005:
+        return "no wait"
+    piece = (1 + setting.backward) / setting.chunks
+    if setting.plain and abs(wait - pieces * piece) < 1e-6:
+        part = {1: "", 2: " halves", 3: " thirds", 4: " quarters"}.get(setting.chunks, "")
+        return f"p − 1 = {pieces}{part} idle"
+    return f"{slots(wait)} waited"
+
+
+def law(setting, values: dict) -> list[str]:
+    """The bubble with its numbers: in pieces where hops cost nothing and stages are even, else as time."""
+    p, m, v = setting.ranks, setting.micro_batches, setting.chunks
+    bubble = values["bubble"]
+    if setting.waits:
+        return ["Each waits for another, in a ring:", " → ".join(f"rank {one.rank}" for one in _ring(setting)), ""]
+    textbook = (p - 1) / (v * m + p - 1)
+    if setting.plain and abs(bubble - textbook) < 1e-6:
+        formula = f"(p − 1) / (m + p − 1) = {p - 1}/{m + p - 1} = {bubble:.0%}"
+        if v > 1:
+            formula = f"(p − 1) / (v·m + p − 1) = {p - 1}/{v * m + p - 1} = {bubble:.0%}"
+        words = "The bubble: p − 1 pieces beside m that are work" + (f", each cut into v = {v}:" if v > 1 else ":")
+    else:
+        words = "The bubble: what is left of p ranks' time beside their work:"
+        work = number(values["work_slots"] / p)
+        formula = f"1 − {work} / {number(values['slots'])} = {bubble:.0%}"
+    return [words, formula, _after(setting, values)]
+
+
+def _ring(setting) -> list:
+    return [*setting.waits, setting.waits[0]]
+
+
+def _after(setting, values: dict) -> str:
+    hops = f"A micro-batch crosses {values['hops']:,} hops there and back"
+    cost = f", {short(setting.hop)} slots each." if setting.hop else "; here they cost nothing."
+    return f"A slot is a rank's forward of one micro-batch. {hops}{cost}"
+
+
+def slips(setting, values: dict) -> list[tuple[float, str]]:
+    """Ends of the step that likely mistakes give, of the opening setting, and which."""
+    p, m, piece = setting.ranks, setting.micro_batches, 1 + setting.backward
+    work, end = m * piece, values["slots"]
+    return [
+        (work, "the work alone, as if no rank waited"),
+        (work + p - 1, "the way down to the last rank, without the way back up"),
+        (work + (p - 1) * setting.backward, "the way back up from the last rank, without the way down"),
+        (work + (end - work) / 2, "half of GPipe's bubble: 1F1B has all of it, and saves memory instead"),
+        (work + p * piece, "p pieces of waiting: the first of p is work"),
+    ]

@@ -1,0 +1,69 @@
+"""The reader's own schedule in the view `pipeline`: the rows it begins with, and blocks that a hand moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+from math import fsum, inf
+
+from scaleout.draw import pipeline_lanes, svg
+from scaleout.draw.pipeline_lanes import Lane, Rows
+from scaleout.memory.pipeline import held
+from scaleout.spec.pipeline import Action, Orders
+from scaleout.timing.pipeline import Costs, Summary
+from scaleout.timing.pipeline_waits import Wait, blocked
+from scaleout.views import rows_of
+from scaleout.views.pipeline import words
+
+RANKS, MANY = 3, 4  # with one stage each; micro-batches
+
+
+def opening() -> list[list[str]]:
+    """GPipe's rows, their backward in two halves."""
+    return [[f"F{n}" for n in range(MANY)] + [f"{kind}{n}" for n in range(MANY) for kind in "IW"]] * RANKS
+
+
+@lru_cache(maxsize=16)
+def orders(order: str) -> Orders:
+    """The actions of the reader's rows."""
+    return tuple(
+        tuple(Action(item[0], rank, int(item[1:])) for item in row) for rank, row in enumerate(rows_of(order))
+    )
+
+
+@lru_cache(maxsize=16)
+def waits(order: str) -> tuple[Wait, ...]:
+    """The ranks that wait for one another, in a ring; () where the order comes to its end."""
+    return blocked(orders(order))
+
+
+def queue(order: str, rank: int, costs: Costs) -> Lane:
+    """A rank's actions one after another, of an order that never ends: they have no times."""
+    row = orders(order)[rank]
+    ends = [*accumulate(costs.of(action) for action in row)]
+    return Lane(rank, *zip(*row, strict=True), [0.0, *ends[:-1]], ends)
+
+
+def stuck(order: str, costs: Costs) -> Summary:
+    """What can be said of an order that never ends."""
+    rows = orders(order)
+    work = tuple(fsum(costs.of(action) for action in row) for row in rows)
+    return Summary(inf, work, tuple(max(held(row)) for row in rows))
+
+
+def blocks(on: Rows, lanes: Sequence[Lane], lit: int) -> str:
+    """A mark for each action that ran, to be moved along its row."""
+    out = []
+    for row, lane in enumerate(lanes):
+        for kind, _, micro, start, end in lane.actions:
+            fill, edge, ink = pipeline_lanes.look(kind, micro == lit)
+            wide = (end - start) * on.scale
+            body = svg.rect(0, 0, wide, on.bar, edge) + svg.rect(1, 1, wide - 2, on.bar - 2, fill)
+            if pipeline_lanes.numbered(micro, wide):
+                body += svg.text(wide / 2, on.bar / 2 + 4, str(micro), anchor="middle", fill=ink, size=svg.SMALLEST)
+            out.append(svg.movable(
+                on.at(start), on.top(row), body, (wide, on.bar), "order", row, f"{kind}{micro}",
+                f"{words.KINDS[kind]} of micro-batch {micro}, rank {row}", f"{kind}{micro}-rank{row}",
+            ))  # fmt: skip
+    return "".join(out)
