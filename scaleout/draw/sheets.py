@@ -1,0 +1,95 @@
+"""A tensor as sheets of paper, by what each rank of a group holds: strips are parts, a stack is copies, a hatched
+stack is sums that are still to be made. What one rank holds is solid, the others' is pale.
+
+Each tensor is three marks with names at most, however many the ranks: what moves is the paper, not the rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from html import escape
+
+from scaleout.draw import hatch, svg
+
+MOST = 4  # sheets that a stack is drawn with
+DEPTH = 8.0  # CSS pixels by which the last of them stands off, to the right and up
+PALE = 0.3
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A tensor at (x, y), its lower left sheet as wide and high as given, in CSS pixels.
+
+    parts: strips along `cut`, "columns" or "rows"; copies: ranks that hold each of them; partial: what they hold are
+    terms of a sum. lit: the strip that is solid. fill: its colour; name: of its marks; strong: how much it is there,
+    from 0 to 1.
+    """
+
+    name: str
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str
+    parts: int = 1
+    cut: str = "columns"
+    copies: int = 1
+    partial: bool = False
+    lit: int = 0
+    strong: float = 1.0
+    title: str = ""
+
+    def at(self, x: float, y: float) -> Sheet:
+        """The same tensor elsewhere."""
+        return replace(self, x=x, y=y)
+
+
+def draw(one: Sheet) -> str:
+    """The stack behind, the strips of the others, and the lit one's on top."""
+    strips = [_strip(one, part) for part in range(one.parts)]
+    solid = strips[one.lit]
+    if one.partial:
+        front = hatch.box(*solid, one.fill, mark=f"{one.name}-lit")
+    else:
+        front = svg.rect(*solid, one.fill, mark=f"{one.name}-lit")
+    others = _path([box for part, box in enumerate(strips) if part != one.lit])
+    pale = f'<path d="{others}" fill="{svg.colour(one.fill)}" fill-opacity="{PALE}" data-mark="{one.name}-rest"/>'
+    title = f"<title>{escape(one.title)}</title>" if one.title else ""
+    faded = "" if one.strong == 1 else f' opacity="{svg.num(one.strong)}"'
+    return f"<g{faded}>{title}{_behind(one, strips)}{pale * bool(others)}{front}</g>"
+
+
+def _strip(one: Sheet, part: int) -> hatch.Box:
+    """Where a part lies; a little paper shows between two of them."""
+    gap = 0.0 if one.parts == 1 else 1.2 if one.parts <= 8 else 0.6
+    if one.cut == "columns":
+        pitch = one.width / one.parts
+        return one.x + part * pitch, one.y, max(0.6, pitch - gap * (part < one.parts - 1)), one.height
+    pitch = one.height / one.parts
+    return one.x, one.y + part * pitch, one.width, max(0.6, pitch - gap * (part < one.parts - 1))
+
+
+def _behind(one: Sheet, strips: list[hatch.Box]) -> str:
+    """The other copies, the last one first, each with its edge."""
+    count = min(one.copies, MOST)
+    if count == 1:
+        return ""
+    step, out = DEPTH / (MOST - 1), []
+    for k in range(count - 1, 0, -1):
+        moved = [(x + k * step, y - k * step, width, height) for x, y, width, height in strips]
+        out.append(
+            f'<path d="{_path(moved)}" fill="{svg.colour("paper")}" stroke="{svg.colour(one.fill)}" '
+            f'stroke-width="1" data-mark="{one.name}-copy{k}"/>'
+        )
+    return "".join(out) + _paper(one.name, strips)
+
+
+def _paper(name: str, strips: list[hatch.Box]) -> str:
+    """What is behind does not show through the front."""
+    return f'<path d="{_path(strips)}" fill="{svg.colour("paper")}" data-mark="{name}-paper"/>'
+
+
+def _path(boxes: list[hatch.Box]) -> str:
+    return "".join(
+        f"M{svg.num(x)} {svg.num(y)}h{svg.num(width)}v{svg.num(height)}h-{svg.num(width)}z" for x, y, width, height in boxes
+    )

@@ -1,0 +1,87 @@
+"""One block cut among GPUs: what each holds of every tensor, where the sums are made, and what they cost."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from scaleout.collectives.tensor import MEGATRON
+from scaleout.views import guess, more, play, select, slider, toggle
+from scaleout.views.choices import NAMES
+from scaleout.views.tensor import beneath, picture, words
+from scaleout.views.tensor.setting import LINKS, Setting
+
+TITLE = "Cut one block"
+
+MODELS = ("gpt-3-175b", "llama-2-7b", "llama-3-8b", "llama-3-70b", "llama-3-405b")
+CUTS = [("columns", "columns"), ("rows", "rows"), ("copies", "not at all: copies")]
+LAST = 32  # moments, at most
+
+CONTROLS = (
+    guess("Four matrices of a GPT-3 block, each cut among 4 GPUs. How many **all-reduces of x** does the block need, "
+          "forward and backward together?", "all_reduces", lo=0, hi=beneath.MOST, step=1),
+    play("step", "Through the block, and back", LAST, 0, LAST),
+    select("tp", "GPUs that share the block (tp)", 4, [(n, str(n)) for n in (2, 4, 8, 16)]),
+    toggle("sequence", "Split the tokens outside too (sequence parallel)", False),
+    select("link", "Joined by", "nvlink", list(LINKS.items())),
+    select("up", "MLP, first matrix (or press it): cut in", MEGATRON["up"], CUTS),
+    *more(
+        select("model", "Model", "gpt-3-175b", [(key, NAMES[key]) for key in MODELS]),
+        select("seq", "Tokens of the sequence", "2048", [(str(2**k), f"{2**k:,}") for k in range(10, 16)]),
+        select("kv", "Key-value heads", "own", [("own", "as many as the model has"), *((str(n), str(n)) for n in (1, 2, 4, 8, 16))]),
+        select("qkv", "Q, K and V: cut in", MEGATRON["qkv"], CUTS),
+        select("out", "Attention, last matrix: cut in", MEGATRON["out"], CUTS),
+        select("down", "MLP, last matrix: cut in", MEGATRON["down"], CUTS),
+        slider("lit", "Whose part is solid: GPU", 0, 0, 15),
+    ),
+)  # fmt: skip
+
+
+def draw(params: dict, width: int, own: dict | None = None) -> dict:
+    """The ribbon after some of its moments, the wire filled as far, and what the whole block holds and takes."""
+    params = dict(params)
+    step, lit = params.pop("step"), params.pop("lit")
+    setting = Setting(**params)
+    step, lit = min(step, setting.last), min(lit, setting.tp - 1)
+    values = {**_values(setting), "step": step, "lit": lit, **setting.at(step), "lit_heads": setting.heads(lit)}
+    return {
+        "svg": picture.picture(setting, step, lit, values, width, own),
+        "sentence": words.sentence(setting, values), "law": words.law(setting, values), "values": values,
+        "levers": _levers(setting),
+    }  # fmt: skip
+
+
+def _levers(setting: Setting) -> dict:
+    """Where ranges end now, and what changes nothing."""
+    return {"step": {"hi": setting.last}, "lit": {"hi": setting.tp - 1}}
+
+
+def locked(params: dict, width: int) -> str:
+    """The block and its cut, without a collective, a byte sent or a second."""
+    return picture.asked(_setting(params), width)
+
+
+def slips(params: dict) -> list[tuple[float, str]]:
+    """All-reduces that likely mistakes count, of the opening setting."""
+    return words.slips()
+
+
+def _setting(params: dict) -> Setting:
+    return Setting(**{name: value for name, value in params.items() if name not in ("step", "lit")})
+
+
+@lru_cache(maxsize=16)  # for both widths, and each moment
+def _values(setting: Setting) -> dict:
+    """What is the same at every moment and width."""
+    block, (weights, kept) = setting.block, setting.held
+    times = {link: setting.seconds(link) for link in LINKS}
+    now = times[setting.link]
+    return {
+        "all_reduces": round(setting.sent / setting.one, 9), "sent_mb": setting.sent / 1e6, "one_mb": setting.one / 1e6,
+        "forward": block.counts("forward"), "backward": block.counts("backward"), "legal": block.legal,
+        "weights_mb": weights / 1e6, "kept_mb": kept / 1e6, "held_mb": (weights + kept) / 1e6,
+        "alone_mb": sum(setting.alone) / 1e6, "flops_share": block.flops / setting.uncut.flops,
+        "seconds": sum(now), "exposed_seconds": now[1], "exposed_percent": 100 * now[1] / sum(now),
+        "seconds_by_link": {link: sum(one) for link, one in times.items()},
+        "exposed_by_link": {link: one[1] for link, one in times.items()},
+        "local": {one.name: list(one.local) for one in (*block.weights, *block.tensors)},
+    }  # fmt: skip

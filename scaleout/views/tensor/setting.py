@@ -1,0 +1,115 @@
+"""What a reader chose in the view `tensor`, and what follows from it for a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from scaleout.collectives import tensor
+from scaleout.collectives.placements import Move
+from scaleout.collectives.tensor import MEGATRON, Block
+from scaleout.spec.transformer import PRESETS, Shape
+from scaleout.views.tensor import scene
+
+LINKS = {"nvlink": "NVLink, one node", "pcie": "PCIe, one node", "nodes": "InfiniBand, two nodes"}
+WIDTH = 2  # bytes of an element
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a reader chose, but for what only moves the picture."""
+
+    tp: int
+    sequence: bool
+    link: str
+    up: str
+    model: str
+    seq: str
+    kv: str
+    qkv: str
+    out: str
+    down: str
+
+    @cached_property
+    def cuts(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in MEGATRON}
+
+    @cached_property
+    def shape(self) -> Shape:
+        own = PRESETS[self.model]
+        return own if self.kv == "own" else replace(own, kv_heads=int(self.kv))
+
+    @property
+    def tokens(self) -> int:
+        """Of the one sequence."""
+        return self.shape.tokens(int(self.seq))
+
+    @cached_property
+    def block(self) -> Block:
+        return tensor.block(
+            self.shape, 1, self.tokens, self.tp, sequence_parallel=self.sequence, cuts=self.cuts, width=WIDTH
+        )
+
+    @cached_property
+    def uncut(self) -> Block:
+        """The same block on one GPU."""
+        return tensor.block(self.shape, 1, self.tokens, 1, width=WIDTH)
+
+    # --- what is sent ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def moments(self) -> tuple[scene.Moment, ...]:
+        return scene.moments(self.block)
+
+    @property
+    def last(self) -> int:
+        """The last moment's number."""
+        return len(self.moments) - 1
+
+    @property
+    def one(self) -> float:
+        """Bytes that a GPU sends in one all-reduce of x."""
+        return Move("all_reduce", WIDTH * self.tokens * self.shape.hidden, self.tp, ("x",)).sent
+
+    @property
+    def sent(self) -> float:
+        """Bytes that a GPU sends, forward and backward."""
+        return self.block.sent("forward") + self.block.sent("backward")
+
+    def at(self, step: int) -> dict:
+        """What has been sent at a moment, and where the pass is."""
+        done = [one.move for one in self.moments[: step + 1] if one.move]
+        return {"moment": self.moments[step].name, "messages_so_far": len(done),
+                "sent_so_far_mb": sum(one.sent for one in done) / 1e6}  # fmt: skip
+
+    # --- what is held ------------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> tuple[float, float]:
+        """Bytes of a GPU's weights, and of the activations that it keeps for the backward."""
+        return _held(self.block)
+
+    @property
+    def alone(self) -> tuple[float, float]:
+        """The same where one GPU holds it all."""
+        return _held(self.uncut)
+
+    def heads(self, rank: int) -> list[list[int]]:
+        """Query heads and key-value heads of a rank, each [first, one past the last]: all of them unless Q, K and V are
+        cut in columns."""
+        if self.cuts["qkv"] != "columns":
+            return [[0, self.shape.heads], [0, self.shape.kv]]
+        mine = self.shape.heads // self.tp
+        first = rank * self.shape.kv // self.tp
+        return [[rank * mine, (rank + 1) * mine], [first, first + max(1, self.shape.kv // self.tp)]]
+
+    # --- what it takes -----------------------------------------------------------------------------------------------
+
+    def seconds(self, link: str) -> tuple[float, float]:
+        """Computing, and waiting for the wire, of forward and backward."""
+        rate = {"nvlink": 360e9, "pcie": 40e9, "nodes": 40e9}[link]
+        return 3 * self.block.flops / 5e14, self.sent / rate
+
+
+def _held(block: Block) -> tuple[float, float]:
+    return sum(WIDTH * one.local[0] * one.local[1] for one in block.weights), block.kept
