@@ -4,7 +4,7 @@ Coordinates are CSS pixels: a view draws itself twice, WIDE and NARROW, so that 
 of CSS variables ("c1" to "c8", "ink", "muted", "grid", "accent"), so that one picture serves light mode, dark mode
 and print; the value after the comma is what a viewer without the book's style sheet sees. Numbers are printed with
 fixed digits: the same parameters give the same bytes in the kernel and on the page. A mark with a name (`mark`) is
-the same thing in the next picture: the front end moves it from where it was.
+the same thing in the next picture: the front end moves it from where it was. `press` and `movable` make a mark a control.
 """
 
 from __future__ import annotations
@@ -117,6 +117,38 @@ def group(x: float, y: float, body: str, mark: str = "", opacity: float = 1.0) -
     """Marks moved to (x, y), as one."""
     faded = "" if opacity == 1.0 else f' opacity="{num(opacity)}"'
     return f'<g transform="translate({num(x)} {num(y)})"{faded}{_marked(mark)}>{body}</g>'
+
+
+def press(
+    body: str, box: tuple[float, float, float, float], control: str, value: object, label: str, mark: str,
+) -> str:  # fmt: skip
+    """Marks that are a button: it sets a control of the view to `value`. `box` (x, y, width, height) is what a hand
+    finds: 24 or more each way. `label` says what the button does, and how things stand, to who does not see it.
+
+    Where no script runs it is a picture like any other. No view draws one for a control that is off.
+    """
+    words = str(value).lower() if isinstance(value, bool) else str(value)
+    return f'<g{_marked(mark)}{_hand("press", f"{control}={words}", label)}>{body}{_hit(*box)}</g>'
+
+
+def movable(
+    x: float, y: float, body: str, size: tuple[float, float], control: str, row: int, item: str, label: str, mark: str,
+) -> str:  # fmt: skip
+    """Marks moved to (x, y), as one, that a hand drags along their row: `item` is in row `row` (from 0) of the control
+    `control`, an `arrange`. `size` is the body's, from (0, 0); `label` names it to who does not see it.
+    """
+    hand = _hand("move", f"{control}:{row}:{item}", label)
+    return f'<g transform="translate({num(x)} {num(y)})"{_marked(mark)}{hand}>{body}{_hit(0, 0, *size)}</g>'
+
+
+def _hand(kind: str, what: str, label: str) -> str:
+    return f' data-{kind}="{escape(what, quote=True)}" data-label="{escape(label, quote=True)}"'
+
+
+def _hit(x: float, y: float, width: float, height: float) -> str:
+    """What a finger finds, and where the ring of the focus is."""
+    return (f'<rect x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}" rx="4" fill="transparent" '
+            'class="live-hit"/>')  # fmt: skip
 
 
 def _marked(mark: str) -> str:

@@ -14,6 +14,7 @@ where a lab measures what it shows, `measured(record: dict) -> dict`, what of a 
 (ValueError, in one line, for a Record of something else), which `draw` then takes as a third argument, or None;
 and, where its chapter asks for a guess, `locked(params, width) -> svg`, the picture without the answer, and
 `slips(params) -> [(value, words)]`, what wrong answers are made of. `width` is svg.WIDE or svg.NARROW.
+A picture can be a control too: what `svg.press` and `svg.movable` mark in it sets a control of the view.
 
 `render` stands between the outside and `draw`: it fills in defaults and refuses what is not on the control. A `draw`
 therefore sees clean values only, the same in the kernel and on the page.
@@ -33,11 +34,13 @@ from importlib import import_module
 from itertools import product
 
 from scaleout.draw import svg
-from scaleout.views.controls import Control, code, guess, more, number, play, select, slider, toggle
+from scaleout.views.controls import (
+    Control, arrange, code, guess, more, number, order, play, rows_of, select, slider, toggle,
+)  # fmt: skip
 
 __all__ = [
-    "Control", "advice", "asks", "code", "defaults", "guess", "measured", "more", "number", "play", "question",
-    "render", "select", "settings", "slider", "spec", "stems", "toggle",
+    "Control", "advice", "arrange", "asks", "code", "defaults", "guess", "measured", "more", "number", "order", "play",
+    "question", "render", "rows_of", "select", "settings", "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
 
 SHARED = {"choices", "controls", "own"}  # modules that no view is called by

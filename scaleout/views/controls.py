@@ -120,6 +120,27 @@ def code(name: str, label: str, default: str, help: str = "") -> Control:
     return control
 
 
+def arrange(name: str, label: str, rows: list[list[str]], help: str = "") -> Control:
+    """An order in rows that the reader changes in the picture, by its `svg.movable` marks: `rows` as it opens. Each item
+    is letters and digits, once in its row, and stays in it. The value is text, see `order`.
+    """
+    control = Control("arrange", name, label, order(rows), help=help)
+    for row in rows_of(control.default):
+        if not (all(item.isalnum() for item in row) and len(set(row)) == len(row)):
+            raise ValueError(f"{name}: a row holds letters and digits, each item once, not {'.'.join(row)}")
+    return control
+
+
+def order(rows: list[list[str]]) -> str:
+    """Rows of items as the value of `arrange`, which a link can hold: "F0.F1.B0_F0.B0.F1"."""
+    return "_".join(".".join(row) for row in rows)
+
+
+def rows_of(value: str) -> tuple[tuple[str, ...], ...]:
+    """The rows of items that a value of `arrange` stands for."""
+    return tuple(tuple(row.split(".")) for row in value.split("_"))
+
+
 def stops(control: Control) -> list[float]:
     """The values a logarithmic slider rests on, lo first and hi last.
 
@@ -198,7 +219,20 @@ def _clean_code(control: Control, value: object) -> str:
     return value
 
 
+def _clean_arrange(control: Control, value: object) -> str:
+    held = rows_of(control.default)
+    rows = rows_of(value) if isinstance(value, str) else ()
+    if len(rows) != len(held):
+        raise ValueError(f"{control.name} must be {len(held)} rows as in {control.default:.60}, not {value!r:.60}")
+    for number, (row, items) in enumerate(zip(rows, held, strict=True), 1):
+        if sorted(row) != sorted(items):
+            raise ValueError(
+                f"{control.name} must hold {', '.join(items):.90} once each in row {number}, not {'.'.join(row):.90}"
+            )
+    return value
+
+
 _CLEAN = {
     "slider": _clean_range, "play": _clean_range, "number": _clean_range, "select": _clean_select,
-    "toggle": _clean_toggle, "code": _clean_code,
+    "toggle": _clean_toggle, "code": _clean_code, "arrange": _clean_arrange,
 }  # fmt: skip

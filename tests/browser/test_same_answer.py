@@ -12,23 +12,33 @@ from driver import READY, watched
 from scaleout import views
 from scaleout.draw import svg
 from scaleout.page import form, live
-from scaleout.views.controls import stops
+from scaleout.views.controls import order, rows_of, stops
 
 MIXED = 6  # random combinations a view, beside every value of every control alone
 
 # The widget of a view.
 ROOT = """const root = document.querySelector(`#live-${stem}`);"""
 
+# The SVG of a box as Python wrote it: without what brings buttons and movable marks to life.
+BARE = """const bare = (box) => {
+  const copy = box.cloneNode(true);
+  for (const mark of copy.querySelectorAll("[data-press], [data-move]")) {
+    mark.closest("svg").setAttribute("role", "img");
+    for (const name of mark.getAttributeNames()) if (/^(aria-|role|tabindex)/.test(name)) mark.removeAttribute(name);
+  }
+  return copy.innerHTML;
+};"""
+
 # Set each state as a reader's hand would, and give back what then stands on the page.
 DRIVE = f"""async ([stem, states]) => {{
-  {ROOT}
+  {ROOT} {BARE}
   const out = [];
   for (const state of states) {{
     root.live.set(state);
     await root.live.redraw();
     const problem = root.querySelector(".live-problem:not(.live-lock *)");
     out.push(problem.hidden
-      ? {{svg: root.querySelector(".live-wide").innerHTML, values: root.live.values,
+      ? {{svg: bare(root.querySelector(".live-wide")), values: root.live.values,
           sentence: root.querySelector(".live-sentence").innerHTML}}
       : {{error: problem.textContent}});
   }}
@@ -36,8 +46,8 @@ DRIVE = f"""async ([stem, states]) => {{
 }}"""
 
 STORED = f"""(stem) => {{
-  {ROOT}
-  return [".live-wide", ".live-narrow", ".live-sentence"].map((part) => root.querySelector(part).innerHTML);
+  {ROOT} {BARE}
+  return [".live-wide", ".live-narrow", ".live-sentence"].map((part) => bare(root.querySelector(part)));
 }}"""
 
 # The browser writes SVG its own way (quotes, empty elements); Python's goes through the same reading.
@@ -54,6 +64,8 @@ def _values(control) -> list:
         return [value for value, _label in control.options]
     if control.kind == "toggle":
         return [False, True]
+    if control.kind == "arrange":
+        return [control.default, order([row[::-1] for row in rows_of(control.default)])]
     if control.kind == "code":
         return [control.default, "def height(x):\n    return 1 / (1 + x)\n"]
     if control.log:

@@ -62,7 +62,7 @@ function framed(control, ...parts) {
   const element = el("div", {
     class: `live-control live-${control.kind}`, "data-name": control.name, "data-long": Boolean(long),
   }, ...parts, help);
-  const inputs = [...element.querySelectorAll("input, select")];
+  const inputs = [...element.querySelectorAll("input, select, button")];
   const described = element.querySelector("[role=radiogroup]") ?? inputs[0];
   help.id = `${described.id}-help`;
   if (control.help) described.setAttribute("aria-describedby", help.id);
@@ -216,7 +216,18 @@ function play(control, changed) {
   return { ...made, stop };
 }
 
-const KINDS = { slider, select, toggle, number, play };
+const MOVED = "Drag one in the picture; or, with the focus on it: ← → move it, ↑ ↓ choose another.";
+
+/** An order that is changed in the picture (hands.js); beside it there is only the way back. */
+function order(control, changed) {
+  const onclick = () => changed(control.default);
+  const label = `Put back: ${control.label}`;
+  const back = el("button", { type: "button", class: "live-plain", id: freshId(control.name), "aria-label": label, onclick }, "Put back");
+  const name = el("span", { class: "live-name" }, control.label);
+  return { ...framed({ help: MOVED, ...control }, el("div", { class: "live-label" }, name, back)), set() {} };
+}
+
+const KINDS = { slider, select, toggle, number, play, arrange: order };
 
 /** Build one control of the kinds above, at a value. */
 export function build(control, value, changed) {

@@ -1,6 +1,8 @@
 // The pictures of a view, one for each width. Python draws them; here what two of them share moves from one to the
 // other, and the mark of a guess goes where the guess is.
 
+import { Hands } from "./hands.js";
+
 const MOVING = ["x", "y", "width", "height", "cx", "cy", "r", "x1", "y1", "x2", "y2", "points", "d", "transform", "opacity"];
 const NUMBER = /-?\d+(?:\.\d+)?/g;
 const SVG = "http://www.w3.org/2000/svg";
@@ -37,9 +39,10 @@ function along(pairs, value) {
 const stops = (mark) => mark.dataset.stops.split(" ").map((pair) => pair.split(":").map(Number));
 
 export class Figure {
-  /** `box` holds the picture. */
-  constructor(box) {
+  /** `box` holds a picture of `view`. */
+  constructor(box, view) {
     Object.assign(this, { box, guess: null });
+    this.hands = new Hands(this, view);
   }
 
   /** Whether the page shows this width. */
@@ -52,7 +55,7 @@ export class Figure {
     cancelAnimationFrame(this.frame);
     const moves = ms > 0 && !still.matches;
     const before = moves ? this.named() : new Map();
-    this.box.innerHTML = svg;
+    this.hands.put(svg);
     this.dress();
     if (!moves) return;
     const tracks = this.paths(before);
@@ -76,7 +79,7 @@ export class Figure {
     const tracks = [];
     for (const [mark, node] of this.named()) {
       const old = before.get(mark);
-      if (old?.tagName !== node.tagName) continue;
+      if (old?.tagName !== node.tagName || "held" in node.dataset) continue;
       for (const name of MOVING) {
         const end = node.getAttribute(name);
         const at = end === null ? null : between(old.getAttribute(name), end);

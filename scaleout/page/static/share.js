@@ -16,10 +16,10 @@ export function readFragment(key, controls) {
 }
 
 /** A text from the address as the control's own type. What fits nothing stays text: Python says what would. */
-function read(control, text) {
+export function read(control, text) {
   if (control?.kind === "toggle") return { true: true, false: false }[text] ?? text;
   if (control?.kind === "select") return control.options.find(([value]) => String(value) === text)?.[0] ?? text;
-  const value = Number(text);
+  const value = control?.kind === "arrange" ? NaN : Number(text);
   return control && text.trim() !== "" && Number.isFinite(value) ? value : text;
 }
 

@@ -19,9 +19,8 @@ export class View {
     this.learner = data.spec.controls.some((control) => control.kind === "code");
     if (this.learner) runtime = runtime.learner ?? runtime; // a page runs a reader's code apart from the book's
     Object.assign(this, { root, data, runtime, params: { ...data.params }, built: new Map() });
-    this.ahead = new Ahead(this);
-    Object.assign(this, { own: data.own, values: data.result?.values ?? {}, drawn: [], shape: 0 });
-    this.figures = [...root.querySelectorAll(".live-figure")].map((box) => new Figure(box));
+    Object.assign(this, { own: data.own, values: data.result?.values ?? {}, drawn: [], shape: 0, ahead: new Ahead(this) });
+    this.figures = [...root.querySelectorAll(".live-figure")].map((box) => new Figure(box, this));
     this.shown = root.querySelector(".live-sentence");
     this.law = root.querySelector(".live-law");
     this.status = statusLine(runtime);
@@ -51,6 +50,7 @@ export class View {
     this.lever(data.result?.levers ?? {});
     const asked = data.spec.controls.find((control) => control.kind === "guess");
     if (data.sealed) this.guess = new Guess(this, asked);
+    for (const figure of this.figures) figure.hands.arm();
     this.announce.region.textContent = this.guess?.locked ? "" : this.shown.textContent;
     root.dataset.mounted = "";
   }
@@ -111,7 +111,7 @@ export class View {
   change(control, value) {
     this.params[control.name] = value;
     this.chose = control.kind === "select";
-    return this.redraw(control.kind === "slider" ? FOLLOWS : WATCHED, control);
+    return this.redraw(control.kind === "slider" || this.held ? FOLLOWS : WATCHED, control);
   }
 
   /** What the controls do in the present setting; a control that nothing is said of does all it can. */
@@ -142,8 +142,8 @@ export class View {
   close(pictures) {
     for (const made of this.built.values()) made.stop?.();
     this.set(this.data.params);
-    this.figures.forEach((figure, i) => figure.paint(pictures[i]));
     this.root.dataset.locked = "";
+    this.figures.forEach((figure, i) => figure.paint(pictures[i]));
     this.wait(true);
     this.shown.replaceChildren();
     this.law.replaceChildren();
@@ -192,9 +192,9 @@ export class View {
     await this.advise();
   }
 
-  /** Whether a thumb is held: it may go on at any moment, and Python has to be free for it. */
+  /** Whether a thumb or a mark is held: it may go on at any moment, and Python has to be free for it. */
   get held() {
-    return this.root.querySelector("input:active") !== null;
+    return this.root.querySelector("input:active, [data-held]") !== null;
   }
 
   /** End the sentence with what is worth trying, once the hand rests. */

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaleout.draw import guess as hand
 from scaleout.draw import svg
 from scaleout.exercises.engine.function import FILE
-from scaleout.views import code, guess, more, number, play, select, slider, toggle
+from scaleout.views import arrange, code, guess, more, number, play, rows_of, select, slider, toggle
 
 TITLE = "Every kind of control"
 
@@ -23,6 +23,7 @@ CONTROLS = (
         toggle("frame", "Show a frame", False, help="A line around the picture."),
         number("offset", "Offset", 1.5, -10.0, 10.0, step=0.5, unit="mm"),
         code("source", "The height of bar x", CODE),
+        arrange("order", "Order of the blocks", [["a", "b", "c"], ["b", "c"]]),
     ),
     play("time", "Time", 0, 0, 5, unit="s"),
 )
@@ -40,7 +41,7 @@ def draw(params: dict, width: int, own: dict | None) -> dict:
     return {
         "svg": _picture(params, width, heights, own, words),
         "sentence": f"{words} Try **two** as the power.",
-        "values": {"heights": heights, "last": heights[-1], "own": own and own["height"]},
+        "values": {"heights": heights, "last": heights[-1], "own": own and own["height"], "order": params["order"]},
         "law": ["the last of them:", f"{heights[-1]:.3f} mm", "and no more"],
         "levers": {
             "time": {"hi": min(5, params["count"])},
@@ -76,5 +77,19 @@ def _picture(params: dict, width: int, heights: list[float], own: dict | None, w
         bars += [svg.line(10, y, width - 10, y, "ink") for y in (10, 210)]
     if own:
         bars.append(svg.text(20, 225, f"your run: {own['height']:g} mm", fill="key", size=svg.SMALL))
+    if heights:
+        bars.append(_hands(params))
     label = svg.text(20, 245, "x from left to right")
     return svg.figure(width, 260, "".join([*bars, label, hand.mark([(0, 200), (6, 20)], (10, width - 10))]), words)
+
+
+def _hands(params: dict) -> str:
+    """A button for the frame, and two rows of blocks to put into another order."""
+    words, to = ("no frame", False) if params["frame"] else ("a frame", True)
+    out = [svg.press(svg.text(150, 236, words), (145, 219, 68, 26), "frame", to, f"Draw {words}", "frame")]
+    for row, (left, items) in enumerate(zip((220, 304), rows_of(params["order"]), strict=True)):
+        for at, item in enumerate(items):
+            body = svg.rect(0, 0, 24, 24, "c5") + svg.text(12, 17, item, anchor="middle")
+            named = f"block {item} of row {row + 1}", f"{item}{row}"
+            out.append(svg.movable(left + 26 * at, 220, body, (24, 24), "order", row, item, *named))
+    return "".join(out)

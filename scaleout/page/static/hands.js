@@ -1,0 +1,189 @@
+// The picture as a control: marks that are buttons, and marks that a hand puts into another order. Python writes what
+// each does (`svg.press`, `svg.movable`); here they come alive, and keep the focus while pictures change under it.
+
+import { read } from "./share.js";
+
+const HANDS = "[data-press][role], [data-move][role]"; // those that are alive
+const SETTLES = 250; // milliseconds from where a mark was let go to where Python put it
+
+/** What a mark is in an order: {name, row, item, items: its row as the control has it}. */
+function place(mark, params) {
+  const [name, row, item] = mark.dataset.move.split(":");
+  return { name, row: Number(row), item, items: params[name].split("_")[row].split(".") };
+}
+
+function middle(mark) {
+  const { left, right } = mark.lastElementChild.getBoundingClientRect();
+  return (left + right) / 2;
+}
+
+export class Hands {
+  constructor(figure, view) {
+    Object.assign(this, { figure, box: figure.box, view, drag: null, entries: new Map() });
+    const heard = { pointerdown: "down", pointermove: "go", pointerup: "up", lostpointercapture: "drop", click: "click", keydown: "key", focusin: "enter" };
+    for (const [kind, method] of Object.entries(heard)) this.box.addEventListener(kind, (event) => this[method](event));
+  }
+
+  find(mark) {
+    return this.box.querySelector(`[data-mark="${CSS.escape(mark)}"]`);
+  }
+
+  /** The marks of the row that a mark is in. */
+  row(mark) {
+    const row = mark.dataset.move.slice(0, mark.dataset.move.lastIndexOf(":") + 1);
+    return [...this.box.querySelectorAll(`[data-move^="${CSS.escape(row)}"]`)];
+  }
+
+  /** Show another picture: what had the focus, or is in a hand, still is. */
+  put(svg) {
+    const { activeElement } = this.box.getRootNode();
+    const focused = this.box.contains(activeElement) ? activeElement.dataset.mark : undefined;
+    this.svg = svg;
+    this.box.innerHTML = svg;
+    this.arm();
+    if (this.drag) this.follow();
+    if (focused) this.find(focused)?.focus({ preventScroll: true });
+  }
+
+  /** Bring to life what the picture offers; before a guess, and in a room, it is only a picture. */
+  arm() {
+    const marks = [...this.box.querySelectorAll("[data-press], [data-move]")];
+    if (!marks.length || this.view.root.matches("[data-locked], .room *")) return;
+    this.svg ??= this.box.innerHTML;
+    this.box.firstElementChild.setAttribute("role", "group"); // an image holds no controls
+    for (const mark of marks) {
+      mark.setAttribute("aria-label", mark.dataset.label);
+      if (mark.dataset.press) {
+        mark.setAttribute("role", "button");
+        mark.setAttribute("tabindex", 0);
+      } else this.armMove(mark);
+    }
+  }
+
+  /** A mark to move is a slider over the places of its row; a row is one stop of the Tab key. */
+  armMove(mark) {
+    const { name, row, item, items } = place(mark, this.view.params);
+    const at = items.indexOf(item) + 1;
+    const says = {
+      role: "slider", "aria-orientation": "horizontal", "aria-valuemin": 1, "aria-valuemax": items.length,
+      "aria-valuenow": at, "aria-valuetext": `${at} of ${items.length}`,
+      tabindex: (this.entries.get(`${name}:${row}`) ?? items[0]) === item ? 0 : -1,
+    };
+    for (const [key, value] of Object.entries(says)) mark.setAttribute(key, value);
+  }
+
+  enter({ target }) {
+    if (!target.dataset.move) return;
+    const { name, row, item } = place(target, this.view.params);
+    this.entries.set(`${name}:${row}`, item);
+    for (const mark of this.row(target)) mark.setAttribute("tabindex", mark === target ? 0 : -1);
+  }
+
+  /** As if the reader had moved the control itself. */
+  set(name, value) {
+    const { built, data, params } = this.view;
+    if (params[name] === value) return;
+    built.get(name).stop?.();
+    built.get(name).set(value);
+    this.view.change(data.spec.controls.find((control) => control.name === name), value);
+  }
+
+  press(mark) {
+    const [name, ...text] = mark.dataset.press.split("=");
+    this.set(name, read(this.view.data.spec.controls.find((control) => control.name === name), text.join("=")));
+  }
+
+  /** Put an item of a row at another place. */
+  move({ name, row, item }, to) {
+    const rows = this.view.params[name].split("_");
+    const items = rows[row].split(".").filter((one) => one !== item);
+    items.splice(to, 0, item);
+    rows[row] = items.join(".");
+    this.set(name, rows.join("_"));
+  }
+
+  down({ target, button, pointerId, clientX }) {
+    this.pressed = button === 0 ? target.closest(HANDS) : null;
+    if (this.pressed?.dataset.move) this.take(this.pressed, pointerId, clientX);
+  }
+
+  /** Places are those of the moment the hand took hold: a picture that moves under it does not push the mark about. */
+  take(mark, pointerId, from) {
+    const { left, right } = mark.lastElementChild.getBoundingClientRect();
+    const others = this.row(mark).filter((one) => one !== mark).map(middle);
+    const [before, after] = [others.filter((at) => at < left), others.filter((at) => at >= left)];
+    const x = mark.transform.baseVal[0].matrix.e;
+    this.drag = { ...place(mark, this.view.params), mark: mark.dataset.mark, x, from, by: 0, left, right, before, after };
+    this.box.setPointerCapture(pointerId);
+    this.follow();
+    mark.focus({ preventScroll: true });
+  }
+
+  go({ clientX }) {
+    const { drag } = this;
+    if (!drag) return;
+    drag.by = clientX - drag.from;
+    this.follow();
+    // a neighbour gives way once the edge of what is dragged has passed its middle
+    const left = drag.before.filter((at) => at < drag.left + drag.by);
+    const right = drag.after.filter((at) => at < drag.right + drag.by);
+    this.move(drag, left.length + right.length);
+  }
+
+  /** The mark in the hand goes with it, above the others. */
+  follow() {
+    const { mark: name, x, by } = this.drag;
+    const mark = this.find(name);
+    if (!mark) return;
+    mark.dataset.held = "";
+    if (mark.nextSibling) mark.parentNode.append(mark);
+    const { matrix } = mark.transform.baseVal[0];
+    const scale = this.box.firstElementChild.getScreenCTM().a;
+    mark.setAttribute("transform", `translate(${(x + by / scale).toFixed(2)} ${matrix.f})`);
+  }
+
+  drop() {
+    if (!this.drag) return;
+    const { mark } = this.drag;
+    this.drag = null;
+    this.figure.paint(this.svg, SETTLES);
+    this.find(mark)?.focus({ preventScroll: true });
+  }
+
+  up({ clientX, clientY }) {
+    // of a button that was drawn anew between down and up the browser makes no click
+    if (!this.pressed?.dataset.press || this.pressed.isConnected) return;
+    const under = this.box.getRootNode().elementFromPoint(clientX, clientY)?.closest(HANDS);
+    if (under?.dataset.mark === this.pressed.dataset.mark) this.press(under);
+  }
+
+  click({ target }) {
+    const mark = target.closest(HANDS);
+    if (mark?.dataset.press) this.press(mark);
+  }
+
+  key(event) {
+    const mark = event.target.closest(HANDS);
+    if (!mark || this.drag || event.ctrlKey || event.metaKey || event.altKey) return;
+    const done = mark.dataset.press ? this.pressKey(mark, event) : this.moveKey(mark, event.key);
+    if (done) event.preventDefault();
+  }
+
+  pressKey(mark, { key, repeat }) {
+    if (key !== "Enter" && key !== " ") return false;
+    if (!repeat) this.press(mark);
+    return true;
+  }
+
+  /** Left and right move the mark; up and down go to its neighbours. */
+  moveKey(mark, key) {
+    const there = place(mark, this.view.params);
+    const at = there.items.indexOf(there.item), last = there.items.length - 1;
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last }[key];
+    const next = { ArrowUp: at - 1, ArrowDown: at + 1 }[key];
+    if (to >= 0 && to <= last) this.move(there, to);
+    const goal = this.row(mark).find((one) => place(one, this.view.params).item === there.items[next]);
+    goal?.focus({ preventScroll: true });
+    return to !== undefined || next !== undefined;
+  }
+}
