@@ -16,7 +16,7 @@ from functools import cached_property
 from scaleout.memory.states import adapter_parameters, check_layout
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.slices import slice_linears
+from scaleout.spec.slices import check_sequence, slice_linears
 from scaleout.spec.transformer import Shape, check_run
 
 
@@ -26,7 +26,7 @@ class Sizes:
 
     Residual-stream tensors have the residual's dtype (fp32 under autocast), inputs and outputs of matrix products
     the compute dtype. Tensor parallelism divides what lies inside attention and the MLP; sequence parallelism
-    divides the rest of the block as well.
+    divides the rest of the block as well, and gathers what the matrices read.
     """
 
     shape: Shape
@@ -39,6 +39,8 @@ class Sizes:
     def __post_init__(self) -> None:
         check_run(self.batch, self.seq)
         check_layout(self.shape, self.layout)
+        if self.layout.sequence_parallel:
+            check_sequence(self.seq, self.layout.tp)
         s = self.shape
         if s.positions == "learned" and self.seq > s.max_seq:
             raise ValueError(f"seq {self.seq:,} is longer than the position table: use at most {s.max_seq:,}")
@@ -97,8 +99,32 @@ class Sizes:
     @cached_property
     def _outside(self) -> int:
         """Elements of (batch, seq, hidden) on this rank."""
-        n = self.tokens * self.shape.hidden
-        return math.ceil(n / self.layout.tp) if self.layout.sequence_parallel else n
+        return self.per_token * self.shape.hidden
+
+    @cached_property
+    def gathers(self) -> bool:
+        """Whether sequence parallelism gathers and scatters around every pair of matrices."""
+        return self.layout.sequence_parallel and self.layout.tp > 1
+
+    @cached_property
+    def again(self) -> bool:
+        """Whether what is gathered is not kept, but gathered again; it is cast before, and otherwise after."""
+        return self.gathers and self.layout.gather_again
+
+    @cached_property
+    def read(self) -> int:
+        """What a matrix cut in columns reads, and what one cut in rows gives: all tokens, `hidden` wide."""
+        return self.tokens * self.shape.hidden * self.e
+
+    @cached_property
+    def read_kept(self) -> int:
+        """What is kept of it: this rank's tokens, where they are gathered again."""
+        return self.y if self.again else self.read
+
+    @cached_property
+    def gathered(self) -> int:
+        """What a gather makes, as wide as what it gathers; 0 where there is none."""
+        return (self.read if self.again else self.read * self.r // self.e) if self.gathers else 0
 
     @cached_property
     def x(self) -> int:
@@ -128,7 +154,7 @@ class Sizes:
     @cached_property
     def per_token(self) -> int:
         """Elements of one number a token."""
-        return self.tokens if not self.layout.sequence_parallel else math.ceil(self.tokens / self.layout.tp)
+        return self.tokens // self.layout.tp if self.gathers else self.tokens
 
     @cached_property
     def matrices(self) -> dict[str, tuple[int, int]]:
@@ -161,9 +187,14 @@ class Sizes:
         return self.tokens * self.shape.h_ff * self.e // self.layout.tp
 
     @cached_property
+    def vocab(self) -> int:
+        """Tokens of the vocabulary on this rank: its share, rounded up, for the tables are padded to equal parts."""
+        return math.ceil(self.shape.vocab / self.layout.tp)
+
+    @cached_property
     def vocab32(self) -> int:
         """The logits in fp32."""
-        return self.tokens * self.shape.vocab * 4 // self.layout.tp
+        return self.tokens * self.vocab * 4
 
     def copies(self, *names: str) -> int:
         """Autocast's 16-bit copies of these matrices of one block; 0 where it makes none."""
@@ -203,13 +234,14 @@ def block_kept(z: Sizes, checkpointing: str) -> dict[str, int]:
     """Bytes kept by one block between its forward and its backward, by operation."""
     if checkpointing == "full":
         return {"block input": z.x}
-    times = (3, 2 if z.shape.gated_mlp else 1) if z.auto else (1, 1)  # autocast casts once for each consumer
+    once = not z.auto or z.again  # autocast casts once for each consumer
+    times = (1, 1) if once else (3, 2 if z.shape.gated_mlp else 1)
     out = {
         "norm 1": norm_kept(z),
-        "input of q, k, v": times[0] * z.y,
+        "input of q, k, v": times[0] * z.read_kept,
         "attention": core_kept(z) if checkpointing == "none" else core_inputs(z),
         "norm 2": norm_kept(z),
-        "input of up and gate" if z.shape.gated_mlp else "input of up": times[1] * z.y,
+        "input of up and gate" if z.shape.gated_mlp else "input of up": times[1] * z.read_kept,
         "activation function": (3 if z.shape.gated_mlp else 1) * z.f,
         "input of down": z.f,
     }

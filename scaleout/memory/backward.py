@@ -58,7 +58,26 @@ class Backward:
             t.drop("temporaries", own)
             t.drop("activations", z.mask)
             own = z.y
+        if z.gathers:
+            t.hold("temporaries", z.read)
+            t.drop("temporaries", own)
+            own = z.read
         return own
+
+    def gather(self) -> None:
+        """What a matrix cut in columns read, once more, where it was not kept."""
+        self.tape.hold("temporaries", self.z.gathered if self.z.again else 0)
+
+    def scatter(self) -> None:
+        """Its gradient, a part of a sum on every rank: each keeps its own tokens of the sum."""
+        z, t = self.z, self.tape
+        if z.again:
+            t.drop("temporaries", z.gathered)
+            t.swap("temporaries", z.y, z.gathered)
+            if z.auto:
+                t.swap("temporaries", z.x, z.y)
+        elif z.gathers:
+            t.swap("temporaries", z.x, z.gathered)
 
     def _recompute(self) -> None:
         """Full checkpointing: the block's forward again, up to the input of its last matrix product, or, with dropout,
@@ -75,16 +94,18 @@ class Backward:
         if not z.shape.gated_mlp:
             t.swap("temporaries", z.f, z.f)
             t.drop("activations", z.f)
-            self._linear("up", z.y, True, z.f, z.y)
+            self.gather()
+            self._column("up", z.f, first=True, last=True)
         else:
             t.hold("temporaries", z.f, z.f)
             t.drop("temporaries", z.f)
             t.drop("activations", 2 * z.f)
-            self._linear("up", z.y, True, z.f, z.y if z.auto else 0)
+            self.gather()
+            self._column("up", z.f, first=True)
             t.swap("temporaries", z.f, z.f)
             t.drop("activations", z.f)
-            self._linear("gate", z.y, True, z.f, z.y)
-            t.swap("temporaries", z.x, z.x, z.x)
+            self._column("gate", z.f, last=True)
+        self.scatter()
         t.post_backward("mlp")
 
     def _attention(self, own: int) -> None:
@@ -97,11 +118,21 @@ class Backward:
         if z.shape.positions == "rotary":
             t.passing("temporaries", 2 * z.q)
             t.drop("activations", tables(z))
+        self.gather()
         for name, gradient in (("v", z.kv), ("k", z.kv), ("q", z.q)):
-            self._linear(name, z.y, True, gradient, z.y if z.auto or name == "q" else 0)
-            if name != "v":
-                t.swap("temporaries", z.x, z.x, z.x)
+            self._column(name, gradient, first=name == "v", last=name == "q")
+        self.scatter()
         t.post_backward("attention")
+
+    def _column(self, name: str, gradient: int, first: bool = False, last: bool = False) -> None:
+        """Of the matrices that read the same input: its gradients add up, and the last one frees what was kept of it,
+        of which autocast has a copy for each."""
+        z = self.z
+        kept = z.read_kept if last or (z.auto and not z.again) else 0
+        self._linear(name, z.read, True, gradient, kept)
+        if not first:
+            whole = z.gathered or z.x
+            self.tape.swap("temporaries", whole, whole, whole)
 
     def _fused_core(self) -> None:
         z, t = self.z, self.tape
@@ -167,7 +198,7 @@ class Backward:
         t.drop(*gradient)
         if z.frozen:
             t.passing("temporaries", 2 * made)  # the adapter's part, and the sum
-        if cast and z.auto:
+        if cast and z.auto and not z.again:
             t.swap("temporaries", 2 * made, made)
         for weights in (n, bias):
             if z.auto:

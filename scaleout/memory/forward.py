@@ -17,26 +17,39 @@ def forward(z: Sizes, tape: Tape, how: str = "none") -> None:
     """
     kept, widened = block_kept(z, how), z.x if z.auto else 0
     copies, first = copies_kept(z, how), z.copies("q", "k", "v")
+    passing = z.gathered if z.again or z.auto else 0
     _module(tape, "norm1", kept["norm 1"], kept["input of q, k, v"], widened)
     tape.pre_forward("attention")
+    tape.hold("activations", passing)
     for name, made in (("q", z.q), ("k", z.kv), ("v", z.kv)):
         _module(tape, PATHS[name], made)
+    tape.drop("activations", passing)
     tape.hold("weights", first)
     _core(z, tape, kept["attention"], how)
     _module(tape, PATHS["out"])
+    _scattered(z, tape)
     tape.post_forward("attention")
     tape.drop("activations", widened)
     tape.hold("weights", copies - first)
     inputs = kept["input of up and gate" if z.shape.gated_mlp else "input of up"]
     _module(tape, "norm2", kept["norm 2"], inputs, widened)
     tape.pre_forward("mlp")
+    tape.hold("activations", passing)
     for name in ("gate", "up") if z.shape.gated_mlp else ("up",):
         _module(tape, PATHS[name], z.f)
+    tape.drop("activations", passing)
     rest = kept["activation function"] - (2 if z.shape.gated_mlp else 1) * z.f
     tape.hold("activations", rest, kept["input of down"])
     _module(tape, PATHS["down"], kept.get("dropout masks", 0), kept.get("between adapters", 0))
+    _scattered(z, tape)
     tape.post_forward("mlp")
     tape.drop("activations", widened)
+
+
+def _scattered(z: Sizes, tape: Tape) -> None:
+    """The partial sum of all tokens, and this rank's tokens of the sum."""
+    if z.gathers:
+        tape.passing("activations", z.read, z.y)
 
 
 def _module(tape: Tape, name: str, *made: int) -> None:
@@ -68,8 +81,10 @@ def passing_forward(z: Sizes, tape: Tape) -> None:
     tensors until their function returns: Q, K and V until attention does, the norm's output until its branch does."""
     _passing_norm(z, tape, "norm1")
     tape.pre_forward("attention")
+    tape.hold("activations", z.gathered)
     for name, made in (("q", z.q), ("k", z.kv), ("v", z.kv)):
         _passing_product(z, tape, name, made)
+    tape.drop("activations", z.gathered)
     if z.shape.positions == "rotary":
         _rotate(z, tape)
     naive = z.recipe.attention == "naive"
@@ -77,6 +92,7 @@ def passing_forward(z: Sizes, tape: Tape) -> None:
     tape.hold("activations", z.q)
     tape.passing("activations", relaid(z))
     _passing_product(z, tape, "out", z.y, cast=False)
+    tape.passing("activations", z.read if z.gathers else 0)
     tape.post_forward("attention")
     tape.drop("activations", z.x, 2 * z.q, 2 * z.kv)
     _passing_dropout(z, tape)
@@ -91,12 +107,15 @@ def passing_forward(z: Sizes, tape: Tape) -> None:
 def _passing_mlp(z: Sizes, tape: Tape) -> None:
     """From the norm's output to y bytes of output."""
     tape.pre_forward("mlp")
+    tape.hold("activations", z.gathered)
     if z.shape.gated_mlp:
         _passing_product(z, tape, "gate", z.f)
         tape.swap("activations", z.f, z.f)
     _passing_product(z, tape, "up", z.f)
+    tape.drop("activations", z.gathered)
     tape.swap("activations", z.f, z.f, *[z.f] * z.shape.gated_mlp)
     _passing_product(z, tape, "down", z.y, cast=False)
+    tape.passing("activations", z.read if z.gathers else 0)
     tape.post_forward("mlp")
     tape.drop("activations", z.x, z.f)
 

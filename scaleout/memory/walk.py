@@ -79,7 +79,10 @@ def logits(z: Sizes, tape: Tape) -> None:
     tape.post_forward("norm")
     tape.pre_forward("head")
     narrow = z.vocab32 // 2 if z.e == 2 else 0
+    passing = z.gathered if z.again or z.auto else 0
+    tape.hold("activations", passing)
     tape.hold("logits", narrow or z.vocab32)
+    tape.drop("activations", passing)
     tape.post_forward("head")
     tape.hold("logits", z.vocab32 if narrow else 0, z.vocab32)  # as computed, in fp32, and their log-softmax
     tape.drop("logits", narrow, z.vocab32)
@@ -88,11 +91,11 @@ def logits(z: Sizes, tape: Tape) -> None:
 
 def _head_input(z: Sizes) -> int:
     """Kept for the gradient of the head's weights, if these are trained."""
-    return 0 if z.frozen else z.y
+    return 0 if z.frozen else z.read_kept
 
 
 def _head_copy(z: Sizes) -> int:
-    return 2 * z.shape.hidden * z.shape.vocab // z.layout.tp if z.copied else 0
+    return 2 * z.shape.hidden * z.vocab if z.copied else 0
 
 
 def _autocast_cache(z: Sizes) -> int:
@@ -116,11 +119,13 @@ def loss(z: Sizes, tape: Tape) -> None:
 
 def head(z: Sizes, back: Backward) -> None:
     back.tape.at("head")
-    n = z.shape.hidden * z.shape.vocab // z.layout.tp
     made = z.vocab32 * z.e // 4
     later = back.add_later if z.shape.tied_head else None
     back.tape.pre_backward("head")
-    back.matrix(n, 0, z.y, True, ("logits", made), _head_input(z), _head_copy(z), later)
+    back.gather()
+    back.matrix(z.shape.hidden * z.vocab, 0, z.read, True, ("logits", made), _head_input(z),
+                _head_copy(z), later)  # fmt: skip
+    back.scatter()
     back.tape.post_backward("head")
     back.norm("norm", residual=False)
 
@@ -150,13 +155,15 @@ def embedding(z: Sizes, back: Backward) -> None:
         tape.drop("activations", z.mask)
     trains = z.recipe.adapter == "none"
     if z.shape.positions == "learned" and trains:
-        summed = z.seq * z.shape.hidden * z.r
+        summed = z.x // z.batch  # the positions that this rank has
         tape.hold("temporaries", summed)
         tape.hold("temporaries", z.shape.max_seq * z.shape.hidden * width)
         tape.drop("temporaries", summed)
         back.keep_gradient(z.shape.max_seq * z.shape.hidden * width)
-    table = z.shape.vocab * z.shape.hidden * width // z.layout.tp if trains else 0
-    tape.swap("temporaries", table, z.x)
+    table = z.vocab * z.shape.hidden * width if trains else 0
+    if z.gathers:  # each rank has rows that tokens of all others point to
+        tape.swap("temporaries", z.x * z.layout.tp, z.x)
+    tape.swap("temporaries", table, z.x * (z.layout.tp if z.gathers else 1))
     if z.shape.tied_head and z.last:
         # added: in place where the head's part is a tensor of its own, as a cast is
         tape.drop("temporaries", table) if z.auto else tape.swap("temporaries", table, table, table)

@@ -173,7 +173,8 @@ def test_sequence_parallel_divides_what_tensor_parallel_leaves(shape, recipe):
         sum(block_kept(Sizes(shape, 2, 128, recipe, layout), "none").values())
         for layout in (Layout(), Layout(tp=4), Layout(tp=4, sequence_parallel=True))
     )
-    assert whole > tensor > both >= whole / 4
+    casts = (2 + shape.gated_mlp) * Sizes(shape, 2, 128, recipe, Layout()).y if recipe.autocast else 0
+    assert whole > tensor > both >= (whole - casts) / 4  # what is gathered is cast once, and not for each matrix
 
 
 @over(shape=SHAPES)

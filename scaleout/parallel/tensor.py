@@ -1,0 +1,196 @@
+"""Tensor parallelism from scratch: every rank holds a part of every matrix, and all work on the same tokens.
+
+A matrix is cut by columns, and the next by rows: what the first makes on a rank is what the second needs there, and
+only a sum crosses the wire (Shoeybi et al., arXiv 1909.08053, section 3). Attention is cut by heads. With sequence
+parallelism (Korthikanti et al., arXiv 2205.05198, section 4.2.2) the tensors between those pairs are cut by tokens, and
+the two Functions at the doors are all that changes. `tensor_model` makes a model of these parts.
+t: ranks, b: sequences, s: tokens, h: hidden, f: MLP width, V: vocabulary. As in torch, a weight has a row for each
+output: a matrix's columns, as papers write y = xW, are its rows here.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from scaleout.parallel.fsdp import all_gather, reduce_scatter
+
+
+class Group:
+    """The ranks that share every matrix, and what they send. One process without a process group is a group of one.
+
+    silent: nothing is sent, and every result is this rank's own: to time the compute alone.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        joined = dist.is_initialized()
+        self.group, self.silent = group, False
+        self.size = dist.get_world_size(group) if joined else 1
+        self.rank = dist.get_rank(group) if joined else 0
+
+    def share(self, n: int) -> slice:
+        """This rank's of n things."""
+        each = n // self.size
+        return slice(self.rank * each, (self.rank + 1) * each)
+
+    def neighbours(self, n: int) -> dist.ProcessGroup:
+        """A group of this rank and those beside it, n in all. Collective for those n."""
+        first = self.rank // n * n
+        ranks = [dist.get_global_rank(self.group or dist.group.WORLD, first + i) for i in range(n)]
+        return dist.new_group(ranks, use_local_synchronization=True)
+
+    def reduced(self, x: Tensor, how=dist.ReduceOp.SUM) -> Tensor:
+        """The sum over ranks, on every rank."""
+        x = x.clone(memory_format=torch.contiguous_format)
+        if self.size > 1 and not self.silent:
+            dist.all_reduce(x, how, group=self.group)
+        return x
+
+    def gathered(self, x: Tensor) -> Tensor:
+        """All ranks' tokens, one behind the other: (b, s/t, h) -> (b, s, h)."""
+        x = x.transpose(0, 1).contiguous()          # (s/t, b, h): a collective joins along the first dimension
+        out = x.new_empty(self.size * len(x), *x.shape[1:])
+        if self.size == 1 or self.silent:
+            out.view(self.size, *x.shape).copy_(x)
+        else:
+            all_gather(out, x, group=self.group)
+        return out.transpose(0, 1).contiguous()
+
+    def scattered(self, x: Tensor) -> Tensor:
+        """This rank's tokens of the sum over ranks: (b, s, h) -> (b, s/t, h)."""
+        x = x.transpose(0, 1).contiguous()
+        out = x.new_empty(len(x) // self.size, *x.shape[1:])
+        if self.size == 1 or self.silent:
+            out.copy_(x[self.share(len(x))])
+        else:
+            reduce_scatter(out, x, group=self.group)
+        return out.transpose(0, 1).contiguous()
+
+
+# --- the four Functions: what crosses the wire ------------------------------------------------------------------
+
+class Copy(torch.autograd.Function):
+    """f: every rank goes on with x. Each then finds its own part of x's gradient, and backward adds them."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return ctx.group.reduced(grad), None
+
+
+class Sum(torch.autograd.Function):
+    """g: every rank has a part of a sum. Backward: each part's gradient is the sum's."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group: Group) -> Tensor:
+        return group.reduced(x)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return grad, None
+
+
+class Gather(torch.autograd.Function):
+    """f with sequence parallelism: (b, s/t, h) -> (b, s, h); backward adds, and keeps this rank's tokens."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return group.gathered(x)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return ctx.group.scattered(grad), None
+
+
+class Scatter(torch.autograd.Function):
+    """g with sequence parallelism: (b, s, h) -> (b, s/t, h), of the sum; backward gathers all tokens' gradients."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return group.scattered(x)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return ctx.group.gathered(grad), None
+
+
+# --- matrices and the vocabulary ----------------------------------------------------------------------------------
+
+def part(whole: Tensor, rows: slice = slice(None), columns: slice = slice(None)) -> nn.Parameter:
+    """A parameter of this rank: a copy of some rows or columns of a whole one."""
+    own = whole.detach()[rows] if whole.dim() == 1 else whole.detach()[rows, columns]
+    return nn.Parameter(own.clone(memory_format=torch.contiguous_format))
+
+
+class ColumnLinear(nn.Module):
+    """Some of the outputs of a linear layer: (b, s, inputs) -> (b, s, outputs / t). Sends nothing."""
+
+    def __init__(self, whole: nn.Linear, own: slice) -> None:
+        super().__init__()
+        self.weight = part(whole.weight, own)
+        self.bias = None if whole.bias is None else part(whole.bias, own)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class RowLinear(nn.Module):
+    """A linear layer from some of its inputs: (b, s, inputs / t) -> (b, s, outputs), which is a part of a sum until
+    `leave` has added the ranks'. The bias comes after, once."""
+
+    def __init__(self, whole: nn.Linear, own: slice, leave) -> None:
+        super().__init__()
+        self.weight = part(whole.weight, columns=own)
+        self.bias, self.leave = whole.bias, leave
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.leave(F.linear(x, self.weight))
+        return y if self.bias is None else y + self.bias
+
+
+class VocabularyEmbedding(nn.Module):
+    """The vectors of some tokens; of the others, zeros, to which other ranks add theirs: (b, s) -> (b, s, h)."""
+
+    def __init__(self, whole: nn.Embedding, own: slice, leave) -> None:
+        super().__init__()
+        self.weight, self.own, self.leave = part(whole.weight, own), own, leave
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        row, outside = local(tokens, self.own)
+        return self.leave(F.embedding(row, self.weight).masked_fill(outside[..., None], 0))
+
+
+def local(tokens: Tensor, own: slice) -> tuple[Tensor, Tensor]:
+    """(the row of each token among this rank's, whether it is another rank's)."""
+    outside = (tokens < own.start) | (tokens >= own.stop)
+    return (tokens - own.start).masked_fill(outside, 0), outside
+
+
+class VocabularyLoss(torch.autograd.Function):
+    """Mean cross-entropy of logits that no rank has whole: (n, V/t), (n,) -> (). Three numbers a token cross the wire:
+    the largest logit, the sum of exponentials, the target's logit. Backward sends nothing."""
+
+    @staticmethod
+    def forward(ctx, logits: Tensor, targets: Tensor, own: slice, group: Group) -> Tensor:
+        row, outside = local(targets, own)
+        logits = logits.float() - group.reduced(logits.float().amax(-1), dist.ReduceOp.MAX)[:, None]
+        wanted = group.reduced(logits.gather(1, row[:, None])[:, 0].masked_fill(outside, 0))
+        total = group.reduced(logits.exp_().sum(-1))
+        ctx.save_for_backward(logits.div_(total[:, None]), row, outside)     # the probabilities
+        return (total.log() - wanted).mean()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        probabilities, row, outside = ctx.saved_tensors
+        n = len(row)
+        to = probabilities.clone()
+        to[torch.arange(n, device=row.device), row] -= (~outside).float()
+        return to.mul_(grad / n), None, None, None

@@ -1,0 +1,142 @@
+"""The book's Transformer in parts, one a rank, by the layers of `scaleout.parallel.tensor`: its blocks, what several
+ranks have copies of, and the whole of it for a comparison.
+
+t: ranks, b: sequences, s: tokens, h: hidden, V: vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from scaleout.parallel.tensor import (
+    ColumnLinear,
+    Copy,
+    Gather,
+    Group,
+    RowLinear,
+    Scatter,
+    Sum,
+    VocabularyEmbedding,
+    VocabularyLoss,
+)
+from scaleout.parallel.transformer import Block, Transformer
+from scaleout.spec.transformer import Shape
+
+
+def heads(shape: Shape, group: Group) -> tuple[slice, slice]:
+    """This rank's outputs of Q, and of K and V. More ranks than key-value heads: neighbours have the same one."""
+    own, kv, d = group.share(shape.heads), group.share(shape.kv), shape.d
+    if group.size > shape.kv:
+        first = group.rank * shape.kv // group.size
+        kv = slice(first, first + 1)
+    return slice(own.start * d, own.stop * d), slice(kv.start * d, kv.stop * d)
+
+
+def cut(block: Block, shape: Shape, group: Group, enter, leave) -> None:
+    """Leave this rank's part of a block: a block with fewer heads and a narrower MLP, and a door on either side."""
+    own, kv = heads(shape, group)
+    attention, mlp, width = block.attention, block.mlp, group.share(shape.h_ff)
+    attention.q = ColumnLinear(attention.q, own)
+    attention.k, attention.v = ColumnLinear(attention.k, kv), ColumnLinear(attention.v, kv)
+    attention.out = RowLinear(attention.out, own, leave)
+    mlp.up = ColumnLinear(mlp.up, width)
+    if mlp.gate is not None:
+        mlp.gate = ColumnLinear(mlp.gate, width)
+    mlp.down = RowLinear(mlp.down, width, leave)
+    for module in (attention, mlp):                 # one door for all matrices that read x
+        module.register_forward_pre_hook(lambda _, x: (enter(x[0]),))
+
+
+class TensorTransformer(nn.Module):
+    """This rank's part of the book's Transformer, which it takes apart. Every rank is given the same tokens.
+
+    Tokens in, this rank's columns of the logits out, (b, s, V/t); with targets, the mean loss, on every rank. After the
+    backward, `sum_copies`. ValueError where the parts would not be equal.
+    """
+
+    def __init__(self, model: Transformer, group: Group, sequence: bool = False) -> None:
+        super().__init__()
+        shape = model.shape
+        self.shape, self.group, self.sequence, self.full = shape, group, sequence, model.full
+        self.doors = (Gather, Scatter) if sequence else (Copy, Sum)
+        self.words = group.share(shape.vocab)
+        self.tokens = VocabularyEmbedding(model.tokens, self.words, self.leave)
+        self.positions, self.norm, self.blocks = model.positions, model.norm, model.blocks
+        for block in self.blocks:
+            cut(block, shape, group, self.enter, self.leave)
+        self.head = ColumnLinear(model.head, self.words)
+        if shape.tied_head:
+            self.head.weight = self.tokens.weight
+        self.sharing = max(1, group.size // shape.kv)               # ranks that have the same key-value head
+        self.kv_group = group.neighbours(self.sharing) if self.sharing > 1 else None
+
+    def enter(self, x: Tensor) -> Tensor:
+        """From the stream to matrices that are cut by columns."""
+        return self.doors[0].apply(x, self.group)
+
+    def leave(self, x: Tensor) -> Tensor:
+        """From matrices that are cut by rows to the stream."""
+        return self.doors[1].apply(x, self.group)
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
+        x, s = self.tokens(tokens), tokens.shape[1]                 # (b, s, h), or (b, s/t, h)
+        if self.positions is not None:
+            x = x + self.positions.weight[self.group.share(s) if self.sequence else slice(s)]
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.full and self.training else block(x)
+        logits = self.head(self.enter(self.norm(x)))                # (b, s, V/t)
+        if targets is None:
+            return logits
+        return VocabularyLoss.apply(logits.flatten(0, 1), targets.flatten(), self.words, self.group)
+
+    # --- copies and parts -------------------------------------------------------------------------------------------
+
+    def copies(self) -> list[tuple[list[nn.Parameter], dist.ProcessGroup | None]]:
+        """Parameters that several ranks have, of whose gradients each finds a part only, and the ranks that have them.
+
+        With sequence parallelism each rank's tokens give a part of the gradient of norms, positions and the biases of
+        row linears. A key-value head that several ranks have gets a part from each rank's query heads.
+        """
+        names = dict(self.named_parameters())
+        whole = [p for name, p in names.items() if dimension(name) is None] if self.sequence else []
+        kv = [p for name, p in names.items() if is_kv(name)] if self.sharing > 1 else []
+        return [(found, group) for found, group in ((whole, self.group.group), (kv, self.kv_group)) if found]
+
+    def sum_copies(self) -> None:
+        """After the backward: add up the gradients of `copies`, each list in one message. Collective."""
+        for parameters, group in self.copies() if self.group.size > 1 and not self.group.silent else ():
+            flat = torch.cat([p.grad.flatten() for p in parameters])
+            dist.all_reduce(flat, group=group)
+            for p, summed in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+                p.grad = summed.view_as(p).clone()
+
+    def whole(self, gradients: bool = False) -> dict[str, Tensor]:
+        """{name: full tensor}, copies, of the parameters or their gradients, by the names of the whole model; of what
+        several ranks have, each rank gives its own. Collective."""
+        found = {}
+        for name, p in self.named_parameters():
+            own, along = (p.grad if gradients else p.detach()).contiguous(), dimension(name)
+            if along is None or self.group.size == 1:
+                found[name] = own.clone()
+                continue
+            parts = [torch.empty_like(own) for _ in range(self.group.size)]
+            dist.all_gather(parts, own, group=self.group.group)
+            each = self.sharing if is_kv(name) else 1
+            parts[self.group.rank // each * each] = own
+            found[name] = torch.cat(parts[::each], dim=along)
+        return found
+
+
+def dimension(name: str) -> int | None:
+    """The dimension that a parameter is cut along; None where every rank has it whole."""
+    layer, kind = name.split(".")[-2:]
+    if layer in ("out", "down"):
+        return 1 if kind == "weight" else None
+    return 0 if layer in ("tokens", "head", "q", "k", "v", "up", "gate") else None
+
+
+def is_kv(name: str) -> bool:
+    return name.split(".")[-2] in ("k", "v")
