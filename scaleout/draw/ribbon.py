@@ -117,14 +117,15 @@ ROOMS = {
 }
 
 
-def half(one: Half, y: float, back: float, width: int, lit: int) -> str:
-    """A half whose middle is at height y, with the way back at height `back`. lit: the rank whose parts are solid."""
+def half(one: Half, y: float, back: float, width: int, lit: int, alive: bool) -> str:
+    """A half whose middle is at height y, with the way back at height `back`. lit: the rank whose parts are solid;
+    alive: its matrices can be pressed."""
     room = ROOMS[width]
     groups = [("enters", one.enters), ("first", one.first), ("product", one.product), ("second", one.second),
               ("sums", one.sums), ("leaves", one.leaves)]  # fmt: skip
     return "".join([
         _way_back(one, y, back, room),
-        *(_group(group, name, one.name, y, room, lit) for name, group in groups),
+        *(_group(group, name, one.name, y, room, lit, alive) for name, group in groups),
         _signs(y, room), _function(one, y, room),
         *(_badge(badge, y, back, room) for badge in one.badges),
     ])  # fmt: skip
@@ -133,7 +134,7 @@ def half(one: Half, y: float, back: float, width: int, lit: int) -> str:
 # --- tensors ---------------------------------------------------------------------------------------------------------
 
 
-def _group(group: Group, where: str, half: str, y: float, room: Room, lit: int) -> str:
+def _group(group: Group, where: str, half: str, y: float, room: Room, lit: int, alive: bool) -> str:
     boxes = _boxes(group, where, y, room)
     out = [_sheet(part, box, half, lit) for part, box in zip(group.parts, boxes, strict=True)]
     top, bottom = min(box[1] for box in boxes), max(box[1] + box[3] for box in boxes)
@@ -147,7 +148,7 @@ def _group(group: Group, where: str, half: str, y: float, room: Room, lit: int) 
     out.append(_words(over, where, left, right, raised, fill, room))
     if where != "sums" or room.wide:
         out.append(_words(group.under, where, left, right, bottom + 14, "muted", room))
-    if group.press is None:
+    if not (group.press and alive):
         return "".join(out)
     reach = max((right - left) / 2, svg.measure(over, svg.SMALLEST) / 2) + 5
     above = 28 if over else 14

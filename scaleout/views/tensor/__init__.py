@@ -7,7 +7,7 @@ from functools import lru_cache
 from scaleout.collectives.tensor import MEGATRON
 from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import NAMES
-from scaleout.views.tensor import beneath, picture, words
+from scaleout.views.tensor import beneath, levers, picture, words
 from scaleout.views.tensor.setting import LINKS, Setting
 
 TITLE = "Cut one block"
@@ -20,18 +20,19 @@ CONTROLS = (
     guess("Four matrices of a GPT-3 block, each cut among 4 GPUs. How many **all-reduces of x** does the block need, "
           "forward and backward together?", "all_reduces", lo=0, hi=beneath.MOST, step=1),
     play("step", "Through the block, and back", LAST, 0, LAST),
-    select("tp", "GPUs that share the block (tp)", 4, [(n, str(n)) for n in (2, 4, 8, 16)]),
+    select("tp", "GPUs that share the block (tp)", 4, [(n, str(n)) for n in (2, 4, 8)]),
     toggle("sequence", "Split the tokens outside too (sequence parallel)", False),
     select("link", "Joined by", "nvlink", list(LINKS.items())),
     select("up", "MLP, first matrix (or press it): cut in", MEGATRON["up"], CUTS),
     *more(
         select("model", "Model", "gpt-3-175b", [(key, NAMES[key]) for key in MODELS]),
         select("seq", "Tokens of the sequence", "2048", [(str(2**k), f"{2**k:,}") for k in range(10, 16)]),
-        select("kv", "Key-value heads", "own", [("own", "as many as the model has"), *((str(n), str(n)) for n in (1, 2, 4, 8, 16))]),
+        select("kv", "Key-value heads", "own",
+               [("own", "as many as the model has"), *((str(n), str(n)) for n in (1, 2, 4, 8))]),
         select("qkv", "Q, K and V: cut in", MEGATRON["qkv"], CUTS),
         select("out", "Attention, last matrix: cut in", MEGATRON["out"], CUTS),
         select("down", "MLP, last matrix: cut in", MEGATRON["down"], CUTS),
-        slider("lit", "Whose part is solid: GPU", 0, 0, 15),
+        slider("lit", "Whose part is solid: GPU", 0, 0, 7),
     ),
 )  # fmt: skip
 
@@ -48,6 +49,11 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
         "sentence": words.sentence(setting, values), "law": words.law(setting, values), "values": values,
         "levers": _levers(setting),
     }  # fmt: skip
+
+
+def advice(params: dict) -> str:
+    """The lever worth trying now."""
+    return levers.advice(_setting(params))
 
 
 def _levers(setting: Setting) -> dict:

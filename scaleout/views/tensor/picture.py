@@ -41,7 +41,7 @@ def picture(setting: Setting, step: int, lit: int, values: dict, width: int, own
     ]  # fmt: skip
     waits = [beneath.Wait(words, link, *setting.seconds(link), link == setting.link) for link, words in LINKS.items()]
     body = [
-        _ribbon(halves, words.troubles(setting), lit, width), beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
+        _ribbon(halves, words.troubles(setting), lit, width, True), beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
         beneath.seconds(waits, *_seconds(at, width), width),
         _pulse(setting, step, width), beneath.wire(cells, values["messages_so_far"], setting.one, at.wire, width),
     ]  # fmt: skip
@@ -58,14 +58,14 @@ def asked(setting: Setting, width: int) -> str:
     at = PLACES[width]
     halves = scene.halves(setting.block, setting.shape, setting.cuts, None)
     body = [
-        _ribbon(halves, {}, 0, width), beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
+        _ribbon(halves, {}, 0, width, False), beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
         beneath.wire((), 0, setting.one, at.wire, width, asked=True),
     ]  # fmt: skip
     label = f"A transformer block cut among {setting.tp} GPUs, each tensor as copies, strips or terms of a sum."
     return svg.figure(width, at.all, "".join(body), label)
 
 
-def _ribbon(halves: list[ribbon.Half], troubles: dict[str, str], lit: int, width: int) -> str:
+def _ribbon(halves: list[ribbon.Half], troubles: dict[str, str], lit: int, width: int, alive: bool) -> str:
     at, out = PLACES[width], []
     for one in halves:
         title, middle, back = at.attention if one.name == "attention" else at.mlp
@@ -76,7 +76,7 @@ def _ribbon(halves: list[ribbon.Half], troubles: dict[str, str], lit: int, width
             out.append(svg.text(x, title, trouble, fill="accent", size=svg.SMALL, bold=True))
         elif one.name == "attention":
             out.append(svg.text(x, title, KEY[width], fill="muted", size=svg.SMALLEST))
-        out.append(ribbon.half(one, middle, back, width, lit))
+        out.append(ribbon.half(one, middle, back, width, lit, alive))
     return "".join(out)
 
 
