@@ -84,7 +84,8 @@ class Block:
     weights: tuple[Weight, ...]
     joins: tuple[Join, ...]
     sums: tuple[Move, ...]
-    core_flops: int  # of attention between q, k, v and out, in a rank's forward
+    core_flops: int  # of attention between q, k, v and out, in a rank's forward, the masked half counted
+    scores: int  # elements of its scores on a rank
 
     def moves(self, phase: str) -> list[Move]:
         """Of "forward", in its order, or of "backward", in its own."""
@@ -150,13 +151,14 @@ class _Sheet:
         self.s, self.batch, self.seq, self.tp, self.width = shape, batch, seq, tp, width
         self.outside = TOKENS if sequence_parallel else WHOLE
         self.again = gather_again
-        self.tensors, self.weights, self.joins, self.core_flops = [], [], [], 0
+        self.tensors, self.weights, self.joins, self.scores = [], [], [], 0
         self.parts: dict[int, int] = {}  # elements of weights' gradients to be added, by ranks that add them
         self.add("x", shape.hidden, self.outside, kept=True)
 
     def block(self) -> Block:
         sums = tuple(Move("all_reduce", n * self.width, ranks, ("gradients",)) for ranks, n in self.parts.items())
-        return Block(self.tp, tuple(self.tensors), tuple(self.weights), tuple(self.joins), sums, self.core_flops)
+        return Block(self.tp, tuple(self.tensors), tuple(self.weights), tuple(self.joins), sums, 4 * self.s.d * self.scores,
+                     self.scores)  # fmt: skip
 
     def half(self, half: str, cuts: dict[str, str]) -> None:
         s, (first, second) = self.s, HALVES[half]
@@ -198,8 +200,7 @@ class _Sheet:
         for name in names:
             self.add(name, widths[name], places[name], kept=True)
         if half == "attention":
-            whole = 4 * self.batch * self.seq**2 * s.heads * s.d
-            self.core_flops = whole // (self.tp if middle != WHOLE else 1)
+            self.scores = self.batch * self.seq**2 * s.heads // (self.tp if middle != WHOLE else 1)
             return "heads"
         return "activated"
 

@@ -120,6 +120,12 @@ GPU_WATTS = NODE_WATTS / 8
 # (Narayanan et al. 2021, arXiv 2104.04473, table 1); compute alone reaches somewhat more.
 COMPUTE_SHARE = 0.5
 
+# The same taken apart, where kernels that multiply no matrices are priced by the bytes that they move. Products of a
+# block: fitted once, to the forward of one layer of the 22B model on 8 A100, 7.7 ms (Korthikanti et al. 2022, arXiv
+# 2205.05198, table 4). Fused attention: 50 to 73% on A100 (Dao 2023, FlashAttention-2, arXiv 2307.08691, abstract).
+PRODUCT_SHARE = 0.67
+FUSED_SHARE = 0.6
+
 # Latency of one hop of a ring by kind of link, protocol LL128: NVLink 1.9, PCIe 2.5, network 4.0 us. See
 # `scaleout.spec.protocols` for the other two, and `scaleout.collectives.nccl` for what a call costs by all three.
 # Infinity Fabric is taken for NVLink.

@@ -3,7 +3,8 @@
 `ddp` and `fsdp` lay out a step, compute above communication (`fsdp_plan` and `fsdp_streams` say when a gather may
 start; `intervals` what stays exposed; `fsdp_short` a deep model's step from a shallow one's). `step` and
 `fsdp_seconds` turn them into seconds and MFU on a datasheet or on a measured machine, whose `profile` they read
-(`fsdp_machine` has the wires of FSDP's groups). `scaling`, `reliability` and `price` are what a whole run gives,
+(`fsdp_machine` has the wires of FSDP's groups). `tensor` has a step under tensor and sequence parallelism, on what
+`tensor_machine` says of rates and wires. `scaling`, `reliability` and `price` are what a whole run gives,
 loses and costs.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.

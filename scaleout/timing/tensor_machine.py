@@ -1,0 +1,75 @@
+"""What one tensor-parallel rank runs on: rates, and the wires of its group and of its replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scaleout.collectives import nccl
+from scaleout.spec import checks
+from scaleout.spec.hardware import FUSED_SHARE, PRODUCT_SHARE, Device
+from scaleout.spec.layout import Layout
+from scaleout.spec.topology import Cluster
+from scaleout.timing.fsdp_machine import replica_group, shard_group
+from scaleout.timing.profile import collective_seconds, rate
+
+Price = Callable[[str, float], float]  # seconds of a collective by its name and bytes
+
+# Priced as another one in which a rank sends as many bytes in as many messages: NCCL has no ring of it.
+RING_OF = {"all_to_all": "all_gather"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What one tensor-parallel rank runs on: FLOP/s of matrix products and of fused attention, bytes a second of its
+    memory, the peak that MFU is relative to; seconds of collectives among the tp ranks, and among the replicas."""
+
+    flop_per_s: float
+    fused_flop_per_s: float
+    memory_bytes_per_s: float
+    peak: float
+    inside: Price
+    across: Price
+
+
+def machine(
+    device: Device, cluster: Cluster, layout: Layout, *, dtype: str | None = None, share: float = PRODUCT_SHARE
+) -> Machine:
+    """A rank of `cluster` by datasheets; the tp ranks of a group lie side by side, and collectives are as NCCL runs
+    them. share: of the peak in `dtype` that matrix products reach. ValueError where cluster and layout differ in ranks,
+    and for tp ranks that neither divide a node nor fill whole ones."""
+    if cluster.ranks != layout.dp * layout.tp:
+        raise ValueError(f"the cluster has {cluster.ranks} GPUs, dp {layout.dp} x tp {layout.tp} ranks: "
+                         "make them equal")  # fmt: skip
+    checks.share("share", share)
+    peak = device.matmul_flop_per_s(dtype or device.half)
+    return Machine(
+        peak * share, peak * FUSED_SHARE, device.memory_bytes_per_s, peak,
+        _priced(shard_group(cluster, layout.tp)), _priced(replica_group(cluster, layout.tp)),
+    )  # fmt: skip
+
+
+def profile_machine(profile: dict, *, dtype: str = "fp32", efficiency: float = 1.0) -> Machine:
+    """A rank of the machine that `labs/calibrate.py` measured with tp processes. efficiency: the share of the measured
+    matrix products that the model reaches. ValueError where the profile has no such rate."""
+    checks.above_0("efficiency", efficiency)
+    peak, copies = rate(profile, dtype), profile["copy_bytes_per_second"]
+    alone = profile["world"] == 1
+    line = _nothing if alone else lambda name, size: collective_seconds(profile, RING_OF.get(name, name), size)
+    return Machine(peak * efficiency, peak * efficiency, copies, peak, line, _nothing)
+
+
+def _nothing(name: str, size: float) -> float:
+    return 0.0
+
+
+def _priced(group: Cluster) -> Price:
+    """The seconds of NCCL's collectives in a group; each is found once."""
+    known: dict[str, Callable[[float], float]] = {}
+
+    def of(name: str, size: float) -> float:
+        if name not in known:
+            known[name] = nccl.seconds(RING_OF.get(name, name), group)
+        return known[name](size)
+
+    return of
