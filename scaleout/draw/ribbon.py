@@ -48,7 +48,8 @@ class Group:
 @dataclass(frozen=True)
 class Badge:
     """A collective: two letters, where ("into" the first matrix, at the "middle", "out of" the second), whether the data
-    goes forward, whether it is done, what it is in words. after: it is the second there. wrong: no message belongs there.
+    goes forward, whether it is done, what it is in words. aside: badges from that place to the right, where there are two.
+    wrong: no message belongs there.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Badge:
     forward: bool
     done: bool
     title: str
-    after: bool = False
+    aside: float = 0.0
     wrong: bool = False
 
 
@@ -112,7 +113,7 @@ class Room:
 
 
 ROOMS = {
-    svg.WIDE: Room(svg.WIDE, 30.0, 46.0, 34.0, 38.0, 17.0, 24.0, 24.0, 10.0),
+    svg.WIDE: Room(svg.WIDE, 30.0, 46.0, 34.0, 38.0, 17.0, 26.0, 24.0, 10.0),
     svg.NARROW: Room(svg.NARROW, 18.0, 32.0, 17.0, 22.0, 10.0, 11.0, 20.0, 3.0),
 }
 
@@ -126,7 +127,7 @@ def half(one: Half, y: float, back: float, width: int, lit: int, alive: bool) ->
     return "".join([
         _way_back(one, y, back, room),
         *(_group(group, name, one.name, y, room, lit, alive) for name, group in groups),
-        _signs(y, room), _function(one, y, room),
+        _signs(one, y, room), _function(one, y, room),
         *(_badge(badge, y, back, room) for badge in one.badges),
     ])  # fmt: skip
 
@@ -142,7 +143,7 @@ def _group(group: Group, where: str, half: str, y: float, room: Room, lit: int, 
     stacked = any(part.copies > 1 for part in group.parts)
     if group.press:
         out.append(_knife(group, where, half, (left, top, right - left, bottom - top), room))
-    over = group.over if room.wide else group.short
+    over = group.over if room.wide else group.short * (len(boxes) != 2)
     fill = "key" if group.press else "muted"
     raised = top - max(DEPTH if stacked else 0, 11 if group.press else 0) - 5
     out.append(_words(over, where, left, right, raised, fill, room))
@@ -213,10 +214,12 @@ def _knife(group: Group, where: str, half: str, box: tuple[float, float, float, 
 # --- what lies between them ------------------------------------------------------------------------------------------
 
 
-def _signs(y: float, room: Room) -> str:
-    """Times and equals."""
+def _signs(one: Half, y: float, room: Room) -> str:
+    """Times and equals, but where a collective is."""
     xs, half = room.xs, room.gap / 2
-    found = [(xs["first"] - half + 4, "·"), (xs["product"] - half, "="), (xs["second"] - 11, "·")]
+    found = [(xs["product"] - half, "="), (xs["second"] - 11, "·")]
+    if not any(badge.forward and badge.place == "into" for badge in one.badges):
+        found.append((xs["first"] - half + 4, "·"))
     if room.wide:
         found.append((xs["sums"] - 8, "="))
     return "".join(svg.text(x, y + 5, sign, anchor="middle", fill="muted", size=15) for x, sign in found)
@@ -258,8 +261,7 @@ def _way_back(one: Half, y: float, back: float, room: Room) -> str:
     low = min(low, back - 8)
     line = f"M{svg.num(start)} {svg.num(low)}V{svg.num(back - 5)}q0 5 -5 5H{svg.num(end + 5)}q-5 0 -5 -5V{svg.num(low + 3)}"
     head = f"M{svg.num(end)} {svg.num(low - 3)}l4 7h-8z"
-    words = svg.text((room.xs["first"] + room.xs["product"] + HIGH * room.unit) / 2, back - 4, "backward", anchor="middle",
-                     fill="c6", size=svg.SMALLEST)  # fmt: skip
+    words = svg.text(room.at("into") + 1.5 * room.badge + 8, back - 4, "backward", fill="c6", size=svg.SMALLEST)
     return (
         f'<path d="{line}" fill="none" stroke="{svg.colour("c6")}" stroke-width="1.6"/>'
         f'<path d="{head}" fill="{svg.colour("c6")}"/>{words}'
@@ -267,11 +269,9 @@ def _way_back(one: Half, y: float, back: float, room: Room) -> str:
 
 
 def _badge(one: Badge, y: float, back: float, room: Room) -> str:
-    x, y = room.at(one.place), y if one.forward else back
+    x, y = room.at(one.place) + one.aside * (room.badge + 3), y if one.forward else back
     if one.forward and one.place == "middle":
-        y += room.node + (30 if one.after else 11)
-    elif one.after:
-        x += room.badge + 4
+        y += room.node + 11
     across, high, (edge, ink) = room.badge, 17 if room.wide else 15, ("accent", "accent") if one.wrong else ("c4", "c4-words")
     box = (
         f'<rect x="{svg.num(-across / 2)}" y="{svg.num(-high / 2)}" width="{svg.num(across)}" height="{svg.num(high)}" '

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from scaleout.collectives.tensor import MEGATRON
+from scaleout.timing.tensor import OVERLAPS
 from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import NAMES
 from scaleout.views.tensor import beneath, levers, picture, words
@@ -32,6 +33,10 @@ CONTROLS = (
         select("qkv", "Q, K and V: cut in", MEGATRON["qkv"], CUTS),
         select("out", "Attention, last matrix: cut in", MEGATRON["out"], CUTS),
         select("down", "MLP, last matrix: cut in", MEGATRON["down"], CUTS),
+        select("overlap", "Messages beside products", "none", [
+            ("none", "none: each is waited for"), ("backward", "in the backward, as Megatron"),
+            ("chunked", "in chunks (asynchronous TP)"),
+        ]),
         slider("lit", "Whose part is solid: GPU", 0, 0, 7),
     ),
 )  # fmt: skip
@@ -58,7 +63,13 @@ def advice(params: dict) -> str:
 
 def _levers(setting: Setting) -> dict:
     """Where ranges end now, and what changes nothing."""
-    return {"step": {"hi": setting.last}, "lit": {"hi": setting.tp - 1}}
+    found: dict = {"step": {"hi": setting.last}, "lit": {"hi": setting.tp - 1}}
+    if setting.sent == 0:
+        found["link"] = {"off": "nothing is sent"}
+    waits = {sum(one.exposed for one in setting.phases(setting.link, overlap)) for overlap in OVERLAPS}
+    if len(waits) == 1:
+        found["overlap"] = {"off": "no message here has a product beside it"}
+    return found
 
 
 def locked(params: dict, width: int) -> str:

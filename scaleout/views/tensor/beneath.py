@@ -77,7 +77,7 @@ def _cells(cells: Sequence[Cell], done: int, y: float, scale: float, high: float
         long = wide - 1.5 if i < done else 0.0
         out.append(svg.rect(at, y, max(0.0, long), high, "c4", opacity=0.35 if cell.forward else 0.65, title=cell.title,
                             mark=f"cell {i}"))  # fmt: skip
-        words = f"{cell.letters} {'forward' if cell.forward else 'back'}"
+        words = f"{cell.letters} {'fwd' if cell.forward else 'bwd'}"
         fitting = next((one for one in (words, cell.letters) if svg.measure(one, svg.SMALLEST) < long - 3), "")
         if fitting:
             out.append(svg.text(at + wide / 2, y + high / 2 + 4, fitting, anchor="middle", size=svg.SMALLEST))

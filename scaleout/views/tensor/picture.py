@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from scaleout.draw import ribbon, svg
 from scaleout.draw.amounts import amount
 from scaleout.views.tensor import beneath, scene, words
-from scaleout.views.tensor.setting import LINKS, Setting
+from scaleout.views.tensor.setting import SHORT, Setting
 
-KEY = {svg.WIDE: "solid: one GPU's part. Strips: parts. Stack: copies. Hatched: sums still to be made",
-       svg.NARROW: "solid: one GPU's. Hatched: sums to be made"}  # fmt: skip
+KEY = {svg.WIDE: "solid: GPU {}'s part. Strips: parts. Stack: copies. Hatched: sums still to be made",
+       svg.NARROW: "solid: GPU {}'s. Hatched: sums to be made"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def picture(setting: Setting, step: int, lit: int, values: dict, width: int, own
         beneath.Cell(scene.LETTERS[one.move.collective], one.forward, one.move.sent / setting.one, scene.said(one))
         for one in setting.moments if one.move
     ]  # fmt: skip
-    waits = [beneath.Wait(words, link, *setting.seconds(link), link == setting.link) for link, words in LINKS.items()]
+    waits = [beneath.Wait(said, link, *setting.seconds(link), link == setting.link) for link, said in SHORT.items()]
     body = [
         _ribbon(halves, words.troubles(setting), lit, width, True), beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
         beneath.seconds(waits, *_seconds(at, width), width),
@@ -75,7 +75,7 @@ def _ribbon(halves: list[ribbon.Half], troubles: dict[str, str], lit: int, width
         if trouble:
             out.append(svg.text(x, title, trouble, fill="accent", size=svg.SMALL, bold=True))
         elif one.name == "attention":
-            out.append(svg.text(x, title, KEY[width], fill="muted", size=svg.SMALLEST))
+            out.append(svg.text(x, title, KEY[width].format(lit), fill="muted", size=svg.SMALLEST))
         out.append(ribbon.half(one, middle, back, width, lit, alive))
     return "".join(out)
 

@@ -173,17 +173,19 @@ def _over(placed: Placed, half: str) -> str:
 
 
 def _badges(half: str, every: tuple[Moment, ...], joins: dict[str, Join], seen: int):
-    """One for each message of this half; where there are two at a place, the second beside the first."""
-    met: dict[tuple, int] = {}
+    """One for each message of this half; where there are two at a place, one beside the other."""
+    places: dict[tuple[str, bool], list[tuple[int, Moment]]] = {}
     for i, one in enumerate(every):
-        if one.half != half or one.move is None:
-            continue
-        place = "middle" if one.at == "between" else one.at
-        count = met[place, one.forward] = met.get((place, one.forward), 0) + 1
-        yield ribbon.Badge(
-            f"{half} {place} {one.forward} {count}", LETTERS[one.move.collective], place, one.forward, i < seen, said(one),
-            count > 1, one.forward and not joins[one.at].legal,
-        )  # fmt: skip
+        if one.half == half and one.move:
+            place = "middle" if one.at == "between" else one.at
+            places.setdefault((place, one.forward), []).append((i, one))
+    for (place, forward), found in places.items():
+        first = 1 - len(found) if forward else 0  # to the left, where a matrix is at the right
+        for k, (i, one) in enumerate(found):
+            yield ribbon.Badge(
+                f"{half} {place} {forward} {k}", LETTERS[one.move.collective], place, forward, i < seen, said(one),
+                first + k, forward and not joins[one.at].legal,
+            )  # fmt: skip
 
 
 def said(one: Moment) -> str:

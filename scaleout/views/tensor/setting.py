@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from scaleout.collectives import tensor
 from scaleout.collectives.placements import Move
 from scaleout.collectives.tensor import MEGATRON, Block
+from scaleout.spec import topology
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS, Shape
+from scaleout.timing.tensor import Phase, block_seconds
+from scaleout.timing.tensor_machine import Machine, machine
 from scaleout.views.tensor import scene
 
 LINKS = {"nvlink": "NVLink, one node", "pcie": "PCIe, one node", "nodes": "InfiniBand, two nodes"}
+SHORT = {"nvlink": "NVLink", "pcie": "PCIe", "nodes": "two nodes"}
 WIDTH = 2  # bytes of an element
+DEVICE = DEVICES["h100-sxm"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,7 @@ class Setting:
     qkv: str
     out: str
     down: str
+    overlap: str
 
     @cached_property
     def cuts(self) -> dict[str, str]:
@@ -105,10 +113,23 @@ class Setting:
 
     # --- what it takes -----------------------------------------------------------------------------------------------
 
+    def phases(self, link: str, overlap: str) -> tuple[Phase, Phase]:
+        """Forward and backward of the block over a link."""
+        return block_seconds(self.block, _machine(link, self.tp), overlap=overlap)
+
     def seconds(self, link: str) -> tuple[float, float]:
         """Computing, and waiting for the wire, of forward and backward."""
-        rate = {"nvlink": 360e9, "pcie": 40e9, "nodes": 40e9}[link]
-        return 3 * self.block.flops / 5e14, self.sent / rate
+        there, back = self.phases(link, self.overlap)
+        waits = there.exposed + back.exposed
+        return there.seconds + back.seconds - waits, waits
+
+
+@lru_cache(maxsize=16)  # each finds the prices of its collectives once
+def _machine(link: str, ranks: int) -> Machine:
+    """A rank of a node of as many GPUs, or of two nodes of half as many, each with an adapter of its own."""
+    nodes = 2 if link == "nodes" else 1
+    inside = "pcie5" if link == "pcie" else "nvlink4"
+    return machine(DEVICE, topology.cluster(nodes, ranks // nodes, inside), Layout(tp=ranks))
 
 
 def _held(block: Block) -> tuple[float, float]:

@@ -19,7 +19,7 @@ def _size(size: float) -> str:
 
 def sentence(setting, values: dict) -> str:
     """What is sent and waited for, or why more than that moves."""
-    start = f"{NAMES[setting.model]} on {setting.tp} GPUs:"
+    start = f"{NAMES[setting.model]} on {setting.tp} H100s:"
     whole, waits = took(values["seconds"]), took(values["exposed_seconds"])
     if values["sent_mb"] == 0:
         return f"{start} copies of all four matrices send nothing, and each GPU does all of the work: {whole} a block."
