@@ -14,6 +14,7 @@ from itertools import accumulate
 from scaleout.draw import svg
 from scaleout.draw.sheets import DEPTH, Sheet, draw
 
+THIN = 5.0  # CSS pixels: as narrow as a matrix is drawn
 FAINT = 0.16  # what has not been computed yet
 HIGH = 4.0  # widths of x: as wide as the first matrix has room to be drawn
 
@@ -47,9 +48,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Badge:
-    """A collective: two letters, where ("into" the first matrix, at the "middle", "out of" the second), whether the data
-    goes forward, whether it is done, what it is in words. aside: badges from that place to the right, where there are two.
-    wrong: no message belongs there.
+    """A collective: two letters, where ("into" the first matrix, at the "middle", "out of" the second), whether the
+    data goes forward, whether it is done, what it is in words. aside: badges from that place to the right, where there
+    are two. wrong: no message belongs there.
     """
 
     name: str
@@ -105,7 +106,8 @@ class Room:
             ("enters", u + self.gap), ("first", broad + self.gap), ("product", broad + self.mid), ("mid", self.mid),
             ("second", u + self.after), ("sums", u + DEPTH + beside), ("out", beside), ("leaves", u),
         )  # fmt: skip
-        return dict(zip((name for name, _ in steps), accumulate((step for _, step in steps), initial=self.left)))
+        lefts = accumulate((step for _, step in steps[:-1]), initial=self.left)
+        return {name: left for (name, _), left in zip(steps, lefts, strict=True)}
 
     def at(self, place: str) -> float:
         """The middle of a place of collectives."""
@@ -170,7 +172,9 @@ def _words(words: str, where: str, left: float, right: float, y: float, fill: st
 
 def _boxes(group: Group, where: str, y: float, room: Room) -> list[tuple[float, float, float, float]]:
     """Side by side over the room of the group, or one above the other where each is as wide as all of it."""
-    sizes = [(part.across * room.unit, part.down * room.unit if part.down else room.tall) for part in group.parts]
+    sizes = [
+        (max(THIN, part.across * room.unit), part.down * room.unit if part.down else room.tall) for part in group.parts
+    ]
     x, count = room.xs[where], len(sizes)
     broad = HIGH * room.unit if where in ("first", "product") else sizes[0][0]
     if count == 2:
@@ -245,7 +249,8 @@ def _function(one: Half, y: float, room: Room) -> str:
 def pulse(at: str, forward: bool, y: float, back: float, width: int, shown: bool) -> str:
     """A dot where the pass is: at a group of tensors or a collective, of a half as in `half`."""
     room = ROOMS[width]
-    x = room.at(at) if at in ("into", "middle", "out of") else room.xs[at] + room.unit / 2 * (4 if at == "product" else 1)
+    groups = {name: x + room.unit / 2 * (HIGH if name == "product" else 1) for name, x in room.xs.items()}
+    x = groups[at] if at in groups else room.at(at)
     high = back if not forward else y + room.node + 11 if at == "middle" else y
     return (
         f'<circle cx="{svg.num(x)}" cy="{svg.num(high)}" r="{7 if room.wide else 6}" '
@@ -257,10 +262,9 @@ def pulse(at: str, forward: bool, y: float, back: float, width: int, shown: bool
 def _way_back(one: Half, y: float, back: float, room: Room) -> str:
     """From what leaves, beneath all, to what enters."""
     start, end = room.xs["leaves"] + room.unit / 2, room.xs["enters"] + room.unit / 2
-    low = y + room.tall / 2 + 20
-    low = min(low, back - 8)
-    line = f"M{svg.num(start)} {svg.num(low)}V{svg.num(back - 5)}q0 5 -5 5H{svg.num(end + 5)}q-5 0 -5 -5V{svg.num(low + 3)}"
-    head = f"M{svg.num(end)} {svg.num(low - 3)}l4 7h-8z"
+    a, b, low = svg.num(start), svg.num(end), min(y + room.tall / 2 + 20, back - 8)
+    line = f"M{a} {svg.num(low)}V{svg.num(back - 5)}q0 5 -5 5H{svg.num(end + 5)}q-5 0 -5 -5V{svg.num(low + 3)}"
+    head = f"M{b} {svg.num(low - 3)}l4 7h-8z"
     words = svg.text(room.at("into") + 1.5 * room.badge + 8, back - 4, "backward", fill="c6", size=svg.SMALLEST)
     return (
         f'<path d="{line}" fill="none" stroke="{svg.colour("c6")}" stroke-width="1.6"/>'
@@ -272,7 +276,8 @@ def _badge(one: Badge, y: float, back: float, room: Room) -> str:
     x, y = room.at(one.place) + one.aside * (room.badge + 3), y if one.forward else back
     if one.forward and one.place == "middle":
         y += room.node + 11
-    across, high, (edge, ink) = room.badge, 17 if room.wide else 15, ("accent", "accent") if one.wrong else ("c4", "c4-words")
+    across, high = room.badge, 17 if room.wide else 15
+    edge, ink = ("accent", "accent") if one.wrong else ("c4", "c4-words")
     box = (
         f'<rect x="{svg.num(-across / 2)}" y="{svg.num(-high / 2)}" width="{svg.num(across)}" height="{svg.num(high)}" '
         f'rx="5" fill="{svg.colour("paper")}" stroke="{svg.colour(edge)}" stroke-width="2">'

@@ -6,7 +6,7 @@ Each tensor is three marks with names at most, however many the ranks: what move
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 
 from scaleout.draw import hatch, svg
@@ -38,10 +38,6 @@ class Sheet:
     lit: int = 0
     strong: float = 1.0
     title: str = ""
-
-    def at(self, x: float, y: float) -> Sheet:
-        """The same tensor elsewhere."""
-        return replace(self, x=x, y=y)
 
 
 def draw(one: Sheet) -> str:
@@ -91,5 +87,6 @@ def _paper(name: str, strips: list[hatch.Box]) -> str:
 
 def _path(boxes: list[hatch.Box]) -> str:
     return "".join(
-        f"M{svg.num(x)} {svg.num(y)}h{svg.num(width)}v{svg.num(height)}h-{svg.num(width)}z" for x, y, width, height in boxes
+        f"M{svg.num(x)} {svg.num(y)}h{svg.num(width)}v{svg.num(height)}h-{svg.num(width)}z"
+        for x, y, width, height in boxes
     )

@@ -22,7 +22,7 @@ CONTROLS = (
           "forward and backward together?", "all_reduces", lo=0, hi=beneath.MOST, step=1),
     play("step", "Through the block, and back", LAST, 0, LAST),
     select("tp", "GPUs that share the block (tp)", 4, [(n, str(n)) for n in (2, 4, 8)]),
-    toggle("sequence", "Split the tokens outside too (sequence parallel)", False),
+    toggle("sequence", "Sequence parallel", False, help="Outside the matrices, each GPU has its own tokens."),
     select("link", "Joined by", "nvlink", list(LINKS.items())),
     select("up", "MLP, first matrix (or press it): cut in", MEGATRON["up"], CUTS),
     *more(
@@ -44,10 +44,8 @@ CONTROLS = (
 
 def draw(params: dict, width: int, own: dict | None = None) -> dict:
     """The ribbon after some of its moments, the wire filled as far, and what the whole block holds and takes."""
-    params = dict(params)
-    step, lit = params.pop("step"), params.pop("lit")
-    setting = Setting(**params)
-    step, lit = min(step, setting.last), min(lit, setting.tp - 1)
+    setting = _setting(params)
+    step, lit = min(params["step"], setting.last), min(params["lit"], setting.tp - 1)
     values = {**_values(setting), "step": step, "lit": lit, **setting.at(step), "lit_heads": setting.heads(lit)}
     return {
         "svg": picture.picture(setting, step, lit, values, width, own),
@@ -83,22 +81,30 @@ def slips(params: dict) -> list[tuple[float, str]]:
 
 
 def _setting(params: dict) -> Setting:
-    return Setting(**{name: value for name, value in params.items() if name not in ("step", "lit")})
+    return _known(Setting(**{name: value for name, value in params.items() if name not in ("step", "lit")}))
 
 
-@lru_cache(maxsize=16)  # for both widths, and each moment
+@lru_cache(maxsize=16)
+def _known(setting: Setting) -> Setting:
+    """The setting that equals this one, with all that has been found of it: for both widths, and each moment."""
+    return setting
+
+
+@lru_cache(maxsize=16)
 def _values(setting: Setting) -> dict:
     """What is the same at every moment and width."""
     block, (weights, kept) = setting.block, setting.held
     times = {link: setting.seconds(link) for link in LINKS}
     now = times[setting.link]
     return {
-        "all_reduces": round(setting.sent / setting.one, 9), "sent_mb": setting.sent / 1e6, "one_mb": setting.one / 1e6,
+        "all_reduces": setting.worth, "sent_mb": setting.sent / 1e6, "one_mb": setting.one / 1e6,
         "forward": block.counts("forward"), "backward": block.counts("backward"), "legal": block.legal,
+        "troubles": words.troubles(setting),
         "weights_mb": weights / 1e6, "kept_mb": kept / 1e6, "held_mb": (weights + kept) / 1e6,
         "alone_mb": sum(setting.alone) / 1e6, "flops_share": block.flops / setting.uncut.flops,
         "seconds": sum(now), "exposed_seconds": now[1], "exposed_percent": 100 * now[1] / sum(now),
         "seconds_by_link": {link: sum(one) for link, one in times.items()},
         "exposed_by_link": {link: one[1] for link, one in times.items()},
-        "local": {one.name: list(one.local) for one in (*block.weights, *block.tensors)},
+        "weights": {one.name: list(one.local) for one in block.weights},
+        "tensors": {one.name: [one.placed.value, *one.local] for one in block.tensors},
     }  # fmt: skip

@@ -40,8 +40,8 @@ class Wait:
 
 
 def wire(cells: Sequence[Cell], done: int, one: float, y: float, width: int, asked: bool = False) -> str:
-    """Cells from y down, the first `done` of them filled; an axis of all-reduces of x, `one` bytes each, and the mark of
-    a guess. asked: without what is sent."""
+    """Cells from y down, the first `done` of them filled; an axis of all-reduces of x, `one` bytes each, and the mark
+    of a guess. asked: without what is sent."""
     total = sum(cell.worth for cell in cells)
     end = MOST if asked else max(MOST, ceil(total * 1.04))
     high, scale = CELL[width], (width - 2 * LEFT) / end
@@ -98,7 +98,8 @@ def memory(weights: float, kept: float, whole: tuple[float, float], x: float, y:
     ])  # fmt: skip
     return "".join([
         svg.text(x - 2, y - 6, head, size=svg.SMALL),
-        svg.text(x + width, y - 6, f"alone: {amount(sum(whole), 10**9)}", anchor="end", fill="muted", size=svg.SMALLEST),
+        svg.text(x + width, y - 6, f"alone: {amount(sum(whole), 10**9)}", anchor="end", fill="muted",
+                 size=svg.SMALLEST),
         svg.rect(x, y, width, high, "grid", opacity=0.45, title="held by one GPU alone"),
         svg.rect(x, y, weights * scale, high, "c1", title="weights", mark="held weights"),
         svg.rect(x + weights * scale, y, kept * scale, high, "c3", title="activations kept for the backward",
@@ -131,9 +132,10 @@ def _row(one: Wait, x: float, y: float, name: float, scale: float, right: float,
         svg.text(x - 2, y + 10, one.words, size=svg.SMALL, bold=one.chosen, fill="ink" if one.chosen else "muted"),
         svg.rect(start, y + 1, computes, high, "compute", opacity=1.0 if one.chosen else 0.55,
                  title=f"computing: {labels.took(one.computes)}", mark=f"computes {one.key}"),
-        svg.rect(start + computes, y + 1, waits, high, "accent", opacity=hatch.PALE, title=f"waiting: {labels.took(one.waits)}",
-                 mark=f"ground {one.key}"),
+        svg.rect(start + computes, y + 1, waits, high, "accent", opacity=hatch.PALE,
+                 title=f"waiting: {labels.took(one.waits)}", mark=f"ground {one.key}"),
         hatch.hatched(start + computes, y + 1, waits, high, "accent", f"waits {one.key}"),
-        svg.text(right, y + 10, said, anchor="end", size=svg.SMALL, bold=one.chosen, fill="accent" if one.chosen else "muted"),
+        svg.text(right, y + 10, said, anchor="end", size=svg.SMALL, bold=one.chosen,
+                 fill="accent" if one.chosen else "muted"),
     ]  # fmt: skip
     return "".join(body)

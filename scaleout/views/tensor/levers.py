@@ -9,29 +9,34 @@ from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
 from scaleout.views.tensor.words import MATRICES
 
+HIDDEN = {"backward": "in the backward", "chunked": "in chunks"}
 WORTH = 0.03  # of the seconds, or of the bytes held, that a lever must save to be named
 
 
 def advice(setting) -> str:
-    """The lever worth trying now: a cut, then the link, then memory, then fewer GPUs."""
+    """The lever worth trying now: what is faster by a cut or a link, then what holds less, then what hides messages."""
     now, held = sum(setting.seconds(setting.link)), sum(setting.held)
-    for change, words in _faster(setting):
+    for change, words, less in _levers(setting):
         then = replace(setting, **change)
-        seconds = sum(then.seconds(then.link))
-        if seconds < (1 - WORTH) * now:
+        seconds, holds = sum(then.seconds(then.link)), sum(then.held)
+        if less and holds < (1 - WORTH) * held:
+            return f"Try **{words}**: a GPU holds {amount(holds, 10**9)}, not {amount(held, 10**9)}."
+        if not less and seconds < (1 - WORTH) * now:
             return f"Try **{words}**: {took(seconds)}."
-    then = replace(setting, sequence=True)
-    if sum(then.held) < (1 - WORTH) * held:
-        return f"Try **sequence parallel**: a GPU holds {amount(sum(then.held), 10**9)}, not {amount(held, 10**9)}."
-    return "No lever here makes it faster by 3%."
+    return f"No lever here saves {WORTH:.0%} of time or memory."
 
 
-def _faster(setting):
-    """Changes that may save seconds, and words for them."""
-    for name, cut in MEGATRON.items():
-        if setting.cuts[name] != cut:
-            yield {name: cut}, f"{MATRICES[name]} in {cut}"
-    if setting.cuts != MEGATRON:
-        yield dict(MEGATRON), "columns, then rows, in both halves"
+def _levers(setting):
+    """(a change, words for it, whether it is for what a GPU holds), what to try first first."""
+    wrong = {name: cut for name, cut in MEGATRON.items() if setting.cuts[name] != cut}
+    for name, cut in wrong.items():
+        yield {name: cut}, f"{MATRICES[name]} in {cut}", False
+    for less in (False, True) if wrong else ():
+        yield wrong, "columns, then rows, in both halves", less
     if setting.link != "nvlink":
-        yield {"link": "nvlink"}, "NVLink"
+        yield {"link": "nvlink"}, "NVLink", False
+    if not setting.sequence:
+        yield {"sequence": True}, "sequence parallel", True
+    hidden = "chunked" if setting.sequence else "backward"
+    if setting.overlap != hidden:
+        yield {"overlap": hidden}, f"messages beside products, {HIDDEN[hidden]}", False

@@ -1,4 +1,4 @@
-"""The picture of the view `tensor`: the ribbon of a block, and beneath it the wire, what a GPU holds, and the seconds."""
+"""The picture of the view `tensor`: the ribbon of a block, and beneath it the wire, what a GPU holds, the seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from scaleout.draw import ribbon, svg
 from scaleout.draw.amounts import amount
-from scaleout.views.tensor import beneath, scene, words
+from scaleout.views.tensor import beneath
+from scaleout.views.tensor.scene import LETTERS
 from scaleout.views.tensor.setting import SHORT, Setting
 
 KEY = {svg.WIDE: "solid: GPU {}'s part. Strips: parts. Stack: copies. Hatched: sums still to be made",
@@ -34,14 +35,15 @@ PLACES = {
 
 def picture(setting: Setting, step: int, lit: int, values: dict, width: int, own: dict | None) -> str:
     """All of it, at a moment. lit: the GPU whose parts are solid; own: a reader's run."""
-    at, halves = PLACES[width], scene.halves(setting.block, setting.shape, setting.cuts, step)
+    at, halves = PLACES[width], setting.scene.halves(step)
     cells = [
-        beneath.Cell(scene.LETTERS[one.move.collective], one.forward, one.move.sent / setting.one, scene.said(one))
-        for one in setting.moments if one.move
+        beneath.Cell(LETTERS[one.move.collective], one.forward, one.move.sent / setting.one, one.said)
+        for one in setting.scene.moments if one.move
     ]  # fmt: skip
     waits = [beneath.Wait(said, link, *setting.seconds(link), link == setting.link) for link, said in SHORT.items()]
     body = [
-        _ribbon(halves, words.troubles(setting), lit, width, True), beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
+        _ribbon(halves, values["troubles"], lit, width, True),
+        beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
         beneath.seconds(waits, *_seconds(at, width), width),
         _pulse(setting, step, width), beneath.wire(cells, values["messages_so_far"], setting.one, at.wire, width),
     ]  # fmt: skip
@@ -56,7 +58,7 @@ def picture(setting: Setting, step: int, lit: int, values: dict, width: int, own
 def asked(setting: Setting, width: int) -> str:
     """The block and its cut, without a collective, a byte sent or a second."""
     at = PLACES[width]
-    halves = scene.halves(setting.block, setting.shape, setting.cuts, None)
+    halves = setting.scene.halves(None)
     body = [
         _ribbon(halves, {}, 0, width, False), beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
         beneath.wire((), 0, setting.one, at.wire, width, asked=True),
@@ -81,10 +83,9 @@ def _ribbon(halves: list[ribbon.Half], troubles: dict[str, str], lit: int, width
 
 
 def _pulse(setting: Setting, step: int, width: int) -> str:
-    now = setting.moments[step]
+    now = setting.scene.moments[step]
     _, middle, back = getattr(PLACES[width], now.half)
-    place = "middle" if now.at == "between" else now.at
-    return ribbon.pulse(place, now.forward, middle, back, width, step < setting.last)
+    return ribbon.pulse(now.place, now.forward, middle, back, width, step < setting.last)
 
 
 def _memory(at: Places, width: int) -> tuple[float, float, float]:

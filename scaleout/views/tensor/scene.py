@@ -1,8 +1,10 @@
-"""A block under tensor parallelism as the ribbon shows it: what is drawn of each tensor, and the moments of a pass."""
+"""A block under tensor parallelism as the ribbon shows it: the moments of a pass, and what is drawn of each tensor."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from scaleout.collectives.placements import Move, Placed
 from scaleout.collectives.tensor import HALVES, Block, Join, Tensor, Weight
@@ -11,10 +13,13 @@ from scaleout.draw.amounts import amount
 from scaleout.spec.transformer import Shape
 
 LETTERS = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "all_to_all": "AA"}
-SAID = {name: name.replace("_", "-") for name in LETTERS}
 JOINS = ("into", "middle", "between", "out of")
+# groups of tensors, and the joins after each
+WAY = (("enters", "into"), ("product", "middle", "between"), ("sums", "out of"), ("leaves",))
 NEXT = {"columns": "rows", "rows": "copies", "copies": "columns"}  # what pressing a matrix makes of its cut
 TITLES = {"attention": "Attention", "mlp": "MLP"}
+FIRST = {"attention": ("q", "k", "v"), "mlp": ("gate", "up")}
+HELD = {"R": "copies", "P": "partial", "S(1)": "by tokens", "S(2)": "split"}
 
 
 @dataclass(frozen=True)
@@ -30,165 +35,136 @@ class Moment:
     def name(self) -> str:
         return f"{self.half} {self.at} {'there' if self.forward else 'back'}"
 
+    @property
+    def place(self) -> str:
+        """Where the ribbon has it."""
+        return "middle" if self.at == "between" else self.at
 
-def moments(block: Block) -> tuple[Moment, ...]:
-    """All of them, forward through attention and the MLP, then back through both."""
-    out = []
-    for half in HALVES:
-        joins = _joins(block, half)
-        for group, *after in (("enters", "into"), ("product", "middle", "between"), ("sums", "out of"), ("leaves",)):
-            out.append(Moment(half, group, True))
-            out += [Moment(half, at, True, move) for at in after for move in joins[at].forward]
-    for half in reversed(HALVES):
-        joins = _joins(block, half)
-        out.append(Moment(half, "leaves", False))
-        out += [Moment(half, at, False, move) for at in reversed(JOINS) for move in joins[at].backward]
-        out.append(Moment(half, "enters", False))
-    return tuple(out)
+    @property
+    def said(self) -> str:
+        """The message in words."""
+        name, way = self.move.collective.replace("_", "-"), "forward" if self.forward else "backward"
+        return f"{name} in the {way}: each GPU sends {amount(self.move.sent, 10**9)}"
 
 
-def _joins(block: Block, half: str) -> dict[str, Join]:
-    return {one.at: one for one in block.joins if one.half == half}
+@dataclass(frozen=True)
+class Scene:
+    """A block, its shape, and how each of its four matrices is cut."""
 
+    block: Block
+    shape: Shape
+    cuts: dict[str, str]
 
-def halves(block: Block, shape: Shape, cuts: dict[str, str], step: int | None) -> list[ribbon.Half]:
-    """Attention and the MLP at a moment; None: all of them, without any collective."""
-    every = moments(block)
-    seen = len(every) if step is None else step + 1
-    reached = {one.name for one in every[:seen]}
-    return [_half(block, shape, half, cuts, () if step is None else every, seen, reached) for half in HALVES]
+    @cached_property
+    def joins(self) -> dict[str, dict[str, Join]]:
+        """By half and place."""
+        return {half: {one.at: one for one in self.block.joins if one.half == half} for half in HALVES}
 
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        return {one.name: one for one in self.block.tensors}
 
-def _half(block, shape, half, cuts, every, seen, reached) -> ribbon.Half:
-    first, second = HALVES[half]
-    joins, weights = _joins(block, half), {one.name: one for one in block.weights}
-    tensors = {one.name: one for one in block.tensors}
-    names = ("q", "k", "v") if half == "attention" else tuple(one for one in ("gate", "up") if one in weights)
-    there = {at: 1.0 if f"{half} {at} there" in reached else ribbon.FAINT for at in ("enters", "product", "sums", "leaves")}
-    outside, scale = tensors["x"], shape.hidden
-    given = joins["middle"].gives
-    product = tuple(_activation(tensors[name], given, block.tp, scale, there["product"]) for name in names)
-    ends = [_activation(outside, outside.placed, block.tp, scale, there[at], name=at) for at in ("enters", "leaves")]
-    sums = _activation(tensors[f"{half} sum"], joins["out of"].gives, block.tp, scale, there["sums"])
-    held = [_matrix(weights[name], block.tp, scale) for name in (*names, second)]
-    return ribbon.Half(
-        half, TITLES[half],
-        enters=_end(ends[0], outside), leaves=_end(ends[1], outside),
-        first=_cut(held[:-1], [weights[name] for name in names], first, cuts, block.tp, scale),
-        product=ribbon.Group(product, _over(given, half), f"s×{_wide(names, weights, given, block.tp, scale)}"),
-        between="softmax" if half == "attention" else "SwiGLU" if shape.gated_mlp else "GeLU",
-        second=_cut(held[-1:], [weights[second]], second, cuts, block.tp, scale),
-        sums=ribbon.Group((sums,), "", _held(joins["out of"].gives)),
-        trouble=joins["middle"].reason,
-        badges=tuple(_badges(half, every, joins, seen)),
-    )  # fmt: skip
+    @cached_property
+    def moments(self) -> tuple[Moment, ...]:
+        """All of them, forward through attention and the MLP, then back through both."""
+        out = []
+        for half in HALVES:
+            for group, *after in WAY:
+                out.append(Moment(half, group, True))
+                out += [Moment(half, at, True, move) for at in after for move in self.joins[half][at].forward]
+        for half in reversed(HALVES):
+            out.append(Moment(half, "leaves", False))
+            out += [Moment(half, at, False, move) for at in JOINS[::-1] for move in self.joins[half][at].backward]
+            out.append(Moment(half, "enters", False))
+        return tuple(out)
 
+    def halves(self, step: int | None) -> list[ribbon.Half]:
+        """Attention and the MLP at a moment; None: all of them, without any collective."""
+        seen = len(self.moments) if step is None else step + 1
+        return [self._half(half, seen, step is not None) for half in HALVES]
 
-# --- tensors ---------------------------------------------------------------------------------------------------------
+    def _half(self, half: str, seen: int, moves: bool) -> ribbon.Half:
+        reached = {one.at for one in self.moments[:seen] if one.half == half and one.forward}
+        strong = {at: 1.0 if at in reached else ribbon.FAINT for at, *_ in WAY}
+        joins, attention, (first, second) = self.joins[half], half == "attention", HALVES[half]
+        weights = [one for one in self.block.weights if one.name in FIRST[half]]
+        given, summed = joins["middle"].gives, joins["out of"].gives
+        product = tuple(self._activation(one.name, given, strong["product"]) for one in weights)
+        held = "split by heads" if attention and given.value == "S(2)" else HELD[given.value]
+        return ribbon.Half(
+            half, TITLES[half], self._end("enters", strong), self._cut(weights, first),
+            ribbon.Group(product, held, f"s×{self._columns(weights, given.value == 'S(2)')}"),
+            "softmax" if attention else "SwiGLU" if self.shape.gated_mlp else "GeLU",
+            self._cut([one for one in self.block.weights if one.name == second], second),
+            ribbon.Group((self._activation(f"{half} sum", summed, strong["sums"]),), "", HELD[summed.value]),
+            self._end("leaves", strong), joins["middle"].reason, tuple(self._badges(half, seen)) if moves else (),
+        )  # fmt: skip
 
+    # --- tensors -----------------------------------------------------------------------------------------------------
 
-def _laid(placed: Placed, ranks: int, parts: int) -> dict:
-    """How a sheet is divided. parts: of the width, fewer than ranks where some hold the same."""
-    if placed.value.startswith("S"):
-        rows = placed.value == "S(1)"
-        return {"parts": ranks if rows else parts, "cut": "rows" if rows else "columns",
-                "copies": 1 if rows else ranks // parts}  # fmt: skip
-    return {"copies": ranks, "partial": placed.value == "P"}
+    def _activation(self, name: str, placed: Placed, strong: float, mark: str = "") -> ribbon.Part:
+        """A tensor as it is placed before a join, which may be otherwise than after it."""
+        one, t = self.tensors[name], self.block.tp
+        parts = min(t, one.shape[2] // one.local[2]) if one.placed.value == "S(2)" else t
+        laid = {
+            "R": {"copies": t}, "P": {"copies": t, "partial": True}, "S(1)": {"parts": t, "cut": "rows"},
+            "S(2)": {"parts": parts, "copies": t // parts},
+        }[placed.value]  # fmt: skip
+        title = f"{name}: {one.shape[1]:,} × {one.shape[2]:,}, {HELD[placed.value]}"
+        return ribbon.Part(mark or name, self._wide(one.shape[2]), 0.0, "c3", **laid, strong=strong, title=title)
 
+    def _end(self, at: str, strong: dict[str, float]) -> ribbon.Group:
+        """What enters or leaves a half."""
+        placed, t = self.tensors["x"].placed, self.block.tp
+        over, under = ("tokens split", f"s/{t}×h") if placed.value == "S(1)" else (f"{t} copies", "s×h")
+        return ribbon.Group((self._activation("x", placed, strong[at], mark=at),), over, under)
 
-def _activation(one: Tensor, placed: Placed, ranks: int, hidden: int, strong: float, name: str = "") -> ribbon.Part:
-    wide = one.shape[2]
-    parts = min(ranks, wide // one.local[2]) if one.placed.value == "S(2)" else ranks
-    title = f"{name or one.name}: {' × '.join(f'{n:,}' for n in one.shape[1:])}, {_held(placed)}"
-    return ribbon.Part(name or one.name, wide / hidden, 0.0, "c3", **_laid(placed, ranks, parts), strong=strong, title=title)
+    def _cut(self, weights: list[Weight], name: str) -> ribbon.Group:
+        """Matrices that are cut alike, with what pressing them does."""
+        cut, many = self.cuts[name], name in ("qkv", "up")
+        over = f"{self.block.tp} copies" if cut == "copies" else f"in {cut}"
+        over += ", by heads" * (name == "qkv" and cut == "columns")
+        rows = self._times(weights[0].shape[0]) + f"/{self.block.tp}" * (cut == "rows")
+        label = f"{'Q, K and V' if name == 'qkv' else name}, {over}: press for {NEXT[cut]}"
+        return ribbon.Group(
+            tuple(self._matrix(one) for one in weights), over, f"{rows}×{self._columns(weights, cut == 'columns')}",
+            cut if many else "", (name, NEXT[cut], label),
+        )  # fmt: skip
 
+    def _matrix(self, one: Weight) -> ribbon.Part:
+        (a, b), (c, d) = one.shape, one.local
+        parts, cut = round(a * b / (c * d)), "rows" if one.cut == "rows" else "columns"
+        title = f"{one.name}: {c:,} × {d:,} of {a:,} × {b:,} on each GPU"
+        copies = self.block.tp // parts
+        return ribbon.Part(f"W{one.name}", self._wide(b), self._wide(a), "c1", parts, cut, copies, title=title)
 
-def _matrix(one: Weight, ranks: int, hidden: int) -> ribbon.Part:
-    (a, b), (c, d) = one.shape, one.local
-    parts = round(a * b / (c * d))
-    cut = {"columns": "columns", "rows": "rows", "copies": "columns"}[one.cut]
-    title = f"{one.name}: {a:,} × {b:,}; {c:,} × {d:,} on each GPU"
-    return ribbon.Part(f"W{one.name}", b / hidden, a / hidden, "c1", parts=parts, cut=cut, copies=ranks // parts, title=title)
+    def _wide(self, width: int) -> float:
+        """In widths of x."""
+        return width / self.shape.hidden
 
+    def _times(self, width: int) -> str:
+        """In widths of x: "h", "4h", "2.69h"."""
+        return "h" if width == self.shape.hidden else f"{self._wide(width):.3g}h"
 
-def _end(part: ribbon.Part, outside: Tensor) -> ribbon.Group:
-    """What enters or leaves a half."""
-    split = outside.placed.value != "R"
-    ranks = part.parts * part.copies
-    return ribbon.Group((part,), "tokens split" if split else f"{ranks} copies", f"s/{ranks}×h" if split else "s×h")
+    def _columns(self, weights: list[Weight], split: bool) -> str:
+        """Of all of them; of one rank where they are split, with what it holds beside its own for others too."""
+        if not split:
+            return self._times(sum(one.shape[1] for one in weights))
+        own = [one for one in weights if one.local[1] * self.block.tp == one.shape[1]]
+        shared = len(weights) - len(own)
+        return f"{self._times(sum(one.shape[1] for one in own))}/{self.block.tp}" + f" + {shared} heads" * bool(shared)
 
+    # --- collectives -------------------------------------------------------------------------------------------------
 
-def _cut(parts, weights: list[Weight], name: str, cuts: dict[str, str], ranks: int, hidden: int) -> ribbon.Group:
-    """One or more matrices that are cut alike, with what pressing them does."""
-    cut = cuts[name]
-    said = f"{ranks} copies" if cut == "copies" else f"in {cut}"
-    if name == "qkv" and cut == "columns":
-        said = "in columns, by heads"
-    return ribbon.Group(
-        tuple(parts), said, _shape(weights, cut, ranks, hidden), cut if name in ("qkv", "up") else "",
-        (name, NEXT[cut], f"{'Q, K and V' if name == 'qkv' else name}, {said}: press for {NEXT[cut]}"),
-    )  # fmt: skip
-
-
-def _times(width: float) -> str:
-    """So many widths of x: "h", "4h", "2.69h"."""
-    return "h" if width == 1 else f"{width:.3g}h"
-
-
-def _shape(weights: list[Weight], cut: str, ranks: int, hidden: int) -> str:
-    """Of one rank's part, input by output."""
-    deep = _times(weights[0].shape[0] / hidden)
-    if cut == "rows":
-        return f"{deep}/{ranks}×{_times(sum(one.shape[1] for one in weights) / hidden)}"
-    return f"{deep}×{_width(weights, cut, ranks, hidden)}"
-
-
-def _width(weights: list[Weight], cut: str, ranks: int, hidden: int) -> str:
-    """Columns of one rank; where it shares key-value heads with others, what it has of them beside its own."""
-    whole = sum(one.shape[1] for one in weights)
-    if cut != "columns":
-        return _times(whole / hidden)
-    shared = sum(one.local[1] for one in weights if one.local[1] * ranks != one.shape[1])
-    own = _times(sum(one.shape[1] for one in weights if one.local[1] * ranks == one.shape[1]) / hidden)
-    return f"{own}/{ranks}" + (f" + 2 heads" if shared else "")
-
-
-def _wide(names, weights: dict[str, Weight], given: Placed, ranks: int, hidden: int) -> str:
-    cut = "columns" if given.value == "S(2)" else "copies"
-    return _width([weights[name] for name in names], cut, ranks, hidden)
-
-
-HELD = {"R": "copies", "P": "partial", "S(1)": "by tokens", "S(2)": "split"}
-
-
-def _held(placed: Placed) -> str:
-    return HELD[placed.value]
-
-
-def _over(placed: Placed, half: str) -> str:
-    return "split by heads" if half == "attention" and placed.value == "S(2)" else _held(placed)
-
-
-# --- collectives -----------------------------------------------------------------------------------------------------
-
-
-def _badges(half: str, every: tuple[Moment, ...], joins: dict[str, Join], seen: int):
-    """One for each message of this half; where there are two at a place, one beside the other."""
-    places: dict[tuple[str, bool], list[tuple[int, Moment]]] = {}
-    for i, one in enumerate(every):
-        if one.half == half and one.move:
-            place = "middle" if one.at == "between" else one.at
-            places.setdefault((place, one.forward), []).append((i, one))
-    for (place, forward), found in places.items():
-        first = 1 - len(found) if forward else 0  # to the left, where a matrix is at the right
-        for k, (i, one) in enumerate(found):
-            yield ribbon.Badge(
-                f"{half} {place} {forward} {k}", LETTERS[one.move.collective], place, forward, i < seen, said(one),
-                first + k, forward and not joins[one.at].legal,
-            )  # fmt: skip
-
-
-def said(one: Moment) -> str:
-    """A message in words."""
-    way = "forward" if one.forward else "backward"
-    return f"{SAID[one.move.collective]} in the {way}: each GPU sends {amount(one.move.sent, 10**9)}"
+    def _badges(self, half: str, seen: int) -> Iterator[ribbon.Badge]:
+        """One for each message of a half; where there are two at a place, one beside the other."""
+        places: dict[tuple[str, bool], list[tuple[int, Moment]]] = {}
+        for i, one in enumerate(self.moments):
+            if one.half == half and one.move:
+                places.setdefault((one.place, one.forward), []).append((i, one))
+        for (place, forward), found in places.items():
+            first = 1 - len(found) if forward else 0  # to the left, where a matrix is at the right
+            for k, (i, one) in enumerate(found):
+                wrong = forward and not self.joins[half][one.at].legal
+                yield ribbon.Badge(f"{half} {place} {forward} {k}", LETTERS[one.move.collective], place, forward,
+                                   i < seen, one.said, first + k, wrong)  # fmt: skip

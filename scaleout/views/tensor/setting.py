@@ -14,7 +14,7 @@ from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS, Shape
 from scaleout.timing.tensor import Phase, block_seconds
 from scaleout.timing.tensor_machine import Machine, machine
-from scaleout.views.tensor import scene
+from scaleout.views.tensor.scene import Scene
 
 LINKS = {"nvlink": "NVLink, one node", "pcie": "PCIe, one node", "nodes": "InfiniBand, two nodes"}
 SHORT = {"nvlink": "NVLink", "pcie": "PCIe", "nodes": "two nodes"}
@@ -66,13 +66,13 @@ class Setting:
     # --- what is sent ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def moments(self) -> tuple[scene.Moment, ...]:
-        return scene.moments(self.block)
+    def scene(self) -> Scene:
+        return Scene(self.block, self.shape, self.cuts)
 
     @property
     def last(self) -> int:
         """The last moment's number."""
-        return len(self.moments) - 1
+        return len(self.scene.moments) - 1
 
     @property
     def one(self) -> float:
@@ -84,10 +84,16 @@ class Setting:
         """Bytes that a GPU sends, forward and backward."""
         return self.block.sent("forward") + self.block.sent("backward")
 
+    @property
+    def worth(self) -> float:
+        """All-reduces of x that would send as much: a whole number where it is a count."""
+        count = round(self.sent / self.one, 9)
+        return int(count) if count.is_integer() else count
+
     def at(self, step: int) -> dict:
         """What has been sent at a moment, and where the pass is."""
-        done = [one.move for one in self.moments[: step + 1] if one.move]
-        return {"moment": self.moments[step].name, "messages_so_far": len(done),
+        done = [one.move for one in self.scene.moments[: step + 1] if one.move]
+        return {"moment": self.scene.moments[step].name, "messages_so_far": len(done),
                 "sent_so_far_mb": sum(one.sent for one in done) / 1e6}  # fmt: skip
 
     # --- what is held ------------------------------------------------------------------------------------------------

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from scaleout.collectives.tensor import HALVES
+from scaleout.collectives.tensor import HALVES, MEGATRON
 from scaleout.draw import svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
 from scaleout.views.choices import NAMES
 
 MATRICES = {
-    "qkv": "Q, K and V", "out": "attention's last matrix", "up": "the MLP's first matrix", "down": "the MLP's last matrix",
+    "qkv": "Q, K and V", "out": "attention's last matrix",
+    "up": "the MLP's first matrix", "down": "the MLP's last matrix",
 }  # fmt: skip
 
 
@@ -23,7 +24,8 @@ def sentence(setting, values: dict) -> str:
     whole, waits = took(values["seconds"]), took(values["exposed_seconds"])
     if values["sent_mb"] == 0:
         return f"{start} copies of all four matrices send nothing, and each GPU does all of the work: {whole} a block."
-    cost = f"each sends **{_size(setting.sent)}** a block, and waits {waits} of {whole} ({values['exposed_percent']:.0f}%)."
+    share = f"{values['exposed_percent']:.0f}%"
+    cost = f"each sends **{_size(setting.sent)}** a block, and waits {waits} of {whole} ({share})."
     wrong = next((join for join in setting.block.joins if not join.legal), None)
     return f"{start} {wrong.reason}; {cost}" if wrong else f"{start} {cost}"
 
@@ -34,9 +36,12 @@ def law(setting, values: dict) -> list[str]:
     halves = setting.sequence
     count = svg.quantity(values["all_reduces"] * (2 if halves else 1)).rstrip("0").rstrip(".")
     ring = "(t − 1)/t" if halves else "2(t − 1)/t"
-    after = f"s = {setting.tokens:,}, h = {setting.shape.hidden:,}, so that x, s·h·2 B, is {_size(x)}; t = {setting.tp}."
+    sizes = f"s = {setting.tokens:,}, h = {setting.shape.hidden:,}"
+    after = f"{sizes}, so that x, s·h·2 B, is {_size(x)}; t = {setting.tp}."
     if halves:
-        after += " An all-reduce is a reduce-scatter and an all-gather; two gathers are made again, for the weights' gradients."
+        after += " An all-reduce is a reduce-scatter and an all-gather."
+    if halves and setting.cuts == MEGATRON:
+        after += " Two gathers are made again in the backward, for the weights' gradients."
     return ["A GPU sends, forward and backward:", f"{count} × {ring} × x = {_size(setting.sent)}", after]
 
 
