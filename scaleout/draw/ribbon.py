@@ -48,9 +48,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Badge:
-    """A collective: two letters, where ("into" the first matrix, at the "middle", "out of" the second), whether the
-    data goes forward, whether it is done, what it is in words. aside: badges from that place to the right, where there
-    are two. wrong: no message belongs there.
+    """A collective: two letters, or none where only the other way has one; where ("into" the first matrix, at the
+    "middle", "out of" the second), whether the data goes forward, whether it is done, what it is in words. aside:
+    badges from that place to the right, where there are two. wrong: no message belongs there.
     """
 
     name: str
@@ -155,7 +155,7 @@ def _group(group: Group, where: str, half: str, y: float, room: Room, lit: int, 
         return "".join(out)
     reach = max((right - left) / 2, svg.measure(over, svg.SMALLEST) / 2) + 5
     above = 28 if over else 14
-    box = ((left + right) / 2 - reach, top - above, 2 * reach, bottom - top + above + 6)
+    box = ((left + right) / 2 - reach, top - above, 2 * reach, bottom - top + above + 4)
     return svg.press("".join(out), box, *group.press, mark=f"{half}-{where}")
 
 
@@ -247,15 +247,15 @@ def _function(one: Half, y: float, room: Room) -> str:
 
 
 def pulse(at: str, forward: bool, y: float, back: float, width: int, shown: bool) -> str:
-    """A dot where the pass is: at a group of tensors or a collective, of a half as in `half`."""
+    """Where the pass is, of a half as in `half`: a dot on a group of tensors, a ring around the place of a collective."""
     room = ROOMS[width]
     groups = {name: x + room.unit / 2 * (HIGH if name == "product" else 1) for name, x in room.xs.items()}
-    x = groups[at] if at in groups else room.at(at)
-    high = back if not forward else y + room.node + 11 if at == "middle" else y
+    dot, colour = at in groups, svg.colour("c3" if forward else "c6")
+    x, r = (groups[at], room.badge * 0.3) if dot else (room.at(at), room.badge * 0.75)
+    fill, edge = (colour, svg.colour("ink")) if dot else ("none", colour)
     return (
-        f'<circle cx="{svg.num(x)}" cy="{svg.num(high)}" r="{7 if room.wide else 6}" '
-        f'fill="{svg.colour("c3" if forward else "c6")}" stroke="{svg.colour("ink")}" stroke-width="2" '
-        f'opacity="{int(shown)}" data-mark="pulse"/>'
+        f'<circle cx="{svg.num(x)}" cy="{svg.num(y if forward else back)}" r="{svg.num(r)}" fill="{fill}" '
+        f'stroke="{edge}" stroke-width="2.5" opacity="{int(shown)}" data-mark="pulse"/>'
     )
 
 
@@ -276,6 +276,11 @@ def _badge(one: Badge, y: float, back: float, room: Room) -> str:
     x, y = room.at(one.place) + one.aside * (room.badge + 3), y if one.forward else back
     if one.forward and one.place == "middle":
         y += room.node + 11
+    if not one.letters:
+        return (
+            f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="3.5" fill="{svg.colour("paper")}" '
+            f'stroke="{svg.colour("c4")}" stroke-width="1.5"><title>{escape(one.title)}</title></circle>'
+        )
     across, high = room.badge, 17 if room.wide else 15
     edge, ink = ("accent", "accent") if one.wrong else ("c4", "c4-words")
     box = (

@@ -8,15 +8,14 @@ from scaleout.collectives.tensor import MEGATRON
 from scaleout.timing.tensor import OVERLAPS
 from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import NAMES
-from scaleout.views.tensor import beneath, levers, picture, words
+from scaleout.views.tensor import beneath, levers, picture, record, words
+from scaleout.views.tensor.scene import LAST
 from scaleout.views.tensor.setting import LINKS, Setting
 
 TITLE = "Cut one block"
 
 MODELS = ("gpt-3-175b", "llama-2-7b", "llama-3-8b", "llama-3-70b", "llama-3-405b")
 CUTS = [("columns", "columns"), ("rows", "rows"), ("copies", "not at all: copies")]
-LAST = 32  # moments, at most
-
 CONTROLS = (
     guess("Four matrices of a GPT-3 block, each cut among 4 GPUs. How many **all-reduces of x** does the block need, "
           "forward and backward together?", "all_reduces", lo=0, hi=beneath.MOST, step=1),
@@ -45,7 +44,7 @@ CONTROLS = (
 def draw(params: dict, width: int, own: dict | None = None) -> dict:
     """The ribbon after some of its moments, the wire filled as far, and what the whole block holds and takes."""
     setting = _setting(params)
-    step, lit = min(params["step"], setting.last), min(params["lit"], setting.tp - 1)
+    step, lit = params["step"], min(params["lit"], setting.tp - 1)
     values = {**_values(setting), "step": step, "lit": lit, **setting.at(step), "lit_heads": setting.heads(lit)}
     return {
         "svg": picture.picture(setting, step, lit, values, width, own),
@@ -61,13 +60,16 @@ def advice(params: dict) -> str:
 
 def _levers(setting: Setting) -> dict:
     """Where ranges end now, and what changes nothing."""
-    found: dict = {"step": {"hi": setting.last}, "lit": {"hi": setting.tp - 1}}
+    found: dict = {"lit": {"hi": setting.tp - 1}}
     if setting.sent == 0:
         found["link"] = {"off": "nothing is sent"}
     waits = {sum(one.exposed for one in setting.phases(setting.link, overlap)) for overlap in OVERLAPS}
     if len(waits) == 1:
         found["overlap"] = {"off": "no message here has a product beside it"}
     return found
+
+
+measured = record.measured
 
 
 def locked(params: dict, width: int) -> str:

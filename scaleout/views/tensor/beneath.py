@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from math import ceil
 
 from scaleout.draw import guess, hatch, labels, svg
@@ -52,7 +53,7 @@ def wire(cells: Sequence[Cell], done: int, one: float, y: float, width: int, ask
            svg.line(LEFT, y + high + 2, width - LEFT, y + high + 2)]  # fmt: skip
     out += _ticks(end, scale, y + high, width)
     if asked:
-        out.append(svg.text(LEFT + 2.5 * scale, y + high - 4, "?", anchor="middle", fill="muted", bold=True, size=16))
+        out.append(svg.text(LEFT + 6 * scale, y + high - 4, "?", anchor="middle", fill="muted", bold=True, size=16))
     else:
         out += _cells(cells, done, y, scale, high)
     stops = [(0.0, float(LEFT)), (end, LEFT + end * scale)]
@@ -111,19 +112,36 @@ def memory(weights: float, kept: float, whole: tuple[float, float], x: float, y:
 # --- what it takes ---------------------------------------------------------------------------------------------------
 
 
-def seconds(rows: Sequence[Wait], x: float, y: float, right: float, width: int) -> str:
-    """A bar a link: computing, and hatched what waits for the wire. All on one scale of time."""
+def seconds(
+    rows: Sequence[Wait], x: float, y: float, right: float, width: int, run: tuple[float, str] | None
+) -> str:
+    """A bar a link: computing, and hatched what waits for the wire. All on one scale of time. run: a reader's own, the
+    share of its step that waits, shown on the chosen bar, and words."""
     name = max(svg.measure(one.words, svg.SMALL, bold=True) for one in rows) + 8
     figures = 92 if width == svg.WIDE else 84
     longest = max(one.computes + one.waits for one in rows)
     scale, pitch = (right - x - name - figures) / longest, ROW[width]
-    out = [svg.text(x - 2, y - 6, "forward and backward: computing, and waiting", size=svg.SMALL)]
+    head, fill = ("forward and backward: computing, and waiting", "ink") if run is None else (run[1], "key")
+    head = labels.cut(head, right - x, bold=run is not None)
+    out = [svg.text(x - 2, y - 6, head, size=svg.SMALL, fill=fill, bold=run is not None)]
     for i, one in enumerate(rows):
-        out.append(_row(one, x, y + i * pitch, name, scale, right, width))
+        out.append(_row(one, x, y + i * pitch, name, scale, right))
+        if run and one.chosen:
+            at = x + name + (1 - run[0]) * (one.computes + one.waits) * scale
+            out.append(_own(at, y + i * pitch + 6.5, run[1]))
     return "".join(out)
 
 
-def _row(one: Wait, x: float, y: float, name: float, scale: float, right: float, width: int) -> str:
+def _own(x: float, y: float, words: str) -> str:
+    """A reader's point, ringed."""
+    return (
+        f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="7" fill="none" stroke="{svg.colour("key")}" '
+        f'stroke-width="2" stroke-dasharray="3 2" data-mark="own ring"/><circle cx="{svg.num(x)}" cy="{svg.num(y)}" '
+        f'r="3.5" fill="{svg.colour("key")}" data-mark="own"><title>{escape(words)}</title></circle>'
+    )
+
+
+def _row(one: Wait, x: float, y: float, name: float, scale: float, right: float) -> str:
     high, start = 11.0, x + name
     computes, waits = one.computes * scale, one.waits * scale
     share = one.waits / (one.computes + one.waits)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from scaleout.draw import ribbon, svg
 from scaleout.draw.amounts import amount
-from scaleout.views.tensor import beneath
-from scaleout.views.tensor.scene import LETTERS
+from scaleout.views.tensor import beneath, record
+from scaleout.views.tensor.scene import LAST, LETTERS
 from scaleout.views.tensor.setting import SHORT, Setting
 
 KEY = {svg.WIDE: "solid: GPU {}'s part. Strips: parts. Stack: copies. Hatched: sums still to be made",
@@ -37,14 +37,14 @@ def picture(setting: Setting, step: int, lit: int, values: dict, width: int, own
     """All of it, at a moment. lit: the GPU whose parts are solid; own: a reader's run."""
     at, halves = PLACES[width], setting.scene.halves(step)
     cells = [
-        beneath.Cell(LETTERS[one.move.collective], one.forward, one.move.sent / setting.one, one.said)
-        for one in setting.scene.moments if one.move
+        beneath.Cell(LETTERS[move.collective], one.forward, move.sent / setting.one, one.said(move))
+        for one in setting.scene.moments for move in one.moves
     ]  # fmt: skip
     waits = [beneath.Wait(said, link, *setting.seconds(link), link == setting.link) for link, said in SHORT.items()]
     body = [
         _ribbon(halves, values["troubles"], lit, width, True),
         beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
-        beneath.seconds(waits, *_seconds(at, width), width),
+        beneath.seconds(waits, *_seconds(at, width), width, own and record.point(own, setting.sequence)),
         _pulse(setting, step, width), beneath.wire(cells, values["messages_so_far"], setting.one, at.wire, width),
     ]  # fmt: skip
     label = (
@@ -85,7 +85,7 @@ def _ribbon(halves: list[ribbon.Half], troubles: dict[str, str], lit: int, width
 def _pulse(setting: Setting, step: int, width: int) -> str:
     now = setting.scene.moments[step]
     _, middle, back = getattr(PLACES[width], now.half)
-    return ribbon.pulse(now.place, now.forward, middle, back, width, step < setting.last)
+    return ribbon.pulse(now.at, now.forward, middle, back, width, step < LAST)
 
 
 def _memory(at: Places, width: int) -> tuple[float, float, float]:

@@ -13,38 +13,35 @@ from scaleout.draw.amounts import amount
 from scaleout.spec.transformer import Shape
 
 LETTERS = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "all_to_all": "AA"}
-JOINS = ("into", "middle", "between", "out of")
-# groups of tensors, and the joins after each
-WAY = (("enters", "into"), ("product", "middle", "between"), ("sums", "out of"), ("leaves",))
+JOINS = {"into": ("into",), "middle": ("middle", "between"), "out of": ("out of",)}  # by places of the ribbon
+WAY = ("enters", "into", "product", "middle", "sums", "out of", "leaves")  # of a forward through a half
 NEXT = {"columns": "rows", "rows": "copies", "copies": "columns"}  # what pressing a matrix makes of its cut
 TITLES = {"attention": "Attention", "mlp": "MLP"}
 FIRST = {"attention": ("q", "k", "v"), "mlp": ("gate", "up")}
+PRODUCTS = ("product", "sums")
+LAST = len(HALVES) * (2 * len(WAY) - len(PRODUCTS)) - 1  # the last moment's number
 HELD = {"R": "copies", "P": "partial", "S(1)": "by tokens", "S(2)": "split"}
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A place of the ribbon that a pass comes to: a group of tensors, or a join with the message that it needs."""
+    """A place of the ribbon that a pass comes to: a group of tensors, or the collectives of a place, if it has any.
+    wrong: of each, whether no message belongs there."""
 
     half: str
     at: str
     forward: bool
-    move: Move | None = None
+    moves: tuple[Move, ...] = ()
+    wrong: tuple[bool, ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.half} {self.at} {'there' if self.forward else 'back'}"
+        return f"{self.half}, {self.at}, {'forward' if self.forward else 'backward'}"
 
-    @property
-    def place(self) -> str:
-        """Where the ribbon has it."""
-        return "middle" if self.at == "between" else self.at
-
-    @property
-    def said(self) -> str:
-        """The message in words."""
-        name, way = self.move.collective.replace("_", "-"), "forward" if self.forward else "backward"
-        return f"{name} in the {way}: each GPU sends {amount(self.move.sent, 10**9)}"
+    def said(self, move: Move) -> str:
+        """One of its messages in words."""
+        name, way = move.collective.replace("_", "-"), "forward" if self.forward else "backward"
+        return f"{name} in the {way}: each GPU sends {amount(move.sent, 10**9)}"
 
 
 @dataclass(frozen=True)
@@ -66,17 +63,17 @@ class Scene:
 
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
-        """All of them, forward through attention and the MLP, then back through both."""
-        out = []
-        for half in HALVES:
-            for group, *after in WAY:
-                out.append(Moment(half, group, True))
-                out += [Moment(half, at, True, move) for at in after for move in self.joins[half][at].forward]
-        for half in reversed(HALVES):
-            out.append(Moment(half, "leaves", False))
-            out += [Moment(half, at, False, move) for at in JOINS[::-1] for move in self.joins[half][at].backward]
-            out.append(Moment(half, "enters", False))
-        return tuple(out)
+        """LAST of them after the first, whatever the cuts: forward through attention and the MLP, then back."""
+        there = [self._moment(half, at, True) for half in HALVES for at in WAY]
+        back = [self._moment(half, at, False) for half in reversed(HALVES) for at in WAY[::-1] if at not in PRODUCTS]
+        return (*there, *back)
+
+    def _moment(self, half: str, at: str, forward: bool) -> Moment:
+        joins = [self.joins[half][name] for name in JOINS.get(at, ())]
+        found = [(move, forward and not join.legal) for join in (joins if forward else joins[::-1])
+                 for move in (join.forward if forward else join.backward)]  # fmt: skip
+        moves, wrong = zip(*found, strict=True) if found else ((), ())
+        return Moment(half, at, forward, moves, wrong)
 
     def halves(self, step: int | None) -> list[ribbon.Half]:
         """Attention and the MLP at a moment; None: all of them, without any collective."""
@@ -85,7 +82,7 @@ class Scene:
 
     def _half(self, half: str, seen: int, moves: bool) -> ribbon.Half:
         reached = {one.at for one in self.moments[:seen] if one.half == half and one.forward}
-        strong = {at: 1.0 if at in reached else ribbon.FAINT for at, *_ in WAY}
+        strong = {at: 1.0 if at in reached else ribbon.FAINT for at in WAY}
         joins, attention, (first, second) = self.joins[half], half == "attention", HALVES[half]
         weights = [one for one in self.block.weights if one.name in FIRST[half]]
         given, summed = joins["middle"].gives, joins["out of"].gives
@@ -157,14 +154,14 @@ class Scene:
     # --- collectives -------------------------------------------------------------------------------------------------
 
     def _badges(self, half: str, seen: int) -> Iterator[ribbon.Badge]:
-        """One for each message of a half; where there are two at a place, one beside the other."""
-        places: dict[tuple[str, bool], list[tuple[int, Moment]]] = {}
-        for i, one in enumerate(self.moments):
-            if one.half == half and one.move:
-                places.setdefault((one.place, one.forward), []).append((i, one))
-        for (place, forward), found in places.items():
-            first = 1 - len(found) if forward else 0  # to the left, where a matrix is at the right
-            for k, (i, one) in enumerate(found):
-                wrong = forward and not self.joins[half][one.at].legal
-                yield ribbon.Badge(f"{half} {place} {forward} {k}", LETTERS[one.move.collective], place, forward,
-                                   i < seen, one.said, first + k, wrong)  # fmt: skip
+        """One for each message of a half, beside each other where a place has two; a ring where only the other way has
+        any."""
+        here = {(one.at, one.forward): (i, one) for i, one in enumerate(self.moments) if one.half == half}
+        for (at, forward), (i, one) in here.items():
+            first = 1 - len(one.moves) if forward else 0  # to the left, where a matrix is at the right
+            for k, (move, wrong) in enumerate(zip(one.moves, one.wrong, strict=True)):
+                yield ribbon.Badge(f"{half} {at} {forward} {k}", LETTERS[move.collective], at, forward, i < seen,
+                                   one.said(move), first + k, wrong)  # fmt: skip
+            if at in JOINS and not one.moves and here[at, not forward][1].moves:
+                way = "forward" if forward else "backward"
+                yield ribbon.Badge("", "", at, forward, True, f"nothing to send in the {way}")

@@ -70,11 +70,6 @@ class Setting:
         return Scene(self.block, self.shape, self.cuts)
 
     @property
-    def last(self) -> int:
-        """The last moment's number."""
-        return len(self.scene.moments) - 1
-
-    @property
     def one(self) -> float:
         """Bytes that a GPU sends in one all-reduce of x."""
         return Move("all_reduce", WIDTH * self.tokens * self.shape.hidden, self.tp, ("x",)).sent
@@ -92,7 +87,7 @@ class Setting:
 
     def at(self, step: int) -> dict:
         """What has been sent at a moment, and where the pass is."""
-        done = [one.move for one in self.scene.moments[: step + 1] if one.move]
+        done = [move for one in self.scene.moments[: step + 1] for move in one.moves]
         return {"moment": self.scene.moments[step].name, "messages_so_far": len(done),
                 "sent_so_far_mb": sum(one.sent for one in done) / 1e6}  # fmt: skip
 
