@@ -247,9 +247,9 @@ def _function(one: Half, y: float, room: Room) -> str:
 
 
 def pulse(at: str, forward: bool, y: float, back: float, width: int, shown: bool) -> str:
-    """Where the pass is, of a half as in `half`: a dot on a group of tensors, a ring around the place of a collective."""
+    """Where the pass is, of a half as in `half`: a dot on a group of tensors, a ring around a collective's place."""
     room = ROOMS[width]
-    groups = {name: x + room.unit / 2 * (HIGH if name == "product" else 1) for name, x in room.xs.items()}
+    groups = {name: left + room.unit / 2 * (HIGH if name == "product" else 1) for name, left in room.xs.items()}
     dot, colour = at in groups, svg.colour("c3" if forward else "c6")
     x, r = (groups[at], room.badge * 0.3) if dot else (room.at(at), room.badge * 0.75)
     fill, edge = (colour, svg.colour("ink")) if dot else ("none", colour)

@@ -55,7 +55,7 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
 
 def advice(params: dict) -> str:
     """The lever worth trying now."""
-    return levers.advice(_setting(params))
+    return words.advice(levers.advice(_setting(params)))
 
 
 def _levers(setting: Setting) -> dict:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from math import ceil
 
-from scaleout.draw import guess, hatch, labels, svg
+from scaleout.draw import guess, hatch, labels, plot, svg
 from scaleout.draw.amounts import amount
 
 LEFT = 4
 MOST = 12  # all-reduces of x: where the axis of the wire ends, unless more are sent
 CELL = {svg.WIDE: 20.0, svg.NARROW: 16.0}
+OWN = 16.0  # what a line of a reader's own takes, where it stands beneath
 ROW = {svg.WIDE: 19.0, svg.NARROW: 17.0}  # from one link to the next
 
 
@@ -75,8 +75,8 @@ def _cells(cells: Sequence[Cell], done: int, y: float, scale: float, high: float
     out, at = [], float(LEFT)
     for i, cell in enumerate(cells):
         wide = cell.worth * scale
-        long = wide - 1.5 if i < done else 0.0
-        out.append(svg.rect(at, y, max(0.0, long), high, "c4", opacity=0.35 if cell.forward else 0.65, title=cell.title,
+        long = max(0.5, wide - 1.5) if i < done else 0.0
+        out.append(svg.rect(at, y, long, high, "c4", opacity=0.35 if cell.forward else 0.65, title=cell.title,
                             mark=f"cell {i}"))  # fmt: skip
         words = f"{cell.letters} {'fwd' if cell.forward else 'bwd'}"
         fitting = next((one for one in (words, cell.letters) if svg.measure(one, svg.SMALLEST) < long - 3), "")
@@ -113,32 +113,29 @@ def memory(weights: float, kept: float, whole: tuple[float, float], x: float, y:
 
 
 def seconds(
-    rows: Sequence[Wait], x: float, y: float, right: float, width: int, run: tuple[float, str] | None
+    rows: Sequence[Wait], x: float, y: float, right: float, width: int, run: tuple[float, str, str] | None
 ) -> str:
     """A bar a link: computing, and hatched what waits for the wire. All on one scale of time. run: a reader's own, the
-    share of its step that waits, shown on the chosen bar, and words."""
+    share of its step that waits, shown on the chosen bar, and words, which stand beneath, or above where room is short.
+    """
     name = max(svg.measure(one.words, svg.SMALL, bold=True) for one in rows) + 8
     figures = 92 if width == svg.WIDE else 84
     longest = max(one.computes + one.waits for one in rows)
     scale, pitch = (right - x - name - figures) / longest, ROW[width]
-    head, fill = ("forward and backward: computing, and waiting", "ink") if run is None else (run[1], "key")
-    head = labels.cut(head, right - x, bold=run is not None)
-    out = [svg.text(x - 2, y - 6, head, size=svg.SMALL, fill=fill, bold=run is not None)]
+    out, wide = [], width == svg.WIDE
+    if wide or not run:
+        out.append(svg.text(x - 2, y - 6, "forward and backward: computing, and waiting", size=svg.SMALL))
+    if run:
+        words = labels.cut(run[1 if wide else 2], width - 2 * LEFT, bold=True)
+        under = y + len(rows) * pitch + OWN - 4 if wide else y - 6
+        out.append(svg.text(LEFT - 2, under, words, size=svg.SMALL, fill="key", bold=True))
     for i, one in enumerate(rows):
         out.append(_row(one, x, y + i * pitch, name, scale, right))
         if run and one.chosen:
             at = x + name + (1 - run[0]) * (one.computes + one.waits) * scale
-            out.append(_own(at, y + i * pitch + 6.5, run[1]))
+            ground = f'<circle cx="{svg.num(at)}" cy="{svg.num(y + i * pitch + 6.5)}" r="9" fill="{svg.colour("paper")}"/>'
+            out.append(ground + plot.ringed(at, y + i * pitch + 6.5, run[1]))
     return "".join(out)
-
-
-def _own(x: float, y: float, words: str) -> str:
-    """A reader's point, ringed."""
-    return (
-        f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="7" fill="none" stroke="{svg.colour("key")}" '
-        f'stroke-width="2" stroke-dasharray="3 2" data-mark="own ring"/><circle cx="{svg.num(x)}" cy="{svg.num(y)}" '
-        f'r="3.5" fill="{svg.colour("key")}" data-mark="own"><title>{escape(words)}</title></circle>'
-    )
 
 
 def _row(one: Wait, x: float, y: float, name: float, scale: float, right: float) -> str:

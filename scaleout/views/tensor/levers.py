@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from scaleout.collectives.tensor import MEGATRON
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
-from scaleout.views.tensor.words import MATRICES
 
+MATRICES = {
+    "qkv": "Q, K and V", "out": "attention's last matrix",
+    "up": "the MLP's first matrix", "down": "the MLP's last matrix",
+}  # fmt: skip
 HIDDEN = {"backward": "in the backward", "chunked": "in chunks"}
 WORTH = 0.03  # of the seconds, or of the bytes held, that a lever must save to be named
 
 
-def advice(setting) -> str:
-    """The lever worth trying now: what is faster by a cut or a link, then what holds less, then what hides messages."""
+@dataclass(frozen=True)
+class Advice:
+    """A lever: the fields of the setting that it changes, and words for it and for what it saves."""
+
+    change: dict
+    words: str
+    saves: str
+
+
+def advice(setting) -> Advice | None:
+    """The first lever that saves WORTH: what is faster by a cut or a link, then what holds less, then what hides
+    messages. setting: of the view."""
     now, held = sum(setting.seconds(setting.link)), sum(setting.held)
     for change, words, less in _levers(setting):
         then = replace(setting, **change)
         seconds, holds = sum(then.seconds(then.link)), sum(then.held)
         if less and holds < (1 - WORTH) * held:
-            return f"Try **{words}**: a GPU holds {amount(holds, 10**9)}, not {amount(held, 10**9)}."
+            return Advice(change, words, f"a GPU holds {amount(holds, 10**9)}, not {amount(held, 10**9)}")
         if not less and seconds < (1 - WORTH) * now:
-            return f"Try **{words}**: {took(seconds)}."
-    return f"No lever here saves {WORTH:.0%} of time or memory."
+            return Advice(change, words, took(seconds))
+    return None
 
 
 def _levers(setting):

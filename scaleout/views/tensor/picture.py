@@ -52,7 +52,8 @@ def picture(setting: Setting, step: int, lit: int, values: dict, width: int, own
         f"collectives of forward and backward. Each GPU sends {amount(setting.sent, 10**9)}. "
         f"{' '.join(one.trouble for one in halves)}"
     ).strip()
-    return svg.figure(width, at.all, "".join(body), label)
+    more = beneath.OWN if own and width == svg.WIDE else 0
+    return svg.figure(width, at.all + more, "".join(body), label)
 
 
 def asked(setting: Setting, width: int) -> str:

@@ -32,8 +32,9 @@ def _share(seen: dict, way: str) -> float:
     return waits / seconds
 
 
-def point(run: dict, sequence: bool) -> tuple[float, str]:
-    """(share of a step that waits for the wire, words); without sequence parallelism where it ran no other."""
+def point(run: dict, sequence: bool) -> tuple[float, str, str]:
+    """(share of a step that waits for the wire, words, fewer words); without sequence parallelism where none ran."""
     share = run["waits_sequence"] if sequence and run["waits_sequence"] else run["waits"]
     kept = f", keeps {run['kept']:.3f} of the predicted" if run["kept"] else ""
-    return share, f"your run: waits {share:.0%}{kept}, {own.where(run)}"
+    start, where = f"your run: waits {share:.0%}", own.where(run)
+    return share, f"{start}{kept}, {where}", f"{start}, {where}"

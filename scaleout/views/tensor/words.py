@@ -7,11 +7,7 @@ from scaleout.draw import svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
 from scaleout.views.choices import NAMES
-
-MATRICES = {
-    "qkv": "Q, K and V", "out": "attention's last matrix",
-    "up": "the MLP's first matrix", "down": "the MLP's last matrix",
-}  # fmt: skip
+from scaleout.views.tensor.levers import WORTH, Advice
 
 
 def _size(size: float) -> str:
@@ -28,6 +24,11 @@ def sentence(setting, values: dict) -> str:
     cost = f"each sends **{_size(setting.sent)}** a block, and waits {waits} of {whole} ({share})."
     wrong = next((join for join in setting.block.joins if not join.legal), None)
     return f"{start} {wrong.reason}; {cost}" if wrong else f"{start} {cost}"
+
+
+def advice(found: Advice | None) -> str:
+    """The one lever worth trying now."""
+    return f"Try **{found.words}**: {found.saves}." if found else f"No lever here saves {WORTH:.0%} of time or memory."
 
 
 def law(setting, values: dict) -> list[str]:
