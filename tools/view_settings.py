@@ -21,6 +21,10 @@ def values(control: Control) -> list:
         return [False, True]
     if control.kind == "code":
         return [control.default]
+    if control.kind == "arrange":  # a few of very many: as it opens, its first row turned round, all rows shuffled
+        rows, dice = [[*row] for row in views.rows_of(control.default)], random.Random(5)
+        shuffled = [views.order([dice.sample(row, len(row)) for row in rows]) for _ in range(2)]
+        return [control.default, views.order([rows[0][::-1], *rows[1:]]), *shuffled]
     if control.kind == "number":
         return sorted({control.lo, control.default, control.hi})
     if control.log:
@@ -32,7 +36,8 @@ def values(control: Control) -> list:
 def few(control: Control) -> list:
     """All of a select or toggle; the ends and the middle of what has an order."""
     every = values(control)
-    return every if control.kind in ("select", "toggle") else sorted({every[0], every[len(every) // 2], every[-1]})
+    ordered = control.kind not in ("select", "toggle", "arrange")
+    return sorted({every[0], every[len(every) // 2], every[-1]}) if ordered else every
 
 
 def by_chance(stem: str, count: int, seed: int) -> list[dict]:

@@ -4,7 +4,8 @@ Coordinates are CSS pixels: a view draws itself twice, WIDE and NARROW, so that 
 of CSS variables ("c1" to "c8", "ink", "muted", "grid", "accent"), so that one picture serves light mode, dark mode
 and print; the value after the comma is what a viewer without the book's style sheet sees. Numbers are printed with
 fixed digits: the same parameters give the same bytes in the kernel and on the page. A mark with a name (`mark`) is
-the same thing in the next picture: the front end moves it from where it was. `press` and `movable` make a mark a control.
+the same thing in the next picture: the front end moves it from where it was. `press` and `movable` make controls of
+marks.
 """
 
 from __future__ import annotations
@@ -122,8 +123,9 @@ def group(x: float, y: float, body: str, mark: str = "", opacity: float = 1.0) -
 def press(
     body: str, box: tuple[float, float, float, float], control: str, value: object, label: str, mark: str,
 ) -> str:  # fmt: skip
-    """Marks that are a button: it sets a control of the view to `value`. `box` (x, y, width, height) is what a hand
-    finds: 24 or more each way. `label` says what the button does, and how things stand, to who does not see it.
+    """Marks that are a button: it sets a control of the view to `value`. `box` (x, y, width, height) is what a finger
+    finds: 27 or more each way, which a phone shows as 24. `label` says to who does not see it what the button does,
+    and how things stand.
 
     Where no script runs it is a picture like any other. No view draws one for a control that is off.
     """
@@ -146,7 +148,7 @@ def _hand(kind: str, what: str, label: str) -> str:
 
 
 def _hit(x: float, y: float, width: float, height: float) -> str:
-    """What a finger finds, and where the ring of the focus is."""
+    """Where a finger finds it, and the ring of the focus is."""
     return (f'<rect x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}" rx="4" fill="transparent" '
             'class="live-hit"/>')  # fmt: skip
 

@@ -35,8 +35,19 @@ from itertools import product
 
 from scaleout.draw import svg
 from scaleout.views.controls import (
-    Control, arrange, code, guess, more, number, order, play, rows_of, select, slider, toggle,
-)  # fmt: skip
+    Control,
+    arrange,
+    code,
+    guess,
+    more,
+    number,
+    order,
+    play,
+    rows_of,
+    select,
+    slider,
+    toggle,
+)
 
 __all__ = [
     "Control", "advice", "arrange", "asks", "code", "defaults", "guess", "measured", "more", "number", "order", "play",

@@ -121,8 +121,8 @@ def code(name: str, label: str, default: str, help: str = "") -> Control:
 
 
 def arrange(name: str, label: str, rows: list[list[str]], help: str = "") -> Control:
-    """An order in rows that the reader changes in the picture, by its `svg.movable` marks: `rows` as it opens. Each item
-    is letters and digits, once in its row, and stays in it. The value is text, see `order`.
+    """An order in rows, which the reader changes in the picture by its `svg.movable` marks: `rows` as it opens. Each
+    item is letters and digits, once in its row, and stays there. The value is text, see `order`.
     """
     control = Control("arrange", name, label, order(rows), help=help)
     for row in rows_of(control.default):

@@ -13,7 +13,8 @@ def test_roles_and_names(opened):
         ("radio", "orange"), ("combobox", "Letter"), ("switch", "Show a frame"), ("spinbutton", "Offset"),
         ("textbox", "The height of bar x"), ("button", "Run"), ("button", "Play"),
         ("button", "Step back: Time"), ("button", "Step on: Time"),
-        ("button", "Reset"), ("button", "Copy link"), ("button", "Guess again"), ("group", "6 bars"), ("button", "Draw a frame"), ("slider", "block b of row 2"),
+        ("button", "Reset"), ("button", "Copy link"), ("button", "Guess again"), ("group", "6 bars"),
+        ("button", "Draw a frame"), ("slider", "block b of row 2"), ("button", "Put back: Order of the blocks"),
     ]:  # fmt: skip
         assert group.get_by_role(role, name=name, exact=role == "button").count() == 1, (role, name)
 

@@ -80,3 +80,12 @@ def test_a_label_beyond_the_plane_ends_at_its_edge():
     grid = plane.grid("", "share", [(1, "1"), (4096, "4,096")], [(0, "0")])
     assert 'x="144" y="75" text-anchor="end"' in grid and 'x="40" y="75" text-anchor="middle"' in grid
     assert plane.own(1, 2, "beyond").count("<circle") == 2
+
+
+def test_what_is_to_be_pressed_or_moved_is_a_picture_until_a_script_brings_it_to_life():
+    pressed = svg.press(svg.line(0, 0, 9, 9), (0, 0, 24, 24), "cut", True, 'up "by" rows', "cut-up")
+    moved = svg.movable(3, 4, svg.rect(0, 0, 9, 9, "c1"), (9, 9), "order", 1, "F0", "forward 0", "F0-1")
+    assert 'data-mark="cut-up" data-press="cut=true" data-label="up &quot;by&quot; rows"' in pressed
+    assert 'transform="translate(3 4)" data-mark="F0-1" data-move="order:1:F0" data-label="forward 0"' in moved
+    for drawn in (pressed, moved):
+        assert not re.search("role|tabindex|aria|title", drawn) and 'fill="transparent" class="live-hit"' in drawn

@@ -7,12 +7,26 @@ import math
 
 import pytest
 
-from scaleout.views.controls import code, guess, more, number, play, select, slider, stops, toggle
+from scaleout.views.controls import (
+    arrange,
+    code,
+    guess,
+    more,
+    number,
+    order,
+    play,
+    rows_of,
+    select,
+    slider,
+    stops,
+    toggle,
+)
 
 COUNT = slider("count", "Count", 4, 1, 64, unit="GPUs", log=True)
 RATE = slider("rate", "Rate", 0.5, 0.0, 1.0, step=0.1)
 SEQ = select("seq", "Tokens", 2048, [(1024, "1,024"), (2048, "2,048")])
 NAME = select("name", "Name", "a", [("a", "A"), ("b", "B")])
+ORDER = arrange("order", "Order", [["F0", "F1", "B0"], ["F0", "B0"]])
 
 
 def test_a_slider_of_powers_of_two_rests_on_them_and_between():
@@ -42,7 +56,7 @@ def test_stops_rise_from_lo_to_hi_in_even_ratios(lo, hi):
         (SEQ, 1024, 1024), (SEQ, 1024.0, 1024), (SEQ, "1024", 1024), (NAME, "b", "b"),
         (toggle("on", "On", False), True, True),
         (code("text", "Text", ""), "x = 1", "x = 1"), (play("t", "T", 0, 0, 9), 9.0, 9),
-        (number("n", "N", 1.5, 0.0, 9.0), 9, 9.0),
+        (number("n", "N", 1.5, 0.0, 9.0), 9, 9.0), (ORDER, "F0.B0.F1_B0.F0", "F0.B0.F1_B0.F0"),
     ],
 )  # fmt: skip
 def test_a_good_value_comes_out_clean(control, value, clean):
@@ -66,6 +80,10 @@ def test_a_good_value_comes_out_clean(control, value, clean):
         (SEQ, 512, "seq must be one of 1024, 2048, not 512"),
         (NAME, "", "name must be one of a, b, not ''"),
         (NAME, None, "name must be one of a, b, not None"),
+        (ORDER, "F0.F1.B0", "order must be 2 rows as in F0.F1.B0_F0.B0, not 'F0.F1.B0'"),
+        (ORDER, None, "order must be 2 rows as in F0.F1.B0_F0.B0, not None"),
+        (ORDER, "F0.F1.F1_F0.B0", "order must hold F0, F1, B0 once each in row 1, not F0.F1.F1"),
+        (ORDER, "F0.F1.B0_F0", "order must hold F0, B0 once each in row 2, not F0"),
         (toggle("on", "On", False), 1, "on must be True or False, not 1"),
         (code("text", "Text", ""), 3, "text must be text, not 3"),
         (code("text", "Text", ""), "x" * 20_001, "text has 20,001 characters: use at most 20,000"),
@@ -84,6 +102,8 @@ def test_a_control_that_cannot_work_is_refused_when_it_is_made():
         (lambda: slider("x", "X", 9, 1, 5), "x must be from 1 to 5, not 9"),
         (lambda: slider("x", "X", 0, 0, 5, log=True), "lo above 0"),
         (lambda: select("x", "X", "c", [("a", "A")]), "one of a"),
+        (lambda: arrange("x", "X", [["a", "a"]]), "each item once, not a.a"),
+        (lambda: arrange("x", "X", [["a_b"], []]), "letters and digits"),
     ]:
         with pytest.raises(ValueError, match=words):
             make()
@@ -96,6 +116,8 @@ def test_a_spec_holds_what_the_front_end_needs():
         "kind": "slider", "name": "rate", "label": "Rate", "default": 0.5, "lo": 0.0, "hi": 1.0, "step": 0.1,
     }  # fmt: skip
     assert SEQ.spec()["options"] == [[1024, "1,024"], [2048, "2,048"]]
+    assert ORDER.spec() == {"kind": "arrange", "name": "order", "label": "Order", "default": "F0.F1.B0_F0.B0"}
+    assert order(rows_of(ORDER.default)) == ORDER.default
     asked = guess("How much?", "peak_gb", "GB", hi=90, step=0.5).spec()
     assert (asked["lo"], asked["hi"], asked["step"], asked["unit"]) == (0.0, 90, 0.5, "GB")
     assert [one.spec().get("more") for one in (SEQ, *more(SEQ, RATE))] == [None, True, True]

@@ -155,6 +155,12 @@ FIELD = 290  # CSS pixels that the words of a select have
 TRIED = 12  # settings by chance at which each control is moved
 
 
+def as_typed(control, words):
+    """A value from its words, as the front end reads them."""
+    typed = {"toggle": {"true": True, "false": False}.get, "select": str, "arrange": str}
+    return typed.get(control.kind, float)(words)
+
+
 def lines(words, width, size):
     """Lines that words take where each is broken as late as can be; without the signs of bold."""
     count, used = 1, 0.0
@@ -218,6 +224,23 @@ def test_each_control_changes_a_value_or_says_why_not(stem):
         for name, control in controls(stem).items() if start else ():
             off = "off" in start["levers"].get(name, {})
             assert moves(stem, start, given, name, control) != off, (name, params)
+
+
+def test_what_the_picture_sets_its_controls_take():
+    """A button in a picture is of a control that is not off and takes its value; a movable mark is in its order."""
+    for stem, params in [(one, way) for one in CHECKS for way in ({}, *by_chance(one, TRIED, 5))]:
+        given, found = {**views.defaults(stem), **params}, drawn(stem, params)
+        for one in ET.fromstring(found["svg"]).iter() if found else ():
+            name = re.split("[=:]", one.get("data-press") or one.get("data-move") or "")[0]
+            if not name:
+                continue
+            assert one.get("data-mark") and one.get("data-label"), "its focus and its name"
+            assert "off" not in found["levers"].get(name, {}), (stem, name, params)
+            if one.get("data-press"):
+                views.clean(stem, {name: as_typed(controls(stem)[name], one.get("data-press").partition("=")[2])})
+            else:
+                _, row, item = one.get("data-move").split(":")
+                assert item in views.rows_of(given[name])[int(row)]
 
 
 @pytest.mark.parametrize("stem", [*filter(views.asks, CHECKS)])

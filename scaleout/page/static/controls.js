@@ -221,8 +221,8 @@ const MOVED = "Drag one in the picture; or, with the focus on it: ← → move i
 /** An order that is changed in the picture (hands.js); beside it there is only the way back. */
 function order(control, changed) {
   const onclick = () => changed(control.default);
-  const label = `Put back: ${control.label}`;
-  const back = el("button", { type: "button", class: "live-plain", id: freshId(control.name), "aria-label": label, onclick }, "Put back");
+  const names = { id: freshId(control.name), "aria-label": `Put back: ${control.label}` };
+  const back = el("button", { type: "button", class: "live-plain", ...names, onclick }, "Put back");
   const name = el("span", { class: "live-name" }, control.label);
   return { ...framed({ help: MOVED, ...control }, el("div", { class: "live-label" }, name, back)), set() {} };
 }

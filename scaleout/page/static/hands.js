@@ -20,7 +20,10 @@ function middle(mark) {
 export class Hands {
   constructor(figure, view) {
     Object.assign(this, { figure, box: figure.box, view, drag: null, entries: new Map() });
-    const heard = { pointerdown: "down", pointermove: "go", pointerup: "up", lostpointercapture: "drop", click: "click", keydown: "key", focusin: "enter" };
+    const heard = {
+      pointerdown: "down", pointermove: "go", pointerup: "up", lostpointercapture: "drop", click: "click",
+      keydown: "key", focusin: "enter",
+    };
     for (const [kind, method] of Object.entries(heard)) this.box.addEventListener(kind, (event) => this[method](event));
   }
 
@@ -103,6 +106,7 @@ export class Hands {
   }
 
   down({ target, button, pointerId, clientX }) {
+    if (this.drag) return; // by another finger
     this.pressed = button === 0 ? target.closest(HANDS) : null;
     if (this.pressed?.dataset.move) this.take(this.pressed, pointerId, clientX);
   }
@@ -113,15 +117,16 @@ export class Hands {
     const others = this.row(mark).filter((one) => one !== mark).map(middle);
     const [before, after] = [others.filter((at) => at < left), others.filter((at) => at >= left)];
     const x = mark.transform.baseVal[0].matrix.e;
-    this.drag = { ...place(mark, this.view.params), mark: mark.dataset.mark, x, from, by: 0, left, right, before, after };
+    const held = { mark: mark.dataset.mark, pointerId, x, from, by: 0, left, right, before, after };
+    this.drag = { ...place(mark, this.view.params), ...held };
     this.box.setPointerCapture(pointerId);
     this.follow();
     mark.focus({ preventScroll: true });
   }
 
-  go({ clientX }) {
+  go({ pointerId, clientX }) {
     const { drag } = this;
-    if (!drag) return;
+    if (drag?.pointerId !== pointerId) return;
     drag.by = clientX - drag.from;
     this.follow();
     // a neighbour gives way once the edge of what is dragged has passed its middle

@@ -89,7 +89,7 @@ def _hands(params: dict) -> str:
     out = [svg.press(svg.text(150, 236, words), (145, 219, 68, 26), "frame", to, f"Draw {words}", "frame")]
     for row, (left, items) in enumerate(zip((220, 304), rows_of(params["order"]), strict=True)):
         for at, item in enumerate(items):
-            body = svg.rect(0, 0, 24, 24, "c5") + svg.text(12, 17, item, anchor="middle")
+            body = svg.rect(0, 0, 24, 24, "grid") + svg.text(12, 17, item, anchor="middle")
             named = f"block {item} of row {row + 1}", f"{item}{row}"
             out.append(svg.movable(left + 26 * at, 220, body, (24, 24), "order", row, item, *named))
     return "".join(out)
