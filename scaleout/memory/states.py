@@ -25,7 +25,16 @@ def check_layout(shape: Shape, layout: Layout) -> None:
     """Raise ValueError unless the layout's degrees divide the shape's heads, key-value heads, MLP and layers."""
     check_tensor(shape, layout.tp)
     if shape.layers % layout.pp:
-        raise ValueError(f"pp {layout.pp} does not divide {shape.layers} layers: use a divisor of {shape.layers}")
+        near = checks.nearest(layout.pp, _divisors(shape.layers))
+        raise ValueError(f"pp {layout.pp} does not divide {shape.layers} layers: the nearest that works is {near}")
+    if shape.layers % layout.stages:
+        each = shape.layers // layout.pp
+        near = checks.nearest(layout.chunks, _divisors(each))
+        raise ValueError(f"chunks {layout.chunks} does not divide {each} layers of a rank: the nearest is {near}")
+
+
+def _divisors(n: int) -> list[int]:
+    return [k for k in range(1, n + 1) if not n % k]
 
 
 def block_parameters(shape: Shape, tp: int = 1) -> int:
@@ -43,7 +52,7 @@ def adapter_parameters(shape: Shape, recipe: Recipe, tp: int = 1) -> int:
 
 def table_parameters(shape: Shape, layout: Layout, stage: int) -> dict[str, int]:
     """Parameters outside the blocks on a rank of this pipeline stage. Tables are split over the vocabulary."""
-    first, last = stage == 0, stage == layout.pp - 1
+    first, last = stage == 0, stage == layout.last_rank
     table = ceil(shape.vocab / layout.tp) * shape.hidden
     return {
         "tokens": table if first else 0,

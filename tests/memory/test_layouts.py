@@ -1,9 +1,13 @@
 """The account beyond one device, against sums written out here: what each degree of a layout divides, and what not."""
 
+from dataclasses import replace
+
 import pytest
 
 from scaleout.memory.accounts import Layout, Recipe, account
+from scaleout.memory.activations import Sizes
 from scaleout.memory.states import NF4_BYTES, states
+from scaleout.memory.walk import walk
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 
 # 4 layers, hidden 64, 8 heads of 8 with 2 key-value heads, MLP 160, no biases: sums are short enough to check by eye
@@ -140,3 +144,37 @@ def test_one_tensor_at_a_time_is_split_with_the_tensors():
         update = whole(Layout(tp=tp), recipe).moments["optimizer"]["temporaries"]
         # the head's denominator and the copy that it is made from, beside the last norm's denominator
         assert update == 2 * table + 4 * 64
+
+
+# --- sequence parallelism -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+@pytest.mark.parametrize("precision", ["fp32", "autocast-bf16", "bf16-master"])
+@pytest.mark.parametrize("again", [True, False])
+def test_a_step_gives_back_what_sequence_parallelism_gathers(precision, checkpointing, again):
+    recipe = Recipe(precision, checkpointing=checkpointing, dropout=0.1)
+    layout = Layout(tp=4, sequence_parallel=True, gather_again=again)
+    z = Sizes(SMALL, 2, 128, recipe, layout)
+    held = states(SMALL, recipe, layout)
+    end = walk(z, held).held
+    assert end["activations"] == z.batch_bytes and end["temporaries"] == end["logits"] == 0
+    assert {kind: end[kind] for kind in held} == held
+    assert min(min(kinds.values()) for _, kinds in walk(z, held).fullest.values()) >= 0
+
+
+def test_what_is_gathered_again_is_not_kept_and_stands_in_passing():
+    recipe = Recipe("bf16-master")
+    kept, again = (whole(Layout(tp=4, sequence_parallel=True, gather_again=way), recipe) for way in (False, True))
+    y = 2 * 128 * 64 * 2  # (batch, seq, hidden) in 16 bits; two a block, and the head's
+    three_quarters = (2 * 4 + 1) * y * 3 // 4
+    forward = [one.moments["forward"]["activations"] for one in (kept, again)]
+    assert forward[0] - forward[1] == pytest.approx(three_quarters, abs=y)
+    head = [one.moments["head"]["temporaries"] for one in (kept, again)]
+    assert head[1] - head[0] == y
+
+
+def test_a_vocabulary_is_padded_to_equal_parts():
+    z = Sizes(SMALL, 2, 128, Recipe("bf16"), Layout(tp=8))
+    odd = Sizes(replace(SMALL, vocab=1001), 2, 128, Recipe("bf16"), Layout(tp=8))
+    assert (z.vocab, odd.vocab, odd.vocab32) == (125, 126, 4 * 2 * 128 * 126)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scaleout.memory.accounts import Recipe, account
-from scaleout.memory.activations import Sizes, block_kept
+from scaleout.memory.activations import Sizes, block_kept, norm_kept
 from scaleout.memory.states import NF4_BYTES, state_bytes
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
@@ -105,6 +105,17 @@ def test_what_the_formulas_leave_out_is_named():
     z = Sizes(shape, c["mbs"], s, THEIRS, Layout())
     theirs = s * c["mbs"] * shape.hidden * 34 + 5 * shape.heads * s**2 * c["mbs"]
     assert sum(block_kept(z, "none").values()) == theirs + 8 * z.tokens + s**2
+
+
+def test_outside_the_layers():
+    """The table's dropout mask, the last norm's input, the head's, and fp32 logits, all of it cut with sequence
+    parallelism; the norm's statistics, 4 bytes a token, are not in the formula."""
+    shape, c = their_shape("22B")
+    z = Sizes(shape, c["mbs"], KORTHIKANTI["sequence"], THEIRS, Layout(tp=c["tp"], sequence_parallel=True))
+    letters = {"s": KORTHIKANTI["sequence"], "b": c["mbs"], "h": shape.hidden, "L": shape.layers, "t": c["tp"]}
+    said = eval(KORTHIKANTI["outside_layers_without_pipeline"], letters | {"v": KORTHIKANTI["vocabulary"]})
+    found = z.mask + norm_kept(z) + z.read_kept + z.vocab32
+    assert found == said + 4 * z.tokens // c["tp"]
 
 
 @pytest.mark.parametrize(("paper", "name"), [("GPT-3", "175B"), ("MT-NLG", "530B")])

@@ -1,0 +1,123 @@
+"""Pipeline schedules: what each rank does, in which order. Forward, backward, or backward in two halves.
+
+A model of p x v stages runs on p ranks, v stages ("chunks") on each. A step has m micro-batches, and each needs every
+stage's forward and backward once. A schedule only says in which order a rank takes them. Seven are here, as the
+library has them (torch.distributed.pipelining, whose own tables the tests compare): GPipe (arXiv 1811.06965), 1F1B
+(arXiv 1806.03377), interleaved (arXiv 2104.04473), breadth-first (arXiv 2211.05953), the zero-bubble ZB1 and ZBV
+(arXiv 2401.10241) and DualPipeV (arXiv 2412.19437). When each action starts is told in `timing.pipeline`.
+How an order is woven from patterns is in `pipeline_weave`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from scaleout.spec import checks
+from scaleout.spec.pipeline_weave import KINDS, order
+
+
+class Action(NamedTuple):
+    """One piece of work. kind: F forward, B whole backward, I input gradient, W weight gradient."""
+
+    kind: str
+    stage: int  # 0 to p * v - 1, in the order of the model
+    micro: int  # 0 to m - 1
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.micro} of stage {self.stage}"
+
+
+Orders = tuple[tuple[Action, ...], ...]  # of each rank
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a schedule is called and what it asks for.
+
+    chunks: the fewest and the most stages a rank may have. v_shaped: the second chunk runs from the last rank back
+    to the first. splits: backward comes as input gradient and weight gradient.
+    """
+
+    label: str
+    torch: str  # its name in torch.distributed.pipelining, less "Schedule"
+    chunks: tuple[int, int | None] = (1, 1)
+    v_shaped: bool = False
+    splits: bool = False
+
+
+SCHEDULES = {
+    "gpipe": Schedule("GPipe", "GPipe"),
+    "1f1b": Schedule("1F1B", "1F1B"),
+    "interleaved": Schedule("interleaved 1F1B", "Interleaved1F1B", (2, None)),
+    "bfs": Schedule("looped breadth-first", "LoopedBFS", (2, None)),
+    "zb1": Schedule("zero-bubble ZB1", "InterleavedZeroBubble", (1, None), splits=True),
+    "zbv": Schedule("zero-bubble ZBV", "ZBVZeroBubble", (2, 2), v_shaped=True, splits=True),
+    "dualpipev": Schedule("DualPipeV", "DualPipeV", (2, 2), v_shaped=True, splits=True),
+}
+
+
+def rank_of(schedule: str, stage: int, p: int) -> int:
+    """The rank that has a stage: stages go round the ranks, or there and back again."""
+    lap, place = divmod(stage, p)
+    return p - 1 - place if SCHEDULES[schedule].v_shaped and lap % 2 else place
+
+
+def stages_of(schedule: str, rank: int, p: int, v: int) -> tuple[int, ...]:
+    """The stages of a rank, in the order of the model."""
+    return tuple(s for s in range(p * v) if rank_of(schedule, s, p) == rank)
+
+
+def allowed(schedule: str, p: int, m: int) -> bool:
+    """Whether a schedule of p ranks can have m micro-batches."""
+    if schedule in ("interleaved", "zb1"):
+        return m % max(1, m // p) == 0
+    return m >= {"1f1b": p, "dualpipev": 2 * p}.get(schedule, 1)
+
+
+def refuse(schedule: str, p: int, m: int, v: int = 1) -> None:
+    """Raise ValueError, with the nearest that works, for what the schedule cannot be."""
+    facts = checks.known("schedule", schedule, SCHEDULES)
+    for name, value in (("p", p), ("m", m), ("v", v)):
+        checks.whole(name, value, of=" (ranks, micro-batches, chunks a rank)")
+    least, most = facts.chunks
+    if v < least or (most and v > most):
+        bound = str(least) if most == least else f"at least {least}"
+        raise ValueError(f"{schedule} has {bound} chunks a rank, not {v}: use v = {least if v < least else most}")
+    if not allowed(schedule, p, m):
+        near = min((n for n in range(1, m + 2 * p + 1) if allowed(schedule, p, n)), key=lambda n: (abs(n - m), -n))
+        why = {"1f1b": f"at least one for each of {p} ranks", "dualpipev": f"two for each of {p} ranks"}.get(
+            schedule, f"rounds of equal size, of {p} or a few more"
+        )
+        raise ValueError(f"{schedule} needs micro-batches for {why}, not {m}: use m = {near}")
+
+
+def enough(schedule: str, p: int) -> int:
+    """The fewest micro-batches that fill the pipeline: with fewer some ranks have nothing to do at any moment."""
+    return {"dualpipev": 2 * p, "zbv": 2 * p - 1}.get(schedule, p)
+
+
+def coded(schedule: str, p: int, m: int, v: int = 1) -> list[list[int]]:
+    """`orders` in the numbers of `pipeline_weave`, which take a tenth of the time. ValueError as there."""
+    refuse(schedule, p, m, v)
+    return [order(schedule, p, m, v, rank) for rank in range(p)]
+
+
+def code(action: Action, stages: int, m: int) -> int:
+    """The number of an action."""
+    kind, stage, micro = action
+    return (KINDS.index(kind) * stages + (stage if kind == "F" else stages - 1 - stage)) * m + micro
+
+
+def decode(number: int, stages: int, m: int) -> Action:
+    """The action of a number."""
+    place, micro = divmod(number, m)
+    kind, place = divmod(place, stages)
+    return Action(KINDS[kind], stages - 1 - place if kind else place, micro)
+
+
+@lru_cache(maxsize=8)
+def orders(schedule: str, p: int, m: int, v: int = 1) -> Orders:
+    """What each rank does, in order. Raises ValueError as `refuse` does."""
+    return tuple(tuple(decode(n, p * v, m) for n in row) for row in coded(schedule, p, m, v))

@@ -1,0 +1,303 @@
+"""Seconds under tensor and sequence parallelism: what must hold, chunks by events, and published runs."""
+
+import json
+from math import ceil
+from pathlib import Path
+from statistics import median, quantiles
+
+import pytest
+from cases import refused
+
+from scaleout.collectives.tensor import block
+from scaleout.memory.states import rank_parameters
+from scaleout.records import profiles
+from scaleout.spec.hardware import DEVICES, FUSED_SHARE, PRODUCT_SHARE
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.topology import Cluster, Wire, cluster
+from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
+from scaleout.timing.tensor import OVERLAPS, block_seconds, chunked, core_seconds, step_seconds
+from scaleout.timing.tensor_machine import machine, profile_machine
+
+PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "tensor_parallel.json").read_text())
+LLAMA, H100 = PRESETS["llama-3-8b"], DEVICES["h100-sxm"]
+
+
+def on(tp, inside="nvlink4", device=H100, nodes=1):
+    return machine(device, cluster(nodes, tp // nodes, inside=inside), Layout(tp=tp))
+
+
+def spent(tp, overlap="none", sp=True, **options):
+    return step_seconds(LLAMA, 1, 8192, Layout(tp=tp, sequence_parallel=sp), on(tp, **options), overlap=overlap)
+
+
+# --- what must hold -----------------------------------------------------------------------------------------------
+
+
+def test_one_rank_does_all_work_and_sends_nothing():
+    time = step_seconds(LLAMA, 1, 8192, Layout(), on(1))
+    core = 4 * 8192**2 * LLAMA.heads * LLAMA.d * LLAMA.layers
+    rest = flops(LLAMA, 1, 8192)["forward"] - core
+    assert time.parts["products"] == pytest.approx(3 * rest / H100.bf16_flop_per_s / PRODUCT_SHARE)
+    assert time.parts["attention"] == pytest.approx(3.5 * core / 2 / H100.bf16_flop_per_s / FUSED_SHARE)
+    assert time.parts["update"] == pytest.approx(28 * total_parameters(LLAMA) / H100.memory_bytes_per_s)
+    assert time.messages == time.parts["exposed tensor"] == time.parts["exposed data"] == 0
+    assert time.seconds == pytest.approx(sum(time.parts.values()))
+    assert time.mfu * time.seconds * H100.bf16_flop_per_s == pytest.approx(3 * flops(LLAMA, 1, 8192)["forward"])
+
+
+def test_products_divide_and_the_stream_divides_only_with_sequence_parallelism():
+    alone, eight, both = spent(1), spent(8, sp=False), spent(8)
+    for part in ("products", "attention"):
+        assert eight.parts[part] == pytest.approx(alone.parts[part] / 8, rel=1e-3)
+    assert both.parts["other kernels"] == pytest.approx(alone.parts["other kernels"] / 8, rel=1e-3)
+    assert eight.parts["other kernels"] > 3 * both.parts["other kernels"]
+
+
+def test_nothing_hides_unless_told():
+    plain = spent(8)
+    assert plain.parts["exposed tensor"] == pytest.approx(plain.messages)
+    for phase in (plain.forward, plain.backward):
+        assert phase.exposed == pytest.approx(phase.messages)
+    backward, chunks = spent(8, "backward"), spent(8, "chunked")
+    assert backward.forward.exposed == plain.forward.exposed
+    assert chunks.parts["exposed tensor"] < backward.parts["exposed tensor"] < plain.parts["exposed tensor"]
+    assert chunks.messages == backward.messages == plain.messages
+    assert chunks.parts["products"] == plain.parts["products"]
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_kernels_that_multiply_nothing_move_these_bytes(dropout):
+    """Written out. Forward, for each half: the norm reads x and writes, the residual reads two and writes; GELU reads
+    and writes. Backward: the norm reads x and a gradient and writes, two gradients add up; GELU reads two, writes."""
+    shape, rate = Shape(1, 64, 4, 256, max_seq=64), H100.memory_bytes_per_s
+    one = block(shape, 2, 64, 2)
+    forward, backward = block_seconds(one, on(2), dropout=dropout)
+    x, f = 2 * 64 * 64 * 2, 2 * 64 * 128 * 2
+    masks = (2 * x / 2, 2 * (2 * x + x / 2)) if dropout else (0, 0)  # written; a gradient read and written, mask read
+    assert forward.other * rate == pytest.approx(2 * (2 + 3) * x + 2 * f + masks[0])
+    assert backward.other * rate == pytest.approx(2 * (3 + 3) * x + 3 * f + masks[1])
+    scores = 2 * 2 * 64**2 * 2
+    core = core_seconds(one, on(2), "naive", dropout)
+    assert core[0][1] * rate == pytest.approx((4 + 2.5 * dropout) * scores)
+    assert core[1][1] * rate == pytest.approx((6 + 2.5 * dropout) * scores)
+    assert core[1][0] == 2 * core[0][0] == pytest.approx(2 * 4 * 16 * scores / 2 / on(2).flop_per_s)
+
+
+def test_where_the_group_lies_decides():
+    inside, slots, across = (
+        spent(8, **where).parts for where in ({}, {"inside": "pcie5"}, {"nodes": 2})
+    )  # fmt: skip
+    assert inside["exposed tensor"] < across["exposed tensor"] < slots["exposed tensor"]
+    far = machine(H100, cluster(8, 1, across="ethernet-100g"), Layout(tp=8))
+    worst = step_seconds(LLAMA, 1, 8192, Layout(tp=8, sequence_parallel=True), far).parts
+    assert worst["exposed tensor"] > 0.8 * sum(worst.values())
+
+
+def test_recomputation_repeats_messages_too():
+    layout = Layout(tp=8, sequence_parallel=True)
+    none, some, full = (
+        step_seconds(LLAMA, 1, 2048, layout, on(8), Recipe("bf16", attention="naive", checkpointing=how))
+        for how in ("none", "selective", "full")
+    )
+    assert full.backward.exposed == pytest.approx(none.backward.exposed + none.forward.exposed)
+    assert some.backward.exposed == none.backward.exposed
+    assert full.backward.products == pytest.approx(1.5 * none.backward.products)
+    core = core_seconds(block(LLAMA, 1, 2048, 8, sequence_parallel=True), on(8), "naive", False)[0]
+    assert some.backward.seconds - none.backward.seconds == pytest.approx(sum(core))
+    assert none.hfu == none.mfu < full.hfu
+
+
+def test_replicas_send_beside_the_backward_or_after_it():
+    layout, wide = Layout(dp=8, tp=8, zero=1, sequence_parallel=True), cluster(8, 8)
+    options = {"accumulation": 2}
+    hidden, shown = (
+        step_seconds(LLAMA, 1, 8192, layout, machine(H100, wide, layout), hide_data=hide, **options)
+        for hide in (True, False)
+    )
+    n, across = rank_parameters(LLAMA, layout), machine(H100, wide, layout).across
+    sent = across("reduce_scatter", 2 * n) + across("all_gather", 2 * n)
+    assert hidden.parts["exposed data"] == 0 and shown.parts["exposed data"] == pytest.approx(sent)
+    whole = Layout(dp=8, tp=8, sequence_parallel=True)
+    plain = [
+        step_seconds(LLAMA, 1, 8192, whole, machine(H100, cluster(8, 8, nics=adapters), whole), hide_data=hide)
+        for adapters, hide in ((8, True), (8, False), (1, True), (1, False))
+    ]
+    fast, fast_shown, slow, slow_shown = (one.parts["exposed data"] for one in plain)
+    backward = plain[0].backward.seconds * LLAMA.layers
+    assert 0 == fast < fast_shown and slow_shown - slow == pytest.approx(backward, rel=0.1)
+    alone = step_seconds(LLAMA, 1, 8192, Layout(tp=8, sequence_parallel=True), on(8), **options)
+    assert hidden.parts["update"] == pytest.approx(alone.parts["update"] / 8)
+    assert hidden.tokens_per_second == pytest.approx(8 * 2 * 8192 / hidden.seconds)
+
+
+# --- chunks -------------------------------------------------------------------------------------------------------
+
+
+def ring(hop, piece, t):
+    """Seconds of a gather of t chunks beside their products, and of products beside a scatter, by events."""
+    arrived = done = 0.0
+    for chunk in range(t):
+        arrived += hop if chunk else 0.0
+        done = max(done, arrived) + piece
+    made = sent = 0.0
+    for _ in range(t - 1):
+        made += piece
+        sent = max(sent, made) + hop
+    return done, max(made + piece, sent)
+
+
+@pytest.mark.parametrize("t", [1, 2, 3, 8])
+@pytest.mark.parametrize("hop", [0.0, 0.5, 1.0, 3.0])
+def test_chunks_by_events(t, hop):
+    gather, scatter = ring(hop, 1.0, t)
+    assert gather == scatter == t + chunked((t - 1) * hop, float(t), t)
+
+
+def test_chunks_hide_all_where_the_product_is_longer_and_need_a_gather_to_cut():
+    many = block_seconds(block(LLAMA, 4, 8192, 2, sequence_parallel=True), on(2), overlap="chunked")
+    assert all(phase.exposed == 0 < phase.messages for phase in many)
+    plain = block(LLAMA, 4, 8192, 2)
+    assert block_seconds(plain, on(2), overlap="chunked") == block_seconds(plain, on(2), overlap="none")
+
+
+# --- a profile ----------------------------------------------------------------------------------------------------
+
+
+def test_from_a_profile_by_hand():
+    """Two processes, fp32: six all-reduces a step of one layer (a block's four, the table's, the head's), three small
+    ones of the loss, by the measured line."""
+    profile = {
+        "schema": 1, "device": "cpu", "device_kind": "cpu", "backend": "gloo", "interconnect": "loopback",
+        "measured": "today", "commit": "x", "world": 2, "threads": 1, "copy_bytes_per_second": 1e10,
+        "matmul_flops_per_second": {"fp32": 5e10}, "collectives": {
+            name: {"alpha_seconds": 1e-3, "seconds_per_byte": 4e-9}
+            for name in ("all_reduce", "all_gather", "reduce_scatter")},
+    }  # fmt: skip
+    profiles.validate(profile)
+    shape = Shape(1, 64, 4, 256, max_seq=64)
+    time = step_seconds(shape, 4, 64, Layout(tp=2), profile_machine(profile, efficiency=0.5), Recipe("fp32"))
+    x, token = 4 * 64 * 64 * 4, 4 * 64 * 4
+    assert time.messages == pytest.approx(9 * 1e-3 + (6 * x + 3 * token) * 4e-9)
+    core = 4 * 4 * 64**2 * 64
+    assert time.parts["products"] == pytest.approx(3 * (flops(shape, 4, 64)["forward"] - core) / 2 / 2.5e10)
+    assert time.parts["attention"] == pytest.approx(3.5 * core / 2 / 2 / 2.5e10)
+    of_loss = time.parts["other kernels"] - time.forward.other - time.backward.other
+    assert of_loss == pytest.approx((5 + 3) * 4 * 4 * 64 * 128 / 1e10), "fp32 logits of half the vocabulary"
+    alone = profile_machine({**profile, "world": 1, "collectives": {}})
+    assert step_seconds(shape, 4, 64, Layout(), alone, Recipe("fp32")).messages == 0
+
+
+# --- published ----------------------------------------------------------------------------------------------------
+
+
+def layer_of_22b():
+    """{row: (forward, backward) in milliseconds} of one layer on 8 A100, as Megatron overlaps it."""
+    said, naive = PUBLISHED["korthikanti"], {"attention": "naive", "dropout": True}
+    shape = Shape(said["layers"], said["hidden"], said["heads"], said["vocab"], max_seq=said["seq"])
+    machines, rows = on(8, said["inside"], DEVICES[said["device"]]), {}
+    for name in said["milliseconds"]:
+        one = block(shape, said["micro_batch"], said["seq"], said["tp"], sequence_parallel="sequence" in name)
+        forward, backward = (p.seconds for p in block_seconds(one, machines, overlap="backward", **naive))
+        again = sum(core_seconds(one, machines, **naive)[0]) if "selective" in name else forward * (name == "full")
+        rows[name] = (1e3 * forward, 1e3 * (backward + again))
+    return rows
+
+
+def a100_of_2021():
+    """(predicted, published) TFLOP/s a GPU: naive attention, each block recomputed, nothing overlapped."""
+    said, rows = PUBLISHED["megatron_2021"], []
+    for row in said["rows"]:
+        layout = Layout(dp=row["gpus"] // row["tp"], tp=row["tp"])
+        shape = Shape(row["layers"], row["hidden"], row["heads"], said["vocab"], max_seq=said["seq"])
+        on = machine(DEVICES[said["device"]], cluster(row["gpus"] // 8, 8, said["inside"], said["across"]), layout)
+        time = step_seconds(
+            shape, said["micro_batch"], said["seq"], layout, on,
+            Recipe("bf16-master", attention="naive", dropout=0.1, checkpointing="full"),
+            accumulation=row["batch"] // layout.dp // said["micro_batch"], hide_data=False,
+        )  # fmt: skip
+        rows.append((time.hfu * 312, row["tflops"]))
+    return rows
+
+
+def nemotron(overlap):
+    """(predicted, published) seconds of a step on 16 to 2,048 H100."""
+    said, rows = PUBLISHED["nemotron_15b"], []
+    for gpus, seconds in zip(said["gpus"], said["seconds"], strict=True):
+        layout = Layout(dp=gpus // 4, tp=4, zero=1, sequence_parallel=True)
+        on = machine(DEVICES[said["device"]], cluster(ceil(gpus / 8), 8), layout)
+        time = step_seconds(Shape(**said["shape"]), said["micro_batch"], said["seq"], layout, on, overlap=overlap,
+                            accumulation=said["accumulation"])  # fmt: skip
+        rows.append((time.seconds, seconds))
+    return rows
+
+
+def errors(rows):
+    return [found / said - 1 for found, said in rows]
+
+
+def test_one_model_on_rows_that_did_not_make_it():
+    """21 rows of three papers and two devices; the only row that a constant was fitted to is left out. Median 4%, nine
+    of ten within 9%: Megatron's overlap of 2022 is taken for the 15B rows, which have a better one (below)."""
+    said = PUBLISHED["korthikanti"]["milliseconds"]
+    layer = [pair for name, row in layer_of_22b().items() for pair in zip(row, said[name], strict=True)]
+    assert layer[0][0] == pytest.approx(layer[0][1], rel=0.01), "the fitted one"
+    found = [abs(error) for error in errors(layer[1:]) + errors(a100_of_2021()) + errors(nemotron("backward"))]
+    assert len(found) == 21
+    assert median(found) < 0.05 and quantiles(found, n=10)[-1] < 0.09 and max(found) < 0.1
+
+
+def test_sequence_parallelism_saves_the_half_millisecond_that_it_saved():
+    """7.7 to 7.2 ms: what the norms, the dropouts and the residual sums of a forward move, but an eighth."""
+    rows, said = layer_of_22b(), PUBLISHED["korthikanti"]["milliseconds"]
+    saved = rows["base"][0] - rows["sequence"][0]
+    assert saved == pytest.approx(said["base"][0] - said["sequence"][0], abs=0.1)
+
+
+def test_15b_lies_between_messages_all_exposed_and_all_but_hidden():
+    """NVIDIA's 15B runs cut gathers and scatters into chunks. With chunks that cost nothing the model is 15 to 19% too
+    quick, with all exposed 4% too slow to 1% too quick; with Megatron's overlap 4 to 9% too quick. That the step grows
+    by 5% from 16 to 2,048 GPUs is not in it: stragglers, and what the network adds, are not modelled."""
+    chunks, backward, none = (errors(nemotron(overlap)) for overlap in reversed(OVERLAPS))
+    assert all(-0.2 < error < -0.14 for error in chunks)
+    assert all(-0.09 < error < -0.03 for error in backward)
+    assert all(-0.02 < error < 0.045 for error in none)
+
+
+def test_eight_v100_work_at_77_per_cent_of_one():
+    """The ratio, not the rates: those are 1.5 times too high here, for products of hidden 1,536 on a V100 reach less
+    than the share of an A100's peak."""
+    said, rates = PUBLISHED["megatron_2019"], []
+    for row in said["rows"]:
+        shape = Shape(row["layers"], row["hidden"], row["heads"], said["vocab"], max_seq=said["seq"])
+        layout = Layout(tp=row["tp"])
+        rates.append(step_seconds(
+            shape, said["batch"], said["seq"], layout, on(row["tp"], said["inside"], DEVICES[said["device"]]),
+            Recipe("bf16-master", attention="naive", dropout=0.1, checkpointing="full"),
+        ).hfu)  # fmt: skip
+    assert rates[1] / rates[0] == pytest.approx(said["scaling"], abs=0.02)
+
+
+def test_all_to_all_is_priced_as_a_gather_of_what_a_rank_has():
+    one = block(LLAMA, 1, 64, 4, sequence_parallel=True, cuts={"up": "rows"})
+    assert "all_to_all" in one.counts("forward")
+    wire = Wire(0.0, 1e9)
+    slow = machine(H100, Cluster(1, 4, wire, wire, 1), Layout(tp=4))
+    assert block_seconds(one, slow)[0].messages == pytest.approx(one.sent("forward") / 1e9)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: machine(H100, cluster(1, 8), Layout(tp=4)), "the cluster has 8 GPUs, dp 1 x tp 4 ranks: make them"),
+        (lambda: machine(H100, cluster(3, 8), Layout(dp=2, tp=12)), "12 ranks neither divide a node"),
+        (lambda: machine(H100, cluster(1, 8), Layout(tp=8), share=0), "share is a share, above 0"),
+        (lambda: spent(8, "all"), "overlap must be one of none, backward, chunked"),
+        (lambda: spent(8, "chunked", sp=False), "it needs sequence_parallel=True"),
+        (lambda: step_seconds(LLAMA, 1, 64, Layout(pp=2), on(1)), "use pp 1, not 2"),
+        (lambda: step_seconds(LLAMA, 1, 64, Layout(), on(1), accumulation=0), "accumulation must be a whole number"),
+        (lambda: step_seconds(LLAMA, 1, 64, Layout(tp=3), on(1)), "the nearest that works is 2"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(call, words):
+    refused(call, words)
