@@ -45,6 +45,15 @@ class Axis:
         return [i * step for i in range(first, int(self.hi / step + 1e-9) + 1)]
 
 
+def ringed(x: float, y: float, title: str) -> str:
+    """A point of the reader's own."""
+    at, ring = f'cx="{svg.num(x)}" cy="{svg.num(y)}"', svg.colour("key")
+    return (
+        f'<circle {at} r="3.5" fill="{ring}"><title>{escape(title)}</title></circle>'
+        f'<circle {at} r="7" fill="none" stroke="{ring}" stroke-width="2"/>'
+    )
+
+
 def log_ticks(lo: float, hi: float, most: int = 6) -> list[float]:
     """Powers of ten from lo to hi, thinned evenly to at most `most`."""
     first, last = math.ceil(math.log10(lo) - 1e-9), math.floor(math.log10(hi) + 1e-9)
@@ -134,11 +143,7 @@ class Plane:
 
     def own(self, x: float, y: float, title: str) -> str:
         """A point of the reader's own, ringed; at the edge where it lies beyond the plane."""
-        at, ring = f'cx="{svg.num(self.at_x(x))}" cy="{svg.num(self.at_y(y))}"', svg.colour("key")
-        return (
-            f'<circle {at} r="3.5" fill="{ring}"><title>{escape(title)}</title></circle>'
-            f'<circle {at} r="7" fill="none" stroke="{ring}" stroke-width="2"/>'
-        )
+        return ringed(self.at_x(x), self.at_y(y), title)
 
     def rule(self, value: float, colour: str = "accent", words: str = "") -> str:
         """A dashed vertical line at `value` of the horizontal axis, with words beside its upper end."""

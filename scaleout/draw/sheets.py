@@ -1,107 +1,92 @@
-"""Sheets of a product and who holds them: cut by columns and by rows on two ranks, and QKV by heads on four."""
+"""A tensor as sheets of paper, by what each rank of a group holds: strips are parts, a stack is copies, a hatched
+stack is sums that are still to be made. What one rank holds is solid, the others' is pale.
+
+Each tensor is three marks with names at most, however many the ranks: what moves is the paper, not the rank.
+"""
 
 from __future__ import annotations
 
-from scaleout.draw import hatch, ramp, svg
+from dataclasses import dataclass
+from html import escape
 
-Side = tuple[float, float]  # of a sheet: width and height
-INPUT, WEIGHT, OUTPUT = (44.0, 56.0), (60.0, 44.0), (60.0, 56.0)
-GAP, ROW = 26.0, 74.0  # between two sheets, for a sign; from one rank to the next
-PANEL = INPUT[0] + WEIGHT[0] + OUTPUT[0] + 2 * GAP + 52
-HEAD, FOOT = 58.0, 44.0
+from scaleout.draw import hatch, svg
 
-WAYS = {
-    "columns": ("Cut by columns", "the output's halves stand side by side"),
-    "rows": ("Cut by rows", "two partial sums, to be added"),
-}
+MOST = 4  # sheets that a stack is drawn with
+DEPTH = 8.0  # CSS pixels by which the last of them stands off, to the right and up
+PALE = 0.3
 
 
-def cuts(width: float) -> str:
-    """Both ways, beside each other where there is room."""
-    wide = width > 500
-    panel = HEAD + 2 * ROW + FOOT
-    step = (width - 2 * PANEL) / 3
-    places = {"columns": (step, 0.0), "rows": (2 * step + PANEL, 0.0)} if wide else {
-        "columns": ((width - PANEL) / 2, 0.0), "rows": ((width - PANEL) / 2, panel)}  # fmt: skip
-    body = "".join(svg.group(x, y, _panel(way)) for way, (x, y) in places.items())
-    label = "A matrix product on two ranks: cut by columns, and cut by rows"
-    return svg.figure(width, panel if wide else 2 * panel - 8, body, label)
+@dataclass(frozen=True)
+class Sheet:
+    """A tensor at (x, y), its lower left sheet as wide and high as given, in CSS pixels.
+
+    parts: strips along `cut`, "columns" or "rows"; copies: ranks that hold each of them; partial: what they hold are
+    terms of a sum. lit: the strip that is solid. fill: its colour; name: of its marks; strong: how much it is there,
+    from 0 to 1.
+    """
+
+    name: str
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str
+    parts: int = 1
+    cut: str = "columns"
+    copies: int = 1
+    partial: bool = False
+    lit: int = 0
+    strong: float = 1.0
+    title: str = ""
 
 
-def _panel(way: str) -> str:
-    """One way: a row for each rank, input times weight is output."""
-    title, result = WAYS[way]
-    left = 52.0
-    middle = left + INPUT[0] + GAP
-    right = middle + WEIGHT[0] + GAP
-    out = [svg.text(0, 16, title, bold=True, size=15)]
-    for x, (wide, _), name in ((left, INPUT, "input"), (middle, WEIGHT, "weights"), (right, OUTPUT, "output")):
-        out.append(svg.text(x + wide / 2, HEAD - 12, name, anchor="middle", fill="muted", size=svg.SMALL))
-    for rank in range(2):
-        centre = HEAD + ROW * rank + ROW / 2 - 6
-        out.append(svg.text(0, centre + 4, f"rank {rank}", size=svg.SMALL))
-        for x, sign in ((middle - GAP / 2, "·"), (right - GAP / 2, "=")):
-            out.append(svg.text(x, centre + 6, sign, anchor="middle", fill="muted", size=16))
-        half = {"columns": ("whole", "across", "across"), "rows": ("across", "down", "sum")}[way]
-        for x, side, fill, part in zip((left, middle, right), (INPUT, WEIGHT, OUTPUT), ("c3", "c1", "c3"), half,
-                                       strict=True):  # fmt: skip
-            out.append(_sheet(x, centre, side, fill, part, rank))
-    y = HEAD + 2 * ROW + 12
-    out.append(svg.text(right + OUTPUT[0], y, result, anchor="end", size=svg.SMALL))
-    return "".join(out)
+def draw(one: Sheet) -> str:
+    """The stack behind, the strips of the others, and the lit one's on top."""
+    strips = [_strip(one, part) for part in range(one.parts)]
+    solid = strips[one.lit]
+    if one.partial:
+        front = hatch.box(*solid, one.fill, mark=f"{one.name}-lit")
+    else:
+        front = svg.rect(*solid, one.fill, mark=f"{one.name}-lit")
+    others = _path([box for part, box in enumerate(strips) if part != one.lit])
+    pale = f'<path d="{others}" fill="{svg.colour(one.fill)}" fill-opacity="{PALE}" data-mark="{one.name}-rest"/>'
+    title = f"<title>{escape(one.title)}</title>" if one.title else ""
+    faded = "" if one.strong == 1 else f' opacity="{svg.num(one.strong)}"'
+    return f"<g{faded}>{title}{_behind(one, strips)}{pale * bool(others)}{front}</g>"
 
 
-def _sheet(x: float, centre: float, side: Side, fill: str, part: str, rank: int) -> str:
-    """A sheet of which a rank has the whole, a half across or down, or an addend of everything."""
-    (wide, high), y = side, centre - side[1] / 2
-    frame = (
-        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(wide)}" height="{svg.num(high)}" fill="none" '
-        f'stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>'
-    )
-    if part == "sum":
-        return frame + hatch.box(x, y, wide, high, fill)
-    if part == "across":
-        x, wide = x + rank * wide / 2, wide / 2
-    elif part == "down":
-        y, high = y + rank * high / 2, high / 2
-    return frame + svg.rect(x, y, wide, high, fill)
+def _strip(one: Sheet, part: int) -> hatch.Box:
+    """Where a part lies; a little paper shows between two of them."""
+    gap = 0.0 if one.parts == 1 else 1.2 if one.parts <= 8 else 0.6
+    if one.cut == "columns":
+        pitch = one.width / one.parts
+        return one.x + part * pitch, one.y, max(0.6, pitch - gap * (part < one.parts - 1)), one.height
+    pitch = one.height / one.parts
+    return one.x, one.y + part * pitch, one.width, max(0.6, pitch - gap * (part < one.parts - 1))
 
 
-HEADS, RANKS = {"Q": 8, "K": 2, "V": 2}, 4  # a small model with grouped key-value heads
+def _behind(one: Sheet, strips: list[hatch.Box]) -> str:
+    """The other copies, the last one first, each with its edge."""
+    count = min(one.copies, MOST)
+    if count == 1:
+        return ""
+    step, out = DEPTH / (MOST - 1), []
+    for k in range(count - 1, 0, -1):
+        moved = [(x + k * step, y - k * step, width, height) for x, y, width, height in strips]
+        out.append(
+            f'<path d="{_path(moved)}" fill="{svg.colour("paper")}" stroke="{svg.colour(one.fill)}" '
+            f'stroke-width="1" data-mark="{one.name}-copy{k}"/>'
+        )
+    return "".join(out) + _paper(one.name, strips)
 
 
-def heads(width: float) -> str:
-    """The columns of Q, K and V by head, in the colour of the rank that holds them; a head of K or V is on two."""
-    high, gap, top = 96.0, 26.0, 40.0
-    strip = min(38.0, (width - 2 * gap) / sum(HEADS.values()))
-    x = (width - sum(HEADS.values()) * strip - 2 * gap) / 2
-    out = [_ranks(width)]
-    for name, count in HEADS.items():
-        wide = count * strip
-        words = f"{name}: {count} heads" if name == "Q" else f"{name}: {count}"
-        out.append(svg.text(x + wide / 2, top - 8, words, anchor="middle", bold=True, size=14))
-        for head in range(count):
-            owners = [rank for rank in range(RANKS) if rank * count // RANKS <= head < max(
-                (rank + 1) * count // RANKS, rank * count // RANKS + 1)]  # fmt: skip
-            for copy, rank in reversed(list(enumerate(owners))):  # copies stand behind each other
-                shift, less = 7 * copy, 7 * (len(owners) - 1)
-                out.append(
-                    f'<rect x="{svg.num(x + head * strip + shift)}" y="{svg.num(top + less - shift)}" '
-                    f'width="{svg.num(strip - 2 - less)}" height="{svg.num(high - less)}" '
-                    f'fill="{ramp.colour(rank, RANKS)}" stroke="{svg.colour("paper")}"/>'
-                )
-        x += wide + gap
-    label = "Q, K and V cut by heads: eight heads of Q on four ranks, two each; two heads of K and V, each on two ranks"
-    return svg.figure(width, top + high + 34, "".join(out), label)
+def _paper(name: str, strips: list[hatch.Box]) -> str:
+    """What is behind does not show through the front."""
+    return f'<path d="{_path(strips)}" fill="{svg.colour("paper")}" data-mark="{name}-paper"/>'
 
 
-def _ranks(width: float) -> str:
-    """Whose colour is whose."""
-    pitch, y = 70.0, 160.0
-    x = (width - RANKS * pitch) / 2
+def _path(boxes: list[hatch.Box]) -> str:
     return "".join(
-        f'<rect x="{svg.num(x + rank * pitch)}" y="{svg.num(y - 10)}" width="12" height="12" '
-        f'fill="{ramp.colour(rank, RANKS)}"/>'
-        + svg.text(x + rank * pitch + 17, y, f"rank {rank}", size=svg.SMALL, fill="muted")
-        for rank in range(RANKS)
+        f"M{svg.num(x)} {svg.num(y)}h{svg.num(width)}v{svg.num(height)}h-{svg.num(width)}z"
+        for x, y, width, height in boxes
     )

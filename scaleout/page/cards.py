@@ -17,7 +17,7 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.docutils import SphinxDirective
 
-from scaleout.draw import patterns, sheets, stages
+from scaleout.draw import cuts, patterns, stages
 from scaleout.page import form
 from scaleout.page.ladder import rungs
 from scaleout.writeup.drawings import WIDE
@@ -103,7 +103,7 @@ def _picture(words: str, draw: Callable[[float], str]) -> str:
 
 PICTURES: dict[str, Callable[[], str]] = {
     "patterns": _patterns,
-    "cuts": partial(_picture, "A product on two ranks", sheets.cuts),
+    "cuts": partial(_picture, "A product on two ranks", cuts.product),
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
 }
 

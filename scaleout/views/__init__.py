@@ -171,10 +171,11 @@ def question(stem: str, values: dict | None = None) -> dict:
         raise ValueError(f"{stem} asks for no guess")
     opening = defaults(stem)
     answer = (values or render(stem)["values"])[asked.answer]
+    said = f"{answer:,}" if isinstance(answer, int) else svg.quantity(answer)
     return {
         "pictures": [view.locked(opening, width) for width in (svg.WIDE, svg.NARROW)],
         "answer": answer,
-        "words": f"{svg.quantity(answer)}{'' if asked.unit == '%' else ' '}{asked.unit}".strip(),
+        "words": f"{said}{'' if asked.unit == '%' else ' '}{asked.unit}".strip(),
         "slips": [[value, words] for value, words in view.slips(opening)],
     }
 

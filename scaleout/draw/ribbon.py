@@ -1,0 +1,292 @@
+"""Half of a transformer block as a ribbon: a tensor enters, meets a matrix, a function and a second matrix, and leaves
+as large as it came; beneath, the way that its gradient goes back. Collectives are badges where they happen.
+
+`sheets` has the tensors. A matrix can be pressed: it says which control that moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from itertools import accumulate
+
+from scaleout.draw import svg
+from scaleout.draw.sheets import DEPTH, Sheet, draw
+
+THIN = 5.0  # CSS pixels: as narrow as a matrix is drawn
+FAINT = 0.16  # what has not been computed yet
+HIGH = 4.0  # widths of x: as wide as the first matrix has room to be drawn
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor: what `sheets.Sheet` says of it, in widths of x; `words` stand beneath, `over` above it."""
+
+    name: str
+    across: float
+    down: float
+    fill: str
+    parts: int = 1
+    cut: str = "columns"
+    copies: int = 1
+    partial: bool = False
+    strong: float = 1.0
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tensors that one matrix product takes or gives, side by side or one above the other, with words."""
+
+    parts: tuple[Part, ...]
+    over: str = ""
+    under: str = ""
+    short: str = ""  # instead of `over` where there is little room
+    press: tuple[str, str, str] | None = None  # a control, the value that pressing gives it, and that in words
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A collective: two letters, or none where only the other way has one; where ("into" the first matrix, at the
+    "middle", "out of" the second), whether the data goes forward, whether it is done, what it is in words. aside:
+    badges from that place to the right, where there are two. wrong: no message belongs there.
+    """
+
+    name: str
+    letters: str
+    place: str
+    forward: bool
+    done: bool
+    title: str
+    aside: float = 0.0
+    wrong: bool = False
+
+
+@dataclass(frozen=True)
+class Half:
+    """What is drawn. between: the function's name; trouble: why it cannot be applied to what comes, or ""."""
+
+    name: str
+    title: str
+    enters: Group
+    first: Group
+    product: Group
+    between: str
+    second: Group
+    sums: Group
+    leaves: Group
+    trouble: str
+    badges: tuple[Badge, ...]
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where things are, in CSS pixels: `unit` is the width of x, `tall` that of its tokens, `gap` around a sign."""
+
+    width: int
+    unit: float
+    tall: float
+    gap: float
+    mid: float  # from the middle of the function to what stands beside it
+    node: float  # its radius
+    after: float  # from the second matrix to the sums
+    badge: float  # width of a collective
+    left: float
+
+    @cached_property
+    def wide(self) -> bool:
+        return self.width > 500
+
+    @cached_property
+    def xs(self) -> dict[str, float]:
+        """Left edges by group; "mid": the middle of the function; "out": of the badge before what leaves."""
+        u, broad, beside = self.unit, HIGH * self.unit, self.badge / 2 + 3
+        steps = (
+            ("enters", u + self.gap), ("first", broad + self.gap), ("product", broad + self.mid), ("mid", self.mid),
+            ("second", u + self.after), ("sums", u + DEPTH + beside), ("out", beside), ("leaves", u),
+        )  # fmt: skip
+        lefts = accumulate((step for _, step in steps[:-1]), initial=self.left)
+        return {name: left for (name, _), left in zip(steps, lefts, strict=True)}
+
+    def at(self, place: str) -> float:
+        """The middle of a place of collectives."""
+        return {"into": self.xs["first"] - self.gap / 2, "middle": self.xs["mid"], "out of": self.xs["out"]}[place]
+
+
+ROOMS = {
+    svg.WIDE: Room(svg.WIDE, 30.0, 46.0, 34.0, 38.0, 17.0, 26.0, 24.0, 10.0),
+    svg.NARROW: Room(svg.NARROW, 18.0, 32.0, 17.0, 22.0, 10.0, 11.0, 20.0, 3.0),
+}
+
+
+def half(one: Half, y: float, back: float, width: int, lit: int, alive: bool) -> str:
+    """A half whose middle is at height y, with the way back at height `back`. lit: the rank whose parts are solid;
+    alive: its matrices can be pressed."""
+    room = ROOMS[width]
+    groups = [("enters", one.enters), ("first", one.first), ("product", one.product), ("second", one.second),
+              ("sums", one.sums), ("leaves", one.leaves)]  # fmt: skip
+    return "".join([
+        _way_back(one, y, back, room),
+        *(_group(group, name, one.name, y, room, lit, alive) for name, group in groups),
+        _signs(one, y, room), _function(one, y, room),
+        *(_badge(badge, y, back, room) for badge in one.badges),
+    ])  # fmt: skip
+
+
+# --- tensors ---------------------------------------------------------------------------------------------------------
+
+
+def _group(group: Group, where: str, half: str, y: float, room: Room, lit: int, alive: bool) -> str:
+    boxes = _boxes(group, where, y, room)
+    out = [_sheet(part, box, half, lit) for part, box in zip(group.parts, boxes, strict=True)]
+    top, bottom = min(box[1] for box in boxes), max(box[1] + box[3] for box in boxes)
+    left, right = boxes[0][0], boxes[-1][0] + boxes[-1][2]
+    stacked = any(part.copies > 1 for part in group.parts)
+    if group.press:
+        out.append(_knife(group, where, half, (left, top, right - left, bottom - top), room))
+    over = group.over if room.wide else group.short * (len(boxes) != 2)
+    fill = "key" if group.press else "muted"
+    raised = top - max(DEPTH if stacked else 0, 11 if group.press else 0) - 5
+    out.append(_words(over, where, left, right, raised, fill, room))
+    if where != "sums" or room.wide:
+        out.append(_words(group.under, where, left, right, bottom + 14, "muted", room))
+    if not (group.press and alive):
+        return "".join(out)
+    reach = max((right - left) / 2, svg.measure(over, svg.SMALLEST) / 2) + 5
+    above = 28 if over else 14
+    box = ((left + right) / 2 - reach, top - above, 2 * reach, bottom - top + above + 4)
+    return svg.press("".join(out), box, *group.press, mark=f"{half}-{where}")
+
+
+def _words(words: str, where: str, left: float, right: float, y: float, fill: str, room: Room) -> str:
+    """Above or beneath a group: of the first from its left edge, of the last to its right, else in the middle."""
+    if not words:
+        return ""
+    if where == "enters":
+        return svg.text(room.left - 2, y, words, fill=fill, size=svg.SMALLEST)
+    if where == "leaves":
+        return svg.text(right + DEPTH, y, words, fill=fill, size=svg.SMALLEST, anchor="end")
+    return svg.text((left + right) / 2, y, words, fill=fill, size=svg.SMALLEST, anchor="middle")
+
+
+def _boxes(group: Group, where: str, y: float, room: Room) -> list[tuple[float, float, float, float]]:
+    """Side by side over the room of the group, or one above the other where each is as wide as all of it."""
+    sizes = [
+        (max(THIN, part.across * room.unit), part.down * room.unit if part.down else room.tall) for part in group.parts
+    ]
+    x, count = room.xs[where], len(sizes)
+    broad = HIGH * room.unit if where in ("first", "product") else sizes[0][0]
+    if count == 2:
+        high, left = room.unit, x + (broad - sizes[0][0]) / 2
+        return [(left, y - high - 2 + k * (high + 4), sizes[k][0], high) for k in range(2)]
+    used = sum(width for width, _ in sizes)
+    gap = min((broad - used) / (count - 1), 0.5 * room.unit) if count > 1 else 0.0
+    x += (broad - used - gap * (count - 1)) / 2
+    out = []
+    for width, height in sizes:
+        out.append((x, y - height / 2, width, height))
+        x += width + gap
+    return out
+
+
+def _sheet(part: Part, box: tuple[float, float, float, float], half: str, lit: int) -> str:
+    return draw(Sheet(
+        f"{half}-{part.name}", *box, part.fill, part.parts, part.cut, part.copies, part.partial,
+        min(lit // part.copies, part.parts - 1), part.strong, part.title,
+    ))  # fmt: skip
+
+
+def _knife(group: Group, where: str, half: str, box: tuple[float, float, float, float], room: Room) -> str:
+    """A line across the matrix the way that it is cut; none is as long as nothing."""
+    x, y, width, height = box
+    part = group.parts[0]
+    if part.parts == 1:
+        ends = (x + width / 2, y - 9, x + width / 2, y - 9)
+    elif part.cut == "columns":
+        ends = (x + width / 2, y - 9, x + width / 2, y + height + 3)
+    else:
+        ends = (x - 4, y + height / 2, x + width + min(7, room.after / 2 - 1), y + height / 2)
+    knob = ends[:2] if part.cut == "columns" or part.parts == 1 else ends[2:]
+    circle = (
+        f'<circle cx="{svg.num(knob[0])}" cy="{svg.num(knob[1])}" r="4" fill="{svg.colour("key")}" '
+        f'data-mark="{half}-{where}-knob"/>'
+    )
+    return svg.line(*ends, "key", 2, mark=f"{half}-{where}-knife") + circle
+
+
+# --- what lies between them ------------------------------------------------------------------------------------------
+
+
+def _signs(one: Half, y: float, room: Room) -> str:
+    """Times and equals, but where a collective is."""
+    xs, half = room.xs, room.gap / 2
+    found = [(xs["product"] - half, "="), (xs["second"] - 11, "·")]
+    if not any(badge.forward and badge.place == "into" for badge in one.badges):
+        found.append((xs["first"] - half + 4, "·"))
+    if room.wide:
+        found.append((xs["sums"] - 8, "="))
+    return "".join(svg.text(x, y + 5, sign, anchor="middle", fill="muted", size=15) for x, sign in found)
+
+
+def _function(one: Half, y: float, room: Room) -> str:
+    """A disc with the function's graph; where it cannot be applied, in the colour of what is wrong."""
+    x, r = room.xs["mid"], room.node - 2
+    wrong = bool(one.trouble)
+    fill, edge, ink = ("accent", "accent", "paper") if wrong else ("paper", "muted", "ink")
+    graph = f"M{svg.num(x - 8)} {svg.num(y + 4)}q6 1 8 -2t8 -7"
+    if one.between == "softmax":
+        graph = f"M{svg.num(x - 8)} {svg.num(y + 5)}l4 -4l4 2l4 -8l4 9"
+    disc = (
+        f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="{svg.num(r)}" fill="{svg.colour(fill)}" '
+        f'stroke="{svg.colour(edge)}" stroke-width="1.5"><title>{escape(one.trouble or one.between)}</title></circle>'
+        f'<path d="{graph}" fill="none" stroke="{svg.colour(ink)}" stroke-width="1.8"/>'
+    )
+    return disc + svg.text(x, y - r - 6, one.between, anchor="middle", size=svg.SMALLEST, bold=wrong,
+                           fill="accent" if wrong else "ink", halo=True)  # fmt: skip
+
+
+def pulse(at: str, forward: bool, y: float, back: float, width: int, shown: bool) -> str:
+    """Where the pass is, of a half as in `half`: a dot on a group of tensors, a ring around a collective's place."""
+    room = ROOMS[width]
+    groups = {name: left + room.unit / 2 * (HIGH if name == "product" else 1) for name, left in room.xs.items()}
+    dot, colour = at in groups, svg.colour("c3" if forward else "c6")
+    x, r = (groups[at], room.badge * 0.3) if dot else (room.at(at), room.badge * 0.75)
+    fill, edge = (colour, svg.colour("ink")) if dot else ("none", colour)
+    return (
+        f'<circle cx="{svg.num(x)}" cy="{svg.num(y if forward else back)}" r="{svg.num(r)}" fill="{fill}" '
+        f'stroke="{edge}" stroke-width="2.5" opacity="{int(shown)}" data-mark="pulse"/>'
+    )
+
+
+def _way_back(one: Half, y: float, back: float, room: Room) -> str:
+    """From what leaves, beneath all, to what enters."""
+    start, end = room.xs["leaves"] + room.unit / 2, room.xs["enters"] + room.unit / 2
+    a, b, low = svg.num(start), svg.num(end), min(y + room.tall / 2 + 20, back - 8)
+    line = f"M{a} {svg.num(low)}V{svg.num(back - 5)}q0 5 -5 5H{svg.num(end + 5)}q-5 0 -5 -5V{svg.num(low + 3)}"
+    head = f"M{b} {svg.num(low - 3)}l4 7h-8z"
+    words = svg.text(room.at("into") + 1.5 * room.badge + 8, back - 4, "backward", fill="c6", size=svg.SMALLEST)
+    return (
+        f'<path d="{line}" fill="none" stroke="{svg.colour("c6")}" stroke-width="1.6"/>'
+        f'<path d="{head}" fill="{svg.colour("c6")}"/>{words}'
+    )
+
+
+def _badge(one: Badge, y: float, back: float, room: Room) -> str:
+    x, y = room.at(one.place) + one.aside * (room.badge + 3), y if one.forward else back
+    if one.forward and one.place == "middle":
+        y += room.node + 11
+    if not one.letters:
+        return (
+            f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="3.5" fill="{svg.colour("paper")}" '
+            f'stroke="{svg.colour("c4")}" stroke-width="1.5"><title>{escape(one.title)}</title></circle>'
+        )
+    across, high = room.badge, 17 if room.wide else 15
+    edge, ink = ("accent", "accent") if one.wrong else ("c4", "c4-words")
+    box = (
+        f'<rect x="{svg.num(-across / 2)}" y="{svg.num(-high / 2)}" width="{svg.num(across)}" height="{svg.num(high)}" '
+        f'rx="5" fill="{svg.colour("paper")}" stroke="{svg.colour(edge)}" stroke-width="2">'
+        f"<title>{escape(one.title)}</title></rect>"
+    )
+    words = svg.text(0, 4, one.letters, anchor="middle", fill=ink, bold=True, size=svg.SMALLEST)
+    return svg.group(x, y, box + words, mark=one.name, opacity=1.0 if one.done else FAINT)

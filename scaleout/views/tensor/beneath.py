@@ -1,0 +1,156 @@
+"""Beneath the ribbon: the wire with a cell for each message, what a GPU holds of the block, and the seconds of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from scaleout.draw import guess, hatch, labels, plot, svg
+from scaleout.draw.amounts import amount
+
+LEFT = 4
+MOST = 12  # all-reduces of x: where the axis of the wire ends, unless more are sent
+CELL = {svg.WIDE: 20.0, svg.NARROW: 16.0}
+OWN = 16.0  # what a line of a reader's own takes, where it stands beneath
+ROW = {svg.WIDE: 19.0, svg.NARROW: 17.0}  # from one link to the next
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A message on the wire: its letters, whether it goes forward, all-reduces of x that it is worth, and words."""
+
+    letters: str
+    forward: bool
+    worth: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Wait:
+    """The seconds of the block over one link: words, its key, computing, waiting, whether it is chosen."""
+
+    words: str
+    key: str
+    computes: float
+    waits: float
+    chosen: bool
+
+
+# --- the wire --------------------------------------------------------------------------------------------------------
+
+
+def wire(cells: Sequence[Cell], done: int, one: float, y: float, width: int, asked: bool = False) -> str:
+    """Cells from y down, the first `done` of them filled; an axis of all-reduces of x, `one` bytes each, and the mark
+    of a guess. asked: without what is sent."""
+    total = sum(cell.worth for cell in cells)
+    end = MOST if asked else max(MOST, ceil(total * 1.04))
+    high, scale = CELL[width], (width - 2 * LEFT) / end
+    head = f"sent by each GPU: 1 is an all-reduce of x, {amount(one, 10**9)}"
+    if asked:
+        head = "sent by each GPU, in all-reduces of x"
+    out = [svg.text(LEFT - 2, y - 7, head, fill="muted", size=svg.SMALL),
+           svg.line(LEFT, y + high + 2, width - LEFT, y + high + 2)]  # fmt: skip
+    out += _ticks(end, scale, y + high, width)
+    if asked:
+        out.append(svg.text(LEFT + 6 * scale, y + high - 4, "?", anchor="middle", fill="muted", bold=True, size=16))
+    else:
+        out += _cells(cells, done, y, scale, high)
+    stops = [(0.0, float(LEFT)), (end, LEFT + end * scale)]
+    return "".join(out) + guess.mark(stops, (y - 6, y + high + 6), "x")
+
+
+def _ticks(end: int, scale: float, y: float, width: int) -> list[str]:
+    step = next(one for one in (1, 2, 5, 10, 20, 50) if end / one <= 14)
+    out = []
+    for value in range(0, end + 1, step):
+        x = LEFT + value * scale
+        anchor = "start" if value == 0 else "end" if x > width - 12 else "middle"
+        out.append(svg.line(x, y + 2, x, y + 5))
+        out.append(svg.text(x, y + 16, str(value), anchor=anchor, fill="muted", size=svg.SMALLEST))
+    return out
+
+
+def _cells(cells: Sequence[Cell], done: int, y: float, scale: float, high: float) -> list[str]:
+    out, at = [], float(LEFT)
+    for i, cell in enumerate(cells):
+        wide = cell.worth * scale
+        long = max(0.5, wide - 1.5) if i < done else 0.0
+        out.append(svg.rect(at, y, long, high, "c4", opacity=0.35 if cell.forward else 0.65, title=cell.title,
+                            mark=f"cell {i}"))  # fmt: skip
+        words = f"{cell.letters} {'fwd' if cell.forward else 'bwd'}"
+        fitting = next((one for one in (words, cell.letters) if svg.measure(one, svg.SMALLEST) < long - 3), "")
+        if fitting:
+            out.append(svg.text(at + wide / 2, y + high / 2 + 4, fitting, anchor="middle", size=svg.SMALLEST))
+        at += wide
+    return out
+
+
+# --- what a GPU holds ------------------------------------------------------------------------------------------------
+
+
+def memory(weights: float, kept: float, whole: tuple[float, float], x: float, y: float, width: float) -> str:
+    """Bytes that a GPU holds as a bar `width` wide, weights and activations, within the outline of what one GPU alone
+    would hold. whole: its weights and activations."""
+    scale, high = width / sum(whole), 12.0
+    head = f"a GPU holds {amount(weights + kept, 10**9)} of this block"
+    keys, _ = labels.keys(x, y + high + 6, width, [
+        ("c1", f"weights {amount(weights, 10**9)}"), ("c3", f"activations kept {amount(kept, 10**9)}"),
+    ])  # fmt: skip
+    return "".join([
+        svg.text(x - 2, y - 6, head, size=svg.SMALL),
+        svg.text(x + width, y - 6, f"alone: {amount(sum(whole), 10**9)}", anchor="end", fill="muted",
+                 size=svg.SMALLEST),
+        svg.rect(x, y, width, high, "grid", opacity=0.45, title="held by one GPU alone"),
+        svg.rect(x, y, weights * scale, high, "c1", title="weights", mark="held weights"),
+        svg.rect(x + weights * scale, y, kept * scale, high, "c3", title="activations kept for the backward",
+                 mark="held activations"),
+        keys,
+    ])  # fmt: skip
+
+
+# --- what it takes ---------------------------------------------------------------------------------------------------
+
+
+def seconds(
+    rows: Sequence[Wait], x: float, y: float, right: float, width: int, run: tuple[float, str, str] | None
+) -> str:
+    """A bar a link: computing, and hatched what waits for the wire. All on one scale of time. run: a reader's own, the
+    share of its step that waits, shown on the chosen bar, and words, which stand beneath, or above where room is short.
+    """
+    name = max(svg.measure(one.words, svg.SMALL, bold=True) for one in rows) + 8
+    figures = 92 if width == svg.WIDE else 84
+    longest = max(one.computes + one.waits for one in rows)
+    scale, pitch = (right - x - name - figures) / longest, ROW[width]
+    out, wide = [], width == svg.WIDE
+    if wide or not run:
+        out.append(svg.text(x - 2, y - 6, "forward and backward: computing, and waiting", size=svg.SMALL))
+    if run:
+        words = labels.cut(run[1 if wide else 2], width - 2 * LEFT, bold=True)
+        under = y + len(rows) * pitch + OWN - 4 if wide else y - 6
+        out.append(svg.text(LEFT - 2, under, words, size=svg.SMALL, fill="key", bold=True))
+    for i, one in enumerate(rows):
+        out.append(_row(one, x, y + i * pitch, name, scale, right))
+        if run and one.chosen:
+            at = x + name + (1 - run[0]) * (one.computes + one.waits) * scale
+            ground = f'<circle cx="{svg.num(at)}" cy="{svg.num(y + i * pitch + 6.5)}" r="9" fill="{svg.colour("paper")}"/>'
+            out.append(ground + plot.ringed(at, y + i * pitch + 6.5, run[1]))
+    return "".join(out)
+
+
+def _row(one: Wait, x: float, y: float, name: float, scale: float, right: float) -> str:
+    high, start = 11.0, x + name
+    computes, waits = one.computes * scale, one.waits * scale
+    share = one.waits / (one.computes + one.waits)
+    said = f"{labels.took(one.computes + one.waits)}, {share:.0%}"
+    body = [
+        svg.text(x - 2, y + 10, one.words, size=svg.SMALL, bold=one.chosen, fill="ink" if one.chosen else "muted"),
+        svg.rect(start, y + 1, computes, high, "compute", opacity=1.0 if one.chosen else 0.55,
+                 title=f"computing: {labels.took(one.computes)}", mark=f"computes {one.key}"),
+        svg.rect(start + computes, y + 1, waits, high, "accent", opacity=hatch.PALE,
+                 title=f"waiting: {labels.took(one.waits)}", mark=f"ground {one.key}"),
+        hatch.hatched(start + computes, y + 1, waits, high, "accent", f"waits {one.key}"),
+        svg.text(right, y + 10, said, anchor="end", size=svg.SMALL, bold=one.chosen,
+                 fill="accent" if one.chosen else "muted"),
+    ]  # fmt: skip
+    return "".join(body)

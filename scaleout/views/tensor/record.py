@@ -1,0 +1,40 @@
+"""A reader's own run of labs/tensor.py in the view `tensor`: what its messages and what its blocks keep came to."""
+
+from __future__ import annotations
+
+from scaleout.views import own
+
+LAB = "labs/tensor.py"
+WAYS = ("by hand", "parallelize_module")  # the first that the Record has
+SEQUENCE = ", sequence"  # ends the name of a way with sequence parallelism
+KEPT = "bytes the blocks keep"
+
+
+def measured(record: dict) -> dict:
+    """{"ranks", "device", "waits", "waits_sequence", "kept"} of a Record: shares of a step in messages that nothing
+    hides, without and with sequence parallelism (None where that did not run), and bytes kept by those predicted (None
+    in 16 bits). ValueError, in one line, for any other file."""
+    found = own.run(record, "tensor", LAB)
+    if found["ranks"] == 1:
+        raise ValueError("this Record is of one process, which sends nothing: use one of two or more")
+    seen, said = own.table(record, "measurement", LAB), own.table(record, "prediction", LAB)
+    way = next((way for way in WAYS if f"seconds a step, {way}" in seen), WAYS[0])
+    again = _share(seen, way + SEQUENCE) if f"seconds a step, {way}{SEQUENCE}" in seen else None
+    key = f"{KEPT}, {way}"
+    kept = own.amount(seen, key, LAB) / own.amount(said, key, LAB) if key in seen else None
+    return found | {"waits": _share(seen, way), "waits_sequence": again, "kept": kept}
+
+
+def _share(seen: dict, way: str) -> float:
+    seconds, waits = (own.amount(seen, f"{name}seconds a step, {way}", LAB) for name in ("", "exposed "))
+    if waits >= seconds:
+        raise ValueError("this Record has more exposed seconds than its step: run the lab again with --save")
+    return waits / seconds
+
+
+def point(run: dict, sequence: bool) -> tuple[float, str, str]:
+    """(share of a step that waits for the wire, words, fewer words); without sequence parallelism where none ran."""
+    share = run["waits_sequence"] if sequence and run["waits_sequence"] else run["waits"]
+    kept = f", keeps {run['kept']:.3f} of the predicted" if run["kept"] else ""
+    start, where = f"your run: waits {share:.0%}", own.where(run)
+    return share, f"{start}{kept}, {where}", f"{start}, {where}"

@@ -1,0 +1,77 @@
+"""What the view `tensor` says: its sentence, the law, why a join is wrong, and what wrong guesses are made of."""
+
+from __future__ import annotations
+
+from scaleout.collectives.tensor import HALVES, MEGATRON
+from scaleout.draw import svg
+from scaleout.draw.amounts import amount
+from scaleout.draw.labels import took
+from scaleout.views.choices import NAMES
+from scaleout.views.tensor.levers import WORTH, Advice
+
+
+def _size(size: float) -> str:
+    return amount(size, 10**9)
+
+
+def sentence(setting, values: dict) -> str:
+    """What is sent and waited for, or why more than that moves."""
+    start = f"{NAMES[setting.model]} on {setting.tp} H100s:"
+    whole, waits = took(values["seconds"]), took(values["exposed_seconds"])
+    if values["sent_mb"] == 0:
+        return f"{start} copies of all four matrices send nothing, and each GPU does all of the work: {whole} a block."
+    share = f"{values['exposed_percent']:.0f}%"
+    cost = f"each sends **{_size(setting.sent)}** a block, and waits {waits} of {whole} ({share})."
+    wrong = next((join for join in setting.block.joins if not join.legal), None)
+    return f"{start} {wrong.reason}; {cost}" if wrong else f"{start} {cost}"
+
+
+def advice(found: Advice | None) -> str:
+    """The one lever worth trying now."""
+    return f"Try **{found.words}**: {found.saves}." if found else f"No lever here saves {WORTH:.0%} of time or memory."
+
+
+def law(setting, values: dict) -> list[str]:
+    """Bytes sent, as so many all-reduces of x, or so many halves of one."""
+    x = setting.one * setting.tp / (2 * (setting.tp - 1))
+    halves = setting.sequence
+    count = svg.quantity(values["all_reduces"] * (2 if halves else 1)).rstrip("0").rstrip(".")
+    ring = "(t − 1)/t" if halves else "2(t − 1)/t"
+    sizes = f"s = {setting.tokens:,}, h = {setting.shape.hidden:,}"
+    after = f"{sizes}, so that x, s·h·2 B, is {_size(x)}; t = {setting.tp}."
+    if halves:
+        after += " An all-reduce is a reduce-scatter and an all-gather."
+    if halves and setting.cuts == MEGATRON:
+        after += " Two gathers are made again in the backward, for the weights' gradients."
+    return ["A GPU sends, forward and backward:", f"{count} × {ring} × x = {_size(setting.sent)}", after]
+
+
+def troubles(setting) -> dict[str, str]:
+    """By half, in a few words, why what one operation gives cannot be used as it is by the next."""
+    out = {}
+    for join in setting.block.joins:
+        if not join.legal:
+            out.setdefault(join.half, _trouble(join, "SwiGLU" if setting.shape.gated_mlp else "GeLU"))
+    return out
+
+
+def _trouble(join, function: str) -> str:
+    if join.at == "between":
+        return f"the next matrix reads all {'tokens' if join.gives.value == 'S(1)' else 'columns'}"
+    if join.gives.value == "S(1)":
+        return "each query needs all keys and values"
+    if join.half == "attention":
+        return "the scores need the sum first"
+    return f"{function}(a + b) ≠ {function}(a) + {function}(b)"
+
+
+def slips() -> list[tuple[float, str]]:
+    """All-reduces that likely mistakes count."""
+    matrices = sum(map(len, HALVES.values()))
+    return [
+        (1, "one for the whole block, and none in the backward"),
+        (2, "the forward's alone: the backward makes as many"),
+        (2 * matrices, "one for each cut matrix, both ways"),
+        (6, "one for each of six matrices, Q, K and V apart"),
+        (12, "one for each of six matrices, both ways"),
+    ]
