@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from scaleout.memory import pipeline
 from scaleout.memory.states import adapter_parameters, check_layout, slice_linears
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
@@ -33,7 +34,7 @@ class Sizes:
     seq: int
     recipe: Recipe
     layout: Layout
-    stage: int = 0  # of the pipeline
+    stage: int = 0  # the rank of the pipeline
 
     def __post_init__(self) -> None:
         check_run(self.batch, self.seq)
@@ -50,13 +51,19 @@ class Sizes:
     @cached_property
     def last(self) -> bool:
         """Whether the stage has the head and the loss."""
-        return self.stage == self.layout.pp - 1
+        return self.stage == self.layout.last_rank
 
     @cached_property
     def in_flight(self) -> int:
-        """Micro-batches whose activations stand side by side: under 1F1B, one for each stage from here on
-        (arXiv 2205.05198, section 4.2.3)."""
-        return self.layout.pp - self.stage
+        """Activations of one chunk and one micro-batch that stand side by side: under 1F1B, where a rank has one
+        chunk, a micro-batch for each rank from here on (arXiv 2205.05198, section 4.2.3)."""
+        at = self.layout
+        return pipeline.in_flight(at.schedule, at.pp, at.m, at.chunks)[self.stage] if at.pp > 1 else 1
+
+    @cached_property
+    def chunk_layers(self) -> int:
+        """Blocks of one chunk."""
+        return self.shape.layers // self.layout.stages
 
     @cached_property
     def keeps_gradients(self) -> bool:

@@ -33,6 +33,9 @@ def check_layout(shape: Shape, layout: Layout) -> None:
         raise ValueError(f"tp {t} does not divide the MLP's width {shape.h_ff}")
     if shape.layers % layout.pp:
         raise ValueError(f"pp {layout.pp} does not divide {shape.layers} layers: use a divisor of {shape.layers}")
+    if shape.layers % layout.stages:
+        each = shape.layers // layout.pp
+        raise ValueError(f"chunks {layout.chunks} does not divide {each} layers of a rank: use a divisor of {each}")
 
 
 def slice_linears(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
@@ -67,7 +70,7 @@ def adapter_parameters(shape: Shape, recipe: Recipe, tp: int = 1) -> int:
 
 def table_parameters(shape: Shape, layout: Layout, stage: int) -> dict[str, int]:
     """Parameters outside the blocks on a rank of this pipeline stage. Tables are split over the vocabulary."""
-    first, last = stage == 0, stage == layout.pp - 1
+    first, last = stage == 0, stage == layout.last_rank
     table = ceil(shape.vocab / layout.tp) * shape.hidden
     return {
         "tokens": table if first else 0,

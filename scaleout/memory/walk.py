@@ -42,14 +42,10 @@ def resting(z: Sizes, states: dict[str, int]) -> dict[str, int]:
     return states | {"gradients": gradients}
 
 
-def _layers(z: Sizes) -> int:
-    return z.shape.layers // z.layout.pp
-
-
 def _kept(z: Sizes) -> int:
-    """What one micro-batch keeps of all blocks of a stage, and of the token table's dropout."""
+    """What one micro-batch keeps of all blocks of a chunk, and of the token table's dropout."""
     mask = z.mask if z.first else 0
-    return mask + _layers(z) * sum(block_kept(z, z.recipe.checkpointing).values())
+    return mask + z.chunk_layers * sum(block_kept(z, z.recipe.checkpointing).values())
 
 
 def _forward(z: Sizes, tape: Tape) -> None:
@@ -58,12 +54,12 @@ def _forward(z: Sizes, tape: Tape) -> None:
     kept, copies = sum(block_kept(z, how).values()), copies_kept(z, how)
     # the last block is walked, for what it has in passing; of full checkpointing its input is there
     tape.hold("activations", z.batch_bytes, z.in_flight * _kept(z) - (kept if how != "full" else 0))
-    tape.hold("weights", copies * (_layers(z) - 1))
+    tape.hold("weights", copies * (z.chunk_layers - 1))
     if how == "full":
         cached = z.copies(*z.matrices)
-        tape.hold("weights", cached * (_layers(z) - 1))  # until the forward ends: _autocast_cache
+        tape.hold("weights", cached * (z.chunk_layers - 1))  # until the forward ends: _autocast_cache
         passing_forward(z, tape)
-        tape.drop("weights", cached * _layers(z))
+        tape.drop("weights", cached * z.chunk_layers)
     else:
         forward(z, tape, how)
     if z.last:
@@ -102,7 +98,7 @@ def _autocast_cache(z: Sizes) -> int:
         return 0
     biases = 2 * sum(b for _, b in z.matrices.values()) if z.shape.bias else 0
     weights = z.copies(*z.matrices) if z.recipe.checkpointing == "full" else 0
-    return (biases + weights) * _layers(z)
+    return (biases + weights) * z.chunk_layers
 
 
 def loss(z: Sizes, tape: Tape) -> None:
@@ -127,7 +123,7 @@ def head(z: Sizes, back: Backward) -> None:
 
 def _blocks(z: Sizes, back: Backward) -> None:
     """The last block, those between in one piece, the first."""
-    tape, layers = back.tape, _layers(z)
+    tape, layers = back.tape, z.chunk_layers
     tape.at("block")
     before = tape.held["gradients"]
     back.block()

@@ -2,19 +2,26 @@
 
 An action begins once its rank has done the one before and its input is there: a forward needs the forward of the
 stage before, a backward (or input gradient) that of the stage behind, the last stage's its own forward, a weight
-gradient its own input gradient. What comes from another rank comes `hop` later. Orders are those of `spec.pipeline`,
-or anybody's: an order in which ranks wait for one another is refused with the action that waits (`blocked`).
+gradient its own input gradient. What comes from another rank comes `hop` later. `step` has the schedules of
+`spec.pipeline`, `timeline` anybody's order; `summary` is a step's seconds and no more.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
 
+from scaleout.memory import pipeline as memory
 from scaleout.spec import checks
-from scaleout.spec.pipeline import Action, Orders, orders
+from scaleout.spec.pipeline import SCHEDULES, Action, code, coded, decode, rank_of
+from scaleout.spec.pipeline_weave import phases
+from scaleout.timing import pipeline_clock, pipeline_sweep
+from scaleout.timing.pipeline_waits import Order, blocked, check, needs
+
+SETTLED = 8  # turns after which ranks have mostly fallen into step, in a schedule that bends back
 
 
 @dataclass(frozen=True)
@@ -22,7 +29,7 @@ class Costs:
     """Seconds (or slots) of each stage's actions, by stage; a whole backward is input and weight together.
 
     hop: from the end of an action until the rank that needs its result has it; nothing within a rank. blocking: the
-    sender does nothing else in that time.
+    sender does nothing else in that time. ValueError for numbers below 0, and for other numbers of stages.
     """
 
     forward: tuple[float, ...]
@@ -40,12 +47,13 @@ class Costs:
         checks.number("hop", self.hop, 0)
         checks.flag("blocking", self.blocking)
 
+    @cached_property
+    def backward(self) -> tuple[float, ...]:
+        return tuple(map(float.__add__, map(float, self.input), map(float, self.weight)))
+
     def of(self, action: Action) -> float:
         """Seconds of one action."""
-        kind, stage, _ = action
-        if kind == "B":
-            return self.input[stage] + self.weight[stage]
-        return {"F": self.forward, "I": self.input, "W": self.weight}[kind][stage]
+        return {"F": self.forward, "B": self.backward, "I": self.input, "W": self.weight}[action.kind][action.stage]
 
 
 def even(
@@ -58,8 +66,34 @@ def even(
 
 
 @dataclass(frozen=True)
+class Summary:
+    """A step in the unit of its costs. work: what each rank computes. in_flight: the most activations that each holds,
+    in stages of one micro-batch each."""
+
+    seconds: float
+    work: tuple[float, ...]
+    in_flight: tuple[int, ...]
+
+    @property
+    def idle(self) -> tuple[float, ...]:
+        """By rank: what of the step it does not compute."""
+        return tuple(self.seconds - busy for busy in self.work)
+
+    @property
+    def bubble(self) -> float:
+        """Idle share of all ranks' seconds: (p-1)/(m+p-1) where stages are alike (GPipe, arXiv 1811.06965)."""
+        return fsum(self.idle) / (len(self.work) * self.seconds) if self.seconds else 0.0
+
+    @property
+    def bubble_of_ideal(self) -> float:
+        """Idle seconds against computed ones: (p-1)/m where stages are alike (arXiv 2104.04473, section 2.2)."""
+        return fsum(self.idle) / fsum(self.work) if fsum(self.work) else 0.0
+
+
+@dataclass(frozen=True)
 class Run:
-    """An action where and when it ran. `wait`: seconds that its rank stood idle before it."""
+    """An action where and when it ran. wait: how long its rank stood idle before it (a send that blocks is not idle
+    here, though it computes nothing)."""
 
     action: Action
     rank: int
@@ -68,80 +102,148 @@ class Run:
     wait: float
 
 
-def needs(action: Action, stages: int) -> Action | None:
-    """The action whose result this one needs, or None. (A backward may stand there as its input gradient.)"""
-    kind, stage, micro = action
-    if kind == "F":
-        return Action("F", stage - 1, micro) if stage else None
-    if kind == "W":
-        return Action("I", stage, micro)
-    return Action(kind, stage + 1, micro) if stage + 1 < stages else Action("F", stage, micro)
-
-
 @dataclass(frozen=True)
-class Timeline:
-    """One step, in the unit of its costs. `runs`: of each rank, in its order."""
+class Timeline(Summary):
+    """The same with every action: numbers of `spec.pipeline_weave` by rank, and when each starts."""
 
-    runs: tuple[tuple[Run, ...], ...]
+    rows: tuple[Sequence[int], ...]
+    starts: tuple[Sequence[float], ...]
     costs: Costs
+    m: int
 
     @cached_property
-    def seconds(self) -> float:
-        return max(row[-1].end for row in self.runs if row)
+    def runs(self) -> tuple[tuple[Run, ...], ...]:
+        """Of each rank, in its order."""
+        return tuple(tuple(self._run(rank, i) for i in range(len(row))) for rank, row in enumerate(self.rows))
+
+    def window(self, rank: int, start: float, end: float) -> tuple[Run, ...]:
+        """The runs of a rank that reach into a stretch of time."""
+        began = self.starts[rank]
+        first = max(0, bisect_right(began, start) - 1)
+        return tuple(
+            run for run in (self._run(rank, i) for i in range(first, bisect_left(began, end))) if run.end > start
+        )
+
+    def held(self, rank: int) -> tuple[tuple[float, int], ...]:
+        """(when, activations held from then on): one more when a forward starts, one less when its backward ends."""
+        out, now = [], 0
+        for run in self.runs[rank]:
+            change = memory.CHANGES[run.action.kind]
+            if change:
+                now += change
+                out.append((run.start if change > 0 else run.end, now))
+        return tuple(out)
 
     @cached_property
-    def work(self) -> tuple[float, ...]:
-        """Seconds that each rank computes."""
-        return tuple(fsum(self.costs.of(run.action) for run in row) for row in self.runs)
+    def critical(self) -> tuple[Run, ...]:
+        """The runs that make the step as long as it is, first to last: each starts when the one before lets it."""
+        stages = len(self.costs.forward)
+        place = {run.action: (run.rank, i) for row in self.runs for i, run in enumerate(row)}
+        rank, i = max(((rank, len(row) - 1) for rank, row in enumerate(self.runs) if row),
+                      key=lambda at: self.runs[at[0]][at[1]].end)  # fmt: skip
+        path = [self.runs[rank][i]]
+        while path[-1].start > 0:
+            need = needs(path[-1].action, stages)
+            if path[-1].wait > 0:
+                rank, i = place[need] if need in place else place[need._replace(kind="BI"["IB".index(need.kind)])]
+            else:
+                i -= 1
+            path.append(self.runs[rank][i])
+        return tuple(reversed(path))
 
-    @property
-    def idle(self) -> tuple[float, ...]:
-        """Seconds of the step in which each rank does not compute."""
-        return tuple(self.seconds - busy for busy in self.work)
+    def _run(self, rank: int, i: int) -> Run:
+        action = decode(self.rows[rank][i], len(self.costs.forward), self.m)
+        start = self.starts[rank][i]
+        return Run(action, rank, start, start + self.costs.of(action), start - self._free(rank, i))
 
-    @property
-    def bubble(self) -> float:
-        """Share of all ranks' seconds in which nothing is computed: (p-1)/(m+p-1) for even stages (GPipe's name)."""
-        return fsum(self.idle) / (len(self.runs) * self.seconds)
+    def _free(self, rank: int, i: int) -> float:
+        """When a rank is done with what comes before its i-th action, sending included where it blocks."""
+        if not i:
+            return 0.0
+        action = decode(self.rows[rank][i - 1], len(self.costs.forward), self.m)
+        end = self.starts[rank][i - 1] + self.costs.of(action)
+        return end + self.costs.hop if self.costs.blocking and self._leaves(action, rank) else end
 
-    @property
-    def bubble_of_ideal(self) -> float:
-        """The same seconds against those that are computed: (p-1)/m for even stages (Narayanan et al.)."""
-        return fsum(self.idle) / fsum(self.work)
+    def _leaves(self, action: Action, rank: int) -> bool:
+        """Whether what an action makes goes to another rank."""
+        to = action.stage + (1 if action.kind == "F" else -1)
+        return action.kind != "W" and 0 <= to < len(self.homes) and self.homes[to] != rank
+
+    @cached_property
+    def homes(self) -> tuple[int, ...]:
+        """The rank of each stage."""
+        found = {decode(number, len(self.costs.forward), self.m).stage: rank
+                 for rank, row in enumerate(self.rows) for number in row}  # fmt: skip
+        return tuple(found[stage] for stage in range(len(found)))
 
 
-def timeline(order: Sequence[Sequence[Action]], costs: Costs) -> Timeline:
-    """Exact start and end of each action. ValueError names the wait that cannot end, or what is no order."""
+def timeline(order: Order, costs: Costs) -> Timeline:
+    """Exact start and end of each action of any order. ValueError names the waits that cannot end, or what the
+    order lacks."""
     stages = len(costs.forward)
+    m = check(order, stages)
+    ring = blocked(order)
+    if ring:
+        raise ValueError(f"{'; '.join(map(str, ring))}: nobody can go on, so put what is needed earlier in its order")
+    rows = [[code(action, stages, m) for action in row] for row in order]
     home = {action.stage: rank for rank, row in enumerate(order) for action in row}
-    done: dict[Action, float] = {}
-    runs: list[list[Run]] = [[] for _ in order]
-    free = [0.0] * len(order)
-    moved = True
-    while moved:
-        moved = False
-        for rank, row in enumerate(order):
-            while len(runs[rank]) < len(row):
-                action = row[len(runs[rank])]
-                need = needs(action, stages)
-                came = done.get(need) if need else 0.0
-                if came is None:
-                    break
-                away = need is not None and home[need.stage] != rank
-                start = max(free[rank], came + costs.hop if away else came)
-                end = start + costs.of(action)
-                runs[rank].append(Run(action, rank, start, end, start - free[rank]))
-                done[action] = end
-                if action.kind == "B":
-                    done[Action("I", *action[1:])] = end
-                elif action.kind == "I":
-                    done[Action("B", *action[1:])] = end
-                free[rank], moved = end, True
-    if any(len(done_) < len(row) for done_, row in zip(runs, order, strict=True)):
-        raise ValueError("ranks wait for one another")
-    return Timeline(tuple(map(tuple, runs)), costs)
+    in_flight = tuple(max(memory.held(row), default=0) for row in order)
+    work = tuple(fsum(costs.of(action) for action in row) for row in order)
+    return _timed(rows, [home[stage] for stage in range(stages)], m, costs, work, in_flight)
 
 
 def step(schedule: str, p: int, m: int, v: int, costs: Costs) -> Timeline:
-    """The timeline of one of the schedules."""
-    return timeline(orders(schedule, p, m, v), costs)
+    """The timeline of one of the schedules. ValueError for what it cannot be, and for costs of other stages."""
+    _same(p * v, costs)
+    homes = [rank_of(schedule, stage, p) for stage in range(p * v)]
+    in_flight = memory.in_flight(schedule, p, m, v)
+    return _timed(coded(schedule, p, m, v), homes, m, costs, _work(homes, p, m, costs), in_flight)
+
+
+def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:
+    """The same without the actions: what a slider asks for while it moves."""
+    _same(p * v, costs)
+    in_flight = memory.in_flight(schedule, p, m, v)
+    work = _work([rank_of(schedule, stage, p) for stage in range(p * v)], p, m, costs)
+    if SCHEDULES[schedule].v_shaped:
+        return Summary(_bent_seconds(schedule, p, m, v, costs), work, in_flight)
+    lengths = (costs.forward, costs.input, costs.weight)
+    sweep = pipeline_sweep.seconds(schedule, p, m, v, *lengths, costs.hop, costs.blocking)
+    return Summary(step(schedule, p, m, v, costs).seconds if sweep is None else sweep, work, in_flight)
+
+
+def _bent_seconds(schedule: str, p: int, m: int, v: int, costs: Costs) -> float:
+    """Once every rank repeats one pattern (in the third of its phases), what a turn of it does depends on this turn
+    and the one before, of its own rank and of its neighbours. So if on all ranks a turn comes as much later than the
+    one before as on any, so will all that follow: then a step of few micro-batches tells of one with more."""
+    few = 2 * p + SETTLED
+    if m <= few + p // 2:
+        return step(schedule, p, m, v, costs).seconds
+    short, periods = step(schedule, p, few, v, costs), set()
+    for rank, began in enumerate(short.starts):
+        before = phases(schedule, p, few, v, rank)[:3]
+        turn = 4 if schedule == "dualpipev" else 6
+        last = sum(len(pattern) * times for pattern, times in before) + turn * (few - 2 * p)
+        periods |= {b - a for a, b in zip(began[last - turn : last], began[last : last + turn], strict=True)}
+    period = max(periods)
+    if period - min(periods) > 1e-12 * short.seconds:
+        return step(schedule, p, m, v, costs).seconds
+    return short.seconds + (m - few) * period
+
+
+def _same(stages: int, costs: Costs) -> None:
+    if len(costs.forward) != stages:
+        raise ValueError(f"costs are of {len(costs.forward)} stages, p * v is {stages}: give costs of {stages}")
+
+
+def _work(homes: Sequence[int], p: int, m: int, costs: Costs) -> tuple[float, ...]:
+    each = [m * (f + b) for f, b in zip(costs.forward, costs.backward, strict=True)]
+    return tuple(fsum(each[stage] for stage, home in enumerate(homes) if home == rank) for rank in range(p))
+
+
+def _timed(
+    rows: list[list[int]], homes: list[int], m: int, costs: Costs, work: tuple[float, ...], in_flight: tuple[int, ...]
+) -> Timeline:
+    durations = (costs.forward, costs.input, costs.backward, costs.weight)
+    starts, done = pipeline_clock.starts(rows, homes, m, durations, costs.hop, costs.blocking)
+    return Timeline(max(done), work, in_flight, tuple(rows), tuple(starts), costs, m)

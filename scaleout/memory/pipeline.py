@@ -1,0 +1,42 @@
+"""Activations in flight: how many micro-batches' activations of one stage a rank holds, action by action.
+
+A forward adds one, the whole backward takes it away. Where backward comes in halves it goes with the weight gradient,
+which needs the inputs of every matrix: so the figures of zero-bubble schedules are upper bounds, for the input
+gradient lets go of what only it needed (arXiv 2401.10241, section 3). In pieces of one stage: with v chunks a rank a
+piece is 1/v of what the rank holds for one micro-batch in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from scaleout.spec.pipeline import Action, refuse
+from scaleout.spec.pipeline_weave import phases
+
+CHANGES = {"F": 1, "B": -1, "I": 0, "W": -1, "Q": -1}
+
+
+def held(order: Sequence[Action]) -> tuple[int, ...]:
+    """Activations that a rank holds after each of its actions, in stages of one micro-batch each."""
+    return tuple(accumulate(CHANGES[action.kind] for action in order))
+
+
+def in_flight(schedule: str, p: int, m: int, v: int = 1) -> tuple[int, ...]:
+    """The most that each rank holds at one time, by rank. Raises ValueError as `spec.pipeline.refuse` does."""
+    refuse(schedule, p, m, v)
+    return tuple(_most(schedule, p, m, v, rank) for rank in range(p))
+
+
+def _most(schedule: str, p: int, m: int, v: int, rank: int) -> int:
+    """From the phases: a pattern that comes again and again is fullest in its first or in its last turn."""
+    if schedule == "zbv" and m < 2 * p - 1:  # its phases are made for more micro-batches than there are
+        return min(2 * m, m + 1 + rank)
+    most = now = 0
+    for pattern, times in phases(schedule, p, m, v, rank):
+        if times:
+            within = list(accumulate(CHANGES[letter.upper()] for letter in pattern))
+            net = within[-1]
+            most = max(most, now + max(within) + max(0, net * (times - 1)))
+            now += net * times
+    return most

@@ -1,0 +1,141 @@
+"""How the order of one rank is woven: phases, each a pattern of letters that comes so many times.
+
+Each letter takes the next of one thread of actions: F forward, B whole backward, I input gradient and W weight
+gradient of the rank's chunks in turn, or of its first chunk where the schedule bends back, whose second chunk then has
+f, b, i and w. Q is the weight gradient of the oldest input gradient that has none yet. So `[("F", 3), ("FB", 5),
+("B", 3)]` is 1F1B on the first of four ranks, with eight micro-batches.
+
+Actions are numbers here, for they are many: (row * m + micro), the rows of F in the order of the stages, those of I, B
+and W in the reverse of it. So what a forward or an input gradient makes is needed one row on: number + m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+
+KINDS = "FIBW"
+Phases = list[tuple[str, int]]
+Threads = dict[str, Iterator[int]]
+
+
+def row(kind: str, stage: int, stages: int, m: int) -> range:
+    """One kind of action on one stage, micro-batch by micro-batch."""
+    place = stage if kind == "F" else stages - 1 - stage
+    first = (KINDS.index(kind) * stages + place) * m
+    return range(first, first + m)
+
+
+def weave(phases: Phases, threads: Threads, size: int) -> list[int]:
+    """The order. size: how many actions there are of each kind."""
+    out: list[int] = []
+    for pattern, times in phases:
+        woven = [-1] * (times * len(pattern))
+        for place, letter in enumerate(pattern):
+            if letter != "Q":
+                woven[place :: len(pattern)] = islice(threads[letter], times)
+        out += woven
+    if any("Q" in pattern for pattern, _ in phases):
+        inputs = (code for code in out if size <= code < 2 * size)
+        out = [next(inputs) + 2 * size if code < 0 else code for code in out]
+    return out
+
+
+def round_size(p: int, m: int) -> int:
+    """Micro-batches that pass through one chunk of a rank before its next chunk is taken up (the library's rule)."""
+    return m // max(1, m // p)
+
+
+def warm_up(schedule: str, p: int, m: int, v: int, rank: int) -> int:
+    """Forwards before the first backward, of a schedule that takes its chunks in rounds; 1F1B has one chunk. Never
+    more than there are, m * v: that is for the caller to see."""
+    return (v - 1) * round_size(p, m) + (2 if schedule == "interleaved" else 1) * (p - 1 - rank)
+
+
+def phases(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
+    """The phases of a rank."""
+    return PHASES[schedule](schedule, p, m, v, rank)
+
+
+def order(schedule: str, p: int, m: int, v: int, rank: int) -> list[int]:
+    """The order of a rank, in numbers."""
+    threads = _bent if schedule in ("zbv", "dualpipev") else _breadth if schedule == "bfs" else _rounds
+    woven = weave(phases(schedule, p, m, v, rank), threads(schedule, p, m, v, rank), p * v * m)
+    return [code for code in woven if code >= 0] if schedule == "zbv" else woven
+
+
+def _all_first(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
+    return [("F", m * v), ("B", m * v)]
+
+
+def _in_turn(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
+    """1F1B: forwards until the first backward can come, then one of each."""
+    warm = min(m * v, warm_up(schedule, p, m, v, rank))
+    return [("F", warm), ("FB", m * v - warm), ("B", warm)]
+
+
+def _zb1(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
+    """1F1B whose rank r puts r weight gradients off, to do them where it would else wait."""
+    warm = min(m * v, warm_up(schedule, p, m, v, rank))
+    alone = min(rank, m * v - warm)
+    late = min(rank - alone, warm)
+    return [
+        ("F", warm), ("FI", alone), ("FIQ", m * v - warm - alone), ("I", late), ("IQ", warm - late),
+        ("Q", alone + late),
+    ]  # fmt: skip
+
+
+def _zbv(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
+    """The second chunk comes back to the first rank, whose backwards so begin while others still fill. The order is
+    made for 2p - 1 micro-batches at least; with fewer, those that are not there are left out of it."""
+    n, back = max(m, 2 * p - 1), p - rank
+    return [
+        ("F", 2 * back - 1), ("fF", rank), ("fiw", back), ("FIWfiw", n - p - back + 1), ("IWfiw", back - 1),
+        ("Ii", rank), ("IW", back), ("w", rank), ("W", rank),
+    ]  # fmt: skip
+
+
+def _dualpipev(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
+    """Forwards of one chunk in turn with backwards of the other, in halves only near the ends. The library runs a pair
+    "Fb" or "fB" as one action, the forward first."""
+    back, whole, bend = p - rank - 1, (rank + 1) // 2, (rank + 1) % 2
+    return [
+        ("F", 2 * back), ("Ff", rank + 1), ("iQf", back), ("FbfB", m - 2 * p + rank + 1), ("bfB", back),
+        ("bB", whole), ("bI", bend), ("iI", rank + 1 - whole - bend), ("QI", back), ("Q", rank + 1),
+    ]  # fmt: skip
+
+
+def _rounds(schedule: str, p: int, m: int, v: int, rank: int) -> Threads:
+    """A round of micro-batches through each chunk in turn, then the next round; backwards from the last chunk."""
+    size = m if v == 1 else round_size(p, m)
+
+    def thread(kind: str) -> Iterator[int]:
+        rows = [row(kind, stage, p * v, m) for stage in range(rank, p * v, p)][:: 1 if kind == "F" else -1]
+        return chain.from_iterable(one[i : i + size] for i in range(0, m, size) for one in rows)
+
+    return {kind: thread(kind) for kind in "FBI"}
+
+
+def _breadth(schedule: str, p: int, m: int, v: int, rank: int) -> Threads:
+    """All micro-batches through a chunk before its next chunk, and back in the reverse of it."""
+    forwards, backwards = ([row(kind, stage, p * v, m) for stage in range(rank, p * v, p)] for kind in "FB")
+    return {"F": chain(*forwards), "B": chain(*map(reversed, reversed(backwards)))}
+
+
+def _bent(schedule: str, p: int, m: int, v: int, rank: int) -> Threads:
+    """Threads of the chunk on the way there and of the one on the way back. B and I of a chunk share its
+    micro-batches: an iterator for both, moved into the rows of either."""
+    threads: Threads = {}
+    for letters, stage in (("FIWB", rank), ("fiwb", 2 * p - 1 - rank)):
+        shared = iter(range(m))
+        for letter in letters:
+            first = row(letter.upper(), stage, 2 * p, m)[0]
+            micros: Iterable[int] = shared if schedule == "dualpipev" and letter in "IBib" else iter(range(m))
+            threads[letter] = chain(map(first.__add__, micros), [-1] * max(0, 2 * p - 1 - m))
+    return threads
+
+
+PHASES: dict[str, Callable[[str, int, int, int, int], Phases]] = {
+    "gpipe": _all_first, "1f1b": _in_turn, "interleaved": _in_turn, "bfs": _all_first, "zb1": _zb1, "zbv": _zbv,
+    "dualpipev": _dualpipev,
+}  # fmt: skip

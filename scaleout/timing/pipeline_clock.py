@@ -1,0 +1,65 @@
+"""The clock of a pipeline: when each action of any order starts.
+
+Actions are numbers here, as in `spec.pipeline_weave`: what a forward or an input gradient makes is needed m further on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import inf
+
+
+def starts(rows: Sequence[Sequence[int]], homes: Sequence[int], m: int, durations: Sequence[Sequence[float]],
+           hop: float, blocking: bool) -> tuple[list[list[float]], list[float]]:  # fmt: skip
+    """(when each action of each rank starts, when each rank is done), of an order that can end.
+
+    homes: the rank of each stage. durations: seconds by stage of F, I, B and W. Each rank runs until something is not
+    there yet, and then the next rank does: whose turn it is does not change what comes out.
+    """
+    stages = len(homes)
+    size, chain = stages * m, _lags(homes, hop)
+    last_input, last_result = 2 * size, 3 * size
+    ready = [0.0] * m + [inf] * last_input  # when what an action needs is on its rank
+    took = [seconds for kind, by in zip("FIBW", durations, strict=True)
+            for one in (by if kind == "F" else reversed(by)) for seconds in [one] * m]  # fmt: skip
+    lag = [one for one in chain for _ in range(m)]
+    began: list[list[float]] = [[] for _ in rows]
+    done = [0.0] * len(rows)
+
+    def run(rank: int) -> Iterator[int]:
+        now, note = 0.0, began[rank].append
+        for number in rows[rank]:
+            if number < last_result:
+                place = number if number < last_input else number - size
+                came = ready[place]
+                if came > now:
+                    while came == inf:
+                        yield number
+                        came = ready[place]
+                    if came > now:
+                        now = came
+                note(now)
+                now += took[number]
+                ready[place + m] = now + lag[place]
+                if blocking:
+                    now += lag[place]
+            else:
+                note(now)
+                now += took[number]
+        done[rank] = now
+
+    _take_turns([run(rank) for rank in reversed(range(len(rows)))])
+    return began, done
+
+
+def _lags(homes: Sequence[int], hop: float) -> list[float]:
+    """Seconds from each action's end until its result is where it is needed: there, and back in the reverse."""
+    there = [hop if a != b else 0.0 for a, b in pairwise(homes)]
+    return [*there, 0.0, *reversed(there), 0.0]
+
+
+def _take_turns(ranks: list[Iterator[int]]) -> None:
+    """Until all are done."""
+    while ranks:
+        ranks = [rank for rank in ranks if next(rank, None) is not None]

@@ -1,0 +1,128 @@
+"""What an action of a pipeline waits for, and which ranks wait for one another where an order cannot end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scaleout.spec.pipeline import Action
+
+Order = Sequence[Sequence[Action]]
+WHOLE = ({"F", "B"}, {"F", "I", "W"})
+
+
+class Wait(NamedTuple):
+    """A rank that stands still. sends: it has done `action`, and nobody takes the result; else it would do it next."""
+
+    rank: int
+    action: Action
+    for_action: Action
+    of_rank: int
+    sends: bool
+
+    def __str__(self) -> str:
+        if self.sends:
+            return (
+                f"rank {self.rank} sends the result of {self.action}, which rank {self.of_rank} will take "
+                f"for {self.for_action}"
+            )
+        where = "which comes later in its own order" if self.of_rank == self.rank else f"of rank {self.of_rank}"
+        return f"rank {self.rank} waits at {self.action} for {self.for_action}, {where}"
+
+
+def needs(action: Action, stages: int) -> Action | None:
+    """The action whose result this one needs; None for a forward of the first stage. A backward may be there whole
+    or as input gradient."""
+    kind, stage, micro = action
+    if kind == "F":
+        return Action("F", stage - 1, micro) if stage else None
+    if kind == "W":
+        return Action("I", stage, micro)
+    return Action(kind, stage + 1, micro) if stage + 1 < stages else Action("F", stage, micro)
+
+
+def check(order: Order, stages: int) -> int:
+    """The micro-batches of an order. ValueError, one line, for an action that is missing, twice there or nowhere
+    allowed, and for a stage on two ranks."""
+    home: dict[Action, int] = {}
+    for rank, row in enumerate(order):
+        for action in row:
+            if action.kind not in "FBIW" or not 0 <= action.stage < stages or action.micro < 0:
+                raise ValueError(f"there is no {action}: kinds are F, B, I and W, stages 0 to {stages - 1}")
+            if action in home:
+                raise ValueError(f"{action} is there twice, on ranks {home[action]} and {rank}: leave one")
+            home[action] = rank
+    m = 1 + max((action.micro for action in home), default=-1)
+    for stage in range(stages):
+        ranks = {rank for action, rank in home.items() if action.stage == stage}
+        if len(ranks) > 1:
+            raise ValueError(f"stage {stage} is on ranks {' and '.join(map(str, sorted(ranks)))}: give it to one")
+        for micro in range(m):
+            kinds = {kind for kind in "FBIW" if Action(kind, stage, micro) in home}
+            if kinds not in WHOLE:
+                has = ", ".join(sorted(kinds)) or "nothing"
+                raise ValueError(f"micro-batch {micro} on stage {stage} has {has}: give it F and B, or F, I and W")
+    return m
+
+
+def blocked(order: Order, rendezvous: bool = False) -> tuple[Wait, ...]:
+    """The ring of ranks that wait for one another, each with what it waits for; () for an order that can end.
+
+    rendezvous: a send lasts until its receiver has come to the action that needs it, and a rank does nothing else
+    meanwhile (a synchronous send): two ranks that both send first wait for ever. ValueError as `check`.
+    """
+    stages = 1 + max((action.stage for row in order for action in row), default=-1)
+    check(order, stages)
+    home = {action: rank for rank, row in enumerate(order) for action in row}
+    takers = {_there(needs(action, stages), home): action for action in home if action.kind != "W"}
+    at, sending, done = [0] * len(order), [False] * len(order), set()
+
+    def waits(rank: int) -> Wait | None:
+        """What keeps a rank from its next action, if anything does."""
+        if sending[rank]:
+            sent = order[rank][at[rank] - 1]
+            to = home[takers[sent]]
+            taken = not sending[to] and order[to][at[to]] == takers[sent]  # the taker cannot have run
+            return None if taken else Wait(rank, sent, takers[sent], to, True)
+        action = order[rank][at[rank]]
+        need = _there(needs(action, stages), home)
+        return None if need is None or need in done else Wait(rank, action, need, home[need], False)
+
+    going = set(range(len(order)))
+    while going:
+        before = (tuple(at), tuple(sending))
+        for rank in sorted(going):
+            while (at[rank] < len(order[rank]) or sending[rank]) and waits(rank) is None:
+                action = order[rank][at[rank] - 1 if sending[rank] else at[rank]]
+                taker = takers.get(action)
+                if not sending[rank]:
+                    at[rank] += 1
+                    sending[rank] = rendezvous and taker is not None and home[taker] != rank
+                else:
+                    sending[rank] = False
+                if not sending[rank]:
+                    done.add(action)
+            if at[rank] == len(order[rank]) and not sending[rank]:
+                going.discard(rank)
+        if before == (tuple(at), tuple(sending)) and going:
+            return _ring({rank: waits(rank) for rank in going})
+    return ()
+
+
+def _other(action: Action) -> Action:
+    """A backward under its other name: whole, or its input gradient."""
+    return action._replace(kind="I" if action.kind == "B" else "B")
+
+
+def _there(action: Action | None, home: dict[Action, int]) -> Action | None:
+    """The action as it is in the order."""
+    return action if action is None or action in home else _other(action)
+
+
+def _ring(stuck: dict[int, Wait]) -> tuple[Wait, ...]:
+    """From any rank that stands still along those that it waits for, until one comes again."""
+    rank, path = min(stuck), []
+    while rank not in path:
+        path.append(rank)
+        rank = stuck[rank].of_rank
+    return tuple(stuck[one] for one in path[path.index(rank) :])
