@@ -18,8 +18,8 @@ from scaleout.views.choices import NAMES
 from scaleout.views.fsdp.levers import EXPOSED
 
 MARK = "{http://www.w3.org/2000/svg}"
-# Settings by chance
-MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0, "pipeline": 40, "tensor": 40}
+MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0, "pipeline": 40,
+         "tensor": 40}  # settings by chance
 NAMELESS = {"collectives", "front", "pipeline"}  # views that are of no model
 
 
