@@ -3,7 +3,8 @@
 `transformer` is the book's model (`norm` its RMS norm), `recipe` its optimizer and training step. `ring` is all-reduce
 from sends and receives; `ddp` and `fsdp` are by hand; `shard` is FSDP2 by the book's units. `replicas` and `fsdp_ways`
 set the ways side by side, `step` makes one step of them with marks to time it by, `parity` asks whether all compute the
-same. `private` is the one door to torch's private parts, for every room above too.
+same. `pipeline` is by hand, over stages that `pipeline_stage` cuts, `pipeline_ways` beside torch's schedules.
+`private` is the one door to torch's private parts, for every room above too.
 
 Stands on the pure rooms. Sessions, options and output are `lab`'s; what looks at a run from outside is `measure`'s.
 """
