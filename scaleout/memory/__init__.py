@@ -2,8 +2,8 @@
 
 `accounts` is the door: an account of a step, and where it is fullest. `states` has what stays, `activations` what each
 operation keeps; `forward` and `backward` follow one block allocation by allocation onto a `tape`, `walk` the whole
-step. `fsdp` is the same under FSDP over time, by way of `fsdp_tape` and `fsdp_stretch`. `stage` is what
-the stages of a pipeline keep. `allocator` is what a GPU holds on top of the tensors, and so what fits.
+step. `pipeline` counts micro-batches in flight and their bytes. `fsdp` is the same under FSDP over time, by way of `fsdp_tape` and
+`fsdp_stretch`. `allocator` is what a GPU holds on top of the tensors, and so what fits.
 
 What torch really allocates is measured in `measure`.
 """
@@ -16,6 +16,6 @@ __getattr__, __dir__, __all__ = face(
     activations="Sizes block_kept norm_kept",
     allocator="band effects fits room",
     fsdp="fsdp_account",
-    stage="most_held stage_kept",
+    pipeline="most_held stage_kept",
     states="state_bytes tensor_sizes",
 )

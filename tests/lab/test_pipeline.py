@@ -4,8 +4,7 @@ import pytest
 
 from scaleout.lab import pipeline
 from scaleout.measure.pipeline import Span
-from scaleout.memory.pipeline import in_flight
-from scaleout.memory.stage import most_held
+from scaleout.memory.pipeline import in_flight, most_held
 from scaleout.spec.pipeline import orders
 
 
