@@ -11,6 +11,7 @@
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
+import math
 import statistics
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,17 +20,15 @@ import torch
 
 from scaleout.lab import fits, join, options, recording, report, session
 from scaleout.lab import pipeline as lab_pipeline
-from scaleout.lab.text import ms
 from scaleout.measure import pipeline as measure_pipeline
-from scaleout.measure import pipeline_faults, pipeline_sleep
-from scaleout.measure.rounds import cores
-from scaleout.memory.stage import most_held, stage_kept
-from scaleout.parallel import Transformer, parity, pipeline_stage
-from scaleout.parallel.pipeline_ways import ROUTES, Way, of_model, placed
-from scaleout.records.files import write_json
-from scaleout.spec import Recipe, preset
+from scaleout.measure import pipeline_faults, pipeline_sleep, rounds
+from scaleout.memory import most_held, stage_kept
+from scaleout.parallel import Transformer, parity, pipeline_stage, pipeline_ways
+from scaleout.records import files
+from scaleout.spec import Recipe
 from scaleout.spec import pipeline as spec_pipeline
 from scaleout.timing import pipeline as timing_pipeline
+from scaleout.timing import pipeline_seconds
 
 WARMUP = 2
 PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the whole batch alone
@@ -79,18 +78,21 @@ class Plan:
 
     @property
     def chosen(self):
-        return [("gpipe", 1)] if self.p == 1 else lab_pipeline.schedules(self.o.schedules, self.p)
+        return [("gpipe", 1)] if self.p == 1 else lab_pipeline.schedules(self.o.schedules)
 
     def layers(self, v):
         """Layers of each stage."""
-        return pipeline_stage.cut(self.o.layers, self.p * v)
+        return pipeline_seconds.blocks(self.o.layers, self.p * v)
 
     def refuse(self):
-        """ValueError for what no schedule, stage or hop can be."""
-        for name, v in [*self.chosen, *lab_pipeline.schedules(self.o.schedules, self.p)]:
-            self.layers(v)
-            if self.p > 1:
-                placed(name, self.p, self.m, v)
+        """ValueError for what cannot be cut into stages, or is no schedule."""
+        chosen = lab_pipeline.schedules(self.o.schedules)
+        stages = self.p * math.lcm(*(v for _, v in self.chosen))
+        if self.o.layers % stages:
+            near = max(1, round(self.o.layers / stages)) * stages
+            raise ValueError(f"--layers {self.o.layers} cannot be cut into {stages} equal stages: use --layers {near}")
+        for name, v in chosen if self.p > 1 else ():
+            pipeline_ways.placed(name, self.p, self.m, v)
 
     def sleep(self, s, via, name, v, costs, **more):
         """measure.pipeline_sleep.run of this plan."""
@@ -109,7 +111,8 @@ def model_way(s, o, plan, via, name, v, **more):
     """A Way of the Transformer."""
     like = torch.empty(o.micro_batch, o.seq, o.hidden, device=s.device)
     more |= {"timeout": join.GROUP_TIMEOUT} if via == "hand" else {}
-    return Way(s, via, name, plan.m, of_model(o.shape, plan.layers(v), s.device, o.seed), like, v, **more)
+    stages = pipeline_ways.of_model(o.shape, plan.layers(v), s.device, o.seed)
+    return pipeline_ways.Way(s, via, name, plan.m, stages, like, v, **more)
 
 
 def equality(s, plan, text):
@@ -132,7 +135,7 @@ def equality(s, plan, text):
 
 def ways(s, plan, naive=False):
     """[(via, schedule, v)]: torch's need a process group."""
-    found = [(via, name, v) for name, v in plan.chosen for via in ROUTES if via == "hand" or s.world > 1]
+    found = [(via, name, v) for name, v in plan.chosen for via in pipeline_ways.ROUTES if via == "hand" or s.world > 1]
     return [("hand", "naive", 1), *found] if naive else found
 
 
@@ -159,10 +162,9 @@ def train(s, plan, text):
     way = model_way(s, o, plan, "hand", "1f1b", 1)
     measured = measure_pipeline.costs(way, *micro_batches(s, o, text, 0, plan.m))
     line = timing_pipeline.step("1f1b", plan.p, plan.m, 1, measured)
-    shared = sum(line.work) / min(plan.p, cores()) if s.device.type == "cpu" else 0.0      # ranks on the same cores
-    wanted = max(line.seconds, shared)
-    stage = way.stages[s.rank]
-    optimizer = torch.optim.AdamW(stage.parameters(), lr=o.lr)
+    shared = sum(line.work) / min(plan.p, rounds.cores()) if s.device.type == "cpu" else 0.0
+    wanted = max(line.seconds, shared)                              # ranks on the same cores take turns
+    optimizer = torch.optim.AdamW(way.stages[s.rank].parameters(), lr=o.lr)
     found = {"losses": [], "seconds": [], "predicted": wanted, "built": way.built}
     for step in range(o.steps):
         batch = micro_batches(s, o, text, step + 1, plan.m)
@@ -212,7 +214,7 @@ def skipped(s):
     return found
 
 
-# --- the lab -----------------------------------------------------------------------------------------------------------
+# --- the lab ----------------------------------------------------------------------------------------------------
 
 
 def whole(s, tier, plan, text):
@@ -236,7 +238,7 @@ def whole(s, tier, plan, text):
 def write_trace(s, o, spans):
     """--trace, on rank 0."""
     if o.trace and spans and s.main:
-        write_json(lab_pipeline.trace(spans), o.trace)
+        files.write_json(lab_pipeline.trace(spans), o.trace)
         s.say(f"trace: {Path(o.trace).name}; open it at https://ui.perfetto.dev")
 
 

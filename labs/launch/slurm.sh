@@ -4,6 +4,7 @@
 #   sbatch labs/launch/slurm.sh                                the capstone on 2 nodes of 8 GPUs
 #   sbatch --nodes 4 labs/launch/slurm.sh                      on 4
 #   sbatch labs/launch/slurm.sh labs/ddp.py --tier gpu         any other lab, with its own flags
+#   sbatch labs/launch/slurm.sh labs/pipeline.py --tier gpu    a stage on each GPU: layers must divide by twice as many
 #   PROCESSES=8 sbatch --nodes 1 labs/launch/slurm.sh labs/preflight.py --gpus 8
 #
 # --tier gpu trains on the sources of Python and torch (--dataset stdlib+torch), of which nodes need the same: an

@@ -4,6 +4,7 @@
 #   labs/launch/two_machines.sh 0 192.168.1.10                         on the first machine, with its own address
 #   labs/launch/two_machines.sh 1 192.168.1.10                         on the second, with the same address
 #   labs/launch/two_machines.sh 1 192.168.1.10 labs/ddp.py --save      another lab, the same on both
+#   labs/launch/two_machines.sh 1 192.168.1.10 labs/pipeline.py --save     the last stages there, the first here
 #
 # NODES: machines (2). PROCESSES: processes a machine (default: one a GPU). PORT: on the first machine, open to the
 # others (29500). NETWORK: the interface between them, such as eth0 (`ip -brief address` lists them); needed where a

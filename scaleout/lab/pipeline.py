@@ -1,12 +1,11 @@
-"""What the lab of pipelines prints: bubbles and bytes beside their predictions, lanes as text, a trace, stages of uneven
-weight and how to mend them. Standard library only."""
+"""What the lab of pipelines prints: bubbles and bytes beside their predictions, lanes as text and as a trace, stages of
+uneven weight, who waits for whom. Standard library only."""
 
 import statistics
 
 from scaleout.lab.text import megabytes, ms, ratio, table
 from scaleout.records import chrome
 from scaleout.spec.pipeline import SCHEDULES
-from scaleout.timing.pipeline import Costs
 
 NAMES = {"naive": "naive"} | {name: facts.label for name, facts in SCHEDULES.items()}
 VIAS = {"hand": "by hand", "torch": "torch"}
@@ -16,7 +15,7 @@ WIDTH = 96              # columns of a lane
 LOOK = "abcdefghijklmnopqrstuvwxyz"
 
 
-def schedules(text, p):
+def schedules(text):
     """--schedules as [(name, v)]: each with the fewest stages a rank that it takes. ValueError for an unknown one."""
     names = [*SCHEDULES] if text == "all" else text.split(",")
     for name in names:
@@ -46,8 +45,8 @@ def explain(rows):
     said = [f"bubbles of {row['ms']:g} ms stages: at most {gap:.3f} of the step above the prediction"
             + ("" if gap <= BUBBLE else f", where a quiet machine stays within {BUBBLE}")]
     for gap, row in (pair for pair in off if pair[1]["ms"] == SHORT_MS and long):
-        said.append(f"{row['name']} with {SHORT_MS:g} ms stages: {gap:.3f} above it: messages, autograd and waking from "
-                    f"sleep take {ms(row['measured'] - row['predicted'])} ms a step, however short the stages are")
+        said.append(f"{row['name']} with {SHORT_MS:g} ms stages: {gap:.3f} above it: messages, autograd and waking up "
+                    f"take {ms(row['measured'] - row['predicted'])} ms a step, however short the stages are")
     return said
 
 
@@ -80,8 +79,8 @@ def lanes(spans, seconds=None):
 def both_lanes(name, predicted, measured):
     """The lanes of one schedule as predicted and as they were, with what they mean."""
     whole = max(span.end for row in (*predicted, *measured) for span in row)
-    return (f"{name} as predicted, and as it ran by hand ({ms(whole)} ms across; digits are forwards, letters backwards, "
-            f"dots waiting)\n{lanes(predicted, whole)}\n\n{lanes(measured, whole)}\n")
+    return (f"{name} as predicted, and as it ran by hand ({ms(whole)} ms across; digits are forwards, letters "
+            f"backwards, dots waiting)\n{lanes(predicted, whole)}\n\n{lanes(measured, whole)}\n")
 
 
 def trace(spans):
@@ -91,7 +90,8 @@ def trace(spans):
         events += chrome.named(rank, {1: "actions", 2: "waits for a message"})
         for span in row:
             name = f"{span.kind}{span.micro} stage {span.stage}"
-            events.append(chrome.event(rank, 1, name, {"F": "forward"}.get(span.kind, "backward"), span.start, span.end))
+            kind = "forward" if span.kind == "F" else "backward"
+            events.append(chrome.event(rank, 1, name, kind, span.start, span.end))
             if span.start - span.begin > 1e-4:
                 events.append(chrome.event(rank, 2, f"receive for {name}", "wait", span.begin, span.start))
     return {"traceEvents": events}
@@ -102,34 +102,13 @@ def longest_receive(spans):
     waits = [(span.end - span.begin, rank, span, row[i - 1], row[i + 1]) for rank, row in enumerate(spans)
              for i, span in enumerate(row) if span.kind == "R"]
     wait, rank, span, before, after = max(waits)
-    return (f"rank {rank} stands {ms(wait)} ms in a receive for micro-batch {span.micro} of stage {span.stage}, after "
-            f"F{before.micro} of stage {before.stage}: {after.kind}{after.micro} of stage {after.stage} has to wait behind it")
+    span = span._replace(kind="F")
+    name = "{0.kind}{0.micro} of stage {0.stage}".format
+    return (f"rank {rank} stands {ms(wait)} ms in a receive for {name(span)}, after {name(before)}: behind it waits "
+            f"{name(after)}")
 
 
 # --- uneven stages ----------------------------------------------------------------------------------------------
-
-def uneven(layers, seconds, head):
-    """Costs of stages of so many layers each, a layer `seconds` for each of F, I and W; the head weighs as much as
-    `head` layers."""
-    weight = [n * seconds for n in layers]
-    weight[-1] += head * seconds
-    return Costs(tuple(weight), tuple(weight), tuple(weight))
-
-
-def mended(layers, stages, head):
-    """Layers of each stage so that the heaviest is as light as can be, the head weighing `head` layers: the last stage
-    gives some to the others. ValueError where a stage would have none."""
-    last = min(range(1, layers - stages + 2), key=lambda n: (max(n + head, -(-(layers - n) // (stages - 1))), -n))
-    even, more = divmod(layers - last, stages - 1)
-    return (*(even + (i < more) for i in range(stages - 1)), last)
-
-
-def head_layers(shape):
-    """How many blocks' products the head's weigh: V h over those of a block (attention's scores left out)."""
-    per_block = shape.hidden * (2 * shape.heads * shape.d + 2 * shape.kv * shape.d
-                                + (3 if shape.gated_mlp else 2) * shape.h_ff)
-    return shape.vocab * shape.hidden / per_block
-
 
 def compared(rows):
     """[(name, layers, predicted Timeline, measured seconds, bubble found)] as text."""
@@ -152,12 +131,14 @@ def refuse(world, nodes, device, fault, hop_ms, trace):
         raise ValueError(f"{flag}: one process is no pipeline: use torchrun --nproc-per-node 2 labs/pipeline.py")
     if hop_ms and (nodes > 1 or device != "cpu"):
         raise ValueError("--hop-ms: ranks need one host's clock and its CPUs: use one node, and LAB_DEVICE=cpu")
+    if hop_ms and fault in ("both-send", "receive"):
+        raise ValueError(f"--hop-ms: --fault {fault} has wires of its own: leave one of the two out")
     if fault == "both-send" and device != "cpu":
         raise ValueError("--fault both-send: on NCCL small sends do not wait: use LAB_DEVICE=cpu")
 
 
 def hang(found, patience):
-    """One line on who waits for whom, from what each rank waits for (measure.pipeline_faults.both_send)."""
+    """One line on who waits for whom, from what each rank says (measure.pipeline_faults.both_send)."""
     if found is None:
         return "no hang: every send was taken (give more --micro-batches)"
     words = [f"rank {rank} waits to {does} {what} {number} {'to' if does == 'send' else 'from'} rank {peer}" if stood
@@ -174,4 +155,4 @@ def training(record, predicted, world):
     return (f"1F1B trains: loss {record.losses[0]:.3f} to {record.losses[-1]:.3f} in {len(record.losses)} steps, "
             f"{ms(record.median)} ms a step (predicted from each stage alone {ms(predicted)}, ratio "
             f"{ratio(predicted, record.median)}"
-            + (f"; {world} ranks share the cores and their caches)" if record.device_kind == "cpu" and world > 1 else ")"))
+            + (f"; {world} ranks share the cores)" if record.device_kind == "cpu" and world > 1 else ")"))

@@ -1,4 +1,5 @@
-"""Faults of a pipeline's runtime, on purpose: ranks that both send first, and receives that are waited for too early."""
+"""What goes wrong in a pipeline, on purpose: ranks that both send first, a receive that is waited for too early, a last
+stage that has the head on top."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from scaleout.lab.text import ms
 from scaleout.measure.pipeline import Span, gathered
 from scaleout.measure.pipeline_sleep import LIKE, batch, even, sleepers
 from scaleout.parallel.pipeline import Wire, run
-from scaleout.parallel.pipeline_stage import cut
 from scaleout.parallel.pipeline_ways import Way
 from scaleout.spec.pipeline import orders
 from scaleout.spec.transformer import preset
-
+from scaleout.timing import pipeline_seconds
+from scaleout.timing.pipeline_waits import blocked
 
 PATIENCE = 4.0              # seconds until a message of --fault both-send is given up
 HEAVY = "llama-3-8b"        # whose head weighs as much as more than two of its layers
@@ -110,18 +111,20 @@ def front_loaded(actions):
 # --- what the lab shows: of its session and its plan; the spans of all ranks, or None ------------------------
 
 def show_both_send(s, plan) -> None:
-    """A hang, and one line on who waits for whom."""
+    """A hang, in one line on who waits for whom; and who was to wait for whom."""
     s.say(lab_pipeline.hang(both_send(s, plan.m, PATIENCE), PATIENCE))
+    ring = blocked(orders("1f1b", plan.p, plan.m), rendezvous=True)
+    s.say("predicted for sends that wait: " + "; ".join(map(str, ring)))
 
 
 def show_receive(s, plan):
     """Interleaved 1F1B as it should be, and with the next chunk's first message waited for too early."""
     name, v = "interleaved", 2
-    mine, costs = orders(name, plan.p, plan.m, v)[s.rank], even(plan.p, v, plan.o.stage_ms, plan.o.hop_ms)
+    mine, costs = orders(name, plan.p, plan.m, v)[s.rank], even(plan.p, v, plan.o.stage_ms)
     wanted, right, healthy = plan.sleep(s, "hand", name, v, costs)
     _, late, spans = plan.sleep(s, "hand", name, v, costs, work=front_loaded(mine), wire=Early)
     s.say(f"{lab_pipeline.title(name, v)}: {ms(right)} ms a step (predicted {ms(wanted.seconds)})\n"
-          f"{lab_pipeline.lanes(healthy, late)}\n\nthe first message of the next chunk waited for too early: {ms(late)} ms"
+          f"{lab_pipeline.lanes(healthy, late)}\n\nthe next chunk's first message waited for too early: {ms(late)} ms"
           f"\n{lab_pipeline.lanes(spans, late)}\n{lab_pipeline.longest_receive(spans)}")
     return spans
 
@@ -129,12 +132,15 @@ def show_receive(s, plan):
 def show_head(s, plan):
     """A last stage that has the head too, and the same with fewer layers on it."""
     shape, rows = preset(HEAVY), []
-    weight, seconds = lab_pipeline.head_layers(shape), plan.o.stage_ms / 1e3 * plan.p / shape.layers
-    s.say(f"{HEAVY}: {shape.layers} layers, and a head as heavy as {weight:.2f} of them")
-    for name, layers in (("even", cut(shape.layers, plan.p)),
-                         ("mended", lab_pipeline.mended(shape.layers, plan.p, weight))):
-        wanted, found, spans = plan.sleep(s, "hand", "1f1b", 1, lab_pipeline.uneven(layers, seconds, weight))
-        rows.append((name, layers, wanted, found, lab_pipeline.bubble(wanted.work, found)))
+    even_blocks, seq = pipeline_seconds.blocks(shape.layers, plan.p), shape.max_seq
+    flops = pipeline_seconds.costs(shape, 1, seq, 1.0, even_blocks).forward
+    s.say(f"{HEAVY}: {shape.layers} layers, and a head as heavy as "
+          f"{(flops[-1] - flops[0]) / flops[0] * even_blocks[0]:.2f} of them")
+    for name, each in (("even", even_blocks), ("mended", pipeline_seconds.mended(shape, plan.p, seq))):
+        costs = pipeline_seconds.costs(shape, 1, seq, flops[0] / plan.o.stage_ms * 1e3, each,
+                                       plan.o.hop_ms / 1e3)
+        wanted, found, spans = plan.sleep(s, "hand", "1f1b", 1, costs)
+        rows.append((name, each, wanted, found, lab_pipeline.bubble(wanted.work, found)))
         s.say(f"\n{name}, 1F1B\n{lab_pipeline.lanes(spans)}")
     s.say("\n" + lab_pipeline.compared(rows))
     return spans

@@ -2,7 +2,7 @@
 
 `accounts` is the door: an account of a step, and where it is fullest. `states` has what stays, `activations` what each
 operation keeps; `forward` and `backward` follow one block allocation by allocation onto a `tape`, `walk` the whole
-step. `pipeline` counts the micro-batches in flight. `fsdp` is the same under FSDP over time, by way of `fsdp_tape` and
+step. `pipeline` counts micro-batches in flight. `fsdp` is the same under FSDP over time, by way of `fsdp_tape` and
 `fsdp_stretch`. `allocator` is what a GPU holds on top of the tensors, and so what fits.
 
 What torch really allocates is measured in `measure`.
@@ -13,8 +13,9 @@ from scaleout import face
 __getattr__, __dir__, __all__ = face(
     __name__,
     accounts="Account KINDS account",
-    activations="Sizes block_kept norm_kept",
+    activations="Sizes block_kept norm_kept stage_kept",
     allocator="band effects fits room",
     fsdp="fsdp_account",
+    pipeline="most_held",
     states="state_bytes tensor_sizes",
 )

@@ -10,6 +10,7 @@ naive attention and dropout.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -270,3 +271,19 @@ def copies_kept(z: Sizes, checkpointing: str) -> int:
 def adapters_kept(z: Sizes) -> int:
     """The narrow tensor between the two matrices of each adapter of a block."""
     return z.tokens * z.recipe.adapter_rank * z.e * len(z.matrices) if z.frozen else 0
+
+
+def stage_kept(shape: Shape, batch: int, seq: int, layers: Sequence[int], recipe: Recipe) -> list[dict[str, int]]:
+    """Bytes that each stage keeps of a micro-batch of batch x seq tokens, `layers` blocks in each: "weights" until the
+    weights' gradients are there, "input" only until the input's is.
+
+    The blocks' come from `block_kept`; the last stage has the norm, the head and the log-softmax (fp32) too, the first
+    the numbers of the positions (int64). The batch itself stays anyway.
+    """
+    z = Sizes(shape, batch, seq, recipe, Layout())
+    block = sum(block_kept(z, recipe.checkpointing).values())
+    found = [{"weights": n * block, "input": 0} for n in layers]
+    found[0]["weights"] += 8 * seq if shape.positions == "learned" else 0
+    found[-1]["weights"] += norm_kept(z) + z.y
+    found[-1]["input"] = z.vocab32
+    return found

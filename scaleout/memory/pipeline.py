@@ -40,3 +40,11 @@ def _most(schedule: str, p: int, m: int, v: int, rank: int) -> int:
             most = max(most, now + max(within) + max(0, net * (times - 1)))
             now += net * times
     return most
+
+
+def most_held(orders: Sequence[Sequence[Action]], kept: Sequence[dict[str, int]]) -> list[int]:
+    """The most bytes that each rank keeps at a time, in a step of these orders, of stages that keep `kept`
+    (`activations.stage_kept`)."""
+    change = {"F": lambda k: k["weights"] + k["input"], "B": lambda k: -k["weights"] - k["input"],
+              "I": lambda k: -k["input"], "W": lambda k: -k["weights"]}
+    return [max(accumulate(change[action.kind](kept[action.stage]) for action in order)) for order in orders]

@@ -3,7 +3,7 @@
 The forward of a stage sends its output on, the backward sends the gradient of its input back. All schedules do the
 same forwards and backwards; they differ in the order in which a rank does its own (GPipe: Huang et al., arXiv
 1811.06965; 1F1B: Narayanan et al., arXiv 2104.04473). `HandPipeline` has the work of one stage and one micro-batch,
-`gpipe` and `one_f_one_b` its order by loops; `HandPipeline.run` takes any order, and two halves of a backward.
+`naive`, `gpipe` and `one_f_one_b` are its orders as loops, `run` takes any other, with a backward in two halves.
 p: ranks, v: stages a rank, m: micro-batches. b: sequences of a micro-batch, s: tokens, h: hidden.
 """
 
@@ -26,6 +26,7 @@ class HandPipeline:
 
     stages: {stage: Stage}. inward[stage]: the Wire that its input comes by, and outward[stage] that its output leaves
     by; back_in and back_out are those of gradients, the other way. The first stage has no inward, the last no outward.
+    held: {(stage, i): (input, output's edge of the graph, edges of its layers)} between forward and backward.
     """
 
     def __init__(self, s, stages: dict[int, Stage], place: tuple[int, ...], like: Tensor, wire=None, timeout=None):
@@ -40,7 +41,7 @@ class HandPipeline:
         part = self.stages[stage]
         x = self.tokens[i] if part.first else self.inward[stage].receive().requires_grad_()
         out = part(x, self.targets[i] if part.last else None)
-        self.held[stage, i] = x, get_gradient_edge(out), part.edges         # of the output its place in the graph only
+        self.held[stage, i] = x, get_gradient_edge(out), part.edges     # the output itself may go once it is sent
         part.edges = []
         if part.last:
             self.losses.append(out.detach() / len(self.tokens))
@@ -93,15 +94,6 @@ class HandPipeline:
         return self.s.mean(share) * self.s.world
 
 
-def run(actions):
-    """The `work` of any list of actions (kind, stage, micro-batch), as scaleout.spec.pipeline.orders has for a rank."""
-    def work(pipe, m):
-        does = {"F": pipe.forward, "B": pipe.backward, "I": pipe.input_gradient, "W": pipe.weight_gradient}
-        for kind, stage, i in actions:
-            does[kind](stage, i)
-    return work
-
-
 def naive(pipe: HandPipeline, m: int) -> None:
     """One micro-batch after the other goes all the way there and back: one rank works, the others wait."""
     for i in range(m):
@@ -128,6 +120,15 @@ def one_f_one_b(pipe: HandPipeline, m: int) -> None:
         pipe.backward(rank, i)
     for i in range(m - ahead, m):                                   # cool-down
         pipe.backward(rank, i)
+
+
+def run(actions):
+    """The `work` of any list of actions (kind, stage, micro-batch), as scaleout.spec.pipeline.orders has for a rank."""
+    def work(pipe, m):
+        does = {"F": pipe.forward, "B": pipe.backward, "I": pipe.input_gradient, "W": pipe.weight_gradient}
+        for kind, stage, i in actions:
+            does[kind](stage, i)
+    return work
 
 
 WAYS = {"naive": naive, "gpipe": gpipe, "1f1b": one_f_one_b}
@@ -216,7 +217,8 @@ def connect(s, place: tuple[int, ...], like: Tensor, make, timeout) -> tuple[dic
             group = dist.new_group(sorted((source, target)), timeout)
             if s.rank in (source, target):
                 wire = make(source, target, group, like)
-                dist.broadcast(torch.zeros(1, device=s.device), source, group)  # a group is whole once it was used
+                first = torch.zeros(1, device=s.device)                 # NCCL joins the two with their first message
+                dist.send(first, target, group) if s.rank == source else dist.recv(first, source, group)
                 (leave if s.rank == source else enter)[one if s.rank == source else other] = wire
     return inward, outward, back_in, back_out
 

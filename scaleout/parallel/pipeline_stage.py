@@ -61,16 +61,6 @@ class Stage(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
-def cut(layers: int, stages: int) -> tuple[int, ...]:
-    """Layers of each stage, all alike. ValueError where they do not divide."""
-    if layers % stages:
-        fits = [n for n in range(1, layers + 1) if layers % n == 0]
-        near = min(fits, key=lambda n: abs(n - stages))
-        raise ValueError(f"{stages} stages do not divide {layers} layers: use {near} stages, or "
-                         f"{stages * -(-layers // stages)} layers")
-    return (layers // stages,) * stages
-
-
 def stages_of(model: Transformer, layers: tuple[int, ...], mine: list[int], device) -> dict[int, Stage]:
     """{stage: Stage} of a rank: `layers` of each stage of the model, `mine` the stages that this rank has."""
     ends = [sum(layers[:i + 1]) for i in range(len(layers))]

@@ -20,9 +20,9 @@ from scaleout.train import batches
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
 WORK = {"calibrate": "measure", "memory": "parity", "ddp": "train", "fsdp": "train", "collectives": "alone",
-        "capstone": "Job", "slow_link": "measure"}
+        "capstone": "Job", "slow_link": "measure", "pipeline": "whole"}
 TRAIN = ("memory", "ddp", "fsdp", "capstone", "slow_link")
-SAVE = ("memory", "ddp", "fsdp", "collectives", "capstone")
+SAVE = ("memory", "ddp", "fsdp", "collectives", "capstone", "pipeline")
 HUGE = "the weights alone take"
 CASES = [
     *((name, ["--layers", "1000000"], "--layers is 1000000" if name == "slow_link" else HUGE) for name in TRAIN[:4]),
@@ -37,6 +37,14 @@ CASES = [
     *((name, ["--save", "."], "the name must end in .json") for name in SAVE),
     *((name, ["--save", "f.txt/r.json"], "cannot be written: choose a file in a folder") for name in SAVE),
     *((name, ["--save", "x" * 300 + ".json"], "cannot be written: choose a file in a folder") for name in SAVE),
+    ("pipeline", ["--layers", "1000000"], HUGE), ("pipeline", ["--lr", "nan"], "'nan' is not a finite number"),
+    ("pipeline", ["--dataset", "gone"], "dataset gone: no such file or folder"),
+    ("pipeline", ["--schedules", "zb3"], "--schedules zb3: there is no 'zb3': use all, or some of gpipe,1f1b,"),
+    ("pipeline", ["--steps", "2"], "--steps is 2: it must be from 3"),
+    ("pipeline", ["--fault", "head"], "--fault: one process is no pipeline: use torchrun --nproc-per-node 2"),
+    ("pipeline", ["--hop-ms", "5"], "--hop-ms: one process is no pipeline"),
+    ("pipeline", ["--trace", "lanes.json"], "--trace: one process is no pipeline"),
+    ("pipeline", ["--trace", "lanes.txt"], "the name must end in .json"),
     ("ddp", ["--scaling", "1,2", "--save", "f.txt"], "--save f.txt: is a file, or cannot be written to"),
     ("calibrate", ["--out", "."], "cannot be written: choose a file"),
     ("calibrate", ["--out", "f.txt/m.json"], "cannot be written: choose a file"),

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from scaleout.lab import corpus, options, session
 from scaleout.measure import rounds
 from scaleout.measure import slow_link as measure_slow_link
-from scaleout.parallel import fsdp_ways
+from scaleout.parallel import fsdp_ways, pipeline_ways
 from scaleout.parallel.transformer import Transformer
 
 LABS = Path(__file__).resolve().parents[2] / "labs"
@@ -92,6 +92,7 @@ def main(s):
     shrink()
     stop_after(rounds.Alternation, "take")
     stop_after(fsdp_ways.Way, "step")
+    stop_after(pipeline_ways.Way, "step")
     cases, found = json.loads(Path(sys.argv[1]).read_text()), []
     for name, _ in cases:
         module(name)

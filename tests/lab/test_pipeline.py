@@ -1,0 +1,60 @@
+"""What the lab of pipelines says: lanes, waits, refusals. Pure."""
+
+import pytest
+
+from scaleout.lab import pipeline
+from scaleout.measure.pipeline import Span
+from scaleout.memory.pipeline import in_flight, most_held
+from scaleout.spec.pipeline import orders
+
+
+def span(kind, micro, start, end, begin=None, stage=0):
+    return Span(kind, stage, micro, start if begin is None else begin, start, end)
+
+
+def test_a_lane_is_read_from_left_to_right():
+    rows = [[span("F", 0, 0, 1), span("I", 0, 2, 3), span("W", 0, 3, 4)], [span("F", 11, 1, 2)]]
+    lanes = pipeline.lanes(rows, 4).splitlines()
+    assert lanes == [f"rank 0  {'0' * 24}{'.' * 24}{'a' * 24}{'A' * 24}", f"rank 1  {'.' * 24}{'1' * 24}{'.' * 48}"]
+
+
+def test_a_trace_has_a_process_a_rank_and_its_waits_beside():
+    events = pipeline.trace([[span("F", 0, 0.0, 1.0), span("B", 0, 2.5, 3.0, begin=1.0)]])["traceEvents"]
+    runs = [(e["pid"], e["tid"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
+    assert runs == [(0, 1, "F0 stage 0", 0.0, 1e6), (0, 1, "B0 stage 0", 2.5e6, 5e5),
+                    (0, 2, "receive for B0 stage 0", 1e6, 1.5e6)]
+
+
+def test_who_waits_for_whom():
+    found = [["send", "activations", 3, 1], ["send", "gradient", 0, 0], None]
+    assert pipeline.hang(found, 4) == (
+        "hang: ranks 0 and 1 both send, and neither receives (4 s): rank 0 waits to send activations 3 to rank 1; "
+        "rank 1 waits to send gradient 0 to rank 0; rank 2 is done")
+    assert pipeline.hang(None, 4).startswith("no hang")
+
+
+def test_the_receive_that_holds_up_the_rest():
+    row = [span("F", 0, 0, 1), Span("R", 2, 0, 1, 3, 3), span("F", 1, 3, 4)]
+    assert pipeline.longest_receive([row]) == (
+        "rank 0 stands 2,000.0 ms in a receive for F0 of stage 2, after F0 of stage 0: behind it waits F1 of stage 0")
+
+
+def test_most_held_counts_what_the_schedules_hold():
+    for schedule, v in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("zb1", 2), ("zbv", 2)):
+        kept = [{"weights": 7, "input": 0}] * 4 * v
+        assert most_held(orders(schedule, 4, 8, v), kept) == [7 * n for n in in_flight(schedule, 4, 8, v)], schedule
+
+
+@pytest.mark.parametrize(("launch", "said"), [
+    ((1, 1, "cpu", "both-send", 0, None), "--fault: one process is no pipeline"),
+    ((4, 2, "cpu", "none", 5, None), "use one node"), ((4, 1, "cuda", "none", 5, None), "LAB_DEVICE=cpu"),
+    ((4, 1, "cuda", "both-send", 0, None), "on NCCL small sends do not wait"),
+    ((4, 1, "cpu", "receive", 5, None), "--fault receive has wires of its own")])
+def test_what_a_launch_cannot_do_is_refused(launch, said):
+    with pytest.raises(ValueError, match=said):
+        pipeline.refuse(*launch)
+
+
+def test_all_schedules_or_some():
+    assert pipeline.schedules("1f1b,zb1") == [("1f1b", 1), ("zb1", 2)]
+    assert len(pipeline.schedules("all")) == 7
