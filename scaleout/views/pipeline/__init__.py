@@ -7,6 +7,7 @@ from functools import lru_cache
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.views import arrange, guess, more, play, select, slider, toggle
 from scaleout.views.pipeline import levers, picture, record, words, yours
+from scaleout.views.pipeline.frame import shown
 from scaleout.views.pipeline.setting import MOST, YOURS, Look, Setting
 
 TITLE = "A pipeline's schedule"
@@ -109,7 +110,7 @@ def _values(setting: Setting) -> dict:
 def _seen(setting: Setting, look: Look) -> dict:
     """Values that depend on what of the picture is lit or shown."""
     lit, now = min(look.lit, setting.micro_batches - 1), look.part * setting.slots
-    lanes = [setting.lane(rank) for rank in picture.shown(setting.ranks)]
+    lanes = [setting.lane(rank) for rank in shown(setting.ranks)]
     spans = [(start, end) for lane in lanes for _, _, micro, start, end in lane.actions if micro == lit]
     done = sum(max(0.0, min(now, end) - start) for start, end in zip(lanes[0].starts, lanes[0].ends, strict=True))
     return {
