@@ -2,8 +2,8 @@
 
 `accounts` is the door: an account of a step, and where it is fullest. `states` has what stays, `activations` what each
 operation keeps; `forward` and `backward` follow one block allocation by allocation onto a `tape`, `walk` the whole
-step. `fsdp` is the same under FSDP over time, by way of `fsdp_tape` and `fsdp_stretch`. `allocator` is what a GPU
-holds on top of the tensors, and so what fits.
+step. `pipeline` counts the micro-batches in flight. `fsdp` is the same under FSDP over time, by way of `fsdp_tape` and
+`fsdp_stretch`. `allocator` is what a GPU holds on top of the tensors, and so what fits.
 
 What torch really allocates is measured in `measure`.
 """

@@ -31,7 +31,7 @@ def in_flight(schedule: str, p: int, m: int, v: int = 1) -> tuple[int, ...]:
 def _most(schedule: str, p: int, m: int, v: int, rank: int) -> int:
     """From the phases: a pattern that comes again and again is fullest in its first or in its last turn."""
     if schedule == "zbv" and m < 2 * p - 1:  # its phases are made for more micro-batches than there are
-        return min(2 * m, m + 1 + rank)
+        return min(2 * m, m + 1 + rank, 2 * p)
     most = now = 0
     for pattern, times in phases(schedule, p, m, v, rank):
         if times:

@@ -27,6 +27,8 @@ NAMES = {
     "flight_pickle": "torch._C._distributed_c10d:_dump_fr_trace",
     "flight_json": "torch._C._distributed_c10d:_dump_fr_trace_json",
     "StorageInfo": "torch.distributed.checkpoint.filesystem:_StorageInfo",
+    "schedule_ops": "torch.distributed.pipelining._schedule_visualizer:get_schedule_ops",
+    "schedule_runtime": "torch.distributed.pipelining.schedules:_PipelineScheduleRuntime",
     "foreach_norm": "torch:_foreach_norm",
     "foreach_mul_": "torch:_foreach_mul_",
     "to_copy": "torch:ops.aten._to_copy.default",

@@ -83,14 +83,13 @@ def refuse(schedule: str, p: int, m: int, v: int = 1) -> None:
         checks.whole(name, value, of=" (ranks, micro-batches, chunks a rank)")
     least, most = facts.chunks
     if v < least or (most and v > most):
-        bound = str(least) if most == least else f"at least {least}"
-        raise ValueError(f"{schedule} has {bound} chunks a rank, not {v}: use v = {least if v < least else most}")
+        bound = f"{'' if most == least else 'at least '}{least} chunk{'s' if least > 1 else ''}"
+        raise ValueError(f"{schedule} has {bound} a rank, not {v}: use v = {least if v < least else most}")
     if not allowed(schedule, p, m):
         near = min((n for n in range(1, m + 2 * p + 1) if allowed(schedule, p, n)), key=lambda n: (abs(n - m), -n))
-        why = {"1f1b": f"at least one for each of {p} ranks", "dualpipev": f"two for each of {p} ranks"}.get(
-            schedule, f"rounds of equal size, of {p} or a few more"
-        )
-        raise ValueError(f"{schedule} needs micro-batches for {why}, not {m}: use m = {near}")
+        why = {"1f1b": f"needs a micro-batch for each of {p} ranks", "dualpipev": f"needs two for each of {p} ranks"}
+        rule = why.get(schedule, f"takes micro-batches in equal rounds of at least {p}")
+        raise ValueError(f"{schedule} {rule}, not {m}: use m = {near}")
 
 
 def enough(schedule: str, p: int) -> int:
