@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
+from operator import add
 
 from scaleout.memory import pipeline as memory
 from scaleout.spec import checks
@@ -126,16 +127,20 @@ class Timeline(Summary):
 
     def lane(self, rank: int) -> tuple[Sequence, ...]:
         """(kinds, stages, micro-batches, starts, ends) of what a rank does, in order: lists, for there may be many."""
-        stages, m = len(self.costs.forward), self.m
-        each = [decode(place * m, stages, m) for place in range(4 * stages)]
-        took = [self.costs.of(action) for action in each]
-        places = [number // m for number in self.rows[rank]]
-        starts = self.starts[rank]
+        kinds, stages, took = self._places
+        places, starts = [number // self.m for number in self.rows[rank]], self.starts[rank]
         return (
-            [each[place].kind for place in places], [each[place].stage for place in places],
-            [number % m for number in self.rows[rank]], starts,
-            [start + took[place] for start, place in zip(starts, places, strict=True)],
+            [*map(kinds.__getitem__, places)], [*map(stages.__getitem__, places)],
+            [number % self.m for number in self.rows[rank]], starts,
+            [*map(add, starts, map(took.__getitem__, places))],
         )  # fmt: skip
+
+    @cached_property
+    def _places(self) -> tuple[list[str], list[int], list[float]]:
+        """Kind, stage and seconds of an action by its number // m."""
+        stages = len(self.costs.forward)
+        every = [decode(place * self.m, stages, self.m) for place in range(4 * stages)]
+        return [one.kind for one in every], [one.stage for one in every], [self.costs.of(one) for one in every]
 
     def held(self, rank: int) -> tuple[tuple[float, int], ...]:
         """(when, activations held from then on): one more when a forward starts, one less when its backward ends."""

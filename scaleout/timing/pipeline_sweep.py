@@ -8,6 +8,7 @@ the last rank back to the first waits in a queue. The tests hold it against `pip
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 
 from scaleout.spec.pipeline_weave import round_size, warm_up
 
@@ -25,9 +26,16 @@ def seconds(
     if schedule == "zb1":
         return _diagonal(schedule, p, m, v, {"F": forward, "B": input, "W": weight}, hop, blocking)
     whole = [a + b for a, b in zip(input, weight, strict=True)]
+    if schedule == "gpipe" and not blocking:
+        return _one_way(m, forward, hop) + _one_way(m, whole, hop)
     if schedule in ("gpipe", "bfs"):
         return _breadth_first(p, m, forward, whole, hop, blocking)
     return _diagonal(schedule, p, m, v, {"F": forward, "B": whole}, hop, blocking)
+
+
+def _one_way(m: int, lengths: Stages, hop: float) -> float:
+    """Equal pieces through all stages, one after another: the first through each, the others at the slowest's pace."""
+    return fsum(lengths) + (m - 1) * max(lengths) + (len(lengths) - 1) * hop
 
 
 def _breadth_first(p: int, m: int, forward: Stages, whole: Stages, hop: float, blocking: bool) -> float:

@@ -102,7 +102,7 @@ def _hops(frame: Frame, lanes) -> str:
     """The messages of the micro-batch that is followed, where both ends are drawn."""
     on, hop, out = frame.rows, frame.setting.hop, []
     found = [(kind != "F", stage if kind == "F" else -stage, row, start, end) for row, lane in enumerate(lanes)
-             for kind, stage, micro, start, end in lane.actions if micro == frame.lit and kind != "W"]  # fmt: skip
+             for kind, stage, start, end in lane.of(frame.lit) if kind != "W"]  # fmt: skip
     for (back, stage, row, _, end), (_, nearby, other, start, _) in pairwise(sorted(found)):
         if row != other:
             came = end + hop if abs(nearby - stage) == 1 else start  # else ranks between are not drawn
