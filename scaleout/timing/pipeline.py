@@ -18,6 +18,7 @@ from operator import add
 from scaleout.memory import pipeline as memory
 from scaleout.spec import checks
 from scaleout.spec.pipeline import SCHEDULES, Action, code, coded, decode, rank_of
+from scaleout.spec.pipeline_weave import order as weave
 from scaleout.spec.pipeline_weave import phases
 from scaleout.timing import pipeline_clock, pipeline_sweep
 from scaleout.timing.pipeline_waits import Order, blocked, check, needs
@@ -210,11 +211,19 @@ def timeline(order: Order, costs: Costs) -> Timeline:
     return _timed(rows, [home[stage] for stage in range(stages)], m, costs, work, in_flight)
 
 
-def step(schedule: str, p: int, m: int, v: int, costs: Costs) -> Timeline:
-    """The timeline of one of the schedules. ValueError for what it cannot be, and for costs of other stages."""
+def step(schedule: str, p: int, m: int, v: int, costs: Costs, only: Sequence[int] | None = None) -> Timeline:
+    """The timeline of one of the schedules. ValueError for what it cannot be, and for costs of other stages.
+
+    only: ranks whose actions are wanted; those of others may be left out, which is quicker."""
     _same(p * v, costs)
     homes = [rank_of(schedule, stage, p) for stage in range(p * v)]
     in_flight = memory.in_flight(schedule, p, m, v)
+    if only is not None:
+        starts: list[list[float]] = [[] for _ in range(p)]
+        seconds = _swept(schedule, p, m, v, costs, [starts[r].append if r in only else bool for r in range(p)])
+        if seconds is not None:
+            rows = tuple(weave(schedule, p, m, v, r) if r in only else () for r in range(p))
+            return Timeline(seconds, _work(homes, p, m, costs), in_flight, rows, tuple(starts), costs, m)
     return _timed(coded(schedule, p, m, v), homes, m, costs, _work(homes, p, m, costs), in_flight)
 
 
@@ -225,8 +234,7 @@ def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:
     work = _work([rank_of(schedule, stage, p) for stage in range(p * v)], p, m, costs)
     if SCHEDULES[schedule].v_shaped:
         return Summary(_bent_seconds(schedule, p, m, v, costs), work, in_flight)
-    lengths = (costs.forward, costs.input, costs.weight)
-    sweep = pipeline_sweep.seconds(schedule, p, m, v, *lengths, costs.hop, costs.blocking)
+    sweep = _swept(schedule, p, m, v, costs)
     return Summary(step(schedule, p, m, v, costs).seconds if sweep is None else sweep, work, in_flight)
 
 
@@ -247,6 +255,13 @@ def _bent_seconds(schedule: str, p: int, m: int, v: int, costs: Costs) -> float:
     if period - min(periods) > 1e-12 * short.seconds:
         return step(schedule, p, m, v, costs).seconds
     return short.seconds + (m - few) * period
+
+
+def _swept(
+    schedule: str, p: int, m: int, v: int, costs: Costs, notes: pipeline_sweep.Notes | None = None
+) -> float | None:
+    lengths = (costs.forward, costs.input, costs.weight)
+    return pipeline_sweep.seconds(schedule, p, m, v, *lengths, costs.hop, costs.blocking, notes)
 
 
 def _same(stages: int, costs: Costs) -> None:

@@ -7,8 +7,7 @@ from functools import lru_cache
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.views import arrange, guess, more, play, select, slider, toggle
 from scaleout.views.pipeline import levers, picture, record, words, yours
-from scaleout.views.pipeline.frame import shown
-from scaleout.views.pipeline.setting import MOST, YOURS, Look, Setting
+from scaleout.views.pipeline.setting import MOST, YOURS, Look, Setting, shown
 
 TITLE = "A pipeline's schedule"
 

@@ -6,10 +6,10 @@ from scaleout.draw import guess, svg
 from scaleout.draw.labels import short
 from scaleout.draw.pipeline_lanes import Rows
 from scaleout.draw.plot import TICK
+from scaleout.views.pipeline.setting import shown
 
 LEFT = 50  # of the names of ranks
 RIGHT = {svg.WIDE: 34, svg.NARROW: 28}  # of what they hold
-DRAWN = 8  # ranks at most
 BEYOND = 1.1  # of the axis over the longer of this step and GPipe's, so that a guess beyond them can be drawn
 ABOVE = 34  # the caption, and the words of a guess
 CAPTION, SORTED = 19, {svg.WIDE: 24, svg.NARROW: 20}  # between the parts; a row of sorted time
@@ -17,12 +17,6 @@ CAPTION, SORTED = 19, {svg.WIDE: 24, svg.NARROW: 20}  # between the parts; a row
 TALL = {svg.WIDE: (162, 31, 206, 50), svg.NARROW: (136, 28, 148, 44)}
 OWN = 34  # for what is said of a reader's run
 GAP = 4  # between rows
-
-
-def shown(ranks: int) -> tuple[int, ...]:
-    """The ranks that are drawn: all, or DRAWN of them from the first to the last."""
-    count = min(ranks, DRAWN)
-    return tuple(round(row * (ranks - 1) / (count - 1)) for row in range(count))
 
 
 class Frame:
