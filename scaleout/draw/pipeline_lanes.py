@@ -40,6 +40,14 @@ class Lane(NamedTuple):
         """(kind, stage, micro-batch, start, end) of each."""
         return zip(*self[1:], strict=True)
 
+    def of(self, micro: int) -> list[tuple[str, int, float, float]]:
+        """(kind, stage, start, end) of one micro-batch's."""
+        found, at = [], -1
+        for _ in range(self.micros.count(micro)):
+            at = self.micros.index(micro, at + 1)
+            found.append((self.kinds[at], self.stages[at], self.starts[at], self.ends[at]))
+        return found
+
     @property
     def chunks(self) -> dict[int, int]:
         """By stage, which of the rank's chunks that is."""
@@ -221,7 +229,7 @@ def followed(on: Rows, lanes: Sequence[Lane], lit: int) -> str:
     out = []
     for row, lane in enumerate(lanes):
         chunks = lane.chunks
-        for kind, stage, _, start, end in compress(lane.actions, [micro == lit for micro in lane.micros]):
+        for kind, stage, start, end in lane.of(lit):
             name = block(kind, lit, lane.rank, chunks[stage])
             out.append(svg.rect(on.at(start), on.top(row), max(2.0, (end - start) * on.scale), on.bar, LIT[kind][0],
                                 mark=name))  # fmt: skip

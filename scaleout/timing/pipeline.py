@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
+from operator import add
 
 from scaleout.memory import pipeline as memory
 from scaleout.spec import checks
 from scaleout.spec.pipeline import SCHEDULES, Action, code, coded, decode, rank_of
+from scaleout.spec.pipeline_weave import order as weave
 from scaleout.spec.pipeline_weave import phases
 from scaleout.timing import pipeline_clock, pipeline_sweep
 from scaleout.timing.pipeline_waits import Order, blocked, check, needs
@@ -126,16 +128,20 @@ class Timeline(Summary):
 
     def lane(self, rank: int) -> tuple[Sequence, ...]:
         """(kinds, stages, micro-batches, starts, ends) of what a rank does, in order: lists, for there may be many."""
-        stages, m = len(self.costs.forward), self.m
-        each = [decode(place * m, stages, m) for place in range(4 * stages)]
-        took = [self.costs.of(action) for action in each]
-        places = [number // m for number in self.rows[rank]]
-        starts = self.starts[rank]
+        kinds, stages, took = self._places
+        places, starts = [number // self.m for number in self.rows[rank]], self.starts[rank]
         return (
-            [each[place].kind for place in places], [each[place].stage for place in places],
-            [number % m for number in self.rows[rank]], starts,
-            [start + took[place] for start, place in zip(starts, places, strict=True)],
+            [*map(kinds.__getitem__, places)], [*map(stages.__getitem__, places)],
+            [number % self.m for number in self.rows[rank]], starts,
+            [*map(add, starts, map(took.__getitem__, places))],
         )  # fmt: skip
+
+    @cached_property
+    def _places(self) -> tuple[list[str], list[int], list[float]]:
+        """Kind, stage and seconds of an action by its number // m."""
+        stages = len(self.costs.forward)
+        every = [decode(place * self.m, stages, self.m) for place in range(4 * stages)]
+        return [one.kind for one in every], [one.stage for one in every], [self.costs.of(one) for one in every]
 
     def held(self, rank: int) -> tuple[tuple[float, int], ...]:
         """(when, activations held from then on): one more when a forward starts, one less when its backward ends."""
@@ -205,11 +211,19 @@ def timeline(order: Order, costs: Costs) -> Timeline:
     return _timed(rows, [home[stage] for stage in range(stages)], m, costs, work, in_flight)
 
 
-def step(schedule: str, p: int, m: int, v: int, costs: Costs) -> Timeline:
-    """The timeline of one of the schedules. ValueError for what it cannot be, and for costs of other stages."""
+def step(schedule: str, p: int, m: int, v: int, costs: Costs, only: Sequence[int] | None = None) -> Timeline:
+    """The timeline of one of the schedules. ValueError for what it cannot be, and for costs of other stages.
+
+    only: ranks whose actions are wanted; those of others may be left out, which is quicker."""
     _same(p * v, costs)
     homes = [rank_of(schedule, stage, p) for stage in range(p * v)]
     in_flight = memory.in_flight(schedule, p, m, v)
+    if only is not None:
+        starts: list[list[float]] = [[] for _ in range(p)]
+        seconds = _swept(schedule, p, m, v, costs, [starts[r].append if r in only else bool for r in range(p)])
+        if seconds is not None:
+            rows = tuple(weave(schedule, p, m, v, r) if r in only else () for r in range(p))
+            return Timeline(seconds, _work(homes, p, m, costs), in_flight, rows, tuple(starts), costs, m)
     return _timed(coded(schedule, p, m, v), homes, m, costs, _work(homes, p, m, costs), in_flight)
 
 
@@ -220,8 +234,7 @@ def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:
     work = _work([rank_of(schedule, stage, p) for stage in range(p * v)], p, m, costs)
     if SCHEDULES[schedule].v_shaped:
         return Summary(_bent_seconds(schedule, p, m, v, costs), work, in_flight)
-    lengths = (costs.forward, costs.input, costs.weight)
-    sweep = pipeline_sweep.seconds(schedule, p, m, v, *lengths, costs.hop, costs.blocking)
+    sweep = _swept(schedule, p, m, v, costs)
     return Summary(step(schedule, p, m, v, costs).seconds if sweep is None else sweep, work, in_flight)
 
 
@@ -242,6 +255,13 @@ def _bent_seconds(schedule: str, p: int, m: int, v: int, costs: Costs) -> float:
     if period - min(periods) > 1e-12 * short.seconds:
         return step(schedule, p, m, v, costs).seconds
     return short.seconds + (m - few) * period
+
+
+def _swept(
+    schedule: str, p: int, m: int, v: int, costs: Costs, notes: pipeline_sweep.Notes | None = None
+) -> float | None:
+    lengths = (costs.forward, costs.input, costs.weight)
+    return pipeline_sweep.seconds(schedule, p, m, v, *lengths, costs.hop, costs.blocking, notes)
 
 
 def _same(stages: int, costs: Costs) -> None:

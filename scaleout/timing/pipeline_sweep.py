@@ -3,34 +3,50 @@
 For schedules whose ranks all take up the same actions in the same order, shifted: the forward that rank r makes at
 turn t is the one that rank r - 1 made at turn t - 1. So nothing is remembered but what was sent last; what goes from
 the last rank back to the first waits in a queue. The tests hold it against `pipeline_clock`, which knows any order.
+Who wants to know when the actions of some ranks start gives `notes`, by rank what is told each start, in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import fsum
 
 from scaleout.spec.pipeline_weave import round_size, warm_up
 
 Stages = Sequence[float]
+Notes = Sequence[Callable[[float], object]]
 
 
 def seconds(
-    schedule: str, p: int, m: int, v: int, forward: Stages, input: Stages, weight: Stages, hop: float, blocking: bool
+    schedule: str, p: int, m: int, v: int, forward: Stages, input: Stages, weight: Stages, hop: float, blocking: bool,
+    notes: Notes | None = None,
 ) -> float | None:  # fmt: skip
     """Seconds of the step, or None where there is no such diagonal: of schedules that bend back, and of a round that is
     over before the last rank has begun."""
     hop = hop if p > 1 else 0.0
     if schedule in ("zbv", "dualpipev") or (v > 1 and m < p):
         return None
+    if schedule == "zb1" and notes and not all(weight):
+        return None  # what takes no time is not told from what is not there
+    plain, notes = not notes, notes or [bool] * p
     if schedule == "zb1":
-        return _diagonal(schedule, p, m, v, {"F": forward, "B": input, "W": weight}, hop, blocking)
+        return _diagonal(schedule, p, m, v, {"F": forward, "B": input, "W": weight}, hop, blocking, notes)
     whole = [a + b for a, b in zip(input, weight, strict=True)]
+    if schedule == "gpipe" and plain and not blocking:
+        return _one_way(m, forward, hop) + _one_way(m, whole, hop)
     if schedule in ("gpipe", "bfs"):
-        return _breadth_first(p, m, forward, whole, hop, blocking)
-    return _diagonal(schedule, p, m, v, {"F": forward, "B": whole}, hop, blocking)
+        return _breadth_first(p, m, forward, whole, hop, blocking, notes)
+    return _diagonal(schedule, p, m, v, {"F": forward, "B": whole}, hop, blocking, notes)
 
 
-def _breadth_first(p: int, m: int, forward: Stages, whole: Stages, hop: float, blocking: bool) -> float:
+def _one_way(m: int, lengths: Stages, hop: float) -> float:
+    """Equal pieces through all stages, one after another: the first through each, the others at the slowest's pace."""
+    return fsum(lengths) + (m - 1) * max(lengths) + (len(lengths) - 1) * hop
+
+
+def _breadth_first(
+    p: int, m: int, forward: Stages, whole: Stages, hop: float, blocking: bool, notes: Notes
+) -> float:
     """Each stage takes all micro-batches, one after another: in the order of the stages, then in the reverse."""
     free = [0.0] * p
     arrivals: Sequence[float] = [0.0] * m
@@ -39,10 +55,11 @@ def _breadth_first(p: int, m: int, forward: Stages, whole: Stages, hop: float, b
         for place, length in enumerate(lengths):
             rank = p - 1 - place % p if back else place % p
             lag = hop if place < stages - 1 else 0.0
-            now, sent = free[rank], []
+            now, sent, note = free[rank], [], notes[rank]
             for came in arrivals:
                 if came > now:
                     now = came
+                note(now)
                 now += length
                 sent.append(now + lag)
                 if blocking:
@@ -52,13 +69,15 @@ def _breadth_first(p: int, m: int, forward: Stages, whole: Stages, hop: float, b
     return max(free)
 
 
-def _diagonal(schedule: str, p: int, m: int, v: int, costs: dict[str, Stages], hop: float, blocking: bool) -> float:
+def _diagonal(
+    schedule: str, p: int, m: int, v: int, costs: dict[str, Stages], hop: float, blocking: bool, notes: Notes
+) -> float:
     """1F1B, interleaved and ZB1. At turn t rank r makes its forward t - r, then its backward t - turns[r]; then, in
     ZB1, the weight gradient of the backward r before."""
     size, total, splits = (m if v == 1 else round_size(p, m)), m * v, schedule == "zb1"
     turns = [rank + warm_up(schedule, p, m, v, rank) for rank in range(p)]
     changes = _changes(p, m, v, size, turns, splits)
-    ranks = Ranks(p, v, hop, blocking)
+    ranks = Ranks(p, v, hop, blocking, notes)
     wrapped, unwrapped = [0.0] * size, [0.0] * size  # what goes from the last rank to the first, and back
     late = schedule == "interleaved"  # a rank takes what the one behind it made a turn ago
     for turn in range(total + max(turns)):
@@ -79,6 +98,7 @@ def _diagonal(schedule: str, p: int, m: int, v: int, costs: dict[str, Stages], h
     if splits:
         for rank in range(p):
             for i in range(max(0, total - rank), total):
+                notes[rank](ranks.free[rank])
                 ranks.free[rank] += costs["W"][(v - 1 - i // size % v) * p + rank]
     return max(ranks.free)
 
@@ -87,8 +107,8 @@ class Ranks:
     """What is known of the ranks in a diagonal: when each is free, when the next input is there, and how long the
     actions of the chunks are that they have taken up."""
 
-    def __init__(self, p: int, v: int, hop: float, blocking: bool) -> None:
-        self.p, self.last_stage, self.hop, self.blocking = p, p * v - 1, hop, blocking
+    def __init__(self, p: int, v: int, hop: float, blocking: bool, notes: Notes) -> None:
+        self.notes, self.p, self.last_stage, self.hop, self.blocking = notes, p, p * v - 1, hop, blocking
         self.free = [0.0] * p
         self.ahead, self.behind = [0.0] * (p + 1), [0.0] * (p + 1)  # by the rank that takes it
         self.lengths = {kind: [0.0] * p for kind in "FBW"}
@@ -102,7 +122,7 @@ class Ranks:
     def turn(self, forwards: tuple[int, int], backwards: tuple[int, int], behind: list[float]) -> None:
         """One forward of each rank from the first to the last of `forwards`, one backward of each of `backwards`."""
         f, b, w, f_lag, b_lag = *self.lengths.values(), self.lags["F"], self.lags["B"]
-        free, ahead, sent, blocking = self.free, self.ahead, self.behind, self.blocking
+        free, ahead, sent, blocking, notes = self.free, self.ahead, self.behind, self.blocking, self.notes
         (f_low, f_high), (b_low, b_high) = forwards, backwards
         for rank in range(max(f_high, b_high), min(f_low, b_low) - 1, -1):
             now = free[rank]
@@ -110,6 +130,7 @@ class Ranks:
                 came = ahead[rank]
                 if came > now:
                     now = came
+                notes[rank](now)
                 now += f[rank]
                 ahead[rank + 1] = now + f_lag[rank]
                 if blocking:
@@ -118,11 +139,14 @@ class Ranks:
                 came = behind[rank]
                 if came > now:
                     now = came
+                notes[rank](now)
                 now += b[rank]
                 sent[rank - 1] = now + b_lag[rank]
                 if blocking:
                     now += b_lag[rank]
-                now += w[rank]
+                if w[rank]:
+                    notes[rank](now)
+                    now += w[rank]
             free[rank] = now
 
 

@@ -177,3 +177,14 @@ def test_costs_of_another_pipeline_and_below_zero():
         even(4, hop=-1)
     with pytest.raises(ValueError, match="one number for each stage"):
         Costs((1.0,), (1.0, 1.0), (1.0,))
+
+
+def test_some_ranks_of_a_step_start_as_in_the_whole():
+    """The sweep notes what the clock says, for each action of the ranks that are asked for."""
+    for seed, (name, p, m, v) in enumerate(cases(5)):
+        costs = some_costs(p * v, seed)
+        whole, some = (step(name, p, m, v, costs, only) for only in (None, (0, p - 1)))
+        assert some.seconds == pytest.approx(whole.seconds)
+        for rank in (0, p - 1):
+            (*what, starts, _), (*also, same, _) = some.lane(rank), whole.lane(rank)
+            assert what == also and starts == pytest.approx(same)

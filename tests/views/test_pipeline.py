@@ -17,6 +17,7 @@ from scaleout.spec.pipeline import SCHEDULES, orders
 from scaleout.timing.pipeline import Costs, even, step
 from scaleout.views import pipeline
 from scaleout.views.pipeline import levers, picture
+from scaleout.views.pipeline.frame import LEFT, Frame
 
 
 def shown(width=svg.WIDE, **params):
@@ -89,7 +90,7 @@ def test_blocks_and_lives_lie_where_they_ran(width):
         for run in row:
             kind, _, micro = run.action
             x, wide = number(found[f"{kind}{micro}r{rank}c0"], "x", "width")
-            assert x == pytest.approx(picture.LEFT + run.start * scale, abs=0.1)
+            assert x == pytest.approx(LEFT + run.start * scale, abs=0.1)
             assert wide == pytest.approx((run.end - run.start) * scale, abs=0.1)
             begun[micro] = min(run.start, begun.get(micro, run.start))
             if kind == "B":
@@ -137,7 +138,7 @@ def test_time_runs_to_a_moment():
     # 16.5 slots: forward 0 to 3, backward 0 (10 to 12), 4, backward 1 (13 to 15), 5 and half a slot of backward 2
     assert values["done_slots"] == 4 + 2 + 1 + 2 + 1 + 0.5
     x1, end = number(found["head0"], "x1")[0], number(found["finish"], "x1")[0]
-    assert x1 - picture.LEFT == pytest.approx((end - picture.LEFT) / 2, abs=0.1)
+    assert x1 - LEFT == pytest.approx((end - LEFT) / 2, abs=0.1)
     assert found["held0"].text == "4" and found["held3"].text == "1"
 
 
@@ -145,7 +146,7 @@ def test_time_runs_to_a_moment():
 def test_what_is_many_is_drawn_coarser_and_its_work_is_kept(schedule, m):
     """Columns have the area of what is computed; the first rank and the last are drawn."""
     now = setting(schedule=schedule, ranks=64, micro_batches=m)
-    frame = picture.Frame(now, pipeline._look(views.clean("pipeline", {})), svg.WIDE)
+    frame = Frame(now, pipeline._look(views.clean("pipeline", {})), svg.WIDE)
     lanes = [now.lane(rank) for rank in frame.ranks]
     assert frame.ranks[0] == 0 and frame.ranks[-1] == 63 and len(frame.ranks) == 8
     assert pipeline_lanes.detail(frame.rows, lanes) == "shares"
@@ -210,7 +211,7 @@ def test_a_run_ends_where_it_ended(width):
     drawn = views.render("pipeline", {}, width, own)["svg"]
     ring = next(one for one in ET.fromstring(drawn).iter(f"{SVG}circle") if one.get("r") == "7")
     [end] = number(marks(drawn)["finish"], "x1")
-    assert (float(ring.get("cx")) - picture.LEFT) / (end - picture.LEFT) == pytest.approx(1.7 / 1.65, abs=0.002)
+    assert (float(ring.get("cx")) - LEFT) / (end - LEFT) == pytest.approx(1.7 / 1.65, abs=0.002)
     assert "your run, by hand: 34 slots, 33 predicted" in drawn and "4 ranks on 2-core x86-64 CPU" in drawn
     looped = views.render("pipeline", {"schedule": "interleaved"}, width, own)["svg"]
     assert "your run, torch: 30 slots, 28.5 predicted" in looped

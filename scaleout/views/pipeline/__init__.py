@@ -7,7 +7,7 @@ from functools import lru_cache
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.views import arrange, guess, more, play, select, slider, toggle
 from scaleout.views.pipeline import levers, picture, record, words, yours
-from scaleout.views.pipeline.setting import MOST, YOURS, Look, Setting
+from scaleout.views.pipeline.setting import MOST, YOURS, Look, Setting, shown
 
 TITLE = "A pipeline's schedule"
 
@@ -109,9 +109,11 @@ def _values(setting: Setting) -> dict:
 def _seen(setting: Setting, look: Look) -> dict:
     """Values that depend on what of the picture is lit or shown."""
     lit, now = min(look.lit, setting.micro_batches - 1), look.part * setting.slots
-    lanes = [setting.lane(rank) for rank in picture.shown(setting.ranks)]
-    spans = [(start, end) for lane in lanes for _, _, micro, start, end in lane.actions if micro == lit]
-    done = sum(max(0.0, min(now, end) - start) for start, end in zip(lanes[0].starts, lanes[0].ends, strict=True))
+    lanes = [setting.lane(rank) for rank in shown(setting.ranks)]
+    spans = [span[2:] for lane in lanes for span in lane.of(lit)]
+    done = setting.piece * setting.micro_batches
+    if look.part < 1:
+        done = sum(max(0.0, min(now, end) - start) for start, end in zip(lanes[0].starts, lanes[0].ends, strict=True))
     return {
         "lit": lit, "lit_slots": max(end for _, end in spans) - min(start for start, _ in spans),
         "moment_slots": now, "done_slots": done,

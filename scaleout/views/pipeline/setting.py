@@ -14,7 +14,14 @@ from scaleout.views.pipeline import yours
 
 YOURS = "yours"
 MOST = 256  # micro-batches
+DRAWN = 8  # ranks at most
 MANY = 1500  # actions, about, whose critical path is no longer looked for
+
+
+def shown(ranks: int) -> tuple[int, ...]:
+    """The ranks that are drawn: all, or DRAWN of them from the first to the last."""
+    count = min(ranks, DRAWN)
+    return tuple(round(row * (ranks - 1) / (count - 1)) for row in range(count))
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,8 @@ def _costs(stages: int, chunks: int, head: float, backward: float, hop: float) -
 def _timeline(setting: Setting) -> Timeline:
     if setting.schedule == YOURS:
         return timeline(yours.orders(setting.order), setting.costs)
-    return step(setting.schedule, setting.ranks, setting.micro_batches, setting.chunks, setting.costs)
+    only = None if setting.framed else shown(setting.ranks)  # the critical path needs all
+    return step(setting.schedule, setting.ranks, setting.micro_batches, setting.chunks, setting.costs, only)
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,77 @@
+"""Where the parts of the view `pipeline` lie, for one width, with the axis that they share."""
+
+from __future__ import annotations
+
+from scaleout.draw import guess, svg
+from scaleout.draw.labels import short
+from scaleout.draw.pipeline_lanes import Rows
+from scaleout.draw.plot import TICK
+from scaleout.views.pipeline.setting import shown
+
+LEFT = 50  # of the names of ranks
+RIGHT = {svg.WIDE: 34, svg.NARROW: 28}  # of what they hold
+BEYOND = 1.1  # of the axis over the longer of this step and GPipe's, so that a guess beyond them can be drawn
+ABOVE = 34  # the caption, and the words of a guess
+CAPTION, SORTED = 19, {svg.WIDE: 24, svg.NARROW: 20}  # between the parts; a row of sorted time
+# By width: the rows of the timeline together, at most, one of them at most, and the same of what is held
+TALL = {svg.WIDE: (162, 31, 206, 50), svg.NARROW: (136, 28, 148, 44)}
+OWN = 34  # for what is said of a reader's run
+GAP = 4  # between rows
+
+
+class Frame:
+    """Where the parts lie, for one width: rows of the timeline, sorted time, the axis, rows of what is held."""
+
+    def __init__(self, setting, look, width: int, own: bool = False) -> None:
+        self.setting, self.look, self.width, self.wide = setting, look, width, width == svg.WIDE
+        self.lit = min(look.lit, setting.micro_batches - 1)
+        self.ranks = shown(setting.ranks)
+        across, until = width - LEFT - RIGHT[width], BEYOND * max(setting.slots, setting.gpipe.slots)
+        tall, most, low, lowest = TALL[width]
+        pitch = min(most, tall // len(self.ranks))
+        self.rows = Rows(LEFT, ABOVE, across, until, pitch, pitch - (GAP if pitch > 22 else 3), self.ranks)
+        self.sorted = self.rows.bottom + CAPTION
+        self.axis = self.sorted + SORTED[width] + 5
+        pitch = min(lowest, (low - OWN * own) // len(self.ranks))
+        self.held = Rows(LEFT, self.axis + TICK + 6 + CAPTION, across, until, pitch, pitch - GAP, self.ranks)
+        self.height = self.held.bottom + 6 + OWN * own
+
+    def figure(self, parts: list[str], label: str) -> str:
+        both = (self.rows,) if self.setting.waits else (self.rows, self.held)
+        names = "".join(self._names(rows) for rows in both)
+        return svg.figure(self.width, self.height, "".join([self._axis(), names, *parts, self._mark()]), label)
+
+    def _names(self, rows: Rows) -> str:
+        middle = rows.bar / 2 + 4
+        return "".join(
+            svg.text(LEFT - 6, rows.top(row) + middle, f"rank {rank}", anchor="end", size=svg.SMALL)
+            for row, rank in enumerate(rows.ranks)
+        )
+
+    def _axis(self) -> str:
+        on, out = self.rows, [svg.line(LEFT, self.axis, LEFT + self.rows.width, self.axis)]
+        marks = svg.ticks(on.until, 6)
+        for value in marks:
+            words = short(value) + (" slots" if value == marks[-1] else "")
+            out.append(svg.text(on.at(value), self.axis + TICK, words, fill="muted", size=svg.SMALL,
+                                anchor="start" if value == 0 else "middle"))  # fmt: skip
+        return "".join(out)
+
+    def _mark(self) -> str:
+        on = self.rows
+        return guess.mark([(0.0, on.x), (on.until, on.x + on.width)], (ABOVE - 12, self.axis), "x")
+
+    def finish(self, slots: float, words: str) -> str:
+        """The end of the step, through everything that time runs in."""
+        at, low = self.rows.at(slots), ABOVE - 8
+        return svg.line(at, low, at, self.axis, "ink", 2, mark="finish") + (
+            svg.text(at + 5, self.sorted - 5, words, bold=True, size=14, halo=True, mark="end") if words else ""
+        )
+
+    def caption(self, words: str, y: float) -> str:
+        return svg.text(LEFT, y, words, fill="muted", size=svg.SMALL)
+
+
+def fitting(ways: list[str], room: float) -> str:
+    """The first of these words that fit so many CSS pixels."""
+    return next((one for one in ways if svg.measure(one, svg.SMALL) <= room), "")
