@@ -4,7 +4,8 @@
 limit, `guess` the mark of a reader's; `plot` axes and curves, `lanes` a step of DDP, `fsdp_lanes` one of FSDP under
 its memory; `rank_circle` a collective step by step, whose `parcels` move, with `ramp` for the colours of ranks;
 `tank` what a GPU holds, drawn by `tank_picture`, `tanks` what each GPU of a row holds; `squares` what ranks hold of a
-message, for the `patterns` of collectives and for `nodes` that reduce in three phases; `busy` when their cards are.
+message, for the `patterns` of collectives and for `nodes` that reduce in three phases; `busy` when their cards are;
+`sheets` what ranks hold of a tensor, on the `ribbon` of a block.
 
 What a widget shows with them is in `views`. Figures of measurements are matplotlib's: `measure.figures`.
 """

@@ -133,8 +133,9 @@ def seconds(
         out.append(_row(one, x, y + i * pitch, name, scale, right))
         if run and one.chosen:
             at = x + name + (1 - run[0]) * (one.computes + one.waits) * scale
-            ground = f'<circle cx="{svg.num(at)}" cy="{svg.num(y + i * pitch + 6.5)}" r="9" fill="{svg.colour("paper")}"/>'
-            out.append(ground + plot.ringed(at, y + i * pitch + 6.5, run[1]))
+            middle = y + i * pitch + 6.5
+            ground = f'<circle cx="{svg.num(at)}" cy="{svg.num(middle)}" r="9" fill="{svg.colour("paper")}"/>'
+            out.append(ground + plot.ringed(at, middle, run[1]))
     return "".join(out)
 
 
