@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, fsum
 
 from scaleout.draw import guess, hatch, labels, plot, svg
 from scaleout.draw.amounts import amount
@@ -43,7 +43,7 @@ class Wait:
 def wire(cells: Sequence[Cell], done: int, one: float, y: float, width: int, asked: bool = False) -> str:
     """Cells from y down, the first `done` of them filled; an axis of all-reduces of x, `one` bytes each, and the mark
     of a guess. asked: without what is sent."""
-    total = sum(cell.worth for cell in cells)
+    total = fsum(cell.worth for cell in cells)
     end = MOST if asked else max(MOST, ceil(total * 1.04))
     high, scale = CELL[width], (width - 2 * LEFT) / end
     head = f"sent by each GPU: 1 is an all-reduce of x, {amount(one, 10**9)}"

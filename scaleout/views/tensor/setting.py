@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from math import fsum
 
 from scaleout.collectives import tensor
 from scaleout.collectives.placements import Move
@@ -95,7 +96,7 @@ class Setting:
         """What has been sent at a moment, and where the pass is."""
         done = [move for one in self.scene.moments[: step + 1] for move in one.moves]
         return {"moment": self.scene.moments[step].name, "messages_so_far": len(done),
-                "sent_so_far_mb": sum(one.sent for one in done) / 1e6}  # fmt: skip
+                "sent_so_far_mb": fsum(one.sent for one in done) / 1e6}  # fmt: skip
 
     # --- what is held ------------------------------------------------------------------------------------------------
 
