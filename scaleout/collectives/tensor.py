@@ -12,6 +12,7 @@ Bytes are of one micro-batch unless said. `scaleout.collectives.vocabulary` has 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import fsum
 
 from scaleout.collectives.placements import FEATURES, PARTIAL, READ, TOKENS, WHOLE, Move, Placed, collective
 from scaleout.spec import checks
@@ -101,7 +102,7 @@ class Block:
 
     def sent(self, phase: str) -> float:
         """Bytes that a rank sends by rings."""
-        return sum(move.sent for move in self.moves(phase))
+        return fsum(move.sent for move in self.moves(phase))
 
     @property
     def legal(self) -> bool:

@@ -14,7 +14,7 @@ from scaleout import face
 
 __getattr__, __dir__, __all__ = face(
     __name__,
-    transformer="PRESETS Shape flops preset total_parameters",
+    transformer="PRESETS Shape flops linears preset total_parameters",
     recipe="CHOICES Recipe",
     layout="Layout",
     sharding="WRAPS Sharding units",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import fsum
 
 from scaleout.collectives.placements import Move
 from scaleout.collectives.tensor import HALVES, Block, Join, block
@@ -75,11 +76,11 @@ def block_seconds(
     core = core_seconds(one, on, attention, dropout)
     moved = _moved(one, dropout)
     products = {half: _products(one, half, on) for half in HALVES}
-    whole = sum(sum(pair) for pair in products.values())
+    whole = fsum(fsum(pair) for pair in products.values())
     phases = []
     for phase, name in enumerate(("forward", "backward")):
         messages = _sum(one.moves(name), on.inside)
-        exposed = sum(
+        exposed = fsum(
             _exposed(join, name, products[join.half], one.tp, on, overlap) for join in one.joins if getattr(join, name)
         )
         attends, moves = core[phase]
@@ -103,12 +104,12 @@ def _exposed(join: Join, phase: str, products: tuple[float, float], tp: int, on:
     seconds = [on.inside(move.collective, move.size) for move in moves]
     beside = {"into": products[0], "out of": products[1]}.get(join.at, 0.0)
     if overlap == "chunked":
-        return sum(
+        return fsum(
             chunked(s, beside, tp) if m.collective != "all_reduce" else s for m, s in zip(moves, seconds, strict=True)
         )
     if overlap == "backward" and phase == "backward" and join.at == "into":
-        return sum(max(0.0, s - beside) for s in seconds)
-    return sum(seconds)
+        return fsum(max(0.0, s - beside) for s in seconds)
+    return fsum(seconds)
 
 
 def chunked(message: float, product: float, tp: int) -> float:
@@ -190,7 +191,7 @@ def step_seconds(
     there, back = _outside(shape, ends(shape, batch, seq, layout.tp, **cut), on)
     first, last = forward.times(shape.layers) + there, backward.times(shape.layers) + back
     passes = (first + last).times(accumulation)
-    sums = sum(on.inside(move.collective, move.size * shape.layers) for move in one.sums)
+    sums = fsum(on.inside(move.collective, move.size * shape.layers) for move in one.sums)
     parts = {
         "products": passes.products, "attention": passes.attention, "other kernels": passes.other,
         "exposed tensor": passes.exposed + sums,
@@ -202,7 +203,7 @@ def step_seconds(
 
 
 def _time(shape, sequences, seq, layout, recipe, on, parts, messages, forward, backward) -> TensorTime:
-    seconds, work = sum(parts.values()), flops(shape, sequences, seq, recipe.checkpointing)
+    seconds, work = fsum(parts.values()), flops(shape, sequences, seq, recipe.checkpointing)
     model = (work["forward"] + work["backward"]) / layout.tp
     return TensorTime(
         seconds, parts, messages, forward, backward, sequences * seq * layout.dp / seconds,
@@ -223,7 +224,7 @@ def _outside(shape: Shape, both: Ends, on: Machine) -> tuple[Phase, Phase]:
 
 
 def _sum(moves: Iterable[Move], price: Price) -> float:
-    return sum(price(move.collective, move.size) for move in moves)
+    return fsum(price(move.collective, move.size) for move in moves)
 
 
 def _data(shape, layout: Layout, recipe: Recipe, on: Machine, forward: float, backward: float, hide: bool) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, fsum
 
 from scaleout.draw import guess, hatch, labels, plot, svg
 from scaleout.draw.amounts import amount
@@ -40,17 +40,16 @@ class Wait:
 # --- the wire --------------------------------------------------------------------------------------------------------
 
 
-def wire(cells: Sequence[Cell], done: int, one: float, y: float, width: int, asked: bool = False) -> str:
+def wire(
+    cells: Sequence[Cell], done: int, one: float, names: dict[str, str], y: float, width: int, asked: bool = False
+) -> str:
     """Cells from y down, the first `done` of them filled; an axis of all-reduces of x, `one` bytes each, and the mark
-    of a guess. asked: without what is sent."""
-    total = sum(cell.worth for cell in cells)
+    of a guess. names: of collectives by their letters. asked: without what is sent."""
+    total = fsum(cell.worth for cell in cells)
     end = MOST if asked else max(MOST, ceil(total * 1.04))
     high, scale = CELL[width], (width - 2 * LEFT) / end
-    head = f"sent by each GPU: 1 is an all-reduce of x, {amount(one, 10**9)}"
-    if asked:
-        head = "sent by each GPU, in all-reduces of x"
-    out = [svg.text(LEFT - 2, y - 7, head, fill="muted", size=svg.SMALL),
-           svg.line(LEFT, y + high + 2, width - LEFT, y + high + 2)]  # fmt: skip
+    out = _head([] if asked else cells, one, names, y - 7, width)
+    out.append(svg.line(LEFT, y + high + 2, width - LEFT, y + high + 2))
     out += _ticks(end, scale, y + high, width)
     if asked:
         out.append(svg.text(LEFT + 6 * scale, y + high - 4, "?", anchor="middle", fill="muted", bold=True, size=16))
@@ -58,6 +57,24 @@ def wire(cells: Sequence[Cell], done: int, one: float, y: float, width: int, ask
         out += _cells(cells, done, y, scale, high)
     stops = [(0.0, float(LEFT)), (end, LEFT + end * scale)]
     return "".join(out) + guess.mark(stops, (y - 6, y + high + 6), "x")
+
+
+def _head(cells: Sequence[Cell], one: float, names: dict[str, str], y: float, width: int) -> list[str]:
+    """What the axis counts, and the letters that are there; without cells, the first alone."""
+    met = {cell.letters for cell in cells}
+    letters = ", ".join(f"{short} {name}" for short, name in names.items() if short in met)
+    said = f"1 is an all-reduce of x, {amount(one, 10**9)}"
+    if not cells:
+        words = ("sent by each GPU, in all-reduces of x", "")
+    elif width == svg.WIDE:
+        words = (f"sent by each GPU: {said}", letters)
+    else:
+        both, room = (f"{said}. {letters}", f"1: all-reduce of x. {letters}"), width - LEFT
+        words = (labels.cut(both[svg.measure(both[0], svg.SMALL) > room], room), "")
+    return [
+        svg.text(LEFT - 2, y, words[0], fill="muted", size=svg.SMALL),
+        svg.text(width - LEFT, y, words[1], fill="muted", size=svg.SMALLEST, anchor="end"),
+    ]
 
 
 def _ticks(end: int, scale: float, y: float, width: int) -> list[str]:
@@ -133,8 +150,9 @@ def seconds(
         out.append(_row(one, x, y + i * pitch, name, scale, right))
         if run and one.chosen:
             at = x + name + (1 - run[0]) * (one.computes + one.waits) * scale
-            ground = f'<circle cx="{svg.num(at)}" cy="{svg.num(y + i * pitch + 6.5)}" r="9" fill="{svg.colour("paper")}"/>'
-            out.append(ground + plot.ringed(at, y + i * pitch + 6.5, run[1]))
+            middle = y + i * pitch + 6.5
+            ground = f'<circle cx="{svg.num(at)}" cy="{svg.num(middle)}" r="9" fill="{svg.colour("paper")}"/>'
+            out.append(ground + plot.ringed(at, middle, run[1]))
     return "".join(out)
 
 

@@ -7,11 +7,8 @@ from dataclasses import dataclass, replace
 from scaleout.collectives.tensor import MEGATRON
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
+from scaleout.views.tensor.scene import MATRICES
 
-MATRICES = {
-    "qkv": "Q, K and V", "out": "attention's last matrix",
-    "up": "the MLP's first matrix", "down": "the MLP's last matrix",
-}  # fmt: skip
 HIDDEN = {"backward": "in the backward", "chunked": "in chunks"}
 WORTH = 0.03  # of the seconds, or of the bytes held, that a lever must save to be named
 

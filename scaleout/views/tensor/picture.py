@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from scaleout.draw import ribbon, svg
 from scaleout.draw.amounts import amount
 from scaleout.views.tensor import beneath, record
-from scaleout.views.tensor.scene import LAST, LETTERS
+from scaleout.views.tensor.scene import LAST, LETTERS, NAMES
 from scaleout.views.tensor.setting import SHORT, Setting
 
 KEY = {svg.WIDE: "solid: GPU {}'s part. Strips: parts. Stack: copies. Hatched: sums still to be made",
@@ -45,7 +45,8 @@ def picture(setting: Setting, step: int, lit: int, values: dict, width: int, own
         _ribbon(halves, values["troubles"], lit, width, True),
         beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
         beneath.seconds(waits, *_seconds(at, width), width, own and record.point(own, setting.sequence)),
-        _pulse(setting, step, width), beneath.wire(cells, values["messages_so_far"], setting.one, at.wire, width),
+        _pulse(setting, step, width),
+        beneath.wire(cells, values["messages_so_far"], setting.one, NAMES, at.wire, width),
     ]  # fmt: skip
     label = (
         f"A transformer block cut among {setting.tp} GPUs: each tensor as copies, strips or terms of a sum, and the "
@@ -62,7 +63,7 @@ def asked(setting: Setting, width: int) -> str:
     halves = setting.scene.halves(None)
     body = [
         _ribbon(halves, {}, 0, width, False), beneath.memory(*setting.held, setting.alone, *_memory(at, width)),
-        beneath.wire((), 0, setting.one, at.wire, width, asked=True),
+        beneath.wire((), 0, setting.one, NAMES, at.wire, width, asked=True),
     ]  # fmt: skip
     label = f"A transformer block cut among {setting.tp} GPUs, each tensor as copies, strips or terms of a sum."
     return svg.figure(width, at.all, "".join(body), label)

@@ -13,9 +13,14 @@ from scaleout.draw.amounts import amount
 from scaleout.spec.transformer import Shape
 
 LETTERS = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "all_to_all": "AA"}
+NAMES = {letters: name.replace("_", "-") for name, letters in LETTERS.items()}
 JOINS = {"into": ("into",), "middle": ("middle", "between"), "out of": ("out of",)}  # by places of the ribbon
 WAY = ("enters", "into", "product", "middle", "sums", "out of", "leaves")  # of a forward through a half
 NEXT = {"columns": "rows", "rows": "copies", "copies": "columns"}  # what pressing a matrix makes of its cut
+MATRICES = {
+    "qkv": "Q, K and V", "out": "attention's last matrix",
+    "up": "the MLP's first matrix", "down": "the MLP's last matrix",
+}  # fmt: skip
 TITLES = {"attention": "Attention", "mlp": "MLP"}
 FIRST = {"attention": ("q", "k", "v"), "mlp": ("gate", "up")}
 PRODUCTS = ("product", "sums")
@@ -40,8 +45,8 @@ class Moment:
 
     def said(self, move: Move) -> str:
         """One of its messages in words."""
-        name, way = move.collective.replace("_", "-"), "forward" if self.forward else "backward"
-        return f"{name} in the {way}: each GPU sends {amount(move.sent, 10**9)}"
+        way = "forward" if self.forward else "backward"
+        return f"{NAMES[LETTERS[move.collective]]} in the {way}: each GPU sends {amount(move.sent, 10**9)}"
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ class Scene:
         over = f"{self.block.tp} copies" if cut == "copies" else f"in {cut}"
         over += ", by heads" * (name == "qkv" and cut == "columns")
         rows = self._times(weights[0].shape[0]) + f"/{self.block.tp}" * (cut == "rows")
-        label = f"{'Q, K and V' if name == 'qkv' else name}, {over}: press for {NEXT[cut]}"
+        label = f"{MATRICES[name]}, {over}: press for {NEXT[cut]}"
         return ribbon.Group(
             tuple(self._matrix(one) for one in weights), over, f"{rows}×{self._columns(weights, cut == 'columns')}",
             cut if many else "", (name, NEXT[cut], label),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from math import fsum
 
 from scaleout.collectives import tensor
 from scaleout.collectives.placements import Move
 from scaleout.collectives.tensor import MEGATRON, Block
+from scaleout.memory.activations import Sizes, block_kept
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, Shape
 from scaleout.timing.tensor import Phase, block_seconds
 from scaleout.timing.tensor_machine import Machine, machine
@@ -18,7 +21,8 @@ from scaleout.views.tensor.scene import Scene
 
 LINKS = {"nvlink": "NVLink, one node", "pcie": "PCIe, one node", "nodes": "InfiniBand, two nodes"}
 SHORT = {"nvlink": "NVLink", "pcie": "PCIe", "nodes": "two nodes"}
-WIDTH = 2  # bytes of an element
+RECIPE = Recipe("bf16-master")
+WIDTH = RECIPE.width("compute")  # bytes of an element
 DEVICE = DEVICES["h100-sxm"]
 
 
@@ -54,14 +58,17 @@ class Setting:
 
     @cached_property
     def block(self) -> Block:
-        return tensor.block(
-            self.shape, 1, self.tokens, self.tp, sequence_parallel=self.sequence, cuts=self.cuts, width=WIDTH
-        )
+        return self._cut(self.tp, self.sequence, self.cuts)
 
     @cached_property
     def uncut(self) -> Block:
         """The same block on one GPU."""
-        return tensor.block(self.shape, 1, self.tokens, 1, width=WIDTH)
+        return self._cut(1, False, MEGATRON)
+
+    def _cut(self, ranks: int, sequence: bool, cuts: dict[str, str]) -> Block:
+        return tensor.block(
+            self.shape, 1, self.tokens, ranks, sequence_parallel=sequence, cuts=cuts, width=WIDTH
+        )
 
     # --- what is sent ------------------------------------------------------------------------------------------------
 
@@ -89,19 +96,25 @@ class Setting:
         """What has been sent at a moment, and where the pass is."""
         done = [move for one in self.scene.moments[: step + 1] for move in one.moves]
         return {"moment": self.scene.moments[step].name, "messages_so_far": len(done),
-                "sent_so_far_mb": sum(one.sent for one in done) / 1e6}  # fmt: skip
+                "sent_so_far_mb": fsum(one.sent for one in done) / 1e6}  # fmt: skip
 
     # --- what is held ------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def held(self) -> tuple[float, float]:
-        """Bytes of a GPU's weights, and of the activations that it keeps for the backward."""
-        return _held(self.block)
+        """Bytes of a GPU's weights, and of the activations that it keeps for the backward: under Megatron's cuts to the
+        byte, under others with what kernels keep beside the block's tensors in proportion."""
+        listed = self._cut(self.tp, self.sequence, MEGATRON).kept
+        return _weights(self.block), self.block.kept * self._kept(self.tp, self.sequence) / listed
 
-    @property
+    @cached_property
     def alone(self) -> tuple[float, float]:
         """The same where one GPU holds it all."""
-        return _held(self.uncut)
+        return _weights(self.uncut), self._kept(1, False)
+
+    def _kept(self, ranks: int, sequence: bool) -> int:
+        sizes = Sizes(self.shape, 1, self.tokens, RECIPE, Layout(tp=ranks, sequence_parallel=sequence))
+        return sum(block_kept(sizes, "none").values())
 
     def heads(self, rank: int) -> list[list[int]]:
         """Query heads and key-value heads of a rank, each [first, one past the last]: all of them unless Q, K and V are
@@ -133,5 +146,6 @@ def _machine(link: str, ranks: int) -> Machine:
     return machine(DEVICE, topology.cluster(nodes, ranks // nodes, inside), Layout(tp=ranks))
 
 
-def _held(block: Block) -> tuple[float, float]:
-    return sum(WIDTH * one.local[0] * one.local[1] for one in block.weights), block.kept
+def _weights(block: Block) -> int:
+    """Bytes of a GPU's matrices."""
+    return sum(WIDTH * one.local[0] * one.local[1] for one in block.weights)
