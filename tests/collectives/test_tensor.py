@@ -56,6 +56,10 @@ def test_rows_first_need_a_sum_where_the_activation_stands():
     assert not found.legal and "partial sum" in found.reason
     assert [move.collective for move in found.forward] == ["reduce_scatter"], "the next matrix reads features"
     assert found.forward[0].size == 4 * 2048 * GPT.hidden * 2
+    assert found.reason.startswith("an activation function of a partial sum")
+    assert joins(qkv="rows")["attention", "middle"].reason.startswith("softmax of a partial sum")
+    own = block(GPT, 1, 2048, 4, sequence_parallel=True, cuts={"up": "rows"}).joins[4]
+    assert own.forward == own.backward == (Move("all_to_all", 2048 * GPT.hidden * 2 // 4, 4, ("normed",)),)
     assert [m.collective for m in joins(up="rows", down="columns")[("mlp", "middle")].forward] == ["all_reduce"]
 
 
@@ -139,7 +143,8 @@ def test_the_loss_needs_three_numbers_a_token_and_not_the_logits():
     assert ends(LLAMA, 1, 2048, 8, sequence_parallel=True).sums[0].size == 2 * LLAMA.hidden
     assert found.sums == () and found.logits == 2048 * -(-50_257 // 8)
     assert found.sent("forward") == sum(move.sent for move in found.moves("forward"))
-    assert ends(GPT, 1, 2048, 1).moves("forward") == [] == ends(GPT, 1, 2048, 1).moves("backward")
+    alone = ends(GPT, 1, 2048, 1, sequence_parallel=True)
+    assert alone.moves("forward") == [] == alone.moves("backward") and alone.sums == () == alone.gathered
 
 
 @pytest.mark.parametrize(

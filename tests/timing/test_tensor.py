@@ -9,6 +9,7 @@ import pytest
 from cases import refused
 
 from scaleout.collectives.tensor import block
+from scaleout.memory.states import rank_parameters
 from scaleout.records import profiles
 from scaleout.spec.hardware import DEVICES, FUSED_SHARE, PRODUCT_SHARE
 from scaleout.spec.layout import Layout
@@ -114,7 +115,9 @@ def test_replicas_send_beside_the_backward_or_after_it():
         step_seconds(LLAMA, 1, 8192, layout, machine(H100, wide, layout), hide_data=hide, **options)
         for hide in (True, False)
     )
-    assert hidden.parts["exposed data"] == 0 < shown.parts["exposed data"]
+    n, across = rank_parameters(LLAMA, layout), machine(H100, wide, layout).across
+    sent = across("reduce_scatter", 2 * n) + across("all_gather", 2 * n)
+    assert hidden.parts["exposed data"] == 0 and shown.parts["exposed data"] == pytest.approx(sent)
     whole = Layout(dp=8, tp=8, sequence_parallel=True)
     plain = [
         step_seconds(LLAMA, 1, 8192, whole, machine(H100, cluster(8, 8, nics=adapters), whole), hide_data=hide)
@@ -173,12 +176,14 @@ def test_from_a_profile_by_hand():
     }  # fmt: skip
     profiles.validate(profile)
     shape = Shape(1, 64, 4, 256, max_seq=64)
-    time = step_seconds(shape, 4, 64, Layout(tp=2), profile_machine(profile), Recipe("fp32"))
+    time = step_seconds(shape, 4, 64, Layout(tp=2), profile_machine(profile, efficiency=0.5), Recipe("fp32"))
     x, token = 4 * 64 * 64 * 4, 4 * 64 * 4
     assert time.messages == pytest.approx(9 * 1e-3 + (6 * x + 3 * token) * 4e-9)
     core = 4 * 4 * 64**2 * 64
-    assert time.parts["products"] == pytest.approx(3 * (flops(shape, 4, 64)["forward"] - core) / 2 / 5e10)
-    assert time.parts["attention"] == pytest.approx(3.5 * core / 2 / 2 / 5e10)
+    assert time.parts["products"] == pytest.approx(3 * (flops(shape, 4, 64)["forward"] - core) / 2 / 2.5e10)
+    assert time.parts["attention"] == pytest.approx(3.5 * core / 2 / 2 / 2.5e10)
+    of_loss = time.parts["other kernels"] - time.forward.other - time.backward.other
+    assert of_loss == pytest.approx((5 + 3) * 4 * 4 * 64 * 128 / 1e10), "fp32 logits of half the vocabulary"
     alone = profile_machine({**profile, "world": 1, "collectives": {}})
     assert step_seconds(shape, 4, 64, Layout(), alone, Recipe("fp32")).messages == 0
 
