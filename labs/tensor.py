@@ -18,8 +18,7 @@ from scaleout.measure import tensor as measure_tensor
 from scaleout.measure import tensor_faults
 from scaleout.parallel import parity, tensor_ways
 from scaleout.records import results
-from scaleout.spec import Recipe, Shape, total_parameters
-from scaleout.spec.slices import check_tensor
+from scaleout.spec import Recipe, Shape, slices, total_parameters
 
 WARMUP = 3
 PARITY_STEPS = 3
@@ -226,7 +225,7 @@ def check(s, o):
     options.check_folder(RESULTS if o.save == "auto" else o.save, "--save")
     if s.world > 1:
         raise ValueError("--link starts its own processes: start it with python, not with torchrun")
-    check_tensor(o.shape, HOSTS)
+    slices.check_tensor(o.shape, HOSTS)
     if o.sequence_parallel or o.fault:
         raise ValueError("--link is shown by itself: leave out --sequence-parallel and --fault")
 
