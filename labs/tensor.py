@@ -36,14 +36,14 @@ class Options(options.Model):
     """The model, the step, how it is shared, and what to do with the result."""
 
     layers: int = options.number(4, "blocks")
-    hidden: int = options.number(192, "width of the residual stream")
+    hidden: int = options.number(160, "width of the residual stream")
     heads: int = options.number(8, "attention heads")
     kv_heads: int | None = options.number(None, "key-value heads, where fewer: grouped-query attention")
     form: str = options.choice("gpt", ("gpt", "llama"), "which model: with layer norms, biases and a tied head, or not")
     seq: int = options.number(128, "tokens a sequence")
     micro_batch: int = options.number(4, "sequences a step, the same on every rank")
     sequence_parallel: bool = options.flag("the ways with sequence parallelism too")
-    steps: int = options.number(10, "training steps", WARMUP + 2, 10**6)
+    steps: int = options.number(8, "training steps", WARMUP + 2, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
     precision: str = options.choice("fp32", ("fp32", "autocast-bf16"), "dtypes")
@@ -64,7 +64,7 @@ class Options(options.Model):
 
 
 TIERS = {"smoke": Options(),
-         "cpu": Options(layers=6, hidden=384, seq=256, steps=16),
+         "cpu": Options(layers=6, hidden=384, seq=256, steps=12),
          "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4, precision="autocast-bf16")}
 
 

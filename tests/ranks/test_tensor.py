@@ -15,9 +15,10 @@ from scaleout.lab import tensor as lab_tensor
 from scaleout.lab import tensor_link
 from scaleout.lab.hosts import GOODPUT, burst
 from scaleout.lab.session import session
-from scaleout.parallel import parity
+from scaleout.parallel import parity, tensor_model
 from scaleout.parallel.tensor import Group, VocabularyLoss
 from scaleout.records import results
+from scaleout.spec.transformer import Shape
 
 TOLERANCE = 1e-5        # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
 FAST = ["labs/tensor.py", "--layers", "2", "--hidden", "64", "--seq", "32", "--steps", "5"]
@@ -110,6 +111,15 @@ def test_a_vocabulary_in_parts_has_torchs_loss_and_gradient():
     assert parity.relative_error({"": logits.grad}, {"": 2 * gradient}) < TOLERANCE
 
 
+@pytest.mark.parametrize(("shape", "dropout", "said"), [
+    (Shape(1, 24, 4, 64), 0.0, "tp 3 does not divide 4 heads: the nearest that works is"),
+    (Shape(1, 24, 3, 64), 0.0, "tp 3 does not divide a vocabulary of 64: pad it to 66"),
+    (Shape(1, 24, 3, 66), 0.1, "use dropout 0")])
+def test_a_model_without_equal_parts_is_refused(shape, dropout, said):
+    with pytest.raises(ValueError, match=said):
+        tensor_model.refuse(shape, 3, dropout)
+
+
 # --- the lab ----------------------------------------------------------------------------------------------------------
 
 def test_the_lab_on_two_processes(tmp_path):
@@ -153,6 +163,7 @@ def test_a_fault_is_shown_beside_one_process():
 
 @pytest.mark.parametrize(("words", "world", "said"), [
     ([], 3, "tp 3 does not divide 8 heads: the nearest that works is 2"),
+    (["--hidden", "48", "--heads", "3"], 3, "tp 3 does not divide a vocabulary of 256: pad it to 258"),
     (["--seq", "33", "--sequence-parallel"], 2, "tp 2 does not divide 33 tokens, which sequence parallelism cuts"),
     ([*GROUPED, "--via", "torch"], 4, "ColwiseParallel would cut 2 key-value heads into 4 parts: use 2 processes or"),
     (["--via", "accelerate"], 2, "Accelerate cuts no matrix itself: it takes a model that transformers has cut"),
