@@ -17,7 +17,7 @@ from scaleout.lab.hosts import GOODPUT, burst
 from scaleout.lab.session import session
 from scaleout.parallel import parity, tensor_model
 from scaleout.parallel.tensor import Group, VocabularyLoss
-from scaleout.records import results
+from scaleout.records import profiles, results
 from scaleout.spec.transformer import Shape
 
 TOLERANCE = 1e-5        # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
@@ -44,6 +44,10 @@ def test_losses_all_gradients_and_weights_are_one_processs(runs):
         for what in ("loss", "gradients", "weights"):
             assert run[what] < TOLERANCE, (name, what)
         assert run["apart"] == 0, f"{name}: ranks that have copies made the same of them"
+
+
+def test_a_group_need_not_be_all_ranks(cases):
+    assert cases[4]["pairs"]["error"] < TOLERANCE
 
 
 def test_collectives_are_those_of_the_pure_model(runs):
@@ -122,8 +126,19 @@ def test_a_model_without_equal_parts_is_refused(shape, dropout, said):
 
 # --- the lab ----------------------------------------------------------------------------------------------------------
 
+PROFILE = {
+    "schema": profiles.SCHEMA, "device": "x", "device_kind": "cpu", "backend": "gloo", "interconnect": "x", "world": 2,
+    "nodes": 1, "threads": 1, "versions": {}, "commit": "", "measured": "", "matmul_side": {},
+    "matmul_flops_per_second": {"fp32": 5e10}, "copy_bytes_per_second": 1e10,
+    "collectives": {name: {"alpha_seconds": 1e-3, "seconds_per_byte": 0.0} for name in (
+        "all_reduce", "all_gather", "reduce_scatter")}}
+
+
 def test_the_lab_on_two_processes(tmp_path):
-    record, said = recorded(pool.lab, [*FAST, "--sequence-parallel"], 2, tmp_path)
+    machine = profiles.save(PROFILE, tmp_path / "machine.json")
+    record, said = recorded(pool.lab, [*FAST, "--sequence-parallel", "--machine", machine], 2, tmp_path)
+    guess = record.prediction["seconds a step by the machine's profile, by hand"]
+    assert 0.013 < guess < 0.02, "8 + 5 messages of a millisecond, and little else"
     assert all(check["passed"] for check in record.checks.values())
     ways = [name for via, name in lab_tensor.NAMES.items() if via != "one"]
     for name in ways:
@@ -147,7 +162,8 @@ def test_more_ranks_than_key_value_heads_and_what_torch_would_cut(tmp_path):
 
 
 def test_one_process_says_what_it_skips(tmp_path):
-    record, _ = recorded(pool.lab, FAST, 1, tmp_path)
+    record, _ = recorded(pool.lab, FAST, 1, tmp_path, XDG_CACHE_HOME=str(tmp_path))
+    assert record.skipped[-1].startswith("seconds by the machine's profile: there is none")
     assert "messages: one process sends nothing (torchrun --nproc-per-node 2)" in record.skipped
     assert record.measurement["collectives a step, by hand"] == 0
 
