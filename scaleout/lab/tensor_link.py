@@ -7,7 +7,7 @@ import statistics
 
 from scaleout.lab.hosts import GOODPUT, burst
 from scaleout.lab.text import megabytes, ms, ratio, table
-from scaleout.records import Record, provenance, results
+from scaleout.records import provenance, results
 
 NAMES = {"tensor": "tensor parallel", "ddp": "DDP"}
 SERIES = "seconds a step, DDP"
@@ -40,7 +40,7 @@ def records(tier, plan, world, found):
         limit = f"{rate / 1e6:g} Mbit/s by tbf" if rate else "no limit"
         seconds, middle = predicted(found, rate), statistics.median(mine["step_seconds"])
         facts |= {"interconnect": f"{world} network namespaces on one machine, veth and a bridge, {limit}"}
-        made.append(Record(
+        made.append(results.Record(
             stem="tensor", tier=tier, **facts, model=plan["model"],
             recipe={"link Mbit/s": rate and rate / 1e6, "tp": world} | sent, effective_batch=batch, sequence_length=seq,
             precision="fp32", checkpoint_cadence="none", step_seconds=mine["step_seconds"], warmup_steps=0,
