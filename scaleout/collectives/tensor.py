@@ -138,7 +138,8 @@ def block(
         check_sequence(seq, tp)
     if "rows" in (cuts["qkv"], cuts["up"]) or "columns" in (cuts["out"], cuts["down"]):
         check_hidden(shape, tp)
-    sheet = _Sheet(shape, batch, seq, tp, sequence_parallel and tp > 1, width, gather_again)
+    outside = TOKENS if sequence_parallel and tp > 1 else WHOLE
+    sheet = _Sheet(shape, batch, seq, tp, outside, width, gather_again)
     for half in HALVES:
         sheet.half(half, cuts)
     return sheet.block()
@@ -147,12 +148,14 @@ def block(
 class _Sheet:
     """A block as it is laid out, half by half."""
 
-    def __init__(self, shape, batch, seq, tp, sequence_parallel, width, gather_again):
+    def __init__(self, shape: Shape, batch: int, seq: int, tp: int, outside: Placed, width: int, again: bool) -> None:
         self.s, self.batch, self.seq, self.tp, self.width = shape, batch, seq, tp, width
-        self.outside = TOKENS if sequence_parallel else WHOLE
-        self.again = gather_again
-        self.tensors, self.weights, self.joins, self.scores = [], [], [], 0
+        self.outside, self.again = outside, again  # where the stream is; whether the backward gathers
+        self.tensors: list[Tensor] = []
+        self.weights: list[Weight] = []
+        self.joins: list[Join] = []
         self.parts: dict[int, int] = {}  # elements of weights' gradients to be added, by ranks that add them
+        self.scores = 0
         self.add("x", shape.hidden, self.outside, kept=True)
 
     def block(self) -> Block:
@@ -161,6 +164,7 @@ class _Sheet:
         return Block(self.tp, *rows, sums, 4 * self.s.d * self.scores, self.scores)
 
     def half(self, half: str, cuts: dict[str, str]) -> None:
+        """Enter attention or the MLP, from the stream to the stream."""
         s, (first, second) = self.s, HALVES[half]
         gated = first == "up" and s.gated_mlp
         names = ("q", "k", "v") if first == "qkv" else ("gate", "up") if gated else ("up",)
@@ -207,7 +211,7 @@ class _Sheet:
     def matrix(self, name: str, cut: str, read: Placed) -> None:
         """Enter one matrix, and what of its gradients and its bias's is still to be added."""
         (a, b), t = linears(self.s)[name], self.tp
-        copies = t // self.s.kv if name in ("k", "v") and cut == "columns" and t > self.s.kv else 1
+        copies = self.sharing(name) if cut == "columns" else 1
         over = t if cut == "copies" and read == TOKENS else copies
         local = {"columns": (a, b * copies // t), "rows": (a // t, b), "copies": (a, b)}[cut]
         tokens = self.batch * self.seq // (t if read == TOKENS else 1)
@@ -218,8 +222,11 @@ class _Sheet:
             after = t if cut == "rows" and self.outside == TOKENS and name in ("out", "down") else over
             self.sum_later(local[1], after)
 
-    def join(self, at, half, gives, reads, names, wide, *, reason="", again=False) -> bool:
-        """Enter one join. Returns whether it gathers."""
+    def join(
+        self, at: str, half: str, gives: Placed, reads: Placed, names: tuple[str, ...], wide: int, *,
+        reason: str = "", again: bool = False,
+    ) -> bool:  # fmt: skip
+        """Enter one join, of tensors that are `wide` in all. Returns whether it gathers."""
         n = self.batch * self.seq * wide * self.width
         there, back = collective(gives.value, reads.value), collective(reads.gradient, gives.gradient)
         forward, backward = self.moves(there, n, names), self.moves(back, n, names)
@@ -234,11 +241,15 @@ class _Sheet:
         return (Move(name, size // self.tp if name == "all_to_all" else size, self.tp, of),)
 
     def add(self, name: str, wide: int, placed: Placed, kept: bool = False) -> None:
-        t, copies = self.tp, self.tp // self.s.kv if name in ("k", "v") and self.tp > self.s.kv else 1
-        tokens = self.seq // t if placed.value == "S(1)" else self.seq
-        part = wide * copies // t if placed.value == "S(2)" else wide
+        """Enter one tensor."""
+        tokens = self.seq // self.tp if placed.value == "S(1)" else self.seq
+        part = wide * self.sharing(name) // self.tp if placed.value == "S(2)" else wide
         shape = (self.batch, self.seq, wide)
         self.tensors.append(Tensor(name, shape, (self.batch, tokens, part), placed, self.width, kept))
+
+    def sharing(self, name: str) -> int:
+        """Ranks that have the same key-value head, where there are fewer heads than ranks."""
+        return max(1, self.tp // self.s.kv) if name in ("k", "v") else 1
 
     def sum_later(self, elements: int, ranks: int) -> None:
         if ranks > 1:

@@ -4,13 +4,13 @@ Standard library only.
 """
 
 import statistics
-from dataclasses import asdict
 
 from scaleout.lab.hosts import GOODPUT, burst
-from scaleout.lab.text import megabytes, ratio, table
+from scaleout.lab.text import megabytes, ms, ratio, table
 from scaleout.records import Record, provenance, results
 
 NAMES = {"tensor": "tensor parallel", "ddp": "DDP"}
+SERIES = "seconds a step, DDP"
 
 
 def predicted(found, rate):
@@ -27,28 +27,28 @@ def predicted(found, rate):
     return quiet + sum(max(seconds, (size - free) / speed) for size, seconds in messages)
 
 
-def records(tier, o, world, found):
-    """A Record of each rate: tensor parallelism's steps, and DDP's on the same batches as a series."""
+def records(tier, plan, world, found):
+    """A Record of each rate: tensor parallelism's steps, and DDP's on the same batches as a series. plan: what the
+    ranks were asked to do."""
+    batch, seq, quiet = plan["micro_batch"], plan["seq"], found["quiet_seconds"]
+    sent = {f"bytes a rank sends, {NAMES[way]}": size for way, size in found["sent_bytes"].items()}
     facts = found["facts"] | {"commit": provenance.commit(), "command": provenance.command_line(), "nodes": world}
     made = []
     by = {(case["rate"], case["way"]): case for case in found["cases"]}
     for rate in dict.fromkeys(rate for rate, _ in by):
         mine, ddp = by[rate, "tensor"], by[rate, "ddp"]
         limit = f"{rate / 1e6:g} Mbit/s by tbf" if rate else "no limit"
-        median = {way: statistics.median(by[rate, way]["step_seconds"]) for way in NAMES}
+        seconds, middle = predicted(found, rate), statistics.median(mine["step_seconds"])
         facts |= {"interconnect": f"{world} network namespaces on one machine, veth and a bridge, {limit}"}
         made.append(Record(
-            stem="tensor", tier=tier, **facts, model=asdict(o.shape),
-            recipe={"link Mbit/s": rate and rate / 1e6, "tp": world}, effective_batch=o.micro_batch,
-            sequence_length=o.seq, precision="fp32", checkpoint_cadence="none", step_seconds=mine["step_seconds"],
-            warmup_steps=0, losses=mine["losses"], peak_memory={},
-            tokens_per_second=results.tokens_per_second(mine["step_seconds"], 0, o.micro_batch, o.seq),
-            prediction={"seconds a step": predicted(found, rate)},
-            measurement={"seconds a step": median["tensor"], "seconds a step, DDP": median["ddp"],
-                         "seconds that compute": found["quiet_seconds"],
-                         **{f"bytes sent a rank and step, {name}": found["sent_bytes"][way]
-                            for way, name in NAMES.items()}},
-            series={"seconds a step, DDP": ddp["step_seconds"]}))
+            stem="tensor", tier=tier, **facts, model=plan["model"],
+            recipe={"link Mbit/s": rate and rate / 1e6, "tp": world} | sent, effective_batch=batch, sequence_length=seq,
+            precision="fp32", checkpoint_cadence="none", step_seconds=mine["step_seconds"], warmup_steps=0,
+            losses=mine["losses"], peak_memory={},
+            tokens_per_second=results.tokens_per_second(mine["step_seconds"], 0, batch, seq),
+            prediction={"seconds a step": seconds, "share of the step that computes": quiet / seconds},
+            measurement={"seconds a step": middle, "share of the step that computes": quiet / middle},
+            series={SERIES: ddp["step_seconds"]}))
     return made
 
 
@@ -56,12 +56,10 @@ def show(made):
     """The Records of a run as text."""
     rows = []
     for r in made:
-        m, wanted = r.measurement, r.prediction["seconds a step"]
-        rate = r.recipe["link Mbit/s"]
-        rows.append(("unlimited" if rate is None else f"{rate:g} Mbit/s", f"{m['seconds a step'] * 1e3:,.0f}",
-                     f"{wanted * 1e3:,.0f}", ratio(wanted, m["seconds a step"]),
-                     f"{max(0.0, 1 - m['seconds that compute'] / m['seconds a step']):.0%}",
-                     f"{m['seconds a step, DDP'] * 1e3:,.0f}"))
-    sent = {name: made[0].measurement[f"bytes sent a rank and step, {name}"] for name in NAMES.values()}
-    return table(("link", "tensor parallel, ms", "predicted", "ratio", "in messages", "DDP, ms"), rows) + (
-        "\nsent a rank and step: " + ", ".join(f"{name} {megabytes(size)}" for name, size in sent.items()))
+        p, m, rate = r.prediction, r.measurement, r.recipe["link Mbit/s"]
+        rows.append(("unlimited" if rate is None else f"{rate:g} Mbit/s", ms(m["seconds a step"]),
+                     ms(p["seconds a step"]), ratio(p["seconds a step"], m["seconds a step"]),
+                     f"{m['share of the step that computes']:.0%}", ms(statistics.median(r.series[SERIES]))))
+    sent = ", ".join(f"{name} {megabytes(made[0].recipe[f'bytes a rank sends, {name}'])}" for name in NAMES.values())
+    return table(("link", "tensor parallel, ms", "predicted", "ratio", "computes", "DDP, ms"), rows) + (
+        f"\nsent a rank and step: {sent}")

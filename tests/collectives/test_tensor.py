@@ -14,7 +14,7 @@ from scaleout.collectives.tensor import CUTS, MEGATRON, block
 from scaleout.collectives.vocabulary import ends
 from scaleout.spec.slices import divides
 from scaleout.spec.topology import Wire
-from scaleout.spec.transformer import PRESETS, Shape, linears, norm_parameters
+from scaleout.spec.transformer import PRESETS, Shape, flops, linears, norm_parameters
 
 GPT, LLAMA = PRESETS["gpt-3-175b"], PRESETS["llama-3-70b"]
 PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "tensor_parallel.json").read_text())
@@ -56,6 +56,10 @@ def test_rows_first_need_a_sum_where_the_activation_stands():
     assert not found.legal and "partial sum" in found.reason
     assert [move.collective for move in found.forward] == ["reduce_scatter"], "the next matrix reads features"
     assert found.forward[0].size == 4 * 2048 * GPT.hidden * 2
+    assert found.reason.startswith("an activation function of a partial sum")
+    assert joins(qkv="rows")["attention", "middle"].reason.startswith("softmax of a partial sum")
+    own = block(GPT, 1, 2048, 4, sequence_parallel=True, cuts={"up": "rows"}).joins[4]
+    assert own.forward == own.backward == (Move("all_to_all", 2048 * GPT.hidden * 2 // 4, 4, ("normed",)),)
     assert [m.collective for m in joins(up="rows", down="columns")[("mlp", "middle")].forward] == ["all_reduce"]
 
 
@@ -103,6 +107,14 @@ def collective_free(join):
     return join.gives.value in (join.reads.value, "R")
 
 
+@pytest.mark.parametrize("shape", [GPT, LLAMA])
+@pytest.mark.parametrize("tp", [1, 2, 8])
+def test_ranks_share_the_work_of_a_block(shape, tp):
+    head = 2 * 2 * 2048 * shape.hidden * shape.vocab
+    whole = flops(shape, 2, 2048)["forward"] - head
+    assert block(shape, 2, 2048, tp).flops * tp * shape.layers == whole
+
+
 @pytest.mark.parametrize("tp", [2, 8, 16, 64])
 def test_grouped_heads(tp):
     """8 key-value heads: up to 8 ranks have their own; of 16, two have the same, and add up its gradients."""
@@ -112,6 +124,11 @@ def test_grouped_heads(tp):
     assert found["k"].summed_over == copies and found["q"].summed_over == 1
     assert [(move.ranks, move.size) for move in one.sums] == ([(copies, 2 * 2 * 8192 * 128)] if copies > 1 else [])
     assert {join.reads for join in one.joins} == {READ, FEATURES, WHOLE}
+    local = {tensor.name: tensor.local for tensor in one.tensors}
+    assert local["k"] == local["v"] == (1, 64, found["k"].local[1]) and local["q"] == (1, 64, 8192 // tp)
+    first = next(join for join in block(LLAMA, 1, 64, tp, cuts={"qkv": "rows"}).joins if join.at == "middle")
+    assert first.forward[0].collective == ("reduce_scatter" if tp <= 8 else "all_reduce"), "no head falls in two"
+    assert first.forward[0].size == 2 * 64 * (8192 + 2 * 1024)
 
 
 def test_the_loss_needs_three_numbers_a_token_and_not_the_logits():
@@ -123,7 +140,11 @@ def test_the_loss_needs_three_numbers_a_token_and_not_the_logits():
     parted = ends(GPT, 1, 2048, 8, sequence_parallel=True)
     assert [move.collective for move in parted.moves("backward")] == ["all_gather", "reduce_scatter", "all_gather"]
     assert parted.sums[0].size == 2 * (2048 * GPT.hidden + 2 * GPT.hidden)
-    assert ends(GPT, 1, 2048, 1).moves("forward") == [] == ends(GPT, 1, 2048, 1).moves("backward")
+    assert ends(LLAMA, 1, 2048, 8, sequence_parallel=True).sums[0].size == 2 * LLAMA.hidden
+    assert found.sums == () and found.logits == 2048 * -(-50_257 // 8)
+    assert found.sent("forward") == sum(move.sent for move in found.moves("forward"))
+    alone = ends(GPT, 1, 2048, 1, sequence_parallel=True)
+    assert alone.moves("forward") == [] == alone.moves("backward") and alone.sums == () == alone.gathered
 
 
 @pytest.mark.parametrize(
@@ -138,6 +159,8 @@ def test_the_loss_needs_three_numbers_a_token_and_not_the_logits():
         (lambda: block(GPT, 1, 64, 2, cuts={"up": "thirds"}), "the cut of up must be one of columns, rows, copies"),
         (lambda: block(GPT, 1, 64, 2, cuts={"gate": "rows"}), "matrix 'gate' is unknown: use one of qkv, out, up"),
         (lambda: block(Shape(1, 10, 4, 8, head_dim=4, ff=8), 1, 64, 4, cuts={"up": "rows"}), "use 5"),
+        (lambda: block(Shape(1, 7, 2, 8, head_dim=4, ff=8), 1, 64, 2, cuts={"up": "rows"}), "this cut needs: use 1"),
+        (lambda: block(PRESETS["gpt2-xl"], 1, 64, 2), "tp 2 does not divide 25 heads: the nearest that works is 1"),
         (lambda: block(GPT, 0, 64, 2), "batch must be a whole number"),
         (lambda: block(GPT, 1, 64, 0), "tp must be a whole number of at least 1"),
         (lambda: ends(GPT, 1, 64, 1.5), "tp must be a whole number"),

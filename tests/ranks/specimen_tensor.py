@@ -2,6 +2,9 @@
 
 import torch
 
+from scaleout.lab.tensor import SEQUENCE, backwards
+from scaleout.measure import tensor as measure_tensor
+from scaleout.measure import tensor_faults
 from scaleout.parallel import parity
 from scaleout.parallel.tensor_ways import Way
 from scaleout.spec.transformer import Shape
@@ -10,37 +13,64 @@ GPT = Shape(2, 24, 4, 64, max_seq=12)
 LLAMA = Shape(2, 24, 4, 64, kv_heads=2, ff=56, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
               tied_head=False, max_seq=12)
 SHAPES = {"gpt": GPT, "llama": LLAMA}
+BATCH, SEQ = 3, 12
 STEPS, RATE = 2, 0.1
 
 
 def batch(step):
-    tokens = torch.randint(64, (3, 13), generator=torch.Generator().manual_seed(step))
+    tokens = torch.randint(64, (BATCH, SEQ + 1), generator=torch.Generator().manual_seed(step))
     return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
-def trained(s, shape, via, sequence=False):
-    """(way, losses, gradients of the last step, weights) after a few steps of momentum SGD."""
-    way, losses = Way(s, shape, via, sequence, RATE, optimizer="momentum"), []
+def trained(way):
+    """(losses, gradients of the last step, weights) after a few steps of momentum SGD."""
+    losses = []
     for step in range(STEPS):
         losses.append(way.gradients(batch(step)))
         found = way.whole(gradients=True)
         way.update()
-    return way, losses, found, way.whole()
+    return losses, found, way.whole()
 
 
-def case(s, name, via, sequence):
-    """Errors against one process, what was built, and the collectives of a step."""
-    shape = SHAPES[name]
-    wanted = trained(s, shape, "one")[1:]
-    way, *found = trained(s, shape, via, sequence)
+def make(s, shape, via, sequence=False):
+    return Way(s, shape, via, sequence, RATE, optimizer="momentum")
+
+
+def case(s, shape, via, sequence, wanted):
+    """Errors against one process; what was built, sent and kept beside its prediction."""
+    way = make(s, shape, via, sequence)
+    found = trained(way)
     out = {"loss": max(abs(f / w - 1) for f, w in zip(found[0], wanted[0], strict=True))}
     for what, f, w in zip(("gradients", "weights"), found[1:], wanted[1:], strict=True):
         out[what] = parity.worst(s, f, w)
-    return out | {"built": way.built, "counts": way.counted(batch(9))}
+    counts = {phase: dict(each) for phase, each in way.counted(batch(9)).items()}
+    return out | {
+        "built": way.built, "apart": measure_tensor.spread(s, way),
+        "counts": (counts, measure_tensor.predicted_counts(shape, BATCH, SEQ, s.world, via, sequence)),
+        "kept": (measure_tensor.kept(way, batch(9)),
+                 measure_tensor.predicted_kept(shape, BATCH, SEQ, s.world, sequence))}
+
+
+def faulty(s, shape, fault):
+    """(error of step 1's loss, {part: error of its gradients}, how far copies are apart after two steps)."""
+    one, sick = make(s, shape, "one"), make(s, shape, "hand")
+    tensor_faults.break_(sick, fault)
+    loss, wanted = sick.gradients(batch(0)), one.gradients(batch(0))
+    wrong = tensor_faults.errors(s, sick.whole(gradients=True), one.whole(gradients=True))
+    sick.update()
+    return abs(loss / wanted - 1), wrong, measure_tensor.spread(s, sick)
 
 
 def main(s):
-    """{case: what it found}."""
-    return {f"{name} {via}{' sequence' * sequence}": case(s, name, via, sequence) for name in SHAPES
-            for via in ("hand", "torch") for sequence in (False, True)
-            if via == "hand" or SHAPES[name].kv % s.world == 0}
+    """{case: what it found}, and under "faults" what each of them shows."""
+    found = {}
+    for name, shape in SHAPES.items():
+        wanted = trained(make(s, shape, "one"))
+        for via in ("hand", "torch") if shape.kv % s.world == 0 else ("hand",):
+            for door in ("", SEQUENCE):
+                found[f"{name} {via}{door}"] = case(s, shape, via, bool(door), wanted)
+    found["faults"] = {"no-backward-reduce": faulty(s, GPT, "no-backward-reduce")} if s.world > 1 else {}
+    if s.world > LLAMA.kv:
+        found["faults"]["kv-copies"] = faulty(s, LLAMA, "kv-copies")
+    found["order"] = list(backwards(dict(make(s, GPT, "one").model.named_parameters())))
+    return found

@@ -9,6 +9,7 @@ import pytest
 from cases import refused
 
 from scaleout.collectives.tensor import block
+from scaleout.memory.states import rank_parameters
 from scaleout.records import profiles
 from scaleout.spec.hardware import DEVICES, FUSED_SHARE, PRODUCT_SHARE
 from scaleout.spec.layout import Layout
@@ -65,6 +66,24 @@ def test_nothing_hides_unless_told():
     assert chunks.parts["products"] == plain.parts["products"]
 
 
+@pytest.mark.parametrize("dropout", [False, True])
+def test_kernels_that_multiply_nothing_move_these_bytes(dropout):
+    """Written out. Forward, for each half: the norm reads x and writes, the residual reads two and writes; GELU reads
+    and writes. Backward: the norm reads x and a gradient and writes, two gradients add up; GELU reads two, writes."""
+    shape, rate = Shape(1, 64, 4, 256, max_seq=64), H100.memory_bytes_per_s
+    one = block(shape, 2, 64, 2)
+    forward, backward = block_seconds(one, on(2), dropout=dropout)
+    x, f = 2 * 64 * 64 * 2, 2 * 64 * 128 * 2
+    masks = (2 * x / 2, 2 * (2 * x + x / 2)) if dropout else (0, 0)  # written; a gradient read and written, mask read
+    assert forward.other * rate == pytest.approx(2 * (2 + 3) * x + 2 * f + masks[0])
+    assert backward.other * rate == pytest.approx(2 * (3 + 3) * x + 3 * f + masks[1])
+    scores = 2 * 2 * 64**2 * 2
+    core = core_seconds(one, on(2), "naive", dropout)
+    assert core[0][1] * rate == pytest.approx((4 + 2.5 * dropout) * scores)
+    assert core[1][1] * rate == pytest.approx((6 + 2.5 * dropout) * scores)
+    assert core[1][0] == 2 * core[0][0] == pytest.approx(2 * 4 * 16 * scores / 2 / on(2).flop_per_s)
+
+
 def test_where_the_group_lies_decides():
     inside, slots, across = (
         spent(8, **where).parts for where in ({}, {"inside": "pcie5"}, {"nodes": 2})
@@ -96,7 +115,17 @@ def test_replicas_send_beside_the_backward_or_after_it():
         step_seconds(LLAMA, 1, 8192, layout, machine(H100, wide, layout), hide_data=hide, **options)
         for hide in (True, False)
     )
-    assert hidden.parts["exposed data"] == 0 < shown.parts["exposed data"]
+    n, across = rank_parameters(LLAMA, layout), machine(H100, wide, layout).across
+    sent = across("reduce_scatter", 2 * n) + across("all_gather", 2 * n)
+    assert hidden.parts["exposed data"] == 0 and shown.parts["exposed data"] == pytest.approx(sent)
+    whole = Layout(dp=8, tp=8, sequence_parallel=True)
+    plain = [
+        step_seconds(LLAMA, 1, 8192, whole, machine(H100, cluster(8, 8, nics=adapters), whole), hide_data=hide)
+        for adapters, hide in ((8, True), (8, False), (1, True), (1, False))
+    ]
+    fast, fast_shown, slow, slow_shown = (one.parts["exposed data"] for one in plain)
+    backward = plain[0].backward.seconds * LLAMA.layers
+    assert 0 == fast < fast_shown and slow_shown - slow == pytest.approx(backward, rel=0.1)
     alone = step_seconds(LLAMA, 1, 8192, Layout(tp=8, sequence_parallel=True), on(8), **options)
     assert hidden.parts["update"] == pytest.approx(alone.parts["update"] / 8)
     assert hidden.tokens_per_second == pytest.approx(8 * 2 * 8192 / hidden.seconds)
@@ -147,11 +176,14 @@ def test_from_a_profile_by_hand():
     }  # fmt: skip
     profiles.validate(profile)
     shape = Shape(1, 64, 4, 256, max_seq=64)
-    time = step_seconds(shape, 4, 64, Layout(tp=2), profile_machine(profile), Recipe("fp32"))
+    time = step_seconds(shape, 4, 64, Layout(tp=2), profile_machine(profile, efficiency=0.5), Recipe("fp32"))
     x, token = 4 * 64 * 64 * 4, 4 * 64 * 4
     assert time.messages == pytest.approx(9 * 1e-3 + (6 * x + 3 * token) * 4e-9)
     core = 4 * 4 * 64**2 * 64
-    assert time.parts["products"] == pytest.approx(3 * (flops(shape, 4, 64)["forward"] - core) / 2 / 5e10)
+    assert time.parts["products"] == pytest.approx(3 * (flops(shape, 4, 64)["forward"] - core) / 2 / 2.5e10)
+    assert time.parts["attention"] == pytest.approx(3.5 * core / 2 / 2 / 2.5e10)
+    of_loss = time.parts["other kernels"] - time.forward.other - time.backward.other
+    assert of_loss == pytest.approx((5 + 3) * 4 * 4 * 64 * 128 / 1e10), "fp32 logits of half the vocabulary"
     alone = profile_machine({**profile, "world": 1, "collectives": {}})
     assert step_seconds(shape, 4, 64, Layout(), alone, Recipe("fp32")).messages == 0
 

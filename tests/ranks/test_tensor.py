@@ -1,0 +1,225 @@
+"""Tensor parallelism by hand and by parallelize_module on real processes: values, messages, bytes kept, faults; and
+labs/tensor.py as a reader starts it."""
+
+import signal
+import statistics
+
+import pool
+import pytest
+import specimen_tensor
+import torch
+from host_runs import real
+from lab_runs import lab_module, recorded
+
+from scaleout.lab import tensor as lab_tensor
+from scaleout.lab import tensor_link
+from scaleout.lab.hosts import GOODPUT, burst
+from scaleout.lab.session import session
+from scaleout.parallel import parity
+from scaleout.parallel.tensor import Group, VocabularyLoss
+from scaleout.records import results
+
+TOLERANCE = 1e-5        # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
+FAST = ["labs/tensor.py", "--layers", "2", "--hidden", "64", "--seq", "32", "--steps", "5"]
+GROUPED = ["--form", "llama", "--kv-heads", "2"]
+
+
+@pytest.fixture(scope="module")
+def cases():
+    with session("cpu") as s:
+        alone = specimen_tensor.main(s)
+    return {1: alone, 2: pool.ranks(specimen_tensor.main, 2)[0], 4: pool.ranks(specimen_tensor.main, 4)[0]}
+
+
+@pytest.fixture(scope="module")
+def runs(cases):
+    found = {(tp, name): case for tp, each in cases.items() for name, case in each.items() if "gradients" in case}
+    assert len(found) == 8 + 8 + 6
+    return found
+
+
+def test_losses_all_gradients_and_weights_are_one_processs(runs):
+    for name, run in runs.items():
+        for what in ("loss", "gradients", "weights"):
+            assert run[what] < TOLERANCE, (name, what)
+        assert run["apart"] == 0, f"{name}: ranks that have copies made the same of them"
+
+
+def test_collectives_are_those_of_the_pure_model(runs):
+    for name, run in runs.items():
+        counted, predicted = run["counts"]
+        assert counted == predicted, name
+    assert runs[4, "gpt hand"]["counts"][0] == {
+        "forward": {"all_reduce": 8}, "backward": {"all_reduce": 5}, "copies": {}}
+    assert runs[4, "llama hand, sequence"]["counts"][0] == {
+        "forward": {"all_gather": 5, "reduce_scatter": 5, "all_reduce": 3},
+        "backward": {"all_gather": 5, "reduce_scatter": 5}, "copies": {"all_reduce": 2}}
+    assert not any(runs[1, "gpt hand"]["counts"][0].values())
+
+
+def test_blocks_keep_what_the_memory_model_says_to_the_byte(runs):
+    for name, run in runs.items():
+        measured, predicted = run["kept"]
+        assert measured == predicted, name
+    kept = [runs[tp, "gpt hand"]["kept"][0] for tp in (1, 2, 4)]
+    assert kept[0] > kept[1] > kept[2] > kept[0] / 4, "norms keep whole inputs"
+
+
+def test_a_rank_has_its_part_and_says_so(runs):
+    assert runs[4, "gpt hand"]["built"] == ("TensorTransformer, 6 of 24 query columns a rank (ColumnLinear): 18,192 of "
+                                            "65,280 bytes of parameters here")
+    assert "6 of 24 query columns a rank (DTensor)" in runs[4, "gpt torch"]["built"]
+
+
+def test_without_fs_backward_losses_agree_and_gradients_above_the_last_sum_only(cases):
+    for tp in (2, 4):
+        loss, wrong, apart = cases[tp]["faults"]["no-backward-reduce"]
+        assert loss < TOLERANCE
+        right = {"head", "norm", "blocks.1.mlp.down", "blocks.1.mlp.up"}
+        assert {part for part, error in wrong.items() if error < TOLERANCE} == right - {"head"}, "GPT's head is tied"
+        assert all(error > 0.01 for part, error in wrong.items() if part not in right)
+        assert apart > 1e-4, "each rank steps its norms by a gradient of its own"
+
+
+def test_key_value_heads_that_are_not_summed_go_apart_alone(cases):
+    loss, wrong, apart = cases[4]["faults"]["kv-copies"]
+    assert loss < TOLERANCE
+    assert {part for part, error in wrong.items() if error > 0.01} == {
+        f"blocks.{i}.attention.{name}" for i in (0, 1) for name in ("k", "v")}
+    assert max(error for part, error in wrong.items() if part[-2:] not in (".k", ".v")) < TOLERANCE
+    assert apart > 1e-4
+
+
+def test_the_way_back_is_the_order_of_the_backward(cases):
+    assert cases[1]["order"] == [
+        "norm", "blocks.1.mlp.down", "blocks.1.mlp.up", "blocks.1.norm2", "blocks.1.attention.out",
+        "blocks.1.attention.v", "blocks.1.attention.k", "blocks.1.attention.q", "blocks.1.norm1", "blocks.0.mlp.down",
+        "blocks.0.mlp.up", "blocks.0.norm2", "blocks.0.attention.out", "blocks.0.attention.v", "blocks.0.attention.k",
+        "blocks.0.attention.q", "blocks.0.norm1", "positions", "tokens"]
+
+
+def test_a_vocabulary_in_parts_has_torchs_loss_and_gradient():
+    logits = torch.randn(7, 30, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    targets = torch.arange(7) * 4
+    wanted = torch.nn.functional.cross_entropy(logits, targets)
+    wanted.backward()
+    gradient, logits.grad = logits.grad, None
+    loss = VocabularyLoss.apply(logits, targets, slice(0, 30), Group())
+    (2 * loss).backward()
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-6)
+    assert parity.relative_error({"": logits.grad}, {"": 2 * gradient}) < TOLERANCE
+
+
+# --- the lab ----------------------------------------------------------------------------------------------------------
+
+def test_the_lab_on_two_processes(tmp_path):
+    record, said = recorded(pool.lab, [*FAST, "--sequence-parallel"], 2, tmp_path)
+    assert all(check["passed"] for check in record.checks.values())
+    ways = [name for via, name in lab_tensor.NAMES.items() if via != "one"]
+    for name in ways:
+        for what in ("losses equal one process", "gradients equal one process", "weights equal one process",
+                     "collectives as predicted", "bytes kept as predicted", "copies are equal on all ranks"):
+            assert f"{name}: {what}" in record.checks
+        assert record.measurement[f"collectives a step, {name}"] == record.prediction[f"collectives a step, {name}"] > 0
+        assert record.prediction[f"seconds a step, {name}"] > record.prediction[f"exposed seconds a step, {name}"] > 0
+        assert len(record.series[f"seconds a step, {name}"]) == 5
+    assert (record.recipe["tp"], record.effective_batch, record.skipped) == (2, 4, [])
+    assert record.losses[-1] < record.losses[0]
+    assert "8 of 8" not in said
+    assert "32 of 64 query columns a rank (DTensor)" in said
+
+
+def test_more_ranks_than_key_value_heads_and_what_torch_would_cut(tmp_path):
+    record, said = recorded(pool.lab, [*FAST, *GROUPED], 4, tmp_path)
+    assert record.checks["by hand: copies are equal on all ranks"]["value"] == 0
+    assert "skipped parallelize_module: it would cut 2 key-value heads into 4 parts" in said
+    assert "skipped sequence parallelism: not asked for (--sequence-parallel)" in said
+
+
+def test_one_process_says_what_it_skips(tmp_path):
+    record, _ = recorded(pool.lab, FAST, 1, tmp_path)
+    assert "messages: one process sends nothing (torchrun --nproc-per-node 2)" in record.skipped
+    assert record.measurement["collectives a step, by hand"] == 0
+
+
+def test_a_fault_is_shown_beside_one_process():
+    done = pool.lab([*FAST, "--fault", "no-backward-reduce"], 2)
+    assert done.returncode == 0, done.stderr
+    steps = [line.split() for line in done.stdout.splitlines() if line[:1].isdigit() and len(line.split()) == 5]
+    assert len(steps) == 5
+    assert abs(float(steps[0][3])) < TOLERANCE < abs(float(steps[1][3]))
+    assert done.stdout.rstrip().endswith("the first wrong gradient on the way back: blocks.1.norm2")
+
+
+@pytest.mark.parametrize(("words", "world", "said"), [
+    ([], 3, "tp 3 does not divide 8 heads: the nearest that works is 2"),
+    (["--seq", "33", "--sequence-parallel"], 2, "tp 2 does not divide 33 tokens, which sequence parallelism cuts"),
+    ([*GROUPED, "--via", "torch"], 4, "ColwiseParallel would cut 2 key-value heads into 4 parts: use 2 processes or"),
+    (["--via", "accelerate"], 2, "Accelerate cuts no matrix itself: it takes a model that transformers has cut"),
+    (["--fault", "kv-copies"], 2, "--fault kv-copies needs more processes than key-value heads, and here are 2 for 8"),
+    (["--fault", "no-backward-reduce"], 1, "--fault is about several ranks: use torchrun --nproc-per-node 2"),
+    (["--link", "200"], 2, "--link starts its own processes: start it with python, not with torchrun"),
+    (["--link", "fast"], 1, "--link fast: give Mbit/s from 1 to 100000, such as 1000,200")])
+def test_what_cannot_be_is_one_line(words, world, said):
+    done = pool.lab([*FAST, *words], world)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_rank_that_is_killed_ends_all():
+    with pool.Job([*FAST, "--steps", "100000"], 2) as job:
+        while "tp 2, 8 heads" not in job.read("out"):
+            assert job.processes[0].poll() is None, job.read("err")
+        job.processes[1].kill()
+        codes = job.wait()
+    assert codes[1] == -signal.SIGKILL
+    assert codes[0] not in (0, 999)
+
+
+# --- over a link ------------------------------------------------------------------------------------------------------
+
+FOUND = {"quiet_seconds": 0.1, "messages": [[500_000, 0.002]] * 10}
+
+
+def test_a_slow_link_is_predicted_by_hand():
+    rate = 100e6
+    free = min(burst(rate), 0.01 * rate / 8)                    # ten messages, and 10 ms of compute before each
+    wire = (500_000 - free) / (rate / 8 * GOODPUT)
+    assert tensor_link.predicted(FOUND, rate) == pytest.approx(0.1 + 10 * wire)
+    assert tensor_link.predicted(FOUND, None) == tensor_link.predicted(FOUND, 1e11) == pytest.approx(0.12)
+
+
+@real
+def test_two_hosts_run_both_ways(tmp_path):
+    done = pool.lab([*FAST, "--micro-batch", "2", "--link", "200", "--save", tmp_path])
+    assert done.returncode == 0, done.stderr
+    made = lab_module("tensor").recorded_links(tmp_path)[0]
+    assert [r.recipe["link Mbit/s"] for r in made] == [None, 200]
+    for r in made:
+        assert (r.nodes, r.device_count, r.recipe["tp"], len(r.step_seconds)) == (2, 2, 2, 4)
+        assert r.effective_batch == 8
+        assert r.prediction["seconds a step"] > 0
+    sent = made[0].recipe["bytes a rank sends, tensor parallel"]
+    tokens = 8 * 32
+    assert sent == (2 * 4 + 2) * tokens * 64 * 4 + 3 * tokens * 4, "two sums a half and phase, two ends, the loss"
+    speed = 200e6 / 8
+    assert min(made[1].step_seconds) > 10 * (tokens * 64 * 4 - burst(200e6)) / speed
+
+
+def test_the_recorded_runs_show_what_the_chapter_says():
+    folder = lab_module("tensor").RESULTS
+    kept = {}
+    for path in folder.glob("*-cpu-*.json"):
+        r = results.load(path)
+        assert all(check["passed"] for check in r.checks.values())
+        kept[r.tier, r.device_count] = r
+    assert {("smoke", 2), ("smoke", 4), ("cpu", 2), ("cpu", 4)} <= set(kept)
+    for (tier, tp), r in kept.items():
+        one, mine = (r.measurement[f"bytes the blocks keep, {name}"] for name in ("one process", "by hand"))
+        assert one / tp < mine < one, (tier, tp)
+    for rows in lab_module("tensor").recorded_links():
+        slowest = rows[-1]
+        assert slowest.measurement["seconds a step"] > rows[0].measurement["seconds a step"]
+        ddp = statistics.median(slowest.series[tensor_link.SERIES])
+        assert slowest.measurement["seconds a step"] > ddp, "it sends more, and hides it behind nothing"
