@@ -121,7 +121,6 @@ def own_mlp(function, rank: int, world: int) -> Verdict | None:
         "no-bias": (y, "has no bias"),
         "mean": (y / world + bias, "is the mean over the ranks: the parts add up"),
         "mean-of-all": (y / world + bias / world, "is a part of it: you divided by the number of ranks"),
-        "mean-with-bias": (y / world + bias, "is the mean over the ranks: the parts add up"),
     })  # fmt: skip
     for name in ("down", "up", "bias", "x") if not fault else ():
         right = gradients[name] if name in ("x", "bias") else part(name, gradients[name], rank, world)
@@ -158,14 +157,12 @@ def own_tokens(function, rank: int, world: int) -> Verdict | None:
     probe = part("probe", whole["probe"], rank, world)
     inputs = {name: part(name, whole[name], rank, world) for name in ("x", "up", "down")}
     given, calls, fault = run(function, inputs, probe)
-    other = 1 - rank
     fault = fault or compared("the output", given, part("y", y, rank, world), {
         "not-scattered": (y, "has all tokens: keep the sums of this rank's own (reduce-scatter)"),
-        "no-forward-sum": (part("y", mine, rank, world), "has this rank's tokens, but only its part of their sums"),
+        "no-forward-sum": (part("y", mine, rank, world), "has this rank's tokens, but only its own columns' part of "
+                           "their sums: gather all tokens before up, and add up after down"),
         "neither": (mine, "has all tokens, and this rank's part of the sum: reduce-scatter it"),
-        "other-tokens": (part("y", y, other, world), "has the tokens of the other rank"),
-        "not-gathered": (alone(whole, rank, world), "is worked out from this rank's tokens alone, by its own columns: "
-                                                    "gather the tokens before up"),
+        "other-tokens": (part("y", y, 1 - rank, world), "has the tokens of the other rank"),
         "mean": (part("y", y, rank, world) / world, "is the mean over the ranks: the parts add up"),
     })  # fmt: skip
     known = own_gradients(whole, rank, world)
@@ -187,12 +184,6 @@ def own_tokens(function, rank: int, world: int) -> Verdict | None:
                                "not its own, for twice the bytes. Reduce-scatter")
     fault = fault or talked(calls, 4 * TOKENS * HIDDEN)
     return wrong(f"rank {rank}: {fault[1]}", fault[0]) if fault else None
-
-
-def alone(whole: dict[str, torch.Tensor], rank: int, world: int) -> torch.Tensor:
-    """A rank's output that has gathered no tokens and added nothing up."""
-    x, up, down = (part(name, whole[name], rank, world) for name in ("x", "up", "down"))
-    return gelu(x @ up) @ down
 
 
 def own_gradients(whole: dict[str, torch.Tensor], rank: int, world: int) -> dict[str, torch.Tensor]:
