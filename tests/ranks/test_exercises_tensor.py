@@ -8,7 +8,9 @@ import re
 from functools import partial
 
 import answers
+import pool
 import pytest
+import torch
 
 from scaleout import exercises
 from scaleout.exercises.tensor import ranks
@@ -142,3 +144,26 @@ def test_what_readers_write_is_told_what_it_is(tmp_path, check, written):
     for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
         start = "right: 2 ranks" if slip[0] == "-" else f"not yet ({slip.split()[0]}): "
         assert words.startswith(start), (slip, words)
+
+
+def seen_by_a_norm(s):
+    """The shapes inside a norm that is given all tokens: as a plain tensor, by other dimensions, and cut before it."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import PrepareModuleInput, RowwiseParallel, SequenceParallel
+    from torch.distributed.tensor.parallel import parallelize_module as cut
+
+    mesh, tokens, found = init_device_mesh("cpu", (s.world,)), torch.zeros(2, 6, dtype=torch.long), []
+    row = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1))
+    prepared = PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(1))
+    for plan in ({"1.0": SequenceParallel()}, {"1.0": SequenceParallel(sequence_dim=0)},
+                 {"0": row, "1.0": SequenceParallel()}, {"1": prepared, "1.0": SequenceParallel()}):  # fmt: skip
+        model = torch.nn.Sequential(torch.nn.Embedding(8, 4), torch.nn.Sequential(torch.nn.LayerNorm(4)))
+        found.append(tuple(cut(model, mesh, plan)(tokens).shape))
+    return found
+
+
+@pytest.mark.slow
+def test_whole_tokens_are_taken_for_a_part_unless_they_are_cut():
+    whole = (2, 6, 4)
+    assert pool.ranks(seen_by_a_norm, 2) == 2 * [[(2, 12, 4), (4, 6, 4), whole, whole]]

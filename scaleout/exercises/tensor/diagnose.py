@@ -63,7 +63,7 @@ TWO_RUNS = Choice(
     "back with its own part of the norm's gradient, and the error travels on to the token table. In B only K's and V's "
     "weights are wrong, in every block, and the rest is right to the last digit: the gradient of the *stream* was "
     "added up, and what is missing is a sum of a weight's gradient, which nothing further back reads.\n\nB's losses "
-    "are off by half a percent at most. From them alone you would blame the seed.",
+    "are off by half a percent in these steps. From them alone you would blame the seed.",
     options=(
         Option("f-copies", "A: f's all-reduce. B: the sum of a copied head's gradients",
                "Right: an error that travels back is in a tensor's gradient; one that stays is in a weight's.", True),

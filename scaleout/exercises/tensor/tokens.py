@@ -73,7 +73,7 @@ KEPT = Number(
     f"columns are split; the 10 bytes are on every rank. Split the tokens as well, and they are {10 / _T:.1f}: "
     f"{_kept(10 / _T) / 1e6:.0f} MB. A fused kernel for attention keeps no scores: "
     f"{_kept(scores=0) / 1e6:.0f} MB, of which the 10 bytes are then five eighths.\n\nSource: Korthikanti et al., "
-    "arXiv 2205.05198, section 4, equations 1 to 4.",
+    "arXiv 2205.05198, section 4 and table 2.",
     value=_kept(), unit="MB", units=("MB", "GB", "MiB", "GiB"),
     slips=(
         Slip("undivided", _kept(10, 24, _SCORES), "That is on one GPU. Two of the three terms are divided by 4."),
@@ -102,9 +102,9 @@ SHARDED = Choice(
     "this rank's part, so eight whole copies count as eight parts of a sequence of 8,192. Nothing is cut and nothing "
     "checked. Either the table makes parts, `\"table\": RowwiseParallel(input_layouts=Replicate(), "
     "output_layouts=Shard(1))`, or a `PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(1))` "
-    "cuts what comes in. Both then give (2, 1024, 4096) over the ranks, 128 tokens each.\n\nThe losses may even be "
-    "right: a norm treats each token alone, and the eight copies do the same. But every rank then does eight times the "
-    "work that it should. Source: pytorch/examples, issue 1271.",
+    "cuts what comes in. Both then give (2, 1024, 4096) over the ranks, 128 tokens each.\n\nThe norm's own "
+    "numbers are right even so, for it treats each token alone. What comes next is not: attention gathers 8,192 "
+    "tokens, the same text eight times over. Source: pytorch/examples, issue 1271.",
     options=(
         Option("layout", "Have the embedding's output laid out as Shard(1)",
                "Right: then a rank comes with its 128 tokens, and eight of those are the sequence.", True),
