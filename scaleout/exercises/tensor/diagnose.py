@@ -1,0 +1,85 @@
+"""The exercise of `tensor` on two runs that are right at their first step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaleout.exercises.engine import Choice, Option
+
+WRONG = 1e-3  # of a gradient's largest error: what is right is off by rounding
+
+
+@dataclass(frozen=True)
+class Run:
+    """Losses of the first steps and of one process's; the largest error of each gradient of step 1 over its largest
+    value, from the loss back."""
+
+    losses: tuple[float, ...]
+    alone: tuple[float, ...]
+    errors: dict[str, float]
+
+
+# labs/tensor.py on two processes: --fault no-backward-reduce, and --fault kv-copies --kv-heads 1. Of four blocks, the
+# last two.
+SILENT = Run(
+    (5.469769, 4.267534, 6.469499), (5.469770, 4.459431, 8.124118),
+    {"blocks.3.mlp.down": 2.5e-07, "blocks.3.mlp.up": 3.0e-07, "blocks.3.norm2": 8.1e-01,
+     "blocks.3.attention.out": 3.2e-01, "blocks.3.attention.v": 4.2e-01, "blocks.3.attention.k": 4.7e-01,
+     "blocks.3.attention.q": 5.1e-01, "blocks.3.norm1": 9.2e-01, "blocks.2.mlp.down": 5.2e-01},
+)  # fmt: skip
+COPIES = Run(
+    (5.457349, 4.236381, 8.018535), (5.457349, 4.255406, 7.981998),
+    {"blocks.3.mlp.down": 2.5e-07, "blocks.3.mlp.up": 3.1e-07, "blocks.3.norm2": 3.9e-07,
+     "blocks.3.attention.out": 4.3e-07, "blocks.3.attention.v": 9.2e-01, "blocks.3.attention.k": 6.7e-01,
+     "blocks.3.attention.q": 5.4e-07, "blocks.3.norm1": 2.1e-07, "blocks.2.mlp.down": 2.6e-07},
+)  # fmt: skip
+
+
+def _table() -> str:
+    """Both runs as a lab prints them."""
+    rows = [f"{'step':22}  {'run A':>8}  {'alone':>8}    {'run B':>8}  {'alone':>8}"]
+    for step, four in enumerate(zip(SILENT.losses, SILENT.alone, COPIES.losses, COPIES.alone, strict=True), 1):
+        a, b, c, d = (f"{loss:8.6f}" for loss in four)
+        rows.append(f"{step:<22}  {a}  {b}    {c}  {d}")
+    rows += ["", "gradient, step 1       error in A          error in B"]
+    for name, error in SILENT.errors.items():
+        other = COPIES.errors[name]
+        words = [f"{one:.1e}{' WRONG' if one > WRONG else '':6}" for one in (error, other)]
+        rows.append(f"{name:22} {words[0]}       {words[1]}".rstrip())
+    return "\n".join(rows)
+
+
+TWO_RUNS = Choice(
+    key="right-at-step-one", level=3, minutes=5, title="Right at step one",
+    prompt="Two runs on two processes, each with one sum left out; B has a single key-value head. Beside them the same "
+    "model on one process, and how far the gradients of step 1 are off, from the loss back:\n\n"
+    f"```\n{_table()}\n```\n\nWhat is missing in A, and what in B?",
+    hints=("The loss of step 1 is right: so is the whole forward.",
+           "A wrong gradient of a *tensor* makes all gradients before it wrong. A wrong gradient of a *weight* ends "
+           "there.",
+           "In A the first wrong one is the norm in front of the MLP's two matrices. What has to be added there?"),
+    solution="**A lacks f's all-reduce; B lacks the sum over the ranks that copy a head.** Both forwards are right, so "
+    "the loss of step 1 is. In A the MLP's own gradients are right and everything before them is wrong: each rank goes "
+    "back with its own part of the norm's gradient, and the error travels on to the token table. In B only K's and V's "
+    "weights are wrong, in every block, and the rest is right to the last digit: the gradient of the *stream* was "
+    "added up, and what is missing is a sum of a weight's gradient, which nothing further back reads.\n\nB's losses "
+    "are off by half a percent in these steps. From them alone you would blame the seed.",
+    options=(
+        Option("f-copies", "A: f's all-reduce. B: the sum of a copied head's gradients",
+               "Right: an error that travels back is in a tensor's gradient; one that stays is in a weight's.", True),
+        Option("copies-f", "A: the sum of a copied head's gradients. B: f's all-reduce",
+               "The other way round. A weight's gradient is read by no other: its error would not spread as in A."),
+        Option("g-f", "A: the forward's all-reduce, g. B: the all-reduce of f",
+               "Without g the loss of step 1 would be wrong already. And without f, errors spread, as in A."),
+        Option("f-norms", "A: f's all-reduce. B: the sum of the norms' own gradients",
+               "A is right. In B the norms are right, and K and V are not. Norms need a sum only where tokens are "
+               "split."),
+        Option("f-heads", "A: f's all-reduce. B: one of g's, behind the attention",
+               "A is right. But without that g the loss of B's first step would be off, and the gradient of `out` "
+               "too."),
+        Option("seeds", "A: equal weights at the start. B: equal seeds of the data",
+               "Then the losses of step 1 would not agree to six digits, in either."),
+    ),
+)  # fmt: skip
+
+EXERCISES = (TWO_RUNS,)

@@ -1,0 +1,160 @@
+"""Exercises of `tensor` on attention: whose columns of Q, K and V, and what fewer key-value heads change."""
+
+from __future__ import annotations
+
+from scaleout.exercises.engine import Function, Mistake, Number, Slip
+from scaleout.exercises.tensor.sizes import GPT
+from scaleout.spec.slices import slice_linears
+from scaleout.spec.transformer import Shape
+
+_STUB = '''\
+def columns(rank, ranks, heads, kv, width):
+    """The columns of a fused [Q | K | V] that a rank holds.
+
+    A list of column numbers from 0, in ascending order.
+
+    heads: query heads, a multiple of ranks and of kv
+    kv: key heads, and as many value heads
+    width: columns of one head
+    """
+    return ...
+'''
+
+_SOLUTION = '''\
+def columns(rank, ranks, heads, kv, width):
+    each = heads // ranks
+    mine = range(rank * each, (rank + 1) * each)       # query heads
+    read = sorted({head * kv // heads for head in mine})
+    held = [*mine, *(heads + one for one in read),
+            *(heads + kv + one for one in read)]
+    return [head * width + i for head in held for i in range(width)]
+'''
+
+
+def _of(held: list[int], width: int) -> list[int]:
+    return [head * width + place for head in held for place in range(width)]
+
+
+def _columns(rank, ranks, heads, kv, width, starts=None, read=None, own=None) -> list[int]:
+    """A rank's columns; or with something else as the heads at which K and V begin, those of K and V that it reads, or
+    its own of Q."""
+    own = own or list(range(rank * heads // ranks, (rank + 1) * heads // ranks))
+    read = read if read is not None else sorted({head // (heads // kv) for head in own})
+    k, v = starts or (heads, heads + kv)
+    return _of([*own, *(k + one for one in read), *(v + one for one in read)], width)
+
+
+def _equal(rank, ranks, heads, kv, width) -> list[int]:
+    whole = (heads + 2 * kv) * width
+    return list(range(rank * whole // ranks, (rank + 1) * whole // ranks))
+
+
+def _cut_heads(rank, ranks, heads, kv, width) -> list[int]:
+    """Q, K and V each in equal column blocks, whatever a head is."""
+    out, start = [], 0
+    for wide in (heads * width, kv * width, kv * width):
+        out += range(start + rank * wide // ranks, start + (rank + 1) * wide // ranks)
+        start += wide
+    return out
+
+
+def _modulo(rank, ranks, heads, kv, width) -> list[int]:
+    """Key-value heads dealt out in turns where there are fewer of them than ranks."""
+    return _columns(rank, ranks, heads, kv, width, read=[rank % kv] if ranks > kv else None)
+
+
+def _as_queries(rank, ranks, heads, kv, width) -> list[int]:
+    own = list(range(rank * heads // ranks, (rank + 1) * heads // ranks))
+    return _columns(rank, ranks, heads, kv, width, starts=(heads, 2 * heads), read=own)
+
+
+SPLIT = Function(
+    key="split-heads", level=3, minutes=8, title="Whose columns of QKV", lists=True,
+    prompt="Many models keep the weights of Q, K and V in **one** matrix [Q | K | V], the heads of each side by side, "
+    "`width` columns a head. Write `columns(rank, ranks, heads, kv, width)`: the columns that `rank` has to hold to do "
+    "attention for its query heads with **no message**.\n\n"
+    "- Rank 0 has the first `heads / ranks` query heads, rank 1 the next, and so on.\n"
+    "- With fewer key-value heads than heads, query heads share them in order: of 8 and 2, the first four query heads "
+    "read key-value head 0.\n"
+    "- A rank holds the key and value heads that its query heads read, whole, and no others. Where ranks read the "
+    "same one, each has a copy.",
+    hints=("Three ranges, one in each of Q, K and V. Where do K and V begin?",
+           "Query head j reads key-value head j // (heads // kv).",
+           "With more ranks than key-value heads a rank reads one. `rank * kv // ranks` is its number."),
+    solution="```python\n"
+    f"{_SOLUTION}```\n\n"
+    "**That is why QKV projections are easy to split.** Heads never look at each other, so columns that go with a "
+    "head's queries, keys and values make everything that its softmax needs, on one rank. The cut runs between heads. "
+    "A fused matrix must not be cut into equal column blocks: the first of four ranks would have queries alone, the "
+    "last values alone, and nobody could begin. Llama's checkpoints keep the three apart. GPT-2's `c_attn` is fused. "
+    "Megatron-LM's is too, but head by head, with q, k and v of a head side by side, so that equal blocks are right.",
+    function="columns", stub=_STUB, reference=_columns,
+    cases=((0, 2, 4, 4, 2), (1, 2, 4, 4, 2), (2, 3, 6, 6, 1), (0, 2, 4, 2, 3), (1, 2, 4, 2, 3), (1, 4, 8, 2, 2),
+           (2, 4, 8, 2, 2), (3, 4, 8, 2, 2), (1, 8, 8, 2, 4), (5, 8, 16, 4, 4), (2, 3, 12, 6, 2), (3, 4, 4, 1, 4),
+           (6, 7, 7, 7, 1), (0, 1, 3, 1, 2)),
+    mistakes=(
+        Mistake("equal-blocks", _equal,
+                "You cut the fused matrix into equal column blocks. Then the first rank has queries and no values, "
+                "the last values and no queries. Cut Q, K and V each, and take a rank's part of all three."),
+        Mistake("cut-heads", _cut_heads,
+                "You cut Q, K and V each into equal blocks. That is right up to as many ranks as key-value heads; with "
+                "more, it cuts through a head, and a softmax needs whole ones: ranks have copies then."),
+        Mistake("as-queries", _as_queries,
+                "You took as many heads of K and V as of Q. There are kv of them, and query heads share one."),
+        Mistake("all-key-values", lambda rank, ranks, heads, kv, width:
+                _columns(rank, ranks, heads, kv, width, read=list(range(kv))),
+                "Every rank of yours holds all of K and V. It needs those that its own query heads read."),
+        Mistake("in-turns", _modulo,
+                "With more ranks than key-value heads you deal them out in turns, rank % kv. Neighbours share one: the "
+                "first query heads all read key-value head 0."),
+        Mistake("round-robin", lambda rank, ranks, heads, kv, width:
+                _columns(rank, ranks, heads, kv, width, own=list(range(rank, heads, ranks))),
+                "Your rank has every ranks-th head. That can be made to work, but here a rank's query heads stand "
+                "side by side."),
+        Mistake("queries-only", lambda rank, ranks, heads, kv, width:
+                _columns(rank, ranks, heads, kv, width, read=[]),
+                "Those are the queries alone. Without keys and values of its heads the rank has to ask for them."),
+        Mistake("no-offset", lambda rank, ranks, heads, kv, width:
+                _columns(rank, ranks, heads, kv, width, starts=(0, 0)),
+                "You count K's and V's columns from 0. In the fused matrix K begins after heads × width columns, and V "
+                "after that."),
+        Mistake("heads-not-columns", lambda rank, ranks, heads, kv, width: _columns(rank, ranks, heads, kv, 1),
+                "Those are the numbers of heads. A head has width columns."),
+    ),
+    right="Each rank does attention for its own heads, from projection to mix, without a word.",
+)  # fmt: skip
+
+_GQA, _RANKS = Shape(GPT.layers, GPT.hidden, GPT.heads, GPT.vocab, kv_heads=2), 8
+_CUT = slice_linears(_GQA, _RANKS)["k"]
+_K, _WHOLE = _CUT[0] * _CUT[1], _GQA.hidden * _GQA.kv * _GQA.d
+_COPIES = _RANKS // _GQA.kv
+
+KV = Number(
+    key="kv-heads", level=2, title="Fewer key-value heads",
+    prompt=f"A model is {_GQA.hidden:,} wide and has {_GQA.heads} heads of {_GQA.d}, but only **{_GQA.kv}** key heads "
+    f"and {_GQA.kv} value heads. Its attention is cut by heads over **{_RANKS}** ranks. How many parameters of K's "
+    "and V's weights **together** does one rank hold in a block? No biases.",
+    hints=(f"{_RANKS} ranks share {_GQA.kv} key-value heads. Can a rank do with a piece of one?",
+           f"One head of K and one of V, {_GQA.hidden:,} × {_GQA.d} each."),
+    solution=f"A rank's {_GQA.heads // _RANKS} query heads read one key head and one value head, whole: 2 × "
+    f"{_GQA.hidden:,} × {_GQA.d} = **{2 * _K / 1e6:.2f} million**. An even split would be "
+    f"{2 * _WHOLE / _RANKS / 1e6:.3f} million, a fourth of it: each head stands on {_COPIES} ranks. Copies cost twice: "
+    f"their memory, and a message, for each of the {_COPIES} finds the gradient from its own query heads alone, and "
+    "the parts have to be added.",
+    value=2 * _K, unit="million", units=("thousand", "million", "billion"), dimension="parameters",
+    slips=(
+        Slip("even-split", 2 * _WHOLE / _RANKS,
+             f"That is an {_RANKS}th of both. It would be a piece of a head, and a softmax needs all {_GQA.d} numbers "
+             "of it: ranks hold copies."),
+        Slip("one-matrix", _K, "That is one head of one matrix. K and V each have one."),
+        Slip("all-heads", 2 * _WHOLE,
+             "That is both heads of both matrices. The query heads of one rank all read the same head."),
+        Slip("as-queries", 2 * _GQA.hidden * _GQA.d * _GQA.heads // _RANKS,
+             f"You took {_GQA.heads // _RANKS} heads of K and V, as many as of Q. There are {_GQA.kv} of each in all."),
+        Slip("with-queries", _GQA.hidden * _GQA.d * (_GQA.heads // _RANKS + 2),
+             "You counted the columns of Q as well."),
+    ),
+    right="Beyond as many ranks as key-value heads, more ranks do not make this smaller.",
+)  # fmt: skip
+
+EXERCISES = (SPLIT, KV)

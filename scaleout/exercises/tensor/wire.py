@@ -1,0 +1,166 @@
+"""Exercises of `tensor` on messages: their share of the time, their backward, their seconds, and what hides them."""
+
+from __future__ import annotations
+
+from scaleout.collectives.tensor import block
+from scaleout.exercises.engine import Choice, Number, Option, Slip
+from scaleout.exercises.tensor.sizes import GPT, products, sent, stream
+from scaleout.spec.hardware import DEVICES, link
+from scaleout.spec.layout import Layout
+from scaleout.spec.topology import cluster
+from scaleout.spec.transformer import PRESETS
+from scaleout.timing.tensor import block_seconds
+from scaleout.timing.tensor_machine import machine
+
+_FOUR, _PER_BYTE = block(GPT, 1, 2048, 4), 1100
+_SHARE = sent(_FOUR) * _PER_BYTE / products(_FOUR)
+
+WIDE = Number(
+    key="wide-enough", level=2, minutes=2, title="Is it wide enough?",
+    prompt=f"A GPT of 13 billion parameters is **{GPT.hidden:,}** wide. Its blocks are split over the **4** H100s of "
+    f"a node, at half of their peak: {_PER_BYTE:,} operations while NVLink sends a byte. How long do a block's "
+    "messages take, forward and backward, as a share of the time of its **products**?",
+    hints=("It is the chapter's equation with numbers in it.", "2/9 · (t − 1) · Fβ / h, and t is 4."),
+    solution=f"2/9 × 3 × {_PER_BYTE:,} / {GPT.hidden:,} = **{_SHARE:.1%}**: less than a fifth, so four GPUs are "
+    f"fine. With eight it would be 7/3 as much, {_SHARE * 7 / 3:.0%}: too many for this width.\n\nThe two parts: a "
+    f"rank sends {sent(_FOUR) / 2048 / 1e3:.1f} kB for each token of the batch, in the time of "
+    f"{sent(_FOUR) / 2048 * _PER_BYTE / 1e6:.1f} million operations, and it does {products(_FOUR) / 2048 / 1e6:,.0f} "
+    "million.",
+    value=_SHARE, unit="%", units=("%",), dimension="share",
+    slips=(
+        Slip("t", _SHARE * 4 / 3, "You multiplied by t. Of what a ring sends a rank's own part stays: t − 1."),
+        Slip("t-forgotten", _SHARE / 3,
+             "t − 1 is missing, or you took it for 1. More ranks have less work each, and send nearly as much."),
+        Slip("forward-only", sent(_FOUR) / 2 * _PER_BYTE / (products(_FOUR) / 3),
+             "That is the forward alone. The backward sends as much, and has twice the products."),
+        Slip("backward-only", sent(_FOUR) / 2 * _PER_BYTE / (products(_FOUR) * 2 / 3),
+             "That is the backward alone. The forward sends as much, and has half the products."),
+        Slip("ring-share", _SHARE / 4,
+             "You took (t − 1)/t. That is the messages' part; but the products of a rank shrink by t as well, and the "
+             "two t cancel."),
+        Slip("one-way", _SHARE / 2,
+             "That is half of it. Either each all-reduce sends the tensor once, and a ring sends it nearly twice; or "
+             "you counted two messages, and there are two forward and two backward."),
+        Slip("of-both", _SHARE / (1 + _SHARE),
+             "That is the share of messages and products together. The question is for messages over products."),
+        Slip("no-constant", _SHARE * 4.5, "The 2/9 is missing."),
+        Slip("at-the-peak", _SHARE * 2,
+             f"That is for GPUs at their full peak, which would do {2 * _PER_BYTE:,} operations a byte."),
+        Slip("by-cards", _SHARE * link("nvlink4").one_way_bytes_per_s / link("ib-ndr").one_way_bytes_per_s,
+             "That is over network cards, at 9,900 operations a byte. Inside of a node there is NVLink."),
+        Slip("inverted", 1 / _SHARE, "That is products over messages. The question is the other way round."),
+    ),
+    right="Whatever the batch: each token brings its own messages along.",
+)  # fmt: skip
+
+BACKWARD = Choice(
+    key="f-and-g", level=2, minutes=3, title="Backwards through an all-reduce",
+    prompt="For *g*, the all-reduce after a row-cut matrix, a colleague takes "
+    "`torch.distributed.nn.functional.all_reduce`, whose **backward is an all-reduce too**. 4 ranks share one block, "
+    "and each works out the same loss from the same y. The forward is right. What is the gradient of that row-cut "
+    "matrix?",
+    hints=("y is the sum of four parts. By how much does y change if one part changes by 1?",
+           "Every rank has worked out the whole gradient of y before its backward comes to g. What does an all-reduce "
+           "make of four equal tensors?"),
+    solution="**Four times too large, on every rank.** Each rank has the whole gradient of y already, the same one, "
+    "and y's gradient *is* each part's: g has nothing to send in the backward. An all-reduce adds the same gradient "
+    "four times.\n\nIt is not a bug of torch. There the loss that is differentiated is the sum of all ranks' losses, "
+    "and where each rank has a different part of the loss, as under sequence parallelism, that convention is the right "
+    "one. Here four copies of one loss are counted as four. With a step of SGD it is a learning rate that is too "
+    "large; AdamW divides most of it out, so that the run goes on and is wrong where branch and residual meet: one has "
+    "the factor, the other not.",
+    options=(
+        Option("four-times", "It is four times too large on every rank",
+               "Right: four equal gradients, which were whole already, have been added up.", True),
+        Option("right", "It is right, as sums are undone by sums",
+               "A backward does not undo a forward. It asks how y changes with a part, and that is by as much as the "
+               "part."),
+        Option("fourth", "It is a fourth of it, the rank's own part",
+               "Only where each rank has but a part of y's gradient. Here the loss is the same on all, from the whole "
+               "y: every rank has all of it."),
+        Option("differs", "It is right on average, other on each rank",
+               "An all-reduce gives all ranks the same, and what it adds here are four equal tensors."),
+        Option("sixteen", "It is sixteen times too large on all ranks",
+               "The forward's all-reduce adds four different parts, once, and that is right. One sum too many is a "
+               "factor of four. Sixteen comes in one all-reduce further back."),
+    ),
+)  # fmt: skip
+
+_LLAMA, _RANKS, _SEQ = PRESETS["llama-3-70b"], 8, 4096
+_X, _CARD = stream(_LLAMA, 1, _SEQ), link("ib-ndr").one_way_bytes_per_s
+_WAIT = sent(block(_LLAMA, 1, _SEQ, _RANKS)) / _CARD
+_BLOCK = block_seconds(block(_LLAMA, 1, _SEQ, _RANKS),
+                       machine(DEVICES["h100-sxm"], cluster(1, _RANKS), Layout(tp=_RANKS)))  # fmt: skip
+_WORK = sum(phase.seconds - phase.exposed for phase in _BLOCK)
+
+EXPOSED = Number(
+    key="block-waits", level=2, minutes=3, title="How long a block waits",
+    prompt=f"Eight nodes have **one** H100 each, with a network card of **400 Gbit/s**. Somebody splits the blocks of "
+    f"Llama 3 70B over the eight: {_LLAMA.hidden:,} wide, one sequence of **{_SEQ:,}** tokens, bf16, no sequence "
+    "parallelism. The all-reduces are rings at the card's full rate, and nothing hides. How long does **one block** "
+    "wait for its messages, forward and backward together?",
+    hints=("The size of one message: tokens × width × 2 bytes.",
+           "Four all-reduces, and a ring sends 2 (t − 1)/t of the message from each rank.",
+           "400 Gbit/s are 50 GB/s."),
+    solution=f"A message is {_SEQ:,} × {_LLAMA.hidden:,} × 2 bytes = {_X / 1e6:.1f} MB. Four of them, 2 × 7/8 of each, "
+    f"are {_WAIT * _CARD / 1e6:.0f} MB, at 50 GB/s: **{_WAIT * 1e3:.1f} ms**. By the book's model the block computes "
+    f"for {_WORK * 1e3:.1f} ms. On the NVLink of one node the messages would take "
+    f"{_WAIT * 1e3 * _CARD / link('nvlink4').one_way_bytes_per_s:.1f} ms, starts not counted.",
+    value=_WAIT, unit="ms", units=("µs", "ms", "s"), dimension="seconds",
+    slips=(
+        Slip("bits", _WAIT / 8, "You divided by 400 GB/s. The card's rate is in bits: 50 GB/s."),
+        Slip("half", _WAIT / 2,
+             "That is half of it: either the forward alone, and the backward has two all-reduces as well; or each "
+             "message sent once, and a ring all-reduce sends it nearly twice."),
+        Slip("whole", _WAIT * 8 / 7, "You sent twice the message. A rank never sends one of the eight parts: 2 × 7/8."),
+        Slip("once", 4 * _X / _CARD, "You sent each message once, and whole. A ring all-reduce sends 2 × 7/8 of it."),
+        Slip("one-all-reduce", _WAIT / 4, "That is one all-reduce. A block has four, forward and backward."),
+        Slip("fp32", _WAIT * 2, "That is fp32, or eight all-reduces. Activations are bf16, and a block has four."),
+        Slip("all-ranks", _WAIT * 8, "That is what all eight send. They send at the same time, each by its own card."),
+        Slip("nvlink", _WAIT * _CARD / link("nvlink4").one_way_bytes_per_s,
+             "That is NVLink's rate. These GPUs stand in eight nodes, and cards join them."),
+        Slip("per-rank", _WAIT / 7, "You sent one of the eight parts each time. A ring takes 2 × 7 steps."),
+    ),
+    right="And every block does: over cards, eight GPUs wait for most of the time.",
+)  # fmt: skip
+
+_WIDE = block(PRESETS["llama-3-405b"], 1, 8192, _RANKS)
+_PLAIN, _BESIDE = (
+    block_seconds(_WIDE, machine(DEVICES["h100-sxm"], cluster(1, _RANKS), Layout(tp=_RANKS)), overlap=overlap)
+    for overlap in ("none", "backward")
+)
+
+HIDDEN = Choice(
+    key="hidden", level=3, minutes=3, title="Hidden like DDP's",
+    prompt="DDP's all-reduces hide behind the backward. So somebody starts a block's four with `async_op=True` and "
+    "waits only just before the first operation that reads the result: *g*'s two in the forward, *f*'s two in the "
+    "backward. No sequence parallelism, nothing cut in chunks. Which of their seconds can hide?",
+    hints=("What reads g's result, and how soon?",
+           "In the backward a column-cut matrix has two products to make: the gradient of its input, which f adds up, "
+           "and the gradient of its weight. Which must come first?"),
+    solution="**Nothing in the forward; in the backward f's, behind the gradients of the weights.** A message hides "
+    "if there is work that does not need it. DDP's gradients are needed at the end of the step. g's result is read "
+    "at once, by the residual sum. But in the backward the input's gradient can be made first and sent while the "
+    "weights' gradients are made, which nobody waits for. Megatron-LM does so. For a block of Llama 3 405B on eight "
+    f"H100s, 8,192 tokens, the book's model has {_PLAIN[1].exposed * 1e3:.1f} ms of messages in the backward, of "
+    f"which {_BESIDE[1].exposed * 1e3:.1f} ms stay, and all {_BESIDE[0].exposed * 1e3:.1f} ms of the forward.\n\n"
+    "To hide the rest, work must be made that does not need all of the message: cut the product and the message into "
+    "chunks, and send one while another is multiplied. That is asynchronous tensor parallelism.",
+    options=(
+        Option("backward", "None in the forward, most in the backward",
+               "Right: only the gradients of weights can wait, and they are what f's sums go beside.", True),
+        Option("all", "All of the forward's, all of the backward's",
+               "DDP's messages are needed at the end of the step. These are needed by the next operation."),
+        Option("none", "None in the forward, none in the backward",
+               "In the backward something can be done meanwhile: the gradient of the matrix's weight needs only what "
+               "is there already."),
+        Option("forward", "Most in the forward, none in the backward",
+               "The next operation of the forward is the residual sum, and it reads g's result. There is nothing to do "
+               "before."),
+        Option("half", "Half in the forward, half in the backward",
+               "There are two messages each way, but those of attention and MLP are in a chain: one cannot run beside "
+               "the other."),
+    ),
+)  # fmt: skip
+
+EXERCISES = (WIDE, BACKWARD, EXPOSED, HIDDEN)
