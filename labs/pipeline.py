@@ -22,8 +22,9 @@ from scaleout.lab import pipeline as lab_pipeline
 from scaleout.lab.text import ms
 from scaleout.measure import pipeline as measure_pipeline
 from scaleout.measure import pipeline_faults, pipeline_sleep
+from scaleout.measure.rounds import cores
 from scaleout.memory.stage import most_held, stage_kept
-from scaleout.parallel import Transformer, parity, pipeline
+from scaleout.parallel import Transformer, parity, pipeline_stage
 from scaleout.parallel.pipeline_ways import ROUTES, Way, of_model, placed
 from scaleout.records.files import write_json
 from scaleout.spec import Recipe, preset
@@ -33,10 +34,6 @@ from scaleout.timing import pipeline as timing_pipeline
 WARMUP = 2
 PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the whole batch alone
 MEMORY = 0.02               # of the bytes kept for backward, and what the book promises
-BUBBLE = 0.03               # of the step, with stages of 50 ms on a quiet machine
-SHORT_MS = 10.0             # stages so short that the runtime's own time shows
-PATIENCE = 4.0              # seconds until a message of --fault both-send is given up
-HEAVY = "llama-3-8b"        # whose head weighs as much as more than two of its layers
 RESULTS = Path(__file__).resolve().parent / "results" / "pipeline"
 
 
@@ -57,7 +54,7 @@ class Options(options.Model):
     lr: float = options.number(3e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
     hop_ms: float = options.number(0.0, "what a message takes between stages that sleep, in ms", 0, 10_000)
-    fault: str = options.choice("none", ("none", "both-send", "receive", "head"), "what is wrong, on purpose")
+    fault: str = options.choice("none", ("none", *pipeline_faults.FAULTS), "what is wrong, on purpose")
     trace: str | None = options.word(None, "write the lanes of stages that sleep for ui.perfetto.dev", "FILE.json")
     dataset: str | None = options.dataset()
     save: str | None = options.save("pipeline")
@@ -86,7 +83,7 @@ class Plan:
 
     def layers(self, v):
         """Layers of each stage."""
-        return pipeline.cut(self.o.layers, self.p * v)
+        return pipeline_stage.cut(self.o.layers, self.p * v)
 
     def refuse(self):
         """ValueError for what no schedule, stage or hop can be."""
@@ -95,9 +92,9 @@ class Plan:
             if self.p > 1:
                 placed(name, self.p, self.m, v)
 
-    def costs(self, milliseconds, v):
-        """Of stages that sleep: a rank's forward takes so long, and so do its input's and its weights' gradient."""
-        return timing_pipeline.even(self.p * v, *[milliseconds / 1e3 / v] * 3, hop=self.o.hop_ms / 1e3)
+    def sleep(self, s, via, name, v, costs, **more):
+        """measure.pipeline_sleep.run of this plan."""
+        return pipeline_sleep.run(s, via, name, self.m, v, costs, self.o.repeats, timeout=join.GROUP_TIMEOUT, **more)
 
 
 # --- the same as one process? -----------------------------------------------------------------------------------
@@ -139,50 +136,6 @@ def ways(s, plan, naive=False):
     return [("hand", "naive", 1), *found] if naive else found
 
 
-# --- stages that sleep --------------------------------------------------------------------------------------------
-
-def slept(s, plan, via, name, v, costs, **more):
-    """measure.pipeline_sleep.run of this plan."""
-    return pipeline_sleep.run(s, via, name, plan.m, v, costs, plan.o.repeats, timeout=join.GROUP_TIMEOUT, **more)
-
-
-def sleeping(s, plan):
-    """(rows of lab.pipeline.bubbles, {"predicted", "measured": spans of all ranks} of 1F1B or the first schedule)."""
-    rows, shown, o = [], {}, plan.o
-    # a slow hop lies in the wires by hand: torch's messages know of none
-    cases = [(via, name, v, o.stage_ms) for via, name, v in ways(s, plan) if via == "hand" or not o.hop_ms]
-    cases += [("hand", name, v, SHORT_MS) for name, v in plan.chosen if name == "1f1b" and o.stage_ms > SHORT_MS]
-    for via, name, v, milliseconds in cases:
-        wanted, seconds, spans = slept(s, plan, via, name, v, plan.costs(milliseconds, v))
-        rows.append({"name": lab_pipeline.title(name, v), "via": via, "ms": milliseconds, "predicted": wanted.seconds,
-                     "measured": seconds, "bubble": wanted.bubble, "found": lab_pipeline.bubble(wanted.work, seconds)})
-        if via == "hand" and milliseconds == o.stage_ms and (not shown or name == "1f1b"):
-            shown = {"name": lab_pipeline.title(name, v), "predicted": pipeline_sleep.predicted(wanted), "measured": spans}
-    return rows, shown
-
-
-def show_lanes(s, shown):
-    """The lanes of one schedule: as predicted, and as they were."""
-    whole = max(span.end for which in ("predicted", "measured") for row in shown[which] for span in row)
-    s.say(f"\n{shown['name']} as predicted, and as it ran by hand ({ms(whole)} ms across; digits are forwards, letters "
-          "backwards, dots waiting)")
-    for which in ("predicted", "measured"):
-        s.say(lab_pipeline.lanes(shown[which], whole) + "\n")
-
-
-def explain(rows):
-    """What the bubbles say, in a line each."""
-    off = [(row["found"] - row["bubble"], row) for row in rows]
-    long = [(gap, row) for gap, row in off if row["ms"] > SHORT_MS]
-    gap, row = max(long or off, key=lambda pair: pair[0])
-    said = [f"bubbles of {row['ms']:g} ms stages: at most {gap:.3f} of the step above the prediction"
-            + ("" if gap <= BUBBLE else f", where a quiet machine stays within {BUBBLE}: this one is busy")]
-    for gap, row in (pair for pair in off if pair[1]["ms"] == SHORT_MS and long):
-        said.append(f"{row['name']} with {SHORT_MS:g} ms stages: {gap:.3f} above it: messages, autograd and waking from "
-                    f"sleep take {ms(row['measured'] - row['predicted'])} ms a step, however short the stages are")
-    return said
-
-
 # --- the Transformer ------------------------------------------------------------------------------------------------
 
 def memory(s, plan, text):
@@ -205,7 +158,9 @@ def train(s, plan, text):
     o = plan.o
     way = model_way(s, o, plan, "hand", "1f1b", 1)
     measured = measure_pipeline.costs(way, *micro_batches(s, o, text, 0, plan.m))
-    wanted = timing_pipeline.step("1f1b", plan.p, plan.m, 1, measured).seconds
+    line = timing_pipeline.step("1f1b", plan.p, plan.m, 1, measured)
+    shared = sum(line.work) / min(plan.p, cores()) if s.device.type == "cpu" else 0.0      # ranks on the same cores
+    wanted = max(line.seconds, shared)
     stage = way.stages[s.rank]
     optimizer = torch.optim.AdamW(stage.parameters(), lr=o.lr)
     found = {"losses": [], "seconds": [], "predicted": wanted, "built": way.built}
@@ -217,7 +172,7 @@ def train(s, plan, text):
         found["seconds"].append(s.largest(s.clock() - begin))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    ends = measure_pipeline.gathered(s, [w.detach().cpu() for w in pipeline.tied_weights(way.stages)])
+    ends = measure_pipeline.gathered(s, [w.detach().cpu() for w in pipeline_stage.tied_weights(way.stages)])
     tables = [w for row in ends for w in row]
     apart = max((w - tables[0]).abs().max().item() for w in tables)
     return found, {"token table and tied head are equal after training": parity.check(apart, 0.0)}
@@ -257,43 +212,6 @@ def skipped(s):
     return found
 
 
-# --- what is wrong, on purpose ----------------------------------------------------------------------------------------
-
-def both_send(s, plan):
-    """A hang, and one line on who waits for whom."""
-    found = pipeline_faults.both_send(s, plan.m, PATIENCE)
-    s.say(lab_pipeline.hang(found, PATIENCE))
-
-
-def receive(s, plan):
-    """Interleaved 1F1B as it should be, and with the message of the next action waited for before this one."""
-    name, v = "interleaved", 2
-    mine, costs = spec_pipeline.orders(name, plan.p, plan.m, v)[s.rank], plan.costs(plan.o.stage_ms, v)
-    wanted, healthy, _ = slept(s, plan, "hand", name, v, costs)
-    _, late, spans = slept(s, plan, "hand", name, v, costs, work=pipeline_faults.front_loaded(mine),
-                           wire=pipeline_faults.Early)
-    s.say(f"{lab_pipeline.title(name, v)}: {ms(healthy)} ms a step (predicted {ms(wanted.seconds)}); with each receive "
-          f"waited for one action too early {ms(late)} ms")
-    s.say(f"{lab_pipeline.lanes(spans)}\n{lab_pipeline.longest_wait(spans)}")
-    return spans
-
-
-def head(s, plan):
-    """A last stage that has the head too, and the same with fewer layers on it."""
-    shape, rows = preset(HEAVY), []
-    weight, seconds = lab_pipeline.head_layers(shape), plan.o.stage_ms / 1e3 * plan.p / shape.layers
-    s.say(f"{HEAVY}: {shape.layers} layers, and a head as heavy as {weight:.2f} of them")
-    for name, layers in (("even", pipeline.cut(shape.layers, plan.p)),
-                         ("mended", lab_pipeline.mended(shape.layers, plan.p, weight))):
-        wanted, found, spans = slept(s, plan, "hand", "1f1b", 1, lab_pipeline.uneven(layers, seconds, weight))
-        rows.append((name, layers, wanted, found, lab_pipeline.bubble(wanted.work, found)))
-        s.say(f"\n{name}, 1F1B\n{lab_pipeline.lanes(spans)}")
-    s.say("\n" + lab_pipeline.compared(rows))
-    return spans
-
-
-FAULTS = {"both-send": both_send, "receive": receive, "head": head}
-
 # --- the lab -----------------------------------------------------------------------------------------------------------
 
 
@@ -301,10 +219,9 @@ def whole(s, tier, plan, text):
     """Check, sleep, weigh, train, record; the spans of the lanes. Exit code 1 where a check failed."""
     checks, rows, shown, notes = equality(s, plan, text), [], None, []
     if s.world > 1:
-        rows, shown = sleeping(s, plan)
-        notes = explain(rows)
-        s.say("\n" + lab_pipeline.bubbles(rows))
-        show_lanes(s, shown)
+        rows, shown = pipeline_sleep.schedules(s, plan, ways(s, plan))
+        notes = lab_pipeline.explain(rows)
+        s.say(f"\n{lab_pipeline.bubbles(rows)}\n\n{lab_pipeline.both_lanes(**shown)}")
     kept, more = memory(s, plan, text)
     s.say("\n".join([*notes, "", lab_pipeline.memory(kept), ""]))
     trained, tied = train(s, plan, text)
@@ -337,7 +254,7 @@ def main(s, argv=None):
     if o.fault == "none":
         whole(s, tier, plan, text)
     else:
-        write_trace(s, o, FAULTS[o.fault](s, plan))
+        write_trace(s, o, pipeline_faults.FAULTS[o.fault](s, plan))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from scaleout.timing.pipeline import Costs
 
 NAMES = {"naive": "naive"} | {name: facts.label for name, facts in SCHEDULES.items()}
 VIAS = {"hand": "by hand", "torch": "torch"}
+SHORT_MS = 10.0         # stages so short that the runtime's own time shows
+BUBBLE = 0.03           # of the step: what long stages stay within on a quiet machine
 WIDTH = 96              # columns of a lane
 LOOK = "abcdefghijklmnopqrstuvwxyz"
 
@@ -34,6 +36,19 @@ def bubbles(rows):
     return table(("stages that sleep", "way", "F = I = W, ms", "step, ms", "predicted", "ratio", "bubble", "predicted"),
                  [(r["name"], VIAS[r["via"]], f"{r['ms']:g}", ms(r["measured"]), ms(r["predicted"]),
                    ratio(r["predicted"], r["measured"]), f"{r['found']:.3f}", f"{r['bubble']:.3f}") for r in rows])
+
+
+def explain(rows):
+    """What the bubbles say, in a line each."""
+    off = [(row["found"] - row["bubble"], row) for row in rows]
+    long = [(gap, row) for gap, row in off if row["ms"] > SHORT_MS]
+    gap, row = max(long or off, key=lambda pair: pair[0])
+    said = [f"bubbles of {row['ms']:g} ms stages: at most {gap:.3f} of the step above the prediction"
+            + ("" if gap <= BUBBLE else f", where a quiet machine stays within {BUBBLE}")]
+    for gap, row in (pair for pair in off if pair[1]["ms"] == SHORT_MS and long):
+        said.append(f"{row['name']} with {SHORT_MS:g} ms stages: {gap:.3f} above it: messages, autograd and waking from "
+                    f"sleep take {ms(row['measured'] - row['predicted'])} ms a step, however short the stages are")
+    return said
 
 
 def memory(rows):
@@ -62,6 +77,13 @@ def lanes(spans, seconds=None):
     return "\n".join(found)
 
 
+def both_lanes(name, predicted, measured):
+    """The lanes of one schedule as predicted and as they were, with what they mean."""
+    whole = max(span.end for row in (*predicted, *measured) for span in row)
+    return (f"{name} as predicted, and as it ran by hand ({ms(whole)} ms across; digits are forwards, letters backwards, "
+            f"dots waiting)\n{lanes(predicted, whole)}\n\n{lanes(measured, whole)}\n")
+
+
 def trace(spans):
     """Spans of all ranks as a Chrome trace: a process a rank, its actions on one row, its waits on the next."""
     events = []
@@ -75,16 +97,13 @@ def trace(spans):
     return {"traceEvents": events}
 
 
-def longest_wait(spans):
-    """One line on the longest wait of a rank between two of its actions, "" where there is none."""
-    waits = [(span.start - span.begin, rank, span, before) for rank, row in enumerate(spans)
-             for before, span in zip(row, row[1:], strict=False)]
-    if not waits:
-        return ""
-    wait, rank, span, before = max(waits)
-    what = "the activations" if span.kind == "F" else "the gradient"
-    return (f"longest wait: rank {rank}, {ms(wait)} ms after {before.kind}{before.micro}, for {what} of micro-batch "
-            f"{span.micro} (stage {span.stage})")
+def longest_receive(spans):
+    """One line on the longest wait for a message that nothing needed yet, and on what could have run."""
+    waits = [(span.end - span.begin, rank, span, row[i - 1], row[i + 1]) for rank, row in enumerate(spans)
+             for i, span in enumerate(row) if span.kind == "R"]
+    wait, rank, span, before, after = max(waits)
+    return (f"rank {rank} stands {ms(wait)} ms in a receive for micro-batch {span.micro} of stage {span.stage}, after "
+            f"F{before.micro} of stage {before.stage}: {after.kind}{after.micro} of stage {after.stage} has to wait behind it")
 
 
 # --- uneven stages ----------------------------------------------------------------------------------------------
@@ -155,4 +174,4 @@ def training(record, predicted, world):
     return (f"1F1B trains: loss {record.losses[0]:.3f} to {record.losses[-1]:.3f} in {len(record.losses)} steps, "
             f"{ms(record.median)} ms a step (predicted from each stage alone {ms(predicted)}, ratio "
             f"{ratio(predicted, record.median)}"
-            + (f"; {world} ranks share the cores)" if record.device_kind == "cpu" and world > 1 else ")"))
+            + (f"; {world} ranks share the cores and their caches)" if record.device_kind == "cpu" and world > 1 else ")"))

@@ -109,10 +109,10 @@ def gathered(s, found) -> list:
     return all_found
 
 
-def timed(way, tokens, targets, steps: int, warmup: int = 1) -> tuple[list[float], list[list[Span]]]:
+def timed(way, tokens, targets, steps: int) -> tuple[list[float], list[list[Span]]]:
     """(seconds of each of `steps` steps, the spans of all ranks in the last one, from its start on)."""
     seconds: list[float] = []
-    for _ in range(warmup + steps):
+    for _ in range(steps):
         if hasattr(way, "pipe"):
             way.pipe.spans.clear()
         way.s.barrier()
@@ -122,7 +122,7 @@ def timed(way, tokens, targets, steps: int, warmup: int = 1) -> tuple[list[float
         way.clear()
     spans = way.pipe.spans if hasattr(way, "pipe") else []
     moved = [Span(*span[:3], *(t - begin for t in span[3:])) for span in spans]
-    return seconds[warmup:], gathered(way.s, moved)
+    return seconds, gathered(way.s, moved)
 
 
 def costs(way, tokens, targets, rounds: int = 3) -> Costs:

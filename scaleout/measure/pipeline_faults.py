@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections import deque
 from datetime import timedelta
 from functools import partial
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from scaleout.measure.pipeline import gathered
-from scaleout.measure.pipeline_sleep import LIKE, batch, sleepers
-from scaleout.parallel.pipeline import Wire
+from scaleout.lab import pipeline as lab_pipeline
+from scaleout.lab.text import ms
+from scaleout.measure.pipeline import Span, gathered
+from scaleout.measure.pipeline_sleep import LIKE, batch, even, sleepers
+from scaleout.parallel.pipeline import Wire, run
+from scaleout.parallel.pipeline_stage import cut
 from scaleout.parallel.pipeline_ways import Way
-from scaleout.timing.pipeline import even
+from scaleout.spec.pipeline import orders
+from scaleout.spec.transformer import preset
+
+
+PATIENCE = 4.0              # seconds until a message of --fault both-send is given up
+HEAVY = "llama-3-8b"        # whose head weighs as much as more than two of its layers
 
 
 class Rendezvous(Wire):
@@ -55,7 +64,7 @@ def both_send(s, m: int, patience: float) -> list | None:
     receives of gloo (2.13), so each rank notes its own.
     """
     standing: list = []
-    like, costs = torch.zeros(LIKE), even(s.world, *[0.001] * 3)
+    like, costs = torch.zeros(LIKE), even(s.world, 1, 1.0)
     way = Way(s, "hand", "1f1b", m, sleepers(costs), like, wire=partial(Rendezvous, standing, patience))
     try:
         way.step(*batch(m, like))
@@ -82,13 +91,53 @@ class Early(Wire):
 
 
 def front_loaded(actions):
-    """The work of a rank that waits for the message of its next action before it computes this one."""
+    """The work of a rank that waits for the first message of its next chunk as soon as it has done the first forward of
+    this one, while inputs for this one lie ready: the head of the queue holds up the rest (torch's issue 188833)."""
+    firsts = [action for action in actions if action.kind == "F" and action.micro == 0]
+    after = dict(pairwise(firsts))
+
     def work(pipe, m):
-        does = {"F": pipe.forward, "B": pipe.backward, "I": pipe.input_gradient, "W": pipe.weight_gradient}
-        for (kind, stage, i), after in zip(actions, [*actions[1:], None], strict=True):
-            if after is not None:
-                wire = {"F": pipe.inward, "W": {}}.get(after.kind, pipe.back_in).get(after.stage)
-                if isinstance(wire, Early):
-                    wire.fetch()
-            does[kind](stage, i)
+        for action in actions:
+            run([action])(pipe, m)
+            if action in after:
+                begin, (_, stage, i) = pipe.s.clock(), after[action]
+                pipe.inward[stage].fetch()
+                end = pipe.s.clock()
+                pipe.spans.append(Span("R", stage, i, begin, end, end))
     return work
+
+
+# --- what the lab shows: of its session and its plan; the spans of all ranks, or None ------------------------
+
+def show_both_send(s, plan) -> None:
+    """A hang, and one line on who waits for whom."""
+    s.say(lab_pipeline.hang(both_send(s, plan.m, PATIENCE), PATIENCE))
+
+
+def show_receive(s, plan):
+    """Interleaved 1F1B as it should be, and with the next chunk's first message waited for too early."""
+    name, v = "interleaved", 2
+    mine, costs = orders(name, plan.p, plan.m, v)[s.rank], even(plan.p, v, plan.o.stage_ms, plan.o.hop_ms)
+    wanted, right, healthy = plan.sleep(s, "hand", name, v, costs)
+    _, late, spans = plan.sleep(s, "hand", name, v, costs, work=front_loaded(mine), wire=Early)
+    s.say(f"{lab_pipeline.title(name, v)}: {ms(right)} ms a step (predicted {ms(wanted.seconds)})\n"
+          f"{lab_pipeline.lanes(healthy, late)}\n\nthe first message of the next chunk waited for too early: {ms(late)} ms"
+          f"\n{lab_pipeline.lanes(spans, late)}\n{lab_pipeline.longest_receive(spans)}")
+    return spans
+
+
+def show_head(s, plan):
+    """A last stage that has the head too, and the same with fewer layers on it."""
+    shape, rows = preset(HEAVY), []
+    weight, seconds = lab_pipeline.head_layers(shape), plan.o.stage_ms / 1e3 * plan.p / shape.layers
+    s.say(f"{HEAVY}: {shape.layers} layers, and a head as heavy as {weight:.2f} of them")
+    for name, layers in (("even", cut(shape.layers, plan.p)),
+                         ("mended", lab_pipeline.mended(shape.layers, plan.p, weight))):
+        wanted, found, spans = plan.sleep(s, "hand", "1f1b", 1, lab_pipeline.uneven(layers, seconds, weight))
+        rows.append((name, layers, wanted, found, lab_pipeline.bubble(wanted.work, found)))
+        s.say(f"\n{name}, 1F1B\n{lab_pipeline.lanes(spans)}")
+    s.say("\n" + lab_pipeline.compared(rows))
+    return spans
+
+
+FAULTS = {"both-send": show_both_send, "receive": show_receive, "head": show_head}

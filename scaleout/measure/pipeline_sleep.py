@@ -1,4 +1,4 @@
-"""Stages that sleep for as long as they are told, and hops that take as long: a schedule measured without its arithmetic.
+"""Stages that sleep as long as they are told, and hops that take as long: a schedule measured without its arithmetic.
 
 Ranks that compute on the same cores slow each other down, and so hide what a schedule does. Ranks that sleep do not.
 Messages, autograd and the runtime are the real ones.
@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
+from scaleout.lab import pipeline as lab_pipeline
+from scaleout.lab.pipeline import SHORT_MS
 from scaleout.measure.pipeline import Span, Watched, timed
 from scaleout.parallel.pipeline import Wire
 from scaleout.parallel.pipeline_ways import Way
@@ -43,7 +45,7 @@ class Sleeper(nn.Module):
     given. The first one's input gradient is no message, but it takes its time as that of a stage of layers does,
     which goes on to the token table."""
 
-    tied = False
+    tied = awake = False
 
     def __init__(self, stage: int, costs: Costs) -> None:
         super().__init__()
@@ -63,7 +65,7 @@ class Sleeper(nn.Module):
         if self.first:
             x = x + self.table
             self.edges.append((get_gradient_edge(x), [self.table]))
-        forward, back, weight = self.times
+        forward, back, weight = (0.0, 0.0, 0.0) if self.awake else self.times
         x = Nap.apply(x, forward, back) * Nap.apply(self.weight, 0.0, weight)
         self.edges.append((get_gradient_edge(x), [self.weight]))
         return x if targets is None else self.loss(x, targets)
@@ -107,6 +109,11 @@ def slow(hop: float) -> type[Wire]:
     return type("SlowWire", (SlowWire,), {"hop": hop}) if hop else Wire
 
 
+def even(p: int, v: int, milliseconds: float, hop_ms: float = 0.0) -> Costs:
+    """Of stages that are all alike: a rank's forwards take so long, and so do gradients of its inputs and weights."""
+    return timing_pipeline.even(p * v, *[milliseconds / 1e3 / v] * 3, hop=hop_ms / 1e3)
+
+
 def run(s, via: str, name: str, m: int, v: int, costs: Costs, repeats: int = 1, work=None, wire=None, timeout=None):
     """(predicted Timeline, median seconds, spans of all ranks) of a schedule on stages that sleep. work: what stands in
     the place of the schedule's own; wire: of its wires."""
@@ -114,8 +121,29 @@ def run(s, via: str, name: str, m: int, v: int, costs: Costs, repeats: int = 1, 
     more = {"pipeline_type": Watched, "wire": wire or slow(costs.hop), "timeout": timeout} if via == "hand" else {}
     way = Way(s, via, name, m, sleepers(costs), like, v, **more)
     way.work = work or getattr(way, "work", None)
-    seconds, spans = timed(way, *batch(m, like), repeats)
+    for awake in (True, False):                                  # a step without sleep first, to warm up
+        for stage in way.stages.values():
+            stage.awake = awake
+        seconds, spans = timed(way, *batch(m, like), 1 if awake else repeats)
     return timing_pipeline.step(name, s.world, m, v, costs), statistics.median(seconds), spans
+
+
+def schedules(s, plan, ways):
+    """(rows of lab.pipeline.bubbles, what lab.pipeline.both_lanes shows: 1F1B or the first schedule). plan: the lab's.
+    ways: [(via, schedule, v)]."""
+    rows, shown, o = [], {}, plan.o
+    # a slow hop lies in the wires by hand: torch's messages know of none
+    cases = [(via, name, v, o.stage_ms) for via, name, v in ways if via == "hand" or not o.hop_ms]
+    cases += [("hand", name, v, SHORT_MS) for via, name, v in ways
+              if (via, name) == ("hand", "1f1b") and o.stage_ms > SHORT_MS]
+    for via, name, v, milliseconds in cases:
+        wanted, seconds, spans = plan.sleep(s, via, name, v, even(plan.p, v, milliseconds, o.hop_ms))
+        label = lab_pipeline.title(name, v)
+        rows.append({"name": label, "via": via, "ms": milliseconds, "predicted": wanted.seconds, "measured": seconds,
+                     "bubble": wanted.bubble, "found": lab_pipeline.bubble(wanted.work, seconds)})
+        if via == "hand" and milliseconds == o.stage_ms and (not shown or name == "1f1b"):
+            shown = {"name": label, "predicted": predicted(wanted), "measured": spans}
+    return rows, shown
 
 
 def predicted(wanted) -> list[list[Span]]:

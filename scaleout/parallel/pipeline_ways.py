@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributed import pipelining
 
 from scaleout.parallel import pipeline
+from scaleout.parallel.pipeline_stage import Stage, stages_of
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec import pipeline as spec_pipeline
 from scaleout.spec.transformer import Shape
@@ -75,18 +76,18 @@ def placed(schedule: str, p: int, m: int, v: int) -> tuple[int, ...]:
 def of_model(shape: Shape, layers: tuple[int, ...], device, seed: int = 0):
     """A function that makes a rank's stages of the Transformer, `layers` blocks in each. The same seed gives the same
     model whatever the cut."""
-    def make(mine: list[int]) -> dict[int, pipeline.Stage]:
+    def make(mine: list[int]) -> dict[int, Stage]:
         torch.manual_seed(seed)
-        return pipeline.stages_of(Transformer(shape), layers, mine, device)
+        return stages_of(Transformer(shape), layers, mine, device)
     return make
 
 
-def named(name: str, stage: pipeline.Stage) -> str:
+def named(name: str, stage: Stage) -> str:
     """A parameter of a stage as the whole model calls it."""
     return "tokens.weight" if stage.tied and name == "head.weight" else name
 
 
-def with_torch(s, stages: dict[int, pipeline.Stage], count: int, schedule: str, m: int):
+def with_torch(s, stages: dict[int, Stage], count: int, schedule: str, m: int):
     """torch's schedule over the stages of this rank, of `count` in all. ValueError for "naive", which torch lacks."""
     if s.world == 1:
         raise ValueError("torch's schedules need a process group: start with torchrun --nproc-per-node 2")
