@@ -12,7 +12,7 @@ from importlib import import_module
 
 from scaleout.exercises.engine import Exercise
 
-STEMS = ("memory", "collectives", "ddp", "fsdp", "tensor", "capstone")
+STEMS = ("memory", "collectives", "ddp", "tensor", "pipeline", "fsdp", "capstone")
 
 
 def catalogue(stem: str) -> tuple[Exercise, ...]:

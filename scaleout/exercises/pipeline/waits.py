@@ -1,0 +1,164 @@
+"""The exercise of `pipeline` on a schedule that stands still: who waits for whom."""
+
+from __future__ import annotations
+
+from scaleout.exercises.engine import Function, Mistake
+
+_WAITS_STUB = '''\
+def waits_for(orders):
+    """Of each rank, the rank that it waits for in the end.
+
+    -1 for a rank that comes to the end of its list.
+    orders: for each rank a list such as [("F", 0), ("B", 0)]
+    """
+    return ...
+'''
+
+_WAITS_SOLUTION = '''\
+def waits_for(orders):
+    ranks, done = len(orders), set()
+    at = [0] * ranks
+
+    def missing(rank):
+        kind, i = orders[rank][at[rank]]
+        if kind == "F":
+            other = rank - 1
+        else:
+            other = rank + 1
+        if other < 0:
+            return -1
+        needs = ("F", rank, i) if other == ranks else (kind, other, i)
+        return -1 if needs in done else needs[1]
+
+    moved = True
+    while moved:
+        moved = False
+        for rank in range(ranks):
+            while at[rank] < len(orders[rank]) and missing(rank) == -1:
+                kind, i = orders[rank][at[rank]]
+                done.add((kind, rank, i))
+                at[rank] += 1
+                moved = True
+    return [-1 if at[rank] == len(orders[rank]) else missing(rank)
+            for rank in range(ranks)]
+'''
+
+
+def _waits(above=-1, rounds=None, own=True, micro=True):
+    """Plays orders: `above` is where a forward's input comes from, `rounds` how often each rank is looked at, `own`
+    whether the last rank's backward needs its forward, `micro` whether micro-batches are told apart."""
+    def needs(rank: int, action: tuple, ranks: int, done: list) -> int:
+        """The rank that an action of this one waits for, or -1."""
+        kind, i = action
+        other = rank + (above if kind == "F" else -above)
+        if not 0 <= other < ranks:
+            if kind == "F" or not own:
+                return -1
+            other, before = rank, "F"
+        else:
+            before = kind
+        if micro:
+            there = (before, other, i) in done
+        else:
+            there = _count(done, before, other) > _count(done, kind, rank)
+        return -1 if there else other
+
+    def waits_for(orders: list) -> list[int]:
+        ranks, at, done = len(orders), [0] * len(orders), []
+        for _ in range(rounds or sum(map(len, orders)) + 1):
+            for rank, order in enumerate(orders):
+                while at[rank] < len(order) and needs(rank, order[at[rank]], ranks, done) == -1:
+                    kind, i = order[at[rank]]
+                    done.append((kind, rank, i))
+                    at[rank] += 1
+        return [needs(rank, order[at[rank]], ranks, done) if at[rank] < len(order) else -1
+                for rank, order in enumerate(orders)]
+
+    return waits_for
+
+
+def _count(done: list, kind: str, rank: int) -> int:
+    return sum((one, other) == (kind, rank) for one, other, _ in done)
+
+
+_waits_for = _waits()
+
+
+def _row(words: str) -> list[tuple[str, int]]:
+    """"F0 B0" as actions."""
+    return [(word[0], int(word[1:])) for word in words.split()]
+
+
+def _rows(*words: str) -> tuple[list]:
+    return ([_row(one) for one in words],)
+
+
+def _culprits_only(orders: list) -> list[int]:
+    """Only the ranks of a ring: those behind it counted as done."""
+    found = _waits_for(orders)
+
+    def comes_back(rank: int) -> bool:
+        at = found[rank]
+        for _ in orders:
+            if at in (-1, rank):
+                return at == rank
+            at = found[at]
+        return False
+
+    return [other if other != -1 and comes_back(rank) else -1 for rank, other in enumerate(found)]
+
+
+SIMULATE = Function(
+    key="simulate", level=3, title="Who waits for whom", lists=True, index=True, minutes=20,
+    prompt="Somebody has written a schedule by hand, and it stands still. Write `waits_for(orders)`: for each rank the "
+    "number of the rank whose work its next action waits for, or **−1** where it comes to the end of its list. Rank r "
+    "has stage r, and does its list in order:\n\n"
+    "- `(\"F\", i)` needs `(\"F\", i)` of rank r − 1; on the first rank nothing.\n"
+    "- `(\"B\", i)` needs `(\"B\", i)` of rank r + 1; on the last rank its **own** `(\"F\", i)`.\n\n"
+    "Messages take no time and sends do not block. `[[(\"F\", 0), (\"B\", 0)], [(\"B\", 0), (\"F\", 0)]]` gives "
+    "`[1, 1]`: rank 1 waits for itself.",
+    hints=("Keep a set of what is done, and for each rank how far it has come in its list.",
+           "Go round all ranks, each as far as it can, until a round changes nothing. Then look at what each "
+           "one's next action needs."),
+    solution="```python\n"
+    f"{_WAITS_SOLUTION}```\n\n"
+    "Follow the numbers from any rank that stands: they lead to a ring, and the ring is the fault. The ranks outside "
+    "it wait for somebody who waits. A hang in a real job is read the same way, from the last operation of each rank.",
+    function="waits_for", stub=_WAITS_STUB, reference=_waits_for,
+    cases=(
+        _rows("F0 B0", "B0 F0"),
+        _rows("F0 F1 B0 B1", "F0 B0 F1 B1"),
+        _rows("F0 B0 F1 B1", "F0 F1 B0 B1"),
+        _rows("F0 F1 F2 B0 B1 B2", "F0 F1 B0 F2 B1 B2", "F0 B0 F1 B1 F2 B2"),
+        _rows("F0 F1 B0 B1", "F0 F1 B0 B1", "F1 F0 B0 B1"),
+        _rows("F0 F1 B1 B0", "F0 F1 B1 B0", "F0 B0 F1 B1"),
+        _rows("F0 F1 B0 F2 B1 B2", "F0 F1 B0 F2 B1 B2", "F0 F1 F2 B0 B1 B2", "F0 B0 F1 B1 F2 B2"),
+        _rows("B0 F0"),
+        _rows("F0 F1 B0 B1"),
+        _rows("F0 F1 F2 B0 B1 B2", "F0 F1 B0 B1 F2 B2", "F0 F1 B1 B0 F2 B2"),
+        _rows("F0 F1 B0 B1", "F1 F0 B0 B1", "F0 F1 B0 B1", "F0 B0 F1 B1"),
+        _rows("F0 F1 F2 B2 B1 B0", "F0 F1 F2 B2 B1 B0", "F0 F1 F2 B2 B1 B0"),
+        _rows("F0 B0", "F0 B0", "F0 B0", "B0 F0"),
+    ),
+    mistakes=(
+        Mistake("other-way", _waits(above=1),
+                "Your forwards come from the rank below, and your gradients from above. It is the other way."),
+        Mistake("one-round", _waits(rounds=1),
+                "You go round the ranks once. A gradient comes up from the last: go round until nothing changes."),
+        Mistake("free-backward", _waits(own=False),
+                "On your last rank a backward needs nothing. It needs its own forward of that micro-batch."),
+        Mistake("any-micro-batch", _waits(micro=False),
+                "You count how many have come, not which. F1 does not help a rank that waits for F0."),
+        Mistake("ring-only", _culprits_only,
+                "You give -1 to ranks that wait for somebody who waits. They do not come to their end either."),
+        Mistake("whether", lambda orders: [-1 if one == -1 else rank for rank, one in enumerate(_waits_for(orders))],
+                "You give the number of the rank that waits. Give the one that it waits for."),
+        Mistake("one-for-zero", lambda orders: [max(one, 0) for one in _waits_for(orders)],
+                "You give 0 where a rank comes to its end. 0 is a rank: give -1."),
+        Mistake("from-one", lambda orders: [one if one == -1 else one + 1 for one in _waits_for(orders)],
+                "You number the ranks from 1. The first is rank 0."),
+    ),
+    right="The ranks that wait for each other in a ring are the fault. The others wait behind them.",
+)  # fmt: skip
+
+EXERCISES = (SIMULATE,)
