@@ -234,6 +234,12 @@ def test_a_run_lies_where_its_own_step_begins_to_wait(width, sequence, waits):
     assert result["values"] == shown(sequence=sequence, link="pcie")["values"]
 
 
+def test_a_run_between_two_hosts_says_so():
+    over = {"seconds a step": 1.5, "share of the step that computes": 0.25}
+    own = views.measured("tensor", RUN | {"nodes": 2, "measurement": over})
+    assert record.point(own, True)[::2] == (0.75, "your run: waits 75%, 2 hosts, 2 ranks on 2-core x86-64 CPU")
+
+
 @pytest.mark.parametrize(("change", "words"), [
     ({"stem": "ddp"}, "no Record of labs/tensor.py"), ({"device_count": 1}, "of one process, which sends nothing"),
     ({"measurement": {}}, "has no 'seconds a step, by hand' above 0"), ({"measurement": 3}, "has no measurement"),

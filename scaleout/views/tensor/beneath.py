@@ -169,6 +169,6 @@ def _row(one: Wait, x: float, y: float, name: float, scale: float, right: float)
                  title=f"waiting: {labels.took(one.waits)}", mark=f"ground {one.key}"),
         hatch.hatched(start + computes, y + 1, waits, high, "accent", f"waits {one.key}"),
         svg.text(right, y + 10, said, anchor="end", size=svg.SMALL, bold=one.chosen,
-                 fill="accent" if one.chosen else "muted"),
+                 fill="ink" if one.chosen else "muted"),
     ]  # fmt: skip
     return "".join(body)

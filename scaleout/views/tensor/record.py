@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from scaleout.spec import checks
 from scaleout.views import own
 
 LAB = "labs/tensor.py"
 WAYS = ("by hand", "parallelize_module")  # the first that the Record has
 SEQUENCE = ", sequence"  # ends the name of a way with sequence parallelism
 KEPT = "bytes the blocks keep"
+COMPUTES = "share of the step that computes"  # of a run over a link between hosts
 
 
 def measured(record: dict) -> dict:
-    """{"ranks", "device", "waits", "waits_sequence", "kept"} of a Record: shares of a step in messages that nothing
-    hides, without and with sequence parallelism (None where that did not run), and bytes kept by those predicted (None
-    in 16 bits). ValueError, in one line, for any other file."""
+    """{"ranks", "device", "hosts", "waits", "waits_sequence", "kept"} of a Record: shares of a step in messages that
+    nothing hides, without and with sequence parallelism (None where that did not run), and bytes kept by those that
+    were predicted (None in 16 bits). ValueError, in one line, for any other file."""
     found = own.run(record, "tensor", LAB)
     if found["ranks"] == 1:
         raise ValueError("this Record is of one process, which sends nothing: use one of two or more")
     seen, said = own.table(record, "measurement", LAB), own.table(record, "prediction", LAB)
+    hosts = record.get("nodes")
+    found["hosts"] = hosts if checks.is_whole(hosts) and 1 <= hosts <= found["ranks"] else 1
+    if COMPUTES in seen:
+        waits = 1 - min(1.0, own.amount(seen, COMPUTES, LAB))
+        return found | {"waits": waits, "waits_sequence": None, "kept": None}
     way = next((way for way in WAYS if f"seconds a step, {way}" in seen), WAYS[0])
     again = _share(seen, way + SEQUENCE) if f"seconds a step, {way}{SEQUENCE}" in seen else None
     key = f"{KEPT}, {way}"
@@ -37,4 +44,5 @@ def point(run: dict, sequence: bool) -> tuple[float, str, str]:
     share = run["waits_sequence"] if sequence and run["waits_sequence"] else run["waits"]
     kept = f", keeps {run['kept']:.3f} of the predicted" if run["kept"] else ""
     start, where = f"your run: waits {share:.0%}", own.where(run)
+    where = f"{run['hosts']} hosts, {where}" if run["hosts"] > 1 else where
     return share, f"{start}{kept}, {where}", f"{start}, {where}"
