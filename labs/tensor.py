@@ -25,7 +25,7 @@ PARITY_STEPS = 3
 PARITY_TOKENS = 128         # at most, of each sequence
 PARITY_RATE = 0.1           # of SGD with momentum: AdamW divides a gradient by its own size, rounding too
 HOSTS = 2                   # of --link
-LINK_STEPS, LINK_ROUNDS = 2, 2
+LINK_STEPS, LINK_ROUNDS = 2, 3
 LINK_BATCH = 4              # times --micro-batch: what tensor parallelism sends grows with the tokens, gradients do not
 RESULTS = Path(__file__).resolve().parent / "results" / "tensor"
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
@@ -65,7 +65,7 @@ class Options(options.Model):
 
 
 TIERS = {"smoke": Options(),
-         "cpu": Options(layers=6, hidden=384, seq=256, steps=12),
+         "cpu": Options(layers=6, hidden=256, seq=256, steps=12),
          "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4, precision="autocast-bf16")}
 
 

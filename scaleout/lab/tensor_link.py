@@ -6,6 +6,7 @@ Standard library only.
 import statistics
 
 from scaleout.lab.hosts import GOODPUT, burst
+from scaleout.lab.slow_link import BUSY
 from scaleout.lab.text import megabytes, ms, ratio, table
 from scaleout.records import provenance, results
 
@@ -61,5 +62,6 @@ def show(made):
                      ms(p["seconds a step"]), ratio(p["seconds a step"], m["seconds a step"]),
                      f"{m['share of the step that computes']:.0%}", ms(statistics.median(r.series[SERIES]))))
     sent = ", ".join(f"{name} {megabytes(made[0].recipe[f'bytes a rank sends, {name}'])}" for name in NAMES.values())
+    busy = any(r.measurement["share of the step that computes"] > 1 for r in made)
     return table(("link", "tensor parallel, ms", "predicted", "ratio", "computes", "DDP, ms"), rows) + (
-        f"\nsent a rank and step: {sent}")
+        f"\nsent a rank and step: {sent}{BUSY * busy}")

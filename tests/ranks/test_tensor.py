@@ -224,7 +224,7 @@ def test_two_hosts_run_both_ways(tmp_path):
     made = lab_module("tensor").recorded_links(tmp_path)[0]
     assert [r.recipe["link Mbit/s"] for r in made] == [None, 200]
     for r in made:
-        assert (r.nodes, r.device_count, r.recipe["tp"], len(r.step_seconds)) == (2, 2, 2, 4)
+        assert (r.nodes, r.device_count, r.recipe["tp"], len(r.step_seconds)) == (2, 2, 2, 6)
         assert r.effective_batch == 8
         assert r.prediction["seconds a step"] > 0
     sent = made[0].recipe["bytes a rank sends, tensor parallel"]
