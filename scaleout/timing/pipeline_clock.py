@@ -17,13 +17,12 @@ def starts(rows: Sequence[Sequence[int]], homes: Sequence[int], m: int, duration
     homes: the rank of each stage. durations: seconds by stage of F, I, B and W. Each rank runs until something is not
     there yet, and then the next rank does: whose turn it is does not change what comes out.
     """
-    stages = len(homes)
-    size, chain = stages * m, _lags(homes, hop)
+    size = len(homes) * m
     last_input, last_result = 2 * size, 3 * size
     ready = [0.0] * m + [inf] * last_input  # when what an action needs is on its rank
     took = [seconds for kind, by in zip("FIBW", durations, strict=True)
             for one in (by if kind == "F" else reversed(by)) for seconds in [one] * m]  # fmt: skip
-    lag = [one for one in chain for _ in range(m)]
+    lag = [one for one in _lags(homes, hop) for _ in range(m)]
     began: list[list[float]] = [[] for _ in rows]
     done = [0.0] * len(rows)
 
@@ -42,8 +41,7 @@ def starts(rows: Sequence[Sequence[int]], homes: Sequence[int], m: int, duration
                 note(now)
                 now += took[number]
                 ready[place + m] = now + lag[place]
-                if blocking:
-                    now += lag[place]
+                now += lag[place] if blocking else 0.0
             else:
                 note(now)
                 now += took[number]

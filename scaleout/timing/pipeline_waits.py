@@ -88,25 +88,20 @@ def blocked(order: Order, rendezvous: bool = False) -> tuple[Wait, ...]:
         need = _there(needs(action, stages), home)
         return None if need is None or need in done else Wait(rank, action, need, home[need], False)
 
-    going = set(range(len(order)))
-    while going:
-        before = (tuple(at), tuple(sending))
-        for rank in sorted(going):
-            while (at[rank] < len(order[rank]) or sending[rank]) and waits(rank) is None:
-                action = order[rank][at[rank] - 1 if sending[rank] else at[rank]]
-                taker = takers.get(action)
-                if not sending[rank]:
-                    at[rank] += 1
-                    sending[rank] = rendezvous and taker is not None and home[taker] != rank
-                else:
-                    sending[rank] = False
+    moved = True
+    while moved:
+        moved = False
+        for rank, row in enumerate(order):
+            while (sending[rank] or at[rank] < len(row)) and waits(rank) is None:
+                moved = True
+                at[rank] += not sending[rank]
+                action = row[at[rank] - 1]
+                leaves = home.get(takers.get(action), rank) != rank
+                sending[rank] = rendezvous and leaves and not sending[rank]
                 if not sending[rank]:
                     done.add(action)
-            if at[rank] == len(order[rank]) and not sending[rank]:
-                going.discard(rank)
-        if before == (tuple(at), tuple(sending)) and going:
-            return _ring({rank: waits(rank) for rank in going})
-    return ()
+    stuck = {rank: waits(rank) for rank, row in enumerate(order) if sending[rank] or at[rank] < len(row)}
+    return _ring(stuck) if stuck else ()
 
 
 def _other(action: Action) -> Action:
