@@ -48,7 +48,7 @@ class Options(options.Model):
     micro_batches: int | None = options.number(None, "of a step (default: two for each rank)", highest=1024)
     schedules: str = options.word("gpipe,1f1b,interleaved,zb1", "which: all, or names", "NAME,NAME")
     stage_ms: float = options.number(50.0, "forward of a rank's stages that sleep, in ms", 1, 10_000)
-    repeats: int = options.number(1, "timed steps of stages that sleep", highest=100)
+    repeats: int = options.number(1, "steps of stages that sleep, of which the fastest counts", highest=100)
     steps: int = options.number(6, "training steps with 1F1B", WARMUP + 1, 10**6)
     lr: float = options.number(3e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
@@ -60,9 +60,9 @@ class Options(options.Model):
 
 
 TIERS = {"smoke": Options(),
-         "cpu": Options(hidden=128, seq=128, schedules="all", repeats=3, steps=20),
-         "gpu": Options(layers=16, hidden=2048, heads=16, seq=2048, micro_batches=16, schedules="all", repeats=3,
-                        steps=20, lr=3e-4)}
+         "cpu": Options(hidden=128, seq=128, schedules="all", repeats=5, steps=20),
+         "gpu": Options(layers=16, hidden=2048, heads=16, seq=1024, micro_batch=1, micro_batches=16, schedules="all",
+                        repeats=3, steps=20, lr=3e-4)}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from functools import partial
 from typing import NamedTuple
@@ -24,6 +25,14 @@ class Span(NamedTuple):
     end: float
 
 
+def clock(s) -> float:
+    """Seconds, once this rank's own work is done. Messages that are still to come are not waited for: `Session.clock`,
+    which empties the whole device, would wait for them, and they for this rank."""
+    if s.device.type == "cuda":
+        torch.cuda.current_stream(s.device).synchronize()
+    return time.perf_counter()
+
+
 class Watched(HandPipeline):
     """A pipeline that notes a Span of each action in `spans`."""
 
@@ -38,13 +47,13 @@ class Watched(HandPipeline):
 
     def _received(self, receive):
         message = receive()
-        self.started = self.s.clock()
+        self.started = clock(self.s)
         return message
 
     def _noted(self, kind, work, stage, i):
-        begin = self.started = self.s.clock()
+        begin = self.started = clock(self.s)
         work(stage, i)
-        self.spans.append(Span(kind, stage, i, begin, self.started, self.s.clock()))
+        self.spans.append(Span(kind, stage, i, begin, self.started, clock(self.s)))
 
 
 class Kept:

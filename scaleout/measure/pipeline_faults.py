@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scaleout.lab import pipeline as lab_pipeline
 from scaleout.lab.text import ms
-from scaleout.measure.pipeline import Span, gathered
+from scaleout.measure.pipeline import Span, clock, gathered
 from scaleout.measure.pipeline_sleep import LIKE, batch, even, sleepers
 from scaleout.parallel.pipeline import Wire, run
 from scaleout.parallel.pipeline_ways import Way
@@ -66,7 +66,7 @@ def both_send(s, m: int, patience: float) -> list | None:
     """
     standing: list = []
     like, costs = torch.zeros(LIKE), even(s.world, 1, 1.0)
-    way = Way(s, "hand", "1f1b", m, sleepers(costs), like, wire=partial(Rendezvous, standing, patience))
+    way = Way(s, "hand", "1f1b", m, sleepers(costs, s.device), like, wire=partial(Rendezvous, standing, patience))
     try:
         way.step(*batch(m, like))
     except RuntimeError:                                         # the time-out of a message
@@ -101,9 +101,9 @@ def front_loaded(actions):
         for action in actions:
             run([action])(pipe, m)
             if action in after:
-                begin, (_, stage, i) = pipe.s.clock(), after[action]
+                begin, (_, stage, i) = clock(pipe.s), after[action]
                 pipe.inward[stage].fetch()
-                end = pipe.s.clock()
+                end = clock(pipe.s)
                 pipe.spans.append(Span("R", stage, i, begin, end, end))
     return work
 

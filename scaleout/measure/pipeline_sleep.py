@@ -6,7 +6,6 @@ Messages, autograd and the runtime are the real ones.
 
 from __future__ import annotations
 
-import statistics
 import time
 
 import torch
@@ -31,13 +30,20 @@ class Nap(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, ahead: float, back: float) -> Tensor:
         ctx.back = back
-        time.sleep(ahead)
+        nap(x, ahead)
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
-        time.sleep(ctx.back)
+        nap(gradient, ctx.back)
         return gradient, None, None
+
+
+def nap(x: Tensor, seconds: float) -> None:
+    """Sleep, once x is there: on a GPU a message may still be on its way."""
+    if x.is_cuda:
+        torch.cuda.current_stream(x.device).synchronize()
+    time.sleep(seconds)
 
 
 class Sleeper(nn.Module):
@@ -71,14 +77,14 @@ class Sleeper(nn.Module):
         return x if targets is None else self.loss(x, targets)
 
 
-def sleepers(costs: Costs):
+def sleepers(costs: Costs, device):
     """A function that makes a rank's sleeping stages, for a Way."""
-    return lambda mine: {i: Sleeper(i, costs) for i in mine}
+    return lambda mine: {i: Sleeper(i, costs).to(device) for i in mine}
 
 
 def batch(m: int, like: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """Micro-batches for stages that sleep: (inputs, targets)."""
-    return [torch.ones_like(like) for _ in range(m)], [torch.zeros(len(like)) for _ in range(m)]
+    return [torch.ones_like(like) for _ in range(m)], [torch.zeros(len(like), device=like.device) for _ in range(m)]
 
 
 class SlowWire(Wire):
@@ -115,17 +121,18 @@ def even(p: int, v: int, milliseconds: float, hop_ms: float = 0.0) -> Costs:
 
 
 def run(s, via: str, name: str, m: int, v: int, costs: Costs, repeats: int = 1, work=None, wire=None, timeout=None):
-    """(predicted Timeline, median seconds, spans of all ranks) of a schedule on stages that sleep. work: what stands in
-    the place of the schedule's own; wire: of its wires."""
-    like = torch.zeros(LIKE)
+    """(predicted Timeline, seconds of the fastest step, spans of all ranks in the last one) of a schedule on stages that
+    sleep. The fastest, for whatever else the machine does can only add to it. work: what stands in the place of the
+    schedule's own; wire: of its wires."""
+    like = torch.zeros(LIKE, device=s.device)
     more = {"pipeline_type": Watched, "wire": wire or slow(costs.hop), "timeout": timeout} if via == "hand" else {}
-    way = Way(s, via, name, m, sleepers(costs), like, v, **more)
+    way = Way(s, via, name, m, sleepers(costs, s.device), like, v, **more)
     way.work = work or getattr(way, "work", None)
     for awake in (True, False):                                  # a step without sleep first, to warm up
         for stage in way.stages.values():
             stage.awake = awake
         seconds, spans = timed(way, *batch(m, like), 1 if awake else repeats)
-    return timing_pipeline.step(name, s.world, m, v, costs), statistics.median(seconds), spans
+    return timing_pipeline.step(name, s.world, m, v, costs), min(seconds), spans
 
 
 def schedules(s, plan, ways):
