@@ -50,6 +50,8 @@ def test_gpipe_and_1f1b_take_as_long_and_hold_unlike(p, m, backward):
 def test_a_hop_costs_1f1b_more_than_gpipe():
     found = {schedule: shown(schedule=schedule, hop=0.5)[0]["values"]["slots"] for schedule in SCHEDULES}
     assert (found["interleaved"], found["gpipe"], found["1f1b"]) == (35.5, 36, 41)
+    alone = shown(hop=0.5, blocking=True)[0]
+    assert alone["values"]["slots"] > 41 and shown(blocking=True)[0]["levers"]["blocking"]["off"]
 
 
 def test_slips_are_what_they_say():
