@@ -180,7 +180,7 @@ def test_your_own_begins_as_gpipe_and_can_become_zb1():
     assert found["values"]["slots"] == step("zb1", 3, 4, 1, even(3)).seconds == 3 * 4 + 2
     assert found["values"]["held"] == [3, 3, 3]
     assert sum(name.endswith(("-rank0", "-rank1", "-rank2")) for name in named) == 3 * 4 * 3
-    assert set(opened["levers"]) == {"lit", "ranks", "micro_batches", "chunks"}
+    assert set(opened["levers"]) == {"lit", "ranks", "micro_batches", "chunks", "blocking"}
 
 
 def test_what_never_ends_is_named():

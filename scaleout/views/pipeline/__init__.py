@@ -85,8 +85,8 @@ def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why; and how far the others go."""
     many = setting.micro_batches
     out: dict = {"lit": {"hi": many - 1} if many > 1 else {"off": "there is one micro-batch"}}
-    if not setting.hop:
-        out["blocking"] = {"off": "a hop takes no time now"}
+    if not setting.hop or many == 1:
+        out["blocking"] = {"off": "there is nothing to do meanwhile" if setting.hop else "a hop takes no time now"}
     if not setting.framed:
         out["path"] = {"off": "it has no end" if setting.waits else "there are too many actions to frame"}
     if setting.schedule == YOURS:
