@@ -19,8 +19,9 @@ A picture can be a control too: what `svg.press` and `svg.movable` mark in it se
 `render` stands between the outside and `draw`: it fills in defaults and refuses what is not on the control. A `draw`
 therefore sees clean values only, the same in the kernel and on the page.
 A view that has more than one subject is a folder: its face is the view, `levers` what its sentence advises, `words`
-that sentence, the law and the slips, `picture` what is drawn, `record` a reader's run (by way of `own`). `controls` has
-the kinds of control, `choices` what several views offer; `front` is the first page's, with two choices and no guess.
+that sentence, the law and the slips, `picture` what is drawn, `record` a reader's run (by way of `own`), and `setting`,
+where it is long, what the reader chose. `controls` has the kinds of control, `choices` what several views offer;
+`front` is the first page's, with two choices and no guess.
 """
 
 from __future__ import annotations

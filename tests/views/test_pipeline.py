@@ -50,6 +50,8 @@ def test_gpipe_and_1f1b_take_as_long_and_hold_unlike(p, m, backward):
 def test_a_hop_costs_1f1b_more_than_gpipe():
     found = {schedule: shown(schedule=schedule, hop=0.5)[0]["values"]["slots"] for schedule in SCHEDULES}
     assert (found["interleaved"], found["gpipe"], found["1f1b"]) == (35.5, 36, 41)
+    alone = shown(hop=0.5, blocking=True)[0]
+    assert alone["values"]["slots"] > 41 and shown(blocking=True)[0]["levers"]["blocking"]["off"]
 
 
 def test_slips_are_what_they_say():
@@ -178,7 +180,7 @@ def test_your_own_begins_as_gpipe_and_can_become_zb1():
     assert found["values"]["slots"] == step("zb1", 3, 4, 1, even(3)).seconds == 3 * 4 + 2
     assert found["values"]["held"] == [3, 3, 3]
     assert sum(name.endswith(("-rank0", "-rank1", "-rank2")) for name in named) == 3 * 4 * 3
-    assert set(opened["levers"]) == {"lit", "ranks", "micro_batches", "chunks"}
+    assert set(opened["levers"]) == {"lit", "ranks", "micro_batches", "chunks", "blocking"}
 
 
 def test_what_never_ends_is_named():

@@ -27,6 +27,7 @@ CONTROLS = (
         slider("chunks", "Chunks of a rank (v)", 2, 1, 4),
         slider("head", "Head, beside the last stage's forward", 0.0, 0.0, 1.0, step=0.25, unit="slots"),
         slider("backward", "A backward, in forwards", 2.0, 1.0, 3.0, step=0.5),
+        toggle("blocking", "A rank does nothing while it sends", False),
         slider("lit", "Micro-batch in colour", 0, 0, MOST - 1),
         toggle("path", "Show the critical path", False),
         arrange("order", "Your schedule", yours.opening()),
@@ -65,7 +66,7 @@ def _setting(params: dict) -> Setting:
     mine = params["schedule"] == YOURS
     ranks, many = (yours.RANKS, yours.MANY) if mine else (params["ranks"], params["micro_batches"])
     return Setting(params["schedule"], many, ranks, params["hop"], params["chunks"], params["head"],
-                   params["backward"], params["order"] if mine else "")  # fmt: skip
+                   params["backward"], params["blocking"], params["order"] if mine else "")  # fmt: skip
 
 
 def _look(params: dict) -> Look:
@@ -84,6 +85,8 @@ def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why; and how far the others go."""
     many = setting.micro_batches
     out: dict = {"lit": {"hi": many - 1} if many > 1 else {"off": "there is one micro-batch"}}
+    if not setting.hop or many == 1:
+        out["blocking"] = {"off": "there is nothing to do meanwhile" if setting.hop else "a hop takes no time now"}
     if not setting.framed:
         out["path"] = {"off": "it has no end" if setting.waits else "there are too many actions to frame"}
     if setting.schedule == YOURS:

@@ -40,6 +40,8 @@ def sorted_time(frame: Frame, values: dict) -> str:
 def _said(frame: Frame, wait: float, slots: float) -> list[str]:
     """Above the sorted time: what it is, as far as there is room, and what of it is waiting."""
     end, y = frame.rows.at(slots) - 4, frame.sorted - 5
+    if frame.setting.waits:
+        return [svg.text(LEFT, y, "in order, without times", fill="accent", bold=True, size=svg.SMALL)]
     idle = words.idle(frame.setting, wait)
     many = frame.setting.micro_batches
     ways = [f"rank 0, sorted: m = {many} pieces of work", f"rank 0, sorted: {many} pieces", "rank 0, sorted", "sorted"]

@@ -38,7 +38,7 @@ def of(run: dict | None, setting) -> list | None:
     """The step of a run that is what is set: by hand, if it is there, and of the longest stages."""
     if run is None or (run["ranks"], run["micro_batches"]) != (setting.ranks, setting.micro_batches):
         return None
-    if setting.head or setting.backward != 2:  # the lab's stages are alike, their backward two forwards
+    if setting.head or setting.backward != 2 or setting.blocking:  # the lab's stages are alike, and send beside work
         return None
     same = [one for one in run["steps"] if one[:2] == [setting.schedule, setting.chunks]
             and abs(one[3] - setting.hop) < 1e-6]  # fmt: skip

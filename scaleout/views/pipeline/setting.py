@@ -39,6 +39,7 @@ class Setting:
     wanted: int = 2  # chunks
     head: float = 0.0
     backward: float = 2.0
+    blocking: bool = False  # a rank does nothing while it sends
     order: str = ""  # of the reader's own
     priced: bool = False  # not drawn: its seconds are enough, and quicker
 
@@ -65,7 +66,7 @@ class Setting:
 
     @property
     def costs(self) -> Costs:
-        return _costs(self.ranks * self.chunks, self.chunks, self.head, self.backward, self.hop)
+        return _costs(self.ranks * self.chunks, self.chunks, self.head, self.backward, self.hop, self.blocking)
 
     @property
     def timeline(self) -> Timeline:
@@ -156,10 +157,10 @@ class Look:
 
 
 @lru_cache(maxsize=64)
-def _costs(stages: int, chunks: int, head: float, backward: float, hop: float) -> Costs:
+def _costs(stages: int, chunks: int, head: float, backward: float, hop: float, blocking: bool) -> Costs:
     forward = (1 / chunks,) * (stages - 1) + (1 / chunks + head,)
     half = tuple(backward / 2 * slots for slots in forward)
-    return Costs(forward, half, half, hop)
+    return Costs(forward, half, half, hop, blocking)
 
 
 @lru_cache(maxsize=8)  # they are large

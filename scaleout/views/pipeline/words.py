@@ -65,8 +65,6 @@ def amount(held: float) -> str:
 def idle(setting, wait: float) -> str:
     """What rank 0 waits, as pieces where it comes to such."""
     pieces = setting.ranks - 1
-    if setting.waits:
-        return "in order, without times"
     if wait < 0.005:
         return "no wait"
     piece = (1 + setting.backward) / setting.chunks
