@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from scaleout.draw import svg
 from scaleout.draw.pipeline_lanes import Lane, Rows, steps
+from scaleout.memory.pipeline import CHANGES
 
 PALE = 0.5
 COLUMN = 5  # CSS pixels of a step
@@ -49,17 +50,16 @@ def held_at(begun: Sequence[float], ended: Sequence[float], slots: float) -> int
 
 def times(lane: Lane) -> tuple[list[float], list[float]]:
     """When activations come, and when they go: with the weight gradient, where that is apart."""
-    last = "W" if "W" in lane.kinds else "B"
-    begun = [start for kind, start in zip(lane.kinds, lane.starts, strict=True) if kind == "F"]
-    return begun, [end for kind, end in zip(lane.kinds, lane.ends, strict=True) if kind == last]
+    begun = [start for kind, start in zip(lane.kinds, lane.starts, strict=True) if CHANGES[kind] > 0]
+    return begun, [end for kind, end in zip(lane.kinds, lane.ends, strict=True) if CHANGES[kind] < 0]
 
 
 def _lives(lane: Lane) -> list[tuple[float, float, int, int]]:
     """(start, end, stage, micro-batch) of each, by their start."""
-    last, begun, out = "W" if "W" in lane.kinds else "B", {}, []
+    begun, out = {}, []
     for kind, stage, micro, start, end in lane.actions:
-        if kind == "F":
+        if CHANGES[kind] > 0:
             begun[stage, micro] = start
-        elif kind == last:
+        elif CHANGES[kind] < 0:
             out.append((begun[stage, micro], end, stage, micro))
     return sorted(out)

@@ -12,7 +12,7 @@ from drawn import SVG, marks
 from samples import sample
 
 from scaleout import views
-from scaleout.draw import pipeline_lanes, svg
+from scaleout.draw import pipeline_held, pipeline_lanes, svg
 from scaleout.spec.pipeline import SCHEDULES, orders
 from scaleout.timing.pipeline import Costs, even, step
 from scaleout.views import pipeline
@@ -119,11 +119,13 @@ def test_a_micro_batch_is_lit_with_its_hops_and_can_be_pressed():
 
 
 def test_the_critical_path_fills_the_step():
-    result, _ = shown(path=True, hop=0.5)
+    result, found = shown(path=True, hop=0.5)
     path = timeline_of(hop=0.5).critical
     assert result["values"]["path"] == len(path)
-    frames = next(one for one in ET.fromstring(result["svg"]).iter(f"{SVG}path") if one.get("stroke-width") == "2.5")
-    assert frames.get("d").count("M") == len(path)
+    frames = next(one for one in ET.fromstring(result["svg"]).iter(f"{SVG}path") if one.get("stroke-width") == "2")
+    wide = [float(one) + 2 for one in re.findall(r"[\d.]+h([\d.]+)v", frames.get("d"))]
+    scale = number(found["ground"], "width")[0] / result["values"]["slots"]
+    assert sum(wide) / scale == pytest.approx(sum(one.end - one.start for one in path), abs=0.1)
     crossed = sum(a.rank != b.rank for a, b in pairwise(path))
     assert sum(one.end - one.start for one in path) + 0.5 * crossed == result["values"]["slots"]
     assert "off" in shown(path=True, ranks=64, micro_batches=64)[0]["levers"]["path"]
@@ -131,6 +133,15 @@ def test_the_critical_path_fills_the_step():
 
 def timeline_of(**params):
     return setting(**params).timeline
+
+
+@over(schedule=list(SCHEDULES))
+def test_what_is_held_over_time_is_at_most_what_the_memory_model_says(schedule):
+    now = setting(schedule=schedule, micro_batches=12, hop=0.25)
+    for rank in range(4):
+        begun, ended = pipeline_held.times(now.lane(rank))
+        assert max(pipeline_held.held_at(begun, ended, at) for at in begun) / now.chunks == now.peaks[rank]
+        assert pipeline_held.held_at(begun, ended, now.slots) == 0
 
 
 def test_time_runs_to_a_moment():

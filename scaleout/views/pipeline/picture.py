@@ -112,7 +112,7 @@ def _hops(frame: Frame, lanes) -> str:
 
 
 def _framed(frame: Frame, lanes) -> str:
-    """A frame around each action of the critical path, or of a ring that waits."""
+    """A frame around what is on the critical path, or in a ring that waits; one where actions follow each other."""
     on, boxes, setting = frame.rows, [], frame.setting
     if setting.waits:
         found = {one.action for one in setting.waits}
@@ -121,12 +121,19 @@ def _framed(frame: Frame, lanes) -> str:
     else:
         return ""
     for row, lane in enumerate(lanes):
-        for kind, stage, micro, start, end in lane.actions:
-            if (kind, stage, micro) in found:
-                wide = f"{(end - start) * on.scale - 2:.1f}"
-                boxes.append(f"M{on.at(start) + 1:.1f} {on.top(row) + 1:.1f}h{wide}v{on.bar - 2:.1f}h-{wide}z")
+        spans: list[list[float]] = []
+        for *action, start, end in lane.actions:
+            if tuple(action) not in found:
+                continue
+            if spans and start - spans[-1][1] < 1e-9:
+                spans[-1][1] = end
+            else:
+                spans.append([start, end])
+        for start, end in spans:
+            wide = f"{max(1.0, (end - start) * on.scale - 2):.1f}"
+            boxes.append(f"M{on.at(start) + 1:.1f} {on.top(row) + 1:.1f}h{wide}v{on.bar - 2:.1f}h-{wide}z")
     stroke = svg.colour("accent" if setting.waits else "ink")
-    return f'<path d="{"".join(boxes)}" fill="none" stroke="{stroke}" stroke-width="2.5" pointer-events="none"/>'
+    return f'<path d="{"".join(boxes)}" fill="none" stroke="{stroke}" stroke-width="2" pointer-events="none"/>'
 
 
 def _ring(frame: Frame) -> str:
