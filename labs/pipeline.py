@@ -86,7 +86,8 @@ class Plan:
 
     def refuse(self):
         """ValueError for what cannot be cut into stages, or is no schedule."""
-        chosen = lab_pipeline.schedules(self.o.schedules)
+        needed = [("interleaved", 2)] if self.o.fault == "receive" else [("1f1b", 1)]        # which it trains with
+        chosen = [*lab_pipeline.schedules(self.o.schedules), *needed]
         stages = self.p * math.lcm(*(v for _, v in self.chosen))
         if self.o.layers % stages:
             near = max(1, round(self.o.layers / stages)) * stages
@@ -127,6 +128,7 @@ def equality(s, plan, text):
         way = model_way(s, o, plan, via, name, v)
         found = way.step(tokens, targets)
         mine = way.gradients()
+        way.close()
         error = max(abs(found / loss - 1), parity.worst(s, mine, {key: wanted[key] for key in mine}))
         checks[f"{lab_pipeline.title(name, v)}, {lab_pipeline.VIAS[via]}: loss and gradients equal one process"] = (
             parity.check(error))
@@ -146,7 +148,9 @@ def memory(s, plan, text):
     o, rows, checks = plan.o, [], {}
     batch = micro_batches(s, o, text, 0, plan.m)
     for name, v in plan.chosen:
-        seen = measure_pipeline.most_kept(model_way(s, o, plan, "hand", name, v), *batch)
+        way = model_way(s, o, plan, "hand", name, v)
+        seen = measure_pipeline.most_kept(way, *batch)
+        way.close()
         kept = stage_kept(o.shape, o.micro_batch, o.seq, plan.layers(v), Recipe(precision="fp32"))
         wanted = most_held(spec_pipeline.orders(name, plan.p, plan.m, v), kept)
         title = lab_pipeline.title(name, v)

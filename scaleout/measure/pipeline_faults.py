@@ -24,12 +24,12 @@ from scaleout.timing import pipeline_seconds
 from scaleout.timing.pipeline_waits import blocked
 
 PATIENCE = 4.0              # seconds until a message of --fault both-send is given up
-HEAVY = "llama-3-8b"        # whose head weighs as much as more than two of its layers
+HEAVY = "llama-3-8b"        # whose head weighs as much as almost two of its layers
 
 
 class Rendezvous(Wire):
     """A wire whose sender waits until the receiver takes the message, and whose receiver asks only when it needs it.
-    `standing` has what this rank waits for: (what, peer)."""
+    `standing` has what this rank waits for: ["send" or "receive", what, its number, peer]."""
 
     def __init__(self, standing: list, patience: float, *given) -> None:
         super().__init__(*given)

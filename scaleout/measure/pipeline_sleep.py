@@ -121,7 +121,7 @@ def even(p: int, v: int, milliseconds: float, hop_ms: float = 0.0) -> Costs:
 
 
 def run(s, via: str, name: str, m: int, v: int, costs: Costs, repeats: int = 1, work=None, wire=None, timeout=None):
-    """(predicted Timeline, seconds of the fastest step, spans of all ranks in the last one) of a schedule on stages that
+    """(predicted Timeline, seconds of the fastest step, spans of all ranks in the last) of a schedule on stages that
     sleep. The fastest, for whatever else the machine does can only add to it. work: what stands in the place of the
     schedule's own; wire: of its wires."""
     like = torch.zeros(LIKE, device=s.device)
@@ -132,6 +132,7 @@ def run(s, via: str, name: str, m: int, v: int, costs: Costs, repeats: int = 1, 
         for stage in way.stages.values():
             stage.awake = awake
         seconds, spans = timed(way, *batch(m, like), 1 if awake else repeats)
+    way.close()
     return timing_pipeline.step(name, s.world, m, v, costs), min(seconds), spans
 
 

@@ -34,7 +34,7 @@ class HandPipeline:
         a Wire. timeout: of a message (timedelta; without one, torch's half an hour)."""
         self.s, self.stages, self.held, self.later = s, stages, {}, {}
         self.inward, self.outward, self.back_in, self.back_out = connect(s, place, like, wire or Wire, timeout)
-        self.tie = tie(s, stages, place)
+        self.tie = Tie(stages, place)
 
     def forward(self, stage: int, i: int) -> None:
         """Take the input from the stage before, keep what backward needs, hand the output on."""
@@ -92,6 +92,13 @@ class HandPipeline:
         self.tie()
         share = sum(self.losses).item() if self.losses else 0.0
         return self.s.mean(share) * self.s.world
+
+    def close(self) -> None:
+        """Give the process groups back. Every rank closes its own end."""
+        for ways in (self.inward, self.outward, self.back_in, self.back_out):
+            for wire in ways.values():
+                wire.close()
+        self.tie.close()
 
 
 def naive(pipe: HandPipeline, m: int) -> None:
@@ -182,6 +189,10 @@ class Wire:
         while self.sent:
             self.sent_one()
 
+    def close(self) -> None:
+        """Give the process group back."""
+        dist.destroy_process_group(self.group)
+
 
 class Handover(deque):
     """A wire between two stages of one rank."""
@@ -200,7 +211,7 @@ class Handover(deque):
     def sent_one(self) -> None:
         """Nothing is under way."""
 
-    end = sent_one
+    end = close = sent_one
 
 
 def connect(s, place: tuple[int, ...], like: Tensor, make, timeout) -> tuple[dict, dict, dict, dict]:
@@ -223,16 +234,25 @@ def connect(s, place: tuple[int, ...], like: Tensor, make, timeout) -> tuple[dic
     return inward, outward, back_in, back_out
 
 
-def tie(s, stages: dict[int, Stage], place: tuple[int, ...]):
-    """A function that gives the token table and the head's copy of it the gradient of both: the sum over the first and
-    the last stage. Collective, as `connect` is."""
-    ends, weights = sorted({place[0], place[-1]}), tied_weights(stages)
-    group = dist.new_group(ends) if len(ends) == 2 else None
+class Tie:
+    """Gives the token table and the head's copy of it the gradient of both, where the head is tied: the sum over the
+    first and the last stage. Collective, as `connect` is."""
 
-    def add() -> None:
-        if len(weights) == 2:
-            weights[0].grad += weights[1].grad
-            weights[1].grad.copy_(weights[0].grad)
-        elif weights:
-            dist.all_reduce(weights[0].grad, group=group)
-    return add
+    def __init__(self, stages: dict[int, Stage], place: tuple[int, ...]) -> None:
+        ends = sorted({place[0], place[-1]})
+        self.weights = tied_weights(stages)
+        self.group = dist.new_group(ends) if len(ends) == 2 else None
+
+    def __call__(self) -> None:
+        """After the backwards of a step."""
+        if len(self.weights) == 2:
+            mine, other = self.weights
+            mine.grad += other.grad
+            other.grad.copy_(mine.grad)
+        elif self.weights:
+            dist.all_reduce(self.weights[0].grad, group=self.group)
+
+    def close(self) -> None:
+        """Give the process group back."""
+        if self.group not in (None, dist.GroupMember.NON_GROUP_MEMBER):
+            dist.destroy_process_group(self.group)

@@ -40,7 +40,7 @@ class Way:
             name = f"{schedule} by hand, " + (f"{loop.__name__}()" if loop else "run() of a list of actions")
         else:
             self.schedule = with_torch(s, self.stages, len(self.place), schedule, m)
-            self.tie = pipeline.tie(s, self.stages, self.place)
+            self.tie = pipeline.Tie(self.stages, self.place)
             name = type(self.schedule).__name__
         self.built = f"{name}, {len(self.place)} stage(s) on {s.world} rank(s)"
 
@@ -59,6 +59,10 @@ class Way:
     def gradients(self) -> dict[str, Tensor]:
         """{name: gradient} of this rank's stages; a tied head's under the name of the token table."""
         return {named(name, stage): p.grad for stage in self.stages.values() for name, p in stage.named_parameters()}
+
+    def close(self) -> None:
+        """Give the process groups back."""
+        (self.pipe if self.via == "hand" else self.tie).close()
 
     def clear(self) -> None:
         """Forget the gradients."""
