@@ -135,7 +135,8 @@ def record(s, tier, o, timed, rows, checks, notes, guesses):
         "seconds by the machine's profile: there is none (labs/calibrate.py at this number of processes)"])
     return recording.record(
         s, "tensor", tier, notes=notes, model=asdict(o.shape),
-        recipe=asdict(Recipe(precision=o.precision)) | {"tp": s.world, "sequence_parallel": o.sequence_parallel},
+        recipe=asdict(Recipe(precision=o.precision, foreach=False)) | {
+            "tp": s.world, "sequence_parallel": o.sequence_parallel},
         effective_batch=o.micro_batch, sequence_length=o.seq, precision=o.precision,
         step_seconds=timed.seconds[o.via], warmup_steps=WARMUP, losses=timed.losses[o.via],
         peak_memory=session.allocator(s), prediction=prediction, measurement=measurement, checks=checks,
