@@ -108,7 +108,8 @@ def gathered(x):
 
 
 def scattered(x):
-    parts = [part.contiguous() for part in x.chunk(dist.get_world_size())]
+    ranks = dist.get_world_size()
+    parts = [part.contiguous() for part in x.chunk(ranks)]
     mine = torch.empty_like(parts[0])
     dist.reduce_scatter(mine, parts)
     return mine

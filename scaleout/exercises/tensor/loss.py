@@ -28,7 +28,7 @@ from math import exp, log
 
 def loss(parts):
     top = max(largest for largest, _, _ in parts)
-    total = sum(total * exp(largest - top) for largest, total, _ in parts)
+    total = sum(z * exp(largest - top) for largest, z, _ in parts)
     return top + log(total) - sum(wanted for _, _, wanted in parts)
 '''
 
