@@ -17,16 +17,15 @@ from scaleout.lab import tensor as lab_tensor
 from scaleout.measure import tensor as measure_tensor
 from scaleout.measure import tensor_faults
 from scaleout.parallel import parity, tensor_ways
-from scaleout.records import results
-from scaleout.spec import Recipe, Shape, total_parameters
-from scaleout.spec.slices import check_tensor
+from scaleout.records import profiles, results
+from scaleout.spec import Recipe, Shape, slices, total_parameters
 
 WARMUP = 3
 PARITY_STEPS = 3
 PARITY_TOKENS = 128         # at most, of each sequence
 PARITY_RATE = 0.1           # of SGD with momentum: AdamW divides a gradient by its own size, rounding too
 HOSTS = 2                   # of --link
-LINK_STEPS, LINK_ROUNDS = 2, 2
+LINK_STEPS, LINK_ROUNDS = 2, 3
 LINK_BATCH = 4              # times --micro-batch: what tensor parallelism sends grows with the tokens, gradients do not
 RESULTS = Path(__file__).resolve().parent / "results" / "tensor"
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
@@ -37,14 +36,14 @@ class Options(options.Model):
     """The model, the step, how it is shared, and what to do with the result."""
 
     layers: int = options.number(4, "blocks")
-    hidden: int = options.number(192, "width of the residual stream")
+    hidden: int = options.number(160, "width of the residual stream")
     heads: int = options.number(8, "attention heads")
     kv_heads: int | None = options.number(None, "key-value heads, where fewer: grouped-query attention")
     form: str = options.choice("gpt", ("gpt", "llama"), "which model: with layer norms, biases and a tied head, or not")
     seq: int = options.number(128, "tokens a sequence")
     micro_batch: int = options.number(4, "sequences a step, the same on every rank")
     sequence_parallel: bool = options.flag("the ways with sequence parallelism too")
-    steps: int = options.number(10, "training steps", WARMUP + 2, 10**6)
+    steps: int = options.number(8, "training steps", WARMUP + 2, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
     precision: str = options.choice("fp32", ("fp32", "autocast-bf16"), "dtypes")
@@ -53,6 +52,7 @@ class Options(options.Model):
         f"{name}: {words}" for name, words in lab_tensor.FAULTS.items()))
     link: str | None = options.word(None, "steps over a link between two hosts, of so many Mbit/s, beside DDP's",
                                     "N,N", const="1000,200")
+    machine: str | None = options.word(None, "profile by labs/calibrate.py")
     dataset: str | None = options.dataset()
     save: str | None = options.save("tensor")
 
@@ -65,7 +65,7 @@ class Options(options.Model):
 
 
 TIERS = {"smoke": Options(),
-         "cpu": Options(layers=6, hidden=384, seq=256, steps=16),
+         "cpu": Options(layers=6, hidden=256, seq=256, steps=12),
          "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4, precision="autocast-bf16")}
 
 
@@ -118,12 +118,25 @@ def count_checks(rows):
     return checks
 
 
-def record(s, tier, o, timed, rows, checks, notes, skipped):
+def by_profile(s, o, rows):
+    """{way by hand: seconds of its step by the machine's profile}; {} where there is none."""
+    profile = profiles.find(o.machine, s.device.type, s.world)
+    return {name: measure_tensor.by_profile(profile, o, s.world, lab_tensor.parts(name)[1])
+            for name in rows if name.startswith("hand")} if profile else {}
+
+
+def record(s, tier, o, timed, rows, checks, notes, guesses):
     """The Record of this run."""
     prediction, measurement = report.pairs(rows, lab_tensor.NAMES, lab_tensor.FIGURES)
+    for name, seconds in guesses.items():
+        figure = f"seconds a step by the machine's profile, {lab_tensor.NAMES[name]}"
+        prediction[figure], measurement[figure] = seconds, rows[name]["measured"]["seconds"]
+    skipped = skips(s, o, rows) + ([] if guesses else [
+        "seconds by the machine's profile: there is none (labs/calibrate.py at this number of processes)"])
     return recording.record(
         s, "tensor", tier, notes=notes, model=asdict(o.shape),
-        recipe=asdict(Recipe(precision=o.precision)) | {"tp": s.world, "sequence_parallel": o.sequence_parallel},
+        recipe=asdict(Recipe(precision=o.precision, foreach=False)) | {
+            "tp": s.world, "sequence_parallel": o.sequence_parallel},
         effective_batch=o.micro_batch, sequence_length=o.seq, precision=o.precision,
         step_seconds=timed.seconds[o.via], warmup_steps=WARMUP, losses=timed.losses[o.via],
         peak_memory=session.allocator(s), prediction=prediction, measurement=measurement, checks=checks,
@@ -161,8 +174,9 @@ def train(s, tier, o, text):
         checks[f"{lab_tensor.NAMES[name]}: copies are equal on all ranks"] = parity.check(
             measure_tensor.spread(s, ways[name]), 0.0)
     notes = [f"{lab_tensor.NAMES[name]}: {way.built}" for name, way in ways.items()]
-    r = record(s, tier, o, timed, rows, checks, notes, skips(s, o, names))
-    tables = lab_tensor.ways(rows), lab_tensor.sent(rows), lab_tensor.kept(rows)
+    guesses = by_profile(s, o, rows)
+    r = record(s, tier, o, timed, rows, checks, notes, guesses)
+    tables = lab_tensor.ways(rows), lab_tensor.sent(rows), lab_tensor.kept(rows), lab_tensor.guessed(rows, guesses)
     by_torch = [name for name in names if "torch" in name]          # whose Python no prediction has
     s.say("\n" + "\n\n".join(filter(None, tables)))
     s.say("\n".join(["", report.closing(rows, by_torch), *(f"built: {note}" for note in notes),
@@ -226,7 +240,7 @@ def check(s, o):
     options.check_folder(RESULTS if o.save == "auto" else o.save, "--save")
     if s.world > 1:
         raise ValueError("--link starts its own processes: start it with python, not with torchrun")
-    check_tensor(o.shape, HOSTS)
+    slices.check_tensor(o.shape, HOSTS)
     if o.sequence_parallel or o.fault:
         raise ValueError("--link is shown by itself: leave out --sequence-parallel and --fault")
 
@@ -235,6 +249,7 @@ def main(s, argv=None):
     """Train all ways, or a few steps with a fault, or over links."""
     tier, o = options.parse(TIERS, __doc__, argv)
     fits.check(s, o.shape)
+    profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
     check(s, o)
     if o.fault:
         tensor_faults.refuse(s, o)

@@ -31,6 +31,7 @@ PAGES += sorted(path.relative_to(repo.ROOT).as_posix() for folder, kind in (
 MODEL = ["--layers", "1", "--hidden", "32", "--heads", "1"]
 JOB = [*MODEL, "--ff", "32"]
 SHRUNK = {"memory": MODEL, "ddp": MODEL, "fsdp": MODEL, "slow_link": MODEL, "capstone": JOB, "scaling": JOB,
+          "tensor": ["--layers", "1", "--hidden", "32", "--heads", "4"],
           "collectives": ["--rounds", "3", "--smallest", "64", "--largest", "4096", "--factor", "64"],
           "calibrate": ["--seconds", "0.01", "--largest-mb", "0.1", "--largest-matrix", "64", "--out", "machine.json"],
           "preflight": []}
@@ -39,7 +40,9 @@ PLACES = ("--folder", "--save", "--out", "--resume", "--checkpoint-every")  # of
 COUNTS = ("--steps", "--gpus")              # of what no first step depends on
 MEASURES = ("collectives", "calibrate")     # train nothing
 ENDS = {("fsdp", "accelerate-naive"): "end", ("ddp", "--inject"): "end", ("memory", "--fake"): "end",
-        ("fsdp", "accelerate"): "ValueError: Accelerate takes its FSDP2 path on GPUs only"}
+        ("fsdp", "accelerate"): "ValueError: Accelerate takes its FSDP2 path on GPUs only",
+        ("tensor", "kv-copies"): "ValueError: --fault kv-copies needs more processes than key-value heads",    # four
+        ("tensor", "--fault"): "end"}
 
 
 def started(world, lab, words):
@@ -59,7 +62,7 @@ def started(world, lab, words):
     if lab in NO_SIZES:
         importlib.import_module("hang").options(words)
         return []
-    if (lab, world) in (("preflight", 1), ("slow_link", 1)):    # these start their own processes: two
+    if (lab, world) in (("preflight", 1), ("slow_link", 1)) or "--link" in words:    # these start processes: two
         world = 2
     # "--save" alone would write among the book's results
     words = ["--save=record.json" if word == "--save" and after.startswith("--") else word
@@ -126,12 +129,13 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
     assert bad == {}
     assert {lab for _, lab, *_ in reached} == {*SHRUNK} - {"scaling"}, "scaling starts capstone"
     large = [(world, lab) for world, lab, words, *_ in reached if "gpu" in words]
-    for lab in ("memory", "ddp", "fsdp", "capstone", "collectives", "calibrate"):
+    for lab in ("memory", "ddp", "fsdp", "tensor", "capstone", "collectives", "calibrate"):
         assert {1, 2} <= {world for world, name in large if name == lab}, lab
 
 
 @pytest.mark.parametrize(("lab", "words"), [
     ("memory", ["--steps", "6"]), ("ddp", ["--steps", "5"]), ("fsdp", ["--steps", "5"]), ("collectives", []),
+    ("tensor", ["--steps", "5"]),
     ("capstone", ["--steps", "6", "--sample", "0"]), ("calibrate", [])])
 def test_a_lab_imports_all_that_it_uses(lab, words, tmp_path):
     done = subprocess.run([ready.REAL, repo.ROOT / "labs" / f"{lab}.py", *SHRUNK[lab], *words], cwd=tmp_path,

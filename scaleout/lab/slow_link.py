@@ -12,6 +12,7 @@ from scaleout.spec.topology import Wire
 from scaleout.timing import ddp, profile
 
 COMPRESSION = {"none": 1.0, "bf16": 2.0}
+BUSY = "\nOver 100%: the machine was busier while it calibrated than in that case."
 
 
 class Model:
@@ -106,5 +107,4 @@ def show(records):
                      ratio(p["seconds a step"], m["seconds a step"]), f"{r.rate:,.0f}",
                      f"{m['share of the step that computes']:.0%}"))
     busy = any(r.measurement["share of the step that computes"] > 1 for r in records)
-    return table(("link", "ms a step", "predicted", "ratio", "tokens/s", "computes"), rows) + (
-        "\nOver 100%: the machine was busier while it calibrated than in that case." if busy else "")
+    return table(("link", "ms a step", "predicted", "ratio", "tokens/s", "computes"), rows) + BUSY * busy

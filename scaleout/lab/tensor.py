@@ -47,6 +47,13 @@ def kept(rows):
     return table(("kept for the backward, one rank", "measured", "predicted", "ratio"), lines) if lines else ""
 
 
+def guessed(rows, guesses):
+    """Seconds of a step by the machine's profile, {way: seconds}, beside those measured, as text; "" without any."""
+    lines = [(NAMES[name], ms(rows[name]["measured"]["seconds"]), ms(seconds),
+              ratio(seconds, rows[name]["measured"]["seconds"])) for name, seconds in guesses.items()]
+    return table(("by the profile of labs/calibrate.py", "ms", "predicted", "ratio"), lines) if lines else ""
+
+
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 FAULTS = {"no-backward-reduce": "f does nothing in the backward of the blocks",

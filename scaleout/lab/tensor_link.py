@@ -6,8 +6,9 @@ Standard library only.
 import statistics
 
 from scaleout.lab.hosts import GOODPUT, burst
+from scaleout.lab.slow_link import BUSY
 from scaleout.lab.text import megabytes, ms, ratio, table
-from scaleout.records import Record, provenance, results
+from scaleout.records import provenance, results
 
 NAMES = {"tensor": "tensor parallel", "ddp": "DDP"}
 SERIES = "seconds a step, DDP"
@@ -40,7 +41,7 @@ def records(tier, plan, world, found):
         limit = f"{rate / 1e6:g} Mbit/s by tbf" if rate else "no limit"
         seconds, middle = predicted(found, rate), statistics.median(mine["step_seconds"])
         facts |= {"interconnect": f"{world} network namespaces on one machine, veth and a bridge, {limit}"}
-        made.append(Record(
+        made.append(results.Record(
             stem="tensor", tier=tier, **facts, model=plan["model"],
             recipe={"link Mbit/s": rate and rate / 1e6, "tp": world} | sent, effective_batch=batch, sequence_length=seq,
             precision="fp32", checkpoint_cadence="none", step_seconds=mine["step_seconds"], warmup_steps=0,
@@ -61,5 +62,6 @@ def show(made):
                      ms(p["seconds a step"]), ratio(p["seconds a step"], m["seconds a step"]),
                      f"{m['share of the step that computes']:.0%}", ms(statistics.median(r.series[SERIES]))))
     sent = ", ".join(f"{name} {megabytes(made[0].recipe[f'bytes a rank sends, {name}'])}" for name in NAMES.values())
+    busy = any(r.measurement["share of the step that computes"] > 1 for r in made)
     return table(("link", "tensor parallel, ms", "predicted", "ratio", "computes", "DDP, ms"), rows) + (
-        f"\nsent a rank and step: {sent}")
+        f"\nsent a rank and step: {sent}{BUSY * busy}")

@@ -25,6 +25,8 @@ from scaleout.parallel.tensor_model import dimension, is_kv
 from scaleout.parallel.tensor_ways import Way
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
+from scaleout.timing import tensor as timing_tensor
+from scaleout.timing import tensor_machine
 
 # --- by the pure model ----------------------------------------------------------------------------------------------
 
@@ -68,6 +70,13 @@ def predicted_kept(shape, batch, seq, tp, sequence):
     """Bytes that the blocks of one rank keep between forward and backward."""
     layout = Layout(tp=tp, sequence_parallel=sequence, gather_again=False)
     return shape.layers * sum(block_kept(Sizes(shape, batch, seq, Recipe(precision="fp32"), layout), "none").values())
+
+
+def by_profile(profile, o, tp, sequence):
+    """Seconds of a step, by the rates and lines that labs/calibrate.py measured with tp processes."""
+    layout = Layout(tp=tp, sequence_parallel=sequence, gather_again=False)
+    on = tensor_machine.profile_machine(profile, dtype="fp32" if o.precision == "fp32" else "bf16")
+    return timing_tensor.step_seconds(o.shape, o.micro_batch, o.seq, layout, on, Recipe(o.precision)).seconds
 
 
 # --- by looking -----------------------------------------------------------------------------------------------------

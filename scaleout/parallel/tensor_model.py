@@ -23,7 +23,19 @@ from scaleout.parallel.tensor import (
     VocabularyLoss,
 )
 from scaleout.parallel.transformer import Block, Transformer
+from scaleout.spec.slices import check_tensor
 from scaleout.spec.transformer import Shape
+
+
+def refuse(shape: Shape, tp: int, dropout: float = 0.0) -> None:
+    """ValueError, in one line with what would work, for a model of which tp ranks cannot have equal parts."""
+    check_tensor(shape, tp)
+    if shape.vocab % tp:
+        raise ValueError(f"tp {tp} does not divide a vocabulary of {shape.vocab:,}: pad it to "
+                         f"{shape.vocab + -shape.vocab % tp:,}")
+    if dropout:
+        raise ValueError("dropout in parts needs random numbers that ranks share in some places and not in others: use "
+                         "dropout 0")
 
 
 def heads(shape: Shape, group: Group) -> tuple[slice, slice]:
@@ -54,12 +66,14 @@ class TensorTransformer(nn.Module):
     """This rank's part of the book's Transformer, which it takes apart. Every rank is given the same tokens.
 
     Tokens in, this rank's columns of the logits out, (b, s, V/t); with targets, the mean loss, on every rank. After the
-    backward, `sum_copies`. ValueError where the parts would not be equal.
+    backward, `sum_copies`. sequence: sequence parallelism, for a number of tokens that the ranks divide. ValueError as
+    `refuse`.
     """
 
     def __init__(self, model: Transformer, group: Group, sequence: bool = False) -> None:
         super().__init__()
         shape = model.shape
+        refuse(shape, group.size, model.p)
         self.shape, self.group, self.sequence, self.full = shape, group, sequence, model.full
         self.doors = (Gather, Scatter) if sequence else (Copy, Sum)
         self.words = group.share(shape.vocab)
@@ -73,7 +87,9 @@ class TensorTransformer(nn.Module):
         self.kv_group = group.neighbours(self.sharing) if self.sharing > 1 else None
 
     def enter(self, x: Tensor) -> Tensor:
-        """From the stream to matrices that are cut by columns."""
+        """From the stream to matrices that are cut by columns. Under autocast it is cast before it travels."""
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         return self.doors[0].apply(x, self.group)
 
     def leave(self, x: Tensor) -> Tensor:

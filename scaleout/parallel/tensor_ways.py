@@ -9,8 +9,7 @@ from collections import Counter
 from contextlib import nullcontext
 
 import torch
-import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import (
@@ -24,14 +23,14 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.profiler import record_function as phase
 
+from scaleout.parallel import shard, tensor_model
 from scaleout.parallel.recipe import local_bytes, make_optimizer
-from scaleout.parallel.shard import whole
 from scaleout.parallel.step import stamp
 from scaleout.parallel.tensor import Group
-from scaleout.parallel.tensor_model import TensorTransformer
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.slices import check_sequence, check_tensor, slice_linears
+from scaleout.spec.sharding import Sharding
+from scaleout.spec.slices import check_sequence, slice_linears
 from scaleout.spec.transformer import Shape, norm_parameters
 
 WAYS = ("one", "hand", "torch")
@@ -43,12 +42,9 @@ KINDS = {"allreduce_": "all_reduce", "all_reduce": "all_reduce", "_allgather_bas
 def refuse(s, shape: Shape, seq: int, sequence: bool, via: str) -> None:
     """ValueError, in one line with the nearest that works, for what the ranks of a session cannot share this way."""
     tp = s.world
-    check_tensor(shape, tp)
+    tensor_model.refuse(shape, tp)
     if sequence:
         check_sequence(seq, tp)
-    if shape.vocab % tp:
-        raise ValueError(f"tp {tp} does not divide a vocabulary of {shape.vocab:,}: pad it to "
-                         f"{shape.vocab + -shape.vocab % tp:,}")
     if via == "torch" and shape.kv % tp:
         raise ValueError(f"ColwiseParallel would cut {shape.kv} key-value heads into {tp} parts: use {shape.kv} "
                          "processes or fewer, or --via hand, which copies heads")
@@ -76,9 +72,9 @@ class Way:
         with s.device:
             model = Transformer(shape)
         if via == "hand":
-            model = TensorTransformer(model, Group(), sequence)
+            model = tensor_model.TensorTransformer(model, Group(), sequence)
         elif via == "torch":
-            parallelize(model, mesh(s), sequence)
+            parallelize(model, shard.mesh(s, Sharding(s.world)), sequence)
         self.model = model
         recipe = Recipe(precision="fp32", optimizer=optimizer, foreach=False)      # which takes no mixture of DTensors
         self.optimizer = make_optimizer(list(model.parameters()), recipe, rate)
@@ -137,7 +133,7 @@ class Way:
     def whole(self, gradients: bool = False) -> dict:
         """{name: full tensor}, copies, of the parameters or their gradients; of what several ranks have, this rank's
         own. Collective."""
-        return self.model.whole(gradients) if self.via == "hand" else whole(self.model, gradients)
+        return self.model.whole(gradients) if self.via == "hand" else shard.whole(self.model, gradients)
 
     def counted(self, batch) -> dict[str, Counter]:
         """{"forward", "backward", "copies": {collective: calls}} of a step, as CommDebugMode sees them."""
@@ -199,13 +195,6 @@ def _counts(found) -> Counter:
 
 
 # --- parallelize_module ---------------------------------------------------------------------------------------------
-
-def mesh(s) -> DeviceMesh:
-    """All ranks in a row. One process makes a group of its own, which its session ends."""
-    if not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    return init_device_mesh(s.device.type, (s.world,), mesh_dim_names=("tensor",))
-
 
 def plan(shape: Shape, sequence: bool) -> dict[str, ParallelStyle]:
     """What `parallelize_module` is told of the book's Transformer. With sequence parallelism the stream between the

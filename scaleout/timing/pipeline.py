@@ -16,9 +16,12 @@ from math import fsum
 
 from scaleout.memory import pipeline as memory
 from scaleout.spec import checks
-from scaleout.spec.pipeline import Action, code, coded, decode, rank_of
+from scaleout.spec.pipeline import SCHEDULES, Action, code, coded, decode, rank_of
+from scaleout.spec.pipeline_weave import phases
 from scaleout.timing import pipeline_clock, pipeline_sweep
 from scaleout.timing.pipeline_waits import Order, blocked, check, needs
+
+SETTLED = 8  # turns after which ranks have mostly fallen into step, in a schedule that bends back
 
 
 @dataclass(frozen=True)
@@ -175,13 +178,13 @@ class Timeline(Summary):
 
 
 def timeline(order: Order, costs: Costs) -> Timeline:
-    """Exact start and end of each action of any order. ValueError names the first wait that cannot end (all of them:
-    `blocked`), or what the order lacks."""
+    """Exact start and end of each action of any order. ValueError names the waits that cannot end, or what the
+    order lacks."""
     stages = len(costs.forward)
     m = check(order, stages)
     ring = blocked(order)
     if ring:
-        raise ValueError(f"{ring[0]}, and so on in a ring of {len(ring)}: put what is needed earlier in its rank's order")
+        raise ValueError(f"{'; '.join(map(str, ring))}: nobody can go on, so put what is needed earlier in its order")
     rows = [[code(action, stages, m) for action in row] for row in order]
     home = {action.stage: rank for rank, row in enumerate(order) for action in row}
     in_flight = tuple(max(memory.held(row), default=0) for row in order)
@@ -201,12 +204,31 @@ def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:
     """The same without the actions: what a slider asks for while it moves."""
     _same(p * v, costs)
     in_flight = memory.in_flight(schedule, p, m, v)
-    homes = [rank_of(schedule, stage, p) for stage in range(p * v)]
-    work = _work(homes, p, m, costs)
-    sweep = pipeline_sweep.seconds(schedule, p, m, v, costs.forward, costs.input, costs.weight, costs.hop, costs.blocking)
-    if sweep is None:
-        return Summary(step(schedule, p, m, v, costs).seconds, work, in_flight)
-    return Summary(sweep, work, in_flight)
+    work = _work([rank_of(schedule, stage, p) for stage in range(p * v)], p, m, costs)
+    if SCHEDULES[schedule].v_shaped:
+        return Summary(_bent_seconds(schedule, p, m, v, costs), work, in_flight)
+    lengths = (costs.forward, costs.input, costs.weight)
+    sweep = pipeline_sweep.seconds(schedule, p, m, v, *lengths, costs.hop, costs.blocking)
+    return Summary(step(schedule, p, m, v, costs).seconds if sweep is None else sweep, work, in_flight)
+
+
+def _bent_seconds(schedule: str, p: int, m: int, v: int, costs: Costs) -> float:
+    """Once every rank repeats one pattern (in the third of its phases), what a turn of it does depends on this turn
+    and the one before, of its own rank and of its neighbours. So if on all ranks a turn comes as much later than the
+    one before as on any, so will all that follow: then a step of few micro-batches tells of one with more."""
+    few = 2 * p + SETTLED
+    if m <= few + p // 2:
+        return step(schedule, p, m, v, costs).seconds
+    short, periods = step(schedule, p, few, v, costs), set()
+    for rank, began in enumerate(short.starts):
+        before = phases(schedule, p, few, v, rank)[:3]
+        turn = 4 if schedule == "dualpipev" else 6
+        last = sum(len(pattern) * times for pattern, times in before) + turn * (few - 2 * p)
+        periods |= {b - a for a, b in zip(began[last - turn : last], began[last : last + turn], strict=True)}
+    period = max(periods)
+    if period - min(periods) > 1e-12 * short.seconds:
+        return step(schedule, p, m, v, costs).seconds
+    return short.seconds + (m - few) * period
 
 
 def _same(stages: int, costs: Costs) -> None:

@@ -6,6 +6,7 @@ Actions are numbers here, as in `spec.pipeline_weave`: what a forward or an inpu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import inf
 
 
@@ -54,7 +55,7 @@ def starts(rows: Sequence[Sequence[int]], homes: Sequence[int], m: int, duration
 
 def _lags(homes: Sequence[int], hop: float) -> list[float]:
     """Seconds from each action's end until its result is where it is needed: there, and back in the reverse."""
-    there = [hop if a != b else 0.0 for a, b in zip(homes, homes[1:], strict=False)]
+    there = [hop if a != b else 0.0 for a, b in pairwise(homes)]
     return [*there, 0.0, *reversed(there), 0.0]
 
 

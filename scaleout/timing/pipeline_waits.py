@@ -26,7 +26,8 @@ class Wait(NamedTuple):
                 f"rank {self.rank} sends the result of {self.action}, which rank {self.of_rank} will take "
                 f"for {self.for_action}"
             )
-        return f"rank {self.rank} waits at {self.action} for {self.for_action} of rank {self.of_rank}"
+        where = "which comes later in its own order" if self.of_rank == self.rank else f"of rank {self.of_rank}"
+        return f"rank {self.rank} waits at {self.action} for {self.for_action}, {where}"
 
 
 def needs(action: Action, stages: int) -> Action | None:

@@ -20,18 +20,18 @@ from scaleout.train import batches
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
 WORK = {"calibrate": "measure", "memory": "parity", "ddp": "train", "fsdp": "train", "collectives": "alone",
-        "capstone": "Job", "slow_link": "measure"}
-TRAIN = ("memory", "ddp", "fsdp", "capstone", "slow_link")
-SAVE = ("memory", "ddp", "fsdp", "collectives", "capstone")
+        "tensor": "train", "capstone": "Job", "slow_link": "measure"}
+TRAIN = ("memory", "ddp", "fsdp", "tensor", "capstone", "slow_link")
+SAVE = ("memory", "ddp", "fsdp", "tensor", "collectives", "capstone")
 HUGE = "the weights alone take"
 CASES = [
-    *((name, ["--layers", "1000000"], "--layers is 1000000" if name == "slow_link" else HUGE) for name in TRAIN[:4]),
+    *((name, ["--layers", "1000000"], "--layers is 1000000" if name == "slow_link" else HUGE) for name in TRAIN[:5]),
     ("capstone", ["--layers", "1000000000"], HUGE), ("slow_link", ["--layers", "1000000"], HUGE),
-    *((name, ["--lr", "nan"], "'nan' is not a finite number") for name in TRAIN[:4]),
+    *((name, ["--lr", "nan"], "'nan' is not a finite number") for name in TRAIN[:5]),
     *((name, ["--seed", "1e30"], "--seed is 1000000000000000019884624838656: it must be from 0 to") for name in TRAIN),
     *((name, ["--hidden", "\u00b2"], "'\u00b2' is not a whole number") for name in TRAIN),
-    *((name, ["--heads", "3"], "3 heads do not divide hidden size 128: change one of the two") for name in TRAIN[3:]),
-    *((name, ["--dataset", "gone"], "dataset gone: no such file or folder") for name in TRAIN[:3]),
+    *((name, ["--heads", "3"], "3 heads do not divide hidden size 128: change one of the two") for name in TRAIN[4:]),
+    *((name, ["--dataset", "gone"], "dataset gone: no such file or folder") for name in TRAIN[:4]),
     *((name, ["--steps", words], said) for name in TRAIN for words, said in (
         ("", "'' is not a whole number"), ("-5", "--steps is -5: it must be from"), ("1e99", "it must be from"))),
     *((name, ["--save", "."], "the name must end in .json") for name in SAVE),
@@ -43,6 +43,8 @@ CASES = [
     ("slow_link", ["--dataset", "/nope"], "dataset /nope: no such file or folder"),
     ("slow_link", ["--save", "x" * 300], "or cannot be written to: choose another folder"),
     ("slow_link", ["--save", "f.txt"], "--save f.txt: is a file, or cannot be written to"),
+    ("tensor", ["--link", "nan"], "--link nan: give Mbit/s from 1 to 100000"),
+    ("tensor", ["--link", "200", "--save", "f.txt"], "--save f.txt: is a file, or cannot be written to"),
     ("slow_link", ["--rates", "nan"], "--rates nan: give Mbit/s from 1 to 100000"),
     ("capstone", ["--resume", "\u00b2"], "--resume \u00b2: use auto, none, or the step of a checkpoint"),
     ("capstone", ["--checkpoint-every", "\u00b2", "--folder", "r"], "use auto, none, or a number of steps from 1"),

@@ -23,7 +23,9 @@ import torch.distributed as dist
 from scaleout.lab import corpus, options, session
 from scaleout.measure import rounds
 from scaleout.measure import slow_link as measure_slow_link
-from scaleout.parallel import fsdp_ways
+from scaleout.measure import tensor_link as measure_tensor_link
+from scaleout.parallel import fsdp_ways, tensor_ways
+from scaleout.parallel.tensor_model import TensorTransformer
 from scaleout.parallel.transformer import Transformer
 
 LABS = Path(__file__).resolve().parents[2] / "labs"
@@ -66,11 +68,20 @@ def slow_link(s, words):
     raise Reached
 
 
+def tensor_link(s, words):
+    """A step of what labs/tensor.py --link starts on each host."""
+    lab = module("tensor")
+    _, o = options.parse(lab.TIERS, lab.__doc__, words)
+    measure_tensor_link.Worker(s, lab.plan(o), None).step("tensor")
+
+
 def outcome(s, name, words):
     """"step", "end", or the words of an error, of this rank."""
     try:
         if name == "slow_link":
             slow_link(s, words)
+        if "--link" in words:
+            tensor_link(s, words)
         module(name).main(s, words)
     except Reached:
         return "step"
@@ -81,8 +92,9 @@ def outcome(s, name, words):
 
 def shrink():
     """Let the model look at one sequence of its batch."""
-    whole = Transformer.forward
-    Transformer.forward = lambda self, *batch: whole(self, *(part[:1] for part in batch))
+    for kind in (Transformer, TensorTransformer):
+        whole = kind.forward
+        kind.forward = lambda self, *batch, whole=whole: whole(self, *(part[:1] for part in batch))
     torch.nn.Module.compile = functools.partialmethod(torch.nn.Module.compile, backend="eager")
     corpus.texts = functools.cache(corpus.texts)        # the same files again and again
 
@@ -92,6 +104,7 @@ def main(s):
     shrink()
     stop_after(rounds.Alternation, "take")
     stop_after(fsdp_ways.Way, "step")
+    stop_after(tensor_ways.Way, "step")
     cases, found = json.loads(Path(sys.argv[1]).read_text()), []
     for name, _ in cases:
         module(name)

@@ -1,12 +1,18 @@
 """Many cases of tensor parallelism on the ranks of one group: against one process, and against the pure model."""
 
+from dataclasses import replace
+
 import torch
+import torch.distributed as dist
 
 from scaleout.lab.tensor import SEQUENCE, backwards
 from scaleout.measure import tensor as measure_tensor
 from scaleout.measure import tensor_faults
 from scaleout.parallel import parity
+from scaleout.parallel.tensor import Group
+from scaleout.parallel.tensor_model import TensorTransformer
 from scaleout.parallel.tensor_ways import Way
+from scaleout.parallel.transformer import Transformer
 from scaleout.spec.transformer import Shape
 
 GPT = Shape(2, 24, 4, 64, max_seq=12)
@@ -61,6 +67,22 @@ def faulty(s, shape, fault):
     return abs(loss / wanted - 1), wrong, measure_tensor.spread(s, sick)
 
 
+def pairs(s):
+    """Error of the gradients where the ranks are two groups of two, one key-value head in each."""
+    shape, found = replace(LLAMA, kv_heads=1), []
+    mine, _ = dist.new_subgroups(group_size=2)
+    for cut in (False, True):
+        torch.manual_seed(0)
+        model = Transformer(shape)
+        if cut:
+            model = TensorTransformer(model, Group(mine), sequence=True)
+        model(*batch(0)).backward()
+        if cut:
+            model.sum_copies()
+        found.append(model.whole(gradients=True) if cut else parity.gradients(model))
+    return parity.worst(s, found[1], found[0])
+
+
 def main(s):
     """{case: what it found}, and under "faults" what each of them shows."""
     found = {}
@@ -72,5 +94,6 @@ def main(s):
     found["faults"] = {"no-backward-reduce": faulty(s, GPT, "no-backward-reduce")} if s.world > 1 else {}
     if s.world > LLAMA.kv:
         found["faults"]["kv-copies"] = faulty(s, LLAMA, "kv-copies")
+        found["pairs"] = {"error": pairs(s)}
     found["order"] = list(backwards(dict(make(s, GPT, "one").model.named_parameters())))
     return found

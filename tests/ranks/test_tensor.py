@@ -15,9 +15,10 @@ from scaleout.lab import tensor as lab_tensor
 from scaleout.lab import tensor_link
 from scaleout.lab.hosts import GOODPUT, burst
 from scaleout.lab.session import session
-from scaleout.parallel import parity
+from scaleout.parallel import parity, tensor_model
 from scaleout.parallel.tensor import Group, VocabularyLoss
-from scaleout.records import results
+from scaleout.records import profiles, results
+from scaleout.spec.transformer import Shape
 
 TOLERANCE = 1e-5        # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
 FAST = ["labs/tensor.py", "--layers", "2", "--hidden", "64", "--seq", "32", "--steps", "5"]
@@ -43,6 +44,10 @@ def test_losses_all_gradients_and_weights_are_one_processs(runs):
         for what in ("loss", "gradients", "weights"):
             assert run[what] < TOLERANCE, (name, what)
         assert run["apart"] == 0, f"{name}: ranks that have copies made the same of them"
+
+
+def test_a_group_need_not_be_all_ranks(cases):
+    assert cases[4]["pairs"]["error"] < TOLERANCE
 
 
 def test_collectives_are_those_of_the_pure_model(runs):
@@ -110,10 +115,30 @@ def test_a_vocabulary_in_parts_has_torchs_loss_and_gradient():
     assert parity.relative_error({"": logits.grad}, {"": 2 * gradient}) < TOLERANCE
 
 
+@pytest.mark.parametrize(("shape", "dropout", "said"), [
+    (Shape(1, 24, 4, 64), 0.0, "tp 3 does not divide 4 heads: the nearest that works is"),
+    (Shape(1, 24, 3, 64), 0.0, "tp 3 does not divide a vocabulary of 64: pad it to 66"),
+    (Shape(1, 24, 3, 66), 0.1, "use dropout 0")])
+def test_a_model_without_equal_parts_is_refused(shape, dropout, said):
+    with pytest.raises(ValueError, match=said):
+        tensor_model.refuse(shape, 3, dropout)
+
+
 # --- the lab ----------------------------------------------------------------------------------------------------------
 
+PROFILE = {
+    "schema": profiles.SCHEMA, "device": "x", "device_kind": "cpu", "backend": "gloo", "interconnect": "x", "world": 2,
+    "nodes": 1, "threads": 1, "versions": {}, "commit": "", "measured": "", "matmul_side": {},
+    "matmul_flops_per_second": {"fp32": 5e10}, "copy_bytes_per_second": 1e10,
+    "collectives": {name: {"alpha_seconds": 1e-3, "seconds_per_byte": 0.0} for name in (
+        "all_reduce", "all_gather", "reduce_scatter")}}
+
+
 def test_the_lab_on_two_processes(tmp_path):
-    record, said = recorded(pool.lab, [*FAST, "--sequence-parallel"], 2, tmp_path)
+    machine = profiles.save(PROFILE, tmp_path / "machine.json")
+    record, said = recorded(pool.lab, [*FAST, "--sequence-parallel", "--machine", machine], 2, tmp_path)
+    guess = record.prediction["seconds a step by the machine's profile, by hand"]
+    assert 0.013 < guess < 0.02, "8 + 5 messages of a millisecond, and little else"
     assert all(check["passed"] for check in record.checks.values())
     ways = [name for via, name in lab_tensor.NAMES.items() if via != "one"]
     for name in ways:
@@ -137,7 +162,8 @@ def test_more_ranks_than_key_value_heads_and_what_torch_would_cut(tmp_path):
 
 
 def test_one_process_says_what_it_skips(tmp_path):
-    record, _ = recorded(pool.lab, FAST, 1, tmp_path)
+    record, _ = recorded(pool.lab, FAST, 1, tmp_path, XDG_CACHE_HOME=str(tmp_path))
+    assert record.skipped[-1].startswith("seconds by the machine's profile: there is none")
     assert "messages: one process sends nothing (torchrun --nproc-per-node 2)" in record.skipped
     assert record.measurement["collectives a step, by hand"] == 0
 
@@ -153,6 +179,7 @@ def test_a_fault_is_shown_beside_one_process():
 
 @pytest.mark.parametrize(("words", "world", "said"), [
     ([], 3, "tp 3 does not divide 8 heads: the nearest that works is 2"),
+    (["--hidden", "48", "--heads", "3"], 3, "tp 3 does not divide a vocabulary of 256: pad it to 258"),
     (["--seq", "33", "--sequence-parallel"], 2, "tp 2 does not divide 33 tokens, which sequence parallelism cuts"),
     ([*GROUPED, "--via", "torch"], 4, "ColwiseParallel would cut 2 key-value heads into 4 parts: use 2 processes or"),
     (["--via", "accelerate"], 2, "Accelerate cuts no matrix itself: it takes a model that transformers has cut"),
@@ -197,7 +224,7 @@ def test_two_hosts_run_both_ways(tmp_path):
     made = lab_module("tensor").recorded_links(tmp_path)[0]
     assert [r.recipe["link Mbit/s"] for r in made] == [None, 200]
     for r in made:
-        assert (r.nodes, r.device_count, r.recipe["tp"], len(r.step_seconds)) == (2, 2, 2, 4)
+        assert (r.nodes, r.device_count, r.recipe["tp"], len(r.step_seconds)) == (2, 2, 2, 6)
         assert r.effective_batch == 8
         assert r.prediction["seconds a step"] > 0
     sent = made[0].recipe["bytes a rank sends, tensor parallel"]
