@@ -38,8 +38,8 @@ def _raised(power: float) -> float:
 
 
 def _loss(parts, scale=lambda largest, top: largest - top, pick=sum, back=1) -> float:
-    """With something wrong in it: the power by which a rank's total is scaled, how the wanted logit is picked, how often
-    the largest logit comes back."""
+    """With something wrong in it: the power by which a rank's total is scaled, how the wanted logit is picked, how
+    often the largest logit comes back."""
     top = max(largest for largest, _, _ in parts)
     total = sum(part[1] * _raised(scale(part[0], top)) for part in parts)
     return back * top + log(total) - pick([wanted for _, _, wanted in parts])
