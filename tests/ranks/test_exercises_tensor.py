@@ -124,7 +124,7 @@ SPLIT_TOKENS = {
                                      + ").chunk(2)[dist.get_rank()]"),
     "neither": TOKENS.replace("Scatter.apply(", "("),
     "no-forward-sum nor-gathered": TOKENS.replace(LAST, "    return gelu(x @ up) @ down"),
-    "other-tokens": TOKENS.replace("x.chunk(dist.get_world_size())]", "x.chunk(dist.get_world_size())[::-1]]"),
+    "other-tokens": TOKENS.replace("x.chunk(ranks)]", "x.chunk(ranks)[::-1]]"),
     "mean": TOKENS.replace(LAST, LAST + " / 2"),
     "no-backward-sum": TOKENS.replace("        return scattered(gradient)",
                                       "        return gradient.chunk(2)[dist.get_rank()].contiguous()"),

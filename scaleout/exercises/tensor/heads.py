@@ -31,6 +31,11 @@ def columns(rank, ranks, heads, kv, width):
 '''
 
 
+def _own(rank: int, ranks: int, heads: int) -> list[int]:
+    """A rank's query heads."""
+    return list(range(rank * heads // ranks, (rank + 1) * heads // ranks))
+
+
 def _of(held: list[int], width: int) -> list[int]:
     return [head * width + place for head in held for place in range(width)]
 
@@ -38,7 +43,7 @@ def _of(held: list[int], width: int) -> list[int]:
 def _columns(rank, ranks, heads, kv, width, starts=None, read=None, own=None) -> list[int]:
     """A rank's columns; or with something else as the heads at which K and V begin, those of K and V that it reads, or
     its own of Q."""
-    own = own or list(range(rank * heads // ranks, (rank + 1) * heads // ranks))
+    own = own or _own(rank, ranks, heads)
     read = read if read is not None else sorted({head // (heads // kv) for head in own})
     k, v = starts or (heads, heads + kv)
     return _of([*own, *(k + one for one in read), *(v + one for one in read)], width)
@@ -64,8 +69,7 @@ def _modulo(rank, ranks, heads, kv, width) -> list[int]:
 
 
 def _as_queries(rank, ranks, heads, kv, width) -> list[int]:
-    own = list(range(rank * heads // ranks, (rank + 1) * heads // ranks))
-    return _columns(rank, ranks, heads, kv, width, starts=(heads, 2 * heads), read=own)
+    return _columns(rank, ranks, heads, kv, width, starts=(heads, 2 * heads), read=_own(rank, ranks, heads))
 
 
 SPLIT = Function(
@@ -107,6 +111,10 @@ SPLIT = Function(
         Mistake("in-turns", _modulo,
                 "With more ranks than key-value heads you deal them out in turns, rank % kv. Neighbours share one: the "
                 "first query heads all read key-value head 0."),
+        Mistake("shared-in-turns", lambda rank, ranks, heads, kv, width:
+                _columns(rank, ranks, heads, kv, width, read=sorted({head % kv for head in _own(rank, ranks, heads)})),
+                "Your query head j reads key-value head j % kv. They share in order: the first heads // kv query heads "
+                "read key-value head 0."),
         Mistake("round-robin", lambda rank, ranks, heads, kv, width:
                 _columns(rank, ranks, heads, kv, width, own=list(range(rank, heads, ranks))),
                 "Your rank has every ranks-th head. That can be made to work, but here a rank's query heads stand "

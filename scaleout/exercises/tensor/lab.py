@@ -58,7 +58,7 @@ def split_mlp(x, up, down, bias):
 
 MLP = Lab(
     key="on-ranks-mlp", level=3, minutes=15, title="An MLP on two ranks",
-    prompt="Write `split_mlp(x, up, down, bias)`, an MLP on **two** ranks, and the *f* and *g* that it needs. Every "
+    prompt="Write `split_mlp(x, up, down, bias)`, an MLP on **two** ranks, and the f and g that it needs. Every "
     "rank gets all of `x` and `bias`, its own columns of `up` and its own rows of `down`, and returns the whole "
     "output.\n\n"
     "The checker works out the same loss on both ranks from what you return, calls `backward()`, and compares the "
@@ -69,7 +69,7 @@ MLP = Lab(
     hints=("Two subclasses of `torch.autograd.Function`: each has an all-reduce in one direction, and nothing in the "
            "other.",
            "`dist.all_reduce` works in place: give it a clone of what came in.",
-           "*f* stands between x and up; *g* behind down. And the bias?"),
+           "f stands between x and up; g behind down. And the bias?"),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     "The same two, with a group that may be a part of all ranks, are `Copy` and `Sum` in "
@@ -108,7 +108,8 @@ def gathered(x):
 
 
 def scattered(x):
-    parts = [part.contiguous() for part in x.chunk(dist.get_world_size())]
+    ranks = dist.get_world_size()
+    parts = [part.contiguous() for part in x.chunk(ranks)]
     mine = torch.empty_like(parts[0])
     dist.reduce_scatter(mine, parts)
     return mine
@@ -142,7 +143,7 @@ TOKENS = Lab(
     key="on-ranks-sequence", level=3, minutes=10, title="Tokens split, too",
     prompt="Now a rank has only its own tokens of x, and returns only its own tokens of the output: the loss is a sum "
     "over the tokens of all ranks. Write `split_tokens(x, up, down)` for **two** ranks, with the two functions that "
-    "take the places of *f* and *g*. No bias this time.\n\n"
+    "take the places of f and g. No bias this time.\n\n"
     "The checker compares this rank's tokens of the output and of x's gradient, and the gradients of `up` and `down`, "
     "which count the tokens of **all** ranks. Your collectives are counted: an all-gather and a reduce-scatter "
     "forward, one of each backward, and no all-reduce.\n\n"

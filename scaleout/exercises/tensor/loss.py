@@ -28,7 +28,7 @@ from math import exp, log
 
 def loss(parts):
     top = max(largest for largest, _, _ in parts)
-    total = sum(total * exp(largest - top) for largest, total, _ in parts)
+    total = sum(z * exp(largest - top) for largest, z, _ in parts)
     return top + log(total) - sum(wanted for _, _, wanted in parts)
 '''
 
@@ -37,12 +37,12 @@ def _raised(power: float) -> float:
     return exp(power) if power < 700 else inf
 
 
-def _loss(parts, scale=lambda largest, top: largest - top, pick=sum, top=max, back=1) -> float:
-    """With something wrong in it: the power by which a rank's total is scaled, how the wanted logit is picked, which
-    largest logit is taken off, how often it comes back."""
-    best = top([largest for largest, _, _ in parts])
-    total = sum(part[1] * _raised(scale(part[0], best)) for part in parts)
-    return back * best + log(total) - pick([wanted for _, _, wanted in parts])
+def _loss(parts, scale=lambda largest, top: largest - top, pick=sum, back=1) -> float:
+    """With something wrong in it: the power by which a rank's total is scaled, how the wanted logit is picked, how
+    often the largest logit comes back."""
+    top = max(largest for largest, _, _ in parts)
+    total = sum(part[1] * _raised(scale(part[0], top)) for part in parts)
+    return back * top + log(total) - pick([wanted for _, _, wanted in parts])
 
 
 def _each(parts) -> list[float]:
@@ -78,6 +78,7 @@ SPLIT = Function(
         ([[-1000.0, 1.5, -1001.0], [-1003.0, 2.0, 0.0]],),
         ([[600.0, 2.0, 599.0], [10.0, 3.0, 0.0], [5.0, 1.25, 0.0]],),
         ([[0.0, 7.0, 0.0], [0.0, 7.0, -0.25], [0.0, 7.0, 0.0], [0.0, 7.0, 0.0]],),
+        ([[0.5, 2.0, 0.0], [0.25, 1.5, 0.0]],),
         ([[3.0, 1.0, 0.0], [-2.0, 6.5, -4.0], [7.0, 1.0, 0.0]],),
     ),
     mistakes=(
@@ -97,8 +98,8 @@ SPLIT = Function(
                 "words."),
         Mistake("sum-of-ranks", lambda parts: sum(_each(parts)),
                 "You added logarithms, one for each rank. The logarithm is of the sum over all words."),
-        Mistake("own-top", lambda parts: _loss(parts, top=lambda all_: all_[0], scale=lambda largest, top: 0),
-                "You took rank 0's largest logit for all ranks, and the totals as they are."),
+        Mistake("first-wanted", lambda parts: _loss(parts, pick=lambda all_: all_[0]),
+                "You took the wanted logit of rank 0. Any rank may have the right word."),
         Mistake("probability", lambda parts: exp(-_loss(parts)),
                 "That is the probability of the right word. The loss is its logarithm, with the sign turned."),
         Mistake("no-target", lambda parts: _loss(parts, pick=lambda all_: 0),

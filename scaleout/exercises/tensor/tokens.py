@@ -64,7 +64,7 @@ KEPT = Number(
     "attention, Korthikanti et al. count for each of the s·b·h numbers of its stream:\n\n"
     "- 10 bytes outside of the matrices' pairs: the two norms' inputs, the inputs of QKV and of the MLP, two masks;\n"
     "- 24 bytes inside: Q, K, V, what the heads found, and the MLP's middle;\n"
-    "- 5·a·s/h bytes of scores, of a heads.\n\n"
+    "- 5·a·s/h bytes of attention's scores, for its a heads.\n\n"
     f"The block is {GPT.hidden:,} wide with {GPT.heads} heads, and runs **{_BATCH}** sequences of **{_LONG:,}** tokens "
     f"on **{_T}** ranks, tensor parallel, **without** splitting tokens. What does one rank keep?",
     hints=("Which of the three are divided over the ranks?", "s·b·h · (10 + 24/t + 5·a·s/(h·t))."),
@@ -100,9 +100,10 @@ SHARDED = Choice(
            "How does a plain tensor come to be split over ranks: by being called a part, or by being cut?"),
     solution="**Give the norm what it expects: tokens that are split.** `SequenceParallel` takes a plain tensor for "
     "this rank's part, so eight whole copies count as eight parts of a sequence of 8,192. Nothing is cut and nothing "
-    "checked. Either the table makes parts, `\"table\": RowwiseParallel(input_layouts=Replicate(), "
-    "output_layouts=Shard(1))`, or a `PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(1))` "
-    "cuts what comes in. Both then give (2, 1024, 4096) over the ranks, 128 tokens each.\n\nThe norm's own "
+    "checked. So let the table make parts:\n\n"
+    "```\n\"table\": RowwiseParallel(\n    input_layouts=Replicate(), output_layouts=Shard(1)\n),\n```\n\n"
+    "Or let a `PrepareModuleInput`, from `Replicate()` to `Shard(1)`, cut what comes in. Both then give "
+    "(2, 1024, 4096) over the ranks, 128 tokens each.\n\nThe norm's own "
     "numbers are right even so, for it treats each token alone. What comes next is not: attention gathers 8,192 "
     "tokens, the same text eight times over. Source: pytorch/examples, issue 1271.",
     options=(

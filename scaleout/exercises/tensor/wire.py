@@ -55,9 +55,9 @@ WIDE = Number(
 
 BACKWARD = Choice(
     key="f-and-g", level=2, minutes=3, title="Backwards through an all-reduce",
-    prompt="For *g*, the all-reduce after a row-cut matrix, a colleague takes "
-    "`torch.distributed.nn.functional.all_reduce`, whose **backward is an all-reduce too**. 4 ranks share one block, "
-    "and each works out the same loss from the same y. The forward is right. What is the gradient of that row-cut "
+    prompt="For g, the all-reduce after a row-cut matrix, a colleague takes torch's differentiable "
+    "`all_reduce` (of `torch.distributed.nn`), whose **backward is an all-reduce too**. 4 ranks share one block, and "
+    "each works out the same loss from the same y. The forward is right. What is the gradient of that row-cut "
     "matrix?",
     hints=("y is the sum of four parts. By how much does y change if one part changes by 1?",
            "Every rank has worked out the whole gradient of y before its backward comes to g. What does an all-reduce "
@@ -133,7 +133,7 @@ _PLAIN, _BESIDE = (
 HIDDEN = Choice(
     key="hidden", level=3, minutes=3, title="Hidden like DDP's",
     prompt="DDP's all-reduces hide behind the backward. So somebody starts a block's four with `async_op=True` and "
-    "waits only just before the first operation that reads the result: *g*'s two in the forward, *f*'s two in the "
+    "waits only just before the first operation that reads the result: g's two in the forward, f's two in the "
     "backward. No sequence parallelism, nothing cut in chunks. Which of their seconds can hide?",
     hints=("What reads g's result, and how soon?",
            "In the backward a column-cut matrix has two products to make: the gradient of its input, which f adds up, "
