@@ -30,7 +30,7 @@ def played(rows, holds_up):
                 else:
                     start = max(free[rank], came[rank].get((kind, stage, micro), 0))
                     letter = micro if kind == "F" else "abcdefgh"[int(micro)]
-                    lanes[rank] += ["."] * (start - free[rank] + free[rank] - len(lanes[rank])) + [letter] * LONG[kind]
+                    lanes[rank] += ["."] * (start - len(lanes[rank])) + [letter] * LONG[kind]
                     free[rank] = start + LONG[kind]
                 at[rank] += 1
     return ["".join(lane) for lane in lanes], max(free)
@@ -42,7 +42,7 @@ def test_torchs_list_and_the_lanes_that_it_leads_to():
             for row in get_schedule_ops("Interleaved1F1B", 2, 4, with_comms=True)]  # fmt: skip
     assert " ".join(rows[0]).startswith(hang.TORCH_ORDER + " ")
     (good, quick), (bad, slow) = played(rows, False), played(rows, True)
-    print(good, quick, bad, slow)
+    assert (quick / LONG["F"], slow / LONG["F"]) == hang.SLOTS
     for lanes, words in ((good, "as it should be"), (bad, "as it runs")):
         drawn = "\n".join(f"rank {rank}  {lane[:SHOWN]}" for rank, lane in enumerate(lanes))
         assert f"{words}\n{drawn}\n" in hang.LANES
