@@ -6,19 +6,20 @@ from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 
 from scaleout.exercises.pipeline import hang
 
+ACTION = re.compile(r"(\d+)(SEND_F|SEND_B|RECV_F|RECV_B|F|B)(\d+)")
 LONG = {"F": 3, "B": 6}  # columns of an action
 SHOWN = 21
 
 
 def played(rows, holds_up):
-    """Lanes of what torch makes of a schedule, where a receive that has begun holds up what stands behind it, or
-    where each action waits for its own input alone. -> (lanes, columns)"""
+    """(lanes, columns) of what torch makes of a schedule: where a receive that has begun holds up what stands behind
+    it, or where each action waits for its own input alone."""
     at, free, sent, came = [0] * len(rows), [0] * len(rows), {}, [{} for _ in rows]
     lanes = [[] for _ in rows]
     while any(at[rank] < len(row) for rank, row in enumerate(rows)):
         for rank, row in enumerate(rows):
             while at[rank] < len(row):
-                stage, does, micro = re.fullmatch(r"(\d+)(SEND_F|SEND_B|RECV_F|RECV_B|F|B)(\d+)", row[at[rank]]).groups()
+                stage, does, micro = ACTION.fullmatch(row[at[rank]]).groups()
                 stage, kind = int(stage), does[-1]
                 if does.startswith("SEND"):
                     sent[kind, stage + (1 if kind == "F" else -1), micro] = free[rank]

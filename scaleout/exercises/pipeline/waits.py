@@ -139,6 +139,9 @@ SIMULATE = Function(
         _rows("F0 F1 B0 B1", "F1 F0 B0 B1", "F0 F1 B0 B1", "F0 B0 F1 B1"),
         _rows("F0 F1 F2 B2 B1 B0", "F0 F1 F2 B2 B1 B0", "F0 F1 F2 B2 B1 B0"),
         _rows("F0 B0", "F0 B0", "F0 B0", "B0 F0"),
+        _rows("F0 B0 F1 B1", "F1 B1 F0 B0"),
+        _rows("F0 F1 B1 F2 B0 B2", "F0 B0 F1 F2 B2 B1"),
+        _rows("F0 F1 B0 B1 F2 B2", "F0 F1 B0 B1 F2 B2", "F2 B2 F0 B0 F1 B1"),
     ),
     mistakes=(
         Mistake("other-way", _waits(above=1),

@@ -44,8 +44,9 @@ class Stage(nn.Module):
                                              "for it: x.requires_grad_() before the stage runs")  # fmt: skip
         self.seen.append(("F", i))
         if self.held > self.most:
-            raise Wrong("held-too-many", f"the stage ran forward {i} while it held {self.held - 1} micro-batches: in "
-                        f"1F1B this rank holds at most {self.most}. Do the actions in the order given")  # fmt: skip
+            so_far = "" if ("B", 0) in self.seen else ", and no backward has come through it"
+            raise Wrong("held-too-many", f"the stage ran forward {i} while it held {self.held - 1} micro-batches"
+                        f"{so_far}: in 1F1B this rank holds at most {self.most}. Do the actions in the order given")
         y = self.layers(x)
         y.register_hook(lambda gradient: self._backward(i))
         return y
@@ -141,8 +142,6 @@ def _unsent(stage: Stage, calls: Calls) -> tuple[str, str] | None:
 def _order(stage: Stage, order: list) -> tuple[str, str] | None:
     if not stage.seen:
         return "no-forward", "the stage never ran: do the actions of the order"
-    if not any(kind == "B" for kind, _ in stage.seen):
-        return "no-backward", "no backward came through the stage"
     if stage.seen != order:
         at = next((i for i, pair in enumerate(zip(stage.seen, order, strict=False)) if pair[0] != pair[1]),
                   min(len(stage.seen), len(order)))  # fmt: skip
