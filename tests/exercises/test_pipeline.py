@@ -135,9 +135,10 @@ ORDER = answers.code_of(exercises.exercise("pipeline", "order-1f1b"))
     ("order-1f1b", ORDER, "min(p - rank, limit, m)", "min(rank + 1, limit, m)", "ranks-above"),
     ("order-1f1b", ORDER, "min(p - rank, limit, m)", "m", "all-forwards"),
     ("simulate", WAITS, "while moved:", "for _ in range(1):", "one-round"),
-    ("simulate", WAITS, "        if other < 0:", "        if not 0 <= other < ranks:", "free-backward"),
-    ("simulate", WAITS, "return [-1 if", "return [0 if", "one-for-zero"),
-    ("simulate", WAITS, "else missing(rank)", "else rank", "whether"),
+    ("simulate", WAITS, 'else ("F", rank, i)', "else None", "free-backward"),
+    ("simulate", WAITS, "else -1\n", "else 0\n", "one-for-zero"),
+    ("simulate", WAITS, "needs(rank)[1] if", "rank if", "whether"),
+    ("simulate", WAITS, "needs(rank)[1] if", "needs(rank)[1] + 1 if", "from-one"),
 ])  # fmt: skip
 def test_a_solution_with_one_change_is_told_its_cause(key, source, old, new, slip):
     assert old in source
