@@ -135,7 +135,7 @@ ORDER = answers.code_of(exercises.exercise("pipeline", "order-1f1b"))
     ("order-1f1b", ORDER, "min(p - rank, limit, m)", "min(rank + 1, limit, m)", "ranks-above"),
     ("order-1f1b", ORDER, "min(p - rank, limit, m)", "m", "all-forwards"),
     ("simulate", WAITS, "while moved:", "for _ in range(1):", "one-round"),
-    ("simulate", WAITS, 'else ("F", rank, i)', "else None", "free-backward"),
+    ("simulate", WAITS, 'return "F", rank, i', "return None", "free-backward"),
     ("simulate", WAITS, "else -1\n", "else 0\n", "one-for-zero"),
     ("simulate", WAITS, "needs(rank)[1] if", "rank if", "whether"),
     ("simulate", WAITS, "needs(rank)[1] if", "needs(rank)[1] + 1 if", "from-one"),

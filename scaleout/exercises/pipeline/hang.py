@@ -46,7 +46,7 @@ BOTH_SEND = Choice(
 )  # fmt: skip
 
 # The actions of rank 0 of 2 that torch 2.13 makes of Interleaved1F1B with 4 micro-batches; a test asks it again.
-TORCH_ORDER = "0F0 0SEND_F0 2RECV_F0 0F1 0SEND_F1 2RECV_F1 2F0 2SEND_F0"
+TORCH_ORDER = "0F0 0SEND_F0 2RECV_F0 0F1\n0SEND_F1 2RECV_F1 2F0 2SEND_F0"
 # The first slots of the step that this list and rank 1's lead to, three columns a forward, where each action waits for
 # its own input alone, and where a receive that has begun holds up what stands behind it. The same test plays it.
 LANES = """\

@@ -22,7 +22,9 @@ def waits_for(orders):
         kind, i = orders[rank][at[rank]]
         if kind == "F":
             return ("F", rank - 1, i) if rank > 0 else None
-        return ("B", rank + 1, i) if rank < ranks - 1 else ("F", rank, i)
+        if rank == ranks - 1:
+            return "F", rank, i
+        return "B", rank + 1, i
 
     moved = True
     while moved:

@@ -21,6 +21,9 @@ MICRO_BATCHES = (5, 4)  # of the steps that a file is tried with
 CLOSE = 1e-5  # of the largest gradient: micro-batches are added in another order than one process adds
 UNCOUNTED = {"send", "isend", "batch_isend_irecv"}  # names of a file that were bound before sends are counted
 
+DEADLOCK = ("deadlock", "it waited for a neighbour that never came. Where two neighbours each wait for their own send, "
+                        "neither receives: start the sends with isend, and wait for them at the end")
+
 
 class Wrong(Exception):
     """Raised inside the reader's step, out of its stage: (slip, words)."""
@@ -114,11 +117,9 @@ def _step(function, rank: int, world: int, m: int) -> tuple[str, str] | None:
         dist.destroy_process_group()  # so that the other ranks need not wait for this one
         return found.args
     except RuntimeError as error:
-        lost = any(mark in line(error, 10**6) for mark in LOST)
-        unsent = _unsent(stage, calls) if lost and not UNCOUNTED & set(function.__globals__) else None
-        if not unsent:
+        if not any(mark in line(error, 10**6) for mark in LOST):
             raise
-        return unsent
+        return (None if UNCOUNTED & set(function.__globals__) else _unsent(stage, calls)) or DEADLOCK
     if given is ...:
         return "stub", "the function returns its ... at once: put your step in its place"
     return _order(stage, order) or _gradient(flat(layers), alone(rank, world, m), rank == world - 1)
