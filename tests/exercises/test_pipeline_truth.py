@@ -6,19 +6,20 @@ from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 
 from scaleout.exercises.pipeline import hang
 
+ACTION = re.compile(r"(\d+)(SEND_F|SEND_B|RECV_F|RECV_B|F|B)(\d+)")
 LONG = {"F": 3, "B": 6}  # columns of an action
 SHOWN = 21
 
 
 def played(rows, holds_up):
-    """Lanes of what torch makes of a schedule, where a receive that has begun holds up what stands behind it, or
-    where each action waits for its own input alone. -> (lanes, columns)"""
+    """(lanes, columns) of what torch makes of a schedule: where a receive that has begun holds up what stands behind
+    it, or where each action waits for its own input alone."""
     at, free, sent, came = [0] * len(rows), [0] * len(rows), {}, [{} for _ in rows]
     lanes = [[] for _ in rows]
     while any(at[rank] < len(row) for rank, row in enumerate(rows)):
         for rank, row in enumerate(rows):
             while at[rank] < len(row):
-                stage, does, micro = re.fullmatch(r"(\d+)(SEND_F|SEND_B|RECV_F|RECV_B|F|B)(\d+)", row[at[rank]]).groups()
+                stage, does, micro = ACTION.fullmatch(row[at[rank]]).groups()
                 stage, kind = int(stage), does[-1]
                 if does.startswith("SEND"):
                     sent[kind, stage + (1 if kind == "F" else -1), micro] = free[rank]
@@ -30,7 +31,7 @@ def played(rows, holds_up):
                 else:
                     start = max(free[rank], came[rank].get((kind, stage, micro), 0))
                     letter = micro if kind == "F" else "abcdefgh"[int(micro)]
-                    lanes[rank] += ["."] * (start - free[rank] + free[rank] - len(lanes[rank])) + [letter] * LONG[kind]
+                    lanes[rank] += ["."] * (start - len(lanes[rank])) + [letter] * LONG[kind]
                     free[rank] = start + LONG[kind]
                 at[rank] += 1
     return ["".join(lane) for lane in lanes], max(free)
@@ -40,9 +41,9 @@ def test_torchs_list_and_the_lanes_that_it_leads_to():
     """Four micro-batches on two ranks, two stages each."""
     rows = [[str(action) for action in row if not re.search("SHARD|REDUCE", str(action))]
             for row in get_schedule_ops("Interleaved1F1B", 2, 4, with_comms=True)]  # fmt: skip
-    assert " ".join(rows[0]).startswith(hang.TORCH_ORDER + " ")
+    assert " ".join(rows[0]).startswith(hang.TORCH_ORDER.replace("\n", " ") + " ")
     (good, quick), (bad, slow) = played(rows, False), played(rows, True)
-    print(good, quick, bad, slow)
+    assert (quick / LONG["F"], slow / LONG["F"]) == hang.SLOTS
     for lanes, words in ((good, "as it should be"), (bad, "as it runs")):
         drawn = "\n".join(f"rank {rank}  {lane[:SHOWN]}" for rank, lane in enumerate(lanes))
         assert f"{words}\n{drawn}\n" in hang.LANES

@@ -70,7 +70,7 @@ MICRO_BATCHES = Number(
     f"**{_COPIES} copies**, with the same batch. How large is the bubble now, as a share of the **work**?",
     hints=(f"The {_COPIES} copies share the batch. How many sequences does one pipeline get?",
            "And how many micro-batches are those?"),
-    solution=f"Each pipeline gets {_BATCH} / {_COPIES} = {_BATCH // _COPIES} sequences, {_EACH} micro-batches. The "
+    solution=f"Each pipeline gets {_BATCH:,} / {_COPIES} = {_BATCH // _COPIES} sequences, {_EACH} micro-batches. The "
     f"bubble is {_DEEP - 1}/{_EACH} = **{_SCALED.bubble_of_ideal:.1%}** of the work. With 4 copies it was "
     f"{_DEEP - 1}/{4 * _EACH} = {_BEFORE.bubble_of_ideal:.1%}. So four times the GPUs make the step "
     f"{_BEFORE.seconds / _SCALED.seconds:.2f} times as fast, before any message is counted: the batch is fixed, and "

@@ -107,8 +107,10 @@ def split_backward(stage, x, y, gradient):
     weights = list(stage.parameters())
 
     def later():
-        for weight, one in zip(weights, torch.autograd.grad(y, weights, gradient)):
-            weight.grad = one if weight.grad is None else weight.grad + one
+        found = torch.autograd.grad(y, weights, gradient)
+        for weight, one in zip(weights, found):
+            held = weight.grad
+            weight.grad = one if held is None else held + one
 
     return to_input, later
 '''

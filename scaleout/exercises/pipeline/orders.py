@@ -121,10 +121,11 @@ ORDER_1F1B = Function(
     "With `limit` at p or more this is 1F1B; with less the first ranks are held back, and the ranks below wait for "
     f"them. On 6 ranks, with 12 micro-batches, a limit of 6 takes {limited_seconds(6, 12, 6):.0f} slots, of 4 "
     f"{limited_seconds(6, 12, 4):.0f}, of 2 {limited_seconds(6, 12, 2):.0f}, and of 1 "
-    f"{limited_seconds(6, 12, 1):.0f}: one batch at a time. **p − r is the least that costs no time.**",
+    f"{limited_seconds(6, 12, 1):.0f}: one batch at a time. **As long as hops are free, p − r is the least that costs "
+    "no time.**",
     function="order", stub=_LIMIT_STUB, reference=_limited,
-    cases=((1, 3, 4, 5), (0, 4, 8, 9), (0, 4, 6, 2), (2, 7, 9, 3), (6, 7, 4, 5), (3, 7, 3, 9), (1, 6, 7, 1), (5, 8, 10, 6),
-           (0, 1, 3, 2), (0, 5, 2, 3), (4, 8, 11, 4), (0, 9, 5, 7)),
+    cases=((1, 3, 4, 5), (0, 4, 8, 9), (0, 4, 6, 2), (2, 7, 9, 3), (6, 7, 4, 5), (3, 7, 3, 9), (1, 6, 7, 1),
+           (5, 8, 10, 6), (0, 1, 3, 2), (0, 5, 2, 3), (4, 8, 11, 4), (0, 9, 5, 7)),
     mistakes=(
         Mistake("no-limit", _windowed(lambda rank, p, m, limit: p - rank),
                 "Your order is plain 1F1B: it holds more than the limit on the first ranks."),

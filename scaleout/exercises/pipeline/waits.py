@@ -16,31 +16,27 @@ def waits_for(orders):
 
 _WAITS_SOLUTION = '''\
 def waits_for(orders):
-    ranks, done = len(orders), set()
-    at = [0] * ranks
+    ranks, at, done = len(orders), [0] * len(orders), {None}
 
-    def missing(rank):
+    def needs(rank):
         kind, i = orders[rank][at[rank]]
         if kind == "F":
-            other = rank - 1
-        else:
-            other = rank + 1
-        if other < 0:
-            return -1
-        needs = ("F", rank, i) if other == ranks else (kind, other, i)
-        return -1 if needs in done else needs[1]
+            return ("F", rank - 1, i) if rank > 0 else None
+        if rank == ranks - 1:
+            return "F", rank, i
+        return "B", rank + 1, i
 
     moved = True
     while moved:
         moved = False
-        for rank in range(ranks):
-            while at[rank] < len(orders[rank]) and missing(rank) == -1:
-                kind, i = orders[rank][at[rank]]
+        for rank, order in enumerate(orders):
+            while at[rank] < len(order) and needs(rank) in done:
+                kind, i = order[at[rank]]
                 done.add((kind, rank, i))
                 at[rank] += 1
                 moved = True
-    return [-1 if at[rank] == len(orders[rank]) else missing(rank)
-            for rank in range(ranks)]
+    return [needs(rank)[1] if at[rank] < len(order) else -1
+            for rank, order in enumerate(orders)]
 '''
 
 
@@ -71,7 +67,7 @@ def _waits(above=-1, rounds=None, own=True, micro=True):
                     kind, i = order[at[rank]]
                     done.append((kind, rank, i))
                     at[rank] += 1
-        return [needs(rank, order[at[rank]], ranks, done) if at[rank] < len(order) else -1
+        return [needs(rank, order[at[rank]], ranks, []) if at[rank] < len(order) else -1
                 for rank, order in enumerate(orders)]
 
     return waits_for
@@ -139,6 +135,9 @@ SIMULATE = Function(
         _rows("F0 F1 B0 B1", "F1 F0 B0 B1", "F0 F1 B0 B1", "F0 B0 F1 B1"),
         _rows("F0 F1 F2 B2 B1 B0", "F0 F1 F2 B2 B1 B0", "F0 F1 F2 B2 B1 B0"),
         _rows("F0 B0", "F0 B0", "F0 B0", "B0 F0"),
+        _rows("F0 B0 F1 B1", "F1 B1 F0 B0"),
+        _rows("F0 F1 B1 F2 B0 B2", "F0 B0 F1 F2 B2 B1"),
+        _rows("F0 F1 B0 B1 F2 B2", "F0 F1 B0 B1 F2 B2", "F2 B2 F0 B0 F1 B1"),
     ),
     mistakes=(
         Mistake("other-way", _waits(above=1),

@@ -1,0 +1,121 @@
+"""Check the lab exercise `on-ranks-split`: a stage on each of two ranks, input gradients first, weights' afterwards.
+
+Hooks on the weights and on the input say which gradients were computed in which call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from scaleout.exercises.engine import Verdict
+from scaleout.exercises.pipeline.ranks.step import CLOSE, alone, data, flat, model
+from scaleout.exercises.ranks.check import Check, wrong
+
+MICRO_BATCHES = 3
+
+
+class Watched:
+    """A stage whose gradients are counted: `computed["input"]` and `computed["weight"]`."""
+
+    def __init__(self, stage: nn.Module) -> None:
+        self.stage, self.computed = stage, Counter()
+        for weight in stage.parameters():
+            weight.register_hook(lambda gradient: self.computed.update(["weight"]))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """An input of its own, and what comes of it."""
+        x = x.detach().requires_grad_()
+        x.register_hook(lambda gradient: self.computed.update(["input"]))
+        return x, self.stage(x)
+
+
+def own(function, rank: int, world: int) -> Verdict | None:
+    """Three micro-batches on this rank: what is wrong with its backwards, or None."""
+    found = _run(function, rank, world)
+    return wrong(f"rank {rank}: {found[1]}", found[0]) if found else None
+
+
+def _run(function, rank: int, world: int) -> tuple[str, str] | None:
+    stage = model(world)[rank]
+    watched, (inputs, targets) = Watched(stage), data(MICRO_BATCHES)
+    held, waiting, faults = [], [], []
+    for x in inputs:
+        if rank:
+            dist.recv(x := torch.empty_like(x), 0)
+        held.append(watched.forward(x))
+        if not rank:
+            dist.send(held[-1][1].detach(), 1)
+    for i, (x, y) in enumerate(held):
+        gradient = torch.empty_like(y)
+        if rank:
+            loss = nn.functional.mse_loss(ahead := y.detach().requires_grad_(), targets[i]) / MICRO_BATCHES
+            gradient, = torch.autograd.grad(loss, ahead)
+        else:
+            dist.recv(gradient, 1)
+        # as one process would have it: so that a wrong answer here leaves the other rank with the right numbers
+        exact, = torch.autograd.grad(y, x, gradient, retain_graph=True)
+        watched.computed.clear()
+        faults += [_first(function, stage, x, y, gradient, exact, watched, waiting)] if not any(faults) else []
+        if rank:
+            dist.send(exact, 0)
+    return next(filter(None, faults), None) or _second(stage, waiting, watched, alone(rank, world, MICRO_BATCHES))
+
+
+def _first(function, stage: nn.Module, x, y, gradient, exact, watched: Watched, waiting: list) -> tuple | None:
+    """What is wrong with the first call of a micro-batch; its `later` is put behind those that wait."""
+    before = flat(stage)
+    given = function(stage, x, y, gradient)
+    if given is ...:
+        return "stub", "the function returns its ... at once: put your two calls in its place"
+    if not isinstance(given, (tuple, list)) or len(given) != 2 or not callable(given[1]):
+        return "no-pair", "return two things: the gradient of x, and a function that is called later"
+    if not isinstance(given[0], torch.Tensor) or given[0].shape != x.shape:
+        return "no-input-gradient", "the first thing returned is no tensor of the shape of x: return its gradient"
+    if watched.computed["weight"] or not torch.equal(before, flat(stage)):
+        return "weights-too-early", ("gradients of weights were computed in the first call, while the rank above "
+                                     "waits: ask autograd for that of x alone")
+    if (given[0] - exact).abs().max() > CLOSE * exact.abs().max():
+        return "wrong-input-gradient", "what was returned is not the gradient of x, given that of y"
+    waiting.append(given[1])
+    return None
+
+
+def _second(stage: nn.Module, waiting: list, watched: Watched, parts: list[torch.Tensor]) -> tuple[str, str] | None:
+    """What is wrong with the weights' gradients; `parts` of one process, by micro-batch."""
+    watched.computed.clear()
+    for later in reversed(waiting):
+        later()
+    right, given = sum(parts), flat(stage)
+
+    def near(value: torch.Tensor) -> bool:
+        return bool((given - value).abs().max() <= CLOSE * right.abs().max())
+
+    if watched.computed["input"]:
+        return "input-again", "later() computes the gradient of x a second time: ask autograd for the weights' alone"
+    if near(right):
+        return None
+    if not given.any():
+        return "nothing-added", "the weights have no gradient after later(): add to each weight's .grad"
+    if near(parts[0]) or near(parts[-1]):
+        return "replaced", "the weights hold the gradient of one micro-batch: add to what is in .grad, for all three"
+    return "wrong-weights", "the weights' gradients are not those of backward() over the three micro-batches"
+
+
+def explain(error: Exception) -> Verdict | None:
+    """A second walk through what autograd has freed."""
+    if "backward through the graph a second time" not in str(error):
+        return None
+    return wrong("the first call freed what autograd kept for the second: retain_graph=True", "freed")
+
+
+def judge(reports: list, world: int) -> Verdict:
+    """Both ranks' halves were right."""
+    return Verdict(True, f"right: {world} ranks sent {MICRO_BATCHES} input gradients first and worked out the weights' "
+                         "afterwards, equal to those of backward()")  # fmt: skip
+
+
+CHECK = Check("scaleout.exercises.pipeline.ranks", "split_backward", (2,), own, judge, wait_seconds=5, explain=explain)

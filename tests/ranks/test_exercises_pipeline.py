@@ -1,0 +1,100 @@
+"""The lab exercises of `pipeline` under attack: answers that readers would write, on real ranks.
+
+A name that starts with a hyphen is of a right answer in another form. The others are wrong, and named by the slip that
+the checker has to see in them, with a number where several end in one.
+"""
+
+from functools import partial
+
+import answers
+import pytest
+
+from scaleout import exercises
+from scaleout.exercises.pipeline.ranks import CHECK, SPLIT
+
+STEP = answers.code_of(exercises.exercise("pipeline", "on-ranks-1f1b"))
+HALVES = answers.code_of(exercises.exercise("pipeline", "on-ranks-split"))
+DOWN = "sent.append(dist.isend(y.detach(), rank + 1))"
+UP = "sent.append(dist.isend(x.grad, rank - 1))"
+
+
+def changed(source, *pairs):
+    """A source with some of its words replaced, each of which it has."""
+    for old, new in pairs:
+        assert old in source, old
+        source = source.replace(old, new)
+    return source
+
+
+STEPPED = {
+    "-given": STEP,
+    "-batched": changed(
+        STEP, (DOWN, "sent += dist.batch_isend_irecv([dist.P2POp(dist.isend, y.detach(), rank + 1)])"),
+        ("dist.recv(gradient, rank + 1)", "dist.irecv(gradient, rank + 1).wait()")),
+    "-only-up-is-started": changed(STEP, (DOWN, "dist.send(y.detach(), rank + 1)")),
+    "-whole-list": changed(STEP, ("x = inputs[i]", "x = inputs[0 if rank else i]"),
+                           (" / len(targets)", " * (1 / len(inputs))"), ("held.pop(i)", "held.pop(next(iter(held)))")),
+    "deadlock": changed(STEP, (DOWN, "dist.send(y.detach(), rank + 1)"), (UP, "dist.send(x.grad, rank - 1)")),
+    "gradient-not-sent": changed(STEP, (UP, "pass")),
+    "activations-not-sent": changed(STEP, (DOWN, "pass")),
+    "held-too-many": changed(STEP, ("in order:", "in sorted(order, key=lambda one: one[0], reverse=True):")),
+    "no-input-gradient": changed(STEP, ("                x.requires_grad_()\n", "")),
+    "no-input-gradient2": changed(STEP, ("y = stage(x)", "y = stage(x.detach())")),
+    "not-divided": changed(STEP, (" / len(targets)", "")),
+    "divided-twice": changed(STEP, (" / len(targets)", " / len(targets) ** 2")),
+    "wrong-gradient": changed(STEP, ("y.backward(gradient)", "y.sum().backward()")),
+    "last-only": changed(STEP, ("y.backward(gradient)", "stage.zero_grad(); y.backward(gradient)")),
+    "held-too-many2": STEP[: STEP.index("        else:\n            x, y = held")],
+    "no-forward": changed(STEP, ("in order:", "in ():")),
+    "bad-input": changed(STEP, ("y = stage(x)", "y = stage(x[0])")),
+}  # fmt: skip
+SPLITS = {
+    "-given": HALVES,
+    "-backward": """
+def split_backward(stage, x, y, gradient):
+    x.grad = None
+    y.backward(gradient, inputs=[x], retain_graph=True)
+    return x.grad, lambda: y.backward(gradient, inputs=list(stage.parameters()))
+""",
+    "weights-too-early": """
+def split_backward(stage, x, y, gradient):
+    y.backward(gradient)
+    return x.grad, lambda: None
+""",
+    "weights-too-early2": """
+import torch
+def split_backward(stage, x, y, gradient):
+    weights = list(stage.parameters())
+    first, *rest = torch.autograd.grad(y, [x, *weights], gradient)
+    def later():
+        for weight, one in zip(weights, rest):
+            weight.grad = one if weight.grad is None else weight.grad + one
+    return first, later
+""",
+    "freed": changed(HALVES, (", retain_graph=True", "")),
+    "replaced": changed(HALVES, ("one if held is None else held + one", "one")),
+    "nothing-added": changed(HALVES, ("weight.grad = one if held is None else held + one", "pass")),
+    "input-again": changed(HALVES, ("torch.autograd.grad(y, weights, gradient)",
+                                    "torch.autograd.grad(y, [*weights, x], gradient)")),
+    "wrong-weights": changed(HALVES, ("(y, weights, gradient)", "(y, weights, 2 * gradient)")),
+    "wrong-input-gradient": changed(HALVES, ("(y, x, gradient,", "(y.sum(), x,")),
+    "no-pair": changed(HALVES, ("return to_input, later", "return to_input")),
+    "no-input-gradient": changed(HALVES, ("to_input, = ", "to_input = ")),
+}  # fmt: skip
+
+SAYS = {"deadlock": "never came", "held-too-many": "holds at most", "held-too-many2": "no backward has come"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("check", "right", "written"), [
+    (CHECK, "right on 2 and 3 processes", STEPPED), (SPLIT, "right: 2 ranks", SPLITS)])  # fmt: skip
+def test_lab_answers_are_told_what_they_are(tmp_path, check, right, written):
+    for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
+        assert words.startswith(right if slip[0] == "-" else f"not yet ({slip.rstrip('2')}): "), (slip, words)
+        assert SAYS.get(slip, "") in words
+
+
+def test_the_file_says_which_exercise_it_is(tmp_path):
+    """And one that has neither function is asked for that of the first."""
+    (tmp_path / "mine.py").write_text("x = 1\n", encoding="utf-8")
+    assert "has no function pipeline_step" in answers.forked(CHECK, tmp_path / "mine.py").stderr
