@@ -2,8 +2,9 @@
 
 A chapter's exercises are the tuple EXERCISES of its folder, `STEM`. What a reader sees of one comes from `spec`, and
 what their answer is worth from `check`: the same code in the page and in a kernel. `engine` has the kinds of question
-and how an answer is judged. What needs real processes is in `STEM/ranks.py`, or in `STEM/ranks/` where that is more than
-one checker, and what those share in `ranks`: the only files here that import torch. What a reader's own Records have to show at the end is `capstone.exit_check`.
+and how an answer is judged. What needs real processes is in `STEM/ranks.py`, or in the folder `STEM/ranks` where that
+is more than one checker, and what those share in `ranks`: the only files here that import torch. What a reader's own
+Records have to show at the end is `capstone.exit_check`.
 """
 
 from __future__ import annotations
