@@ -11,7 +11,7 @@ NAMES = {"naive": "naive"} | {name: facts.label for name, facts in SCHEDULES.ite
 VIAS = {"hand": "by hand", "torch": "torch"}
 SHORT_MS = 10.0         # stages so short that the runtime's own time shows
 BUBBLE = 0.03           # of the step: what long stages stay within on a quiet machine
-WIDTH = 96              # columns of a lane
+WIDTH = 66              # columns of a lane
 LOOK = "abcdefghijklmnopqrstuvwxyz"
 
 
