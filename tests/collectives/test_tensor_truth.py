@@ -122,17 +122,16 @@ def test_any_cut_gives_what_one_process_gives(half):
             assert torch.allclose(found, matrix.grad), (*case, name)
 
 
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("tp", [2, 4])
-def test_counts_and_bytes_of_the_model_by_hand(tp, sequence_parallel):
-    """What the book's model asks of its process group, in order, with its bytes; the norms' and biases' sums too."""
+def called(shape, tp, sequence_parallel):
+    """[(collective, bytes)] that the book's model asks of its process group, and how many of them in the forward, and
+    until the end of the backward."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from scaleout.parallel.tensor import Group
     from scaleout.parallel.tensor_model import TensorTransformer
     from scaleout.parallel.transformer import Transformer
 
-    shape, rows = Shape(2, 32, 4, 64, kv_heads=2, max_seq=16), []
+    rows = []
 
     class Calls(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -154,6 +153,15 @@ def test_counts_and_bytes_of_the_model_by_hand(tp, sequence_parallel):
             net.sum_copies()
     finally:
         dist.destroy_process_group()
+    return rows, forward, backward
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize("tp", [2, 4])
+def test_counts_and_bytes_of_the_model_by_hand(tp, sequence_parallel):
+    """In order, with their bytes; the norms' and biases' sums too."""
+    shape = Shape(2, 32, 4, 64, kv_heads=2, max_seq=16)
+    rows, forward, backward = called(shape, tp, sequence_parallel)
     cut = {"sequence_parallel": sequence_parallel, "width": 4, "gather_again": False}
     one, both = block(shape, BATCH, 16, tp, **cut), ends(shape, BATCH, 16, tp, **cut)
 

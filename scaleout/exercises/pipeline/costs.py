@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.pipeline.steps import slow_last, step
+from scaleout.spec.transformer import PRESETS
+from scaleout.timing.pipeline_seconds import mended
 
 _P, _M = 6, 18
 _FREE = {name: step(name, _P, _M, v).seconds for name, v in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2))}
@@ -60,7 +62,8 @@ UNEVEN_STAGE = Number(
     f"micro-batches of {_TIMES}: {_MICRO * _TIMES:.1f} slots. Together {_MICRO * _TIMES + _STAGES - 1:.1f} instead of "
     f"{_MICRO + _STAGES - 1}: **{_LONGER:.0%} longer**, though only {_MEAN - 1:.1%} of work was added. All others wait "
     f"for the slow one in every micro-batch.\n\nThe mending: with 10 blocks a stage the head weighs as much as 6. "
-    "Give the last rank 6 blocks fewer and spread those over the seven others: then no rank has more than 11 to do.",
+    "Give the last rank 6 blocks fewer and spread those over the seven others: then no rank has more than 11 to do. "
+    f"Llama 3 8B is best cut into {', '.join(map(str, mended(PRESETS['llama-3-8b'], 4, 8192)))} blocks on four ranks.",
     value=_LONGER, unit="%", units=("%",), dimension="share",
     slips=(
         Slip("whole-step", _TIMES - 1,

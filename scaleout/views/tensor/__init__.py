@@ -17,8 +17,8 @@ TITLE = "Cut one block"
 MODELS = ("gpt-3-175b", "llama-2-7b", "llama-3-8b", "llama-3-70b", "llama-3-405b")
 CUTS = [("columns", "columns"), ("rows", "rows"), ("copies", "not at all: copies")]
 CONTROLS = (
-    guess("Four matrices of a GPT-3 block, each cut among four GPUs. How many **all-reduces of x** does the block need, "
-          "forward and backward together?", "all_reduces", lo=0, hi=beneath.MOST, step=1),
+    guess("Four matrices of a GPT-3 block, each cut among four GPUs. How many **all-reduces of x** does the block "
+          "need, forward and backward together?", "all_reduces", lo=0, hi=beneath.MOST, step=1),
     play("step", "Through the block, and back", LAST, 0, LAST),
     select("tp", "GPUs that share the block (tp)", 4, [(n, str(n)) for n in (2, 4, 8)]),
     toggle("sequence", "Sequence parallel", False, help="Outside the matrices, each GPU has its own tokens."),
