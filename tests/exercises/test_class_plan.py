@@ -13,16 +13,26 @@ from scaleout.records import results
 from scaleout.timing import profile
 
 PLAN = text("book/instructor/collectives.md")
-ROWS = re.findall(r"^\| ([^|]+) \| ([\d.]+[^|]*) \| ([\d.]+[^|]*) \| ([^|]+) \|$", PLAN, re.M)
+ROW = re.compile(r"^\| ([^|]+) \| ([\d.]+[^|]*) \| ([\d.]+[^|]*) \| ([^|]+) \|$", re.M)
+ROWS = ROW.findall(PLAN)
+PLANS = {stem: text(f"book/instructor/{stem}.md") for stem in ("collectives", "tensor", "pipeline")}
+EVERY_ROW = [(stem, *row[:3]) for stem, plan in PLANS.items() for row in ROW.findall(plan)]
 KEYS = {one.title: one.key for one in exercises.catalogue("collectives")}
 
 
-@pytest.mark.parametrize(("title", "right", "wrong", "which"), ROWS)
-def test_a_wrong_answer_to_expect_is_one_that_the_checker_names(title, right, wrong, which):
-    assert exercises.check("collectives", KEYS[title], right)["ok"]
-    assert exercises.check("collectives", KEYS[title], wrong)["slip"] in dict.fromkeys(
-        slip.name for slip in exercises.exercise("collectives", KEYS[title]).slips
-    )
+@pytest.mark.parametrize(("stem", "title", "right", "wrong"), EVERY_ROW)
+def test_a_wrong_answer_to_expect_is_one_that_the_checker_names(stem, title, right, wrong):
+    key = next(one.key for one in exercises.catalogue(stem) if one.title == title)
+    assert exercises.check(stem, key, right)["ok"]
+    assert exercises.check(stem, key, wrong)["slip"] in [slip.name for slip in exercises.exercise(stem, key).slips]
+
+
+def test_each_plan_has_wrong_answers_and_names_exercises_that_there_are():
+    for stem, plan in PLANS.items():
+        titles = {one.title for one in exercises.catalogue(stem)} | {"Predict", "For a room"}
+        named = set(re.findall(r"\*([A-Z0-9][^*]+)\*(?!\*)", plan))
+        assert len(ROW.findall(plan)) >= 5 and len(named) > 7, stem
+        assert not {one for one in named if one.rstrip(",.") not in titles and one not in titles}, stem
 
 
 def test_the_two_wrong_answers_are_slips_of_the_question_and_of_exercises():
@@ -31,11 +41,6 @@ def test_the_two_wrong_answers_are_slips_of_the_question_and_of_exercises():
     assert {0.875, 7.0} <= set(slips), slips
     for key, half in (("ring-bytes", "1.25 GB"), ("ring-steps", "15")):
         assert exercises.check("collectives", key, half)["slip"] == "forgot-all-gather" and half.split()[0] in PLAN
-
-
-def test_every_exercise_that_a_plan_names_is_one():
-    named = set(re.findall(r"\*([A-Z0-9][^*]+)\*(?!\*)", PLAN)) - {"Predict", "For a room"}
-    assert len(named) > 9 and not {one for one in named if one.rstrip(",") not in KEYS}
 
 
 def test_the_figures_to_expect_are_the_recorded_ones():
