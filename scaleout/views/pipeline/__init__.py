@@ -7,7 +7,7 @@ from functools import lru_cache
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.views import arrange, guess, more, play, select, slider, toggle
 from scaleout.views.pipeline import levers, picture, record, words, yours
-from scaleout.views.pipeline.setting import MOST, YOURS, Look, Setting, shown
+from scaleout.views.pipeline.setting import MOST, RANKS, YOURS, Look, Setting, reach, shown
 
 TITLE = "A pipeline's schedule"
 
@@ -22,7 +22,7 @@ CONTROLS = (
                                             (YOURS, "Yours: move the blocks")]),
     slider("micro_batches", "Micro-batches in a step (m)", 8, 1, MOST, log=True),
     slider("hop", "Cost of a hop between ranks", 0.0, 0.0, 2.0, step=0.25, unit="slots"),
-    slider("ranks", "Ranks (p)", 4, 2, 64, log=True),
+    slider("ranks", "Ranks (p)", 4, 2, RANKS, log=True),
     *more(
         slider("chunks", "Chunks of a rank (v)", 2, 1, 4),
         slider("head", "Head, beside the last stage's forward", 0.0, 0.0, 1.0, step=0.25, unit="slots"),
@@ -64,7 +64,9 @@ def slips(params: dict) -> list[tuple[float, str]]:
 
 def _setting(params: dict) -> Setting:
     mine = params["schedule"] == YOURS
-    ranks, many = (yours.RANKS, yours.MANY) if mine else (params["ranks"], params["micro_batches"])
+    ranks, many = min(params["ranks"], reach(params["schedule"])), params["micro_batches"]
+    if mine:
+        ranks, many = yours.RANKS, yours.MANY
     return Setting(params["schedule"], many, ranks, params["hop"], params["chunks"], params["head"],
                    params["backward"], params["blocking"], params["order"] if mine else "")  # fmt: skip
 
@@ -97,6 +99,10 @@ def _levers(setting: Setting) -> dict:
     least, most = SCHEDULES[setting.schedule].chunks
     if least == most:
         out["chunks"] = {"off": f"{setting.label} has {'one stage' if least == 1 else 'two chunks'} a rank"}
+    elif setting.finest < 4:
+        out["chunks"] = {"hi": setting.finest}
+    if reach(setting.schedule) < RANKS:
+        out["ranks"] = {"hi": reach(setting.schedule)}
     return out
 
 

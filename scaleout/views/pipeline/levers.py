@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scaleout.spec import pipeline as spec
-from scaleout.views.pipeline.setting import MOST, YOURS
+from scaleout.views.pipeline.setting import MOST, YOURS, reach
 from scaleout.views.pipeline.words import amount, number
 
 WORTH = 0.02  # of the bubble's share, that a lever must take away to be named
@@ -42,7 +42,9 @@ def _levers(setting) -> Iterator[Lever]:
     if many < 4 * setting.ranks and 2 * many <= MOST:
         yield f"{2 * many} micro-batches", setting.other(asked=2 * many)
     for schedule, chunks in (("interleaved", 2), ("zb1", 1), ("zbv", 2)):
-        if schedule != setting.schedule and spec.allowed(schedule, setting.ranks, many):
+        if schedule != setting.schedule and setting.ranks <= reach(schedule) and spec.allowed(
+            schedule, setting.ranks, many
+        ):
             tried = setting.other(schedule=schedule, wanted=chunks)
             yield f"{tried.label}{f' with v = {chunks}' if chunks > 1 else ''}", tried
     if 2 * many <= MOST:

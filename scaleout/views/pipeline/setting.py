@@ -16,6 +16,13 @@ YOURS = "yours"
 MOST = 256  # micro-batches
 DRAWN = 8  # ranks at most
 MANY = 1500  # actions, about, whose critical path is no longer looked for
+RANKS, BENT = 64, 32  # at most; of a schedule that bends back, whose filling alone is p x p actions
+FINE = 4096  # micro-batches on all ranks up to which there are more than two chunks: a redraw has to be quick
+
+
+def reach(schedule: str) -> int:
+    """The most ranks of a schedule that are drawn."""
+    return BENT if schedule != YOURS and spec.SCHEDULES[schedule].v_shaped else RANKS
 
 
 def shown(ranks: int) -> tuple[int, ...]:
@@ -57,7 +64,12 @@ class Setting:
         if self.schedule == YOURS:
             return 1
         least, most = spec.SCHEDULES[self.schedule].chunks
-        return max(least, min(self.wanted, most or self.wanted))
+        return max(least, min(self.wanted, most or self.finest))
+
+    @property
+    def finest(self) -> int:
+        """The most chunks that are drawn of so many ranks and micro-batches."""
+        return 4 if self.ranks * self.micro_batches <= FINE else 2
 
     @property
     def micro_batches(self) -> int:
