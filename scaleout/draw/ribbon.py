@@ -6,7 +6,7 @@ as large as it came; beneath, the way that its gradient goes back. Collectives a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from itertools import accumulate
@@ -139,7 +139,9 @@ def half(one: Half, y: float, back: float, width: int, lit: int, alive: bool) ->
 
 def _group(group: Group, where: str, half: str, y: float, room: Room, lit: int, alive: bool) -> str:
     boxes = _boxes(group, where, y, room)
-    out = [_sheet(part, box, half, lit) for part, box in zip(group.parts, boxes, strict=True)]
+    # what a button is called must hold all words in it, those of titles too: so its parts have none
+    named = [replace(part, title="") if group.press and alive else part for part in group.parts]
+    out = [_sheet(part, box, half, lit) for part, box in zip(named, boxes, strict=True)]
     top, bottom = min(box[1] for box in boxes), max(box[1] + box[3] for box in boxes)
     left, right = boxes[0][0], boxes[-1][0] + boxes[-1][2]
     stacked = any(part.copies > 1 for part in group.parts)
@@ -149,14 +151,14 @@ def _group(group: Group, where: str, half: str, y: float, room: Room, lit: int, 
     fill = "key" if group.press else "muted"
     raised = top - max(DEPTH if stacked else 0, 11 if group.press else 0) - 5
     out.append(_words(over, where, left, right, raised, fill, room))
-    if where != "sums" or room.wide:
-        out.append(_words(group.under, where, left, right, bottom + 14, "muted", room))
+    under = group.under if where != "sums" or room.wide else ""
+    sizes = _words(under, where, left, right, bottom + 14, "muted", room)
     if not (group.press and alive):
-        return "".join(out)
+        return "".join(out) + sizes
     reach = max((right - left) / 2, svg.measure(over, svg.SMALLEST) / 2) + 5
     above = 28 if over else 14
     box = ((left + right) / 2 - reach, top - above, 2 * reach, bottom - top + above + 4)
-    return svg.press("".join(out), box, *group.press, mark=f"{half}-{where}")
+    return svg.press("".join(out), box, *group.press, mark=f"{half}-{where}") + sizes
 
 
 def _words(words: str, where: str, left: float, right: float, y: float, fill: str, room: Room) -> str:
