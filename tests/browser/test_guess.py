@@ -105,7 +105,7 @@ def test_a_guess_has_to_be_a_number(locked):
     for typed in ("", "-1", "four", "1e300"):
         box(locked).fill(typed)
         locked.get_by_role("button", name="Commit").click()
-        assert "Type a number from 0 to" in locked.locator(".live-lock [role=alert]").text_content()
+        assert "Type a number, such as one from 0 to" in locked.locator(".live-lock [role=alert]").text_content()
         assert values(locked) == {}
 
 

@@ -147,7 +147,7 @@ export class Guess {
     const ready = value >= 0 && value <= most;
     this.error.hidden = ready;
     if (ready) this.open(value, true);
-    else this.error.textContent = `Type a number from 0 to ${most.toLocaleString("en-US")}, or skip the guess.`;
+    else this.error.textContent = `Type a number, such as one from 0 to ${this.control.hi.toLocaleString("en-US")}, or skip the guess.`;
   }
 
   lock(byReader) {

@@ -37,7 +37,8 @@ def law(setting, values: dict) -> list[str]:
     halves = setting.sequence
     count = svg.quantity(values["all_reduces"] * (2 if halves else 1)).rstrip("0").rstrip(".")
     ring = "(t − 1)/t" if halves else "2(t − 1)/t"
-    sizes = f"s = {setting.tokens:,}, h = {setting.shape.hidden:,}"
+    most = ", all that the model takes" if setting.tokens < int(setting.seq) else ""
+    sizes = f"s = {setting.tokens:,}{most}, h = {setting.shape.hidden:,}"
     after = f"{sizes}, so that x, s·h·2 B, is {_size(x)}; t = {setting.tp}."
     if halves:
         after += " An all-reduce is a reduce-scatter and an all-gather."
