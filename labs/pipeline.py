@@ -89,7 +89,9 @@ class Plan:
         needed = [("interleaved", 2)] if self.o.fault == "receive" else [("1f1b", 1)]        # which it trains with
         chosen = [*lab_pipeline.schedules(self.o.schedules), *needed]
         stages = self.p * math.lcm(*(v for _, v in self.chosen))
-        if self.o.layers % stages:
+        if self.o.fault == "head":                      # whose layers are another model's
+            pipeline_faults.refuse_head(self.p)
+        elif self.o.layers % stages:
             near = max(1, round(self.o.layers / stages)) * stages
             raise ValueError(f"--layers {self.o.layers} cannot be cut into {stages} equal stages: use --layers {near}")
         for name, v in chosen if self.p > 1 else ():
@@ -211,7 +213,7 @@ def record(s, tier, plan, rows, kept, trained, checks, notes):
 
 def skipped(s):
     """What this run leaves out."""
-    found = ["Accelerate: it has no pipeline for training (prepare_pippy is for inference)"]
+    found = ["Accelerate: it has no pipeline of its own for training (prepare_pippy is for inference)"]
     if s.world == 1:
         found.append("bubbles, lanes and torch's schedules: one process is no pipeline (torchrun --nproc-per-node 2 "
                      "labs/pipeline.py)")

@@ -129,6 +129,14 @@ def show_receive(s, plan):
     return spans
 
 
+def refuse_head(ranks: int) -> None:
+    """ValueError, one line, where HEAVY has no equal stages on so many ranks."""
+    layers = preset(HEAVY).layers
+    if layers % ranks:
+        fits = [n for n in (ranks - 1, ranks + 1, 2, 4) if n > 1 and layers % n == 0]
+        raise ValueError(f"--fault head: {ranks} ranks do not divide the {layers} layers of {HEAVY}: use {fits[0]}")
+
+
 def show_head(s, plan):
     """A last stage that has the head too, and the same with fewer layers on it."""
     shape, rows = preset(HEAVY), []

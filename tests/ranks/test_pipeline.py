@@ -100,7 +100,7 @@ def test_the_lab_on_two_processes_and_its_trace(tmp_path):
             key = f"bytes kept for backward, {name}, rank {rank}"
             assert record.measurement[key] == pytest.approx(record.prediction[key], rel=0.02)
     assert record.losses[-1] < record.losses[0]
-    assert record.skipped == ["Accelerate: it has no pipeline for training (prepare_pippy is for inference)"]
+    assert record.skipped == ["Accelerate: it has no pipeline of its own for training (prepare_pippy is for inference)"]
     events = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "X" and e["tid"] == 1]
     for rank, row in enumerate(orders("1f1b", 2, 4)):
         lane = sorted((e for e in events if e["pid"] == rank), key=lambda e: e["ts"])

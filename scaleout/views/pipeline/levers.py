@@ -58,5 +58,5 @@ def _puzzle(setting) -> str:
         return "Move it back, or another."
     if setting.slots > known.slots + 1e-9:
         there = f"ZB1 takes {number(known.slots)}, holding {amount(known.peaks[0])}"
-        return f"Drag what can wait, the **weight gradients**, into the red: {there}."
+        return f"Pull **input gradients** forward, last rank first, weight gradients behind them: {there}."
     return f"As short as ZB1, which holds {amount(known.peaks[0])}."

@@ -68,6 +68,8 @@ def asked(setting, look, width: int) -> str:
 
 def _caption(frame: Frame, detail: str) -> str:
     setting = frame.setting
+    if setting.schedule == YOURS:
+        return "Drag a block along its row, or press arrow keys on it."
     some = "" if len(frame.ranks) == setting.ranks else f"{len(frame.ranks)} of {setting.ranks} ranks; "
     kinds = f"{some}forward pale, backward dark{', weights grey' * setting.splits}"
     column = f", a column: {words.amount(_column(frame))} slots" if detail == "shares" else ", waiting red"
