@@ -19,6 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 BOOK = ("site_pages", "site", "card", "front", "projector")
 ALONE = ("bench_site", "jupyterlab")
 
+sys.executable = ready.REAL
+
 # A shell starts what it puts in the background with Ctrl-C ignored, and everything started from there inherits that.
 # Tests interrupt labs, so a run of the tests in the background must not differ from one in front.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -32,6 +34,12 @@ def pytest_configure(config):
         kernelspec = importlib.import_module("ipykernel.kernelspec")
         command = kernelspec.make_ipkernel_cmd
         kernelspec.make_ipkernel_cmd = lambda **given: command(executable=ready.python(), **given)
+
+
+def pytest_xdist_setupnodes(config, specs):
+    """Nor do the workers import torch, each for itself; what they start is a Python as it starts by itself."""
+    for spec in specs if config.getoption("nbval", default=False) else ():
+        spec.python = ready.python()
 
 
 class Scopes(LoadFileScheduling):

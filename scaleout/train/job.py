@@ -15,14 +15,17 @@ from scaleout.train.trainer import sample
 
 
 class Effort:
-    """How long the peak is looked for, and how far."""
+    """How long the peak is looked for, and how far: not for longer than a short run has trained."""
 
-    seconds, largest_matrix = 0.3, 8192
+    largest_matrix = 8192
+
+    def __init__(self, steps):
+        self.seconds = min(0.3, steps / 1000)
 
 
-def peak(s, o):
+def peak(s, o, steps):
     """(FLOP/s of all ranks together, where it comes from): matrix products of this run's dtype, timed in this run."""
-    rate, side = measure_peak.matmul_rate(s, DTYPES[o.precision], Effort)
+    rate, side = measure_peak.matmul_rate(s, DTYPES[o.precision], Effort(steps))
     return rate * s.world, f"{o.precision} matrix products of side {side} on {s.world} process(es), timed in this run"
 
 
@@ -66,7 +69,7 @@ def close(s, tier, o, job):
     """The Record, the sample, the plot: kept in this order, and only then told, for a screen may be gone."""
     folder = Path(o.folder) if o.folder else None
     wrote, none = written(job, o)
-    peak_, found = peak(s, o), forecast.beside(s, o, job)
+    peak_, found = peak(s, o, job.done), forecast.beside(s, o, job)
     found["skipped"] += none
     if not s.main:                              # the steps of earlier attempts are in rank 0's file only
         return

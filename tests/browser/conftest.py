@@ -12,7 +12,7 @@ from pathlib import Path
 
 import live_page
 import pytest
-from driver import HTML, READY, SKIP, WIDE, watched
+from driver import ALONE, HTML, READY, SKIP, WIDE, watched
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
@@ -134,9 +134,12 @@ def reader(context, book):
 
 @pytest.fixture
 def visit(page, site):
-    """Open a page by name and wait for its widgets: `visit("specimen", "#live-specimen?count=3")`."""
+    """Open a page by name and wait for its widgets: `visit("specimen", "#live-specimen?count=3")`. Alone: its Python
+    starts from nothing."""
 
-    def go(name: str, fragment: str = ""):
+    def go(name: str, fragment: str = "", alone: bool = False):
+        if alone:
+            page.add_init_script(ALONE)
         page.goto(f"{site}/{name}.html{fragment}")
         page.wait_for_selector(".live-widget[data-mounted]")
         return page

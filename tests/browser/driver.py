@@ -19,6 +19,19 @@ SKIP = "Show me without a guess"
 PYTHON = re.compile(r"pyodide|worker\.js|\.zip$")  # what a page asks for only once it starts Python
 
 
+# Whoever opened the page keeps the image that the first Python left (scaleout/page/static/python.js): starting there
+# takes a fifth. A page that forgets its opener starts as a reader's first does.
+LENT = """(async () => {
+  const { Python } = await import("/_static/live/python.js");
+  if (!opener) return;
+  let own = Python.image ?? opener.image ?? null;
+  const keep = (image) => { own = image; if (image) opener.image ??= image; };
+  Object.defineProperty(Python, "image", { get: () => own, set: keep });
+})();"""
+ALONE = "opener = null;"
+KEEPER = "_static/live/palette.css"
+
+
 class Watch:
     """What a page did that it must not. `allow` takes words of messages that a test provokes."""
 
@@ -54,7 +67,14 @@ class Watch:
 
 def watched(context, address: str, metered: bool = True):
     """A new page; what went wrong on it is in `page.watch`. Metered: its Python waits for the first touch."""
-    page = context.new_page()
+    keeper = next((one for one in context.pages if one.url == f"{address}/{KEEPER}"), None)
+    if not keeper:
+        keeper = context.new_page()
+        keeper.goto(f"{address}/{KEEPER}")
+    with context.expect_page() as opened:
+        keeper.evaluate("void open('about:blank')")
+    page = opened.value
+    page.add_init_script(LENT)
     if metered:
         page.add_init_script(live_page.METERED)
     page.watch = Watch(page, urlparse(address).netloc)

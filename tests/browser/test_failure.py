@@ -17,7 +17,7 @@ PARTS = ("worker.js", "pyodide.mjs", "pyodide.asm.mjs", "pyodide-lock.json", "py
 
 def test_without_python_the_picture_stays_and_says_so(visit, context):
     """Whatever is missing; and one time after the other, until the reader's "Try again" finds all of it."""
-    page = visit("specimen")
+    page = visit("specimen", alone=True)
     page.watch.allow("Failed to load resource", "Failed to fetch", "wasm", "standard library")
     locked = page.locator(".live-wide").inner_html()
     page.get_by_role("button", name=SKIP).click()  # the first touch; what the page holds needs no Python

@@ -127,7 +127,7 @@ def test_a_picture_does_not_wait_for_the_advice_that_ends_its_sentence(shared):
 
 
 def test_nothing_of_python_is_loaded_before_the_first_touch_on_a_metered_line(visit):
-    page = visit("specimen", "#a-heading")  # a fragment of something else is no touch
+    page = visit("specimen", "#a-heading", alone=True)  # a fragment of something else is no touch
     live_page.rest(page)
     assert page.watch.python() == []
     page.get_by_role("textbox", name="Your guess").focus()

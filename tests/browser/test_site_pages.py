@@ -27,6 +27,17 @@ MOVE = f"""async (at) => {{
 # Which form of each drawing is seen, or its words for where none can be.
 DRAWN = """[...document.querySelectorAll("figure.drawing > :is(div, p)")].filter((one) => one.checkVisibility())
   .map((one) => one.className)"""
+# A hand on a view leaves out the blocks that are out of sight; which of them are laid out otherwise by themselves?
+UNSEEN = "document.querySelectorAll('.bd-article [style*=content-visibility]').length"
+MOVED = """async () => {
+  const every = (await import("/_static/live/unseen.js")).blocks();
+  const heights = () => every.map((one) => one.getBoundingClientRect().height);
+  const before = heights();
+  for (const one of every) one.style.contain = "layout paint style";
+  const after = heights();
+  for (const one of every) one.style.contain = "";
+  return every.filter((one, i) => before[i] !== after[i]).map((one) => one.outerHTML.slice(0, 200));
+}"""
 PAGES = [*contents(), "404", "search"]
 # Python takes seconds to start in a page, and every page starts the same: one does. On the others this Python answers
 # at the other end of the worker's line (scaleout/page/static/worker.js).
@@ -58,6 +69,7 @@ def test_a_page_is_sound(reader, book, name):
     reader.goto(f"{book}/{name}.html")
     live_page.rest(reader)
     assert reader.watch.python() == []  # it waits for the first touch
+    assert reader.evaluate(MOVED) == []
     views_at_rest(reader)
     unfold(reader)
     assert reader.evaluate(DRAWN) == ["wide"] * reader.locator("figure.drawing").count()
@@ -108,6 +120,7 @@ def views_at_rest(page) -> None:
     if views_.count():
         for skip in page.locator(".live-lock .live-plain").all():
             skip.click()
+            page.wait_for_function(UNSEEN)
         page.locator(".live-controls").first.locator(".live-control:visible").last.scroll_into_view_if_needed()
         picture = page.locator(".live-narrow > svg").first.bounding_box()
         assert 0 < picture["y"] < NARROW["height"] - picture["height"]  # below the theme's bar, and whole

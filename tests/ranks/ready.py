@@ -59,7 +59,7 @@ if code < 0:
     os.kill(os.getpid(), -code)
 sys.exit(code)
 """
-REAL = sys.executable
+REAL = os.environ.setdefault("READY_REAL", sys.executable)      # in a fork that is the one below
 SERVER = Path(__file__).with_name("ready_server.py")
 SIGNALS = [int(one) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
                                 signal.SIGUSR2)]

@@ -131,7 +131,7 @@ def test_the_record_shows_the_scale_and_the_steps_left_out(whole):
 def test_utilization_is_relative_to_products_of_this_precision(monkeypatch):
     monkeypatch.setattr(train_job.measure_peak, "matmul_rate", lambda s, dtype, effort: (dtype.itemsize, 64))
     with session.session("cpu") as s:
-        rates = {precision: train_job.peak(s, options.Options(precision=precision)) for precision in DTYPES}
+        rates = {precision: train_job.peak(s, options.Options(precision=precision), 9) for precision in DTYPES}
     assert {name: rate for name, (rate, _) in rates.items()} == {"fp32": 4, "bf16": 2, "fp16": 2}
     assert DTYPES["fp16"] is torch.float16
 

@@ -3,6 +3,7 @@
 import { Cell } from "./cell.js";
 import { FORMS, mount } from "./mount.js";
 import { Learner, Python } from "./python.js";
+import { leaveOut } from "./unseen.js";
 
 FORMS.cell = Cell; // in a notebook a cell runs by itself
 
@@ -18,10 +19,21 @@ function metered() {
   return saveData === true || type === "cellular";
 }
 
+const idle = window.requestIdleCallback ?? setTimeout;
+const once = new AbortController();
+
+/** A hand on a view, by pointer or by keyboard. */
+function atHand({ target }) {
+  if (!target.closest?.(".live-widget[data-form=view]")) return;
+  once.abort();
+  idle(leaveOut);
+}
+for (const kind of ["pointerdown", "focusin"]) addEventListener(kind, atHand, { signal: once.signal });
+
 const near = new IntersectionObserver((seen) => {
   if (!seen.some(({ isIntersecting }) => isIntersecting)) return;
   near.disconnect();
-  if (!metered()) (window.requestIdleCallback ?? setTimeout)(() => python.start());
+  if (!metered()) idle(() => python.start());
 }, { rootMargin: NEAR });
 
 for (const root of document.querySelectorAll(".live-widget:not([data-mounted])")) {
