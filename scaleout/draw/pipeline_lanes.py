@@ -107,11 +107,11 @@ def detail(on: Rows, lanes: Sequence[Lane]) -> str:
 # --- blocks -----------------------------------------------------------------------------------------------------
 
 
-def blocks(on: Rows, lanes: Sequence[Lane], lit: int, apart: bool) -> dict[int, str]:
-    """A named mark for each action, with the number of its micro-batch where it fits: by micro-batch if they are to
-    stand `apart`, else all under 0."""
+def blocks(on: Rows, lanes: Sequence[Lane], lit: int, apart: bool) -> tuple[dict[int, str], str]:
+    """(a named mark for each action, by micro-batch if they are to stand `apart`, else all under 0; the numbers of
+    micro-batches where they fit, which lie over them and let a hand through: a button is called by all words in it)."""
     marks: dict[int, dict[tuple[str, str], list[str]]] = {}
-    words: dict[int, dict[str, list[str]]] = {}
+    words: dict[str, list[str]] = {}
     for row, lane in enumerate(lanes):
         chunks, y, middle, tall = lane.chunks, svg.num(on.top(row)), on.top(row) + on.bar / 2 + 4, svg.num(on.bar)
         for kind, stage, micro, start, end in lane.actions:
@@ -122,10 +122,10 @@ def blocks(on: Rows, lanes: Sequence[Lane], lit: int, apart: bool) -> dict[int, 
                 f'<rect x="{left:.1f}" y="{y}" width="{wide:.1f}" height="{tall}" data-mark="{name}"/>'
             )
             if numbered(micro, wide):
-                words.setdefault(whose, {}).setdefault(ink, []).append(
+                words.setdefault(ink, []).append(
                     f'<text x="{left + wide / 2:.1f}" y="{middle:.1f}" data-mark="t{name}">{micro}</text>'
                 )
-    return {whose: _groups(marks[whose], words.get(whose, {})) for whose in sorted(marks)}
+    return {whose: _marks(marks[whose]) for whose in sorted(marks)}, _numbers(words)
 
 
 def look(kind: str, lit: bool) -> tuple[str, str, str]:
@@ -144,11 +144,16 @@ def numbered(micro: int, wide: float) -> bool:
     return wide >= 3 + 6.4 * len(str(micro))
 
 
-def _groups(marks: dict[tuple[str, str], list[str]], words: dict[str, list[str]]) -> str:
-    small = f'font-size="{svg.SMALLEST}" text-anchor="middle"'
-    out = [f'<g fill="{svg.colour(fill)}" stroke="{svg.colour(edge)}">{"".join(some)}</g>'
-           for (fill, edge), some in marks.items()]  # fmt: skip
-    return "".join(out + [f'<g fill="{svg.colour(fill)}" {small}>{"".join(some)}</g>' for fill, some in words.items()])
+def _marks(marks: dict[tuple[str, str], list[str]]) -> str:
+    return "".join(
+        f'<g fill="{svg.colour(fill)}" stroke="{svg.colour(edge)}">{"".join(some)}</g>'
+        for (fill, edge), some in marks.items()
+    )
+
+
+def _numbers(words: dict[str, list[str]]) -> str:
+    inner = "".join(f'<g fill="{svg.colour(fill)}">{"".join(some)}</g>' for fill, some in words.items())
+    return f'<g font-size="{svg.SMALLEST}" text-anchor="middle" pointer-events="none">{inner}</g>' if inner else ""
 
 
 def strips(on: Rows, lanes: Sequence[Lane]) -> str:

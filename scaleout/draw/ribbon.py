@@ -267,7 +267,7 @@ def _way_back(one: Half, y: float, back: float, room: Room) -> str:
     a, b, low = svg.num(start), svg.num(end), min(y + room.tall / 2 + 20, back - 8)
     line = f"M{a} {svg.num(low)}V{svg.num(back - 5)}q0 5 -5 5H{svg.num(end + 5)}q-5 0 -5 -5V{svg.num(low + 3)}"
     head = f"M{b} {svg.num(low - 3)}l4 7h-8z"
-    words = svg.text(room.at("into") + 1.5 * room.badge + 8, back - 4, "backward", fill="c6", size=svg.SMALLEST)
+    words = svg.text(room.at("into") + 1.5 * room.badge + 8, back - 4, "backward", fill="muted", size=svg.SMALLEST)
     return (
         f'<path d="{line}" fill="none" stroke="{svg.colour("c6")}" stroke-width="1.6"/>'
         f'<path d="{head}" fill="{svg.colour("c6")}"/>{words}'

@@ -92,12 +92,12 @@ def _timeline(frame: Frame, lanes, detail: str) -> str:
     if setting.schedule == YOURS:
         return yours.blocks(on, lanes, frame.lit)
     wide = setting.piece * on.scale
-    bodies = pipeline_lanes.blocks(on, lanes, frame.lit, wide >= HAND)
+    bodies, numbers = pipeline_lanes.blocks(on, lanes, frame.lit, wide >= HAND)
     if wide >= HAND:
         bodies = {micro: svg.press(body, (on.at(micro * setting.piece), frame.sorted - 1, wide, 26), "lit", micro,
                                    f"micro-batch {micro}{', in colour' * (micro == frame.lit)}", f"micro{micro}")
                   for micro, body in bodies.items()}  # fmt: skip
-    return "".join(bodies.values()) + pipeline_lanes.strips(on, lanes)
+    return "".join(bodies.values()) + numbers + pipeline_lanes.strips(on, lanes)
 
 
 def _hops(frame: Frame, lanes) -> str:
