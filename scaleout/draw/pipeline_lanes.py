@@ -20,6 +20,7 @@ from scaleout.draw import hatch, svg
 LOOK = {"F": ("grid", "ink"), "B": ("compute", "paper"), "I": ("compute", "paper"), "W": ("c8", "paper")}
 # Fill and edge of the micro-batch that is followed
 LIT = {"F": ("c3", "paper"), "B": ("c6", "paper"), "I": ("c6", "paper"), "W": ("c8", "c6")}
+LOUD = "cleared"  # ink on its colours, with what lies behind the words cleared
 BLOCKS, BARS = 230, 900  # actions in a picture, at most, that are marks with names, or bars without
 THIN, THINNEST = 2.5, 1.2  # CSS pixels that the shortest of them needs
 COLUMN = 8  # CSS pixels, at least, of a column that kinds share
@@ -131,7 +132,7 @@ def blocks(on: Rows, lanes: Sequence[Lane], lit: int, apart: bool) -> tuple[dict
 def look(kind: str, lit: bool) -> tuple[str, str, str]:
     """The fill of an action, its edge, and the fill of its words."""
     fill, words = LOOK[kind]
-    return (*LIT[kind], "paper") if lit else (fill, "paper", words)
+    return (*LIT[kind], LOUD) if lit else (fill, "paper", words)
 
 
 def block(kind: str, micro: int, rank: int, chunk: int) -> str:
@@ -152,7 +153,11 @@ def _marks(marks: dict[tuple[str, str], list[str]]) -> str:
 
 
 def _numbers(words: dict[str, list[str]]) -> str:
-    inner = "".join(f'<g fill="{svg.colour(fill)}">{"".join(some)}</g>' for fill, some in words.items())
+    clear = f'stroke="{svg.colour("paper")}" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
+    inner = "".join(
+        f'<g fill="{svg.colour("ink")}" {clear}>{"".join(some)}</g>' if fill == LOUD
+        else f'<g fill="{svg.colour(fill)}">{"".join(some)}</g>' for fill, some in words.items()
+    )  # fmt: skip
     return f'<g font-size="{svg.SMALLEST}" text-anchor="middle" pointer-events="none">{inner}</g>' if inner else ""
 
 

@@ -29,7 +29,8 @@ def sorted_time(frame: Frame, values: dict) -> str:
            for fill, some in paths.items() if some]  # fmt: skip
     if back * on.scale >= 18 and drawn > 1:
         out += [svg.text(on.at(n * piece + forward + back / 2), y + tall / 2 + 4, str(n), anchor="middle",
-                         fill="paper", size=svg.SMALLEST) for n in range(many)]  # fmt: skip
+                         fill="ink" if n == frame.lit else "paper", size=svg.SMALLEST, halo=n == frame.lit)
+                for n in range(many)]  # fmt: skip
     wait = values["slots"] - busy
     if wait > 0.005:
         out.append(svg.rect(on.at(busy), y, wait * on.scale, tall, "accent", opacity=hatch.PALE, mark="idle-ground"))

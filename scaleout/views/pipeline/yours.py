@@ -61,7 +61,9 @@ def blocks(on: Rows, lanes: Sequence[Lane], lit: int) -> str:
             wide = (end - start) * on.scale
             body = svg.rect(0, 0, wide, on.bar, edge) + svg.rect(1, 1, wide - 2, on.bar - 2, fill)
             if pipeline_lanes.numbered(micro, wide):
-                body += svg.text(wide / 2, on.bar / 2 + 4, str(micro), anchor="middle", fill=ink, size=svg.SMALLEST)
+                loud = ink == pipeline_lanes.LOUD
+                body += svg.text(wide / 2, on.bar / 2 + 4, str(micro), anchor="middle", fill="ink" if loud else ink,
+                                 size=svg.SMALLEST, halo=loud)  # fmt: skip
             out.append(svg.movable(
                 on.at(start), on.top(row), body, (wide, on.bar), "order", row, f"{kind}{micro}",
                 f"{words.KINDS[kind]} of micro-batch {micro}, rank {row}", f"{kind}{micro}-rank{row}",

@@ -98,7 +98,8 @@ def _cells(cells: Sequence[Cell], done: int, y: float, scale: float, high: float
         words = f"{cell.letters} {'fwd' if cell.forward else 'bwd'}"
         fitting = next((one for one in (words, cell.letters) if svg.measure(one, svg.SMALLEST) < long - 3), "")
         if fitting:
-            out.append(svg.text(at + wide / 2, y + high / 2 + 4, fitting, anchor="middle", size=svg.SMALLEST))
+            middle = (at + wide / 2, y + high / 2 + 4)
+            out.append(svg.text(*middle, fitting, anchor="middle", size=svg.SMALLEST, halo=True))
         at += wide
     return out
 
