@@ -133,8 +133,10 @@ def views_at_work(page) -> None:
         view = page.evaluate(f"{ROOTS}[{at}].live.data")
         controls = [one for one in view["spec"]["controls"] if one["kind"] in ("slider", "select")]
         control = max(controls, key=lambda one: one["kind"] == "slider")
-        ends = (control["lo"], control["hi"]) if "lo" in control else [value for value, _ in control["options"]]
-        name, other = control["name"], ends[1] if view["params"][control["name"]] == ends[0] else ends[0]
+        name, now = control["name"], views.render(view["stem"], view["params"])["levers"]
+        hi = now.get(name, {}).get("hi", control.get("hi"))
+        ends = (control["lo"], hi) if "lo" in control else [value for value, _ in control["options"]]
+        other = ends[1] if view["params"][name] == ends[0] else ends[0]
         page.evaluate("(to) => { location.hash = to; }", f"#live-{view['key']}?{name}={other}")
         page.wait_for_function(f"(other) => {ROOTS}[{at}].live.params['{name}'] === other", arg=other)
         want = views.render(view["stem"], {**view["params"], name: other})
