@@ -87,9 +87,7 @@ class TensorTransformer(nn.Module):
         self.kv_group = group.neighbours(self.sharing) if self.sharing > 1 else None
 
     def enter(self, x: Tensor) -> Tensor:
-        """From the stream to matrices that are cut by columns. Under autocast it is cast before it travels."""
-        if torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))
+        """From the stream to matrices that are cut by columns."""
         return self.doors[0].apply(x, self.group)
 
     def leave(self, x: Tensor) -> Tensor:

@@ -56,5 +56,5 @@ def test_the_account_holds_what_the_schedule_does(schedule, v, stood):
 
 
 def test_chunks_that_do_not_divide_the_layers_of_a_rank():
-    with pytest.raises(ValueError, match="chunks 3 does not divide 4 layers of a rank: use a divisor of 4"):
+    with pytest.raises(ValueError, match="chunks 3 does not divide 4 layers of a rank: the nearest is 2"):
         account(SHAPE, 2, 32, Recipe(), Layout(pp=4, chunks=3, schedule="interleaved"))
