@@ -255,6 +255,8 @@ def main(s, argv=None):
     fits.check(s, o.shape)
     options.check_target(o.trace, (".json",))
     options.check_save(o.save, RESULTS)
+    if o.save and o.fault != "none":
+        raise ValueError("--save: a run with a fault is no Record: leave out --fault or --save")
     plan.refuse()
     lab_pipeline.refuse(s.world, s.nodes, s.device.type, o.fault, o.hop_ms, o.trace)
     text = session.dataset(o.dataset)

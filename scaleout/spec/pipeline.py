@@ -86,7 +86,8 @@ def refuse(schedule: str, p: int, m: int, v: int = 1) -> None:
         bound = f"{'' if most == least else 'at least '}{least} chunk{'s' if least > 1 else ''}"
         raise ValueError(f"{schedule} has {bound} a rank, not {v}: use v = {least if v < least else most}")
     if not allowed(schedule, p, m):
-        near = min((n for n in range(1, m + 2 * p + 1) if allowed(schedule, p, n)), key=lambda n: (abs(n - m), -n))
+        some = (n for n in range(max(1, m - 2 * p), m + 2 * p + 1) if allowed(schedule, p, n))
+        near = min(some, key=lambda n: (abs(n - m), -n))
         why = {"1f1b": f"needs a micro-batch for each of {p} ranks", "dualpipev": f"needs two for each of {p} ranks"}
         rule = why.get(schedule, f"takes micro-batches in equal rounds of at least {p}")
         raise ValueError(f"{schedule} {rule}, not {m}: use m = {near}")

@@ -20,7 +20,7 @@ from scaleout.collectives.vocabulary import Ends, ends
 from scaleout.memory.states import rank_parameters
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
-from scaleout.spec.recipe import Recipe
+from scaleout.spec.recipe import CHOICES, Recipe
 from scaleout.spec.transformer import Shape, flops
 from scaleout.timing.step import ADAMW_BYTES, utilization
 from scaleout.timing.tensor_machine import Machine, Price
@@ -73,6 +73,7 @@ def block_seconds(
     the scores through memory. ValueError for an overlap that there is not.
     """
     checks.one_of("overlap", overlap, OVERLAPS)
+    checks.one_of("attention", attention, CHOICES["attention"])
     core = core_seconds(one, on, attention, dropout)
     moved = _moved(one, dropout)
     products = {half: _products(one, half, on) for half in HALVES}

@@ -146,6 +146,7 @@ ZERO_BUBBLE = Number(
     slips=(
         Slip("third-of-the-share", _PLAIN.bubble / 3,
              "That is a third of 1F1B's share. The idle time is a third, but it is now divided by a shorter step."),
+        Slip("work", 1 - _ZERO.bubble, "That is the share in which a rank works."),
         Slip("one-f-one-b", _PLAIN.bubble, "That is 1F1B's bubble: W fills none of it yet."),
         Slip("of-the-work", _ZERO.bubble_of_ideal,
              "That is the bubble as a share of the work. The step has the bubble in it too."),

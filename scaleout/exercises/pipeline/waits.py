@@ -123,6 +123,7 @@ SIMULATE = Function(
     function="waits_for", stub=_WAITS_STUB, reference=_waits_for,
     cases=(
         _rows("F0 B0", "B0 F0"),
+        _rows("B0 F0", "F0 B0"),
         _rows("F0 F1 B0 B1", "F0 B0 F1 B1"),
         _rows("F0 B0 F1 B1", "F0 F1 B0 B1"),
         _rows("F0 F1 F2 B0 B1 B2", "F0 F1 B0 F2 B1 B2", "F0 B0 F1 B1 F2 B2"),

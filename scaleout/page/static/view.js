@@ -294,6 +294,6 @@ export class View {
     if (!result.error && !result.failed) this.set(params);
     if (this.data.spec.controls.some(({ name, more }) => more && name in given)) this.fold.open = true;
     this.paint(result, shape);
-    await this.advise();
+    if (!result.error && !result.failed) await this.advise();
   }
 }
