@@ -180,7 +180,7 @@ def train(s, plan, text):
         found["seconds"].append(s.largest(s.clock() - begin))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    ends = measure_pipeline.gathered(s, [w.detach().cpu() for w in pipeline_stage.tied_weights(way.stages)])
+    ends = s.gathered([w.detach().cpu() for w in pipeline_stage.tied_weights(way.stages)])
     tables = [w for row in ends for w in row]
     apart = max((w - tables[0]).abs().max().item() for w in tables)
     return found, {"token table and tied head are equal after training": parity.check(apart, 0.0)}
@@ -255,8 +255,7 @@ def main(s, argv=None):
     fits.check(s, o.shape)
     options.check_target(o.trace, (".json",))
     options.check_save(o.save, RESULTS)
-    if o.save and o.fault != "none":
-        raise ValueError("--save: a run with a fault is no Record: leave out --fault or --save")
+    options.check_sound(o.save, o.fault)
     plan.refuse()
     lab_pipeline.refuse(s.world, s.nodes, s.device.type, o.fault, o.hop_ms, o.trace)
     text = session.dataset(o.dataset)

@@ -180,8 +180,7 @@ def gather(s, checks):
     """Rank 0: the checks of all nodes, the reds of other nodes under their host's name. Others: None."""
     if s.world == 1:
         return checks
-    everywhere = [None] * s.world
-    dist.all_gather_object(everywhere, (socket.gethostname(), s.local_rank, checks))
+    everywhere = s.gathered((socket.gethostname(), s.local_rank, checks))
     if not s.main:
         return checks
     others = [Check(f"{host}: {c.need}", c.ok, c.found, c.remedy)

@@ -232,8 +232,7 @@ def recorded_links(folder=RESULTS):
 
 def check(s, o):
     """Refuse what could not work, before any work. ValueError, one line."""
-    if o.save and o.fault:
-        raise ValueError("--save: a run with a fault is no Record: leave out --fault or --save")
+    options.check_sound(o.save, o.fault)
     if not o.link:
         options.check_save(o.save, RESULTS)
         tensor_ways.refuse(s, o.shape, o.seq, o.sequence_parallel, o.via)

@@ -174,6 +174,12 @@ def check_save(save, results):
     check_target(results / "record.json" if save == "auto" else save, (".json",))
 
 
+def check_sound(save, fault):
+    """Refuse --save of a run with a --fault (None or "none" without one)."""
+    if save and fault not in (None, "none"):
+        raise ValueError("--save: a run with a fault is no Record: leave out --fault or --save")
+
+
 def check_folder(path, flag):
     """Refuse a folder that could not be made or written to at the end, before the work begins. None is fine."""
     if path is not None and not _writable(Path(path).resolve()):

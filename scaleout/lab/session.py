@@ -62,13 +62,25 @@ class Session:
         if self.world > 1:
             dist.barrier()
 
+    def total(self, value):
+        """The sum over ranks of one number per rank (float)."""
+        return self._reduce(value, dist.ReduceOp.SUM)
+
     def mean(self, value):
         """The mean over ranks of one number per rank (float). Sum, then divide: not every gloo has AVG."""
-        return self._reduce(value, dist.ReduceOp.SUM) / self.world
+        return self.total(value) / self.world
 
     def largest(self, value):
         """The maximum over ranks of one number per rank (float)."""
         return self._reduce(value, dist.ReduceOp.MAX)
+
+    def gathered(self, value):
+        """What every rank has (anything that can be pickled), as a list by rank."""
+        if self.world == 1:
+            return [value]
+        found = [None] * self.world
+        dist.all_gather_object(found, value)
+        return found
 
     def _reduce(self, value, how):
         if self.world == 1:

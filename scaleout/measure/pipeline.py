@@ -8,7 +8,6 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 
 from scaleout.parallel.pipeline import HandPipeline
 from scaleout.timing.pipeline import Costs
@@ -106,16 +105,7 @@ def most_kept(way, tokens, targets) -> list[int]:
     with Kept(*weights, *tokens, *targets) as kept:
         way.step(tokens, targets)
     way.clear()
-    return gathered(way.s, kept.most)
-
-
-def gathered(s, found) -> list:
-    """What every rank found, by rank."""
-    if s.world == 1:
-        return [found]
-    all_found = [None] * s.world
-    dist.all_gather_object(all_found, found)
-    return all_found
+    return way.s.gathered(kept.most)
 
 
 def timed(way, tokens, targets, steps: int) -> tuple[list[float], list[list[Span]]]:
@@ -131,7 +121,7 @@ def timed(way, tokens, targets, steps: int) -> tuple[list[float], list[list[Span
         way.clear()
     spans = way.pipe.spans if hasattr(way, "pipe") else []
     moved = [Span(*span[:3], *(t - begin for t in span[3:])) for span in spans]
-    return seconds, gathered(way.s, moved)
+    return seconds, way.s.gathered(moved)
 
 
 def costs(way, tokens, targets, rounds: int = 3) -> Costs:
@@ -143,7 +133,7 @@ def costs(way, tokens, targets, rounds: int = 3) -> Costs:
             mine[i] = [min(times) for times in zip(*(_alone(way, stage, tokens[0], targets[0]) for _ in range(rounds)),
                                                    strict=True)]
     way.clear()
-    by_stage = {i: pair for found in gathered(way.s, mine) for i, pair in found.items()}
+    by_stage = {i: pair for found in way.s.gathered(mine) for i, pair in found.items()}
     forward, backward = zip(*(by_stage[i] for i in range(len(way.place))), strict=True)
     half = tuple(seconds / 2 for seconds in backward)            # of a whole backward only the sum is told
     return Costs(tuple(forward), half, half)

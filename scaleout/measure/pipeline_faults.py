@@ -14,10 +14,11 @@ from torch import Tensor
 
 from scaleout.lab import pipeline as lab_pipeline
 from scaleout.lab.text import ms
-from scaleout.measure.pipeline import Span, clock, gathered
+from scaleout.measure.pipeline import Span, clock
 from scaleout.measure.pipeline_sleep import LIKE, batch, even, sleepers
 from scaleout.parallel.pipeline import Wire, run
 from scaleout.parallel.pipeline_ways import Way
+from scaleout.spec import checks
 from scaleout.spec.pipeline import orders
 from scaleout.spec.transformer import preset
 from scaleout.timing import pipeline_seconds
@@ -72,7 +73,7 @@ def both_send(s, m: int, patience: float) -> list | None:
     except RuntimeError:                                         # the time-out of a message
         if not standing:
             raise
-    found = gathered(s, list(standing))
+    found = s.gathered(list(standing))
     return found if any(found) else None
 
 
@@ -133,8 +134,8 @@ def refuse_head(ranks: int) -> None:
     """ValueError, one line, where HEAVY has no equal stages on so many ranks."""
     layers = preset(HEAVY).layers
     if layers % ranks:
-        fits = [n for n in (ranks - 1, ranks + 1, 2, 4) if n > 1 and layers % n == 0]
-        raise ValueError(f"--fault head: {ranks} ranks do not divide the {layers} layers of {HEAVY}: use {fits[0]}")
+        near = checks.nearest(ranks, checks.divisors(layers))
+        raise ValueError(f"--fault head: {ranks} ranks do not divide the {layers} layers of {HEAVY}: use {near}")
 
 
 def show_head(s, plan):

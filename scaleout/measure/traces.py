@@ -7,7 +7,6 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from scaleout.records import chrome, trace
@@ -35,11 +34,7 @@ def traced(s, step, count, extra=lambda: (), whole=True):
         mine = [*chrome.one_rank(_exported(seen), s.rank), *extra()]
         if not whole:
             mine = trace.thin(trace.Trace(mine)).events
-        everyone = [mine]
-        if s.world > 1:
-            everyone = [None] * s.world
-            dist.all_gather_object(everyone, mine)
-        return trace.merge(everyone)
+        return trace.merge(s.gathered(mine))
 
 
 @contextmanager

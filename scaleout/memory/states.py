@@ -25,16 +25,12 @@ def check_layout(shape: Shape, layout: Layout) -> None:
     """Raise ValueError unless the layout's degrees divide the shape's heads, key-value heads, MLP and layers."""
     check_tensor(shape, layout.tp)
     if shape.layers % layout.pp:
-        near = checks.nearest(layout.pp, _divisors(shape.layers))
+        near = checks.nearest(layout.pp, checks.divisors(shape.layers))
         raise ValueError(f"pp {layout.pp} does not divide {shape.layers} layers: the nearest that works is {near}")
     if shape.layers % layout.stages:
         each = shape.layers // layout.pp
-        near = checks.nearest(layout.chunks, _divisors(each))
+        near = checks.nearest(layout.chunks, checks.divisors(each))
         raise ValueError(f"chunks {layout.chunks} does not divide {each} layers of a rank: the nearest is {near}")
-
-
-def _divisors(n: int) -> list[int]:
-    return [k for k in range(1, n + 1) if not n % k]
 
 
 def block_parameters(shape: Shape, tp: int = 1) -> int:

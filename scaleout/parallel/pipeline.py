@@ -91,7 +91,7 @@ class HandPipeline:
             wire.end()
         self.tie()
         share = sum(self.losses).item() if self.losses else 0.0
-        return self.s.mean(share) * self.s.world
+        return self.s.total(share)
 
     def close(self) -> None:
         """Give the process groups back. Every rank closes its own end."""

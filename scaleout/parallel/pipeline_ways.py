@@ -55,7 +55,7 @@ class Way:
                            **({"target": torch.cat(targets), "losses": losses} if last else {}))
         self.tie()
         share = sum(loss.item() for loss in losses) / self.m
-        return self.s.mean(share) * self.s.world
+        return self.s.total(share)
 
     def gradients(self) -> dict[str, Tensor]:
         """{name: gradient} of this rank's stages; a tied head's under the name of the token table."""

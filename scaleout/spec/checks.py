@@ -60,6 +60,11 @@ def one_of(name: str, value: object, options: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(options)}, not {value!r}")
 
 
+def divisors(n: int) -> list[int]:
+    """The whole numbers that divide n, the smallest first."""
+    return [k for k in range(1, n + 1) if not n % k]
+
+
 def nearest(value: int, allowed: Iterable[int]) -> int:
     """Of the allowed whole numbers the one nearest to value; of two the smaller."""
     return min(allowed, key=lambda one: (abs(one - value), one))

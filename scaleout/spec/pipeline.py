@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from scaleout.spec import checks
-from scaleout.spec.pipeline_weave import KINDS, order
+from scaleout.spec.pipeline_weave import KINDS, order, row
 
 
 class Action(NamedTuple):
@@ -76,6 +76,12 @@ def allowed(schedule: str, p: int, m: int) -> bool:
     return m >= {"1f1b": p, "dualpipev": 2 * p}.get(schedule, 1)
 
 
+def nearest(schedule: str, p: int, m: int) -> int:
+    """Of the micro-batches that a schedule of p ranks can have, the number nearest to m; of two the larger."""
+    some = (n for n in range(max(1, m - 2 * p), m + 2 * p + 1) if allowed(schedule, p, n))
+    return min(some, key=lambda n: (abs(n - m), -n))
+
+
 def refuse(schedule: str, p: int, m: int, v: int = 1) -> None:
     """Raise ValueError, with the nearest that works, for what the schedule cannot be."""
     facts = checks.known("schedule", schedule, SCHEDULES)
@@ -86,11 +92,9 @@ def refuse(schedule: str, p: int, m: int, v: int = 1) -> None:
         bound = f"{'' if most == least else 'at least '}{least} chunk{'s' if least > 1 else ''}"
         raise ValueError(f"{schedule} has {bound} a rank, not {v}: use v = {least if v < least else most}")
     if not allowed(schedule, p, m):
-        some = (n for n in range(max(1, m - 2 * p), m + 2 * p + 1) if allowed(schedule, p, n))
-        near = min(some, key=lambda n: (abs(n - m), -n))
         why = {"1f1b": f"needs a micro-batch for each of {p} ranks", "dualpipev": f"needs two for each of {p} ranks"}
         rule = why.get(schedule, f"takes micro-batches in equal rounds of at least {p}")
-        raise ValueError(f"{schedule} {rule}, not {m}: use m = {near}")
+        raise ValueError(f"{schedule} {rule}, not {m}: use m = {nearest(schedule, p, m)}")
 
 
 def enough(schedule: str, p: int) -> int:
@@ -106,8 +110,7 @@ def coded(schedule: str, p: int, m: int, v: int = 1) -> list[list[int]]:
 
 def code(action: Action, stages: int, m: int) -> int:
     """The number of an action."""
-    kind, stage, micro = action
-    return (KINDS.index(kind) * stages + (stage if kind == "F" else stages - 1 - stage)) * m + micro
+    return row(action.kind, action.stage, stages, m)[action.micro]
 
 
 def decode(number: int, stages: int, m: int) -> Action:

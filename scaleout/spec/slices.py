@@ -31,7 +31,7 @@ def check_tensor(shape: Shape, tp: int) -> None:
 def check_hidden(shape: Shape, tp: int) -> None:
     """ValueError, in one line, unless the hidden size falls into tp equal parts, as unusual cuts need it."""
     if shape.hidden % tp:
-        near = checks.nearest(tp, (t for t in range(1, shape.hidden + 1) if not shape.hidden % t))
+        near = checks.nearest(tp, checks.divisors(shape.hidden))
         raise ValueError(f"tp {tp} does not divide hidden size {shape.hidden}, which this cut needs: use {near}")
 
 

@@ -217,14 +217,14 @@ def step(schedule: str, p: int, m: int, v: int, costs: Costs, only: Sequence[int
     only: ranks whose actions are wanted; those of others may be left out, which is quicker."""
     _same(p * v, costs)
     homes = [rank_of(schedule, stage, p) for stage in range(p * v)]
-    in_flight = memory.in_flight(schedule, p, m, v)
+    in_flight, work = memory.in_flight(schedule, p, m, v), _work(homes, p, m, costs)
     if only is not None:
         starts: list[list[float]] = [[] for _ in range(p)]
         seconds = _swept(schedule, p, m, v, costs, [starts[r].append if r in only else bool for r in range(p)])
         if seconds is not None:
             rows = tuple(weave(schedule, p, m, v, r) if r in only else () for r in range(p))
-            return Timeline(seconds, _work(homes, p, m, costs), in_flight, rows, tuple(starts), costs, m)
-    return _timed(coded(schedule, p, m, v), homes, m, costs, _work(homes, p, m, costs), in_flight)
+            return Timeline(seconds, work, in_flight, rows, tuple(starts), costs, m)
+    return _timed(coded(schedule, p, m, v), homes, m, costs, work, in_flight)
 
 
 def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:

@@ -30,7 +30,7 @@ def blocks(layers: int, stages: int) -> tuple[int, ...]:
     checks.whole("layers", layers)
     checks.whole("stages", stages)
     if layers % stages:
-        near = min((n for n in range(1, layers + 1) if layers % n == 0), key=lambda n: (abs(n - stages), n))
+        near = checks.nearest(stages, checks.divisors(layers))
         raise ValueError(f"{stages} stages do not divide {layers} layers: use {near} stages, or say the blocks of each")
     return (layers // stages,) * stages
 

@@ -1,8 +1,5 @@
 """Seconds under tensor and sequence parallelism: what must hold, and chunks by events."""
 
-import json
-from pathlib import Path
-
 import pytest
 from cases import refused
 
@@ -17,7 +14,6 @@ from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 from scaleout.timing.tensor import block_seconds, chunked, core_seconds, step_seconds
 from scaleout.timing.tensor_machine import machine, profile_machine
 
-PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "tensor_parallel.json").read_text())
 LLAMA, H100 = PRESETS["llama-3-8b"], DEVICES["h100-sxm"]
 
 

@@ -224,7 +224,7 @@ function order(control, changed) {
   const names = { id: freshId(control.name), "aria-label": `Put back: ${control.label}` };
   const back = el("button", { type: "button", class: "live-plain", ...names, onclick }, "Put back");
   const name = el("span", { class: "live-name" }, control.label);
-  return { ...framed({ help: MOVED, ...control }, el("div", { class: "live-label" }, name, back)), inPicture: true, set() {} };
+  return { ...framed({ help: MOVED, ...control }, el("div", { class: "live-label" }, name, back)), set() {} };
 }
 
 const KINDS = { slider, select, toggle, number, play, arrange: order };

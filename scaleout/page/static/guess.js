@@ -123,11 +123,15 @@ export class Guess {
     this.show();
   }
 
+  possible(value) {
+    return value >= 0 && value <= ABSURD * this.control.hi;
+  }
+
   /** The mark stands where the number says; while there is none, at the lower end. */
   show() {
     this.error.hidden = true;
     const value = this.number;
-    const given = value >= 0 && value <= ABSURD * this.control.hi;
+    const given = this.possible(value);
     this.mark(given ? value : this.control.lo, given ? `your guess: ${this.written(value)}` : "drag: your guess");
   }
 
@@ -143,8 +147,7 @@ export class Guess {
   }
 
   commit() {
-    const value = this.number, most = ABSURD * this.control.hi;
-    const ready = value >= 0 && value <= most;
+    const value = this.number, ready = this.possible(value);
     this.error.hidden = ready;
     if (ready) this.open(value, true);
     else this.error.textContent = `Type a number, such as one from 0 to ${this.control.hi.toLocaleString("en-US")}, or skip the guess.`;

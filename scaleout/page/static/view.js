@@ -118,7 +118,7 @@ export class View {
   lever(levers) {
     for (const [name, made] of this.built) {
       const now = levers[name] ?? {};
-      const wakes = this.chose && !made.inPicture && "off" in made.element.dataset && !now.off;
+      const wakes = this.chose && !made.element.matches(".live-arrange") && "off" in made.element.dataset && !now.off;
       if (wakes && this.fold.contains(made.element)) this.fold.open = true; // a choice that asks for more shows where
       made.now?.(now);
       if (this.params[name] > now.hi) this.params[name] = now.hi; // as its slider shows, and Python drew

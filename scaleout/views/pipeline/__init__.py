@@ -7,7 +7,7 @@ from functools import lru_cache
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.views import arrange, guess, more, play, select, slider, toggle
 from scaleout.views.pipeline import levers, picture, record, words, yours
-from scaleout.views.pipeline.setting import MOST, RANKS, YOURS, Look, Setting, reach, shown
+from scaleout.views.pipeline.setting import CHUNKS, MOST, RANKS, YOURS, Look, Setting, reach, shown
 
 TITLE = "A pipeline's schedule"
 
@@ -24,7 +24,7 @@ CONTROLS = (
     slider("hop", "Cost of a hop between ranks", 0.0, 0.0, 2.0, step=0.25, unit="slots"),
     slider("ranks", "Ranks (p)", 4, 2, RANKS, log=True),
     *more(
-        slider("chunks", "Chunks of a rank (v)", 2, 1, 4),
+        slider("chunks", "Chunks of a rank (v)", 2, 1, CHUNKS),
         slider("head", "Head, beside the last stage's forward", 0.0, 0.0, 1.0, step=0.25, unit="slots"),
         slider("backward", "A backward, in forwards", 2.0, 1.0, 3.0, step=0.5),
         toggle("blocking", "A rank does nothing while it sends", False),
@@ -99,7 +99,7 @@ def _levers(setting: Setting) -> dict:
     least, most = SCHEDULES[setting.schedule].chunks
     if least == most:
         out["chunks"] = {"off": f"{setting.label} has {'one stage' if least == 1 else 'two chunks'} a rank"}
-    elif setting.finest < 4:
+    elif setting.finest < CHUNKS:
         out["chunks"] = {"hi": setting.finest}
     if reach(setting.schedule) < RANKS:
         out["ranks"] = {"hi": reach(setting.schedule)}

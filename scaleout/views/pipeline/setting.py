@@ -17,6 +17,7 @@ MOST = 256  # micro-batches
 DRAWN = 8  # ranks at most
 MANY = 1500  # actions, about, whose critical path is no longer looked for
 RANKS, BENT = 64, 32  # at most; of a schedule that bends back, whose filling alone is p x p actions
+CHUNKS = 4  # a rank at most
 FINE = 4096  # micro-batches on all ranks up to which there are more than two chunks: a redraw has to be quick
 
 
@@ -69,7 +70,7 @@ class Setting:
     @property
     def finest(self) -> int:
         """The most chunks that are drawn of so many ranks and micro-batches."""
-        return 4 if self.ranks * self.micro_batches <= FINE else 2
+        return CHUNKS if self.ranks * self.micro_batches <= FINE else 2
 
     @property
     def micro_batches(self) -> int:
@@ -199,5 +200,4 @@ def _lane(setting: Setting, rank: int) -> Lane:
 def _nearest(schedule: str, ranks: int, asked: int) -> int:
     if schedule == YOURS:
         return yours.MANY
-    fits = (m for m in range(1, asked + 2 * ranks + 1) if spec.allowed(schedule, ranks, m))
-    return min(fits, key=lambda m: (abs(m - asked), -m))
+    return spec.nearest(schedule, ranks, asked)
