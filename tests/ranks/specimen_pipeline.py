@@ -51,10 +51,10 @@ def case(s, via, schedule, m, v=1, tied=True, layers=None, cut_tie=False):
         mine["tokens.weight"] = max((weight.grad, mine["tokens.weight"]), key=lambda g: (
             g - wanted["tokens.weight"]).abs().max().item())
     made.close()
-    names = measure_pipeline.gathered(s, sorted(mine))
+    names = s.gathered(sorted(mine))
     assert {name for each in names for name in each} == set(wanted), "every parameter has a gradient on some rank"
     error = parity.worst(s, mine, {name: wanted[name] for name in mine})
-    return abs(found / loss - 1), error, made.built, measure_pipeline.gathered(s, [*made.stages])
+    return abs(found / loss - 1), error, made.built, s.gathered([*made.stages])
 
 
 def chunks(schedule):
