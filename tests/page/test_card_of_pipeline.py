@@ -1,8 +1,7 @@
 """The card of rung 04: its formulas and numbers are the package's."""
 
-import re
-
 import pytest
+from tex import value
 
 from scaleout.memory import pipeline as held
 from scaleout.page import cards
@@ -16,14 +15,6 @@ CARD = cards.load("pipeline")
 
 def step(schedule, p=4, m=8, v=1, hop=0.0):
     return pipeline.step(schedule, p, m, v, even(p * v, *[1 / v] * 3, hop=hop))
-
-
-def value(tex, **of):
-    """TeX in Python; what stands side by side is a product."""
-    python = re.sub(r"\\frac\{([^}]*)\}\{([^}]*)\}", r"((\1)/(\2))", tex)
-    if found := re.fullmatch(r"\\min\((.*),\\ (.*)\)", python):
-        return min(value(one, **of) for one in found.groups())
-    return eval(re.sub(r"(?<=[\w)])\s*(?=[A-Za-z(])", "*", python.replace(r"\,", "")), {}, of)
 
 
 @pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (7, 20)])

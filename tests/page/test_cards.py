@@ -1,12 +1,11 @@
 """Cards: what is on them is so, and the box and the sheet are of one source."""
 
 import json
-import math
-import re
 
 import pytest
 from cases import refused
 from repo import text
+from tex import value
 
 from scaleout.collectives import messages
 from scaleout.collectives.alpha_beta import bus_bandwidth, bus_factor, cost
@@ -40,21 +39,10 @@ def test_every_number_is_the_packages():
     assert RATE * 8 == 400e9
 
 
-# TeX in Python, of W, n, a (alpha), b (beta) and L (the logarithm); what stands side by side is a product.
-PYTHON = {r"\frac{W-1}{W}": "((W-1)/W)", r"\log_2 W": "L", r"\alpha": "a", r"\beta": "b", r"\,": ""}
-
-
-def value(tex, **of):
-    for old, new in PYTHON.items():
-        tex = tex.replace(old, new)
-    product = re.sub(r"(?<=[\w)])\s*(?=[A-Za-z(])", "*", tex)
-    return eval(product, {"L": math.log2(of["W"])}, of)
-
-
 @pytest.mark.parametrize(("ranks", "size"), [(2, 10**6), (4, 10**9), (7, 12_345_678)])
 def test_formulas_give_what_the_model_gives(ranks, size):
     by_tex = [one["tex"] for one in CARD["formulas"]]
-    of = {"W": ranks, "n": size, "a": BETWEEN, "b": 1 / RATE}
+    of = {"W": ranks, "n": size, "alpha": BETWEEN, "beta": 1 / RATE}
     message, sent, seconds, bound = (tex.removeprefix("t = ") for tex in by_tex)
     assert value(message, **of) == pytest.approx(cost("send", "direct", size, 2, Wire(BETWEEN, RATE)).seconds)
     assert value(sent, **of) == pytest.approx(ring(ranks, size).sent_bytes)
