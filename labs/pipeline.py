@@ -95,7 +95,8 @@ class Plan:
             near = max(1, round(self.o.layers / stages)) * stages
             raise ValueError(f"--layers {self.o.layers} cannot be cut into {stages} equal stages: use --layers {near}")
         for name, v in chosen if self.p > 1 else ():
-            pipeline_ways.placed(name, self.p, self.m, v)
+            with lab_pipeline.flags():
+                pipeline_ways.placed(name, self.p, self.m, v)
 
     def sleep(self, s, via, name, v, costs, **more):
         """measure.pipeline_sleep.run of this plan."""

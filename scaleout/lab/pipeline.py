@@ -1,6 +1,8 @@
 """What the lab of pipelines prints: bubbles and bytes beside their predictions, lanes as text and as a trace, stages of
 uneven weight, who waits for whom. Standard library only."""
 
+import contextlib
+import re
 import statistics
 
 from scaleout.lab.text import megabytes, ms, ratio, table
@@ -135,6 +137,15 @@ def refuse(world, nodes, device, fault, hop_ms, trace):
         raise ValueError(f"--hop-ms: --fault {fault} has wires of its own: leave one of the two out")
     if fault == "both-send" and device != "cpu":
         raise ValueError("--fault both-send: on NCCL small sends do not wait: use LAB_DEVICE=cpu")
+
+
+@contextlib.contextmanager
+def flags():
+    """What a schedule refuses, said of this lab's flag where formulas say m."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(re.sub(r"\bm = ", "--micro-batches ", str(error))) from None
 
 
 def hang(found, patience):

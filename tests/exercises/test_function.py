@@ -1,5 +1,6 @@
 """Exercises that run the reader's code: what is right, and what is said of everything else."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -34,7 +35,7 @@ def test_mistakes_in_a_function_are_named_each_with_its_own_message(one):
     seen = {}
     for mistake in one.mistakes:
         table = [(case, mistake.wrong(*case)) for case in one.cases]
-        source = f"TABLE = {table!r}\ndef {one.function}(*case):\n    return dict_of(case)\n"
+        source = f"inf = float('inf')\nTABLE = {table!r}\ndef {one.function}(*case):\n    return dict_of(case)\n"
         source += "def dict_of(case):\n    return next(result for known, result in TABLE if known == case)\n"
         result = check(one, source)
         assert (result["ok"], result["slip"]) == (False, mistake.name)
@@ -93,6 +94,31 @@ def test_what_is_no_list_of_numbers_is_one_clear_line(one, body, slip, words):
     assert "\n" not in result["message"]
     assert "Traceback" not in result["message"]
     assert len(result["message"]) < 1000
+
+
+def test_an_overflow_is_a_mistake_where_it_is_infinite_and_no_other_is_like_it():
+    """The wrong way to scale overflows where logits are spread, which ends the run; of code that was right until then,
+    nothing more is known."""
+    one = exercises.exercise("tensor", "split-loss")
+    said = {"stopped": "Line 5: OverflowError: math range error", "slip": "exception", "printed": ""}
+    wrong = next(mistake.wrong for mistake in one.mistakes if mistake.name == "wrong-way")
+    given = {name: [f(*case) for case in one.cases] for name, f in (("wrong", wrong), ("right", one.reference))}
+    at = given["wrong"].index(math.inf)
+    for results, slip in ((given["wrong"][:at], "wrong-way"), (given["right"][:at], "exception"), (None, "exception"),
+                          (given["wrong"][: at - 1], "exception"), (given["wrong"][:-1], "wrong-way"),
+                          (given["wrong"] * 2, "exception"), (["x"] * at, "exception")):  # fmt: skip
+        verdict = one.judge_run({**said, "results": results})
+        assert (verdict.ok, verdict.slip) == (False, slip)
+        assert verdict.message.endswith(said["stopped"])
+    assert one.judge_run({**said, "results": given["wrong"][:at], "stopped": "MemoryError"}).slip == "exception"
+
+
+def test_the_right_numbers_in_another_order_are_told():
+    one = exercises.exercise("tensor", "split-heads")
+    words = "The numbers are right, their order is not."
+    for change, told in (("[::-1]", True), ("[::-1] + [0]", False), ("[:-1] + [0]", False)):
+        verdict = check(one, f"{code_of(one)}\nplain = columns\ndef columns(*case): return plain(*case){change}\n")
+        assert (verdict["slip"], words in verdict["message"]) == ("wrong-result", told), change
 
 
 @each(LISTS)

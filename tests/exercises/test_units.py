@@ -73,6 +73,13 @@ def test_counts_of_parameters(text):
     assert units.parse(text, "parameters", "billion").base == 5e9
 
 
+@each(["655360", "655,360", "10000"])
+def test_a_count_written_out_needs_no_unit(text):
+    assert units.parse(text, "parameters", "million").base == float(text.replace(",", ""))
+    with pytest.raises(ValueError, match="of what"):
+        units.parse("9999", "parameters", "million")
+
+
 @each([
     ("0.3 s", "seconds", 0.3), ("300 ms", "seconds", 0.3), ("300 milliseconds", "seconds", 0.3),
     ("12 µs", "seconds", 12e-6), ("12 \u03bcs", "seconds", 12e-6), ("12 us", "seconds", 12e-6), ("2 sec", "seconds", 2),

@@ -1,11 +1,13 @@
 """What the lab of pipelines says: lanes, waits, refusals. Pure."""
 
+import re
+
 import pytest
 
 from scaleout.lab import pipeline
 from scaleout.measure.pipeline import Span
 from scaleout.memory.pipeline import in_flight, most_held
-from scaleout.spec.pipeline import orders
+from scaleout.spec.pipeline import orders, refuse
 
 
 def span(kind, micro, start, end, begin=None, stage=0):
@@ -56,6 +58,14 @@ def test_most_held_counts_what_the_schedules_hold():
 def test_what_a_launch_cannot_do_is_refused(launch, said):
     with pytest.raises(ValueError, match=said):
         pipeline.refuse(*launch)
+
+
+@pytest.mark.parametrize(("ask", "said"), [
+    (("1f1b", 4, 3), "1f1b needs a micro-batch for each of 4 ranks, not 3: use --micro-batches 4"),
+    (("interleaved", 4, 9, 2), "takes micro-batches in equal rounds of at least 4, not 9: use --micro-batches 10")])
+def test_a_refusal_names_the_flag_that_was_typed(ask, said):
+    with pytest.raises(ValueError, match=re.escape(said)), pipeline.flags():
+        refuse(*ask)
 
 
 def test_all_schedules_or_some():

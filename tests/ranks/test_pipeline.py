@@ -126,7 +126,10 @@ def test_faults_are_shown():
     assert re.search(r"^mended +17-15 ", heavy.stdout, re.M)
 
 
-def test_layers_that_cannot_be_cut_are_refused_in_one_line():
-    done = pool.lab([*FAST, "--layers", "7"], 2)
+@pytest.mark.parametrize(("words", "said"), [
+    (["--layers", "7"], "--layers 7 cannot be cut into 4 equal stages: use --layers 8"),
+    (["--micro-batches", "1"], "1f1b needs a micro-batch for each of 2 ranks, not 1: use --micro-batches 2")])
+def test_what_cannot_be_is_refused_in_one_line_by_its_flag(words, said):
+    done = pool.lab([*FAST, *words], 2)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "labs/pipeline.py: --layers 7 cannot be cut into 4 equal stages: use --layers 8\n"
+    assert done.stderr == f"labs/pipeline.py: {said}\n"

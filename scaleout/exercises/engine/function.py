@@ -12,6 +12,7 @@ import contextlib
 import copy
 import io
 import json
+import math
 import numbers
 import re
 import sys
@@ -68,8 +69,8 @@ class Function(Exercise):
         return self.judge_run(json.loads(json.dumps(self.run(answer))))
 
     def run(self, answer: object) -> dict:
-        """What the reader's code gives, as JSON can carry it: {"results": a number, a list or words for each case} or
-        {"stopped": message, "slip"}, both with "printed"."""
+        """What the reader's code gives, as JSON can carry it: {"results": a number, a list or words for each case}, or
+        {"stopped": message, "slip"} and the results of the cases before; both with "printed"."""
         if not isinstance(answer, str) or not answer.strip():
             return _failed(Verdict(False, f"There is no code yet: write the function {self.function}.", INPUT))
         if len(answer) > LONGEST:
@@ -94,7 +95,8 @@ class Function(Exercise):
             result, failed = _guarded(lambda case=case: self._result(function(*copy.deepcopy(case))))
             if failed or isinstance(result, Verdict):
                 failed = failed or result
-                return _failed(Verdict(False, f"{failed.message} (for {self._call(case)})", failed.slip))
+                said = Verdict(False, f"{failed.message} (for {self._call(case)})", failed.slip)
+                return {**_failed(said), "results": results}
             results.append(result)
         return {"results": results}
 
@@ -115,9 +117,12 @@ class Function(Exercise):
         if not isinstance(outcome, dict):
             return Verdict(False, _UNREAD, "crash")
         printed = _line_of(outcome.get("printed"))
-        if "stopped" in outcome:
-            return Verdict(False, _line_of(outcome["stopped"]) + printed, _line_of(outcome.get("slip")) or "crash")
         results = outcome.get("results")
+        if "stopped" in outcome:
+            said, slip = _line_of(outcome["stopped"]), _line_of(outcome.get("slip")) or "crash"
+            mistake = self._overflown(results) if "OverflowError" in said else None
+            message, slip = (f"{mistake.message} {said}", mistake.name) if mistake else (said, slip)
+            return Verdict(False, message + printed, slip)
         if not isinstance(results, list) or len(results) != len(self.cases):
             return Verdict(False, _UNREAD, "crash")
         results = [nested.read(result) for result in results]
@@ -141,6 +146,8 @@ class Function(Exercise):
         if mistake:
             return Verdict(False, f"{mistake.message} {shown}", mistake.name)
         factor = "" if self.index else _factor(results[first], expected[first])
+        if all(nested.reordered(results[index], expected[index]) for index in bad):
+            factor = " The numbers are right, their order is not."
         count = f"{len(bad)} of {len(self.cases)} cases differ."
         return Verdict(False, f"{shown}{factor} {count}", "wrong-result")
 
@@ -149,6 +156,17 @@ class Function(Exercise):
         sure, and where only some cases agree it is by chance."""
         found = [mistake for mistake in self.mistakes if nested.same(results, self._of(mistake))]
         return found[0] if len(found) == 1 else None
+
+    def _overflown(self, results: object) -> Mistake | None:
+        """The same of code that overflowed where the mistake is infinite, and before that gave what the mistake gives,
+        in three cases and more another result than the solution."""
+        if not isinstance(results, list) or len(results) >= len(self.cases):
+            return None
+        given = [*map(nested.read, results), math.inf]
+        pairs = zip(given, self.cases, strict=False)
+        apart = sum(not nested.same(result, self.reference(*case)) for result, case in pairs)
+        found = [mistake for mistake in self.mistakes if nested.same(given, self._of(mistake)[: len(given)])]
+        return found[0] if len(found) == 1 and apart > 3 else None
 
     def _of(self, mistake: Mistake) -> list:
         return [mistake.wrong(*case) for case in self.cases]

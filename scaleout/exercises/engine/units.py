@@ -186,7 +186,7 @@ def _name(
         return unit_named(written, dimension)
     if dimension == "share" and figure.value <= 1:
         return "share"
-    if dimension == "parameters" and figure.value >= 10**6:  # of parameters nobody means a million billions
+    if dimension == "parameters" and figure.value >= 10**4:  # written out: nobody means so many millions
         return "parameters"
     if dimension in _ASKED:
         others = [name for name in UNITS[dimension]

@@ -138,6 +138,9 @@ ORDER_1F1B = Function(
         Mistake("only-below", _windowed(lambda rank, p, m, limit: min(p - 1 - rank, limit)),
                 "Your rank opens with as many forwards as there are ranks below it. It holds one more before its "
                 "first backward."),
+        Mistake("past-the-limit", _windowed(lambda rank, p, m, limit: min(p - rank, limit + 1)),
+                "Where the limit holds, your rank holds one more. The forward that goes before the first backward "
+                "counts too."),
         Mistake("one-too-many", _windowed(lambda rank, p, m, limit: min(p - rank, limit) + 1),
                 "Your rank holds one micro-batch too many: after the opening the backward comes first."),
         Mistake("ranks-above", _windowed(lambda rank, p, m, limit: min(rank + 1, limit)),

@@ -122,6 +122,9 @@ SPLIT = Function(
         Mistake("queries-only", lambda rank, ranks, heads, kv, width:
                 _columns(rank, ranks, heads, kv, width, read=[]),
                 "Those are the queries alone. Without keys and values of its heads the rank has to ask for them."),
+        Mistake("no-values", lambda rank, ranks, heads, kv, width:
+                [one for one in _columns(rank, ranks, heads, kv, width) if one < (heads + kv) * width],
+                "Those are queries and keys. The softmax weighs values: the rank needs those of its heads too."),
         Mistake("no-offset", lambda rank, ranks, heads, kv, width:
                 _columns(rank, ranks, heads, kv, width, starts=(0, 0)),
                 "You count K's and V's columns from 0. In the fused matrix K begins after heads × width columns, and V "

@@ -80,6 +80,10 @@ SPLIT = Function(
         ([[0.0, 7.0, 0.0], [0.0, 7.0, -0.25], [0.0, 7.0, 0.0], [0.0, 7.0, 0.0]],),
         ([[0.5, 2.0, 0.0], [0.25, 1.5, 0.0]],),
         ([[3.0, 1.0, 0.0], [-2.0, 6.5, -4.0], [7.0, 1.0, 0.0]],),
+        # Spread so far that only the largest of all may be taken off: at the end, for here the wrong way overflows.
+        ([[-1000.0, 1.5, 0.0], [900.0, 2.0, 899.0]],),
+        ([[800.0, 1.25, 0.0], [20.0, 3.0, 0.0], [-900.0, 2.0, -901.0]],),
+        ([[-950.0, 2.0, 0.0], [750.0, 1.5, 0.0], [-800.0, 1.75, -801.0]],),
     ),
     mistakes=(
         Mistake("not-scaled", lambda parts: _loss(parts, scale=lambda largest, top: 0),
