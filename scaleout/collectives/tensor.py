@@ -16,7 +16,7 @@ from math import fsum
 
 from scaleout.collectives.placements import FEATURES, PARTIAL, READ, TOKENS, WHOLE, Move, Placed, collective
 from scaleout.spec import checks
-from scaleout.spec.slices import check_hidden, check_sequence, check_tensor
+from scaleout.spec.slices import check_hidden, check_options, check_sequence, check_tensor
 from scaleout.spec.transformer import Shape, check_run, linears, norm_parameters
 
 CUTS = ("columns", "rows", "copies")
@@ -131,6 +131,8 @@ def block(
     """
     check_run(batch, seq)
     check_tensor(shape, tp)
+    check_options(sequence_parallel, width, gather_again)
+    checks.instance("cuts", {} if cuts is None else cuts, dict)
     cuts = MEGATRON | (cuts or {})
     for name, cut in cuts.items():
         checks.known("matrix", name, MEGATRON)

@@ -14,7 +14,7 @@ from math import ceil
 
 from scaleout.collectives.placements import PARTIAL, READ, TOKENS, WHOLE, Move, Placed, collective
 from scaleout.spec import checks
-from scaleout.spec.slices import check_sequence
+from scaleout.spec.slices import check_options, check_sequence
 from scaleout.spec.transformer import Shape, check_run, norm_parameters
 
 LOSS = ("greatest logit", "sum of exponentials", "logit of the target")
@@ -55,6 +55,7 @@ def ends(
     """
     check_run(batch, seq)
     checks.whole("tp", tp)
+    check_options(sequence_parallel, width, gather_again)
     if sequence_parallel:
         check_sequence(seq, tp)
     outside = TOKENS if sequence_parallel and tp > 1 else WHOLE

@@ -42,6 +42,13 @@ def check_sequence(seq: int, tp: int) -> None:
         raise ValueError(f"tp {tp} does not divide {seq:,} tokens, which sequence parallelism cuts: use {near:,}")
 
 
+def check_options(sequence_parallel: bool, width: int, gather_again: bool) -> None:
+    """ValueError, in one line, for flags that are none and for elements of no whole number of bytes."""
+    checks.flag("sequence_parallel", sequence_parallel)
+    checks.whole("width", width, of=" of bytes")
+    checks.flag("gather_again", gather_again)
+
+
 def slice_linears(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
     """A tensor-parallel rank's part of one block's matrices: (input width, output width) by name.
 

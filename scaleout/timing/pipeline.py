@@ -17,7 +17,7 @@ from operator import add
 
 from scaleout.memory import pipeline as memory
 from scaleout.spec import checks
-from scaleout.spec.pipeline import SCHEDULES, Action, code, coded, decode, rank_of
+from scaleout.spec.pipeline import SCHEDULES, Action, code, coded, decode, rank_of, refuse
 from scaleout.spec.pipeline_weave import order as weave
 from scaleout.spec.pipeline_weave import phases
 from scaleout.timing import pipeline_clock, pipeline_sweep
@@ -112,6 +112,7 @@ class Timeline(Summary):
     starts: tuple[Sequence[float], ...]
     costs: Costs
     m: int
+    homes: tuple[int, ...]  # the rank of each stage
 
     @cached_property
     def runs(self) -> tuple[tuple[Run, ...], ...]:
@@ -155,7 +156,10 @@ class Timeline(Summary):
 
     @cached_property
     def critical(self) -> tuple[Run, ...]:
-        """The runs that make the step as long as it is, first to last: each starts when the one before lets it."""
+        """The runs that make the step as long as it is, first to last: each starts when the one before lets it.
+        ValueError where `step` left out the actions of a rank."""
+        if not all(self.rows[rank] for rank in self.homes):
+            raise ValueError("the critical path goes through all ranks: make the step without `only`")
         stages = len(self.costs.forward)
         place = {run.action: (run.rank, i) for row in self.runs for i, run in enumerate(row)}
         rank, i = max(((rank, len(row) - 1) for rank, row in enumerate(self.runs) if row),
@@ -188,19 +192,15 @@ class Timeline(Summary):
         to = action.stage + (1 if action.kind == "F" else -1)
         return action.kind != "W" and 0 <= to < len(self.homes) and self.homes[to] != rank
 
-    @cached_property
-    def homes(self) -> tuple[int, ...]:
-        """The rank of each stage."""
-        found = {decode(number, len(self.costs.forward), self.m).stage: rank
-                 for rank, row in enumerate(self.rows) for number in row}  # fmt: skip
-        return tuple(found[stage] for stage in range(len(found)))
-
 
 def timeline(order: Order, costs: Costs) -> Timeline:
     """Exact start and end of each action of any order. ValueError names the waits that cannot end, or what the
     order lacks."""
+    checks.instance("costs", costs, Costs)
     stages = len(costs.forward)
     m = check(order, stages)
+    if not m:
+        raise ValueError("the order has no action in it: give each stage a forward and a backward of each micro-batch")
     ring = blocked(order)
     if ring:
         raise ValueError(f"{'; '.join(map(str, ring))}: nobody can go on, so put what is needed earlier in its order")
@@ -215,7 +215,7 @@ def step(schedule: str, p: int, m: int, v: int, costs: Costs, only: Sequence[int
     """The timeline of one of the schedules. ValueError for what it cannot be, and for costs of other stages.
 
     only: ranks whose actions are wanted; those of others may be left out, which is quicker."""
-    _same(p * v, costs)
+    _check(schedule, p, m, v, costs)
     homes = [rank_of(schedule, stage, p) for stage in range(p * v)]
     in_flight, work = memory.in_flight(schedule, p, m, v), _work(homes, p, m, costs)
     if only is not None:
@@ -223,13 +223,13 @@ def step(schedule: str, p: int, m: int, v: int, costs: Costs, only: Sequence[int
         seconds = _swept(schedule, p, m, v, costs, [starts[r].append if r in only else bool for r in range(p)])
         if seconds is not None:
             rows = tuple(weave(schedule, p, m, v, r) if r in only else () for r in range(p))
-            return Timeline(seconds, work, in_flight, rows, tuple(starts), costs, m)
+            return Timeline(seconds, work, in_flight, rows, tuple(starts), costs, m, tuple(homes))
     return _timed(coded(schedule, p, m, v), homes, m, costs, work, in_flight)
 
 
 def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:
     """The same without the actions: what a slider asks for while it moves."""
-    _same(p * v, costs)
+    _check(schedule, p, m, v, costs)
     in_flight = memory.in_flight(schedule, p, m, v)
     work = _work([rank_of(schedule, stage, p) for stage in range(p * v)], p, m, costs)
     if SCHEDULES[schedule].v_shaped:
@@ -264,9 +264,11 @@ def _swept(
     return pipeline_sweep.seconds(schedule, p, m, v, *lengths, costs.hop, costs.blocking, notes)
 
 
-def _same(stages: int, costs: Costs) -> None:
-    if len(costs.forward) != stages:
-        raise ValueError(f"costs are of {len(costs.forward)} stages, p * v is {stages}: give costs of {stages}")
+def _check(schedule: str, p: int, m: int, v: int, costs: Costs) -> None:
+    refuse(schedule, p, m, v)
+    checks.instance("costs", costs, Costs)
+    if len(costs.forward) != p * v:
+        raise ValueError(f"costs are of {len(costs.forward)} stages, p * v is {p * v}: give costs of {p * v}")
 
 
 def _work(homes: Sequence[int], p: int, m: int, costs: Costs) -> tuple[float, ...]:
@@ -279,4 +281,4 @@ def _timed(
 ) -> Timeline:
     durations = (costs.forward, costs.input, costs.backward, costs.weight)
     starts, done = pipeline_clock.starts(rows, homes, m, durations, costs.hop, costs.blocking)
-    return Timeline(max(done), work, in_flight, tuple(rows), tuple(starts), costs, m)
+    return Timeline(max(done), work, in_flight, tuple(rows), tuple(starts), costs, m, tuple(homes))

@@ -10,7 +10,7 @@ from scaleout.spec import checks
 from scaleout.spec.hardware import COMPUTE_SHARE, Device
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import Cluster
-from scaleout.spec.transformer import Shape, flops
+from scaleout.spec.transformer import Shape, check_run, flops
 from scaleout.timing.pipeline import Costs, Summary, summary
 from scaleout.timing.step import utilization
 
@@ -63,7 +63,9 @@ def costs(
     where the blocks are not the model's.
     """
     checks.above_0("flop_per_s", flop_per_s)
-    if sum(each) != shape.layers or min(each) < 0:
+    for n in each:
+        checks.whole("the blocks of a stage", n, 0)
+    if sum(each) != shape.layers:
         raise ValueError(f"the stages have {sum(each)} blocks, the model {shape.layers}: make them as many")
     once = flops(shape, batch, seq, checkpointing)
     block, head = _flops(shape, batch, seq)
@@ -81,6 +83,8 @@ def costs(
 
 def hop_bytes(shape: Shape, batch: int, seq: int, dtype_bytes: int = 2) -> int:
     """Bytes of one message: the residual stream of a micro-batch, batch x seq x hidden (arXiv 2104.04473, 3.2)."""
+    check_run(batch, seq)
+    checks.whole("dtype_bytes", dtype_bytes)
     return batch * seq * shape.hidden * dtype_bytes
 
 
@@ -106,7 +110,7 @@ def from_device(
     round_again = layout.chunks > 1 and layout.last_rank > 0  # the last rank sends to the first
     pairs = [(rank, (rank + 1) % layout.pp) for rank in range(layout.pp if round_again else layout.pp - 1)]
     hop = max((cluster.wire(a, b).seconds(size) for a, b in pairs), default=0.0)
-    each = each or blocks(shape.layers, layout.stages)
+    each = blocks(shape.layers, layout.stages) if each is None else each
     spent = costs(shape, batch, seq, peak * efficiency, each, hop, blocking, checkpointing)
     found = summary(layout.schedule, layout.pp, layout.m, layout.chunks, spent)
     work = flops(shape, batch, seq)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
+from scaleout.spec.checks import is_whole
 from scaleout.spec.pipeline import Action
 
 Order = Sequence[Sequence[Action]]
@@ -47,8 +49,9 @@ def check(order: Order, stages: int) -> int:
     home: dict[Action, int] = {}
     for rank, row in enumerate(order):
         for action in row:
-            if action.kind not in "FBIW" or not 0 <= action.stage < stages or action.micro < 0:
-                raise ValueError(f"there is no {action}: kinds are F, B, I and W, stages 0 to {stages - 1}")
+            if not _possible(action, stages):
+                raise ValueError(f"there is no {action}: kinds are F, B, I and W, stages 0 to {stages - 1}, "
+                                 "micro-batches whole numbers from 0")  # fmt: skip
             if action in home:
                 raise ValueError(f"{action} is there twice, on ranks {home[action]} and {rank}: leave one")
             home[action] = rank
@@ -65,13 +68,19 @@ def check(order: Order, stages: int) -> int:
     return m
 
 
+def _possible(action: object, stages: float) -> bool:
+    if not isinstance(action, Action) or not all(map(is_whole, action[1:])):
+        return False
+    return action.kind in [*"FBIW"] and 0 <= action.stage < stages and action.micro >= 0
+
+
 def blocked(order: Order, rendezvous: bool = False) -> tuple[Wait, ...]:
     """The ring of ranks that wait for one another, each with what it waits for; () for an order that can end.
 
     rendezvous: a send lasts until its receiver has come to the action that needs it, and a rank does nothing else
     meanwhile (a synchronous send): two ranks that both send first wait for ever. ValueError as `check`.
     """
-    stages = 1 + max((action.stage for row in order for action in row), default=-1)
+    stages = 1 + max((one.stage for row in order for one in row if _possible(one, inf)), default=-1)
     check(order, stages)
     home = {action: rank for rank, row in enumerate(order) for action in row}
     takers = {_there(needs(action, stages), home): action for action in home if action.kind != "W"}

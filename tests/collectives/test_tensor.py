@@ -164,6 +164,18 @@ def test_the_loss_needs_three_numbers_a_token_and_not_the_logits():
         (lambda: block(GPT, 0, 64, 2), "batch must be a whole number"),
         (lambda: block(GPT, 1, 64, 0), "tp must be a whole number of at least 1"),
         (lambda: ends(GPT, 1, 64, 1.5), "tp must be a whole number"),
+        (lambda: block(GPT, 1, 64, 2, cuts=["rows"]), "cuts must be a dict, not ['rows']"),
+        *(
+            (lambda made=made, more=more: made(GPT, 1, 64, 2, **more), words)
+            for made in (block, ends)
+            for more, words in (
+                ({"width": -2}, "width must be a whole number of bytes of at least 1, not -2"),
+                ({"width": float("nan")}, "width must be a whole number of bytes"),
+                ({"width": "2"}, "width must be a whole number of bytes"),
+                ({"sequence_parallel": "no"}, "sequence_parallel must be True or False, not 'no'"),
+                ({"gather_again": "no"}, "gather_again must be True or False, not 'no'"),
+            )
+        ),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(call, words):

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from cases import refused
 
 from scaleout.spec.pipeline import SCHEDULES, Action, allowed, orders
 from scaleout.timing.pipeline import Costs, even, step, summary, timeline
@@ -170,6 +171,26 @@ def test_a_stage_is_on_one_rank():
         timeline(order, even(2))
 
 
+@pytest.mark.parametrize(("call", "line"), [
+    (lambda: step("foo", 4, 8, 1, even(4)), "schedule 'foo' is unknown: use one of gpipe, 1f1b, "),
+    (lambda: summary("foo", 4, 8, 1, even(4)), "schedule 'foo' is unknown"),
+    (lambda: step("1f1b", 4, 0.5, 1, even(4)), "m must be a whole number"),
+    (lambda: summary("1f1b", 4, 8, "1", even(4)), "v must be a whole number"),
+    (lambda: step("1f1b", 4, 8, 1, 3.0), "costs must be a Costs, not 3.0"),
+    (lambda: timeline([], 3.0), "costs must be a Costs, not 3.0"),
+    (lambda: timeline([], even(2)), "the order has no action in it: give each stage a forward and a backward of"),
+    (lambda: timeline([[], []], even(2)), "the order has no action in it"),
+    (lambda: timeline([[Action(F, 0, 0.5), Action(B, 0, 0.5)]], even(1)), "there is no F0.5 of stage 0: kinds are"),
+    (lambda: timeline([[Action("FB", 0, 0)]], even(1)), "there is no FB0 of stage 0"),
+    (lambda: timeline([[("F", 0, 0)]], even(1)), "there is no ('F', 0, 0): kinds are"),
+    (lambda: blocked([[Action(F, 0, 0), ("F", 0, 0)]]), "there is no ('F', 0, 0)"),
+    (lambda: blocked([[Action(F, 0.5, 0)]]), "there is no F0 of stage 0.5"),
+    (lambda: step("1f1b", 4, 8, 1, even(4), only=(0, 3)).critical, "all ranks: make the step without `only`"),
+])  # fmt: skip
+def test_what_cannot_be_is_one_line(call, line):
+    refused(call, line)
+
+
 def test_costs_of_another_pipeline_and_below_zero():
     with pytest.raises(ValueError, match="costs are of 4 stages, p \\* v is 8: give costs of 8"):
         summary("interleaved", 4, 8, 2, even(4))
@@ -188,3 +209,5 @@ def test_some_ranks_of_a_step_start_as_in_the_whole():
         for rank in (0, p - 1):
             (*what, starts, _), (*also, same, _) = some.lane(rank), whole.lane(rank)
             assert what == also and starts == pytest.approx(same)
+            waits = [[run.wait for run in one.runs[rank]] for one in (some, whole)]
+            assert waits[0] == pytest.approx(waits[1], abs=1e-9), "a rank that is left out is sent to all the same"

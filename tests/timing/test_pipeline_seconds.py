@@ -1,6 +1,7 @@
 """A pipelined step of a real model: the FLOPs of its stages, and the last one with the head."""
 
 import pytest
+from cases import refused
 
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
@@ -51,3 +52,16 @@ def test_what_cannot_be():
         seconds.from_device(LLAMA, 1, 2048, Layout(dp=2, pp=4), H100, cluster(1, 4))
     with pytest.raises(ValueError, match="use at most 32 stages"):
         seconds.mended(LLAMA, 33, 2048)
+
+
+@pytest.mark.parametrize("each", [(8.0, 8, 8, 8), (8.5, 7.5, 8, 8), (-1, 17, 8, 8), ("8", 8, 8, 8), (True, 15, 8, 8)])
+def test_blocks_are_whole(each):
+    refused(lambda: seconds.costs(LLAMA, 1, 2048, 1e12, each), "the blocks of a stage must be a whole number")
+
+
+def test_no_stages_and_no_bytes_are_refused():
+    layout = Layout(pp=4)
+    refused(lambda: seconds.costs(LLAMA, 1, 2048, 1e12, ()), "the stages have 0 blocks, the model 32")
+    refused(lambda: seconds.from_device(LLAMA, 1, 2048, layout, H100, cluster(1, 4), each=()), "have 0 blocks")
+    refused(lambda: seconds.hop_bytes(LLAMA, -1, 2048), "batch must be a whole number")
+    refused(lambda: seconds.hop_bytes(LLAMA, 1, 2048, -2), "dtype_bytes must be a whole number")
