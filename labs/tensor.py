@@ -244,6 +244,8 @@ def check(s, o):
     slices.check_tensor(o.shape, HOSTS)
     if o.sequence_parallel or o.fault:
         raise ValueError("--link is shown by itself: leave out --sequence-parallel and --fault")
+    if o.precision != "fp32":
+        raise ValueError(f"--link is shown in fp32: use --precision fp32, not {o.precision}")
 
 
 def main(s, argv=None):

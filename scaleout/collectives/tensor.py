@@ -121,9 +121,10 @@ class Block:
 
 def block(
     shape: Shape, batch: int, seq: int, tp: int, *, sequence_parallel: bool = False, cuts: dict[str, str] | None = None,
-    width: int = 2, gather_again: bool = True,
+    width: int = 2, stream: int | None = None, gather_again: bool = True,
 ) -> Block:  # fmt: skip
-    """One block of `batch` sequences of `seq` tokens on tp ranks, of elements of `width` bytes.
+    """One block of `batch` sequences of `seq` tokens on tp ranks, of elements of `width` bytes; those of the residual
+    stream and of its norms have `stream` bytes, where that is more: 4 under autocast, which casts where a matrix reads.
 
     cuts: of "qkv", "out", "up" (and gate) and "down", one of CUTS each; those left out as Megatron has them.
     gather_again: with sequence parallelism what the first matrix of a half reads is not kept whole, but gathered once
@@ -131,7 +132,7 @@ def block(
     """
     check_run(batch, seq)
     check_tensor(shape, tp)
-    check_options(sequence_parallel, width, gather_again)
+    check_options(sequence_parallel, width, stream, gather_again)
     checks.instance("cuts", {} if cuts is None else cuts, dict)
     cuts = MEGATRON | (cuts or {})
     for name, cut in cuts.items():
@@ -142,7 +143,7 @@ def block(
     if "rows" in (cuts["qkv"], cuts["up"]) or "columns" in (cuts["out"], cuts["down"]):
         check_hidden(shape, tp)
     outside = TOKENS if sequence_parallel and tp > 1 else WHOLE
-    sheet = _Sheet(shape, batch, seq, tp, outside, width, gather_again)
+    sheet = _Sheet(shape, batch, seq, tp, outside, (width, stream or width), gather_again)
     for half in HALVES:
         sheet.half(half, cuts)
     return sheet.block()
@@ -151,15 +152,17 @@ def block(
 class _Sheet:
     """A block as it is laid out, half by half."""
 
-    def __init__(self, shape: Shape, batch: int, seq: int, tp: int, outside: Placed, width: int, again: bool) -> None:
-        self.s, self.batch, self.seq, self.tp, self.width = shape, batch, seq, tp, width
+    def __init__(
+        self, shape: Shape, batch: int, seq: int, tp: int, outside: Placed, widths: tuple[int, int], again: bool
+    ) -> None:
+        self.s, self.batch, self.seq, self.tp, (self.width, self.stream) = shape, batch, seq, tp, widths
         self.outside, self.again = outside, again  # where the stream is; whether the backward gathers
         self.tensors: list[Tensor] = []
         self.weights: list[Weight] = []
         self.joins: list[Join] = []
         self.parts: dict[int, int] = {}  # elements of weights' gradients to be added, by ranks that add them
         self.scores = 0
-        self.add("x", shape.hidden, self.outside, kept=True)
+        self.add("x", shape.hidden, self.outside, kept=True, stream=True)
 
     def block(self) -> Block:
         sums = tuple(Move("all_reduce", n * self.width, ranks, ("gradients",)) for ranks, n in self.parts.items())
@@ -173,7 +176,8 @@ class _Sheet:
         names = ("q", "k", "v") if first == "qkv" else ("gate", "up") if gated else ("up",)
         read = _reads(cuts[first], self.outside)
         gathered = self.join("into", half, self.outside, read, ("normed",), s.hidden, again=self.again)
-        self.add(f"{half} normed", s.hidden, read if gathered and not self.again else self.outside, kept=True)
+        self.add(f"{half} normed", s.hidden, read if gathered and not self.again else self.outside, kept=True,
+                 stream=True)  # fmt: skip
         self.sum_later(norm_parameters(s), self.tp if self.outside == TOKENS else 1)
         given = _gives(cuts[first], read)
         scatters = cuts[second] == "rows" and not (half == "attention" and self.tp > s.kv)
@@ -189,7 +193,8 @@ class _Sheet:
         given = _gives(cuts[second], read)
         self.join("out of", half, given, self.outside, (second,), s.hidden)
         self.add(f"{half} sum", s.hidden, given)
-        self.add("x + attention" if half == "attention" else "y", s.hidden, self.outside, kept=half == "attention")
+        name, kept = ("x + attention", True) if half == "attention" else ("y", False)
+        self.add(name, s.hidden, self.outside, kept, stream=True)
 
     def middle(self, half: str, names: tuple[str, ...], given: Placed, middle: Placed) -> str:
         """Attention's core or the activation function: what it reads, and the name of what it gives."""
@@ -230,7 +235,7 @@ class _Sheet:
         reason: str = "", again: bool = False,
     ) -> bool:  # fmt: skip
         """Enter one join, of tensors that are `wide` in all. Returns whether it gathers."""
-        n = self.batch * self.seq * wide * self.width
+        n = self.batch * self.seq * wide * (self.stream if at == "into" else self.width)
         there, back = collective(gives.value, reads.value), collective(reads.gradient, gives.gradient)
         forward, backward = self.moves(there, n, names), self.moves(back, n, names)
         if again and there == "all_gather":
@@ -243,12 +248,13 @@ class _Sheet:
             return ()
         return (Move(name, size // self.tp if name == "all_to_all" else size, self.tp, of),)
 
-    def add(self, name: str, wide: int, placed: Placed, kept: bool = False) -> None:
-        """Enter one tensor."""
+    def add(self, name: str, wide: int, placed: Placed, kept: bool = False, stream: bool = False) -> None:
+        """Enter one tensor, of the stream or of what matrices read and write."""
         tokens = self.seq // self.tp if placed.value == "S(1)" else self.seq
         part = wide * self.sharing(name) // self.tp if placed.value == "S(2)" else wide
         shape = (self.batch, self.seq, wide)
-        self.tensors.append(Tensor(name, shape, (self.batch, tokens, part), placed, self.width, kept))
+        self.tensors.append(Tensor(name, shape, (self.batch, tokens, part), placed,
+                                   self.stream if stream else self.width, kept))  # fmt: skip
 
     def sharing(self, name: str) -> int:
         """Ranks that have the same key-value head, where there are fewer heads than ranks."""

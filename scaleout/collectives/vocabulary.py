@@ -45,9 +45,10 @@ class Ends:
 
 def ends(
     shape: Shape, batch: int, seq: int, tp: int, *, sequence_parallel: bool = False, width: int = 2,
-    gather_again: bool = True,
+    stream: int | None = None, gather_again: bool = True,
 ) -> Ends:  # fmt: skip
-    """The ends of a model on tp ranks, for `batch` sequences of `seq` tokens, in elements of `width` bytes.
+    """The ends of a model on tp ranks, for `batch` sequences of `seq` tokens, in elements of `width` bytes, and of
+    `stream` in the residual stream, as in `tensor.block`.
 
     A vocabulary that tp does not divide is padded: a rank has its share, rounded up. With sequence parallelism a rank
     has the learned positions' and the last norm's gradients from its own tokens only. Raises ValueError, in one line,
@@ -55,11 +56,11 @@ def ends(
     """
     check_run(batch, seq)
     checks.whole("tp", tp)
-    check_options(sequence_parallel, width, gather_again)
+    check_options(sequence_parallel, width, stream, gather_again)
     if sequence_parallel:
         check_sequence(seq, tp)
     outside = TOKENS if sequence_parallel and tp > 1 else WHOLE
-    x, tokens = batch * seq * shape.hidden * width, batch * seq
+    x, tokens = batch * seq * shape.hidden * (stream or width), batch * seq
     table, untable = _join(PARTIAL, outside, x, tp, "embedded")
     head, unhead = _join(outside, READ, x, tp, "last norm")
     again = head if gather_again else ()

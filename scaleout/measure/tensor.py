@@ -30,9 +30,10 @@ from scaleout.timing import tensor_machine
 
 # --- by the pure model ----------------------------------------------------------------------------------------------
 
-def moves(shape, batch, seq, tp, sequence, width=4):
+def moves(shape, batch, seq, tp, sequence, precision="fp32"):
     """{"forward", "backward": [collectives.placements.Move]} of one step, as autograd keeps what it gathers."""
-    cut = {"sequence_parallel": sequence, "width": width, "gather_again": False}
+    width, stream = map(Recipe(precision).width, ("compute", "stream"))
+    cut = {"sequence_parallel": sequence, "width": width, "stream": stream, "gather_again": False}
     one, both = block(shape, batch, seq, tp, **cut), ends(shape, batch, seq, tp, **cut)
     return {phase: one.moves(phase) * shape.layers + both.moves(phase) for phase in ("forward", "backward")}
 
@@ -139,10 +140,10 @@ class Calibration:
             way.model.group.silent = True
         self.compute = {sequence: [] for sequence in silent}
         self.update = {sequence: [] for sequence in silent}
-        width = 2 if o.precision == "autocast-bf16" else 4
-        self.moves = {sequence: [m for each in moves(o.shape, o.micro_batch, o.seq, s.world, sequence, width).values()
-                                 for m in each] for sequence in silent}
-        self.sums = {sequence: copies(o.shape, o.micro_batch, o.seq, s.world, sequence) for sequence in silent}
+        size = o.shape, o.micro_batch, o.seq, s.world
+        self.moves = {sequence: [m for each in moves(*size, sequence, o.precision).values() for m in each]
+                      for sequence in silent}
+        self.sums = {sequence: copies(*size, sequence) for sequence in silent}
         kinds = {(m.collective, m.size) for each in self.moves.values() for m in each}
         kinds |= {("all_reduce", size) for each in self.sums.values() for size in each.values()}
         self.seconds = {kind: [] for kind in sorted(kinds)} if s.world > 1 else {}

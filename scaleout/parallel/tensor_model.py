@@ -116,6 +116,8 @@ class TensorTransformer(nn.Module):
         names = dict(self.named_parameters())
         whole = [p for name, p in names.items() if dimension(name) is None] if self.sequence else []
         kv = [p for name, p in names.items() if is_kv(name)] if self.sharing > 1 else []
+        if self.sharing == self.group.size:                         # the same ranks: one message
+            whole, kv = whole + kv, []
         return [(found, group) for found, group in ((whole, self.group.group), (kv, self.kv_group)) if found]
 
     def sum_copies(self) -> None:

@@ -42,10 +42,11 @@ def check_sequence(seq: int, tp: int) -> None:
         raise ValueError(f"tp {tp} does not divide {seq:,} tokens, which sequence parallelism cuts: use {near:,}")
 
 
-def check_options(sequence_parallel: bool, width: int, gather_again: bool) -> None:
+def check_options(sequence_parallel: bool, width: int, stream: int | None, gather_again: bool) -> None:
     """ValueError, in one line, for flags that are none and for elements of no whole number of bytes."""
     checks.flag("sequence_parallel", sequence_parallel)
     checks.whole("width", width, of=" of bytes")
+    checks.whole("stream", width if stream is None else stream, of=" of bytes")
     checks.flag("gather_again", gather_again)
 
 

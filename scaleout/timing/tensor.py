@@ -127,7 +127,7 @@ def core_seconds(one: Block, on: Machine, attention: str, dropout: bool) -> tupl
     if attention == "sdpa":
         fused = one.core_flops / 2 / on.fused_flop_per_s
         return (fused, 0.0), (2.5 * fused, 0.0)  # which makes the scores again
-    size = one.scores * one.tensors[0].width
+    size = one.scores * next(tensor.width for tensor in one.tensors if tensor.name == "q")
     passes = [a + b * dropout for a, b in zip(SCORES, SCORES_DROPPED, strict=True)]
     product = one.core_flops / on.flop_per_s
     return tuple(((1 + i) * product, passes[i] * size / on.memory_bytes_per_s) for i in (0, 1))
@@ -180,7 +180,7 @@ def step_seconds(
     if overlap == "chunked" and not layout.sequence_parallel:
         raise ValueError("overlap chunked cuts gathers and scatters: it needs sequence_parallel=True")
     cut = {"sequence_parallel": layout.sequence_parallel, "width": recipe.width("compute"),
-           "gather_again": layout.gather_again}  # fmt: skip
+           "stream": recipe.width("stream"), "gather_again": layout.gather_again}  # fmt: skip
     one = block(shape, batch, seq, layout.tp, **cut)
     options = {"attention": recipe.attention, "dropout": bool(recipe.dropout)}
     forward, backward = block_seconds(one, on, overlap=overlap, **options)

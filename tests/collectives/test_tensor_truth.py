@@ -13,6 +13,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from scaleout.collectives.tensor import CUTS, HALVES, block
 from scaleout.collectives.vocabulary import ends
+from scaleout.measure import tensor as measure_tensor
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape, linears
 
 SHAPES = (
@@ -122,7 +124,7 @@ def test_any_cut_gives_what_one_process_gives(half):
             assert torch.allclose(found, matrix.grad), (*case, name)
 
 
-def called(shape, tp, sequence_parallel):
+def called(shape, tp, sequence_parallel, autocast):
     """[(collective, bytes)] that the book's model asks of its process group, and how many of them in the forward, and
     until the end of the backward."""
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -146,7 +148,8 @@ def called(shape, tp, sequence_parallel):
         net = TensorTransformer(Transformer(shape), Group(), sequence=sequence_parallel)
         tokens = torch.randint(shape.vocab, (BATCH, 16))
         with Calls():
-            loss = net(tokens, tokens)
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                loss = net(tokens, tokens)
             forward = len(rows)
             loss.backward()
             backward = len(rows)
@@ -157,12 +160,14 @@ def called(shape, tp, sequence_parallel):
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("tp", [2, 4])
-def test_counts_and_bytes_of_the_model_by_hand(tp, sequence_parallel):
-    """In order, with their bytes; the norms' and biases' sums too."""
-    shape = Shape(2, 32, 4, 64, kv_heads=2, max_seq=16)
-    rows, forward, backward = called(shape, tp, sequence_parallel)
-    cut = {"sequence_parallel": sequence_parallel, "width": 4, "gather_again": False}
+@pytest.mark.parametrize("precision", ["fp32", "autocast-bf16"])
+@pytest.mark.parametrize(("tp", "kv"), [(2, 2), (4, 2), (4, 1)])
+def test_counts_and_bytes_of_the_model_by_hand(tp, kv, precision, sequence_parallel):
+    """In order, with their bytes; the norms' and biases' sums too, of fp32 weights whatever matrices are read in."""
+    shape, recipe = Shape(2, 32, 4, 64, kv_heads=kv, max_seq=16), Recipe(precision)
+    rows, forward, backward = called(shape, tp, sequence_parallel, recipe.autocast)
+    cut = {"sequence_parallel": sequence_parallel, "width": recipe.width("compute"), "stream": recipe.width("stream"),
+           "gather_again": False}  # fmt: skip
     one, both = block(shape, BATCH, 16, tp, **cut), ends(shape, BATCH, 16, tp, **cut)
 
     def said(moves):
@@ -172,7 +177,8 @@ def test_counts_and_bytes_of_the_model_by_hand(tp, sequence_parallel):
     assert rows[:forward] == said([*parts["embedding"], *one.moves("forward") * 2, *parts["head"], *parts["loss"]])
     parts = both.backward
     assert rows[forward:backward] == said([*parts["head"], *one.moves("backward") * 2, *parts["embedding"]])
-    sums = {}
-    for move in [*one.sums * 2, *both.sums]:
-        sums[move.ranks] = sums.get(move.ranks, 0) + move.size
+    priced = measure_tensor.moves(shape, BATCH, 16, tp, sequence_parallel, precision)
+    assert sorted(rows[:forward]) == sorted(said(priced["forward"]))
+    assert sorted(rows[forward:backward]) == sorted(said(priced["backward"]))
+    sums = measure_tensor.copies(shape, BATCH, 16, tp, sequence_parallel)
     assert rows[backward:] == [("all_reduce", size) for _, size in sorted(sums.items(), reverse=True)]

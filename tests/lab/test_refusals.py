@@ -53,6 +53,7 @@ CASES = [
     ("slow_link", ["--save", "f.txt"], "--save f.txt: is a file, or cannot be written to"),
     ("tensor", ["--link", "nan"], "--link nan: give Mbit/s from 1 to 100000"),
     ("tensor", ["--link", "200", "--save", "f.txt"], "--save f.txt: is a file, or cannot be written to"),
+    ("tensor", ["--link", "200", "--precision", "autocast-bf16"], "--link is shown in fp32"),
     ("slow_link", ["--rates", "nan"], "--rates nan: give Mbit/s from 1 to 100000"),
     ("capstone", ["--resume", "\u00b2"], "--resume \u00b2: use auto, none, or the step of a checkpoint"),
     ("capstone", ["--checkpoint-every", "\u00b2", "--folder", "r"], "use auto, none, or a number of steps from 1"),
