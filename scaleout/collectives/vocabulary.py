@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from scaleout.collectives.placements import PARTIAL, READ, TOKENS, WHOLE, Move, Placed, collective
+from scaleout.collectives.tensor import Block
 from scaleout.spec import checks
 from scaleout.spec.slices import check_options, check_sequence
 from scaleout.spec.transformer import Shape, check_run, norm_parameters
@@ -73,6 +74,14 @@ def ends(
         (Move("all_reduce", summed, tp, ("gradients",)),) if summed else (), logits,
         (Move("all_gather", logits * tp * width, tp, ("logits",)),) if tp > 1 else (),
     )  # fmt: skip
+
+
+def sums(one: Block, both: Ends, layers: int) -> dict[int, int]:
+    """{ranks: bytes} of the gradients that they add up once a step, of all blocks and of the ends, in one message."""
+    out: dict[int, int] = {}
+    for move in one.sums * layers + both.sums:
+        out[move.ranks] = out.get(move.ranks, 0) + move.size
+    return out
 
 
 def _join(gives: Placed, reads: Placed, size: int, tp: int, what: str) -> tuple[tuple[Move, ...], tuple[Move, ...]]:

@@ -14,7 +14,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from scaleout.collectives.tensor import block
-from scaleout.collectives.vocabulary import ends
+from scaleout.collectives.vocabulary import ends, sums
 from scaleout.lab.tensor import SEQUENCE, parts
 from scaleout.measure.peak import timed
 from scaleout.measure.rounds import Alternation
@@ -41,12 +41,7 @@ def moves(shape, batch, seq, tp, sequence, precision="fp32"):
 def copies(shape, batch, seq, tp, sequence):
     """{ranks that add up their gradients of what they have copies of: bytes of it}, of a model in fp32."""
     cut = {"sequence_parallel": sequence, "width": 4, "gather_again": False}
-    found = Counter()
-    for move in block(shape, batch, seq, tp, **cut).sums:
-        found[move.ranks] += move.size * shape.layers
-    for move in ends(shape, batch, seq, tp, **cut).sums:
-        found[move.ranks] += move.size
-    return dict(found)
+    return sums(block(shape, batch, seq, tp, **cut), ends(shape, batch, seq, tp, **cut), shape.layers)
 
 
 def predicted_counts(shape, batch, seq, tp, via, sequence):
@@ -60,11 +55,11 @@ def predicted_counts(shape, batch, seq, tp, via, sequence):
         return {"forward": loss, "backward": {}, "copies": {}}
     found = {phase: Counter(move.collective for move in each) for phase, each in
              moves(shape, batch, seq, tp, sequence).items()}
-    sums = len(copies(shape, batch, seq, tp, sequence))
+    own = len(copies(shape, batch, seq, tp, sequence))
     if via == "torch" and sequence:
         found["backward"]["all_gather"] += shape.positions == "learned"
-        sums = (2 * shape.layers + 1) * (2 if shape.norm == "layernorm" and shape.bias else 1)
-    return {phase: dict(each) for phase, each in found.items()} | {"copies": {"all_reduce": sums} if sums else {}}
+        own = (2 * shape.layers + 1) * (2 if shape.norm == "layernorm" and shape.bias else 1)
+    return {phase: dict(each) for phase, each in found.items()} | {"copies": {"all_reduce": own} if own else {}}
 
 
 def predicted_kept(shape, batch, seq, tp, sequence):

@@ -16,7 +16,7 @@ from math import fsum
 
 from scaleout.collectives.placements import Move
 from scaleout.collectives.tensor import HALVES, Block, Join, block
-from scaleout.collectives.vocabulary import Ends, ends
+from scaleout.collectives.vocabulary import Ends, ends, sums
 from scaleout.memory.states import rank_parameters
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
@@ -169,7 +169,8 @@ def step_seconds(
 ) -> TensorTime:  # fmt: skip
     """A step of `accumulation` micro-batches of `batch` sequences for each group of tp ranks.
 
-    The replicas' gradients are reduced once a step, or with ZeRO scattered and the new weights gathered; hide_data:
+    Copies' gradients are added once a step, of all blocks and of the ends in one message for each group of ranks. The
+    replicas' gradients are reduced once a step, or with ZeRO scattered and the new weights gathered; hide_data:
     beside the last micro-batch's backward and the first one's forward, so that only what is longer shows. ValueError as
     in `block`, for pp above 1, and for "chunked" without sequence parallelism, which has no gather to cut.
     """
@@ -189,18 +190,21 @@ def step_seconds(
     elif recipe.checkpointing == "selective":
         core = core_seconds(one, on, **options)[0]
         backward += Phase(0.0, *core, 0.0, 0.0)
-    there, back = _outside(shape, ends(shape, batch, seq, layout.tp, **cut), on)
+    both = ends(shape, batch, seq, layout.tp, **cut)
+    there, back = _outside(shape, both, on)
     first, last = forward.times(shape.layers) + there, backward.times(shape.layers) + back
     passes = (first + last).times(accumulation)
-    sums = fsum(on.inside(move.collective, move.size * shape.layers) for move in one.sums)
+    wide = recipe.width("gradient") / recipe.width("compute")
+    copies = fsum(on.inside("all_reduce", wide * size) for size in sums(one, both, shape.layers).values())
     parts = {
         "products": passes.products, "attention": passes.attention, "other kernels": passes.other,
-        "exposed tensor": passes.exposed + sums,
+        "exposed tensor": passes.exposed + copies,
         "exposed data": _data(shape, layout, recipe, on, first.seconds, last.seconds, hide_data),
         "update": rank_parameters(shape, layout) * ADAMW_BYTES / (layout.dp if layout.zero else 1)
         / on.memory_bytes_per_s,
     }  # fmt: skip
-    return _time(shape, batch * accumulation, seq, layout, recipe, on, parts, passes.messages + sums, forward, backward)
+    messages = passes.messages + copies
+    return _time(shape, batch * accumulation, seq, layout, recipe, on, parts, messages, forward, backward)
 
 
 def _time(shape, sequences, seq, layout, recipe, on, parts, messages, forward, backward) -> TensorTime:

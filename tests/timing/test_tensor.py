@@ -1,5 +1,7 @@
 """Seconds under tensor and sequence parallelism: what must hold, and chunks by events."""
 
+from dataclasses import replace
+
 import pytest
 from cases import refused
 
@@ -12,7 +14,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import Cluster, Wire, cluster
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 from scaleout.timing.tensor import block_seconds, chunked, core_seconds, step_seconds
-from scaleout.timing.tensor_machine import machine, profile_machine
+from scaleout.timing.tensor_machine import Machine, machine, profile_machine
 
 LLAMA, H100 = PRESETS["llama-3-8b"], DEVICES["h100-sxm"]
 
@@ -123,6 +125,44 @@ def test_replicas_send_beside_the_backward_or_after_it():
     alone = step_seconds(LLAMA, 1, 8192, Layout(tp=8, sequence_parallel=True), on(8), **options)
     assert hidden.parts["update"] == pytest.approx(alone.parts["update"] / 8)
     assert hidden.tokens_per_second == pytest.approx(8 * 2 * 8192 / hidden.seconds)
+
+
+BARE = Machine(1e15, 1e15, 1e15, 1e15, lambda name, size: 0.0, lambda name, size: 0.0)
+
+
+@pytest.mark.parametrize(("precision", "gradient"), [("bf16-master", 2), ("autocast-bf16", 4)])
+def test_copies_of_all_blocks_and_of_the_ends_are_summed_in_one_message(precision, gradient):
+    """Written out for 3 layers, on wires where an all-reduce takes a second, and a second a byte."""
+    shape = Shape(3, 64, 4, 256, max_seq=32)
+    seconds = replace(BARE, inside=lambda name, size: (1.0 + size) * (name == "all_reduce"))
+    layout = Layout(tp=2, sequence_parallel=True)
+    time = step_seconds(shape, 1, 32, layout, seconds, Recipe(precision), accumulation=2)
+    loss = 2 * 3 * (1 + 4 * 32)
+    norms, biases, positions = (2 * 3 + 1) * 2 * 64, 3 * 2 * 64, 32 * 64
+    assert time.messages == pytest.approx(loss + 1 + gradient * (norms + biases + positions))
+    assert time.parts["exposed tensor"] == time.messages
+
+
+def test_gradients_hide_beside_the_backward_and_new_weights_beside_the_forward():
+    layout, recipe = Layout(dp=8, tp=2, zero=1), Recipe("bf16-master", main_gradients="instead")
+
+    def spent(hide, **seconds):
+        on = replace(BARE, across=lambda name, size: seconds[name])
+        return step_seconds(LLAMA, 1, 4096, layout, on, recipe, hide_data=hide)
+
+    hidden = {}
+    for slow, quick in (("reduce_scatter", "all_gather"), ("all_gather", "reduce_scatter")):
+        long = {slow: 1e3, quick: 0.0}
+        time = spent(True, **long)
+        hidden[slow] = 1e3 - time.parts["exposed data"]
+        assert spent(False, **long).parts["exposed data"] == 1e3
+    passes = sum(time.parts[name] for name in ("products", "attention", "other kernels", "exposed tensor"))
+    assert sum(hidden.values()) == pytest.approx(passes)
+    assert hidden["all_gather"] < 0.6 * hidden["reduce_scatter"]
+    by_byte = replace(BARE, across=lambda name, size: size)
+    n = rank_parameters(LLAMA, layout)
+    found = step_seconds(LLAMA, 1, 4096, layout, by_byte, recipe, hide_data=False).parts["exposed data"]
+    assert found == n * 4 + n * 2, "fp32 gradients are scattered, bf16 weights gathered"
 
 
 # --- chunks -------------------------------------------------------------------------------------------------------
