@@ -98,7 +98,8 @@ def refuse(schedule: str, p: int, m: int, v: int = 1) -> None:
 
 
 def enough(schedule: str, p: int) -> int:
-    """The fewest micro-batches that fill the pipeline: with fewer some ranks have nothing to do at any moment."""
+    """As many micro-batches as fill the pipeline: with more, no rank is idle for a shorter time. For fewer, ZBV's order
+    is cut from that of as many."""
     return {"dualpipev": 2 * p, "zbv": 2 * p - 1}.get(schedule, p)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from scaleout.spec import checks
 from scaleout.spec.hardware import COMPUTE_SHARE, Device
@@ -107,9 +108,8 @@ def from_device(
             f"and {cluster.ranks}"
         )
     peak, size = device.matmul_flop_per_s(dtype), hop_bytes(shape, batch, seq)
-    round_again = layout.chunks > 1 and layout.last_rank > 0  # the last rank sends to the first
-    pairs = [(rank, (rank + 1) % layout.pp) for rank in range(layout.pp if round_again else layout.pp - 1)]
-    hop = max((cluster.wire(a, b).seconds(size) for a, b in pairs), default=0.0)
+    # From the last rank back to the first it is no further: they are on two nodes where some neighbours are.
+    hop = max((cluster.wire(*pair).seconds(size) for pair in pairwise(range(layout.pp))), default=0.0)
     each = blocks(shape.layers, layout.stages) if each is None else each
     spent = costs(shape, batch, seq, peak * efficiency, each, hop, blocking, checkpointing)
     found = summary(layout.schedule, layout.pp, layout.m, layout.chunks, spent)

@@ -14,6 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from scaleout.collectives.tensor import CUTS, HALVES, block
 from scaleout.collectives.vocabulary import ends
 from scaleout.measure import tensor as measure_tensor
+from scaleout.parallel.tensor import Group
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape, linears
 
@@ -124,12 +125,11 @@ def test_any_cut_gives_what_one_process_gives(half):
             assert torch.allclose(found, matrix.grad), (*case, name)
 
 
-def called(shape, tp, sequence_parallel, autocast):
+def called(shape, tp, sequence_parallel, autocast=False, silent=False):
     """[(collective, bytes)] that the book's model asks of its process group, and how many of them in the forward, and
     until the end of the backward."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from scaleout.parallel.tensor import Group
     from scaleout.parallel.tensor_model import TensorTransformer
     from scaleout.parallel.transformer import Transformer
 
@@ -146,6 +146,7 @@ def called(shape, tp, sequence_parallel, autocast):
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=tp)
     try:
         net = TensorTransformer(Transformer(shape), Group(), sequence=sequence_parallel)
+        net.group.silent = silent
         tokens = torch.randint(shape.vocab, (BATCH, 16))
         with Calls():
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -157,6 +158,23 @@ def called(shape, tp, sequence_parallel, autocast):
     finally:
         dist.destroy_process_group()
     return rows, forward, backward
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_a_silent_group_sends_nothing_and_leaves_what_it_is_given(sequence_parallel):
+    assert called(Shape(2, 32, 4, 64, kv_heads=1, max_seq=16), 4, sequence_parallel, silent=True) == ([], 0, 0)
+    given = torch.arange(2.0 * 8 * 3).view(2, 8, 3)
+    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
+    try:
+        group = Group()
+        for group.silent in (True, False):
+            assert group.reduced(given).data_ptr() != given.data_ptr(), "a sum in place would change a gradient"
+        group.silent = True
+        assert torch.equal(group.reduced(given), given)
+        assert torch.equal(group.scattered(given), given[:, 4:]), "this rank's tokens"
+        assert torch.equal(group.gathered(given), torch.cat([given, given], dim=1))
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])

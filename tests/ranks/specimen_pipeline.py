@@ -6,7 +6,7 @@ import torch
 
 from scaleout.measure import pipeline as measure_pipeline
 from scaleout.measure import pipeline_faults
-from scaleout.parallel import parity
+from scaleout.parallel import parity, pipeline
 from scaleout.parallel.pipeline_stage import tied_weights
 from scaleout.parallel.pipeline_ways import Way, of_model
 from scaleout.parallel.transformer import Transformer
@@ -71,6 +71,24 @@ def watched(s, m):
     return [[span[:3] for span in row] for row in spans], len(seconds)
 
 
+class Counted(pipeline.Wire):
+    """A wire that counts how many of its messages nobody is known to have taken."""
+
+    most = 0
+
+    def send(self, message):
+        super().send(message)
+        self.most = max(self.most, len(self.sent))
+
+
+def outstanding(s, m):
+    """By rank: the most outputs under way that 1F1B keeps at a time."""
+    made = Way(s, "hand", "1f1b", m, of_model(shape(), blocks(LAYERS, s.world), s.device), torch.empty(B, SEQ, 24),
+               wire=Counted)
+    made.step(*batches(m))
+    return s.gathered([wire.most for wire in made.pipe.outward.values()])
+
+
 def refused(s, *words):
     """The message that a way ends with."""
     try:
@@ -95,6 +113,7 @@ def main(s, every):
     out["hand", "uneven"] = case(s, "hand", "1f1b", m, layers=uneven)
     out["no tie"] = case(s, "hand", "1f1b", m, cut_tie=True)
     out["watched"] = watched(s, m)
+    out["outstanding"] = outstanding(s, m)
     out["refused"] = [refused(s, "hand", "1f1b", s.world - 1), refused(s, "torch", "naive", m)]
     return out
 

@@ -70,6 +70,11 @@ def test_the_loop_is_the_schedules_order(cases):
     assert [[tuple(action) for action in row] for row in orders("1f1b", p, 2 * p)] == rows
 
 
+def test_an_output_is_kept_until_its_gradient_comes_and_no_longer(cases):
+    p, found = cases
+    assert found["outstanding"] == [[p - rank] for rank in range(p - 1)] + [[]]
+
+
 def test_what_cannot_be_is_refused(cases):
     p, found = cases
     assert "1f1b needs a micro-batch for each of" in found["refused"][0]
