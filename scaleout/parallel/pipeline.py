@@ -3,7 +3,8 @@
 The forward of a stage sends its output on, the backward sends the gradient of its input back. All schedules do the
 same forwards and backwards; they differ in the order in which a rank does its own (GPipe: Huang et al., arXiv
 1811.06965; 1F1B: Narayanan et al., arXiv 2104.04473). `HandPipeline` has the work of one stage and one micro-batch,
-`naive`, `gpipe` and `one_f_one_b` are its orders as loops, `run` takes any other, with a backward in two halves.
+`naive`, `gpipe` and `one_f_one_b` are its orders as loops, `run` takes those of `spec.pipeline`, where a backward may
+come in two halves.
 p: ranks, v: stages a rank, m: micro-batches. b: sequences of a micro-batch, s: tokens, h: hidden.
 """
 
@@ -130,7 +131,8 @@ def one_f_one_b(pipe: HandPipeline, m: int) -> None:
 
 
 def run(actions):
-    """The `work` of any list of actions (kind, stage, micro-batch), as scaleout.spec.pipeline.orders has for a rank."""
+    """The `work` of a list of actions (kind, stage, micro-batch), as scaleout.spec.pipeline.orders has for a rank. Two
+    neighbours must take the micro-batches in the same order: a message does not say which one it is of."""
     def work(pipe, m):
         does = {"F": pipe.forward, "B": pipe.backward, "I": pipe.input_gradient, "W": pipe.weight_gradient}
         for kind, stage, i in actions:

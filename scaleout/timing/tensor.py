@@ -169,8 +169,7 @@ def step_seconds(
 ) -> TensorTime:  # fmt: skip
     """A step of `accumulation` micro-batches of `batch` sequences for each group of tp ranks.
 
-    Copies' gradients are added once a step, of all blocks and of the ends in one message for each group of ranks. The
-    replicas' gradients are reduced once a step, or with ZeRO scattered and the new weights gathered; hide_data:
+    The replicas' gradients are reduced once a step, or with ZeRO scattered and the new weights gathered; hide_data:
     beside the last micro-batch's backward and the first one's forward, so that only what is longer shows. ValueError as
     in `block`, for pp above 1, and for "chunked" without sequence parallelism, which has no gather to cut.
     """
@@ -188,14 +187,12 @@ def step_seconds(
     if recipe.checkpointing == "full":
         backward += forward
     elif recipe.checkpointing == "selective":
-        core = core_seconds(one, on, **options)[0]
-        backward += Phase(0.0, *core, 0.0, 0.0)
+        backward += Phase(0.0, *core_seconds(one, on, **options)[0], 0.0, 0.0)
     both = ends(shape, batch, seq, layout.tp, **cut)
     there, back = _outside(shape, both, on)
     first, last = forward.times(shape.layers) + there, backward.times(shape.layers) + back
     passes = (first + last).times(accumulation)
-    wide = recipe.width("gradient") / recipe.width("compute")
-    copies = fsum(on.inside("all_reduce", wide * size) for size in sums(one, both, shape.layers).values())
+    copies = _copies(sums(one, both, shape.layers), recipe, on)
     parts = {
         "products": passes.products, "attention": passes.attention, "other kernels": passes.other,
         "exposed tensor": passes.exposed + copies,
@@ -203,8 +200,8 @@ def step_seconds(
         "update": rank_parameters(shape, layout) * ADAMW_BYTES / (layout.dp if layout.zero else 1)
         / on.memory_bytes_per_s,
     }  # fmt: skip
-    messages = passes.messages + copies
-    return _time(shape, batch * accumulation, seq, layout, recipe, on, parts, messages, forward, backward)
+    phases = forward, backward
+    return _time(shape, batch * accumulation, seq, layout, recipe, on, parts, passes.messages + copies, *phases)
 
 
 def _time(shape, sequences, seq, layout, recipe, on, parts, messages, forward, backward) -> TensorTime:
@@ -214,6 +211,13 @@ def _time(shape, sequences, seq, layout, recipe, on, parts, messages, forward, b
         seconds, parts, messages, forward, backward, sequences * seq * layout.dp / seconds,
         utilization(model, seconds, on.peak), utilization(model + work["recompute"] / layout.tp, seconds, on.peak),
     )  # fmt: skip
+
+
+def _copies(sizes: dict[int, int], recipe: Recipe, on: Machine) -> float:
+    """Seconds in which gradients of copies are added, once a step: all blocks' and the ends' in one message for each
+    group of ranks."""
+    wide = recipe.width("gradient") / recipe.width("compute")
+    return fsum(on.inside("all_reduce", wide * size) for size in sizes.values())
 
 
 def _outside(shape: Shape, both: Ends, on: Machine) -> tuple[Phase, Phase]:

@@ -3,10 +3,12 @@
 import re
 
 import pytest
+from repo import ROOT
 
 from scaleout.lab import pipeline
 from scaleout.measure.pipeline import Span
 from scaleout.memory.pipeline import in_flight, most_held
+from scaleout.records import results
 from scaleout.spec.pipeline import orders, refuse
 
 
@@ -66,6 +68,20 @@ def test_what_a_launch_cannot_do_is_refused(launch, said):
 def test_a_refusal_names_the_flag_that_was_typed(ask, said):
     with pytest.raises(ValueError, match=re.escape(said)), pipeline.flags():
         refuse(*ask)
+
+
+def test_the_recorded_runs_show_what_the_class_plan_says():
+    found = [results.load(path) for path in (ROOT / "labs/results/pipeline").glob("*.json")]
+    assert {(r.tier, r.device_count) for r in found} >= {("smoke", 2), ("smoke", 4), ("cpu", 2), ("cpu", 4)}
+    for r in found:
+        for figure, predicted in r.prediction.items():
+            seen = r.measurement[figure]
+            if figure.startswith("bubble"):
+                most = 0.02 if "v = " not in figure else 0.04
+                low, high = (0.05, 0.07) if "10 ms" in figure else (-0.01, most if "by hand" in figure else 0.15)
+                assert low < seen - predicted < high, figure
+            elif figure.startswith("bytes"):
+                assert seen == pytest.approx(predicted, rel=5e-4), figure
 
 
 def test_all_schedules_or_some():

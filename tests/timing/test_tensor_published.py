@@ -75,7 +75,7 @@ def test_one_model_on_rows_that_did_not_make_it():
     layer = [pair for name, row in layer_of_22b().items() for pair in zip(row, said[name], strict=True)]
     assert layer[0][0] == pytest.approx(layer[0][1], rel=0.01), "the fitted one"
     found = [abs(error) for error in errors(layer[1:]) + errors(a100_of_2021()) + errors(nemotron("backward"))]
-    assert len(found) == 21
+    assert len(found) == 21 and max(found[:13]) < 0.07, "what the chapter says of the A100s"
     assert median(found) < 0.05 and quantiles(found, n=10)[-1] < 0.09 and max(found) < 0.1
 
 

@@ -80,7 +80,8 @@ STEP_ON_RANKS = Lab(
     f"{_STEP_SOLUTION}```\n\n"
     "`isend` returns at once and keeps the tensor until it is taken. Sends are not waited for, so no two ranks can "
     "stand in one each; receives are, because there is nothing else to do in this order. The lab's version also starts "
-    "each receive ahead of time, and runs any order with several stages a rank.",
+    "each receive ahead of time, and runs orders with several stages a rank, as long as two neighbours take the "
+    "micro-batches alike.",
     stub=STEP_STUB, command=f"{_COMMAND} step.py",
 )  # fmt: skip
 
