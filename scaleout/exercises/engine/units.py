@@ -102,8 +102,8 @@ class Quantity:
 
 def parse(answer: object, dimension: str, default: str, only: tuple[str, ...] = ()) -> Quantity:
     """Read {"value": "12.5", "unit": "GB"} or "12.5 GB". A bare number is taken in the unit `default`, except
-    where units are what people get wrong: sizes, rates, seconds and counts of parameters say theirs. Of shares
-    one that is at most 1 needs none. Of `only` are the units that a missing one is asked for with.
+    where units are what people get wrong: sizes, rates, seconds and counts of parameters below 10,000 say theirs. Of
+    shares one that is at most 1 needs none. Of `only` are the units that a missing one is asked for with.
 
     Raises ValueError, one line that says what would be right.
     """
