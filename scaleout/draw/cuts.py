@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from scaleout.draw import hatch, ramp, svg
+from scaleout.draw import ramp, sheets, svg
+from scaleout.draw.sheets import Sheet
 
 Side = tuple[float, float]  # of a sheet: width and height
 INPUT, WEIGHT, OUTPUT = (44.0, 56.0), (60.0, 44.0), (60.0, 56.0)
@@ -45,26 +46,19 @@ def _panel(way: str) -> str:
         half = {"columns": ("whole", "across", "across"), "rows": ("across", "down", "sum")}[way]
         for x, side, fill, part in zip((left, middle, right), (INPUT, WEIGHT, OUTPUT), ("c3", "c1", "c3"), half,
                                        strict=True):  # fmt: skip
-            out.append(_sheet(x, centre, side, fill, part, rank))
+            out.append(_sheet(f"{way}-{x:g}-{rank}", x, centre, side, fill, part, rank))
     y = HEAD + 2 * ROW + 12
     out.append(svg.text(right + OUTPUT[0], y, result, anchor="end", size=svg.SMALL))
     return "".join(out)
 
 
-def _sheet(x: float, centre: float, side: Side, fill: str, part: str, rank: int) -> str:
+def _sheet(name: str, x: float, centre: float, side: Side, fill: str, part: str, rank: int) -> str:
     """A sheet of which a rank has the whole, a half across or down, or an addend of everything."""
-    (wide, high), y = side, centre - side[1] / 2
-    frame = (
-        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(wide)}" height="{svg.num(high)}" fill="none" '
-        f'stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>'
-    )
-    if part == "sum":
-        return frame + hatch.box(x, y, wide, high, fill)
-    if part == "across":
-        x, wide = x + rank * wide / 2, wide / 2
-    elif part == "down":
-        y, high = y + rank * high / 2, high / 2
-    return frame + svg.rect(x, y, wide, high, fill)
+    parts = 2 if part in ("across", "down") else 1
+    return sheets.draw(Sheet(
+        name, x, centre - side[1] / 2, *side, fill, parts, "rows" if part == "down" else "columns",
+        partial=part == "sum", lit=rank if parts == 2 else 0,
+    ))  # fmt: skip
 
 
 HEADS, RANKS = {"Q": 8, "K": 2, "V": 2}, 4  # a small model with grouped key-value heads

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import compress, repeat
+from operator import sub
 
 from scaleout.draw import svg
 from scaleout.draw.pipeline_lanes import Lane, Rows, steps
 from scaleout.memory.pipeline import CHANGES
 
+Times = tuple[Sequence[float], Sequence[float]]  # when activations come, and when they go
+
+COME, GO = ({kind for kind, change in CHANGES.items() if change == one} for one in (1, -1))
 PALE = 0.5
 COLUMN = 5  # CSS pixels of a step
 
@@ -31,15 +36,15 @@ def lives(on: Rows, lanes: Sequence[Lane], unit: float, lit: int) -> str:
     return f'<g fill="{green}" fill-opacity="{PALE}">{"".join(pale)}</g><g fill="{green}">{"".join(full)}</g>'
 
 
-def amounts(on: Rows, lanes: Sequence[Lane], unit: float, slots: float) -> str:
-    """How many a rank holds, each `unit` CSS pixels high, in the middle of each COLUMN of pixels."""
+def amounts(on: Rows, lanes: Sequence[Times], unit: float, slots: float) -> str:
+    """How many a rank holds, each `unit` CSS pixels high, in the middle of each COLUMN of pixels. lanes: of `times`."""
     count = max(1, int(slots * on.scale / COLUMN))
-    edges = [slots * k / count for k in range(count + 1)]
+    places = [on.at(slots * k / count) for k in range(count + 1)]
+    middles = [slots * (k + 0.5) / count for k in range(count)]
     path = []
-    for row, lane in enumerate(lanes):
-        begun, ended = times(lane)
-        held = [held_at(begun, ended, edge + slots / count / 2) for edge in edges[:-1]]
-        path.append(steps(map(on.at, edges), on.top(row) + on.bar, [-unit * one for one in held]))
+    for row, times in enumerate(lanes):
+        begun, ended = (map(bisect_right, repeat(some), middles) for some in times)
+        path.append(steps(places, on.top(row) + on.bar, [-unit * one for one in map(sub, begun, ended)]))
     return f'<path d="{"".join(path)}" fill="{svg.colour("c3")}" fill-opacity="{PALE}"/>'
 
 
@@ -48,10 +53,10 @@ def held_at(begun: Sequence[float], ended: Sequence[float], slots: float) -> int
     return bisect_right(begun, slots) - bisect_right(ended, slots)
 
 
-def times(lane: Lane) -> tuple[list[float], list[float]]:
+def times(lane: Lane) -> Times:
     """When activations come, and when they go: with the weight gradient, where that is apart."""
-    begun = [start for kind, start in zip(lane.kinds, lane.starts, strict=True) if CHANGES[kind] > 0]
-    return begun, [end for kind, end in zip(lane.kinds, lane.ends, strict=True) if CHANGES[kind] < 0]
+    begun = compress(lane.starts, map(COME.__contains__, lane.kinds))
+    return [*begun], [*compress(lane.ends, map(GO.__contains__, lane.kinds))]
 
 
 def _lives(lane: Lane) -> list[tuple[float, float, int, int]]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, compress, pairwise
+from itertools import accumulate, compress, pairwise, repeat
 from math import ceil
-from operator import sub
+from operator import add, mul, sub
 from typing import NamedTuple
 
 from scaleout.draw import hatch, svg
@@ -196,14 +196,15 @@ def shares(on: Rows, lanes: Sequence[Lane], slots: float, column: float) -> str:
     """Columns of so many slots that kinds share by time, from the top down as in LOOK: the height that is left is
     waiting."""
     edges = [*(column * k for k in range(ceil(slots / column))), slots]
+    high, places = [on.bar / (b - a) for a, b in pairwise(edges)], [*map(on.at, edges)]  # high: CSS pixels of a slot
     paths: dict[str, list[str]] = {}
     for row, lane in enumerate(lanes):
-        deep = [0.0] * (len(edges) - 1)
+        deep = [0.0] * len(high)
         for kind in sorted(set(lane.kinds), key=[*LOOK].index):
-            mine = [one == kind for one in lane.kinds]
+            mine = [*map(kind.__eq__, lane.kinds)]
             busy = _busy([*compress(lane.starts, mine)], [*compress(lane.ends, mine)], edges)
-            deep = [y + on.bar * part / (b - a) for y, part, (a, b) in zip(deep, busy, pairwise(edges), strict=True)]
-            paths.setdefault(LOOK[kind][0], []).append(steps(map(on.at, edges), on.top(row), deep))
+            deep = [*map(add, deep, map(mul, busy, high))]
+            paths.setdefault(LOOK[kind][0], []).append(steps(places, on.top(row), deep))
     # what is deepest first: a kind lies over all that follow it
     return "".join(_one(paths[fill], fill) for fill in reversed(paths))
 
@@ -216,16 +217,17 @@ def column(on: Rows, piece: float) -> float:
 def _busy(starts: list[float], ends: list[float], edges: list[float]) -> list[float]:
     """Slots of these spans, in order of time, between each two edges."""
     done = [0.0, *accumulate(map(sub, ends, starts))]
+    late = [0.0, *ends]  # by spans begun, the end of the last
     upto = []
-    for edge in edges:
-        n = bisect_right(starts, edge)
-        upto.append(done[n] - max(0.0, ends[n - 1] - edge) if n else 0.0)
-    return [b - a for a, b in pairwise(upto)]
+    for n, edge in zip(map(bisect_right, repeat(starts), edges), edges, strict=True):
+        beyond = late[n] - edge
+        upto.append(done[n] - beyond if beyond > 0 else done[n])
+    return [*map(sub, upto[1:], upto)]
 
 
-def steps(edges: Iterable[float], base: float, amounts: Sequence[float]) -> str:
+def steps(edges: Sequence[float], base: float, amounts: Iterable[float]) -> str:
     """A path between the edges from the height `base`, so many CSS pixels down (or up, below 0), in halves of one."""
-    edges, before, path = [*edges], 0, []
+    before, path = 0, []
     for at, amount in zip(edges, amounts, strict=False):
         now = round(2 * amount)
         if now != before:

@@ -1,31 +1,16 @@
-"""Steps of a small pipeline one above the other, on one axis of slots: who works when, and who waits."""
+"""Steps of a small pipeline one above the other, on one axis of slots: who works when, and who waits. Blocks look as
+`pipeline_lanes` has them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from scaleout.draw import hatch, svg
+from scaleout.draw import hatch, pipeline_lanes, svg
+from scaleout.draw.pipeline_lanes import LOOK, Lane, Rows
 from scaleout.timing import pipeline
-from scaleout.timing.pipeline import Run, Timeline
+from scaleout.timing.pipeline import Timeline
 
 RANKS, PIECES = 4, 8
-FILL = {"F": ("compute", 0.35), "B": ("compute", 1.0), "I": ("compute", 1.0), "W": ("c6", 0.75)}
 WORDS = {"F": "forward", "B": "backward", "I": "backward", "W": "for the weights"}
 GAP = 44.0  # from one step's lanes to the next's
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """Where lanes are: from `left` on, `row` apart; `scale` is pixels of a slot."""
-
-    width: float
-    left: float
-    row: float
-    scale: float
-
-    @property
-    def wide(self) -> bool:
-        return self.width > 500
 
 
 def opening(width: float) -> str:
@@ -45,12 +30,12 @@ def split(width: float) -> str:
 
 def _draw(width: float, steps: dict[str, Timeline], label: str) -> str:
     longest = max(one.seconds for one in steps.values())
-    left, row = (52, 22) if width > 500 else (16, 20)
-    sheet = Sheet(width, left, row, (width - left - 4) / longest)
+    left, pitch = (52, 22) if width > 500 else (16, 20)
     out, y = [_legend(left, steps)], 30.0
     for name, one in steps.items():
-        out += [_head(name, one, sheet, y), _lanes(one, sheet, y + 24)]
-        y += 24 + RANKS * row + GAP - 24
+        on = Rows(left, y + 26, width - left - 4, longest, pitch, pitch - 4, tuple(range(RANKS)))
+        out += [_head(name, one, on, y), _lanes(one, on, width > 500)]
+        y += RANKS * pitch + GAP
     return svg.figure(width, y - 14, "".join(out), label)
 
 
@@ -58,49 +43,30 @@ def _legend(x: float, steps: dict[str, Timeline]) -> str:
     """What the fills mean, of those that there are."""
     kinds = {run.action.kind for one in steps.values() for row in one.runs for run in row}
     out = []
-    for kind in [kind for kind in FILL if kind in kinds and (kind, "I" in kinds) != ("B", True)]:
-        fill, opacity = FILL[kind]
-        out.append(svg.rect(x, 4, 12, 12, fill, opacity=opacity))
+    for kind in [kind for kind in LOOK if kind in kinds and (kind, "I" in kinds) != ("B", True)]:
+        out.append(svg.rect(x, 4, 12, 12, LOOK[kind][0]))
         out.append(svg.text(x + 16, 14, WORDS[kind], size=svg.SMALLEST, fill="muted"))
         x += 26 + svg.measure(WORDS[kind], svg.SMALLEST)
-    out += [hatch.box(x, 4, 12, 12, "grid"), svg.text(x + 16, 14, "idle", size=svg.SMALLEST, fill="muted")]
+    out += [hatch.box(x, 4, 12, 12), svg.text(x + 16, 14, "idle", size=svg.SMALLEST, fill="muted")]
     return "".join(out)
 
 
-def _head(name: str, one: Timeline, sheet: Sheet, y: float) -> str:
+def _head(name: str, one: Timeline, on: Rows, y: float) -> str:
     """The name of a step at the left of its lanes, and where it ends."""
-    end = sheet.left + one.seconds * sheet.scale
     took = f"{svg.quantity(one.seconds, 2)} slots, {one.bubble:.0%} idle"
     room = svg.measure(name, 14, True) + svg.measure(took, 14, True) + 16
-    at = max(end, sheet.left + room)
-    return svg.text(sheet.left, y + 14, name, bold=True, size=14) + svg.text(
+    at = max(on.at(one.seconds), on.x + room)
+    return svg.text(on.x, y + 14, name, bold=True, size=14) + svg.text(
         at, y + 14, took, anchor="end", bold=True, size=14, fill="accent"
     )
 
 
-def _lanes(one: Timeline, sheet: Sheet, y: float) -> str:
+def _lanes(one: Timeline, on: Rows, wide: bool) -> str:
     """A lane for each rank: its actions with the number of their micro-batch, hatched where it waits."""
-    idle, blocks = [], []
-    for rank, row in enumerate(one.runs):
-        top = y + rank * sheet.row + 2
-        words = f"GPU {rank}" if sheet.wide else str(rank)
-        blocks.append(svg.text(sheet.left - 6, top + 13, words, anchor="end", fill="muted", size=svg.SMALLEST))
-        now = 0.0
-        for run in row:
-            idle.append((now, run.start, top))
-            blocks.append(_block(run, sheet, top))
-            now = run.end
-        idle.append((now, one.seconds, top))
-    boxes = [(sheet.left + a * sheet.scale, top, (b - a) * sheet.scale, sheet.row - 4) for a, b, top in idle if b > a]
-    return hatch.area(boxes, "grid") + "".join(blocks)
-
-
-def _block(run: Run, sheet: Sheet, top: float) -> str:
-    fill, opacity = FILL[run.action.kind]
-    x, long = sheet.left + run.start * sheet.scale, (run.end - run.start) * sheet.scale
-    out = svg.rect(x, top, long - 0.8, sheet.row - 4, fill, opacity=opacity)
-    number = str(run.action.micro)
-    if svg.measure(number, svg.SMALLEST) < long - 2:
-        ink = "paper" if run.action.kind in "BI" else "ink"
-        out += svg.text(x + long / 2 - 0.4, top + 13, number, anchor="middle", size=svg.SMALLEST, fill=ink)
-    return out
+    names = "".join(
+        svg.text(on.x - 6, on.top(rank) + 13, f"GPU {rank}" if wide else str(rank), anchor="end", fill="muted",
+                 size=svg.SMALLEST)
+        for rank in on.ranks
+    )  # fmt: skip
+    marks, numbers = pipeline_lanes.blocks(on, [Lane(rank, *one.lane(rank)) for rank in on.ranks], -1, False)
+    return "".join([names, pipeline_lanes.waiting(on, one.seconds), *marks.values(), numbers])

@@ -10,8 +10,9 @@ marks.
 
 from __future__ import annotations
 
+import html
 import math
-from html import escape
+from functools import lru_cache
 
 # Okabe and Ito's palette, safe for the common forms of colour blindness (jfly.uni-koeln.de/color, 2008),
 # with the yellow darkened and a grey in place of black so that all eight read on white and on near-black.
@@ -21,6 +22,8 @@ FALLBACK = {
     "ink": "#222222", "muted": "#666666", "grid": "#d0d0d0", "accent": "#b3261e", "paper": "#ffffff",
     "key": "#1d5a94", "compute": "#4b5a6b", "c4-words": "#9a4477",
 }  # fmt: skip
+
+_CSS = {name: f"var(--{name}, {fallback})" for name, fallback in FALLBACK.items()}
 
 WIDE, NARROW = 600, 358  # the two widths a view is drawn at: beside its controls, and on a phone
 FONT, SMALL, SMALLEST = 13, 12, 11  # sizes of text; none in any picture is above 16
@@ -34,9 +37,14 @@ FACE = (
 
 def colour(name: str) -> str:
     """The CSS value of a palette name, with its fallback."""
-    return f"var(--{name}, {FALLBACK[name]})"
+    return _CSS[name]
 
 
+# A slider's next picture has most words and many numbers of the one before
+escape = lru_cache(maxsize=2048)(html.escape)
+
+
+@lru_cache(maxsize=8192)
 def num(value: float) -> str:
     """A coordinate with at most two decimals and no trailing zeros."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")
@@ -60,10 +68,14 @@ _NARROW, _BROAD, _MEAN = {**dict.fromkeys("iljI.,:;|!' ", 0.3), **dict.fromkeys(
 _BROADS = set("mwMW%@−×÷→") | set("ABCDEFGHKNOPQRSTUVXYZ")
 
 
+@lru_cache(maxsize=2048)
 def measure(words: str, size: float = FONT, bold: bool = False) -> float:
     """The width of a text in CSS pixels, a little above what common faces take: for keeping labels apart."""
     ems = math.fsum(_NARROW.get(one, _BROAD if one in _BROADS else _MEAN) for one in words)
     return ems * size * (1.08 if bold else 1.0)
+
+
+HALO = f' stroke="{colour("paper")}" stroke-width="4" stroke-linejoin="round" paint-order="stroke"'
 
 
 def figure(width: float, height: float, body: str, label: str) -> str:
@@ -83,7 +95,7 @@ def text(
     weight = ' font-weight="600"' if bold else ""
     scale = "" if size == FONT else f' font-size="{num(size)}"'
     if halo:
-        weight += f' stroke="{colour("paper")}" stroke-width="4" stroke-linejoin="round" paint-order="stroke"'
+        weight += HALO
     return (
         f'<text x="{num(x)}" y="{num(y)}" text-anchor="{anchor}" fill="{colour(fill)}"{weight}{scale}{_marked(mark)}>'
         f"{escape(words)}</text>"

@@ -218,12 +218,10 @@ def step(schedule: str, p: int, m: int, v: int, costs: Costs, only: Sequence[int
     _check(schedule, p, m, v, costs)
     homes = [rank_of(schedule, stage, p) for stage in range(p * v)]
     in_flight, work = memory.in_flight(schedule, p, m, v), _work(homes, p, m, costs)
-    if only is not None:
-        starts: list[list[float]] = [[] for _ in range(p)]
-        seconds = _swept(schedule, p, m, v, costs, [starts[r].append if r in only else bool for r in range(p)])
-        if seconds is not None:
-            rows = tuple(weave(schedule, p, m, v, r) if r in only else () for r in range(p))
-            return Timeline(seconds, work, in_flight, rows, tuple(starts), costs, m, tuple(homes))
+    found = None if only is None else _noted(schedule, p, m, v, costs, only)
+    if found:
+        rows = tuple(weave(schedule, p, m, v, r) if r in only else () for r in range(p))
+        return Timeline(found[0], work, in_flight, rows, found[1], costs, m, tuple(homes))
     return _timed(coded(schedule, p, m, v), homes, m, costs, work, in_flight)
 
 
@@ -233,28 +231,53 @@ def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:
     in_flight = memory.in_flight(schedule, p, m, v)
     work = _work([rank_of(schedule, stage, p) for stage in range(p * v)], p, m, costs)
     if SCHEDULES[schedule].v_shaped:
-        return Summary(_bent_seconds(schedule, p, m, v, costs), work, in_flight)
+        bent = _bent(schedule, p, m, v, costs)
+        longer = bent[0].seconds + (m - bent[0].m) * bent[3] if bent else step(schedule, p, m, v, costs).seconds
+        return Summary(longer, work, in_flight)
     sweep = _swept(schedule, p, m, v, costs)
     return Summary(step(schedule, p, m, v, costs).seconds if sweep is None else sweep, work, in_flight)
 
 
-def _bent_seconds(schedule: str, p: int, m: int, v: int, costs: Costs) -> float:
+def _noted(
+    schedule: str, p: int, m: int, v: int, costs: Costs, only: Sequence[int]
+) -> tuple[float, tuple[list[float], ...]] | None:
+    """Seconds of a step and when some ranks start what they do; None where all ranks have to be timed."""
+    starts: tuple[list[float], ...] = tuple([] for _ in range(p))
+    if not SCHEDULES[schedule].v_shaped:
+        notes = [starts[rank] if rank in only else None for rank in range(p)]
+        seconds = _swept(schedule, p, m, v, costs, notes)
+        return None if seconds is None else (seconds, starts)
+    found = _bent(schedule, p, m, v, costs)
+    if found is None:
+        return None
+    short, lasts, turn, period = found
+    more = m - short.m
+    for rank in {*only}:
+        began, last = short.starts[rank], lasts[rank]
+        again = (start + k * period for k in range(1, more + 1) for start in began[last - turn : last])
+        starts[rank].extend([*began[:last], *again, *(start + more * period for start in began[last:])])
+    return short.seconds + more * period, starts
+
+
+def _bent(
+    schedule: str, p: int, m: int, v: int, costs: Costs
+) -> tuple[Timeline, list[int], int, float] | None:
     """Once every rank repeats one pattern (in the third of its phases), what a turn of it does depends on this turn
     and the one before, of its own rank and of its neighbours. So if on all ranks a turn comes as much later than the
-    one before as on any, so will all that follow: then a step of few micro-batches tells of one with more."""
-    few = 2 * p + SETTLED
+    one before as on any, so will all that follow: then a step of few micro-batches tells of one with more.
+
+    (such a step, by rank its actions up to the end of a turn, actions of a turn, its seconds), or None."""
+    few, turn = 2 * p + SETTLED, 4 if schedule == "dualpipev" else 6
     if m <= few + p // 2:
-        return step(schedule, p, m, v, costs).seconds
-    short, periods = step(schedule, p, few, v, costs), set()
+        return None
+    short, periods, lasts = step(schedule, p, few, v, costs), set(), []
     for rank, began in enumerate(short.starts):
         before = phases(schedule, p, few, v, rank)[:3]
-        turn = 4 if schedule == "dualpipev" else 6
         last = sum(len(pattern) * times for pattern, times in before) + turn * (few - 2 * p)
         periods |= {b - a for a, b in zip(began[last - turn : last], began[last : last + turn], strict=True)}
+        lasts.append(last)
     period = max(periods)
-    if period - min(periods) > 1e-12 * short.seconds:
-        return step(schedule, p, m, v, costs).seconds
-    return short.seconds + (m - few) * period
+    return None if period - min(periods) > 1e-12 * short.seconds else (short, lasts, turn, period)
 
 
 def _swept(

@@ -3,18 +3,20 @@
 For schedules whose ranks all take up the same actions in the same order, shifted: the forward that rank r makes at
 turn t is the one that rank r - 1 made at turn t - 1. So nothing is remembered but what was sent last; what goes from
 the last rank back to the first waits in a queue. The tests hold it against `pipeline_clock`, which knows any order.
-Who wants to know when the actions of some ranks start gives `notes`, by rank what is told each start, in their order.
+Who wants to know when the actions of some ranks start gives `notes`: by rank a list that takes each start, or None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import fsum
+from collections.abc import Sequence
+from itertools import pairwise
+from math import ceil, fsum
 
 from scaleout.spec.pipeline_weave import round_size, warm_up
 
 Stages = Sequence[float]
-Notes = Sequence[Callable[[float], object]]
+Notes = Sequence[list[float] | None]
+Run = tuple[float, float, int]  # what comes one after another: when the first does, seconds to the next, how many
 
 
 def seconds(
@@ -28,7 +30,7 @@ def seconds(
         return None
     if schedule == "zb1" and notes and not all(weight):
         return None  # what takes no time is not told from what is not there
-    plain, notes = not notes, notes or [bool] * p
+    plain, notes = not notes, notes or [None] * p
     if schedule == "zb1":
         return _diagonal(schedule, p, m, v, {"F": forward, "B": input, "W": weight}, hop, blocking, notes)
     whole = [a + b for a, b in zip(input, weight, strict=True)]
@@ -49,24 +51,34 @@ def _breadth_first(
 ) -> float:
     """Each stage takes all micro-batches, one after another: in the order of the stages, then in the reverse."""
     free = [0.0] * p
-    arrivals: Sequence[float] = [0.0] * m
     stages = len(forward)
     for back, lengths in ((False, forward), (True, tuple(reversed(whole)))):
+        runs: list[Run] = [(0.0, 0.0, m)]  # of the backward too: the last rank has all its forwards behind it
         for place, length in enumerate(lengths):
             rank = p - 1 - place % p if back else place % p
             lag = hop if place < stages - 1 else 0.0
-            now, sent, note = free[rank], [], notes[rank]
-            for came in arrivals:
-                if came > now:
-                    now = came
-                note(now)
-                now += length
-                sent.append(now + lag)
-                if blocking:
-                    now += lag
-            free[rank], arrivals = now, sent
-        arrivals = [0.0] * m  # the last rank has all its forwards behind it
+            runs = _queue(runs, free[rank], length + lag if blocking else length)
+            first, gap, count = runs[-1]
+            free[rank] = first + (count - 1) * gap + length + (lag if blocking else 0.0)
+            if notes[rank] is not None:
+                notes[rank].extend(first + k * gap for first, gap, count in runs for k in range(count))
+            runs = [(first + length + lag, gap, count) for first, gap, count in runs]
     return max(free)
+
+
+def _queue(runs: list[Run], now: float, each: float) -> list[Run]:
+    """When a rank that is free at `now` and takes so long for `each` begins what comes in these runs."""
+    out: list[Run] = []
+    for first, gap, count in runs:
+        if first < now:  # it is behind, and catches up where they come at longer intervals
+            behind = count if gap <= each else min(count, ceil((now - first) / (gap - each)))
+            out.append((now, each, behind))
+            now, first, count = now + behind * each, first + behind * gap, count - behind
+        if count:
+            first, gap = max(first, now), max(gap, each)
+            out.append((first, gap, count))
+            now = first + (count - 1) * gap + each
+    return out
 
 
 def _diagonal(
@@ -77,10 +89,12 @@ def _diagonal(
     size, total, splits = (m if v == 1 else round_size(p, m)), m * v, schedule == "zb1"
     turns = [rank + warm_up(schedule, p, m, v, rank) for rank in range(p)]
     changes = _changes(p, m, v, size, turns, splits)
-    ranks = Ranks(p, v, hop, blocking, notes)
+    ranks = Ranks(p, v, hop, blocking, notes, splits)
+    pattern = Pattern(ranks, max(turns) + p * splits, {1, p} if v == 1 else {v * size})
     wrapped, unwrapped = [0.0] * size, [0.0] * size  # what goes from the last rank to the first, and back
     late = schedule == "interleaved"  # a rank takes what the one behind it made a turn ago
-    for turn in range(total + max(turns)):
+    turn = 0
+    while turn < total + max(turns):
         for kind, rank, stage in changes.get(turn, ()):
             ranks.take_up(kind, rank, stage, costs[kind][stage])
         backs = turn - turns[0]  # those that the first rank has made
@@ -95,59 +109,139 @@ def _diagonal(
             wrapped.append(0.0 if (turn - p + 1) // size % v == v - 1 else ranks.ahead[p])
         if both[0] == 0 <= both[1]:
             unwrapped.append(0.0 if backs // size % v == v - 1 else ranks.behind[-1])
+        turn += 1
+        total -= pattern.skip(turn, total, wrapped[turn:] + unwrapped[turn - turns[-1] :] if v > 1 else [])
     if splits:
         for rank in range(p):
             for i in range(max(0, total - rank), total):
-                notes[rank](ranks.free[rank])
+                ranks.note(rank, ranks.free[rank])
                 ranks.free[rank] += costs["W"][(v - 1 - i // size % v) * p + rank]
-    return max(ranks.free)
+    return max(ranks.free) + pattern.stretch()
 
 
 class Ranks:
     """What is known of the ranks in a diagonal: when each is free, when the next input is there, and how long the
     actions of the chunks are that they have taken up."""
 
-    def __init__(self, p: int, v: int, hop: float, blocking: bool, notes: Notes) -> None:
+    def __init__(self, p: int, v: int, hop: float, blocking: bool, notes: Notes, splits: bool) -> None:
         self.notes, self.p, self.last_stage, self.hop, self.blocking = notes, p, p * v - 1, hop, blocking
+        self.noted = [rank for rank in range(p) if notes[rank] is not None]
         self.free = [0.0] * p
         self.ahead, self.behind = [0.0] * (p + 1), [0.0] * (p + 1)  # by the rank that takes it
-        self.lengths = {kind: [0.0] * p for kind in "FBW"}
-        self.lags = {kind: [hop] * p for kind in "FBW"}
+        self.kinds = "FBW" if splits else "FB"
+        # until the rank is free again, until the result is where it is needed, and when the last one began
+        self.busy, self.sent, self.began = ({kind: [0.0] * p for kind in "FBW"} for _ in range(3))
 
     def take_up(self, kind: str, rank: int, stage: int, length: float) -> None:
         """A chunk is begun. What its stage makes goes on, but from the last stage and back to the first."""
-        self.lengths[kind][rank] = length
-        self.lags[kind][rank] = 0.0 if stage == (self.last_stage if kind == "F" else 0) else self.hop
+        lag = 0.0 if kind == "W" or stage == (self.last_stage if kind == "F" else 0) else self.hop
+        self.busy[kind][rank] = length + lag if self.blocking else length
+        self.sent[kind][rank] = length + lag
+
+    def note(self, rank: int, start: float) -> None:
+        if self.notes[rank] is not None:
+            self.notes[rank].append(start)
 
     def turn(self, forwards: tuple[int, int], backwards: tuple[int, int], behind: list[float]) -> None:
         """One forward of each rank from the first to the last of `forwards`, one backward of each of `backwards`."""
-        f, b, w, f_lag, b_lag = *self.lengths.values(), self.lags["F"], self.lags["B"]
-        free, ahead, sent, blocking, notes = self.free, self.ahead, self.behind, self.blocking, self.notes
-        (f_low, f_high), (b_low, b_high) = forwards, backwards
-        for rank in range(max(f_high, b_high), min(f_low, b_low) - 1, -1):
-            now = free[rank]
-            if f_low <= rank <= f_high:
-                came = ahead[rank]
-                if came > now:
-                    now = came
-                notes[rank](now)
-                now += f[rank]
-                ahead[rank + 1] = now + f_lag[rank]
-                if blocking:
-                    now += f_lag[rank]
-            if b_low <= rank <= b_high:
-                came = behind[rank]
-                if came > now:
-                    now = came
-                notes[rank](now)
-                now += b[rank]
-                sent[rank - 1] = now + b_lag[rank]
-                if blocking:
-                    now += b_lag[rank]
-                if w[rank]:
-                    notes[rank](now)
-                    now += w[rank]
+        of = dict(zip("FBW", (forwards, backwards, backwards), strict=True))
+        ends = sorted({one for low, high in of.values() if low <= high for one in (low, high + 1)}, reverse=True)
+        for above, low in pairwise(ends):  # ranks that do the same, the last first
+            some = range(above - 1, low - 1, -1)
+            ahead, back = forwards[0] <= low <= forwards[1], backwards[0] <= low <= backwards[1]
+            if ahead and back:
+                self._both(some, behind)
+            elif ahead or back:
+                self._one("F" if ahead else "B", some, self.ahead if ahead else behind)
+        for rank in self.noted:
+            self.notes[rank] += [self.began[kind][rank] for kind in self.kinds if of[kind][0] <= rank <= of[kind][1]
+                                 and (kind != "W" or self.busy["W"][rank])]  # fmt: skip
+
+    def _both(self, some: range, behind: list[float]) -> None:
+        """A forward, then a backward."""
+        free, ahead, sent, (f, b, w) = self.free, self.ahead, self.behind, self.busy.values()
+        (f_sent, b_sent, _), (f_at, b_at, w_at), splits = self.sent.values(), self.began.values(), "W" in self.kinds
+        for rank in some:
+            now, came = free[rank], ahead[rank]
+            if came > now:
+                now = came
+            f_at[rank] = now
+            ahead[rank + 1] = now + f_sent[rank]
+            now += f[rank]
+            came = behind[rank]
+            if came > now:
+                now = came
+            b_at[rank] = now
+            sent[rank - 1] = now + b_sent[rank]
+            now += b[rank]
+            if splits:
+                w_at[rank] = now
+                now += w[rank]
             free[rank] = now
+
+    def _one(self, kind: str, some: range, given: list[float]) -> None:
+        """A forward, or a backward."""
+        free, busy, sent, began, w, w_at = (
+            self.free, self.busy[kind], self.sent[kind], self.began[kind], self.busy["W"], self.began["W"]
+        )
+        onward, step, splits = (self.ahead, 1, False) if kind == "F" else (self.behind, -1, "W" in self.kinds)
+        for rank in some:
+            now, came = free[rank], given[rank]
+            if came > now:
+                now = came
+            began[rank] = now
+            onward[rank + step] = now + sent[rank]
+            now += busy[rank]
+            if splits:
+                w_at[rank] = now
+                now += w[rank]
+            free[rank] = now
+
+
+class Pattern:
+    """Turns that come again. Once all ranks stand as they did some turns before, only later by one and the same time,
+    the turns since will come again until the forwards are at their end: those are left out, and put in at the end."""
+
+    def __init__(self, ranks: Ranks, first: int, periods: set[int]) -> None:
+        self.ranks, self.first, self.periods = ranks, first, periods
+        self.before: dict[int, list[float]] = {}
+        self.marks: dict[int, list[int]] = {}
+        self.cut: tuple[int, float, list[int], list[int]] | None = None
+
+    def skip(self, turn: int, total: int, waiting: list[float]) -> int:
+        """How many turns need not be made. waiting: what else is on its way."""
+        if self.cut or turn < self.first:
+            return 0
+        for period in self.periods:
+            if (turn - self.first) % period or total - turn < period:
+                continue
+            ranks, before = self.ranks, self.before.get(period)
+            now = [*ranks.free, *ranks.ahead[1:-1], *ranks.behind[:-2], *waiting]
+            marks = [len(ranks.notes[rank]) for rank in ranks.noted]
+            later = now[0] - before[0] if before else 0.0
+            if before and len(now) == len(before) and _as_late(before, now, later):
+                self.cut = (total - turn) // period, later, self.marks[period], marks
+                return self.cut[0] * period
+            self.before[period], self.marks[period] = now, marks
+        return 0
+
+    def stretch(self) -> float:
+        """Put in the starts that were left out; the seconds of all that was."""
+        if not self.cut:
+            return 0.0
+        times, later, since, until = self.cut
+        for rank, low, high in zip(self.ranks.noted, since, until, strict=True):
+            starts = self.ranks.notes[rank]
+            tail = [start + times * later for start in starts[high:]]
+            again = [start + k * later for k in range(1, times + 1) for start in starts[low:high]]
+            starts[high:] = again + tail
+        return times * later
+
+
+def _as_late(before: list[float], now: list[float], later: float) -> bool:
+    """Whether all is so much later; what is there from the beginning stays 0."""
+    near = 1e-12 * now[0]
+    return all(abs(b - a - later) <= near or a == b == 0.0 for a, b in zip(before, now, strict=True))
 
 
 def _changes(p: int, m: int, v: int, size: int, turns: list[int], splits: bool) -> dict[int, list]:

@@ -224,15 +224,21 @@ def test_costs_of_another_pipeline_and_below_zero():
 
 
 def test_some_ranks_of_a_step_start_as_in_the_whole():
-    """The sweep notes what the clock says, for each action of the ranks that are asked for."""
-    for seed, (name, p, m, v) in enumerate(cases(5)):
-        costs = some_costs(p * v, seed)
+    """The sweep notes what the clock says, for each action of the ranks that are asked for; and turns that it leaves
+    out, since they come again, are as they would have been."""
+    longer = [("1f1b", 4, 40, 1), ("zb1", 4, 48, 1), ("zb1", 4, 48, 2), ("interleaved", 4, 64, 3), ("bfs", 4, 50, 2),
+              ("zbv", 4, 60, 2), ("dualpipev", 4, 60, 2)]  # fmt: skip
+    for seed, (name, p, m, v) in enumerate([*cases(5), *longer, *longer]):
+        head = (0.75 * (seed % 2),)
+        dice = some_costs(p * v, seed)
         if seed % 2:
-            costs = replace(costs, weight=(*costs.weight[1:], 0.0))
-        whole, some = (step(name, p, m, v, costs, only) for only in (None, (0, p - 1)))
-        assert some.seconds == pytest.approx(whole.seconds)
-        for rank in (0, p - 1):
-            (*what, starts, _), (*also, same, _) = some.lane(rank), whole.lane(rank)
-            assert what == also and starts == pytest.approx(same)
-            waits = [[run.wait for run in one.runs[rank]] for one in (some, whole)]
-            assert waits[0] == pytest.approx(waits[1], abs=1e-9), "a rank that is left out is sent to all the same"
+            dice = replace(dice, weight=(*dice.weight[1:], 0.0))
+        for costs in (dice, even(p * v, 1, 1.5, 0.5, seed % 5 / 3, seed % 3 == 1),
+                      Costs((1.0,) * (p * v - 1) + head, (1.25,) * p * v, (0.5,) * p * v, seed % 4 / 8)):  # fmt: skip
+            whole, some = (step(name, p, m, v, costs, only) for only in (None, (0, p - 1)))
+            assert some.seconds == pytest.approx(whole.seconds, rel=1e-12) == summary(name, p, m, v, costs).seconds
+            for rank in (0, p - 1):
+                (*what, starts, _), (*also, same, _) = some.lane(rank), whole.lane(rank)
+                assert what == also and starts == pytest.approx(same, rel=1e-11), (name, p, m, v, costs)
+                waits = [[run.wait for run in one.runs[rank]] for one in (some, whole)]
+                assert waits[0] == pytest.approx(waits[1], abs=1e-9), "a rank that is left out is sent to all the same"

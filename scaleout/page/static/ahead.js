@@ -7,6 +7,8 @@ function neighbours({ stops, lo, hi, step }, value) {
   return [stops[at - 1], stops[at + 1]].filter((near) => near !== undefined);
 }
 
+const KEPT = 12; // pictures: those one step away, and the last that were seen
+
 /** A key press then paints at once: else the worker's answer comes after the browser's next frame, and is seen in the one
  * after that. */
 export class Ahead {
@@ -18,8 +20,12 @@ export class Ahead {
     return `${shape} ${this.view.setting(params)}`;
   }
 
-  get(shape, params) {
-    return this.drawn.get(this.name(shape, params));
+  /** Remember a picture, and forget the one that nobody has come back to for longest. */
+  keep(name, result) {
+    if (result.failed || result.error) return;
+    this.drawn.delete(name);
+    this.drawn.set(name, result);
+    if (this.drawn.size > KEPT) this.drawn.delete(this.drawn.keys().next().value);
   }
 
   clear() {
@@ -30,14 +36,11 @@ export class Ahead {
   async draw({ kind, name, ...range }) {
     if (kind !== "slider" && kind !== "play") return;
     const { params, shape } = this.view;
-    const near = neighbours(range, params[name]).map((value) => ({ ...params, [name]: value }));
-    const known = near.map((one) => this.get(shape, one));
-    this.clear();
-    for (const [i, one] of near.entries()) {
+    for (const value of neighbours(range, params[name])) {
+      const near = { ...params, [name]: value };
+      const key = this.name(shape, near);
       if (this.view.busy) return;
-      const result = known[i] ?? await this.view.draw(one, shape);
-      if (this.view.busy) return;
-      if (!result.failed && !result.error) this.drawn.set(this.name(shape, one), result);
+      if (!this.drawn.has(key)) this.keep(key, await this.view.draw(near, shape));
     }
   }
 }

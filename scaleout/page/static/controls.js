@@ -66,8 +66,11 @@ function framed(control, ...parts) {
   const described = element.querySelector("[role=radiogroup]") ?? inputs[0];
   help.id = `${described.id}-help`;
   if (control.help) described.setAttribute("aria-describedby", help.id);
+  let said;
   /** What the control does in the present setting: {off: why it changes nothing}. */
   const now = ({ off }) => {
+    if (off === said) return;
+    said = off;
     for (const input of inputs) input.disabled = Boolean(off);
     element.toggleAttribute("data-off", Boolean(off));
     help.textContent = off ?? control.help ?? "";
@@ -95,28 +98,33 @@ function slider(control, changed) {
   const { range, value, position } = scale(control);
   const input = el("input", { type: "range", ...range });
   const shown = el("span", { class: "live-value", "aria-hidden": "true" });
-  const show = (at) => {
+  const show = (at, takes) => {
     const last = control.kind === "play" ? ` of ${written(Number(input.max), control.unit)}` : "";
-    shown.textContent = last ? `${written(at)}${last}` : written(at, control.unit);
+    const here = takes === undefined ? "" : `, here ${written(takes, control.unit)}`;
+    shown.textContent = last ? `${written(at)}${last}` : `${written(at, control.unit)}${here}`;
     input.setAttribute("aria-valuetext", shown.textContent);
     input.style.setProperty("--at", `${(100 * (input.value - input.min)) / (input.max - input.min)}%`);
   };
+  let took; // what the picture has instead, where it cannot have the value
   input.addEventListener("input", () => {
     const at = value(input.value);
+    took = undefined;
     show(at);
     changed(at);
   });
   const set = (at) => {
     input.value = position(at);
+    took = undefined;
     show(at);
   };
   const made = labelled(control, input, shown);
   const now = (lever) => {
     made.now(lever);
     const end = position(lever.hi ?? control.hi);
-    if (Number(input.max) === end) return;
+    if (Number(input.max) === end && lever.takes === took) return;
     input.max = end; // the browser takes a value beyond it back to the end
-    show(value(input.value));
+    took = lever.takes;
+    show(value(input.value), took);
   };
   return { ...made, now, input, set };
 }

@@ -17,6 +17,44 @@ function middle(mark) {
   return (left + right) / 2;
 }
 
+/** Put the picture `svg` in the place of the one in `box`: what is the same in both stays, for most of what a picture costs
+ * is to lay its words out. */
+function renew(box, svg) {
+  const old = box.firstElementChild;
+  const fresh = document.createElement("div");
+  fresh.innerHTML = svg;
+  const picture = fresh.firstElementChild;
+  if (box.childNodes.length !== 1 || old?.tagName !== "svg") return box.replaceChildren(picture);
+  for (const { name, value } of picture.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  exchange(old, picture);
+}
+
+/** Give a node the children of another: those between the first and the last that differ are changed one for one where
+ * they are as many. */
+function exchange(old, fresh) {
+  const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
+  const most = Math.min(before.length, after.length);
+  let first = 0, last = 0;
+  while (first < most && before[first].isEqualNode(after[first])) first += 1;
+  while (last < most - first && before.at(-1 - last).isEqualNode(after.at(-1 - last))) last += 1;
+  const [gone, come] = [before, after].map((some) => some.slice(first, some.length - last));
+  if (gone.length === come.length) gone.forEach((node, i) => replace(node, come[i]));
+  else {
+    for (const node of gone) node.remove();
+    const behind = before[before.length - last] ?? null;
+    for (const node of come) old.insertBefore(node, behind);
+  }
+}
+
+function replace(node, fresh) {
+  if (node.isEqualNode(fresh)) return;
+  const group = node.tagName === "g" && node.cloneNode(false).isEqualNode(fresh.cloneNode(false));
+  if (group) exchange(node, fresh);
+  else node.replaceWith(fresh);
+}
+
 export class Hands {
   constructor(figure, view) {
     Object.assign(this, { figure, box: figure.box, view, drag: null, entries: new Map() });
@@ -42,7 +80,7 @@ export class Hands {
     const { activeElement } = this.box.getRootNode();
     const focused = this.box.contains(activeElement) ? activeElement.dataset.mark : undefined;
     this.svg = svg;
-    this.box.innerHTML = svg;
+    renew(this.box, svg);
     this.arm();
     if (this.drag) this.follow();
     if (focused) this.find(focused)?.focus({ preventScroll: true });

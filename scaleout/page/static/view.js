@@ -183,13 +183,15 @@ export class View {
     while (this.waiting) {
       this.waiting = false;
       const { shape, params } = this;
-      const result = this.ahead.get(shape, params) ?? await this.draw(params, shape);
+      const name = this.ahead.name(shape, params);
+      const result = this.ahead.drawn.get(name) ?? await this.draw(params, shape);
+      if (!this.waiting && !this.learner) this.ahead.keep(name, result); // else it may be of what was set meanwhile
       if (params === this.params) this.paint(result, shape, ms);
       else this.waiting = true; // a link, Reset or the lock put all controls elsewhere meanwhile
     }
     this.busy = false;
     if (moved && this.runtime.page && !this.learner && !this.held) await this.ahead.draw(moved);
-    await this.advise();
+    await this.advise(moved);
   }
 
   /** Whether a thumb or a mark is held: it may go on at any moment, and Python has to be free for it. */
@@ -198,14 +200,13 @@ export class View {
   }
 
   /** End the sentence with what is worth trying, once the hand rests. */
-  async advise() {
+  async advise(moved = null) {
     const { stem, spec } = this.data;
     const { params, sentence } = this;
     const setting = this.setting();
     const now = () => !this.busy && !this.guess?.locked && setting === this.setting();
-    if (!spec.advises) return;
-    if (this.held) await new Promise((done) => setTimeout(done, RESTS));
-    if (!now()) return;
+    if (spec.advises && (this.held || moved)) await new Promise((done) => setTimeout(done, RESTS));
+    if (!spec.advises || !now()) return;
     const { advice } = await this.runtime.call("advice", { stem, params });
     if (advice && now()) this.say(`${sentence} ${advice}`);
   }
@@ -234,8 +235,8 @@ export class View {
     const { seconds, stopped, spec, widths } = this.data;
     const code = spec.controls.filter(({ kind }) => kind === "code").map(({ name }) => params[name]).join("\n");
     const limit = this.learner ? { seconds, stopped, code } : {};
-    const own = this.own ? { own: this.own } : {};
-    return this.runtime.call("draw", { stem: this.data.stem, params, width: widths[shape], advise: false, ...own }, limit);
+    const asked = { stem: this.data.stem, params, width: widths[shape], advise: false, ...(this.own && { own: this.own }) };
+    return this.runtime.call("draw", asked, limit);
   }
 
   paint(result, shape, ms = 0) {

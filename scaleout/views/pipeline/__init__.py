@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import lru_cache
+from math import fsum
+from operator import sub
 
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.views import arrange, guess, more, play, select, slider, toggle
@@ -67,8 +70,14 @@ def _setting(params: dict) -> Setting:
     ranks, many = min(params["ranks"], reach(params["schedule"])), params["micro_batches"]
     if mine:
         ranks, many = yours.RANKS, yours.MANY
-    return Setting(params["schedule"], many, ranks, params["hop"], params["chunks"], params["head"],
-                   params["backward"], params["blocking"], params["order"] if mine else "")  # fmt: skip
+    return _known(Setting(params["schedule"], many, ranks, params["hop"], params["chunks"], params["head"],
+                          params["backward"], params["blocking"], params["order"] if mine else ""))  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def _known(setting: Setting) -> Setting:
+    """The setting that equals this one, with all that has been found of it: for both widths, and each moment."""
+    return setting
 
 
 def _look(params: dict) -> Look:
@@ -87,6 +96,8 @@ def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why; and how far the others go."""
     many = setting.micro_batches
     out: dict = {"lit": {"hi": many - 1} if many > 1 else {"off": "there is one micro-batch"}}
+    if setting.asked != many:
+        out["micro_batches"] = {"takes": many}
     if not setting.hop or many == 1:
         out["blocking"] = {"off": "there is nothing to do meanwhile" if setting.hop else "a hop takes no time now"}
     if not setting.framed:
@@ -122,7 +133,9 @@ def _seen(setting: Setting, look: Look) -> dict:
     spans = [span[2:] for lane in lanes for span in lane.of(lit)]
     done = setting.piece * setting.micro_batches
     if look.part < 1:
-        done = sum(max(0.0, min(now, end) - start) for start, end in zip(lanes[0].starts, lanes[0].ends, strict=True))
+        begun = bisect_right(lanes[0].starts, now)
+        late = max(0.0, lanes[0].ends[begun - 1] - now) if begun else 0.0
+        done = fsum(map(sub, lanes[0].ends[:begun], lanes[0].starts[:begun])) - late
     return {
         "lit": lit, "lit_slots": max(end for _, end in spans) - min(start for start, _ in spans),
         "moment_slots": now, "done_slots": done,

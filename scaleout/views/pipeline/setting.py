@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from scaleout.draw.pipeline_lanes import Lane
@@ -59,7 +59,7 @@ class Setting:
     def splits(self) -> bool:
         return self.schedule == YOURS or spec.SCHEDULES[self.schedule].splits
 
-    @property
+    @cached_property
     def chunks(self) -> int:
         """v, as near to what the reader wants as the schedule can be."""
         if self.schedule == YOURS:
@@ -67,53 +67,53 @@ class Setting:
         least, most = spec.SCHEDULES[self.schedule].chunks
         return max(least, min(self.wanted, most or self.finest))
 
-    @property
+    @cached_property
     def finest(self) -> int:
         """The most chunks that are drawn of so many ranks and micro-batches."""
         return CHUNKS if self.ranks * self.micro_batches <= FINE else 2
 
-    @property
+    @cached_property
     def micro_batches(self) -> int:
         """m, the nearest to what was asked that the schedule can have."""
         return _nearest(self.schedule, self.ranks, self.asked)
 
-    @property
+    @cached_property
     def costs(self) -> Costs:
         return _costs(self.ranks * self.chunks, self.chunks, self.head, self.backward, self.hop, self.blocking)
 
-    @property
+    @cached_property
     def timeline(self) -> Timeline:
         """ValueError where the reader's own never ends."""
         return _timeline(self)
 
-    @property
+    @cached_property
     def waits(self) -> tuple[Wait, ...]:
         """The ranks of the reader's own that wait for one another, in a ring; () where it comes to its end."""
         return yours.waits(self.order) if self.schedule == YOURS else ()
 
-    @property
+    @cached_property
     def summary(self) -> Summary:
         """Seconds, work and what is held."""
         if self.waits:
             return yours.stuck(self.order, self.costs)
         return _summary(self) if self.priced else self.timeline
 
-    @property
+    @cached_property
     def slots(self) -> float:
         """Of the step; of one that never ends, what the busiest rank would compute."""
         return max(self.summary.work) if self.waits else self.summary.seconds
 
-    @property
+    @cached_property
     def bubble(self) -> float:
         """Share of all ranks' time in which they wait; all of it where the step never ends."""
         return 1.0 if self.waits else self.summary.bubble
 
-    @property
+    @cached_property
     def peaks(self) -> tuple[float, ...]:
         """The most that each rank holds, in micro-batches of its whole share."""
         return tuple(one / self.chunks for one in self.summary.in_flight)
 
-    @property
+    @cached_property
     def framed(self) -> bool:
         """Whether the critical path can be shown: there is one, and its actions can be told apart."""
         return not self.waits and 3 * self.ranks * self.micro_batches * self.chunks <= MANY
@@ -122,12 +122,12 @@ class Setting:
         """What a rank does when."""
         return _lane(self, rank)
 
-    @property
+    @cached_property
     def forward(self) -> float:
         """Slots of rank 0's forwards of one micro-batch."""
         return self._of_rank_0(self.costs.forward)
 
-    @property
+    @cached_property
     def piece(self) -> float:
         """Slots that rank 0 computes for a micro-batch."""
         return self.forward + self._of_rank_0(self.costs.input) + self._of_rank_0(self.costs.weight)
@@ -137,7 +137,7 @@ class Setting:
             return by_stage[0]
         return sum(by_stage[stage] for stage in spec.stages_of(self.schedule, 0, self.ranks, self.chunks))
 
-    @property
+    @cached_property
     def hops(self) -> int:
         """Messages of a micro-batch between ranks, there and back."""
         if self.schedule == YOURS:
@@ -145,7 +145,7 @@ class Setting:
         on = [spec.rank_of(self.schedule, stage, self.ranks) for stage in range(self.ranks * self.chunks)]
         return 2 * sum(a != b for a, b in pairwise(on))
 
-    @property
+    @cached_property
     def gpipe(self) -> Setting:
         """The same work in GPipe's order."""
         return self.other(schedule="gpipe", wanted=1)
