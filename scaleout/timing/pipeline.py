@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from math import fsum
 from operator import add
 
@@ -19,7 +20,6 @@ from scaleout.memory import pipeline as memory
 from scaleout.spec import checks
 from scaleout.spec.pipeline import SCHEDULES, Action, code, coded, decode, rank_of, refuse
 from scaleout.spec.pipeline_weave import order as weave
-from scaleout.spec.pipeline_weave import phases
 from scaleout.timing import pipeline_clock, pipeline_sweep
 from scaleout.timing.pipeline_waits import Order, blocked, check, needs
 
@@ -160,18 +160,20 @@ class Timeline(Summary):
         ValueError where `step` left out the actions of a rank."""
         if not all(self.rows[rank] for rank in self.homes):
             raise ValueError("the critical path goes through all ranks: make the step without `only`")
-        stages = len(self.costs.forward)
-        place = {run.action: (run.rank, i) for row in self.runs for i, run in enumerate(row)}
-        rank, i = max(((rank, len(row) - 1) for rank, row in enumerate(self.runs) if row),
-                      key=lambda at: self.runs[at[0]][at[1]].end)  # fmt: skip
-        path = [self.runs[rank][i]]
+        stages, place = len(self.costs.forward), {}
+        for rank, row in enumerate(self.rows):
+            place.update(zip(row, zip(repeat(rank), range(len(row))), strict=False))
+        lasts = [self._run(rank, len(row) - 1) for rank, row in enumerate(self.rows) if row]
+        path = [max(lasts, key=lambda run: run.end)]
+        i = len(self.rows[path[0].rank]) - 1
         while path[-1].start > 0:
-            need = needs(path[-1].action, stages)
+            rank, need = path[-1].rank, needs(path[-1].action, stages)
             if path[-1].wait > 0:
-                rank, i = place[need] if need in place else place[need._replace(kind="BI"["IB".index(need.kind)])]
+                other = need._replace(kind={"B": "I", "I": "B"}.get(need.kind, need.kind))
+                rank, i = next(place[number] for one in (need, other) if (number := code(one, stages, self.m)) in place)
             else:
                 i -= 1
-            path.append(self.runs[rank][i])
+            path.append(self._run(rank, i))
         return tuple(reversed(path))
 
     def _run(self, rank: int, i: int) -> Run:
@@ -251,33 +253,20 @@ def _noted(
     if found is None:
         return None
     short, lasts, turn, period = found
-    more = m - short.m
     for rank in {*only}:
         began, last = short.starts[rank], lasts[rank]
-        again = (start + k * period for k in range(1, more + 1) for start in began[last - turn : last])
-        starts[rank].extend([*began[:last], *again, *(start + more * period for start in began[last:])])
-    return short.seconds + more * period, starts
+        starts[rank].extend(pipeline_sweep.stretched(began, last - turn, last, m - short.m, period))
+    return short.seconds + (m - short.m) * period, starts
 
 
-def _bent(
-    schedule: str, p: int, m: int, v: int, costs: Costs
-) -> tuple[Timeline, list[int], int, float] | None:
-    """Once every rank repeats one pattern (in the third of its phases), what a turn of it does depends on this turn
-    and the one before, of its own rank and of its neighbours. So if on all ranks a turn comes as much later than the
-    one before as on any, so will all that follow: then a step of few micro-batches tells of one with more.
-
-    (such a step, by rank its actions up to the end of a turn, actions of a turn, its seconds), or None."""
-    few, turn = 2 * p + SETTLED, 4 if schedule == "dualpipev" else 6
+def _bent(schedule: str, p: int, m: int, v: int, costs: Costs) -> tuple[Timeline, list[int], int, float] | None:
+    """A step of few micro-batches that tells of this one, and what `pipeline_sweep.settled` says of it; or None."""
+    few = 2 * p + SETTLED
     if m <= few + p // 2:
         return None
-    short, periods, lasts = step(schedule, p, few, v, costs), set(), []
-    for rank, began in enumerate(short.starts):
-        before = phases(schedule, p, few, v, rank)[:3]
-        last = sum(len(pattern) * times for pattern, times in before) + turn * (few - 2 * p)
-        periods |= {b - a for a, b in zip(began[last - turn : last], began[last : last + turn], strict=True)}
-        lasts.append(last)
-    period = max(periods)
-    return None if period - min(periods) > 1e-12 * short.seconds else (short, lasts, turn, period)
+    short = step(schedule, p, few, v, costs)
+    found = pipeline_sweep.settled(schedule, p, few, v, short.starts, 1e-12 * short.seconds)
+    return found and (short, *found)
 
 
 def _swept(

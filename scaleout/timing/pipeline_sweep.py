@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import ceil, fsum
 
-from scaleout.spec.pipeline_weave import round_size, warm_up
+from scaleout.spec.pipeline_weave import phases, round_size, warm_up
 
 Stages = Sequence[float]
 Notes = Sequence[list[float] | None]
@@ -232,10 +232,31 @@ class Pattern:
         times, later, since, until = self.cut
         for rank, low, high in zip(self.ranks.noted, since, until, strict=True):
             starts = self.ranks.notes[rank]
-            tail = [start + times * later for start in starts[high:]]
-            again = [start + k * later for k in range(1, times + 1) for start in starts[low:high]]
-            starts[high:] = again + tail
+            starts[:] = stretched(starts, low, high, times, later)
         return times * later
+
+
+def stretched(starts: list[float], low: int, high: int, times: int, later: float) -> list[float]:
+    """The same with those from number `low` to before `high` once more so many times, each time so much later."""
+    again = [start + k * later for k in range(1, times + 1) for start in starts[low:high]]
+    return [*starts[:high], *again, *(start + times * later for start in starts[high:])]
+
+
+def settled(
+    schedule: str, p: int, few: int, v: int, starts: Sequence[list[float]], near: float
+) -> tuple[list[int], int, float] | None:
+    """Of a schedule that bends back, all starts of a step of few micro-batches. Once every rank repeats one pattern (in
+    the third of its phases), what a turn of it does depends on this turn and the one before, of its own rank and of its
+    neighbours. So if on all ranks a turn comes as much later than the one before as on any, so will all that follow:
+    then this step tells of one with more. (by rank its actions up to the end of a turn, actions of a turn, its
+    seconds), or None."""
+    turn, periods, lasts = 4 if schedule == "dualpipev" else 6, set(), []
+    for rank, began in enumerate(starts):
+        before = phases(schedule, p, few, v, rank)[:3]
+        last = sum(len(pattern) * times for pattern, times in before) + turn * (few - 2 * p)
+        periods |= {b - a for a, b in zip(began[last - turn : last], began[last : last + turn], strict=True)}
+        lasts.append(last)
+    return (lasts, turn, max(periods)) if max(periods) - min(periods) <= near else None
 
 
 def _as_late(before: list[float], now: list[float], later: float) -> bool:
