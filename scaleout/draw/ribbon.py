@@ -244,8 +244,10 @@ def _function(one: Half, y: float, room: Room) -> str:
         f'stroke="{svg.colour(edge)}" stroke-width="1.5"><title>{escape(one.trouble or one.between)}</title></circle>'
         f'<path d="{graph}" fill="none" stroke="{svg.colour(ink)}" stroke-width="1.8"/>'
     )
-    return disc + svg.text(x, y - r - 6, one.between, anchor="middle", size=svg.SMALLEST, bold=wrong,
-                           fill="accent" if wrong else "ink", halo=True)  # fmt: skip
+    # what can be pressed begins a little before the second matrix: where there is no room, the words go left and up
+    at = min(x, room.xs["second"] - 7 - svg.measure(one.between, svg.SMALLEST, wrong) / 2)
+    return disc + svg.text(at, y - r - (6 if at == x else 9), one.between, anchor="middle", size=svg.SMALLEST,
+                           bold=wrong, fill="accent" if wrong else "ink", halo=True)  # fmt: skip
 
 
 def pulse(at: str, forward: bool, y: float, back: float, width: int, shown: bool) -> str:

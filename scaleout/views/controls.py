@@ -223,13 +223,21 @@ def _clean_arrange(control: Control, value: object) -> str:
     held = rows_of(control.default)
     rows = rows_of(value) if isinstance(value, str) else ()
     if len(rows) != len(held):
-        raise ValueError(f"{control.name} must be {len(held)} rows as in {control.default:.60}, not {value!r:.60}")
+        raise ValueError(
+            f"{control.name} must be {len(held)} rows with _ between them, as in {_start(control.default)}, "
+            f"not {_start(repr(value))}"
+        )
     for number, (row, items) in enumerate(zip(rows, held, strict=True), 1):
         if sorted(row) != sorted(items):
             raise ValueError(
-                f"{control.name} must hold {', '.join(items):.90} once each in row {number}, not {'.'.join(row):.90}"
+                f"{control.name} must hold {', '.join(items)} once each in row {number}, not {_start('.'.join(row))}"
             )
     return value
+
+
+def _start(text: str, most: int = 60) -> str:
+    """A text that somebody gave, as far as it can be said."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 _CLEAN = {

@@ -206,6 +206,23 @@ def test_what_never_ends_is_named():
     assert "finish" not in found and "F1-rank2" in found
 
 
+def test_the_puzzle_says_what_is_left_to_win():
+    """ZB1's own rows are as short as ZB1; rows that never end are to be moved back."""
+    zb1 = views.order([[f"{one.kind}{one.micro}" for one in row] for row in orders("zb1", 3, 4)])
+    opened, best = (pipeline.advice(views.clean("pipeline", {"schedule": "yours", **order})) for order in
+                    ({}, {"order": zb1}))  # fmt: skip
+    assert opened.startswith("Pull **input gradients** forward") and opened.endswith("ZB1 takes 14, holding 3.")
+    assert step("zb1", 3, 4, 1, even(3)).seconds == 14 and best == "As short as ZB1, which holds 3."
+    first = ".".join(["I0", *views.defaults("pipeline")["order"].split("_")[0].replace("I0.", "").split(".")])
+    stuck = {"schedule": "yours", "order": "_".join([first, *views.defaults("pipeline")["order"].split("_")[1:]])}
+    assert setting(**stuck).waits and pipeline.advice(views.clean("pipeline", stuck)) == "Move it back, or another."
+
+
+def test_the_readout_says_what_is_taken_instead():
+    assert shown(schedule="dualpipev", micro_batches=3)[0]["levers"]["micro_batches"] == {"takes": 8}
+    assert "micro_batches" not in shown(schedule="dualpipev", micro_batches=8)[0]["levers"]
+
+
 # --- a reader's run ----------------------------------------------------------------------------------------------
 
 
@@ -219,6 +236,10 @@ def ran(**more):
                           **more))  # fmt: skip
 
 
+WANTED = {("ranks",): "p = 4", ("hop",): "hop 0", ("backward",): "backward 2", ("schedule",): "interleaved 1F1B",
+          ("schedule", "hop"): "1F1B, p = 4, m = 8, hop 0"}  # fmt: skip
+
+
 @pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
 def test_a_run_ends_where_it_ended(width):
     own = views.measured("pipeline", ran())
@@ -229,9 +250,11 @@ def test_a_run_ends_where_it_ended(width):
     assert "your run, by hand: 34 slots, 33 predicted" in drawn and "4 ranks on 2-core x86-64 CPU" in drawn
     looped = views.render("pipeline", {"schedule": "interleaved"}, width, own)["svg"]
     assert "your run, torch: 30 slots, 28.5 predicted" in looped
-    for other in ({"ranks": 2}, {"hop": 0.5}, {"backward": 1.0}, {"schedule": "zbv"}):
+    for other in ({"ranks": 2}, {"hop": 0.5}, {"backward": 1.0}, {"schedule": "zbv"},
+                  {"schedule": "yours", "hop": 1.0}):  # fmt: skip
         drawn = views.render("pipeline", other, width, own)["svg"]
         assert "your run: 4 ranks, m = 8, hop 0" in drawn and "your run&#x27;s end" not in drawn
+        assert f"to see it set {WANTED[tuple(other)]}<" in drawn
 
 
 def test_a_record_of_something_else_is_refused():

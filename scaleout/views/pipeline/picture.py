@@ -45,7 +45,7 @@ def _own(frame: Frame, run: dict) -> str:
         plane = Plane(LEFT, ABOVE - 8, frame.rows.width, frame.axis - ABOVE + 8, Axis(0, frame.rows.until), Axis(0, 1))
         at = plane.at_x(step[4])
         out = [svg.line(at, plane.top, at, frame.rows.bottom, "key", 2, "5 4"), plane.own(step[4], 0, "your run's end")]
-    for n, said in enumerate(record.words(run, step)):
+    for n, said in enumerate(record.words(run, step, frame.setting)):
         out.append(svg.text(6, low + 16 * n, cut(said, frame.width - 12), fill="key", size=svg.SMALL, bold=not n))
     return "".join(out)
 

@@ -45,11 +45,19 @@ def of(run: dict | None, setting) -> list | None:
     return min(same, key=lambda one: (one[2], one[4] / one[5]), default=None)
 
 
-def words(run: dict, step: list | None) -> list[str]:
-    """What the run took, and on what; or what would have to be set."""
+def words(run: dict, step: list | None, setting) -> list[str]:
+    """What the run took, and on what; or what of the setting would have to be another, the schedule first."""
     if step:
         _, _, way, _, took, wanted = step
         return [f"your run, {way}: {number(took)} slots, {number(wanted)} predicted", own.where(run)]
-    had = sorted({SCHEDULES[one[0]].label for one in run["steps"]})
+    had = min(run["steps"], key=lambda one: (one[0] != setting.schedule, one[1] != setting.chunks, one[2]))
+    label = SCHEDULES[had[0]].label
+    found = [
+        (label, had[0] == setting.schedule), (f"p = {run['ranks']}", run["ranks"] == setting.ranks),
+        (f"m = {run['micro_batches']:g}", run["micro_batches"] == setting.micro_batches),
+        (f"v = {had[1]}", had[1] in (1, setting.chunks)), (f"hop {number(had[3])}", abs(had[3] - setting.hop) < 1e-6),
+        ("head 0", not setting.head), ("backward 2", setting.backward == 2),
+        ("no rank idle while it sends", not setting.blocking),
+    ]  # fmt: skip
     return [f"your run: {run['ranks']} ranks, m = {run['micro_batches']:g}, hop {number(run['steps'][0][3])}",
-            f"set that, and one of {', '.join(had)}"]  # fmt: skip
+            f"to see it set {', '.join(said for said, same in found if not same)}"]  # fmt: skip
