@@ -8,7 +8,7 @@ Who wants to know when the actions of some ranks start gives `notes`: by rank a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import ceil, fsum
 
@@ -125,10 +125,12 @@ class Ranks:
 
     def __init__(self, p: int, v: int, hop: float, blocking: bool, notes: Notes, splits: bool) -> None:
         self.notes, self.p, self.last_stage, self.hop, self.blocking = notes, p, p * v - 1, hop, blocking
+        self.ways: tuple[tuple[int, int], ...] = ()
+        self.plan: list[tuple[range, bool, bool]] = []
         self.noted = [rank for rank in range(p) if notes[rank] is not None]
         self.free = [0.0] * p
         self.ahead, self.behind = [0.0] * (p + 1), [0.0] * (p + 1)  # by the rank that takes it
-        self.kinds = "FBW" if splits else "FB"
+        self.splits = splits
         # until the rank is free again, until the result is where it is needed, and when the last one began
         self.busy, self.sent, self.began = ({kind: [0.0] * p for kind in "FBW"} for _ in range(3))
 
@@ -144,23 +146,27 @@ class Ranks:
 
     def turn(self, forwards: tuple[int, int], backwards: tuple[int, int], behind: list[float]) -> None:
         """One forward of each rank from the first to the last of `forwards`, one backward of each of `backwards`."""
-        of = dict(zip("FBW", (forwards, backwards, backwards), strict=True))
-        ends = sorted({one for low, high in of.values() if low <= high for one in (low, high + 1)}, reverse=True)
-        for above, low in pairwise(ends):  # ranks that do the same, the last first
-            some = range(above - 1, low - 1, -1)
-            ahead, back = forwards[0] <= low <= forwards[1], backwards[0] <= low <= backwards[1]
+        if (forwards, backwards) != self.ways:
+            self.ways, self.plan = (forwards, backwards), [*_plan(forwards, backwards)]
+        for some, ahead, back in self.plan:
             if ahead and back:
                 self._both(some, behind)
             elif ahead or back:
                 self._one("F" if ahead else "B", some, self.ahead if ahead else behind)
+        (f_low, f_high), (b_low, b_high) = forwards, backwards
+        f_at, b_at, w_at = self.began.values()
         for rank in self.noted:
-            self.notes[rank] += [self.began[kind][rank] for kind in self.kinds if of[kind][0] <= rank <= of[kind][1]
-                                 and (kind != "W" or self.busy["W"][rank])]  # fmt: skip
+            if f_low <= rank <= f_high:
+                self.notes[rank].append(f_at[rank])
+            if b_low <= rank <= b_high:
+                self.notes[rank].append(b_at[rank])
+                if self.busy["W"][rank]:
+                    self.notes[rank].append(w_at[rank])
 
     def _both(self, some: range, behind: list[float]) -> None:
         """A forward, then a backward."""
         free, ahead, sent, (f, b, w) = self.free, self.ahead, self.behind, self.busy.values()
-        (f_sent, b_sent, _), (f_at, b_at, w_at), splits = self.sent.values(), self.began.values(), "W" in self.kinds
+        (f_sent, b_sent, _), (f_at, b_at, w_at), splits = self.sent.values(), self.began.values(), self.splits
         for rank in some:
             now, came = free[rank], ahead[rank]
             if came > now:
@@ -184,7 +190,7 @@ class Ranks:
         free, busy, sent, began, w, w_at = (
             self.free, self.busy[kind], self.sent[kind], self.began[kind], self.busy["W"], self.began["W"]
         )
-        onward, step, splits = (self.ahead, 1, False) if kind == "F" else (self.behind, -1, "W" in self.kinds)
+        onward, step, splits = (self.ahead, 1, False) if kind == "F" else (self.behind, -1, self.splits)
         for rank in some:
             now, came = free[rank], given[rank]
             if came > now:
@@ -196,6 +202,14 @@ class Ranks:
                 w_at[rank] = now
                 now += w[rank]
             free[rank] = now
+
+
+def _plan(forwards: tuple[int, int], backwards: tuple[int, int]) -> Iterator[tuple[range, bool, bool]]:
+    """Ranks that do the same, the last first: whether they make a forward, whether a backward."""
+    (a, b), (c, d) = forwards, backwards
+    ends = sorted({a, b + 1} if c > d else {c, d + 1} if a > b else {a, b + 1, c, d + 1}, reverse=True)
+    for above, low in pairwise(ends):
+        yield range(above - 1, low - 1, -1), a <= low <= b, c <= low <= d
 
 
 class Pattern:

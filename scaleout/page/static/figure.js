@@ -6,6 +6,7 @@ import { Hands } from "./hands.js";
 const MOVING = ["x", "y", "width", "height", "cx", "cy", "r", "x1", "y1", "x2", "y2", "points", "d", "transform", "opacity"];
 const NUMBER = /-?\d+(?:\.\d+)?/g;
 const SVG = "http://www.w3.org/2000/svg";
+const [MANY, SLOW] = [160, 200]; // what moves that a frame has no time for, in fewer milliseconds than it could be watched
 const BESIDE = 12; // of a mark's words from its line: past the knob
 const [LOWER, HIGHER] = [22, -20]; // of words that others are in the way of
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -59,6 +60,7 @@ export class Figure {
     this.dress();
     if (!moves) return;
     const tracks = this.paths(before);
+    if (tracks.length > MANY && ms < SLOW) return;
     const start = performance.now();
     const step = (now) => {
       const part = Math.min(1, Math.max(0, (now - start) / ms));
@@ -79,6 +81,7 @@ export class Figure {
     const tracks = [];
     for (const [mark, node] of this.named()) {
       const old = before.get(mark);
+      if (old === node) continue; // hands.js let it stay
       if (old?.tagName !== node.tagName || "held" in node.dataset) continue;
       for (const name of MOVING) {
         const end = node.getAttribute(name);

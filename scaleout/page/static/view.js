@@ -285,8 +285,7 @@ export class View {
     this.root.scrollIntoView();
     const params = { ...this.data.params, ...given };
     this.status.touch();
-    const { shape } = this;
-    const result = await this.draw(params, shape);
+    const { shape } = this, result = await this.draw(params, shape);
     if (this.guess?.locked) { // whoever shared a setting wants it to be seen
       this.status.problem(result.error);
       if (result.error || result.failed) return;
