@@ -17,13 +17,10 @@ function middle(mark) {
   return (left + right) / 2;
 }
 
-/** Put the picture `svg` in the place of the one in `box`: what is the same in both stays, for most of what a picture costs
- * is to lay its words out. */
-function renew(box, svg) {
+/** Put a picture in the place of the one in `box`: what is the same in both stays, for most of what a picture costs is to
+ * lay its words out. */
+function renew(box, picture) {
   const old = box.firstElementChild;
-  const fresh = document.createElement("div");
-  fresh.innerHTML = svg;
-  const picture = fresh.firstElementChild;
   if (box.childNodes.length !== 1 || old?.tagName !== "svg") return box.replaceChildren(picture);
   for (const { name, value } of picture.attributes) {
     if (old.getAttribute(name) !== value) old.setAttribute(name, value);
@@ -80,18 +77,20 @@ export class Hands {
     const { activeElement } = this.box.getRootNode();
     const focused = this.box.contains(activeElement) ? activeElement.dataset.mark : undefined;
     this.svg = svg;
-    renew(this.box, svg);
-    this.arm();
+    const fresh = document.createElement("div");
+    fresh.innerHTML = svg;
+    this.arm(fresh); // before the two are compared
+    renew(this.box, fresh.firstElementChild);
     if (this.drag) this.follow();
     if (focused) this.find(focused)?.focus({ preventScroll: true });
   }
 
   /** Bring to life what the picture offers; before a guess, and in a room, it is only a picture. */
-  arm() {
-    const marks = [...this.box.querySelectorAll("[data-press], [data-move]")];
+  arm(box = this.box) {
+    const marks = [...box.querySelectorAll("[data-press], [data-move]")];
     if (!marks.length || this.view.root.matches("[data-locked], .room *")) return;
-    this.svg ??= this.box.innerHTML;
-    this.box.firstElementChild.setAttribute("role", "group"); // an image holds no controls
+    this.svg ??= box.innerHTML;
+    box.firstElementChild.setAttribute("role", "group"); // an image holds no controls
     for (const mark of marks) {
       mark.setAttribute("aria-label", mark.dataset.label);
       if (mark.dataset.press) {
