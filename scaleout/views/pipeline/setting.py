@@ -84,7 +84,10 @@ class Setting:
     @cached_property
     def timeline(self) -> Timeline:
         """ValueError where the reader's own never ends."""
-        return _timeline(self)
+        if self.schedule == YOURS:
+            return _timeline(YOURS, self.ranks, self.micro_batches, 1, self.costs, self.order)
+        only = None if self.framed else shown(self.ranks)  # the critical path needs all
+        return _timeline(self.schedule, self.ranks, self.micro_batches, self.chunks, self.costs, "", only)
 
     @cached_property
     def waits(self) -> tuple[Wait, ...]:
@@ -96,7 +99,9 @@ class Setting:
         """Seconds, work and what is held."""
         if self.waits:
             return yours.stuck(self.order, self.costs)
-        return _summary(self) if self.priced else self.timeline
+        if not self.priced:
+            return self.timeline
+        return _summary(self.schedule, self.ranks, self.micro_batches, self.chunks, self.costs)
 
     @cached_property
     def slots(self) -> float:
@@ -176,17 +181,18 @@ def _costs(stages: int, chunks: int, head: float, backward: float, hop: float, b
     return Costs(forward, half, half, hop, blocking)
 
 
-@lru_cache(maxsize=8)  # they are large
-def _timeline(setting: Setting) -> Timeline:
-    if setting.schedule == YOURS:
-        return timeline(yours.orders(setting.order), setting.costs)
-    only = None if setting.framed else shown(setting.ranks)  # the critical path needs all
-    return step(setting.schedule, setting.ranks, setting.micro_batches, setting.chunks, setting.costs, only)
+@lru_cache(maxsize=8)  # they are large; the same for all that a reader can ask for and not have
+def _timeline(
+    schedule: str, ranks: int, many: int, chunks: int, costs: Costs, order: str, only: tuple[int, ...] | None = None
+) -> Timeline:
+    if schedule == YOURS:
+        return timeline(yours.orders(order), costs)
+    return step(schedule, ranks, many, chunks, costs, only)
 
 
 @lru_cache(maxsize=256)
-def _summary(setting: Setting) -> Summary:
-    return summary(setting.schedule, setting.ranks, setting.micro_batches, setting.chunks, setting.costs)
+def _summary(schedule: str, ranks: int, many: int, chunks: int, costs: Costs) -> Summary:
+    return summary(schedule, ranks, many, chunks, costs)
 
 
 @lru_cache(maxsize=64)
