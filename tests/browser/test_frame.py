@@ -79,6 +79,29 @@ def test_what_two_pictures_share_moves_from_one_to_the_other(opened):
     assert 'opacity="0' not in markup
 
 
+def test_what_did_not_change_stays_and_the_rest_is_what_python_drew(opened):
+    stays, every, markup = opened.evaluate("""async () => {
+      const view = document.querySelector(".live-widget").live, box = view.figures[view.shape].box;
+      const old = [...box.querySelectorAll("text")];
+      view.set({time: 3});
+      await view.redraw();
+      const now = new Set(box.querySelectorAll("text"));
+      return [old.filter((one) => now.has(one)).length, old.length, box.firstElementChild.outerHTML];
+    }""")
+    drawn = views.render("specimen", {"time": 3})["svg"]
+    assert 0 < stays <= every
+    bare = opened.evaluate("""([drawn, markup]) => [drawn, markup].map((text) => {
+      const box = document.createElement("div");
+      box.innerHTML = text;
+      for (const one of box.querySelectorAll("*")) {
+        for (const name of ["role", "tabindex", "aria-label", "visibility", "aria-valuemin", "aria-valuemax",
+          "aria-valuenow", "aria-valuetext", "aria-orientation"]) one.removeAttribute(name);
+      }
+      return box.innerHTML;
+    })""", [drawn, markup])
+    assert bare[0] == bare[1]
+
+
 def test_less_motion_means_no_motion(visit, page):
     page.emulate_media(reduced_motion="reduce")
     page = visit("specimen", "#live-specimen?count=6")
