@@ -52,7 +52,7 @@ def check(recipe: Recipe, layout: Layout, keep: bool = False, offload: str = "no
     if recipe.adapter != "none":
         raise ValueError(f"adapters are not split here: use adapter none, not {recipe.adapter}")
     if keep and layout.zero < 3:
-        raise ValueError(f"keep is about gathered weights, which stage {layout.zero} has none of: use stage 3")
+        raise ValueError(f"keep is about gathered weights: use stage 3, not {layout.zero}")
     if offload == "optimizer" and not layout.zero:
         raise ValueError("offload needs an owner for each shard: use stage 1, 2 or 3")
     if offload == "parameters" and layout.zero < 3:
