@@ -24,7 +24,9 @@ from math import ceil, fsum
 from scaleout.collectives import alpha_beta
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
+from scaleout.spec.muon import NS_BYTES, matrices, matrix_parameters
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import Shape, total_parameters
 
 WAYS = {
     "paper": (0, 1, 2, 3),
@@ -34,6 +36,7 @@ WAYS = {
     "DeepSpeed reduce": (1, 2),
     "fully_shard": (3,),
 }
+MUON = ("gather", "owner", "whole", "DeepSpeed")
 REUSE = 10**9  # DeepSpeed's stage3_max_reuse_distance, in parameters
 
 # Ways that reduce gradients in every pass where nothing is said, beside those of stages 2 and 3.
@@ -42,7 +45,8 @@ _EVERY_PASS = ("DistributedDataParallel", "ZeroRedundancyOptimizer")
 
 @dataclass(frozen=True)
 class Message:
-    """A collective of a step. phase: "forward", "backward" or "update". carries: "weights" or "gradients".
+    """A collective of a step. phase: "forward", "backward" or "update". carries: "weights", "gradients"; or of
+    Muon's "momentum", "updates".
 
     bytes: of all its calls in a step together, by `alpha_beta`'s size: what a rank holds after an all-gather or before
     a reduce-scatter, else the message. count: calls.
@@ -110,6 +114,38 @@ def _wire_bytes(name: str, given: int | None, stored: int) -> int:
     if given is not None:
         checks.whole(name, given)
     return stored if given is None else given
+
+
+def muon_messages(
+    shape: Shape, recipe: Recipe, layout: Layout, how: str = "gather", width: int = NS_BYTES
+) -> tuple[Message, ...]:
+    """What Muon's update moves beside `messages`, of the blocks' matrices alone; width: bytes of a number on the wire.
+
+    A rank can make a matrix orthogonal only where it has it whole. From stage 1 on its momentum lies in shards, so:
+    "gather": every rank gathers what is to be made orthogonal and does all of it again (Liu et al. 2025, arXiv
+        2502.16982, section 2.3: the momentum with the gradient in it, in bf16).
+    "owner": each matrix goes to one rank and its update comes back, so that each is made orthogonal once.
+    "whole": matrices are dealt to ranks uncut, so that nothing more is sent; of stages 1 and 2, whose weights are
+        whole (ZeroRedundancyOptimizer deals out whole tensors).
+    "DeepSpeed": its stage 3 gathers gradients and momentum, lets each rank make a part of the matrices orthogonal,
+        and gathers updates and momentum (0.19.8, stage3.py, _muon_update_sub_group); it also refuses reduce_scatter
+        then. Its stages 1 and 2 have all-reduced the gradients, and send no more.
+    Stage 0 has every matrix everywhere. ValueError, in one line, for what there is not.
+    """
+    _check(total_parameters(shape), recipe, layout, "paper", False, 1, None, None, None)
+    checks.one_of("how", how, MUON)
+    checks.whole("width", width)
+    if how == "whole" and layout.zero == 3:
+        raise ValueError("how whole needs weights that are whole: use stage 1 or 2, or gather or owner")
+    if layout.dp == 1 or not layout.zero or how == "whole" or (how == "DeepSpeed" and layout.zero < 3):
+        return ()
+    size, count = matrix_parameters(shape) * width, len(matrices(shape))
+    if how == "owner":  # a rank sends from the n-th that it holds
+        there, back = (Message("update", "all_to_all", what, ceil(size / layout.dp), count)
+                       for what in ("momentum", "updates"))  # fmt: skip
+        return there, back
+    carried = ("momentum",) if how == "gather" else ("gradients", "momentum", "updates", "momentum")
+    return tuple(Message("update", "all_gather", what, size, count) for what in carried)
 
 
 def share(collective: str, ranks: int) -> float:

@@ -14,7 +14,9 @@ from math import ceil
 from scaleout.memory.states import optimizer_width, state_bytes
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
+from scaleout.spec.muon import matrix_parameters
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import Shape, total_parameters
 
 OFFLOADS = ("none", "optimizer", "parameters")
 TIERS = ("device", "host", "nvme")
@@ -241,6 +243,16 @@ def at_rest(
         out["device"]["gradients"] = bytes_of["gradients"]
         out[to]["gradients"] = ceil(parameters * kinds["gradients"] / layout.dp)
     return out
+
+
+def muon_bytes(shape: Shape, recipe: Recipe, layout: Layout) -> dict[str, int]:
+    """Bytes of the optimizer's state on one rank where Muon steps the blocks' matrices and AdamW the rest: "momentum"
+    of all parameters, "variance" of the rest alone. recipe: its precision; split evenly from stage 1."""
+    check(recipe, layout)
+    each = recipe.width("master") or recipe.width("weight")
+    total, share = total_parameters(shape), layout.dp if layout.zero else 1
+    rest = total - matrix_parameters(shape)
+    return {"momentum": ceil(total * each / share), "variance": ceil(rest * each / share)}
 
 
 def fullest(

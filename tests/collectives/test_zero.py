@@ -5,9 +5,10 @@ from itertools import product
 import pytest
 
 from scaleout.collectives import alpha_beta
-from scaleout.collectives.zero import REUSE, WAYS, Message, messages, pieces, sent, share
+from scaleout.collectives.zero import REUSE, WAYS, Message, messages, muon_messages, pieces, sent, share
 from scaleout.memory.zero import frames
 from scaleout.spec.layout import Layout
+from scaleout.spec.muon import matrix_parameters
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, units
 from scaleout.spec.topology import Wire
@@ -127,6 +128,42 @@ def test_buckets_are_counted():
     (lambda: messages(N, Recipe(adapter="lora"), on(4, 1)), "use adapter none"),
 ])  # fmt: skip
 def test_refusals_are_one_line(wrong, says):
+    with pytest.raises(ValueError, match=says) as error:
+        wrong()
+    assert "\n" not in str(error.value)
+
+
+LLAMA = PRESETS["llama-2-7b"]
+
+
+def test_muon_sends_at_most_a_quarter_more():
+    """Liu et al. 2025 (2502.16982, section 2.3): 4 + 2 + 4 bytes a parameter beside AdamW's 4 + 4; only matrices."""
+    layout, fp32 = on(8, 1), Recipe("fp32")
+    adamw, extra = (sent(found, 8) for found in (
+        messages(matrix_parameters(LLAMA), fp32, layout), muon_messages(LLAMA, fp32, layout)))  # fmt: skip
+    assert (adamw + extra) / adamw == 1.25
+    assert 1.2 < 1 + extra / sent(messages(N, fp32, layout), 8) < 1.25
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_what_muon_gathers_under_each_stage(n):
+    matrix, bytes_of = 2 * matrix_parameters(LLAMA) * (n - 1) / n, {}
+    for stage, how in product(range(4), ("gather", "owner", "DeepSpeed")):
+        bytes_of[stage, how] = sent(muon_messages(LLAMA, ADAMW, on(n, stage), how), n)
+    assert all(bytes_of[0, how] == 0 for how in ("gather", "owner", "DeepSpeed"))
+    for stage in (1, 2, 3):
+        assert bytes_of[stage, "gather"] == matrix
+        assert bytes_of[stage, "owner"] == pytest.approx(2 * matrix / n, rel=1e-9)
+        assert bytes_of[stage, "DeepSpeed"] == (4 * matrix if stage == 3 else 0)
+    assert muon_messages(LLAMA, ADAMW, on(n, 2), "whole") == () == muon_messages(LLAMA, ADAMW, on(1, 3))
+
+
+@pytest.mark.parametrize(("wrong", "says"), [
+    (lambda: muon_messages(LLAMA, ADAMW, on(4, 3), "whole"), "use stage 1 or 2"),
+    (lambda: muon_messages(LLAMA, ADAMW, on(4, 3), "rows"), "how must be one of gather, owner, whole, DeepSpeed"),
+    (lambda: muon_messages(LLAMA, ADAMW, on(4, 3), width=0), "width must be a whole number"),
+])  # fmt: skip
+def test_muons_refusals_are_one_line(wrong, says):
     with pytest.raises(ValueError, match=says) as error:
         wrong()
     assert "\n" not in str(error.value)
