@@ -38,6 +38,7 @@ WAYS = {
 }
 MUON = ("gather", "owner", "whole", "DeepSpeed")
 REUSE = 10**9  # DeepSpeed's stage3_max_reuse_distance, in parameters
+BUCKET = 5 * 10**8  # its reduce_bucket_size; torch's buckets are in `timing.ddp`
 
 # Ways that reduce gradients in every pass where nothing is said, beside those of stages 2 and 3.
 _EVERY_PASS = ("DistributedDataParallel", "ZeroRedundancyOptimizer")
@@ -49,7 +50,7 @@ class Message:
     Muon's "momentum", "updates".
 
     bytes: of all its calls in a step together, by `alpha_beta`'s size: what a rank holds after an all-gather or before
-    a reduce-scatter, else the message. count: calls.
+    a reduce-scatter, else the message. count: calls. times: passes in which it is sent.
     """
 
     phase: str
@@ -57,6 +58,7 @@ class Message:
     carries: str
     bytes: int
     count: int
+    times: int = 1
 
 
 def messages(
@@ -75,9 +77,7 @@ def messages(
     _check(parameters, recipe, layout, way, keep, passes, every_pass, unit, stay)
     if layout.dp == 1:
         return ()
-    wide = _wire_bytes("weight_bytes", weight_bytes, recipe.width("weight"))
-    fine = _wire_bytes("gradient_bytes", gradient_bytes, 4 if recipe.main_gradients != "none" else
-                       recipe.width("gradient"))  # fmt: skip
+    wide, fine = wire_bytes(recipe, weight_bytes, gradient_bytes)
     reduced = passes if _each(way, layout.zero, every_pass) else 1
     kept = parameters if keep else _stays(way, parameters) if stay is None else stay
     back = Message("backward", _reduction(way, layout.zero), "gradients", *_calls(parameters, unit, fine, reduced))
@@ -86,7 +86,12 @@ def messages(
                   for phase, many in (("forward", parameters), ("backward", parameters - kept)) if many]  # fmt: skip
         return (*gather, back)
     spread = "broadcast" if way == "ZeroRedundancyOptimizer" else "all_gather"
-    return (back, Message("update", spread, "weights", *_calls(parameters, unit, wide, 1)))[: 1 + (layout.zero > 0)]
+    if layout.zero == 0:
+        return (back,)
+    size, count, _ = _calls(parameters, unit, wide, 1)
+    if spread == "broadcast":  # each owner its own
+        count = layout.dp * ceil(count / layout.dp)
+    return back, Message("update", spread, "weights", size, count)
 
 
 def _reduction(way: str, stage: int) -> str:
@@ -106,14 +111,18 @@ def _stays(way: str, parameters: int) -> int:
     return min(parameters, REUSE // 2) if way == "DeepSpeed" else 0
 
 
-def _calls(parameters: int, unit: int | None, width: int, times: int) -> tuple[int, int]:
-    return parameters * width * times, ceil(parameters / (unit or parameters)) * times
+def _calls(parameters: int, unit: int | None, width: int, times: int) -> tuple[int, int, int]:
+    return parameters * width * times, ceil(parameters / (unit or parameters)) * times, times
 
 
-def _wire_bytes(name: str, given: int | None, stored: int) -> int:
-    if given is not None:
-        checks.whole(name, given)
-    return stored if given is None else given
+def wire_bytes(recipe: Recipe, weight_bytes: int | None = None, gradient_bytes: int | None = None) -> tuple[int, int]:
+    """Bytes of a weight and of a gradient on the wire: those given, else as the recipe stores them; main gradients are
+    reduced in fp32."""
+    for name, given in (("weight_bytes", weight_bytes), ("gradient_bytes", gradient_bytes)):
+        if given is not None:
+            checks.whole(name, given)
+    stored = 4 if recipe.main_gradients != "none" else recipe.width("gradient")
+    return weight_bytes or recipe.width("weight"), gradient_bytes or stored
 
 
 def muon_messages(

@@ -111,7 +111,8 @@ def test_buckets_are_counted():
     whole, cut = (messages(10**9, ADAMW, on(4, 3), unit=unit, passes=2) for unit in (None, 3 * 10**8))
     assert [one.count for one in whole] == [2, 2, 2] and [one.count for one in cut] == [8, 8, 8]
     assert [one.bytes for one in whole] == [one.bytes for one in cut]
-    assert whole[0] == Message("forward", "all_gather", "weights", 4 * 10**9, 2)
+    assert whole[0] == Message("forward", "all_gather", "weights", 4 * 10**9, 2, 2)
+    assert messages(10**9, ADAMW, on(4, 1), "ZeroRedundancyOptimizer")[1].count == 4, "each owner its own"
 
 
 @pytest.mark.parametrize(("wrong", "says"), [
