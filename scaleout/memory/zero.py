@@ -7,7 +7,7 @@ shard keeps the states of it. Offload puts an owner's states into its host's mem
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -243,6 +243,20 @@ def at_rest(
         out["device"]["gradients"] = bytes_of["gradients"]
         out[to]["gradients"] = ceil(parameters * kinds["gradients"] / layout.dp)
     return out
+
+
+def dealt(sizes: Sequence[int], ranks: int) -> list[int]:
+    """The owner of each tensor where tensors are dealt out whole: the largest first, to the rank with the least so far.
+
+    As torch's ZeroRedundancyOptimizer does it (_partition_parameters), which cuts none: a rank with a large table has
+    more than an n-th. sizes: elements of each.
+    """
+    checks.whole("ranks", ranks)
+    held, owner = [0] * ranks, [0] * len(sizes)
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        owner[i] = held.index(min(held))
+        held[owner[i]] += sizes[i]
+    return owner
 
 
 def muon_bytes(shape: Shape, recipe: Recipe, layout: Layout) -> dict[str, int]:
