@@ -9,8 +9,9 @@ once, of which a rank sends (n-1)/n. Programs differ from the paper, each as its
   (`use_multi_rank_bucket_allreduce`, true by default; stage_1_and_2.py, average_tensor). Without it each slice is
   reduced to its owner, "DeepSpeed reduce": 2. Stage 1 sends after the last pass only (engine.py, allreduce_gradients).
   Its stage 3 does not free what is used again within `stage3_max_reuse_distance` parameters, 1e9 by default, so that
-  the last half of that is gathered once (partitioned_param_coordinator.py, __params_to_release); tensors below
-  `stage3_param_persistence_threshold`, 1e5, which stay whole, are not told apart here.
+  the last half of that is gathered once (partitioned_param_coordinator.py, __params_to_release). Not told apart here:
+  tensors below `stage3_param_persistence_threshold`, 1e5, which are gathered once a step, and what its prefetch has
+  passed, which it keeps too. All but these two as counted on real ranks: tests/published/zero_deepspeed.json.
 - torch's `fully_shard` is stage 3; with reshard_after_forward=False ("keep") it gathers once. Its root module is kept
   by default: give its parameters as `stay`. In passes under set_requires_gradient_sync(False) it gathers all the same.
 """

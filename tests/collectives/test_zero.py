@@ -1,6 +1,9 @@
 """What ZeRO sends: the paper's pieces, what programs make of them, and what the grid of `memory.zero` has moved."""
 
+import json
+from collections import Counter
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ from scaleout.spec.topology import Wire
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing.fsdp import volume
 
+MEASURED = json.loads((Path(__file__).parents[1] / "published" / "zero_deepspeed.json").read_text())
 ADAMW = Recipe("bf16-master")
 N = 6_738_415_616  # Llama 2 7B
 
@@ -45,6 +49,18 @@ def test_deepspeed_as_it_comes():
     assert pieces(N, ADAMW, on(8, 3), "DeepSpeed") == pytest.approx(3 - REUSE / 2 / N, rel=1e-12)
     assert pieces(10**8, ADAMW, on(8, 3), "DeepSpeed") == pytest.approx(2, rel=1e-15)
     assert pieces(10**8, ADAMW, on(8, 3), "DeepSpeed", stay=0) == pytest.approx(3, rel=1e-15)
+
+
+@pytest.mark.parametrize("row", MEASURED["rows"], ids=str)
+def test_deepspeed_as_it_was_counted(row):
+    many, reuse = MEASURED["layers"] * MEASURED["layer"], row["options"].get("stage3_max_reuse_distance")
+    way = "DeepSpeed reduce" if "use_multi_rank_bucket_allreduce" in row["options"] else "DeepSpeed"
+    found = messages(many, Recipe("fp32"), on(2, row["stage"]), way, passes=row["passes"],
+                     stay=None if reuse is None else reuse // 2)  # fmt: skip
+    bytes_of = Counter()
+    for one in found:
+        bytes_of[one.collective] += one.bytes
+    assert {name: size / many / 4 for name, size in bytes_of.items()} == row["pieces"]
 
 
 def test_the_grid_has_moved_as_much():
