@@ -20,6 +20,7 @@ from scaleout.spec.transformer import Shape, total_parameters
 
 OFFLOADS = ("none", "optimizer", "parameters")
 TIERS = ("device", "host", "nvme")
+MOST = 64  # ranks of a picture: it grows with their cube
 FIRST_SPLIT = {"weights": 3, "gradients": 2}  # every other kind is the optimizer's, and split from stage 1
 NOTHING, OWNED, BORROWED, AWAY = range(4)
 
@@ -88,10 +89,12 @@ def frames(
     """A step of the paper's, shard by shard: what moves is gathered, computed with and freed one shard at a time.
 
     It is not the first step: the optimizer's states exist. passes: forward and backward before the update; without
-    split gradients (stages 0 and 1) only the last one sends. ValueError as in `check`.
+    split gradients (stages 0 and 1) only the last one sends. ValueError as in `check`, and above MOST ranks.
     """
     check(recipe, layout, keep, offload)
     checks.whole("passes", passes)
+    if layout.dp > MOST:
+        raise ValueError(f"frames are a picture of at most {MOST} ranks, not {layout.dp}: at_rest has no such limit")
     play = _Play(recipe, layout.dp, layout.zero, keep, offload)
     return tuple(play.step(passes))
 

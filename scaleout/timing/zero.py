@@ -6,6 +6,7 @@ the update. Stage 3 is FSDP's (timing.fsdp). Not in it: stragglers, launches, wh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum
@@ -25,6 +26,7 @@ from scaleout.spec.transformer import Shape, check_run, flops, total_parameters
 from scaleout.timing import fsdp_machine, fsdp_seconds, step
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Timeline, ddp_step
 from scaleout.timing.fsdp import FsdpTimeline, fsdp_step
+from scaleout.timing.profile import collective_seconds
 
 # Share of the host memory's rate that an AdamW on its cores reaches: fitted once, to 1e9 parameters in 0.22 s on two
 # sockets of six channels of DDR4-2666 (ZeRO-Offload, arXiv 2101.06840, table 4, CPU-Adam).
@@ -76,6 +78,18 @@ def message_seconds(message: Message, cluster: Cluster) -> float:
     return message.count * price(message.bytes / message.count)
 
 
+def profile_seconds(found: Iterable[Message], profile: dict) -> float:
+    """Seconds of messages one after another on the machine that `labs/calibrate.py` measured; one process has none.
+
+    A broadcast from each owner is priced as an all-gather too. ValueError where the profile has no such collective.
+    """
+    names = {**_PRICED_AS, "broadcast": "all_gather"}
+    return fsum(
+        one.count * collective_seconds(profile, names.get(one.collective, one.collective), one.bytes / one.count)
+        for one in found
+    )
+
+
 def update_bytes(recipe: Recipe) -> float:
     """Bytes that an update reads and writes for each parameter, in one kernel: gradient and weight (written only where
     there is a master copy), master copy and optimizer's states there and back. AdamW: 28."""
@@ -105,13 +119,10 @@ def from_device(
     efficiency: as in `step.from_device`. ValueError, in one line, for what there is not.
     """
     check_run(batch, seq)
-    checks.instance("host", host, Host)
     checks.flag("hide_weights", hide_weights)
     checks.share("efficiency", efficiency)
     zero.check(recipe, layout, sending.get("keep", False), offload, to)
-    if cluster.ranks != layout.dp or layout.tp * layout.pp > 1:
-        raise ValueError(f"the cluster has {cluster.ranks} GPUs and the layout dp {layout.dp} x tp {layout.tp} x pp "
-                         f"{layout.pp}: make dp {cluster.ranks}, tp 1 and pp 1")  # fmt: skip
+    _check(cluster, layout, host)
     found = messages(total_parameters(shape), recipe, layout, way, **sending)
     peak = device.matmul_flop_per_s(device.half if recipe.width("compute") == 2 else "fp32")
     wire = wire_bytes(recipe, sending.get("weight_bytes"), sending.get("gradient_bytes"))
@@ -130,6 +141,13 @@ def from_device(
         step.utilization(model * run.passes, seconds, peak),
         step.utilization((model + run.work["recompute"]) * run.passes, seconds, peak),
     )  # fmt: skip
+
+
+def _check(cluster: Cluster, layout: Layout, host: Host) -> None:
+    checks.instance("host", host, Host)
+    if cluster.ranks != layout.dp or layout.tp * layout.pp > 1:
+        raise ValueError(f"the cluster has {cluster.ranks} GPUs and the layout dp {layout.dp} x tp {layout.tp} x pp "
+                         f"{layout.pp}: make dp {cluster.ranks}, tp 1 and pp 1")  # fmt: skip
 
 
 @dataclass(frozen=True)

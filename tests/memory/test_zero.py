@@ -163,6 +163,7 @@ def test_the_fullest_moment():
     (lambda: frames(Recipe(adapter="lora"), Layout()), "use adapter none"),
     (lambda: frames(ADAMW, 3), "layout must be a Layout"),
     (lambda: frames("bf16", Layout()), "recipe must be a Recipe"),
+    (lambda: frames(ADAMW, Layout(dp=65)), "at most 64 ranks, not 65"),
     (lambda: frames(ADAMW, Layout(), passes=0), "passes must be a whole number of at least 1"),
     (lambda: fullest(10, ADAMW, Layout(), 11), "unit 11 is more than all 10 parameters"),
 ])  # fmt: skip

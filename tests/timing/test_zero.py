@@ -86,6 +86,16 @@ def test_messages_are_priced_as_nccl_runs_them():
     assert sum(message_seconds(one, EIGHT) for one in found) == pytest.approx(took(1).wire, rel=0.25), "but for buckets"
 
 
+def test_messages_on_a_calibrated_machine():
+    lines = {name: {"alpha_seconds": alpha, "seconds_per_byte": 1e-9}
+             for name, alpha in (("all_reduce", 0.5), ("all_gather", 0.25), ("reduce_scatter", 0.125))}  # fmt: skip
+    found = messages(10**6, RECIPE, Layout(dp=2, zero=1), "ZeroRedundancyOptimizer", unit=5 * 10**5)
+    assert zero.profile_seconds(found, {"collectives": lines}) == pytest.approx(2 * 0.5 + 2 * 0.25 + 4e-3)
+    assert zero.profile_seconds((), {"collectives": {}}) == 0
+    with pytest.raises(ValueError, match="holds no all_reduce"):
+        zero.profile_seconds(found, {"collectives": {}})
+
+
 def test_passes():
     """Four passes compute four times as long and send what their stage sends."""
     once, four = ({stage: took(stage, passes=passes) for stage in range(4)} for passes in (1, 4))
