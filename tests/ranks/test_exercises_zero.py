@@ -148,7 +148,7 @@ CLIPS = {
                "    flat = torch.nn.functional.pad(flat, (0, 20 - len(flat)))\n"
                "    every = [torch.empty(20) for _ in range(dist.get_world_size())]\n"
                "    dist.all_gather(every, flat)\n    squares = torch.cat(every).square().sum()")),
-    "deadlock": changed(NORM, ("    dist.all_reduce", "    if squares:\n        dist.all_reduce")),
+    "owns-nothing": changed(NORM, ("    dist.all_reduce", "    if squares:\n        dist.all_reduce")),
     "wrong-norm": changed(NORM, (".square()", ".abs()")),
 }  # fmt: skip
 

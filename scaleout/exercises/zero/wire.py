@@ -80,7 +80,7 @@ PIECES = Function(
         Mistake("all-reduced", lambda stage, passes, keep:
                 _pieces(stage, passes, keep, whole=2 + (stage == 1), second=2 * passes + 1),
                 "You all-reduce the gradients at stages 1 and 2. A rank needs the sum of its own part only: a "
-                "reduce-scatter, one piece. (Some programs do all-reduce there.)"),
+                "reduce-scatter, one piece. (DeepSpeed does all-reduce there by default.)"),
         Mistake("stage-3-waits", lambda stage, passes, keep:
                 _pieces(stage, passes, keep, third=passes * (1 if keep else 2) + 1),
                 "At stage 3 you reduce the gradients once, after the last pass. Whole gradients would have to wait "

@@ -179,7 +179,7 @@ def _sent(calls: Calls, world: int) -> Fault:
 
 def explain(error: Exception) -> Verdict | None:
     """Parts of different lengths, which gloo refuses."""
-    if not any(mark in str(error) for mark in ("sizes().vec()", "same size", "tensor size")):
+    if not any(mark in str(error) for mark in ("sizes().vec()", "inputShape", "invalid tensor size")):
         return None
     return wrong("a collective was given parts of different lengths, or of another length than its result has room "
                  "for: pad the last, so that all are equal", "uneven")  # fmt: skip
