@@ -102,32 +102,30 @@ def fewest_ranks(whole, stage, room):
 '''
 
 
-def _fewest(whole, stage, room, order=(2, 1, 0), rounded=ceil, floor=1, never=0) -> int:
-    """With something wrong in it: the order in which kinds are split, the rounding, the share of what stays whole that
-    is counted, and what is said where no number is enough."""
-    split = sum(whole[kind] for kind in order[:stage])
-    left = room - floor * (sum(whole) - split)
+def _with(split: float, whole: list, room: float, rounded=ceil, never=0) -> int:
+    """GPUs for that much split and the rest whole; how their number is rounded, and what stands for none."""
+    left = room - (sum(whole) - split)
     if split == 0:
         return 1 if left >= 0 else never
     return rounded(split / left) if left > 0 else never
 
 
-def _newest(whole, stage, room) -> int:
-    """As if a stage split its own kind alone."""
-    split = (0, *reversed(whole))[stage]
-    left = room - (sum(whole) - split)
-    if split == 0:
-        return 1 if left >= 0 else 0
-    return ceil(split / left) if left > 0 else 0
+def _fewest(whole, stage, room, order=(2, 1, 0), **wrong) -> int:
+    """With kinds split in another order, or as `_with` says."""
+    return _with(sum(whole[kind] for kind in order[:stage]), whole, room, **wrong)
+
+
+def _no_floor(whole, stage, room) -> int:
+    """All of the room for what is split."""
+    split = sum([*reversed(whole)][:stage])
+    return ceil(split / room) if split else _fewest(whole, stage, room)
 
 
 def _unlimited(whole, stage, room) -> int:
     """The quotient, whatever its sign."""
     split = sum([*reversed(whole)][:stage])
     left = room - (sum(whole) - split)
-    if split == 0 or left == 0:
-        return _fewest(whole, stage, room)
-    return ceil(split / left)
+    return ceil(split / left) if split and left else _fewest(whole, stage, room)
 
 
 FEWEST = Function(
@@ -160,7 +158,7 @@ FEWEST = Function(
         Mistake("weights-first", lambda *case: _fewest(*case, order=(0, 1, 2)),
                 "You split the weights first. Stage 1 splits what the optimizer keeps, stage 2 the gradients too, "
                 "stage 3 the weights too."),
-        Mistake("stage-alone", _newest,
+        Mistake("stage-alone", lambda whole, stage, room: _with((0, *reversed(whole))[stage], whole, room),
                 "Your stages split one kind each. Stage 2 splits the gradients beside the optimizer, stage 3 all."),
         Mistake("rounded-down", lambda *case: _fewest(*case, rounded=int),
                 "You rounded down. With one GPU fewer than the quotient each part is too large: round up."),
@@ -168,7 +166,7 @@ FEWEST = Function(
                 "You took one more GPU than needed where the quotient is whole. States may take all of the room."),
         Mistake("nearest", lambda *case: _fewest(*case, rounded=round),
                 "You rounded to the nearest. Below the quotient it does not fit: round up."),
-        Mistake("no-floor", lambda *case: _fewest(*case, floor=0),
+        Mistake("no-floor", _no_floor,
                 "You gave the split part all of the room. What is whole on every GPU has to lie there first."),
         Mistake("below-zero", _unlimited,
                 "Your quotient goes below zero where what stays whole is larger than the room. No number of GPUs is "
