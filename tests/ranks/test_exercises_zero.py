@@ -7,9 +7,12 @@ the checker has to see in them; after a blank, what else is in it.
 from functools import partial
 
 import answers
+import pool
 import pytest
+import torch
 
 from scaleout import exercises
+from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.zero.ranks import CHECK, CLIP
 
 STEP, CLIPPED = (exercises.exercise("zero", key) for key in ("zero-step", "clip-sharded"))
@@ -166,3 +169,48 @@ def test_the_file_says_which_exercise_it_is(tmp_path):
     """And one that has neither function is asked for that of the first."""
     (tmp_path / "mine.py").write_text("x = 1\n", encoding="utf-8")
     assert "has no function zero_step" in answers.forked(CHECK, tmp_path / "mine.py").stderr
+
+
+def around_ddp(s):
+    """(numbers that ZeroRedundancyOptimizer broadcasts, gradients left, moments kept, what its state says)."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), torch.nn.Linear(8, 4))
+    wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW, lr=0.1)
+    wrapped(torch.ones(2, 8)).sum().backward()
+    with counted() as calls:
+        optimizer.step()
+    moments = sum(one["exp_avg"].numel() for one in optimizer.optim.state.values())
+    try:
+        said = str(optimizer.state_dict())
+    except RuntimeError as error:
+        said = str(error)
+    sent = {name: sum(size for one, size in calls.collectives if one == name) for name in calls.names}
+    return sent, sum(one.grad.numel() for one in model.parameters()), moments, said
+
+
+def clipped_dtensors(s):
+    """(the local part of what clip_grad_norm_ gives, the norm, that of the gradients which it leaves)."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    model = fully_shard(torch.nn.Linear(8, 6), mesh=init_device_mesh("cpu", (s.world,)))
+    model(torch.ones(2, 8)).square().sum().backward()
+    given = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    left = torch.cat([one.grad.full_tensor().flatten() for one in model.parameters()])
+    return float(given.to_local()), float(given.full_tensor()), float(left.norm())
+
+
+@pytest.mark.slow
+def test_what_solutions_say_of_torch_is_what_it_does():
+    """Whole gradients and every weight broadcast once; no state that was not gathered; and a part of a norm."""
+    found = pool.ranks(around_ddp, 2)
+    whole = 2 * (8 * 8 + 8) + 8 * 4 + 4
+    assert [(sent, gradients) for sent, gradients, _, _ in found] == 2 * [({"broadcast": whole}, whole)]
+    assert sum(moments for _, _, moments, _ in found) == whole and all(moments < whole for _, _, moments, _ in found)
+    assert all("consolidate_state_dict" in said for *_, said in found)
+    parts, norms, left = zip(*pool.ranks(clipped_dtensors, 2), strict=True)
+    assert norms == pytest.approx(2 * (sum(one**2 for one in parts) ** 0.5,)) and norms[0] > 1.01 * max(parts)
+    assert left == pytest.approx((0.5, 0.5), rel=1e-3)
