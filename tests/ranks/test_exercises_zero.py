@@ -72,6 +72,13 @@ STEPS = {
     "-given": GIVEN,
     "-of-torch": OF_TORCH,
     "-reduced-to-each": ROOTED,
+    "-averaged-by-the-collective": changed(
+        GIVEN, ("dist.reduce_scatter(mine, parts(gradient))", "dist.reduce_scatter(mine, parts(gradient.div_(ranks)))"),
+        ("    mine /= ranks ", "    pass "), ("m, v = state", "m, v = state['both'] = state")),
+    "-in-doubles": changed(GIVEN, ("m=torch.zeros(each), v=torch.zeros(each)", "m=torch.zeros(each).double(), "
+                                   "v=torch.zeros(each).double()"), ("m.lerp_(mine,", "m.lerp_(mine.double(),"),
+                           ("mine.square()", "mine.double().square()"), ("dist.all_gather(whole, part)",
+                                                                        "dist.all_gather(whole, part.float())")),
     "-master": changed(GIVEN, ("    if not state:\n", "    if not state:\n        state['w'] = parts(weights)[rank]"
                                                       ".clone()\n"),
                        ("part = parts(weights)[rank] * (1 - lr * DECAY)", "part = state['w'].mul_(1 - lr * DECAY)")),
@@ -121,6 +128,9 @@ CLIPS = {
         one.mul_(min(1.0, most / (norm + 1e-6)))
     return norm
 """,
+    "-norm-of-norms": changed(NORM, ("sum((one.square().sum() for one in shards), torch.zeros(()))",
+                                     "torch.stack([one.norm() for one in shards]).norm().pow(2)"),
+                              ("    return norm", "    return norm.item()")),
     "-gathered": changed(NORM, ("    dist.all_reduce(squares)", "    every = [torch.zeros(()) for _ in range("
                                 "dist.get_world_size())]\n    dist.all_gather(every, squares)\n"
                                 "    squares = sum(every)")),
@@ -191,26 +201,27 @@ def around_ddp(s):
 
 
 def clipped_dtensors(s):
-    """(the local part of what clip_grad_norm_ gives, the norm, that of the gradients which it leaves)."""
+    """(the norm that clip_grad_norm_ gives, that of this rank's shards, that of all gradients which it leaves)."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(0)
     model = fully_shard(torch.nn.Linear(8, 6), mesh=init_device_mesh("cpu", (s.world,)))
     model(torch.ones(2, 8)).square().sum().backward()
+    mine = torch.cat([one.grad.to_local().flatten() for one in model.parameters()])
     given = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
     left = torch.cat([one.grad.full_tensor().flatten() for one in model.parameters()])
-    return float(given.to_local()), float(given.full_tensor()), float(left.norm())
+    return float(given.full_tensor()), float(mine.norm()), float(left.norm())
 
 
 @pytest.mark.slow
 def test_what_solutions_say_of_torch_is_what_it_does():
-    """Whole gradients and every weight broadcast once; no state that was not gathered; and a part of a norm."""
+    """Whole gradients and every weight broadcast once; no state that was not gathered; and the norm of all shards."""
     found = pool.ranks(around_ddp, 2)
     whole = 2 * (8 * 8 + 8) + 8 * 4 + 4
     assert [(sent, gradients) for sent, gradients, _, _ in found] == 2 * [({"broadcast": whole}, whole)]
     assert sum(moments for _, _, moments, _ in found) == whole and all(moments < whole for _, _, moments, _ in found)
     assert all("consolidate_state_dict" in said for *_, said in found)
-    parts, norms, left = zip(*pool.ranks(clipped_dtensors, 2), strict=True)
+    norms, parts, left = zip(*pool.ranks(clipped_dtensors, 2), strict=True)
     assert norms == pytest.approx(2 * (sum(one**2 for one in parts) ** 0.5,)) and norms[0] > 1.01 * max(parts)
     assert left == pytest.approx((0.5, 0.5), rel=1e-3)

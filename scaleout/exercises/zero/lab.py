@@ -130,8 +130,8 @@ CLIP = Lab(
     "each rank clipped by the norm of its own shards, *roughly 1/sqrt(world_size) of the true norm*, so that the "
     "gradient was clipped too little and *no longer points in the original direction*. The log showed the right norm, "
     "which was added up after the update (pull request 663). So assert in the run that all ranks have the same "
-    "factor. With DTensors, as `fully_shard` makes them, `torch.nn.utils.clip_grad_norm_` scales by the norm of "
-    "all; but what it returns is a part of the norm until you ask for its `.full_tensor()`.\n\n"
+    "factor. With DTensors, as `fully_shard` makes them, `torch.nn.utils.clip_grad_norm_` takes the norm of all."
+    "\n\n"
     "Where ranks hold copies of a shard, as in hybrid sharding, add up over those that hold different ones only "
     "(VeOmni, issue 184).",
     stub=CLIP_STUB, command=f"{_COMMAND} clip.py",

@@ -20,9 +20,10 @@ MUON = Choice(
     "**The whole matrix has to be somewhere.** Either each rank gathers the whole momentum, in bf16 one piece more in "
     "a step, 3 in place of 2. Or each matrix has one owner, to which its gradient is reduced: 2 pieces as before, as "
     "long as whole matrices can be dealt out evenly. What Muon saves is one state, 4 bytes of a parameter's 16, and "
-    "stage 1 had divided those by the ranks already.\n\nIt "
-    "happened: *parameters that span partition boundaries receive incorrect gradient updates* (DeepSpeed, issue 7807), "
-    "silently, for as long as it took until pull request 8090 refused it.",
+    "stage 1 had divided those by the ranks already.\n\nIn "
+    "DeepSpeed each rank had the sum of the gradients for its own part of a matrix only, and orthogonalized the whole "
+    "with it: *parameters that span partition boundaries receive incorrect gradient updates* (issue 7807). No error "
+    "said so, until pull request 8090 refused the setting.",
     options=(
         Option("blocks", "Orthogonal within each block of rows, not across them",
                "Right: a rank has compared its rows with each other alone.", True),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Number, Slip
-from scaleout.exercises.zero.sizes import NAME, PARAMETERS
+from scaleout.exercises.zero.sizes import ADAMW, NAME, PARAMETERS
 from scaleout.spec.hardware import DEVICES, GB
+from scaleout.timing.zero import update_bytes
 
 _RANKS, _MEMORY, _PCIE = 8, 300 * GB, 25 * GB
-_TOUCHED = 2 + 12 + 12 + 2  # gradient and three fp32 numbers read; those three and a bf16 weight written
+_TOUCHED = round(update_bytes(ADAMW))  # gradient and three fp32 numbers read; those three and a bf16 weight written
 _OWN = PARAMETERS * _TOUCHED / _RANKS / DEVICES["a100-80gb"].memory_bytes_per_s
 _UPDATE, _UP = PARAMETERS * _TOUCHED / _MEMORY, PARAMETERS * 2 / _RANKS / _PCIE
 

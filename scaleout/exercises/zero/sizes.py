@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout.memory.states import state_bytes
+from scaleout.memory.zero import at_rest
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, total_parameters
@@ -16,9 +16,9 @@ EACH = "2 + 2 + 12"  # bytes of a parameter: weights, gradients, and what the op
 
 def held(stage: int, ranks: int, parameters: int = PARAMETERS, recipe: Recipe = ADAMW) -> dict[str, float]:
     """Bytes of a rank's weights, gradients and optimizer between two steps; the master copy is the optimizer's."""
-    kinds = state_bytes(parameters, recipe, Layout(dp=ranks, zero=stage))
-    return {"weights": kinds["weights"], "gradients": kinds["gradients"],
-            "optimizer": kinds["master"] + kinds["optimizer"]}  # fmt: skip
+    kinds = at_rest(parameters, recipe, Layout(dp=ranks, zero=stage))["device"]
+    out = {kind: kinds.pop(kind) for kind in ("weights", "gradients")}
+    return out | {"optimizer": sum(kinds.values())}
 
 
 def total(stage: int, ranks: int, parameters: int = PARAMETERS, recipe: Recipe = ADAMW) -> float:

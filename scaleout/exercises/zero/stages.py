@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scaleout.collectives.zero import pieces
 from scaleout.exercises.engine import Choice, Option
-from scaleout.exercises.zero.sizes import total
+from scaleout.exercises.zero.sizes import ADAMW, total
 from scaleout.spec.hardware import GB
+from scaleout.spec.layout import Layout
 
 COMPUTES = Choice(
     key="who-computes", level=1, minutes=2, title="A quarter of a matrix",
@@ -52,6 +54,10 @@ class Job:
         """Bytes of a GPU, what stage 3 gathers for the moment left out."""
         return total(stage, self.ranks, self.parameters) + self.activations
 
+    def sends(self, stage: int) -> float:
+        """Pieces that a GPU sends in a step."""
+        return pieces(self.parameters, ADAMW, Layout(dp=self.ranks, zero=stage), passes=self.passes)
+
 
 JOBS = {"A": Job(5 * GB, 64, 16, 45 * GB), "B": Job(20 * GB, 8, 1, 20 * GB), "C": Job(13 * GB, 8, 1, 20 * GB)}
 
@@ -77,8 +83,9 @@ WHICH = Choice(
     hints=("Write down for each job what a GPU holds at stages 1, 2 and 3.",
            "What does each stage send in a step of 16 passes?"),
     solution=f"```\n{_NEEDS}\n```\n\n"
-    "**A takes stage 1, B stage 3, C stage 2.** A fits from stage 1 on. With 16 passes stage 1 sends 2 pieces, stage 2 "
-    "sends 17 and stage 3 sends 48: each stage more would free memory that nobody needs, and pay for it in every pass. "
+    "**A takes stage 1, B stage 3, C stage 2.** A fits from stage 1 on. With 16 passes stage 1 sends "
+    f"{JOBS['A'].sends(1):.0f} pieces, stage 2 sends {JOBS['A'].sends(2):.0f} and stage 3 sends "
+    f"{JOBS['A'].sends(3):.0f}: each stage more would free memory that nobody needs, and pay for it in every pass. "
     "C is too large with whole gradients. In one pass stage 2 sends 2 pieces like DDP, so there is nothing to weigh. B "
     "does not fit as long as weights are whole, and pays the third piece because it must.\n\nThat is the rule: **the "
     "first stage that fits.** Stage 1 always sends as little as DDP, stage 2 does in a single pass, stage 3 only "

@@ -23,9 +23,10 @@ MORE_GPUS = Number(
     solution=f"{_AFTER / GB:.2f} GB of states, half as much as before, and the same {_ACTIVATIONS / GB:.0f} GB of "
     f"activations: **{(_AFTER + _ACTIVATIONS) / GB:.1f} GB**, 13% less. A GPU's activations are those of its own "
     "samples, and it computes all of the model on them. No stage splits them. A smaller micro-batch, shorter "
-    "sequences or checkpointing do.\n\n"
+    "sequences or checkpointing make them less.\n\n"
     "It is asked again and again: *Mem usage is the same for 2 gpus and 4 gpus* (DeepSpeed, issue 4093), *Partition "
-    "activations brings no activation memory reduction in zero3* (issue 3652). When stage 1 came to llm.c, a model of "
+    "activations brings no activation memory reduction in zero3* (issue 3652: that option splits them over ranks of "
+    "tensor parallelism, and here are none). When stage 1 came to llm.c, a model of "
     "124 million parameters went from 16,661 to 15,593 MiB on 4 GPUs: 13,629 were activations (karpathy/llm.c, pull "
     "request 309).",
     value=_AFTER + _ACTIVATIONS, unit="GB", units=_BYTES,

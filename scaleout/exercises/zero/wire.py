@@ -113,8 +113,8 @@ KEPT = Number(
     "gradients has its place all the time.",
     hints=("What does a GPU hold between two steps at stage 3?",
            "By the end of the forward every layer has been gathered, and none freed."),
-    solution=f"The shards, 16/{_RANKS} × {PARAMETERS / 1e9:.2f} = {_SHARDS / GB:.2f} GB, and all weights once more, "
-    f"2 × {PARAMETERS / 1e9:.2f} = {_GATHERED / GB:.2f} GB: **{_KEPT / GB:.1f} GB**. Stage 2 holds "
+    solution=f"The shards, 16 bytes × {PARAMETERS / 1e9:.2f} × 10^9 / {_RANKS} = {_SHARDS / GB:.2f} GB, and all "
+    f"weights once more, 2 × {PARAMETERS / 1e9:.2f} = {_GATHERED / GB:.2f} GB: **{_KEPT / GB:.1f} GB**. Stage 2 holds "
     f"{_STAGE_2 / GB:.1f} GB, and in a step of one pass both send two pieces. So stage 3 that keeps is, at its "
     f"fullest, stage 2 and a shard more, {held(3, _RANKS)['weights'] / GB:.1f} GB. It pays where the peak comes "
     "elsewhere, in the update or after the backward, when only shards are left.\n\nLlama 3 was trained so, to "
@@ -144,8 +144,8 @@ WRAPPED = Choice(
     prompt="A job on 8 GPUs trains in fp32 with DDP and AdamW. Somebody changes one line:\n\n"
     "```\noptimizer = ZeroRedundancyOptimizer(\n    model.parameters(), optimizer_class=torch.optim.AdamW, lr=1e-4)\n"
     "```\n\nDDP stays, and all-reduces the gradients in the backward. After its update each rank **broadcasts** the "
-    "weights that it owns. What does a rank now hold, and what does the job send? One piece is every weight or every "
-    "gradient once; DDP alone sends 2.",
+    "weights that it owns. What does a rank now hold, and what does it send in a step of one pass? A piece is every "
+    "weight or every gradient once; DDP alone sends 2.",
     hints=("Who still needs the whole gradient, and who still has it?", "What is sent that was not sent before?"),
     solution="**About an eighth of AdamW's state, whole gradients and weights, and 3 pieces.** DDP's all-reduce gives "
     "each rank the whole sum, of which it reads an eighth: that half of it is for nothing. Then the new weights come "
