@@ -62,8 +62,9 @@ FIRST_SHARE = Number(
     hints=("How many bytes does a parameter have of each kind?", f"Of what is split a GPU keeps 1/{_RANKS}."),
     solution=f"Weight, gradient and momentum have 4 bytes each. Stage 1 splits the last: 1/3, of which a GPU keeps an "
     f"eighth. 1/3 × 7/8 = **{_SHARE:.1%}**.\n\nWith bf16 weights, fp32 master copy and AdamW it would be 12/16 × 7/8 = "
-    f"{_ADAM:.1%}, for no byte more on the wire. That the optimizer is a detail beside the model is true of plain SGD. "
-    "Of AdamW the opposite is: its part is three quarters, and so it goes first.",
+    f"{_ADAM:.1%}. *Moderate savings*, says a course of stage 1 (repovive.com, *DeepSpeed ZeRO stages*); *4x memory "
+    "reduction*, says the paper (arXiv 1910.02054, section 1). Which of them is right is for the recipe to say. With "
+    "AdamW the optimizer is three quarters of the states and no detail, and so it is split first.",
     value=_SHARE, unit="%", units=("%",), dimension="share",
     slips=(
         Slip("adamw", _ADAM, "That is AdamW with a master copy, 12 bytes of 16. Momentum SGD in fp32 keeps 4 of 12."),
@@ -145,7 +146,8 @@ FEWEST = Function(
     f"With 60 of 80 GB left beside the activations, the 13B takes {_fewest([26, 26, 156], 1, 60)} GPUs at stage 1, "
     f"{_fewest([26, 26, 156], 2, 60)} at stage 2 and {_fewest([26, 26, 156], 3, 60)} at stage 3. **What stays whole is "
     "a floor that no number of GPUs lowers:** 4 bytes for each parameter at stage 1, 2 at stage 2, none at stage 3. So "
-    "60 GB hold up to 15 billion parameters at stage 1 and 30 billion at stage 2, on however many GPUs.",
+    "60 GB hold less than 15 billion parameters at stage 1 and less than 30 billion at stage 2, on however many "
+    "GPUs.",
     function="fewest_ranks", stub=_STUB, reference=_fewest,
     cases=(([26, 26, 156], 1, 60), ([26, 26, 156], 2, 60), ([26, 26, 156], 3, 60), ([26, 26, 156], 0, 80),
            ([14, 14, 84], 1, 30), ([14, 14, 84], 2, 30), ([14, 14, 84], 3, 30), ([14, 14, 84], 1, 20),

@@ -52,7 +52,8 @@ PIECES = Function(
            "At stage 3 nothing whole outlives a pass: count one pass, and multiply."),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
-    "With one pass that is 2, 2, 2 and 3. **With many, stage 2 is a stage of its own:** 32 passes send 33 pieces, and "
+    "With one pass that is 2, 2, 2 and 3. (Of stage 2 a blog says that it *uses reduce-scatter so adds some overhead "
+    "compared to all-reduce*, roeybc.com/blog/zero. A reduce-scatter is half of an all-reduce.) **With many, stage 2 is a stage of its own:** 32 passes send 33 pieces, and "
     "stage 1 sends 2. *Why Stage2 need communicate gradients every steps?* asks DeepSpeed's issue 2252. Because a rank "
     "keeps its part of the sum and throws the rest away, is the answer there; and so `no_sync` is refused. A program "
     "may keep whole gradients and send once, and that is stage 1's memory. A pipeline has many passes in a step: "
@@ -116,10 +117,10 @@ KEPT = Number(
     solution=f"The shards, 16 bytes × {PARAMETERS / 1e9:.2f} × 10^9 / {_RANKS} = {_SHARDS / GB:.2f} GB, and all "
     f"weights once more, 2 × {PARAMETERS / 1e9:.2f} = {_GATHERED / GB:.2f} GB: **{_KEPT / GB:.1f} GB**. Stage 2 holds "
     f"{_STAGE_2 / GB:.1f} GB, and in a step of one pass both send two pieces. So stage 3 that keeps is, at its "
-    f"fullest, stage 2 and a shard more, {held(3, _RANKS)['weights'] / GB:.1f} GB. It pays where the peak comes "
-    "elsewhere, in the update or after the backward, when only shards are left.\n\nLlama 3 was trained so, to "
-    "spare the second gather (arXiv 2407.21783, section 3.3.2). There a GPU gathered only what tensor and pipeline "
-    "parallelism had left it.",
+    f"fullest, stage 2 and a shard more, {held(3, _RANKS)['weights'] / GB:.1f} GB. What it gains: its gather "
+    "goes block by block beside the forward, which hides it, where stage 2's stands between update and forward.\n\n"
+    "Llama 3 was trained so, to spare the second gather (arXiv 2407.21783, section 3.3.2). There a GPU gathered only "
+    "what tensor and pipeline parallelism had left it.",
     value=_KEPT, unit="GB", units=("MB", "GB", "GiB"),
     slips=(
         Slip("between-steps", _SHARDS, "Those are the shards alone, as between two steps. The gathered weights are "
