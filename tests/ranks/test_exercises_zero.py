@@ -162,6 +162,8 @@ CLIPS = {
                "    every = [torch.empty(20) for _ in range(dist.get_world_size())]\n"
                "    dist.all_gather(every, flat)\n    squares = torch.cat(every).square().sum()")),
     "owns-nothing": changed(NORM, ("    dist.all_reduce", "    if squares:\n        dist.all_reduce")),
+    "no-gradient": changed(NORM, (NORM[NORM.index("    squares"):], "    return torch.nn.utils.clip_grad_norm_(shards, "
+                                  "most)\n")),
     "wrong-norm": changed(NORM, (".square()", ".abs()")),
 }  # fmt: skip
 

@@ -90,6 +90,9 @@ def _returned(given: object, case: Case, every: list[list[torch.Tensor]], rank: 
     if not value and not by_rank[rank]:
         return "owns-nothing", ("the norm that was returned is 0. A rank that owns nothing takes part in the sum as "
                                 "well, and gets the norm of all")  # fmt: skip
+    if not value:
+        return "no-gradient", ("the norm that was returned is 0. clip_grad_norm_ looks at the .grad of what it is "
+                               "given, and these are the gradients themselves")  # fmt: skip
     by_tensor = [[norm([one]) for one in parts] for parts in every]
     known = {
         "own-norm": (by_rank[rank], "is that of this rank's shards alone: add up over the ranks"),
