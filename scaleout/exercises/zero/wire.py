@@ -54,11 +54,11 @@ PIECES = Function(
     f"{_SOLUTION}```\n\n"
     "With one pass that is 2, 2, 2 and 3. (Of stage 2 a blog says that it *uses reduce-scatter so adds some overhead "
     "compared to all-reduce*, roeybc.com/blog/zero. A reduce-scatter is half of an all-reduce.) **With many, stage 2 "
-    "is a stage of its own:** 32 passes send 33 pieces, and stage 1 sends 2. *Why Stage2 need communicate gradients every "
-    "steps?* asks DeepSpeed's issue 2252. Because a rank keeps its part of the sum and throws the rest away, is the "
-    "answer there; and so `no_sync` is refused. A program may keep whole gradients and send once, and that is stage "
-    "1's memory. A pipeline has many passes in a step: DeepSeek-V3, on 16 pipeline stages, was trained at stage 1 "
-    "(arXiv 2412.19437, section 3.2).",
+    "is a stage of its own:** 32 passes send 33 pieces, and stage 1 sends 2. *Why Stage2 need communicate gradients "
+    "every steps?* asks DeepSpeed's issue 2252. Because a rank keeps its part of the sum and throws the rest away, is "
+    "the answer there; and so `no_sync` is refused. A program may keep whole gradients and send once, and that is "
+    "stage 1's memory. A pipeline has many passes in a step: DeepSeek-V3, on 16 pipeline stages, was trained at stage "
+    "1 (arXiv 2412.19437, section 3.2).",
     function="pieces", stub=_STUB, reference=_pieces,
     cases=((0, 1, False), (0, 8, False), (0, 3, False), (1, 1, False), (1, 4, False), (1, 32, False), (1, 6, False),
            (2, 1, False), (2, 4, False), (2, 32, False), (2, 7, False), (3, 1, False), (3, 1, True),
