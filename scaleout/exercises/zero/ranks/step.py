@@ -1,0 +1,195 @@
+"""Check the lab exercise `zero-step`: weights against AdamW on one process, the bytes of the state, and what was sent.
+
+Four steps on each number of ranks. The reference is torch's AdamW on the mean gradient.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import torch
+
+from scaleout.exercises.engine import Verdict
+from scaleout.exercises.ranks.check import Check, wrong
+from scaleout.exercises.ranks.count import Calls, counted
+
+SIZE, STEPS, LR = 25, 4, 0.1  # no number of ranks divides the weights
+BETAS, EPS, DECAY = (0.9, 0.95), 1e-3, 0.1
+SCALE = 0.01  # of the gradients: small enough beside EPS that a sum does not pass for a mean
+CLOSE = 1e-5  # of weights of about 1, in fp32
+HELD = 4  # parts that a state may hold: two moments, and copies of weights and gradient
+
+Fault = tuple[str, str] | None  # (slip, words)
+Update = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int], torch.Tensor]
+
+
+def weights() -> torch.Tensor:
+    """What all ranks begin with."""
+    return torch.randn(SIZE, generator=torch.Generator().manual_seed(1))
+
+
+def gradient(step: int, rank: int) -> torch.Tensor:
+    """Of a rank's samples in a step."""
+    return SCALE * torch.randn(SIZE, generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def adamw(w, g, m, v, step, decay=DECAY, corrected=True, coupled=0.0, root=True):
+    """The weights after a step of AdamW, or of one with something wrong in it. The moments change in place."""
+    g = g + coupled * w
+    m.lerp_(g, 1 - BETAS[0])
+    v.lerp_(g.square(), 1 - BETAS[1])
+    up, down = (m / (1 - BETAS[0] ** step), v / (1 - BETAS[1] ** step)) if corrected else (m, v)
+    return w * (1 - LR * decay) - LR * up / ((down.sqrt() if root else down) + EPS)
+
+
+def trained(world: int, rank: int | None = None, times: float = 1.0, fresh: bool = False, **faults) -> torch.Tensor:
+    """Weights after all steps, on the mean gradient; of one rank's with `rank`, `times` as large; with `fresh` from
+    moments that begin anew in each step."""
+    w, m, v = weights(), torch.zeros(SIZE), torch.zeros(SIZE)
+    for step in range(1, STEPS + 1):
+        g = times * (gradient(step, rank) if rank is not None else mean(step, world))
+        if fresh:
+            m, v = torch.zeros(SIZE), torch.zeros(SIZE)
+        w = adamw(w, g, m, v, step, **faults)
+    return w
+
+
+def mean(step: int, world: int) -> torch.Tensor:
+    """The gradient of all ranks' samples."""
+    return sum(gradient(step, rank) for rank in range(world)) / world
+
+
+def reference(world: int) -> torch.Tensor:
+    """Weights after all steps of torch's AdamW."""
+    w = torch.nn.Parameter(weights())
+    optimizer = torch.optim.AdamW([w], lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
+    for step in range(1, STEPS + 1):
+        w.grad = mean(step, world)
+        optimizer.step()
+    return w.detach()
+
+
+def own(function, rank: int, world: int) -> Verdict | None:
+    """Four steps on this rank: what is wrong with them, or None."""
+    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
+    w, state = weights(), {}
+    for step in range(1, STEPS + 1):
+        with counted() as calls:
+            returned = function(w, gradient(step, rank), state, step, LR)
+        if returned is ...:
+            return wrong("the function returns its ... at once: put your step in its place", "stub")
+    found = _weights(w, returned, rank, world) or _state(state, world) or _sent(calls, world)
+    return wrong(f"rank {rank} of {world}: {found[1]}", found[0]) if found else None
+
+
+def _weights(given: torch.Tensor, returned: object, rank: int, world: int) -> Fault:
+    """What is wrong with the weights after the last step."""
+    right, each = reference(world), -(-SIZE // world)
+    if near(given, right):
+        return None
+    if torch.equal(given, weights()):
+        words = ": what is returned is not looked at" if isinstance(returned, torch.Tensor) else ""
+        return "not-in-place", f"the weights are as they were{words}. Change them in place, as with weights.copy_(...)"
+    if given.isnan().any():
+        return "not-a-number", "there is NaN in the weights: is a tensor read that nothing was written into?"
+    part = slice(rank * each, (rank + 1) * each)
+    others = torch.ones(SIZE, dtype=torch.bool)
+    others[part] = False
+    if near(given[part], right[part]) and torch.equal(given[others], weights()[others]):
+        return "not-gathered", "its own part of the weights is right, and the rest is as it was: gather the others'"
+    short = world * (SIZE // world)
+    if near(given[:short], right[:short]):
+        return "tail-lost", f"the weights are right up to element {short - 1}, and wrong in the last: round a part up"
+    for slip, words, value in _known(rank, world, each):
+        if near(given, value):
+            return slip, words
+    off = (given - right).abs().max()
+    return "wrong-weights", f"after {STEPS} steps the weights are off by up to {off:.2g} from AdamW's on one process"
+
+
+def _known(rank: int, world: int, each: int) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """Weights that mistakes lead to."""
+    yield ("not-averaged", f"the gradient is {world} times too large: a reduce-scatter adds. Divide by the number of "
+           "ranks", trained(world, times=world))  # fmt: skip
+    yield ("averaged-twice", f"the gradient is {world} times too small: it was divided by the ranks twice",
+           trained(world, times=1 / world))  # fmt: skip
+    of_each = [trained(world, one) for one in range(world)]
+    yield ("own-gradient", "each part was updated with the gradient of its owner's samples alone: reduce first",
+           torch.cat([one[r * each : (r + 1) * each] for r, one in enumerate(of_each)]))  # fmt: skip
+    yield "own-gradient", "the weights were updated with this rank's gradient alone: reduce first", of_each[rank]
+    yield ("forgotten", "the moments begin anew in every step: keep them in state",
+           trained(world, fresh=True))  # fmt: skip
+    yield "not-corrected", "the moments are not divided by 1 - beta ** step", trained(world, corrected=False)
+    yield "no-decay", "the weights do not decay: multiply them by 1 - lr * DECAY", trained(world, decay=0)
+    yield ("coupled-decay", "the decay went into the gradient, as in Adam with L2. AdamW multiplies the weights by "
+           "1 - lr * DECAY", trained(world, decay=0, coupled=DECAY))  # fmt: skip
+    yield "no-root", "the second moment has no root: divide by its square root and EPS", trained(world, root=False)
+
+
+def near(given: torch.Tensor, right: torch.Tensor) -> bool:
+    return bool((given - right).abs().max() <= CLOSE)
+
+
+def _state(state: dict, world: int) -> Fault:
+    """What is wrong with what was kept."""
+    each = -(-SIZE // world)
+    held = sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in _tensors(state)}.values())
+    if held < 2 * 4 * (SIZE // world):
+        return "kept-elsewhere", (f"the weights are right, but state holds {held} bytes: keep the moments there, where "
+                                  "they can be counted")  # fmt: skip
+    most = 4 * (HELD * each + HELD)
+    if held > most:
+        return "whole-state", (f"the weights are right, but state holds {held} bytes. A part has {each} of {SIZE} "
+                               f"elements, so two moments take {8 * each}, and with copies of weights and gradient "
+                               f"{16 * each}: keep your own part's alone")  # fmt: skip
+    return None
+
+
+def _tensors(held: object, depth: int = 6) -> Iterator[torch.Tensor]:
+    """Every tensor in dicts, lists and optimizers."""
+    if isinstance(held, torch.Tensor):
+        yield held
+        if held.grad is not None:
+            yield held.grad
+    elif depth and isinstance(held, torch.optim.Optimizer):
+        yield from _tensors([dict(held.state), held.param_groups], depth - 1)
+    elif depth and isinstance(held, dict):
+        yield from _tensors([*held.keys(), *held.values()], depth - 1)
+    elif depth and isinstance(held, (list, tuple, set)):
+        for one in held:
+            yield from _tensors(one, depth - 1)
+
+
+def _sent(calls: Calls, world: int) -> Fault:
+    """What is wrong with how a right step communicated, judged by the last one."""
+    padded = world * -(-SIZE // world)
+    numbers = sum(size for _, size in calls.collectives) + sum(calls.sent.values())
+    if not numbers:
+        return "unseen", "weights and state are right, but no collective of yours was seen"
+    if any("all_reduce" in name and size > 1 for name, size in calls.collectives):
+        return "all-reduce", ("weights and state are right, but you all-reduced, which is two pieces for one. A rank "
+                              "needs the sum of its own part: reduce-scatter; and then the others' weights: all-gather")
+    if numbers > 2 * padded + world:
+        return "sent-too-much", (f"weights and state are right, but your collectives were given {numbers} numbers for "
+                                 f"{SIZE} weights: a reduce-scatter of the gradient and an all-gather of the weights "
+                                 "are enough")  # fmt: skip
+    return None
+
+
+def explain(error: Exception) -> Verdict | None:
+    """Parts of different lengths, which gloo refuses."""
+    if not any(mark in str(error) for mark in ("sizes().vec()", "inputShape", "invalid tensor size")):
+        return None
+    return wrong("a collective was given parts of different lengths, or of another length than its result has room "
+                 "for: pad the last, so that all are equal", "uneven")  # fmt: skip
+
+
+def judge(reports: list, world: int) -> Verdict:
+    """Every rank's steps were right."""
+    return Verdict(True, f"right on {world} processes")
+
+
+CHECK = Check("scaleout.exercises.zero.ranks", "zero_step", (2, 3), own, judge, wait_seconds=5, explain=explain,
+              right=f"right on 2 and 3 processes: the weights of AdamW on one after {STEPS} steps, moments of a part, "
+                    "and two pieces sent")  # fmt: skip
