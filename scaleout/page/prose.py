@@ -19,7 +19,8 @@ KEPT = (nodes.table, nodes.literal, nodes.literal_block, nodes.math, nodes.math_
 def keep_units(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """A no-break space between a number and its unit, in prose: tables have names of devices as they are sold."""
     for text in list(doctree.findall(nodes.Text)):
-        if UNIT.search(text) and not any(isinstance(above, KEPT) for above in _above(text)):
+        above = [*_above(text)]  # the code of a live cell, which is in its node's attributes too, stands under nothing
+        if UNIT.search(text) and above and not any(isinstance(one, KEPT) for one in above):
             text.parent.replace(text, nodes.Text(UNIT.sub("\N{NO-BREAK SPACE}", text)))
 
 

@@ -1,0 +1,112 @@
+"""ZeRO's stages beside each other: what each of four GPUs holds of the states of one model, area by bytes."""
+
+from __future__ import annotations
+
+from scaleout.draw import ownership, svg
+from scaleout.memory import zero
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import PRESETS, total_parameters
+
+RANKS, CARD = 4, DEVICES["h100-sxm"].memory_bytes
+RECIPE = Recipe(precision="bf16-master")
+NAMES = ("0: copies", "1: optimizer split", "2: gradients too", "3: weights too")
+FILLS = {"weights": "c1", "gradients": "c6"}  # the rest is the optimizer's
+
+
+def opening(width: float) -> str:
+    """A panel a stage: weights, gradients and the optimizer's states of Llama 2 7B on four GPUs."""
+    across = 4 if width > 500 else 2
+    gap, unit = 22.0, 9.0 if across == 4 else 7.0
+    each = (width - gap * (across - 1)) / across
+    high = 16 * unit + 92
+    out = [_legend()]
+    for stage, name in enumerate(NAMES):
+        x, y = stage % across * (each + gap), 30 + stage // across * high
+        out.append(_panel(stage, name, x, y, each, unit))
+    label = "Four GPUs at ZeRO's stages 0 to 3: " + "; ".join(f"{held(stage) / 1e9:.1f} GB each" for stage in range(4))
+    return svg.figure(width, 30 + high * (4 // across) - 14, "".join(out), label)
+
+
+def held(stage: int) -> int:
+    """Bytes of states on one of the four GPUs."""
+    tiers = zero.at_rest(total_parameters(PRESETS["llama-2-7b"]), RECIPE, Layout(dp=RANKS, zero=stage))
+    return sum(tiers["device"].values())
+
+
+def _legend() -> str:
+    x, out = 0.0, []
+    for words, fill in (("weights", "c1"), ("gradients", "c6"), ("optimizer", "c2")):
+        out += [svg.rect(x, 4, 12, 12, fill), svg.text(x + 16, 14, words, size=svg.SMALLEST, fill="muted")]
+        x += 30 + svg.measure(words, svg.SMALLEST)
+    return "".join(out)
+
+
+def _panel(stage: int, name: str, x: float, y: float, width: float, unit: float) -> str:
+    rows = tuple(ownership.Row(kind, size, FILLS.get(kind, "c2")) for kind, size in zero.widths(RECIPE).items())
+    grid = ownership.Grid(rows, RANKS, x, y + 24, width, unit, apart=5, between=2)
+    owned = {kind: _owned(stage >= zero.splits(kind)) for kind in zero.widths(RECIPE)}
+    size, fits = held(stage), held(stage) <= CARD
+    words = f"{size / 1e9:.1f} GB a GPU" if fits else f"{size / 1e9:.1f} GB a GPU: too much"
+    below = grid.bottom + 18
+    return (svg.text(x, y + 14, name, bold=True, size=13) + grid.frames() + grid.cells(owned)
+            + svg.text(x, below, words, bold=True, size=12, fill="ink" if fits else "accent"))  # fmt: skip
+
+
+def _owned(split: bool) -> list[list[int]]:
+    return [[int(not split or shard == rank) for shard in range(RANKS)] for rank in range(RANKS)]
+
+
+# --- when ---------------------------------------------------------------------------------------------------------
+
+FORWARD, BACKWARD = (0.0, 3.0), (3.0, 9.0)
+LAYERS = 4
+WIRE = {  # (from, to, what is sent, its short name) in slots; what the picture is of is the order
+    0: ((9.0, 11.0, "sum gradients", "sum g"), (11.0, 13.0, "gather them", "all g")),
+    1: ((9.0, 11.0, "sum gradients", "sum g"), (12.0, 14.0, "new weights", "all w")),
+    2: (*((4.5 + 1.5 * i, 5.1 + 1.5 * i, "g", "g") for i in range(LAYERS)), (10.6, 12.6, "new weights", "all w")),
+    3: (*((0.75 * i, 0.75 * i + 0.6, "w", "w") for i in range(LAYERS)),
+        *((3.0 + 1.5 * i, 3.6 + 1.5 * i, "w", "w") for i in range(LAYERS)),
+        *((4.5 + 1.5 * i - 0.75, 4.5 + 1.5 * i - 0.15, "g", "g") for i in range(1, LAYERS)), (9.0, 9.6, "g", "g")),
+}  # fmt: skip
+UPDATE = {0: 13.0, 1: 11.0, 2: 9.6, 3: 9.6}
+SLOTS = 14.2
+
+
+def middle(width: float) -> str:
+    """A lane a stage: when a step computes and what it sends when. In order, not to scale."""
+    left, row = (132.0, 20.0) if width > 500 else (0.0, 20.0)
+    scale, out, y = (width - left - 2) / SLOTS, [], 4.0
+    for stage, name in enumerate(NAMES):
+        if left:
+            out.append(svg.text(0, y + 19, name, bold=True, size=13))
+        else:
+            out.append(svg.text(0, y + 10, name, bold=True, size=12))
+            y += 16
+        out.append(_lane(stage, left, y, scale, row))
+        y += 2 * row + 14
+    label = (
+        "A step at each stage: the update stands behind both halves of the all-reduce in stage 0, between them in "
+        "stage 1; in stages 2 and 3 sums travel during the backward, in stage 3 weights during both passes"
+    )
+    return svg.figure(width, y - 6, "".join(out), label)
+
+
+def _lane(stage: int, left: float, y: float, scale: float, row: float) -> str:
+    update = (UPDATE[stage], UPDATE[stage] + 1, "update", 1.0)
+    blocks = [(*FORWARD, "forward", 0.35), (*BACKWARD, "backward", 1.0), update]
+    out = [_block(left, y, scale, row, one, "compute") for one in blocks]
+    return "".join(out + [_block(left, y + row, scale, row, (a, b, words if scale > 34 else short, 1.0), "c4")
+                          for a, b, words, short in WIRE[stage]])  # fmt: skip
+
+
+def _block(left: float, y: float, scale: float, row: float, one: tuple[float, float, str, float], fill: str) -> str:
+    start, end, words, strong = one
+    x, long = left + start * scale, (end - start) * scale
+    out = svg.rect(x, y + 1, long - 1, row - 2, fill, opacity=strong)
+    for said in (words, words[:2] if words == "update" else ""):
+        if said and svg.measure(said, svg.SMALLEST) < long - 3:
+            ink = "paper" if fill == "compute" and strong == 1 else "ink"
+            return out + svg.text(x + long / 2, y + row / 2 + 4, said, anchor="middle", size=svg.SMALLEST, fill=ink)
+    return out
