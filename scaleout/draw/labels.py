@@ -57,6 +57,11 @@ def cut(words: str, width: float, size: float = svg.SMALL, bold: bool = False) -
     return words
 
 
+def fitting(ways: Iterable[str], room: float, size: float = svg.SMALL, bold: bool = False) -> str:
+    """The first of these words that fit so many CSS pixels; "" where none do."""
+    return next((one for one in ways if svg.measure(one, size, bold) <= room), "")
+
+
 def keys(
     x: float, y: float, width: float, items: Sequence[tuple[str, str]], rows: int = 1
 ) -> tuple[str, float]:

@@ -4,8 +4,9 @@ activations that each rank holds; and what of all this lies after the moment tha
 from __future__ import annotations
 
 from scaleout.draw import hatch, pipeline_held, svg
+from scaleout.draw.labels import fitting
 from scaleout.views.pipeline import words
-from scaleout.views.pipeline.frame import LEFT, SORTED, Frame, fitting
+from scaleout.views.pipeline.frame import LEFT, SORTED, Frame
 
 PIECE = 5  # CSS pixels that a piece of sorted time needs to be seen as one
 

@@ -70,8 +70,3 @@ class Frame:
 
     def caption(self, words: str, y: float) -> str:
         return svg.text(LEFT, y, words, fill="muted", size=svg.SMALL)
-
-
-def fitting(ways: list[str], room: float) -> str:
-    """The first of these words that fit so many CSS pixels."""
-    return next((one for one in ways if svg.measure(one, svg.SMALL) <= room), "")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 from scaleout.draw import pipeline_lanes, svg
-from scaleout.draw.labels import cut
+from scaleout.draw.labels import cut, fitting
 from scaleout.draw.plot import Axis, Plane
 from scaleout.views.pipeline import beneath, record, words, yours
-from scaleout.views.pipeline.frame import ABOVE, LEFT, OWN, Frame, fitting
+from scaleout.views.pipeline.frame import ABOVE, LEFT, OWN, Frame
 from scaleout.views.pipeline.setting import YOURS
 
 HAND = 22  # CSS pixels, at least, of what a hand presses

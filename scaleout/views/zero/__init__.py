@@ -1,0 +1,114 @@
+"""ZeRO's ownership: who holds which shard of weights, gradients and optimizer states through a step, and what moves."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from scaleout.memory.zero import frame_bytes, splits
+from scaleout.views import guess, more, play, select, slider, toggle
+from scaleout.views.choices import NAMES
+from scaleout.views.zero import levers, picture, words
+from scaleout.views.zero.setting import LINKS, MOMENTS, Setting, known, whole
+
+TITLE = "Who holds what in ZeRO"
+
+MODELS = ("gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b", "llama-3-70b", "gpt-3-175b")
+CARDS = (("h100-sxm", "H100, 80 GB"), ("a100-80gb", "A100, 80 GB"), ("a100-40gb", "A100, 40 GB"), ("h200", "H200"),
+         ("b200", "B200"))  # fmt: skip
+CONTROLS = (
+    guess("DDP (stage 0) sends every weight's bytes **twice** in a step. **Stage 2** splits gradients and optimizer: "
+          "how many times does it send them?", "pieces", "times", lo=0, hi=4, step=0.25),
+    play("moment", "Through a step", MOMENTS, 0, MOMENTS),
+    select("stage", "ZeRO stage: what is split", 2, [(0, "0 none"), (1, "1 optim"), (2, "2 + grads"),
+                                                     (3, "3 + weights")]),
+    select("ranks", "GPUs", 4, [(n, str(n)) for n in (2, 4, 8)]),
+    select("offload", "Kept outside the GPU", "none",
+           [("none", "nothing"), ("optimizer", "optimizer"), ("parameters", "and weights")]),
+    toggle("keep", "Keep gathered weights until backward", False),
+    *more(
+        select("model", "Model", "llama-2-7b", [(key, NAMES[key]) for key in MODELS]),
+        select("precision", "Precision", "bf16-master",
+               [("bf16-master", "bf16 weights, fp32 master"), ("autocast-bf16", "bf16 autocast, fp32 weights"),
+                ("bf16", "bf16 only"), ("fp32", "fp32")]),
+        select("optimizer", "Optimizer", "adamw", [("adamw", "AdamW"), ("adamw-8bit", "AdamW, 8-bit"),
+                                                   ("momentum", "SGD with momentum"), ("sgd", "SGD")]),
+        select("passes", "Passes in a step (accumulation)", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
+        slider("batch", "Sequences of a pass on each GPU", 4, 1, 64, log=True),
+        select("device", "GPU", "h100-sxm", [*CARDS]),
+        select("link", "Joined by", "own", list(LINKS.items())),
+        select("to", "Outside the GPU: in", "host", [("host", "the host's memory"), ("nvme", "NVMe")]),
+    ),
+)  # fmt: skip
+
+
+def draw(params: dict, width: int) -> dict:
+    """The grid at a moment of the step, and beneath it the card, the wire and the seconds."""
+    setting, moment = _setting(params), params["moment"]
+    values = {**_values(setting), **_now(setting, moment)}
+    return {
+        "svg": picture.picture(setting, moment, width), "sentence": words.sentence(setting, values),
+        "law": words.law(setting, values), "values": values, "levers": _levers(setting),
+    }  # fmt: skip
+
+
+def advice(params: dict) -> str:
+    """The lever worth trying now, with what it gives."""
+    return words.advice(levers.advice(_setting(params)))
+
+
+def locked(params: dict, width: int) -> str:
+    """The same in stage 0."""
+    return picture.asked(_setting(params).other(stage=0), width)
+
+
+def slips(params: dict) -> list[tuple[float, str]]:
+    """Counts that likely mistakes give, of the opening setting."""
+    return words.slips(_setting(params))
+
+
+def _setting(params: dict) -> Setting:
+    return known(Setting(**{name: value for name, value in params.items() if name != "moment"}))
+
+
+def _levers(setting: Setting) -> dict:
+    """Controls that change nothing now, and why."""
+    off = {}
+    if setting.stage < 3:
+        off["keep"] = "only stage 3 gathers weights to compute with"
+    if not setting.stage:
+        off["offload"] = "nobody owns a part of a copy: stages 1 to 3"
+    if setting.away == "none":
+        off["to"] = "nothing is kept outside"
+    elif setting.stage < 3:
+        off["to"] = "NVMe is for stage 3"
+    return {name: {"off": why} for name, why in off.items()}
+
+
+@lru_cache(maxsize=16)
+def _values(setting: Setting) -> dict:
+    """What is the same at every moment and width."""
+    card, time = setting.card.memory_bytes, setting.time
+    return {
+        "pieces": setting.pieces, "piece_gb": setting.piece / 1e9, "sent_gb": setting.sent / 1e9,
+        "held_gb": setting.held() / 1e9, "host_gb": setting.held("host") / 1e9, "nvme_gb": setting.held("nvme") / 1e9,
+        "fullest_gb": setting.most / 1e9, "card_gb": card / 1e9, "fits": setting.fits,
+        "bytes_each": setting.held() / setting.parameters, "each": setting.widths,
+        "split": {kind: setting.stage >= splits(kind) for kind in setting.widths},
+        "by_stage_gb": [size / 1e9 for size in picture.by_stage(setting)],
+        "seconds": time.seconds, "parts": time.parts, "exposed_seconds": setting.exposed,
+        "exposed_percent": 100 * setting.exposed / time.seconds, "wire_seconds": time.wire,
+        "tokens_per_second": time.tokens_per_second, "mfu": time.mfu, "away": setting.away,
+    }  # fmt: skip
+
+
+def _now(setting: Setting, moment: int) -> dict:
+    """What is held and sent at a moment."""
+    number, part = setting.at(moment)
+    frame = picture.resting(setting) if moment == MOMENTS else setting.frames[number]
+    held = frame_bytes(frame, setting.parameters, setting.recipe)
+    sent = sum(cell.done for cell in picture.cells(setting, number, part))
+    return {
+        "moment": frame.phase, "moment_gb": sum(held.values()) / 1e9,
+        "moment_held_gb": {kind: size / 1e9 for kind, size in held.items()}, "sent_so_far": whole(sent),
+        "crossed_so_far": whole(setting.frames[number].crossed),
+    }  # fmt: skip

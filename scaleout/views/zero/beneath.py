@@ -1,0 +1,185 @@
+"""Beneath the grid of the view `zero`: what a GPU holds beside its card's limit, the wire that fills, and the seconds
+of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from scaleout.draw import guess, hatch, svg
+from scaleout.draw.amounts import amount
+from scaleout.draw.labels import fitting, took
+
+AXIS = 4.2  # pieces that the wire has room for, so that a guess beyond the answer can be drawn
+GIGA = 10**9
+NEAR = 11.0  # CSS pixels from one stage's mark to the next that both can be read at
+SECONDS = {"compute": "computes", "update": "updates", "exposed communication": "waits for the wire",
+           "exposed host": "waits for the host"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Band:
+    """A row of the picture: from x on, so wide; top and height of its bar; the words above begin at `words`."""
+
+    words: float
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @property
+    def room(self) -> float:
+        return self.x + self.width - self.words
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes of a kind on a GPU: key, colour, strength."""
+
+    key: str
+    fill: str
+    size: float
+    strong: float = 1.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A message on the wire: words, the longest first, pieces that it has, and pieces that have been sent."""
+
+    words: tuple[str, ...]
+    pieces: float
+    done: float
+
+
+# --- what a GPU holds ------------------------------------------------------------------------------------------------
+
+
+def memory(band: Band, parts: Sequence[Part], card: int, stages: Sequence[float], chosen: int) -> str:
+    """Bytes as a bar on a scale that holds every stage's and the card's; what is over the card's limit is hatched.
+    stages: bytes of each."""
+    scale = band.width / (1.03 * max(*stages, card))
+    held, limit = sum(part.size for part in parts), band.x + card * scale
+    out = [svg.text(band.words, band.y - 6, fitting(_memory_words(held, card), band.room), size=svg.SMALL)]
+    out.append(svg.rect(band.x, band.y, card * scale, band.height, "grid", opacity=0.45, title="the card's memory"))
+    at = band.x
+    for part in parts:
+        out.append(svg.rect(at, band.y, part.size * scale, band.height, part.fill, opacity=part.strong,
+                            title=f"{part.key}: {amount(part.size, GIGA)}", mark=f"held {part.key}"))  # fmt: skip
+        at += part.size * scale
+    over = max(0.0, at - limit)
+    out.append(svg.rect(limit, band.y, over, band.height, "paper", opacity=0.45, mark="veil"))
+    out.append(hatch.hatched(limit, band.y, over, band.height, "accent", "over"))
+    out.append(svg.line(limit, band.y - 4, limit, band.y + band.height + 4, "accent", 2, "4 2", mark="limit"))
+    return "".join([*out, *_marks(band, scale, stages, chosen)])
+
+
+def _memory_words(held: float, card: int) -> list[str]:
+    own, all_of = amount(held, GIGA), amount(card, GIGA)
+    if held > card:
+        over = amount(held - card, GIGA)
+        return [f"each holds {own}, {over} more than the card's {all_of}", f"{own}: {over} over {all_of}"]
+    left = amount(card - held, GIGA)
+    return [f"each holds {own} of the card's {all_of}: {left} left for activations",
+            f"each holds {own}, {left} left for activations", f"{own} of {all_of}"]  # fmt: skip
+
+
+def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> list[str]:
+    """Beneath the bar, where each stage's ends; stages that end at one place share a mark."""
+    low, groups = band.y + band.height, []
+    for stage, size in sorted(enumerate(stages), key=lambda one: (one[1], one[0])):
+        at = band.x + size * scale
+        if groups and at - groups[-1][0] < NEAR:
+            groups[-1][1].append(stage)
+        else:
+            groups.append((at, [stage]))
+    out = []
+    for at, found in groups:
+        mine = chosen in found
+        out.append(svg.line(at, low, at, low + 3, "ink" if mine else "muted", 2 if mine else 1))
+        out.append(svg.text(at, low + 13, ",".join(map(str, sorted(found))), anchor="middle", bold=mine,
+                            fill="ink" if mine else "muted", size=svg.SMALLEST))  # fmt: skip
+    return out
+
+
+def host(band: Band, parts: Sequence[Part], where: str) -> str:
+    """What lies outside the GPU, as wide as it would be on it."""
+    size = sum(part.size for part in parts)
+    if not size:
+        return ""
+    words = f"{amount(size, GIGA)} {where}"
+    room = band.width - svg.measure(words, svg.SMALLEST) - 8
+    boxes, at = [], band.x
+    for part in parts:
+        wide = room * part.size / size
+        boxes.append(hatch.area([(at, band.y, wide, band.height)], part.fill, part.key) if part.size else "")
+        at += wide
+    return "".join(boxes) + svg.text(at + 6, band.y + band.height - 1, words, size=svg.SMALLEST)
+
+
+# --- the wire --------------------------------------------------------------------------------------------------------
+
+
+def wire(band: Band, cells: Sequence[Cell], piece: float, asked: bool = False) -> str:
+    """Cells as long as their pieces, filled as far as they have been sent; an axis of pieces, and the mark of a guess.
+    piece: its bytes. asked: what another stage sends is asked for."""
+    total = sum(cell.pieces for cell in cells)
+    end = max(AXIS, ceil(total) + 0.2)
+    scale, low = band.width / end, band.y + band.height
+    out = [svg.text(band.words, band.y - 8, fitting(_wire_words(piece), band.room), size=svg.SMALL)]
+    out.append(svg.line(band.x, low + 1, band.x + band.width, low + 1))
+    step = next(one for one in (1, 2, 5, 10, 20) if end / one <= 8)
+    for value in range(0, int(end) + 1, step):
+        at = band.x + value * scale
+        out.append(svg.line(at, low + 1, at, low + 4))
+        out.append(svg.text(at, low + 15, str(value), anchor="middle", fill="muted", size=svg.SMALLEST))
+    at = band.x
+    for i, cell in enumerate(cells):
+        out += _cell(cell, i, at, cell.pieces * scale, band)
+        at += cell.pieces * scale
+    stops = [(0.0, band.x), (AXIS, band.x + AXIS * scale)]
+    if asked:
+        middle = (total + AXIS) / 2
+        out.append(svg.text(band.x + middle * scale, low - 5, "stage 2: ?", anchor="middle", fill="muted", bold=True))
+    return "".join(out) + guess.mark(stops, (band.y - 5, low + 5), "x")
+
+
+def _wire_words(piece: float) -> list[str]:
+    size = amount(piece, GIGA)
+    return [f"sent by each GPU; 1 is every weight once, {size}", f"sent by each; 1 = every weight once, {size}",
+            f"sent by each, in {size}"]  # fmt: skip
+
+
+def _cell(cell: Cell, i: int, x: float, wide: float, band: Band) -> list[str]:
+    long = max(0.0, wide - 1.5)
+    full = long * cell.done / cell.pieces
+    out = [svg.rect(x, band.y, long, band.height, "c4", opacity=0.2, title=cell.words[0])]
+    out.append(svg.rect(x, band.y, full, band.height, "c4", opacity=0.75, title=cell.words[0], mark=f"cell {i}"))
+    words = fitting(cell.words, long - 4, svg.SMALLEST)
+    if words:
+        out.append(svg.text(x + long / 2, band.y + band.height / 2 + 4, words, anchor="middle", size=svg.SMALLEST))
+    return out
+
+
+# --- the seconds -----------------------------------------------------------------------------------------------------
+
+
+def seconds(band: Band, parts: dict[str, float]) -> str:
+    """A step's seconds, side by side; hatched what waits."""
+    whole = sum(parts.values())
+    said = [f"{words} {took(parts[name])}" for name, words in SECONDS.items() if parts[name] > 0]
+    ways = [f"a step takes {took(whole)}: {', '.join(said)}", f"{took(whole)}: {', '.join(said)}",
+            f"a step takes {took(whole)}, waits {took(sum(v for k, v in parts.items() if k.startswith('exposed')))}"]
+    out, at = [svg.text(band.words, band.y - 6, fitting(ways, band.room), size=svg.SMALL)], band.x
+    for name, words in SECONDS.items():
+        wide = band.width * parts[name] / whole
+        title = f"{words} {took(parts[name])}"
+        if name.startswith("exposed"):
+            out.append(svg.rect(at, band.y, wide, band.height, "accent", opacity=hatch.PALE, title=title,
+                                mark=f"ground {name}"))  # fmt: skip
+            out.append(hatch.hatched(at, band.y, wide, band.height, "accent", name))
+        else:
+            fill = "c2" if name == "update" else "compute"
+            out.append(svg.rect(at, band.y, wide, band.height, fill, title=title, mark=name))
+        at += wide
+    return "".join(out)

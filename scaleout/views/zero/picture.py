@@ -1,0 +1,243 @@
+"""The picture of the view `zero`: who owns which shard of what, at a moment of a step, above what `beneath` draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scaleout.draw import svg
+from scaleout.draw.labels import fitting
+from scaleout.draw.ownership import AWAY, LENT, OWNED, Flight, Grid, Row
+from scaleout.memory.zero import Frame, splits
+from scaleout.views.zero import beneath
+from scaleout.views.zero.beneath import Band, Cell, Part
+from scaleout.views.zero.setting import MOMENTS, STAGES, Setting
+
+FILLS = {"weights": ("c1", "c5"), "gradients": ("c6", "")}  # and while they are lent; all else is the optimizer's
+GROUPS = ((1, "optimizer"), (2, "gradients"), (3, "weights"))  # by the stage that splits them
+PRESS = 27.0  # CSS pixels that a finger needs
+HOSTS = {"host": "in the host's memory", "nvme": "on NVMe"}
+
+
+@dataclass(frozen=True)
+class Places:
+    """In CSS pixels: of the words above, of the columns' names, the grid, its left end and height of a byte, from
+    column to column for 2, 4 and 8; then tops and heights of the bands beneath, and the height of all."""
+
+    words: float
+    names: float
+    grid: float
+    left: float
+    unit: float
+    apart: dict[int, float]
+    memory: tuple[float, float]
+    host: tuple[float, float]
+    wire: tuple[float, float]
+    seconds: tuple[float, float]
+    all: float
+
+
+PLACES = {
+    svg.WIDE: Places(13, 32, 39, 94, 13, {2: 22, 4: 16, 8: 9}, (296, 14), (329, 10), (368, 22), (431, 12), 450),
+    svg.NARROW: Places(12, 27, 33, 74, 11, {2: 12, 4: 8, 8: 4}, (249, 11), (276, 9), (309, 17), (365, 10), 382),
+}
+
+
+def picture(setting: Setting, moment: int, width: int) -> str:
+    """All of it, at a moment; MOMENTS: what the update finds, and the whole step's bytes and seconds."""
+    frame, part = setting.at(moment)
+    now = resting(setting) if moment == MOMENTS else setting.frames[frame]
+    at, grid = PLACES[width], _grid(setting, width)
+    flying = [] if moment == MOMENTS else flights(setting, moment)
+    under, over = grid.flights(flying)
+    body = [
+        _above(setting, moment, width), _names(setting, grid, width, True), grid.frames(), under,
+        grid.cells(now.held, grid.landed(flying)), over,
+        beneath.memory(_band(at.memory, width), parts(setting, now), setting.card.memory_bytes, by_stage(setting),
+                       setting.stage),
+        beneath.host(_band(at.host, width, inside=True), _away(setting), HOSTS[setting.tier]),
+        beneath.wire(_band(at.wire, width), cells(setting, frame, part), setting.piece),
+        beneath.seconds(_band(at.seconds, width), setting.time.parts),
+    ]  # fmt: skip
+    label = (f"{setting.ranks} GPUs and what each holds of weights, gradients and optimizer states in ZeRO stage "
+             f"{setting.stage}, areas as bytes; beneath, the card's memory and the {setting.pieces} pieces that each "
+             "sends in a step.")  # fmt: skip
+    return svg.figure(width, at.all, "".join(body), label)
+
+
+def asked(setting: Setting, width: int) -> str:
+    """Stage 0, with what it sends: what stage 2 does is asked."""
+    at, grid = PLACES[width], _grid(setting, width)
+    last = len(setting.frames) - 1
+    body = [
+        _above(setting, MOMENTS, width), _names(setting, grid, width, False), grid.frames(),
+        grid.cells(resting(setting).held),
+        beneath.memory(_band(at.memory, width), parts(setting, resting(setting)), setting.card.memory_bytes,
+                       [by_stage(setting)[0]], 0),
+        beneath.wire(_band(at.wire, width), cells(setting, last, 0.0), setting.piece, asked=True),
+    ]  # fmt: skip
+    label = (f"{setting.ranks} GPUs that each hold all weights, gradients and optimizer states; beneath, the two "
+             "pieces that each sends in a step of DDP.")  # fmt: skip
+    return svg.figure(width, at.all, "".join(body), label)
+
+
+def _band(at: tuple[float, float], width: int, inside: bool = False) -> Band:
+    left = PLACES[width].left
+    words = left if width == svg.WIDE or inside else 4.0
+    return Band(words, left, at[0], width - left - (8 if width == svg.WIDE else 4), at[1])
+
+
+# --- the grid --------------------------------------------------------------------------------------------------------
+
+
+def _grid(setting: Setting, width: int) -> Grid:
+    at = PLACES[width]
+    rows = tuple(Row(kind, size, *FILLS.get(kind, ("c2", ""))) for kind, size in setting.widths.items())
+    across = width - at.left - (8 if width == svg.WIDE else 4)
+    return Grid(rows, setting.ranks, at.left, at.grid, across, at.unit, at.apart[setting.ranks], 4)
+
+
+def _above(setting: Setting, moment: int, width: int) -> str:
+    """What areas are; while a step plays, what happens now."""
+    at = PLACES[width]
+    if moment < MOMENTS:
+        return svg.text(4, at.words, doing(setting, moment), bold=True, size=svg.SMALL, mark="now")
+    sizes = [*setting.widths.values()]
+    each = " + ".join(f"{one:g}" for one in (*sizes[:2], round(sum(sizes[2:]), 1)) if one)
+    column = {2: "half", 4: "quarter", 8: "eighth"}[setting.ranks]
+    ways = [f"area is bytes: {each} for each parameter; a narrow column is one {column} of the model",
+            f"area is bytes: {each} a parameter; columns: {column}s", f"area is bytes: {each} a parameter"]  # fmt: skip
+    return svg.text(4, at.words, fitting(ways, width - 8), fill="muted", size=svg.SMALL)
+
+
+def _names(setting: Setting, grid: Grid, width: int, alive: bool) -> str:
+    """Of columns and rows; those of rows are pressed to split them, or to copy them again."""
+    at, wide, out = PLACES[width], width == svg.WIDE, []
+    for rank in range(setting.ranks):
+        name = f"GPU {rank}" if wide or setting.ranks < 8 else str(rank)
+        out.append(svg.text(grid.left(rank) + grid.column / 2, at.names, name, anchor="middle", bold=True,
+                            size=svg.SMALL))  # fmt: skip
+    for stage, group in GROUPS:
+        rows = [row for row in grid.rows if splits(row.key) == stage]
+        if not rows:
+            continue
+        body = "".join(_name(row, grid, at) for row in rows)
+        to = stage if setting.stage < stage else stage - 1
+        top = grid.tops[rows[0].key] - 1
+        end = grid.tops[rows[-1].key] + rows[-1].size * grid.unit + 2
+        if stage == 3:  # there is room above
+            top = min(top, end - PRESS)
+        box = (1.0, top, at.left - 4, max(PRESS, end - top))
+        how = "copied: press to split" if setting.stage < stage else "split: press to copy"
+        out.append(svg.press(body, box, "stage", to, f"{group}, {how}", f"name {group}") if alive else body)
+    return "".join(out)
+
+
+def _name(row: Row, grid: Grid, at: Places) -> str:
+    """A kind, and beneath it, where there is room, its bytes."""
+    x, high, size = at.left - 7, row.size * grid.unit, f"{round(row.size, 2):g} B"
+    middle = grid.tops[row.key] + high / 2
+    if high < 25:
+        return svg.text(x, middle + 4, row.key, anchor="end", size=svg.SMALLEST)
+    return svg.text(x, middle - 2, row.key, anchor="end", size=svg.SMALLEST) + svg.text(
+        x, middle + 11, size, anchor="end", fill="muted", size=svg.SMALLEST
+    )
+
+
+def doing(setting: Setting, moment: int) -> str:
+    """What happens at a moment of the step."""
+    frame, _ = setting.at(moment)
+    now = setting.frames[frame]
+    if now.move is None:
+        return now.phase
+    kind, shard, way = now.move
+    said = {"out": f"GPU {shard} to all", "in": f"all to GPU {shard}", "both": "summed, on all",
+            "down": f"GPU {shard} to its host", "up": f"to GPU {shard}"}[way]  # fmt: skip
+    return f"{now.phase}: {kind}, part {shard}, {said}"
+
+
+def flights(setting: Setting, moment: int) -> list[Flight]:
+    """What has come since the moment before, and what will have left by the next one."""
+    (before, _), (now, part), (after, _) = (setting.at(one) for one in (max(0, moment - 1), moment, moment + 1))
+    out = []
+    for number in range(before + 1, max(after, now + (part > 0)) + 1):
+        move = setting.frames[number].move
+        if move is None:
+            continue
+        done = 1.0 if number <= now else part if number == now + 1 else 0.0
+        out.append(_flight(setting, number, move, done, now))
+    return [one for one in out if one]
+
+
+def _flight(setting: Setting, number: int, move, done: float, now: int) -> Flight | None:
+    """None for what has come and is gone again."""
+    kind, shard, way = move
+    other = (shard + 1) % setting.ranks
+    lent = setting.frames[number].held[kind][other][shard] == LENT
+    if done == 1 and lent and setting.frames[now].held[kind][other][shard] != LENT:
+        return None
+    return Flight(f"{kind}{number}", kind, shard, way, done, lent and way == "out")
+
+
+# --- what it comes to ------------------------------------------------------------------------------------------------
+
+
+def resting(setting: Setting) -> Frame:
+    """The states as the update finds them."""
+    return next(one for one in setting.frames if one.phase == "update")
+
+
+def parts(setting: Setting, frame: Frame) -> list[Part]:
+    """Bytes on a GPU by kind, what is lent apart."""
+    each = setting.parameters / setting.ranks
+    found = {(kind, state): size * each * row.count(state) for kind, size in setting.widths.items()
+             for row in (frame.held[kind][0],) for state in (OWNED, LENT)}  # fmt: skip
+    states = sum(size for (kind, state), size in found.items() if splits(kind) == 1 and state == OWNED)
+    return [
+        Part("weights", "c1", found["weights", OWNED]), Part("borrowed weights", "c5", found["weights", LENT]),
+        Part("gradients", "c6", found["gradients", OWNED]),
+        Part("gradients for a moment", "c6", found["gradients", LENT], 0.45), Part("optimizer", "c2", states),
+    ]  # fmt: skip
+
+
+def by_stage(setting: Setting) -> list[float]:
+    """Bytes of states on a GPU in each stage, at rest."""
+    return [setting.other(stage=stage).held() for stage in STAGES]
+
+
+def _away(setting: Setting) -> list[Part]:
+    """What is outside the GPU."""
+    found = setting.rest[setting.tier]
+    optimizer = sum(size for kind, size in found.items() if splits(kind) == 1)
+    return [Part("weights", "c1", found["weights"]), Part("gradients", "c6", found["gradients"]),
+            Part("optimizer", "c2", optimizer)]  # fmt: skip
+
+
+WORDS = {
+    "sum": ("reduce gradients", "reduce g", "sum"), "back": ("gather the sums", "gather g", "back"),
+    "reduce-scatter": ("reduce-scatter gradients", "reduce-scatter g", "scatter g", "g"),
+    "gather new weights": ("gather new weights", "gather w", "w"),
+    "gather for the forward": ("gather weights, forward", "gather w, fwd", "w fwd", "w"),
+    "gather for the backward": ("gather weights, backward", "gather w, bwd", "w bwd", "w"),
+}
+
+
+def cells(setting: Setting, frame: int, part: float) -> list[Cell]:
+    """The messages of a step by what they carry, and how far they have been sent. part: of the next frame."""
+    pieces: dict[str, float] = {}
+    done: dict[str, float] = {}
+    for number, key, sent in _sent(setting):
+        pieces[key] = pieces.get(key, 0.0) + sent
+        share = 1.0 if number <= frame else part if number == frame + 1 else 0.0
+        done[key] = done.get(key, 0.0) + share * sent
+    return [Cell(WORDS[key], size, done[key]) for key, size in pieces.items()]
+
+
+def _sent(setting: Setting) -> Iterator[tuple[int, str, float]]:
+    """(number of the frame, what it sends, pieces); an all-reduce as its two halves."""
+    for number in range(1, len(setting.frames)):
+        one, sent = setting.frames[number], setting.frames[number].sent - setting.frames[number - 1].sent
+        if sent and one.move[2] == "both":
+            yield from ((number, "sum", sent / 2), (number, "back", sent / 2))
+        elif sent:
+            yield number, one.phase, sent

@@ -1,0 +1,181 @@
+"""What a reader chose in the view `zero`, and what follows: bytes held and sent, seconds, and the step in frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from math import fsum
+
+from scaleout.collectives import zero as wire
+from scaleout.memory import allocator, zero
+from scaleout.memory.states import block_parameters
+from scaleout.memory.zero import Frame
+from scaleout.spec import topology
+from scaleout.spec.hardware import DEVICES, Device
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.timing import zero as timing
+from scaleout.timing.zero import ZeroTime
+
+MOMENTS = 19  # that a step is played in: the frames of the opening setting, and the whole step after them
+SEQ = 2048  # tokens of a sequence, at most
+LINKS = {"own": "the GPU's own link, one node", "nodes": "InfiniBand, two nodes",
+         "ethernet": "Ethernet 100 Gbit/s, two nodes"}  # fmt: skip
+STAGES = range(4)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a reader chose, but for the moment that is shown. passes: forward and backward before an update; batch:
+    sequences of one of them on each GPU."""
+
+    stage: int
+    ranks: int
+    keep: bool
+    offload: str
+    model: str
+    precision: str
+    optimizer: str
+    passes: int
+    batch: int
+    link: str
+    to: str
+    device: str
+
+    # --- what can be ------------------------------------------------------------------------------------------------
+
+    @property
+    def keeps(self) -> bool:
+        """Whether gathered weights stay from forward to backward."""
+        return self.keep and self.stage == 3
+
+    @property
+    def away(self) -> str:
+        """What is offloaded: as much of what was asked for as the stage can."""
+        if not self.stage:
+            return "none"
+        return "optimizer" if self.offload == "parameters" and self.stage < 3 else self.offload
+
+    @property
+    def tier(self) -> str:
+        """Where it lies."""
+        return self.to if self.stage == 3 else "host"
+
+    def other(self, **change) -> Setting:
+        """A setting to compare this one with."""
+        return known(replace(self, **change))
+
+    # --- the models' words for it -----------------------------------------------------------------------------------
+
+    @cached_property
+    def shape(self) -> Shape:
+        return PRESETS[self.model]
+
+    @cached_property
+    def parameters(self) -> int:
+        return total_parameters(self.shape)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return Recipe(self.precision, self.optimizer)
+
+    @cached_property
+    def layout(self) -> Layout:
+        return Layout(dp=self.ranks, zero=self.stage)
+
+    @property
+    def card(self) -> Device:
+        return DEVICES[self.device]
+
+    @property
+    def widths(self) -> dict[str, float]:
+        """Bytes of a parameter by kind."""
+        return zero.widths(self.recipe)
+
+    # --- what is held -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def rest(self) -> dict[str, dict[str, int]]:
+        """Bytes by tier and kind as the update finds them."""
+        return zero.at_rest(self.parameters, self.recipe, self.layout, self.away, self.tier)
+
+    def held(self, tier: str = "device") -> int:
+        return sum(self.rest[tier].values())
+
+    @cached_property
+    def most(self) -> int:
+        """Bytes of states on a GPU at its fullest, where a block is gathered or reduced at a time."""
+        unit = block_parameters(self.shape)
+        _, tiers = zero.fullest(self.parameters, self.recipe, self.layout, unit, self.keeps, self.away, self.tier)
+        return sum(tiers["device"].values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether the states alone leave anything of the card."""
+        return allocator.fits(self.most, self.card.memory_bytes)
+
+    # --- what moves -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def frames(self) -> tuple[Frame, ...]:
+        return zero.frames(self.recipe, self.layout, self.keeps, self.passes, self.away)
+
+    @property
+    def pieces(self) -> float:
+        """Times that all weights' bytes are sent in a step: a whole number where it is a count."""
+        return whole(self.frames[-1].sent)
+
+    @cached_property
+    def piece(self) -> float:
+        """Bytes that a GPU sends in one of them."""
+        return self.parameters * self.widths["weights"] * (self.ranks - 1) / self.ranks
+
+    @cached_property
+    def sent(self) -> float:
+        """Bytes that a GPU sends in a step."""
+        found = wire.messages(self.parameters, self.recipe, self.layout, keep=self.keeps, passes=self.passes)
+        return wire.sent(found, self.ranks)
+
+    def at(self, moment: int) -> tuple[int, float]:
+        """The frame of a moment, and how far it is to the next one; MOMENTS: the last."""
+        last = len(self.frames) - 1
+        if moment >= MOMENTS - 1:
+            return last, 0.0
+        frame, part = divmod(moment * last, MOMENTS - 1)
+        return frame, part / (MOMENTS - 1)
+
+    # --- what it takes ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def time(self) -> ZeroTime:
+        return timing.from_device(
+            self.shape, self.batch, self.shape.tokens(SEQ), self.card, self.cluster, self.recipe, self.layout,
+            keep=self.keeps, passes=self.passes, offload=self.away, to=self.tier,
+        )  # fmt: skip
+
+    @property
+    def exposed(self) -> float:
+        """Seconds in which a GPU waits for the wire or for its host."""
+        return fsum(seconds for name, seconds in self.time.parts.items() if name.startswith("exposed"))
+
+    @cached_property
+    def cluster(self) -> topology.Cluster:
+        if self.link == "own":
+            return topology.cluster(1, self.ranks, self.card.link)
+        across = "ib-ndr" if self.link == "nodes" else "ethernet-100g"
+        each = self.ranks // 2
+        nics = each if self.link == "nodes" else 1
+        return topology.cluster(2, each, self.card.link, across, nics, rdma=self.link == "nodes")
+
+
+@lru_cache(maxsize=64)
+def known(setting: Setting) -> Setting:
+    """The setting that equals this one, with all that has been found of it: for both widths, and each moment."""
+    return setting
+
+
+def whole(count: float) -> float:
+    """A whole float as an int."""
+    count = round(count, 9)
+    return int(count) if count == int(count) else count
