@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from scaleout.draw import hatch, svg
 
 ABSENT, OWNED, LENT, AWAY = range(4)  # states of a cell: AWAY is owned, in another memory than the GPU's
 PALE = 0.45  # of what is there for a moment in its own colour
+SLIVER = 3.0  # CSS pixels of a shard that is seen when it has left the grid
 LIFT = 7.0  # CSS pixels that a shard rises on its way, for each column that it crosses
 
 Cells = Sequence[Sequence[int]]  # states by rank and shard
@@ -86,9 +87,7 @@ class Grid:
 
     def frames(self) -> str:
         """The outlines of all cells."""
-        every = range(self.ranks)
-        boxes = [self.cell(row, rank, shard) for row in self.rows for rank in every for shard in every]
-        return f'<path d="{_path(boxes)}" fill="none" stroke="{svg.colour("grid")}"/>'
+        return _outlines(self)
 
     def cells(self, held: Mapping[str, Cells], without: Iterable[tuple[str, int, int]] = ()) -> str:
         """What each rank holds. without: kinds, ranks and shards that are drawn otherwise."""
@@ -123,7 +122,9 @@ class Grid:
         home = self.cell(row, one.shard, one.shard)
         if one.way in ("down", "up"):
             part = one.done if one.way == "down" else 1 - one.done
-            return [self._shard(one, row, home[0], home[1] + part * (self.bottom - home[1] + 4), home, "host")]
+            x, y, wide, high = home  # there is room for a sliver of it
+            box = (x, y + part * (self.bottom - y + 1), wide, high + part * (SLIVER - high))
+            return [self._shard(one, row, box, "host")]
         out = []
         for rank in range(self.ranks):
             if rank == one.shard:
@@ -133,13 +134,22 @@ class Grid:
                 part = one.done if way == "out" else 1 - one.done
                 rise = 4 * part * (1 - part) * LIFT * abs(rank - one.shard)
                 x = home[0] + (there[0] - home[0]) * part
-                out.append(self._shard(one, row, x, home[1] - min(rise, home[1] - 2), home, f"{way}{rank}"))
+                box = (x, home[1] - min(rise, home[1] - 2), *home[2:])
+                out.append(self._shard(one, row, box, f"{way}{rank}"))
         return out
 
-    def _shard(self, one: Flight, row: Row, x: float, y: float, box: hatch.Box, to: str) -> str:
+    def _shard(self, one: Flight, row: Row, box: hatch.Box, to: str) -> str:
         fill = row.lent or row.fill if one.lent else row.fill
-        return (f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(box[2])}" height="{svg.num(box[3])}" '
+        x, y, wide, high = map(svg.num, box)
+        return (f'<rect x="{x}" y="{y}" width="{wide}" height="{high}" '
                 f'fill="{svg.colour(fill)}" stroke="{svg.colour("ink")}" data-mark="{one.name}-{to}"/>')  # fmt: skip
+
+
+@lru_cache(maxsize=8)  # the same at each moment of a step
+def _outlines(grid: Grid) -> str:
+    every = range(grid.ranks)
+    boxes = [grid.cell(row, rank, shard) for row in grid.rows for rank in every for shard in every]
+    return f'<path d="{_path(boxes)}" fill="none" stroke="{svg.colour("grid")}"/>'
 
 
 def _cells(boxes: list[hatch.Box], fill: str, strong: float) -> str:

@@ -19,7 +19,7 @@ from scaleout.views.fsdp.levers import EXPOSED
 
 MARK = "{http://www.w3.org/2000/svg}"
 MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0, "pipeline": 40,
-         "tensor": 40}  # settings by chance
+         "tensor": 40, "zero": 40}  # settings by chance
 NAMELESS = {"collectives", "front", "pipeline"}  # views that are of no model
 
 
@@ -81,12 +81,20 @@ def tensor(params, values, result):
     assert values["held_mb"] <= values["alone_mb"] * 1.001
 
 
+def zero(params, values, result):
+    assert len(result["svg"]) < 40_000 and result["svg"].count("<") - result["svg"].count("</") < 300
+    assert 0 <= values["sent_so_far"] <= values["pieces"] + 1e-9
+    assert values["seconds"] == pytest.approx(sum(values["parts"].values()))
+    assert values["by_stage_gb"] == sorted(values["by_stage_gb"], reverse=True)
+    assert values["held_gb"] == values["by_stage_gb"][params["stage"]] <= values["fullest_gb"]
+
+
 def front(params, values, result):
     assert values["fits"] is (params == {"states": "split", "activations": "recompute"})
 
 
 CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": fsdp, "capstone": capstone,
-          "front": front, "pipeline": pipeline, "tensor": tensor}  # fmt: skip
+          "front": front, "pipeline": pipeline, "tensor": tensor, "zero": zero}  # fmt: skip
 
 
 def test_every_view_is_here():
@@ -146,6 +154,9 @@ REFUSED = [
     ("tensor", {"tp": 3}, "tp must be one of 2, 4, 8"),
     ("tensor", {"up": "diagonal"}, "up must be one of columns, rows, copies"),
     ("tensor", {"sequence": 1}, "True or False"),
+    ("zero", {"stage": 4}, "stage must be one of 0, 1, 2, 3"),
+    ("zero", {"ranks": 16}, "ranks must be one of 2, 4, 8"),
+    ("zero", {"keep": 1}, "True or False"),
     ("capstone", {"world": 5000}, "world must be from 1 to 4,096"),
     ("capstone", {"model": "zero-1t"}, "model must be one of gpt2"),
     ("capstone", {"sharding": "zero"}, "sharding must be one of full, hybrid, ddp"),

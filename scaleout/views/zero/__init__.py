@@ -91,6 +91,7 @@ def _values(setting: Setting) -> dict:
     return {
         "pieces": setting.pieces, "piece_gb": setting.piece / 1e9, "sent_gb": setting.sent / 1e9,
         "held_gb": setting.held() / 1e9, "host_gb": setting.held("host") / 1e9, "nvme_gb": setting.held("nvme") / 1e9,
+        "outside_gb": setting.held(setting.tier) / 1e9, "pieces_by_way": setting.by_way,
         "fullest_gb": setting.most / 1e9, "card_gb": card / 1e9, "fits": setting.fits,
         "bytes_each": setting.held() / setting.parameters, "each": setting.widths,
         "split": {kind: setting.stage >= splits(kind) for kind in setting.widths},

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from math import ceil
 
 from scaleout.draw import guess, hatch, svg
-from scaleout.draw.amounts import amount
 from scaleout.draw.labels import fitting, took
+from scaleout.views.zero.amounts import gigabytes
 
 AXIS = 4.2  # pieces that the wire has room for, so that a guess beyond the answer can be drawn
-GIGA = 10**9
 NEAR = 11.0  # CSS pixels from one stage's mark to the next that both can be read at
 SECONDS = {"compute": "computes", "update": "updates", "exposed communication": "waits for the wire",
            "exposed host": "waits for the host"}  # fmt: skip
@@ -65,7 +64,7 @@ def memory(band: Band, parts: Sequence[Part], card: int, stages: Sequence[float]
     at = band.x
     for part in parts:
         out.append(svg.rect(at, band.y, part.size * scale, band.height, part.fill, opacity=part.strong,
-                            title=f"{part.key}: {amount(part.size, GIGA)}", mark=f"held {part.key}"))  # fmt: skip
+                            title=f"{part.key}: {gigabytes(part.size)}", mark=f"held {part.key}"))  # fmt: skip
         at += part.size * scale
     over = max(0.0, at - limit)
     out.append(svg.rect(limit, band.y, over, band.height, "paper", opacity=0.45, mark="veil"))
@@ -75,12 +74,12 @@ def memory(band: Band, parts: Sequence[Part], card: int, stages: Sequence[float]
 
 
 def _memory_words(held: float, card: int) -> list[str]:
-    own, all_of = amount(held, GIGA), amount(card, GIGA)
+    own, all_of = gigabytes(held) if held else "nothing", gigabytes(card)
     if held > card:
-        over = amount(held - card, GIGA)
+        over = gigabytes(held - card)
         return [f"each holds {own}, {over} more than the card's {all_of}", f"{own}: {over} over {all_of}"]
-    left = amount(card - held, GIGA)
-    return [f"each holds {own} of the card's {all_of}: {left} left for activations",
+    left = f"{svg.quantity((card - held) / 1e9, 2)} GB"
+    return [f"each holds {own} of the card's {all_of}, {left} are left for activations",
             f"each holds {own}, {left} left for activations", f"{own} of {all_of}"]  # fmt: skip
 
 
@@ -93,7 +92,7 @@ def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> li
             groups[-1][1].append(stage)
         else:
             groups.append((at, [stage]))
-    out = []
+    out = [svg.text(band.x - 7, low + 13, "in stage", anchor="end", fill="muted", size=svg.SMALLEST)] if stages else []
     for at, found in groups:
         mine = chosen in found
         out.append(svg.line(at, low, at, low + 3, "ink" if mine else "muted", 2 if mine else 1))
@@ -107,7 +106,7 @@ def host(band: Band, parts: Sequence[Part], where: str) -> str:
     size = sum(part.size for part in parts)
     if not size:
         return ""
-    words = f"{amount(size, GIGA)} {where}"
+    words = f"{gigabytes(size)} {where}"
     room = band.width - svg.measure(words, svg.SMALLEST) - 8
     boxes, at = [], band.x
     for part in parts:
@@ -126,7 +125,7 @@ def wire(band: Band, cells: Sequence[Cell], piece: float, asked: bool = False) -
     total = sum(cell.pieces for cell in cells)
     end = max(AXIS, ceil(total) + 0.2)
     scale, low = band.width / end, band.y + band.height
-    out = [svg.text(band.words, band.y - 8, fitting(_wire_words(piece), band.room), size=svg.SMALL)]
+    out = [svg.text(band.words, band.y - 8, fitting(_wire_words(cells, piece), band.room), size=svg.SMALL)]
     out.append(svg.line(band.x, low + 1, band.x + band.width, low + 1))
     step = next(one for one in (1, 2, 5, 10, 20) if end / one <= 8)
     for value in range(0, int(end) + 1, step):
@@ -144,10 +143,11 @@ def wire(band: Band, cells: Sequence[Cell], piece: float, asked: bool = False) -
     return "".join(out) + guess.mark(stops, (band.y - 5, low + 5), "x")
 
 
-def _wire_words(piece: float) -> list[str]:
-    size = amount(piece, GIGA)
-    return [f"sent by each GPU; 1 is every weight once, {size}", f"sent by each; 1 = every weight once, {size}",
-            f"sent by each, in {size}"]  # fmt: skip
+def _wire_words(cells: Sequence[Cell], piece: float) -> list[str]:
+    size, total, done = gigabytes(piece), *(sum(getattr(one, of) for one in cells) * piece for of in ("pieces", "done"))
+    sent = gigabytes(total) if done > (1 - 1e-9) * total else f"{gigabytes(done)} of {gigabytes(total)}"
+    return [f"sent by each GPU: {sent}; 1 is every weight once, {size}", f"each sends {sent}; 1 is every weight once",
+            f"each sends {sent}"]  # fmt: skip
 
 
 def _cell(cell: Cell, i: int, x: float, wide: float, band: Band) -> list[str]:

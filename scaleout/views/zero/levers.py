@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
+from scaleout.views.zero.amounts import gigabytes, times
 
-GIGA = 10**9
-WORTH = 0.03  # of the bytes held, or of the seconds, that a lever must save to be named
+WORTH = 0.03  # of the time, or of the bytes held, that a lever must save to be named
+MOST = {"ranks": 8, "batch": 64, "passes": 8}  # ends of the view's controls
+
+Change = tuple[str, dict]  # words, and the parameters that they change
 
 
 @dataclass(frozen=True)
@@ -22,4 +24,112 @@ class Advice:
 
 
 def advice(setting) -> Advice | None:
+    """What makes the states fit, the mildest first; where they do, what saves time, then what saves memory and costs
+    none. None where nothing does."""
+    if not setting.fits:
+        return _fitting(setting)
+    return _faster(setting) or _smaller(setting)
+
+
+def pace(setting) -> float:
+    """Seconds that a GPU takes for a sequence."""
+    return setting.time.seconds / (setting.batch * setting.passes)
+
+
+# --- memory ------------------------------------------------------------------------------------------------------
+
+
+def _fitting(setting) -> Advice | None:
+    """The first that fits; else the one that holds least, if that is less than now."""
+    tried = [(words, change, setting.other(**change)) for words, change in _for_memory(setting)]
+    fits = next((one for one in tried if one[2].fits), None)
+    words, change, then = fits or min(tried, key=lambda one: one[2].most, default=("", {}, setting))
+    if then.most > (1 - WORTH) * setting.most:
+        return None
+    found = "which fits" if fits else "not enough yet"
+    return Advice(change, words, f"{_holds(then)}, {found}, {_sends(setting, then)}")
+
+
+def _for_memory(setting) -> Iterator[Change]:
+    """The mildest first: stages, more GPUs, the host's memory, then two at a time."""
+    above = range(setting.stage + 1, 4)
+    yield from ((f"stage {stage}", {"stage": stage}) for stage in above)
+    if setting.stage and setting.ranks < MOST["ranks"]:
+        yield f"{MOST['ranks']} GPUs", {"ranks": MOST["ranks"]}
+    if setting.keeps:
+        yield "freeing gathered weights", {"keep": False}
+    for stage in range(max(1, setting.stage), 4):
+        there = {} if stage == setting.stage else {"stage": stage}
+        beside = f"stage {stage} and " if there else ""
+        if setting.ranks < MOST["ranks"] and there:
+            yield f"{beside}{MOST['ranks']} GPUs", {**there, "ranks": MOST["ranks"]}
+        if setting.away == "none" or (there and setting.offload == "none"):
+            yield f"{beside}the optimizer in the host's memory", {**there, "offload": "optimizer", "to": "host"}
+        if stage == 3 and setting.away != "parameters":
+            every = {**there, "offload": "parameters", "to": "host"}
+            yield f"{beside}optimizer and weights in the host's memory", every
+
+
+def _smaller(setting) -> Advice | None:
+    """What holds less and takes no longer."""
+    for words, change in _for_memory(setting):
+        if len(change) > 1 or "offload" in change:
+            continue
+        then = setting.other(**change)
+        if then.held() < (1 - WORTH) * setting.held() and pace(then) < (1 + WORTH) * pace(setting):
+            return Advice(change, words, f"{_holds(then)}, {_sends(setting, then)}")
     return None
+
+
+# --- time --------------------------------------------------------------------------------------------------------
+
+
+def _faster(setting) -> Advice | None:
+    """What saves most time for a sequence, of what fits."""
+    tried = [(words, change, setting.other(**change)) for words, change in _for_time(setting)]
+    found = [one for one in tried if one[2].fits and pace(one[2]) < (1 - WORTH) * pace(setting)]
+    if not found:
+        return None
+    words, change, then = found[0]
+    share = then.exposed / then.time.seconds
+    return Advice(change, words, f"it waits {took(then.exposed)} of {took(then.time.seconds)} ({share:.0%})")
+
+
+def _for_time(setting) -> Iterator[Change]:
+    """The mildest first."""
+    if setting.away != "none":
+        if setting.tier == "nvme":
+            yield "the host's memory", {"to": "host"}
+        if setting.away == "parameters":
+            yield "weights on the GPU", {"offload": "optimizer"}
+        yield "all states on the GPU", {"offload": "none"}
+    if setting.stage == 3 and not setting.keeps:
+        yield "keeping gathered weights", {"keep": True}
+    if setting.stage == 3:
+        yield "stage 2", {"stage": 2}
+    if setting.link == "ethernet":
+        yield "InfiniBand", {"link": "nodes"}
+    if setting.link != "own":
+        yield "one node", {"link": "own"}
+    if 2 * setting.batch <= MOST["batch"]:
+        yield f"{_many(2 * setting.batch)} a pass", {"batch": 2 * setting.batch}
+    if 2 * setting.passes <= MOST["passes"]:
+        yield f"{2 * setting.passes} passes a step", {"passes": 2 * setting.passes}
+
+
+def _many(count: int) -> str:
+    return f"{count} sequence{'s' if count > 1 else ''}"
+
+
+# --- words -------------------------------------------------------------------------------------------------------
+
+
+def _holds(then) -> str:
+    return f"{gigabytes(then.held())} a GPU"
+
+
+def _sends(setting, then) -> str:
+    """What it costs on the wire."""
+    if then.pieces == setting.pieces:
+        return "and not a byte more is sent" if then.ranks == setting.ranks else f"sent {times(then.pieces)} as now"
+    return f"sent {times(then.pieces)}"

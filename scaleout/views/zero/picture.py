@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from scaleout.draw import svg
 from scaleout.draw.labels import fitting
-from scaleout.draw.ownership import AWAY, LENT, OWNED, Flight, Grid, Row
+from scaleout.draw.ownership import LENT, OWNED, Flight, Grid, Row
 from scaleout.memory.zero import Frame, splits
 from scaleout.views.zero import beneath
 from scaleout.views.zero.beneath import Band, Cell, Part
@@ -146,8 +147,9 @@ def _name(row: Row, grid: Grid, at: Places) -> str:
 
 def doing(setting: Setting, moment: int) -> str:
     """What happens at a moment of the step."""
-    frame, _ = setting.at(moment)
-    now = setting.frames[frame]
+    frame, part = setting.at(moment)
+    coming = setting.frames[min(frame + 1, len(setting.frames) - 1)]
+    now = coming if part and coming.move else setting.frames[frame]
     if now.move is None:
         return now.phase
     kind, shard, way = now.move
@@ -202,7 +204,8 @@ def parts(setting: Setting, frame: Frame) -> list[Part]:
 
 def by_stage(setting: Setting) -> list[float]:
     """Bytes of states on a GPU in each stage, at rest."""
-    return [setting.other(stage=stage).held() for stage in STAGES]
+    offload = setting.offload if setting.stage else "none"
+    return [setting.other(stage=stage, offload=offload).held() for stage in STAGES]
 
 
 def _away(setting: Setting) -> list[Part]:
@@ -213,10 +216,11 @@ def _away(setting: Setting) -> list[Part]:
             Part("optimizer", "c2", optimizer)]  # fmt: skip
 
 
+NEW = "gather new weights"
 WORDS = {
     "sum": ("reduce gradients", "reduce g", "sum"), "back": ("gather the sums", "gather g", "back"),
     "reduce-scatter": ("reduce-scatter gradients", "reduce-scatter g", "scatter g", "g"),
-    "gather new weights": ("gather new weights", "gather w", "w"),
+    NEW: ("gather new weights", "gather w", "w"),
     "gather for the forward": ("gather weights, forward", "gather w, fwd", "w fwd", "w"),
     "gather for the backward": ("gather weights, backward", "gather w, bwd", "w bwd", "w"),
 }
@@ -230,13 +234,15 @@ def cells(setting: Setting, frame: int, part: float) -> list[Cell]:
         pieces[key] = pieces.get(key, 0.0) + sent
         share = 1.0 if number <= frame else part if number == frame + 1 else 0.0
         done[key] = done.get(key, 0.0) + share * sent
-    return [Cell(WORDS[key], size, done[key]) for key, size in pieces.items()]
+    earlier = setting.passes - 1 if setting.stage >= 2 else 0  # passes that have sent as much, but for the update
+    before = {key: earlier * size * (key != NEW) for key, size in pieces.items()}
+    return [Cell(WORDS[key], size + before[key], done[key] + before[key]) for key, size in pieces.items()]
 
 
 def _sent(setting: Setting) -> Iterator[tuple[int, str, float]]:
     """(number of the frame, what it sends, pieces); an all-reduce as its two halves."""
-    for number in range(1, len(setting.frames)):
-        one, sent = setting.frames[number], setting.frames[number].sent - setting.frames[number - 1].sent
+    for number, (last, one) in enumerate(pairwise(setting.frames), 1):
+        sent = one.sent - last.sent
         if sent and one.move[2] == "both":
             yield from ((number, "sum", sent / 2), (number, "back", sent / 2))
         elif sent:

@@ -23,6 +23,7 @@ SEQ = 2048  # tokens of a sequence, at most
 LINKS = {"own": "the GPU's own link, one node", "nodes": "InfiniBand, two nodes",
          "ethernet": "Ethernet 100 Gbit/s, two nodes"}  # fmt: skip
 STAGES = range(4)
+ALIKE = "DeepSpeed reduce"  # DeepSpeed with another option, which sends what the paper does
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,19 @@ class Setting:
 
     @cached_property
     def frames(self) -> tuple[Frame, ...]:
-        return zero.frames(self.recipe, self.layout, self.keeps, self.passes, self.away)
+        """Of the step, or of its last pass, with what the passes before it have sent."""
+        if self.passes == 1:
+            return self._frames(1)
+        two = self._frames(2)
+        begins = len(two) - len(self._frames(1)) + 1  # the frame after the first pass
+        before = two[begins - 1]
+        done = Frame(f"{self.passes - 1} of {self.passes} passes done", before.held, before.sent, before.crossed)
+        more = self.passes - 2
+        return tuple(replace(one, sent=one.sent + more * before.sent, crossed=one.crossed + more * before.crossed)
+                     for one in (done, *two[begins:]))  # fmt: skip
+
+    def _frames(self, passes: int) -> tuple[Frame, ...]:
+        return zero.frames(self.recipe, self.layout, self.keeps, passes, self.away)
 
     @property
     def pieces(self) -> float:
@@ -136,6 +149,13 @@ class Setting:
         """Bytes that a GPU sends in a step."""
         found = wire.messages(self.parameters, self.recipe, self.layout, keep=self.keeps, passes=self.passes)
         return wire.sent(found, self.ranks)
+
+    @cached_property
+    def by_way(self) -> dict[str, float]:
+        """Pieces of programs that have the stage, as they are installed."""
+        ways = [way for way, stages in wire.WAYS.items() if self.stage in stages and way not in ("paper", ALIKE)]
+        of = (self.parameters, self.recipe, self.layout)
+        return {way: whole(wire.pieces(*of, way, keep=self.keeps, passes=self.passes)) for way in ways}
 
     def at(self, moment: int) -> tuple[int, float]:
         """The frame of a moment, and how far it is to the next one; MOMENTS: the last."""

@@ -3,55 +3,59 @@
 from __future__ import annotations
 
 from scaleout.draw import svg
-from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
 from scaleout.views.choices import NAMES
-from scaleout.views.zero.levers import Advice
+from scaleout.views.zero.amounts import gigabytes, times
+from scaleout.views.zero.levers import WORTH, Advice
 
-GIGA = 10**9
-SPLIT = {0: "nothing is split", 1: "the optimizer is split", 2: "gradients and optimizer are split",
-         3: "all is split, and weights are borrowed"}  # fmt: skip
-COUNTS = {1: "once", 2: "twice", 3: "three times"}
-
-
-def times(pieces: float) -> str:
-    """How often all weights' bytes are sent."""
-    return COUNTS.get(pieces, f"{svg.quantity(pieces) if pieces != int(pieces) else int(pieces)} times")
+SPLIT = {0: "all copied", 1: "optimizer split", 2: "gradients and optimizer split", 3: "all split"}
 
 
 def sentence(setting, values: dict) -> str:
     """What is held, what is sent and what is waited for."""
-    held = f"{amount(setting.held(), GIGA)} of states" if setting.fits else (
-        f"{amount(setting.held(), GIGA)} of states, too much for a {setting.card.name}")  # fmt: skip
-    waits = f"{took(values['exposed_seconds'])} of {took(values['seconds'])}"
+    rest = gigabytes(setting.held()) if setting.held() else "nothing at rest"
+    fits = "" if setting.fits else " (too much)"
+    beside = f", {gigabytes(values['outside_gb'] * 1e9)} outside" if values["outside_gb"] else ""
     return (
-        f"{NAMES[setting.model]}, stage {setting.stage}: {SPLIT[setting.stage]} over {setting.ranks} GPUs. Each holds "
-        f"**{held}** and sends every weight's bytes **{times(values['pieces'])}**; it waits {waits}."
+        f"{NAMES[setting.model]}, stage {setting.stage}, {setting.ranks} GPUs: {SPLIT[setting.stage]}. Each holds "
+        f"**{rest}**{fits}{beside}, sends all weights' bytes **{times(values['pieces'])}** and waits "
+        f"{took(values['exposed_seconds'])} of {took(values['seconds'])}."
     )
 
 
 def advice(found: Advice | None) -> str:
     """The one lever worth trying now."""
-    return f"Try **{found.words}**: {found.gives}." if found else ""
+    return f"Try **{found.words}**: {found.gives}." if found else f"No lever here saves {WORTH:.0%} of either for free."
 
 
 def law(setting, values: dict) -> list[str]:
-    """Bytes of a parameter that a GPU keeps, or what it sends."""
-    n = setting.ranks
-    terms = [f"{size:g}/{n}" if values["split"][kind] else f"{size:g}" for kind, size in values["each"].items()]
-    billions = setting.parameters / 1e9
-    formula = f"({' + '.join(terms)}) B × {svg.quantity(billions)} billion = {amount(setting.held(), GIGA)}"
-    after = (f"A piece is (n − 1)/n of {svg.quantity(billions)} billion × {setting.widths['weights']:g} B: "
-             f"{amount(setting.piece, GIGA)}. Activations are each GPU's own, in every stage.")  # fmt: skip
-    return ["A GPU keeps for each parameter, with n = " f"{n}:", formula, after]
+    """Bytes of a parameter that a GPU keeps, and what a piece is."""
+    n, billions, kept = setting.ranks, svg.quantity(setting.parameters / 1e9), setting.rest["device"]
+    terms = [f"{size:.3g}/{n}" if values["split"][kind] else f"{size:.3g}"
+             for kind, size in values["each"].items() if kept[kind]]  # fmt: skip
+    formula = f"({' + '.join(terms)}) B × {billions} billion = {gigabytes(setting.held())}"
+    if not terms:
+        formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its part are outside"
+    piece = f"A piece: (n − 1)/n of {billions} billion × {setting.widths['weights']} B = {gigabytes(setting.piece)}."
+    return [f"At rest, with n = {n}, a GPU keeps of each parameter, in the order of the rows:", formula,
+            f"{piece}{_elsewhere(values)}"]  # fmt: skip
+
+
+def _elsewhere(values: dict) -> str:
+    """Where a program sends more than the paper says."""
+    more = {way: pieces for way, pieces in values["pieces_by_way"].items() if pieces > values["pieces"]}
+    if not more:
+        return ""
+    return f" As installed, {' and '.join(f'{way} sends {pieces:.3g}' for way, pieces in more.items())}."
 
 
 def slips(setting) -> list[tuple[float, str]]:
     """Counts that likely mistakes give."""
     n = setting.ranks
+    bare = 2 * (n - 1) / n
     return [
-        (1, "the gradients' way to their owners alone: new weights have to come back"),
-        (2 * (n - 1) / n, f"with the (n − 1)/n that a piece has already: DDP's twice would be {2 * (n - 1) / n:g} too"),
+        (1, "the gradients' way to their owners alone: the new weights have to come back"),
+        (bare, f"with the (n − 1)/n that a piece has already; so counted DDP sends {bare:g} too"),
         (3, "stage 3's, which gathers the weights for the forward and again for the backward"),
-        (4, "an all-reduce of gradients, and as much again for weights"),
+        (4, "an all-reduce of the gradients, and as much again for the weights"),
     ]

@@ -1,0 +1,26 @@
+"""How the view `zero` says bytes and counts."""
+
+from __future__ import annotations
+
+from scaleout.draw.amounts import amount
+
+GIGA = 10**9
+COUNTS = {1: "once", 2: "twice", 3: "three times"}
+
+
+def gigabytes(size: float) -> str:
+    """Bytes to a tenth of a GB where three digits are fewer.
+
+    >>> gigabytes(107.81e9), gigabytes(26.95e9), gigabytes(2.8e12)
+    ('107.8 GB', '27.0 GB', '2.80 TB')
+    """
+    return f"{size / GIGA:.1f} GB" if 100 * GIGA <= size < 999.95 * GIGA else amount(size, GIGA)
+
+
+def times(pieces: float) -> str:
+    """How often all weights' bytes are sent.
+
+    >>> times(2), times(9), times(2.5)
+    ('twice', '9 times', '2.5 times')
+    """
+    return COUNTS.get(pieces, f"{pieces:g} times")
