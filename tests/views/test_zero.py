@@ -1,4 +1,4 @@
-"""The view of ZeRO: its numbers are the models', its picture has their areas and lengths, its levers keep their word."""
+"""The view of ZeRO: its numbers are the models', its picture has their areas, its levers keep their word."""
 
 import re
 
@@ -230,7 +230,7 @@ def test_marks_stay_few():
 def test_the_locked_picture_is_ddp_s():
     for width in WIDTHS:
         locked = zero.locked(views.defaults("zero"), width)
-        assert "data-press" not in locked and "stage 2: ?" in locked and "scatter" not in locked
+        assert "data-press" not in locked and ">stage 0<" in locked and "scatter" not in locked
         assert sum(name.startswith("cell ") for name in marks(locked)) == 2
         assert area(locked, "c2") == pytest.approx(area(shown(width, stage=0)["svg"], "c2"))
     assert views.question("zero")["words"] == "2 times"

@@ -24,7 +24,7 @@ CONTROLS = (
     select("ranks", "GPUs", 4, [(n, str(n)) for n in (2, 4, 8)]),
     select("offload", "Kept outside the GPU", "none",
            [("none", "nothing"), ("optimizer", "optimizer"), ("parameters", "and weights")]),
-    toggle("keep", "Keep gathered weights until backward", False),
+    toggle("keep", "Keep gathered weights", False),
     *more(
         select("model", "Model", "llama-2-7b", [(key, NAMES[key]) for key in MODELS]),
         select("precision", "Precision", "bf16-master",

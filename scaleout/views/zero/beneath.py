@@ -93,10 +93,14 @@ def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> li
         else:
             groups.append((at, [stage]))
     out = [svg.text(band.x - 7, low + 13, "in stage", anchor="end", fill="muted", size=svg.SMALLEST)] if stages else []
+    free = band.x - 3
     for at, found in groups:
-        mine = chosen in found
+        mine, words = chosen in found, "–".join(map(str, sorted({min(found), max(found)})))
+        wide = svg.measure(words, svg.SMALLEST, bold=True)
+        left = max(free, at - wide / 2)
+        free = left + wide + 4
         out.append(svg.line(at, low, at, low + 3, "ink" if mine else "muted", 2 if mine else 1))
-        out.append(svg.text(at, low + 13, ",".join(map(str, sorted(found))), anchor="middle", bold=mine,
+        out.append(svg.text(left + wide / 2, low + 13, words, anchor="middle", bold=mine,
                             fill="ink" if mine else "muted", size=svg.SMALLEST))  # fmt: skip
     return out
 
@@ -119,28 +123,26 @@ def host(band: Band, parts: Sequence[Part], where: str) -> str:
 # --- the wire --------------------------------------------------------------------------------------------------------
 
 
-def wire(band: Band, cells: Sequence[Cell], piece: float, asked: bool = False) -> str:
-    """Cells as long as their pieces, filled as far as they have been sent; an axis of pieces, and the mark of a guess.
-    piece: its bytes. asked: what another stage sends is asked for."""
-    total = sum(cell.pieces for cell in cells)
-    end = max(AXIS, ceil(total) + 0.2)
+def wire(band: Band, cells: Sequence[Cell], piece: float, stage: int) -> str:
+    """Cells as long as their pieces, filled as far as they have been sent; an axis of pieces above, and the mark of a
+    guess, which has the line beneath to itself. piece: its bytes."""
+    end = max(AXIS, ceil(sum(cell.pieces for cell in cells)) + 0.2)
     scale, low = band.width / end, band.y + band.height
-    out = [svg.text(band.words, band.y - 8, fitting(_wire_words(cells, piece), band.room), size=svg.SMALL)]
-    out.append(svg.line(band.x, low + 1, band.x + band.width, low + 1))
+    out = [svg.text(band.words, band.y - 20, fitting(_wire_words(cells, piece), band.room), size=svg.SMALL)]
+    out.append(svg.text(band.x - 7, band.y + band.height / 2 + 4, f"stage {stage}", anchor="end", fill="muted",
+                        size=svg.SMALLEST))  # fmt: skip
+    out.append(svg.line(band.x, band.y - 1, band.x + band.width, band.y - 1))
     step = next(one for one in (1, 2, 5, 10, 20) if end / one <= 8)
     for value in range(0, int(end) + 1, step):
         at = band.x + value * scale
-        out.append(svg.line(at, low + 1, at, low + 4))
-        out.append(svg.text(at, low + 15, str(value), anchor="middle", fill="muted", size=svg.SMALLEST))
+        out.append(svg.line(at, band.y - 4, at, band.y - 1))
+        out.append(svg.text(at, band.y - 6, str(value), anchor="middle", fill="muted", size=svg.SMALLEST))
     at = band.x
     for i, cell in enumerate(cells):
         out += _cell(cell, i, at, cell.pieces * scale, band)
         at += cell.pieces * scale
     stops = [(0.0, band.x), (AXIS, band.x + AXIS * scale)]
-    if asked:
-        middle = (total + AXIS) / 2
-        out.append(svg.text(band.x + middle * scale, low - 5, "stage 2: ?", anchor="middle", fill="muted", bold=True))
-    return "".join(out) + guess.mark(stops, (band.y - 5, low + 5), "x")
+    return "".join(out) + guess.mark(stops, (band.y - 4, low + 4), "x")
 
 
 def _wire_words(cells: Sequence[Cell], piece: float) -> list[str]:
@@ -154,7 +156,7 @@ def _cell(cell: Cell, i: int, x: float, wide: float, band: Band) -> list[str]:
     long = max(0.0, wide - 1.5)
     full = long * cell.done / cell.pieces
     out = [svg.rect(x, band.y, long, band.height, "c4", opacity=0.2, title=cell.words[0])]
-    out.append(svg.rect(x, band.y, full, band.height, "c4", opacity=0.75, title=cell.words[0], mark=f"cell {i}"))
+    out.append(svg.rect(x, band.y, full, band.height, "c4", opacity=0.55, title=cell.words[0], mark=f"cell {i}"))
     words = fitting(cell.words, long - 4, svg.SMALLEST)
     if words:
         out.append(svg.text(x + long / 2, band.y + band.height / 2 + 4, words, anchor="middle", size=svg.SMALLEST))
@@ -164,14 +166,15 @@ def _cell(cell: Cell, i: int, x: float, wide: float, band: Band) -> list[str]:
 # --- the seconds -----------------------------------------------------------------------------------------------------
 
 
-def seconds(band: Band, parts: dict[str, float]) -> str:
-    """A step's seconds, side by side; hatched what waits."""
+def seconds(band: Band, parts: dict[str, float], host: bool) -> str:
+    """A step's seconds, side by side; hatched what waits. host: whether it is the host that updates."""
     whole = sum(parts.values())
-    said = [f"{words} {took(parts[name])}" for name, words in SECONDS.items() if parts[name] > 0]
+    named = SECONDS | ({"update": "the host updates"} if host else {})
+    said = [f"{words} {took(parts[name])}" for name, words in named.items() if parts[name] > 0]
     ways = [f"a step takes {took(whole)}: {', '.join(said)}", f"{took(whole)}: {', '.join(said)}",
             f"a step takes {took(whole)}, waits {took(sum(v for k, v in parts.items() if k.startswith('exposed')))}"]
     out, at = [svg.text(band.words, band.y - 6, fitting(ways, band.room), size=svg.SMALL)], band.x
-    for name, words in SECONDS.items():
+    for name, words in named.items():
         wide = band.width * parts[name] / whole
         title = f"{words} {took(parts[name])}"
         if name.startswith("exposed"):

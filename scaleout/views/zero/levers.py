@@ -9,6 +9,7 @@ from scaleout.draw.labels import took
 from scaleout.views.zero.amounts import gigabytes, times
 
 WORTH = 0.03  # of the time, or of the bytes held, that a lever must save to be named
+SLOW = 0.1  # share of a step that is no computing, from which on time is what is scarce
 MOST = {"ranks": 8, "batch": 64, "passes": 8}  # ends of the view's controls
 
 Change = tuple[str, dict]  # words, and the parameters that they change
@@ -24,11 +25,12 @@ class Advice:
 
 
 def advice(setting) -> Advice | None:
-    """What makes the states fit, the mildest first; where they do, what saves time, then what saves memory and costs
-    none. None where nothing does."""
+    """What makes the states fit, the mildest first; where they do, what saves time if that is scarce, then what saves
+    memory and costs no time. None where nothing does."""
     if not setting.fits:
         return _fitting(setting)
-    return _faster(setting) or _smaller(setting)
+    slow = 1 - setting.time.parts["compute"] / setting.time.seconds > SLOW
+    return (_faster(setting) if slow else None) or _smaller(setting)
 
 
 def pace(setting) -> float:
@@ -46,8 +48,8 @@ def _fitting(setting) -> Advice | None:
     words, change, then = fits or min(tried, key=lambda one: one[2].most, default=("", {}, setting))
     if then.most > (1 - WORTH) * setting.most:
         return None
-    found = "which fits" if fits else "not enough yet"
-    return Advice(change, words, f"{_holds(then)}, {found}, {_sends(setting, then)}")
+    found = f"which fits, {_sends(setting, then)}" if fits else "not enough yet"
+    return Advice(change, words, f"{_holds(then)}, {found}")
 
 
 def _for_memory(setting) -> Iterator[Change]:
@@ -131,5 +133,5 @@ def _holds(then) -> str:
 def _sends(setting, then) -> str:
     """What it costs on the wire."""
     if then.pieces == setting.pieces:
-        return "and not a byte more is sent" if then.ranks == setting.ranks else f"sent {times(then.pieces)} as now"
+        return "and no byte more is sent" if then.ranks == setting.ranks else f"sent {times(then.pieces)} as now"
     return f"sent {times(then.pieces)}"

@@ -39,8 +39,8 @@ class Places:
 
 
 PLACES = {
-    svg.WIDE: Places(13, 32, 39, 94, 13, {2: 22, 4: 16, 8: 9}, (296, 14), (329, 10), (368, 22), (431, 12), 450),
-    svg.NARROW: Places(12, 27, 33, 74, 11, {2: 12, 4: 8, 8: 4}, (249, 11), (276, 9), (309, 17), (365, 10), 382),
+    svg.WIDE: Places(13, 32, 39, 94, 15, {2: 22, 4: 16, 8: 9}, (328, 14), (361, 10), (409, 22), (468, 12), 486),
+    svg.NARROW: Places(12, 27, 33, 74, 11, {2: 12, 4: 8, 8: 4}, (249, 11), (276, 9), (318, 16), (376, 10), 392),
 }
 
 
@@ -57,8 +57,8 @@ def picture(setting: Setting, moment: int, width: int) -> str:
         beneath.memory(_band(at.memory, width), parts(setting, now), setting.card.memory_bytes, by_stage(setting),
                        setting.stage),
         beneath.host(_band(at.host, width, inside=True), _away(setting), HOSTS[setting.tier]),
-        beneath.wire(_band(at.wire, width), cells(setting, frame, part), setting.piece),
-        beneath.seconds(_band(at.seconds, width), setting.time.parts),
+        beneath.wire(_band(at.wire, width), cells(setting, frame, part), setting.piece, setting.stage),
+        beneath.seconds(_band(at.seconds, width), setting.time.parts, setting.away != "none"),
     ]  # fmt: skip
     label = (f"{setting.ranks} GPUs and what each holds of weights, gradients and optimizer states in ZeRO stage "
              f"{setting.stage}, areas as bytes; beneath, the card's memory and the {setting.pieces} pieces that each "
@@ -75,7 +75,7 @@ def asked(setting: Setting, width: int) -> str:
         grid.cells(resting(setting).held),
         beneath.memory(_band(at.memory, width), parts(setting, resting(setting)), setting.card.memory_bytes,
                        [by_stage(setting)[0]], 0),
-        beneath.wire(_band(at.wire, width), cells(setting, last, 0.0), setting.piece, asked=True),
+        beneath.wire(_band(at.wire, width), cells(setting, last, 0.0), setting.piece, 0),
     ]  # fmt: skip
     label = (f"{setting.ranks} GPUs that each hold all weights, gradients and optimizer states; beneath, the two "
              "pieces that each sends in a step of DDP.")  # fmt: skip
@@ -124,8 +124,8 @@ def _names(setting: Setting, grid: Grid, width: int, alive: bool) -> str:
             continue
         body = "".join(_name(row, grid, at) for row in rows)
         to = stage if setting.stage < stage else stage - 1
-        top = grid.tops[rows[0].key] - 1
-        end = grid.tops[rows[-1].key] + rows[-1].size * grid.unit + 2
+        top = grid.tops[rows[0].key] - 2 * (stage > 1)
+        end = grid.tops[rows[-1].key] + rows[-1].size * grid.unit + 1
         if stage == 3:  # there is room above
             top = min(top, end - PRESS)
         box = (1.0, top, at.left - 4, max(PRESS, end - top))

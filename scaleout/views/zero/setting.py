@@ -18,7 +18,7 @@ from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 from scaleout.timing import zero as timing
 from scaleout.timing.zero import ZeroTime
 
-MOMENTS = 19  # that a step is played in: the frames of the opening setting, and the whole step after them
+MOMENTS = 16  # that a step is played in: the frames of the opening setting, and the whole step after them
 SEQ = 2048  # tokens of a sequence, at most
 LINKS = {"own": "the GPU's own link, one node", "nodes": "InfiniBand, two nodes",
          "ethernet": "Ethernet 100 Gbit/s, two nodes"}  # fmt: skip
@@ -121,18 +121,7 @@ class Setting:
     @cached_property
     def frames(self) -> tuple[Frame, ...]:
         """Of the step, or of its last pass, with what the passes before it have sent."""
-        if self.passes == 1:
-            return self._frames(1)
-        two = self._frames(2)
-        begins = len(two) - len(self._frames(1)) + 1  # the frame after the first pass
-        before = two[begins - 1]
-        done = Frame(f"{self.passes - 1} of {self.passes} passes done", before.held, before.sent, before.crossed)
-        more = self.passes - 2
-        return tuple(replace(one, sent=one.sent + more * before.sent, crossed=one.crossed + more * before.crossed)
-                     for one in (done, *two[begins:]))  # fmt: skip
-
-    def _frames(self, passes: int) -> tuple[Frame, ...]:
-        return zero.frames(self.recipe, self.layout, self.keeps, passes, self.away)
+        return _frames(self.recipe, self.layout, self.keeps, self.passes, self.away)
 
     @property
     def pieces(self) -> float:
@@ -193,6 +182,21 @@ class Setting:
 def known(setting: Setting) -> Setting:
     """The setting that equals this one, with all that has been found of it: for both widths, and each moment."""
     return setting
+
+
+@lru_cache(maxsize=64)  # the same for every model, and every card
+def _frames(recipe: Recipe, layout: Layout, keep: bool, passes: int, offload: str) -> tuple[Frame, ...]:
+    one = zero.frames(recipe, layout, keep, 1, offload)
+    if passes == 1:
+        return one
+    two = zero.frames(recipe, layout, keep, 2, offload)
+    begins = len(two) - len(one) + 1  # the frame after the first pass
+    before, more = two[begins - 1], passes - 2
+    done = Frame(f"{passes - 1} of {passes} passes done", before.held, before.sent, before.crossed)
+    return tuple(
+        replace(one, sent=one.sent + more * before.sent, crossed=one.crossed + more * before.crossed)
+        for one in (done, *two[begins:])
+    )
 
 
 def whole(count: float) -> float:

@@ -25,7 +25,9 @@ def sentence(setting, values: dict) -> str:
 
 def advice(found: Advice | None) -> str:
     """The one lever worth trying now."""
-    return f"Try **{found.words}**: {found.gives}." if found else f"No lever here saves {WORTH:.0%} of either for free."
+    if not found:
+        return f"No lever here saves {WORTH:.0%} of memory or time for free."
+    return f"Try **{found.words}**: {found.gives}."
 
 
 def law(setting, values: dict) -> list[str]:
