@@ -15,7 +15,7 @@ from scaleout.draw import hatch, svg
 ABSENT, OWNED, LENT, AWAY = range(4)  # states of a cell: AWAY is owned, in another memory than the GPU's
 PALE = 0.45  # of what is there for a moment in its own colour
 SLIVER = 3.0  # CSS pixels of a shard that is seen when it has left the grid
-LIFT = 7.0  # CSS pixels that a shard rises on its way, for each column that it crosses
+LIFT = 6.0  # CSS pixels that a shard rises on its way: no higher than the columns' names
 
 Cells = Sequence[Sequence[int]]  # states by rank and shard
 
@@ -132,9 +132,9 @@ class Grid:
             there = self.cell(row, rank, one.shard)
             for way in ("in", "out") if one.way == "both" else (one.way,):
                 part = one.done if way == "out" else 1 - one.done
-                rise = 4 * part * (1 - part) * LIFT * abs(rank - one.shard)
+                rise = 4 * part * (1 - part) * LIFT
                 x = home[0] + (there[0] - home[0]) * part
-                box = (x, home[1] - min(rise, home[1] - 2), *home[2:])
+                box = (x, home[1] - rise, *home[2:])
                 out.append(self._shard(one, row, box, f"{way}{rank}"))
         return out
 
