@@ -1,9 +1,13 @@
 """The view of ZeRO: its numbers are the models', its picture has their areas, its levers keep their word."""
 
+import json
 import re
+import xml.etree.ElementTree as ET
+from dataclasses import asdict
 
 import pytest
-from drawn import marks
+from cases import refused
+from drawn import SVG, marks
 from view_settings import by_chance
 
 from scaleout import views
@@ -13,7 +17,7 @@ from scaleout.memory import zero as held
 from scaleout.memory.states import state_bytes
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.transformer import PRESETS, total_parameters
+from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 from scaleout.views import zero
 from scaleout.views.zero import levers, picture
 from scaleout.views.zero.setting import MOMENTS
@@ -271,6 +275,50 @@ def test_controls_that_change_nothing_say_why():
     assert {*shown()["levers"]} == {"keep", "to"} and {*shown(stage=0)["levers"]} == {"keep", "offload", "to"}
     assert not shown(stage=3, offload="optimizer")["levers"]
     assert shown(offload="optimizer")["levers"]["to"] == {"off": "NVMe is for stage 3"}
+
+
+# --- a reader's run -----------------------------------------------------------------------------------------------
+
+SHAPE = Shape(2, 64, 4, 256)
+SIZE = total_parameters(SHAPE)
+HELD = ("weights", "gradients", "momentum", "variance")
+
+
+def run(**change):
+    """A Record of two ranks as labs/zero.py writes it: stage 2 sent 1% more than two pieces."""
+    seen = {"bytes sent a step, stage 2 by hand": 2.02 * 4 * SIZE / 2} | {
+        f"bytes of {kind}, stage 2 by hand": 4 * SIZE / (1 if kind == "weights" else 2) for kind in HELD
+    }
+    return {"stem": "zero", "device_count": 2, "device": "2-core x86-64 CPU", "model": asdict(SHAPE),
+            "recipe": {"optimizer": "adamw", "accumulation": 1}, "measurement": seen} | change  # fmt: skip
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_run_s_ring_lies_where_its_pieces_do(width):
+    own = views.measured("zero", json.loads(json.dumps(run())))
+    assert own["stages"] == {"2": [pytest.approx(2.02), pytest.approx(10)]}
+    drawn = views.render("zero", {}, width, own)
+    [ring] = [one for one in ET.fromstring(drawn["svg"]).iter(f"{SVG}circle") if one.get("r") == "7"
+              and one.get("fill") == "none"]  # fmt: skip
+    (low, left), (high, right) = [[*map(float, pair.split(":"))] for pair in
+                                  re.search(r'data-stops="([^"]+)"', drawn["svg"])[1].split()]  # fmt: skip
+    assert low + (float(ring.get("cx")) - left) / (right - left) * (high - low) == pytest.approx(2.02, abs=0.01)
+    assert "your run: sent 2.02 times, holds 10 B a parameter, 2 ranks on" in drawn["svg"]
+    assert ">your run: sent 2.02 times, holds 10 B a parameter" in drawn["svg"]
+    assert drawn["values"] == shown()["values"]
+    other = views.render("zero", {"stage": 1}, width, own)["svg"]
+    said = "2 ranks on 2-core x86-64 CPU" if width == svg.WIDE else "2 ranks"
+    assert 'r="7" fill="none"' not in other and f"your run: {said}, 1 pass a step<" in other
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"stem": "ddp"}, "no Record of labs/zero.py"), ({"device_count": 1}, "of one process, which sends nothing"),
+    ({"measurement": {}}, "has no bytes sent by any stage"), ({"model": {"layers": 2}}, "has no sound model"),
+    ({"recipe": {"optimizer": "muon"}}, "of another optimizer"), ({"model": None}, "has no model"),
+    ({"recipe": {"optimizer": "adamw"}}, "has no 'accumulation'"),
+])  # fmt: skip
+def test_another_record_is_refused_in_one_line(change, words):
+    refused(lambda: views.measured("zero", run(**change)), words)
 
 
 # --- the grid alone -----------------------------------------------------------------------------------------------

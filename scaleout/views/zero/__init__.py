@@ -7,7 +7,7 @@ from functools import lru_cache
 from scaleout.memory.zero import frame_bytes, splits
 from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import NAMES
-from scaleout.views.zero import levers, picture, words
+from scaleout.views.zero import levers, picture, record, words
 from scaleout.views.zero.setting import LINKS, MOMENTS, Setting, known, whole
 
 TITLE = "Who holds what in ZeRO"
@@ -41,14 +41,17 @@ CONTROLS = (
 )  # fmt: skip
 
 
-def draw(params: dict, width: int) -> dict:
+def draw(params: dict, width: int, own: dict | None = None) -> dict:
     """The grid at a moment of the step, and beneath it the card, the wire and the seconds."""
     setting, moment = _setting(params), params["moment"]
     values = {**_values(setting), **_now(setting, moment)}
     return {
-        "svg": picture.picture(setting, moment, width), "sentence": words.sentence(setting, values),
+        "svg": picture.picture(setting, moment, width, own), "sentence": words.sentence(setting, values),
         "law": words.law(setting, values), "values": values, "levers": _levers(setting),
     }  # fmt: skip
+
+
+measured = record.measured
 
 
 def advice(params: dict) -> str:

@@ -10,7 +10,7 @@ from scaleout.draw import svg
 from scaleout.draw.labels import fitting
 from scaleout.draw.ownership import LENT, OWNED, Flight, Grid, Row
 from scaleout.memory.zero import Frame, splits
-from scaleout.views.zero import beneath
+from scaleout.views.zero import beneath, record
 from scaleout.views.zero.beneath import Band, Cell, Part
 from scaleout.views.zero.setting import MOMENTS, STAGES, Setting
 
@@ -44,8 +44,8 @@ PLACES = {
 }
 
 
-def picture(setting: Setting, moment: int, width: int) -> str:
-    """All of it, at a moment; MOMENTS: what the update finds, and the whole step's bytes and seconds."""
+def picture(setting: Setting, moment: int, width: int, own: dict | None) -> str:
+    """All of it, at a moment; MOMENTS: what the update finds, and the whole step's bytes. own: a reader's run."""
     frame, part = setting.at(moment)
     now = resting(setting) if moment == MOMENTS else setting.frames[frame]
     at, grid = PLACES[width], _grid(setting, width)
@@ -57,7 +57,8 @@ def picture(setting: Setting, moment: int, width: int) -> str:
         beneath.memory(_band(at.memory, width), parts(setting, now), setting.card.memory_bytes, by_stage(setting),
                        setting.stage),
         beneath.host(_band(at.host, width, inside=True), _away(setting), HOSTS[setting.tier]),
-        beneath.wire(_band(at.wire, width), cells(setting, frame, part), setting.piece, setting.stage),
+        beneath.wire(_band(at.wire, width), cells(setting, frame, part), setting.piece, setting.stage,
+                     own and ((record.of(own, setting) or [None])[0], record.words(own, setting))),
         beneath.seconds(_band(at.seconds, width), setting.time.parts, setting.away != "none"),
     ]  # fmt: skip
     label = (f"{setting.ranks} GPUs and what each holds of weights, gradients and optimizer states in ZeRO stage "
