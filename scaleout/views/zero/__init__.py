@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from scaleout.memory.zero import frame_bytes, splits
+from scaleout.memory.zero import splits
 from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import NAMES
 from scaleout.views.zero import levers, picture, record, words
@@ -31,7 +31,8 @@ CONTROLS = (
                [("bf16-master", "bf16 weights, fp32 master"), ("autocast-bf16", "bf16 autocast, fp32 weights"),
                 ("bf16", "bf16 only"), ("fp32", "fp32")]),
         select("optimizer", "Optimizer", "adamw", [("adamw", "AdamW"), ("adamw-8bit", "AdamW, 8-bit"),
-                                                   ("momentum", "SGD with momentum"), ("sgd", "SGD")]),
+                                                   ("momentum", "SGD with momentum"), ("sgd", "SGD"),
+                                                   ("muon", "Muon, AdamW for the rest")]),
         select("passes", "Passes in a step (accumulation)", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
         slider("batch", "Sequences of a pass on each GPU", 4, 1, 64, log=True),
         select("device", "GPU", "h100-sxm", [*CARDS]),
@@ -80,6 +81,8 @@ def _levers(setting: Setting) -> dict:
         off["keep"] = "only stage 3 gathers weights to compute with"
     if not setting.stage:
         off["offload"] = "nobody owns a part of a copy: stages 1 to 3"
+    elif setting.muon:
+        off["offload"] = "Muon's products need the GPU"
     if setting.away == "none":
         off["to"] = "nothing is kept outside"
     elif setting.stage < 3:
@@ -101,7 +104,7 @@ def _values(setting: Setting) -> dict:
         "by_stage_gb": [size / 1e9 for size in picture.by_stage(setting)],
         "seconds": time.seconds, "parts": time.parts, "exposed_seconds": setting.exposed,
         "exposed_percent": 100 * setting.exposed / time.seconds, "wire_seconds": time.wire,
-        "tokens_per_second": time.tokens_per_second, "mfu": time.mfu, "away": setting.away,
+        "away": setting.away,
     }  # fmt: skip
 
 
@@ -109,7 +112,7 @@ def _now(setting: Setting, moment: int) -> dict:
     """What is held and sent at a moment."""
     number, part = setting.at(moment)
     frame = picture.resting(setting) if moment == MOMENTS else setting.frames[number]
-    held = frame_bytes(frame, setting.parameters, setting.recipe)
+    held = setting.bytes_at(frame)
     sent = sum(cell.done for cell in picture.cells(setting, number, part))
     return {
         "moment": frame.phase, "moment_gb": sum(held.values()) / 1e9,

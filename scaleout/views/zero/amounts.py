@@ -20,7 +20,7 @@ def gigabytes(size: float) -> str:
 def times(pieces: float) -> str:
     """How often all weights' bytes are sent.
 
-    >>> times(2), times(9), times(2.5)
-    ('twice', '9 times', '2.5 times')
+    >>> times(2), times(9), times(2.9611)
+    ('twice', '9 times', '2.96 times')
     """
-    return COUNTS.get(pieces, f"{pieces:g} times")
+    return COUNTS.get(pieces, f"{pieces:.3g} times")

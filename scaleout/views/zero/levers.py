@@ -87,14 +87,13 @@ def _smaller(setting) -> Advice | None:
 
 
 def _faster(setting) -> Advice | None:
-    """What saves most time for a sequence, of what fits."""
+    """The mildest lever that saves time for a sequence, and fits."""
     tried = [(words, change, setting.other(**change)) for words, change in _for_time(setting)]
     found = [one for one in tried if one[2].fits and pace(one[2]) < (1 - WORTH) * pace(setting)]
     if not found:
         return None
     words, change, then = found[0]
-    share = then.exposed / then.time.seconds
-    return Advice(change, words, f"it waits {took(then.exposed)} of {took(then.time.seconds)} ({share:.0%})")
+    return Advice(change, words, f"a sequence takes {took(pace(then))} of a GPU, not {took(pace(setting))}")
 
 
 def _for_time(setting) -> Iterator[Change]:

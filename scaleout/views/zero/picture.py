@@ -10,7 +10,7 @@ from scaleout.draw import svg
 from scaleout.draw.labels import fitting
 from scaleout.draw.ownership import LENT, OWNED, Flight, Grid, Row
 from scaleout.memory.zero import Frame, splits
-from scaleout.views.zero import beneath, record
+from scaleout.views.zero import beneath, muon, record
 from scaleout.views.zero.beneath import Band, Cell, Part
 from scaleout.views.zero.setting import MOMENTS, STAGES, Setting
 
@@ -62,8 +62,8 @@ def picture(setting: Setting, moment: int, width: int, own: dict | None) -> str:
         beneath.seconds(_band(at.seconds, width), setting.time.parts, setting.away != "none"),
     ]  # fmt: skip
     label = (f"{setting.ranks} GPUs and what each holds of weights, gradients and optimizer states in ZeRO stage "
-             f"{setting.stage}, areas as bytes; beneath, the card's memory and the {setting.pieces} pieces that each "
-             "sends in a step.")  # fmt: skip
+             f"{setting.stage}, areas as bytes; beneath, the card's memory, the {setting.pieces:.3g} pieces that each "
+             "sends in a step, and its seconds.")  # fmt: skip
     return svg.figure(width, at.all, "".join(body), label)
 
 
@@ -195,11 +195,13 @@ def parts(setting: Setting, frame: Frame) -> list[Part]:
     each = setting.parameters / setting.ranks
     found = {(kind, state): size * each * row.count(state) for kind, size in setting.widths.items()
              for row in (frame.held[kind][0],) for state in (OWNED, LENT)}  # fmt: skip
-    states = sum(size for (kind, state), size in found.items() if splits(kind) == 1 and state == OWNED)
+    states, lent = (sum(size for (kind, state), size in found.items() if splits(kind) == 1 and state == which)
+                    for which in (OWNED, LENT))  # fmt: skip
     return [
         Part("weights", "c1", found["weights", OWNED]), Part("borrowed weights", "c5", found["weights", LENT]),
         Part("gradients", "c6", found["gradients", OWNED]),
         Part("gradients for a moment", "c6", found["gradients", LENT], 0.45), Part("optimizer", "c2", states),
+        Part("borrowed momentum", "c2", lent, 0.45),
     ]  # fmt: skip
 
 
@@ -218,10 +220,12 @@ def _away(setting: Setting) -> list[Part]:
 
 
 NEW = "gather new weights"
+UPDATE = (NEW, muon.GATHER)  # what is sent once, whatever the passes
 WORDS = {
     "sum": ("reduce gradients", "reduce g", "sum"), "back": ("gather the sums", "gather g", "back"),
     "reduce-scatter": ("reduce-scatter gradients", "reduce-scatter g", "scatter g", "g"),
     NEW: ("gather new weights", "gather w", "w"),
+    muon.GATHER: ("gather momentum, for Muon", "gather for Muon", "Muon"),
     "gather for the forward": ("gather weights, forward", "gather w, fwd", "w fwd", "w"),
     "gather for the backward": ("gather weights, backward", "gather w, bwd", "w bwd", "w"),
 }
@@ -236,7 +240,7 @@ def cells(setting: Setting, frame: int, part: float) -> list[Cell]:
         share = 1.0 if number <= frame else part if number == frame + 1 else 0.0
         done[key] = done.get(key, 0.0) + share * sent
     earlier = setting.passes - 1 if setting.stage >= 2 else 0  # passes that have sent as much, but for the update
-    before = {key: earlier * size * (key != NEW) for key, size in pieces.items()}
+    before = {key: earlier * size * (key not in UPDATE) for key, size in pieces.items()}
     return [Cell(WORDS[key], size + before[key], done[key] + before[key]) for key, size in pieces.items()]
 
 

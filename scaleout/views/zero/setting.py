@@ -17,6 +17,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 from scaleout.timing import zero as timing
 from scaleout.timing.zero import ZeroTime
+from scaleout.views.zero import muon
 
 MOMENTS = 16  # that a step is played in: the frames of the opening setting, and the whole step after them
 SEQ = 2048  # tokens of a sequence, at most
@@ -47,14 +48,19 @@ class Setting:
     # --- what can be ------------------------------------------------------------------------------------------------
 
     @property
+    def muon(self) -> bool:
+        """Whether Muon steps the matrices, and AdamW the rest."""
+        return self.optimizer == "muon"
+
+    @property
     def keeps(self) -> bool:
         """Whether gathered weights stay from forward to backward."""
         return self.keep and self.stage == 3
 
     @property
     def away(self) -> str:
-        """What is offloaded: as much of what was asked for as the stage can."""
-        if not self.stage:
+        """What is offloaded: as much of what was asked for as the stage can; Muon's products need the GPU."""
+        if not self.stage or self.muon:
             return "none"
         return "optimizer" if self.offload == "parameters" and self.stage < 3 else self.offload
 
@@ -79,7 +85,7 @@ class Setting:
 
     @cached_property
     def recipe(self) -> Recipe:
-        return Recipe(self.precision, self.optimizer)
+        return Recipe(self.precision, "adamw" if self.muon else self.optimizer)
 
     @cached_property
     def layout(self) -> Layout:
@@ -91,25 +97,30 @@ class Setting:
 
     @property
     def widths(self) -> dict[str, float]:
-        """Bytes of a parameter by kind."""
-        return zero.widths(self.recipe)
+        """Bytes of a parameter by kind, the mean over parameters."""
+        return self._one_state(zero.widths(self.recipe))
+
+    def _one_state(self, by_kind: dict) -> dict:
+        """With the second state of what has one alone: under Muon, of what it does not step."""
+        return by_kind | {"variance": by_kind["variance"] * muon.rest(self)} if self.muon else by_kind
 
     # --- what is held -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def rest(self) -> dict[str, dict[str, int]]:
+    def rest(self) -> dict[str, dict[str, float]]:
         """Bytes by tier and kind as the update finds them."""
-        return zero.at_rest(self.parameters, self.recipe, self.layout, self.away, self.tier)
+        found = zero.at_rest(self.parameters, self.recipe, self.layout, self.away, self.tier)
+        return {tier: self._one_state(sizes) for tier, sizes in found.items()}
 
-    def held(self, tier: str = "device") -> int:
+    def held(self, tier: str = "device") -> float:
         return sum(self.rest[tier].values())
 
     @cached_property
-    def most(self) -> int:
+    def most(self) -> float:
         """Bytes of states on a GPU at its fullest, where a block is gathered or reduced at a time."""
         unit = block_parameters(self.shape)
         _, tiers = zero.fullest(self.parameters, self.recipe, self.layout, unit, self.keeps, self.away, self.tier)
-        return sum(tiers["device"].values())
+        return sum(self._one_state(tiers["device"]).values())
 
     @property
     def fits(self) -> bool:
@@ -121,7 +132,14 @@ class Setting:
     @cached_property
     def frames(self) -> tuple[Frame, ...]:
         """Of the step, or of its last pass, with what the passes before it have sent."""
-        return _frames(self.recipe, self.layout, self.keeps, self.passes, self.away)
+        found = _frames(self.recipe, self.layout, self.keeps, self.passes, self.away)
+        if not self.muon:
+            return found
+        return tuple(muon.frames(found, wire.sent(muon.messages(self), self.ranks) / self.piece))
+
+    def bytes_at(self, frame: Frame) -> dict[str, float]:
+        """On a GPU, by kind, at a moment."""
+        return self._one_state(zero.frame_bytes(frame, self.parameters, self.recipe))
 
     @property
     def pieces(self) -> float:
@@ -137,11 +155,14 @@ class Setting:
     def sent(self) -> float:
         """Bytes that a GPU sends in a step."""
         found = wire.messages(self.parameters, self.recipe, self.layout, keep=self.keeps, passes=self.passes)
-        return wire.sent(found, self.ranks)
+        return wire.sent((*found, *(muon.messages(self) if self.muon else ())), self.ranks)
 
     @cached_property
     def by_way(self) -> dict[str, float]:
-        """Pieces of programs that have the stage, as they are installed."""
+        """Pieces of programs that have the stage, as they are installed, with an optimizer that steps each number by
+        itself."""
+        if self.muon:
+            return {}
         ways = [way for way, stages in wire.WAYS.items() if self.stage in stages and way not in ("paper", ALIKE)]
         of = (self.parameters, self.recipe, self.layout)
         return {way: whole(wire.pieces(*of, way, keep=self.keeps, passes=self.passes)) for way in ways}
@@ -158,10 +179,11 @@ class Setting:
 
     @cached_property
     def time(self) -> ZeroTime:
-        return timing.from_device(
+        found = timing.from_device(
             self.shape, self.batch, self.shape.tokens(SEQ), self.card, self.cluster, self.recipe, self.layout,
             keep=self.keeps, passes=self.passes, offload=self.away, to=self.tier,
         )  # fmt: skip
+        return muon.time(self, found) if self.muon else found
 
     @property
     def exposed(self) -> float:

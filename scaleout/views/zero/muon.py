@@ -1,0 +1,51 @@
+"""Muon in the view `zero`: the blocks' matrices have one state, and are gathered whole to be made orthogonal, because
+a shard of a matrix cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from scaleout.collectives.zero import Message, muon_messages
+from scaleout.memory.zero import BORROWED, Frame
+from scaleout.spec.muon import matrix_parameters
+from scaleout.timing.zero import ZeroTime, muon_seconds
+
+GATHER = "gather the momentum"  # of each matrix, to all ranks, in 16 bits
+
+
+def rest(setting) -> float:
+    """Share of the parameters that AdamW steps, with a second state: tables, head, norms."""
+    return 1 - matrix_parameters(setting.shape) / setting.parameters
+
+
+def messages(setting) -> tuple[Message, ...]:
+    """What the update sends beside the step's own."""
+    return muon_messages(setting.shape, setting.recipe, setting.layout)
+
+
+def frames(plain: tuple[Frame, ...], pieces: float) -> Iterator[Frame]:
+    """A step with the gathers in its update. pieces: of all of them."""
+    ranks, extra = len(plain[0].held["momentum"]), 0.0
+    for one in plain:
+        yield replace(one, sent=one.sent + extra)
+        if one.phase == "update" and pieces:
+            for shard in range(ranks):
+                extra = pieces * (shard + 1) / ranks
+                held = one.held | {"momentum": _lent(one.held["momentum"], shard)}
+                yield Frame(GATHER, held, one.sent + extra, one.crossed, ("momentum", shard, "out"))
+
+
+def _lent(grid, shard: int):
+    """A shard of the momentum on every rank."""
+    return tuple(tuple(state or BORROWED * (s == shard) for s, state in enumerate(row)) for row in grid)
+
+
+def time(setting, plain: ZeroTime) -> ZeroTime:
+    """A step with Muon's products in its update, and its messages exposed."""
+    more = muon_seconds(setting.shape, setting.card, setting.cluster, setting.recipe, setting.layout)
+    parts = plain.parts | {
+        "update": plain.parts["update"] + more["products"],
+        "exposed communication": plain.parts["exposed communication"] + more["messages"],
+    }
+    return replace(plain, parts=parts, seconds=sum(parts.values()), wire=plain.wire + more["messages"])
