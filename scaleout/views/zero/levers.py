@@ -66,10 +66,10 @@ def _for_memory(setting) -> Iterator[Change]:
         if setting.ranks < MOST["ranks"] and there:
             yield f"{beside}{MOST['ranks']} GPUs", {**there, "ranks": MOST["ranks"]}
         if setting.away == "none" or (there and setting.offload == "none"):
-            yield f"{beside}the optimizer in the host's memory", {**there, "offload": "optimizer", "to": "host"}
+            yield f"{beside}the optimizer on the host", {**there, "offload": "optimizer", "to": "host"}
         if stage == 3 and setting.away != "parameters":
             every = {**there, "offload": "parameters", "to": "host"}
-            yield f"{beside}optimizer and weights in the host's memory", every
+            yield f"{beside}optimizer and weights on the host", every
 
 
 def _smaller(setting) -> Advice | None:
@@ -132,5 +132,5 @@ def _holds(then) -> str:
 def _sends(setting, then) -> str:
     """What it costs on the wire."""
     if then.pieces == setting.pieces:
-        return "and no byte more is sent" if then.ranks == setting.ranks else f"sent {times(then.pieces)} as now"
+        return "no byte more sent" if then.ranks == setting.ranks else f"sent {times(then.pieces)} as now"
     return f"sent {times(then.pieces)}"
