@@ -143,7 +143,7 @@ def test_the_lever_that_is_named_keeps_its_promise():
         pace = [one["seconds"] / (own["batch"] * own["passes"]) for one, own in
                 ((now, given), (then, given | found.change))]  # fmt: skip
         if not now["fits"]:
-            assert then["fullest_gb"] < 0.97 * now["fullest_gb"] and then["fits"] is ("which fits" in found.gives)
+            assert then["fullest_gb"] < 0.97 * now["fullest_gb"] and then["fits"] is (", fits" in found.gives)
         elif "a sequence takes" in found.gives:
             assert then["fits"] and pace[1] < 0.97 * pace[0]
         else:

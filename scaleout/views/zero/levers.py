@@ -48,7 +48,7 @@ def _fitting(setting) -> Advice | None:
     words, change, then = fits or min(tried, key=lambda one: one[2].most, default=("", {}, setting))
     if then.most > (1 - WORTH) * setting.most:
         return None
-    found = f"which fits, {_sends(setting, then)}" if fits else "not enough yet"
+    found = f"fits, {_sends(setting, then)}" if fits else "not enough yet"
     return Advice(change, words, f"{_holds(then)}, {found}")
 
 
@@ -62,14 +62,14 @@ def _for_memory(setting) -> Iterator[Change]:
         yield "freeing gathered weights", {"keep": False}
     for stage in range(max(1, setting.stage), 4):
         there = {} if stage == setting.stage else {"stage": stage}
-        beside = f"stage {stage} and " if there else ""
+        beside = f"stage {stage}, " if there else ""
         if setting.ranks < MOST["ranks"] and there:
             yield f"{beside}{MOST['ranks']} GPUs", {**there, "ranks": MOST["ranks"]}
         if setting.away == "none" or (there and setting.offload == "none"):
-            yield f"{beside}the optimizer on the host", {**there, "offload": "optimizer", "to": "host"}
+            yield f"{beside}optimizer on the host", {**there, "offload": "optimizer", "to": "host"}
         if stage == 3 and setting.away != "parameters":
             every = {**there, "offload": "parameters", "to": "host"}
-            yield f"{beside}optimizer and weights on the host", every
+            yield f"{beside}all states on the host", every
 
 
 def _smaller(setting) -> Advice | None:
@@ -126,7 +126,7 @@ def _many(count: int) -> str:
 
 
 def _holds(then) -> str:
-    return f"{gigabytes(then.held())} a GPU"
+    return f"{gigabytes(then.held())} a GPU" if then.held() else "nothing left there"
 
 
 def _sends(setting, then) -> str:

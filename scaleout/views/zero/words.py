@@ -8,7 +8,7 @@ from scaleout.views.choices import NAMES
 from scaleout.views.zero.amounts import gigabytes, times
 from scaleout.views.zero.levers import WORTH, Advice
 
-SPLIT = {0: "all copied", 1: "optimizer split", 2: "gradients and optimizer split", 3: "all split"}
+SPLITS = {0: "copies all to", 1: "splits the optimizer over", 2: "splits gradients too, over", 3: "splits all over"}
 
 
 def sentence(setting, values: dict) -> str:
@@ -16,9 +16,12 @@ def sentence(setting, values: dict) -> str:
     rest = gigabytes(setting.held()) if setting.held() else "nothing at rest"
     fits = "" if setting.fits else " (too much)"
     beside = f", {gigabytes(values['outside_gb'] * 1e9)} outside" if values["outside_gb"] else ""
+    if setting.keeps:
+        beside = f", {gigabytes(setting.most)} for a moment{fits}"
+        fits = ""
     return (
-        f"{NAMES[setting.model]}, stage {setting.stage}, {setting.ranks} GPUs: {SPLIT[setting.stage]}. Each holds "
-        f"**{rest}**{fits}{beside}, sends all weights' bytes **{times(values['pieces'])}** and waits "
+        f"{NAMES[setting.model]}: stage {setting.stage} {SPLITS[setting.stage]} {setting.ranks} GPUs. Each holds "
+        f"**{rest}**{fits}{beside}, sends all weights' bytes **{times(values['pieces'])}**, waits "
         f"{took(values['exposed_seconds'])} of {took(values['seconds'])}."
     )
 
