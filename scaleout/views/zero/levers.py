@@ -61,8 +61,8 @@ def _for_memory(setting) -> Iterator[Change]:
     if setting.keeps:
         yield "freeing gathered weights", {"keep": False}
     for stage in range(max(1, setting.stage), 4):
-        there = {} if stage == setting.stage else {"stage": stage}
-        beside = f"stage {stage}, " if there else ""
+        there = {"keep": False} if setting.keeps else {} if stage == setting.stage else {"stage": stage}
+        beside = "weights freed, " if setting.keeps else f"stage {stage}, " if there else ""
         if setting.ranks < MOST["ranks"] and there:
             yield f"{beside}{MOST['ranks']} GPUs", {**there, "ranks": MOST["ranks"]}
         if setting.away == "none" or (there and setting.offload == "none"):
