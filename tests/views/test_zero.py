@@ -91,6 +91,16 @@ def test_values_are_those_of_the_models():
         assert whole["moment"] == "update" and whole["moment_gb"] == pytest.approx(found["held_gb"], rel=1e-6)
 
 
+def test_a_block_at_a_time_is_less_than_the_grid_shows():
+    """One block's weights and gradients, of 32, beside what stays."""
+    found = shown(stage=3)
+    block = (N - 2 * 32_000 * 4096 - 4096) / 32
+    assert found["values"]["fullest_gb"] == pytest.approx((4 * N + 4 * block) / 1e9)
+    drawn = max(shown(stage=3, moment=at)["values"]["moment_gb"] for at in range(MOMENTS))
+    assert found["values"]["fullest_gb"] < drawn and "block by block, 27.8 GB at the fullest" in found["law"][2]
+    assert "block by block" not in shown(stage=2)["law"][2] + shown(stage=3, keep=True)["law"][2]
+
+
 @pytest.mark.parametrize(("stage", "sends"), [(0, 2), (1, 2), (2, 2), (3, 3)])
 def test_muon_gathers_every_matrix_and_keeps_one_state_of_it(stage, sends):
     """Its momentum in 16 bits, as wide as a weight, from stage 1; Newton-Schulz on each GPU is slower than the step."""

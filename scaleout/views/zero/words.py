@@ -43,7 +43,14 @@ def law(setting, values: dict) -> list[str]:
         formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its part are outside"
     piece = f"A piece: (n − 1)/n of {billions} billion × {setting.widths['weights']} B = {gigabytes(setting.piece)}."
     return [f"At rest, with n = {n}, a GPU keeps of each parameter, in the order of the rows:", formula,
-            f"{piece}{_elsewhere(values)}"]  # fmt: skip
+            f"{piece}{_fullest(setting)}{_elsewhere(values)}"]  # fmt: skip
+
+
+def _fullest(setting) -> str:
+    """What is there for a moment where a block is gathered at a time, and not an n-th of the model as drawn."""
+    if setting.stage < 3 or setting.keeps:
+        return ""
+    return f" Gathered block by block, {gigabytes(setting.most)} at the fullest: less than these parts show."
 
 
 def _elsewhere(values: dict) -> str:
