@@ -118,6 +118,15 @@ def test_muon_gathers_every_matrix_and_keeps_one_state_of_it(stage, sends):
     assert ("gather the momentum" in said) is (stage > 0)
 
 
+def test_a_gpu_waits_while_its_host_updates():
+    found = shown(offload="optimizer")["values"]
+    parts = found["parts"]
+    assert found["exposed_seconds"] > 1
+    assert found["exposed_seconds"] == pytest.approx(sum(parts[name] for name in parts if name != "compute"))
+    own = shown()["values"]
+    assert own["exposed_seconds"] == own["parts"]["exposed communication"] > own["parts"]["exposed host"] == 0
+
+
 def test_programs_that_send_more_than_the_paper_are_named():
     assert shown()["values"]["pieces_by_way"] == {"DeepSpeed": 3}
     assert "As installed, DeepSpeed sends 3." in shown()["law"][2]

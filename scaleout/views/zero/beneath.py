@@ -54,10 +54,16 @@ class Cell:
 # --- what a GPU holds ------------------------------------------------------------------------------------------------
 
 
-def memory(band: Band, parts: Sequence[Part], card: int, stages: Sequence[float], chosen: int) -> str:
-    """Bytes as a bar on a scale that holds every stage's and the card's; what is over the card's limit is hatched.
-    stages: bytes of each."""
-    scale = band.width / (1.03 * max(*stages, card))
+def scale(band: Band, sizes: Sequence[float], outside: float, words: str) -> float:
+    """CSS pixels a byte: all sizes fit, and what is outside the GPU with its words."""
+    inside = band.width / (1.03 * max(sizes))
+    return min(inside, (band.width - svg.measure(words, svg.SMALLEST) - 8) / outside) if outside else inside
+
+
+def memory(
+    band: Band, parts: Sequence[Part], scale: float, card: int, stages: Sequence[float], chosen: int
+) -> str:
+    """Bytes as a bar; what is over the card's limit is hatched. scale: CSS pixels a byte; stages: bytes of each."""
     held, limit = sum(part.size for part in parts), band.x + card * scale
     out = [svg.text(band.words, band.y - 6, fitting(_memory_words(held, card), band.room), size=svg.SMALL)]
     out.append(svg.rect(band.x, band.y, card * scale, band.height, "grid", opacity=0.45, title="the card's memory"))
@@ -74,7 +80,10 @@ def memory(band: Band, parts: Sequence[Part], card: int, stages: Sequence[float]
 
 
 def _memory_words(held: float, card: int) -> list[str]:
-    own, all_of = gigabytes(held) if held else "nothing", gigabytes(card)
+    own, all_of = gigabytes(held), gigabytes(card)
+    if not held:
+        return [f"each holds nothing now: all of the card's {all_of} are left for activations",
+                f"each holds nothing now: {all_of} are left"]  # fmt: skip
     if held > card:
         over = gigabytes(held - card)
         return [f"each holds {own}, {over} more than the card's {all_of}", f"{own}: {over} over {all_of}"]
@@ -105,19 +114,14 @@ def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> li
     return out
 
 
-def host(band: Band, parts: Sequence[Part], where: str) -> str:
-    """What lies outside the GPU, as wide as it would be on it."""
-    size = sum(part.size for part in parts)
-    if not size:
-        return ""
-    words = f"{gigabytes(size)} {where}"
-    room = band.width - svg.measure(words, svg.SMALLEST) - 8
+def host(band: Band, parts: Sequence[Part], scale: float, words: str) -> str:
+    """What lies outside the GPU, on the scale of what lies on it."""
     boxes, at = [], band.x
     for part in parts:
-        wide = room * part.size / size
+        wide = part.size * scale
         boxes.append(hatch.area([(at, band.y, wide, band.height)], part.fill, part.key) if part.size else "")
         at += wide
-    return "".join(boxes) + svg.text(at + 6, band.y + band.height - 1, words, size=svg.SMALLEST)
+    return "".join(boxes) + svg.text(at + 6, band.y + band.height - 1, words, size=svg.SMALLEST) if at > band.x else ""
 
 
 # --- the wire --------------------------------------------------------------------------------------------------------
@@ -175,23 +179,23 @@ def _cell(cell: Cell, i: int, x: float, wide: float, band: Band) -> list[str]:
 # --- the seconds -----------------------------------------------------------------------------------------------------
 
 
-def seconds(band: Band, parts: dict[str, float], host: bool) -> str:
-    """A step's seconds, side by side; hatched what waits. host: whether it is the host that updates."""
+def seconds(band: Band, parts: dict[str, float], waits: Sequence[str]) -> str:
+    """A step's seconds, side by side; hatched those parts in which a GPU waits."""
     whole = sum(parts.values())
-    named = SECONDS | ({"update": "the host updates"} if host else {})
+    named = SECONDS | ({"update": "waits for the host's update"} if "update" in waits else {})
     said = [f"{words} {took(parts[name])}" for name, words in named.items() if parts[name] > 0]
     ways = [f"a step takes {took(whole)}: {', '.join(said)}", f"{took(whole)}: {', '.join(said)}",
-            f"a step takes {took(whole)}, waits {took(sum(v for k, v in parts.items() if k.startswith('exposed')))}"]
+            f"a step takes {took(whole)}, waits {took(sum(parts[name] for name in waits))}"]  # fmt: skip
     out, at = [svg.text(band.words, band.y - 6, fitting(ways, band.room), size=svg.SMALL)], band.x
     for name, words in named.items():
         wide = band.width * parts[name] / whole
         title = f"{words} {took(parts[name])}"
-        if name.startswith("exposed"):
+        if name in waits:
             out.append(svg.rect(at, band.y, wide, band.height, "accent", opacity=hatch.PALE, title=title,
                                 mark=f"ground {name}"))  # fmt: skip
-            out.append(hatch.hatched(at, band.y, wide, band.height, "accent", name))
+            out.append(hatch.hatched(at, band.y, wide, band.height, "accent", f"waits {name}"))
         else:
             fill = "c2" if name == "update" else "compute"
-            out.append(svg.rect(at, band.y, wide, band.height, fill, title=title, mark=name))
+            out.append(svg.rect(at, band.y, wide, band.height, fill, title=title, mark=f"works {name}"))
         at += wide
     return "".join(out)

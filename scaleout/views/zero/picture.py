@@ -11,6 +11,7 @@ from scaleout.draw.labels import fitting
 from scaleout.draw.ownership import LENT, OWNED, Flight, Grid, Row
 from scaleout.memory.zero import Frame, splits
 from scaleout.views.zero import beneath, muon, record
+from scaleout.views.zero.amounts import gigabytes
 from scaleout.views.zero.beneath import Band, Cell, Part
 from scaleout.views.zero.setting import MOMENTS, STAGES, Setting
 
@@ -22,13 +23,14 @@ HOSTS = {"host": "in the host's memory", "nvme": "on NVMe"}
 
 @dataclass(frozen=True)
 class Places:
-    """In CSS pixels: of the words above, of the columns' names, the grid, its left end and height of a byte, from
-    column to column for 2, 4 and 8; then tops and heights of the bands beneath, and the height of all."""
+    """In CSS pixels: of the words above, of the columns' names, the grid, what is left of it and to its right, height
+    of a byte, from column to column for 2, 4 and 8; then tops and heights of the bands beneath, the height of all."""
 
     words: float
     names: float
     grid: float
     left: float
+    right: float
     unit: float
     apart: dict[int, float]
     memory: tuple[float, float]
@@ -39,8 +41,8 @@ class Places:
 
 
 PLACES = {
-    svg.WIDE: Places(13, 32, 39, 94, 15, {2: 22, 4: 16, 8: 9}, (328, 14), (361, 10), (409, 22), (468, 12), 486),
-    svg.NARROW: Places(12, 27, 33, 74, 11, {2: 12, 4: 8, 8: 4}, (249, 11), (276, 9), (318, 16), (376, 10), 392),
+    svg.WIDE: Places(13, 32, 39, 94, 8, 15, {2: 22, 4: 16, 8: 9}, (328, 14), (361, 10), (409, 22), (468, 12), 486),
+    svg.NARROW: Places(12, 27, 33, 74, 4, 11, {2: 12, 4: 8, 8: 4}, (249, 11), (276, 9), (318, 16), (376, 10), 392),
 }
 
 
@@ -54,12 +56,10 @@ def picture(setting: Setting, moment: int, width: int, own: dict | None) -> str:
     body = [
         _above(setting, moment, width), _names(setting, grid, width, True), grid.frames(), under,
         grid.cells(now.held, grid.landed(flying)), over,
-        beneath.memory(_band(at.memory, width), parts(setting, now), setting.card.memory_bytes, by_stage(setting),
-                       setting.stage),
-        beneath.host(_band(at.host, width, inside=True), _away(setting), HOSTS[setting.tier]),
+        _memory(setting, now, width),
         beneath.wire(_band(at.wire, width), cells(setting, frame, part), setting.piece, setting.stage,
                      own and ((record.of(own, setting) or [None])[0], record.words(own, setting))),
-        beneath.seconds(_band(at.seconds, width), setting.time.parts, setting.away != "none"),
+        beneath.seconds(_band(at.seconds, width), setting.time.parts, setting.waits),
     ]  # fmt: skip
     label = (f"{setting.ranks} GPUs and what each holds of weights, gradients and optimizer states in ZeRO stage "
              f"{setting.stage}, areas as bytes; beneath, the card's memory, the {setting.pieces:.3g} pieces that each "
@@ -74,8 +74,7 @@ def asked(setting: Setting, width: int) -> str:
     body = [
         _above(setting, MOMENTS, width), _names(setting, grid, width, False), grid.frames(),
         grid.cells(resting(setting).held),
-        beneath.memory(_band(at.memory, width), parts(setting, resting(setting)), setting.card.memory_bytes,
-                       [by_stage(setting)[0]], 0),
+        _memory(setting, resting(setting), width, alone=True),
         beneath.wire(_band(at.wire, width), cells(setting, last, 0.0), setting.piece, 0),
     ]  # fmt: skip
     label = (f"{setting.ranks} GPUs that each hold all weights, gradients and optimizer states; beneath, the two "
@@ -83,10 +82,21 @@ def asked(setting: Setting, width: int) -> str:
     return svg.figure(width, at.all, "".join(body), label)
 
 
-def _band(at: tuple[float, float], width: int, inside: bool = False) -> Band:
-    left = PLACES[width].left
-    words = left if width == svg.WIDE or inside else 4.0
-    return Band(words, left, at[0], width - left - (8 if width == svg.WIDE else 4), at[1])
+def _memory(setting: Setting, frame: Frame, width: int, alone: bool = False) -> str:
+    """What a GPU holds, and what of it is elsewhere. alone: without the marks of other stages."""
+    at, card, stages, outside = PLACES[width], setting.card.memory_bytes, by_stage(setting), _away(setting)
+    band, away = _band(at.memory, width), sum(part.size for part in outside)
+    words = f"{gigabytes(away)} {HOSTS[setting.tier]}"
+    scale = beneath.scale(band, [card, *stages], away, words)
+    marks = stages[: 1 if alone else len(stages)]
+    return beneath.memory(band, parts(setting, frame), scale, card, marks, setting.stage) + beneath.host(
+        _band(at.host, width), outside, scale, words
+    )
+
+
+def _band(at: tuple[float, float], width: int) -> Band:
+    place = PLACES[width]
+    return Band(place.left if width == svg.WIDE else 4.0, place.left, at[0], width - place.left - place.right, at[1])
 
 
 # --- the grid --------------------------------------------------------------------------------------------------------
@@ -95,7 +105,7 @@ def _band(at: tuple[float, float], width: int, inside: bool = False) -> Band:
 def _grid(setting: Setting, width: int) -> Grid:
     at = PLACES[width]
     rows = tuple(Row(kind, size, *FILLS.get(kind, ("c2", ""))) for kind, size in setting.widths.items())
-    across = width - at.left - (8 if width == svg.WIDE else 4)
+    across = width - at.left - at.right
     return Grid(rows, setting.ranks, at.left, at.grid, across, at.unit, at.apart[setting.ranks], 4)
 
 

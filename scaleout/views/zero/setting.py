@@ -186,9 +186,14 @@ class Setting:
         return muon.time(self, found) if self.muon else found
 
     @property
+    def waits(self) -> tuple[str, ...]:
+        """Parts of a step in which a GPU waits for the wire or for its host, whose update is one with offload."""
+        return ("exposed communication", "exposed host") + ("update",) * (self.away != "none")
+
+    @property
     def exposed(self) -> float:
-        """Seconds in which a GPU waits for the wire or for its host."""
-        return fsum(seconds for name, seconds in self.time.parts.items() if name.startswith("exposed"))
+        """Seconds of them."""
+        return fsum(self.time.parts[name] for name in self.waits)
 
     @cached_property
     def cluster(self) -> topology.Cluster:
