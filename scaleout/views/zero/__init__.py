@@ -101,7 +101,7 @@ def _values(setting: Setting) -> dict:
         "fullest_gb": setting.most / 1e9, "card_gb": card / 1e9, "fits": setting.fits,
         "bytes_each": setting.held() / setting.parameters, "each": setting.widths,
         "split": {kind: setting.stage >= splits(kind) for kind in setting.widths},
-        "by_stage_gb": [size / 1e9 for size in picture.by_stage(setting)],
+        "by_stage_gb": [size / 1e9 for size in setting.by_stage],
         "seconds": time.seconds, "parts": time.parts, "exposed_seconds": setting.exposed,
         "exposed_percent": 100 * setting.exposed / time.seconds, "wire_seconds": time.wire,
         "away": setting.away,

@@ -13,7 +13,7 @@ from scaleout.memory.zero import Frame, splits
 from scaleout.views.zero import beneath, muon, record
 from scaleout.views.zero.amounts import gigabytes
 from scaleout.views.zero.beneath import Band, Cell, Part
-from scaleout.views.zero.setting import MOMENTS, STAGES, Setting
+from scaleout.views.zero.setting import MOMENTS, Setting
 
 FILLS = {"weights": ("c1", "c5"), "gradients": ("c6", "")}  # and while they are lent; all else is the optimizer's
 GROUPS = ((1, "optimizer"), (2, "gradients"), (3, "weights"))  # by the stage that splits them
@@ -84,7 +84,7 @@ def asked(setting: Setting, width: int) -> str:
 
 def _memory(setting: Setting, frame: Frame, width: int, alone: bool = False) -> str:
     """What a GPU holds, and what of it is elsewhere. alone: without the marks of other stages."""
-    at, card, stages, outside = PLACES[width], setting.card.memory_bytes, by_stage(setting), _away(setting)
+    at, card, stages, outside = PLACES[width], setting.card.memory_bytes, setting.by_stage, _away(setting)
     band, away = _band(at.memory, width), sum(part.size for part in outside)
     words = f"{gigabytes(away)} {HOSTS[setting.tier]}"
     scale = beneath.scale(band, [card, *stages], away, words)
@@ -215,12 +215,6 @@ def parts(setting: Setting, frame: Frame) -> list[Part]:
     ]  # fmt: skip
 
 
-def by_stage(setting: Setting) -> list[float]:
-    """Bytes of states on a GPU in each stage, at rest."""
-    offload = setting.offload if setting.stage else "none"
-    return [setting.other(stage=stage, offload=offload).held() for stage in STAGES]
-
-
 def _away(setting: Setting) -> list[Part]:
     """What is outside the GPU."""
     found = setting.rest[setting.tier]
@@ -236,8 +230,8 @@ WORDS = {
     "reduce-scatter": ("reduce-scatter gradients", "reduce-scatter g", "scatter g", "g"),
     NEW: ("gather new weights", "gather w", "w"),
     muon.GATHER: ("gather momentum, for Muon", "gather for Muon", "Muon"),
-    "gather for the forward": ("gather weights, forward", "gather w, fwd", "w fwd", "w"),
-    "gather for the backward": ("gather weights, backward", "gather w, bwd", "w bwd", "w"),
+    "gather for the forward": ("gather weights, forward", "gather w, fwd", "gather w", "w"),
+    "gather for the backward": ("gather weights, backward", "gather w, bwd", "again", "w"),
 }
 
 

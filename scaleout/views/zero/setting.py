@@ -95,7 +95,7 @@ class Setting:
     def card(self) -> Device:
         return DEVICES[self.device]
 
-    @property
+    @cached_property
     def widths(self) -> dict[str, float]:
         """Bytes of a parameter by kind, the mean over parameters."""
         return self._one_state(zero.widths(self.recipe))
@@ -114,6 +114,12 @@ class Setting:
 
     def held(self, tier: str = "device") -> float:
         return sum(self.rest[tier].values())
+
+    @cached_property
+    def by_stage(self) -> list[float]:
+        """Bytes of states on a GPU in each stage, at rest."""
+        offload = self.offload if self.stage else "none"
+        return [self.other(stage=stage, offload=offload).held() for stage in STAGES]
 
     @cached_property
     def most(self) -> float:
