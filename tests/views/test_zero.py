@@ -204,8 +204,10 @@ def test_a_run_s_ring_lies_where_its_pieces_do(width):
     (low, left), (high, right) = [[*map(float, pair.split(":"))] for pair in
                                   re.search(r'data-stops="([^"]+)"', drawn["svg"])[1].split()]  # fmt: skip
     assert low + (float(ring.get("cx")) - left) / (right - left) * (high - low) == pytest.approx(2.02, abs=0.01)
-    assert "your run: sent 2.02 times, holds 10 B a parameter, 2 ranks on" in drawn["svg"]
-    assert ">your run: sent 2.02 times, holds 10 B a parameter" in drawn["svg"]
+    where = ", 2 ranks on 2-core x86-64 CPU" if width == svg.WIDE else ""
+    for params in ({}, {"offload": "optimizer"}):
+        said = views.render("zero", params, width, own)["svg"]
+        assert f">your run: sent 2.02 times, holds 10 B a parameter{where}<" in said
     assert drawn["values"] == shown()["values"]
     other = views.render("zero", {"stage": 1}, width, own)["svg"]
     assert 'r="7" fill="none"' not in other and "your run: 2 ranks on 2-core x86-64 CPU, 1 pass a step<" in other

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from scaleout.draw import guess, hatch, plot, svg
-from scaleout.draw.labels import cut, fitting, took
+from scaleout.draw.labels import fitting, took
 from scaleout.views.zero.amounts import gigabytes
 
 AXIS = 4.2  # pieces that the wire has room for, so that a guess beyond the answer can be drawn
@@ -127,12 +127,9 @@ def host(band: Band, parts: Sequence[Part], scale: float, words: str) -> str:
 # --- the wire --------------------------------------------------------------------------------------------------------
 
 
-def wire(
-    band: Band, cells: Sequence[Cell], piece: float, stage: int, run: tuple[float | None, tuple[str, str]] | None = None
-) -> str:
+def wire(band: Band, cells: Sequence[Cell], piece: float, stage: int, run: float | None = None) -> str:
     """Cells as long as their pieces, filled as far as they have been sent; an axis of pieces above, and the mark of a
-    guess, which has the line beneath. piece: its bytes. run: a reader's own, pieces if they are of this setting, and
-    words of two lengths, which stand in that line."""
+    guess, which has the line beneath to itself. piece: its bytes. run: pieces of a reader's own."""
     end = max(AXIS, ceil(sum(cell.pieces for cell in cells)) + 0.2)
     scale, low = band.width / end, band.y + band.height
     out = [svg.text(band.words, band.y - 20, fitting(_wire_words(cells, piece), band.room), size=svg.SMALL)]
@@ -150,11 +147,7 @@ def wire(
         at += cell.pieces * scale
     stops = [(0.0, band.x), (AXIS, band.x + AXIS * scale)]
     if run:
-        pieces, words = run
-        said = fitting(words, band.room, bold=True) or cut(words[1], band.room, bold=True)
-        out.append(svg.text(band.words, low + 15, said, fill="key", bold=True, size=svg.SMALL))
-        at = band.x + min(pieces or 0.0, end) * scale
-        out.append(plot.ringed(at, band.y + band.height / 2, words[0]) if pieces else "")
+        out.append(plot.ringed(band.x + min(run, end) * scale, band.y + band.height / 2, f"your run: {run:.2f} times"))
     return "".join(out) + guess.mark(stops, (band.y - 4, low + 4), "x")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from scaleout.draw import svg
-from scaleout.draw.labels import fitting
+from scaleout.draw.labels import cut, fitting
 from scaleout.draw.ownership import LENT, OWNED, Flight, Grid, Row
 from scaleout.memory.zero import Frame, splits
 from scaleout.views.zero import beneath, muon, record
@@ -58,7 +58,8 @@ def picture(setting: Setting, moment: int, width: int, own: dict | None) -> str:
         grid.cells(now.held, grid.landed(flying)), over,
         _memory(setting, now, width),
         beneath.wire(_band(at.wire, width), cells(setting, frame, part), setting.piece, setting.stage,
-                     own and ((record.of(own, setting) or [None])[0], record.words(own, setting))),
+                     (record.of(own, setting) or [None])[0]),
+        _own(setting, own, width) if own else "",
         beneath.seconds(_band(at.seconds, width), setting.time.parts, setting.waits),
     ]  # fmt: skip
     label = (f"{setting.ranks} GPUs and what each holds of weights, gradients and optimizer states in ZeRO stage "
@@ -92,6 +93,15 @@ def _memory(setting: Setting, frame: Frame, width: int, alone: bool = False) -> 
     return beneath.memory(band, parts(setting, frame), scale, card, marks, setting.stage) + beneath.host(
         _band(at.host, width), outside, scale, words
     )
+
+
+def _own(setting: Setting, run: dict, width: int) -> str:
+    """What a reader's run was, where nothing else stands: above the wire, or where that is taken beneath it."""
+    at, words = PLACES[width], record.words(run, setting)
+    band = _band(at.wire if setting.away != "none" else at.host, width)
+    said = fitting(words, band.room, bold=True) or cut(words[1], band.room, bold=True)
+    y = band.y + band.height + (15 if setting.away != "none" else 0)
+    return svg.text(band.words, y, said, fill="key", bold=True, size=svg.SMALL)
 
 
 def _band(at: tuple[float, float], width: int) -> Band:
