@@ -16,7 +16,7 @@ from scaleout.measure.peak import timed
 from scaleout.measure.rounds import Alternation
 from scaleout.memory.fsdp import collectives
 from scaleout.parallel import shard
-from scaleout.parallel.fsdp import FlatUnit, all_gather
+from scaleout.parallel.flat import FlatUnit, all_gather
 from scaleout.parallel.fsdp_ways import HAND
 from scaleout.parallel.step import seconds_between
 from scaleout.records import trace

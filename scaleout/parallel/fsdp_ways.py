@@ -40,17 +40,25 @@ class Way:
     which softmax does not see) moves its weight as far as any other.
     """
 
+    names = WAYS
+
     def __init__(self, s, shape, via: str, sharding: Sharding, checkpointing: str = "none", rate: float = 1e-3,
                  seed: int = 0, clip: float | None = None, optimizer: str = "adamw") -> None:
-        if via not in WAYS:
-            raise ValueError(f"way {via!r} is unknown: use one of {', '.join(WAYS)}")
+        if via not in self.names:
+            raise ValueError(f"way {via!r} is unknown: use one of {', '.join(self.names)}")
         self.s, self.shape, self.via, self.sharding, self.clip = s, shape, via, sharding, clip
         self.hand, self.accelerator, self.said, self.buckets = None, None, "", {}
         self.updated = None                    # stamps at both ends of the last update
         torch.manual_seed(seed)
         with s.device:
             self.model = Transformer(shape, checkpointing=checkpointing)
-        self.call, recipe = self.model, Recipe(precision="fp32", optimizer=optimizer, foreach=not sharding.offload)
+        self.call = self.model
+        self.build(Recipe(precision="fp32", optimizer=optimizer, foreach=not sharding.offload), rate)
+        self.assert_built()
+
+    def build(self, recipe: Recipe, rate: float) -> None:
+        """Wrap or cut the model as the way does, and make its optimizer."""
+        s, via, sharding = self.s, self.via, self.sharding
         if via in HAND:
             self.hand = self.call = HAND[via](s, self.model, sharding)
             self.optimizer = make_optimizer(self.hand.parameters(), recipe, rate)
@@ -60,10 +68,13 @@ class Way:
             if via == "torch":
                 shard.shard(s, self.model, sharding)
             elif via == "ddp" and s.world > 1:
-                self.call = DistributedDataParallel(self.model, [s.device] if s.device.type == "cuda" else None)
-                self.call.register_comm_hook(self.buckets, _average)
+                self.replicate()
             self.optimizer = make_optimizer(list(self.model.parameters()), recipe, rate)
-        self.assert_built()
+
+    def replicate(self) -> None:
+        """Wrap the model in DistributedDataParallel, and note its buckets."""
+        self.call = DistributedDataParallel(self.model, [self.s.device] if self.s.device.type == "cuda" else None)
+        self.call.register_comm_hook(self.buckets, _average)
 
     # --- a step -----------------------------------------------------------------------------------------------
 

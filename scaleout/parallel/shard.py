@@ -141,15 +141,15 @@ def assert_built(s, model: nn.Module, shape, sharding: Sharding) -> None:
 def whole(model: nn.Module, gradients: bool = False) -> dict[str, torch.Tensor]:
     """{name: the full tensor}, copies, of all parameters, or of the gradients that are there. Collective: every rank
     calls it and gets them all. Plain parameters, of a model without FSDP, are copied as they are."""
-    out = {}
-    for name, p in model.named_parameters():
-        tensor = p.grad if gradients else p.detach()
-        if tensor is None:
-            continue
-        if isinstance(tensor, DTensor):                # offloaded shards travel from where the mesh is
-            tensor = tensor.to(tensor.device_mesh.device_type).full_tensor()
-        out[name] = tensor.detach().clone()
-    return out
+    every = {name: p.grad if gradients else p.detach() for name, p in model.named_parameters()}
+    return {name: full(tensor) for name, tensor in every.items() if tensor is not None}
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of the whole tensor, where it is a DTensor. Collective."""
+    if isinstance(tensor, DTensor):                    # offloaded shards travel from where the mesh is
+        tensor = tensor.to(tensor.device_mesh.device_type).full_tensor()
+    return tensor.detach().clone()
 
 
 def _dimensions(mesh_: DeviceMesh) -> dict[str, int]:
