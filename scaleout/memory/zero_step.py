@@ -1,0 +1,114 @@
+"""A step of ZeRO by hand, allocation by allocation: what one rank holds, and when that is most.
+
+The operations are a plain step's (forward.py, backward.py, walk.py), in fp32; what `parallel.zero` does at the edges of
+a unit stands between them: it reduces a unit through two flat copies of its gradients, the second of which is padded.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from scaleout.memory.activations import Sizes
+from scaleout.memory.fsdp import _forward, _Whole
+from scaleout.memory.tape import KINDS as PLAIN
+from scaleout.memory.tape import Tape
+from scaleout.memory.walk import embedding, head, loss, update
+from scaleout.spec import checks
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import Sharding, units
+from scaleout.spec.transformer import Shape
+
+KINDS = (*PLAIN, "gathered", "buffers", "whole gradients")
+WIDTH = 4               # bytes of a number: fp32
+
+
+class ZeroTape(Tape):
+    """A Tape of whose units the gradients become shards, and in stage 3 whole weights come and go."""
+
+    def __init__(self, shape: Shape, ranks: int, stage: int) -> None:
+        super().__init__(KINDS)
+        self.stage, self.ranks = stage, ranks
+        self.units = {unit.name: unit.parameters for unit in units(shape, Sharding(ranks))}
+        self.gathered: set[str] = set()
+
+    def padded(self, name: str) -> int:
+        """Elements of a unit, with those that make its shards equal."""
+        return self.ranks * ceil(self.units[name] / self.ranks)
+
+    def begin(self, *_) -> None:
+        """FSDP's tape keeps a moment of each stretch; this one has the moments of a plain step."""
+
+    def _unit(self, module: str) -> str | None:
+        return self.inside if module == "" else None
+
+    def pre_forward(self, module: str) -> None:
+        if self._unit(module) is not None:
+            self._gather(self.inside)
+
+    def post_forward(self, module: str) -> None:
+        if self._unit(module) is not None:
+            self._free(self.inside)
+
+    pre_backward = pre_forward
+
+    def post_backward(self, module: str) -> None:
+        if self.stage > 1 and self._unit(module) is not None:
+            self.reduce(self.inside)
+
+    def _gather(self, name: str) -> None:
+        if self.stage == 3 and name not in self.gathered:
+            self.gathered.add(name)
+            self.hold("gathered", WIDTH * self.padded(name))
+
+    def _free(self, name: str) -> None:
+        if name in self.gathered:
+            self.gathered.remove(name)
+            self.drop("gathered", WIDTH * self.padded(name))
+
+    def reduce(self, name: str) -> None:
+        """The unit's gradients end to end, then padded; one shard of their mean stays."""
+        self._free(name)
+        plain, padded = WIDTH * self.units[name], WIDTH * self.padded(name)
+        self.hold("buffers", plain, padded)
+        self.drop("buffers", plain)
+        self.drop("whole gradients", plain)
+        self.hold("gradients", padded // self.ranks)
+        self.drop("buffers", padded)
+
+
+def zero_step(shape: Shape, batch: int, seq: int, ranks: int, stage: int) -> dict[str, dict[str, int]]:
+    """{moment: {kind: bytes}} of one rank at the fullest instant of each moment, in a step with AdamW on `batch`
+    sequences of `seq` tokens; it is not the first. Stage 1, 2 or 3, by hand, in fp32 (`parallel.zero`).
+
+    Raises ValueError, in one line, for sizes that cannot be.
+    """
+    checks.whole("ranks", ranks)
+    checks.one_of("stage", stage, (1, 2, 3))
+    recipe, tape = Recipe(precision="fp32"), ZeroTape(shape, ranks, stage)
+    z, back = Sizes(shape, batch, seq, recipe, Layout()), None
+    every = WIDTH * sum(map(tape.padded, tape.units))
+    held = {"weights": every // (ranks if stage == 3 else 1), "optimizer": 2 * every // ranks, "master": 0}
+    for kind, size in held.items():
+        tape.hold(kind, size)
+    tape.hold("activations", z.batch_bytes)
+    _forward(z, tape)
+    tape.at("loss")
+    tape.pre_backward("")
+    back = _Whole(z, tape)
+    loss(z, tape)
+    head(z, back)
+    tape.at("block")
+    for i in reversed(range(shape.layers)):
+        tape.inside = f"blocks.{i}"
+        tape.pre_backward("")
+        back.block()
+        tape.post_backward("")
+    tape.inside = ""
+    embedding(z, back)
+    tape.post_backward("")
+    for name in tape.units if stage == 1 else ():
+        tape.reduce(name)
+    tape.at("optimizer")
+    tape.passing("temporaries", *update(z, held))
+    return {moment: kinds for moment, (_, kinds) in tape.fullest.items()}
