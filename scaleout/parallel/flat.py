@@ -103,12 +103,14 @@ class Shards:
         """{name: full tensor}, copies, of parameters or gradients. Collective: all ranks call it."""
         return self.together(lambda shard: shard.grad if gradients else shard.data)
 
-    def together(self, of: Callable[[nn.Parameter], Tensor]) -> dict[str, Tensor]:
-        """{name of a parameter: full tensor} of what `of(shard)` has of each shard, (N / p,). Collective."""
+    def together(self, of: Callable[[nn.Parameter], Tensor | None]) -> dict[str, Tensor]:
+        """{name of a parameter: full tensor} of what `of(shard)` has of each shard, (N / p,), or None. Collective."""
         names, found = {p: name for name, p in self.model.named_parameters()}, {}
         for unit in self.units:
-            flat = torch.empty_like(unit.whole)
-            all_gather(flat, of(unit.shard), unit.group)
+            mine, flat = of(unit.shard), torch.empty_like(unit.whole)
+            if mine is None:
+                continue
+            all_gather(flat, mine, unit.group)
             found |= {names[p]: piece.clone() for p, piece in zip(unit.parameters, unit.pieces(flat), strict=True)}
         return found
 

@@ -71,9 +71,10 @@ class Way:
                 self.replicate()
             self.optimizer = make_optimizer(list(self.model.parameters()), recipe, rate)
 
-    def replicate(self) -> None:
+    def replicate(self, **options) -> None:
         """Wrap the model in DistributedDataParallel, and note its buckets."""
-        self.call = DistributedDataParallel(self.model, [self.s.device] if self.s.device.type == "cuda" else None)
+        device = [self.s.device] if self.s.device.type == "cuda" else None
+        self.call = DistributedDataParallel(self.model, device, **options)
         self.call.register_comm_hook(self.buckets, _average)
 
     # --- a step -----------------------------------------------------------------------------------------------
@@ -116,7 +117,8 @@ class Way:
             raise ValueError("FSDP by hand reduces gradients in every pass: leave out --no-sync-every-pass")
         if isinstance(self.model, FSDPModule):
             self.model.set_requires_gradient_sync(last)
-        return self.call.no_sync() if not last and self.via == "ddp" and self.s.world > 1 else nullcontext()
+        copies = isinstance(self.call, DistributedDataParallel)
+        return self.call.no_sync() if copies and not last else nullcontext()
 
     def update(self) -> None:
         """Clip where asked, step the optimizer, forget the gradients."""

@@ -9,10 +9,11 @@ divisible by p. One piece is every weight once, of which a rank sends (p - 1) / 
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from scaleout.parallel import shard as parallel_shard
-from scaleout.parallel.flat import FlatUnit, Shards, WholeUnit
+from scaleout.parallel.flat import FlatUnit, Shards, WholeUnit, all_gather
 from scaleout.spec.sharding import Sharding, units
 
 
@@ -26,16 +27,19 @@ class Stage1(Shards):
     """Every rank has all weights and, after its backward, all gradients. It has the optimizer's state of its shards,
     updates these, and gets the others' new weights: an all-reduce with the update between its two halves.
 
-    s: a lab.session.Session. `backward(loss)` leaves each rank its shard of the mean gradient.
+    s: a lab.session.Session. apart: names of parameters that get units of their own, for another optimizer.
+    `backward(loss)` leaves each rank its shard of the mean gradient.
     """
 
     kind = WholeUnit
 
-    def __init__(self, s, model: nn.Module) -> None:
+    def __init__(self, s, model: nn.Module, apart=()) -> None:
         group = parallel_shard.mesh(s, Sharding(s.world)).get_group("shard")
-        named, self.model = dict(model.named_parameters()), model
-        self.units = [self.kind(unit.name, [named[name] for name, _ in unit.tensors], group)
-                      for unit in units(model.shape, Sharding(s.world))]
+        named, self.model, self.units = dict(model.named_parameters()), model, []
+        for unit in units(model.shape, Sharding(s.world)):
+            for other in (False, True):
+                chosen = [named[name] for name, _ in unit.tensors if (name in apart) == other]
+                self.units += [self.kind(unit.name, chosen, group)] if chosen else []
 
     def backward(self, loss: Tensor, last: bool = True) -> None:
         """The gradients of one pass, reduced into shards in the last of several: until then they add up, whole."""
@@ -60,8 +64,8 @@ class Stage1(Shards):
 class Stage2(Stage1):
     """Gradients are split too: those of a unit are reduced, and forgotten, as soon as its backward is over."""
 
-    def __init__(self, s, model: nn.Module) -> None:
-        super().__init__(s, model)
+    def __init__(self, s, model: nn.Module, apart=()) -> None:
+        super().__init__(s, model, apart)
         for unit in self.units:
             for p in unit.parameters:
                 p.register_post_accumulate_grad_hook(lambda p, unit=unit: self.ready(unit))
@@ -83,8 +87,8 @@ class Stage3(Stage2):
 
     kind = FlatUnit
 
-    def __init__(self, s, model: nn.Module) -> None:
-        super().__init__(s, model)
+    def __init__(self, s, model: nn.Module, apart=()) -> None:
+        super().__init__(s, model, apart)
         for unit in self.units:
             module = model.get_submodule(unit.name)
             module.register_forward_pre_hook(lambda module, x, unit=unit: gather(unit))
@@ -108,3 +112,14 @@ class Stage3(Stage2):
 
 
 STAGES = {1: Stage1, 2: Stage2, 3: Stage3}
+
+
+def assert_one_norm(norm: float, device: torch.device) -> None:
+    """RuntimeError, in one line, where the ranks have not clipped by the same norm. Nothing else shows it: each rank
+    steps its own shards, and all get them from it, so that copies stay equal. Collective."""
+    found = torch.empty(dist.get_world_size(), dtype=torch.float64, device=device)
+    all_gather(found, torch.tensor([norm], dtype=torch.float64, device=device))
+    if found.min() != found.max():
+        norms = ", ".join(f"{one:.4f}" for one in found.tolist())
+        raise RuntimeError(f"the ranks clip by different norms ({norms}): each took its own shard's; add the squares "
+                           "of all shards up over the ranks first")

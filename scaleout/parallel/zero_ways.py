@@ -6,50 +6,85 @@ Each way says what it built, and refuses to go on where that is not what was ask
 from __future__ import annotations
 
 import torch
-from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.profiler import record_function as phase
 
-from scaleout.parallel import fsdp_ways, shard, zero
-from scaleout.parallel.recipe import local_bytes, make_optimizer
+from scaleout.parallel import fsdp_ways, shard, zero, zero_muon
+from scaleout.parallel.recipe import local_bytes
+from scaleout.spec import muon
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import total_parameters
 
+MUON_RATE = 0.02        # Jordan et al.'s, of matrices
 HAND = {f"stage-{number}": stage for number, stage in zero.STAGES.items()}
-SHARDED = {"keep": False, "reshard": True}          # fully_shard's reshard_after_forward
-WAYS = ("one", "ddp", *HAND, "zero-redundancy", *SHARDED)
+SHARDED = {"keep": False, "reshard": True, "rows": True}        # fully_shard's reshard_after_forward
+WAYS = ("one", "ddp", *HAND, "zero-redundancy", "keep", "reshard")
+MUON = ("one", *HAND, "zero-redundancy", "reshard", "rows")
 
 
 class Way(fsdp_ways.Way):
     """A model on every rank, its optimizer, and steps with them; as `fsdp_ways.Way`, whose surface it has.
 
-    via: one of WAYS. "one" is a plain model that sends nothing; "stage-1" to "stage-3" are by hand; "zero-redundancy" is
-    torch's optimizer of that name over DistributedDataParallel; "keep" and "reshard" are `fully_shard`.
+    via: one of WAYS. "one" is a plain model that sends nothing; "stage-1" to "stage-3" are by hand; "zero-redundancy"
+    is torch's optimizer of that name over DistributedDataParallel; "keep" and "reshard" are `fully_shard`.
+    optimizer: "adamw", or "muon" for the blocks' matrices, with one of MUON: "reshard" is then torch.optim.Muon itself,
+    and "rows" is wrong.
     """
 
     names = WAYS
 
-    def __init__(self, s, shape, via: str, **more) -> None:
+    def __init__(self, s, shape, via: str, optimizer: str = "adamw", **more) -> None:
+        self.muon = optimizer == "muon"
+        self.names = MUON if self.muon else WAYS
         super().__init__(s, shape, via, Sharding(s.world, reshard=SHARDED.get(via, True)), **more)
 
     def build(self, recipe: Recipe, rate: float) -> None:
         """Wrap or cut the model as the way does, and make its optimizer."""
+        apart = tuple(muon.matrices(self.shape)) if self.muon else ()
         if self.via in HAND:
-            self.hand = self.call = HAND[self.via](self.s, self.model)
+            self.hand = self.call = HAND[self.via](self.s, self.model, apart)
         elif self.via in SHARDED:
             shard.shard(self.s, self.model, self.sharding)
         elif self.via != "one":
-            shard.mesh(self.s, self.sharding)           # a process alone has no group yet, and both want one
-            self.replicate()
-        self.optimizer = self.make(recipe, rate)
+            shard.mesh(self.s, self.sharding)           # ZeroRedundancyOptimizer wants a group, of one process too
+            if self.s.world > 1:
+                self.replicate(gradient_as_bucket_view=True)
+        if self.hand is not None:
+            names = {p: name for name, p in self.model.named_parameters()}
+            held = {unit: names[unit.parameters[0]] in apart for unit in self.hand.units}
+        else:
+            held = {p: name in apart for name, p in self.model.named_parameters()}
+        self.optimizer = self.make([one for one in held if not held[one]], [one for one in held if held[one]], rate)
 
-    def make(self, recipe: Recipe, rate: float) -> torch.optim.Optimizer:
-        """The optimizer of what this rank has to step."""
-        held = list((self.hand or self.model).parameters())
-        if self.via != "zero-redundancy":
-            return make_optimizer(held, recipe, rate)
-        optimizer = ZeroRedundancyOptimizer(held, torch.optim.AdamW, lr=rate, foreach=recipe.foreach)
-        optimizer.state = optimizer.optim.state         # where the one of this rank's tensors has it
-        return optimizer
+    def make(self, rest: list, matrices: list, rate: float):
+        """AdamW of what this rank has to step, and Muon of the matrices; by hand both are given as units."""
+        adamw, options = torch.optim.AdamW, {"lr": rate, "foreach": True}
+        if self.via == "zero-redundancy":
+            found = zero_muon.split(adamw, rest, **options)
+            return zero_muon.Both(zero_muon.split(zero_muon.Muon, matrices, lr=MUON_RATE), found) if matrices else found
+        found = adamw([unit.shard for unit in rest] if self.hand is not None else rest, **options)
+        kinds = {"one": zero_muon.Muon, "reshard": torch.optim.Muon, "rows": zero_muon.RowsMuon}
+        kind = kinds.get(self.via, zero_muon.GatheredMuon)
+        return zero_muon.Both(kind(matrices, lr=MUON_RATE), found) if matrices else found
+
+    def gradients(self, batches, every_pass: bool | None = None) -> float:
+        """Forward and backward of [(tokens, targets)], whose gradients add up to their mean; the mean loss.
+
+        every_pass: reduce gradients in every pass, or in the last; None: in every pass where they are split, so that
+        they are nowhere whole for long.
+        """
+        split = self.via not in ("one", "ddp", "zero-redundancy", "stage-1")
+        return super().gradients(batches, split if every_pass is None else every_pass)
+
+    def one_pass(self, batch, passes: int = 1, last: bool = True):
+        """As `fsdp_ways.Way`; the stages by hand reduce what is in their own hands."""
+        if self.hand is None:
+            return super().one_pass(batch, passes, last)
+        with phase("forward"):
+            loss = self.call(*batch) / passes
+        with phase("backward"):
+            self.hand.backward(loss, last)
+        return loss.detach()
 
     # --- what is there ------------------------------------------------------------------------------------------
 
@@ -57,7 +92,7 @@ class Way(fsdp_ways.Way):
         """{state of the optimizer: {name of a parameter: full tensor}}, copies, of all ranks together. Collective."""
         kinds = {kind for state in self.optimizer.state.values() for kind, value in state.items() if value.dim()}
         if self.hand is not None:
-            return {kind: self.hand.together(lambda own, kind=kind: self.optimizer.state[own][kind])
+            return {kind: self.hand.together(lambda own, kind=kind: self.optimizer.state[own].get(kind))
                     for kind in sorted(kinds)}
         found = {kind: {} for kind in sorted(set().union(*self.s.gathered(kinds)))}
         for name, p in self.model.named_parameters():
@@ -89,13 +124,14 @@ class Way(fsdp_ways.Way):
         steps, every = self.steps(), total_parameters(self.shape)
         kind = type(self.call).__name__ + (", ZeroRedundancyOptimizer" if self.via == "zero-redundancy" else "")
         units = f" in {len(self.hand.units)} unit(s)" if self.hand is not None else ""
-        return (f"{kind}{units} on {self.s.world} rank(s): {self.stored()['weights']:,} of {4 * every:,} bytes of weights "
-                f"on this rank, which steps {steps:,} of {every:,} parameters")
+        return (f"{kind}{units} on {self.s.world} rank(s): {self.stored()['weights']:,} of {4 * every:,} bytes of "
+                f"weights on this rank, which steps {steps:,} of {every:,} parameters")
 
     def steps(self) -> int:
         """Parameters that this rank's optimizer steps, padding too."""
-        local = self.optimizer.optim if self.via == "zero-redundancy" else self.optimizer
-        return sum(p.numel() for group in local.param_groups for p in group["params"])
+        made = getattr(self.optimizer, "optimizers", [self.optimizer])
+        return sum(p.numel() for one in made for group in getattr(one, "optim", one).param_groups
+                   for p in group["params"])
 
     def assert_built(self) -> None:
         """RuntimeError where the way is not what its name says. Equal losses would not show it."""

@@ -41,7 +41,8 @@ def case(s, via):
     wanted = alone(s)
     way, *found = trained(s, via, s.rank)
     out = {"loss": max(abs(s.mean(f) / w - 1) for f, w in zip(found[0], wanted[0], strict=True))}
-    out |= {name: parity.worst(s, f, w) for name, f, w in zip(("gradients", "weights"), found[1:], wanted[1:])}
+    for i, name in enumerate(("gradients", "weights"), 1):
+        out[name] = parity.worst(s, found[i], wanted[i])
     out |= {kind: parity.worst(s, found[3][kind], wanted[3][kind]) for kind in wanted[3]}
     out |= {"kinds": list(found[3]), "stored": way.stored(), "built": way.built}
     return out

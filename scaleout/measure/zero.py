@@ -1,0 +1,216 @@
+"""ZeRO's ways looked at from outside: what a step sends, what each rank holds of every state, and where it has most,
+each beside its prediction.
+
+Bytes on the wire are counted twice. The collectives that a way asks for are counted by the shares that a ring sends of
+them (`collectives.zero.share`). What the backend makes of them is in the sockets: on Linux the kernel counts, for each
+TCP connection, what has arrived. gloo makes an all-reduce of every reduce-scatter.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import statistics
+import struct
+from collections import Counter, namedtuple
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from scaleout.collectives import zero as wire
+from scaleout.measure import fsdp_ledger
+from scaleout.measure.peak import timed
+from scaleout.measure.rounds import Alternation
+from scaleout.memory import accounts, fsdp
+from scaleout.memory.zero import at_rest
+from scaleout.memory.zero_step import zero_step
+from scaleout.parallel import private
+from scaleout.parallel.zero_ways import SHARDED, Way
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import Sharding, tensors, units
+from scaleout.spec.transformer import total_parameters
+
+STATES = {"exp_avg": "momentum", "exp_avg_sq": "variance", "momentum_buffer": "momentum"}      # of torch's optimizers
+PROGRAMS = {"ddp": ("DistributedDataParallel", 0), "zero-redundancy": ("ZeroRedundancyOptimizer", 1),
+            "keep": ("fully_shard", 3), "reshard": ("fully_shard", 3)}
+# Of each operation of torch.distributed the collective, and the tensor whose bytes `alpha_beta` calls its size.
+OPERATIONS = {"_allgather_base_": ("all_gather", 0), "_reduce_scatter_base_": ("reduce_scatter", 1),
+              "allreduce_": ("all_reduce", 0), "broadcast_": ("broadcast", 0),
+              "all_gather_into_tensor": ("all_gather", None), "all_reduce": ("all_reduce", 0)}
+CALM = 1e-3             # of a model whose gradients have a norm of about 1
+ARRIVED = 128           # where struct tcp_info of linux/tcp.h has tcpi_bytes_received, 64 bits
+
+Calls = namedtuple("Calls", "bytes count")
+
+
+class Wire(private.TorchDispatchMode):
+    """Counts what is asked of torch.distributed while the context is open. found: {collective: Calls}."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes, self.count = Counter(), Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented               # let it turn into operations on this rank's shard, which come here
+        out = func(*args, **(kwargs or {}))
+        space, _, name = func._schema.name.partition("::")
+        if space in ("c10d", "_c10d_functional") and name in OPERATIONS:
+            collective, at = OPERATIONS[name]
+            self.bytes[collective] += sum(t.nbytes for t in private.tree_leaves(out if at is None else args[at])
+                                          if isinstance(t, torch.Tensor))
+            self.count[collective] += 1
+        return out
+
+    @property
+    def found(self) -> dict[str, Calls]:
+        return {name: Calls(size, self.count[name]) for name, size in self.bytes.items()}
+
+
+def sent(found: dict[str, Calls], ranks: int, gloo: bool = False) -> float:
+    """Bytes that a rank sends for these collectives, the mean over ranks. gloo: as gloo sends them."""
+    as_sent = {"reduce_scatter": "all_reduce"} if gloo else {}
+    return sum(one.bytes * wire.share(as_sent.get(name, name), ranks) for name, one in found.items())
+
+
+def arrived() -> int | None:
+    """Bytes that have come to this process by TCP, ever, over connections that are open; None where no kernel says."""
+    total, folder = 0, Path("/proc/self/fd")
+    if not folder.exists() or not hasattr(socket, "TCP_INFO"):
+        return None
+    for link in folder.iterdir():
+        with suppress(OSError):
+            if link.readlink().name.startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(link.name))) as one:
+                    told = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)     # OSError for other kinds
+                    total += struct.unpack_from("=Q", told, ARRIVED)[0] if len(told) >= ARRIVED + 8 else 0
+    return total
+
+
+def calm(optimizer) -> None:
+    """Let AdamW divide by far more than a gradient that is rounding and nothing else (a key's bias, which softmax does
+    not see): its own eps would make a step of it as long as any other, and two runs could not be compared."""
+    for group in optimizer.param_groups:
+        if "betas" in group:
+            group["eps"] = CALM
+
+
+# --- by the pure model ----------------------------------------------------------------------------------------------
+
+def program(via: str) -> tuple[str, int]:
+    """(name in collectives.zero.WAYS, stage) of a way."""
+    return PROGRAMS.get(via) or ("paper", int(via.rpartition("-")[2]))
+
+
+def predicted_messages(shape, ranks: int, via: str, passes: int = 1) -> dict[str, Calls]:
+    """What `Wire` should find in a step: {collective: Calls}; DDP's buckets are not counted one by one."""
+    name, stage = program(via)
+    parts = units(shape, Sharding(ranks))
+    more = {"keep": via == "keep"} | ({"stay": parts[0].parameters} if via == "reshard" else {})
+    more = {"unit": total_parameters(shape)} | (more if via in SHARDED else {})
+    every = None if stage >= 2 else False
+    found: Counter = Counter()
+    for one in wire.messages(total_parameters(shape), Recipe("fp32"), Layout(dp=ranks, zero=stage), name, passes=passes,
+                             every_pass=every, **more):
+        found[one.collective] += one.bytes
+    gathers = {3: 2 * len(parts) - (via in SHARDED) * (len(parts) if via == "keep" else 1)}.get(stage, len(parts))
+    calls = {"all_gather": gathers * (passes if stage == 3 else 1),
+             "reduce_scatter": len(parts) * (passes if stage >= 2 else 1)}
+    return {kind: Calls(size, calls.get(kind)) for kind, size in found.items()}
+
+
+def predicted_held(shape, ranks: int, via: str) -> dict[str, int]:
+    """Bytes of each state on rank 0 when its backward is over."""
+    found = at_rest(total_parameters(shape), Recipe("fp32"), Layout(dp=ranks, zero=program(via)[1]))["device"]
+    if via == "zero-redundancy":
+        found |= dict.fromkeys(("momentum", "variance"), 4 * dealt(map(math.prod, tensors(shape).values()), ranks)[0])
+    return found
+
+
+def dealt(sizes, ranks: int) -> list[int]:
+    """Elements of each rank where whole tensors are dealt, as ZeroRedundancyOptimizer does: the largest first, each to
+    the first rank that has least."""
+    shares = [0] * ranks
+    for size in sorted(sizes, reverse=True):
+        shares[shares.index(min(shares))] += size
+    return shares
+
+
+def predicted_peak(o, ranks: int, via: str, device: str = "cpu") -> int:
+    """Bytes at the fullest instant of a step with AdamW on one rank."""
+    shape, size = o.shape, (o.micro_batch, o.seq)
+    name, stage = program(via)
+    if name == "fully_shard":
+        return fsdp.fsdp_account(shape, *size, Recipe("fp32"), Sharding(ranks, reshard=SHARDED[via]), device).peak_bytes
+    if name == "paper":
+        return max(sum(kinds.values()) for kinds in zero_step(shape, *size, ranks, stage).values())
+    return accounts.account(shape, *size, Recipe("fp32", buckets="views"), Layout(dp=ranks, zero=stage)).peak_bytes
+
+
+# --- by looking -----------------------------------------------------------------------------------------------------
+
+def looked(way: Way, batches) -> dict:
+    """A step of a way, looked at: {"messages": {collective: Calls}, "arrived": bytes by TCP a rank or None, "held":
+    {state: bytes} of rank 0 when its backward is over, "loss"}. Collective, the same on every rank."""
+    s, held = way.s, {}
+    look = lambda: held or held.update({STATES.get(kind, kind): size for kind, size in way.stored().items()})  # noqa: E731
+    if way.via == "stage-1":                    # reduces when its backward is over, and then has no whole gradients
+        plain, way.hand.reduce = way.hand.reduce, lambda unit: (look(), plain(unit))
+    s.barrier()
+    before = arrived()
+    with Wire() as seen:
+        loss = way.gradients(batches)
+        look()
+        way.update()
+    s.barrier()
+    after = arrived()
+    told = None if before is None or s.device.type != "cpu" or s.world == 1 else s.mean(after - before)
+    return {"messages": seen.found, "arrived": told, "held": s.gathered(held)[0], "loss": s.mean(loss)}
+
+
+def peak(way: Way, batch) -> int:
+    """Bytes at the fullest instant of a step on rank 0, as the ledger books them. Collective."""
+    found, _ = fsdp_ledger.measured(way, batch)
+    return int(way.s.gathered(sum(found.values()))[0])
+
+
+class Rounds(Alternation):
+    """The ways of a run, timed in alternation and then looked at."""
+
+    def __init__(self, s, o, names, batches) -> None:
+        """batches(step): this rank's, one a pass."""
+        ways = {via: Way(s, o.shape, via, o.optimizer, rate=o.lr, seed=o.seed, clip=o.clip) for via in names}
+        super().__init__(s, o, ways, list(names), batches)
+
+    def sample(self, batch, step) -> None:
+        """Nothing is calibrated."""
+
+    def take(self, via, share, step) -> None:
+        """One step of a way, timed."""
+        seconds, loss = timed(self.s, lambda: self.ways[via].step(share))
+        self.seconds[via].append(seconds)
+        self.losses[via].append(self.s.mean(loss))
+
+    def rows(self, warmup: int) -> dict[str, dict]:
+        """{way: {"measured", "predicted": {figure: number}, "loss", "messages": as in `looked`}}; figures as in
+        lab.zero.FIGURES. After `alternate`."""
+        rows, o, ranks = {}, self.o, self.s.world
+        for i, (via, way) in enumerate(self.ways.items()):
+            seen = looked(way, self.batches(o.steps + i))
+            wanted = predicted_messages(o.shape, ranks, via, o.accumulation) if ranks > 1 else {}
+            measured = {"seconds": statistics.median(self.seconds[via][warmup:]), "sent": sent(seen["messages"], ranks)}
+            predicted = {"sent": sent(wanted, ranks)}
+            if seen["arrived"] is not None:
+                measured["tcp"], predicted["tcp"] = seen["arrived"], sent(wanted, ranks, gloo=True)
+            measured |= seen["held"]
+            predicted |= predicted_held(o.shape, ranks, via)
+            if o.accumulation == 1:
+                measured["peak"] = peak(way, self.batches(o.steps + i)[0])
+                predicted["peak"] = predicted_peak(o, ranks, via, self.s.device.type)
+            rows[via] = {"measured": measured, "predicted": predicted, "loss": self.losses[via][-1],
+                         "messages": seen["messages"]}
+        return rows

@@ -1,0 +1,69 @@
+"""A fault of ZeRO that nothing reports: each rank clips its shard by the norm of that shard."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from scaleout.lab import zero as lab_zero
+from scaleout.parallel.zero import assert_one_norm
+from scaleout.parallel.zero_ways import HAND, Way
+
+STEPS = 5
+SHARE = 0.5         # of the first gradient's norm: what is clipped to where --clip is not given
+
+
+def refuse(s, o) -> None:
+    """ValueError, in one line, where the fault would show nothing."""
+    if s.world == 1:
+        raise ValueError("--fault is about several ranks: use torchrun --nproc-per-node 2")
+    if o.via not in HAND:
+        raise ValueError(f"--fault clip is shown by hand: use --via {', '.join(HAND)}")
+    if o.optimizer != "adamw":
+        raise ValueError("--fault clip is shown with AdamW: leave out --optimizer muon")
+
+
+def show(s, o, batches) -> None:
+    """Train a few steps with the fault, beside the same steps clipped by the whole norm, and print what there is to
+    see. batches(step): this rank's, one a pass."""
+    sick, well = (Way(s, o.shape, o.via, rate=o.lr, seed=o.seed) for _ in range(2))
+    most, rows, said, start = o.clip, [], "", well.whole()
+    for step in range(STEPS):
+        losses = [s.mean(way.gradients(batches(step))) for way in (sick, well)]
+        most = most or SHARE * well.hand.clip(math.inf)
+        own = nn.utils.clip_grad_norm_(sick.hand.parameters(), most).item()            # what one writes without ranks
+        whole = well.hand.clip(most)
+        said = said or caught(s, own)
+        for way in (sick, well):
+            way.update()
+        rows.append({"losses": losses, "norms": s.gathered(own), "norm": whole, "copies": spread(s, sick),
+                     "apart": distance(sick.whole(), well.whole()) / distance(start, well.whole())})
+    s.say("\n" + lab_zero.fault(rows, most, said))
+
+
+def caught(s, norm: float) -> str:
+    """What the assertion says of this rank's norm; "" where all have the same."""
+    try:
+        assert_one_norm(norm, s.device)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def distance(one: dict, other: dict) -> float:
+    """Of two sets of weights, as two points."""
+    return math.sqrt(sum((one[name] - other[name]).double().square().sum().item() for name in one))
+
+
+def spread(s, way: Way) -> float | None:
+    """Largest difference between the ranks' copies of a weight; None in stage 3, which has no copies."""
+    if way.via == "stage-3":
+        return None
+    worst = 0.0
+    for p in way.model.parameters():
+        most = torch.stack([p.detach(), -p.detach()])
+        torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+        worst = max(worst, most.sum(0).max().item())
+    return worst

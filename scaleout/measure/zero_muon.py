@@ -1,0 +1,102 @@
+"""Muon under ZeRO: what each way of stepping a cut matrix makes of it, and what its update moves."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from scaleout.collectives import zero as wire
+from scaleout.measure.zero import STATES, Wire, calm, dealt, sent
+from scaleout.memory.zero import muon_bytes
+from scaleout.parallel import parity
+from scaleout.parallel.zero_muon import DECAY
+from scaleout.parallel.zero_ways import HAND, MUON, MUON_RATE, Way
+from scaleout.spec.layout import Layout
+from scaleout.spec.muon import matrices
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import tensors
+from scaleout.spec.transformer import total_parameters
+
+HOW = dict.fromkeys(HAND, "gather") | {"zero-redundancy": "whole"}        # of collectives.zero.muon_messages
+STAGES = {"stage-1": 1, "stage-2": 2, "stage-3": 3, "zero-redundancy": 1, "reshard": 3, "rows": 3}
+RIGHT = tuple(via for via in MUON if via not in ("one", "reshard", "rows"))      # which are one process's in fp32
+
+
+def trained(s, o, via, batches) -> dict:
+    """A few steps of a way: {"losses", "gradients" of the last step, "weights", "momentum" and "variance" after it},
+    "singular": the largest singular value of any matrix's first direction, "sent": bytes a rank sends in an update,
+    "calls" in it, "held": {"momentum", "variance": bytes} on rank 0."""
+    way, losses, largest = Way(s, o.shape, via, "muon", rate=o.lr, seed=o.seed), [], 0.0
+    calm(way.optimizer)
+    for share in batches:
+        losses.append(way.gradients(share))
+        gradients, before = way.whole(gradients=True), way.whole()
+        with Wire() as seen:
+            way.update()
+        largest = largest or singular(before, way.whole(), o.shape)
+    found = {"losses": losses, "gradients": gradients, "weights": way.whole(), "singular": largest,
+             "sent": sent(seen.found, s.world), "calls": seen.found,
+             "held": held(s.gathered(way.stored())[0])}
+    if via != "rows":                           # whose momentum lies with local tensors
+        found |= {STATES[kind]: tensors for kind, tensors in merged(way.states()).items()}
+    return found
+
+
+def held(stored: dict[str, int]) -> dict[str, int]:
+    """Bytes of momentum, Muon's and AdamW's, and of variance."""
+    return {"momentum": stored["exp_avg"] + stored["momentum_buffer"], "variance": stored["exp_avg_sq"]}
+
+
+def merged(states: dict) -> dict:
+    """AdamW's momentum and Muon's as one state."""
+    every = states.pop("exp_avg") | states.pop("momentum_buffer")
+    return {"exp_avg": every} | states
+
+
+def singular(before: dict, after: dict, shape) -> float:
+    """The largest singular value of any matrix's direction in a step: what changed, without weight decay and rate."""
+    found = []
+    for name, (rows, columns) in matrices(shape).items():
+        moved = (before[name] * (1 - MUON_RATE * DECAY) - after[name]) / (MUON_RATE * max(1, rows / columns) ** 0.5)
+        found.append(torch.linalg.matrix_norm(moved.double(), 2).item())
+    return max(found)
+
+
+def rows(o, own, whole, s) -> dict[str, dict]:
+    """{way: {"errors": {what: relative error against one process}, "singular", "calls", "measured", "predicted":
+    {figure: number}, "loss"}} of all ways. own, whole: batches of the steps, of this rank and of all together."""
+    wanted, found = trained(s, o, "one", whole), {}
+    found["one"] = {"errors": {}, "singular": wanted["singular"], "calls": {}, "measured": wanted["held"],
+                    "loss": wanted["losses"][-1], "predicted": muon_bytes(o.shape, Recipe("fp32"), Layout())}
+    for via in MUON[1:]:
+        one = trained(s, o, via, own)
+        errors = {"losses": max(abs(s.mean(f) / w - 1) for f, w in zip(one["losses"], wanted["losses"], strict=True))}
+        errors |= {what: parity.worst(s, one[what], wanted[what])
+                   for what in ("gradients", "weights", "momentum", "variance") if what in one}
+        layout = Layout(dp=s.world, zero=STAGES[via])
+        predicted = whole_tensors(o.shape, s.world) if via == "zero-redundancy" else muon_bytes(
+            o.shape, Recipe("fp32"), layout)
+        if via in HOW:
+            predicted["sent"] = predicted_update(o.shape, layout, via)
+        found[via] = {"errors": errors, "singular": one["singular"], "calls": one["calls"],
+                      "measured": one["held"] | {"sent": one["sent"]}, "predicted": predicted}
+    return found
+
+
+def whole_tensors(shape, ranks: int) -> dict[str, int]:
+    """Bytes of momentum and variance on rank 0 where tensors are dealt whole, matrices and the others each by
+    themselves."""
+    sizes = [{name: math.prod(size) for name, size in tensors(shape).items() if (name in matrices(shape)) == one}
+             for one in (True, False)]
+    muon, adamw = (4 * dealt(each.values(), ranks)[0] for each in sizes)
+    return {"momentum": muon + adamw, "variance": adamw}
+
+
+def predicted_update(shape, layout: Layout, via: str) -> float:
+    """Bytes that a rank sends in an update: new weights where these are whole, and what Muon gathers."""
+    program = "ZeroRedundancyOptimizer" if via == "zero-redundancy" else "paper"
+    own = [one for one in wire.messages(total_parameters(shape), Recipe("fp32"), layout, program)
+           if one.phase == "update"]
+    return wire.sent([*own, *wire.muon_messages(shape, Recipe("fp32"), layout, HOW[via], width=4)], layout.dp)
+
