@@ -4,6 +4,8 @@
     torchrun --nproc-per-node 4 labs/zero.py --accumulation 4         stages 2 and 3 send in every pass
     torchrun --nproc-per-node 4 labs/zero.py --optimizer muon         a shard of a matrix cannot be made orthogonal
     torchrun --nproc-per-node 2 labs/zero.py --fault clip             each rank clips by its own shard's norm
+    torchrun --nproc-per-node 2 labs/zero.py --via accelerate         its DDP; it splits no state itself
+    torchrun --nproc-per-node 2 labs/zero.py --via deepspeed-2        where DeepSpeed is installed
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -17,13 +19,14 @@ from scaleout.lab import fits, options, recording, report, session
 from scaleout.lab import zero as lab_zero
 from scaleout.measure import zero as measure_zero
 from scaleout.measure import zero_faults, zero_muon
-from scaleout.parallel import parity, zero_ways
+from scaleout.parallel import parity, zero_deepspeed, zero_ways
 from scaleout.spec import Recipe, total_parameters
 
 WARMUP = 3
 PARITY_STEPS = 3
 PARITY_TOKENS = 128         # at most, of each sequence: every rank also runs the sequences of all ranks
 NEAR = 0.02                 # of bytes held, sent and at the peak, and what the book promises
+SIDE_BY_SIDE = [via for via in zero_ways.WAYS if via not in ("one", "accelerate")]
 RESULTS = Path(__file__).resolve().parent / "results" / "zero"
 
 
@@ -41,7 +44,8 @@ class Options(options.Model):
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
     clip: float | None = options.number(None, "largest norm of the gradient", 1e-9, None)
-    via: str = options.choice("stage-2", zero_ways.WAYS[1:], "the way whose steps are recorded")
+    via: str = options.choice("stage-2", (*zero_ways.WAYS[1:], *zero_ways.DEEPSPEED),
+                              "the way whose steps are recorded; accelerate and deepspeed-N add one")
     optimizer: str = options.choice("adamw", ("adamw", "muon"), "of the blocks' matrices; the rest has AdamW")
     fault: str | None = options.choice(None, ("clip",), "clip: each rank clips its shard by that shard's norm")
     dataset: str | None = options.dataset()
@@ -76,7 +80,7 @@ def equality(s, o, text, vias):
 
 def _trained(s, o, via, batches):
     """{"losses": of the steps, "gradients": of the last, "weights", "momentum", "variance": after it}."""
-    way = zero_ways.Way(s, o.shape, via, rate=o.lr, seed=o.seed, clip=o.clip)
+    way = measure_zero.make(s, o, via)
     measure_zero.calm(way.optimizer)
     losses = []
     for share in batches:
@@ -127,7 +131,7 @@ def record(s, tier, o, timed, rows, figures, checks, notes):
 
 def train(s, tier, o, text):
     """Check, train all ways in alternation, look at what they hold and send, record."""
-    names = zero_ways.WAYS[1:]
+    names = list(dict.fromkeys([*SIDE_BY_SIDE, o.via]))
     errors = equality(s, o, text, names)
     timed = measure_zero.Rounds(s, o, names, partial(session.batches, s, o, text))
     timed.alternate(o.steps)
@@ -163,8 +167,14 @@ def finish(s, o, r, notes, *tables):
     s.say("\n".join(["", *notes, f"ok     {len(r.checks) - len(failed)} of {len(r.checks)} checks: equal to one "
                       f"process within {parity.TOLERANCE:g}, bytes within {NEAR:.0%} of the prediction",
                       *report.verdicts(failed, r.skipped, r.stalls, r.failures)]))
-    recording.keep(s, r, o.save, RESULTS, "torch" if o.optimizer == "adamw" else "muon")
+    recording.keep(s, r, o.save, RESULTS, named(o))
     recording.end(s, r.checks)
+
+
+def named(o):
+    """What the file of a Record ends with, where it is not the usual run's."""
+    more = "-".join(word for word in (o.optimizer, o.via) if word not in ("adamw", *SIDE_BY_SIDE))
+    return more or "torch"
 
 
 def check(s, o):
@@ -172,6 +182,8 @@ def check(s, o):
     fits.check(s, o.shape)
     options.check_save(o.save, RESULTS)
     options.check_sound(o.save, o.fault)
+    zero_deepspeed.refuse(o.via, o.accumulation)
+    zero_ways.refuse(s, o.via)
     if o.fault:
         zero_faults.refuse(s, o)
     if o.optimizer == "muon" and o.via not in zero_ways.MUON:

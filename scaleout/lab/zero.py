@@ -5,7 +5,9 @@ from scaleout.lab.text import compared, megabytes, ms, ratio, table
 
 NAMES = {"one": "one process", "ddp": "DDP", "stage-1": "stage 1 by hand", "stage-2": "stage 2 by hand",
          "stage-3": "stage 3 by hand", "zero-redundancy": "ZeroRedundancyOptimizer",
-         "keep": "fully_shard, kept", "reshard": "fully_shard", "rows": "each rank its own rows"}
+         "keep": "fully_shard, kept", "reshard": "fully_shard", "rows": "each rank its own rows",
+         "accelerate": "Accelerate, ZeroRedundancyOptimizer"} | {
+             f"deepspeed-{stage}": f"DeepSpeed, stage {stage}" for stage in (1, 2, 3)}
 MUON = {"one": "one process", "stage-1": "stage 1, momentum gathered", "stage-2": "stage 2, momentum gathered",
         "stage-3": "stage 3, momentum gathered", "zero-redundancy": "whole matrices dealt (ZeroRedundancyOptimizer)",
         "reshard": "torch.optim.Muon on fully_shard's DTensors (bf16)", "rows": "each rank its own rows: WRONG"}
@@ -30,8 +32,8 @@ def held(rows):
     lines = []
     for via, row in rows.items():
         p, m = row["predicted"], row["measured"]
-        lines.append((NAMES[via], *(megabytes(m[state]) for state in STATES),
-                      *compared(*(sum(figures[state] for state in STATES) for figures in (p, m)))))
+        lines.append((NAMES[via], *(megabytes(m.get(state)) for state in STATES),
+                      *compared(*(sum(figures[state] for state in STATES if state in m) for figures in (p, m)))))
     return table(("one rank, after its backward", *STATES, "predicted", "all", "ratio"), lines)
 
 
@@ -47,8 +49,8 @@ def sent(rows, piece):
     found = table(("one rank, one step", "collectives", "predicted", "sent", "ratio", "pieces", "predicted", "by TCP",
                    "ratio"), lines)
     more = any(row["measured"].get("tcp", 0) > 1.1 * row["measured"]["sent"] for row in rows.values())
-    return found + ("\nby TCP: what the kernel counted; gloo sends a reduce-scatter (RS) as an all-reduce, of which each "
-                    "rank keeps its part" if more else "")
+    return found + ("\nby TCP: what the kernel counted; gloo sends a reduce-scatter (RS) as an all-reduce, of which "
+                    "each rank keeps its part" if more else "")
 
 
 def steps(rows):

@@ -28,15 +28,17 @@ from scaleout.memory import accounts, fsdp
 from scaleout.memory.zero import at_rest
 from scaleout.memory.zero_step import zero_step
 from scaleout.parallel import private
-from scaleout.parallel.zero_ways import SHARDED, Way
+from scaleout.parallel.zero_deepspeed import DeepSpeedWay
+from scaleout.parallel.zero_ways import DEALT, DEEPSPEED, SHARDED, Way
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, tensors, units
 from scaleout.spec.transformer import total_parameters
 
 STATES = {"exp_avg": "momentum", "exp_avg_sq": "variance", "momentum_buffer": "momentum"}      # of torch's optimizers
-PROGRAMS = {"ddp": ("DistributedDataParallel", 0), "zero-redundancy": ("ZeroRedundancyOptimizer", 1),
-            "keep": ("fully_shard", 3), "reshard": ("fully_shard", 3)}
+PROGRAMS = {"ddp": ("DistributedDataParallel", 0), "keep": ("fully_shard", 3), "reshard": ("fully_shard", 3)}
+PROGRAMS |= dict.fromkeys(DEALT, ("ZeroRedundancyOptimizer", 1))
+PROGRAMS |= {via: ("DeepSpeed", int(via[-1])) for via in DEEPSPEED}
 # Of each operation of torch.distributed the collective, and the tensor whose bytes `alpha_beta` calls its size.
 OPERATIONS = {"_allgather_base_": ("all_gather", 0), "_reduce_scatter_base_": ("reduce_scatter", 1),
               "allreduce_": ("all_reduce", 0), "broadcast_": ("broadcast", 0),
@@ -91,6 +93,12 @@ def arrived() -> int | None:
     return total
 
 
+def make(s, o, via: str) -> Way:
+    """One Way of a lab's options."""
+    kind = DeepSpeedWay if via in DEEPSPEED else Way
+    return kind(s, o.shape, via, optimizer=o.optimizer, rate=o.lr, seed=o.seed, clip=o.clip)
+
+
 def calm(optimizer) -> None:
     """Let AdamW divide by far more than a gradient that is rounding and nothing else (a key's bias, which softmax does
     not see): its own eps would make a step of it as long as any other, and two runs could not be compared."""
@@ -126,7 +134,7 @@ def predicted_messages(shape, ranks: int, via: str, passes: int = 1) -> dict[str
 def predicted_held(shape, ranks: int, via: str) -> dict[str, int]:
     """Bytes of each state on rank 0 when its backward is over."""
     found = at_rest(total_parameters(shape), Recipe("fp32"), Layout(dp=ranks, zero=program(via)[1]))["device"]
-    if via == "zero-redundancy":
+    if via in DEALT:
         found |= dict.fromkeys(("momentum", "variance"), 4 * dealt(map(math.prod, tensors(shape).values()), ranks)[0])
     return found
 
@@ -183,8 +191,7 @@ class Rounds(Alternation):
 
     def __init__(self, s, o, names, batches) -> None:
         """batches(step): this rank's, one a pass."""
-        ways = {via: Way(s, o.shape, via, o.optimizer, rate=o.lr, seed=o.seed, clip=o.clip) for via in names}
-        super().__init__(s, o, ways, list(names), batches)
+        super().__init__(s, o, {via: make(s, o, via) for via in names}, list(names), batches)
 
     def sample(self, batch, step) -> None:
         """Nothing is calibrated."""
@@ -208,7 +215,7 @@ class Rounds(Alternation):
                 measured["tcp"], predicted["tcp"] = seen["arrived"], sent(wanted, ranks, gloo=True)
             measured |= seen["held"]
             predicted |= predicted_held(o.shape, ranks, via)
-            if o.accumulation == 1:
+            if o.accumulation == 1 and via not in DEEPSPEED:
                 measured["peak"] = peak(way, self.batches(o.steps + i)[0])
                 predicted["peak"] = predicted_peak(o, ranks, via, self.s.device.type)
             rows[via] = {"measured": measured, "predicted": predicted, "loss": self.losses[via][-1],

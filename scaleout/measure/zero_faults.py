@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from scaleout.lab import zero as lab_zero
+from scaleout.measure.zero import make
 from scaleout.parallel.zero import assert_one_norm
 from scaleout.parallel.zero_ways import HAND, Way
 
 STEPS = 5
-SHARE = 0.5         # of the first gradient's norm: what is clipped to where --clip is not given
+USUAL = 1.0         # what is clipped to where --clip is not given
 
 
 def refuse(s, o) -> None:
@@ -28,11 +30,10 @@ def refuse(s, o) -> None:
 def show(s, o, batches) -> None:
     """Train a few steps with the fault, beside the same steps clipped by the whole norm, and print what there is to
     see. batches(step): this rank's, one a pass."""
-    sick, well = (Way(s, o.shape, o.via, rate=o.lr, seed=o.seed) for _ in range(2))
-    most, rows, said, start = o.clip, [], "", well.whole()
+    sick, well = (make(s, replace(o, clip=None), o.via) for _ in range(2))
+    most, rows, said, start = o.clip or USUAL, [], "", well.whole()
     for step in range(STEPS):
         losses = [s.mean(way.gradients(batches(step))) for way in (sick, well)]
-        most = most or SHARE * well.hand.clip(math.inf)
         own = nn.utils.clip_grad_norm_(sick.hand.parameters(), most).item()            # what one writes without ranks
         whole = well.hand.clip(most)
         said = said or caught(s, own)

@@ -7,11 +7,11 @@ import math
 import torch
 
 from scaleout.collectives import zero as wire
-from scaleout.measure.zero import STATES, Wire, calm, dealt, sent
+from scaleout.measure.zero import STATES, Wire, calm, dealt, make, sent
 from scaleout.memory.zero import muon_bytes
 from scaleout.parallel import parity
 from scaleout.parallel.zero_muon import DECAY
-from scaleout.parallel.zero_ways import HAND, MUON, MUON_RATE, Way
+from scaleout.parallel.zero_ways import HAND, MUON, MUON_RATE
 from scaleout.spec.layout import Layout
 from scaleout.spec.muon import matrices
 from scaleout.spec.recipe import Recipe
@@ -27,7 +27,7 @@ def trained(s, o, via, batches) -> dict:
     """A few steps of a way: {"losses", "gradients" of the last step, "weights", "momentum" and "variance" after it},
     "singular": the largest singular value of any matrix's first direction, "sent": bytes a rank sends in an update,
     "calls" in it, "held": {"momentum", "variance": bytes} on rank 0."""
-    way, losses, largest = Way(s, o.shape, via, "muon", rate=o.lr, seed=o.seed), [], 0.0
+    way, losses, largest = make(s, o, via), [], 0.0
     calm(way.optimizer)
     for share in batches:
         losses.append(way.gradients(share))

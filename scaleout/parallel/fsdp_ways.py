@@ -75,6 +75,10 @@ class Way:
         """Wrap the model in DistributedDataParallel, and note its buckets."""
         device = [self.s.device] if self.s.device.type == "cuda" else None
         self.call = DistributedDataParallel(self.model, device, **options)
+        self.note_buckets()
+
+    def note_buckets(self) -> None:
+        """Have DDP's buckets in `buckets` from its first step on."""
         self.call.register_comm_hook(self.buckets, _average)
 
     # --- a step -----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Each way says what it built, and refuses to go on where that is not what was ask
 from __future__ import annotations
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function as phase
 
 from scaleout.parallel import fsdp_ways, shard, zero, zero_muon
@@ -18,7 +19,9 @@ from scaleout.spec.transformer import total_parameters
 MUON_RATE = 0.02        # Jordan et al.'s, of matrices
 HAND = {f"stage-{number}": stage for number, stage in zero.STAGES.items()}
 SHARDED = {"keep": False, "reshard": True, "rows": True}        # fully_shard's reshard_after_forward
-WAYS = ("one", "ddp", *HAND, "zero-redundancy", "keep", "reshard")
+WAYS = ("one", "ddp", *HAND, "zero-redundancy", "keep", "reshard", "accelerate")
+DEEPSPEED = "deepspeed-1", "deepspeed-2", "deepspeed-3"         # zero_deepspeed.DeepSpeedWay
+DEALT = "zero-redundancy", "accelerate"         # whole tensors to ranks
 MUON = ("one", *HAND, "zero-redundancy", "reshard", "rows")
 
 
@@ -26,16 +29,17 @@ class Way(fsdp_ways.Way):
     """A model on every rank, its optimizer, and steps with them; as `fsdp_ways.Way`, whose surface it has.
 
     via: one of WAYS. "one" is a plain model that sends nothing; "stage-1" to "stage-3" are by hand; "zero-redundancy"
-    is torch's optimizer of that name over DistributedDataParallel; "keep" and "reshard" are `fully_shard`.
-    optimizer: "adamw", or "muon" for the blocks' matrices, with one of MUON: "reshard" is then torch.optim.Muon itself,
-    and "rows" is wrong.
+    is torch's optimizer of that name over DistributedDataParallel, and "accelerate" over Accelerate's; "keep" and
+    "reshard" are `fully_shard`. optimizer: "adamw", or "muon" for the blocks' matrices, with one of MUON: "reshard" is
+    then torch.optim.Muon itself, and "rows" is wrong.
     """
 
     names = WAYS
 
     def __init__(self, s, shape, via: str, optimizer: str = "adamw", **more) -> None:
         self.muon = optimizer == "muon"
-        self.names = MUON if self.muon else WAYS
+        if self.muon:
+            self.names = MUON
         super().__init__(s, shape, via, Sharding(s.world, reshard=SHARDED.get(via, True)), **more)
 
     def build(self, recipe: Recipe, rate: float) -> None:
@@ -47,7 +51,9 @@ class Way(fsdp_ways.Way):
             shard.shard(self.s, self.model, self.sharding)
         elif self.via != "one":
             shard.mesh(self.s, self.sharding)           # ZeroRedundancyOptimizer wants a group, of one process too
-            if self.s.world > 1:
+            if self.via == "accelerate":
+                with_accelerate(self)
+            elif self.s.world > 1:
                 self.replicate(gradient_as_bucket_view=True)
         if self.hand is not None:
             names = {p: name for name, p in self.model.named_parameters()}
@@ -59,7 +65,7 @@ class Way(fsdp_ways.Way):
     def make(self, rest: list, matrices: list, rate: float):
         """AdamW of what this rank has to step, and Muon of the matrices; by hand both are given as units."""
         adamw, options = torch.optim.AdamW, {"lr": rate, "foreach": True}
-        if self.via == "zero-redundancy":
+        if self.via in DEALT:
             found = zero_muon.split(adamw, rest, **options)
             return zero_muon.Both(zero_muon.split(zero_muon.Muon, matrices, lr=MUON_RATE), found) if matrices else found
         found = adamw([unit.shard for unit in rest] if self.hand is not None else rest, **options)
@@ -73,7 +79,7 @@ class Way(fsdp_ways.Way):
         every_pass: reduce gradients in every pass, or in the last; None: in every pass where they are split, so that
         they are nowhere whole for long.
         """
-        split = self.via not in ("one", "ddp", "zero-redundancy", "stage-1")
+        split = self.via not in ("one", "ddp", "stage-1", *DEALT)
         return super().gradients(batches, split if every_pass is None else every_pass)
 
     def one_pass(self, batch, passes: int = 1, last: bool = True):
@@ -99,7 +105,7 @@ class Way(fsdp_ways.Way):
             for kind in found:
                 if kind in (state := self.optimizer.state.get(p, {})):
                     found[kind][name] = shard.full(state[kind])
-        if self.via == "zero-redundancy":               # each rank has those of its own tensors
+        if self.via in DEALT:                           # each rank has those of its own tensors
             every = self.s.gathered(found)
             found = {kind: {name: one for rank in every for name, one in rank[kind].items()} for kind in found}
         return found
@@ -122,10 +128,10 @@ class Way(fsdp_ways.Way):
         if self.via in SHARDED:
             return super().built
         steps, every = self.steps(), total_parameters(self.shape)
-        kind = type(self.call).__name__ + (", ZeroRedundancyOptimizer" if self.via == "zero-redundancy" else "")
+        kind = type(self.call).__name__ + (", ZeroRedundancyOptimizer" if self.via in DEALT else "")
         units = f" in {len(self.hand.units)} unit(s)" if self.hand is not None else ""
         return (f"{kind}{units} on {self.s.world} rank(s): {self.stored()['weights']:,} of {4 * every:,} bytes of "
-                f"weights on this rank, which steps {steps:,} of {every:,} parameters")
+                f"weights on this rank, which steps {steps:,} of {every:,} parameters{self.said}")
 
     def steps(self) -> int:
         """Parameters that this rank's optimizer steps, padding too."""
@@ -148,3 +154,32 @@ class Way(fsdp_ways.Way):
         weights = self.stored()["weights"]
         if (weights < 4 * every) != (self.via == "stage-3" and ranks > 1):
             raise RuntimeError(f"asked for {self.via}, and this rank has {weights:,} of {4 * every:,} bytes of weights")
+
+
+# --- Accelerate ---------------------------------------------------------------------------------------------------
+
+def refuse(s, via: str) -> None:
+    """ValueError, in one line, for what Accelerate would quietly not do."""
+    if via == "accelerate" and s.world == 1:
+        raise ValueError("--via accelerate is about several processes: use torchrun --nproc-per-node 2")
+
+
+def with_accelerate(way: Way) -> None:
+    """Prepare the model of `way` by Accelerate, and look at what came out.
+
+    Accelerate (1.15) splits no state itself. It hands over to DeepSpeed, on GPUs only: on CPUs a DeepSpeedPlugin is
+    accepted, and the model becomes DistributedDataParallel (accelerate/state.py, `and not cpu`). It hands over to
+    FSDP2, as labs/fsdp.py shows. A ZeroRedundancyOptimizer it cannot prepare: it asks for a state that is on one rank
+    only once it has been consolidated. So the model is prepared alone, and the optimizer is made beside it.
+    """
+    from accelerate import Accelerator, DistributedDataParallelKwargs  # a second: only where it is asked for
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)         # it is one object for the whole process
+    views = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
+    way.accelerator = Accelerator(cpu=way.s.device.type == "cpu", mixed_precision="no", kwargs_handlers=[views])
+    way.call = way.accelerator.prepare(way.model)
+    if not isinstance(way.call, DistributedDataParallel) or way.accelerator.num_processes != way.s.world:
+        raise RuntimeError(f"asked Accelerate for DistributedDataParallel, and got: {type(way.call).__name__}")
+    way.note_buckets()
+    way.said = f" ({way.accelerator.distributed_type})"
