@@ -63,13 +63,14 @@ def singular(before: dict, after: dict, shape) -> float:
     return max(found)
 
 
-def rows(o, own, whole, s) -> dict[str, dict]:
+def rows(o, own, whole, s, vias=MUON) -> dict[str, dict]:
     """{way: {"errors": {what: relative error against one process}, "singular", "calls", "measured", "predicted":
-    {figure: number}, "loss"}} of all ways. own, whole: batches of the steps, of this rank and of all together."""
+    {figure: number}, "loss"}} of ways, "one" the first. own, whole: batches of the steps, of this rank and of all
+    together."""
     wanted, found = trained(s, o, "one", whole), {}
     found["one"] = {"errors": {}, "singular": wanted["singular"], "calls": {}, "measured": wanted["held"],
                     "loss": wanted["losses"][-1], "predicted": muon_bytes(o.shape, Recipe("fp32"), Layout())}
-    for via in MUON[1:]:
+    for via in vias[1:]:
         one = trained(s, o, via, own)
         errors = {"losses": max(abs(s.mean(f) / w - 1) for f, w in zip(one["losses"], wanted["losses"], strict=True))}
         errors |= {what: parity.worst(s, one[what], wanted[what])

@@ -84,7 +84,7 @@ def zero_step(shape: Shape, batch: int, seq: int, ranks: int, stage: int) -> dic
     Raises ValueError, in one line, for sizes that cannot be.
     """
     checks.whole("ranks", ranks)
-    checks.one_of("stage", stage, (1, 2, 3))
+    checks.one_of("stage", str(stage), ("1", "2", "3"))
     recipe, tape = Recipe(precision="fp32"), ZeroTape(shape, ranks, stage)
     z, back = Sizes(shape, batch, seq, recipe, Layout()), None
     every = WIDTH * sum(map(tape.padded, tape.units))
