@@ -157,7 +157,7 @@ def _groups(parts: tuple[Unit, ...], widths: Widths, sharding: Sharding) -> dict
     return groups
 
 
-class _Whole(Backward):
+class WholeGradients(Backward):
     """A backward whose finished gradients are whole until their unit is reduced."""
 
     def keep_gradient(self, n: int) -> None:
@@ -166,12 +166,12 @@ class _Whole(Backward):
 
 
 def _step(z: Sizes, tape: FsdpTape, held: dict[str, int], updates: tuple[int, ...]) -> None:
-    back = _Whole(z, tape)
+    back = WholeGradients(z, tape)
     tape.hold("weights", held["weights"])
     tape.hold("optimizer", held["optimizer"])
     tape.hold("gradients", held["gradients"] if tape.accumulates else 0)
     tape.hold("activations", z.batch_bytes)
-    _forward(z, tape)
+    units_forward(z, tape)
     tape.at("loss")
     tape.pre_backward("")  # the loss is what the root returns, so its hook runs first and gathers the last unit
     loss(z, tape)
@@ -192,7 +192,7 @@ def _step(z: Sizes, tape: FsdpTape, held: dict[str, int], updates: tuple[int, ..
     tape.close()
 
 
-def _forward(z: Sizes, tape: FsdpTape) -> None:
+def units_forward(z: Sizes, tape: FsdpTape) -> None:
     """Up to the logits. `z.x` bytes of residual stream are handed from part to part."""
     tape.pre_forward("")
     tape.pre_forward("tokens")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil
 
 from scaleout.memory.activations import Sizes
-from scaleout.memory.fsdp import _forward, _Whole
+from scaleout.memory.fsdp import WholeGradients, units_forward
 from scaleout.memory.tape import KINDS as PLAIN
 from scaleout.memory.tape import Tape
 from scaleout.memory.walk import embedding, head, loss, update
@@ -84,19 +84,20 @@ def zero_step(shape: Shape, batch: int, seq: int, ranks: int, stage: int) -> dic
     Raises ValueError, in one line, for sizes that cannot be.
     """
     checks.whole("ranks", ranks)
-    checks.one_of("stage", str(stage), ("1", "2", "3"))
+    if not checks.is_whole(stage) or stage not in (1, 2, 3):
+        raise ValueError(f"stage must be 1, 2 or 3, not {stage!r}")
     recipe, tape = Recipe(precision="fp32"), ZeroTape(shape, ranks, stage)
-    z, back = Sizes(shape, batch, seq, recipe, Layout()), None
+    z = Sizes(shape, batch, seq, recipe, Layout())
     every = WIDTH * sum(map(tape.padded, tape.units))
     held = {"weights": every // (ranks if stage == 3 else 1), "optimizer": 2 * every // ranks, "master": 0}
     for kind, size in held.items():
         tape.hold(kind, size)
     tape.hold("activations", z.batch_bytes)
-    _forward(z, tape)
+    units_forward(z, tape)
     tape.at("loss")
     tape.pre_backward("")
-    back = _Whole(z, tape)
     loss(z, tape)
+    back = WholeGradients(z, tape)
     head(z, back)
     tape.at("block")
     for i in reversed(range(shape.layers)):

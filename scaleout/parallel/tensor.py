@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scaleout.parallel.fsdp import all_gather, reduce_scatter
+from scaleout.parallel.flat import all_gather, reduce_scatter
 
 
 class Group:

@@ -20,9 +20,9 @@ from scaleout.train import batches
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
 WORK = {"calibrate": "measure", "memory": "parity", "ddp": "train", "fsdp": "train", "collectives": "alone",
-        "tensor": "train", "pipeline": "whole", "capstone": "Job", "slow_link": "measure"}
+        "tensor": "train", "pipeline": "whole", "zero": "train", "capstone": "Job", "slow_link": "measure"}
 TRAIN = ("memory", "ddp", "fsdp", "tensor", "capstone", "slow_link")
-SAVE = ("memory", "ddp", "fsdp", "tensor", "pipeline", "collectives", "capstone")
+SAVE = ("memory", "ddp", "fsdp", "tensor", "pipeline", "zero", "collectives", "capstone")
 HUGE = "the weights alone take"
 CASES = [
     *((name, ["--layers", "1000000"], "--layers is 1000000" if name == "slow_link" else HUGE) for name in TRAIN[:5]),
@@ -45,6 +45,13 @@ CASES = [
     ("pipeline", ["--hop-ms", "5"], "--hop-ms: one process is no pipeline"),
     ("pipeline", ["--trace", "lanes.json"], "--trace: one process is no pipeline"),
     ("pipeline", ["--trace", "lanes.txt"], "the name must end in .json"),
+    ("zero", ["--layers", "1000000"], HUGE), ("zero", ["--lr", "nan"], "'nan' is not a finite number"),
+    ("zero", ["--dataset", "gone"], "dataset gone: no such file or folder"),
+    ("zero", ["--steps", "2"], "--steps is 2: it must be from 5"),
+    ("zero", ["--fault", "clip"], "--fault is about several ranks: use torchrun --nproc-per-node 2"),
+    ("zero", ["--fault", "clip", "--save"], "--save: a run with a fault is no Record: leave out --fault or --save"),
+    ("zero", ["--via", "accelerate"], "--via accelerate is about several processes: use torchrun --nproc-per-node 2"),
+    ("zero", ["--optimizer", "muon", "--clip", "1"], "--optimizer muon is shown by itself: leave out --clip and"),
     ("ddp", ["--scaling", "1,2", "--save", "f.txt"], "--save f.txt: is a file, or cannot be written to"),
     ("calibrate", ["--out", "."], "cannot be written: choose a file"),
     ("calibrate", ["--out", "f.txt/m.json"], "cannot be written: choose a file"),
