@@ -24,9 +24,9 @@ from scaleout.collectives import zero as wire
 from scaleout.measure import fsdp_ledger
 from scaleout.measure.peak import timed
 from scaleout.measure.rounds import Alternation
+from scaleout.measure.zero_step import zero_step
 from scaleout.memory import accounts, fsdp
-from scaleout.memory.zero import at_rest
-from scaleout.memory.zero_step import zero_step
+from scaleout.memory.zero import at_rest, dealt
 from scaleout.parallel import private
 from scaleout.parallel.zero_deepspeed import DeepSpeedWay
 from scaleout.parallel.zero_ways import DEALT, DEEPSPEED, SHARDED, Way
@@ -135,17 +135,14 @@ def predicted_held(shape, ranks: int, via: str) -> dict[str, int]:
     """Bytes of each state on rank 0 when its backward is over."""
     found = at_rest(total_parameters(shape), Recipe("fp32"), Layout(dp=ranks, zero=program(via)[1]))["device"]
     if via in DEALT:
-        found |= dict.fromkeys(("momentum", "variance"), 4 * dealt(map(math.prod, tensors(shape).values()), ranks)[0])
+        mine = first_share([math.prod(size) for size in tensors(shape).values()], ranks)
+        found |= {"momentum": mine, "variance": mine}
     return found
 
 
-def dealt(sizes, ranks: int) -> list[int]:
-    """Elements of each rank where whole tensors are dealt, as ZeroRedundancyOptimizer does: the largest first, each to
-    the first rank that has least."""
-    shares = [0] * ranks
-    for size in sorted(sizes, reverse=True):
-        shares[shares.index(min(shares))] += size
-    return shares
+def first_share(sizes: list[int], ranks: int) -> int:
+    """Bytes of one state on rank 0 where whole tensors of these elements are dealt to the ranks."""
+    return 4 * sum(size for size, owner in zip(sizes, dealt(sizes, ranks), strict=True) if owner == 0)
 
 
 def predicted_peak(o, ranks: int, via: str, device: str = "cpu") -> int:

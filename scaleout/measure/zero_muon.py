@@ -7,7 +7,7 @@ import math
 import torch
 
 from scaleout.collectives import zero as wire
-from scaleout.measure.zero import STATES, Wire, calm, dealt, make, sent
+from scaleout.measure.zero import STATES, Wire, calm, first_share, make, sent
 from scaleout.memory.zero import muon_bytes
 from scaleout.parallel import parity
 from scaleout.parallel.zero_muon import DECAY
@@ -88,9 +88,8 @@ def rows(o, own, whole, s, vias=MUON) -> dict[str, dict]:
 def whole_tensors(shape, ranks: int) -> dict[str, int]:
     """Bytes of momentum and variance on rank 0 where tensors are dealt whole, matrices and the others each by
     themselves."""
-    sizes = [{name: math.prod(size) for name, size in tensors(shape).items() if (name in matrices(shape)) == one}
-             for one in (True, False)]
-    muon, adamw = (4 * dealt(each.values(), ranks)[0] for each in sizes)
+    muon, adamw = (first_share([math.prod(size) for name, size in tensors(shape).items()
+                                if (name in matrices(shape)) == one], ranks) for one in (True, False))
     return {"momentum": muon + adamw, "variance": adamw}
 
 

@@ -2,9 +2,9 @@
 
 `accounts` is the door: an account of a step, and where it is fullest. `states` has what stays, `activations` what each
 operation keeps; `forward` and `backward` follow one block allocation by allocation onto a `tape`, `walk` the whole
-step. `pipeline` counts micro-batches in flight. `zero` has what ranks own and borrow under ZeRO, with offload,
-`zero_step` a step of it by hand. `fsdp` is the same under FSDP over time, by way of `fsdp_tape` and `fsdp_stretch`.
-`allocator` is what a GPU holds on top of the tensors, and so what fits.
+step. `pipeline` counts micro-batches in flight. `zero` has what ranks own and borrow under ZeRO, with offload. `fsdp`
+is the same under FSDP over time, by way of `fsdp_tape` and `fsdp_stretch`. `allocator` is what a GPU holds on top of
+the tensors, and so what fits.
 
 What torch really allocates is measured in `measure`.
 """

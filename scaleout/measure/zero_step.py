@@ -1,7 +1,8 @@
 """A step of ZeRO by hand, allocation by allocation: what one rank holds, and when that is most.
 
-The operations are a plain step's (forward.py, backward.py, walk.py), in fp32; what `parallel.zero` does at the edges of
-a unit stands between them: it reduces a unit through two flat copies of its gradients, the second of which is padded.
+The operations are a plain step's, as `memory` walks them, in fp32; what `parallel.zero` does at the edges of a unit
+stands between them: it reduces a unit through two flat copies of its gradients, the second of which is padded. A
+prediction of one program's bytes, which nobody needs without that program: so it stands here, and not in `memory`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaleout.memory.zero_step import zero_step
+from scaleout.measure.zero_step import zero_step
 from scaleout.spec.transformer import Shape, total_parameters
 
 SHAPE = Shape(3, 64, 4, 100, max_seq=32)
