@@ -31,7 +31,7 @@ def test_bytes_of_a_parameter_are_the_stages(ranks):
 def test_where_stages_end_is_what_they_leave_whole():
     first, second = CARD["formulas"][3]["tex"].split(r",\ ")
     whole = [held(stage, 10**6, 10**9) / 10**9 for stage in (1, 2)]
-    assert [80 / value(one, M=80) for one in (first, second)] == pytest.approx(whole, rel=1e-3)
+    assert [80 / value(one, G=80) for one in (first, second)] == pytest.approx(whole, rel=1e-3)
 
 
 @pytest.mark.parametrize("passes", [1, 2, 16])
