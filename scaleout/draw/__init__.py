@@ -7,7 +7,7 @@ small steps of one; `rank_circle` a collective step by step, whose `parcels` mov
 `tank` what a GPU holds, drawn by `tank_picture`, `tanks` what each GPU of a row holds; `squares` what ranks hold of a
 message, for the `patterns` of collectives and for `nodes` that reduce in three phases; `busy` when their cards are;
 `cuts` a product and QKV on a few ranks, `sheets` what ranks hold of a tensor, on the `ribbon` of a block; `ownership`
-which rank holds which shard of what.
+which rank holds which shard of what; `zero_stages` that at ZeRO's stages, and when each of them sends.
 
 What a widget shows with them is in `views`. Figures of measurements are matplotlib's: `measure.figures`.
 """

@@ -102,9 +102,9 @@ def calls(found):
 def fault(rows, most, said):
     """What a run shows whose ranks clip by their own shards' norms, as text: beside the same clipped right.
 
-    rows: by step {"losses": (faulty, right), "norms": by rank, "norm": the whole gradient's, "apart": distance of the
-    faulty weights from the right ones, over the way that these have come, "copies": largest difference between ranks,
-    or None}. most: what is clipped to. said: by the assertion, in step 1.
+    rows: by step {"losses": (faulty, right), "norms": of the faulty by rank, "norm": of its whole gradient, "apart":
+    distance of the faulty weights from the right ones, over the way that these have come, "copies": largest difference
+    between ranks, or None}. most: what is clipped to. said: by the assertion, in step 1.
     """
     ranks = len(rows[0]["norms"])
     steps = table(("step", "loss", "clipped right", *(f"norm, rank {rank}" for rank in range(ranks)), "of all shards",

@@ -35,11 +35,12 @@ def show(s, o, batches) -> None:
     for step in range(STEPS):
         losses = [s.mean(way.gradients(batches(step))) for way in (sick, well)]
         own = nn.utils.clip_grad_norm_(sick.hand.parameters(), most).item()            # what one writes without ranks
-        whole = well.hand.clip(most)
+        well.hand.clip(most)
+        norms = s.gathered(own)
         said = said or caught(s, own)
         for way in (sick, well):
             way.update()
-        rows.append({"losses": losses, "norms": s.gathered(own), "norm": whole, "copies": spread(s, sick),
+        rows.append({"losses": losses, "norms": norms, "norm": math.hypot(*norms), "copies": spread(s, sick),
                      "apart": distance(sick.whole(), well.whole()) / distance(start, well.whole())})
     s.say("\n" + lab_zero.fault(rows, most, said))
 
