@@ -153,7 +153,8 @@ def predicted_peak(o, ranks: int, via: str, device: str = "cpu") -> int:
         return fsdp.fsdp_account(shape, *size, Recipe("fp32"), Sharding(ranks, reshard=SHARDED[via]), device).peak_bytes
     if name == "paper":
         return max(sum(kinds.values()) for kinds in zero_step(shape, *size, ranks, stage).values())
-    return accounts.account(shape, *size, Recipe("fp32", buckets="views"), Layout(dp=ranks, zero=stage)).peak_bytes
+    buckets = "views" if ranks > 1 else "none"
+    return accounts.account(shape, *size, Recipe("fp32", buckets=buckets), Layout(dp=ranks, zero=stage)).peak_bytes
 
 
 # --- by looking -----------------------------------------------------------------------------------------------------
