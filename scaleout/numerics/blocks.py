@@ -1,0 +1,114 @@
+"""Numbers in blocks that share a scale: MX (OCP Microscaling Formats v1.0), NVFP4, and FP8 with a scale a tensor.
+
+A number is stored as element · scale (· scale of the tensor). Where the scale is a power of two (e8m0) two rules make
+it from the largest |x| of the block:
+
+    floor   2^(floor(log2 largest) - octave of the element's largest number): the specification's section 6.3. What then
+            lies between the element's largest number and the next power of two is clipped.
+    up      2^ceil(log2(largest / the element's largest number)): nothing is clipped (arXiv 2506.08027, section 3.2).
+
+NVFP4 (arXiv 2509.25149): a scale in e4m3 for 16 numbers, rounded to the nearest, times an fp32 scale of the tensor that
+brings the largest block to e4m3's largest number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from scaleout.numerics.formats import FORMATS, Format
+from scaleout.numerics.rounding import beyond, rounded
+from scaleout.spec import checks
+
+RULES = ("floor", "up")
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How numbers share scales. size: numbers of a block, None for the whole tensor. scale: the format of the scales.
+    tensor: there is an fp32 scale of the whole tensor too."""
+
+    name: str
+    element: Format
+    size: int | None
+    scale: Format
+    tensor: bool = False
+
+    def bits(self, count: int | None = None) -> float:
+        """Bits that a number takes, its part of the scales included; the tensor's own scale over `count` numbers, or
+        left out for a tensor without end."""
+        shared = self.scale.bits / self.size if self.size else 0.0
+        whole = (32 if self.tensor or not self.size else 0) / count if count else 0.0
+        return self.element.bits + shared + whole
+
+
+def _blocks(name: str, element: str, size: int | None, scale: str, tensor: bool = False) -> Blocks:
+    return Blocks(name, FORMATS[element], size, FORMATS[scale], tensor)
+
+
+BLOCKS = {b.name: b for b in (
+    _blocks("mxfp8", "e4m3", 32, "e8m0"),
+    _blocks("mxfp8-e5m2", "e5m2", 32, "e8m0"),
+    _blocks("mxfp6", "e2m3", 32, "e8m0"),
+    _blocks("mxfp6-e3m2", "e3m2", 32, "e8m0"),
+    _blocks("mxfp4", "e2m1", 32, "e8m0"),
+    _blocks("nvfp4", "e2m1", 16, "e4m3", tensor=True),
+    _blocks("fp8-tensor", "e4m3", None, "fp32"),
+)}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Numbers after a way through blocks. scales: one a block, without that of the tensor. clipped: numbers cut to the
+    element's largest; flushed: numbers that were not zero, and are."""
+
+    values: tuple[float, ...]
+    scales: tuple[float, ...]
+    tensor: float
+    clipped: int
+    flushed: int
+
+
+def scale_of(largest: float, b: Blocks, rule: str = "floor", tensor: float = 1.0) -> float:
+    """The scale of a block whose largest |x| is `largest`; a block of zeros has the least one. tensor: the scale of
+    the tensor. The rule is for scales that are powers of two."""
+    checks.one_of("rule", rule, RULES)
+    checks.number("largest", largest, 0)
+    if b.scale.mantissa == 0:
+        if not largest:
+            return b.scale.smallest
+        significand, octave = math.frexp(largest if rule == "floor" else largest / b.element.largest)
+        exponent = octave - 1 - b.element.highest_octave if rule == "floor" else octave - (significand == 0.5)
+        return math.ldexp(1.0, min(max(exponent, b.scale.lowest_octave), b.scale.highest_octave))
+    least = b.scale.smallest_normal
+    return rounded(min(max(largest / b.element.largest / tensor, least), b.scale.largest), b.scale)
+
+
+def quantized(values: Sequence[float], b: Blocks, rule: str = "floor",
+              rounding: Callable[[float, Format], float] = rounded) -> Quantized:
+    """Numbers as they come back from blocks; the last block may be shorter. rounding: of the elements."""
+    values = list(values)
+    if not all(map(math.isfinite, values)):
+        raise ValueError("blocks hold finite numbers: look for what overflowed before")
+    most, fp32 = max(map(abs, values), default=0.0), FORMATS["fp32"]
+    tensor = rounded(most / b.element.largest / b.scale.largest, fp32) if b.tensor and most else 1.0
+    tensor = max(tensor, fp32.smallest_normal)
+    size, found, scales, clipped = b.size or max(len(values), 1), [], [], 0
+    for start in range(0, len(values), size):
+        block = values[start:start + size]
+        scale = scale_of(max(map(abs, block)), b, rule, tensor)
+        scales.append(scale)
+        inside = [x / (scale * tensor) for x in block]
+        clipped += sum(beyond(x, b.element) for x in inside)
+        top = b.element.largest
+        found += [min(max(rounding(x, b.element), -top), top) * scale * tensor for x in inside]
+    flushed = sum(1 for x, y in zip(values, found, strict=True) if x and not y)
+    return Quantized(tuple(found), tuple(scales), tensor, clipped, flushed)
+
+
+def relative_error(found: Sequence[float], wanted: Sequence[float]) -> float:
+    """Root of the mean square of found - wanted, over that of wanted; 0 where all are zero."""
+    off = math.fsum((x - y) ** 2 for x, y in zip(found, wanted, strict=True))
+    size = math.fsum(y * y for y in wanted)
+    return math.sqrt(off / size) if size else math.sqrt(off)

@@ -1,0 +1,107 @@
+"""Histograms of sizes by octave, and what a format makes of them. Octave e holds 2^e <= |x| < 2^(e+1): there a float
+format has the same number of values everywhere, and a loss scale of 2^k moves a histogram by k octaves."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scaleout.numerics.formats import Format
+from scaleout.spec import checks
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """first: the octave of counts[0], and so on upward. zeros: numbers that are 0. largest: the largest |x|."""
+
+    first: int
+    counts: tuple[int, ...]
+    zeros: int = 0
+    largest: float = 0.0
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts) + self.zeros
+
+    def items(self) -> list[tuple[int, int]]:
+        """[(octave, numbers in it)], ascending, zeros left out."""
+        return [(self.first + i, n) for i, n in enumerate(self.counts)]
+
+    def scaled(self, octaves: int) -> Histogram:
+        """All numbers times 2^octaves."""
+        return Histogram(self.first + octaves, self.counts, self.zeros, math.ldexp(self.largest, octaves))
+
+    def below(self, octave: int) -> float:
+        """Share of the numbers that are not zero in octaves below this one."""
+        return sum(n for e, n in self.items() if e < octave) / max(sum(self.counts), 1)
+
+
+def of_counts(counts: dict[int, int], zeros: int, largest: float) -> Histogram:
+    """A Histogram of {octave: numbers}."""
+    octaves = [e for e, n in counts.items() if n]
+    first, last = min(octaves, default=0), max(octaves, default=-1)
+    return Histogram(first, tuple(counts.get(e, 0) for e in range(first, last + 1)), zeros, largest)
+
+
+def histogram(values: Iterable[float]) -> Histogram:
+    """Of finite numbers. Raises ValueError for one that is not."""
+    counts, zeros, largest = Counter(), 0, 0.0
+    for x in values:
+        if not math.isfinite(x):
+            raise ValueError(f"a histogram is of finite numbers, not {x!r}")
+        if x:
+            counts[math.frexp(x)[1] - 1] += 1
+            largest = max(largest, abs(x))
+        else:
+            zeros += 1
+    return of_counts(counts, zeros, largest)
+
+
+def together(histograms: Iterable[Histogram]) -> Histogram:
+    """One Histogram of several."""
+    rows, counts = list(histograms), Counter()
+    for one in rows:
+        counts.update(dict(one.items()))
+    return of_counts(counts, sum(one.zeros for one in rows), max((one.largest for one in rows), default=0.0))
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What a format makes of numbers that are not zero, in shares that add up to 1: they become zero; keep fewer bits,
+    for they are subnormal; keep all; are beyond the largest number."""
+
+    zero: float
+    few: float
+    whole: float
+    beyond: float
+
+
+def kept_bits(octave: int, f: Format) -> int:
+    """Significant bits that a number of this octave keeps: all above the lowest octave, one fewer for each octave below
+    it, 0 where it becomes the smallest number or zero, or is too large."""
+    if octave > f.highest_octave:
+        return 0
+    return max(0, min(f.digits, octave - (f.lowest_octave - f.mantissa) + 1))
+
+
+def fate(h: Histogram, f: Format, octaves: int = 0) -> Fate:
+    """What a format makes of a Histogram after a loss scale of 2^octaves.
+
+    Exact but for the octave of the format's largest number, whose numbers are taken to be spread evenly over the
+    logarithm: half of the smallest number, where zero begins, is the end of an octave.
+    """
+    checks.instance("h", h, Histogram)
+    count = max(sum(h.counts), 1)
+    zero_below = f.lowest_octave - f.mantissa - 1
+    edge = f.largest + math.ldexp(0.5, f.highest_octave - f.mantissa)
+    over = max(0.0, f.highest_octave + 1 - math.log2(edge)) if math.ldexp(h.largest, octaves) > edge else 0.0
+    found = {"zero": 0.0, "few": 0.0, "whole": 0.0, "beyond": 0.0}
+    for own, n in h.items():
+        octave = own + octaves
+        part = over if octave == f.highest_octave else float(octave > f.highest_octave)
+        kind = "zero" if octave < zero_below else "few" if octave < f.lowest_octave else "whole"
+        found["beyond"] += part * n
+        found[kind] += (1 - part) * n
+    return Fate(**{kind: n / count for kind, n in found.items()})

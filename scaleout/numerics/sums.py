@@ -1,0 +1,61 @@
+"""Sums whose running total is kept in a format of few bits.
+
+A total that has grown to 2^digits times what is added no longer moves: half of its step is as large as the addend, and
+ties stay where they are (swamping). Remedies: keep what was cut off and add it next time (Kahan 1965), add neighbours
+first (pairwise), or move the total of every so many addends into fp32 (DeepSeek-V3, arXiv 2412.19437, section 3.3.2:
+every 128).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from scaleout.numerics.formats import FORMATS, Format
+from scaleout.numerics.rounding import rounded
+from scaleout.spec import checks
+
+HOW = ("plain", "kahan", "pairwise", "promoted")
+EVERY = 128
+
+
+def running(values: Sequence[float], f: Format, how: str = "plain", every: int = EVERY) -> list[float]:
+    """The total after each addend, kept in the format. how: "plain", "kahan", or "promoted", whose totals are in fp32
+    after every `every` addends. Addends are rounded to the format first. The pairwise sum has no order: see `total`."""
+    checks.one_of("how", how, tuple(one for one in HOW if one != "pairwise"))
+    checks.whole("every", every)
+    total = cut = whole = 0.0
+    found, fp32 = [], FORMATS["fp32"]
+    for i, value in enumerate(values, 1):
+        x = rounded(value, f)
+        if how == "kahan":
+            x = rounded(x - cut, f)
+            grown = rounded(total + x, f)
+            cut = rounded(rounded(grown - total, f) - x, f)
+            total = grown
+        else:
+            total = rounded(total + x, f)
+        if how == "promoted" and i % every == 0:
+            whole, total = rounded(whole + total, fp32), 0.0
+        found.append(rounded(whole + total, fp32) if how == "promoted" else total)
+    return found
+
+
+def total(values: Sequence[float], f: Format, how: str = "plain", every: int = EVERY) -> float:
+    """The sum of the values by one of HOW; 0.0 of none."""
+    checks.one_of("how", how, HOW)
+    if how != "pairwise":
+        return running(values, f, how, every)[-1] if values else 0.0
+    row = [rounded(x, f) for x in values] or [0.0]
+    while len(row) > 1:
+        row = [rounded(sum(row[i:i + 2]), f) for i in range(0, len(row), 2)]
+    return row[0]
+
+
+def swamped_from(addend: float, f: Format) -> float:
+    """The total from which on an addend above 0 no longer moves it: the power of two of at least 2^digits times the
+    addend. Infinity where the format ends before."""
+    checks.above_0("addend", addend)
+    significand, octave = math.frexp(addend)
+    found = math.ldexp(1.0, octave - (significand == 0.5) + f.digits)
+    return found if found <= f.largest else math.inf
