@@ -35,7 +35,7 @@ SHRUNK = {"memory": MODEL, "ddp": MODEL, "fsdp": MODEL, "slow_link": MODEL, "cap
           "collectives": ["--rounds", "3", "--smallest", "64", "--largest", "4096", "--factor", "64"],
           "calibrate": ["--seconds", "0.01", "--largest-mb", "0.1", "--largest-matrix", "64", "--out", "machine.json"],
           "pipeline": ["--layers", "4", "--hidden", "32", "--heads", "1", "--stage-ms", "1"], "preflight": [],
-          "zero": MODEL}
+          "zero": MODEL, "precision": MODEL}
 NO_SIZES = ("hang", "hang_job")             # three ranks that stop; tests/ranks/test_hang.py runs them
 PLACES = ("--folder", "--save", "--out", "--resume", "--checkpoint-every")  # of what is kept: one of each kind will do
 COUNTS = ("--steps", "--gpus")              # of what no first step depends on
@@ -132,7 +132,8 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
     assert bad == {}
     assert {lab for _, lab, *_ in reached} == {*SHRUNK} - {"scaling"}, "scaling starts capstone"
     large = [(world, lab) for world, lab, words, *_ in reached if "gpu" in words]
-    for lab in ("memory", "ddp", "fsdp", "tensor", "pipeline", "zero", "capstone", "collectives", "calibrate"):
+    for lab in ("memory", "ddp", "fsdp", "tensor", "pipeline", "zero", "precision", "capstone", "collectives",
+                "calibrate"):
         assert {1, 2} <= {world for world, name in large if name == lab}, lab
 
 
@@ -140,6 +141,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
     ("memory", ["--steps", "6"]), ("ddp", ["--steps", "5"]), ("fsdp", ["--steps", "5"]), ("collectives", []),
     ("pipeline", ["--steps", "4"]),
     ("tensor", ["--steps", "5"]), ("zero", ["--steps", "5"]),
+    ("precision", ["--steps", "8", "--seeds", "1", "--ways", "bf16"]),
     ("capstone", ["--steps", "6", "--sample", "0"]), ("calibrate", [])])
 def test_a_lab_imports_all_that_it_uses(lab, words, tmp_path):
     done = subprocess.run([ready.REAL, repo.ROOT / "labs" / f"{lab}.py", *SHRUNK[lab], *words], cwd=tmp_path,

@@ -55,6 +55,7 @@ BLOCKS = {b.name: b for b in (
     _blocks("mxfp4", "e2m1", 32, "e8m0"),
     _blocks("nvfp4", "e2m1", 16, "e4m3", tensor=True),
     _blocks("fp8-tensor", "e4m3", None, "fp32"),
+    _blocks("fp8-tensor-e5m2", "e5m2", None, "fp32"),
 )}  # fmt: skip
 
 

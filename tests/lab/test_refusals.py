@@ -20,9 +20,10 @@ from scaleout.train import batches
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
 WORK = {"calibrate": "measure", "memory": "parity", "ddp": "train", "fsdp": "train", "collectives": "alone",
-        "tensor": "train", "pipeline": "whole", "zero": "train", "capstone": "Job", "slow_link": "measure"}
+        "tensor": "train", "pipeline": "whole", "zero": "train", "precision": "whole", "capstone": "Job",
+        "slow_link": "measure"}
 TRAIN = ("memory", "ddp", "fsdp", "tensor", "capstone", "slow_link")
-SAVE = ("memory", "ddp", "fsdp", "tensor", "pipeline", "zero", "collectives", "capstone")
+SAVE = ("memory", "ddp", "fsdp", "tensor", "pipeline", "zero", "precision", "collectives", "capstone")
 HUGE = "the weights alone take"
 CASES = [
     *((name, ["--layers", "1000000"], "--layers is 1000000" if name == "slow_link" else HUGE) for name in TRAIN[:5]),
@@ -52,6 +53,13 @@ CASES = [
     ("zero", ["--fault", "clip", "--save"], "--save: a run with a fault is no Record: leave out --fault or --save"),
     ("zero", ["--via", "accelerate"], "--via accelerate is about several processes: use torchrun --nproc-per-node 2"),
     ("zero", ["--optimizer", "muon", "--clip", "1"], "--optimizer muon is shown by itself: leave out --clip and"),
+    ("precision", ["--layers", "1000000"], HUGE), ("precision", ["--lr", "nan"], "'nan' is not a finite number"),
+    ("precision", ["--dataset", "gone"], "dataset gone: no such file or folder"),
+    ("precision", ["--steps", "7"], "--steps is 7: it must be from 8"),
+    ("precision", ["--ways", "fp12"], "way 'fp12' is unknown: use one of fp32, bf16, fp16, fp16-scaled,"),
+    ("precision", ["--via", "accelerate-fp16"], "Accelerate takes mixed_precision fp16 on a CPU and"),
+    ("precision", ["--fault", "bad-rank"], "--fault bad-rank is about several ranks: use torchrun --nproc-per-node 2"),
+    ("precision", ["--fault", "overflow", "--save"], "--save: a run with a fault is no Record"),
     ("ddp", ["--scaling", "1,2", "--save", "f.txt"], "--save f.txt: is a file, or cannot be written to"),
     ("calibrate", ["--out", "."], "cannot be written: choose a file"),
     ("calibrate", ["--out", "f.txt/m.json"], "cannot be written: choose a file"),

@@ -77,7 +77,7 @@ def test_one_outlier_flushes_its_block_and_no_other():
 def test_bits_of_a_number():
     assert {name: b.bits() for name, b in BLOCKS.items()} == {
         "mxfp8": 8.25, "mxfp8-e5m2": 8.25, "mxfp6": 6.25, "mxfp6-e3m2": 6.25, "mxfp4": 4.25, "nvfp4": 4.5,
-        "fp8-tensor": 8.0}
+        "fp8-tensor": 8.0, "fp8-tensor-e5m2": 8.0}
     assert BLOCKS["nvfp4"].bits(3200) == 4.51
     assert BLOCKS["fp8-tensor"].bits(32) == 9
 

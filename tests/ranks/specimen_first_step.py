@@ -24,7 +24,7 @@ from scaleout.lab import corpus, options, session
 from scaleout.measure import rounds
 from scaleout.measure import slow_link as measure_slow_link
 from scaleout.measure import tensor_link as measure_tensor_link
-from scaleout.parallel import fsdp_ways, pipeline_ways, tensor_ways
+from scaleout.parallel import fsdp_ways, pipeline_ways, precision, tensor_ways
 from scaleout.parallel.tensor_model import TensorTransformer
 from scaleout.parallel.transformer import Transformer
 
@@ -106,6 +106,7 @@ def main(s):
     stop_after(fsdp_ways.Way, "step")
     stop_after(pipeline_ways.Way, "step")
     stop_after(tensor_ways.Way, "step")
+    stop_after(precision.Way, "update")
     cases, found = json.loads(Path(sys.argv[1]).read_text()), []
     for name, _ in cases:
         module(name)

@@ -1,0 +1,193 @@
+"""Rung 08: one model in fp32, bf16, fp16 with and without a loss scale, bf16 weights with and without fp32 copies, and
+FP8: what each does to gradients, updates and losses, beside its prediction.
+
+    python labs/precision.py
+    python labs/precision.py --ways all --seeds 3 --save
+    torchrun --nproc-per-node 2 labs/precision.py
+    python labs/precision.py --histogram            the gradients by part and octave, and what fp16 makes of them
+    python labs/precision.py --fault overflow       a loss that is NaN; also underflow and stagnation: one that is flat
+    torchrun --nproc-per-node 2 labs/precision.py --fault bad-rank
+"""
+
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from scaleout.lab import fits, options, recording, report, session
+from scaleout.lab import precision as lab_precision
+from scaleout.measure import matmul_rate, precision_faults, precision_runs
+from scaleout.parallel import low, parity
+from scaleout.parallel import precision as parallel_precision
+from scaleout.spec import Recipe, flops
+
+WARMUP = 2
+RESULTS = Path(__file__).resolve().parent / "results" / "precision"
+WORDS = {name: kind.words for name, kind in parallel_precision.WAYS.items()}
+USUAL = "fp32,bf16,fp16,fp16-scaled,bf16-weights,bf16-master,fp8,accelerate-bf16"
+SHARES = 0.01           # of what is counted: predicted and measured shares lie this near
+HALF_STEP = 2.0**-9     # of bf16, relative: two ways that differ by less took the same road
+GRADIENTS = 0.01        # relative: fp16's 2^-11 in every product, and errors that add up over the layers
+
+
+@dataclass(frozen=True)
+class Options(options.Model):
+    """The model, the ways, the step, and what to do with the result."""
+
+    layers: int = options.number(2, "blocks")
+    hidden: int = options.number(64, "width of the residual stream")
+    heads: int = options.number(4, "attention heads")
+    seq: int = options.number(64, "tokens a sequence")
+    micro_batch: int = options.number(2, "sequences of a rank's step")
+    ways: str = options.word(USUAL, "which: all, or names", "NAME,NAME")
+    steps: int = options.number(24, "training steps", lab_precision.LAST, 10**6)
+    seeds: int = options.number(2, "runs of each way, with other weights and batches", highest=100)
+    lr: float = options.number(1e-3, "learning rate", 0, 1000)
+    growth_interval: int = options.number(8, "good steps after which the loss scale doubles (torch's own: 2,000)")
+    seed: int = options.seed()
+    via: str = options.choice("fp32", tuple(WORDS), "the way whose steps are recorded")
+    compile: bool = options.flag("blocks by torch.compile")
+    histogram: bool = options.flag("print the gradients by part and octave")
+    fault: str | None = options.choice(None, tuple(precision_faults.FAULTS), "; ".join(
+        f"{name}: {one.words}" for name, one in precision_faults.FAULTS.items()))
+    dataset: str | None = options.dataset()
+    save: str | None = options.save("precision")
+
+
+TIERS = {"smoke": Options(),
+         "cpu": Options(layers=4, hidden=128, seq=128, micro_batch=4, steps=48,
+                        ways=USUAL + ",mxfp8,nvfp4"),
+         "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, micro_batch=4, steps=20, seeds=1, lr=3e-4,
+                        ways="fp32,bf16,fp16,fp16-scaled,bf16-weights,bf16-master,torchao,accelerate-bf16,"
+                             "accelerate-fp16", via="bf16", compile=True)}
+
+
+class Effort:
+    """How long products are timed for the peak."""
+
+    largest_matrix, seconds = 8192, 1.0
+
+
+def chosen(s, o):
+    """([way], [what is left out and why]). ValueError for an unknown one, or where the recorded one cannot run."""
+    names = list(WORDS) if o.ways == "all" else list(dict.fromkeys(["fp32", *o.ways.split(","), o.via]))
+    lacks = {name: parallel_precision.refused(s, name) for name in names}
+    if lacks[o.via]:
+        raise ValueError(f"--via {o.via}: {lacks[o.via]}")
+    return [name for name in names if not lacks[name]], [f"{WORDS[n]}: {lack}" for n, lack in lacks.items() if lack]
+
+
+def batches(s, o, text):
+    """This rank's batch by seed and step."""
+    return lambda seed, step: session.batch(text, step, o.micro_batch, o.seq, s.rank, s.world, seed, s.device)
+
+
+def figures(o, found, rows, runs):
+    """(prediction, measurement, checks) of a Record."""
+    prediction, measurement, checks = {}, {}, {}
+
+    def pair(name, predicted, measured, tolerance=None):
+        prediction[name], measurement[name] = predicted, measured
+        if tolerance is not None:
+            checks[name] = parity.check(abs(predicted - measured), tolerance)
+    for name, row in rows.items():
+        if parallel_precision.WAYS[name].cast:
+            pair(f"share of gradients that are zero, {WORDS[name]}", row["predicted"], row["zero"], SHARES)
+    if "fp16-scaled" in runs:
+        steps, run = precision_runs.predicted_scales(o, found), runs["fp16-scaled"][0]
+        pair("loss scale after the last step", steps[-1].after, run.scale)
+        pair("steps left out", sum(step.skipped for step in steps), run.skipped)
+        checks["gradient of fp16 with a loss scale, unscaled, as fp32's"] = parity.check(
+            rows["fp16-scaled"]["errors"]["all"], GRADIENTS)
+    for name, own in runs.items():
+        if own[0].stuck:
+            pair(f"share of weights that an update leaves, {WORDS[name]}", *own[0].stuck, SHARES)
+    if {"bf16", "accelerate-bf16"} <= set(runs):
+        off = max(abs(a / b - 1) for mine, theirs in zip(runs["bf16"], runs["accelerate-bf16"], strict=True)
+                  for a, b in zip(mine.losses, theirs.losses, strict=True))
+        checks["Accelerate's losses are torch.amp's, bf16"] = parity.check(off, HALF_STEP)
+    return prediction, measurement, checks
+
+
+def utilization(s, o, run):
+    """(MFU, its peak) of the recorded way on GPUs; (None, None) on a CPU."""
+    if s.device.type != "cuda":
+        return None, None
+    dtype = parallel_precision.WAYS[o.via].cast or ("fp32" if o.via == "fp32" else "bf16")
+    rate, side = matmul_rate(s, low.DTYPES[dtype], Effort)
+    work = flops(o.shape, o.micro_batch, o.seq)
+    spent = statistics.median(run.seconds[WARMUP:])
+    peak = {"flops_per_second": rate * s.world,
+            "source": f"{dtype} matrix products of side {side} on {s.world} process(es), timed in this run"}
+    return (work["forward"] + work["backward"]) / spent / rate, peak
+
+
+def record(s, tier, o, found, rows, runs, skipped):
+    """The Record of this run."""
+    prediction, measurement, checks = figures(o, found, rows, runs)
+    run = runs[o.via][0]
+    mfu, peak = utilization(s, o, run)
+    series = {f"loss, {WORDS[name]}, seed {o.seed + i}": one.losses for name, own in runs.items()
+              for i, one in enumerate(own) if all(map(torch.isfinite, torch.tensor(one.losses)))}
+    series |= {f"seconds a step, {WORDS[name]}": own[0].seconds for name, own in runs.items()}
+    series |= {"largest gradient of 16-bit products, fp32": found.tops} | lab_precision.series_of(found.moments)
+    if "fp16-scaled" in runs:
+        series["loss scale, fp16 products, loss scale"] = runs["fp16-scaled"][0].scales
+    errors = [f"gradient off by {row['errors']['all']:.2e} in one step from the same weights, {WORDS[name]}"
+              for name, row in rows.items()]
+    return recording.record(
+        s, "precision", tier, model=asdict(o.shape), notes=[*errors, *(f"{n}: {r[0].built}" for n, r in runs.items())],
+        recipe=asdict(Recipe(precision="fp32")) | {"ways": ", ".join(runs), "seeds": o.seeds,
+                                                   "growth interval": o.growth_interval, "compile": o.compile},
+        effective_batch=o.micro_batch * s.world, sequence_length=o.seq, precision=o.via, step_seconds=run.seconds,
+        warmup_steps=WARMUP, losses=run.losses, peak_memory=session.allocator(s), prediction=prediction,
+        measurement=measurement, checks=checks, skipped=skipped, series=series, mfu=mfu, mfu_peak=peak)
+
+
+def whole(s, tier, o, text):
+    """One step of every way from the same weights, then training. Exit code 1 where a check failed."""
+    names, skipped = chosen(s, o)
+    batch = batches(s, o, text)
+    found = precision_runs.reference(s, o, batch)
+    rows = precision_runs.compare(s, o, names, found)
+    s.say(f"\n{lab_precision.one_step(rows, WORDS)}\n")
+    if o.histogram:
+        s.say("\n".join(lab_precision.octaves(h, f"gradients of activations, {part}")
+                        for part, h in found.moments["last step"]["activations"].items()) + "\n")
+    runs = {name: [precision_runs.train(s, o, name, o.seed + i, batch) for i in range(o.seeds)] for name in names}
+    s.say(f"{lab_precision.training(runs, WORDS)}\n{lab_precision.spread(runs)}\n")
+    if "fp16-scaled" in runs:
+        s.say(lab_precision.scales(precision_runs.predicted_scales(o, found), runs["fp16-scaled"][0]) + "\n")
+    if s.device.type == "cuda":
+        s.say(lab_precision.seconds(runs, WORDS, o.micro_batch * o.seq * s.world, WARMUP) + "\n")
+    else:
+        skipped.append("speed and MFU: a CPU makes 16-bit products slowly or by conversion; numbers hold on any device")
+    r = record(s, tier, o, found, rows, runs, skipped)
+    s.say("\n".join([*(f"built: {note}" for note in r.notes if " by " in note and ": " in note),
+                     *report.verdicts(r.checks, r.skipped)]))
+    recording.keep(s, r, o.save, RESULTS, "torch" if o.via in ("fp32", "bf16") else o.via)
+    recording.end(s, r.checks)
+
+
+def main(s, argv=None):
+    """The whole lab, or one fault."""
+    tier, o = options.parse(TIERS, __doc__, argv)
+    fits.check(s, o.shape)
+    options.check_save(o.save, RESULTS)
+    options.check_sound(o.save, o.fault)
+    chosen(s, o)
+    if o.fault:
+        precision_faults.refuse(s, o.fault)
+    text = session.dataset(o.dataset)
+    s.say(f"{recording.heading(s, o.shape)}, {o.micro_batch * s.world} x {o.seq} tokens a step, {o.seeds} seed(s)")
+    if o.fault:
+        precision_faults.show(s, o, o.fault, batches(s, o, text)(o.seed, 0))
+    else:
+        whole(s, tier, o, text)
+
+
+if __name__ == "__main__":
+    session.run(main)

@@ -1,0 +1,158 @@
+"""Runs of one model in many precisions: the same weights and batches in every way, for several seeds; a reference in
+fp32 whose gradients are looked at; one step of every way from the reference's weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from scaleout.lab.text import progress
+from scaleout.measure.precision import Watch, part, stuck, total, weights
+from scaleout.numerics.formats import FORMATS
+from scaleout.numerics.octaves import fate
+from scaleout.numerics.scaling import Scaler, search
+from scaleout.parallel import parity
+from scaleout.parallel.precision import WAYS, Way
+
+FIRST_SCALE = 2.0**16           # GradScaler's own default
+
+
+@dataclass
+class Run:
+    """What one run left. losses: means over ranks; scales: of each step, before it; stuck: (predicted, measured) share
+    of the weights that the last update left, where weights are in bf16."""
+
+    built: str = ""
+    losses: list = field(default_factory=list)
+    seconds: list = field(default_factory=list)
+    scales: list = field(default_factory=list)
+    skipped: int = 0
+    scale: float = 1.0
+    stuck: tuple | None = None
+
+    def end(self, last: int) -> float:
+        """Mean loss of the last steps; infinity where one is not finite."""
+        found = sum(self.losses[-last:]) / last
+        return found if math.isfinite(found) else math.inf
+
+
+@dataclass
+class Reference:
+    """A run in fp32 with its gradients: tops: the largest of each step; moments: {moment: {kind: {part: Histogram}}};
+    state: the weights after it; batch: the one after its last."""
+
+    tops: list = field(default_factory=list)
+    moments: dict = field(default_factory=dict)
+    state: dict = field(default_factory=dict)
+    batch: tuple | None = None
+
+
+def scaler(o) -> dict:
+    """What GradScaler is told: it grows sooner than after torch's 2,000 steps, for these runs are shorter."""
+    return {"init_scale": FIRST_SCALE, "growth_interval": o.growth_interval}
+
+
+def make(s, o, name: str, seed: int | None = None) -> Way:
+    return Way(s, o.shape, name, o.lr, o.seed if seed is None else seed, scaler(o))
+
+
+def train(s, o, name: str, seed: int, batch) -> Run:
+    """o.steps steps of a way. batch: of a seed and a step."""
+    way, run = make(s, o, name, seed), Run()
+    run.built = way.built
+    if o.compile:
+        way.compile()
+    for step in progress(range(o.steps), f"{name}, seed {seed}", s.main):
+        one = batch(seed, step)
+        run.scales.append(way.scale)
+        start = s.clock()
+        loss = way.gradients(one)
+        if WAYS[name].recipe == "bf16" and step == o.steps - 1:
+            run.stuck = stuck(way)
+        else:
+            run.skipped += not way.update()
+        run.seconds.append(s.largest(s.clock() - start))
+        run.losses.append(s.mean(loss))
+    run.scale = way.scale
+    return run
+
+
+def reference(s, o, batch) -> Reference:
+    """The run in fp32 of the first seed, with its gradients in octaves at the first and after the last step."""
+    way, found = make(s, o, "fp32"), Reference()
+    watch = Watch(way)
+    for step in range(o.steps):
+        with watch.looking(counting=not step):
+            way.gradients(batch(o.seed, step))
+        found.tops.append(s.largest(watch.top))
+        if not step:
+            found.moments["first step"] = _seen(way, watch)
+        way.update()
+    found.batch = batch(o.seed, o.steps)
+    with watch.looking():
+        way.gradients(found.batch)
+    found.moments["last step"] = _seen(way, watch)
+    found.state = {name: w.detach().clone() for name, w in way.model.state_dict().items()}
+    return found
+
+
+def _seen(way: Way, watch: Watch) -> dict:
+    return {"activations": watch.gradients, "weights": weights(way)}
+
+
+@torch.no_grad()
+def _load(way: Way, state: dict) -> None:
+    for name, w in way.model.state_dict().items():
+        w.copy_(state[name])
+
+
+def one_step(s, o, name: str, found: Reference) -> tuple[dict, list]:
+    """(gradients of the parameters in fp32, [zeros, numbers] of activations' gradients) of a way on the reference's
+    weights and last batch."""
+    way = make(s, o, name)
+    _load(way, found.state)
+    watch = Watch(way)
+    with watch.looking():
+        way.gradients(found.batch)
+    return {key: g.float() for key, g in parity.gradients(way.model).items()}, watch.zeros
+
+
+def errors(found: dict, wanted: dict) -> dict[str, float]:
+    """{part: root of the mean square of the difference over that of `wanted`}, and "all" parts together; infinity where
+    one is not finite."""
+    off, size = {}, {}
+    for key, w in wanted.items():
+        for name in ("all", part(key)):
+            off[name] = off.get(name, 0.0) + (found[key] - w).double().square().sum().item()
+            size[name] = size.get(name, 0.0) + w.double().square().sum().item()
+    found = {name: math.sqrt(off[name] / size[name]) for name in off}
+    return {name: error if math.isfinite(error) else math.inf for name, error in found.items()}
+
+
+def compare(s, o, names: list[str], found: Reference) -> dict:
+    """{way: {"errors": of the gradients, by part, "zero": share that is zero, "predicted": by the histogram}}, of one
+    step from the same weights. The share is of the gradients of activations, which 16-bit products keep in 16 bits."""
+    rows, h = {}, total(found.moments["last step"]["activations"])
+    wanted, _ = one_step(s, o, "fp32", found)
+    for name in names:
+        kind = WAYS[name]
+        gradients, zeros = one_step(s, o, name, found)
+        scale = round(math.log2(FIRST_SCALE)) if kind.scaled else 0
+        flushed = fate(h, FORMATS[kind.cast], scale).zero if kind.cast else 0.0
+        off = {key: s.largest(min(error, 1e300)) for key, error in errors(gradients, wanted).items()}
+        share = (flushed * sum(h.counts) + h.zeros) / h.total
+        rows[name] = {"errors": off, "zero": zeros[0] / zeros[1], "predicted": share if kind.cast else None}
+    return rows
+
+
+def predicted_scales(o, found: Reference) -> list:
+    """What the scaler should do, from the reference's largest gradients: numerics.scaling.Step of each step. A step
+    that is left out leaves the weights as they are, and the reference's gradient of that step comes again."""
+    state, made, steps = Scaler(FIRST_SCALE, interval=o.growth_interval), 0, []
+    for step in range(1, o.steps + 1):
+        (one,) = search([found.tops[made]], FORMATS["fp16"], state)
+        state, made = state.after(one.skipped), made + (not one.skipped)
+        steps.append(replace(one, step=step))
+    return steps
