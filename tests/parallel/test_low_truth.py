@@ -1,6 +1,9 @@
 """Numbers of few bits in torch against `numerics`, number by number, and linear layers of them against products written
 out; the ways of `precision` against what they say they are."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -66,6 +69,55 @@ def test_a_model_keeps_its_names_and_its_head():
     assert [name for name, _ in model.named_parameters()] == names
     assert type(model.head) is torch.nn.Linear
     assert all(type(layer) is low.LowLinear for layer in (model.blocks[0].attention.q, model.blocks[0].mlp.down))
+
+
+# --- attention in FP8 -------------------------------------------------------------------------------------------------
+
+ATTENTION = json.loads((Path(__file__).parents[1] / "published" / "fp8.json").read_text())["attention"]
+WIDTH, TOKENS = 128, 1024
+
+
+def entries(chance):
+    """N(0, 1) + N(0, 100) Bernoulli(0.001), as the paper has them."""
+    normal = torch.randn(2, TOKENS, WIDTH, generator=chance, dtype=torch.float64)
+    return normal[0] + 10 * normal[1] * (torch.rand(TOKENS, WIDTH, generator=chance) < 0.001)
+
+
+def rotation(chance):
+    """Random signs, then a Hadamard matrix over the root of its side: orthogonal, so q k does not change."""
+    found = torch.ones(1, 1, dtype=torch.float64)
+    while len(found) < WIDTH:
+        found = torch.cat([torch.cat([found, found], 1), torch.cat([found, -found], 1)])
+    return (torch.randint(0, 2, (WIDTH, 1), generator=chance) * 2 - 1) * found / WIDTH**0.5
+
+
+def attention(q, k, v):
+    return (q @ k.T / WIDTH**0.5).softmax(-1) @ v
+
+
+def fp8(x, rows=TOKENS):
+    return torch.cat([low.quantized(part, BLOCKS["fp8-tensor"]).double() for part in x.split(rows)])
+
+
+def test_attention_in_fp8_is_off_by_what_flash_attention_3_has():
+    """The order of each error, what a rotation is worth, and that blocks alone are worth nothing."""
+    chance, errors = torch.Generator().manual_seed(0), {}
+    for _ in range(4):
+        q, k, v = (entries(chance) for _ in range(3))
+        turn, wanted = rotation(chance), attention(q, k, v)
+        tried = {"fp16, softmax in fp32": [x.half().double() for x in (q, k, v)],
+                 "fp8, a scale a tensor": [fp8(x) for x in (q, k, v)],
+                 "fp8, a scale a tensor, rotated": [fp8(q @ turn), fp8(k @ turn), fp8(v)],
+                 "fp8, scales a block": [fp8(x, 128) for x in (q, k, v)]}
+        for name, parts in tried.items():
+            errors.setdefault(name, []).append((attention(*parts) - wanted).square().mean())
+    found = {name: torch.stack(rows).mean().sqrt().item() for name, rows in errors.items()}
+    for name, error in found.items():
+        assert ATTENTION[name] / 2.5 < error < ATTENTION[name] * 1.5, (name, error)
+    plain, turned, blocks_alone = (found[f"fp8, {name}"] for name in (
+        "a scale a tensor", "a scale a tensor, rotated", "scales a block"))
+    assert 1.4 < plain / turned < ATTENTION["fp8, a scale a tensor"] / ATTENTION["fp8, a scale a tensor, rotated"] * 1.2
+    assert blocks_alone == pytest.approx(plain, rel=0.2)
 
 
 # --- ways -----------------------------------------------------------------------------------------------------------
