@@ -58,7 +58,7 @@ class Options(options.Model):
 
 
 TIERS = {"smoke": Options(),
-         "cpu": Options(layers=4, hidden=128, seq=128, micro_batch=4, steps=48,
+         "cpu": Options(layers=4, hidden=128, seq=128, micro_batch=4, steps=64, lr=5e-4,
                         ways=USUAL + ",mxfp8,nvfp4"),
          "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, micro_batch=4, steps=20, seeds=1, lr=3e-4,
                         ways="fp32,bf16,fp16,fp16-scaled,bf16-weights,bf16-master,torchao,accelerate-bf16,"
@@ -136,12 +136,14 @@ def record(s, tier, o, found, rows, runs, skipped):
     series |= {"largest gradient of 16-bit products, fp32": found.tops} | lab_precision.series_of(found.moments)
     if "fp16-scaled" in runs:
         series["loss scale, fp16 products, loss scale"] = runs["fp16-scaled"][0].scales
-    errors = [f"gradient off by {row['errors']['all']:.2e} in one step from the same weights, {WORDS[name]}"
-              for name, row in rows.items()]
+    parts = f"gradients' errors are of {', then '.join(rows['fp32']['errors'])}"
+    series |= {f"relative error of gradients by part, {WORDS[name]}": [*row["errors"].values()]
+               for name, row in rows.items()}
     return recording.record(
-        s, "precision", tier, model=asdict(o.shape), notes=[*errors, *(f"{n}: {r[0].built}" for n, r in runs.items())],
+        s, "precision", tier, model=asdict(o.shape), notes=[parts, *(f"{n}: {r[0].built}" for n, r in runs.items())],
         recipe=asdict(Recipe(precision="fp32")) | {"ways": ", ".join(runs), "seeds": o.seeds,
-                                                   "growth interval": o.growth_interval, "compile": o.compile},
+                                                   "learning rate": o.lr, "growth interval": o.growth_interval,
+                                                   "compile": o.compile},
         effective_batch=o.micro_batch * s.world, sequence_length=o.seq, precision=o.via, step_seconds=run.seconds,
         warmup_steps=WARMUP, losses=run.losses, peak_memory=session.allocator(s), prediction=prediction,
         measurement=measurement, checks=checks, skipped=skipped, series=series, mfu=mfu, mfu_peak=peak)
@@ -166,7 +168,7 @@ def whole(s, tier, o, text):
     else:
         skipped.append("speed and MFU: a CPU makes 16-bit products slowly or by conversion; numbers hold on any device")
     r = record(s, tier, o, found, rows, runs, skipped)
-    s.say("\n".join([*(f"built: {note}" for note in r.notes if " by " in note and ": " in note),
+    s.say("\n".join([*(f"built: {name}: {own[0].built}" for name, own in runs.items()),
                      *report.verdicts(r.checks, r.skipped)]))
     recording.keep(s, r, o.save, RESULTS, "torch" if o.via in ("fp32", "bf16") else o.via)
     recording.end(s, r.checks)
