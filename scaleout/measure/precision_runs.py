@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from scaleout.lab import session
 from scaleout.lab.text import progress
 from scaleout.measure.precision import Watch, part, stuck, total, weights
 from scaleout.numerics.formats import FORMATS
@@ -55,6 +56,7 @@ def scaler(o) -> dict:
 
 
 def make(s, o, name: str, seed: int | None = None) -> Way:
+    session.reset_allocator(s)          # what hooks hold of the last way's model goes
     return Way(s, o.shape, name, o.lr, o.seed if seed is None else seed, scaler(o))
 
 

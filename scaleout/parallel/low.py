@@ -27,6 +27,14 @@ def rounded(x: Tensor, f: Format) -> Tensor:
     return ((x / step).round() * step).clamp(-f.largest, f.largest)
 
 
+def by_chance(x: Tensor) -> Tensor:
+    """fp32 numbers as bf16, up or down by chance so that the mean is x: `numerics.rounding.stochastic`. bf16 is the
+    upper half of fp32's bits, so a random lower half is added and what is then below is cut off."""
+    bits = x.view(torch.int32)
+    bits = bits + torch.randint(0, 2**16, x.shape, dtype=torch.int32, device=x.device)
+    return (bits & -(2**16)).view(torch.float32).bfloat16()
+
+
 def scales(largest: Tensor, b: Blocks, rule: str, tensor: Tensor) -> Tensor:
     """The scale of each block from its largest |x|, as `numerics.blocks.scale_of`; all fp64."""
     if b.scale.mantissa == 0:

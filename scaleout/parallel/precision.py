@@ -19,7 +19,8 @@ from scaleout.spec.transformer import Shape
 @dataclass(frozen=True)
 class Kind:
     """How a way computes. recipe: what weights, gradients and optimizer are kept in (spec.recipe); cast: the dtype of
-    products under autocast; scaled: with a loss scale; blocks: of operands and of gradients, emulated."""
+    products under autocast; scaled: with a loss scale; blocks: of operands and of gradients, emulated; chance: updates
+    are rounded by chance, and no copy of the weights is kept."""
 
     words: str
     recipe: str = "fp32"
@@ -27,6 +28,7 @@ class Kind:
     scaled: bool = False
     blocks: tuple[str, str] | None = None
     via: str = "torch"
+    chance: bool = False
 
 
 WAYS = {
@@ -36,6 +38,7 @@ WAYS = {
     "fp16-scaled": Kind("fp16 products, loss scale", cast="fp16", scaled=True),
     "bf16-weights": Kind("bf16 throughout", recipe="bf16"),
     "bf16-master": Kind("bf16, fp32 master copies", recipe="bf16-master"),
+    "bf16-chance": Kind("bf16, updates rounded by chance", recipe="bf16-master", chance=True),
     "fp8": Kind("FP8, a scale a tensor (emulated)", blocks=("fp8-tensor", "fp8-tensor-e5m2")),
     "mxfp8": Kind("MXFP8 (emulated)", blocks=("mxfp8", "mxfp8")),
     "nvfp4": Kind("NVFP4 (emulated)", blocks=("nvfp4", "nvfp4")),
@@ -151,7 +154,9 @@ class Way:
     def update(self) -> bool:
         """Step the optimizer and forget the gradients; False where the scaler left the step out."""
         before, self.skipped = self.scale, False
-        if self.kind.recipe == "bf16-master":
+        if self.kind.chance:
+            self._by_chance()
+        elif self.kind.recipe == "bf16-master":
             self.training.step()
         elif self.kind.scaled and not self.accelerator:
             self.scaler.step(self.optimizer)
@@ -162,6 +167,17 @@ class Way:
             self.skipped = self.scale < before
         self.training.clear()
         return not self.skipped
+
+    @torch.no_grad()
+    def _by_chance(self) -> None:
+        """The update in fp32, from the weights as they are in bf16; what is cut off is kept nowhere."""
+        for master, p in zip(self.training.masters, self.training.trained, strict=True):
+            master.copy_(p)
+            master.grad = p.grad.float()
+        self.optimizer.step()
+        for master, p in zip(self.training.masters, self.training.trained, strict=True):
+            master.grad = None
+            p.copy_(low.by_chance(master))
 
     def step(self, batch: tuple[Tensor, Tensor]) -> float:
         """One training step; the mean loss of this rank."""

@@ -11,7 +11,7 @@ from scaleout.lab import session
 from scaleout.numerics import blocks
 from scaleout.numerics.blocks import BLOCKS, RULES
 from scaleout.numerics.formats import FORMATS
-from scaleout.numerics.rounding import rounded
+from scaleout.numerics.rounding import rounded, stochastic
 from scaleout.parallel import low, parity
 from scaleout.parallel.precision import WAYS, Way, refused
 from scaleout.parallel.transformer import Transformer
@@ -36,6 +36,16 @@ def test_blocks_are_those_of_numerics(name, rule):
     x = torch.cat([WIDE.flatten(), torch.zeros(32)]).view(-1, 32)
     wanted = blocks.quantized(x.flatten().tolist(), BLOCKS[name], rule).values
     assert torch.equal(low.quantized(x, BLOCKS[name], rule).flatten(), torch.tensor(wanted, dtype=torch.float32))
+
+
+def test_by_chance_the_mean_stays_and_neighbours_are_met():
+    torch.manual_seed(0)
+    x = torch.tensor([1 + 2.0**-10, -0.3, 1.0, 1e-30]).repeat(40_000, 1)
+    found = low.by_chance(x).float()
+    assert found.mean(0).tolist() == pytest.approx(x[0].tolist(), rel=1e-4)
+    f = FORMATS["bf16"]
+    for column, value in zip(found.T, x[0].tolist(), strict=True):
+        assert set(column.tolist()) == {stochastic(value, f, u) for u in (0.0, 0.5, 0.999999)}
 
 
 def test_blocks_that_do_not_fit_are_refused():
@@ -144,7 +154,7 @@ def ways(s):
 
 # Relative error of the first gradients, root mean square of all: a few times what a number of the format is off by.
 NEAR = {"fp16": 2e-3, "fp16-scaled": 2e-3, "bf16": 2e-2, "accelerate-bf16": 2e-2, "bf16-weights": 2e-2,
-        "bf16-master": 2e-2, "fp8": 0.1, "mxfp8": 0.1, "nvfp4": 0.3}
+        "bf16-master": 2e-2, "bf16-chance": 2e-2, "fp8": 0.1, "mxfp8": 0.1, "nvfp4": 0.3}
 
 
 @pytest.mark.parametrize("name", NEAR)
@@ -166,6 +176,21 @@ def test_each_says_what_it_is(ways):
     assert "LowLinear, no autocast" in ways["nvfp4"][2]
     assert ways["fp16-scaled"][2].endswith("products in fp16, loss scale 65,536")
     assert ways["accelerate-bf16"][2].startswith("Transformer by accelerate: weights float32")
+
+
+def test_small_updates_vanish_in_bf16_but_not_by_chance_or_with_copies(s):
+    """Twenty steps of a rate that moves few weights by more than half a step of bf16."""
+    losses = {}
+    for name in ("fp32", "bf16-weights", "bf16-master", "bf16-chance"):
+        way = Way(s, SHAPE, name, 1e-5)
+        for _ in range(20):
+            way.step(tuple(BATCH))
+        losses[name] = way.loss(*BATCH).item()
+    start = Way(s, SHAPE, "fp32").loss(*BATCH).item()
+    learned = {name: start - loss for name, loss in losses.items()}
+    assert learned["bf16-weights"] < 0.5 * learned["fp32"]
+    assert learned["bf16-master"] == pytest.approx(learned["fp32"], rel=0.5)
+    assert learned["bf16-chance"] == pytest.approx(learned["fp32"], rel=0.5)
 
 
 def test_a_scaler_leaves_out_a_step_that_overflows(s):
