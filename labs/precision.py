@@ -58,7 +58,7 @@ class Options(options.Model):
 
 
 TIERS = {"smoke": Options(),
-         "cpu": Options(layers=4, hidden=128, seq=128, micro_batch=4, steps=64, lr=5e-4,
+         "cpu": Options(layers=4, hidden=128, seq=128, micro_batch=4, steps=48, lr=5e-4,
                         ways=USUAL + ",mxfp8,nvfp4"),
          "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, micro_batch=4, steps=20, seeds=1, lr=3e-4,
                         ways="fp32,bf16,fp16,fp16-scaled,bf16-weights,bf16-master,torchao,accelerate-bf16,"
