@@ -31,7 +31,7 @@ def endless(x: float, f: Format) -> float:
 
 
 def beyond(x: float, f: Format) -> bool:
-    """Whether x, rounded to the nearest, is above the largest number of the format."""
+    """Whether x, which is not NaN, is above the largest number of the format after rounding to the nearest."""
     return not abs(x) <= f.largest and (math.isinf(x) or abs(endless(x, f)) > f.largest)
 
 

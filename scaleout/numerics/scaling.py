@@ -15,6 +15,8 @@ from scaleout.numerics.formats import FORMATS, Format
 from scaleout.numerics.rounding import beyond, rounded
 from scaleout.spec import checks
 
+FP32 = FORMATS["fp32"]
+
 
 @dataclass(frozen=True)
 class Scaler:
@@ -30,7 +32,7 @@ class Scaler:
     good: int = 0
 
     def __post_init__(self) -> None:
-        checks.above_0("scale", self.scale)
+        checks.number("scale", self.scale, FP32.smallest, FP32.largest)
         checks.number("growth", self.growth, 1)
         checks.share("backoff", self.backoff)
         if self.interval is not None:
@@ -39,14 +41,14 @@ class Scaler:
 
     def after(self, overflowed: bool) -> Scaler:
         """The scaler after a step. The scale is an fp32 number, as torch's is, and stays as it is where it would grow
-        to infinity."""
+        to infinity; it ends at the smallest number, where torch's goes on to zero."""
         if self.interval is None:
             return self
         if overflowed:
-            return replace(self, scale=rounded(self.scale * self.backoff, FORMATS["fp32"]), good=0)
+            return replace(self, scale=rounded(self.scale * self.backoff, FP32) or FP32.smallest, good=0)
         if self.good + 1 < self.interval:
             return replace(self, good=self.good + 1)
-        grown = rounded(self.scale * self.growth, FORMATS["fp32"])
+        grown = rounded(self.scale * self.growth, FP32)
         return replace(self, scale=grown if math.isfinite(grown) else self.scale, good=0)
 
 

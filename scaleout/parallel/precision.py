@@ -74,7 +74,7 @@ class Way:
         lack = refused(s, name)
         if lack:
             raise ValueError(lack)
-        self.s, self.name, self.kind = s, name, WAYS[name]
+        self.s, self.name, self.kind, self.skipped = s, name, WAYS[name], False
         torch.manual_seed(seed)
         self.training = Training(shape, Recipe(precision=self.kind.recipe), s.device, rate)
         if self.kind.blocks:
