@@ -107,12 +107,13 @@ def _attention(z: Sizes) -> list[Tile]:
 
 
 def _mlp(z: Sizes) -> list[Tile]:
-    inner = [Tile("up", z.f, _product(z, "up"), 0, "product", _gathered(z))]
     if not z.shape.gated_mlp:
-        return [*inner, Tile("GELU", z.f, 0, 2 * z.f, "activation")]
+        return [Tile("up", z.f, _product(z, "up"), 0, "product", _gathered(z)),
+                Tile("GELU", z.f, 0, 2 * z.f, "activation")]  # fmt: skip
     return [
-        *inner, Tile("gate", z.f, _product(z, "gate"), 0, "product"),
-        Tile("SiLU", z.f, 0, 2 * z.f, "activation"), Tile("product", z.f, 0, 3 * z.f, "activation"),
+        Tile("gate", z.f, _product(z, "gate"), 0, "product", _gathered(z)),
+        Tile("SiLU", z.f, 0, 2 * z.f, "activation"), Tile("up", z.f, _product(z, "up"), 0, "product"),
+        Tile("product", z.f, 0, 3 * z.f, "activation"),
     ]  # fmt: skip
 
 
