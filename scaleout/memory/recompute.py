@@ -212,6 +212,48 @@ def flops(z: Sizes, policy: Policy) -> int:
         INPUT in drop for drop in policy.drops)  # fmt: skip
 
 
+# --- where outputs of operations are kept -----------------------------------------------------------------------------
+
+
+def outputs(z: Sizes) -> dict[str, int]:
+    """Bytes of the output of the operation that makes a tile, where one does: what selective checkpointing keeps in
+    place of what the derivative needs (torch's, and parallel/recompute.py).
+
+    Not in it: the output of an RMS norm, which the book writes as several operations; what dropout makes, for random
+    numbers that are not drawn again shift those behind them.
+    """
+    own = {"q": z.q, "k": z.kv, "v": z.kv, "middle": z.y, "scores": z.scores}
+    if z.shape.norm == "layernorm":
+        own |= {"norm 1": norm_kept(z), "norm 2": norm_kept(z)}
+    plain = {"attention", "copy", "gate", "up", "SiLU", "GELU", "product"}
+    return {tile.name: own.get(tile.name, tile.bytes) for tile in tiles(z) if tile.name in plain | own.keys()}
+
+
+def outputs_kept(z: Sizes, policy: Policy) -> int:
+    """As `kept`, where blocks that drop something keep their input and the `outputs` of the rest."""
+    refuse(z, policy)
+    whole, size = sum(block_kept(z, "none").values()), outputs(z)
+    return sum(
+        (0 if INPUT in drop else z.x) + sum(n for name, n in size.items() if name not in drop) if drop else whole
+        for drop in policy.drops
+    )  # fmt: skip
+
+
+def outputs_flops(z: Sizes, policy: Policy, early_stop: bool = True) -> int:
+    """As `flops`: of all operations of a block whose output is not kept. Those run too that only lead to one that is
+    kept, as Q K^T does to the probabilities. early_stop: nothing behind the last tile, as in torch's checkpoint."""
+    refuse(z, policy)
+    own, size, last = {tile.name: tile.flops for tile in tiles(z)}, outputs(z), _product(z, "down")
+    total = 0
+    for i, drop in enumerate(policy.drops):
+        if drop:
+            again = [name for name in own if name in drop or name not in size or name == "scores"]
+            total += sum(own[name] for name in again if name != "mask")
+            inside = i + 1 < len(policy.drops) and INPUT in policy.drops[i + 1]
+            total += last if z.mask or inside or not early_stop else 0
+    return total
+
+
 @dataclass(frozen=True)
 class Moment:
     """Bytes of the blocks' activations once something is done: a block's "forward", the "rebuild" of what it and its

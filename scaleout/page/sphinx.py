@@ -92,8 +92,7 @@ def page_modules() -> list[Path]:
     """The modules that the page's Python gets: `live`, what a live cell may import, every chapter's exercises, and what
     these import."""
     chapters = [path for path in (PACKAGE / "exercises").glob("*/__init__.py") if path.parent.name != "ranks"]
-    whole = [path for room in ("timing", "draw", "views", "records", "writeup")
-             for path in (PACKAGE / room).rglob("*.py")]
+    whole = [p for room in ("timing", "draw", "views", "records", "writeup") for p in (PACKAGE / room).rglob("*.py")]
     waiting = [PACKAGE / "page" / "live.py", *whole, *chapters]
     found = set()
     while waiting:

@@ -1,0 +1,85 @@
+"""What policies keep and repeat in torch, by hand and by torch.utils.checkpoint: bytes and FLOPs to the last one,
+gradients to the last bit."""
+
+import itertools
+
+import pytest
+import torch
+
+from scaleout.measure import recompute as measure
+from scaleout.memory import recompute
+from scaleout.memory.activations import Sizes
+from scaleout.parallel import recompute_ways
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import Shape
+
+LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "kv_heads": 2}
+SHAPES = {"gpt": Shape(2, 32, 4, 64, max_seq=16), "llama": Shape(2, 32, 4, 64, **LLAMA)}
+CASES = [("gpt", "sdpa", 0.0), ("gpt", "naive", 0.1), ("llama", "sdpa", 0.1), ("llama", "naive", 0.0)]
+MLP = {"gate", "up", "product", "GELU", "SiLU"}
+
+
+def policies(z):
+    own, products = recompute.names(z), {"q", "k", "v", "gate", "up", "middle", "attention"}
+    return {"none": recompute.none(z), "full": recompute.full(z), "every second": recompute.every(z, 2),
+            "segments of two": recompute.segments(z, 2), "the core": recompute.selective(z, recompute.core(z)),
+            "products kept": recompute.selective(z, own - products),
+            "attention kept": recompute.selective(z, own - {"attention"}),
+            "one block's MLP": recompute.Policy((own & MLP, frozenset()))}  # fmt: skip
+
+
+def run(name, attention, dropout, policy, via, keepable, random=True):
+    """(bytes, FLOPs, gradients) of a model under a policy."""
+    torch.manual_seed(0)
+    model = Transformer(SHAPES[name], attention, dropout)
+    recompute_ways.apply(model, policy, keepable, via, random)
+    x = torch.randn(2, 16, 32, requires_grad=True)
+    return measure.kept(model, x), measure.counted(model, x), measure.gradients(model, x)
+
+
+@pytest.mark.parametrize(("name", "attention", "dropout"), CASES)
+def test_bytes_flops_and_gradients(name, attention, dropout):
+    z = Sizes(SHAPES[name], 2, 16, Recipe("fp32", attention=attention, dropout=dropout), Layout())
+    keepable = frozenset(recompute.outputs(z))
+    whole = run(name, attention, dropout, recompute.none(z), "torch", keepable)
+    assert whole[0] == recompute.kept(z, recompute.none(z))
+    for (words, policy), via in itertools.product(policies(z).items(), recompute_ways.VIAS):
+        bytes_, flops, gradients = run(name, attention, dropout, policy, via, keepable)
+        assert bytes_ == recompute.outputs_kept(z, policy), (words, via)
+        assert flops - whole[1] == recompute.outputs_flops(z, policy, early_stop=via == "torch"), (words, via)
+        assert measure.equal(gradients, whole[2]), (words, via)
+        if (name, attention, dropout) == CASES[0]:  # where each tile is one operation's output
+            assert bytes_ == recompute.kept(z, policy), words
+            assert recompute.outputs_flops(z, policy) == recompute.flops(z, policy), words
+
+
+def test_other_random_numbers_in_the_second_run_give_other_gradients_and_say_nothing():
+    z = Sizes(SHAPES["gpt"], 2, 16, Recipe("fp32", dropout=0.1), Layout())
+    args = "gpt", "sdpa", 0.1, recompute.full(z)
+    for via in recompute_ways.VIAS:
+        right, wrong = (run(*args, via, frozenset(), random)[2] for random in (True, False))
+        assert max(((a - b).norm() / b.norm()).item() for a, b in zip(wrong, right, strict=True)) > 0.1
+
+
+def test_a_kept_dropout_shifts_the_numbers_of_those_behind_it():
+    """Which is why `outputs` has none of them; torch's checkpoint restores the state once, at the start."""
+    z = Sizes(SHAPES["gpt"], 2, 16, Recipe("fp32", attention="naive", dropout=0.1), Layout())
+    policy = recompute.selective(z, recompute.names(z) - {"dropped scores"})
+    right = run("gpt", "naive", 0.1, recompute.none(z), "torch", frozenset())[2]
+    for via in recompute_ways.VIAS:
+        wrong = run("gpt", "naive", 0.1, policy, via, frozenset({"dropped scores"}))[2]
+        assert not measure.equal(wrong, right)
+
+
+def test_refusals():
+    z = Sizes(SHAPES["gpt"], 2, 16, Recipe("fp32"), Layout())
+    with pytest.raises(ValueError, match="via must be one of hand, torch, not 'deepspeed'"):
+        recompute_ways.apply(Transformer(SHAPES["gpt"]), recompute.full(z), frozenset(), "deepspeed")
+    with pytest.raises(ValueError, match="the policy is of 1 blocks, and the model has 2"):
+        recompute_ways.apply(Transformer(SHAPES["gpt"]), recompute.Policy((frozenset(),)), frozenset(), "hand")
+    model = Transformer(SHAPES["gpt"])
+    recompute_ways.apply(model, recompute.full(z), frozenset(), "hand")
+    with pytest.raises(ValueError, match="the input needs no gradient, so the weights behind it would get none"):
+        model.blocks[0](torch.randn(2, 16, 32))
