@@ -6,8 +6,8 @@ account is held against, `memory_trace` draws it. `peak` is the rate of matrix p
 prediction; `pipeline` notes when each action of a pipeline ran and what is kept for it, `pipeline_sleep` has stages
 that only take time; `zero` counts what ZeRO's ways hold and send, in the sockets too (`zero_step` predicts the peak by
 hand), `zero_muon` what Muon needs beside; `recompute` weighs what is kept and counts what is repeated; `traces` runs
-torch.profiler. `inject`, `tensor_faults`, `pipeline_faults` and `zero_faults` make faults, `figures` is the look of
-plots in a notebook.
+torch.profiler. `inject`, `tensor_faults`, `pipeline_faults` `zero_faults` and `recompute_faults` make faults, `figures`
+is the look of plots in a notebook.
 
 Reading what was recorded needs no torch: `records`. Stands on `parallel` and `lab`.
 """

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import statistics
+from dataclasses import replace
+
 import torch
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaleout.measure.ledger import Ledger
+from scaleout.measure.ledger import Ledger, watch
+from scaleout.measure.peak import timed
+from scaleout.measure.rounds import Alternation
+from scaleout.memory import recompute
+from scaleout.memory.accounts import account
+from scaleout.parallel import private, recompute_ways
+from scaleout.parallel.recipe import Training
+from scaleout.parallel.replicas import Replicas
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import flops
+from scaleout.timing.recompute import Priced, pareto
 
 aten = torch.ops.aten
+
+# As the profiler calls them.
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm")
+FUSED = ("aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_scaled_dot_product_flash_attention",
+         "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention")  # fmt: skip
 
 
 def _fused(q, k, v, *_, out_shape=None, **__):
@@ -51,25 +71,202 @@ def kept(model, x):
         return ledger.now["activations"]
 
 
-def counted(model, x, seed=0):
-    """FLOPs of matrix products in forward and backward of the blocks."""
-    torch.manual_seed(seed)
-    with FlopCounterMode(display=False, custom_mapping=KERNELS) as seen:
-        through(model, x).sum().backward()
-    return seen.get_total_flops()
-
-
 def gradients(model, x, seed=0):
-    """[gradient of x, and of each of the blocks' parameters] of the sum of squares behind the blocks."""
-    x = x.detach().requires_grad_()
-    parameters = list(model.blocks.parameters())
+    """[gradient of x, and of each of the blocks' parameters] of the sum of squares behind the blocks, and the FLOPs of
+    matrix products in its forward and backward."""
+    x, parameters = x.detach().requires_grad_(), list(model.blocks.parameters())
     for p in parameters:
         p.grad = None
     torch.manual_seed(seed)
-    through(model, x).square().sum().backward()
-    return [x.grad, *(p.grad for p in parameters)]
+    with FlopCounterMode(display=False, custom_mapping=KERNELS) as seen:
+        through(model, x).square().sum().backward()
+    return [x.grad, *(p.grad for p in parameters)], seen.get_total_flops()
 
 
 def equal(found, wanted):
     """Whether two lists of tensors agree in every bit."""
     return all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+# --- one budget -------------------------------------------------------------------------------------------------------
+
+
+def make(s, o, policy, via):
+    """A Training whose blocks follow a policy (memory.recompute.Policy); the same seed gives the same weights.
+
+    o: options of the lab, with a shape, a recipe, sizes (memory.activations.Sizes), lr and seed.
+    """
+    torch.manual_seed(o.seed)
+    training = Training(o.shape, o.recipe, s.device, o.lr)
+    recompute_ways.apply(training.model, policy, frozenset(recompute.outputs(o.sizes)), via)
+    return training
+
+
+def weigh(s, o, policy, via, batch):
+    """{"kept", "flops", "peak"} of one budget, and its gradients. flops: of forward and backward of the blocks."""
+    training = make(s, o, policy, via)
+    with autocast(s, o):
+        x = stream(training.model, batch[0])
+        found = {"kept": kept(training.model, x.detach().requires_grad_())}
+        own, found["flops"] = gradients(training.model, x, o.seed)
+    training.clear()
+    training.warm_up()
+    with watch(training, *batch) as ledger:
+        training.loss(*batch).backward()
+        ledger.enter("optimizer")
+        training.step()
+    return found | {"peak": max(sum(held.values()) for held in ledger.moments.values())}, own
+
+
+def autocast(s, o):
+    """The context that the blocks run in."""
+    return torch.autocast(s.device.type, torch.bfloat16, enabled=o.recipe.autocast)
+
+
+def predicted(o, policy, via):
+    """The same by the pure model: FLOPs are those made again. No peak by hand: there a block holds all that it kept
+    until its backward is over, and its output once more."""
+    z, torchs = o.sizes, via == "torch"
+    found = {"kept": recompute.outputs_kept(z, policy), "flops": recompute.outputs_flops(z, policy, torchs)}
+    if torchs:
+        whole = account(o.shape, o.micro_batch, o.seq, o.recipe, policy=recompute.by_outputs(z, policy))
+        found["peak"] = whole.peak_bytes
+    return found
+
+
+def six(s, o, policies, via, batch):
+    """{share: {"measured", "predicted": {figure: number}, "equal": whether its gradients are those of the first, which
+    keeps everything, and by how much they are not}} of all budgets."""
+    rows, wanted, base = {}, None, 0
+    for share, policy in policies.items():
+        found, own = weigh(s, o, policy, via, batch)
+        if wanted is None:
+            wanted, base = own, found["flops"]
+        rows[share] = {"measured": found | {"flops": found["flops"] - base}, "predicted": predicted(o, policy, via),
+                       "equal": equal(own, wanted), "off": apart(own, wanted)}
+    return rows
+
+
+def apart(found, wanted):
+    """Largest difference of two lists of tensors, each by the largest entry of the right one (float)."""
+    pairs = zip(found, wanted, strict=True)
+    return max(((a - b).abs().max() / b.abs().max().clamp_min(1e-30)).item() for a, b in pairs)
+
+
+# --- seconds ----------------------------------------------------------------------------------------------------------
+
+
+class Way:
+    """Steps under a policy on every rank; DistributedDataParallel where there are several."""
+
+    def __init__(self, s, o, policy, via):
+        self.training = make(s, o, policy, via)
+        self.replicas = Replicas(s, self.training.model, "torch")
+
+    def step(self, batch):
+        """One training step; the loss of this rank's batch (float)."""
+        loss = self.training.loss(*batch, self.replicas)
+        self.replicas.backward(loss)
+        self.training.step()
+        self.training.clear()
+        return loss.item()
+
+
+class Rounds(Alternation):
+    """A step of each budget a round, and a forward of the blocks by itself, from which the seconds of what is made
+    again are predicted: the share of the forward's FLOPs that runs once more."""
+
+    def __init__(self, s, o, policies, batches):
+        """batches(step): (tokens, targets) of this rank."""
+        ways = {share: Way(s, o, policy, o.via) for share, policy in policies.items()}
+        super().__init__(s, o, ways, list(ways), lambda step: (batches(step),))
+        self.policies, self.forward = policies, []
+
+    def sample(self, batch, step):
+        """The forward of the blocks of the model that keeps everything."""
+        model = self.ways[self.names[0]].training.model
+        with torch.no_grad(), autocast(self.s, self.o):
+            x = stream(model, batch[0])
+            self.forward.append(timed(self.s, lambda: through(model, x))[0])
+
+    def take(self, share, batch, step):
+        """One step of a budget, timed."""
+        seconds, loss = timed(self.s, lambda: self.ways[share].step(batch[0]))
+        self.seconds[share].append(seconds)
+        self.losses[share].append(self.s.mean(loss))
+
+    def middles(self, warmup):
+        """{share: median seconds of a step}."""
+        return {share: statistics.median(found[warmup:]) for share, found in self.seconds.items()}
+
+    def predicted(self, warmup):
+        """{share: seconds}."""
+        z, own = self.o.sizes, self.middles(warmup)
+        whole = flops(z.shape, z.batch, z.seq, "full")["recompute"]
+        forward, first = statistics.median(self.forward[warmup:]), self.names[0]
+        return {share: own[first] + forward * recompute.outputs_flops(z, policy, self.o.via == "torch") / whole
+                for share, policy in self.policies.items()}
+
+
+# --- beside the libraries ---------------------------------------------------------------------------------------------
+
+
+class Gathers(private.TorchDispatchMode):
+    """Counts all-gathers."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls += func is private.all_gather_op
+        return func(*args, **(kwargs or {}))
+
+
+def gathers(s, o, policy, batch):
+    """All-gathers of a step of a policy, by torch's checkpoint, under `fully_shard` of each block and the root."""
+    model = make(s, o, policy, "torch").model
+    recompute_ways.shard(model)
+    with Gathers() as seen:
+        model(*batch).backward()
+    return seen.calls
+
+
+def compiled(o, shares, device="cpu"):
+    """[(budget, bytes that the block keeps, FLOPs made again, the fewest that as many bytes take by the tiles)] of one
+    block in fp32 under torch.compile's budgets."""
+    torch.manual_seed(o.seed)
+    block = Transformer(o.shape).to(device).blocks[0]
+    z = replace(o.sizes, recipe=Recipe("fp32"))
+    x = torch.randn(z.batch, z.seq, o.shape.hidden, device=device, requires_grad=True)
+    items = tuple(Priced(tile.name, tile.bytes, tile.flops) for tile in recompute.tiles(z)[1:])
+    front, base, rows = pareto(items), backward_flops(block, x, z), []
+    for share in shares:
+        run = recompute_ways.compiled(block, share)
+        size = saved(run, x, block)
+        least = min(p.seconds for p in front if recompute.block_bytes(z, ()) - p.freed <= size)
+        rows.append((share, size, backward_flops(run, x, z) - base, least))
+    return rows
+
+
+def saved(run, x, block):
+    """Bytes that autograd saves in run(x), each storage once, without the block's parameters."""
+    own, seen = {p.untyped_storage().data_ptr() for p in block.parameters()}, {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            seen[storage.data_ptr()] = storage.nbytes(), tensor          # held, so that no other takes its place
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        run(x)
+    return sum(size for size, _ in seen.values())
+
+
+def backward_flops(run, x, z):
+    """FLOPs of products in the backward of run(x), and of fused attention's forward where it runs in it. By the
+    profiler: torch.compile steps aside where a mode looks on."""
+    out = run(x).square().sum()
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_flops=True) as seen:
+        out.backward()
+    core = next(tile.flops for tile in recompute.tiles(z) if tile.name == "attention")
+    return sum(one.flops if one.name in PRODUCTS else core * (one.name in FUSED) for one in seen.events())

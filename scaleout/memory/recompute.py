@@ -229,6 +229,12 @@ def outputs(z: Sizes) -> dict[str, int]:
     return {tile.name: own.get(tile.name, tile.bytes) for tile in tiles(z) if tile.name in plain | own.keys()}
 
 
+def by_outputs(z: Sizes, policy: Policy) -> Policy:
+    """The same where a block that drops something drops every tile that is in no `outputs` too."""
+    less = names(z) - outputs(z).keys()
+    return Policy(tuple(drop | less if drop else drop for drop in policy.drops), policy.segment)
+
+
 def outputs_kept(z: Sizes, policy: Policy) -> int:
     """As `kept`, where blocks that drop something keep their input and the `outputs` of the rest."""
     refuse(z, policy)
@@ -247,8 +253,8 @@ def outputs_flops(z: Sizes, policy: Policy, early_stop: bool = True) -> int:
     total = 0
     for i, drop in enumerate(policy.drops):
         if drop:
-            again = [name for name in own if name in drop or name not in size or name == "scores"]
-            total += sum(own[name] for name in again if name != "mask")
+            total += sum(own[name] for name in own if (name in drop or name not in size or name == "scores")
+                         and name != "mask")  # fmt: skip
             inside = i + 1 < len(policy.drops) and INPUT in policy.drops[i + 1]
             total += last if z.mask or inside or not early_stop else 0
     return total

@@ -67,6 +67,15 @@ def checkpoint(run: Run, x: Tensor, random: bool = True) -> Tensor:
     return Again.apply(x, run, random)
 
 
+def repeats(run: Run, x: Tensor, random: bool = True) -> bool:
+    """Whether a second run gives what the first gave, bit for bit: the check that nothing else makes. It changes what
+    run changes."""
+    with torch.no_grad():
+        place, first = Place(x, random), run(x)
+        with place.once_more():
+            return torch.equal(first, run(x))
+
+
 # --- selective ------------------------------------------------------------------------------------------------------
 
 

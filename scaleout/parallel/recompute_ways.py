@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
@@ -72,6 +73,15 @@ def _attention(model: Transformer) -> str:
     return "naive" if model.blocks[0].attention.core.__name__ == "naive_attention" else "sdpa"
 
 
+def shard(model: Transformer) -> None:
+    """`fully_shard` of each block and of the root, behind checkpointing or without: FSDP2 knows a second forward inside
+    a backward, and leaves the weights whole until the backward is done with them."""
+    for part in model.blocks:
+        for block in part.blocks if isinstance(part, Rebuilt) else [part]:
+            fully_shard(block)
+    fully_shard(model)
+
+
 # --- torch.compile --------------------------------------------------------------------------------------------------
 
 
@@ -80,7 +90,7 @@ def compiled(run: Callable, budget: float) -> Callable:
     (its inputs) to 1 (what torch's partitioner keeps by itself). Backend aot_eager_decomp_partition: the partitioner
     works, the kernels are eager's, and no C++ compiler is asked for. The budget is read at the first call."""
     torch.compiler.reset()
-    made = torch.compile(run, backend="aot_eager_decomp_partition", dynamic=False)
+    made = torch.compile(lambda *args: run(*args), backend="aot_eager_decomp_partition", dynamic=False)
 
     def call(*args):
         with private.functorch_config.patch(activation_memory_budget=budget):

@@ -179,6 +179,15 @@ def policy(z: Sizes, choice: Choice) -> Policy:
     ))  # fmt: skip
 
 
+def budgets(z: Sizes, on: Machine, shares: Sequence[float], best=exact) -> tuple[Policy, ...]:
+    """For each share, 0 to 1, the policy of fewest seconds that keeps at most that share of what can be dropped."""
+    items = priced(z, on)
+    most = sum(item.count * item.bytes for item in items)
+    for share in shares:
+        checks.number("share", share, 0, 1)
+    return tuple(policy(z, best(items, ceil((1 - share) * most))) for share in shares)
+
+
 def for_memory(
     shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, on: Machine, memory: int, best=exact
 ) -> Policy:

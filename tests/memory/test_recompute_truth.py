@@ -31,12 +31,12 @@ def policies(z):
 
 
 def run(name, attention, dropout, policy, via, keepable, random=True):
-    """(bytes, FLOPs, gradients) of a model under a policy."""
+    """(bytes, gradients, FLOPs) of a model under a policy."""
     torch.manual_seed(0)
     model = Transformer(SHAPES[name], attention, dropout)
     recompute_ways.apply(model, policy, keepable, via, random)
     x = torch.randn(2, 16, 32, requires_grad=True)
-    return measure.kept(model, x), measure.counted(model, x), measure.gradients(model, x)
+    return measure.kept(model, x), *measure.gradients(model, x)
 
 
 @pytest.mark.parametrize(("name", "attention", "dropout"), CASES)
@@ -46,10 +46,10 @@ def test_bytes_flops_and_gradients(name, attention, dropout):
     whole = run(name, attention, dropout, recompute.none(z), "torch", keepable)
     assert whole[0] == recompute.kept(z, recompute.none(z))
     for (words, policy), via in itertools.product(policies(z).items(), recompute_ways.VIAS):
-        bytes_, flops, gradients = run(name, attention, dropout, policy, via, keepable)
+        bytes_, gradients, flops = run(name, attention, dropout, policy, via, keepable)
         assert bytes_ == recompute.outputs_kept(z, policy), (words, via)
-        assert flops - whole[1] == recompute.outputs_flops(z, policy, early_stop=via == "torch"), (words, via)
-        assert measure.equal(gradients, whole[2]), (words, via)
+        assert flops - whole[2] == recompute.outputs_flops(z, policy, early_stop=via == "torch"), (words, via)
+        assert measure.equal(gradients, whole[1]), (words, via)
         if (name, attention, dropout) == CASES[0]:  # where each tile is one operation's output
             assert bytes_ == recompute.kept(z, policy), words
             assert recompute.outputs_flops(z, policy) == recompute.flops(z, policy), words
@@ -59,7 +59,7 @@ def test_other_random_numbers_in_the_second_run_give_other_gradients_and_say_not
     z = Sizes(SHAPES["gpt"], 2, 16, Recipe("fp32", dropout=0.1), Layout())
     args = "gpt", "sdpa", 0.1, recompute.full(z)
     for via in recompute_ways.VIAS:
-        right, wrong = (run(*args, via, frozenset(), random)[2] for random in (True, False))
+        right, wrong = (run(*args, via, frozenset(), random)[1] for random in (True, False))
         assert max(((a - b).norm() / b.norm()).item() for a, b in zip(wrong, right, strict=True)) > 0.1
 
 
@@ -67,9 +67,9 @@ def test_a_kept_dropout_shifts_the_numbers_of_those_behind_it():
     """Which is why `outputs` has none of them; torch's checkpoint restores the state once, at the start."""
     z = Sizes(SHAPES["gpt"], 2, 16, Recipe("fp32", attention="naive", dropout=0.1), Layout())
     policy = recompute.selective(z, recompute.names(z) - {"dropped scores"})
-    right = run("gpt", "naive", 0.1, recompute.none(z), "torch", frozenset())[2]
+    right = run("gpt", "naive", 0.1, recompute.none(z), "torch", frozenset())[1]
     for via in recompute_ways.VIAS:
-        wrong = run("gpt", "naive", 0.1, policy, via, frozenset({"dropped scores"}))[2]
+        wrong = run("gpt", "naive", 0.1, policy, via, frozenset({"dropped scores"}))[1]
         assert not measure.equal(wrong, right)
 
 

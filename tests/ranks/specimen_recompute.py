@@ -1,0 +1,46 @@
+"""Recomputation on the ranks of one group: all-gathers of a step under fully_shard, gradients against one process."""
+
+from types import SimpleNamespace
+
+import torch
+
+from scaleout.measure import recompute as measure
+from scaleout.memory import recompute
+from scaleout.memory.activations import Sizes
+from scaleout.parallel import parity, recompute_ways
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import Shape
+
+SHAPE, BATCH, SEQ = Shape(4, 24, 4, 64, max_seq=12), 2, 12
+O = SimpleNamespace(shape=SHAPE, recipe=Recipe("fp32"), sizes=Sizes(SHAPE, BATCH, SEQ, Recipe("fp32"), Layout()),  # noqa: E741
+                    lr=0.1, seed=0)
+
+
+def policies(z):
+    return {"none": recompute.none(z), "full": recompute.full(z), "every second": recompute.every(z, 2),
+            "segments of two": recompute.segments(z, 2), "one segment": recompute.segments(z, 4),
+            "the core": recompute.selective(z, recompute.core(z))}
+
+
+def batch(world):
+    tokens = torch.randint(64, (world * BATCH, SEQ + 1), generator=torch.Generator().manual_seed(7))
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def sharded(policy, share):
+    """{number of the parameter: gradient} of a model under fully_shard, whole."""
+    model = measure.make(SimpleNamespace(device=torch.device("cpu")), O, policy, "torch").model
+    recompute_ways.shard(model)
+    model(*share).backward()
+    return {str(i): p.grad.full_tensor() for i, p in enumerate(model.parameters())}
+
+
+def main(s):
+    whole = batch(s.world)
+    share = tuple(part[s.rank * BATCH : (s.rank + 1) * BATCH] for part in whole)
+    alone = measure.make(s, O, recompute.none(O.sizes), "torch").model
+    alone(*whole).backward()
+    wanted = {str(i): p.grad for i, p in enumerate(alone.parameters())}
+    return {name: (measure.gathers(s, O, policy, share), parity.worst(s, sharded(policy, share), wanted))
+            for name, policy in policies(O.sizes).items()}
