@@ -13,8 +13,8 @@ from scaleout.memory.walk import embedding, head, logits, loss, resting, update
 def policy_walk(z: Sizes, states: dict[str, int], policy: Policy) -> Tape:
     """The whole step; every block is walked, for each can drop something else.
 
-    A block that drops a part of its tiles holds all of them until its forward is over, an upper bound. Autocast's
-    16-bit copies of weights go with a block that drops everything.
+    A block that drops a part of its tiles holds all of them until its forward is over, an upper bound. Where it drops
+    any, autocast casts its weights once more, and no copy of them waits for the backward.
     """
     tape = Tape()
     back = Backward(z, tape)
@@ -48,6 +48,7 @@ def _forward(z: Sizes, tape: Tape, policy: Policy) -> None:
         else:
             forward(z, tape)
             tape.drop("activations", less)
+            cached += copies_kept(z, "none") if drop else 0
     if z.last:
         logits(z, tape)
     tape.drop("weights", cached)
@@ -57,12 +58,11 @@ def _backward(z: Sizes, back: Backward, policy: Policy) -> None:
     """From the last block to the first; what a segment dropped is made again before its last block's backward."""
     tape, whole, dropped = back.tape, sum(block_kept(z, "none").values()), dropped_bytes(z, policy)
     tape.at("block")
-    done, everything = set(), names(z)
+    done = set()
     for i in reversed(range(len(dropped))):
         for j in policy.together(i) if i not in done else ():
             done.add(j)
             if policy.drops[j]:
                 tape.drop("activations", whole - dropped[j])
-                tape.drop("weights", 0 if policy.drops[j] >= everything else copies_kept(z, "none"))
                 forward(z, tape)
         back.block()
