@@ -110,12 +110,17 @@ def weigh(s, o, policy, via, batch):
         found = {"kept": kept(training.model, x.detach().requires_grad_())}
         own, found["flops"] = gradients(training.model, x, o.seed)
     training.clear()
+    return found | {"peak": peak(training, batch)}, own
+
+
+def peak(training, batch):
+    """Bytes at the peak of a step that is not the first."""
     training.warm_up()
     with watch(training, *batch) as ledger:
         training.loss(*batch).backward()
         ledger.enter("optimizer")
         training.step()
-    return found | {"peak": max(sum(held.values()) for held in ledger.moments.values())}, own
+    return max(sum(held.values()) for held in ledger.moments.values())
 
 
 def autocast(s, o):
@@ -126,11 +131,10 @@ def autocast(s, o):
 def predicted(o, policy, via):
     """The same by the pure model: FLOPs are those made again. No peak by hand: there a block holds all that it kept
     until its backward is over, and its output once more."""
-    z, torchs = o.sizes, via == "torch"
-    found = {"kept": recompute.outputs_kept(z, policy), "flops": recompute.outputs_flops(z, policy, torchs)}
+    z, torchs, policy = o.sizes, via == "torch", replace(policy, outputs=True)
+    found = {"kept": recompute.kept(z, policy), "flops": recompute.outputs_flops(z, policy, torchs)}
     if torchs:
-        whole = account(o.shape, o.micro_batch, o.seq, o.recipe, policy=recompute.by_outputs(z, policy))
-        found["peak"] = whole.peak_bytes
+        found["peak"] = account(o.shape, o.micro_batch, o.seq, o.recipe, policy=policy).peak_bytes
     return found
 
 

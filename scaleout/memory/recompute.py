@@ -123,10 +123,12 @@ def _mlp(z: Sizes) -> list[Tile]:
 @dataclass(frozen=True)
 class Policy:
     """drops: for each block of a rank's chunk the names of the tiles that it drops. segment: blocks that are made
-    again together, from the input of the first."""
+    again together, from the input of the first. outputs: a block that drops something keeps the `outputs` of the rest,
+    not what the derivative needs of them."""
 
     drops: tuple[frozenset[str], ...]
     segment: int = 1
+    outputs: bool = False
 
     def together(self, block: int) -> range:
         """The blocks of the segment that `block` is in."""
@@ -189,7 +191,10 @@ def dropped_bytes(z: Sizes, policy: Policy) -> list[int]:
     """Bytes that each block drops."""
     refuse(z, policy)
     size = {tile.name: tile.bytes for tile in tiles(z)}
-    return [sum(size[name] for name in drop) for drop in policy.drops]
+    if not policy.outputs:
+        return [sum(size[name] for name in drop) for drop in policy.drops]
+    whole, size = sum(size.values()), outputs(z) | {INPUT: z.x}
+    return [whole - sum(n for name, n in size.items() if name not in drop) if drop else 0 for drop in policy.drops]
 
 
 def block_bytes(z: Sizes, dropped: Iterable[str]) -> int:
@@ -229,25 +234,10 @@ def outputs(z: Sizes) -> dict[str, int]:
     return {tile.name: own.get(tile.name, tile.bytes) for tile in tiles(z) if tile.name in plain | own.keys()}
 
 
-def by_outputs(z: Sizes, policy: Policy) -> Policy:
-    """The same where a block that drops something drops every tile that is in no `outputs` too."""
-    less = names(z) - outputs(z).keys()
-    return Policy(tuple(drop | less if drop else drop for drop in policy.drops), policy.segment)
-
-
-def outputs_kept(z: Sizes, policy: Policy) -> int:
-    """As `kept`, where blocks that drop something keep their input and the `outputs` of the rest."""
-    refuse(z, policy)
-    whole, size = sum(block_kept(z, "none").values()), outputs(z)
-    return sum(
-        (0 if INPUT in drop else z.x) + sum(n for name, n in size.items() if name not in drop) if drop else whole
-        for drop in policy.drops
-    )  # fmt: skip
-
-
 def outputs_flops(z: Sizes, policy: Policy, early_stop: bool = True) -> int:
-    """As `flops`: of all operations of a block whose output is not kept. Those run too that only lead to one that is
-    kept, as Q K^T does to the probabilities. early_stop: nothing behind the last tile, as in torch's checkpoint."""
+    """As `flops`, where outputs are kept: of all operations of a block whose output is not. Those run too that only
+    lead to one that is kept, as Q K^T does to the probabilities. early_stop: nothing behind the last tile, as in
+    torch's checkpoint."""
     refuse(z, policy)
     own, size, last = {tile.name: tile.flops for tile in tiles(z)}, outputs(z), _product(z, "down")
     total = 0
