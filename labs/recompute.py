@@ -185,7 +185,7 @@ def train(s, tier, o, text):
     for share, seconds in timed.middles(WARMUP).items():
         rows[o.via][share]["measured"]["seconds"] = seconds
         rows[o.via][share]["predicted"]["seconds"] = timed.predicted(WARMUP)[share]
-    counts = {share: measure_recompute.gathers(s, o, policy, batch)
+    counts = {share: "".join(measure_recompute.messages(s, o, policy, batch)[:2]).count("G")
               for share, policy in found.items()} if s.world > 1 else {}
     for share, n in counts.items():
         checks[f"{lab_recompute.NAMES[share]}: no weight is gathered once more"] = parity.check(

@@ -215,23 +215,26 @@ class Rounds(Alternation):
 # --- beside the libraries ---------------------------------------------------------------------------------------------
 
 
-class Gathers(private.TorchDispatchMode):
-    """Counts all-gathers."""
+class Messages(private.TorchDispatchMode):
+    """The order of all-gathers, "G", and reduce-scatters, "R"."""
 
-    calls = 0
+    order = ""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.calls += func is private.all_gather_op
+        self.order += {private.all_gather_op: "G", private.reduce_scatter_op: "R"}.get(func, "")
         return func(*args, **(kwargs or {}))
 
 
-def gathers(s, o, policy, batch):
-    """All-gathers of a step of a policy, by torch's checkpoint, under `fully_shard` of each block and the root."""
-    model = make(s, o, policy, "torch").model
+def messages(s, o, policy, batch, via="torch"):
+    """(order of messages in the forward, in the backward) of a policy under `fully_shard` of each block and the root,
+    and the model with its gradients."""
+    model = make(s, o, policy, via).model
     recompute_ways.shard(model)
-    with Gathers() as seen:
-        model(*batch).backward()
-    return seen.calls
+    with Messages() as forward:
+        loss = model(*batch)
+    with Messages() as backward:
+        loss.backward()
+    return forward.order, backward.order, model
 
 
 def compiled(o, shares, device="cpu"):

@@ -263,12 +263,14 @@ def pipelined(costs: Costs, again: Sequence[float]) -> Costs:
 
 
 def gathers(found: Policy, reshard: bool = True) -> tuple[int, int]:
-    """(all-gathers of a block's weights in a step, blocks that stand whole at once in the backward) under FSDP2.
+    """(all-gathers of a block's weights in a step, blocks that are whole before the first of the backward is reduced)
+    under FSDP2, which gathers one block ahead.
 
     The gather that the backward needs anyway serves what is made again, so recomputation repeats none. A segment's
     blocks are all gathered before the last of them begins its backward.
     """
-    return (2, found.segment) if reshard else (1, len(found.drops))
+    blocks = len(found.drops)
+    return (2, min(blocks, max(2, found.segment))) if reshard else (1, blocks)
 
 
 def offload(size: float, link_bytes_per_s: float, forward: float, backward: float) -> tuple[float, float]:

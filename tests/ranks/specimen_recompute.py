@@ -28,19 +28,16 @@ def batch(world):
     return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
-def sharded(policy, share):
-    """{number of the parameter: gradient} of a model under fully_shard, whole."""
-    model = measure.make(SimpleNamespace(device=torch.device("cpu")), O, policy, "torch").model
-    recompute_ways.shard(model)
-    model(*share).backward()
-    return {str(i): p.grad.full_tensor() for i, p in enumerate(model.parameters())}
-
-
 def main(s):
-    whole = batch(s.world)
+    """{(policy, via): (messages of the forward, of the backward, largest relative error of a gradient)}."""
+    whole, found = batch(s.world), {}
     share = tuple(part[s.rank * BATCH : (s.rank + 1) * BATCH] for part in whole)
     alone = measure.make(s, O, recompute.none(O.sizes), "torch").model
     alone(*whole).backward()
     wanted = {str(i): p.grad for i, p in enumerate(alone.parameters())}
-    return {name: (measure.gathers(s, O, policy, share), parity.worst(s, sharded(policy, share), wanted))
-            for name, policy in policies(O.sizes).items()}
+    for name, policy in policies(O.sizes).items():
+        for via in recompute_ways.VIAS:
+            *orders, model = measure.messages(s, O, policy, share, via)
+            own = {str(i): p.grad.full_tensor() for i, p in enumerate(model.parameters())}
+            found[name, via] = *orders, parity.worst(s, own, wanted)
+    return found

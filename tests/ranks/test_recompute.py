@@ -9,6 +9,7 @@ from lab_runs import recorded
 
 from scaleout.measure import recompute as measure
 from scaleout.memory import recompute as memory
+from scaleout.timing import recompute as timing
 
 FAST = ["labs/recompute.py", "--layers", "2", "--hidden", "32", "--heads", "4", "--seq", "16", "--steps", "5",
         "--micro-batch", "2"]
@@ -17,9 +18,15 @@ FAST = ["labs/recompute.py", "--layers", "2", "--hidden", "32", "--heads", "4", 
 def test_under_fsdp_no_weight_is_gathered_once_more_and_gradients_are_one_processs():
     found = pool.ranks(specimen_recompute.main, 2)
     assert found[0] == found[1]
-    for name, (gathers, error) in found[0].items():
-        assert gathers == 2 * 4 + 1, name           # each block before its forward and its backward, the root once
-        assert error < 1e-5, name
+    policies = specimen_recompute.policies(specimen_recompute.O.sizes)
+    assert {name for name, _ in found[0]} == set(policies)
+    for (name, via), (forward, backward, error) in found[0].items():
+        blocks = [order.count("G") for order in (forward, backward)]
+        each, at_once = timing.gathers(policies[name])
+        assert sum(blocks) == each * 4 + 1, (name, via)         # the root is gathered once
+        assert backward.index("R") == at_once, (name, via)
+        assert error < 1e-5, (name, via)
+    assert found[0]["one segment", "torch"][1] == "GGGGRRRRR"
 
 
 @pytest.mark.parametrize(("world", "words"), [
