@@ -129,13 +129,13 @@ def autocast(s, o):
 
 
 def predicted(o, policy, via):
-    """The same by the pure model: FLOPs are those made again. No peak by hand: there a block holds all that it kept
-    until its backward is over, and its output once more."""
-    z, torchs, policy = o.sizes, via == "torch", replace(policy, outputs=True)
-    found = {"kept": recompute.kept(z, policy), "flops": recompute.outputs_flops(z, policy, torchs)}
-    if torchs:
-        found["peak"] = account(o.shape, o.micro_batch, o.seq, o.recipe, policy=policy).peak_bytes
-    return found
+    """The same by the pure model: FLOPs are those made again. By hand a block's second run has no early stop, and its
+    output stands beside its backward."""
+    z, hand, policy = o.sizes, via == "hand", replace(policy, outputs=True)
+    moments = account(o.shape, o.micro_batch, o.seq, o.recipe, policy=policy).moments
+    more = {"block": z.x if hand and any(policy.drops) else 0}
+    return {"kept": recompute.kept(z, policy), "flops": recompute.outputs_flops(z, policy, early_stop=not hand),
+            "peak": max(sum(held.values()) + more.get(moment, 0) for moment, held in moments.items())}
 
 
 def six(s, o, policies, via, batch):
@@ -177,21 +177,24 @@ class Way:
 
 
 class Rounds(Alternation):
-    """A step of each budget a round, and a forward of the blocks by itself, from which the seconds of what is made
-    again are predicted: the share of the forward's FLOPs that runs once more."""
+    """A step of each budget a round, and forwards of the blocks by themselves, from which the seconds of what is made
+    again are predicted: plain, for the share of its FLOPs that runs once more, and under a mode that looks at every
+    operation, as one does twice where some are kept."""
 
     def __init__(self, s, o, policies, batches):
         """batches(step): (tokens, targets) of this rank."""
         ways = {share: Way(s, o, policy, o.via) for share, policy in policies.items()}
         super().__init__(s, o, ways, list(ways), lambda step: (batches(step),))
-        self.policies, self.forward = policies, []
+        self.policies, self.forward, self.looked_at = policies, [], []
 
     def sample(self, batch, step):
-        """The forward of the blocks of the model that keeps everything."""
-        model = self.ways[self.names[0]].training.model
-        with torch.no_grad(), autocast(self.s, self.o):
+        """The forwards of the blocks of the model that keeps everything."""
+        model, s = self.ways[self.names[0]].training.model, self.s
+        with torch.no_grad(), autocast(s, self.o):
             x = stream(model, batch[0])
-            self.forward.append(timed(self.s, lambda: through(model, x))[0])
+            self.forward.append(timed(s, lambda: through(model, x))[0])
+            with recompute_ways.looking(model.shape, self.o.attention, self.o.via):
+                self.looked_at.append(timed(s, lambda: through(model, x))[0])
 
     def take(self, share, batch, step):
         """One step of a budget, timed."""
@@ -205,11 +208,14 @@ class Rounds(Alternation):
 
     def predicted(self, warmup):
         """{share: seconds}."""
-        z, own = self.o.sizes, self.middles(warmup)
-        whole = flops(z.shape, z.batch, z.seq, "full")["recompute"]
-        forward, first = statistics.median(self.forward[warmup:]), self.names[0]
-        return {share: own[first] + forward * recompute.outputs_flops(z, policy, self.o.via == "torch") / whole
-                for share, policy in self.policies.items()}
+        z, first = self.o.sizes, self.middles(warmup)[self.names[0]]
+        forward, looked_at = (statistics.median(found[warmup:]) for found in (self.forward, self.looked_at))
+        whole, keepable, out = flops(z.shape, z.batch, z.seq, "full")["recompute"], recompute.outputs(z).keys(), {}
+        for share, policy in self.policies.items():
+            partly = sum(bool(drop and keepable - drop) for drop in policy.drops) / len(policy.drops)
+            again = recompute.outputs_flops(z, policy, self.o.via == "torch") / whole
+            out[share] = first + forward * again + 2 * partly * max(0.0, looked_at - forward)
+        return out
 
 
 # --- beside the libraries ---------------------------------------------------------------------------------------------

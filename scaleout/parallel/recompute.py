@@ -116,18 +116,16 @@ class Partly(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, run: Run, names: Callable[[], Names], keep: Iterable[str]) -> Tensor:
         ctx.run, ctx.names, ctx.place = run, names, Place(x, True)
+        ctx.save_for_backward(x)
         with Remember(names(), keep) as mode:
             out = run(x)
-        ctx.kinds = {name: [isinstance(x, Tensor) or x for x in made] for name, made in mode.book.items()}
-        ctx.save_for_backward(x, *(y for made in mode.book.values() for y in made if isinstance(y, Tensor)))
+        ctx.book = mode.book
         return out
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
-        x, *kept = ctx.saved_tensors
-        x, left = x.detach().requires_grad_(), iter(kept)
-        book = {name: tuple(next(left) if one is True else one for one in made) for name, made in ctx.kinds.items()}
-        with torch.enable_grad(), ctx.place.once_more(), Recall(ctx.names(), book):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad(), ctx.place.once_more(), Recall(ctx.names(), ctx.book):
             out = ctx.run(x)
         torch.autograd.backward(out, gradient)
         return x.grad, None, None, None

@@ -16,6 +16,7 @@ from scaleout.memory.recompute import Policy
 from scaleout.parallel import private, recompute
 from scaleout.parallel.recompute import Names
 from scaleout.parallel.transformer import Transformer
+from scaleout.spec.transformer import Shape
 
 VIAS = ("hand", "torch")
 
@@ -52,6 +53,12 @@ def contexts(names: Callable[[], Names], keep: frozenset[str]):
         return CheckpointPolicy.MUST_SAVE if wanted else CheckpointPolicy.MUST_RECOMPUTE
 
     return create_selective_checkpoint_contexts(policy)
+
+
+def looking(shape: Shape, attention: str, via: str):
+    """A context that looks at every operation as a selective run does, and keeps none."""
+    names = partial(Names, shape, attention)
+    return recompute.Remember(names(), ()) if via == "hand" else contexts(names, frozenset())[0]
 
 
 def apply(model: Transformer, policy: Policy, keepable: frozenset[str], via: str, random: bool = True) -> None:

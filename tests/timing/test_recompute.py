@@ -133,6 +133,22 @@ def test_the_curve_is_convex_cheapest_first_and_every_order_ends_the_same():
         recompute.curve(items, "random")
 
 
+def test_budgets_keep_at_most_their_share_in_the_fewest_seconds():
+    z, h100, shares = sizes(), on(), (1.0, 0.8, 0.55, 0.3, 0.0)
+    found = recompute.budgets(z, h100, shares)
+    most, least = memory.kept(z, memory.none(z)), memory.kept(z, memory.full(z))
+    for share, policy in zip(shares, found, strict=True):
+        assert memory.kept(z, policy) <= least + share * (most - least)
+        assert [len(drop) for drop in policy.drops] == sorted(map(len, policy.drops), reverse=True)
+    assert (found[0], found[-1]) == (memory.none(z), memory.full(z))
+    spent = [recompute.again_seconds(z, h100, policy) for policy in found]
+    assert spent == sorted(spent)
+    assert memory.kept(z, found[2]) < 0.58 * most
+    assert spent[2] < 0.15 * spent[-1], "nearly half of the bytes, not of the seconds"
+    with pytest.raises(ValueError, match=r"share must be a finite number from 0 to 1, not 1\.5"):
+        recompute.budgets(z, h100, (1.5,))
+
+
 def test_a_policy_for_a_card_fits_it_and_costs_no_more_than_it_must():
     shape, layout, h100 = PRESETS["gpt2-xl"], Layout(), on()
     most = account(shape, 4, 1024, RECIPE).peak_bytes
