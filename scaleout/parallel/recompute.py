@@ -42,19 +42,19 @@ class Place:
 
     def __init__(self, x: Tensor, random: bool) -> None:
         self.device, self.random = x.device.type, random
-        self.cpu = torch.get_rng_state()
-        self.gpu = torch.cuda.get_rng_state(x.device) if x.is_cuda else None
+        self.gpus = [x.device] if x.is_cuda else []
+        self.states = torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self.gpus)
         self.cast = torch.is_autocast_enabled(self.device), torch.get_autocast_dtype(self.device)
 
     @contextmanager
     def once_more(self):
         """As it was then; what is drawn in here leaves no trace outside."""
         on, dtype = self.cast
-        with torch.random.fork_rng(enabled=self.random), torch.autocast(self.device, dtype, enabled=on):
+        with torch.random.fork_rng(self.gpus, self.random), torch.autocast(self.device, dtype, enabled=on):
             if self.random:
-                torch.set_rng_state(self.cpu)
-                if self.gpu is not None:
-                    torch.cuda.set_rng_state(self.gpu)
+                torch.set_rng_state(self.states[0])
+                for gpu, state in zip(self.gpus, self.states[1:], strict=True):
+                    torch.cuda.set_rng_state(state, gpu)
             yield
 
 
