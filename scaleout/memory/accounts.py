@@ -63,16 +63,16 @@ def account(
     gradients the units are priced by their sizes alone (`_units`). Not priced: what sequence parallelism gathers
     again, a copy of a pipeline's messages. What adapters make is priced in one piece for each block, and QLoRA's
     unpacking one matrix at a time. policy: what the blocks drop and make again (memory/recompute.py), where the
-    recipe's checkpointing is "none"; FSDP's units are then priced by their sizes. Raises ValueError, in one line, for
-    sizes that do not divide or values that cannot be.
+    recipe's checkpointing is "none". Raises ValueError, in one line, for sizes that do not divide or values that
+    cannot be.
     """
     recipe, layout = recipe or Recipe(), layout or Layout()
     checks.instance("shape", shape, Shape)
     checks.instance("recipe", recipe, Recipe)
     checks.instance("layout", layout, Layout)
-    plain = policy is None and recipe.adapter == recipe.main_gradients == "none"
+    plain = recipe.adapter == recipe.main_gradients == "none"
     if layout.zero == 3 and layout.dp == layout.ranks > 1 and plain:
-        return _by_units(shape, batch, seq, recipe, layout.dp)
+        return _by_units(shape, batch, seq, recipe, layout.dp, policy)
     ends = {0, layout.pp - 1}
     return max(
         (_stage(shape, batch, seq, recipe, layout, stage, policy) for stage in sorted(ends)),
@@ -80,13 +80,16 @@ def account(
     )
 
 
-def _by_units(shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int) -> Account:
+def _by_units(
+    shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int, policy: Policy | None
+) -> Account:
     """ZeRO stage 3: FSDP's account, of a unit a block and one gathered ahead, at this account's moments."""
     stored = "bf16" if recipe.precision == "bf16" else "fp32"
     parameter = "fp32" if recipe.precision in ("fp32", "bf16") else "bf16"
     found = fsdp_account(
-        shape, batch, seq, replace(recipe, precision=stored, buckets="none"), Sharding(ranks, parameter=parameter)
-    )
+        shape, batch, seq, replace(recipe, precision=stored, buckets="none"), Sharding(ranks, parameter=parameter),
+        policy=policy,
+    )  # fmt: skip
     moments: dict[str, dict[str, int]] = {}
     for moment, kinds in _told(found.ends):
         if moment not in moments or sum(kinds.values()) > sum(moments[moment].values()):

@@ -22,13 +22,21 @@ def policy_walk(z: Sizes, states: dict[str, int], policy: Policy) -> Tape:
         tape.hold(kind, size)
     waiting = (z.in_flight - 1) * kept(z, policy) + z.in_flight * (z.mask if z.first else 0)
     tape.hold("activations", z.batch_bytes, waiting)
-    _forward(z, tape, policy)
+    blocks = Blocks(z, policy)
+    for i in range(z.chunk_layers):
+        blocks.forward(tape, i)
+    if z.last:
+        logits(z, tape)
+    tape.drop("weights", blocks.cached)
     if z.last:
         loss(z, tape)
         head(z, back)
     else:
         tape.hold("temporaries", z.x)  # the gradient that the next stage sends
-    _backward(z, back, policy)
+    tape.at("block")
+    for i in reversed(range(z.chunk_layers)):
+        blocks.rebuild(tape, i)
+        back.block()
     embedding(z, back) if z.first else tape.drop("temporaries", z.x)
     tape.drop("activations", waiting - (z.mask if z.first else 0))
     tape.at("optimizer")
@@ -36,33 +44,39 @@ def policy_walk(z: Sizes, states: dict[str, int], policy: Policy) -> Tape:
     return tape
 
 
-def _forward(z: Sizes, tape: Tape, policy: Policy) -> None:
-    """All blocks, then the end of the forward: until there autocast has what it cast for a block that keeps nothing."""
-    cached, everything = 0, names(z)
-    for drop, less in zip(policy.drops, dropped_bytes(z, policy), strict=True):
-        if drop >= everything:
+class Blocks:
+    """The blocks of a policy on a tape, in the order of a step: every `forward`, then, from the last block, what its
+    backward needs of `rebuild`."""
+
+    def __init__(self, z: Sizes, policy: Policy) -> None:
+        self.z, self.policy, self.dropped = z, policy, dropped_bytes(z, policy)
+        self.whole, self.everything = sum(block_kept(z, "none").values()), names(z)
+        self.cached = 0  # bytes of weights that autocast has cast for blocks that run again, until the forward ends
+        self._done: set[int] = set()
+
+    def forward(self, tape: Tape, i: int) -> None:
+        """Block i, from before its input is kept; what it leaves is what it keeps."""
+        z, drop = self.z, self.policy.drops[i]
+        if drop >= self.everything:
             tape.hold("activations", z.x)
             passing_forward(z, tape)
-            cached += z.copies(*z.matrices)
             tape.drop("activations", z.x if INPUT in drop else 0)
+            self.cached += z.copies(*z.matrices)
         else:
             forward(z, tape)
-            tape.drop("activations", less)
-            cached += copies_kept(z, "none") if drop else 0
-    if z.last:
-        logits(z, tape)
-    tape.drop("weights", cached)
+            tape.drop("activations", self.dropped[i])
+            self.cached += copies_kept(z, "none") if drop else 0
 
-
-def _backward(z: Sizes, back: Backward, policy: Policy) -> None:
-    """From the last block to the first; what a segment dropped is made again before its last block's backward."""
-    tape, whole, dropped = back.tape, sum(block_kept(z, "none").values()), dropped_bytes(z, policy)
-    tape.at("block")
-    done = set()
-    for i in reversed(range(len(dropped))):
-        for j in policy.together(i) if i not in done else ():
-            done.add(j)
-            if policy.drops[j]:
-                tape.drop("activations", whole - dropped[j])
-                forward(z, tape)
-        back.block()
+    def rebuild(self, tape: Tape, i: int, name: str = "") -> None:
+        """What block i and its segment dropped, before the backward of its last block. name: of a block on the tape,
+        with a place for its number; a tape of sharded weights gathers it."""
+        inside = tape.inside
+        for j in self.policy.together(i) if i not in self._done else ():
+            self._done.add(j)
+            if self.policy.drops[j]:
+                tape.drop("activations", self.whole - self.dropped[j])
+                tape.inside = name.format(j)
+                tape.pre_forward("")
+                forward(self.z, tape)
+                tape.post_forward("")
+        tape.inside = inside

@@ -46,7 +46,7 @@ def test_tiles_are_the_accounts_activations_told_apart(name):
 
 
 def test_a_step_that_keeps_everything_or_the_inputs_is_the_accounts_own():
-    layouts = (Layout(), Layout(tp=2), Layout(pp=2), Layout(dp=4, zero=2))
+    layouts = (Layout(), Layout(tp=2), Layout(pp=2), Layout(dp=4, zero=2), Layout(dp=4, zero=3))
     for shape, precision, layout, dropout in product((LLAMA, GPT), ("fp32", "autocast-bf16"), layouts, (0.0, 0.1)):
         recipe, z = Recipe(precision, dropout=dropout), sizes(shape, 2, 512, layout, precision=precision)
         z = replace(z, recipe=recipe)
