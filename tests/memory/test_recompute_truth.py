@@ -8,14 +8,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from scaleout.measure import fsdp_memory
 from scaleout.measure import recompute as measure
 from scaleout.memory import recompute
 from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes
+from scaleout.memory.fsdp import fsdp_account
 from scaleout.parallel import recompute_ways
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import Shape
 
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "kv_heads": 2}
@@ -70,6 +73,22 @@ def test_the_peak_of_a_step_under_any_policy(name, recipe):
         found = measure.peak(training, batch)
         wanted = account(z.shape, 2, 16, recipe, policy=replace(policy, outputs=True)).peak_bytes
         assert found == pytest.approx(wanted, rel=2e-3), words  # AdamW's counters, a scalar for each tensor
+
+
+@pytest.mark.parametrize("words", ["every second", "products kept"])
+def test_the_peak_under_fsdp(words, monkeypatch):
+    z, sharding = Sizes(SHAPES["llama"], 2, 16, Recipe("fp32"), Layout()), Sharding(4)
+    policy = policies(z)[words]
+
+    def made(*args):
+        model = Transformer(*args)
+        recompute_ways.apply(model, policy, frozenset(recompute.outputs(z)), "torch")
+        return model
+
+    monkeypatch.setattr(fsdp_memory, "Transformer", made)
+    found = fsdp_memory.measure_fsdp(z.shape, 2, 16, z.recipe, sharding, fake=False).peak_bytes
+    wanted = fsdp_account(z.shape, 2, 16, z.recipe, sharding, "cpu", replace(policy, outputs=True)).peak_bytes
+    assert found == pytest.approx(wanted, rel=2e-3)
 
 
 def test_accelerates_fsdp2_draws_other_numbers_in_the_second_run():
