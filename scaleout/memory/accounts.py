@@ -81,7 +81,7 @@ def account(
 
 
 def _by_units(
-    shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int, policy: Policy | None
+    shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int, policy: Policy | None = None
 ) -> Account:
     """ZeRO stage 3: FSDP's account, of a unit a block and one gathered ahead, at this account's moments."""
     stored = "bf16" if recipe.precision == "bf16" else "fp32"
@@ -112,7 +112,7 @@ def _told(found: Iterable[Moment]) -> Iterator[tuple[str, dict[str, int]]]:
 
 
 def _stage(
-    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, stage: int, policy: Policy | None
+    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, stage: int, policy: Policy | None = None
 ) -> Account:
     held = states(shape, recipe, layout, stage)
     z = Sizes(shape, batch, seq, recipe, layout, stage)
