@@ -32,6 +32,7 @@ MODEL = ["--layers", "1", "--hidden", "32", "--heads", "1"]
 JOB = [*MODEL, "--ff", "32"]
 SHRUNK = {"memory": MODEL, "ddp": MODEL, "fsdp": MODEL, "slow_link": MODEL, "capstone": JOB, "scaling": JOB,
           "tensor": ["--layers", "1", "--hidden", "32", "--heads", "4"],
+          "recompute": MODEL,
           "collectives": ["--rounds", "3", "--smallest", "64", "--largest", "4096", "--factor", "64"],
           "calibrate": ["--seconds", "0.01", "--largest-mb", "0.1", "--largest-matrix", "64", "--out", "machine.json"],
           "pipeline": ["--layers", "4", "--hidden", "32", "--heads", "1", "--stage-ms", "1"], "preflight": [],
@@ -45,7 +46,7 @@ ENDS = {("fsdp", "accelerate-naive"): "end", ("ddp", "--inject"): "end", ("memor
         ("zero", "deepspeed-2"): "ValueError: --via deepspeed-2 needs the package deepspeed",
         ("fsdp", "accelerate"): "ValueError: Accelerate takes its FSDP2 path on GPUs only",
         ("tensor", "kv-copies"): "ValueError: --fault kv-copies needs more processes than key-value heads",    # four
-        ("tensor", "--fault"): "end"}
+        ("tensor", "--fault"): "end", ("recompute", "--fault"): "end", ("recompute", "--compile"): "end"}
 
 
 def started(world, lab, words):
@@ -132,8 +133,8 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
     assert bad == {}
     assert {lab for _, lab, *_ in reached} == {*SHRUNK} - {"scaling"}, "scaling starts capstone"
     large = [(world, lab) for world, lab, words, *_ in reached if "gpu" in words]
-    for lab in ("memory", "ddp", "fsdp", "tensor", "pipeline", "zero", "precision", "capstone", "collectives",
-                "calibrate"):
+    for lab in ("memory", "ddp", "fsdp", "tensor", "pipeline", "zero", "precision", "recompute", "capstone",
+                "collectives", "calibrate"):
         assert {1, 2} <= {world for world, name in large if name == lab}, lab
 
 

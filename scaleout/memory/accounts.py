@@ -8,6 +8,8 @@ from functools import cached_property
 
 from scaleout.memory.activations import Sizes
 from scaleout.memory.fsdp import Moment, fsdp_account
+from scaleout.memory.recompute import Policy
+from scaleout.memory.recompute_walk import policy_walk
 from scaleout.memory.states import NF4_BYTES, block_parameters, states, table_parameters
 from scaleout.memory.tape import KINDS, MOMENTS
 from scaleout.memory.walk import resting, walk
@@ -50,6 +52,7 @@ class Account:
 
 def account(
     shape: Shape, batch: int, seq: int, recipe: Recipe | None = None, layout: Layout | None = None,
+    policy: Policy | None = None,
 ) -> Account:  # fmt: skip
     """What one rank holds in a training step on `batch` sequences of `seq` tokens (per rank).
 
@@ -59,29 +62,34 @@ def account(
     shards are fp32 and what is gathered is 16 bits. Beside tensor or pipeline parallelism, an adapter or main
     gradients the units are priced by their sizes alone (`_units`). Not priced: what sequence parallelism gathers
     again, a copy of a pipeline's messages. What adapters make is priced in one piece for each block, and QLoRA's
-    unpacking one matrix at a time. Raises ValueError, in one line, for sizes that do not divide or values that cannot
-    be.
+    unpacking one matrix at a time. policy: what the blocks drop and make again (memory/recompute.py), where the
+    recipe's checkpointing is "none". Raises ValueError, in one line, for sizes that do not divide or values that
+    cannot be.
     """
     recipe, layout = recipe or Recipe(), layout or Layout()
     checks.instance("shape", shape, Shape)
     checks.instance("recipe", recipe, Recipe)
     checks.instance("layout", layout, Layout)
-    if layout.zero == 3 and layout.dp == layout.ranks > 1 and recipe.adapter == recipe.main_gradients == "none":
-        return _by_units(shape, batch, seq, recipe, layout.dp)
+    plain = recipe.adapter == recipe.main_gradients == "none"
+    if layout.zero == 3 and layout.dp == layout.ranks > 1 and plain:
+        return _by_units(shape, batch, seq, recipe, layout.dp, policy)
     ends = {0, layout.pp - 1}
     return max(
-        (_stage(shape, batch, seq, recipe, layout, stage) for stage in sorted(ends)),
+        (_stage(shape, batch, seq, recipe, layout, stage, policy) for stage in sorted(ends)),
         key=lambda held: held.peak_bytes,
     )
 
 
-def _by_units(shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int) -> Account:
+def _by_units(
+    shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int, policy: Policy | None = None
+) -> Account:
     """ZeRO stage 3: FSDP's account, of a unit a block and one gathered ahead, at this account's moments."""
     stored = "bf16" if recipe.precision == "bf16" else "fp32"
     parameter = "fp32" if recipe.precision in ("fp32", "bf16") else "bf16"
     found = fsdp_account(
-        shape, batch, seq, replace(recipe, precision=stored, buckets="none"), Sharding(ranks, parameter=parameter)
-    )
+        shape, batch, seq, replace(recipe, precision=stored, buckets="none"), Sharding(ranks, parameter=parameter),
+        policy=policy,
+    )  # fmt: skip
     moments: dict[str, dict[str, int]] = {}
     for moment, kinds in _told(found.ends):
         if moment not in moments or sum(kinds.values()) > sum(moments[moment].values()):
@@ -103,10 +111,13 @@ def _told(found: Iterable[Moment]) -> Iterator[tuple[str, dict[str, int]]]:
         yield moment, kinds
 
 
-def _stage(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, stage: int) -> Account:
+def _stage(
+    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, stage: int, policy: Policy | None = None
+) -> Account:
     held = states(shape, recipe, layout, stage)
     z = Sizes(shape, batch, seq, recipe, layout, stage)
-    tape, rest = walk(z, held), dict.fromkeys(KINDS, 0) | resting(z, held)
+    tape = policy_walk(z, held, policy) if policy else walk(z, held)
+    rest = dict.fromkeys(KINDS, 0) | resting(z, held)
     moments = {name: tape.fullest[name][1] for name in MOMENTS if name in tape.fullest}
     if layout.zero == 3 and layout.dp > 1:
         block, root = _units(shape, recipe, layout, stage)

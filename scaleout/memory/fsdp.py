@@ -16,6 +16,8 @@ from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.fsdp_stretch import most, stretch
 from scaleout.memory.fsdp_tape import FsdpTape, Group, Moment, Widths
+from scaleout.memory.recompute import Policy
+from scaleout.memory.recompute_walk import Blocks
 from scaleout.memory.states import optimizer_width
 from scaleout.memory.walk import embedding, head, logits, loss, one_by_one, update
 from scaleout.spec import checks
@@ -76,16 +78,18 @@ class FsdpAccount:
 
 def fsdp_account(
     shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding, device_kind: str = "cuda",
+    policy: Policy | None = None,
 ) -> FsdpAccount:  # fmt: skip
     """What rank 0 holds through a step on `batch` sequences of `seq` tokens (of one rank and pass).
 
     It is not the first step: the optimizer's state exists. device_kind: "cuda", or "cpu", where offloaded shards
-    lie beside everything else and a gather's buffer is freed as soon as it is copied out. Raises ValueError, in one
-    line, for sizes that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
+    lie beside everything else and a gather's buffer is freed as soon as it is copied out. policy: what the blocks drop
+    and make again, beside checkpointing "none"; then every block is walked. Raises ValueError, in one line, for sizes
+    that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
     """
     _check(recipe, sharding, device_kind)
-    few, margin, extra = _few(shape, sharding)
-    return _walk(few, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra)[0]
+    few, margin, extra = _few(shape, sharding) if policy is None else (shape, 0, 0)
+    return _walk(few, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra, policy)[0]
 
 
 def _few(shape: Shape, sharding: Sharding) -> tuple[Shape, int, int]:
@@ -110,7 +114,9 @@ def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
         raise ValueError(f"adapters are not priced under FSDP: use adapter none, not {recipe.adapter}")
 
 
-def _walk(few, batch, seq, recipe, sharding, on_cuda, margin, extra) -> tuple[FsdpAccount, dict[str, Group]]:
+def _walk(
+    few, batch, seq, recipe, sharding, on_cuda, margin, extra, policy=None
+) -> tuple[FsdpAccount, dict[str, Group]]:
     """Walk `few` layers, with the states of `extra` more."""
     parts, _ = few_units(replace(few, layers=few.layers + extra), sharding, few.layers, margin)
     widths = Widths.of(recipe.width("weight"), sharding)
@@ -124,7 +130,8 @@ def _walk(few, batch, seq, recipe, sharding, on_cuda, margin, extra) -> tuple[Fs
     if sharding.offload and on_cuda:
         held, host = host, held
     tape = FsdpTape(groups, sharding, on_cuda, recipe.keeps_gradients)
-    _step(z, tape, held, update(z, held) if recipe.foreach else _one_by_one(few, recipe, sharding, held))
+    updates = update(z, held) if recipe.foreach else _one_by_one(few, recipe, sharding, held)
+    _step(z, tape, held, updates, None if policy is None else Blocks(z, policy))
     return FsdpAccount(tuple(tape.moments), margin, extra, held, host), groups
 
 
@@ -165,13 +172,13 @@ class WholeGradients(Backward):
         self.tape.hold("whole gradients", n)
 
 
-def _step(z: Sizes, tape: FsdpTape, held: dict[str, int], updates: tuple[int, ...]) -> None:
+def _step(z: Sizes, tape: FsdpTape, held: dict[str, int], updates: tuple[int, ...], blocks: Blocks | None) -> None:
     back = WholeGradients(z, tape)
     tape.hold("weights", held["weights"])
     tape.hold("optimizer", held["optimizer"])
     tape.hold("gradients", held["gradients"] if tape.accumulates else 0)
     tape.hold("activations", z.batch_bytes)
-    units_forward(z, tape)
+    units_forward(z, tape, blocks)
     tape.at("loss")
     tape.pre_backward("")  # the loss is what the root returns, so its hook runs first and gathers the last unit
     loss(z, tape)
@@ -181,6 +188,8 @@ def _step(z: Sizes, tape: FsdpTape, held: dict[str, int], updates: tuple[int, ..
         tape.inside = f"blocks.{i}"
         tape.begin("backward", tape.inside, "compute")
         tape.pre_backward("")
+        if blocks:
+            blocks.rebuild(tape, i, "blocks.{}")
         back.block()
         tape.post_backward("")
     tape.inside = ""
@@ -192,7 +201,7 @@ def _step(z: Sizes, tape: FsdpTape, held: dict[str, int], updates: tuple[int, ..
     tape.close()
 
 
-def units_forward(z: Sizes, tape: FsdpTape) -> None:
+def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None) -> None:
     """Up to the logits. `z.x` bytes of residual stream are handed from part to part."""
     tape.pre_forward("")
     tape.pre_forward("tokens")
@@ -204,7 +213,10 @@ def units_forward(z: Sizes, tape: FsdpTape) -> None:
         tape.inside = f"blocks.{i}"
         tape.begin("forward", tape.inside, "compute")
         tape.pre_forward("")
-        if z.recipe.checkpointing == "full":
+        if blocks:
+            tape.drop("activations", z.x)
+            blocks.forward(tape, i)
+        elif z.recipe.checkpointing == "full":
             passing_forward(z, tape)
         else:
             tape.drop("activations", z.x)  # which the first norm keeps

@@ -31,6 +31,7 @@ NAMES = {
     "schedule_runtime": "torch.distributed.pipelining.schedules:_PipelineScheduleRuntime",
     "foreach_norm": "torch:_foreach_norm",
     "foreach_mul_": "torch:_foreach_mul_",
+    "functorch_config": "torch._functorch.config",
     "to_copy": "torch:ops.aten._to_copy.default",
     "all_gather_op": "torch:ops.c10d._allgather_base_.default",
     "reduce_scatter_op": "torch:ops.c10d._reduce_scatter_base_.default",

@@ -7,7 +7,8 @@ start; `intervals` what stays exposed; `fsdp_short` a deep model's step from a s
 `tensor_machine` says of rates and wires. `zero` has a step of each ZeRO stage, with offload and Muon. `pipeline` has
 the step of any order of a pipeline's actions, by its `pipeline_clock` or, without the actions, its `pipeline_sweep`;
 `pipeline_waits` says which ranks wait for one another, `pipeline_seconds` what a real model takes. `precision` has a
-step in FP8. `scaling`, `reliability` and `price` are what a whole run gives, loses and costs.
+step in FP8. `recompute` prices what is made again and picks what to drop. `scaling`, `reliability` and `price` are
+what a whole run gives, loses and costs.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.
 """

@@ -20,10 +20,11 @@ from scaleout.train import batches
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
 WORK = {"calibrate": "measure", "memory": "parity", "ddp": "train", "fsdp": "train", "collectives": "alone",
-        "tensor": "train", "pipeline": "whole", "zero": "train", "precision": "whole", "capstone": "Job",
-        "slow_link": "measure"}
+        "tensor": "train", "pipeline": "whole", "zero": "train", "precision": "whole", "recompute": "train",
+        "capstone": "Job", "slow_link": "measure"}
 TRAIN = ("memory", "ddp", "fsdp", "tensor", "capstone", "slow_link")
-SAVE = ("memory", "ddp", "fsdp", "tensor", "pipeline", "zero", "precision", "collectives", "capstone")
+SAVE = ("memory", "ddp", "fsdp", "tensor", "pipeline", "zero", "precision", "recompute", "collectives",
+        "capstone")
 HUGE = "the weights alone take"
 CASES = [
     *((name, ["--layers", "1000000"], "--layers is 1000000" if name == "slow_link" else HUGE) for name in TRAIN[:5]),
@@ -40,6 +41,13 @@ CASES = [
     *((name, ["--save", "x" * 300 + ".json"], "cannot be written: choose a file in a folder") for name in SAVE),
     ("pipeline", ["--layers", "1000000"], HUGE), ("pipeline", ["--lr", "nan"], "'nan' is not a finite number"),
     ("pipeline", ["--dataset", "gone"], "dataset gone: no such file or folder"),
+    ("recompute", ["--layers", "1000000"], HUGE), ("recompute", ["--lr", "nan"], "'nan' is not a finite number"),
+    ("recompute", ["--dataset", "gone"], "dataset gone: no such file or folder"),
+    ("recompute", ["--heads", "3"], "3 heads do not divide hidden size 128: change one of the two"),
+    ("recompute", ["--steps", "2"], "--steps is 2: it must be from 5"),
+    ("recompute", ["--compile", "--save"], "--compile is shown by itself: leave out --save and --fault"),
+    ("recompute", ["--fault", "random"], "--fault random needs random numbers: add --dropout 0.1"),
+    ("recompute", ["--fault", "router", "--save"], "a run with a fault is no Record: leave out --fault or --save"),
     ("pipeline", ["--schedules", "zb3"], "--schedules zb3: there is no 'zb3': use all, or some of gpipe,1f1b,"),
     ("pipeline", ["--steps", "2"], "--steps is 2: it must be from 3"),
     ("pipeline", ["--fault", "head"], "--fault: one process is no pipeline: use torchrun --nproc-per-node 2"),

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from scaleout.lab import corpus, options, session
+from scaleout.measure import recompute as measure_recompute
 from scaleout.measure import rounds
 from scaleout.measure import slow_link as measure_slow_link
 from scaleout.measure import tensor_link as measure_tensor_link
@@ -107,6 +108,7 @@ def main(s):
     stop_after(pipeline_ways.Way, "step")
     stop_after(tensor_ways.Way, "step")
     stop_after(precision.Way, "update")
+    stop_after(measure_recompute.Way, "step")
     cases, found = json.loads(Path(sys.argv[1]).read_text()), []
     for name, _ in cases:
         module(name)

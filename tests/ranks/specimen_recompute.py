@@ -1,0 +1,43 @@
+"""Recomputation on the ranks of one group: all-gathers of a step under fully_shard, gradients against one process."""
+
+from types import SimpleNamespace
+
+import torch
+
+from scaleout.measure import recompute as measure
+from scaleout.memory import recompute
+from scaleout.memory.activations import Sizes
+from scaleout.parallel import parity, recompute_ways
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import Shape
+
+SHAPE, BATCH, SEQ = Shape(4, 24, 4, 64, max_seq=12), 2, 12
+O = SimpleNamespace(shape=SHAPE, recipe=Recipe("fp32"), sizes=Sizes(SHAPE, BATCH, SEQ, Recipe("fp32"), Layout()),  # noqa: E741
+                    lr=0.1, seed=0)
+
+
+def policies(z):
+    return {"none": recompute.none(z), "full": recompute.full(z), "every second": recompute.every(z, 2),
+            "segments of two": recompute.segments(z, 2), "one segment": recompute.segments(z, 4),
+            "the core": recompute.selective(z, recompute.core(z))}
+
+
+def batch(world):
+    tokens = torch.randint(64, (world * BATCH, SEQ + 1), generator=torch.Generator().manual_seed(7))
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def main(s):
+    """{(policy, via): (messages of the forward, of the backward, largest relative error of a gradient)}."""
+    whole, found = batch(s.world), {}
+    share = tuple(part[s.rank * BATCH : (s.rank + 1) * BATCH] for part in whole)
+    alone = measure.make(s, O, recompute.none(O.sizes), "torch").model
+    alone(*whole).backward()
+    wanted = {str(i): p.grad for i, p in enumerate(alone.parameters())}
+    for name, policy in policies(O.sizes).items():
+        for via in recompute_ways.VIAS:
+            *orders, model = measure.messages(s, O, policy, share, via)
+            own = {str(i): p.grad.full_tensor() for i, p in enumerate(model.parameters())}
+            found[name, via] = *orders, parity.worst(s, own, wanted)
+    return found
