@@ -13,7 +13,7 @@ from importlib import import_module
 
 from scaleout.exercises.engine import Exercise
 
-STEMS = ("memory", "collectives", "ddp", "tensor", "pipeline", "zero", "fsdp", "capstone")
+STEMS = ("memory", "collectives", "ddp", "tensor", "pipeline", "zero", "fsdp", "recompute", "capstone")
 
 
 def catalogue(stem: str) -> tuple[Exercise, ...]:

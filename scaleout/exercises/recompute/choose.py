@@ -1,0 +1,90 @@
+"""The exercise of `recompute` on the goal itself: whether to make anything again, and how much of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaleout.exercises.engine import Choice, Option
+from scaleout.exercises.recompute.sizes import BLOCK, CHEAP, NAME, SEQ, SHAPE, X, longer, sizes, took
+from scaleout.memory.recompute import full, selective
+from scaleout.spec.hardware import GB
+
+ROOM = 76 * GB
+KEPT = SHAPE.layers * BLOCK
+FREES = {"cheap": SHAPE.layers * took("sdpa", *CHEAP)[0], "all": KEPT - SHAPE.layers * X - (BLOCK - X)}
+COSTS = {"cheap": longer(selective(sizes(), CHEAP)), "all": longer(full(sizes()))}
+
+
+@dataclass(frozen=True)
+class Job:
+    """Bytes of one GPU at the end of the forward and in the update, when nothing is made again."""
+
+    forward: int
+    update: int
+
+    def peak(self, way: str) -> float:
+        return max(self.forward - FREES.get(way, 0), self.update)
+
+    def takes(self) -> str:
+        """The quickest way that fits; "split" where none does."""
+        return next((way for way in ("none", "cheap", "all") if self.peak(way) <= ROOM), "split")
+
+
+JOBS = {"A": Job(73 * GB, 41 * GB), "B": Job(88 * GB, 62 * GB), "C": Job(104 * GB, 70 * GB), "D": Job(80 * GB, 83 * GB)}
+
+
+def _rows() -> str:
+    lines = [f"{'GB':24}" + "".join(f"{name:>6}" for name in JOBS)]
+    for words, of in (("end of the forward", "forward"), ("update of the optimizer", "update")):
+        lines.append(f"{words:24}" + "".join(f"{getattr(job, of) // GB:>6}" for job in JOBS.values()))
+    return "\n".join(lines)
+
+
+def _peaks() -> str:
+    lines = [f"{'peak, GB':24}" + "".join(f"{name:>6}" for name in JOBS)]
+    for words, way in (("nothing made again", "none"), ("cheap tiles", "cheap"), ("everything", "all")):
+        lines.append(f"{words:24}" + "".join(f"{job.peak(way) / GB:>6.0f}" for job in JOBS.values()))
+    return "\n".join(lines)
+
+
+WHICH = Choice(
+    key="which-again", level=3, minutes=6, title="Four jobs, and what to make again",
+    prompt=f"Four jobs train {NAME}, each GPU with one sequence of {SEQ:,} tokens, and split their states in "
+    f"different ways. A GPU has **{ROOM // GB} GB** for tensors. Two moments of a step, nothing made again:\n\n"
+    f"```\n{_rows()}\n```\n\n"
+    f"At the end of the forward **{KEPT / GB:.0f} GB** are the blocks' activations; in the update there are none.\n\n"
+    f"- Making the **cheap** tiles again (norms, SiLU, the product behind it, a copy) frees {FREES['cheap'] / GB:.0f} "
+    f"GB of them, and a step takes {COSTS['cheap']:.0%} longer.\n"
+    f"- Making **everything** again frees {FREES['all'] / GB:.0f} GB, and it takes {COSTS['all']:.0%} longer.\n\n"
+    "What does each job do?",
+    hints=("What has to fit: one moment, or both?", "Take what each way frees off the moment at which it frees it."),
+    solution=f"```\n{_peaks()}\n```\n\n"
+    "**A** fits, and makes nothing again: what is free and unused is worth nothing. **B** lacks 12 GB at the end of "
+    f"the forward; the cheap tiles give {FREES['cheap'] / GB:.0f} for almost no time. **C** lacks 28, more than they "
+    "have, and needs everything, or nearly: it could make the cheap tiles again in all blocks and everything in some. "
+    f"**D** would come down to {JOBS['D'].forward / GB - FREES['cheap'] / GB:.0f} GB at the end of its forward, but "
+    "peak is in the update, where there are no activations. It splits its states further, or takes an update that "
+    "needs less beside them.\n\n"
+    "That is the order of questions: **At which moment is the peak? Is it activations? How much is missing? What are "
+    "the cheapest bytes that give it?** *Recommended default for LLMs*, says Megatron-LM of selective recomputation "
+    "(issue 1487), and transformers had nothing between none and all until `every_n_layers`: *right when memory is the "
+    "binding constraint and wasteful when it is not* (pull request 48200). That a larger batch makes up for it (*it "
+    "does improve the overall speed because a much bigger BS can be used*, stas00/ml-engineering, pull request 64) "
+    "holds where the small batch left the GPU half idle. A sequence of 8,192 tokens fills it.",
+    options=(
+        Option("none-cheap-all-split", "A nothing, B cheap, C everything, D splits",
+               "Right: each job makes again as little as makes it fit, and D's peak is elsewhere.", True),
+        Option("all-everywhere", "All four everything, because then all fit",
+               "D does not fit. A makes its step longer for memory that it does not need, B for more than it needs."),
+        Option("cheap-for-d", "A nothing, B cheap, C everything, D cheap",
+               "D's forward would fit then. Its peak is in the update, when activations are gone."),
+        Option("cheap-for-c", "A nothing, B cheap, C cheap, D splits",
+               "C lacks 28 GB. The cheap tiles free less than that."),
+        Option("all-for-b", "A nothing, B everything, C everything, D splits",
+               "B lacks 12 GB. The cheap tiles free more than that, in a tenth of the time."),
+        Option("cheap-for-a", "A cheap, B cheap, C everything, D splits",
+               "A fits as it is. Cheap is not free."),
+    ),
+)  # fmt: skip
+
+EXERCISES = (WHICH,)

@@ -1,0 +1,208 @@
+"""Check the lab exercise `kept-choice`: a layer of experts behind a gate that changes its mind when asked again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from scaleout.exercises.engine import Verdict
+from scaleout.exercises.ranks.check import Check, wrong
+
+TOKENS, WIDTH, EXPERTS = 12, 6, 4
+NUDGE = 1e-5  # by which a gate's logits differ from one run to the next
+CLOSE = 1e-3  # of gradients: a second softmax may be part of a right answer
+
+Fault = tuple[str, str] | None  # (slip, words)
+
+
+@dataclass(frozen=True)
+class Case:
+    """swaps: a second run chooses otherwise on some tokens; even: and each expert has as many tokens as before."""
+
+    name: str
+    swaps: bool
+    even: bool = True
+    empty: bool = False
+
+
+CASES = (
+    Case("a gate that says the same twice", False),
+    Case("a second choice, and as many tokens for each expert", True),
+    Case("a second choice, and other numbers of tokens", True, even=False),
+    Case("an expert that no token goes to", True, empty=True),
+)
+
+
+class Gate(nn.Module):
+    """Experts 0 and 1 are level for every token; a nudge, another one in each run, decides."""
+
+    def __init__(self, case: Case, x: torch.Tensor, make: torch.Generator) -> None:
+        super().__init__()
+        weight = torch.randn(WIDTH, EXPERTS, generator=make)
+        weight[:, 1] = weight[:, 0]
+        self.weight, self.runs = nn.Parameter(weight), 0
+        tied = [i for i, row in enumerate(x @ weight) if row[0] >= row[2:].max()]
+        first, second = torch.zeros(TOKENS, EXPERTS), torch.zeros(TOKENS, EXPERTS)
+        for number, token in enumerate(tied):
+            first[token, number % 2] = NUDGE
+            moves = case.swaps and (not case.even or number < len(tied) // 2 * 2)
+            second[token, (number + 1) % 2 if moves and case.even else 0 if moves else number % 2] = NUDGE
+        for nudge in (first, second):
+            nudge[:, EXPERTS - 1] -= 50.0 * case.empty
+        self.nudges = (first, second)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        nudge = self.nudges[min(self.runs, 1)]
+        self.runs += 1
+        return x @ self.weight + nudge
+
+
+class Expert(nn.Module):
+    """Two products, and a look at whether what lies between them is still there."""
+
+    def __init__(self, make: torch.Generator) -> None:
+        super().__init__()
+        self.up, self.down = (nn.Parameter(torch.randn(*size, generator=make) / 2) for size in (
+            (WIDTH, 2 * WIDTH), (2 * WIDTH, WIDTH)))  # fmt: skip
+        self.runs, self.inside = 0, []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.runs += 1
+        made = torch.relu(x @ self.up)
+        if len(x):
+            self.inside.append(StorageWeakRef(made.untyped_storage()))
+        return made @ self.down
+
+
+@dataclass
+class Layer:
+    """A case's tensors and modules; made twice they are the same."""
+
+    x: torch.Tensor
+    gate: Gate
+    experts: list[Expert]
+    up: torch.Tensor  # the gradient that the backward begins at
+
+    def gradients(self) -> dict[str, torch.Tensor | None]:
+        out = {"x": self.x.grad, "the gate": self.gate.weight.grad}
+        return out | {f"expert {i}": one.up.grad for i, one in enumerate(self.experts)} | {
+            f"expert {i}'s second weight": one.down.grad for i, one in enumerate(self.experts)}  # fmt: skip
+
+
+def layer(case: Case) -> Layer:
+    make = torch.Generator().manual_seed(3)
+    x, up = (torch.randn(TOKENS, WIDTH, generator=make) for _ in range(2))
+    gate = Gate(case, x, make)
+    return Layer(x.requires_grad_(), gate, [Expert(make) for _ in range(EXPERTS)], up)
+
+
+def plain(case: Case, run: int = 0, weighted: bool = True, soft: bool = False) -> tuple[torch.Tensor, Layer]:
+    """The layer with nothing made again, by the gate's choice in its first run or in a later one, and its backward.
+    Not weighted: without the probability. soft: all experts for every token."""
+    one = layer(case)
+    one.gate.runs = run
+    shares = one.gate(one.x).softmax(-1)
+    share, chosen = shares.max(-1)
+    out = torch.zeros_like(one.x)
+    for i, expert in enumerate(one.experts):
+        mine = torch.ones_like(chosen, dtype=torch.bool) if soft else chosen == i
+        times = shares[:, i] if soft else share if weighted else torch.ones_like(share)
+        rows = torch.zeros_like(out)
+        rows[mine] = times[mine, None] * expert(one.x[mine])
+        out = out + rows
+    out.backward(one.up)
+    return out.detach(), one
+
+
+def own(function, rank: int, world: int) -> Verdict | None:
+    """Every case: what is wrong with the first that is, or None."""
+    for case in CASES:
+        found = _case(function, case)
+        if found:
+            return wrong(f"{case.name}: {found[1]}", found[0])
+    return None
+
+
+def _case(function, case: Case) -> Fault:
+    mine = layer(case)
+    out = function(mine.x, mine.gate, mine.experts)
+    if out is ...:
+        return "stub", "the function returns its ... at once: put your layer in its place"
+    if not isinstance(out, torch.Tensor):
+        return "no-tensor", f"the function gave a {type(out).__name__}: return a tensor like x"
+    wanted, right = plain(case)
+    found = _output(out.detach(), wanted, case)
+    if found:
+        return found
+    if any(not one.expired() for expert in mine.experts for one in expert.inside):
+        return "kept", ("what the experts made inside is still there before the backward: run them in a checkpoint")
+    if not out.requires_grad:
+        return "no-way-back", "the output has no way back: is something run under no_grad, or detached?"
+    out.backward(mine.up)
+    return _gradients(mine.gradients(), right.gradients(), case)
+
+
+def _output(out: torch.Tensor, wanted: torch.Tensor, case: Case) -> Fault:
+    """What is wrong with what the layer gives."""
+    if near(out, wanted):
+        return None
+    if near(out, plain(case, weighted=False)[0]):
+        return "unweighted", "the output lacks the probability: multiply what an expert gives by the token's share"
+    if near(out, plain(case, soft=True)[0]):
+        return "all-experts", "every token goes through all experts: it goes to the one with its largest logit"
+    if near(out, plain(case, run=1)[0]):
+        return "asked-twice", "the output is that of the gate's second answer: ask it once"
+    return "other-output", "the output is another than by the gate's first answer"
+
+
+def _gradients(given: dict, wanted: dict, case: Case) -> Fault:
+    """What is wrong with the gradients, where the output is right."""
+    def same(these: dict, names) -> bool:
+        zero = {name: torch.zeros_like(one) if one is not None else None for name, one in wanted.items()}
+        return all(near(_or(these[name], zero[name]), _or(wanted[name], zero[name])) for name in names)
+
+    if same(given, wanted):
+        return None
+    if given["the gate"] is None or not given["the gate"].any():
+        return "no-gate", "the gate has no gradient: it is trained by the probability that multiplies, so keep its way"
+    if given["x"] is None:
+        return "no-x", "x has no gradient"
+    later = plain(case, run=1)[1].gradients()
+    if case.swaps and all(near(_or(given[name], one), _or(one, given[name])) for name, one in later.items()):
+        return "changed", ("nothing errored, and the gradients are those of the gate's second answer: tokens went "
+                           "through one expert, their gradients through another. Ask the gate outside of what is made "
+                           "again")  # fmt: skip
+    off = next(name for name in wanted if not same(given, [name]))
+    return "wrong-gradient", f"the gradient of {off} is wrong"
+
+
+def _or(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor:
+    """An expert without a token has no gradient, or one of zeros."""
+    if one is not None:
+        return one
+    return torch.zeros(1) if other is None else torch.zeros_like(other)
+
+
+def near(given: torch.Tensor, wanted: torch.Tensor) -> bool:
+    return given.shape == wanted.shape and torch.allclose(given, wanted, rtol=CLOSE, atol=CLOSE)
+
+
+def explain(error: Exception) -> Verdict | None:
+    """torch's checkpoint compares shapes."""
+    if "different metadata" not in str(error) and "different number of tensors" not in str(error):
+        return None
+    return wrong("a second choice, and other numbers of tokens: torch found that the second run made tensors of other "
+                 "shapes. Its gate chose anew: ask the gate outside of what is made again", "changed")  # fmt: skip
+
+
+def judge(reports: list, world: int) -> Verdict:
+    """All cases were right."""
+    return Verdict(True, "right")
+
+
+CHECK = Check("scaleout.exercises.recompute.ranks", "routed", (1,), own, judge, explain=explain,
+              right="right: each token's gradient went through the expert that the token went to, and nothing was kept "
+                    "inside")  # fmt: skip
