@@ -131,8 +131,8 @@ ROUTED = Lab(
     "- what the experts make inside is not kept, but made again in the backward (`checkpoint` is imported);\n"
     "- every token's gradient goes through the expert that it **went to**, whatever the gate says a second time;\n"
     "- the gate is trained too, by the probability that multiplies.\n\n"
-    "The gate of the check changes its mind on some tokens each time it is called: in some cases so that every expert "
-    "keeps its number of tokens. It is checked on **1** process.\n\n"
+    "The gate of the check changes its mind on some tokens when it is asked again, so that every expert keeps its "
+    "number of tokens. It is checked on **2** processes with gloo, each with its own tokens.\n\n"
     "Save your function as `routed.py`, in the folder of the book's repository, and run the command below.",
     hints=("The gate's logits are small: tokens × experts numbers. What has to be made again?",
            "`checkpoint(run, a, b, use_reentrant=False)` makes again what is inside `run`, and keeps a and b, and what "

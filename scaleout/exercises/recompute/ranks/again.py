@@ -178,8 +178,8 @@ def near(given: torch.Tensor, wanted: torch.Tensor) -> bool:
 
 
 _KNOWN = (
-    ("does not require grad", "not-recorded", "the second run is not recorded, so there is no way back through it: "
-     "run it under torch.enable_grad()"),
+    ("does not require grad", "not-recorded", "there is no way back through the second run: in backward it has to be "
+     "recorded, and so has whatever you make of its output. Put them under torch.enable_grad()"),
     ("incorrect number of gradients", "number-of-gradients", "backward returns another number of gradients than "
      "forward has arguments: one for each, None for run"),
     ("through the graph a second time", "not-detached", "the second run hangs on the graph that led to its inputs: "

@@ -1,0 +1,186 @@
+"""The answers of `recompute`'s exercises, against arithmetic by hand and the book's models of bytes and seconds."""
+
+import random
+from functools import partial
+
+import answers
+import pytest
+from cases import each
+
+from scaleout import exercises
+from scaleout.exercises.recompute import beside, choose, peaks, sizes
+from scaleout.memory import recompute as memory
+from scaleout.memory.accounts import account
+from scaleout.memory.activations import Sizes
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import PRESETS
+from scaleout.timing import recompute as timing
+from scaleout.timing.recompute import Priced
+
+LLAMA, BF16 = PRESETS["llama-3-8b"], Recipe("bf16-master")
+
+value = partial(answers.value, "recompute")
+right = partial(answers.right, "recompute")
+solution = partial(answers.solution, "recompute")
+
+
+def told(key):
+    one = exercises.exercise("recompute", key)
+    return one.prompt + one.solution + "".join(option.why for option in getattr(one, "options", ()))
+
+
+def test_numbers_that_follow_from_one_line_of_arithmetic():
+    x = 8192 * 4096 * 2
+    assert x == sizes.X and sizes.BLOCK == 1_448_148_992
+    assert value("logged-mfu") == pytest.approx(0.56 * 6 / 8) and "48 / 42 = 1.14" in told("logged-mfu")
+    assert value("frozen-again") == pytest.approx(1 / (1 + 1))
+    assert value("in-flight-inputs") == 4 * 8 * x + sizes.BLOCK - x
+    assert value("sent-away") == pytest.approx(50e9 * 7.07e-3 / 1.448e9, rel=1e-3)
+
+
+def test_a_block_keeps_what_its_operations_read():
+    """By hand: tokens times 16-bit widths, the log-sum-exp of each query, two norms' numbers, the angles of q and k."""
+    tokens, h, f, kv = 8192, 4096, 14336, 1024
+    matrices = 2 * tokens * (6 * h + 2 * kv + 4 * f)  # norms, q, attention, its copy, middle; input; k, v; the MLP's
+    left = sizes.BLOCK - matrices - 2 * tokens * h
+    assert left == 4 * tokens * 32 + 2 * 4 * tokens + 2 * 2 * tokens * 128
+
+
+def test_the_peak_is_the_accounts_and_moves_to_the_update():
+    z = Sizes(PRESETS["gpt2-medium"], 4, 1024, BF16, Layout())
+    keeps, again = (account(PRESETS["gpt2-medium"], 4, 1024, BF16, Layout(), policy)
+                    for policy in (memory.none(z), memory.full(z)))  # fmt: skip
+    assert (keeps.peak_moment, again.peak_moment) == ("loss", "optimizer")
+    assert value("peak-falls") == keeps.peak_bytes - again.peak_bytes
+    assert max(sum(again.moments[name].values()) for name in ("head", "block", "embedding")) < sum(
+        again.moments["loss"].values())  # fmt: skip
+    n = 354_823_168  # GPT-2 medium's parameters
+    assert peaks.KEEPS.states["optimizer"] == 8 * n and again.moments["optimizer"]["temporaries"] == 8 * n
+    said = told("peak-falls")
+    assert all(f"**{figure} GB**" in said for figure in ("5.0", "3.2", "2.5", "0.7", "2.8", "0.2", "2.2"))
+
+
+def test_a_first_stage_holds_what_the_pipelines_model_says():
+    layout = Layout(pp=4, micro_batches=16, schedule="1f1b")
+    z = Sizes(LLAMA, 1, 8192, BF16, layout)
+    held = {name: max(moment.held for moment in memory.moments(z, of(z)))
+            for name, of in (("full", memory.full), ("none", memory.none))}  # fmt: skip
+    assert held["full"] == value("in-flight-inputs") and f"**{held['full'] / 1e9:.2f} GB**" in told("in-flight-inputs")
+    none = next(slip.value for slip in exercises.exercise("recompute", "in-flight-inputs").slips
+                if slip.name == "none-made-again")  # fmt: skip
+    assert held["none"] == none
+
+
+def items(tiles, blocks):
+    return [Priced(str(i), size, ms, blocks) for i, (size, ms) in enumerate(tiles)]
+
+
+def test_the_cheapest_bytes_are_the_models_greedy_choice():
+    to_drop, draw = solution("cheapest-bytes"), random.Random(9)
+    asked = list(exercises.exercise("recompute", "cheapest-bytes").cases)
+    for _ in range(200):
+        tiles = [[draw.randint(1, 90), draw.randint(1, 997) / 10] for _ in range(draw.randint(1, 5))]
+        asked.append((tiles, draw.randint(1, 6), draw.randint(0, 600)))
+    for tiles, blocks, free in asked:
+        counts, most = to_drop(tiles, blocks, free), sum(size for size, _ in tiles) * blocks
+        found = timing.greedy(items(tiles, blocks), min(free, most)).counts
+        assert counts == [found.get(str(i), 0) for i in range(len(tiles))], (tiles, blocks, free)
+        assert sum(n * size for n, (size, _) in zip(counts, tiles, strict=True)) >= min(free, most)
+
+
+@each(exercises.exercise("recompute", "cheapest-bytes").cases)
+def test_no_two_tiles_of_a_case_have_one_price(tiles, blocks, free):
+    prices = [ms / size for size, ms in tiles]
+    assert len(set(prices)) == len(prices)
+
+
+def test_greedy_is_a_few_per_cent_from_the_best_and_mostly_less_than_one():
+    priced = timing.priced(sizes.sizes(), sizes.H100)
+    more = sorted(timing.greedy(priced, free).seconds / timing.exact(priced, free).seconds - 1
+                  for free in range(5 * 10**9, 44 * 10**9, 3 * 10**9))  # fmt: skip
+    assert more[len(more) // 2] < 0.01 and more[0] >= 0 and more[-1] < 0.06
+
+
+def test_cheap_tiles_are_half_the_bytes_and_products_cost_about_ten_times_as_much():
+    priced = {one.name: one for one in timing.priced(sizes.sizes(), sizes.H100)}
+    cheap = [one.price for name, one in priced.items() if name in sizes.CHEAP]
+    dear = [one.price for name, one in priced.items() if name not in sizes.CHEAP]
+    assert 6 < min(dear) / max(cheap) < sum(dear) / len(dear) / (sum(cheap) / len(cheap)) < 15
+    assert max(priced.values(), key=lambda one: one.price).name == "attention"
+    assert "46% of its bytes are made again in 7% of a forward" in told("cheapest-bytes")
+    assert "68 of 1,448 MB, for 0.9 ms" in told("old-setting") and "4.43 GB" in told("old-setting")
+
+
+def played(layers, k, x, block, together):
+    """The fullest moment of the memory model's policy of such a model, and the blocks that drop something."""
+    z = sizes.sizes()
+    policy = (memory.segments if together else memory.every)(z, k)
+    held = max(moment.held for moment in memory.moments(z, policy))
+    return [held, sum(bool(drop) for drop in policy.drops)]
+
+
+@each([(k, together) for k in (1, 2, 3, 4, 5, 6, 8, 31, 32) for together in (True, False)])
+def test_segments_hold_what_the_memory_model_says(k, together):
+    case = (32, k, sizes.X, sizes.BLOCK, together)
+    assert solution("segments")(*case) == played(*case) == exercises.exercise("recompute", "segments").reference(*case)
+
+
+def test_the_solution_of_segments_is_the_reference_everywhere_and_root_l_is_for_thin_layers():
+    segments, reference = solution("segments"), exercises.exercise("recompute", "segments").reference
+    for layers in range(1, 14):
+        for k in range(1, 15):
+            for x, block in ((1, 1), (2, 7), (3, 40)):
+                for together in (True, False):
+                    case = (layers, k, x, block, together)
+                    assert segments(*case) == reference(*case), case
+    thin = {k: segments(100, k, 1, 1, True)[0] for k in range(1, 101)}
+    assert thin[10] == min(thin.values()) == 19 and thin[1] == 100
+    llama = {k: segments(32, k, sizes.X, sizes.BLOCK, True)[0] for k in range(1, 33)}
+    assert min(llama, key=llama.get) == 1 and llama[6] > 2.5 * llama[1]
+    assert "3.5 GB at most, segments of √32 ≈ 6 hold 9.0 GB" in told("segments")
+    assert "22 inputs' worth" in told("segments") and "k is 1.2." in told("segments")
+
+
+def test_what_goes_over_the_link_is_hidden_by_attention_on_long_sequences_alone():
+    """Batch for batch bytes and FLOPs grow alike; with the sequence attention's FLOPs grow faster."""
+    one, four = (Sizes(LLAMA, batch, 8192, BF16, Layout()) for batch in (1, 4))
+    seconds = [sum(timing.seconds(z, tile, sizes.H100) for tile in memory.tiles(z)) for z in (one, four)]
+    kept = [sum(tile.bytes for tile in memory.tiles(z)) for z in (one, four)]
+    assert seconds[1] / seconds[0] == pytest.approx(kept[1] / kept[0], rel=0.01)
+    assert beside.LINK / sizes.leaves(16 * 8192) == pytest.approx(0.72, abs=0.005)
+    assert beside.LINK / sizes.leaves(32 * 8192) > 1 and "72% can go at 131,072 tokens" in told("sent-away")
+    assert "671 MB are made again in 0.5 ms" in told("sent-away")
+
+
+def test_each_job_makes_again_as_little_as_makes_it_fit():
+    z = sizes.sizes()
+    held = {way: max(moment.held for moment in memory.moments(z, policy)) for way, policy in (
+        ("none", memory.none(z)), ("cheap", memory.selective(z, sizes.CHEAP)), ("all", memory.full(z)))}  # fmt: skip
+    assert choose.FREES["all"] == held["none"] - held["all"]
+    assert choose.FREES["cheap"] == held["none"] - memory.kept(z, memory.selective(z, sizes.CHEAP))
+    took = [job.takes() for job in choose.JOBS.values()]
+    assert took == right("which-again").split("-") == ["none", "cheap", "all", "split"]
+    assert [round(100 * choose.COSTS[way]) for way in ("cheap", "all")] == [2, 23]
+    assert "lacks 12 GB" in told("which-again") and choose.JOBS["B"].forward - choose.ROOM == 12e9
+    assert "lacks 28" in told("which-again") and choose.JOBS["C"].forward - choose.ROOM == 28e9
+
+
+def test_the_right_choices():
+    assert right("old-setting") == "little-and-dear"
+    assert right("third-gather") == "two"
+    assert right("frozen-input") == "no-gradient"
+    assert timing.gathers(memory.full(sizes.sizes())) == (2, 1)
+
+
+def test_misconceptions_of_the_rung_are_each_named():
+    named = set()
+    for one in exercises.catalogue("recompute"):
+        named |= {slip.name for slip in getattr(one, "slips", ())}
+        named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
+        named |= {option.name for option in getattr(one, "options", ()) if not option.right}
+    assert named >= {
+        "as-logged", "doubled", "all-trained", "activations", "all-in-flight", "rebuilt-for-each", "as-before", "mlp",
+        "by-time", "largest", "all-blocks", "after-forward", "one-by-one", "three", "backward", "graph",
+        "all-everywhere", "cheap-for-d",
+    }  # fmt: skip
