@@ -27,14 +27,14 @@ GATHERS = Choice(
         Option("two", "Twice: rebuilding and backward share one gather",
                "Right. The one follows the other, and in between nobody frees the weights.", True),
         Option("three", "Three times: forward, rebuilding, and backward",
-               "That is so where a wrapper frees the weights between rebuilding and backward. `fully_shard` does not: "
+               "That is so where a wrapper frees the weights between rebuilding and backward. fully_shard does not: "
                "it knows that it is in the backward."),
         Option("once", "Once: a block to be rebuilt keeps its weights",
                "What is kept is the input. Weights are freed after the forward, whether a block is made again or not."),
         Option("four", "Four times: each pass gathers, and frees, twice",
                "A unit gathers when its forward begins, and when its backward begins."),
         Option("two-waits", "Twice, but all of them before the backward",
-               "Then every block would stand whole at once, and nothing were sharded. Blocks are made again one by "
+               "Then every block would stand whole at once, and nothing would be sharded. Blocks are made again one by "
                "one."),
     ),
 )  # fmt: skip
@@ -60,7 +60,7 @@ AWAY = Number(
     f"again in {1e3 * _CHEAP[1]:.1f} ms, and what the link takes should be the dearest tiles. More tokens in a batch "
     "change nothing, because bytes and products grow alike. A longer *sequence* does, since attention's FLOPs grow "
     f"with its square: {LINK / leaves(_LONG):.0%} can go at {_LONG:,} tokens, and all of it at {_LONGER:,}. That is "
-    "those who train on long sequences offload (pytorch, issue 174960: *one GEMM alone can't hide its activation "
+    "why those who train on long sequences offload (pytorch, issue 174960: *one GEMM alone can't hide its activation "
     "offload*, and attention can), and those with a link of 450 GB/s to the host's memory, as on a GH200, do so "
     "earlier (issue 158657).",
     value=SHARE, unit="%", units=("%",), dimension="share",

@@ -63,7 +63,7 @@ WHICH = Choice(
     f"the forward; the cheap tiles give {FREES['cheap'] / GB:.0f} for almost no time. **C** lacks 28, more than they "
     "have, and needs everything, or nearly: it could make the cheap tiles again in all blocks and everything in some. "
     f"**D** would come down to {JOBS['D'].forward / GB - FREES['cheap'] / GB:.0f} GB at the end of its forward, but "
-    "peak is in the update, where there are no activations. It splits its states further, or takes an update that "
+    "its peak is in the update, where there are no activations. It splits its states further, or takes an update that "
     "needs less beside them.\n\n"
     "That is the order of questions: **At which moment is the peak? Is it activations? How much is missing? What are "
     "the cheapest bytes that give it?** *Recommended default for LLMs*, says Megatron-LM of selective recomputation "

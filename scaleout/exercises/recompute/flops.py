@@ -49,14 +49,14 @@ FROZEN = Number(
     "last product of each checkpointed stretch. With one stretch of 8 frozen layers a step does 2 + 7/8 forwards' "
     "worth. *~2x forward compute time*, says a plan for fine-tuning with adapters (flux-2-swift-mlx, issue 41): of the "
     "forward that is so, and the step has a backward too. Where a step takes far longer than this arithmetic says, "
-    "look for another cause. *Why does activation checkpointing cause a 3.75x training slowdown?* asks issue 69 of "
+    "look for another cause. *Why Does Activation Checkpointing Cause a 3.75x Training Slowdown?* asks issue 69 of "
     "Qwen-Image, *when the theoretical overhead from recomputation is only around 1.3x*.",
     value=0.5, unit="%", units=("%",), dimension="share",
     slips=(
         Slip("all-trained", 1 / 3, "That is a third, for 1 + 2 forwards' worth. This backward does not make the "
                                    "gradients of frozen weights."),
         Slip("doubled", 1.0, "Then the whole step would be done twice. The backward is done once."),
-        Slip("of-four", 1 / 4, "That is the share of a step that trains all weights, recomputation counted in. Here "
+        Slip("of-four", 1 / 4, "That is recomputation's share of a step that trains all weights. Here "
                                "the backward is as long as the forward, and the question is what is added."),
         Slip("backward-twice", 2.0, "Compare what is added, one forward, with the step as it was."),
         Slip("two-thirds", 2 / 3, "You compared with a step of a forward and half a backward. The backward has "

@@ -15,8 +15,8 @@ FROZEN_INPUT = Choice(
     solution="**The adapters get no gradient, and only the head learns.** With `use_reentrant=True` a checkpoint is "
     "one autograd Function of x. Autograd records it only if one of its *inputs* needs a gradient; the adapters' "
     "weights, which are used inside, do not count. x comes from a frozen embedding, so the first block is not "
-    "its output needs no gradient either, and so on to the head. There is no backward through the blocks, hence the "
-    "time and the memory. The head trains, hence the loss.\n\n"
+    "recorded, its output needs no gradient either, and so on to the head. There is no backward through the blocks, "
+    "hence the time and the memory. The head trains, hence the loss.\n\n"
     "With `use_reentrant=False` the blocks are recorded as always, and only what they keep is replaced. Use that. Or "
     "make the embedding's output need a gradient: that is what `enable_input_require_grads()` of transformers is for. "
     "And assert after the first backward that everything that is trained has a gradient.\n\n"
@@ -32,7 +32,7 @@ FROZEN_INPUT = Choice(
         Option("not-again", "False makes nothing again, and so keeps everything",
                "It does make blocks again. What it peaks at is something else here: a peak of the loss, perhaps."),
         Option("random", "True skips the random state, which False has to keep",
-               "Both keep it unless `preserve_rng_state=False`, and it takes a few kilobytes."),
+               "Both keep it unless preserve_rng_state is False, and it takes a few kilobytes."),
         Option("late", "True adds up the adapters' gradients at the very end",
                "The warning is to be read literally: they are None, and the optimizer skips what has none."),
     ),

@@ -79,8 +79,8 @@ AGAIN = Lab(
     f"{_AGAIN_SOLUTION}```\n\n"
     "Without the random state the backward belongs to other elements than the forward, and nothing says so. In "
     "OLMo-core recomputation should have changed nothing, and moved the loss after 150 steps from 2.195 to 2.495: "
-    "`preserve_rng_state = False`, harmless until somebody turned dropout on (allenai/OLMo-core, pull request 828). A "
-    "helper copied through many diffusion models never kept it (openai/guided-diffusion, issue 167), and torch.compile "
+    "`preserve_rng_state = False`, harmless until somebody turned dropout on (allenai/OLMo-core, pull request 828). "
+    "guided-diffusion's own helper never kept it (openai/guided-diffusion, issue 167), and torch.compile"
     "with a memory budget could draw new numbers too, as was found in 2026 (pytorch, issue 190758).\n\n"
     "The message inside `run` is sent once more too: with tensor parallelism recomputation costs wires as well as "
     "FLOPs. torch's own also keeps autocast and stops after the last tensor that is waited for. The book's is in "
@@ -144,8 +144,8 @@ ROUTED = Lab(
     "`aten.topk` among what is kept, and not only the product before it: that was not enough where scores are level "
     "(NVIDIA-NeMo/Automodel, pull request 3140). Where a changed choice changes the number of an expert's tokens, "
     "torch finds it by the shapes: *Recomputed values for the following tensors have different metadata* (torchtitan, "
-    "issue 1117). Do not rely on it: shapes are all that it compares. Ordinary text has few ties, *which is why it's "
-    "easy to miss* (Automodel, pull request 3156).\n\n"
+    "issue 1117). Do not rely on it: shapes and types are all that it compares. Ordinary text has few ties, *which is "
+    "why it's easy to miss* (Automodel, pull request 3156).\n\n"
     "To look for it in a run: keep the choice of the first run, compare it in the second, and count the tokens that "
     "differ.",
     stub=ROUTED_STUB, command=f"{_COMMAND} routed.py",

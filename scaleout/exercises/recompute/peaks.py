@@ -49,9 +49,9 @@ FALLS = Number(
     "that activations fell.\n\n"
     "Recomputation lowers one kind at some moments. To free more here you would change the update (`fused=True` or "
     "`foreach=False` take next to nothing), and then the logits: torchtitan computed the loss in chunks, and "
-    "fell from 49.6 to 42.3 GiB without recomputing a block (pull request 996). *Does not appear to "
-    "reduce peak memory?* (pytorch, issue 78731), *I was not able to observe a significant improvement* "
-    "(rasbt/deeplearning-models, issue 74): before you look for a fault, ask at which moment the peak is.",
+    "fell from 49.6 to 42.3 GiB with the blocks as they were (pull request 996). That a checkpoint *does not appear "
+    "to reduce peak memory* (pytorch, issue 78731), that *I was not able to observe a significant improvement* "
+    "(rasbt/deeplearning-models, issue 74), is asked often: before you look for a fault, find the moment of the peak.",
     value=_FALLS, unit="GB", units=_BYTES, tolerance=0.016,
     slips=(
         Slip("activations", _SAVED, "That is what activations fall by at the loss. Is the loss still the fullest "

@@ -139,7 +139,7 @@ DROP = Function(
         Mistake("one-more", lambda *case: _drop(*case, rounded=lambda n: int(n) + 1),
                 "You took one block more than needed where free / MB is whole."),
         Mistake("one-block", lambda *case: _drop(*case, most=1),
-                "You drop a tile in one block at most. There are `blocks` of them, all alike."),
+                "You drop a tile in one block at most. There are more of them, all alike."),
         Mistake("no-end", lambda *case: _drop(*case, most=10**9),
                 "You drop a tile in more blocks than there are. When it is used up, go on with the next."),
         Mistake("one-tile", _one_tile, "You stop after the cheapest tile. Where it is not enough, take the next."),
