@@ -170,7 +170,7 @@ def test_the_right_choices():
     assert right("old-setting") == "little-and-dear"
     assert right("third-gather") == "two"
     assert right("frozen-input") == "no-gradient"
-    assert timing.gathers(memory.full(sizes.sizes())) == (2, 1)
+    assert timing.gathers(memory.full(sizes.sizes()))[0] == timing.gathers(memory.none(sizes.sizes()))[0] == 2
 
 
 def test_misconceptions_of_the_rung_are_each_named():

@@ -58,7 +58,8 @@ BY_GRAD = changed(
             "        given = iter(torch.autograd.grad(out, wanted, gradient))\n"
             "        return None, *(next(given) if one.requires_grad else None for one in inputs)\n"))
 OWN_STATE = changed(
-    GIVEN, ("        with torch.random.fork_rng(), torch.enable_grad():\n            torch.set_rng_state(ctx.random)",
+    GIVEN, ("        with torch.random.fork_rng(devices=[]), torch.enable_grad():\n"
+            "            torch.set_rng_state(ctx.random)",
             "        before = torch.get_rng_state()\n        torch.set_rng_state(ctx.random)\n"
             "        with torch.enable_grad():\n            pass"),
     ("            out = ctx.run(*inputs)\n", "            out = ctx.run(*inputs)\n"
@@ -93,7 +94,7 @@ HANDS = {
     "other-elements": changed(GIVEN, ("            torch.set_rng_state(ctx.random)", "            pass")),
     "other-elements by-seed": changed(GIVEN, ("            torch.set_rng_state(ctx.random)",
                                               "            torch.manual_seed(0)")),
-    "trace": changed(GIVEN, ("torch.random.fork_rng(), ", "")),
+    "trace": changed(GIVEN, ("torch.random.fork_rng(devices=[]), ", "")),
     "number-of-gradients": changed(GIVEN, ("return None, *(one.grad", "return tuple(one.grad")),
     "mask-gradient": changed(GIVEN, ("requires_grad_(one.requires_grad)", "requires_grad_()")),
     "order": changed(GIVEN, ("return None, *(one.grad for one in inputs)",

@@ -45,7 +45,7 @@ class Again(torch.autograd.Function):
     def backward(ctx, gradient):
         inputs = [one.detach().requires_grad_(one.requires_grad)
                   for one in ctx.saved_tensors]
-        with torch.random.fork_rng(), torch.enable_grad():
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.set_rng_state(ctx.random)     # of the first run
             out = ctx.run(*inputs)
         torch.autograd.backward(out, gradient)  # for the weights too
@@ -73,18 +73,19 @@ AGAIN = Lab(
            "`requires_grad_()` where the input had it.",
            "`torch.autograd.backward(out, gradient)` fills `.grad` of weights and of copies alike. What `backward` "
            "returns has one entry for each argument of `forward`, with None for `run` and for a mask.",
-           "`torch.get_rng_state()`, `torch.set_rng_state(...)`, and around them `torch.random.fork_rng()`, which puts "
-           "back what it found."),
+           "`torch.get_rng_state()`, `torch.set_rng_state(...)`, and around them "
+           "`torch.random.fork_rng(devices=[])`, which puts back what it found."),
     solution="```python\n"
     f"{_AGAIN_SOLUTION}```\n\n"
     "Without the random state the backward belongs to other elements than the forward, and nothing says so. In "
     "OLMo-core recomputation should have changed nothing, and moved the loss after 150 steps from 2.195 to 2.495: "
     "`preserve_rng_state = False`, harmless until somebody turned dropout on (allenai/OLMo-core, pull request 828). "
+    "Accelerate 1.15 passes the same for FSDP2."
     "guided-diffusion's own helper never kept it (openai/guided-diffusion, issue 167), and torch.compile"
     "with a memory budget could draw new numbers too, as was found in 2026 (pytorch, issue 190758).\n\n"
     "The message inside `run` is sent once more too: with tensor parallelism recomputation costs wires as well as "
-    "FLOPs. torch's own also keeps autocast and stops after the last tensor that is waited for. The book's is in "
-    "`scaleout/parallel/recompute.py`.",
+    "FLOPs. torch's own keeps a GPU's random state and autocast as well, and stops after the last tensor that is "
+    "waited for. The book's is in `scaleout/parallel/recompute.py`.",
     stub=AGAIN_STUB, command=f"{_COMMAND} again.py",
 )  # fmt: skip
 
@@ -146,8 +147,9 @@ ROUTED = Lab(
     "torch finds it by the shapes: *Recomputed values for the following tensors have different metadata* (torchtitan, "
     "issue 1117). Do not rely on it: shapes and types are all that it compares. Ordinary text has few ties, *which is "
     "why it's easy to miss* (Automodel, pull request 3156).\n\n"
-    "To look for it in a run: keep the choice of the first run, compare it in the second, and count the tokens that "
-    "differ.",
+    "To look for it in a model, run a block twice from one random state and compare: `repeats` in "
+    "`scaleout/parallel/recompute.py` does that. It finds what changes for a reason, such as a bias that the router "
+    "moves in its forward. Level scores need the choice itself: keep it, compare, and count the tokens that differ.",
     stub=ROUTED_STUB, command=f"{_COMMAND} routed.py",
 )  # fmt: skip
 
