@@ -19,7 +19,7 @@ from scaleout.views.fsdp.levers import EXPOSED
 
 MARK = "{http://www.w3.org/2000/svg}"
 MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0, "pipeline": 40,
-         "tensor": 40, "zero": 40}  # settings by chance
+         "tensor": 40, "zero": 40, "recompute": 40}  # settings by chance
 NAMELESS = {"collectives", "front", "pipeline"}  # views that are of no model
 
 
@@ -89,12 +89,20 @@ def zero(params, values, result):
     assert values["held_gb"] == values["by_stage_gb"][params["stage"]] <= values["fullest_gb"]
 
 
+def recompute(params, values, result):
+    assert len(result["svg"]) < 40_000 and result["svg"].count("<") - result["svg"].count("</") < 300
+    assert values["seconds"] == pytest.approx(sum(values["parts"].values()))
+    assert values["fits"] is (values["held_gb"] <= values["room_gb"])
+    least = values["fits_from_percent"]
+    assert (least is not None and params["dropped"] >= least) is values["fits"]
+
+
 def front(params, values, result):
     assert values["fits"] is (params == {"states": "split", "activations": "recompute"})
 
 
 CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": fsdp, "capstone": capstone,
-          "front": front, "pipeline": pipeline, "tensor": tensor, "zero": zero}  # fmt: skip
+          "front": front, "pipeline": pipeline, "tensor": tensor, "zero": zero, "recompute": recompute}  # fmt: skip
 
 
 def test_every_view_is_here():
@@ -157,6 +165,9 @@ REFUSED = [
     ("zero", {"stage": 4}, "stage must be one of 0, 1, 2, 3"),
     ("zero", {"ranks": 16}, "ranks must be one of 2, 4, 8"),
     ("zero", {"keep": 1}, "True or False"),
+    ("recompute", {"dropped": 101}, "dropped must be from 0 to 100 %"),
+    ("recompute", {"order": "best"}, "order must be one of cheapest, as it runs, dearest"),
+    ("recompute", {"tp": 16}, "tp must be one of 1, 2, 4, 8"),
     ("capstone", {"world": 5000}, "world must be from 1 to 4,096"),
     ("capstone", {"model": "zero-1t"}, "model must be one of gpt2"),
     ("capstone", {"sharding": "zero"}, "sharding must be one of full, hybrid, ddp"),

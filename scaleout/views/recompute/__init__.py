@@ -1,0 +1,77 @@
+"""Keep it or make it again: the tiles of a block, what each byte costs, and what a budget of memory costs the step."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from scaleout.views import guess, more, play, select, toggle
+from scaleout.views.choices import NAMES
+from scaleout.views.recompute import levers, picture, words
+from scaleout.views.recompute.setting import STEP, Setting, setting_of
+
+TITLE = "Keep it or make it again"
+
+MODELS = ("llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b")
+CARDS = (("h100-sxm", "H100, 80 GB"), ("a100-80gb", "A100, 80 GB"), ("a100-40gb", "A100, 40 GB"), ("h200", "H200"),
+         ("b200", "B200"))  # fmt: skip
+CONTROLS = (
+    guess("Keep nothing of a block but its **input**, and make the rest again before its backward. How much longer is "
+          "the step?", "all_percent", "%", *picture.GUESS, 1),
+    play("dropped", "Dropped, of what blocks can drop", 25, 0, 100, STEP, "%"),
+    select("order", "Which tile goes first", "cheapest",
+           [("cheapest", "cheapest"), ("as it runs", "as it runs"), ("dearest", "dearest")]),
+    select("attention", "Attention kernel", "sdpa", [("sdpa", "fused"), ("naive", "naive: keeps scores")]),
+    select("way", "What is dropped", "rebuild", [("rebuild", "is made again"), ("offload", "waits in the host")]),
+    select("batch", "Sequences at once", 4, [(n, str(n)) for n in (1, 2, 4, 8, 16)]),
+    *more(
+        select("model", "Model", "llama-2-7b", [(key, NAMES[key]) for key in MODELS]),
+        select("seq", "Tokens of a sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(10, 16)]),
+        select("device", "GPU", "h100-sxm", [*CARDS]),
+        select("tp", "Tensor-parallel ranks", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
+        select("dp", "FSDP splits the states among", 8, [(1, "1: not split"), (8, "8"), (64, "64")]),
+        toggle("dropout", "Dropout, 10%", False, help="Its masks are kept too: a byte a number."),
+    ),
+)  # fmt: skip
+
+
+def draw(params: dict, width: int) -> dict:
+    """The tiles with what is dropped of them, the curve as far as the cut, and what a GPU holds and takes."""
+    setting = setting_of(params)
+    return {
+        "svg": picture.picture(setting, width), "sentence": words.sentence(setting), "law": words.law(setting),
+        "values": _values(setting),
+    }  # fmt: skip
+
+
+def advice(params: dict) -> str:
+    """The lever worth trying now, with what it gives."""
+    setting = setting_of(params)
+    return words.advice(setting, levers.advice(setting))
+
+
+def locked(params: dict, width: int) -> str:
+    """All tiles, kept, and no curve."""
+    return picture.asked(setting_of(params).other(dropped=0), width)
+
+
+def slips(params: dict) -> list[tuple[float, str]]:
+    """Per cent that likely mistakes give."""
+    return words.slips()
+
+
+@lru_cache(maxsize=16)
+def _values(setting: Setting) -> dict:
+    """What is the same at both widths."""
+    job = setting.job
+    every = setting.other(dropped=100)
+    return {
+        "all_percent": round(100 * every.share, 1), "longer_percent": 100 * setting.share,
+        "freed_gb": setting.freed / 1e9, "kept_gb": setting.kept / 1e9, "block_mb": (job.block + job.input) / 1e6,
+        "seconds": setting.seconds, "plain_seconds": job.plain.seconds, "parts": setting.parts,
+        "held_gb": setting.peak / 1e9, "by_kind_gb": {kind: size / 1e9 for kind, size in setting.held.items()},
+        "room_gb": job.room / 1e9, "card_gb": job.card.memory_bytes / 1e9, "fits": setting.fits,
+        "fits_from_percent": setting.least,
+        "in_order": [item.name for item in setting.tiles],
+        "tiles": {item.name: [item.bytes / 1e6, item.price * picture.MICRO, setting.counts[item.name] / item.count]
+                  for item in setting.tiles},
+    }  # fmt: skip

@@ -1,0 +1,70 @@
+"""Beneath the curve of the view `recompute`: what a GPU holds beside its card's limit, and the seconds of a step."""
+
+from __future__ import annotations
+
+from scaleout.draw import hatch, svg
+from scaleout.draw.amounts import amount
+from scaleout.draw.labels import fitting, took
+
+GIGA = 10**9
+KINDS = (("weights", "c1", ("weights",)), ("gradients", "c6", ("gradients",)),
+         ("optimizer", "c2", ("master", "optimizer")), ("logits and temporaries", "c8", ("logits", "temporaries")),
+         ("activations", "c3", ("activations",)))  # fmt: skip
+
+
+def memory(left: float, at: tuple[float, float], right: float, width: int, setting) -> str:
+    """Bytes of a step where it is fullest, by kind, activations last; behind them what was freed. at: top and height.
+    The dashed line is what tensors may fill of the card; what is over it is hatched."""
+    y, high = at
+    job, words = setting.job, left if width == svg.WIDE else 4.0
+    card, room, whole = job.card.memory_bytes, job.room, setting.other(dropped=0).peak
+    scale = (right - left) / (1.02 * max(whole, card))
+    limit = left + room * scale
+    out = [svg.text(words, y - 6, fitting(_said(setting), right - words), size=svg.SMALL)]
+    out.append(svg.rect(left, y, card * scale, high, "grid", opacity=0.45, title="the card's memory"))
+    x = left
+    for name, fill, kinds in KINDS:
+        size = sum(setting.held.get(kind, 0) for kind in kinds)
+        out.append(svg.rect(x, y, size * scale, high, fill, opacity=0.8, title=f"{name}: {amount(size, GIGA)}",
+                            mark=f"held {name}"))  # fmt: skip
+        x += size * scale
+    end = left + whole * scale
+    out.append(svg.rect(x, y, max(0.0, end - x), high, "c3", opacity=0.2, title="freed", mark="freed"))
+    over = max(0.0, x - limit)
+    out.append(svg.rect(limit, y, over, high, "paper", opacity=0.45, mark="veil"))
+    out.append(hatch.hatched(limit, y, over, high, "accent", "over"))
+    out.append(svg.line(limit, y - 4, limit, y + high + 4, "accent", 2, "4 2", mark="limit"))
+    return "".join(out)
+
+
+def _said(setting) -> list[str]:
+    held, room = amount(setting.peak, GIGA), amount(setting.job.room, GIGA)
+    card = amount(setting.job.card.memory_bytes, GIGA)
+    if setting.fits:
+        return [f"a step holds {held}; tensors may fill {room} of the card's {card}: it fits",
+                f"holds {held} of {room}: it fits"]  # fmt: skip
+    over = amount(setting.peak - setting.job.room, GIGA)
+    return [f"a step holds {held}, {over} more than tensors may fill of the card's {card}",
+            f"holds {held}, {over} too much"]  # fmt: skip
+
+
+def seconds(left: float, at: tuple[float, float], right: float, width: int, setting) -> str:
+    """A step's seconds side by side; striped what dropping adds to it."""
+    y, high = at
+    parts, words = setting.parts, left if width == svg.WIDE else 4.0
+    said = [f"{name} {took(size)}" for name, size in parts.items() if size > 0]
+    whole = took(setting.seconds)
+    ways = [f"a step takes {whole}: {', '.join(said)}", f"a step takes {whole}: {', '.join(said[-1:])}",
+            f"a step takes {whole}"]  # fmt: skip
+    out, x = [svg.text(words, y - 6, fitting(ways, right - words), size=svg.SMALL)], left
+    fills = {"computes": "compute", "updates": "c2", "waits for the wire": "accent", "makes again": "compute",
+             "waits for the host": "accent"}  # fmt: skip
+    for name, size in parts.items():
+        wide = (right - left) * size / setting.seconds
+        striped = name not in ("computes", "updates")
+        out.append(svg.rect(x, y, wide, high, fills[name], opacity=hatch.PALE if striped else 0.8,
+                            title=f"{name} {took(size)}", mark=f"part {name}"))  # fmt: skip
+        if striped:
+            out.append(hatch.hatched(x, y, wide, high, fills[name], f"stripes {name}"))
+        x += wide
+    return "".join(out)

@@ -1,0 +1,109 @@
+"""Which lever to move in the view `recompute`: each is tried before it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scaleout.draw import svg
+from scaleout.draw.amounts import amount
+from scaleout.draw.labels import took
+
+WORTH = 0.01  # of the time for a token that a lever must save to be named
+ENDS = {"tp": 8, "dp": 64}  # of the view's controls
+
+Change = tuple[str, dict]  # words, and the parameters that they change
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A lever: the parameters that it changes, words for it, and what it gives."""
+
+    change: dict
+    words: str
+    gives: str
+
+
+def advice(setting) -> Advice | None:
+    """What makes the step fit, the cheapest first; where it fits, what saves time. None where nothing does."""
+    return _faster(setting) if setting.fits else _fitting(setting)
+
+
+def pace(setting) -> float:
+    """Seconds of a GPU for a token."""
+    job = setting.job
+    return setting.seconds * job.tp / (job.batch * job.tokens)
+
+
+# --- memory ------------------------------------------------------------------------------------------------------
+
+
+def _fitting(setting) -> Advice | None:
+    """The least that fits; then other levers with the least that fits beside them."""
+    for words, change in _for_memory(setting):
+        then = setting.other(**change)
+        if then.least is None:
+            continue
+        change = change | ({"dropped": then.least} if then.least != setting.dropped else {})
+        then = setting.other(**change)
+        both = [words, f"{then.dropped}% dropped" if "dropped" in change else ""]
+        return Advice(change, " and ".join(filter(None, both)), f"{amount(then.peak, 10**9)}, which fits, "
+                      f"{longer(then)}")  # fmt: skip
+    return None
+
+
+def _for_memory(setting) -> Iterator[Change]:
+    job = setting.job
+    cheap = setting.other(way="rebuild", order="cheapest")
+    here = [setting, setting.other(way="rebuild"), cheap]
+    costs = [one.other(dropped=one.least).share if one.least is not None else None for one in here]
+    if costs[0] is not None:
+        if setting.way == "offload" and costs[1] < costs[0] - WORTH:
+            yield "making again", {"way": "rebuild"}
+        elif setting.order != "cheapest" and setting.way == "rebuild" and costs[2] < costs[0] - WORTH:
+            yield "the cheapest first", {"order": "cheapest"}
+        yield "", {}
+    yield from ((_sequences(n), {"batch": n}) for n in (8, 4, 2, 1) if n < job.batch)
+    if job.dp < ENDS["dp"]:
+        yield from ((f"states on {n * job.tp} GPUs", {"dp": n}) for n in (8, 64) if n > job.dp)
+    yield from ((f"{n} tensor-parallel ranks", {"tp": n}) for n in (2, 4, 8) if n > job.tp)
+    if job.dp < ENDS["dp"]:
+        most = {"dp": ENDS["dp"], "tp": ENDS["tp"], "batch": 1}
+        yield "one sequence, 8 ranks a group, 64 groups", most
+
+
+def _sequences(count: int) -> str:
+    return f"{count} sequence{'s' if count > 1 else ''}"
+
+
+# --- time --------------------------------------------------------------------------------------------------------
+
+
+def _faster(setting) -> Advice | None:
+    """The first lever that saves time for a token, and fits."""
+    for words, change in _for_time(setting):
+        then = setting.other(**change)
+        if then.fits and pace(then) < (1 - WORTH) * pace(setting):
+            return Advice(change, words, f"{longer(then)}, {amount(then.peak, 10**9)}" if "attention" not in change
+                          else f"the step takes {took(then.seconds)}, not {took(setting.seconds)}")  # fmt: skip
+    return None
+
+
+def _for_time(setting) -> Iterator[Change]:
+    """The mildest first."""
+    least = setting.least
+    if setting.way == "offload":
+        yield "making again", {"way": "rebuild"}
+    elif setting.order != "cheapest":
+        yield "the cheapest first", {"order": "cheapest"}
+    if least is not None and least < setting.dropped:
+        yield f"dropping {least}% only" if least else "dropping nothing: it fits", {"dropped": least}
+    if setting.job.attention == "naive":
+        yield "fused attention", {"attention": "sdpa"}
+
+
+def longer(setting) -> str:
+    """By how much a step is longer."""
+    if not setting.longer:
+        return "no longer"
+    return f"{svg.quantity(100 * setting.share, 2 if setting.share < 0.1 else 3)}% longer"

@@ -1,0 +1,161 @@
+"""What a reader chose in the view `recompute`, and what follows: tiles dropped, seconds made again, bytes of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from math import ceil, fsum
+
+from scaleout.timing.recompute import Priced, curve
+from scaleout.views.recompute.job import Job
+
+STEP = 5  # per cent of what can be dropped, from one stop of the budget to the next
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A job, and what is dropped of it: per cent of what all blocks can drop, in what order, and what becomes of it."""
+
+    job: Job
+    dropped: int
+    order: str
+    way: str
+
+    def other(self, **change) -> Setting:
+        """A setting to compare this one with."""
+        own = {name: change.pop(name) for name in ("dropped", "order", "way") if name in change}
+        job = job_of(replace(self.job, **change)) if change else self.job
+        return known(replace(self, job=job, **own))
+
+    # --- what is dropped --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def tiles(self) -> tuple[Priced, ...]:
+        """In the order in which they go."""
+        last = curve([*self.job.items.values()], self.order)[-1]
+        return tuple(self.job.items[name] for name in last.names)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """In how many blocks each tile is dropped: whole tiles one after the other, of the last one as many as it
+        takes."""
+        blocks, free, found = self.job.blocks, self.asked, {}
+        for item in self.tiles:
+            found[item.name] = max(0, min(blocks, ceil(free / item.bytes)))
+            free -= found[item.name] * item.bytes
+        return found
+
+    @property
+    def asked(self) -> int:
+        """Bytes to be freed, of all blocks."""
+        return ceil(self.job.blocks * self.job.block * self.dropped / 100)
+
+    @cached_property
+    def freed(self) -> int:
+        return sum(n * self.job.items[name].bytes for name, n in self.counts.items())
+
+    @property
+    def kept(self) -> int:
+        """Bytes that the blocks keep between forward and backward."""
+        return self.job.blocks * (self.job.block + self.job.input) - self.freed
+
+    # --- what it takes ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def again(self) -> float:
+        """Seconds that making it again takes."""
+        return fsum(n * self.job.items[name].seconds for name, n in self.counts.items())
+
+    @cached_property
+    def waits(self) -> tuple[float, float]:
+        """Seconds that moving it takes beside nothing: (out, back)."""
+        return self.job.moved(self.freed)
+
+    @property
+    def longer(self) -> float:
+        """Seconds by which the step is longer."""
+        return self.again if self.way == "rebuild" else fsum(self.waits)
+
+    @property
+    def share(self) -> float:
+        return self.longer / self.job.plain.seconds
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds of a step."""
+        plain = self.job.plain.parts
+        waits = plain["exposed tensor"] + plain["exposed data"]
+        computes = fsum(plain[name] for name in ("products", "attention", "other kernels"))
+        last = "makes again" if self.way == "rebuild" else "waits for the host"
+        return {"computes": computes, "updates": plain["update"], "waits for the wire": waits, last: self.longer}
+
+    @property
+    def seconds(self) -> float:
+        return self.job.plain.seconds + self.longer
+
+    def rise(self, way: str, stops: int = 0) -> list[tuple[float, float]]:
+        """(bytes dropped of one block, share by which the step is longer): tile after tile, or, where that bends between
+        them, at so many stops."""
+        at = [0, *accumulate(item.bytes for item in self.tiles)]
+        plain, blocks = self.job.plain.seconds, self.job.blocks
+        if way == "rebuild":
+            spent = [0.0, *accumulate(item.seconds for item in self.tiles)]
+            return [(size, blocks * one / plain) for size, one in zip(at, spent, strict=True)]
+        whole = at[-1]
+        every = [whole * k / stops for k in range(stops + 1)]
+        return [(size, fsum(self.job.moved(blocks * size)) / plain) for size in every]
+
+    # --- what a GPU holds -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def held(self) -> dict[str, float]:
+        """Bytes by kind where the step holds most. What is dropped is missing from the end of the forward on; in a
+        block's backward it is there again. With a part dropped, the moments that keep nothing bound it from below."""
+        back = sum(self.job.items[name].bytes for name, n in self.counts.items() if n == self.job.blocks)
+        found = [*self.job.bare.values()] if self.freed else []
+        for moment, kinds in self.job.whole.items():
+            less = {"forward": self.freed, "loss": self.freed, "head": self.freed, "block": self.freed - back}
+            gone = min(less.get(moment, 0), kinds["activations"])
+            found.append(kinds | {"activations": kinds["activations"] - gone})
+        return max(found, key=lambda kinds: fsum(kinds.values()))
+
+    @cached_property
+    def peak(self) -> float:
+        return fsum(self.held.values())
+
+    @property
+    def fits(self) -> bool:
+        return self.peak <= self.job.room
+
+    @cached_property
+    def least(self) -> int | None:
+        """Per cent, on the control's stops, from which the step fits; None where it does not."""
+        if not self.other(dropped=100).fits:
+            return None
+        low, high = -1, 100 // STEP  # the last that does not, the first that does
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.other(dropped=STEP * middle).fits else (middle, high)
+        return STEP * high
+
+
+JOB = tuple(one.name for one in fields(Job))
+
+
+@lru_cache(maxsize=32)
+def job_of(job: Job) -> Job:
+    """The job that equals this one, with all that has been found of it: for every budget and width."""
+    return job
+
+
+@lru_cache(maxsize=64)
+def known(setting: Setting) -> Setting:
+    """The same for a setting."""
+    return setting
+
+
+def setting_of(params: dict) -> Setting:
+    """A view's clean parameters as what they mean."""
+    job = job_of(Job(**{name: params[name] for name in JOB}))
+    return known(Setting(job, *(params[name] for name in ("dropped", "order", "way"))))
