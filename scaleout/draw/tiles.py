@@ -26,14 +26,17 @@ class Tile:
 
 
 def tile(one: Tile, base: float, fill: str, gone: str = "", away: bool = False) -> str:
-    """A tile on a base line, with its name. gone: the colour of what is gone; away: it is elsewhere, striped."""
-    wide, top = max(0.5, one.width - 2 * GAP), base - one.height
-    out = [svg.rect(one.x + GAP, top, wide, one.height, fill, opacity=0.5, title=one.title, mark=f"tile {one.name}")]
+    """A tile on a base line. gone: the colour of what is gone; away: it is elsewhere, striped."""
+    left, top, wide = one.x + GAP, base - one.height, max(0.5, one.width - 2 * GAP)
+    out = [
+        svg.rect(left, top, wide, one.height, "paper", mark=f"bare {one.name}"),
+        svg.rect(left, top, wide, one.height, fill, opacity=0.5, title=one.title, mark=f"tile {one.name}"),
+    ]
     if gone:
-        left, end = one.x + GAP, wide * one.gone
-        out.append(svg.rect(left, top, end, one.height, "paper", mark=f"bare {one.name}"))
+        end = wide * one.gone
+        out.append(svg.rect(left, top, end, one.height, "paper", mark=f"cover {one.name}"))
         if away:
-            out.append(hatch.hatched(left, top, end, one.height, fill, f"gone {one.name}"))
+            out.append(hatch.hatched(left, top, end, one.height, fill, f"away {one.name}"))
         else:
             out.append(svg.rect(left, top, end, one.height, gone, opacity=0.38, title=one.title,
                                 mark=f"gone {one.name}"))  # fmt: skip
@@ -47,19 +50,22 @@ def name(one: Tile, base: float, top: float, words: str = "") -> str:
     long, middle = svg.measure(words, svg.SMALLEST), one.x + one.width / 2
     above = base - one.height - INSET
     if long <= one.width - INSET:
-        y = base - one.height / 2 + 4 if one.height >= 18 else above
-        return _placed(words, middle, y, "middle", False, one.name) if y > top + svg.SMALLEST else ""
-    if one.width < svg.SMALLEST:
+        inside = one.height >= 18
+        y = base - one.height / 2 + 4 if inside else above
+        return _placed(words, middle, y, False, inside, one.name) if y > top + svg.SMALLEST else ""
+    inside = one.height >= long + 2 * INSET
+    start = base - INSET - 2 if inside else above
+    if one.width < svg.SMALLEST or start - long < top:
         return ""
-    start = base - INSET - 2 if one.height >= long + 2 * INSET else above
-    return _placed(words, middle + 4, start, "start", True, one.name) if start - long > top else ""
+    return _placed(words, middle + 4, start, True, inside, one.name)
 
 
-def _placed(words: str, x: float, y: float, anchor: str, upright: bool, mark: str) -> str:
-    turn = -90 if upright else 0
+def _placed(words: str, x: float, y: float, upright: bool, inside: bool, mark: str) -> str:
+    turn, anchor = (-90, "start") if upright else (0, "middle")
+    clear = "" if inside else f' stroke="{svg.colour("paper")}" stroke-width="3" paint-order="stroke"'
     return (f'<text transform="translate({svg.num(x)} {svg.num(y)}) rotate({turn})" text-anchor="{anchor}" '
-            f'fill="{svg.colour("ink")}" font-size="{svg.SMALLEST}" data-mark="name {escape(mark, quote=True)}">'
-            f"{escape(words)}</text>")  # fmt: skip
+            f'fill="{svg.colour("ink")}" font-size="{svg.SMALLEST}"{clear} '
+            f'data-mark="name {escape(mark, quote=True)}">{escape(words)}</text>')  # fmt: skip
 
 
 def line(points: Sequence[tuple[float, float]], stroke: str, width: float, dash: str = "", mark: str = "") -> str:

@@ -7,9 +7,14 @@ from scaleout.draw.amounts import amount
 from scaleout.draw.labels import fitting, took
 
 GIGA = 10**9
-KINDS = (("weights", "c1", ("weights",)), ("gradients", "c6", ("gradients",)),
-         ("optimizer", "c2", ("master", "optimizer")), ("logits and temporaries", "c8", ("logits", "temporaries")),
-         ("activations", "c3", ("activations",)))  # fmt: skip
+# A kind of bytes: its names, the longest first; its colour; what the account calls it.
+KINDS = (
+    (("weights",), "c1", ("weights",)), (("gradients",), "c6", ("gradients",)),
+    (("optimizer", "optim."), "c2", ("master", "optimizer")),
+    (("logits, others", "others"), "c8",
+     ("logits", "temporaries")),
+    (("activations", "activ."), "c3", ("activations",)),
+)  # fmt: skip
 
 
 def memory(left: float, at: tuple[float, float], right: float, width: int, setting) -> str:
@@ -17,24 +22,31 @@ def memory(left: float, at: tuple[float, float], right: float, width: int, setti
     The dashed line is what tensors may fill of the card; what is over it is hatched."""
     y, high = at
     job, words = setting.job, left if width == svg.WIDE else 4.0
-    card, room, whole = job.card.memory_bytes, job.room, setting.other(dropped=0).peak
+    card, whole = job.card.memory_bytes, setting.other(dropped=0).peak
     scale = (right - left) / (1.02 * max(whole, card))
-    limit = left + room * scale
-    out = [svg.text(words, y - 6, fitting(_said(setting), right - words), size=svg.SMALL)]
+    limit, x = left + job.room * scale, left
+    out = [svg.text(words, y - 7, fitting(_said(setting), right - words), size=svg.SMALL)]
     out.append(svg.rect(left, y, card * scale, high, "grid", opacity=0.45, title="the card's memory"))
-    x = left
-    for name, fill, kinds in KINDS:
+    named = []
+    for names, fill, kinds in KINDS:
         size = sum(setting.held.get(kind, 0) for kind in kinds)
-        out.append(svg.rect(x, y, size * scale, high, fill, opacity=0.8, title=f"{name}: {amount(size, GIGA)}",
-                            mark=f"held {name}"))  # fmt: skip
+        out.append(svg.rect(x, y, size * scale, high, fill, opacity=0.5, title=f"{names[0]}: {amount(size, GIGA)}",
+                            mark=f"held {names[0]}"))  # fmt: skip
+        named.append(_inside(x, min(limit, x + size * scale), y, high, names))
         x += size * scale
-    end = left + whole * scale
-    out.append(svg.rect(x, y, max(0.0, end - x), high, "c3", opacity=0.2, title="freed", mark="freed"))
+    freed = max(0.0, left + whole * scale - x)
+    out.append(svg.rect(x, y, freed, high, "c3", opacity=0.15, title="freed", mark="freed"))
     over = max(0.0, x - limit)
     out.append(svg.rect(limit, y, over, high, "paper", opacity=0.45, mark="veil"))
     out.append(hatch.hatched(limit, y, over, high, "accent", "over"))
     out.append(svg.line(limit, y - 4, limit, y + high + 4, "accent", 2, "4 2", mark="limit"))
-    return "".join(out)
+    return "".join([*out, *named])
+
+
+def _inside(x: float, end: float, y: float, high: float, names: tuple[str, ...]) -> str:
+    """The first of the names that fits from x to end, in the middle."""
+    words = fitting(names, end - x - 4, svg.SMALLEST)
+    return svg.text((x + end) / 2, y + high / 2 + 4, words, anchor="middle", size=svg.SMALLEST) if words else ""
 
 
 def _said(setting) -> list[str]:
@@ -52,10 +64,11 @@ def seconds(left: float, at: tuple[float, float], right: float, width: int, sett
     """A step's seconds side by side; striped what dropping adds to it."""
     y, high = at
     parts, words = setting.parts, left if width == svg.WIDE else 4.0
-    said = [f"{name} {took(size)}" for name, size in parts.items() if size > 0]
-    whole = took(setting.seconds)
-    ways = [f"a step takes {whole}: {', '.join(said)}", f"a step takes {whole}: {', '.join(said[-1:])}",
-            f"a step takes {whole}"]  # fmt: skip
+    said = {name: f"{name} {took(size)}" for name, size in parts.items() if size > 0}
+    whole, last = took(setting.seconds), [*parts][-1]
+    large = [words_ for name, words_ in said.items() if name == last or parts[name] > 0.02 * setting.seconds]
+    ways = [f"a step takes {whole}: {', '.join(some)}" for some in (said.values(), large, large[-1:])]
+    ways += [f"{whole}: {', '.join(large[-1:])}", f"a step takes {whole}"]
     out, x = [svg.text(words, y - 6, fitting(ways, right - words), size=svg.SMALL)], left
     fills = {"computes": "compute", "updates": "c2", "waits for the wire": "accent", "makes again": "compute",
              "waits for the host": "accent"}  # fmt: skip

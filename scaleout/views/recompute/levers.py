@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scaleout.draw import svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
 
@@ -46,7 +45,8 @@ def _fitting(setting) -> Advice | None:
             continue
         change = change | ({"dropped": then.least} if then.least != setting.dropped else {})
         then = setting.other(**change)
-        both = [words, f"{then.dropped}% dropped" if "dropped" in change else ""]
+        part = f"{then.dropped}% dropped" if then.dropped else "nothing dropped"
+        both = [words, part if "dropped" in change else ""]
         return Advice(change, " and ".join(filter(None, both)), f"{amount(then.peak, 10**9)}, which fits, "
                       f"{longer(then)}")  # fmt: skip
     return None
@@ -56,6 +56,8 @@ def _for_memory(setting) -> Iterator[Change]:
     job = setting.job
     cheap = setting.other(way="rebuild", order="cheapest")
     here = [setting, setting.other(way="rebuild"), cheap]
+    if job.attention == "naive":
+        yield "fused attention", {"attention": "sdpa"}
     costs = [one.other(dropped=one.least).share if one.least is not None else None for one in here]
     if costs[0] is not None:
         if setting.way == "offload" and costs[1] < costs[0] - WORTH:
@@ -84,8 +86,9 @@ def _faster(setting) -> Advice | None:
     for words, change in _for_time(setting):
         then = setting.other(**change)
         if then.fits and pace(then) < (1 - WORTH) * pace(setting):
-            return Advice(change, words, f"{longer(then)}, {amount(then.peak, 10**9)}" if "attention" not in change
-                          else f"the step takes {took(then.seconds)}, not {took(setting.seconds)}")  # fmt: skip
+            fits = f"{amount(then.peak, 10**9)} fits too, "
+            return Advice(change, words, f"{fits if 'dropped' in change else ''}{took(then.seconds)} a step, not "
+                          f"{took(setting.seconds)}")  # fmt: skip
     return None
 
 
@@ -97,13 +100,13 @@ def _for_time(setting) -> Iterator[Change]:
     elif setting.order != "cheapest":
         yield "the cheapest first", {"order": "cheapest"}
     if least is not None and least < setting.dropped:
-        yield f"dropping {least}% only" if least else "dropping nothing: it fits", {"dropped": least}
+        yield f"dropping {least}%" if least else "dropping nothing", {"dropped": least}
     if setting.job.attention == "naive":
         yield "fused attention", {"attention": "sdpa"}
+    if setting.way == "rebuild":
+        yield "moving it to the host's memory", {"way": "offload"}
 
 
 def longer(setting) -> str:
     """By how much a step is longer."""
-    if not setting.longer:
-        return "no longer"
-    return f"{svg.quantity(100 * setting.share, 2 if setting.share < 0.1 else 3)}% longer"
+    return f"{setting.percent}% longer" if setting.longer else "no longer"

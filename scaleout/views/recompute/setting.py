@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import ceil, fsum
 
+from scaleout.draw import svg
 from scaleout.timing.recompute import Priced, curve
 from scaleout.views.recompute.job import Job
 
@@ -82,6 +83,12 @@ class Setting:
         return self.longer / self.job.plain.seconds
 
     @property
+    def percent(self) -> str:
+        """The share in per cent, as it is said."""
+        said = 100 * self.share
+        return f"{said:.1f}" if 9.95 <= said < 99.95 else f"{said:.0f}" if said > 99 else svg.quantity(said, 2)
+
+    @property
     def parts(self) -> dict[str, float]:
         """Seconds of a step."""
         plain = self.job.plain.parts
@@ -95,8 +102,8 @@ class Setting:
         return self.job.plain.seconds + self.longer
 
     def rise(self, way: str, stops: int = 0) -> list[tuple[float, float]]:
-        """(bytes dropped of one block, share by which the step is longer): tile after tile, or, where that bends between
-        them, at so many stops."""
+        """(bytes dropped of one block, share by which the step is longer): tile after tile, or, where that bends
+        between them, at so many stops."""
         at = [0, *accumulate(item.bytes for item in self.tiles)]
         plain, blocks = self.job.plain.seconds, self.job.blocks
         if way == "rebuild":
