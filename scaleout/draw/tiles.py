@@ -10,6 +10,7 @@ from html import escape
 from scaleout.draw import hatch, svg
 
 INSET = 4  # CSS pixels between words and the ends of their tile
+UPRIGHT = 13  # that a line of words on end takes
 GAP = 0.75  # between a tile and its edge: neighbours stay apart
 
 
@@ -55,7 +56,7 @@ def name(one: Tile, base: float, top: float, words: str = "") -> str:
         return _placed(words, middle, y, False, inside, one.name) if y > top + svg.SMALLEST else ""
     inside = one.height >= long + 2 * INSET
     start = base - INSET - 2 if inside else above
-    if one.width < svg.SMALLEST or start - long < top:
+    if one.width < UPRIGHT or start - long < top:
         return ""
     return _placed(words, middle + 4, start, True, inside, one.name)
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from scaleout.views import guess, more, play, select, toggle
 from scaleout.views.choices import NAMES
 from scaleout.views.recompute import levers, picture, words
+from scaleout.views.recompute.frame import MICRO
 from scaleout.views.recompute.setting import STEP, Setting, setting_of
 
 TITLE = "Keep it or make it again"
@@ -16,7 +17,7 @@ CARDS = (("h100-sxm", "H100, 80 GB"), ("a100-80gb", "A100, 80 GB"), ("a100-40gb"
          ("b200", "B200"))  # fmt: skip
 CONTROLS = (
     guess("Keep nothing of a block but its **input**, and make the rest again before its backward. How much longer is "
-          "the step?", "all_percent", "%", *picture.GUESS, 1),
+          "the step?", "all_percent", "%", lo=0, hi=100, step=1),
     play("dropped", "Dropped, of what blocks can drop", 25, 0, 100, STEP, "%"),
     select("order", "Which tile goes first", "cheapest",
            [("cheapest", "cheapest"), ("as it runs", "as it runs"), ("dearest", "dearest")]),
@@ -72,6 +73,6 @@ def _values(setting: Setting) -> dict:
         "room_gb": job.room / 1e9, "card_gb": job.card.memory_bytes / 1e9, "fits": setting.fits,
         "fits_from_percent": setting.least,
         "in_order": [item.name for item in setting.tiles],
-        "tiles": {item.name: [item.bytes / 1e6, item.price * picture.MICRO, setting.counts[item.name] / item.count]
+        "tiles": {item.name: [item.bytes / 1e6, item.price * MICRO, setting.counts[item.name] / item.count]
                   for item in setting.tiles},
     }  # fmt: skip

@@ -17,11 +17,10 @@ KINDS = (
 )  # fmt: skip
 
 
-def memory(left: float, at: tuple[float, float], right: float, width: int, setting) -> str:
-    """Bytes of a step where it is fullest, by kind, activations last; behind them what was freed. at: top and height.
+def memory(axes, setting) -> str:
+    """Bytes of a step where it is fullest, by kind, activations last; behind them what was freed. axes: `frame.Axes`.
     The dashed line is what tensors may fill of the card; what is over it is hatched."""
-    y, high = at
-    job, words = setting.job, left if width == svg.WIDE else 4.0
+    (y, high), job, left, right, words = axes.at.memory, setting.job, axes.at.left, axes.right, axes.words
     card, whole = job.card.memory_bytes, setting.other(dropped=0).peak
     scale = (right - left) / (1.02 * max(whole, card))
     limit, x = left + job.room * scale, left
@@ -60,10 +59,9 @@ def _said(setting) -> list[str]:
             f"holds {held}, {over} too much"]  # fmt: skip
 
 
-def seconds(left: float, at: tuple[float, float], right: float, width: int, setting) -> str:
+def seconds(axes, setting) -> str:
     """A step's seconds side by side; striped what dropping adds to it."""
-    y, high = at
-    parts, words = setting.parts, left if width == svg.WIDE else 4.0
+    (y, high), parts, left, right, words = axes.at.seconds, setting.parts, axes.at.left, axes.right, axes.words
     said = {name: f"{name} {took(size)}" for name, size in parts.items() if size > 0}
     whole, last = took(setting.seconds), [*parts][-1]
     large = [words_ for name, words_ in said.items() if name == last or parts[name] > 0.02 * setting.seconds]

@@ -1,0 +1,97 @@
+"""The curve of the view `recompute`: how much longer a step is for the bytes that a block drops, and its axes."""
+
+from __future__ import annotations
+
+from scaleout.draw import guess, svg, tiles
+from scaleout.draw.amounts import unit
+from scaleout.draw.labels import fitting
+from scaleout.views.recompute.frame import Axes
+from scaleout.views.recompute.setting import Setting
+
+LARGE = 15  # CSS pixels of the words at the cut
+STOPS = 40  # points of a curve that bends between tiles
+
+
+def shares(axes: Axes) -> str:
+    """The axes of the curve; where it stays low, a break beneath the upper end."""
+    at, scale, out = axes.at, axes.scale, []
+    ways = ["the step is longer by, %: the area so far", "the step is longer by, %"]
+    if axes.setting.way == "offload":
+        ways = ["the step is longer by, %: what the wire cannot hide", "the step is longer by, %"]
+    out.append(svg.text(4, at.curve[0] - 10, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL))
+    broken = len(scale) > 2
+    for share in [0, 0.1, 0.2, 0.3, 0.4, 1.0] if broken else svg.ticks(scale[-1][0]):
+        y = axes.y(share)
+        out.append(svg.line(at.left, y, axes.right, y))
+        out.append(svg.text(at.left - 5, y + 4, f"{100 * share:.0f}", anchor="end", fill="muted", size=svg.SMALL))
+    if broken:
+        y = axes.low - (scale[1][1] + scale[2][1]) / 2
+        for dy in (2, -3):
+            out.append(svg.line(at.left - 12, y + dy + 3, at.left - 4, y + dy - 2, "muted", 1.2))
+    size, name = unit(axes.bytes, 10**9)
+    marks = svg.ticks(axes.bytes / size, 6 if axes.width == svg.WIDE else 4)
+    last = f"{name} dropped of one block"
+    for value in marks:
+        x = axes.x(value * size)
+        words = f"{value:,g}"
+        if x + svg.measure(words, svg.SMALL) / 2 + 8 < axes.right - svg.measure(last, svg.SMALL):
+            out.append(svg.text(x, axes.low + 15, words, anchor="middle", fill="muted", size=svg.SMALL))
+        out.append(svg.line(x, axes.low, x, axes.low + 3))
+    out.append(svg.text(axes.right, axes.low + 15, last, anchor="end", fill="muted", size=svg.SMALL))
+    return "".join(out)
+
+
+def _points(axes: Axes, setting: Setting, way: str) -> list[tuple[float, float]]:
+    return [(axes.x(size), axes.y(share)) for size, share in setting.rise(way, STOPS)]
+
+
+def drawn(axes: Axes) -> str:
+    """What all of it would cost, dotted, and drawn as far as the cut; thin, what it is to be compared with."""
+    setting, top = axes.setting, axes.at.curve[0]
+    points = _points(axes, setting, setting.way)
+    x, y = axes.x(setting.freed / setting.job.blocks), axes.y(setting.share)
+    at = f'cx="{svg.num(x)}" cy="{svg.num(y)}"'
+    words, right, high = f"{setting.percent}%", x > axes.width * 0.6, max(top + 12, y - 8)
+    long = svg.measure(words, LARGE, bold=True)
+    start = x - 9 - long if right else x + 9
+    out = [
+        _compared(axes, (start, start + long, high)), tiles.line(points, "muted", 1.5, "2 4", mark="ahead"),
+        tiles.so_far(points, axes.low, top, x, "compute"),
+        f'<circle {at} r="5" fill="{svg.colour("ink")}" data-mark="now"/>',
+        svg.text(x - 9 if right else x + 9, high, words, anchor="end" if right else "start", bold=True, size=LARGE,
+                 halo=True, mark="longer"),
+    ]  # fmt: skip
+    if abs(points[-1][0] - x) > 130:
+        words = f"all: {setting.other(dropped=100).percent}%"
+        out.append(svg.text(axes.right, max(top + 11, points[-1][1] - 8), words, anchor="end", fill="muted",
+                            size=svg.SMALL, halo=True))  # fmt: skip
+    return "".join(out)
+
+
+def _compared(axes: Axes, taken: tuple[float, float, float]) -> str:
+    """The curve of the cheapest first, or of what is made again, where another is drawn, with its name where there is
+    room. taken: from left to right, and the baseline, where words stand already."""
+    setting = axes.setting
+    moved = setting.way == "offload"
+    other = setting.other(**({"way": "rebuild"} if moved else {"order": "cheapest"}))
+    if other == setting:
+        return ""
+    points, words = _points(axes, other, "rebuild"), "made again" if moved else "cheapest first"
+    left, right, high = taken
+    long = svg.measure(words, svg.SMALLEST)
+    for x, y in (points[-3], points[-5], points[-2]):
+        low = min(axes.low - 4, y - 5 if moved else y + 16)
+        if x - long > axes.at.left and (x < left - 4 or x - long > right + 4 or abs(low - high) > LARGE):
+            name = svg.text(x, low, words, anchor="end", fill="muted", size=svg.SMALLEST, halo=True)
+            return tiles.line(points, "c3", 1.5, mark="other") + name
+    return tiles.line(points, "c3", 1.5, mark="other")
+
+
+def mark(axes: Axes) -> str:
+    """A guess of what all but the input costs, where the curve ends."""
+    scale = axes.scale
+    end = scale[-1][0]
+    stops = [(100 * share, axes.low - high) for share, high in scale if share <= 1]
+    if end > 1:
+        stops.append((100.0, axes.y(1.0)))
+    return guess.mark(stops, (axes.x(axes.setting.job.block) - axes.width * 0.22, axes.right))

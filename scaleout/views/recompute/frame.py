@@ -1,0 +1,94 @@
+"""Where things lie in the picture of the view `recompute`: bytes of a block, prices, and shares of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import ceil
+
+from scaleout.draw import svg
+from scaleout.views.recompute.setting import Setting
+
+MICRO = 1e12  # seconds a byte as microseconds a MB
+BREAK, BELOW = 0.4, 0.74  # shares up to which the axis has BELOW of its height; the rest is for guesses
+
+
+@dataclass(frozen=True)
+class Places:
+    """In CSS pixels: of the words above, the left end, (top, height) of what is drawn, and the height of all."""
+
+    words: float
+    left: float
+    tiles: tuple[float, float]
+    curve: tuple[float, float]
+    memory: tuple[float, float]
+    seconds: tuple[float, float]
+    all: float
+
+
+PLACES = {
+    svg.WIDE: Places(13, 44, (38, 158), (236, 120), (408, 16), (458, 12), 478),
+    svg.NARROW: Places(12, 34, (34, 114), (188, 92), (325, 14), (369, 10), 387),
+}
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Where bytes of a block, its prices and shares of a step lie."""
+
+    setting: Setting
+    width: int
+
+    @property
+    def at(self) -> Places:
+        return PLACES[self.width]
+
+    @property
+    def right(self) -> float:
+        return self.width - (8 if self.width == svg.WIDE else 5)
+
+    @property
+    def words(self) -> float:
+        """Where words above a bar begin."""
+        return self.at.left if self.width == svg.WIDE else 4.0
+
+    @property
+    def bytes(self) -> int:
+        return self.setting.job.block + self.setting.job.input
+
+    def x(self, size: float) -> float:
+        return self.at.left + (self.right - self.at.left) * size / self.bytes
+
+    @cached_property
+    def dearest(self) -> float:
+        """Microseconds a MB at the upper end of the tiles' axis."""
+        return 1.08 * MICRO * max(item.price for item in self.setting.tiles)
+
+    def high(self, price: float) -> float:
+        return self.at.tiles[1] * price * MICRO / self.dearest
+
+    @property
+    def base(self) -> float:
+        return sum(self.at.tiles)
+
+    @property
+    def low(self) -> float:
+        return sum(self.at.curve)
+
+    @cached_property
+    def scale(self) -> list[tuple[float, float]]:
+        """Pairs of share and height above the curve's base line, between which both rise evenly."""
+        high = self.at.curve[1]
+        top = max(self.setting.other(dropped=100, way=way).share for way in ("rebuild", self.setting.way))
+        if top <= BREAK:
+            return [(0.0, 0.0), (BREAK, BELOW * high), (1.0, high)]
+        step = svg.ticks(top)[1]
+        return [(0.0, 0.0), (step * ceil(top / step), high)]
+
+    def y(self, share: float) -> float:
+        """Of a share of the step, at most the curve's upper edge."""
+        for (low, from_), (high, to) in pairwise(self.scale):
+            if share <= high:
+                return self.low - from_ - (to - from_) * (share - low) / (high - low)
+        return self.low - self.at.curve[1]
