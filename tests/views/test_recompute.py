@@ -104,6 +104,18 @@ def test_the_wire_costs_what_it_cannot_hide():
     assert more.share > 5 * setting(dropped=100).share
 
 
+def test_the_law_adds_up():
+    """The tile that goes last, from its terms."""
+    units = {"TFLOP": 1e12, "GB": 1e9, "MB": 1e6, "TFLOP/s": 1e12, "TB/s": 1e12, "GB/s": 1e9, "ms": 1e-3, "µs": 1e-6}
+    for params in ({}, {"dropped": 0}, {"dropped": 60}, {"dropped": 75}, {"dropped": 100}, {"order": "dearest"},
+                   {"way": "offload"}):  # fmt: skip
+        _, formula, _ = shown(**params)["law"]
+        terms, total = formula.split(" = ")
+        said = [re.findall(r"([\d.,]+) (\S+)", term) for term in (*terms.split(" + "), total)]
+        amounts = [[float(number.replace(",", "")) * units[unit] for number, unit in term] for term in said]
+        assert sum(work / rate for work, rate in amounts[:-1]) == pytest.approx(amounts[-1][0], rel=0.006), formula
+
+
 # --- the picture --------------------------------------------------------------------------------------------------
 
 
@@ -168,19 +180,6 @@ def test_the_bar_is_what_a_step_holds(width):
         assert share == pytest.approx(values["parts"][name] / values["seconds"], abs=0.001)
 
 
-def test_a_pressed_tile_goes_or_comes_back():
-    for params in ({}, {"dropped": 60, "order": "dearest"}, {"dropped": 100, "way": "offload"}):
-        drawn = shown(**params)
-        pressed = {name: one for name, one in marks(drawn["svg"]).items() if name.startswith("press ")}
-        assert len(pressed) > 5
-        for name, one in pressed.items():
-            tile = name.removeprefix("press ")
-            was = drawn["values"]["tiles"][tile][2]
-            then = shown(**params | {"dropped": int(one.get("data-press").partition("=")[2])})["values"]
-            assert then["tiles"][tile][2] == (0 if was == 1 else 1), tile
-            assert ("kept: press" in one.get("data-label")) is (was < 1)
-
-
 def test_where_it_fits_is_said_and_drawn():
     assert ">fits from 40% on<" in shown()["svg"]
     assert "fits from" not in shown(batch=1)["svg"] and shown(batch=1)["values"]["fits_from_percent"] == 0
@@ -195,7 +194,7 @@ def test_the_locked_picture_keeps_all_and_draws_no_curve():
     for width in WIDTHS:
         locked = recompute.locked(views.defaults("recompute"), width)
         found = marks(locked)
-        assert not {"cut", "so far", "ahead", "now", "longer", "freed "} & found.keys() and "data-press" not in locked
+        assert not {"cut", "so far", "ahead", "now", "longer"} & found.keys()
         assert not any(name.startswith("gone ") for name in found)
     assert views.question("recompute")["words"] == "28.7%"
 

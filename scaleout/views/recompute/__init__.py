@@ -18,7 +18,7 @@ CARDS = (("h100-sxm", "H100, 80 GB"), ("a100-80gb", "A100, 80 GB"), ("a100-40gb"
 CONTROLS = (
     guess("Keep nothing of a block but its **input**, and make the rest again before its backward. How much longer is "
           "the step?", "all_percent", "%", lo=0, hi=100, step=1),
-    play("dropped", "Dropped, of what blocks can drop", 25, 0, 100, STEP, "%"),
+    play("dropped", "Activations dropped", 25, 0, 100, STEP, "%"),
     select("order", "Which tile goes first", "cheapest",
            [("cheapest", "cheapest"), ("as it runs", "as it runs"), ("dearest", "dearest")]),
     select("attention", "Attention kernel", "sdpa", [("sdpa", "fused"), ("naive", "naive: keeps scores")]),

@@ -35,6 +35,7 @@ def memory(axes, setting) -> str:
         x += size * scale
     freed = max(0.0, left + whole * scale - x)
     out.append(svg.rect(x, y, freed, high, "c3", opacity=0.15, title="freed", mark="freed"))
+    named.append(_inside(max(x, limit), x + freed, y, high, ("freed",)))
     over = max(0.0, x - limit)
     out.append(svg.rect(limit, y, over, high, "paper", opacity=0.45, mark="veil"))
     out.append(hatch.hatched(limit, y, over, high, "accent", "over"))

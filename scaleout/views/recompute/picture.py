@@ -3,8 +3,6 @@ draws."""
 
 from __future__ import annotations
 
-from math import ceil
-
 from scaleout.draw import svg, tiles
 from scaleout.draw.amounts import unit
 from scaleout.draw.labels import fitting, short
@@ -12,9 +10,8 @@ from scaleout.draw.tiles import Tile
 from scaleout.memory.recompute import INPUT
 from scaleout.views.recompute import beneath, curve
 from scaleout.views.recompute.frame import MICRO, Axes
-from scaleout.views.recompute.setting import STEP, Setting
+from scaleout.views.recompute.setting import Setting
 
-FINGER = 27  # CSS pixels of a tile that can be pressed
 SHORT = {"attention": "attn.", "dropped scores": "dropped"}  # names where there is little room
 GONE = {"rebuild": "◂ made again", "offload": "◂ moved out"}
 KEPT = "kept ▸"
@@ -83,30 +80,17 @@ def laid(axes: Axes) -> list[Tile]:
 
 
 def _tiles(axes: Axes, alive: bool) -> str:
-    """All tiles, which are pressed to move the cut; the block's input stays, for nothing makes it again."""
+    """All tiles; the block's input stays, for nothing makes it again."""
     setting, base, top = axes.setting, axes.base, axes.at.tiles[0]
-    out, names, at = [], [], 0
-    for one, item in zip(laid(axes), setting.tiles, strict=True):
-        body = tiles.tile(one, base, "c3", "compute" if alive else "", setting.way == "offload")
-        if alive and one.width >= FINGER:
-            body = svg.press(body, (one.x, top, one.width, axes.at.tiles[1]), "dropped", *_stop(setting, item, at),
-                             f"press {one.name}")  # fmt: skip
-        at += item.bytes
-        out.append(body)
+    away, out, names = setting.way == "offload", [], []
+    for one in laid(axes):
+        out.append(tiles.tile(one, base, "c3", "compute" if alive else "", away))
         names.append(tiles.name(one, base, top, SHORT.get(one.name, "") if axes.width == svg.NARROW else ""))
     start = axes.x(setting.job.block)
     stays = Tile(INPUT, start, axes.right - start, axes.at.tiles[1], 0, "the block's input stays")
     rect = svg.rect(start + 1, top, max(0.5, axes.right - start - 1), axes.at.tiles[1], "c3", opacity=0.22,
                     title=stays.title, mark=f"tile {INPUT}")  # fmt: skip
     return "".join([*out, rect, _cut(axes) if alive else "", *names, tiles.name(stays, base, top, f"{INPUT}: stays")])
-
-
-def _stop(setting: Setting, item, before: int) -> tuple[int, str]:
-    """The stop of the budget that pressing a tile sets, and words for it. before: bytes of the tiles that go first."""
-    part = 100 / (STEP * setting.job.block)
-    if setting.counts[item.name] == item.count:
-        return STEP * int(before * part), f"{item.name}, dropped: press to keep it and all that goes later"
-    return STEP * ceil((before + item.bytes) * part), f"{item.name}, kept: press to drop it and all that goes before"
 
 
 def _cut(axes: Axes) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from scaleout.draw import svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
+from scaleout.memory.recompute import tiles
 from scaleout.views.choices import NAMES
 from scaleout.views.recompute.levers import WORTH, Advice, longer
 
-GIGA = 10**9
+GIGA, TERA = 10**9, 10**12
 
 
 def sentence(setting) -> str:
@@ -33,32 +34,31 @@ def advice(setting, found: Advice | None) -> str:
 
 
 def law(setting) -> list[str]:
-    """What the next tile costs, or the last one."""
-    job, blocks = setting.job, setting.job.blocks
-    plain = took(job.plain.seconds)
+    """What the last tile to go costs, or the first one; or what the way to the host does."""
+    job, plain = setting.job, took(setting.job.plain.seconds)
     if setting.way == "offload":
-        rate = f"{job.slot / GIGA:.3g} GB/s"
-        way = took(setting.freed / job.slot)
-        return ["Each way over PCIe takes", f"{amount(setting.freed, GIGA)} / {rate} = {way}",
-                f"It hides beside {took(job.plain.forward.seconds * blocks)} of forward and "
-                f"{took(job.plain.backward.seconds * blocks)} of backward; the rest is waited for."]  # fmt: skip
-    names = [name for name, n in setting.counts.items() if n]
-    if not names:
-        item = setting.tiles[0]
-        return [f"The first tile to go, {item.name}, would cost", _price(item), "A tile's area is its time."]
-    spent = took(setting.longer)
-    return [f"Made again in {blocks} blocks: {_list(names)}, together",
-            f"{spent} of a step of {plain}: {longer(setting)}",
-            f"Last to go, {names[-1]}: {_price(job.items[names[-1]])}."]  # fmt: skip
+        hides = [took(phase.seconds * job.blocks) for phase in (job.plain.forward, job.plain.backward)]
+        way = f"{amount(setting.freed, GIGA)} / {job.slot / GIGA:.3g} GB/s = {took(setting.freed / job.slot)}"
+        return ["Each way over PCIe takes", way, f"It hides beside {hides[0]} of forward and {hides[1]} of backward; "
+                "the rest is waited for."]  # fmt: skip
+    gone = [item for item in setting.tiles if setting.counts[item.name]]
+    last = (gone or setting.tiles)[len(gone) - 1 if gone else 0]
+    tiles_ = f"{len(gone)} tiles in {job.blocks} blocks take" if len(gone) > 1 else f"In {job.blocks} blocks it takes"
+    spent = f"{tiles_} {took(setting.longer)}; the step without, {plain}."
+    return [f"To make {last.name} again in each block takes", f"{_price(job, last.name)} = {took(last.seconds)}",
+            spent if gone else f"The step takes {plain}."]  # fmt: skip
 
 
-def _price(item) -> str:
-    return (f"{took(item.seconds)} for {amount(item.bytes, GIGA)} of a block, "
-            f"{svg.quantity(item.price * 1e12, 2)} µs a MB")  # fmt: skip
-
-
-def _list(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def _price(job, name: str) -> str:
+    """FLOPs at the rate of products, or of fused attention; bytes of other kernels at the memory's; messages."""
+    tile = next(one for one in tiles(job.z) if one.name == name)
+    fused = name == "attention" and job.attention == "sdpa"
+    rate, work = (job.on.fused_flop_per_s, tile.flops / 2) if fused else (job.on.flop_per_s, tile.flops)
+    terms = [f"{svg.quantity(work / TERA)} TFLOP / {svg.quantity(rate / TERA)} TFLOP/s"] if work else []
+    if tile.moved:
+        terms.append(f"{amount(tile.moved, GIGA)} / {svg.quantity(job.on.memory_bytes_per_s / TERA)} TB/s")
+    return " + ".join([*terms, *(f"{collective.replace('_', '-')} of {amount(size, GIGA)}"
+                                 for collective, size in tile.sends)])  # fmt: skip
 
 
 def slips() -> list[tuple[float, str]]:
