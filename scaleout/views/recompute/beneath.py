@@ -29,7 +29,7 @@ def memory(axes, setting) -> str:
     named = []
     for names, fill, kinds in KINDS:
         size = sum(setting.held.get(kind, 0) for kind in kinds)
-        out.append(svg.rect(x, y, size * scale, high, fill, opacity=0.5, title=f"{names[0]}: {amount(size, GIGA)}",
+        out.append(svg.rect(x, y, size * scale, high, fill, opacity=0.42, title=f"{names[0]}: {amount(size, GIGA)}",
                             mark=f"held {names[0]}"))  # fmt: skip
         named.append(_inside(x, min(limit, x + size * scale), y, high, names))
         x += size * scale

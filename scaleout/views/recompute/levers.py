@@ -109,4 +109,4 @@ def _for_time(setting) -> Iterator[Change]:
 
 def longer(setting) -> str:
     """By how much a step is longer."""
-    return f"{setting.percent}% longer" if setting.longer else "no longer"
+    return f"{setting.percent}% longer" if setting.longer else "in no more time"

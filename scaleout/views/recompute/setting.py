@@ -86,7 +86,7 @@ class Setting:
     def percent(self) -> str:
         """The share in per cent, as it is said."""
         said = 100 * self.share
-        return f"{said:.1f}" if 9.95 <= said < 99.95 else f"{said:.0f}" if said > 99 else svg.quantity(said, 2)
+        return f"{said:.1f}" if 9.95 <= said < 99.95 else f"{said:,.0f}" if said > 99 else svg.quantity(said, 2)
 
     @property
     def parts(self) -> dict[str, float]:

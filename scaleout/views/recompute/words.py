@@ -19,9 +19,9 @@ def sentence(setting) -> str:
     held = f"holds {amount(setting.peak, GIGA)} and {'fits' if setting.fits else 'does not fit'}"
     if not setting.freed:
         return f"{start}: nothing is dropped. A GPU keeps {amount(setting.kept, GIGA)} of its blocks, **{held}**."
-    done = "Dropping" if setting.way == "rebuild" else "Moving out"
-    return (f"{start}: {done.lower()} {setting.dropped}% frees **{amount(setting.freed, GIGA)}** for a step "
-            f"**{longer(setting)}**; it {held}.")  # fmt: skip
+    done = "dropping" if setting.way == "rebuild" else "moving out"
+    cost = f"{'for a step ' if setting.longer else ''}**{longer(setting)}**"
+    return f"{start}: {done} {setting.dropped}% frees **{amount(setting.freed, GIGA)}** {cost}; it {held}."
 
 
 def advice(setting, found: Advice | None) -> str:
@@ -30,6 +30,8 @@ def advice(setting, found: Advice | None) -> str:
         return f"Try **{found.words}**: {found.gives}."
     if not setting.fits:
         return "Nothing here makes it fit."
+    if setting.dropped == setting.least > 0:
+        return "That is the least that fits."
     return f"No lever here saves {WORTH:.0%} of the time."
 
 
