@@ -95,6 +95,19 @@ def test_no_order_is_cheaper_than_the_cheapest_first():
     assert len({shown(dropped=100, order=order)["values"]["longer_percent"] for order in ORDERS}) == 1
 
 
+def test_tiles_of_all_blocks_are_cheaper_than_all_tiles_of_some():
+    """Every second block drops half of the bytes, as torchtitan's selective option of 2 does."""
+    one = setting(dropped=50)
+    job = one.job
+    chosen = held.every(job.z, 2)
+    half = timing.step(job.shape, job.batch, job.tokens, job.recipe, job.layout, job.on, chosen).share
+    size = sum(held.dropped_bytes(job.z, chosen))
+    assert one.by_blocks * size / one.freed == pytest.approx(half) and one.share < half / 2
+    for way in ("rebuild", "offload"):
+        found = shown(dropped=100, way=way)["values"]
+        assert found["by_blocks_percent"] == pytest.approx(shown(dropped=100)["values"]["longer_percent"])
+
+
 def test_the_wire_costs_what_it_cannot_hide():
     """At a fifth nothing; beyond what both hide a byte costs its way there and back."""
     assert shown(way="offload", dropped=20)["values"]["longer_percent"] == 0

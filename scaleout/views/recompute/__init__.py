@@ -67,6 +67,7 @@ def _values(setting: Setting) -> dict:
     every = setting.other(dropped=100)
     return {
         "all_percent": round(100 * every.share, 1), "longer_percent": 100 * setting.share,
+        "by_blocks_percent": 100 * setting.by_blocks,
         "freed_gb": setting.freed / 1e9, "kept_gb": setting.kept / 1e9, "block_mb": (job.block + job.input) / 1e6,
         "seconds": setting.seconds, "plain_seconds": job.plain.seconds, "parts": setting.parts,
         "held_gb": setting.peak / 1e9, "by_kind_gb": {kind: size / 1e9 for kind, size in setting.held.items()},

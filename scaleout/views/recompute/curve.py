@@ -69,22 +69,23 @@ def drawn(axes: Axes) -> str:
 
 
 def _compared(axes: Axes, taken: tuple[float, float, float]) -> str:
-    """The curve of the cheapest first, or of what is made again, where another is drawn, with its name where there is
-    room. taken: from left to right, and the baseline, where words stand already."""
+    """Another curve, with its name where there is room: of what is made again beside what is moved; of the cheapest
+    first beside another order; beside that, of some blocks' every tile. taken: from left to right, and the baseline,
+    where words stand already."""
     setting = axes.setting
-    moved = setting.way == "offload"
-    other = setting.other(**({"way": "rebuild"} if moved else {"order": "cheapest"}))
-    if other == setting:
-        return ""
-    points, words = _points(axes, other, "rebuild"), "made again" if moved else "cheapest first"
+    moved, dear = setting.way == "offload", setting.order != "cheapest"
+    words = "made again" if moved else "cheapest first" if dear else "all tiles of some blocks"
+    other = setting.other(way="rebuild") if moved else setting.other(order="cheapest")
+    points = _points(axes, other, "rebuild" if moved or dear else "blocks")
     left, right, high = taken
     long = svg.measure(words, svg.SMALLEST)
-    for x, y in (points[-3], points[-5], points[-2]):
-        low = min(axes.low - 4, y - 5 if moved else y + 16)
-        if x - long > axes.at.left and (x < left - 4 or x - long > right + 4 or abs(low - high) > LARGE):
+    name = ""
+    for x, y in (points[len(points) * part // 12] for part in (9, 7, 11, 8)):
+        low = min(axes.low - 4, y + 16 if dear and not moved else y - 5)
+        clear = x < left - 4 or x - long > right + 4 or abs(low - high) > LARGE
+        if not name and clear and x - long > axes.at.left:
             name = svg.text(x, low, words, anchor="end", fill="muted", size=svg.SMALLEST, halo=True)
-            return tiles.line(points, "c3", 1.5, mark="other") + name
-    return tiles.line(points, "c3", 1.5, mark="other")
+    return tiles.line(points, "c3", 1.5, mark="other") + name
 
 
 def mark(axes: Axes) -> str:

@@ -12,7 +12,7 @@ from scaleout.views.recompute import beneath, curve
 from scaleout.views.recompute.frame import MICRO, Axes
 from scaleout.views.recompute.setting import Setting
 
-SHORT = {"attention": "attn.", "dropped scores": "dropped"}  # names where there is little room
+SHORT = {"attention": "attn.", "dropped scores": "dropout"}  # names where there is little room
 GONE = {"rebuild": "◂ made again", "offload": "◂ moved out"}
 KEPT = "kept ▸"
 

@@ -103,15 +103,21 @@ class Setting:
 
     def rise(self, way: str, stops: int = 0) -> list[tuple[float, float]]:
         """(bytes dropped of one block, share by which the step is longer): tile after tile, or, where that bends
-        between them, at so many stops."""
+        between them, at so many stops. way: as the control's, or "blocks": all tiles in some of the blocks."""
         at = [0, *accumulate(item.bytes for item in self.tiles)]
         plain, blocks = self.job.plain.seconds, self.job.blocks
+        spent = [0.0, *accumulate(item.seconds for item in self.tiles)]
         if way == "rebuild":
-            spent = [0.0, *accumulate(item.seconds for item in self.tiles)]
             return [(size, blocks * one / plain) for size, one in zip(at, spent, strict=True)]
-        whole = at[-1]
-        every = [whole * k / stops for k in range(stops + 1)]
+        every = [at[-1] * k / stops for k in range(stops + 1)]
+        if way == "blocks":
+            return [(size, size / at[-1] * blocks * spent[-1] / plain) for size in every]
         return [(size, fsum(self.job.moved(blocks * size)) / plain) for size in every]
+
+    @property
+    def by_blocks(self) -> float:
+        """The share, were as many bytes dropped by some of the blocks, all tiles of each."""
+        return self.freed / self.other(dropped=100).freed * self.other(dropped=100, way="rebuild").share
 
     # --- what a GPU holds -------------------------------------------------------------------------------------------
 
