@@ -40,20 +40,20 @@ class Axes:
     setting: Setting
     width: int
 
-    @property
+    @cached_property
     def at(self) -> Places:
         return PLACES[self.width]
 
-    @property
+    @cached_property
     def right(self) -> float:
         return self.width - (8 if self.width == svg.WIDE else 5)
 
-    @property
+    @cached_property
     def words(self) -> float:
         """Where words above a bar begin."""
         return self.at.left if self.width == svg.WIDE else 4.0
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         return self.setting.job.block + self.setting.job.input
 
@@ -68,11 +68,11 @@ class Axes:
     def high(self, price: float) -> float:
         return self.at.tiles[1] * price * MICRO / self.dearest
 
-    @property
+    @cached_property
     def base(self) -> float:
         return sum(self.at.tiles)
 
-    @property
+    @cached_property
     def low(self) -> float:
         return sum(self.at.curve)
 

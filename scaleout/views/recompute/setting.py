@@ -124,7 +124,8 @@ class Setting:
     @cached_property
     def held(self) -> dict[str, float]:
         """Bytes by kind where the step holds most. What is dropped is missing from the end of the forward on; in a
-        block's backward it is there again. With a part dropped, the moments that keep nothing bound it from below."""
+        block's backward it is there again. With a part dropped, the moments that keep nothing bound it from below;
+        where FSDP's gathered blocks are as large as what is kept, a walk of all blocks finds up to 2.5% more."""
         back = sum(self.job.items[name].bytes for name, n in self.counts.items() if n == self.job.blocks)
         found = [*self.job.bare.values()] if self.freed else []
         for moment, kinds in self.job.whole.items():
