@@ -97,7 +97,7 @@ def _lane(stage: int, left: float, y: float, scale: float, row: float) -> str:
     update = (UPDATE[stage], UPDATE[stage] + 1, "update", 1.0)
     blocks = [(*FORWARD, "forward", 0.35), (*BACKWARD, "backward", 1.0), update]
     out = [_block(left, y, scale, row, one, "compute") for one in blocks]
-    return "".join(out + [_block(left, y + row, scale, row, (a, b, words if scale > 34 else short, 1.0), "c4")
+    return "".join(out + [_block(left, y + row, scale, row, (a, b, words if scale > 34 else short, 0.55), "c4")
                           for a, b, words, short in WIRE[stage]])  # fmt: skip
 
 

@@ -221,6 +221,8 @@ function play(control, changed) {
   const less = matchMedia("(prefers-reduced-motion: reduce)").matches;
   input.before(el("div", { class: "live-buttons" }, ...(less ? [] : [start]), back, on));
   input.addEventListener("pointerdown", stop);
+  // keys take over as a pointer does: else it plays on beneath the arrows
+  input.addEventListener("keydown", ({ key }) => key === "Tab" || stop());
   return { ...made, stop };
 }
 
