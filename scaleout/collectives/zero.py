@@ -142,6 +142,7 @@ def muon_messages(
         then. Its stages 1 and 2 have all-reduced the gradients, and send no more.
     Stage 0 has every matrix everywhere. ValueError, in one line, for what there is not.
     """
+    checks.instance("shape", shape, Shape)
     _check(total_parameters(shape), recipe, layout, "paper", False, 1, None, None, None)
     checks.one_of("how", how, MUON)
     checks.whole("width", width)

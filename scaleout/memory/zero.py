@@ -255,6 +255,8 @@ def dealt(sizes: Sequence[int], ranks: int) -> list[int]:
     more than an n-th. sizes: elements of each.
     """
     checks.whole("ranks", ranks)
+    checks.instance("sizes", sizes, Sequence)
+    checks.whole("the smallest size", min(sizes, default=0), 0)
     held, owner = [0] * ranks, [0] * len(sizes)
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         owner[i] = held.index(min(held))
@@ -266,6 +268,7 @@ def muon_bytes(shape: Shape, recipe: Recipe, layout: Layout) -> dict[str, int]:
     """Bytes of the optimizer's state on one rank where Muon steps the blocks' matrices and AdamW the rest: "momentum"
     of all parameters, "variance" of the rest alone. recipe: its precision; split evenly from stage 1."""
     check(recipe, layout)
+    checks.instance("shape", shape, Shape)
     each = recipe.width("master") or recipe.width("weight")
     total, share = total_parameters(shape), layout.dp if layout.zero else 1
     rest = total - matrix_parameters(shape)
@@ -283,6 +286,7 @@ def fullest(
     has no such buffers, but for weights that come from the host.
     """
     check(recipe, layout, keep, offload, to)
+    checks.whole("parameters", parameters)
     checks.whole("unit", unit)
     if unit > parameters:
         raise ValueError(f"unit {unit} is more than all {parameters} parameters")

@@ -17,9 +17,14 @@ STEPS = 5  # torch's ns_steps
 NS_BYTES = 2  # the steps run in bf16, so that what is gathered for them may be
 
 
-@lru_cache(maxsize=64)
 def matrices(shape: Shape) -> dict[str, tuple[int, int]]:
-    """Dimensions of what Muon takes, by name: the matrices of the blocks."""
+    """Dimensions of what Muon takes, by name: the matrices of the blocks. ValueError where it is no Shape."""
+    checks.instance("shape", shape, Shape)
+    return _matrices(shape)
+
+
+@lru_cache(maxsize=64)
+def _matrices(shape: Shape) -> dict[str, tuple[int, int]]:
     return {name: size for name, size in tensors(shape).items() if name.startswith("blocks.") and len(size) == 2}
 
 

@@ -93,6 +93,7 @@ def profile_seconds(found: Iterable[Message], profile: dict) -> float:
 def update_bytes(recipe: Recipe) -> float:
     """Bytes that an update reads and writes for each parameter, in one kernel: gradient and weight (written only where
     there is a master copy), master copy and optimizer's states there and back. AdamW: 28."""
+    checks.instance("recipe", recipe, Recipe)
     master, weight = recipe.width("master"), recipe.width("weight")
     return recipe.gradient_bytes + (weight if master else 2 * weight) + 2 * (master + optimizer_width(recipe))
 
@@ -122,7 +123,8 @@ def from_device(
     checks.flag("hide_weights", hide_weights)
     checks.share("efficiency", efficiency)
     zero.check(recipe, layout, sending.get("keep", False), offload, to)
-    _check(cluster, layout, host)
+    _check(shape, device, cluster)
+    _fits(cluster, layout, host)
     found = messages(total_parameters(shape), recipe, layout, way, **sending)
     peak = device.matmul_flop_per_s(device.half if recipe.width("compute") == 2 else "fp32")
     wire = wire_bytes(recipe, sending.get("weight_bytes"), sending.get("gradient_bytes"))
@@ -143,7 +145,12 @@ def from_device(
     )  # fmt: skip
 
 
-def _check(cluster: Cluster, layout: Layout, host: Host) -> None:
+def _check(shape: Shape, device: Device, cluster: Cluster) -> None:
+    for name, value, kind in (("shape", shape, Shape), ("device", device, Device), ("cluster", cluster, Cluster)):
+        checks.instance(name, value, kind)
+
+
+def _fits(cluster: Cluster, layout: Layout, host: Host) -> None:
     checks.instance("host", host, Host)
     if cluster.ranks != layout.dp or layout.tp * layout.pp > 1:
         raise ValueError(f"the cluster has {cluster.ranks} GPUs and the layout dp {layout.dp} x tp {layout.tp} x pp "
@@ -248,6 +255,7 @@ def muon_seconds(
     in stage 0, else of an n-th of them (where matrices deal out evenly). ValueError as there.
     """
     checks.share("efficiency", efficiency)
+    _check(shape, device, cluster)
     found = muon_messages(shape, recipe, layout, how)
     share = 1 if how == "gather" or not layout.zero else layout.dp
     rate = device.matmul_flop_per_s(device.half) * efficiency

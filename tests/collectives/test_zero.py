@@ -179,6 +179,8 @@ def test_what_muon_gathers_under_each_stage(n):
     (lambda: muon_messages(LLAMA, ADAMW, on(4, 3), "whole"), "use stage 1 or 2"),
     (lambda: muon_messages(LLAMA, ADAMW, on(4, 3), "rows"), "how must be one of gather, owner, whole, DeepSpeed"),
     (lambda: muon_messages(LLAMA, ADAMW, on(4, 3), width=0), "width must be a whole number"),
+    (lambda: muon_messages([1], ADAMW, on(4, 3)), "shape must be a Shape"),
+    (lambda: matrix_parameters([1]), "shape must be a Shape"),
 ])  # fmt: skip
 def test_muons_refusals_are_one_line(wrong, says):
     with pytest.raises(ValueError, match=says) as error:

@@ -166,6 +166,10 @@ def test_the_fullest_moment():
     (lambda: frames(ADAMW, Layout(dp=65)), "at most 64 ranks, not 65"),
     (lambda: frames(ADAMW, Layout(), passes=0), "passes must be a whole number of at least 1"),
     (lambda: fullest(10, ADAMW, Layout(), 11), "unit 11 is more than all 10 parameters"),
+    (lambda: fullest("10", ADAMW, Layout(), 11), "parameters must be a whole number"),
+    (lambda: zero.dealt([3, -1], 2), "the smallest size must be a whole number"),
+    (lambda: zero.dealt(5, 2), "sizes must be a Sequence"),
+    (lambda: zero.muon_bytes("7b", ADAMW, Layout()), "shape must be a Shape"),
 ])  # fmt: skip
 def test_refusals_are_one_line(wrong, says):
     with pytest.raises(ValueError, match=says) as error:

@@ -142,6 +142,17 @@ def test_muon():
     assert everyone["products"] > took(1).seconds, "2,048 tokens a GPU are too few to do it eight times over"
 
 
+def test_late_gradients_of_every_pass_are_waited_for():
+    late = [from_device(LLAMA, 1, 64, H100, EIGHT, RECIPE, Layout(dp=8, zero=2), offload="optimizer",
+                        passes=passes).parts["exposed host"] for passes in (1, 4)]  # fmt: skip
+    assert late[1] == pytest.approx(4 * late[0]) and late[0] > 0
+
+
+def test_stage_0_makes_every_matrix_orthogonal_on_every_rank():
+    products = [muon_seconds(LLAMA, H100, EIGHT, RECIPE, Layout(dp=8), how)["products"] for how in ("gather", "owner")]
+    assert products[0] == products[1]
+
+
 @pytest.mark.parametrize(("wrong", "says"), [
     (lambda: from_device(LLAMA, 1, 64, H100, EIGHT, RECIPE, Layout(dp=4, zero=1)), "make dp 8, tp 1 and pp 1"),
     (lambda: from_device(LLAMA, 1, 64, H100, EIGHT, RECIPE, Layout(dp=4, tp=2)), "make dp 8, tp 1 and pp 1"),
@@ -151,6 +162,9 @@ def test_muon():
     (lambda: took(2, way="fully_shard"), "fully_shard has no stage 2"),
     (lambda: took(3, weight_bytes=3), "bytes of a number on the wire '3' is unknown"),
     (lambda: took(3, efficiency=2), "efficiency is a share"),
+    (lambda: from_device(LLAMA, 1, 64, H100, 8, RECIPE, Layout()), "cluster must be a Cluster"),
+    (lambda: muon_seconds(LLAMA, "h100", EIGHT, RECIPE, Layout(dp=8, zero=1)), "device must be a Device"),
+    (lambda: update_bytes("bf16"), "recipe must be a Recipe"),
     (lambda: took(3, host=8), "host must be a Host"),
     (lambda: took(1, hide_weights=1), "hide_weights must be True or False"),
     (lambda: Host(nvme_read_bytes_per_s=0), "nvme_read_bytes_per_s must be a finite number above 0"),
