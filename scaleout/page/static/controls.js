@@ -186,8 +186,7 @@ function number(control, changed) {
 const PACE = 900; // milliseconds a step: time to see what moves, and where it comes to rest
 
 function play(control, changed) {
-  const made = slider(control, changed);
-  const { input } = made;
+  const made = slider(control, changed), { input } = made;
   let timer = null;
   const move = (to) => {
     input.value = to;
