@@ -90,6 +90,8 @@ def the_cpu_allocator_agrees(case, peak_bytes):
     times as much). Without it, the bytes are the same on all: tools/another_cpu.py repeats this as other processors.
     """
     seen = allocator_peak(case.shape, case.batch, case.seq, case.recipe)
+    if seen.tensors < peak_bytes:  # on a busy machine the profiler may miss an allocation; it never adds one
+        seen = allocator_peak(case.shape, case.batch, case.seq, case.recipe)
     assert 0 <= seen.tensors - peak_bytes <= GENERATOR * (case.shape.layers + 2)
     assert seen.whole >= seen.tensors
 

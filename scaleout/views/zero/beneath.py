@@ -162,7 +162,7 @@ def _cell(cell: Cell, i: int, x: float, wide: float, band: Band) -> list[str]:
     long = max(0.0, wide - 1.5)
     full = long * cell.done / cell.pieces
     out = [svg.rect(x, band.y, long, band.height, "c4", opacity=0.2, title=cell.words[0])]
-    out.append(svg.rect(x, band.y, full, band.height, "c4", opacity=0.55, title=cell.words[0], mark=f"cell {i}"))
+    out.append(svg.rect(x, band.y, full, band.height, "c4", opacity=0.38, title=cell.words[0], mark=f"cell {i}"))
     words = fitting(cell.words, long - 4, svg.SMALLEST)
     if words:
         out.append(svg.text(x + long / 2, band.y + band.height / 2 + 4, words, anchor="middle", size=svg.SMALLEST))

@@ -151,7 +151,9 @@ def _names(setting: Setting, grid: Grid, width: int, alive: bool) -> str:
             top = min(top, end - PRESS)
         box = (1.0, top, at.left - 4, max(PRESS, end - top))
         how = "copied: press to split" if setting.stage < stage else "split: press to copy"
-        out.append(svg.press(body, box, "stage", to, f"{group}, {how}", f"name {group}") if alive else body)
+        out.append(body)  # and the button over it: so it is called by its label alone
+        if alive:
+            out.append(svg.press("", box, "stage", to, f"{group}, {how}", f"name {group}"))
     return "".join(out)
 
 
