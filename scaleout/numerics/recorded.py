@@ -1,5 +1,6 @@
 """Gradients of the book's model, by part and octave: what labs/precision.py found (size cpu) in fp32, before
-its first step and after its last. tools/recorded_gradients.py writes this from labs/results/precision/cpu-cpu-1.json.
+its first step and after its last. tools/recorded_gradients.py writes the table, from
+labs/results/precision/cpu-cpu-1.json.
 
 Kinds: "activations", what comes back to the outputs of linear layers and is kept in 16 bits where products are; and
 "weights", what the optimizer gets.
