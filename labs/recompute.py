@@ -209,6 +209,8 @@ def refuse(s, o):
         raise ValueError("--compile is shown by itself: leave out --save and --fault, and start it with python")
     if o.compile and o.attention == "naive":
         raise ValueError("--compile is held against the tiles of a fused kernel: leave out --attention naive")
+    if o.compile and o.dropout:
+        raise ValueError("--compile weighs a block without dropout: leave out --dropout")
     if o.fault == "random" and not o.dropout:
         raise ValueError("--fault random needs random numbers: add --dropout 0.1")
 
@@ -220,6 +222,8 @@ def main(s, argv=None):
     profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
     refuse(s, o)
     text = session.dataset(o.dataset)
+    if o.compile:
+        o = replace(o, precision="fp32")            # which one block is weighed in, whatever trains
     s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step, dropout "
           f"{o.dropout:g}")
     batch = one_batch(s, o, text, 0)

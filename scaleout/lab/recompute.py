@@ -1,6 +1,8 @@
 """What the lab of recomputation prints: six budgets with their prediction, torch's own budgets, two faults. Standard
 library only."""
 
+import textwrap
+
 from scaleout.lab.text import megabytes, ms, ratio, table
 
 SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
@@ -9,6 +11,7 @@ BUDGETS = (1.0, 0.7, 0.5, 0.3, 0.1, 0.0)              # activation_memory_budget
 FIGURES = {"kept": "bytes the blocks keep", "peak": "bytes at the peak", "flops": "FLOPs made again",
            "seconds": "seconds a step"}
 VIAS = {"hand": "by hand", "torch": "torch.utils.checkpoint"}
+SHORT = {"hand": "by hand", "torch": "torch's"}
 FAULTS = {"router": "a router whose bias moves in its forward, the second one too",
           "random": "dropout that draws other numbers in the second run (preserve_rng_state=False)"}
 
@@ -77,13 +80,15 @@ def router(rows, said, checks, mended):
     parts = list(next(iter(rows.values()))[1])
     lines = [(part, *(f"{found[part]:.1%}" for _, found in rows.values()), *(f"{each[part]:.1%}" for each in
               mended.values())) for part in parts]
-    wrong = table(("error of a gradient", *(VIAS[via] for via in rows), *(f"mended, {VIAS[via]}" for via in mended)),
+    wrong = table(("error of a gradient", *(SHORT[via] for via in rows), *(f"mended, {SHORT[via]}" for via in mended)),
                   lines)
-    losses = "; ".join(f"{VIAS[via]}: {'the same' if same else 'ANOTHER'}" for via, (same, _) in rows.items())
+    losses = "; ".join(f"{SHORT[via]}: {'the same' if same else 'ANOTHER'}" for via, (same, _) in rows.items())
     found = "\n".join(f"{'ok    ' if same else 'FAILED'} run twice, the same output: {what}"
                       for what, same in checks.items())
     return "\n".join([f"the loss, to the last bit: {losses}", "", wrong, "",
-                      f"where an expert's rows change in number, torch says: {said}",
+                      "where an expert's rows change in number, torch says:",
+                      *textwrap.wrap(said.removeprefix("torch.utils.checkpoint: "), 74, initial_indent="  ",
+                                     subsequent_indent="  "),
                       "where they do not, nobody says anything. A check that runs each layer twice does:", found])
 
 
@@ -92,5 +97,6 @@ def random(wrong):
     return "\n".join([
         table(("the second run draws", "error of the gradient"), [
             ("the numbers of the first", f"{wrong[True]:.1%}"), ("others", f"{wrong[False]:.1%}")]), "",
-        "Nothing errors, and the loss is that of the first run. Accelerate's FSDP2 asks for others: in version 1.15",
-        "its activation_checkpointing=True passes preserve_rng_state=False (utils/fsdp_utils.py, fsdp2_apply_ac)."])
+        "Nothing errors, and the loss is that of the first run. Accelerate's FSDP2",
+        "asks for others: in version 1.15 its activation_checkpointing=True passes",
+        "preserve_rng_state=False (utils/fsdp_utils.py, fsdp2_apply_ac)."])

@@ -64,13 +64,15 @@ def routed(x, via, ragged=False, inside=True, seed=0):
 
 
 def errors(found, wanted):
-    """{name: norm of the difference of two gradients over that of the right one}."""
-    return {name: ((found[name] - right).norm() / right.norm()).item() for name, right in wanted.items()}
+    """{name: norm of the difference of two gradients over that of the right one}. An expert without a token has a
+    gradient of zeros: 0 where both are, else infinite."""
+    return {name: 0.0 if torch.equal(found[name], right) else ((found[name] - right).norm() / right.norm()).item()
+            for name, right in wanted.items()}
 
 
 def show_router(s, x):
     """What a bias that moves in the forward does: losses, gradients by expert, what torch says, what the check says."""
-    rows, said = {}, ""
+    rows, said = {}, "nothing: no expert's rows changed"
     right = routed(x, "none")
     for via in recompute_ways.VIAS:
         loss, found = routed(x, via)

@@ -56,8 +56,10 @@ def tiles(z: Sizes) -> tuple[Tile, ...]:
 
 
 def _norm(z: Sizes, name: str, read: int) -> Tile:
-    """A norm's output as the matrices keep it, `read` bytes, and its own one or two numbers a token."""
-    cast = z.x + read if z.auto else 0
+    """A norm's output as the matrices keep it, `read` bytes, and its own one or two numbers a token. Under autocast
+    each matrix reads and casts it for itself."""
+    readers = 3 if name == "norm 1" else 1 + z.shape.gated_mlp
+    cast = readers * z.x + read if z.auto else 0
     gathered = (("all_gather", z.read),) if z.gathers and not z.again else ()
     return Tile(name, norm_kept(z) - z.x + read, 0, 2 * z.x + cast, "norm", gathered)
 
@@ -182,9 +184,13 @@ def core(z: Sizes) -> frozenset[str]:
 
 
 def refuse(z: Sizes, policy: Policy) -> None:
-    """ValueError for a policy of another number of blocks."""
+    """ValueError for a policy of another number of blocks, of tiles that there are not, or of no segments."""
+    checks.whole("segment", policy.segment)
     if len(policy.drops) != z.chunk_layers:
         raise ValueError(f"the policy is of {len(policy.drops)} blocks, and a rank has {z.chunk_layers}: make it anew")
+    strange = frozenset().union(*policy.drops) - names(z) - {INPUT}
+    if strange:
+        raise ValueError(f"the policy drops {min(strange)!r}, and a block has no such tile: make it anew")
 
 
 def dropped_bytes(z: Sizes, policy: Policy) -> list[int]:

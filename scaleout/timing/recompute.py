@@ -74,7 +74,9 @@ def _choice(items: Sequence[Priced], counts: Sequence[int]) -> Choice:
 
 
 def _ordered(items: Sequence[Priced], free: int) -> list[Priced]:
-    """Cheapest byte first. ValueError where all of them together do not free as much."""
+    """Cheapest byte first. ValueError where all of them together do not free as much, and for no number."""
+    if free != free:
+        raise ValueError("free must be a number of bytes, not nan")
     most = sum(item.count * item.bytes for item in items)
     if free > most:
         raise ValueError(f"dropping all frees {most / 1e9:.2f} GB, and {free / 1e9:.2f} GB are asked for: ask for less")
@@ -196,6 +198,7 @@ def for_memory(
     best: `exact` or `greedy`. Each try frees what the one before lacked. ValueError, with what the least takes, where
     not even full recomputation fits.
     """
+    checks.number("memory", memory, 0)
     z = Sizes(shape, batch, seq, recipe, layout)
     items, found, free = priced(z, on), none(z), 0
     most = sum(item.count * item.bytes for item in items)
@@ -277,5 +280,7 @@ def offload(size: float, link_bytes_per_s: float, forward: float, backward: floa
     """Exposed seconds (on the way out, on the way back) where `size` bytes go to the host's memory beside so many
     seconds of forward, and come back beside so many of backward, instead of being made again."""
     checks.above_0("link_bytes_per_s", link_bytes_per_s)
+    for name, value in {"size": size, "forward": forward, "backward": backward}.items():
+        checks.number(name, value, 0)
     way = size / link_bytes_per_s
     return max(0.0, way - forward), max(0.0, way - backward)

@@ -145,6 +145,12 @@ def test_a_step_takes_less_the_more_is_dropped():
     (lambda: recompute.every(sizes(), 0), "k must be a whole number of at least 1, not 0"),
     (lambda: recompute.segments(sizes(), 1.5), "k must be a whole number of at least 1, not 1.5"),
     (lambda: recompute.kept(sizes(GPT), recompute.none(sizes())), "of 32 blocks, and a rank has 12: make it anew"),
+    (lambda: recompute.flops(sizes(GPT), recompute.Policy((frozenset({"gate"}),) * 12)),
+     "the policy drops 'gate', and a block has no such tile: make it anew"),
+    (lambda: recompute.dropped_bytes(sizes(GPT), recompute.Policy((frozenset({"gate"}),) * 12, outputs=True)),
+     "the policy drops 'gate', and a block has no such tile: make it anew"),
+    (lambda: recompute.moments(sizes(GPT), recompute.Policy((frozenset(),) * 12, 0)),
+     "segment must be a whole number of at least 1, not 0"),
 ])  # fmt: skip
 def test_what_cannot_be_is_said_in_a_line(make, said):
     with pytest.raises(ValueError, match=said) as caught:

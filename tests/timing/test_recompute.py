@@ -220,3 +220,16 @@ def test_offloading_is_free_while_the_link_keeps_up():
     assert recompute.offload(gate.bytes, rate, 0, 0)[0] > 2 * gate.seconds, "on its way alone"
     with pytest.raises(ValueError, match="link_bytes_per_s must be a finite number above 0, not 0"):
         recompute.offload(1, 0, 1, 1)
+
+
+@pytest.mark.parametrize(("ask", "said"), [
+    (lambda: recompute.offload(-1, 1, 1, 1), "size must be a finite number from 0 up, not -1"),
+    (lambda: recompute.offload(1, 1, 1, float("nan")), "backward must be a finite number from 0 up, not nan"),
+    (lambda: greedy(ITEMS, float("nan")), "free must be a number of bytes, not nan"),
+    (lambda: exact(ITEMS, float("nan")), "free must be a number of bytes, not nan"),
+    (lambda: recompute.for_memory(LLAMA, 1, 4096, RECIPE, Layout(), on(), float("nan")),
+     "memory must be a finite number from 0 up, not nan"),
+])  # fmt: skip
+def test_what_is_no_size_is_said_in_a_line(ask, said):
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        ask()

@@ -45,7 +45,9 @@ def law(setting) -> list[str]:
                 "the rest is waited for."]  # fmt: skip
     gone = [item for item in setting.tiles if setting.counts[item.name]]
     last = (gone or setting.tiles)[len(gone) - 1 if gone else 0]
-    tiles_ = f"{len(gone)} tiles in {job.blocks} blocks take" if len(gone) > 1 else f"In {job.blocks} blocks it takes"
+    blocks = setting.counts[last.name] or job.blocks
+    many = f"{job.blocks} blocks" if blocks == job.blocks else f"up to {job.blocks} blocks"
+    tiles_ = f"{len(gone)} tiles in {many} take" if len(gone) > 1 else f"In {blocks} blocks it takes"
     spent = f"{tiles_} {took(setting.longer)}; the step without, {plain}."
     return [f"To make {last.name} again in each block takes", f"{_price(job, last.name)} = {took(last.seconds)}",
             spent if gone else f"The step takes {plain}."]  # fmt: skip
