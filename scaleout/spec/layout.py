@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scaleout.spec import checks, pipeline
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Degrees of data (dp), tensor (tp) and pipeline (pp) parallelism, and the ZeRO stage on the dp ranks.
+    """Degrees of data (dp), tensor (tp), pipeline (pp) and context (cp) parallelism, and the ZeRO stage.
 
-    ZeRO (arXiv 1910.02054): stage 1 splits the optimizer's state over the dp ranks, 2 the gradients too, 3 the
+    cp ranks share the tokens of each sequence and have the same weights, so that ZeRO splits over dp x cp ranks
+    (`replicas`). Experts borrow ranks of these axes (`spec.mesh`): they are no further factor of `ranks`.
+
+    ZeRO (arXiv 1910.02054): stage 1 splits the optimizer's state over the replicas, 2 the gradients too, 3 the
     weights too. `sequence_parallel` splits what tensor parallelism leaves whole (arXiv 2205.05198, section 4.2.2);
     `gather_again`: what its matrices read whole is then gathered a second time in the backward, as there, and not kept.
 
@@ -28,9 +31,10 @@ class Layout:
     chunks: int = 1
     micro_batches: int | None = None
     schedule: str = "1f1b"
+    cp: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("dp", "tp", "pp"):
+        for name in ("dp", "tp", "pp", "cp"):
             checks.whole(name, getattr(self, name))
         if not checks.is_whole(self.zero) or not 0 <= self.zero <= 3:
             raise ValueError(f"zero must be 0, 1, 2 or 3, not {self.zero!r}")
@@ -47,7 +51,12 @@ class Layout:
     @property
     def ranks(self) -> int:
         """Processes in the job."""
-        return self.dp * self.tp * self.pp
+        return self.dp * self.cp * self.tp * self.pp
+
+    @property
+    def replicas(self) -> int:
+        """Ranks that have the same weights: gradients are summed over them, ZeRO splits over them."""
+        return self.dp * self.cp
 
     @property
     def m(self) -> int:
@@ -65,3 +74,28 @@ class Layout:
     def last_rank(self) -> int:
         """The pipeline rank that has the head: the last, or the first where the schedule bends back."""
         return pipeline.rank_of(self.schedule, self.stages - 1, self.pp)
+
+
+def within(layout: Layout, seq: int) -> tuple[Layout, int]:
+    """The layout and the tokens of a sequence as one context-parallel rank sees them: the others are replicas to it.
+
+    Each rank has one piece from the front and one from the back of the sequence, so that causal attention takes all
+    of them as long: 2 cp pieces. ValueError, in one line with the nearest length that works, for other lengths.
+    """
+    checks.whole("seq", seq)
+    if layout.cp == 1:
+        return layout, seq
+    pieces = 2 * layout.cp
+    if seq % pieces:
+        near = max(pieces, round(seq / pieces) * pieces)
+        raise ValueError(f"cp {layout.cp} cuts a sequence into {pieces} pieces, not {seq:,} tokens: use {near:,}")
+    return replace(layout, dp=layout.replicas, cp=1), seq // layout.cp
+
+
+def alone(layout: Layout, *degrees: str) -> None:
+    """ValueError, in one line, unless it is a layout with no other degrees than these: for what prices them alone."""
+    checks.instance("layout", layout, Layout)
+    for name in ("dp", "tp", "pp", "cp"):
+        value = getattr(layout, name)
+        if name not in degrees and value > 1:
+            raise ValueError(f"{name} is priced in the models of a mesh: use {name} 1, not {value}")

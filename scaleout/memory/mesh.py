@@ -1,0 +1,120 @@
+"""Bytes of every rank of a mesh: the account of each stage of a pipeline, with tp, cp, sequence parallelism and ZeRO.
+
+Ranks of one stage hold as much as one another, so that a mesh has as many accounts as its pipeline has ranks. Stages
+need not be alike: the first has the token table and the most micro-batches in flight, the last the head and the logits,
+and each may have its own number of blocks. A context-parallel rank is one of a shorter sequence whose weights its
+neighbours have too; beside its own it holds keys and values that are passing (`passing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from scaleout.memory.accounts import Account, account, of_sizes
+from scaleout.memory.activations import Sizes
+from scaleout.memory.states import block_parameters, state_bytes, table_parameters
+from scaleout.spec import checks, mesh
+from scaleout.spec.layout import Layout, within
+from scaleout.spec.pipeline import stages_of
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import Shape
+
+CONTEXTS = ("ring", "gather")
+
+
+def blocks_of(shape: Shape, layout: Layout, each: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Blocks of each stage: those given, or as `spec.mesh.blocks` shares them out. ValueError where they are not the
+    model's, or a stage has none."""
+    if each is None:
+        return mesh.blocks(shape.layers, layout.stages)
+    for n in each:
+        checks.whole("the blocks of a stage", n)
+    if len(each) != layout.stages or sum(each) != shape.layers:
+        raise ValueError(f"there are {layout.stages} stages of {shape.layers} blocks in all, not {len(each)} of "
+                         f"{sum(each)}")  # fmt: skip
+    return tuple(each)
+
+
+def rank_blocks(layout: Layout, rank: int, each: Sequence[int]) -> tuple[int, ...]:
+    """Blocks of each chunk of a rank of the pipeline."""
+    return tuple(each[stage] for stage in stages_of(layout.schedule, rank, layout.pp, layout.chunks))
+
+
+def rank_parameters(shape: Shape, layout: Layout, rank: int, each: Sequence[int] | None = None) -> int:
+    """Model parameters on one rank of the pipeline, before ZeRO."""
+    return parameters(shape, layout, rank, sum(rank_blocks(layout, rank, blocks_of(shape, layout, each))))
+
+
+def parameters(shape: Shape, layout: Layout, rank: int, blocks: int) -> int:
+    """The same, of a rank that has so many blocks."""
+    return blocks * block_parameters(shape, layout.tp) + sum(table_parameters(shape, layout, rank).values())
+
+
+def passing(z: Sizes, cp: int, context: str) -> int:
+    """Bytes of others' keys and values that are on a rank while it attends.
+
+    "ring": those that it uses, and those that are on their way to it (Liu et al. 2023, arXiv 2310.01889); "gather": all
+    of the sequence's, gathered before (Llama 3, arXiv 2407.21783, section 3.3.2).
+    """
+    if cp == 1:
+        return 0
+    return 2 * z.kv * (min(2, cp - 1) if context == "ring" else cp - 1)
+
+
+def rank_account(
+    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, rank: int = 0,
+    each: Sequence[int] | None = None, context: str = "ring",
+) -> Account:  # fmt: skip
+    """What a rank of the pipeline holds in a step on micro-batches of `batch` sequences of `seq` tokens, which its cp
+    ranks share.
+
+    each: the blocks of each stage (`blocks_of`). Where the chunks of one rank differ in blocks, its activations are
+    those of chunks as long as its longest. ValueError, in one line, for what does not divide, for a rank that is not
+    there, and for naive attention across cp, whose scores are not priced.
+    """
+    for name, value, kind in (("shape", shape, Shape), ("recipe", recipe, Recipe), ("layout", layout, Layout)):
+        checks.instance(name, value, kind)
+    checks.one_of("context", context, CONTEXTS)
+    if not checks.is_whole(rank) or not 0 <= rank < layout.pp:
+        raise ValueError(f"rank {rank!r} of the pipeline is not there: they go from 0 to {layout.pp - 1}")
+    if layout.cp > 1 and recipe.attention == "naive":
+        raise ValueError("across cp ranks no rank has all scores: use attention sdpa, not naive")
+    flat, tokens = within(layout, seq)
+    chunks = rank_blocks(layout, rank, blocks_of(shape, layout, each))
+    z = Sizes(replace(shape, layers=flat.stages * max(chunks)), batch, tokens, recipe, flat, rank)
+    if flat.zero == 3 and flat.dp == flat.ranks > 1 and recipe.adapter == recipe.main_gradients == "none":
+        found = account(shape, batch, tokens, recipe, flat)
+    else:
+        found = of_sizes(z, states(shape, recipe, flat, rank, sum(chunks)))
+    more = passing(z, layout.cp, context)
+    moments = {name: kinds | {"temporaries": kinds["temporaries"] + more * (name in ("forward", "block"))}
+               for name, kinds in found.moments.items()}  # fmt: skip
+    return replace(found, moments=moments)
+
+
+def states(shape: Shape, recipe: Recipe, layout: Layout, rank: int, blocks: int) -> dict[str, int]:
+    """Bytes of each state on a rank of the pipeline that has so many blocks; ZeRO splits over dp and cp."""
+    if recipe.adapter != "none":
+        raise ValueError(f"adapters are not priced on a mesh: use adapter none, not {recipe.adapter}")
+    return state_bytes(parameters(shape, layout, rank, blocks), recipe, layout)
+
+
+@lru_cache(maxsize=64)
+def _accounts(shape, batch, seq, recipe, layout, each, context) -> tuple[Account, ...]:
+    return tuple(rank_account(shape, batch, seq, recipe, layout, rank, each, context) for rank in range(layout.pp))
+
+
+def accounts(
+    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, each: Sequence[int] | None = None,
+    context: str = "ring",
+) -> tuple[Account, ...]:  # fmt: skip
+    """The account of each rank of the pipeline, first to last; all ranks of one stage hold as much. Errors as in
+    `rank_account`."""
+    return _accounts(shape, batch, seq, recipe, layout, blocks_of(shape, layout, each), context)
+
+
+def fullest(found: Sequence[Account]) -> int:
+    """The rank of the pipeline that has the highest peak; of several the first."""
+    return max(range(len(found)), key=lambda rank: (found[rank].peak_bytes, -rank))

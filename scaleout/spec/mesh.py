@@ -1,0 +1,202 @@
+"""Where a layout's ranks stand: a grid with an axis for each degree, the groups along its axes, and their wires.
+
+Ranks are numbered along the grid as torch's `init_device_mesh` and Megatron number them: the last axis fastest. So the
+order of the axes decides which groups share a node. Any names may be axes. The world of a dense model is pp x dp x cp x
+tp; experts are no factor of it: their mesh is another grid over the same ranks, such as pp, edp, ep, etp (Megatron's
+parallel folding), so that world = dp tp pp cp ep, as one reads it, is wrong wherever ep is above 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise, product
+from math import gcd, prod
+
+from scaleout.spec import checks
+from scaleout.spec.layout import Layout
+from scaleout.spec.slices import divides
+from scaleout.spec.topology import Cluster, Wire
+from scaleout.spec.transformer import Shape
+
+# Outermost first: Megatron's default, "tp-cp-ep-dp-pp", read from the right (megatron/core/parallel_state.py).
+ORDER = ("pp", "dp", "cp", "tp")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Axes by name and size, outermost first: `init_device_mesh(device, sizes, mesh_dim_names=names)`."""
+
+    axes: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        for name, size in self.axes:
+            checks.whole(name, size)
+        if len(set(self.names)) != len(self.names) or not self.axes:
+            raise ValueError(f"the axes are {', '.join(self.names) or 'none'}: name at least one, and each once")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.axes)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(size for _, size in self.axes)
+
+    @property
+    def ranks(self) -> int:
+        return prod(self.sizes)
+
+    def size(self, *axes: str) -> int:
+        """Ranks of a group along these axes."""
+        return prod(self.sizes[self._place(axis)] for axis in axes)
+
+    def stride(self, axis: str) -> int:
+        """How far apart in rank two neighbours along an axis are."""
+        return prod(self.sizes[self._place(axis) + 1 :])
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Where a rank stands, by axis. ValueError for a rank that is not there."""
+        if not checks.is_whole(rank) or not 0 <= rank < self.ranks:
+            raise ValueError(f"rank {rank!r} is not there: ranks go from 0 to {self.ranks - 1}")
+        return {name: rank // self.stride(name) % size for name, size in self.axes}
+
+    def rank(self, coordinates: Mapping[str, int]) -> int:
+        """Who stands there. ValueError for other axes, and for a place that is not there."""
+        if set(coordinates) != set(self.names):
+            raise ValueError(f"coordinates are of {', '.join(self.names)}, not {', '.join(map(str, coordinates))}")
+        for name, size in self.axes:
+            if not checks.is_whole(coordinates[name]) or not 0 <= coordinates[name] < size:
+                raise ValueError(f"{name} {coordinates[name]!r} is not there: it goes from 0 to {size - 1}")
+        return sum(self.stride(name) * coordinates[name] for name in self.names)
+
+    def group(self, rank: int, *axes: str) -> tuple[int, ...]:
+        """The ranks that differ from a rank along these axes only, in the order of the grid; itself among them."""
+        here = self.coordinates(rank)
+        free = [name for name in self.names if name in {self.names[self._place(axis)] for axis in axes}]
+        places = product(*(range(self.size(name)) for name in free))
+        return tuple(self.rank(here | dict(zip(free, place, strict=True))) for place in places)
+
+    def groups(self, *axes: str) -> tuple[tuple[int, ...], ...]:
+        """All groups along these axes: each rank is in one of them."""
+        return tuple(dict.fromkeys(self.group(rank, *axes) for rank in range(self.ranks)))
+
+    def _place(self, axis: str) -> int:
+        if axis not in self.names:
+            raise ValueError(f"axis {axis!r} is unknown: use one of {', '.join(self.names)}")
+        return self.names.index(axis)
+
+
+def grid(layout: Layout, order: Iterable[str] = ORDER) -> Grid:
+    """The grid of a layout's ranks. order: pp, dp, cp and tp, the one whose neighbours lie farthest apart first.
+    ValueError for other names."""
+    order = tuple(order)
+    if sorted(map(str, order)) != sorted(ORDER):
+        said = ", ".join(map(str, order)) or "nothing"
+        raise ValueError(f"the order names {', '.join(ORDER)}, each once, not {said}")
+    return Grid(tuple((axis, getattr(layout, axis)) for axis in order))
+
+
+# --- on nodes -------------------------------------------------------------------------------------------------------
+
+
+def apart(cluster: Cluster, stride: int, size: int) -> Cluster:
+    """A group of `size` ranks that are `stride` apart, as a cluster of its own.
+
+    All groups of the same axes send at once, and share what leaves a node: a group's adapter is its part of them.
+    Where a group neither lies in one node nor has as many ranks on each, it is taken for one with fewer on each.
+    """
+    g = cluster.gpus_per_node
+    near = gcd(size, g // stride) if stride < g and g % stride == 0 else 1
+    if near == size:
+        return replace(cluster, nodes=1, gpus_per_node=size)
+    share = replace(cluster.across, bytes_per_s=cluster.pool.bytes_per_s * near / g)
+    return Cluster(size // near, near, cluster.inside, share, 1)
+
+
+def on(cluster: Cluster, grid: Grid, *axes: str) -> Cluster:
+    """The group along these axes, which lie side by side in the grid, as a cluster of its own. Axes of one rank do not
+    count. ValueError where another axis lies between."""
+    some = [axis for axis in grid.names if axis in axes and grid.size(axis) > 1]
+    for outer, inner in pairwise(some):
+        if grid.stride(outer) != grid.stride(inner) * grid.size(inner):
+            raise ValueError(f"{outer} and {inner} are not side by side in {', '.join(grid.names)}: their groups lie "
+                             "on no even distance")  # fmt: skip
+    return apart(cluster, grid.stride(some[-1]), grid.size(*some)) if some else apart(cluster, 1, 1)
+
+
+def link(cluster: Cluster, grid: Grid, axis: str) -> Wire:
+    """The slowest wire between two neighbours along an axis, the last one back to the first among them, while all
+    ranks send: within the node, or a rank's part of the node's adapters."""
+    reach = grid.stride(axis) * grid.size(axis)
+    inside = reach <= cluster.gpus_per_node and cluster.gpus_per_node % reach == 0
+    return cluster.near if inside else cluster.share
+
+
+def crosses(cluster: Cluster, grid: Grid, axis: str) -> bool:
+    """Whether groups along an axis lie on several nodes."""
+    return grid.size(axis) > 1 and link(cluster, grid, axis) is not cluster.near
+
+
+# --- which layouts there are ------------------------------------------------------------------------------------------
+
+
+def refuse(shape: Shape, layout: Layout, gpus: int) -> None:
+    """ValueError, in one line with the nearest layout that works, unless this one has as many ranks as there are
+    GPUs."""
+    checks.whole("gpus", gpus)
+    if layout.ranks != gpus:
+        near = nearest(shape, layout, gpus)
+        said = f"dp {layout.dp} x cp {layout.cp} x tp {layout.tp} x pp {layout.pp}"
+        use = f"dp {near.dp}, cp {near.cp}, tp {near.tp}, pp {near.pp}"
+        raise ValueError(f"{said} is {layout.ranks:,} ranks, there are {gpus:,} GPUs: the nearest that works is {use}")
+
+
+def nearest(shape: Shape, layout: Layout, gpus: int) -> Layout:
+    """Of the layouts that fill so many GPUs with this shape the one nearest to a layout: as many of tp, pp and cp kept
+    as can be, the others changed by the smallest factor, and dp what is left."""
+    best = None
+    for tp in checks.divisors(gpus):
+        if not divides(shape, tp):
+            continue
+        for pp in checks.divisors(gpus // tp):
+            if pp > shape.layers:
+                break
+            for cp in checks.divisors(gpus // (tp * pp)):
+                key = (_far(tp, layout.tp) * _far(pp, layout.pp) * _far(cp, layout.cp), tp, pp, cp)
+                best = min(best, key) if best else key
+    _, tp, pp, cp = best
+    plain = {} if pp == layout.pp else {"chunks": 1, "micro_batches": None, "schedule": "1f1b"}
+    return replace(layout, dp=gpus // (tp * pp * cp), tp=tp, pp=pp, cp=cp, **plain)
+
+
+def _far(a: int, b: int) -> float:
+    return max(a, b) / min(a, b)
+
+
+def blocks(layers: int, stages: int) -> tuple[int, ...]:
+    """Blocks of each stage of a pipeline: as many on each where they divide.
+
+    Where they do not, the token table and the head count as a block each (Llama 3 takes one block from the first stage
+    and one from the last: arXiv 2407.21783, section 3.3.2), and what is left over goes to the middle. ValueError for
+    fewer blocks than stages.
+    """
+    checks.whole("layers", layers)
+    checks.whole("stages", stages)
+    if layers < stages:
+        raise ValueError(f"{layers} layers are fewer than {stages} stages: use at most {layers} stages")
+    if not layers % stages:
+        return (layers // stages,) * stages
+    each, more = divmod(layers + 2, stages)
+    out = [each] * stages
+    first = (stages - more) // 2
+    for stage in range(first, first + more):
+        out[stage] += 1
+    out[0] -= 1
+    out[-1] -= 1
+    if min(out) == 0:  # two of the ends have nothing but a table: even, with the longer ones in the middle
+        each, more = divmod(layers, stages)
+        first = (stages - more) // 2
+        return tuple(each + (first <= stage < first + more) for stage in range(stages))
+    return tuple(out)
