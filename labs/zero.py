@@ -18,8 +18,9 @@ from pathlib import Path
 from scaleout.lab import fits, options, recording, report, session
 from scaleout.lab import zero as lab_zero
 from scaleout.measure import zero as measure_zero
-from scaleout.measure import zero_faults, zero_muon
+from scaleout.measure import zero_faults, zero_muon, zero_seconds
 from scaleout.parallel import parity, zero_deepspeed, zero_ways
+from scaleout.records import profiles
 from scaleout.spec import Recipe, total_parameters
 
 WARMUP = 3
@@ -49,6 +50,7 @@ class Options(options.Model):
                               "the way whose steps are recorded; accelerate and deepspeed-N add one")
     optimizer: str = options.choice("adamw", ("adamw", "muon"), "of the blocks' matrices; the rest has AdamW")
     fault: str | None = options.choice(None, ("clip",), "clip: each rank clips its shard by that shard's norm")
+    machine: str | None = options.word(None, "profile by labs/calibrate.py, to predict seconds from")
     dataset: str | None = options.dataset()
     save: str | None = options.save("zero")
 
@@ -116,7 +118,11 @@ def byte_checks(rows, figures):
 def record(s, tier, o, timed, rows, figures, checks, notes):
     """The Record of this run."""
     prediction, measurement = report.pairs(rows, lab_zero.NAMES, figures)
-    skipped = ["seconds: measured, not predicted"]
+    skipped = []
+    if o.optimizer == "muon":
+        skipped.append("prediction of seconds: of AdamW's steps only")
+    elif profiles.find(o.machine, s.device.type, s.world) is None:
+        skipped.append(lab_zero.NO_PROFILE)
     if s.world == 1:
         skipped.append("messages: one process sends nothing (torchrun --nproc-per-node 2)")
     if any(row["measured"].get("tcp", SMALL) < SMALL for row in rows.values()):
@@ -138,6 +144,14 @@ def record(s, tier, o, timed, rows, figures, checks, notes):
         series={f"seconds a step, {lab_zero.NAMES[via]}": found for via, found in timed.seconds.items()})
 
 
+def by_profile(s, o, rows):
+    """Put the predicted seconds of a step beside those measured, where this machine has a profile."""
+    profile = profiles.find(o.machine, s.device.type, s.world)
+    for via in rows if profile else ():
+        guess = zero_seconds.by_profile(profile, o, s.world, via)
+        rows[via]["predicted"] |= {} if guess is None else {"seconds": guess}
+
+
 def train(s, tier, o, text):
     """Check, train all ways in alternation, look at what they hold and send, record."""
     names = list(dict.fromkeys([*SIDE_BY_SIDE, o.via]))
@@ -145,12 +159,13 @@ def train(s, tier, o, text):
     timed = measure_zero.Rounds(s, o, names, partial(session.batches, s, o, text))
     timed.alternate(o.steps)
     rows = timed.rows(WARMUP)
+    by_profile(s, o, rows)
     checks = parity_checks(errors) | byte_checks(rows, lab_zero.FIGURES)
     notes = [f"{lab_zero.NAMES[via]}: {way.built}" for via, way in timed.ways.items()]
     r = record(s, tier, o, timed, rows, lab_zero.FIGURES, checks, notes)
     piece = 4 * total_parameters(o.shape) * (s.world - 1) / s.world
-    finish(s, o, r, notes, lab_zero.parity(errors), lab_zero.held(rows), lab_zero.sent(rows, piece),
-           lab_zero.steps(rows))
+    finish(s, o, r, [*filter(None, [report.closing(rows)]), *notes], lab_zero.parity(errors), lab_zero.held(rows),
+           lab_zero.sent(rows, piece), lab_zero.steps(rows))
 
 
 def muon(s, tier, o, text):
@@ -193,6 +208,7 @@ def check(s, o):
     options.check_sound(o.save, o.fault)
     zero_deepspeed.refuse(o.via, o.accumulation)
     zero_ways.refuse(s, o.via)
+    profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
     if o.fault:
         zero_faults.refuse(s, o)
     if o.optimizer == "muon" and o.via not in zero_ways.MUON:

@@ -24,7 +24,7 @@ from math import ceil, fsum
 
 from scaleout.collectives import alpha_beta
 from scaleout.spec import checks
-from scaleout.spec.layout import Layout
+from scaleout.spec.layout import Layout, alone
 from scaleout.spec.muon import NS_BYTES, matrices, matrix_parameters
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape, total_parameters
@@ -41,14 +41,23 @@ MUON = ("gather", "owner", "whole", "DeepSpeed")
 REUSE = 10**9  # DeepSpeed's stage3_max_reuse_distance, in parameters
 BUCKET = 5 * 10**8  # its reduce_bucket_size; torch's buckets are in `timing.ddp`
 
+PHASES = ("forward", "backward", "update")
+CARRIED = ("weights", "gradients", "momentum", "updates")
+
+# Collectives, each with the one of which `alpha_beta` has the share that a rank sends: all but the all-reduce send each
+# byte to n - 1 of n ranks, or from them; it does both.
+SHARE_OF = {"all_reduce": "all_reduce"} | dict.fromkeys(
+    ("all_gather", "reduce_scatter", "reduce", "broadcast", "all_to_all"), "all_gather"
+)
+
 # Ways that reduce gradients in every pass where nothing is said, beside those of stages 2 and 3.
 _EVERY_PASS = ("DistributedDataParallel", "ZeroRedundancyOptimizer")
 
 
 @dataclass(frozen=True)
 class Message:
-    """A collective of a step. phase: "forward", "backward" or "update". carries: "weights", "gradients"; or of
-    Muon's "momentum", "updates".
+    """A collective of a step. phase: "forward", "backward" or "update". collective: of SHARE_OF. carries:
+    "weights", "gradients"; or of Muon's "momentum", "updates".
 
     bytes: of all its calls in a step together, by `alpha_beta`'s size: what a rank holds after an all-gather or before
     a reduce-scatter, else the message. count: calls. times: passes in which it is sent.
@@ -60,6 +69,14 @@ class Message:
     bytes: int
     count: int
     times: int = 1
+
+    def __post_init__(self) -> None:
+        checks.known("collective", self.collective, SHARE_OF)
+        checks.one_of("phase", self.phase, PHASES)
+        checks.one_of("carries", self.carries, CARRIED)
+        checks.whole("bytes", self.bytes, 0)
+        checks.whole("count", self.count)
+        checks.whole("times", self.times)
 
 
 def messages(
@@ -119,6 +136,7 @@ def _calls(parameters: int, unit: int | None, width: int, times: int) -> tuple[i
 def wire_bytes(recipe: Recipe, weight_bytes: int | None = None, gradient_bytes: int | None = None) -> tuple[int, int]:
     """Bytes of a weight and of a gradient on the wire: those given, else as the recipe stores them; main gradients are
     reduced in fp32."""
+    checks.instance("recipe", recipe, Recipe)
     for name, given in (("weight_bytes", weight_bytes), ("gradient_bytes", gradient_bytes)):
         if given is not None:
             checks.whole(name, given)
@@ -160,16 +178,25 @@ def muon_messages(
 
 
 def share(collective: str, ranks: int) -> float:
-    """Bytes that a rank sends for each byte of a message, the mean over ranks.
-
-    All but the all-reduce send each byte to n - 1 of n ranks, or from them; it does both.
-    """
-    return alpha_beta.bus_factor("all_reduce" if collective == "all_reduce" else "all_gather", ranks)
+    """Bytes that a rank sends for each byte of a message, the mean over ranks. ValueError lists the collectives."""
+    checks.whole("ranks", ranks)
+    return alpha_beta.bus_factor(checks.known("collective", collective, SHARE_OF), ranks)
 
 
 def sent(found: Iterable[Message], ranks: int) -> float:
     """Bytes that a rank sends in a step, and receives: of broadcasts and reductions to owners the mean over ranks."""
-    return fsum(one.bytes * share(one.collective, ranks) for one in found)
+    checks.whole("ranks", ranks)
+    return fsum(one.bytes * share(one.collective, ranks) for one in checked(found))
+
+
+def checked(found: Iterable[Message]) -> tuple[Message, ...]:
+    """The messages of a step, as `messages` gives them. ValueError for anything else."""
+    if not isinstance(found, Iterable) or isinstance(found, (str, dict)):
+        raise ValueError(f"found must be what `messages` gives, a tuple of Message, not {checks.said(found)}")
+    found = tuple(found)
+    for one in found:
+        checks.instance("each of found", one, Message)
+    return found
 
 
 def pieces(parameters: int, recipe: Recipe, layout: Layout, way: str = "paper", **options) -> float:
@@ -182,7 +209,7 @@ def pieces(parameters: int, recipe: Recipe, layout: Layout, way: str = "paper", 
 def _check(parameters, recipe, layout, way, keep, passes, every_pass, unit, stay) -> None:
     checks.whole("parameters", parameters)
     checks.instance("recipe", recipe, Recipe)
-    checks.instance("layout", layout, Layout)
+    alone(layout, "dp", "tp", "pp")
     stages = checks.known("way", way, WAYS)
     if layout.zero not in stages:
         raise ValueError(f"{way} has no stage {layout.zero}: use {' or '.join(map(str, stages))}")

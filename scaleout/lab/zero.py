@@ -16,6 +16,9 @@ FIGURES = {"seconds": "seconds a step", "sent": "bytes sent a step", "tcp": "byt
            "peak": "peak bytes"} | {state: f"bytes of {state}" for state in STATES}
 MUON_FIGURES = {"seconds": "seconds a step", "sent": "bytes sent in an update", "momentum": "bytes of momentum",
                 "variance": "bytes of variance"}
+BY_PROFILE = ("by the profile of labs/calibrate.py: matrix products, then messages one after another, then the update "
+              "at the rate of copies; norms, softmax and Python are not in it")
+NO_PROFILE = "seconds by the machine's profile: there is none (labs/calibrate.py at this number of processes)"
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "broadcast": "broadcast"}
 
 
@@ -54,13 +57,17 @@ def sent(rows, piece):
 
 
 def steps(rows):
-    """The peak of a step on one rank, and its seconds, as text."""
-    lines = []
+    """The peak of a step on one rank, and its seconds, as text; these beside what the machine's profile gives."""
+    lines, told = [], any("seconds" in row["predicted"] for row in rows.values())
     for via, row in rows.items():
         p, m = row["predicted"], row["measured"]
         peak = compared(p["peak"], m["peak"]) if "peak" in m else ("-", "-", "-")
-        lines.append((NAMES[via], *peak, ms(m["seconds"]), f"{row['loss']:.4f}"))
-    return table(("one step, one rank", "predicted", "peak", "ratio", "ms", "last loss"), lines)
+        guess, seen = p.get("seconds"), m["seconds"]
+        seconds = (ms(guess), ms(seen), ratio(guess, seen)) if told else (ms(seen),)
+        lines.append((NAMES[via], *peak, *seconds, f"{row['loss']:.4f}"))
+    heads = ("predicted", "ms", "ratio") if told else ("ms",)
+    found = table(("one step, one rank", "predicted", "peak", "ratio", *heads, "last loss"), lines)
+    return found + (f"\nms predicted: {BY_PROFILE}" if told else "")
 
 
 def muon(rows):

@@ -1,4 +1,4 @@
-"""What each rank holds under ZeRO: states by kind, split by stage, frame by frame through a step, and with offload.
+"""What each rank holds under ZeRO: states by kind, split by stage, and with offload. `zero_frames` plays a step.
 
 ZeRO (Rajbhandari et al., arXiv 1910.02054, section 5) cuts the parameters into as many shards as ranks; who owns a
 shard keeps the states of it. Offload puts an owner's states into its host's memory or on NVMe (ZeRO-Offload, arXiv
@@ -7,29 +7,25 @@ shard keeps the states of it. Offload puts an owner's states into its host's mem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from math import ceil
 
 from scaleout.memory.states import optimizer_width, state_bytes
 from scaleout.spec import checks
-from scaleout.spec.layout import Layout
+from scaleout.spec.layout import Layout, alone
 from scaleout.spec.muon import matrix_parameters
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape, total_parameters
 
 OFFLOADS = ("none", "optimizer", "parameters")
 TIERS = ("device", "host", "nvme")
-MOST = 64  # ranks of a picture: it grows with their cube
-FIRST_SPLIT = {"weights": 3, "gradients": 2}  # every other kind is the optimizer's, and split from stage 1
-NOTHING, OWNED, BORROWED, AWAY = range(4)
-
-Grid = tuple[tuple[int, ...], ...]
-Move = tuple[str, int, str]
+# The first stage that splits a kind of state: of what is the optimizer's, the first.
+FIRST_SPLIT = {"weights": 3, "gradients": 2, "main gradients": 1, "master": 1, "momentum": 1, "variance": 1}
 
 
 def widths(recipe: Recipe) -> dict[str, float]:
     """Bytes of one parameter by kind, in the order of the picture; the optimizer's kinds after the gradients."""
+    checks.instance("recipe", recipe, Recipe)
     own = recipe.width("gradient")
     out = {"weights": recipe.width("weight"), "gradients": recipe.gradient_bytes}
     if recipe.main_gradients == "beside":
@@ -41,14 +37,15 @@ def widths(recipe: Recipe) -> dict[str, float]:
 
 
 def splits(kind: str) -> int:
-    """The first stage that splits a kind: 3 for weights, 2 for gradients, 1 for what is the optimizer's."""
-    return FIRST_SPLIT.get(kind, 1)
+    """The first stage that splits a kind: 3 for weights, 2 for gradients, 1 for what is the optimizer's. ValueError
+    that lists the kinds for another."""
+    return checks.known("kind of state", kind, FIRST_SPLIT)
 
 
 def check(recipe: Recipe, layout: Layout, keep: bool = False, offload: str = "none", to: str = "host") -> None:
     """Raise ValueError, in one line, for a choice that no program has, or that is not priced here."""
     checks.instance("recipe", recipe, Recipe)
-    checks.instance("layout", layout, Layout)
+    alone(layout, "dp", "tp", "pp")
     checks.flag("keep", keep)
     checks.one_of("offload", offload, OFFLOADS)
     checks.one_of("to", to, TIERS[1:])
@@ -62,161 +59,6 @@ def check(recipe: Recipe, layout: Layout, keep: bool = False, offload: str = "no
         raise ValueError(f"offload of parameters needs stage 3, not {layout.zero}: or offload the optimizer alone")
     if offload != "none" and to == "nvme" and layout.zero < 3:
         raise ValueError(f"offload to NVMe needs stage 3, not {layout.zero}: or offload to the host")
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A moment of a step: what each rank holds of each shard, and what has been moved so far.
-
-    held: by kind, rank and shard: 0 nothing, 1 owned, 2 there for a moment (borrowed weights; gradients that are not
-        yet the sum, or another's), 3 owned, in the host's memory or on NVMe.
-    sent: pieces. One is every weight (or gradient) once: (n-1)/n of all their bytes leave a rank.
-    crossed: shares between a GPU and its host. One is a rank's own n-th of the weights (or gradients).
-    move: kind and shard that move in this frame, "out" from its owner to all, "in" from all to its owner, "both" for
-        an all-reduce, "down" to the host, "up" from it; or None.
-    """
-
-    phase: str
-    held: dict[str, Grid]
-    sent: float
-    crossed: float
-    move: Move | None = None
-
-
-def frames(
-    recipe: Recipe, layout: Layout, keep: bool = False, passes: int = 1, offload: str = "none"
-) -> tuple[Frame, ...]:
-    """A step of the paper's, shard by shard: what moves is gathered, computed with and freed one shard at a time.
-
-    It is not the first step: the optimizer's states exist. passes: forward and backward before the update; without
-    split gradients (stages 0 and 1) only the last one sends. ValueError as in `check`, and above MOST ranks.
-    """
-    check(recipe, layout, keep, offload)
-    checks.whole("passes", passes)
-    if layout.dp > MOST:
-        raise ValueError(f"frames are a picture of at most {MOST} ranks, not {layout.dp}: at_rest has no such limit")
-    play = _Play(recipe, layout.dp, layout.zero, keep, offload)
-    return tuple(play.step(passes))
-
-
-@dataclass
-class _Play:
-    """The grid as it is now, changed shard by shard; counts are of shards, so that nothing is rounded on the way."""
-
-    recipe: Recipe
-    n: int
-    stage: int
-    keep: bool
-    offload: str
-    sent: int = 0
-    crossed: int = 0
-    held: dict[str, list[list[int]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.held = {kind: [[NOTHING] * self.n for _ in range(self.n)] for kind in widths(self.recipe)}
-        for kind in self.held:
-            if kind != "gradients" or self.recipe.keeps_gradients:
-                for s in range(self.n):
-                    self.settle(kind, s)
-
-    @property
-    def gathers(self) -> bool:
-        return self.stage == 3 and (self.n > 1 or self.offload == "parameters")
-
-    def away(self, kind: str) -> bool:
-        """Whether owners have this kind in their hosts' memory."""
-        return self.offload != "none" and (kind != "weights" or self.offload == "parameters")
-
-    def settle(self, kind: str, s: int) -> None:
-        """Shard s as it is between its uses: with its owner, or with every rank before its stage."""
-        split = self.stage >= splits(kind)
-        for r in range(self.n):
-            mine = r == s
-            self.held[kind][r][s] = (AWAY if self.away(kind) and split else OWNED) if mine or not split else NOTHING
-
-    def lend(self, kind: str, s: int, owned: bool = True) -> None:
-        """Shard s on every GPU; its owner's is its own, unless it too is a copy or not yet the sum."""
-        for r in range(self.n):
-            self.held[kind][r][s] = OWNED if r == s and owned else BORROWED
-
-    def frame(self, phase: str, move: Move | None = None, sent: int = 0, crossed: int = 0) -> Frame:
-        self.sent += sent * (self.n > 1)
-        self.crossed += crossed
-        held = {kind: tuple(map(tuple, grid)) for kind, grid in self.held.items()}
-        return Frame(phase, held, self.sent / self.n, self.crossed / self.n, move)
-
-    def gather(self, phase: str, s: int) -> Iterator[Frame]:
-        """Shard s of the weights to every GPU, from its owner's host if it is there."""
-        if self.away("weights"):
-            self.held["weights"][s][s] = BORROWED
-            yield self.frame("from the host", ("weights", s, "up"), crossed=1)
-        self.lend("weights", s, owned=not self.away("weights"))
-        if self.n > 1:
-            yield self.frame(phase, ("weights", s, "out"), sent=1)
-
-    def step(self, passes: int) -> Iterator[Frame]:
-        yield self.frame("at rest")
-        for i in range(passes):
-            yield from self.forward()
-            yield from self.backward(last=i == passes - 1)
-        yield from self.update()
-
-    def forward(self) -> Iterator[Frame]:
-        """Where nothing is gathered it is one frame."""
-        if not self.gathers:
-            yield self.frame("forward")
-            return
-        for s in range(self.n):
-            yield from self.gather("gather for the forward", s)
-            if not self.keep:
-                self.settle("weights", s)
-
-    def backward(self, last: bool) -> Iterator[Frame]:
-        for s in reversed(range(self.n)):
-            if self.gathers and not self.keep:
-                yield from self.gather("gather for the backward", s)
-            self.lend("gradients", s, owned=False)
-            yield self.frame("backward")
-            if self.stage >= 2 or last:
-                yield from self.reduce(s)
-            if self.gathers:
-                self.settle("weights", s)
-
-    def reduce(self, s: int) -> Iterator[Frame]:
-        """The sum of shard s to all, or to its owner, who hands it down to its host."""
-        if self.stage == 1:
-            self.lend("gradients", s)
-        else:
-            self.settle("gradients", s)
-        if self.away("gradients") and self.stage >= 2:
-            self.held["gradients"][s][s] = OWNED
-        if self.n > 1:
-            yield self.frame(*(("reduce-scatter", ("gradients", s, "in"), 1) if self.stage else
-                               ("all-reduce", ("gradients", s, "both"), 2)))  # fmt: skip
-        if self.away("gradients"):
-            if self.stage >= 2:
-                self.settle("gradients", s)
-            yield self.frame("to the host", ("gradients", s, "down"), crossed=1)
-
-    def update(self) -> Iterator[Frame]:
-        yield self.frame("update")
-        for s in range(self.n):
-            if self.away("gradients") and not self.away("weights"):
-                yield self.frame("from the host", ("weights", s, "up"), crossed=1)
-            if self.stage in (1, 2) and self.n > 1:
-                yield self.frame("gather new weights", ("weights", s, "out"), sent=1)
-        if not self.recipe.keeps_gradients:
-            self.held["gradients"] = [[NOTHING] * self.n for _ in range(self.n)]
-        yield self.frame("step done")
-
-
-def frame_bytes(frame: Frame, parameters: int, recipe: Recipe, rank: int = 0) -> dict[str, int]:
-    """Bytes of each kind on the GPU of a rank at a frame of a model of so many parameters."""
-    out = {}
-    for kind, width in widths(recipe).items():
-        row = frame.held[kind][rank]
-        out[kind] = ceil(parameters * width * sum(one in (OWNED, BORROWED) for one in row) / len(row))
-    return out
 
 
 def at_rest(
@@ -256,8 +98,9 @@ def dealt(sizes: Sequence[int], ranks: int) -> list[int]:
     """
     checks.whole("ranks", ranks)
     checks.instance("sizes", sizes, Sequence)
-    checks.whole("the smallest size", min(sizes, default=0), 0)
-    held, owner = [0] * ranks, [0] * len(sizes)
+    for size in sizes:
+        checks.whole("each size", size, 0)
+    held, owner = [0] * min(ranks, len(sizes)), [0] * len(sizes)  # of more ranks than tensors the last get none
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         owner[i] = held.index(min(held))
         held[owner[i]] += sizes[i]

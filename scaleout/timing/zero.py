@@ -12,12 +12,12 @@ from functools import cached_property
 from math import fsum
 
 from scaleout.collectives import nccl
-from scaleout.collectives.zero import BUCKET, Message, messages, muon_messages, wire_bytes
+from scaleout.collectives.zero import BUCKET, Message, checked, messages, muon_messages, wire_bytes
 from scaleout.memory import zero
 from scaleout.memory.states import optimizer_width
 from scaleout.spec import checks
 from scaleout.spec.hardware import COMPUTE_SHARE, LINKS, Device
-from scaleout.spec.layout import Layout
+from scaleout.spec.layout import Layout, alone
 from scaleout.spec.muon import step_flops
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, tensors
@@ -74,6 +74,8 @@ def message_seconds(message: Message, cluster: Cluster) -> float:
 
     A reduction to owners is priced as a reduce-scatter, an all-to-all as an all-gather, which send as many bytes.
     """
+    checks.instance("message", message, Message)
+    checks.instance("cluster", cluster, Cluster)
     price = nccl.seconds(_PRICED_AS.get(message.collective, message.collective), cluster)
     return message.count * price(message.bytes / message.count)
 
@@ -81,12 +83,11 @@ def message_seconds(message: Message, cluster: Cluster) -> float:
 def profile_seconds(found: Iterable[Message], profile: dict) -> float:
     """Seconds of messages one after another on the machine that `labs/calibrate.py` measured; one process has none.
 
-    A broadcast from each owner is priced as an all-gather too. ValueError where the profile has no such collective.
+    ValueError where the profile has no such collective.
     """
-    names = {**_PRICED_AS, "broadcast": "all_gather"}
     return fsum(
-        one.count * collective_seconds(profile, names.get(one.collective, one.collective), one.bytes / one.count)
-        for one in found
+        one.count * collective_seconds(profile, _PRICED_AS.get(one.collective, one.collective), one.bytes / one.count)
+        for one in checked(found)
     )
 
 
@@ -100,6 +101,7 @@ def update_bytes(recipe: Recipe) -> float:
 
 def slot(device: Device) -> Wire:
     """The PCIe slot of a device, one way, at the share of its rate that copies reach."""
+    checks.instance("device", device, Device)
     link = LINKS[HOST_LINK.get(device.link, device.link)]
     return Wire(link.alpha_seconds, link.one_way_bytes_per_s * link.reached)
 
@@ -152,6 +154,7 @@ def _check(shape: Shape, device: Device, cluster: Cluster) -> None:
 
 def _fits(cluster: Cluster, layout: Layout, host: Host) -> None:
     checks.instance("host", host, Host)
+    alone(layout, "dp", "tp", "pp")
     if cluster.ranks != layout.dp or layout.tp * layout.pp > 1:
         raise ValueError(f"the cluster has {cluster.ranks} GPUs and the layout dp {layout.dp} x tp {layout.tp} x pp "
                          f"{layout.pp}: make dp {cluster.ranks}, tp 1 and pp 1")  # fmt: skip

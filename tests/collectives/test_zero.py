@@ -1,4 +1,4 @@
-"""What ZeRO sends: the paper's pieces, what programs make of them, and what the grid of `memory.zero` has moved."""
+"""What ZeRO sends: the paper's pieces, what programs make of them, and what what its frames have moved."""
 
 import json
 from collections import Counter
@@ -6,10 +6,21 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from cases import refused, refuses_nonsense
 
 from scaleout.collectives import alpha_beta
-from scaleout.collectives.zero import REUSE, WAYS, Message, messages, muon_messages, pieces, sent, share
-from scaleout.memory.zero import frames
+from scaleout.collectives.zero import (
+    REUSE,
+    WAYS,
+    Message,
+    messages,
+    muon_messages,
+    pieces,
+    sent,
+    share,
+    wire_bytes,
+)
+from scaleout.memory.zero_frames import frames
 from scaleout.spec.layout import Layout
 from scaleout.spec.muon import matrix_parameters
 from scaleout.spec.recipe import Recipe
@@ -186,3 +197,27 @@ def test_muons_refusals_are_one_line(wrong, says):
     with pytest.raises(ValueError, match=says) as error:
         wrong()
     assert "\n" not in str(error.value)
+
+
+def test_nonsense_is_refused():
+    layout, found = on(4, 3), messages(N, ADAMW, on(4, 3))
+    refuses_nonsense(messages, N, ADAMW, layout)
+    refuses_nonsense(pieces, N, ADAMW, layout)
+    refuses_nonsense(share, "all_gather", 4)
+    refuses_nonsense(sent, found, 4, allowed=[(0, [])])
+    refuses_nonsense(wire_bytes, ADAMW, 2, 4, allowed=[(1, None), (2, None)])
+    refuses_nonsense(Message, "backward", "all_reduce", "gradients", 8, 4, 1, allowed=[(3, 0)])
+
+
+@pytest.mark.parametrize(("wrong", "says"), [
+    (lambda: share("gossip", 4), "collective 'gossip' is unknown: use one of all_reduce, all_gather, reduce_scatter, "),
+    (lambda: share("all_reduce", 0), "ranks must be a whole number of at least 1, not 0"),
+    (lambda: sent("abc", 4), "found must be what `messages` gives, a tuple of Message, not 'abc'"),
+    (lambda: sent([8], 4), "each of found must be a Message, not 8"),
+    (lambda: wire_bytes("bf16"), "recipe must be a Recipe, not 'bf16'"),
+    (lambda: Message("backward", "all_reduce", "gradients", -8, 4), "bytes must be a whole number of at least 0, not"),
+    (lambda: Message("backward", "all_reduce", "gradients", 8, 0), "count must be a whole number of at least 1, not 0"),
+    (lambda: messages(10**308, ADAMW, on(4, 1)), "bytes must be a whole number from 0 to 1.79769e+308, not 2000000000"),
+])  # fmt: skip
+def test_what_is_no_message_is_said(wrong, says):
+    refused(wrong, says)

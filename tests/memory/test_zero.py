@@ -5,10 +5,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from cases import refused, refuses_nonsense
 
 from scaleout.memory import zero
 from scaleout.memory.states import state_bytes
-from scaleout.memory.zero import at_rest, frame_bytes, frames, fullest
+from scaleout.memory.zero import at_rest, fullest
+from scaleout.memory.zero_frames import MOST, MOST_PASSES, frame_bytes, frames
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import CHOICES, Recipe
 
@@ -167,7 +169,7 @@ def test_the_fullest_moment():
     (lambda: frames(ADAMW, Layout(), passes=0), "passes must be a whole number of at least 1"),
     (lambda: fullest(10, ADAMW, Layout(), 11), "unit 11 is more than all 10 parameters"),
     (lambda: fullest("10", ADAMW, Layout(), 11), "parameters must be a whole number"),
-    (lambda: zero.dealt([3, -1], 2), "the smallest size must be a whole number"),
+    (lambda: zero.dealt([3, -1], 2), "each size must be a whole number"),
     (lambda: zero.dealt(5, 2), "sizes must be a Sequence"),
     (lambda: zero.muon_bytes("7b", ADAMW, Layout()), "shape must be a Shape"),
 ])  # fmt: skip
@@ -175,3 +177,37 @@ def test_refusals_are_one_line(wrong, says):
     with pytest.raises(ValueError, match=says) as error:
         wrong()
     assert "\n" not in str(error.value)
+
+
+def test_nonsense_is_refused():
+    layout = Layout(dp=4, zero=3)
+    frame = frames(ADAMW, layout)[3]
+    refuses_nonsense(zero.widths, ADAMW)
+    refuses_nonsense(zero.splits, "master")
+    refuses_nonsense(frame_bytes, frame, 1000, ADAMW, 3, allowed=[(3, 0)])
+    refuses_nonsense(at_rest, 1000, ADAMW, layout, allowed=[(0, 0)])
+    refuses_nonsense(fullest, 1000, ADAMW, layout, 10)
+    refuses_nonsense(zero.dealt, [3, 1], 2, allowed=[(0, ""), (0, []), (0, [1])])
+    refuses_nonsense(lambda passes: frames(ADAMW, layout, False, passes), 2)
+
+
+@pytest.mark.parametrize(("wrong", "says"), [
+    (lambda frame: zero.splits("optimizer"), "use one of weights, gradients, main gradients, master, momentum, varian"),
+    (lambda frame: frame_bytes(frame, 10, ADAMW, 4), "rank must be a whole number from 0 to 3, not 4"),
+    (lambda frame: frame_bytes(frame, 10, ADAMW, -1), "rank must be a whole number of at least 0, not -1"),
+    (lambda frame: frame_bytes(frame, 10, Recipe("bf16-master", main_gradients="beside")), "this frame has no main "
+     "gradients: give the recipe that `frames` was given"),
+    (lambda frame: frames(ADAMW, Layout(), passes=10**400), "passes must be a whole number from 1 to 8, not 10000000"),
+    (lambda frame: frames(ADAMW, Layout(), passes=9), "passes must be a whole number from 1 to 8, not 9"),
+])  # fmt: skip
+def test_what_a_frame_has_not_is_said(wrong, says):
+    refused(lambda: wrong(frames(ADAMW, Layout(dp=4, zero=3))[3]), says)
+
+
+def test_of_more_ranks_than_tensors_the_last_get_none():
+    assert zero.dealt([5, 7, 0], 10**15) == [1, 0, 2] and zero.dealt([], 4) == []
+
+
+def test_the_longest_picture_ends():
+    play = frames(ADAMW, Layout(dp=8, zero=3), passes=MOST_PASSES)
+    assert play[-1].sent == 3 * MOST_PASSES and len(frames(ADAMW, Layout(dp=MOST, zero=3))) == 4 * MOST + 3

@@ -2,20 +2,30 @@
 holds; Muon on cut matrices, a clipped shard; and labs/zero.py as a reader starts it."""
 
 import importlib.util
+import json
+import re
 
 import pool
 import pytest
 import specimen_zero
-from lab_runs import recorded
+from lab_runs import recorded, torchrun
 
 from scaleout.collectives import zero as wire
 from scaleout.lab import zero as lab_zero
 from scaleout.measure import zero_muon
 from scaleout.parallel import zero_deepspeed
+from scaleout.records import profiles
 
 TOLERANCE = 1e-5        # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
 PADDED = 0.06           # of a byte count: rows and units that this model's odd sizes make longer
 FAST = ["labs/zero.py", "--layers", "2", "--hidden", "64", "--heads", "2", "--seq", "32", "--steps", "5"]
+
+
+# What a step of the lab sends in calls, of three units, 36 tensors, one bucket; the lab counts them.
+CALLS = {"ddp": {"all_reduce": 1}, "stage-1": {"all_gather": 3, "reduce_scatter": 3},
+         "stage-2": {"all_gather": 3, "reduce_scatter": 3}, "stage-3": {"all_gather": 6, "reduce_scatter": 3},
+         "zero-redundancy": {"all_reduce": 1, "broadcast": 36}, "keep": {"all_gather": 3, "reduce_scatter": 3},
+         "reshard": {"all_gather": 5, "reduce_scatter": 3}}
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +139,26 @@ def test_a_shards_own_norm_is_found_by_the_assertion_and_by_nothing_else(cases):
 
 # --- the lab ----------------------------------------------------------------------------------------------------------
 
+PROFILE = {
+    "schema": profiles.SCHEMA, "device": "x", "device_kind": "cpu", "backend": "gloo", "interconnect": "x", "world": 2,
+    "nodes": 1, "threads": 1, "versions": {}, "commit": "", "measured": "", "matmul_side": {},
+    "matmul_flops_per_second": {"fp32": 1e15}, "copy_bytes_per_second": 1e15,
+    "collectives": {name: {"alpha_seconds": alpha, "seconds_per_byte": 0.0} for name, alpha in (
+        ("all_reduce", 1e-3), ("all_gather", 2e-3), ("reduce_scatter", 3e-3), ("broadcast", 4e-3))}}
+
+
 def test_the_lab_on_two_processes(tmp_path):
-    record, said = recorded(pool.lab, FAST, 2, tmp_path)
+    machine = profiles.save(PROFILE, tmp_path / "machine.json")
+    record, said = recorded(pool.lab, [*FAST, "--machine", machine], 2, tmp_path)
+    seconds = {via: record.prediction[f"seconds a step, {lab_zero.NAMES[via]}"] for via in CALLS}
+    for via, calls in CALLS.items():
+        alphas = sum(count * PROFILE["collectives"][name]["alpha_seconds"] for name, count in calls.items())
+        assert seconds[via] == pytest.approx(alphas, rel=1e-3), via
+        assert record.measurement[f"seconds a step, {lab_zero.NAMES[via]}"] > 0
+    assert all(words in said for words in ("1 AR + 36 broadcast", "6 AG + 3 RS", "5 AG + 3 RS", "3 AG + 3 RS"))
+    assert "ms predicted: by the profile of labs/calibrate.py" in said
+    assert "ratio  predicted " in said and "predictions of seconds: off by " in said
+    assert not any("seconds" in one for one in record.skipped)
     assert all(check["passed"] for check in record.checks.values())
     names = [lab_zero.NAMES[via] for via in ("ddp", "stage-1", "stage-2", "stage-3", "zero-redundancy", "keep",
                                              "reshard")]
@@ -147,10 +175,18 @@ def test_the_lab_on_two_processes(tmp_path):
 
 def test_the_lab_with_muon(tmp_path):
     record, said = recorded(pool.lab, [*FAST, "--layers", "1", "--optimizer", "muon"], 2, tmp_path)
+    assert "prediction of seconds: of AdamW's steps only" in record.skipped
     assert all(check["passed"] for check in record.checks.values())
     assert "each rank its own rows: WRONG" in said
     sent = record.measurement
     assert sent["bytes sent in an update, stage 1 by hand"] > 1.8 * sent["bytes sent in an update, stage 3 by hand"]
+
+
+def test_without_a_profile_the_lab_says_so(tmp_path):
+    record, said = recorded(pool.lab, [*FAST, "--layers", "1"], 1, tmp_path, XDG_CACHE_HOME=str(tmp_path))
+    assert lab_zero.NO_PROFILE in record.skipped and f"skipped {lab_zero.NO_PROFILE}" in said
+    assert not any("seconds" in figure for figure in record.prediction) and "off by" not in said
+    assert "peak  ratio " in said and "ms predicted" not in said
 
 
 def test_the_lab_shows_the_fault():
@@ -164,12 +200,23 @@ def test_the_lab_shows_the_fault():
 
 @pytest.mark.parametrize(("words", "world", "said"), [
     (["--fault", "clip", "--via", "ddp"], 2, "--fault clip is shown by hand: use --via stage-1, stage-2, stage-3"),
+    (["--machine", "gone.json"], 2, "machine profile gone.json: no such file (python labs/calibrate.py makes one)"),
     (["--optimizer", "muon", "--via", "keep"], 2, "--optimizer muon with --via keep: use one of stage-1, stage-2,")])
 def test_what_the_lab_cannot_do_is_one_line(words, world, said):
     done = pool.lab([*FAST, *words], world)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("labs/zero.py: ")
     assert said in done.stderr
+
+
+def test_accelerate_takes_deepspeeds_plugin_on_a_cpu_and_builds_ddp():
+    """As the chapter says in *Use it*: nothing is split, nothing is said, and what it built tells."""
+    done = torchrun(["tests/ranks/specimen_plugin.py"])
+    assert done.returncode == 0, done.stderr
+    said = [json.loads(line) for line in re.findall(r"BUILT (.*)", done.stdout)]
+    whole = 4 * (64 * 64 + 64)
+    assert said == 2 * [{"as asked": False, "wrapper": "DistributedDataParallel", "processes": 2, "momentum": whole}]
+    assert "deepspeed" not in (done.stdout + done.stderr).lower()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("deepspeed") is not None, reason="DeepSpeed is here")

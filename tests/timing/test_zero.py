@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from cases import refused, refuses_nonsense
 
 from scaleout.collectives import nccl
 from scaleout.collectives.zero import WAYS, Message, messages
@@ -88,7 +89,7 @@ def test_messages_are_priced_as_nccl_runs_them():
 
 def test_messages_on_a_calibrated_machine():
     lines = {name: {"alpha_seconds": alpha, "seconds_per_byte": 1e-9}
-             for name, alpha in (("all_reduce", 0.5), ("all_gather", 0.25), ("reduce_scatter", 0.125))}  # fmt: skip
+             for name, alpha in (("all_reduce", 0.5), ("all_gather", 0.125), ("broadcast", 0.25))}  # fmt: skip
     found = messages(10**6, RECIPE, Layout(dp=2, zero=1), "ZeroRedundancyOptimizer", unit=5 * 10**5)
     assert zero.profile_seconds(found, {"collectives": lines}) == pytest.approx(2 * 0.5 + 2 * 0.25 + 4e-3)
     assert zero.profile_seconds((), {"collectives": {}}) == 0
@@ -173,3 +174,14 @@ def test_refusals_are_one_line(wrong, says):
     with pytest.raises(ValueError, match=says) as error:
         wrong()
     assert "\n" not in str(error.value)
+
+
+def test_nonsense_is_refused():
+    one = Message("backward", "reduce_scatter", "gradients", 8 * 10**9, 4)
+    profile = {"collectives": {"reduce_scatter": {"alpha_seconds": 1e-3, "seconds_per_byte": 1e-9}}}
+    refuses_nonsense(message_seconds, one, EIGHT)
+    refuses_nonsense(zero.slot, H100)
+    refuses_nonsense(update_bytes, RECIPE)
+    refuses_nonsense(zero.profile_seconds, [one], profile, allowed=[(0, [])])
+    refused(lambda: zero.profile_seconds([one], {"collectives": []}),
+            "profile must be one by labs/calibrate.py, with collectives, not {'collectives': []}")

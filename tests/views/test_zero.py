@@ -13,7 +13,7 @@ from view_settings import by_chance
 from scaleout import views
 from scaleout.collectives import zero as wire
 from scaleout.draw import svg
-from scaleout.memory import zero as held
+from scaleout.memory import zero_frames as held
 from scaleout.memory.states import state_bytes
 from scaleout.spec.layout import Layout
 from scaleout.spec.muon import matrix_parameters

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from scaleout.collectives.zero import Message, muon_messages
-from scaleout.memory.zero import BORROWED, Frame
+from scaleout.memory.zero_frames import BORROWED, Frame
 from scaleout.spec.muon import matrix_parameters
 from scaleout.timing.zero import ZeroTime, muon_seconds
 

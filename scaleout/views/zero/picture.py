@@ -9,7 +9,8 @@ from itertools import pairwise
 from scaleout.draw import svg
 from scaleout.draw.labels import cut, fitting
 from scaleout.draw.ownership import LENT, OWNED, Flight, Grid, Row
-from scaleout.memory.zero import Frame, splits
+from scaleout.memory.zero import splits
+from scaleout.memory.zero_frames import Frame
 from scaleout.views.zero import beneath, muon, record
 from scaleout.views.zero.amounts import gigabytes
 from scaleout.views.zero.beneath import Band, Cell, Part

@@ -7,9 +7,9 @@ from functools import cached_property, lru_cache
 from math import fsum
 
 from scaleout.collectives import zero as wire
-from scaleout.memory import allocator, zero
+from scaleout.memory import allocator, zero, zero_frames
 from scaleout.memory.states import block_parameters
-from scaleout.memory.zero import Frame
+from scaleout.memory.zero_frames import Frame
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES, Device
 from scaleout.spec.layout import Layout
@@ -145,7 +145,7 @@ class Setting:
 
     def bytes_at(self, frame: Frame) -> dict[str, float]:
         """On a GPU, by kind, at a moment."""
-        return self._one_state(zero.frame_bytes(frame, self.parameters, self.recipe))
+        return self._one_state(zero_frames.frame_bytes(frame, self.parameters, self.recipe))
 
     @property
     def pieces(self) -> float:
@@ -219,10 +219,10 @@ def known(setting: Setting) -> Setting:
 
 @lru_cache(maxsize=64)  # the same for every model, and every card
 def _frames(recipe: Recipe, layout: Layout, keep: bool, passes: int, offload: str) -> tuple[Frame, ...]:
-    one = zero.frames(recipe, layout, keep, 1, offload)
+    one = zero_frames.frames(recipe, layout, keep, 1, offload)
     if passes == 1:
         return one
-    two = zero.frames(recipe, layout, keep, 2, offload)
+    two = zero_frames.frames(recipe, layout, keep, 2, offload)
     begins = len(two) - len(one) + 1  # the frame after the first pass
     before, more = two[begins - 1], passes - 2
     done = Frame(f"{passes - 1} of {passes} passes done", before.held, before.sent, before.crossed)

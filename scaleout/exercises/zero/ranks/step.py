@@ -13,6 +13,7 @@ import torch
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import Calls, counted
+from scaleout.exercises.ranks.held import held_bytes
 
 SIZE, STEPS, LR = 25, 4, 0.1  # no number of ranks divides the weights
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-3, 0.1
@@ -134,7 +135,7 @@ def near(given: torch.Tensor, right: torch.Tensor) -> bool:
 def _state(state: dict, world: int) -> Fault:
     """What is wrong with what was kept."""
     each = -(-SIZE // world)
-    held = sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in _tensors(state)}.values())
+    held = held_bytes(state)
     if held < 2 * 4 * (SIZE // world):
         return "kept-elsewhere", (f"the weights are right, but state holds {held} bytes: keep the moments there, where "
                                   "they can be counted")  # fmt: skip
@@ -144,21 +145,6 @@ def _state(state: dict, world: int) -> Fault:
                                f"elements, so two moments take {8 * each}, and with copies of weights and gradient "
                                f"{16 * each}: keep your own part's alone")  # fmt: skip
     return None
-
-
-def _tensors(held: object, depth: int = 6) -> Iterator[torch.Tensor]:
-    """Every tensor in dicts, lists and optimizers."""
-    if isinstance(held, torch.Tensor):
-        yield held
-        if held.grad is not None:
-            yield held.grad
-    elif depth and isinstance(held, torch.optim.Optimizer):
-        yield from _tensors([dict(held.state), held.param_groups], depth - 1)
-    elif depth and isinstance(held, dict):
-        yield from _tensors([*held.keys(), *held.values()], depth - 1)
-    elif depth and isinstance(held, (list, tuple, set)):
-        for one in held:
-            yield from _tensors(one, depth - 1)
 
 
 def _sent(calls: Calls, world: int) -> Fault:
