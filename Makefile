@@ -28,7 +28,8 @@ site: $(READY)
 test: $(READY)
 	$(PY) -m ruff check .
 	$(MAKE) --no-print-directory site
-	$(TESTS) -n 4 --nbval --nbval-current-env --nbval-kernel-startup-timeout 240 notebooks tests
+	$(TESTS) -n 4 --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg \
+	  --nbval-kernel-startup-timeout 240 notebooks tests
 
 quick: $(READY)
 	$(PY) -m ruff check .

@@ -19,7 +19,7 @@ from scaleout.lab import fsdp as lab_fsdp
 from scaleout.measure import fsdp_knobs, fsdp_rounds, traces
 from scaleout.memory import fsdp_account
 from scaleout.parallel import fsdp, fsdp_ways, parity, shard
-from scaleout.spec import WRAPS, Recipe, Sharding, total_parameters
+from scaleout.spec import WRAPS, Recipe, Sharding, checks, total_parameters
 
 WARMUP = 3
 PARITY_STEPS = 3
@@ -74,7 +74,7 @@ class Options(options.Model):
         """The Sharding of these options on `world` processes. ValueError where they do not fit."""
         if world % self.replicas:
             raise ValueError(f"--replicas {self.replicas} does not divide {world} process(es): use "
-                             f"{' or '.join(str(n) for n in range(1, world + 1) if world % n == 0)}")
+                             f"{' or '.join(map(str, checks.divisors(world)))}")
         ranks = world // self.replicas
         return Sharding(ranks, self.replicas, self.wrap, self.least_parameters, lab_fsdp.reshard(self.reshard, ranks),
                         self.prefetch, self.offload, self.precision, self.reduce)

@@ -74,7 +74,8 @@ class Effort:
 def chosen(s, o):
     """([way], [what is left out and why]). ValueError for an unknown one, or where the recorded one cannot run."""
     names = list(WORDS) if o.ways == "all" else list(dict.fromkeys(["fp32", *o.ways.split(","), o.via]))
-    lacks = {name: parallel_precision.refused(s, name) for name in names}
+    lacks = {name: parallel_precision.refused(s, name) or parallel_precision.misfit(
+        name, o.hidden, o.micro_batch * o.seq) for name in names}
     if lacks[o.via]:
         raise ValueError(f"--via {o.via}: {lacks[o.via]}")
     return [name for name in names if not lacks[name]], [f"{WORDS[n]}: {lack}" for n, lack in lacks.items() if lack]
@@ -94,7 +95,7 @@ def figures(o, found, rows, runs):
         if tolerance is not None:
             checks[name] = parity.check(abs(predicted - measured), tolerance)
     for name, row in rows.items():
-        if parallel_precision.WAYS[name].cast:
+        if parallel_precision.WAYS[name].cast and row["zero"] is not None:
             pair(f"share of gradients that are zero, {WORDS[name]}", row["predicted"], row["zero"], SHARES)
     if "fp16-scaled" in runs:
         steps, run = precision_runs.predicted_scales(o, found), runs["fp16-scaled"][0]

@@ -28,6 +28,8 @@ PARTS = {
     "lab": ["calibrate, 1 process"],
     "memory": ["scaleout.memory.accounts", "scaleout.memory.accounts, worst kind at the peak",
                "accelerate estimate-memory", "accelerate estimate-memory, AdamW only"],
+    "mesh": [f"search, {job} GPUs, {how}" for job in ("llama-3-405b on 16384", "llama-3-70b on 512", "llama-3-8b on 64")
+             for how in ("cold", "again")],
     "train": ["smoke, 2 process(es), the job against a bare fully_shard loop:",
               "smoke, 1 process(es), FSDP against plain, both in the job:", "  ratio by seconds",
               "  ratio by CPU seconds"],

@@ -5,6 +5,7 @@ pytest takes a millisecond to collect a case, which is more than most of them ta
 
 import functools
 import itertools
+import math
 
 import pytest
 
@@ -48,3 +49,26 @@ def refused(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+NONSENSE = (None, True, -1, 0, 2.5, 10**400, 10**5000, math.nan, math.inf, "", "x", "a\nb", [], [1], {}, {"a": 1})
+
+
+def refuses_nonsense(function, *good, allowed=()):
+    """Each argument of a function in turn, the others good, is refused where it is nonsense: a ValueError of one line
+    that is short enough to read. allowed: (which argument, a value of NONSENSE that it may have)."""
+    function(*good)
+    for at, value in itertools.product(range(len(good)), NONSENSE):
+        wrong = (*good[:at], value, *good[at + 1:])
+        if any(at == which and type(one) is type(value) and one == value for which, one in allowed):
+            function(*wrong)
+            continue
+        try:
+            with pytest.raises(ValueError) as error:
+                function(*wrong)
+            words = str(error.value)
+            assert "\n" not in words and len(words) < 250, words
+        except BaseException as caught:
+            caught.add_note(f"{function.__name__}: argument {at} is a {type(value).__name__}, {str(value)[:40]!r}"
+                            if not isinstance(value, int) else f"{function.__name__}: argument {at}, an int")
+            raise

@@ -1,5 +1,7 @@
 """The house as CONTRIBUTING.md has it: floors, faces, pure rooms, read from the imports of every module."""
 
+import re
+
 import house
 import pytest
 import repo
@@ -139,3 +141,26 @@ def test_a_module_without_a_word_is_found():
     small = {"scaleout.cellar": '"""Wine: `wine`, and one `STEM_cask` a rung."""', "scaleout.cellar.ddp_cask": ""}
     assert house.unnamed(small | {CELLAR: ""}, house.STEMS) == []
     assert house.unnamed(small | {"scaleout.cellar.oak": ""}, house.STEMS) == ["scaleout.cellar.oak"]
+
+
+# What is written once: a pattern, and the modules that have it. `ring` stands floors below the session.
+HOMES = {
+    r"dist\.all_gather_object\(": {"scaleout.lab.session", "scaleout.parallel.ring"},
+    r"\bfor (\w+) in range\([^)]*\) if (?:not [\w.]+ % \1\b|[\w.]+ % \1 == 0)": {"scaleout.spec.checks"},
+}
+
+
+def written(pattern, sources):
+    return {name for name, source in sources.items() if re.search(pattern, source)}
+
+
+@pytest.mark.parametrize("pattern", HOMES)
+def test_what_has_a_home_is_written_there_alone(pattern):
+    assert written(pattern, house.HOUSE | {name: house.READERS[name] for name in house.READERS if name.endswith(".py")}
+                   ) == HOMES[pattern]
+
+
+def test_what_is_written_twice_is_found():
+    for pattern, line in zip(HOMES, ("dist.all_gather_object(a, b)", "[n for n in range(1, k + 1) if k % n == 0]"),
+                             strict=True):
+        assert written(pattern, {"here": line, "there": "x = 1"}) == {"here"}

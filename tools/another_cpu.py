@@ -21,7 +21,8 @@ SETTINGS = {
     "four threads, AVX-512 without bf16": {"OMP_NUM_THREADS": "4", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
     "sixteen threads, all there is": {"OMP_NUM_THREADS": "16"},
 }
-DEFAULT = (["tests/memory/test_truth.py"], ["--nbval", "--nbval-current-env", "notebooks/01_memory.ipynb"])
+NBVAL = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"]
+DEFAULT = (["tests/memory/test_truth.py"], [*NBVAL, "notebooks/01_memory.ipynb"])
 
 
 def main() -> int:

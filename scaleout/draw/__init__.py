@@ -1,14 +1,16 @@
 """Pictures as SVG, drawn into strings. Pure; stands on the rooms of formulas.
 
 `svg` has the marks, `amounts` bytes for people, `labels` times, ticks and keys, `hatch` what waits or is over a
-limit, `guess` the mark of a reader's; `plot` axes and curves, `tiles` side by side, whose areas are a curve's height;
+limit, `guess` the mark of a reader's; `plot` axes and curves, `tiles` side by side, whose areas are a curve's height,
+`ruler` octaves with the strip of a number format, `format_strips` five of them under each other;
 `lanes` a step of DDP, `fsdp_lanes` one of FSDP under its memory;
 `pipeline_lanes` a pipeline's schedule by rank, `pipeline_held` what each holds meanwhile, `stages` a few
 small steps of one; `rank_circle` a collective step by step, whose `parcels` move, with `ramp` for the colours of ranks;
 `tank` what a GPU holds, drawn by `tank_picture`, `tanks` what each GPU of a row holds; `squares` what ranks hold of a
 message, for the `patterns` of collectives and for `nodes` that reduce in three phases; `busy` when their cards are;
 `cuts` a product and QKV on a few ranks, `sheets` what ranks hold of a tensor, on the `ribbon` of a block; `ownership`
-which rank holds which shard of what; `zero_stages` that at ZeRO's stages, and when each of them sends.
+which rank holds which shard of what; `zero_stages` that at ZeRO's stages, and when each of them sends;
+`recompute_hills` what blocks hold through a step, and what it costs to hold less.
 
 What a widget shows with them is in `views`. Figures of measurements are matplotlib's: `measure.figures`.
 """

@@ -9,11 +9,14 @@ from scaleout.draw import svg
 HAND = 28  # how broad the part is that a finger can take hold of
 
 
-def mark(stops: list[tuple[float, float]], across: tuple[float, float], way: str = "y") -> str:
+def mark(
+    stops: list[tuple[float, float]], across: tuple[float, float], way: str = "y", hold: float | None = None,
+) -> str:  # fmt: skip
     """A dashed line from across[0] to across[1] that lies across `way` ("y": it moves up and down).
 
     `stops` are pairs of value and coordinate along `way`, values rising; between two of them the mark moves linearly,
-    beyond the last it stays there. Hidden until there is a guess, or the picture is locked and asks for one.
+    beyond the last it stays there. Hidden until there is a guess, or the picture is locked and asks for one. hold: the
+    y of the knob and the words of a mark that moves along x, else its middle.
     """
     if way not in ("x", "y"):
         raise ValueError(f"a mark moves along x or y, not {way!r}")
@@ -23,7 +26,7 @@ def mark(stops: list[tuple[float, float]], across: tuple[float, float], way: str
     low, high = across
     ends = (low, 0.0, high, 0.0) if way == "y" else (0.0, low, 0.0, high)
     corner, size = ((low, -HAND / 2), (high - low, HAND)) if way == "y" else ((-HAND / 2, low), (HAND, high - low))
-    knob = (low, 0.0) if way == "y" else (0.0, (low + high) / 2)
+    knob = (low, 0.0) if way == "y" else (0.0, (low + high) / 2 if hold is None else hold)
     words_at, anchor = ((high - 4, -6), "end") if way == "y" else ((12, knob[1] + 4), "start")
     body = (
         f'<rect x="{svg.num(corner[0])}" y="{svg.num(corner[1])}" width="{svg.num(size[0])}" '

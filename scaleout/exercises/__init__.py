@@ -13,7 +13,7 @@ from importlib import import_module
 
 from scaleout.exercises.engine import Exercise
 
-STEMS = ("memory", "collectives", "ddp", "tensor", "pipeline", "zero", "fsdp", "recompute", "capstone")
+STEMS = ("memory", "collectives", "ddp", "tensor", "pipeline", "zero", "fsdp", "precision", "recompute", "capstone")
 
 
 def catalogue(stem: str) -> tuple[Exercise, ...]:
@@ -41,13 +41,25 @@ def spec(stem: str, key: str) -> dict:
     return exercise(stem, key).spec()
 
 
-def check(stem: str, key: str, answer: object) -> dict:
+def check(stem: str, key: str, answer: object, seconds: float = 5) -> dict:
     """Judge an answer: {"ok", "message", "slip"}. `slip` names the misconception, "" when there is none.
 
     A number is {"value": "12.5", "unit": "GB"} or "12.5 GB"; a choice is the option's name; a function is its
-    source text, which runs in this process. Front ends use `run` and `judge` for it.
+    source text. That runs in a process of its own, which has ended after `seconds`: a notebook is not held up by a loop
+    without end. Front ends use `run` and `judge` for it; where there are no processes, as in a page, it runs here.
     """
-    return exercise(stem, key).judge(answer).to_dict()
+    found = exercise(stem, key)
+    if found.kind != "function" or not isinstance(answer, str):
+        return found.judge(answer).to_dict()
+    from scaleout.exercises.engine import apart  # here: the page has no use for it
+
+    if not apart.POSSIBLE:
+        return found.judge(answer).to_dict()
+    try:
+        outcome = apart.call(f"{__name__}:run", {"stem": stem, "key": key, "answer": answer}, seconds)
+    except apart.Ended as end:
+        outcome = {"stopped": end.message, "slip": end.slip}
+    return found.judge_run(outcome).to_dict()
 
 
 def run(stem: str, key: str, answer: object) -> dict:

@@ -3,6 +3,7 @@ quietly builds. Standard library only."""
 
 from scaleout.lab.options import digits
 from scaleout.lab.text import compared, count, megabytes, ms, ratio, table
+from scaleout.spec import checks
 
 NAMES = {"one": "one process", "ddp": "DDP", "naive": "by hand, naive", "prefetching": "by hand, prefetching",
          "torch": "fully_shard", "accelerate": "Accelerate", "accelerate-forced": "Accelerate, forced",
@@ -18,7 +19,7 @@ def reshard(text, ranks):
     if word in ("true", "false"):
         return word == "true"
     if not digits(word) or not 1 < int(word) < ranks or ranks % int(word):
-        some = [n for n in range(2, ranks) if ranks % n == 0]
+        some = checks.divisors(ranks)[1:-1]
         fits = f" or one of {', '.join(map(str, some))}" if some else ""
         raise ValueError(f"--reshard {text}: with {ranks} rank(s) to a copy of the model use true, false{fits}")
     return int(word)

@@ -3,6 +3,7 @@ fault looks like and which it is. Standard library only."""
 
 import math
 import statistics
+import textwrap
 
 from scaleout.lab.text import ms, table
 from scaleout.numerics.formats import FORMATS
@@ -10,6 +11,7 @@ from scaleout.numerics.octaves import Histogram, fate
 
 LAST = 8                        # steps whose mean loss is compared
 BAR = 40                        # columns of the longest bar
+HUGE = 1e300                    # stands for infinity, which no Record can hold
 
 
 def percent(share):
@@ -23,7 +25,7 @@ def one_step(rows, words):
     for name, row in rows.items():
         off = dict(row["errors"])
         whole, worst = off.pop("all"), max(off, key=off.get)
-        lines.append((words[name], f"{whole:.1e}", f"{off[worst]:.1e}", worst if off[worst] else "-",
+        lines.append((words[name], size(whole), size(off[worst]), worst if off[worst] else "-",
                       percent(row["zero"]), percent(row["predicted"])))
     return table(("one step, the same weights", "gradient off by", "at worst", "in", "zeros", "predicted"), lines)
 
@@ -106,6 +108,7 @@ def moments_of(series):
 
 # --- faults ---------------------------------------------------------------------------------------------------------
 
+WORDS = 76                      # columns of a line that a page shows whole
 MUCH = 0.5                      # of gradients that are zero, or of weights that stay: more is a fault
 
 
@@ -147,11 +150,12 @@ def fault(sick, sound, mended, mend):
         (name, size(value), size(last["backward"].get(name))) for name, value in last["forward"].items()])
     ranks = "largest gradient of each rank before averaging: " + ", ".join(map(size, last["ranks"]))
     name, why = diagnosis(sick)
-    return "\n".join([steps, "", layers, "", ranks, f"what the log says: {name}: {why}"])
+    said = textwrap.fill(why, WORDS, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join([steps, "", layers, "", ranks, f"what the log says: {name}", said])
 
 
 def size(value):
     """A largest value as text."""
     if value is None:
         return "-"
-    return "not finite" if not math.isfinite(value) else f"{value:.1e}"
+    return "not finite" if not math.isfinite(value) or value >= HUGE else f"{value:.1e}"

@@ -74,12 +74,13 @@ class Session:
         """The maximum over ranks of one number per rank (float)."""
         return self._reduce(value, dist.ReduceOp.MAX)
 
-    def gathered(self, value):
-        """What every rank has (anything that can be pickled), as a list by rank."""
+    def gathered(self, value, group=None):
+        """What every rank has (anything that can be pickled), as a list by rank. group: of all ranks, None for the one
+        that torch began with."""
         if self.world == 1:
             return [value]
         found = [None] * self.world
-        dist.all_gather_object(found, value)
+        dist.all_gather_object(found, value, group=group)
         return found
 
     def _reduce(self, value, how):

@@ -4,10 +4,11 @@ fp32 whose gradients are looked at; one step of every way from the reference's w
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
+from scaleout.lab import precision as lab_precision
 from scaleout.lab import session
 from scaleout.lab.text import progress
 from scaleout.measure.precision import Watch, part, stuck, total, weights
@@ -82,7 +83,8 @@ def train(s, o, name: str, seed: int, batch) -> Run:
 
 
 def reference(s, o, batch) -> Reference:
-    """The run in fp32 of the first seed, with its gradients in octaves at the first and after the last step."""
+    """The run in fp32 of the first seed, with its gradients in octaves at the first and after the last step. Raises
+    ValueError, on all ranks, where they do not stay finite."""
     way, found = make(s, o, "fp32"), Reference()
     watch = Watch(way)
     for step in range(o.steps):
@@ -95,6 +97,9 @@ def reference(s, o, batch) -> Reference:
     found.batch = batch(o.seed, o.steps)
     with watch.looking():
         way.gradients(found.batch)
+    if not all(map(math.isfinite, [*found.tops, s.largest(watch.top)])):
+        raise ValueError(f"in fp32 itself gradients are not finite within {o.steps} steps, and there is nothing to "
+                         f"compare with: --lr {o.lr:g} is too large")
     found.moments["last step"] = _seen(way, watch)
     found.state = {name: w.detach().clone() for name, w in way.model.state_dict().items()}
     return found
@@ -135,7 +140,8 @@ def errors(found: dict, wanted: dict) -> dict[str, float]:
 
 def compare(s, o, names: list[str], found: Reference) -> dict:
     """{way: {"errors": of the gradients, by part, "zero": share that is zero, "predicted": by the histogram}}, of one
-    step from the same weights. The share is of the gradients of activations, which 16-bit products keep in 16 bits."""
+    step from the same weights. The share is of the gradients of activations, which 16-bit products keep in 16 bits, and
+    None where not one of them is finite."""
     rows, h = {}, total(found.moments["last step"]["activations"])
     wanted, _ = one_step(s, o, "fp32", found)
     for name in names:
@@ -143,18 +149,14 @@ def compare(s, o, names: list[str], found: Reference) -> dict:
         gradients, zeros = one_step(s, o, name, found)
         scale = round(math.log2(FIRST_SCALE)) if kind.scaled else 0
         flushed = fate(h, FORMATS[kind.cast], scale).zero if kind.cast else 0.0
-        off = {key: s.largest(min(error, 1e300)) for key, error in errors(gradients, wanted).items()}
+        off = {key: s.largest(min(error, lab_precision.HUGE)) for key, error in errors(gradients, wanted).items()}
         share = (flushed * sum(h.counts) + h.zeros) / h.total
-        rows[name] = {"errors": off, "zero": zeros[0] / zeros[1], "predicted": share if kind.cast else None}
+        rows[name] = {"errors": off, "zero": zeros[0] / zeros[1] if zeros[1] else None,
+                      "predicted": share if kind.cast else None}
     return rows
 
 
 def predicted_scales(o, found: Reference) -> list:
     """What the scaler should do, from the reference's largest gradients: numerics.scaling.Step of each step. A step
     that is left out leaves the weights as they are, and the reference's gradient of that step comes again."""
-    state, made, steps = Scaler(FIRST_SCALE, interval=o.growth_interval), 0, []
-    for step in range(1, o.steps + 1):
-        (one,) = search([found.tops[made]], FORMATS["fp16"], state)
-        state, made = state.after(one.skipped), made + (not one.skipped)
-        steps.append(replace(one, step=step))
-    return steps
+    return [*search(found.tops, FORMATS["fp16"], Scaler(FIRST_SCALE, interval=o.growth_interval), again=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaleout.lab import tensor as lab_tensor
 from scaleout.measure.tensor import make, spread
 from scaleout.parallel import parity
+from scaleout.spec import checks
 
 STEPS = 5
 RATE = 0.1          # of SGD with momentum, so that weights move by what the gradients say
@@ -17,7 +18,7 @@ def refuse(s, o):
     if s.world == 1:
         raise ValueError("--fault is about several ranks: use torchrun --nproc-per-node 2")
     if o.fault == "kv-copies" and s.world <= o.shape.kv:
-        fewer = next(n for n in range(1, o.shape.kv + 1) if n < s.world and o.shape.heads % n == 0)
+        fewer = next(n for n in checks.divisors(o.shape.heads) if n < s.world)
         raise ValueError(f"--fault kv-copies needs more processes than key-value heads, and here are {s.world} for "
                          f"{o.shape.kv}: use --kv-heads {fewer}")
 

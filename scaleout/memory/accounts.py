@@ -60,11 +60,11 @@ def account(
     the last, which has the logits: the fuller of the two. ZeRO stage 3 is FSDP's: a block is gathered while another
     computes (fsdp.py), and its kinds are told in this account's words; with fp32 weights or copies of them the
     shards are fp32 and what is gathered is 16 bits. Beside tensor or pipeline parallelism, an adapter or main
-    gradients the units are priced by their sizes alone (`_units`). Not priced: what sequence parallelism gathers
-    again, a copy of a pipeline's messages. What adapters make is priced in one piece for each block, and QLoRA's
-    unpacking one matrix at a time. policy: what the blocks drop and make again (memory/recompute.py), where the
-    recipe's checkpointing is "none". Raises ValueError, in one line, for sizes that do not divide or values that
-    cannot be.
+    gradients the units are priced by their sizes alone (`units`). Each rank of a pipeline, and context parallelism:
+    memory/mesh.py. Not priced: what sequence parallelism gathers again, a copy of a pipeline's messages. What adapters
+    make is priced in one piece for each block, and QLoRA's unpacking one matrix at a time. policy: what the blocks drop
+    and make again (memory/recompute.py), where the recipe's checkpointing is "none". Raises ValueError, in one line,
+    for sizes that do not divide or values that cannot be.
     """
     recipe, layout = recipe or Recipe(), layout or Layout()
     checks.instance("shape", shape, Shape)
@@ -72,7 +72,7 @@ def account(
     checks.instance("layout", layout, Layout)
     plain = recipe.adapter == recipe.main_gradients == "none"
     if layout.zero == 3 and layout.dp == layout.ranks > 1 and plain:
-        return _by_units(shape, batch, seq, recipe, layout.dp, policy)
+        return _byunits(shape, batch, seq, recipe, layout.dp, policy)
     ends = {0, layout.pp - 1}
     return max(
         (_stage(shape, batch, seq, recipe, layout, stage, policy) for stage in sorted(ends)),
@@ -80,7 +80,7 @@ def account(
     )
 
 
-def _by_units(
+def _byunits(
     shape: Shape, batch: int, seq: int, recipe: Recipe, ranks: int, policy: Policy | None = None
 ) -> Account:
     """ZeRO stage 3: FSDP's account, of a unit a block and one gathered ahead, at this account's moments."""
@@ -115,19 +115,24 @@ def _stage(
     shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, stage: int, policy: Policy | None = None
 ) -> Account:
     held = states(shape, recipe, layout, stage)
-    z = Sizes(shape, batch, seq, recipe, layout, stage)
+    return of_sizes(Sizes(shape, batch, seq, recipe, layout, stage), held, policy)
+
+
+def of_sizes(z: Sizes, held: dict[str, int], policy: Policy | None = None) -> Account:
+    """The account of a rank from the sizes of its tensors and the bytes of its states (`states.states`)."""
+    layout = z.layout
     tape = policy_walk(z, held, policy) if policy else walk(z, held)
     rest = dict.fromkeys(KINDS, 0) | resting(z, held)
     moments = {name: tape.fullest[name][1] for name in MOMENTS if name in tape.fullest}
     if layout.zero == 3 and layout.dp > 1:
-        block, root = _units(shape, recipe, layout, stage)
+        block, root = units(z.shape, z.recipe, layout, z.stage)
         for name in moments.keys() - {"optimizer"}:
             moments[name]["weights"] += root + 2 * block  # one that computes, and one that is gathered ahead
             moments[name]["temporaries"] += block  # the buffer that it is gathered in
     return Account(moments, held, rest)
 
 
-def _units(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> tuple[int, int]:
+def units(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> tuple[int, int]:
     """Bytes of a gathered block and of the root, on one tensor-parallel rank: in the dtype that is computed in, or,
     under QLoRA, the block as it is stored."""
     block = block_parameters(shape, layout.tp)

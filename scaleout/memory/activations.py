@@ -16,7 +16,7 @@ from functools import cached_property
 
 from scaleout.memory import pipeline
 from scaleout.memory.states import adapter_parameters, check_layout
-from scaleout.spec.layout import Layout
+from scaleout.spec.layout import Layout, alone
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.slices import check_sequence, slice_linears
 from scaleout.spec.transformer import Shape, check_run
@@ -40,6 +40,7 @@ class Sizes:
 
     def __post_init__(self) -> None:
         check_run(self.batch, self.seq)
+        alone(self.layout, "dp", "tp", "pp")
         check_layout(self.shape, self.layout)
         if self.layout.sequence_parallel:
             check_sequence(self.seq, self.layout.tp)

@@ -25,21 +25,22 @@ def held(order: Sequence[Action]) -> tuple[int, ...]:
 def in_flight(schedule: str, p: int, m: int, v: int = 1) -> tuple[int, ...]:
     """The most that each rank holds at one time, by rank. Raises ValueError as `spec.pipeline.refuse` does."""
     refuse(schedule, p, m, v)
-    return tuple(_most(schedule, p, m, v, rank) for rank in range(p))
+    return tuple(most(schedule, p, m, v, rank) for rank in range(p))
 
 
-def _most(schedule: str, p: int, m: int, v: int, rank: int) -> int:
-    """From the phases: a pattern that comes again and again is fullest in its first or in its last turn."""
+def most(schedule: str, p: int, m: int, v: int, rank: int) -> int:
+    """The same of one rank, of a schedule that can be. From the phases: a pattern that comes again and again is fullest
+    in its first or in its last turn."""
     if schedule == "zbv" and m < 2 * p - 1:  # its phases are made for more micro-batches than there are
         return min(2 * m, m + 1 + rank, 2 * p)
-    most = now = 0
+    highest = now = 0
     for pattern, times in phases(schedule, p, m, v, rank):
         if times:
             within = list(accumulate(CHANGES[letter.upper()] for letter in pattern))
             net = within[-1]
-            most = max(most, now + max(within) + max(0, net * (times - 1)))
+            highest = max(highest, now + max(within) + max(0, net * (times - 1)))
             now += net * times
-    return most
+    return highest
 
 
 def most_held(orders: Sequence[Sequence[Action]], kept: Sequence[dict[str, int]]) -> list[int]:

@@ -73,11 +73,11 @@ def optimizer_width(recipe: Recipe) -> float:
 def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, int]:
     """Bytes of weights, master, gradients and optimizer on one rank that holds and trains `parameters` of them.
 
-    ZeRO divides over the dp ranks: from stage 1 the master copy and the optimizer's state, from 2 the gradients,
+    ZeRO divides over the replicas: from stage 1 the master copy and the optimizer's state, from 2 the gradients,
     from 3 the weights (arXiv 1910.02054, section 5). With bf16-master and AdamW this is the paper's 2 + 2 + 12.
     """
     checks.whole("parameters", parameters, 0)
-    share = {name: layout.dp if layout.zero >= stage else 1
+    share = {name: layout.replicas if layout.zero >= stage else 1
              for name, stage in (("weights", 3), ("master", 1), ("gradients", 2), ("optimizer", 1))}  # fmt: skip
     each = {
         "weights": recipe.width("weight"),
@@ -99,13 +99,13 @@ def frozen_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> in
     if recipe.adapter == "qlora":
         quantized = layers * sum(a * b for a, b in slice_linears(shape, layout.tp).values())
     held = (total - quantized) * recipe.width("compute") + quantized * NF4_BYTES
-    return ceil(held / (layout.dp if layout.zero == 3 else 1))
+    return ceil(held / (layout.replicas if layout.zero == 3 else 1))
 
 
 def bucket_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> int:
     """Bytes of DDP's buckets where they stand beside the gradients: one more of each trained parameter's. From ZeRO's
     stage 2 there are none, because gradients are reduced into shards."""
-    if recipe.buckets != "beside" or (layout.zero >= 2 and layout.dp > 1):
+    if recipe.buckets != "beside" or (layout.zero >= 2 and layout.replicas > 1):
         return 0
     return trained_parameters(shape, recipe, layout, stage) * recipe.width("gradient")
 

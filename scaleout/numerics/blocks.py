@@ -5,7 +5,7 @@ it from the largest |x| of the block:
 
     floor   2^(floor(log2 largest) - octave of the element's largest number): the specification's section 6.3. What then
             lies between the element's largest number and the next power of two is clipped.
-    up      2^ceil(log2(largest / the element's largest number)): nothing is clipped (arXiv 2506.08027, section 3.2).
+    up      2^ceil(log2(largest / the element's largest number)): nothing is clipped (arXiv 2506.08027, appendix).
 
 NVFP4 (arXiv 2509.25149): a scale in e4m3 for 16 numbers, rounded to the nearest, times an fp32 scale of the tensor that
 brings the largest block to e4m3's largest number.
@@ -38,6 +38,8 @@ class Blocks:
     def bits(self, count: int | None = None) -> float:
         """Bits that a number takes, its part of the scales included; the tensor's own scale over `count` numbers, or
         left out for a tensor without end."""
+        if count is not None:
+            checks.whole("count", count)
         shared = self.scale.bits / self.size if self.size else 0.0
         whole = (32 if self.tensor or not self.size else 0) / count if count else 0.0
         return self.element.bits + shared + whole
@@ -76,6 +78,7 @@ def scale_of(largest: float, b: Blocks, rule: str = "floor", tensor: float = 1.0
     the tensor. The rule is for scales that are powers of two."""
     checks.one_of("rule", rule, RULES)
     checks.number("largest", largest, 0)
+    checks.above_0("tensor", tensor)
     if b.scale.mantissa == 0:
         if not largest:
             return b.scale.smallest
@@ -87,18 +90,21 @@ def scale_of(largest: float, b: Blocks, rule: str = "floor", tensor: float = 1.0
 
 
 def quantized(values: Sequence[float], b: Blocks, rule: str = "floor",
-              rounding: Callable[[float, Format], float] = rounded) -> Quantized:
-    """Numbers as they come back from blocks; the last block may be shorter. rounding: of the elements."""
-    values = list(values)
-    if not all(map(math.isfinite, values)):
-        raise ValueError("blocks hold finite numbers: look for what overflowed before")
-    most, fp32 = max(map(abs, values), default=0.0), FORMATS["fp32"]
+              rounding: Callable[[float, Format], float] = rounded, most: float = 0.0) -> Quantized:
+    """Numbers as they come back from blocks; the last block may be shorter. rounding: of the elements. most: the
+    largest |x| of the tensor, where the numbers are a part of it that may lack it. Raises ValueError for a number that
+    fp32 does not hold."""
+    values, fp32 = list(values), FORMATS["fp32"]
+    checks.one_of("rule", rule, RULES)
+    if not all(abs(x) <= fp32.largest for x in [most, *values]):
+        raise ValueError("blocks hold finite numbers, of fp32 at most: look for what overflowed before")
+    most = max(map(abs, [most, *values]))
     tensor = rounded(most / b.element.largest / b.scale.largest, fp32) if b.tensor and most else 1.0
     tensor = max(tensor, fp32.smallest_normal)
     size, found, scales, clipped = b.size or max(len(values), 1), [], [], 0
     for start in range(0, len(values), size):
         block = values[start:start + size]
-        scale = scale_of(max(map(abs, block)), b, rule, tensor)
+        scale = scale_of(max(map(abs, block)) if b.size else most, b, rule, tensor)
         scales.append(scale)
         inside = [x / (scale * tensor) for x in block]
         clipped += sum(beyond(x, b.element) for x in inside)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from scaleout.numerics.formats import Format
 from scaleout.spec import checks
 
+MOST = 512  # octaves that a scale moves numbers, either way: what is left of fp32's is a float still
+
 
 @dataclass(frozen=True)
 class Histogram:
@@ -30,12 +32,28 @@ class Histogram:
         return [(self.first + i, n) for i, n in enumerate(self.counts)]
 
     def scaled(self, octaves: int) -> Histogram:
-        """All numbers times 2^octaves."""
+        """All numbers times 2^octaves, at most MOST either way."""
+        _whole(octaves)
         return Histogram(self.first + octaves, self.counts, self.zeros, math.ldexp(self.largest, octaves))
 
     def below(self, octave: int) -> float:
         """Share of the numbers that are not zero in octaves below this one."""
         return sum(n for e, n in self.items() if e < octave) / max(sum(self.counts), 1)
+
+
+    def middle(self) -> int:
+        """The octave of the median of the numbers that are not zero: as many lie in octaves below it as above, or
+        fewer. Raises ValueError where there is none."""
+        seen, half = 0, sum(self.counts) / 2
+        for octave, n in self.items():
+            seen += n
+            if n and seen >= half:
+                return octave
+        raise ValueError("a histogram of zeros alone has no middle")
+
+
+def _whole(octaves: int) -> None:
+    checks.whole("octaves", octaves, -MOST, most=MOST)
 
 
 def of_counts(counts: dict[int, int], zeros: int, largest: float) -> Histogram:
@@ -93,6 +111,7 @@ def fate(h: Histogram, f: Format, octaves: int = 0) -> Fate:
     logarithm: half of the smallest number, where zero begins, is the end of an octave.
     """
     checks.instance("h", h, Histogram)
+    _whole(octaves)
     count = max(sum(h.counts), 1)
     zero_below = f.lowest_octave - f.mantissa - 1
     edge = f.largest + math.ldexp(0.5, f.highest_octave - f.mantissa)

@@ -3,15 +3,26 @@ its first step and after its last. tools/recorded_gradients.py writes the table,
 labs/results/precision/cpu-cpu-1.json.
 
 Kinds: "activations", what comes back to the outputs of linear layers and is kept in 16 bits where products are; and
-"weights", what the optimizer gets.
+"weights", what the optimizer gets. LARGEST: of each of its steps, the largest gradient of both kinds that a product in
+16 bits would make, which is what a loss scale must not drive out of the format.
 """
 
 from __future__ import annotations
 
 from scaleout.numerics.octaves import Histogram
 
-# Moment, kind, part; then the first octave, numbers that are zero, the largest, and the numbers of each octave.
+# The largest gradient of each step. Then moment, kind, part; the first octave, numbers that are zero, the largest, and
+# the numbers of each octave.
 _TABLE = """
+largest: 0.42565152049064636 0.6146705746650696 0.5071338415145874 0.814512312412262 1.0104739665985107
+  0.5050860047340393 0.7283191680908203 0.6069701910018921 0.7664092779159546 0.6540889143943787 0.5806752443313599
+  0.7462000846862793 0.31082841753959656 0.3768734335899353 0.41940802335739136 0.741631269454956 0.5245568156242371
+  0.45392701029777527 0.4148464500904083 0.3447449505329132 0.5652058124542236 0.3639574348926544 0.28699982166290283
+  0.27793022990226746 0.30034399032592773 0.4407999515533447 0.25663983821868896 0.14562249183654785
+  0.3357161581516266 0.292176753282547 0.1039728969335556 0.3120989501476288 0.1405273675918579 0.31210970878601074
+  0.08581408858299255 0.11495938897132874 0.24518054723739624 0.2803247570991516 0.12965604662895203
+  0.18103834986686707 0.19897353649139404 0.07750038802623749 0.07500659674406052 0.11872904002666473
+  0.1910858154296875 0.3517783284187317 0.13820679485797882 0.15615105628967285
 first step, activations, head: -19 0 0.001948767458088696 135 70984 59349 92 0 0 0 0 0 512
 first step, activations, block 4, MLP: -32 0 0.0013117312919348478 2 2 8 11 26 57 108 209 426 910 1696 3294 6481 12582
   24285 45331 69498 73220 41242 18697 20293 9039 263
@@ -123,15 +134,20 @@ last step, weights, block 4, MLP: -27 0 0.010278585366904736 3 6 5 19 30 80 145 
 """
 
 
+def _rows() -> list[tuple[str, list[str]]]:
+    """(words, numbers) of each row."""
+    lines = _TABLE.replace("\n  ", " ").strip().splitlines()
+    return [(words, numbers.split()) for words, numbers in (line.split(": ") for line in lines)]
+
+
 def _read() -> dict[str, dict[str, dict[str, Histogram]]]:
     found = {}
-    for line in _TABLE.replace("\n  ", " ").strip().splitlines():
-        names, numbers = line.split(": ")
-        moment, kind, part = names.split(", ", 2)
-        first, zeros, largest, *counts = numbers.split()
+    for words, (first, zeros, largest, *counts) in _rows()[1:]:
+        moment, kind, part = words.split(", ", 2)
         found.setdefault(moment, {}).setdefault(kind, {})[part] = Histogram(
             int(first), tuple(map(int, counts)), int(zeros), float(largest))
     return found
 
 
 GRADIENTS = _read()
+LARGEST = tuple(map(float, _rows()[0][1]))

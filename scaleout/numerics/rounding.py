@@ -52,7 +52,12 @@ def rounded(x: float, f: Format) -> float:
 
 
 def stochastic(x: float, f: Format, u: float) -> float:
-    """x to one of its two neighbours: away from zero where u, of [0, 1), is at least 1 - (what is cut off) / step."""
+    """x to one of its two neighbours: away from zero where u, of [0, 1), is at least 1 - (what is cut off) / step.
+
+    Raises ValueError for another u.
+    """
+    if not 0 <= u < 1:
+        raise ValueError(f"u must be a number from 0 up to 1, not 1 itself, not {u!r}")
     if not math.isfinite(x):
         return _past(x, f)
     if not f.signed and x <= f.smallest:

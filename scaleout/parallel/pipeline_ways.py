@@ -75,7 +75,7 @@ def placed(schedule: str, p: int, m: int, v: int) -> tuple[int, ...]:
     """The rank of each of p * v stages. ValueError for what the schedule cannot be."""
     order = "gpipe" if schedule == "naive" else schedule            # the stages of both lie alike
     spec_pipeline.refuse(order, p, m, v)
-    return tuple(spec_pipeline.rank_of(order, i, p) for i in range(p * v))
+    return tuple(spec_pipeline.ranks_of(order, p, v))
 
 
 def of_model(shape: Shape, layers: tuple[int, ...], device, seed: int = 0):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from scaleout.numerics.blocks import BLOCKS
 from scaleout.parallel import ddp, low
 from scaleout.parallel.recipe import Training
 from scaleout.spec import checks
@@ -59,6 +60,15 @@ def refused(s, name: str) -> str:
             import torchao.float8  # noqa: F401  (optional: pip install torchao)
         except ImportError:
             return "torchao is not installed: pip install torchao, or use fp8, which is emulated"
+    return ""
+
+
+def misfit(name: str, hidden: int, tokens: int) -> str:
+    """Why a way's blocks do not fit, in one line; "" where they do. They lie along what products sum over: the model's
+    widths, and in a gradient of weights the tokens of a step."""
+    size = max([BLOCKS[one].size or 1 for one in WAYS[name].blocks or ()], default=1)
+    if hidden % size or tokens % size:
+        return f"{name} has blocks of {size}: make --hidden, and --micro-batch times --seq, multiples of it"
     return ""
 
 

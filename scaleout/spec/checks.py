@@ -6,6 +6,8 @@ import math
 import sys
 from collections.abc import Iterable
 
+LONGEST = 80  # characters of a refused value that are repeated
+
 
 def is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
@@ -16,53 +18,69 @@ def is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def whole(name: str, value: object, least: int = 1, of: str = "") -> None:
+def said(value: object) -> str:
+    """A value as a refusal repeats it: in one line of at most LONGEST characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # of more digits than Python writes out
+        text = f"a value of type {type(value).__name__} that is too long to write out"
+    text = " ".join(text.split("\n"))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def whole(name: str, value: object, least: int = 1, of: str = "", most: float = sys.float_info.max) -> None:
+    """Both ends are allowed. Without `most` it is what a float can hold: a share of it can be taken."""
+    if is_whole(value) and value > most:
+        end = format(most, "," if is_whole(most) else "g")
+        raise ValueError(f"{name} must be a whole number{of} from {least} to {end}, not {said(value)}")
     if not is_whole(value) or value < least:
-        raise ValueError(f"{name} must be a whole number{of} of at least {least}, not {value!r}")
+        raise ValueError(f"{name} must be a whole number{of} of at least {least}, not {said(value)}")
 
 
 def number(name: str, value: object, low: float, high: float = math.inf) -> None:
     """Both ends are allowed."""
     if not is_number(value) or not low <= value <= high:
         allowed = f"from {low:g} up" if high == math.inf else f"from {low:g} to {high:g}"
-        raise ValueError(f"{name} must be a finite number {allowed}, not {value!r}")
+        raise ValueError(f"{name} must be a finite number {allowed}, not {said(value)}")
 
 
 def above_0(name: str, value: object) -> None:
     if not is_number(value) or not value > 0:
-        raise ValueError(f"{name} must be a finite number above 0, not {value!r}")
+        raise ValueError(f"{name} must be a finite number above 0, not {said(value)}")
 
 
 def share(name: str, value: object) -> None:
     if not is_number(value) or not 0 < value <= 1:
-        raise ValueError(f"{name} is a share, above 0 and at most 1, not {value!r}")
+        raise ValueError(f"{name} is a share, above 0 and at most 1, not {said(value)}")
 
 
 def flag(name: str, value: object) -> None:
     if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False, not {value!r}")
+        raise ValueError(f"{name} must be True or False, not {said(value)}")
 
 
 def known(word: str, key: object, table: dict):
     """What is filed under `key`. Raises ValueError that lists the keys when there is none."""
     if not isinstance(key, str) or key not in table:
-        raise ValueError(f"{word} {key!r} is unknown: use one of {', '.join(table)}")
+        raise ValueError(f"{word} {said(key)} is unknown: use one of {', '.join(table)}")
     return table[key]
 
 
 def instance(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
-        raise ValueError(f"{name} must be a {kind.__name__}, not {value!r}")
+        raise ValueError(f"{name} must be a {kind.__name__}, not {said(value)}")
 
 
 def one_of(name: str, value: object, options: tuple[str, ...]) -> None:
     if value not in options:
-        raise ValueError(f"{name} must be one of {', '.join(options)}, not {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(str, options))}, not {said(value)}")
 
 
 def divisors(n: int) -> list[int]:
     """The whole numbers that divide n, the smallest first."""
-    return [k for k in range(1, n + 1) if not n % k]
+    root = math.isqrt(n)  # a billion's are found in a moment
+    low = [k for k in range(1, root + 1) if not n % k]
+    return low + [n // k for k in reversed(low) if k * k != n]
 
 
 def nearest(value: int, allowed: Iterable[int]) -> int:

@@ -94,6 +94,11 @@ def device(key: str) -> Device:
     return known("device", key, DEVICES)
 
 
+def product_share(device: Device) -> float:
+    """Share of a device's 16-bit rate that products of a training step reach."""
+    return PRODUCT_SHARES.get(device.name, PRODUCT_SHARE)
+
+
 def link(key: str) -> Link:
     """The link filed under `key`. Raises ValueError that lists the keys when there is none."""
     return known("link", key, LINKS)
@@ -125,6 +130,11 @@ COMPUTE_SHARE = 0.5
 # 2205.05198, table 4). Fused attention: 50 to 73% on A100 (Dao 2023, FlashAttention-2, arXiv 2307.08691, abstract).
 PRODUCT_SHARE = 0.67
 FUSED_SHARE = 0.6
+
+# Products in whole training steps of an H100, power limit and launches included: fitted once, with
+# `timing.mesh.STRAGGLE`, to the five steps of Llama 3.1 8B on 8 to 128 GPUs, which neither tensor nor pipeline
+# parallelism delays (NVIDIA/dgxc-benchmarking, tests/published/mesh.json). An H200 has the same chip and power limit.
+PRODUCT_SHARES = {"H100 SXM 80 GB": 0.586, "H200 SXM 141 GB": 0.586}
 
 # Latency of one hop of a ring by kind of link, protocol LL128: NVLink 1.9, PCIe 2.5, network 4.0 us. See
 # `scaleout.spec.protocols` for the other two, and `scaleout.collectives.nccl` for what a call costs by all three.

@@ -59,34 +59,60 @@ SCHEDULES = {
 
 
 def rank_of(schedule: str, stage: int, p: int) -> int:
-    """The rank that has a stage: stages go round the ranks, or there and back again."""
+    """The rank that has a stage: stages go round the ranks, or there and back again. ValueError as in `checked`."""
+    facts = checked(schedule, p=p)
+    checks.whole("stage", stage, 0)
+    return _rank(facts, stage, p)
+
+
+def ranks_of(schedule: str, p: int, v: int = 1) -> list[int]:
+    """The rank of each stage, in the order of the model. ValueError as in `checked`."""
+    facts = checked(schedule, p=p, v=v)
+    return [_rank(facts, stage, p) for stage in range(p * v)]
+
+
+def _rank(facts: Schedule, stage: int, p: int) -> int:
+    """`rank_of`, for counts that are known to be sound."""
     lap, place = divmod(stage, p)
-    return p - 1 - place if SCHEDULES[schedule].v_shaped and lap % 2 else place
+    return p - 1 - place if facts.v_shaped and lap % 2 else place
+
+
+def checked(schedule: str, **counts: int) -> Schedule:
+    """What a schedule asks for. ValueError lists the names for an unknown one, and refuses counts (p: ranks, m:
+    micro-batches, v: chunks a rank) that are no whole numbers above 0."""
+    facts = checks.known("schedule", schedule, SCHEDULES)
+    for name, value in counts.items():
+        checks.whole(name, value, of=" (ranks, micro-batches, chunks a rank)")
+    return facts
 
 
 def stages_of(schedule: str, rank: int, p: int, v: int) -> tuple[int, ...]:
-    """The stages of a rank, in the order of the model."""
-    return tuple(s for s in range(p * v) if rank_of(schedule, s, p) == rank)
+    """The stages of a rank, in the order of the model. ValueError as in `checked`, and for a rank that is not there."""
+    facts = checked(schedule, p=p, v=v)
+    checks.whole("rank", rank, 0, most=p - 1)
+    back = p - 1 - rank if facts.v_shaped else rank
+    return tuple(lap * p + (back if lap % 2 else rank) for lap in range(v))
 
 
 def allowed(schedule: str, p: int, m: int) -> bool:
-    """Whether a schedule of p ranks can have m micro-batches."""
+    """Whether a schedule of p ranks can have m micro-batches. ValueError as in `checked`."""
+    checked(schedule, p=p, m=m)
     if schedule in ("interleaved", "zb1"):
         return m % max(1, m // p) == 0
     return m >= {"1f1b": p, "dualpipev": 2 * p}.get(schedule, 1)
 
 
 def nearest(schedule: str, p: int, m: int) -> int:
-    """Of the micro-batches that a schedule of p ranks can have, the number nearest to m; of two the larger."""
+    """Of the micro-batches that a schedule of p ranks can have, the number nearest to m; of two the larger.
+    ValueError as in `checked`."""
+    checked(schedule, p=p, m=m)
     some = (n for n in range(max(1, m - 2 * p), m + 2 * p + 1) if allowed(schedule, p, n))
     return min(some, key=lambda n: (abs(n - m), -n))
 
 
 def refuse(schedule: str, p: int, m: int, v: int = 1) -> None:
     """Raise ValueError, with the nearest that works, for what the schedule cannot be."""
-    facts = checks.known("schedule", schedule, SCHEDULES)
-    for name, value in (("p", p), ("m", m), ("v", v)):
-        checks.whole(name, value, of=" (ranks, micro-batches, chunks a rank)")
+    facts = checked(schedule, p=p, m=m, v=v)
     least, most = facts.chunks
     if v < least or (most and v > most):
         bound = f"{'' if most == least else 'at least '}{least} chunk{'s' if least > 1 else ''}"
@@ -99,7 +125,8 @@ def refuse(schedule: str, p: int, m: int, v: int = 1) -> None:
 
 def enough(schedule: str, p: int) -> int:
     """As many micro-batches as fill the pipeline: with more, no rank is idle for a shorter time. For fewer, ZBV's order
-    is cut from that of as many."""
+    is cut from that of as many. ValueError as in `checked`."""
+    checked(schedule, p=p)
     return {"dualpipev": 2 * p, "zbv": 2 * p - 1}.get(schedule, p)
 
 
@@ -121,7 +148,12 @@ def decode(number: int, stages: int, m: int) -> Action:
     return Action(KINDS[kind], stages - 1 - place if kind else place, micro)
 
 
-@lru_cache(maxsize=8)
 def orders(schedule: str, p: int, m: int, v: int = 1) -> Orders:
     """What each rank does, in order. Raises ValueError as `refuse` does."""
+    refuse(schedule, p, m, v)
+    return _orders(schedule, p, m, v)
+
+
+@lru_cache(maxsize=8)
+def _orders(schedule: str, p: int, m: int, v: int) -> Orders:
     return tuple(tuple(decode(n, p * v, m) for n in row) for row in coded(schedule, p, m, v))

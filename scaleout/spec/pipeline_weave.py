@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
+from scaleout.spec import checks
+
 KINDS = "FIBW"
 Phases = list[tuple[str, int]]
 Threads = dict[str, Iterator[int]]
@@ -53,8 +55,8 @@ def warm_up(schedule: str, p: int, m: int, v: int, rank: int) -> int:
 
 
 def phases(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
-    """The phases of a rank."""
-    return PHASES[schedule](schedule, p, m, v, rank)
+    """The phases of a rank. ValueError lists the schedules for an unknown one."""
+    return checks.known("schedule", schedule, PHASES)(schedule, p, m, v, rank)
 
 
 def order(schedule: str, p: int, m: int, v: int, rank: int) -> list[int]:

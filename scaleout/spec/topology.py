@@ -45,6 +45,11 @@ class Wire:
         """See `hardware.Link`; 0 for a wire of one's own."""
         return LINKS[self.link].peers if self.link else 0
 
+    @property
+    def reached(self) -> float:
+        """The share of its rate that long messages reach (`hardware.Link`); all of it of a wire of one's own."""
+        return LINKS[self.link].reached if self.link else 1.0
+
     def seconds(self, size: float) -> float:
         """Seconds of one message of `size` bytes."""
         return self.alpha_seconds + size / self.bytes_per_s

@@ -7,8 +7,10 @@ start; `intervals` what stays exposed; `fsdp_short` a deep model's step from a s
 `tensor_machine` says of rates and wires. `zero` has a step of each ZeRO stage, with offload and Muon. `pipeline` has
 the step of any order of a pipeline's actions, by its `pipeline_clock` or, without the actions, its `pipeline_sweep`;
 `pipeline_waits` says which ranks wait for one another, `pipeline_seconds` what a real model takes. `precision` has a
-step in FP8. `recompute` prices what is made again and picks what to drop. `scaling`, `reliability` and `price` are
-what a whole run gives, loses and costs.
+step in FP8. `mesh` has a step under all degrees together: of one micro-batch (`mesh_work`) on one rank
+(`mesh_machine`), with what replicas send (`mesh_replicas`); `mesh_traffic` is what each axis sends, `mesh_search` every
+layout with why it loses, each priced by `mesh_plan`. `recompute` prices what is made again and picks what to drop.
+`scaling`, `reliability` and `price` are what a whole run gives, loses and costs.
 
 How files of profiles are kept is `records.profiles`; measuring one is `measure`.
 """

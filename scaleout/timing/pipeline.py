@@ -18,7 +18,7 @@ from operator import add
 
 from scaleout.memory import pipeline as memory
 from scaleout.spec import checks
-from scaleout.spec.pipeline import SCHEDULES, Action, code, coded, decode, rank_of, refuse
+from scaleout.spec.pipeline import SCHEDULES, Action, code, coded, decode, ranks_of, refuse
 from scaleout.spec.pipeline_weave import order as weave
 from scaleout.timing import pipeline_clock, pipeline_sweep
 from scaleout.timing.pipeline_waits import Order, blocked, check, needs
@@ -218,7 +218,7 @@ def step(schedule: str, p: int, m: int, v: int, costs: Costs, only: Sequence[int
 
     only: ranks whose actions are wanted; those of others may be left out, which is quicker."""
     _check(schedule, p, m, v, costs)
-    homes = [rank_of(schedule, stage, p) for stage in range(p * v)]
+    homes = ranks_of(schedule, p, v)
     in_flight, work = memory.in_flight(schedule, p, m, v), _work(homes, p, m, costs)
     found = None if only is None else _noted(schedule, p, m, v, costs, only)
     if found:
@@ -231,7 +231,7 @@ def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:
     """The same without the actions: what a slider asks for while it moves."""
     _check(schedule, p, m, v, costs)
     in_flight = memory.in_flight(schedule, p, m, v)
-    work = _work([rank_of(schedule, stage, p) for stage in range(p * v)], p, m, costs)
+    work = _work(ranks_of(schedule, p, v), p, m, costs)
     if SCHEDULES[schedule].v_shaped:
         bent = _bent(schedule, p, m, v, costs)
         longer = bent[0].seconds + (m - bent[0].m) * bent[3] if bent else step(schedule, p, m, v, costs).seconds

@@ -4,6 +4,8 @@ A prediction of seconds is for this machine, not for a datasheet: matrix-product
 the time of each collective as alpha + bytes * beta at one world size. The file that holds one: `records.profiles`.
 """
 
+from scaleout.spec import checks
+
 
 def fit(points):
     """Fit seconds = alpha + bytes * beta to [(bytes, seconds), ...], none of either below zero.
@@ -52,9 +54,13 @@ def _dot(a, b):
 
 def collective_seconds(profile, name, size):
     """Seconds of one collective on `size` bytes (the whole message), by the profile's alpha and beta."""
-    line = profile["collectives"].get(name)
+    checks.number("size", size, 0)
+    lines = profile.get("collectives") if isinstance(profile, dict) else None
+    if not isinstance(lines, dict):
+        raise ValueError(f"profile must be one by labs/calibrate.py, with collectives, not {checks.said(profile)}")
+    line = lines.get(name) if isinstance(name, str) else None
     if line is None:
-        raise ValueError(f"this machine profile holds no {name}: calibrate it with more than one process")
+        raise ValueError(f"this machine profile holds no {name!s:.80}: calibrate it with more than one process")
     return line_seconds(line, size)
 
 

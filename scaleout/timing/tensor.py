@@ -19,7 +19,7 @@ from scaleout.collectives.tensor import HALVES, Block, Join, block
 from scaleout.collectives.vocabulary import Ends, ends, sums
 from scaleout.memory.states import rank_parameters
 from scaleout.spec import checks
-from scaleout.spec.layout import Layout
+from scaleout.spec.layout import Layout, alone
 from scaleout.spec.recipe import CHOICES, Recipe
 from scaleout.spec.transformer import Shape, flops
 from scaleout.timing.step import ADAMW_BYTES, utilization
@@ -171,12 +171,11 @@ def step_seconds(
 
     The replicas' gradients are reduced once a step, or with ZeRO scattered and the new weights gathered; hide_data:
     beside the last micro-batch's backward and the first one's forward, so that only what is longer shows. ValueError as
-    in `block`, for pp above 1, and for "chunked" without sequence parallelism, which has no gather to cut.
+    in `block`, for pp and cp above 1, and for "chunked" without sequence parallelism, which has no gather to cut.
     """
     recipe = recipe or Recipe("bf16-master")
     checks.whole("accumulation", accumulation)
-    if layout.pp > 1:
-        raise ValueError(f"a pipeline's seconds are in timing.pipeline: use pp 1, not {layout.pp}")
+    alone(layout, "dp", "tp")
     if overlap == "chunked" and not layout.sequence_parallel:
         raise ValueError("overlap chunked cuts gathers and scatters: it needs sequence_parallel=True")
     cut = {"sequence_parallel": layout.sequence_parallel, "width": recipe.width("compute"),
@@ -189,7 +188,7 @@ def step_seconds(
     elif recipe.checkpointing == "selective":
         backward += Phase(0.0, *core_seconds(one, on, **options)[0], 0.0, 0.0)
     both = ends(shape, batch, seq, layout.tp, **cut)
-    there, back = _outside(shape, both, on)
+    there, back = outside(shape, both, on)
     first, last = forward.times(shape.layers) + there, backward.times(shape.layers) + back
     passes = (first + last).times(accumulation)
     copies = _copies(sums(one, both, shape.layers), recipe, on)
@@ -220,14 +219,18 @@ def _copies(sizes: dict[int, int], recipe: Recipe, on: Machine) -> float:
     return fsum(on.inside("all_reduce", wide * size) for size in sizes.values())
 
 
-def _outside(shape: Shape, both: Ends, on: Machine) -> tuple[Phase, Phase]:
-    """Forward and backward outside the blocks: head and loss, with all their messages exposed."""
-    product = 2 * both.logits * shape.hidden / on.flop_per_s
-    out = []
+def outside(
+    shape: Shape, both: Ends, on: Machine, parts: tuple[str, ...] = ("embedding", "head", "loss")
+) -> tuple[Phase, Phase]:  # fmt: skip
+    """Forward and backward outside the blocks: head and loss, with all their messages exposed. parts: of them, those
+    that a stage of a pipeline has."""
+    logits = both.logits if "head" in parts else 0
+    product, out = 2 * logits * shape.hidden / on.flop_per_s, []
     for phase, name in enumerate(("forward", "backward")):
-        messages = _sum(both.moves(name), on.inside)
+        moves = [move for part, some in getattr(both, name).items() if part in parts for move in some]
+        messages = _sum(moves, on.inside)
         out.append(Phase(
-            (1 + phase) * product, 0.0, LOGITS[phase] * 4 * both.logits / on.memory_bytes_per_s, messages, messages
+            (1 + phase) * product, 0.0, LOGITS[phase] * 4 * logits / on.memory_bytes_per_s, messages, messages
         ))  # fmt: skip
     return out[0], out[1]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scaleout.collectives import nccl
 from scaleout.spec import checks
 from scaleout.spec.hardware import FUSED_SHARE, PRODUCT_SHARE, Device
-from scaleout.spec.layout import Layout
+from scaleout.spec.layout import Layout, alone
 from scaleout.spec.topology import Cluster
 from scaleout.timing.fsdp_machine import replica_group, shard_group
 from scaleout.timing.profile import collective_seconds, rate
@@ -38,6 +38,7 @@ def machine(
     """A rank of `cluster` by datasheets; the tp ranks of a group lie side by side, and collectives are as NCCL runs
     them. share: of the peak in `dtype` that matrix products reach. ValueError where cluster and layout differ in ranks,
     and for tp ranks that neither divide a node nor fill whole ones."""
+    alone(layout, "dp", "tp", "pp")
     if cluster.ranks != layout.dp * layout.tp:
         raise ValueError(f"the cluster has {cluster.ranks} GPUs, dp {layout.dp} x tp {layout.tp} ranks: "
                          "make them equal")  # fmt: skip
@@ -45,7 +46,7 @@ def machine(
     peak = device.matmul_flop_per_s(dtype or device.half)
     return Machine(
         peak * share, peak * FUSED_SHARE, device.memory_bytes_per_s, peak,
-        _priced(shard_group(cluster, layout.tp)), _priced(replica_group(cluster, layout.tp)),
+        priced(shard_group(cluster, layout.tp)), priced(replica_group(cluster, layout.tp)),
     )  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def _nothing(name: str, size: float) -> float:
     return 0.0
 
 
-def _priced(group: Cluster) -> Price:
+def priced(group: Cluster) -> Price:
     """The seconds of NCCL's collectives in a group; each is found once."""
     known: dict[str, Callable[[float], float]] = {}
 

@@ -194,13 +194,10 @@ class Checkpoints:
 
     def _gather(self, value, everywhere=False):
         """The values (list) of all ranks, on rank 0 or everywhere; else a list of nothing."""
-        if self._ranks() is None:
-            return [value]
+        if self._ranks() is None or everywhere:
+            return self.s.gathered(value, self._ranks())
         values = [None] * self.s.world
-        if everywhere:
-            dist.all_gather_object(values, value, group=self._ranks())
-        else:
-            dist.gather_object(value, values if self.s.main else None, group=self._ranks())
+        dist.gather_object(value, values if self.s.main else None, group=self._ranks())
         return values
 
     def _together(self, work):

@@ -10,6 +10,8 @@ import hashlib
 import math
 from dataclasses import dataclass
 
+from scaleout.spec import checks
+
 _MASK = (1 << 64) - 1
 _ROUNDS = 4  # of a Feistel network; Luby and Rackoff 1988: four are enough with a good round function
 
@@ -126,7 +128,7 @@ class Order:
 
 def divisors(number: int) -> str:
     """Those of a number, as words: "1, 2 or 4"."""
-    found = [str(n) for n in range(1, number + 1) if number % n == 0]
+    found = [*map(str, checks.divisors(number))]
     return found[0] if len(found) == 1 else ", ".join(found[:-1]) + " or " + found[-1]
 
 
@@ -138,7 +140,7 @@ def passes(batch: int, world: int, most: int | None = None) -> int:
     if batch % world:
         raise ValueError(f"{world} ranks do not divide a batch of {batch} sequences: use one of {divisors(batch)}")
     own = batch // world
-    return next(n for n in range(1, own + 1) if own % n == 0 and (most is None or own // n <= most))
+    return next(n for n in checks.divisors(own) if most is None or own // n <= most)
 
 
 def even_starts(length: int, seq: int, count: int) -> list[int]:

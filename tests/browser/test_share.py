@@ -42,6 +42,31 @@ def test_a_link_moves_controls_and_nothing_else(visit):
     assert page.locator(".live-sentence").is_visible() and page.get_by_role("button", name="Guess again").is_visible()
 
 
+# The address is written when a timer of 300 ms is done; here it is done when the test says so.
+HOLD = """() => {
+  const { setTimeout, clearTimeout } = window;
+  window.held = new Map();
+  window.setTimeout = (f, ms, ...rest) => (ms === 300 ? held.set(f, f) && f : setTimeout(f, ms, ...rest));
+  window.clearTimeout = (one) => (typeof one === "function" ? held.delete(one) : clearTimeout(one));
+}"""
+REST = "held.forEach((f) => held.delete(f) && f())"
+
+
+def test_a_link_is_not_written_over_before_it_is_read(opened):
+    """The timer may be done between the change of the address and the event that tells of it."""
+    opened.evaluate(HOLD)
+    opened.get_by_role("slider", name="Bars").press("End")
+    settle(opened, "12 bars")
+    opened.evaluate(f"() => {{ location.hash = '#live-specimen?count=8'; {REST}; }}")
+    settle(opened, "8 bars")
+    opened.evaluate(REST)
+    assert fragment(opened) == "#live-specimen?count=8"
+    opened.evaluate("() => { location.hash = '#live-specimen?count=99'; }")
+    settle(opened, "count must be from 2 to 12, not 99", ".live-status .live-problem")
+    opened.evaluate(REST)
+    assert fragment(opened) == "#live-specimen?count=99" and params(opened)["count"] == 8, "it says what is wrong in it"
+
+
 def test_copying_the_link(opened, context, site):
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site)
     opened.get_by_role("slider", name="Bars").press("Home")

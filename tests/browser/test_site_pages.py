@@ -91,6 +91,17 @@ def test_a_page_is_sound(reader, book, name):
     assert any("scaleout.zip" in url for url in reader.watch.python()) is (name == STARTS)
 
 
+def test_on_a_phone_the_names_of_zeros_stages_need_no_scrolling(reader, book):
+    """Names in code break where a zero-width space says so, and on a wide page not."""
+    for size, lines in ((NARROW, 2), (WIDE, 1)):
+        reader.set_viewport_size(size)
+        reader.goto(f"{book}/notebooks/05_zero.html")
+        boxes = reader.locator("#use-it :is(.pst-scrollable-table-container, .scroll)")
+        assert boxes.evaluate_all("(all) => all.map((one) => one.scrollWidth - one.clientWidth)") == [0, 0]
+        name = reader.locator("#use-it td code", has_text="Optimizer").first.locator(".pre")
+        assert name.evaluate("(one) => one.getClientRects().length") == lines
+
+
 def test_paper_is_light_after_a_dark_screen(reader, book):
     reader.goto(f"{book}/notebooks/02_ddp.html")
     inks = """["p", "table.table td", "svg.plot text"].map((name) => {

@@ -9,6 +9,7 @@ to have each ("a|b": one of the two), `never` those that would name a cause that
 import json
 from pathlib import Path
 
+import answers
 from cases import each
 
 from scaleout import exercises
@@ -45,7 +46,7 @@ def test_every_exercise_is_attacked(stem):
 
 @each(EACH)
 def test_right_answers_in_other_forms_are_right(stem, key):
-    verdicts = [(answer, exercises.check(stem, key, answer)) for answer in ATTACKS[stem][key]["right"]]
+    verdicts = [(answer, answers.verdict(stem, key, answer)) for answer in ATTACKS[stem][key]["right"]]
     assert [(answer, verdict["message"]) for answer, verdict in verdicts if not verdict["ok"]] == []
 
 
@@ -53,7 +54,7 @@ def test_right_answers_in_other_forms_are_right(stem, key):
 def test_wrong_answers_are_told_what_is_known(stem, key):
     faults = []
     for expected in ATTACKS[stem][key]["wrong"]:
-        verdict = exercises.check(stem, key, expected["answer"])
+        verdict = answers.verdict(stem, key, expected["answer"])
         if found := fault(verdict, expected):
             faults.append(f"{expected['answer']!r} ({expected['why']}): {found}: {verdict['message']}")
     assert not faults, "\n".join(faults)

@@ -29,13 +29,13 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
     (reliability.overhead(1800, 20, 14_400), "exact"),
 ])  # fmt: skip
 def test_what_failures_cost_is_of_the_training_and_by_young(share, slip):
-    assert exercises.check("capstone", "time-lost", f"{share:.1%}")["slip"] == slip
+    assert answers.verdict("capstone", "time-lost", f"{share:.1%}")["slip"] == slip
 
 
 def test_a_division_is_judged_by_the_batch_and_shown_as_one():
     """The parts are the reader's choice: a wrong one is not told another way to divide."""
     source = "def share(order, batch, step, rank, world):\n    return order[step * batch:][:batch][rank::world] + [9]\n"
-    message = exercises.check("capstone", "batch-share", source)["message"]
+    message = answers.verdict("capstone", "batch-share", source)["message"]
     assert "the parts of one rank are [[7, 2, 9, 4, 9]]; the batch is [7, 2, 9, 4]" in message
 
 
@@ -115,7 +115,7 @@ def test_shares_are_the_same_batches_at_every_world():
 ])  # fmt: skip
 def test_any_way_to_divide_a_batch_is_right(body):
     source = f"def share(order, batch, step, rank, world):\n    {body}\n"
-    assert exercises.check("capstone", "batch-share", source)["ok"]
+    assert answers.verdict("capstone", "batch-share", source)["ok"]
 
 
 @each([
@@ -126,7 +126,7 @@ def test_any_way_to_divide_a_batch_is_right(body):
     ("return [order[step * batch:(step + 1) * batch][rank::world]]", "wrong-result"),
 ])  # fmt: skip
 def test_other_divisions_are_not(body, slip):
-    result = exercises.check("capstone", "batch-share", f"def share(order, batch, step, rank, world):\n    {body}\n")
+    result = answers.verdict("capstone", "batch-share", f"def share(order, batch, step, rank, world):\n    {body}\n")
     assert (result["ok"], result["slip"]) == (False, slip)
 
 

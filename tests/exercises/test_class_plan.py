@@ -15,7 +15,8 @@ from scaleout.timing import profile
 PLAN = text("book/instructor/collectives.md")
 ROW = re.compile(r"^\| ([^|]+) \| ([\d.]+[^|]*) \| ([\d.]+[^|]*) \| ([^|]+) \|$", re.M)
 ROWS = ROW.findall(PLAN)
-PLANS = {stem: text(f"book/instructor/{stem}.md") for stem in ("collectives", "tensor", "pipeline", "zero")}
+STEMS = ("collectives", "tensor", "pipeline", "zero", "precision", "recompute")
+PLANS = {stem: text(f"book/instructor/{stem}.md") for stem in STEMS}
 EVERY_ROW = [(stem, *row[:3]) for stem, plan in PLANS.items() for row in ROW.findall(plan)]
 KEYS = {one.title: one.key for one in exercises.catalogue("collectives")}
 
@@ -54,6 +55,34 @@ def test_the_figures_to_expect_are_the_recorded_ones():
         assert words in PLAN and f"{max(swept)[0] / max(swept)[1] / 1e9:.2f}" == "1.39"
 
 
+def test_two_notebooks_lose_and_round_what_the_plan_of_precision_says():
+    plan = PLANS["precision"]
+    said = re.search(r"ten gradients, (.*) and ([\d.]+), and two activations, ([\d.]+) and ([\d,]+)\.", plan)
+    gradients = [float(one) for one in [*said[1].split(", "), said[2]]]
+    twelve = [*gradients, float(said[3]), float(said[4].replace(",", ""))]
+    assert len(gradients) == 10 and len(twelve) == 12
+    lost = lambda x: not 0.001 <= float(f"{x:.2e}") <= 999  # noqa: E731
+    assert [sum(map(lost, twelve)), sum(x < 0.0005 for x in twelve)] == [4, 3] and "(Four, all in the first" in plan
+    assert sum(float(f"{x:.1e}") != x for x in twelve) == 7 and "rounds seven" in plan
+    assert [ten for ten in (1, 10, 100, 1000) if not any(lost(ten * x) for x in gradients)] == [100]
+    assert float(f"{1 + 0.04:.1e}") == 1.0 and round(1 + 10 * 0.04, 1) == 1.4
+
+
+def test_the_figures_of_precision_to_expect_are_the_recorded_ones():
+    run, plan = results.load(ROOT / "labs/results/precision/smoke-cpu-1.json"), PLANS["precision"]
+    lost = "share of gradients that are zero, fp16 products, no loss scale"
+    for found in (run.prediction, run.measurement):
+        assert round(found[lost], 2) == 0.10 and found[lost.replace("no loss", "loss")] < 0.002
+        assert round(found["share of weights that an update leaves, bf16 throughout"], 1) == 0.3
+        assert found["steps left out"] == 2
+    assert all(words in plan for words in ("gradients 10% become zero", "30% of the weights stay", "leaves out two"))
+    losses = [run.series[f"loss, {way}, seed 0"] for way in ("fp32", "fp16 products, no loss scale")]
+    assert len(losses[0]) == 24 and all(abs(a / b - 1) < 5e-4 for a, b in zip(*losses, strict=True))
+    parts = next(note for note in run.notes if "gradients' errors are of" in note).split(", then ")[1:]
+    _, *errors = run.series["relative error of gradients by part, fp16 products, no loss scale"]
+    assert {part for part, error in zip(parts, errors, strict=True) if error > 1} == {"block 2, queries and keys"}
+
+
 def test_a_ring_with_the_sign_turned_passes_no_sum_on():
     cells = json.loads(text("notebooks/10_collectives.ipynb"))["cells"]
     source = "".join(next(cell for cell in cells if cell["id"] == "collectives-ring")["source"])
@@ -64,3 +93,16 @@ def test_a_ring_with_the_sign_turned_passes_no_sum_on():
     with contextlib.redirect_stdout(io.StringIO()):
         exec(source.replace("(rank - step)", "(rank + step)"), names)
     assert max(len(part) for mine in names["held"] for part in mine) == 2
+
+
+def test_the_figures_of_recomputation_are_the_recorded_ones():
+    run, plan = results.load(ROOT / "labs/results/recompute/smoke-cpu-2.json"), PLANS["recompute"]
+    ends = {kept: {name: run.measurement[f"{name}, {kept}, torch.utils.checkpoint"] for name in
+                   ("bytes the blocks keep", "bytes at the peak", "FLOPs made again")}
+            for kept in ("everything", "inputs alone")}
+    kept, peak, again = ([each[name] for each in ends.values()] for name in ends["everything"])
+    assert "keep {:.1f} MB with everything and {:.1f} with inputs alone".format(*(n / 1e6 for n in kept)) in plan
+    assert "from {:.1f} MB to {:.1f}".format(*(n / 1e6 for n in peak)) in plan
+    assert f"({again[1] / 1e9:.2f} GFLOP with inputs alone)" in plan and again[0] == 0
+    gathers = {n for name, n in run.measurement.items() if name.startswith("all-gathers a step")}
+    assert gathers == {7} and "7 all-gathers a step" in plan

@@ -151,7 +151,7 @@ def test_misconceptions_of_the_rung_are_each_named():
     ("bucketing", "39 ms", "tensors-in-a-bucket"), ("ring-bytes", "2.33 GiB", ""),
 ])  # fmt: skip
 def test_units_and_factors_are_told_apart(key, answer, slip):
-    found = exercises.check("collectives", key, answer)
+    found = answers.verdict("collectives", key, answer)
     assert (found["ok"], found["slip"]) == (not slip, slip)
 
 
@@ -166,7 +166,7 @@ SCATTER = answers.code_of(exercises.exercise("collectives", "reduce-scatter"))
 def test_right_parts_with_the_wrong_count_are_named(sent, slip):
     counted = f"\n    return parts, [{sent} for rank in range(ranks)]\n"
     source = SCATTER.replace("return [", "parts = ").replace(", sent]\n", counted)
-    found = exercises.check("collectives", "reduce-scatter", source)
+    found = answers.verdict("collectives", "reduce-scatter", source)
     assert (found["ok"], found["slip"]) == (not slip, slip)
 
 
@@ -181,7 +181,7 @@ def test_right_parts_with_the_wrong_count_are_named(sent, slip):
 ])  # fmt: skip
 def test_a_reduce_scatter_with_one_change_is_told_its_cause(old, new, slip):
     assert old in SCATTER
-    assert exercises.check("collectives", "reduce-scatter", SCATTER.replace(old, new))["slip"] == slip
+    assert answers.verdict("collectives", "reduce-scatter", SCATTER.replace(old, new))["slip"] == slip
 
 
 # --- the lab exercise on real ranks -----------------------------------------------------------------------

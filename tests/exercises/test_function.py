@@ -9,6 +9,7 @@ from answers import check, code_of
 from cases import each
 
 from scaleout import exercises
+from scaleout.exercises.engine import nested
 from scaleout.page import live
 
 FUNCTIONS = [one for stem in exercises.STEMS for one in exercises.catalogue(stem) if one.kind == "function"]
@@ -83,7 +84,10 @@ def test_what_goes_wrong_in_the_readers_code_is_one_clear_line(one, body, slip, 
     ("return [10**5000]", "wrong-result", "cannot be shown"),
     ("return []", "wrong-result", "[]"),
     ("return [[[]]]", "wrong-result", "[[[]]]"),
-    ("return list(range(20_000))", "wrong-result", "…, expected"),
+    ("return list(range(20_000))", "too-long", "a list of more than 1,000 numbers, which was read no further: give"),
+    ("return [[0] * 40] * 40", "too-long", "(for "),
+    ("a = [0] * 9\n    for _ in range(99): a = [a] * 9\n    return a", "too-long", "numbers"),
+    ("import numpy\n    return numpy.zeros((50, 50))", "too-long", "numbers"),
     ("a = []\n    a.append(a)\n    return a", "recursion", "without end"),
     ("return [{}['a']]", "exception", "KeyError"),
 ])  # fmt: skip
@@ -236,3 +240,35 @@ def test_a_function_is_judged_on_results_not_on_style():
     source = "states_bytes = lambda n, o, p: n * (2*(2,4)[p=='fp32'] + 4*(p=='bf16-master')"
     source += " + ['sgd','momentum','adamw'].index(o) * (4,2)[p=='bf16'])"
     assert check(one, source)["ok"]
+
+
+class Counted(list):
+    """A list that says how much of it was read."""
+
+    read = 0
+
+    def __iter__(self):
+        for one in super().__iter__():
+            type(self).read += 1
+            yield one
+
+
+def test_a_giant_list_is_read_no_further_than_it_is_judged():
+    Counted.read = 0
+    with pytest.raises(nested.TooLong):
+        nested.plain(Counted([Counted(range(50))] * 10**6))
+    assert Counted.read <= nested.LONGEST
+    assert nested.plain([[0.5] * 9] * 99) == [[0.5] * 9] * 99, "just short enough"
+
+
+@each([[0] * 10**5, {"a": [0] * 10**5}, "x" * 10**5, (([[7] * 10**4] * 9, 8),), [], {1: 2}, {3}, ((1, "a" * 10**5),)])
+def test_a_value_is_shown_by_its_beginning(value):
+    short = repr(nested.begins(value, 160))
+    assert len(short) < 2000 and short[:160] == repr(value)[:160]
+
+
+@each([[[0] * 2000], [[0] * 9] * 200, [[[]] * 2000]])
+def test_an_outcome_of_giant_lists_is_none(results):
+    for one in FUNCTIONS:
+        for outcome in ({"results": results * len(one.cases)}, {"results": results, "stopped": "OverflowError"}):
+            assert one.judge_run(outcome).slip == "crash" and not one.judge_run(outcome).ok

@@ -67,7 +67,7 @@ def test_the_whole_run_can_be_done_by_hand():
     assert total_parameters(shape) == 1_557_611_200
     assert account(shape, 32, 1024, Recipe(checkpointing="full")).peak_moment == "loss"
     assert value("whole-run") == pytest.approx(by_hand, rel=0.02)  # as the prompt says
-    assert exercises.check("memory", "whole-run", f"{by_hand} bytes")["ok"]
+    assert answers.verdict("memory", "whole-run", f"{by_hand} bytes")["ok"]
 
 
 def test_the_three_tensors_at_the_loss_are_named_as_they_are():

@@ -119,7 +119,7 @@ def test_the_four_that_stand_are_those_of_1f1b_with_sends_that_wait():
     ("uneven-stage", "49%", ""), ("micro-batches", "18.6%", "of-the-step"), ("micro-batches", "23%", ""),
 ])  # fmt: skip
 def test_misconceptions_of_the_rung_are_each_named(key, answer, slip):
-    found = exercises.check("pipeline", key, answer)
+    found = answers.verdict("pipeline", key, answer)
     assert (found["ok"], found["slip"]) == (not slip, slip)
 
 
@@ -142,4 +142,4 @@ ORDER = answers.code_of(exercises.exercise("pipeline", "order-1f1b"))
 ])  # fmt: skip
 def test_a_solution_with_one_change_is_told_its_cause(key, source, old, new, slip):
     assert old in source
-    assert exercises.check("pipeline", key, source.replace(old, new))["slip"] == slip
+    assert answers.verdict("pipeline", key, source.replace(old, new))["slip"] == slip

@@ -1,7 +1,9 @@
-"""What runs in other processes: the sandbox of the kernel."""
+"""What runs in other processes: a check in a kernel, and the sandbox of its front end."""
 
+import inspect
 import os
 import re
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cases import each
+from cases import each, refused
 
 from scaleout import exercises
+from scaleout.exercises.engine import apart
 from scaleout.page import live, sandbox, widget
 
 ONE = exercises.exercise("memory", "states-function")
@@ -50,6 +53,48 @@ def test_code_without_an_end_is_stopped():
         "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
     ), seconds=1):  # fmt: skip
         assert (result["ok"], result["slip"], result["message"]) == (False, "endless-loop", stopped)
+
+
+def test_a_check_in_a_kernel_returns_whatever_the_code_does(monkeypatch):
+    """It is a function like any other in a notebook's cell: also beside the main thread, and of C that never looks up.
+    Nothing of the code runs here, and what is right is right."""
+    def check(source, seconds=1):
+        return exercises.check("memory", ONE.key, source, seconds)
+
+    said = "Your code did not end within 1 s, and was stopped. Look for a loop whose condition never becomes false."
+    endless = ("while True: pass", "import itertools\nsum(itertools.repeat(0))",
+               "while True:\n    try:\n        while True: pass\n    except BaseException: pass")  # fmt: skip
+    with ThreadPoolExecutor(2) as two:
+        for result in two.map(check, endless):
+            assert result == {"ok": False, "message": said, "slip": "endless-loop"}
+    assert check("while True: pass") == {"ok": False, "message": said, "slip": "endless-loop"}
+    assert check(GIVEN, SECONDS)["ok"] and check("import os\nos._exit(3)", SECONDS)["slip"] == "exit"
+    assert check(PATCHES["isclose"] + WRONG, SECONDS)["slip"] == check(WRONG, SECONDS)["slip"] == "wrong-result"
+    refused(lambda: check(GIVEN, 0), "seconds must be a finite number above 0, not 0")
+    monkeypatch.setattr(apart, "POSSIBLE", False)
+    monkeypatch.setattr(apart, "call", None)
+    assert check(GIVEN)["ok"], "as in a page, where there are no processes"
+
+
+def test_the_code_has_as_long_in_a_kernel_as_in_the_page():
+    assert inspect.signature(exercises.check).parameters["seconds"].default == live.LEARNER_SECONDS
+
+
+def test_ctrl_c_ends_what_runs_apart(monkeypatch):
+    """The interrupt goes to the notebook; the process that it waits for is another's group."""
+    begun = []
+
+    class Interrupted(subprocess.Popen):
+        def communicate(self, *given, **more):
+            begun.append(self)
+            if len(begun) == 1:
+                raise KeyboardInterrupt
+            return super().communicate(*given, **more)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        exercises.check("memory", ONE.key, "while True: pass", SECONDS)
+    assert begun[0].poll() is not None
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups are a POSIX notion")

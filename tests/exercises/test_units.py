@@ -97,7 +97,7 @@ def test_a_count_written_out_needs_no_unit(text):
     ("50 GB/sec", "bytes/s", 50e9), ("400 Gbit/s", "bytes/s", 50e9), ("400 Gb/s", "bytes/s", 50e9),
     ("400 Gbps", "bytes/s", 50e9), ("400 gbps", "bytes/s", 50e9), ("800 Mbit/s", "bytes/s", 1e8),
     ("46.566 GiB/s", "bytes/s", 46.566 * 2**30), ("14 steps", "steps", 14), ("14", "steps", 14),
-    ("2 x (8-1)", "steps", 14), ("1 step", "steps", 1),
+    ("2 x (8-1)", "steps", 14), ("1 step", "steps", 1), ("11 halvings", "steps", 11),
     ("62.5%", "share", 0.625), ("62.5 %", "share", 0.625), ("62,5 percent", "share", 0.625),
     ("0.625 share", "share", 0.625),
 ])  # fmt: skip

@@ -1,6 +1,7 @@
 """What the lab of precisions says: which fault a log shows, histograms as text and in a Record. Pure."""
 
 import math
+import re
 
 import pytest
 
@@ -35,7 +36,8 @@ def test_a_fault_is_shown_beside_a_sound_run():
     assert said.splitlines()[0].split()[:4] == ["step", "loss", "fp32", "bf16"]
     assert said.splitlines()[2].split()[:6] == ["1", "nan", "2.0000", "1.5000", "2^1", "yes"]
     assert "not finite" in said
-    assert said.splitlines()[-1].startswith("what the log says: overflow: ")
+    assert "\nwhat the log says: overflow\n  the forward itself" in said
+    assert all(len(line) < 80 for line in said.splitlines())
 
 
 def test_a_histogram_as_text():
@@ -53,6 +55,12 @@ def test_histograms_go_through_a_record():
     series = precision.series_of(moments)
     assert series == {"gradients, first step, weights, block 1, MLP": [-3, 4, 0.3, 1, 2]}
     assert precision.moments_of(series | {"loss": [1.0]}) == moments
+
+
+def test_a_gradient_that_is_not_finite_is_said_to_be_so():
+    row = {"errors": {"all": precision.HUGE, "head": 0.25, "tables": precision.HUGE}, "zero": None, "predicted": 0.5}
+    last = precision.one_step({"fp16": row}, {"fp16": "fp16 products"}).splitlines()[-1]
+    assert re.split(" {2,}", last) == ["fp16 products", "not finite", "not finite", "tables", "-", "50.00%"]
 
 
 def test_differences_by_seed():

@@ -94,9 +94,30 @@ def test_rounding_by_chance_has_the_right_mean():
 
 
 def test_what_blocks_cannot_hold_is_refused():
-    with pytest.raises(ValueError, match="blocks hold finite numbers: look for what overflowed before"):
-        quantized([1.0, math.inf], BLOCKS["mxfp8"])
+    for bad in (math.inf, math.nan, 1e39):
+        for name in ("mxfp8", "nvfp4", "fp8-tensor"):
+            with pytest.raises(ValueError, match="blocks hold finite numbers, of fp32 at most: look for what overflow"):
+                quantized([1.0, bad], BLOCKS[name])
     with pytest.raises(ValueError, match="rule must be one of floor, up, not 'ceil'"):
         scale_of(1.0, BLOCKS["mxfp8"], "ceil")
+    with pytest.raises(ValueError, match="rule must be one of floor, up, not 'ceil'"):
+        quantized([], BLOCKS["fp8-tensor"], "ceil")
+    with pytest.raises(ValueError, match="tensor must be a finite number above 0, not 0"):
+        scale_of(1.0, BLOCKS["nvfp4"], tensor=0)
+    with pytest.raises(ValueError, match="count must be a whole number of at least 1, not -1"):
+        BLOCKS["nvfp4"].bits(-1)
     assert quantized([], BLOCKS["mxfp8"]).values == ()
     assert relative_error([0.0], [0.0]) == 0
+
+
+def test_a_part_of_a_tensor_takes_the_tensors_largest_number():
+    whole, part = NORMAL[:512], NORMAL[256:320]
+    most = max(map(abs, whole))
+    assert most > max(map(abs, part))
+    for name in ("fp8-tensor", "nvfp4"):
+        found, every = quantized(part, BLOCKS[name], most=most), quantized(whole, BLOCKS[name])
+        assert found.values == every.values[256:320] and found.tensor == every.tensor
+        assert found.values != quantized(part, BLOCKS[name]).values
+    assert quantized(part, BLOCKS["mxfp8"], most=most) == quantized(part, BLOCKS["mxfp8"]), "blocks have their own"
+    with pytest.raises(ValueError, match="blocks hold finite numbers"):
+        quantized(part, BLOCKS["nvfp4"], most=math.inf)

@@ -64,3 +64,18 @@ def test_what_is_no_number_is_refused():
         histogram([math.nan])
     with pytest.raises(ValueError, match="h must be a Histogram"):
         fate([1.0], FORMATS["fp16"])
+    for octaves in (0.5, 5000, -5000):
+        with pytest.raises(ValueError, match="octaves must be a whole number"):
+            fate(histogram([1.0]), FORMATS["fp16"], octaves)
+        with pytest.raises(ValueError, match="octaves must be a whole number"):
+            histogram([1.0]).scaled(octaves)
+
+
+def test_the_middle_has_half_of_the_numbers_at_most_below_it():
+    assert histogram([1.0, 2.0, 4.0]).middle() == 1
+    assert histogram([1.0, 2.0]).middle() == 0
+    assert histogram([0.0] * 9 + [0.25]).middle() == -2, "what is zero does not count"
+    h = histogram(SIZES)
+    assert h.below(h.middle()) < 0.5 <= h.below(h.middle() + 1)
+    with pytest.raises(ValueError, match="has no middle"):
+        histogram([0.0]).middle()

@@ -1,18 +1,22 @@
 """The gradients that the page has are those of the Record, and show what a chapter says of them."""
 
+from itertools import pairwise
+
 import recorded_gradients
 
 from scaleout.lab import precision as lab_precision
 from scaleout.numerics.formats import FORMATS
 from scaleout.numerics.octaves import fate, together
-from scaleout.numerics.recorded import GRADIENTS
+from scaleout.numerics.recorded import GRADIENTS, LARGEST
+from scaleout.numerics.scaling import Scaler, search
 from scaleout.records import results
 
 
 def test_they_are_the_records():
     record = results.load(recorded_gradients.RECORD)
     assert lab_precision.moments_of(record.series) == GRADIENTS
-    assert recorded_gradients.TARGET.read_text(encoding="utf-8") == recorded_gradients.text(GRADIENTS)
+    assert tuple(record.series[recorded_gradients.LARGEST]) == LARGEST
+    assert recorded_gradients.TARGET.read_text(encoding="utf-8") == recorded_gradients.text(LARGEST, GRADIENTS)
     assert (record.model["layers"], record.recipe["precision"]) == (4, "fp32")
 
 
@@ -43,3 +47,14 @@ def test_records_passed_their_checks_and_show_what_fp16_loses():
         assert all(check["passed"] for check in r.checks.values())
         lost = "share of gradients that are zero, fp16 products, no loss scale"
         assert r.measurement[lost] > 0.04 > r.measurement[lost.replace("no loss", "loss")]
+
+
+def test_a_search_over_the_largest_gradients_is_what_the_scaler_did():
+    """torch's scaler, in fp16, on a model of its own: its gradients are nearly those of fp32."""
+    record = results.load(recorded_gradients.RECORD)
+    course = search(LARGEST, FORMATS["fp16"], Scaler(interval=record.recipe["growth interval"]), again=True)
+    did = record.series["loss scale, fp16 products, loss scale"]
+    alike = [step.scale == scale for step, scale in zip(course, did, strict=True)]
+    assert sum(step.skipped for step in course) == 3 and alike.count(True) > 2 / 3 * len(alike)
+    assert all(scale / 4 <= step.scale <= 4 * scale for step, scale in zip(course, did, strict=True))
+    assert sum(after < before for before, after in pairwise(did)) == 3

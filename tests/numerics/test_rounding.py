@@ -98,6 +98,9 @@ def test_by_chance_the_mean_is_the_number(name):
         assert sum(found) / 256 == pytest.approx(x, abs=ulp(x, f) / 256)
     assert all(stochastic(x, f, u) == x for x in numbers(f)[:100] for u in (0.0, 0.999))
     assert stochastic(-1.3, f, 0.5) == -stochastic(1.3, f, 0.5)
+    for u in (-0.1, 1, math.nan):
+        with pytest.raises(ValueError, match="u must be a number from 0 up to 1"):
+            stochastic(1.3, f, u)
 
 
 def test_steps_double_from_octave_to_octave_and_are_even_below():

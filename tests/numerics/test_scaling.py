@@ -25,6 +25,13 @@ def test_a_step_left_out_halves_and_forgets_the_good_ones():
     assert course[1].largest == 8.0
 
 
+def test_a_gradient_comes_again_where_its_step_was_left_out():
+    course = search([3.0, 1e9, 1e9, 1e9], FP16, Scaler(interval=100), again=True)
+    assert [step.skipped for step in course] == [True, True, False, True]
+    assert [step.largest / step.scale for step in course] == [3.0, 3.0, 3.0, 1e9]
+    assert [step.scale for step in course] == [2.0**16, 2.0**15, 2.0**14, 2.0**14]
+
+
 def test_a_static_scale_stays():
     course = search([1e9, 1.0], FP16, static(1024.0))
     assert [(step.scale, step.skipped, step.after) for step in course] == [(1024, True, 1024), (1024, False, 1024)]

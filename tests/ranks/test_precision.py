@@ -4,7 +4,7 @@ apart."""
 import pool
 import pytest
 import torch
-from lab_runs import recorded
+from lab_runs import lab_module, recorded
 
 from scaleout.lab import precision as lab_precision
 from scaleout.lab import session
@@ -68,7 +68,7 @@ def test_two_ranks_share_the_batch(tmp_path):
 def test_the_log_names_the_fault(fault, world):
     done = pool.lab([*FAST, "--fault", fault], world)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith(f"what the log says: {fault}: ")
+    assert f"\nwhat the log says: {fault}\n" in done.stdout
     steps = [line.split() for line in done.stdout.splitlines() if line[:1].isdigit() and "2^" in line]
     first, last = steps[0], steps[-1]
     assert len(steps) == 12
@@ -81,6 +81,37 @@ def test_a_record_is_no_place_for_a_fault_and_a_way_must_be_known():
     done = pool.lab([*FAST, "--ways", "fp12"])
     assert (done.returncode, done.stdout) == (2, "")
     assert "way 'fp12' is unknown: use one of fp32, bf16" in done.stderr
+
+
+def test_a_run_that_leaves_fp32_too_has_nothing_to_compare_with():
+    done = pool.lab([*FAST, "--steps", "8", "--seeds", "1", "--ways", "bf16", "--lr", "1000"])
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("there is nothing to compare with: --lr 1000 is too large")
+
+
+def test_a_way_whose_gradients_are_not_finite_has_no_share_of_zeros():
+    batch = tuple(torch.randint(256, (2, 2, 32), generator=torch.Generator().manual_seed(1)))
+    o = type("o", (), {"shape": SHAPE, "lr": 1e-3, "seed": 0, "steps": 1, "growth_interval": 100})
+    with session.session("cpu") as s:
+        found = precision_runs.reference(s, o, lambda seed, step: batch)
+        found.state["blocks.0.mlp.up.weight"] *= 2.0**24
+        rows = precision_runs.compare(s, o, ["fp32", "fp16-scaled"], found)
+    assert rows["fp32"]["zero"] is not None
+    assert rows["fp16-scaled"]["zero"] is None
+    assert rows["fp16-scaled"]["errors"]["all"] == lab_precision.HUGE
+
+
+@pytest.mark.parametrize(("way", "words"), [
+    ("mxfp8", ["--hidden", "48"]), ("nvfp4", ["--seq", "8", "--micro-batch", "1"])])
+def test_blocks_that_do_not_fit_are_refused_before_anything_runs(way, words):
+    done = pool.lab([*FAST, "--via", way, *words])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--via {way}: {way} has blocks of " in done.stderr
+    assert "make --hidden, and --micro-batch times --seq, multiples of it" in done.stderr
+    left, why = lab_module("precision").chosen(None, type("o", (), {
+        "ways": f"bf16,{way}", "via": "fp32", "hidden": 48, "micro_batch": 1, "seq": 8}))
+    assert left == ["fp32", "bf16"]
+    assert len(why) == 1
 
 
 # --- what is measured -----------------------------------------------------------------------------------------------

@@ -1,9 +1,25 @@
 """Pipeline schedules: what an order has in it, where stages are, and what is refused."""
 
 import pytest
+from cases import refused, refuses_nonsense
 
+from scaleout.memory.pipeline import in_flight
 from scaleout.spec.layout import Layout
-from scaleout.spec.pipeline import SCHEDULES, Action, code, coded, decode, enough, orders, refuse, stages_of
+from scaleout.spec.pipeline import (
+    SCHEDULES,
+    Action,
+    allowed,
+    code,
+    coded,
+    decode,
+    enough,
+    nearest,
+    orders,
+    rank_of,
+    refuse,
+    stages_of,
+)
+from scaleout.spec.pipeline_weave import phases
 
 CASES = [(name, p, m, max(1, facts.chunks[0])) for name, facts in SCHEDULES.items() for p in (1, 3) for m in (6, 7)
          if not (m == 7 and name in ("interleaved", "zb1") and p == 3)]  # fmt: skip
@@ -51,6 +67,35 @@ def test_refusals_name_the_nearest_that_works(ask, line):
     with pytest.raises(ValueError) as caught:
         refuse(*ask)
     assert line in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ask", "line"),
+    [
+        (lambda: rank_of("pipedream", 1, 4), "schedule 'pipedream' is unknown: use one of gpipe, 1f1b, interleaved"),
+        (lambda: rank_of("zbv", -1, 4), "stage must be a whole number of at least 0, not -1"),
+        (lambda: rank_of("zbv", 3, 0), "p must be a whole number (ranks, micro-batches, chunks a rank) of at least 1"),
+        (lambda: stages_of("pipedream", 0, 4, 2), "schedule 'pipedream' is unknown"),
+        (lambda: stages_of("zbv", 4, 4, 2), "rank must be a whole number from 0 to 3, not 4"),
+        (lambda: allowed("pipedream", 4, 8), "schedule 'pipedream' is unknown"),
+        (lambda: allowed("interleaved", 0, 8), "p must be a whole number"),
+        (lambda: nearest("pipedream", 4, 8), "schedule 'pipedream' is unknown"),
+        (lambda: enough("pipedream", 4), "schedule 'pipedream' is unknown"),
+        (lambda: coded("pipedream", 4, 8), "schedule 'pipedream' is unknown"),
+        (lambda: orders(["zbv"], 4, 8), "schedule ['zbv'] is unknown"),
+        (lambda: phases("pipedream", 4, 8, 1, 0), "schedule 'pipedream' is unknown"),
+        (lambda: in_flight("pipedream", 4, 8), "schedule 'pipedream' is unknown"),
+    ],
+)
+def test_what_no_schedule_has_is_said_by_all_who_are_asked(ask, line):
+    refused(ask, line)
+
+
+def test_nonsense_is_refused():
+    refuses_nonsense(rank_of, "zbv", 5, 4, allowed=[(1, 0)])
+    refuses_nonsense(stages_of, "zbv", 0, 4, 2, allowed=[(1, 0)])
+    refuses_nonsense(lambda p, m: allowed("zb1", p, m), 4, 8)
+    refuses_nonsense(enough, "zbv", 4)
 
 
 def test_a_layout_carries_a_pipeline():

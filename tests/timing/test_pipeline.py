@@ -13,7 +13,9 @@ from scaleout.spec.pipeline import SCHEDULES, Action, allowed, enough, orders
 from scaleout.timing.pipeline import Costs, even, step, summary, timeline
 from scaleout.timing.pipeline_waits import blocked, needs
 
-PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "pipeline.json").read_text())
+FOLDER = Path(__file__).parents[1] / "published"
+PUBLISHED = json.loads((FOLDER / "pipeline.json").read_text())
+ZERO_BUBBLE = json.loads((FOLDER / "zero_bubble.json").read_text())["rows"]
 F, B, I, W = ("F", "B", "I", "W")  # noqa: E741
 
 
@@ -57,6 +59,18 @@ def test_published_idle_seconds(schedule, forward, whole, weight):
         idle = eval(formula, {"PP": p, "F": forward, "B": whole, "W": weight})
         found = summary(schedule, p, m, 1, even(p, forward, whole - weight, weight))
         assert found.idle == pytest.approx((idle,) * p)
+
+
+@pytest.mark.parametrize("row", ZERO_BUBBLE, ids=lambda row: f"{row['model']}-{row['m']}")
+def test_published_bubble_rates_of_profiled_times(row):
+    """Uneven parts and a hop: 1F1B and ZB-H1 to the digits printed, interleaved within 4%."""
+    rates = {}
+    for schedule, v in (("1f1b", 1), ("zb1", 1), ("interleaved", row["layers_per_stage"])):
+        parts = (row[part] / v for part in ("F", "I", "W"))
+        rates[schedule] = summary(schedule, row["p"], row["m"], v, even(row["p"] * v, *parts, row["hop"])).bubble
+    assert rates["1f1b"] == pytest.approx(row["1f1b"], abs=6e-5)
+    assert rates["zb1"] == pytest.approx(row["zb-h1"], abs=6e-5)
+    assert rates["interleaved"] == pytest.approx(row["interleaved"], rel=0.045)
 
 
 def test_zero_bubble_of_three_equal_parts():

@@ -19,8 +19,8 @@ from scaleout.views.fsdp.levers import EXPOSED
 
 MARK = "{http://www.w3.org/2000/svg}"
 MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0, "pipeline": 40,
-         "tensor": 40, "zero": 40, "recompute": 40}  # settings by chance
-NAMELESS = {"collectives", "front", "pipeline"}  # views that are of no model
+         "tensor": 40, "zero": 40, "recompute": 40, "precision": 60}  # settings by chance
+NAMELESS = {"collectives", "front", "pipeline", "precision"}  # views that are of no model
 
 
 def memory(params, values, result):
@@ -97,12 +97,17 @@ def recompute(params, values, result):
     assert (least is not None and params["dropped"] >= least) is values["fits"]
 
 
+def precision(params, values, result):
+    assert len(result["svg"]) < 40_000 and result["svg"].count("<") - result["svg"].count("</") < 300
+    assert sum(values[f"{name}_percent"] for name in ("zero", "few", "whole", "beyond")) == pytest.approx(100, abs=0.06)
+
+
 def front(params, values, result):
     assert values["fits"] is (params == {"states": "split", "activations": "recompute"})
 
 
-CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": fsdp, "capstone": capstone,
-          "front": front, "pipeline": pipeline, "tensor": tensor, "zero": zero, "recompute": recompute}  # fmt: skip
+CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": fsdp, "capstone": capstone, "zero": zero,
+          "front": front, "pipeline": pipeline, "tensor": tensor, "recompute": recompute, "precision": precision}
 
 
 def test_every_view_is_here():
@@ -168,6 +173,7 @@ REFUSED = [
     ("recompute", {"dropped": 101}, "dropped must be from 0 to 100 %"),
     ("recompute", {"order": "best"}, "order must be one of cheapest, as it runs, dearest"),
     ("recompute", {"tp": 16}, "tp must be one of 1, 2, 4, 8"),
+    ("precision", {"format": "fp32"}, "format must be one of fp16, bf16, e5m2, e4m3, e2m1"),
     ("capstone", {"world": 5000}, "world must be from 1 to 4,096"),
     ("capstone", {"model": "zero-1t"}, "model must be one of gpt2"),
     ("capstone", {"sharding": "zero"}, "sharding must be one of full, hybrid, ddp"),

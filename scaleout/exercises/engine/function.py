@@ -2,8 +2,8 @@
 
 `run` runs it and gives plain results; `judge_run` judges such results and runs nothing. Front ends do the two in
 different interpreters, so that code which changes this package, or Python itself, changes no verdict: the page in
-two workers, the kernel in a process of its own for each run (`scaleout.page.sandbox`). There too an endless loop
-is ended, which cannot be done from in here.
+two workers, the kernel in a process of its own for each run (`apart`). There too an endless loop is ended, which cannot
+be done from in here.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from scaleout.exercises.engine.kinds import INPUT, Exercise, Verdict
 
 FILE = "<your code>"
 LONGEST = 20_000  # characters of source; the longest solution in the book has a few hundred
-_LONGEST_LIST = 10_000  # a longer result is wrong, and so is one of more characters as JSON
-_WIDEST = 100_000
+_WIDEST = 100_000  # a result of more characters as JSON is wrong
 _UNREAD = "What your code gave cannot be read. Return plain numbers, and leave Python itself as it is."
+_TOO_LONG = Verdict(False, f"Your function gave a list of more than {nested.LONGEST:,} numbers, which was read no "
+                           "further: give as many as are asked for.", "too-long")  # fmt: skip
 _LINE = 1000  # characters of what the reader's interpreter says
 _SHOWN = 160  # characters of a value or of printed text that are repeated back
 
@@ -101,11 +102,12 @@ class Function(Exercise):
         return {"results": results}
 
     def _result(self, result: object) -> object:
-        """A result as JSON can carry it, words for one that is too long, or a verdict on what is none."""
+        """A result as JSON can carry it, words for one of huge numbers, or a verdict on what is none."""
         if self.lists or isinstance(result, Decimal):
-            if isinstance(result, (list, tuple)) and len(result) > _LONGEST_LIST:
-                return _words(list(result[:_SHOWN]))
-            result = nested.plain(result)
+            try:
+                result = nested.plain(result)
+            except nested.TooLong:
+                return _TOO_LONG
         fault = _nothing(result) or (_not_a_list if self.lists else _not_a_number)(result)
         if fault:
             return fault
@@ -118,6 +120,8 @@ class Function(Exercise):
             return Verdict(False, _UNREAD, "crash")
         printed = _line_of(outcome.get("printed"))
         results = outcome.get("results")
+        if isinstance(results, list) and (len(results) > len(self.cases) or any(map(nested.too_long, results))):
+            results = None
         if "stopped" in outcome:
             said, slip = _line_of(outcome["stopped"]), _line_of(outcome.get("slip")) or "crash"
             mistake = self._overflown(results) if "OverflowError" in said else None
@@ -280,7 +284,7 @@ def _words(value: object) -> str:
         elif isinstance(value, numbers.Real) and not isinstance(value, bool):
             text = format(float(value), ".10g")
         else:
-            text = repr(value)
+            text = repr(nested.begins(value, _SHOWN))
     except Exception:  # an int of more digits than Python prints, or a reader's class that cannot be shown
         text = f"a value of type {type(value).__name__} that cannot be shown"
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

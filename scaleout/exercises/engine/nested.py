@@ -4,16 +4,63 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Iterator
 from decimal import Decimal
+from itertools import count
+
+LONGEST = 1000  # numbers and lists of a result, at all depths together; what is right has 35 at most
+
+
+class TooLong(Exception):
+    """A result of more than LONGEST numbers and lists."""
 
 
 def plain(result: object) -> object:
-    """Tuples and arrays as lists, so that they count as what they hold, and decimals as floats; all else as it is."""
+    """Tuples and arrays as lists, so that they count as what they hold, and decimals as floats; all else as it is.
+
+    Raises TooLong once more than LONGEST was read, however many there are: a list can be in another many times.
+    """
+    return _plain(result, count(1))
+
+
+def _plain(result: object, seen: Iterator[int]) -> object:
+    if next(seen) > LONGEST:
+        raise TooLong
     if isinstance(result, Decimal):
         return float(result)
     if hasattr(result, "tolist"):  # numpy and torch
+        if math.prod(getattr(result, "shape", ())) > LONGEST:
+            raise TooLong
         result = result.tolist()
-    return [plain(one) for one in result] if isinstance(result, (list, tuple)) else result
+    return [_plain(one, seen) for one in result] if isinstance(result, (list, tuple)) else result
+
+
+def too_long(result: object) -> bool:
+    """Whether `plain` would not read it to its end."""
+    try:
+        plain(result)
+    except TooLong:
+        return True
+    return False
+
+
+def begins(value: object, most: int) -> object:
+    """A value whose repr begins as this one's, for `most` characters, and is not much longer than that."""
+    return _begins(value, count(most, -1))
+
+
+def _begins(value: object, left: Iterator[int]) -> object:
+    kind = type(value)
+    if kind in (str, bytes):
+        return value[: max(1, next(left) + 1)]
+    if kind not in (list, tuple, set, frozenset, dict):
+        return value
+    kept = []
+    for one in value.items() if kind is dict else value:
+        if next(left) < 0:  # each is a character at least
+            break
+        kept.append((one[0], _begins(one[1], left)) if kind is dict else _begins(one, left))
+    return kind(kept)
 
 
 def unfit(result: object) -> str:

@@ -53,7 +53,7 @@ _SPELLINGS = {
     "parameters": {"parameters": "parameters", "params": "parameters", "k": "thousand",
                    "thousand": "thousand", "m": "million", "mn": "million", "million": "million", "b": "billion",
                    "bn": "billion", "billion": "billion", "t": "trillion", "trillion": "trillion"},
-    "times": {"times": "times", "x": "times", "*": "times", "fold": "times"},
+    "times": {"times": "times", "x": "times", "fold": "times"},
     "seconds": {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "msec": "ms", "msecs": "ms",
                 "millisecond": "ms", "milliseconds": "ms", "μs": "µs", "us": "µs", "usec": "µs",
                 "microsecond": "µs", "microseconds": "µs", "m": "min", "mins": "min", "minute": "min",
@@ -67,7 +67,8 @@ _SPELLINGS = {
                    if f"{unit}/s" in _RATES},
                 **{f"{prefix}bit{end}/s": unit for prefix, unit in {"mega": "Mbit/s", "giga": "Gbit/s",
                                                                     "tera": "Tbit/s"}.items() for end in ("", "s")}},
-    "steps": {"steps": "steps", "step": "steps", "rounds": "steps", "messages": "steps"},
+    "steps": {"steps": "steps", "step": "steps", "rounds": "steps", "messages": "steps", "halving": "steps",
+              "halvings": "steps"},
     "share": {"share": "share", "%": "%", "percent": "%", "per cent": "%", "pct": "%"},
 }  # fmt: skip
 
@@ -210,7 +211,8 @@ def _parts(answer: object, example: str) -> tuple[str, str]:
         raise ValueError(f"{answer} is not a size: {example}")
     if isinstance(answer, int) and abs(answer) > arithmetic.LARGEST:
         raise ValueError(f"that is larger than anything measured: {example}")
-    sides = [side for side in re.split("[=≈≃~]", arithmetic.plain(str(answer))) if side.strip()]
+    written = re.sub(r"×\s*$", "x", str(answer))  # "2 ×" are times, "2 *" lacks a number
+    sides = [side for side in re.split("[=≈≃~]", arithmetic.plain(written)) if side.strip()]
     text = _BEFORE.sub("", sides[-1].strip(), count=1) if sides else ""
     while (shorter := _AFTER.sub("", text)) != text:
         text = shorter

@@ -30,10 +30,14 @@ export function asFragment({ key, params }) {
 
 let timer = null;
 
-/** Keep the address in step, once the reader's hand rests: browsers limit how often it may change. */
+/** Keep the address in step, once the reader's hand rests: browsers limit how often it may change. A link that was
+ * followed in the meantime stays: its `hashchange` may be yet to come, and reads the address. */
 export function writeFragment(state) {
   clearTimeout(timer);
-  timer = setTimeout(() => history.replaceState(history.state, "", asFragment(state)), 300);
+  const before = location.hash;
+  timer = setTimeout(() => {
+    if (location.hash === before) history.replaceState(history.state, "", asFragment(state));
+  }, 300);
 }
 
 /** Take the state of `key` out of the address: the reader wants the question again. */

@@ -147,7 +147,7 @@ class Setting:
         """Messages of a micro-batch between ranks, there and back."""
         if self.schedule == YOURS:
             return 2 * (self.ranks - 1)
-        on = [spec.rank_of(self.schedule, stage, self.ranks) for stage in range(self.ranks * self.chunks)]
+        on = spec.ranks_of(self.schedule, self.ranks, self.chunks)
         return 2 * sum(a != b for a, b in pairwise(on))
 
     @cached_property

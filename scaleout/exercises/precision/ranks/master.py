@@ -1,0 +1,133 @@
+"""Check the lab exercise `master-copy`: bf16 weights with an fp32 copy, against torch's AdamW in fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from scaleout.exercises.engine import Verdict
+from scaleout.exercises.ranks.check import Check, wrong
+from scaleout.exercises.ranks.held import held_bytes, tensors
+
+SIZE, STEPS, LR = 2048, 60, 5e-5  # a weight above 0.25 moves by 5e-4 at least in bf16
+BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.5
+BORDER = 3  # weights that may lie so near the border of two bf16 numbers that the order of a sum decides
+EACH = 12  # bytes of state a parameter
+SLACK = 64  # bytes beside, for a step kept as a tensor
+
+Fault = tuple[str, str] | None  # (slip, words)
+
+
+def weights(rank: int) -> torch.Tensor:
+    """What a rank begins with: bf16 numbers between 0.25 and 1, of either sign."""
+    make = torch.Generator().manual_seed(4 + rank)
+    return ((0.25 + 0.75 * torch.rand(SIZE, generator=make)) * torch.randn(SIZE, generator=make).sign()).bfloat16()
+
+
+def gradient(step: int, rank: int) -> torch.Tensor:
+    """Of a step, in bf16: a part that stays and a part that changes."""
+    stays, changes = (torch.randn(SIZE, generator=torch.Generator().manual_seed(seed)) for seed in (
+        50 + rank, 100 * (rank + 1) + step))  # fmt: skip
+    return (1e-2 * stays + 1e-3 * changes).bfloat16()
+
+
+def reference(rank: int) -> torch.Tensor:
+    """fp32 weights after all steps of torch's AdamW."""
+    w = torch.nn.Parameter(weights(rank).float())
+    optimizer = torch.optim.AdamW([w], lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
+    for step in range(1, STEPS + 1):
+        w.grad = gradient(step, rank).float()
+        optimizer.step()
+    return w.detach()
+
+
+def trained(rank: int, decay=DECAY, coupled=0.0, corrected=True, root=True, fresh=False) -> torch.Tensor:
+    """The copy after all steps, or after steps with something wrong in them. fresh: moments begin anew in each."""
+    copy, m, v = weights(rank).float(), torch.zeros(SIZE), torch.zeros(SIZE)
+    for step in range(1, STEPS + 1):
+        if fresh:
+            m, v = torch.zeros(SIZE), torch.zeros(SIZE)
+        g = gradient(step, rank).float() + coupled * copy
+        m.lerp_(g, 1 - BETAS[0])
+        v.lerp_(g.square(), 1 - BETAS[1])
+        up, down = (m / (1 - BETAS[0] ** step), v / (1 - BETAS[1] ** step)) if corrected else (m, v)
+        copy = copy * (1 - LR * decay) - LR * up / ((down.sqrt() if root else down) + EPS)
+    return copy
+
+
+def own(function, rank: int, world: int) -> Verdict | None:
+    """All steps: what is wrong after them, or None."""
+    w, state = weights(rank), {}
+    held = w.data_ptr()
+    for step in range(1, STEPS + 1):
+        returned = function(w, gradient(step, rank), state, step, LR)
+        if returned is ...:
+            return wrong("the function returns its ... at once: put your step in its place", "stub")
+        if w.dtype != torch.bfloat16 or w.data_ptr() != held:
+            return wrong("the weights are another tensor now, or no longer in bf16: change them in place, as with "
+                         "weights.copy_(...)", "other-tensor")  # fmt: skip
+    found = _weights(w, returned, state, rank) or _state(state)
+    return wrong(f"rank {rank}: {found[1]}", found[0]) if found else None
+
+
+def _weights(given: torch.Tensor, returned: object, state: dict, rank: int) -> Fault:
+    """What is wrong with the weights after the last step."""
+    right = reference(rank).bfloat16()
+    if near(given, right):
+        return None
+    if given.isnan().any():
+        return "not-a-number", "there is NaN in the weights: is a tensor read that nothing was written into?"
+    if torch.equal(given, weights(rank)):
+        if isinstance(returned, torch.Tensor):
+            return "not-in-place", ("the weights are as they were: what is returned is not looked at. Change them in "
+                                    "place, as with weights.copy_(...)")  # fmt: skip
+        return "no-copy", (f"no weight has moved in {STEPS} steps. Either you changed none in place, or each step "
+                           "began at the bf16 weights, where what was cut off is lost: step the fp32 copy, and read it "
+                           "again in the next step")  # fmt: skip
+    for slip, words, value in _known(rank):
+        if near(given, value.bfloat16()):
+            return slip, words
+    if any(one.dtype == torch.bfloat16 and one.numel() == SIZE for one in tensors(state)):
+        return "state-in-bf16", "what is kept in `state` is in bf16: the copy and both moments are in fp32"
+    off = int((given != right).sum())
+    return "wrong-weights", f"after {STEPS} steps {off} of {SIZE} weights differ from AdamW's in fp32, rounded to bf16"
+
+
+def _known(rank: int) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """Weights that mistakes lead to."""
+    yield "no-decay", "the weights do not decay: multiply the copy by 1 - lr * DECAY", trained(rank, decay=0)
+    yield "not-corrected", "the moments are not divided by 1 - beta ** step", trained(rank, corrected=False)
+    yield ("coupled-decay", "the decay went into the gradient, as in Adam with L2. AdamW multiplies the weights by "
+           "1 - lr * DECAY", trained(rank, decay=0, coupled=DECAY))  # fmt: skip
+    yield "no-root", "the second moment has no root: divide by its square root and EPS", trained(rank, root=False)
+    yield "forgotten", "the moments begin anew in every step: keep them in state", trained(rank, fresh=True)
+
+
+def near(given: torch.Tensor, right: torch.Tensor) -> bool:
+    """Equal, but for a few weights on a border."""
+    return int((given != right).sum()) <= BORDER
+
+
+def _state(state: dict) -> Fault:
+    """What is wrong with what was kept."""
+    held = held_bytes(state)
+    if any(one.dtype == torch.bfloat16 and one.numel() == SIZE for one in tensors(state)):
+        return "state-in-bf16", "what is kept in `state` is in bf16: the copy and both moments are in fp32"
+    if held < EACH * SIZE:
+        return "kept-elsewhere", (f"the weights are right, but state holds {held} bytes: keep the copy and both "
+                                  f"moments there, in fp32, {EACH * SIZE} bytes")  # fmt: skip
+    if held > EACH * SIZE + SLACK:
+        return "too-much", (f"the weights are right, but state holds {held} bytes. A copy and two moments in fp32 are "
+                            f"{EACH * SIZE}: keep no gradient, and nothing twice")  # fmt: skip
+    return None
+
+
+def judge(reports: list, world: int) -> Verdict:
+    """Every rank's steps were right."""
+    return Verdict(True, f"right on {world} processes")
+
+
+CHECK = Check("scaleout.exercises.precision.ranks", "master_step", (2,), own, judge, wait_seconds=5,
+              right=f"right on 2 processes: after {STEPS} steps that bf16 alone would have lost, the weights of AdamW "
+                    "in fp32, and 12 bytes of state for each parameter")  # fmt: skip

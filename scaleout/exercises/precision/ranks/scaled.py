@@ -1,0 +1,205 @@
+"""Check the lab exercise `scaled-step`: parts of weights on every rank, and an overflow in one rank's part alone.
+
+Eight steps; after each of them weights and scaler are looked at on every rank, so that the first wrong one is named.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from scaleout.exercises.engine import Verdict
+from scaleout.exercises.ranks.check import Check, wrong
+from scaleout.exercises.ranks.count import Calls, counted
+
+LR, MOST, SCALE, INTERVAL = 0.5, 1.0, 4096.0, 3
+CLOSE = 1e-4  # relative to the largest change: a norm is added up in another order, and clip_grad_norm_ adds 1e-6
+NUMBERS = 8  # that may be sent in a step
+OWNS = (7, 5, 0)  # weights of each rank; the third has none
+
+Fault = tuple[str, str] | None  # (slip, words)
+
+
+@dataclass(frozen=True)
+class Step:
+    """size: of the gradients. bad: what lies in the part of rank `at`, in place of a number."""
+
+    name: str
+    size: float
+    bad: float = 0.0
+    at: int = 0
+
+
+STEPS = (
+    Step("small gradients", 1e-6),
+    Step("gradients below the limit", 0.1),
+    Step("an infinity on rank 1 alone", 0.2, math.inf, 1),
+    Step("gradients to be clipped", 2.0),
+    Step("a NaN on rank 0 alone", 0.2, math.nan, 0),
+    Step("gradients below the limit again", 0.1),
+    Step("gradients to be clipped again", 1.5),
+    Step("a third good step in a row", 0.1),
+)
+
+
+def weights(rank: int) -> torch.Tensor:
+    """What a rank begins with: small, so that an update in fp16 is told from one in fp32."""
+    return 1e-5 * torch.randn(OWNS[rank], generator=torch.Generator().manual_seed(rank))
+
+
+def gradient(step: Step, rank: int, scale: float) -> torch.Tensor:
+    """A rank's part of the scaled gradient, in fp16; the same true gradient for every scale."""
+    seed = 10 * STEPS.index(step) + rank
+    found = step.size * torch.randn(OWNS[rank], generator=torch.Generator().manual_seed(seed)) * scale
+    if step.bad and step.at == rank:
+        found[2] = step.bad
+    return found.half()
+
+
+def stepped(w, parts, rank, scale, unscale=True, clip="all", low=False, before=False) -> torch.Tensor:
+    """A rank's weights after a step on gradients `parts` of all ranks, or after one with something wrong in it."""
+    own = [(one / scale).float() if low else one.float() / (scale if unscale else 1) for one in parts]
+    looked = [one.float() for one in parts] if before else own
+    norm = math.sqrt(sum(float(one.square().sum()) for one in (looked if clip != "own" else [looked[rank]])))
+    return w - LR * own[rank] * (min(1.0, MOST / norm) if norm and clip else 1.0)
+
+
+def after(scaler: dict, bad: bool) -> dict:
+    """The scaler after a step."""
+    if bad:
+        return {**scaler, "scale": scaler["scale"] / 2, "good": 0}
+    good = scaler["good"] + 1
+    full = good == scaler["interval"]
+    return {**scaler, "scale": scaler["scale"] * (2 if full else 1), "good": 0 if full else good}
+
+
+def own(function, rank: int, world: int) -> Verdict | None:
+    """Eight steps on this rank: what is wrong with the first that is, or None."""
+    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
+    w, scaler = weights(rank), {"scale": SCALE, "good": 0, "interval": INTERVAL}
+    for step in STEPS:
+        old, before = w.clone(), dict(scaler)
+        parts = [gradient(step, one, scaler["scale"]) for one in range(world)]
+        with counted() as calls:
+            returned = function(w, parts[rank].clone(), scaler, LR, MOST)
+        if returned is ...:
+            return wrong("the function returns its ... at once: put your step in its place", "stub")
+        found = _fault(w, old, parts, scaler, before, step, rank) or _sent(calls, bool(step.bad))
+        if found:
+            return wrong(f"rank {rank} of {world}, {step.name}: {found[1]}", found[0])
+    return None
+
+
+def _fault(w, old, parts, scaler: dict, before: dict, step: Step, rank: int) -> Fault:
+    """What is wrong with the weights, or with the scaler, after a step."""
+    found = _left_out(w, old, parts, before, step, rank) if step.bad else _made(w, old, parts, before["scale"], rank)
+    return found or _scaler(scaler, before, bool(step.bad))
+
+
+def _left_out(w, old, parts, before: dict, step: Step, rank: int) -> Fault:
+    if torch.equal(w, old):
+        return None
+    if not w.isfinite().all():
+        return "stepped-on-it", ("its weights are not finite now: a step whose gradients have an infinity or a NaN is "
+                                 "left out")  # fmt: skip
+    if rank != step.at:
+        return "own-flag", (f"its weights have changed. Its own part was finite, that of rank {step.at} was not: if "
+                            "anybody leaves a step out, all do")  # fmt: skip
+    return "zeroed", ("its weights have changed: the step is left out as a whole, also for the weights whose gradients "
+                      "are finite")  # fmt: skip
+
+
+def _made(w, old, parts, scale: float, rank: int) -> Fault:
+    """What is wrong with the weights after a step that is to be made."""
+    right = stepped(old, parts, rank, scale)
+    size = max(float((right - old).abs().max()), 1e-12) if len(old) else 0.0
+    if near(w, right, size):
+        return None
+    if torch.equal(w, old):
+        return "not-in-place", ("its weights are as they were. Change them in place, as with weights -= ...; and is "
+                                "the step left out that should be made?")  # fmt: skip
+    if not w.isfinite().all():
+        return "not-finite", "its weights are not finite now, and all gradients are: is something divided by zero?"
+    for slip, words, value in _known(old, parts, rank, scale):
+        if near(w, value, size):
+            return slip, words
+    return "wrong-weights", f"its weights are off by up to {float((w - right).abs().max()):.2g}"
+
+
+def _known(old, parts, rank: int, scale: float) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """Weights that mistakes lead to."""
+    yield ("in-fp16", "gradients were divided by the scale in fp16, where small ones become zero again or lose bits: "
+           "convert first, gradient.float()", stepped(old, parts, rank, scale, low=True))  # fmt: skip
+    yield ("clip-before-unscale", "gradients were clipped by the norm that they have with the scale on them: unscale, "
+           "then clip", stepped(old, parts, rank, scale, before=True))  # fmt: skip
+    yield ("own-norm", "gradients were clipped by the norm of this rank's part alone: it is that of all ranks'",
+           stepped(old, parts, rank, scale, clip="own"))  # fmt: skip
+    yield ("not-unscaled", "gradients still have the scale on them: divide by it",
+           stepped(old, parts, rank, scale, unscale=False))  # fmt: skip
+    yield ("not-unscaled", "gradients still have the scale on them: divide by it",
+           stepped(old, parts, rank, scale, unscale=False, clip=None))  # fmt: skip
+    yield "not-clipped", "gradients were not clipped to `most`", stepped(old, parts, rank, scale, clip=None)
+    yield "uphill", "its weights went the other way: subtract", 2 * old - stepped(old, parts, rank, scale)
+
+
+def near(given: torch.Tensor, right: torch.Tensor, size: float) -> bool:
+    """Within CLOSE of the largest change of a step, and within fp32's own rounding of the weights."""
+    return given.shape == right.shape and bool(((given - right).abs() <= CLOSE * size + 4e-7 * right.abs()).all())
+
+
+def _scaler(scaler: dict, before: dict, bad: bool) -> Fault:
+    """What is wrong with the scaler where the weights are right."""
+    right = after(before, bad)
+    given = {key: _number(scaler.get(key)) for key in right}
+    if given == right:
+        return None
+    scale, good = given["scale"], given["good"]
+    if bad and given == after(before, False):
+        return "counted-as-good", ("its scaler counted this step as a good one. An infinity or a NaN anywhere makes it "
+                                   "one that all leave out")  # fmt: skip
+    if bad and scale == before["scale"]:
+        return "not-halved", "the scale is as it was: halve it where a step is left out, on all ranks"
+    if bad and scale == right["scale"]:
+        return "good-goes-on", f"`good` is {good:g} after an overflow: it counts good steps in a row, so set it to 0"
+    if not bad and scale == before["scale"] and right["scale"] != scale:
+        return "not-doubled", f"there were {INTERVAL} good steps in a row, and the scale is as it was: double it"
+    if not bad and scale == right["scale"] != before["scale"]:
+        return "count-goes-on", f"the scale was doubled and `good` is {good:g}: begin the count anew at 0"
+    if not bad and scale == before["scale"]:
+        return "not-counted", f"`good` is {good:g} after a good step, and should be {right['good']}"
+    return "wrong-scale", f"the scale is {scale:g} after {before['scale']:g}, and should be {right['scale']:g}"
+
+
+def _number(value: object) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _sent(calls: Calls, bad: bool) -> Fault:
+    """What is wrong with how a right step communicated."""
+    numbers = sum(size for _, size in calls.collectives) + sum(calls.sent.values())
+    if not numbers and bad:
+        return "told-nobody", ("it left the step out and sent nothing: how do the others know? All ranks make the same "
+                               "calls in each step, whatever is in their parts")  # fmt: skip
+    if not numbers:
+        return "unseen", "weights and scaler are right, but no collective of yours was seen"
+    if numbers > NUMBERS:
+        return "sent-too-much", (f"weights and scaler are right, but your collectives were given {numbers} numbers: "
+                                 "send a flag and a sum of squares, and leave gradients where they are")  # fmt: skip
+    return None
+
+
+def judge(reports: list, world: int) -> Verdict:
+    """Every rank made and left out the same steps."""
+    return Verdict(True, f"right on {world} processes")
+
+
+CHECK = Check("scaleout.exercises.precision.ranks", "sharded_step", (2, 3), own, judge, wait_seconds=5,
+              right="right on 2 and 3 processes: two steps left out by all, the others made by all, and one "
+                    "scale")  # fmt: skip

@@ -1,0 +1,107 @@
+"""Where a number format ends: gradients of a real run by size, above the strip of a format, and what brings them onto
+it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from scaleout.draw.ruler import power
+from scaleout.views import guess, more, play, select, slider
+from scaleout.views.precision import levers, picture, words
+from scaleout.views.precision.setting import ALL, MOST, PARTS, STEPS, Setting, setting_of
+
+TITLE = "Where a number format ends"
+
+CONTROLS = (
+    guess(f"These gradients go into **fp16**, whose smallest normal number is **{power(-14)}**. What share of them "
+          "becomes **zero**? It lies left of your line.", "zero_percent", "%", lo=0, hi=100, step=1),
+    play("step", "Let the scaler search, step by step", 0, 0, STEPS),
+    select("format", "Format of the gradients", "fp16",
+           [(name, name) for name in ("fp16", "bf16", "e5m2", "e4m3", "e2m1")]),
+    slider("scale", "Loss scale, log₂", 0, 0, MOST),
+    select("part", "Part of the model", "block 4, queries and keys",
+           [(ALL, "all parts together"), *((part, part) for part in PARTS), ("head", "head")]),
+    select("moment", "Step of the run", "last step", [("first step", "first"), ("last step", "last")]),
+    *more(
+        select("kind", "Which gradients", "activations",
+               [("activations", "activations'"), ("weights", "weights'")]),
+        select("shared", "Numbers share a scale", "none",
+               [("none", "no"), ("tensor", "all of a tensor, in fp32"), ("floor", "blocks, a power of two, down"),
+                ("up", "blocks, a power of two, up"), ("nv", "blocks, e4m3, as NVFP4")]),
+        slider("block", "Numbers that share it", 32, 8, 1024, 8, log=True),
+        select("interval", "Good steps until the scale doubles", 8,
+               [(1, "1"), (8, "8, this run"), (2000, "2,000, torch")]),
+        slider("smaller", "Later gradients are smaller, octaves", 0, 0, 8),
+    ),
+)  # fmt: skip
+
+
+def draw(params: dict, width: int) -> dict:
+    """The histogram on its ruler, the format beneath it, and what becomes of the gradients."""
+    setting = setting_of(params)
+    return {
+        "svg": picture.picture(setting, width), "sentence": words.sentence(setting), "law": words.law(setting),
+        "values": _values(setting), "levers": _levers(setting),
+    }  # fmt: skip
+
+
+def advice(params: dict) -> str:
+    """The lever worth trying now, with what it gives."""
+    setting = setting_of(params)
+    return words.advice(setting, levers.advice(setting))
+
+
+def locked(params: dict, width: int) -> str:
+    """The gradients, and the format's normal numbers."""
+    return picture.asked(setting_of(params), width)
+
+
+def slips(params: dict) -> list[tuple[float, str]]:
+    """Per cent that likely mistakes give."""
+    return words.slips(setting_of(params))
+
+
+def _levers(s: Setting) -> dict:
+    """Controls that change nothing now, and why."""
+    found = {}
+    if s.format != "fp16":
+        found["step"] = {"off": "GradScaler is fp16's: bf16 needs no scale, 8 bits share theirs"}
+    if s.searches:
+        found["scale"] = {"off": "the scaler sets it: step back to 0", "takes": s.octaves}
+    elif s.shares:
+        found["scale"] = {"off": "shared scales undo it"}
+    if s.f.bits > 8:
+        found["shared"] = {"off": "16 bits do without"}
+    if not s.shares or s.shared == "tensor":
+        found["block"] = {"off": "no blocks share a scale"}
+    if not s.searches:
+        found["interval"] = {"off": "it is the search's: press Play"}
+    return found
+
+
+@lru_cache(maxsize=16)
+def _values(s: Setting) -> dict:
+    """What is the same at both widths."""
+    found = s.found if s.shares else s.fate
+    values = {
+        "zero_percent": round(100 * found.zero, 1), "few_percent": _percent(found.few),
+        "whole_percent": _percent(found.whole),
+        "beyond_percent": _percent(found.clipped if s.shares else found.beyond), "bits": s.f.digits,
+        "scale_log2": s.octaves, "zero_below_log2": s.zero_below, "top": s.f.largest,
+        "largest_log2": round(s.largest, 6), "largest_of_all_log2": round(s.peak[0] + s.octaves, 6),
+        "overflows": s.overflows, "middle_octave": s.middle,
+    }  # fmt: skip
+    if s.shares:
+        b = s.blocks
+        return values | {"error_percent": _percent(found.error), "numbers_a_scale": b.size or s.h.total,
+                         "bits_a_number": b.bits(s.h.total)}  # fmt: skip
+    values |= {"middle_bits": s.kept, "zero_percent_by_part": {part: _percent(one) for part, one in s.zeros.items()}}
+    if s.searches:
+        values |= {"step": s.step, "skipped": s.now.skipped, "scales": [one.scale for one in s.course],
+                   "skipped_so_far": sum(one.skipped for one in s.course[:s.step])}  # fmt: skip
+    return values
+
+
+def _percent(share: float) -> float:
+    """Per cent to a ten-thousandth, so that no library of logarithms decides the last digit."""
+    return round(100 * share, 4)

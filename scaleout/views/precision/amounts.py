@@ -1,0 +1,62 @@
+"""How the view `precision` says shares, parts and formats."""
+
+from __future__ import annotations
+
+
+def percent(share: float, short: bool = False) -> str:
+    """A share with a decimal, and no zero for what is not.
+
+    >>> percent(0.4123), percent(0.0), percent(0.0003), percent(0.9999), percent(1.0), percent(0.0003, short=True)
+    ('41.2%', '0%', 'under 0.1%', 'over 99.9%', '100%', '<0.1%')
+    """
+    said = 100 * share
+    if 0 < said < 0.05:
+        return "<0.1%" if short else "under 0.1%"
+    if 99.95 <= said < 100 - 1e-9:
+        return ">99.9%" if short else "over 99.9%"
+    return f"{said:.1f}".removesuffix(".0") + "%"
+
+
+def of(part: str) -> str:
+    """A part as it is spoken of.
+
+    >>> of("block 4, queries and keys"), of("head"), of("tables"), of("all")
+    ('queries and keys in block 4', 'the head', 'the tables', 'all parts')
+    """
+    if ", " in part:
+        block, kind = part.split(", ")
+        return f"{kind} in {block}"
+    return {"all": "all parts"}.get(part, f"the {part}")
+
+
+def gradients(part: str) -> str:
+    """Its gradients as they are spoken of.
+
+    >>> gradients("block 4, MLP"), gradients("head"), gradients("tables"), gradients("all")
+    ('the gradients of MLP in block 4', "the head's gradients", "the tables' gradients", 'all gradients')
+    """
+    if ", " in part:
+        return f"the gradients of {of(part)}"
+    return "all gradients" if part == "all" else f"the {part}'{'' if part.endswith('s') else 's'} gradients"
+
+
+def number(value: float) -> str:
+    """A format's largest number.
+
+    >>> number(65504.0), number(448.0), number(6.0)
+    ('65,504', '448', '6')
+    """
+    return f"{value:,.0f}"
+
+
+def named(element: str, scales: str, block: int) -> str:
+    """What blocks are called, where the combination has a name.
+
+    >>> named("e2m1", "nv", 16), named("e4m3", "up", 32), named("e4m3", "up", 64)
+    ('NVFP4', 'MXFP8 (e4m3)', 'e4m3')
+    """
+    if element == "e2m1" and (scales, block) == ("nv", 16):
+        return "NVFP4"
+    if scales in ("floor", "up") and block == 32:
+        return "MXFP4" if element == "e2m1" else f"MXFP8 ({element})"
+    return element

@@ -1,0 +1,150 @@
+"""Beneath the strip of the view `precision`: what becomes zero in each part, or the scaler's search step by step; and
+what becomes of the part's gradients in shares."""
+
+from __future__ import annotations
+
+import math
+
+from scaleout.draw import hatch, svg
+from scaleout.draw.labels import fitting
+from scaleout.draw.ruler import raised, two
+from scaleout.views.precision.amounts import of, percent
+from scaleout.views.precision.frame import Axes
+from scaleout.views.precision.setting import HEADS, PARTS, STEPS
+
+SHORT = {"queries and keys": "Q, K", "values and output": "V, O", "MLP": "MLP"}
+TINY = {"queries and keys": "QK", "values and output": "VO", "MLP": "MLP"}
+HIGH = 27  # CSS pixels of a cell: what a finger finds
+
+
+# --- by part --------------------------------------------------------------------------------------------------------
+
+
+def parts(axes: Axes, alive: bool = True) -> str:
+    """What becomes zero in each part, as cells that fill; pressing one shows its gradients. Not alive: empty cells."""
+    s, (top, foot) = axes.setting, axes.at.panel
+    ways = (f"per cent that {s.format} makes zero, part by part: press one to see it",
+            "per cent zero, by part: press one")  # fmt: skip
+    ways = ways if alive else ("per cent that become zero, part by part",)
+    left, right = axes.ruler.left - 1, axes.ruler.right + 1
+    pitch = (right - left) / (len(PARTS) + 1)
+    out = [svg.text(axes.ruler.left, top - 8, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)]
+    for i, part in enumerate((*PARTS, HEADS[s.kind])):
+        out.append(_cell(axes, part, left + i * pitch, top, pitch, alive))
+    for i in range(4):
+        x = left + (3 * i + 1.5) * pitch
+        out.append(svg.text(x, foot, f"block {i + 1}", anchor="middle", fill="muted", size=svg.SMALLEST))
+    out.append(svg.text(right, foot, HEADS[s.kind], anchor="end", fill="muted", size=svg.SMALLEST))
+    return "".join(out)
+
+
+def _cell(axes: Axes, part: str, x: float, y: float, wide: float, alive: bool) -> str:
+    s = axes.setting
+    value = "head" if part in HEADS.values() else part
+    mine, inner = s.part == value, wide - 2
+    body, frame = [svg.rect(x + 1, y, inner, HIGH, "grid", opacity=0.4)], _frame(x + 1, y, inner, HIGH)
+    kind = (SHORT if wide > 34 else TINY).get(part.partition(", ")[2], "")
+    under = svg.text(x + wide / 2, y + HIGH + 12, kind, anchor="middle", fill="ink" if mine else "muted", bold=mine,
+                     size=svg.SMALLEST) if kind else ""  # fmt: skip
+    if not alive:
+        return "".join([*body, frame * mine, under])
+    share = s.zeros[part]
+    body += [svg.rect(x + 1, y + HIGH * (1 - share), inner, HIGH * share, "accent", opacity=0.42, mark=f"zero {part}"),
+             svg.text(x + wide / 2, y + HIGH / 2 + 4, _figure(share), anchor="middle", bold=mine, size=svg.SMALL),
+             frame * mine]  # fmt: skip
+    label = f"Show {of(part)}: {percent(share)} of its gradients become zero{', shown now' if mine else ''}"
+    # Its rounded figure is no part of the button's name, which says it more exactly
+    return "".join(body) + svg.press("", (x, y, wide, HIGH), "part", value, label, f"cell {part}") + under
+
+
+def _figure(share: float) -> str:
+    """Per cent in two letters."""
+    said = 100 * share
+    return "0" if not said else "<1" if said < 0.5 else f"{said:.0f}"
+
+
+def _frame(x: float, y: float, wide: float, high: float) -> str:
+    box = f'x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(wide)}" height="{svg.num(high)}"'
+    return f'<rect {box} fill="none" stroke="{svg.colour("ink")}" stroke-width="2" data-mark="chosen"/>'
+
+
+# --- the search -----------------------------------------------------------------------------------------------------
+
+
+def course(axes: Axes) -> str:
+    """The loss scale of each step so far as stairs, under what the step bears; a cross where it was too much."""
+    s, (top, foot) = axes.setting, axes.at.panel
+    bears = [math.log2(s.f.largest / one.largest * one.scale) for one in s.course]
+    scales = [math.log2(one.scale) for one in s.course]
+    lo, hi = math.floor(min([*bears, *scales])) - 0.3, math.ceil(max([*bears, *scales])) + 0.3
+    left = axes.ruler.left + 32
+    pitch = (axes.ruler.right - left) / STEPS
+
+    def y(size: float) -> float:
+        return foot - (foot - top) * (size - lo) / (hi - lo)
+
+    every = max(1, math.ceil((hi - lo) / 4))
+    out = [svg.text(axes.ruler.left, top - 8, fitting(_course_words(s), axes.width - 8), fill="muted", size=svg.SMALL)]
+    for n in range(math.ceil(lo), math.floor(hi) + 1, every):
+        out.append(svg.line(left, y(n), axes.ruler.right, y(n)))
+        out.append(raised(svg.text(left - 5, y(n) + 5, two(n), anchor="end", fill="muted", size=svg.SMALLEST)))
+    stairs = "".join(f"L{svg.num(pitch * i)} {svg.num(y(one) - top)}L{svg.num(pitch * (i + 1))} {svg.num(y(one) - top)}"
+                     for i, one in enumerate(scales))  # fmt: skip
+    line = (f'<path d="M{stairs[1:]}" fill="none" stroke="{svg.colour("ink")}" stroke-width="2" '
+            'stroke-linejoin="round"/>')  # fmt: skip
+    bear = " ".join(f"{svg.num(left + pitch * (i + 0.5))},{svg.num(y(one))}" for i, one in enumerate(bears))
+    out.append(f'<polyline points="{bear}" fill="none" stroke="{svg.colour("c6")}" stroke-width="1.5" '
+               'stroke-dasharray="2 2"/>')  # fmt: skip
+    out.append(f'<svg x="{svg.num(left)}" y="{svg.num(top)}" width="{svg.num(pitch * s.step - 1)}" '
+               f'height="{svg.num(foot - top + 2)}" data-mark="so far">{line}</svg>')  # fmt: skip
+    out += [_cross(left + pitch * (i + 0.5), y(scales[i])) for i in range(s.step) if s.course[i].skipped]
+    at = f'cx="{svg.num(left + pitch * (s.step - 0.5))}" cy="{svg.num(y(scales[s.step - 1]))}"'
+    fill = "accent" if s.now.skipped else "ink"
+    out.append(f'<circle {at} r="4" fill="{svg.colour(fill)}" data-mark="now"/>')
+    return "".join(out)
+
+
+def _cross(x: float, y: float) -> str:
+    d = f"M{svg.num(x - 4)} {svg.num(y - 4)}l8 8m0 -8l-8 8"
+    return f'<path d="{d}" stroke="{svg.colour("accent")}" stroke-width="2.5" fill="none"/>'
+
+
+def _course_words(s) -> list[str]:
+    out = sum(one.skipped for one in s.course[:s.step])
+    left = f"{out} of {s.step} step{'s' if s.step > 1 else ''} left out"
+    return [f"loss scale by step; dotted: what its largest gradient bears; {left}",
+            f"loss scale by step, and what it bears; {left}", f"loss scale by step; {left}"]  # fmt: skip
+
+
+# --- shares ---------------------------------------------------------------------------------------------------------
+
+
+def shares(axes: Axes, alive: bool = True) -> str:
+    """What becomes of the gradients: a bar of shares, and each in words; not alive: before it is said."""
+    s, (y, high), ruler = axes.setting, axes.at.shares, axes.ruler
+    found = s.found if s.shares else s.fate
+    beyond = found.clipped if s.shares else found.beyond
+    rows = [("zero", found.zero, "accent", 1.0, "become zero", "zero"),
+            ("few", found.few, "c6", 0.45, "keep fewer bits", "fewer bits"),
+            ("whole", found.whole, "c6", 1.0, f"keep all {s.f.digits} bits", f"all {s.f.digits} bits"),
+            ("beyond", beyond, "accent", 1.0, "are cut at the top" if s.f.saturates or s.shares else "are infinite",
+             "cut" if s.f.saturates or s.shares else "infinite")]  # fmt: skip
+    out, x, whole = [], ruler.left, ruler.right - ruler.left
+    if not alive:
+        out.append(svg.rect(x, y, whole, high, "grid", opacity=0.4))
+    for name, share, fill, strong, *_ in rows if alive else ():
+        out.append(svg.rect(x, y, whole * share, high, fill, opacity=strong, mark=f"share {name}"))
+        if fill == "accent":
+            out.append(hatch.hatched(x, y, whole * share, high, "paper", f"stripes {name}"))
+        x += whole * share
+    pitch = whole / 4
+    for i, (name, share, fill, strong, *ways) in enumerate(rows):
+        left = ruler.left + i * pitch
+        words = fitting(ways, pitch - 14, svg.SMALLEST)
+        out.append(svg.rect(left, y + high + 8, 8, 8, fill, opacity=strong))
+        figure = percent(share, short=True) if alive else "?"
+        out.append(svg.text(left + 12, y + high + 17, figure, bold=True, size=15 if axes.wide else 14,
+                            mark=f"figure {name}"))  # fmt: skip
+        out.append(svg.text(left + 12, y + high + 31, words, fill="muted", size=svg.SMALLEST))
+    return "".join(out)
+

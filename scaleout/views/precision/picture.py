@@ -1,0 +1,212 @@
+"""The picture of the view `precision`: a histogram of gradients above the strip of a format, and what `beneath` and
+`windows` draw."""
+
+from __future__ import annotations
+
+import math
+
+from scaleout.draw import guess, svg
+from scaleout.draw.labels import fitting
+from scaleout.draw.ruler import Clear, bars, outline, power, raised, strip, two
+from scaleout.numerics.formats import FORMATS
+from scaleout.views.precision import beneath, windows
+from scaleout.views.precision.amounts import number, of, percent
+from scaleout.views.precision.frame import Axes
+from scaleout.views.precision.setting import Setting
+
+SHOWN = ("fp16", "bf16", "e5m2", "e4m3", "e2m1")
+PALE = 0.45  # of bars that keep fewer bits
+
+
+def picture(setting: Setting, width: int) -> str:
+    """All of it."""
+    axes = Axes(setting, width)
+    body = [_title(axes), _bars(axes, True), axes.ruler.axis(axes.at.bars[1], axes.at.every)]
+    if setting.shares:
+        body += [windows.named(axes), windows.rows(axes), windows.keys(axes)]
+    else:
+        body += [_strips(axes), _ends(axes), _marks(axes)]
+        body += [beneath.course(axes) if setting.searches else beneath.parts(axes)]
+    body += [beneath.shares(axes), mark(axes)]
+    label = (f"Gradients of {of(setting.own)} by octave, above what {setting.format} can hold: as wide as its range, "
+             "as high as its significant bits. Bars beyond either end are lost.")  # fmt: skip
+    return svg.figure(width, axes.at.all, "".join(body), label)
+
+
+def asked(setting: Setting, width: int) -> str:
+    """The gradients as they are, above the format's normal numbers alone."""
+    axes = Axes(setting, width)
+    f, (top, foot), ruler = setting.f, axes.at.strip, axes.ruler
+    left, right = ruler.x(f.lowest_octave), ruler.x(math.log2(f.largest))
+    words = (f"{f.name}'s normal numbers", f"{f.digits} bits, from {two(f.lowest_octave)} on")
+    body = [
+        _title(axes), _bars(axes, False), ruler.axis(axes.at.bars[1], axes.at.every),
+        svg.text(ruler.left, top - 8, fitting(TITLES["asked"], width - 8), fill="muted", size=svg.SMALL),
+        svg.rect(left, foot - f.digits * axes.bit, right - left, f.digits * axes.bit, "compute", opacity=0.22),
+        svg.line(ruler.left, foot + 0.5, ruler.right, foot + 0.5, "muted"),
+        *(raised(svg.text((left + right) / 2, (top + foot) / 2 + down, one, anchor="middle", size=svg.SMALL))
+          for one, down in zip(words, (-4, 14), strict=True)),
+        svg.text((ruler.at(f.lowest_octave - 6)), (top + foot) / 2 + 6, "?", anchor="middle", bold=True, size=16),
+        beneath.parts(axes, False), beneath.shares(axes, False), mark(axes),
+    ]  # fmt: skip
+    label = (f"Gradients of {of(setting.own)} by octave, above the normal numbers of {f.name}, from "
+             f"{power(f.lowest_octave)} on. What lies below them is not drawn.")  # fmt: skip
+    return svg.figure(width, axes.at.all, "".join(body), label)
+
+
+TITLES = {
+    "asked": ("where do numbers below the smallest normal one end?", "where do smaller numbers end?"),
+    "strip": ("the strip of {}: as wide as its range, as high as its significant bits",
+              "{}: wide as its range, high as its bits"),
+}  # fmt: skip
+
+
+def _title(axes: Axes) -> str:
+    s = axes.setting
+    kind = "gradients of the weights of" if s.kind == "weights" else "gradients that come back to"
+    ways = (f"{kind} {of(s.own)}, {s.moment}: a bar an octave", f"{of(s.own)}, {s.moment}: a bar an octave",
+            f"{of(s.own)}, {s.moment}")  # fmt: skip
+    return svg.text(axes.ruler.left, axes.at.title, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)
+
+
+# --- the histogram --------------------------------------------------------------------------------------------------
+
+
+def _bars(axes: Axes, alive: bool) -> str:
+    """Bars of an octave each; alive: coloured by what becomes of them."""
+    s, (top, foot) = axes.setting, axes.at.bars
+    shift, f = s.octaves if alive else 0, s.f
+    rows = s.h.items()
+    most = max(n for _, n in rows)
+    fills = []
+    for octave, _ in rows:
+        v = octave + shift
+        lost = v < s.zero_below or v > f.highest_octave
+        few = v < f.lowest_octave
+        plain = not alive or s.shares
+        fills.append(("c6", 1.0) if plain else ("accent", 1.0) if lost else ("c6", PALE if few else 1.0))
+    total = sum(s.h.counts)
+    drawn = [(e, (foot - top) * n / most, f"{power(e)}: {percent(n / total)}" if alive else "") for e, n in rows]
+    return bars(axes.ruler, drawn, shift, foot, fills)
+
+
+def _ends(axes: Axes) -> str:
+    """Where zero begins and where the format ends."""
+    s, ruler, out = axes.setting, axes.ruler, []
+    f, y, (_, foot), (top, low) = s.f, axes.at.ends, axes.at.bars, axes.at.strip
+    for name, at in (("zero", s.zero_below), ("top", math.log2(f.largest))):
+        x = ruler.x(at)
+        shown = 1.0 if ruler.holds(at) else 0.0
+        lines = (svg.line(x, y + 4, x, foot, "accent", 1.5, mark=f"{name} line")
+                 + svg.line(x, top, x, low, "accent", 1.5, mark=f"{name} end"))  # fmt: skip
+        out.append(f'<g opacity="{svg.num(shown)}">{lines}</g>')
+    if ruler.holds(s.zero_below):
+        x = ruler.at(s.zero_below)
+        out.append(raised(svg.text(x - 5, y, fitting((f"zero below {two(s.zero_below)}", two(s.zero_below)),
+                                                     x - 8 - ruler.left), anchor="end", fill="accent", bold=True,
+                                   size=svg.SMALL, mark="zero words")))  # fmt: skip
+    else:
+        out.append(raised(svg.text(ruler.left, y, f"◂ zero below {two(s.zero_below)}", fill="muted", size=svg.SMALL,
+                                   mark="zero words")))  # fmt: skip
+    if ruler.holds(math.log2(f.largest)):
+        out.append(_top(axes, ruler.at(math.log2(f.largest))))
+    else:
+        out.append(raised(svg.text(ruler.right, y, f"infinite from {two(f.highest_octave + 1)} ▸", anchor="end",
+                                   fill="muted", size=svg.SMALL, mark="top words")))  # fmt: skip
+    return "".join(out)
+
+
+def _top(axes: Axes, x: float) -> str:
+    """Words at the upper end: right of it where they fit, else left of it."""
+    f, ruler = axes.setting.f, axes.ruler
+    say = "cut to" if f.saturates else "infinite above"
+    words = f"{say} {number(f.largest)}"
+    right = svg.measure(words, svg.SMALL, bold=True) < ruler.right - x - 6
+    return svg.text(x + 5 if right else x - 5, axes.at.ends, words, anchor="start" if right else "end", fill="accent",
+                    bold=True, size=svg.SMALL, mark="top words")  # fmt: skip
+
+
+def _marks(axes: Axes) -> str:
+    """The largest gradient of the part, and of all that share its loss scale."""
+    s, ruler, foot, out = axes.setting, axes.ruler, axes.at.bars[1], []
+    of_all = s.peak[0] + s.octaves
+    words = f"largest of step {s.step}" if s.searches else "largest of all"
+    rows = [("all", of_all, words, 34)]
+    if of_all - s.largest > 0.01:
+        rows.append(("part", s.largest, "largest here", 18))
+    for name, size, words, high in rows:
+        over = name == "all" and s.overflows
+        x, fill = ruler.x(size), "accent" if over else "ink"
+        half = svg.measure(words, svg.SMALLEST) / 2
+        middle = min(max(x, ruler.left + half), ruler.right - half)
+        out.append(svg.line(x, foot - high + 3, x, foot, fill, 2 if over else 1.5, mark=f"largest {name}"))
+        out.append(svg.text(middle, foot - high, words, anchor="middle", fill=fill, bold=over, size=svg.SMALLEST,
+                            halo=True, mark=f"largest words {name}"))  # fmt: skip
+    return "".join(out)
+
+
+def mark(axes: Axes) -> str:
+    """A guess of what becomes zero: where this share of the gradients lies below."""
+    s, ruler, seen, stops = axes.setting, axes.ruler, 0, []
+    total = sum(s.h.counts)
+    for octave, n in s.h.items():
+        if n:
+            stops.append((100 * seen / total, ruler.x(octave + s.octaves)))
+            seen += n
+    stops.append((100.0, ruler.x(s.h.items()[-1][0] + 1 + s.octaves)))
+    return guess.mark(stops, (axes.at.ends - 4, axes.at.strip[1]), "x", axes.at.ends - 4)
+
+
+# --- the strip ------------------------------------------------------------------------------------------------------
+
+
+def _strips(axes: Axes) -> str:
+    """The format's own, filled; of the others, outlines; and how high the middle gradient stands on it."""
+    s, ruler, (top, foot), bit = axes.setting, axes.ruler, axes.at.strip, axes.bit
+    words = fitting([one.format(s.format) for one in TITLES["strip"]], axes.width - 8)
+    out = [svg.text(ruler.left, top - 8, words, fill="muted", size=svg.SMALL)]
+    ghosts = [name for name in SHOWN if name != s.format]
+    out += [outline(strip(ruler, FORMATS[name], foot, bit), "", 0, "muted", 1, "3 3") for name in ghosts]
+    out.append(outline(strip(ruler, s.f, foot, bit), "compute", 0.3, "ink", 1.5, mark="strip"))
+    out.append(svg.line(ruler.left, foot + 0.5, ruler.right, foot + 0.5, "muted"))
+    clear = Clear(ruler.left, ruler.right, foot + 1)
+    clear.take(ruler.left, ruler.left + svg.measure(words, svg.SMALL), top - 8, svg.SMALL)
+    x, y = _point(axes, out, clear)
+    words = f"the middle one keeps {s.kept}" if axes.wide else f"middle: {s.kept}"
+    beside = [(x + side * 9, y + up, anchor) for up in (16, -6, -21, 30, -36)
+              for side, anchor in ((1, "start"), (-1, "end"))]  # fmt: skip
+    out.append(clear.words(words, beside, mark="middle words"))
+    out.append(clear.words(f"{s.format}: {s.f.digits} bits", _name(axes, s.format), bold=True, size=svg.FONT,
+                           mark="strip words"))  # fmt: skip
+    out += [clear.words(name, _name(axes, name, True)) for name in ghosts]
+    return "".join(out)
+
+
+def _point(axes: Axes, out: list[str], clear: Clear) -> tuple[float, float]:
+    """The middle gradient: beneath its bar, and a point on the strip; where that is."""
+    s, ruler, (top, foot) = axes.setting, axes.ruler, axes.at.strip
+    x, y = ruler.x(s.middle + 0.5), foot - s.kept * axes.bit
+    out.append(svg.line(x, axes.at.bars[1], x, axes.at.bars[1] + 5, "ink", 3, mark="middle tick"))
+    out.append(svg.line(x, top - 3, x, y, "ink", 1, "2 3", mark="middle line"))
+    at = f'cx="{svg.num(x)}" cy="{svg.num(y)}"'
+    out.append(f'<circle {at} r="4.5" fill="{svg.colour("c6")}" stroke="{svg.colour("ink")}" data-mark="middle"/>')
+    clear.take(x - 6, x + 6, y + 4, 12)
+    return x, y
+
+
+def _name(axes: Axes, name: str, ghost: bool = False) -> list[tuple[float, float, str]]:
+    """Places for the name of a strip: under its upper edge, at its ends or in the middle, else beside it."""
+    f, ruler = FORMATS[name], axes.ruler
+    left, right = ruler.x(f.lowest_octave), ruler.x(math.log2(f.largest))
+    y = axes.at.strip[1] - f.digits * axes.bit + 13
+    words, size = (name, svg.SMALLEST) if ghost else (f"{name}: {f.digits} bits", svg.FONT)
+    down, middle = 0 if ghost else 4, (left + right) / 2
+    ends = [(right - 5 - down, y + down, "end"), (left + 5 + down, y + down, "start")]
+    inside = ends if ghost else [(middle, y + 4, "middle"), *ends, (middle, y + 24, "middle")]
+    if not ghost and f.digits < 5:  # too low for words beside a point
+        inside = [(right, y - 19, "end"), (middle, y - 19, "middle"), (left, y - 19, "start")]
+    elif svg.measure(words, size, bold=not ghost) > right - left:
+        inside = []
+    return [*inside, (right + 5, y, "start"), (left - 5, y, "end"), (right + 5, y - 15, "start")]
+
+

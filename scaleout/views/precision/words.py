@@ -1,0 +1,114 @@
+"""What the view `precision` says: its sentence, the law beside the picture, and what wrong guesses are made of."""
+
+from __future__ import annotations
+
+import math
+
+from scaleout.draw import svg
+from scaleout.draw.ruler import power
+from scaleout.numerics.octaves import fate
+from scaleout.views.precision.amounts import gradients, named, number, of, percent
+from scaleout.views.precision.levers import Advice
+
+BEST = "Nothing here loses less."
+
+
+def sentence(s) -> str:
+    """What becomes of the gradients."""
+    if s.shares:
+        return _sharing(s)
+    scale = f"loss scale {power(s.octaves)}" if s.octaves else "no loss scale"
+    zero = f"{_zero(s.fate.zero)} of {gradients(s.own)} become zero"
+    if s.searches:
+        start = f"Step {s.step}, {scale}"
+        if s.now.skipped:
+            after = power(round(math.log2(s.now.after)))
+            return f"{start}: the largest gradient is infinite. **The step is left out**, the scale halved to {after}."
+        return f"{start}: nothing overflows, {zero}."
+    start = f"{s.format}, {scale}"
+    if s.leaves_out:
+        where = f", in {of(s.peak[1])}," if s.peak[1] != s.own else ""
+        return f"{start}: the largest gradient{where} is infinite, and **the step is left out**; {zero}."
+    cut = f", {percent(s.fate.beyond)} are cut to {number(s.f.largest)}" if s.fate.beyond else ""
+    return f"{start}: {zero}{cut}; the middle one keeps **{_bits(s.kept, s.f.digits)}**."
+
+
+def _zero(share: float) -> str:
+    return f"**{percent(share)}**" if share else "**none**"
+
+
+def _bits(kept: int, digits: int) -> str:
+    return f"all {digits} bits" if kept == digits else f"{kept} of {digits} bits"
+
+
+def _sharing(s) -> str:
+    found = s.found
+    who = "the tensor shares a scale" if s.shared == "tensor" else f"{s.block:,} numbers share a scale"
+    cut = f", {percent(found.clipped)} are cut" if found.clipped else ""
+    zero = f"{_zero(found.zero)} of {gradients(s.own)} become zero"
+    off = f"together they are off by **{percent(found.error)}** (root of mean squares)"
+    return f"{named(s.format, s.shared, s.block)}, {who}: {zero}{cut}; {off}."
+
+
+def advice(s, found: Advice | None) -> str:
+    """The one lever worth trying now."""
+    return f"Try **{found.words}**: {found.gives}." if found else BEST
+
+
+# --- the law --------------------------------------------------------------------------------------------------------
+
+
+def law(s) -> list[str]:
+    """Where zero begins; or what a block's scale is; or what a step bears."""
+    if s.shares:
+        return _law_of_blocks(s)
+    if s.searches:
+        top, unscaled = number(s.f.largest), svg.quantity(s.now.largest / s.now.scale)
+        bears = s.f.largest / (s.now.largest / s.now.scale)
+        return [f"The largest gradient of step {s.step} bears a loss scale of",
+                f"{top} / {unscaled} = {svg.quantity(bears)}",
+                f"It is {'too much' if s.now.skipped else 'not too much'}: the scale is {number(s.now.scale)}. After "
+                f"{s.interval:,} good steps in a row it doubles."]  # fmt: skip
+    f = s.f
+    formula = f"2^({_minus(f.lowest_octave)} − {f.mantissa} − 1) = {power(s.zero_below)}"
+    scaled = (f"A loss scale of {power(s.octaves)} brings that down to gradients of {power(s.zero_below - s.octaves)}; "
+              "the update divides by it.")  # fmt: skip
+    top = f"Its largest number is {number(f.largest)}." if f.largest < 1e6 else "It reaches as far as fp32."
+    mantissa = f"{f.mantissa} bit{'s' if f.mantissa > 1 else ''}"
+    return [f"{f.name}'s lowest octave is {_minus(f.lowest_octave)}, its mantissa has {mantissa}; zero is below half "
+            "of the smallest number:", formula, scaled if s.octaves else top]  # fmt: skip
+
+
+def _minus(n: int) -> str:
+    return str(n).replace("-", "−")
+
+
+def _law_of_blocks(s) -> list[str]:
+    f, b = s.f, s.blocks
+    top = number(f.largest)
+    bits = f"{f.bits} + {b.scale.bits}/{b.size} = {b.bits():.3g} bits a number" if b.size else f"{f.bits} bits a number"
+    drawn = " Numbers of a block are taken to have nothing in common; real neighbours are alike, and lose less."
+    end = f"{bits}.{drawn if b.size else ''}"
+    if s.shared == "floor":
+        return ["The scale of a block whose largest number is m, rounded down to a power of two:",
+                f"2^(⌊log₂ m⌋ − {f.highest_octave})", end]  # fmt: skip
+    if s.shared == "up":
+        return ["The scale of a block whose largest number is m, rounded up to a power of two:",
+                f"2^⌈log₂(m / {top})⌉", end]  # fmt: skip
+    whose = "the tensor" if s.shared == "tensor" else "a block"
+    how = "in fp32" if s.shared == "tensor" else "rounded to e4m3, times one in fp32 for the tensor"
+    return [f"The scale of {whose} whose largest number is m, {how}:", f"m / {top}", end]
+
+
+def slips(s) -> list[tuple[float, str]]:
+    """Per cent that likely mistakes give, of the opening setting."""
+    f = s.f
+    every = sum(h.total - h.zeros for h in s.parts.values())
+    all_parts = sum(fate(h, f).zero * (h.total - h.zeros) for h in s.parts.values()) / every
+    return [
+        (100, "all below the smallest normal number: below it fp16 goes on for ten octaves, with a bit less in each"),
+        (100 * s.h.below(s.zero_below + 1), f"all below the smallest number, {power(s.zero_below + 1)}: what is more "
+                                            "than half of it is rounded up to it"),
+        (0, "bf16's share: fp16 has 5 bits of exponent, not 8"),
+        (100 * all_parts, "the share of all parts together: queries and keys have the smallest gradients"),
+    ]  # fmt: skip
