@@ -112,7 +112,7 @@ def test_code_of_a_picture_is_thrown_away_with_what_it_changed(opened):
     type_code(page, f"{FORGED}{patch}def height(x):\n    return 1\n")
     settle(page, "ZeroDivisionError", ".live-status .live-problem")
     page.get_by_role("textbox", name="The height of bar x").fill("def height(x):\n    return 1\n")
-    assert page.locator(".live-status .live-problem").text_content() == ""  # it was said of other code
+    page.wait_for_function("document.querySelector('.live-status .live-problem').textContent === ''")  # of other code
     page.get_by_role("button", name="Run", exact=True).click()
     settle(page, "9.500 mm")
     page.wait_for_function(READY)

@@ -86,27 +86,45 @@ def test_publishing_again_replaces_the_checkpoint_of_an_abandoned_future(tmp_pat
     assert c.manifest(tmp_path / "step-00000040")["extra"] == "new"
 
 
-def test_a_kill_at_any_moment_leaves_only_whole_checkpoints(tmp_path):
-    """A process publishes and prunes as fast as it can, and is killed; whatever stands under its name is good."""
+def kill(folder, path, wait):
+    """A process that publishes and prunes as fast as it can, killed when `wait` returns."""
     job = ("import sys; from pathlib import Path\n"
            "from test_checkpoints import make, c\nfolder = Path(sys.argv[1])\nprint('on', flush=True)\n"
            "for step in range(100000): make(folder, step); c.prune(folder, 2)\n")
+    process = subprocess.Popen([sys.executable, "-c", job, str(folder)], stdout=subprocess.PIPE,
+                               env=os.environ | {"PYTHONPATH": path})
+    process.stdout.readline()
+    wait(process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+def in_a_write(folder):
+    """Return as soon as a folder on its way is seen behind two that were published."""
+    def wait(process):
+        end = time.monotonic() + 30
+        while time.monotonic() < end and process.poll() is None:
+            names = [path.name for path in folder.iterdir()] if folder.exists() else []
+            if sum(name.startswith(c.DONE) for name in names) > 1 and any(name.startswith(c.WRITING) for name in names):
+                return
+    return wait
+
+
+def test_a_kill_at_any_moment_leaves_only_whole_checkpoints(tmp_path):
+    """Whatever stands under its name is good, wherever the kill fell; some fall into a write."""
     path, killed_while_writing = ":".join([*sys.path, str(Path(__file__).parent)]), 0
-    for attempt in range(3):
+    for attempt in range(12):
         folder = tmp_path / str(attempt)
-        process = subprocess.Popen([sys.executable, "-c", job, str(folder)], stdout=subprocess.PIPE,
-                                   env=os.environ | {"PYTHONPATH": path})
-        process.stdout.readline()
-        time.sleep(0.3 + 0.0137 * attempt)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+        kill(folder, path, in_a_write(folder) if attempt > 1 else lambda _, at=attempt: time.sleep(0.3 + 0.01 * at))
         found = c.every(folder)
         assert 1 <= len(found) <= 3, "two, or one more before it is pruned"
         assert [c.problem(path, c.manifest(path)["files"]) for path in found] == [None] * len(found)
         killed_while_writing += bool(c.sweep(folder))
         assert all(path.name.startswith(c.DONE) for path in folder.iterdir())
-    assert killed_while_writing, "no kill fell into a write: the test says nothing"
+        if attempt > 2 and killed_while_writing:
+            return
+    pytest.fail("no kill fell into a write: the test says nothing")
 
 
 # --- damage ------------------------------------------------------------------------------------------------
