@@ -1,0 +1,111 @@
+"""Check the lab exercise `finish-gradients`: sums and means along each axis, for several meshes of four ranks.
+
+Every rank knows what every other one began with, so that each has the right gradients, and those that come of another
+choice for an axis: nothing, a sum or a mean.
+"""
+
+from __future__ import annotations
+
+import warnings
+from itertools import product
+
+import torch
+
+from scaleout.exercises.engine import Verdict
+from scaleout.exercises.ranks.check import Check, wrong
+from scaleout.spec.mesh import Grid
+
+AXES = ("pp", "dp", "tp")
+SIZES = ((1, 2, 2), (2, 2, 1), (2, 1, 2), (1, 4, 1), (1, 1, 4))
+RIGHT = {"cut": ("none", "mean", "none"), "whole": ("none", "mean", "sum"), "tied": ("sum", "mean", "none")}
+LONG = {"cut": 5, "whole": 3, "tied": 4}
+CLOSE = 1e-5
+WORDS = {"none": "is not added up", "sum": "is added up", "mean": "is averaged"}
+
+Fault = tuple[str, str] | None  # (slip, words)
+
+
+def began(kind: str, rank: int) -> torch.Tensor:
+    """A rank's gradient after its backward."""
+    seed = 10 * rank + list(RIGHT).index(kind)
+    return torch.randn(LONG[kind], generator=torch.Generator().manual_seed(seed))
+
+
+def finished(kind: str, rank: int, sizes: tuple[int, ...], done: tuple[str, ...], turned: bool = False) -> torch.Tensor:
+    """The gradient of a rank after the same has been `done` along each axis; with `turned` along axes whose first
+    counts fastest."""
+    axes = tuple(zip(AXES, sizes, strict=True))
+    grid = Grid(axes[::-1] if turned else axes)
+    along = [axis for axis, what in zip(AXES, done, strict=True) if what != "none"]
+    group = grid.group(rank, *along) if along else (rank,)
+    by = 1
+    for axis, what in zip(AXES, done, strict=True):
+        by *= grid.size(axis) if what == "mean" else 1
+    return sum(began(kind, one) for one in group) / by
+
+
+def own(function, rank: int, world: int) -> Verdict | None:
+    """All meshes on this rank: what is wrong with the first that is, or None."""
+    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
+    for sizes in SIZES:
+        gradients = {kind: began(kind, rank) for kind in RIGHT}
+        held = dict(gradients)
+        returned = function(gradients, sizes)
+        if returned is ...:
+            return wrong("the function returns its ... at once: put your sums in its place", "stub")
+        mesh = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
+        found = _fault(held, rank, sizes)
+        if found:
+            return wrong(f"rank {rank}, {mesh}: {found[1]}", found[0])
+    return None
+
+
+def _fault(given: dict[str, torch.Tensor], rank: int, sizes: tuple[int, ...]) -> Fault:
+    """What is wrong with the gradients of one mesh."""
+    wrongs = {kind: one for kind, one in given.items() if not near(one, finished(kind, rank, sizes, RIGHT[kind]))}
+    if not wrongs:
+        return None
+    if all(torch.equal(one, began(kind, rank)) for kind, one in given.items()):
+        return "not-in-place", "the gradients are as they were. Change them in place, as dist.all_reduce does"
+    kind, one = next(iter(wrongs.items()))
+    for turned in (False, True):
+        for done in _choices(sizes):
+            if near(one, finished(kind, rank, sizes, done, turned)):
+                return ("order-of-axes", f"{kind!r} was handled along other groups: ranks count along tp fastest, so "
+                        "that tp's groups are ranks in a row") if turned else _named(kind, done, sizes)  # fmt: skip
+    return "wrong-gradient", f"{kind!r} is {_shown(one)}, and should be {_shown(finished(kind, rank, sizes, RIGHT[kind]))}"
+
+
+def _choices(sizes: tuple[int, ...]) -> list[tuple[str, ...]]:
+    """What can be done along axes, the nearest to right first; along an axis of one there is nothing to do."""
+    return list(product(*(tuple(WORDS) if size > 1 else ("none",) for size in sizes)))
+
+
+def _named(kind: str, done: tuple[str, ...], sizes: tuple[int, ...]) -> Fault:
+    """Which axis was handled otherwise than it should be."""
+    rows = zip(AXES, sizes, done, RIGHT[kind], strict=True)
+    off = [(axis, was, should) for axis, size, was, should in rows if size > 1 and was != should]
+    axis, was, should = off[0]
+    names = {("none", "mean"): "not-averaged", ("sum", "mean"): "summed", ("none", "sum"): "not-added",
+             ("mean", "sum"): "averaged", ("sum", "none"): "added", ("mean", "none"): "added"}  # fmt: skip
+    why = {"mean": "each replica has the mean of its own samples", "sum": "each rank has a part of the sum",
+           "none": "ranks along this axis have other weights"}[should]  # fmt: skip
+    more = f"; and so is {off[1][0]} handled wrongly" if len(off) > 1 else ""
+    return names[was, should], f"{kind!r} {WORDS[was]} along {axis}, where {why}{more}"
+
+
+def _shown(one: torch.Tensor) -> str:
+    return "[" + ", ".join(f"{float(value):.3g}" for value in one[:3]) + ", ...]"
+
+
+def near(given: torch.Tensor, right: torch.Tensor) -> bool:
+    return given.shape == right.shape and bool((given - right).abs().max() <= CLOSE)
+
+
+def judge(reports: list, world: int) -> Verdict:
+    """Every rank's gradients were right."""
+    return Verdict(True, f"right on {world} processes")
+
+
+CHECK = Check("scaleout.exercises.mesh.ranks", "finish", (4,), own, judge, wait_seconds=5,
+              right=f"right on 4 processes, as {len(SIZES)} meshes: means along dp, sums along tp and pp")  # fmt: skip
