@@ -23,8 +23,8 @@ ROOM = 73.7  # GB
 
 FIVE = Choice(
     key="five-layouts", level=3, minutes=6, title="Five layouts of eight GPUs",
-    prompt="Llama 2 13B trains on 2 nodes of 4 A100, tp the last axis, ZeRO 1 along dp. Of a GPU's 80 GB tensors may "
-    f"take **{ROOM}**. The book's model gives for five layouts:\n\n"
+    prompt="Llama 2 13B trains on 2 nodes of 4 A100, tp the last axis, ZeRO 1 along dp; D and E interleave, one block "
+    f"in each chunk. Of a GPU's 80 GB tensors may take **{ROOM}**. The book's model gives for five layouts:\n\n"
     f"```\n{TABLE}```\n\n"
     "The rest of each step is the update and waiting for the slowest. Of published steps nine in ten lie within **6%** "
     "of the model. You have the cluster for one afternoon: which do you run?",
@@ -36,8 +36,8 @@ FIVE = Choice(
     "beside them. A is 24% slower than B, which no error of 6% on both sides makes up for.\n"
     "- **C**: the fastest number in the table, and 2.3 GB too large. It is a candidate as soon as something small is "
     "recomputed, or with ZeRO 3.\n"
-    "- **E**: one stage has the head, and eight stages of five blocks each wait for it. 13% slower than B, with "
-    "nothing gained.\n\n"
+    "- **E**: eight stages of five blocks, and seven wait for the one that has the head as well. 13% slower than B, "
+    "with nothing gained.\n\n"
     "Least memory is no aim once it fits, and neither is the use of all three axes: each axis is a cost that is paid "
     "where memory, or the batch, leaves no other choice.",
     options=(
@@ -119,8 +119,8 @@ def _mistaken(**wrong):
 
 CASES = (
     (8, 4, 32, 208, 37, 73, 0.03), (8, 8, 16, 128, 20, 70, 0.05), (8, 4, 32, 208, 60, 73, 0.30),
-    (8, 2, 8, 100, 30, 40, 0.20), (8, 8, 64, 16, 20, 40, 0.10), (8, 4, 4, 300, 30, 80, 0.40),
-    (12, 6, 48, 200, 30, 60, 0.02), (24, 8, 96, 300, 40, 80, 0.15), (16, 8, 16, 500, 90, 60, 0.10),
+    (8, 2, 8, 100, 30, 40, 0.20), (8, 8, 64, 16, 20, 40, 0.10), (48, 8, 48, 520, 85, 80, 0.10),
+    (24, 6, 96, 80, 45, 40, 0.03), (48, 6, 24, 700, 70, 80, 0.20), (16, 8, 16, 500, 90, 60, 0.10),
     (8, 4, 32, 900, 40, 80, 0.05), (6, 3, 12, 120, 10, 60, 0.25), (32, 8, 64, 640, 80, 80, 0.07),
     (8, 8, 12, 90, 24, 50, 0.04), (1, 1, 5, 10, 20, 40, 0.10), (8, 4, 8, 200, 70, 60, 0.6),
 )

@@ -73,7 +73,8 @@ def _fault(given: dict[str, torch.Tensor], rank: int, sizes: tuple[int, ...]) ->
             if near(one, finished(kind, rank, sizes, done, turned)):
                 return ("order-of-axes", f"{kind!r} was handled along other groups: ranks count along tp fastest, so "
                         "that tp's groups are ranks in a row") if turned else _named(kind, done, sizes)  # fmt: skip
-    return "wrong-gradient", f"{kind!r} is {_shown(one)}, and should be {_shown(finished(kind, rank, sizes, RIGHT[kind]))}"
+    right = finished(kind, rank, sizes, RIGHT[kind])
+    return "wrong-gradient", f"{kind!r} is {_shown(one)}, and should be {_shown(right)}"
 
 
 def _choices(sizes: tuple[int, ...]) -> list[tuple[str, ...]]:
