@@ -68,7 +68,7 @@ SEQUENCES = Function(
     right="dp × m × batch, and dp is what tp, pp and cp leave.",
 )  # fmt: skip
 
-TP, PP, SEQUENCES_A_STEP, SMALL, LARGE = 8, 8, 128, 128, 512
+TP, PP, SEQUENCES_A_STEP, SMALL, LARGE = 8, 6, 128, 96, 384
 
 
 def micro_batches(gpus: int) -> int:

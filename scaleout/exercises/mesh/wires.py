@@ -142,7 +142,7 @@ ORDER = Number(
     solution=f"The stream has {TOKENS:,} × {SHAPE.hidden:,} × 2 = {_STREAM / 1e6:.1f} MB. {_BLOCKS} blocks × {M} "
     f"micro-batches × 4 all-reduces × 7/4 make **{INSIDE / GB:,.0f} GB** that a GPU sends: {INSIDE / NEAR:.2f} s in "
     f"the node, {INSIDE / FAR:.2f} s between nodes, **{_more():.1f} s** more. The model computes for about 14 s.\n\n"
-    f"The two axes that get NVLink in exchange send 17 GB (pp) and 4.3 GB (dp) and gain half a second. Nothing in the "
+    f"The two axes that get NVLink in exchange send 17 GB (pp) and 4.3 GB (dp) and gain 0.4 s. Nothing in the "
     "run says that anything is wrong: losses are the same, GPUs are \"busy\" while they wait. What tells you is a "
     "trace, or counters of the adapters. JAX's mesh builder learned in 2026 to give the axis that sends most the "
     "faster wire; a job's step fell from 11.28 to 10.84 s (jax-ml/jax, pull request 39340).",
