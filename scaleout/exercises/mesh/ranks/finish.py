@@ -7,19 +7,24 @@ choice for an axis: nothing, a sum or a mean.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from itertools import product
 
 import torch
+import torch.distributed as dist
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.spec.mesh import Grid
 
 AXES = ("pp", "dp", "tp")
-SIZES = ((1, 2, 2), (2, 2, 1), (2, 1, 2), (1, 4, 1), (1, 1, 4))
+SIZES = ((1, 2, 2), (2, 2, 1), (2, 1, 2))  # groups cost a tenth of a second each to make
 RIGHT = {"cut": ("none", "mean", "none"), "whole": ("none", "mean", "sum"), "tied": ("sum", "mean", "none")}
 LONG = {"cut": 5, "whole": 3, "tied": 4}
 CLOSE = 1e-5
+WAIT = 5  # seconds, of a collective for the other ranks
 WORDS = {"none": "is not added up", "sum": "is added up", "mean": "is averaged"}
 
 Fault = tuple[str, str] | None  # (slip, words)
@@ -44,13 +49,47 @@ def finished(kind: str, rank: int, sizes: tuple[int, ...], done: tuple[str, ...]
     return sum(began(kind, one) for one in group) / by
 
 
+class Disagree(Exception):
+    """Ranks make different groups at the same time."""
+
+
+@contextmanager
+def agreed(world: int) -> Iterator[None]:
+    """Every `new_group` inside is first compared over all ranks: groups that are not the same ones get hold of each
+    other's connections, and what comes of it differs from run to run. They wait as long as the check's own."""
+    plain = dist.new_group
+
+    def made(ranks=None, *args, **kwargs):
+        every = [None] * world
+        dist.all_gather_object(every, ranks and [int(one) for one in ranks])
+        if any(one != every[0] for one in every):
+            other = next(rank for rank, one in enumerate(every) if one != every[0])
+            raise Disagree(f"new_group was called with {every[0]} on rank 0 and with {every[other]} on rank {other}")
+        return plain(ranks, *args, **{"timeout": timedelta(seconds=WAIT), **kwargs})
+
+    dist.new_group = made
+    try:
+        yield
+    finally:
+        dist.new_group = plain
+
+
+def explain(error: Exception) -> Verdict | None:
+    """Groups that not all ranks have made."""
+    if not isinstance(error, Disagree):
+        return None
+    return wrong(f"{error}: every rank makes every group, in the same order, also those that it is not in",
+                 "own-groups")  # fmt: skip
+
+
 def own(function, rank: int, world: int) -> Verdict | None:
     """All meshes on this rank: what is wrong with the first that is, or None."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     for sizes in SIZES:
         gradients = {kind: began(kind, rank) for kind in RIGHT}
         held = dict(gradients)
-        returned = function(gradients, sizes)
+        with agreed(world):
+            returned = function(gradients, sizes)
         if returned is ...:
             return wrong("the function returns its ... at once: put your sums in its place", "stub")
         mesh = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
@@ -69,7 +108,7 @@ def _fault(given: dict[str, torch.Tensor], rank: int, sizes: tuple[int, ...]) ->
         return "not-in-place", "the gradients are as they were. Change them in place, as dist.all_reduce does"
     kind, one = next(iter(wrongs.items()))
     for turned in (False, True):
-        for done in _choices(sizes):
+        for done in _choices(kind, sizes):
             if near(one, finished(kind, rank, sizes, done, turned)):
                 return ("order-of-axes", f"{kind!r} was handled along other groups: ranks count along tp fastest, so "
                         "that tp's groups are ranks in a row") if turned else _named(kind, done, sizes)  # fmt: skip
@@ -77,9 +116,10 @@ def _fault(given: dict[str, torch.Tensor], rank: int, sizes: tuple[int, ...]) ->
     return "wrong-gradient", f"{kind!r} is {_shown(one)}, and should be {_shown(right)}"
 
 
-def _choices(sizes: tuple[int, ...]) -> list[tuple[str, ...]]:
+def _choices(kind: str, sizes: tuple[int, ...]) -> list[tuple[str, ...]]:
     """What can be done along axes, the nearest to right first; along an axis of one there is nothing to do."""
-    return list(product(*(tuple(WORDS) if size > 1 else ("none",) for size in sizes)))
+    some = product(*(tuple(WORDS) if size > 1 else ("none",) for size in sizes))
+    return sorted(some, key=lambda done: sum(was != should for was, should in zip(done, RIGHT[kind], strict=True)))
 
 
 def _named(kind: str, done: tuple[str, ...], sizes: tuple[int, ...]) -> Fault:
@@ -108,5 +148,5 @@ def judge(reports: list, world: int) -> Verdict:
     return Verdict(True, f"right on {world} processes")
 
 
-CHECK = Check("scaleout.exercises.mesh.ranks", "finish", (4,), own, judge, wait_seconds=5,
+CHECK = Check("scaleout.exercises.mesh.ranks", "finish", (4,), own, judge, wait_seconds=WAIT, explain=explain,
               right=f"right on 4 processes, as {len(SIZES)} meshes: means along dp, sums along tp and pp")  # fmt: skip
