@@ -36,8 +36,8 @@ FOUR = Choice(
     "- **A** and **C** have copies that go different ways, along tp and along dp. The losses of both look like a sound "
     "run's, for each copy learns as well, from half of the data.\n\n"
     "So assert, in the run: the bytes of a shard, the first loss, and after some steps that copies are **equal**, "
-    "along each axis. A loss that goes down asserts nothing. `labs/mesh.py --fault` shows the same four with the book's "
-    "Transformer, as `norms`, `tensor`, `replicas` and `data`.",
+    "along each axis. A loss that goes down asserts nothing. `labs/mesh.py --fault` shows the same four with the "
+    "book's Transformer, as `norms`, `tensor`, `replicas` and `data`.",
     options=(
         Option("right", "A tp sum · B no tp · C dp sum · D samples", "Right: first loss, bytes of a shard, and copies "
                                                                      "along each axis.", True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Option
+from scaleout.spec import checks
 
 # Of `timing.mesh_search.cut`: Llama 2 13B, 32 sequences of 4,096 tokens, 2 nodes of 4 A100 joined by NVLink 3 and
 # InfiniBand NDR, ZeRO 1 along dp, nothing recomputed. tests/exercises/test_mesh_truth.py prices them again.
@@ -92,8 +93,8 @@ def sketch(gpus, node, batch, states, kept, room, toll):
 
 def layouts(gpus, node):
     """[pp, dp, tp] of so many GPUs whose tp groups lie in nodes."""
-    return [[pp, gpus // (tp * pp), tp] for tp in range(1, gpus + 1) if node % tp == 0
-            for pp in range(1, gpus + 1) if gpus % (tp * pp) == 0]  # fmt: skip
+    return [[pp, gpus // (tp * pp), tp] for tp in checks.divisors(node) if gpus % tp == 0
+            for pp in checks.divisors(gpus // tp)]  # fmt: skip
 
 
 def _sketch(gpus, node, batch, states, kept, room, toll, *, own=True, fill=True, fits="pipeline", price="step"):

@@ -60,11 +60,14 @@ def agreed(world: int) -> Iterator[None]:
     plain = dist.new_group
 
     def made(ranks=None, *args, **kwargs):
-        every = [None] * world
-        dist.all_gather_object(every, ranks and [int(one) for one in ranks])
-        if any(one != every[0] for one in every):
-            other = next(rank for rank, one in enumerate(every) if one != every[0])
-            raise Disagree(f"new_group was called with {every[0]} on rank 0 and with {every[other]} on rank {other}")
+        mine = torch.zeros(world)
+        mine[list(range(world) if ranks is None else ranks)] = 1
+        every = [torch.zeros(world) for _ in range(world)]
+        dist.all_gather(every, mine)
+        groups = [one.nonzero().flatten().tolist() for one in every]
+        if any(one != groups[0] for one in groups):
+            other = next(rank for rank, one in enumerate(groups) if one != groups[0])
+            raise Disagree(f"new_group was called with {groups[0]} on rank 0 and with {groups[other]} on rank {other}")
         return plain(ranks, *args, **{"timeout": timedelta(seconds=WAIT), **kwargs})
 
     dist.new_group = made
@@ -106,12 +109,13 @@ def _fault(given: dict[str, torch.Tensor], rank: int, sizes: tuple[int, ...]) ->
         return None
     if all(torch.equal(one, began(kind, rank)) for kind, one in given.items()):
         return "not-in-place", "the gradients are as they were. Change them in place, as dist.all_reduce does"
+    if all(near(one, finished(kind, rank, sizes, RIGHT[kind], turned=True)) for kind, one in given.items()):
+        return "order-of-axes", ("the sums are along other groups: ranks count along tp fastest, so that tp's groups "
+                                 "are ranks in a row")  # fmt: skip
     kind, one = next(iter(wrongs.items()))
-    for turned in (False, True):
-        for done in _choices(kind, sizes):
-            if near(one, finished(kind, rank, sizes, done, turned)):
-                return ("order-of-axes", f"{kind!r} was handled along other groups: ranks count along tp fastest, so "
-                        "that tp's groups are ranks in a row") if turned else _named(kind, done, sizes)  # fmt: skip
+    for done in _choices(kind, sizes):
+        if near(one, finished(kind, rank, sizes, done)):
+            return _named(kind, done, sizes)
     right = finished(kind, rank, sizes, RIGHT[kind])
     return "wrong-gradient", f"{kind!r} is {_shown(one)}, and should be {_shown(right)}"
 
