@@ -56,9 +56,9 @@ FINISH = Lab(
     solution="```python\n"
     f"{_FINISH_SOLUTION}```\n\n"
     "`init_device_mesh` makes the groups of every axis on all ranks; in a training script it is called once, at the "
-    "start. The division is by dp alone. Who divides by all ranks trains with a learning rate that is smaller by "
-    "tp · pp, and finds nothing wrong: torchtune's scaling by the *world size* in place of dp came up as *I believe "
-    "this is strictly correct and there is currently a bug?* (meta-pytorch/torchtune, issue 2420).\n\nWith more than "
+    "start. The division is by dp alone. Who divides by all ranks has gradients that are too small "
+    "by tp · pp, which AdamW hides and clipping does not. For torchtune somebody had to propose it: *scale grads by DP "
+    "size, not world size* (meta-pytorch/torchtune, issue 2420).\n\nWith more than "
     "two stages a tied table needs a group of its own, the first and the last rank of each pipeline: "
     "Megatron's embedding group.",
     stub=FINISH_STUB, command=f"{_COMMAND} finish.py",

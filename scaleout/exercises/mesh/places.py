@@ -135,7 +135,8 @@ GROUPS = Function(
     f"{_GROUPS_SOLUTION}```\n\n"
     "Every rank is in exactly one group of each axis, so that there are (all ranks) / (size) of them. With "
     "`torch.distributed` **every** rank has to call `new_group` for **every** group, in the same order, also for those "
-    "that it is not in; `init_device_mesh` does that. One that makes its own groups alone hangs.",
+    "that it is not in; `init_device_mesh` does that. Where each makes its own alone, they hang, or add up with ranks "
+    "that nobody meant.",
     function="groups", stub=_GROUPS_STUB, reference=_groups,
     cases=(([2, 3, 2], 1), ([2, 3, 2], 0), ([2, 3, 2], 2), ([2, 2, 2], 0), ([2, 2, 2], 1), ([4, 3], 0), ([4, 3], 1),
            ([1, 5], 0), ([7], 0), ([3, 1, 4], 1), ([2, 2, 3, 2], 1), ([2, 2, 3, 2], 2)),

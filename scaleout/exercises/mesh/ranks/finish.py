@@ -135,7 +135,7 @@ def _named(kind: str, done: tuple[str, ...], sizes: tuple[int, ...]) -> Fault:
              ("mean", "sum"): "averaged", ("sum", "none"): "added", ("mean", "none"): "added"}  # fmt: skip
     why = {"mean": "each replica has the mean of its own samples", "sum": "each rank has a part of the sum",
            "none": "ranks along this axis have other weights"}[should]  # fmt: skip
-    more = f"; and so is {off[1][0]} handled wrongly" if len(off) > 1 else ""
+    more = f"; along {off[1][0]} there is something wrong too" if len(off) > 1 else ""
     return names[was, should], f"{kind!r} {WORDS[was]} along {axis}, where {why}{more}"
 
 
