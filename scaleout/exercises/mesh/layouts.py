@@ -8,17 +8,17 @@ from scaleout.spec import checks
 # Of `timing.mesh_search.cut`: Llama 2 13B, 32 sequences of 4,096 tokens, 2 nodes of 4 A100 joined by NVLink 3 and
 # InfiniBand NDR, ZeRO 1 along dp, nothing recomputed. tests/exercises/test_mesh_truth.py prices them again.
 TABLE = """\
-                   A     B     C     D     E
-pp                 1     1     1     2     8
-dp                 1     2     4     2     1
-tp                 8     4     2     2     1
-micro-batches      8     8     8    16    32
-GB, fullest     46.7  56.5  76.0  56.4  71.0
-seconds         8.61  6.94  6.93  7.04  7.85
- compute        6.71  6.71  6.71  6.71  6.71
- tp waits       1.64  0.01  0.00  0.00     0
- unequal stages    0     0     0  0.09  0.60
- bubble            0     0     0  0.02  0.29
+                   A    B    C    D    E
+pp                 1    1    1    2    8
+dp                 1    2    4    2    1
+tp                 8    4    2    2    1
+micro-batches      8    8    8   16   32
+GB, fullest     46.7 56.5 76.0 56.4 71.0
+seconds         8.61 6.94 6.93 7.04 7.85
+ compute        6.71 6.71 6.71 6.71 6.71
+ tp waits       1.64 0.01 0.00 0.00    0
+ unequal stages    0    0    0 0.09 0.60
+ bubble            0    0    0 0.02 0.29
 """
 ROOM = 73.7  # GB
 
