@@ -49,7 +49,7 @@ def test_the_search_finds_what_the_sketch_finds_for_the_table():
     job = Job(PRESETS["llama-2-13b"], 4096, 32, DEVICES["a100-80gb"], cluster(2, 4, "nvlink3"))
     found = [cut(job, tp=tp, pp=pp, zero=1 if tp * pp < 8 else 0) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8)
              if tp * pp <= 8]  # fmt: skip
-    whole = memory.accounts(job.shape, 1, 4096, Recipe("bf16-master"), Layout())[0].peak
+    whole = memory.accounts(job.shape, 1, 4096, Recipe("bf16-master"), Layout())[0].moments["forward"]
     kept, total = whole["activations"], 16 * memory.rank_parameters(job.shape, Layout(), 0)
     assert [round(size / 1e9) for size in (total, kept)] == [208, 33]
     best = min((plan for plan in found if plan.fits), key=lambda plan: plan.seconds).layout
