@@ -41,7 +41,7 @@ class Way:
             name = f"{schedule} by hand, " + (f"{loop.__name__}()" if loop else "run() of a list of actions")
         else:
             self.schedule = with_torch(s, self.stages, len(self.place), schedule, m)
-            self.tie = pipeline.Tie(self.stages, self.place)
+            self.tie = pipeline.Tie(self.stages, self.place, (tuple(range(s.world)),))
             name = type(self.schedule).__name__
         self.built = f"{name}, {len(self.place)} stage(s) on {s.world} rank(s)"
 
