@@ -73,3 +73,8 @@ def tied_weights(stages: dict[int, Stage]) -> list[nn.Parameter]:
     """Of this rank's stages: the token table and the copy of it in the head, where the head is tied."""
     table = [stage.tokens.weight for stage in stages.values() if stage.first and stage.tied]
     return table + [stage.head.weight for stage in stages.values() if stage.last and stage.tied]
+
+
+def named(name: str, stage: Stage) -> str:
+    """A parameter of a stage as the whole model calls it."""
+    return "tokens.weight" if stage.tied and name == "head.weight" else name
