@@ -146,6 +146,14 @@ class Mesh:
         """Bytes of this rank's weights."""
         return local_bytes(self.model.parameters())
 
+    @property
+    def built(self) -> str:
+        """What was built, in words."""
+        axes = " x ".join(f"{axis} {size}" for axis, size in self.grid.axes if axis != "cp")
+        averaged = "" if self.layout.dp == 1 else ", ZeRO stage 1" if self.replicas else ", gradients in buckets"
+        return (f"{axes}, outermost first: stage(s) {', '.join(map(str, self.parts))} of {self.layout.stages} here, "
+                f"{self.layout.m} micro-batches{averaged}; {self.stored:,} bytes of weights")
+
     def close(self) -> None:
         """Give the process groups back."""
         self.pipe.close()

@@ -7,7 +7,6 @@ from scaleout.memory.mesh import rank_parameters
 from scaleout.parallel import parity
 from scaleout.parallel.mesh import Mesh
 from scaleout.parallel.transformer import Transformer
-from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import Shape
 
 GPT = Shape(4, 24, 4, 64, max_seq=12)
