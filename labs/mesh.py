@@ -82,15 +82,9 @@ TIERS = {"smoke": Options(),
          "gpu": Options(layers=24, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4)}
 
 
-def batches(s, o, text, layout, batch, step):
-    """(tokens, targets) of all replicas in a step, each (dp, m, b, s): the same on every rank."""
-    pair = session.batch(text, step, layout.dp * layout.m * batch, o.seq, seed=o.seed, device=s.device)
-    return [part.unflatten(0, (layout.dp, layout.m, batch)) for part in pair]
-
-
 def draw(s, o, text):
     """batch(way, step) of the ways of a run."""
-    return lambda way, step: batches(s, o, text, way.layout, way.batch, step)
+    return lambda way, step: measure_mesh.batches(s, o, text, way.layout, way.batch, step)
 
 
 # --- the same as one process? -------------------------------------------------------------------------------
@@ -99,7 +93,7 @@ def equality(s, o, text, laid, vias):
     """Checks of a Record: losses, gradients and weights of a few steps of momentum SGD against this process alone on
     what all replicas have, in fp32."""
     checks, o = {}, replace(o, seq=min(o.seq, PARITY_TOKENS))
-    steps = [batches(s, o, text, *laid, step) for step in range(PARITY_STEPS)]
+    steps = [measure_mesh.batches(s, o, text, *laid, step) for step in range(PARITY_STEPS)]
     wanted = _trained(s, o, laid, "one", steps)
     for via in vias:
         found, words = _trained(s, o, laid, via, steps), lab_mesh.NAMES[via]
@@ -152,7 +146,7 @@ def train(s, tier, o, text):
     vias = measure_mesh.vias(s, o, laid[0])
     checks = equality(s, o, text, laid, vias)
     ways = {via: measure_mesh.Way(s, o, *laid, via, order) for via in vias}
-    sent, held, more = looked_at(s, o, laid, ways["hand"], batches(s, o, text, *laid, 0))
+    sent, held, more = looked_at(s, o, laid, ways["hand"], measure_mesh.batches(s, o, text, *laid, 0))
     units = mesh_seconds.Units(s, o, [laid])
     seconds, losses = mesh_seconds.alternate(s, ways, o.steps, draw(s, o, text), units.sample)
     guess, parts = units.predicted(*laid, shared_cores(s))
@@ -280,7 +274,7 @@ def main(s, argv=None):
     s.say(f"{recording.heading(s, o.shape)}, {lab_mesh.title(layout)}, {layout.m} micro-batches of {batch} x {o.seq} "
           "tokens a replica")
     if o.fault:
-        mesh_faults.show(s, o, (layout, batch), lambda step: batches(s, o, text, layout, batch, step))
+        mesh_faults.show(s, o, (layout, batch), text)
     else:
         (search if o.search else train)(s, tier, o, text)
 

@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from scaleout.collectives.tensor import block
 from scaleout.collectives.vocabulary import ends
+from scaleout.lab import session
 from scaleout.measure.zero import OPERATIONS, Calls
 from scaleout.memory import mesh as memory_mesh
 from scaleout.parallel import private
@@ -32,6 +33,7 @@ SENT = OPERATIONS | {"send": ("send", 0), "reduce_scatter_tensor": ("reduce_scat
 LOSS = 8                                            # bytes of the loss that ranks add up, in fp64
 
 WAYS = ("one", "hand")
+SPREAD = 77             # odd: times it, modulo a power of two, is another order of all bytes
 
 # --- by looking -----------------------------------------------------------------------------------------------------
 
@@ -150,6 +152,17 @@ class Way:
         """Give the process groups back."""
         if self.via == "hand":
             self.mesh.close()
+
+
+def batches(s, o, text, layout: Layout, batch: int, step: int) -> list[torch.Tensor]:
+    """(tokens, targets) of all replicas in a step, each (dp, m, b, s), int64, the same on every rank. o: options with
+    seq, seed and shape.
+
+    Bytes are numbered otherwise than ASCII numbers them, so that each tensor-parallel rank's part of the vocabulary
+    occurs: nearly all of a text is in the first half of 256.
+    """
+    pair = session.batch(text, step, layout.dp * layout.m * batch, o.seq, seed=o.seed, device=s.device)
+    return [(SPREAD * part % o.shape.vocab).unflatten(0, (layout.dp, layout.m, batch)) for part in pair]
 
 
 def vias(s, o, layout: Layout) -> list[str]:

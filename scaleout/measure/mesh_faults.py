@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch.distributed as dist
 
 from scaleout.lab import mesh as lab_mesh
-from scaleout.measure.mesh import Spoken, Way, messages
+from scaleout.measure.mesh import Spoken, Way, batches, messages
 from scaleout.parallel import mesh_checks, parity
 from scaleout.parallel.mesh import Mesh
 
@@ -58,17 +58,16 @@ def sick(s, o, laid) -> Way:
     return way
 
 
-def show(s, o, laid, batches) -> None:
-    """Train a few steps with the fault and without it in one process, and print what there is to see. batches(step):
-    those of all replicas."""
+def show(s, o, laid, text) -> None:
+    """Train a few steps with the fault and without it in one process, and print what there is to see."""
     way, one = sick(s, o, laid), Way(s, o, *laid, "one", optimizer="momentum", rate=RATE)
     shift = OTHER * way.place["tp"] if o.fault == "data" else 0
     losses, error, found = [], 0.0, {}
     for step in range(STEPS):
-        given = batches(step + shift)
+        given, right = (batches(s, o, text, *laid, at) for at in (step + shift, step))
         with Spoken(way.grid) as seen:
             loss = way.gradients(given)
-        losses.append((s.mean(loss), one.gradients(batches(step))))
+        losses.append((s.mean(loss), one.gradients(right)))
         if step == 0:
             mine, wanted = way.whole(gradients=True), one.whole(gradients=True)
             error = parity.worst(s, mine, {name: wanted[name] for name in mine})

@@ -8,7 +8,7 @@ import torch
 
 from scaleout.lab import mesh as lab_mesh
 from scaleout.lab import mesh_link, recording, session
-from scaleout.measure.mesh import Way, asked
+from scaleout.measure.mesh import Way, asked, batches
 from scaleout.measure.peak import timed
 from scaleout.measure.slow_link import ask
 from scaleout.records import files
@@ -46,10 +46,8 @@ class Worker:
 
     def step(self, axis):
         """(seconds of a step, the slowest rank's; mean loss)."""
-        layout, batch = self.laid
-        pair = session.batch(self.text, self.drawn, self.o.sequences, self.o.seq, seed=self.o.seed)
+        given = batches(self.s, self.o, self.text, *self.laid, self.drawn)
         self.drawn += 1
-        given = [part.unflatten(0, (layout.dp, layout.m, batch)) for part in pair]
         return timed(self.s, lambda: self.ways[axis].step(given))
 
     def run(self):

@@ -33,7 +33,7 @@ from scaleout.timing.mesh import pipelined
 from scaleout.timing.pipeline import Costs
 
 PARTS = ("compute", "along tp", "along pp", "along dp", "update")
-ROW = 4                 # messages timed one after the other: ranks do not begin at once, and one alone would tell of that
+ROW = 4                 # messages timed one after the other: ranks begin at unlike times, which one alone would show
 PIECES = ("block", "first", "last")
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scaleout.memory.mesh import rank_parameters
 from scaleout.parallel.mesh import Mesh
-from scaleout.parallel.parity import TOLERANCE
+from scaleout.parallel.parity import FLOOR, TOLERANCE
 from scaleout.parallel.pipeline_stage import tied_weights
 from scaleout.parallel.tensor_model import dimension
 
@@ -45,20 +45,22 @@ def assert_same_tokens(mesh: Mesh, tokens: list[Tensor]) -> None:
 
 def assert_copies_agree(mesh: Mesh) -> None:
     """After `Mesh.gradients`: what ranks have copies of has one gradient, along each axis. Not for ZeRO's shards."""
-    named = dict(mesh.model.named_parameters())
+    named = {name: p for part in mesh.parts.values() for name, p in part.named_parameters()}
+    floor = FLOOR * max(p.grad.abs().max().item() for p in named.values())      # below, a gradient is rounding
     whole = {name: p for name, p in named.items() if dimension(name) is None}
     ends = dict(zip(("tokens.weight", "the other end"), tied_weights(mesh.parts), strict=False))
     for axis, group, copies in (("dp", mesh.along["dp"].group, named), ("tp", mesh.along["tp"].group, whole),
                                 ("pp", mesh.pipe.tie.group, ends)):
-        off = {name: apart(p.grad, group) for name, p in copies.items() if group is not None}
+        off = {name: apart(p.grad, group, floor) for name, p in copies.items() if group is not None}
         worst, name = max(mesh.s.gathered(max(((value, name) for name, value in off.items()), default=(0.0, ""))))
         if worst > TOLERANCE:
             raise RuntimeError(f"ranks along {axis} have a copy each of {name}, and other gradients of it, off by "
                                f"{worst:.0%}: they are not added up along {axis}")
 
 
-def apart(x: Tensor, group) -> float:
-    """Largest difference between ranks of a tensor that each has, over its largest entry. Collective for the group."""
+def apart(x: Tensor, group, floor: float) -> float:
+    """Largest difference between ranks of a tensor that each has, over its largest entry, which is taken for at least
+    `floor`. Collective for the group."""
     most = torch.stack([x, -x])
     dist.all_reduce(most, dist.ReduceOp.MAX, group=group)
-    return (most.sum(0).max() / most.max().clamp_min(1e-30)).item()
+    return (most.sum(0).max() / most.max().clamp_min(floor)).item()
