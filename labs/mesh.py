@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 8 labs/mesh.py --layout tp=4,pp=2 --sequence-parallel --order tp,pp,dp
     torchrun --nproc-per-node 8 labs/mesh.py --search          all layouts of these ranks, ranked; four of them run
     torchrun --nproc-per-node 8 labs/mesh.py --fault norms     what is wrong on purpose, and which check finds it
-    sudo .venv/bin/python labs/mesh.py --link 200              the axes in three orders over two hosts; starts torchrun
+    sudo .venv/bin/python labs/mesh.py --link        the axes in three orders over two hosts; starts torchrun itself
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -29,6 +29,8 @@ PARITY_RATE = 0.1           # of SGD with momentum: AdamW divides a gradient by 
 NEAR = 0.02                 # of bytes held, and what the book promises
 SAMPLES = 5                 # rounds of the calibration of --search
 HOSTS, EACH = 2, 4          # of --link, and ranks on each
+LINK_BATCH = 4              # times the sequences: messages longer than what a link lets through at once
+LINK_ROUNDS = 3             # steps of each case
 RESULTS = Path(__file__).resolve().parent / "results" / "mesh"
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
 
@@ -57,7 +59,7 @@ class Options(options.Model):
     fault: str | None = options.choice(None, tuple(lab_mesh.FAULTS), "; ".join(
         f"{name}: {words}" for name, words in lab_mesh.FAULTS.items()))
     link: str | None = options.word(None, "the layout in three orders over a link between two hosts, of so many Mbit/s",
-                                    "N,N", const="200")
+                                    "N,N", const="50")
     dataset: str | None = options.dataset()
     save: str | None = options.save("mesh")
 
@@ -201,9 +203,10 @@ def search(s, tier, o, text):
     middles = {name: statistics.median(found[WARMUP:]) for name, found in seconds.items()}
     rows = [{"name": name, "seconds": whole, "parts": parts, "measured": middles.get(name)}
             for name, (whole, parts) in guesses.items()]
-    wrong = lab_mesh.inversions([guesses[name][0] for name in names], [middles[name] for name in names])
+    wrong, pairs = lab_mesh.inversions([guesses[name][0] for name in names], [middles[name] for name in names])
     apart = max(abs(losses[name][0] / losses[names[0]][0] - 1) for name in names)
-    checks = {"pairs of the chosen layouts in another order than predicted": parity.check(wrong, 0.0),
+    checks = {f"of {pairs} pairs that differ {lab_mesh.SURE:g} times, in another order than predicted":
+              parity.check(wrong, 0.0),
               "the chosen layouts have the same loss at step 1": parity.check(apart)}
     said = [lab_mesh.decides(rows), f"chosen: each is predicted to take at least {factor:.1f} times as long as the one "
                                     "before"]
@@ -222,14 +225,14 @@ def search(s, tier, o, text):
 
 def over_links(s, tier, o):
     """The same layout with each axis across two hosts in turn; or the recorded run."""
-    lack = hosts.refused()
+    lack, o = hosts.refused(), replace(o, sequences=LINK_BATCH * o.count(HOSTS * EACH))
     if lack:
         s.say(f"labs/mesh.py: {lack}; these are the runs recorded elsewhere")
         made = mesh_link.recorded(RESULTS)
     else:
         rates = None, *(rate * 1e6 for rate in nodes.rates(o.link, "--link"))
         asked = asdict(o) | {"model": asdict(o.shape), "rates": rates, "threads": 1, "warmup": WARMUP,
-                             "sequences": o.count(HOSTS * EACH)}
+                             "steps": LINK_ROUNDS}
         s.say(f"{HOSTS} hosts with {EACH} ranks each, {lab_mesh.title(o.laid(HOSTS * EACH)[0])}")
         found, _ = nodes.run("scaleout.measure.mesh_link", asked, HOSTS, RESULTS.parents[2], each=EACH)
         made = [mesh_link.record(tier, asked, found)]

@@ -9,6 +9,7 @@ from scaleout.spec.slices import divides
 NAMES = {"one": "one process", "hand": "by hand", "torch": "torch", "accelerate": "Accelerate's mesh, torch's parts"}
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "send": "sends"}
 DEGREES = ("dp", "tp", "pp", "v", "m")
+SURE = 2.0              # times as long: predictions nearer than that are not told apart on a machine that others use too
 APART = 3.0             # how many times as long the next of the chosen layouts should take, at most
 
 # --- what is asked for ----------------------------------------------------------------------------------------------
@@ -137,8 +138,11 @@ def ranking(rows):
 
 
 def inversions(wanted, found):
-    """How many pairs of two lists of seconds are in another order in the second."""
-    return sum((wanted[i] - wanted[j]) * (found[i] - found[j]) < 0 for i in range(len(wanted)) for j in range(i))
+    """(how many pairs of seconds are in another order in the second list, how many were judged): those that the first
+    has at least SURE times apart."""
+    pairs = [(i, j) for i in range(len(wanted)) for j in range(i)
+             if max(wanted[i], wanted[j]) >= SURE * min(wanted[i], wanted[j])]
+    return sum((wanted[i] - wanted[j]) * (found[i] - found[j]) < 0 for i, j in pairs), len(pairs)
 
 
 def decides(rows):

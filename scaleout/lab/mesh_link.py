@@ -8,23 +8,31 @@ from scaleout.lab.text import megabytes, ms, ratio, table
 from scaleout.records import provenance, results
 
 
+SHARE = {"all_reduce": 1.0, "send": 1.0, "all_gather": 0.5, "reduce_scatter": 0.5}     # of its size, in a ring of two
+
+
 def predicted(quiet, messages, gap, rate):
     """Seconds of a step whose messages cross a link of `rate` bit/s, from `quiet` ones at full speed.
 
-    messages: [(bytes, times)] that leave a host, of all its ranks together, which send at once. What the link lets
-    through at once (`burst`) fills up again in the `gap` seconds between two messages.
+    messages: [(collective, bytes, times)] that leave a host, of all its ranks together, which send at once. What the
+    link lets through at once (`burst`) fills up again in the `gap` seconds between two messages. Nobody waits for a
+    send of a pipeline while there is another micro-batch to work on: of two stages the first one's activations and the
+    last one's gradients show, unless a message takes longer than a stage's work between two of them.
     """
     if rate is None:
         return quiet
-    free = min(burst(rate), gap * rate / 8)
-    return quiet + sum(times * max(0.0, size - free) for size, times in messages) / (rate * GOODPUT / 8)
+    free, speed, more = min(burst(rate), gap * rate / 8), rate * GOODPUT / 8, 0.0
+    for kind, size, times in messages:
+        wire = max(0.0, size - free) / speed
+        hidden = kind == "send" and times > 2 and wire < quiet / times
+        more += wire * (2 if hidden else times)
+    return quiet + more
 
 
 def crossing(asked, ranks):
-    """[(bytes, times)] that leave a host along the axis that lies across the two: of `asked`, [(collective, bytes,
-    times)] of a rank of a group of two, and `ranks` groups. A ring of two sends an all-reduce once, its halves half."""
-    share = {"all_reduce": 1.0, "send": 1.0, "all_gather": 0.5, "reduce_scatter": 0.5}
-    return [(ranks * share[kind] * size, times) for kind, size, times in asked]
+    """[(collective, bytes, times)] that leave a host along the axis that lies across the two: of `asked`, the same of a
+    rank of a group of two, and `ranks` groups."""
+    return [(kind, ranks * SHARE[kind] * size, times) for kind, size, times in asked]
 
 
 def record(tier, plan, found):
@@ -39,11 +47,11 @@ def record(tier, plan, found):
     names = [case["name"] for case in sorted(slow, key=lambda case: guesses[case["name"]])]
     best, worst = names[0], names[-1]
     pairs = {f"seconds a step, {name}": seconds for name, seconds in guesses.items()}
-    label = f"times as long, {worst} as {best}"
+    label = f"{worst}, beside {best}"
     return results.Record(
         stem="mesh", tier=tier, **facts, model=plan["model"],
         recipe={"layout": found["layout"], "link Mbit/s": slow[0]["rate"] / 1e6}
-        | {f"bytes that leave a host, {case['name']}": sum(size * times for size, times in case["messages"])
+        | {f"bytes that leave a host, {case['name']}": sum(size * times for _, size, times in case["messages"])
            for case in slow},
         effective_batch=plan["sequences"], sequence_length=plan["seq"], precision="fp32", checkpoint_cadence="none",
         step_seconds=first["step_seconds"], warmup_steps=0, losses=first["losses"], peak_memory={},
@@ -68,10 +76,9 @@ def show(r):
             sent = r.recipe.get(f"bytes that leave a host, {name.removeprefix(head)}")
             rows.append((name.removeprefix(head), megabytes(sent), ms(r.prediction[name]), ms(r.measurement[name]),
                          ratio(r.prediction[name], r.measurement[name])))
-    label = next(name for name in r.prediction if name.startswith("times as long"))
+    label = next(name for name in r.prediction if not name.startswith(head))
     return table(("ms a step", "leaves a host", "predicted", "measured", "ratio"), rows) + (
-        f"\n{label.removeprefix('times as long, ')}: {r.prediction[label]:.1f} times as long predicted, "
-        f"{r.measurement[label]:.1f} measured")
+        f"\n{label}: {r.prediction[label]:.1f} times as long predicted, {r.measurement[label]:.1f} measured")
 
 
 def recorded(folder):
