@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 8 labs/mesh.py --save
     torchrun --nproc-per-node 8 labs/mesh.py --layout tp=4,pp=2 --sequence-parallel --order tp,pp,dp
     torchrun --nproc-per-node 8 labs/mesh.py --search          all layouts of these ranks, ranked; four of them run
-    torchrun --nproc-per-node 8 labs/mesh.py --fault norms     what is wrong on purpose, and which check finds it
+    torchrun --nproc-per-node 8 labs/mesh.py --fault data      what is wrong on purpose, and which check finds it
     sudo .venv/bin/python labs/mesh.py --link        the axes in three orders over two hosts; starts torchrun itself
 """
 
@@ -17,7 +17,6 @@ from scaleout.lab import corpus, fits, hosts, mesh_link, nodes, options, recordi
 from scaleout.lab import mesh as lab_mesh
 from scaleout.measure import mesh as measure_mesh
 from scaleout.measure import mesh_faults, mesh_seconds
-from scaleout.measure.rounds import cores
 from scaleout.parallel import mesh as parallel_mesh
 from scaleout.parallel import parity
 from scaleout.spec import Recipe, Shape
@@ -137,11 +136,6 @@ def looked_at(s, o, laid, way, given):
     return ([first[pp][:3] for pp in sorted(first)], [(pp, *first[pp][3:]) for pp in sorted(first)], checks)
 
 
-def shared_cores(s):
-    """CPU cores that the ranks share; None where each has a device of its own."""
-    return cores() if s.device.type == "cpu" else None
-
-
 def train(s, tier, o, text):
     """Check, look, train in alternation, record."""
     laid, order = o.laid(s.world), lab_mesh.order(o.order)
@@ -151,7 +145,7 @@ def train(s, tier, o, text):
     sent, held, more = looked_at(s, o, laid, ways["hand"], measure_mesh.batches(s, o, text, *laid, 0))
     units = mesh_seconds.Units(s, o, [laid])
     seconds, losses = mesh_seconds.alternate(s, ways, o.steps, draw(s, o, text), units.sample)
-    guess, parts = units.predicted(*laid, shared_cores(s))
+    guess, parts = units.predicted(*laid, mesh_seconds.shared(s))
     middles = {via: statistics.median(found[WARMUP:]) for via, found in seconds.items()}
     notes = [f"{lab_mesh.NAMES[via]}: {way.built}" for via, way in ways.items()]
     prediction, measurement = {"seconds a step, by hand": guess}, {"seconds a step, by hand": middles["hand"]}
@@ -195,7 +189,7 @@ def search(s, tier, o, text):
     units = mesh_seconds.Units(s, o, every)
     for _ in range(SAMPLES):
         units.sample()
-    guesses = {lab_mesh.title(layout): units.predicted(layout, batch, shared_cores(s)) for layout, batch in every}
+    guesses = {lab_mesh.title(layout): units.predicted(layout, batch, mesh_seconds.shared(s)) for layout, batch in every}
     names, factor = lab_mesh.chosen({name: guess[0] for name, guess in guesses.items()})
     laid = {lab_mesh.title(layout): (layout, batch) for layout, batch in every if lab_mesh.title(layout) in names}
     ways = {name: measure_mesh.Way(s, o, *laid[name], "hand", lab_mesh.order(o.order)) for name in names}
@@ -223,19 +217,23 @@ def search(s, tier, o, text):
 
 # --- two hosts --------------------------------------------------------------------------------------------------
 
+def plan(o):
+    """What measure.mesh_link does on each host."""
+    o = replace(o, sequences=LINK_BATCH * o.count(HOSTS * EACH), steps=LINK_ROUNDS)
+    rates = None, *(rate * 1e6 for rate in nodes.rates(o.link, "--link"))
+    return asdict(o) | {"model": asdict(o.shape), "rates": rates, "threads": 1, "warmup": WARMUP}
+
+
 def over_links(s, tier, o):
     """The same layout with each axis across two hosts in turn; or the recorded run."""
-    lack, o = hosts.refused(), replace(o, sequences=LINK_BATCH * o.count(HOSTS * EACH))
+    lack = hosts.refused()
     if lack:
         s.say(f"labs/mesh.py: {lack}; these are the runs recorded elsewhere")
         made = mesh_link.recorded(RESULTS)
     else:
-        rates = None, *(rate * 1e6 for rate in nodes.rates(o.link, "--link"))
-        asked = asdict(o) | {"model": asdict(o.shape), "rates": rates, "threads": 1, "warmup": WARMUP,
-                             "steps": LINK_ROUNDS}
         s.say(f"{HOSTS} hosts with {EACH} ranks each, {lab_mesh.title(o.laid(HOSTS * EACH)[0])}")
-        found, _ = nodes.run("scaleout.measure.mesh_link", asked, HOSTS, RESULTS.parents[2], each=EACH)
-        made = [mesh_link.record(tier, asked, found)]
+        found, _ = nodes.run("scaleout.measure.mesh_link", plan(o), HOSTS, RESULTS.parents[2], each=EACH)
+        made = [mesh_link.record(tier, plan(o), found)]
     for r in made:
         s.say(f"\n{r.device}, size {r.tier}\n{mesh_link.show(r)}")
     if o.save and not lack:

@@ -9,7 +9,7 @@ from scaleout.spec.slices import divides
 NAMES = {"one": "one process", "hand": "by hand", "torch": "torch", "accelerate": "Accelerate's mesh, torch's parts"}
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "send": "sends"}
 DEGREES = ("dp", "tp", "pp", "v", "m")
-SURE = 2.0              # times as long: predictions nearer than that are not told apart on a machine that others use too
+SURE = 2.0              # times as long: what is predicted to be nearer is not told apart where others use the machine
 APART = 3.0             # how many times as long the next of the chosen layouts should take, at most
 
 # --- what is asked for ----------------------------------------------------------------------------------------------

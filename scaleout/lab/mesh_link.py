@@ -7,7 +7,6 @@ from scaleout.lab.hosts import GOODPUT, burst
 from scaleout.lab.text import megabytes, ms, ratio, table
 from scaleout.records import provenance, results
 
-
 SHARE = {"all_reduce": 1.0, "send": 1.0, "all_gather": 0.5, "reduce_scatter": 0.5}     # of its size, in a ring of two
 
 

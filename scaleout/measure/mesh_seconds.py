@@ -20,6 +20,7 @@ from torch import nn
 from scaleout.lab.text import progress
 from scaleout.measure.mesh import asked
 from scaleout.measure.peak import timed
+from scaleout.measure.rounds import cores
 from scaleout.memory.mesh import blocks_of
 from scaleout.parallel.flat import all_gather, reduce_scatter
 from scaleout.parallel.recipe import make_optimizer
@@ -167,6 +168,11 @@ class Units:
     def middle(self, kind: str, n: int, size: float) -> float:
         """Median seconds of one message."""
         return statistics.median(self.seconds[kind, n, size]) / (2 if kind == "send" else 1)
+
+
+def shared(s) -> int | None:
+    """CPU cores that the ranks share; None where each has a device of its own."""
+    return cores() if s.device.type == "cpu" else None
 
 
 def alternate(s, ways: dict, steps: int, batch, sample=None) -> tuple[dict[str, list], dict[str, list]]:
