@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise
 from math import gcd, prod
 
 from scaleout.spec import checks
@@ -75,8 +75,11 @@ class Grid:
         """The ranks that differ from a rank along these axes only, in the order of the grid; itself among them."""
         here = self.coordinates(rank)
         free = [name for name in self.names if name in {self.names[self._place(axis)] for axis in axes}]
-        places = product(*(range(self.size(name)) for name in free))
-        return tuple(self.rank(here | dict(zip(free, place, strict=True))) for place in places)
+        found = [rank - sum(self.stride(name) * here[name] for name in free)]
+        for name in free:
+            steps = range(0, self.stride(name) * self.size(name), self.stride(name))
+            found = [one + step for one in found for step in steps]
+        return tuple(found)
 
     def groups(self, *axes: str) -> tuple[tuple[int, ...], ...]:
         """All groups along these axes: each rank is in one of them."""

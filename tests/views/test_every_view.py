@@ -272,15 +272,17 @@ def test_what_the_picture_sets_its_controls_take():
     for stem, params in [(one, way) for one in CHECKS for way in ({}, *by_chance(one, TRIED, 5))]:
         given, found = {**views.defaults(stem), **params}, drawn(stem, params)
         for one in ET.fromstring(found["svg"]).iter() if found else ():
-            name = re.split("[=:]", one.get("data-press") or one.get("data-move") or "")[0]
-            if not name:
+            asked = [each.split("=") for each in (one.get("data-press") or "").split("&") if each]
+            name, row, item = (one.get("data-move") or "::").split(":")
+            if not asked and not name:
                 continue
             assert one.get("data-mark") and one.get("data-label"), "its focus and its name"
-            assert "off" not in found["levers"].get(name, {}), (stem, name, params)
-            if one.get("data-press"):
-                views.clean(stem, {name: as_typed(controls(stem)[name], one.get("data-press").partition("=")[2])})
-            else:
-                _, row, item = one.get("data-move").split(":")
+            # what the press itself wakes is not off
+            off = {control for control, lever in found["levers"].items() if "off" in lever}
+            assert name not in off and (asked or [[name]])[-1][0] not in off, (stem, name, params)
+            for control, value in asked:
+                views.clean(stem, {control: as_typed(controls(stem)[control], value)})
+            if name:
                 assert item in views.rows_of(given[name])[int(row)]
 
 
