@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 from scaleout.draw import svg
@@ -80,8 +81,9 @@ class Tiles:
         (x1, y1), (x2, y2) = self.middle(a), self.middle(b)
         return x1 + aside, y1 + aside, x2 + aside, y2 + aside
 
-    def wires(self, pairs: Iterable[tuple[int, int]], stroke: str, width: float, aside: float = 0.0,
-              opacity: float = 1.0) -> str:  # fmt: skip
+    def wires(
+        self, pairs: Iterable[tuple[int, int]], stroke: str, width: float, aside: float = 0.0, opacity: float = 1.0,
+    ) -> str:  # fmt: skip
         """Lines between ranks, which tiles are drawn over."""
         d = "".join("M{} {}L{} {}".format(*map(svg.num, self.line(a, b, aside))) for a, b in pairs)
         faded = "" if opacity == 1 else f' opacity="{svg.num(opacity)}"'
@@ -94,10 +96,10 @@ def _box(box: Sequence[float]) -> str:
     return f"M{x} {y}h{wide}v{high}h-{wide}z"
 
 
-def ring(x: float, y: float, width: float, height: float, stroke: str = "key", mark: str = "") -> str:
+def ring(x: float, y: float, width: float, height: float, mark: str) -> str:
     """The outline of what is pressed."""
     return (f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" '
-            f'rx="{ROUND}" fill="none" stroke="{svg.colour(stroke)}" stroke-width="3"{svg._marked(mark)}/>')  # fmt: skip
+            f'rx="{ROUND}" fill="none" stroke="{svg.colour("key")}" stroke-width="3" data-mark="{mark}"/>')
 
 
 def panel(points: Sequence[Place]) -> str:
@@ -120,7 +122,7 @@ class Cells:
     width: float
     height: float
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """A power of two, so that what repeats lies in columns: cells are about as broad as they are high."""
         columns = 1
@@ -128,11 +130,11 @@ class Cells:
             columns *= 2
         return columns
 
-    @property
+    @cached_property
     def rows(self) -> int:
         return -(-self.count // self.columns)
 
-    @property
+    @cached_property
     def pitch(self) -> Place:
         """From cell to cell; rows are no higher than they need be."""
         across = self.width / self.columns
@@ -158,8 +160,9 @@ class Cells:
         across, down = self.pitch
         wide, high = across * self.columns, down * self.rows
         ground = svg.rect(self.x, self.y, wide, high, "grid", opacity=0.3)
-        d = "".join(f"M{svg.num(self.x + k * across)} {svg.num(self.y)}v{svg.num(high)}" for k in range(self.columns + 1))
-        d += "".join(f"M{svg.num(self.x)} {svg.num(self.y + k * down)}h{svg.num(wide)}" for k in range(self.rows + 1))
+        x, y = svg.num(self.x), svg.num(self.y)
+        d = "".join(f"M{svg.num(self.x + k * across)} {y}v{svg.num(high)}" for k in range(self.columns + 1))
+        d += "".join(f"M{x} {svg.num(self.y + k * down)}h{svg.num(wide)}" for k in range(self.rows + 1))
         return f'{ground}<path d="{d}" stroke="{svg.colour("paper")}" fill="none"/>'
 
     def lit(self, nodes: Iterable[int], fill: str, opacity: float = 1.0) -> str:

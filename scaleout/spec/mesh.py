@@ -52,15 +52,20 @@ class Grid:
         """Ranks of a group along these axes."""
         return prod(self.sizes[self._place(axis)] for axis in axes)
 
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """How far apart in rank two neighbours along each axis are."""
+        return tuple(prod(self.sizes[place + 1 :]) for place in range(len(self.sizes)))
+
     def stride(self, axis: str) -> int:
-        """How far apart in rank two neighbours along an axis are."""
-        return prod(self.sizes[self._place(axis) + 1 :])
+        """The same along one axis."""
+        return self.strides[self._place(axis)]
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Where a rank stands, by axis. ValueError for a rank that is not there."""
         if not checks.is_whole(rank) or not 0 <= rank < self.ranks:
             raise ValueError(f"rank {rank!r} is not there: ranks go from 0 to {self.ranks - 1}")
-        return {name: rank // self.stride(name) % size for name, size in self.axes}
+        return {name: rank // step % size for (name, size), step in zip(self.axes, self.strides, strict=True)}
 
     def rank(self, coordinates: Mapping[str, int]) -> int:
         """Who stands there. ValueError for other axes, and for a place that is not there."""

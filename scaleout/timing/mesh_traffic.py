@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from math import fsum
 
 from scaleout.collectives.alpha_beta import bus_factor
@@ -23,7 +24,6 @@ from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape
 from scaleout.timing.mesh_machine import MeshMachine, machine
 from scaleout.timing.mesh_work import cut, hop_bytes
-
 
 Sent = tuple[int, float, float]  # messages, their bytes, their seconds
 NOTHING: Sent = (0, 0.0, 0.0)
@@ -80,10 +80,11 @@ def _tensor(shape, batch, tokens, layout, recipe, on: MeshMachine, blocks: int, 
     both = ends(shape, batch, tokens, layout.tp, **cut(layout, recipe))
     parts = ["embedding"] * (rank == 0) + ["head", "loss"] * (rank == layout.last_rank)
     again = 1 + (recipe.checkpointing == "full")
-    moves = again * one.moves("forward") * blocks + one.moves("backward") * blocks
-    moves += [move for phase in (both.forward, both.backward) for part in parts for move in phase[part]]
+    of_ends = [move for phase in (both.forward, both.backward) for part in parts for move in phase[part]]
     once = [Move("all_reduce", size, ranks, ()) for ranks, size in sums(one, both, blocks).items()]
-    return _added(_sent(moves, on, layout.m), _sent(once, on, 1))
+    each = again * layout.m * blocks, layout.m * blocks, layout.m, 1
+    some = one.moves("forward"), one.moves("backward"), of_ends, once
+    return reduce(_added, (_sent(moves, on, times) for moves, times in zip(some, each, strict=True)))
 
 
 def _added(one: Sent, other: Sent) -> Sent:

@@ -19,7 +19,7 @@ from scaleout.views.fsdp.levers import EXPOSED
 
 MARK = "{http://www.w3.org/2000/svg}"
 MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0, "pipeline": 40,
-         "tensor": 40, "zero": 40, "recompute": 40, "precision": 60}  # settings by chance
+         "tensor": 40, "zero": 40, "recompute": 40, "precision": 60, "mesh": 40}  # settings by chance
 NAMELESS = {"collectives", "front", "pipeline", "precision"}  # views that are of no model
 
 
@@ -102,12 +102,22 @@ def precision(params, values, result):
     assert sum(values[f"{name}_percent"] for name in ("zero", "few", "whole", "beyond")) == pytest.approx(100, abs=0.06)
 
 
+def mesh(params, values, result):
+    assert len(result["svg"]) < 90_000 and values["fits"] is (values["held_gb"] <= values["room_gb"])
+    assert values["dp"] * values["cp"] * values["tp"] * values["pp"] == params["gpus"]
+    assert values["seconds"] == pytest.approx(sum(values["parts"].values()))
+    assert values["communication_ms"] == pytest.approx(sum(values["ms"].values()))
+    assert values["held_gb"] == pytest.approx(sum(values["held_gb_by_kind"].values()))
+    assert all(0 <= values["sent_so_far_gb"][axis] <= sent * (1 + 1e-9) for axis, sent in values["gb"].items())
+
+
 def front(params, values, result):
     assert values["fits"] is (params == {"states": "split", "activations": "recompute"})
 
 
 CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": fsdp, "capstone": capstone, "zero": zero,
-          "front": front, "pipeline": pipeline, "tensor": tensor, "recompute": recompute, "precision": precision}
+          "front": front, "pipeline": pipeline, "tensor": tensor, "recompute": recompute, "precision": precision,
+          "mesh": mesh}
 
 
 def test_every_view_is_here():
@@ -174,6 +184,10 @@ REFUSED = [
     ("recompute", {"order": "best"}, "order must be one of cheapest, as it runs, dearest"),
     ("recompute", {"tp": 16}, "tp must be one of 1, 2, 4, 8"),
     ("precision", {"format": "fp32"}, "format must be one of fp16, bf16, e5m2, e4m3, e2m1"),
+    ("mesh", {"gpus": 12}, "gpus must be one of 8, 16, 32"),
+    ("mesh", {"order": "pp.tp"}, "order must hold pp, dp, tp once each in row 1"),
+    ("mesh", {"rank": 16384}, "rank must be from 0 to 16,383"),
+    ("mesh", {"link": "wifi"}, "link must be one of ib-ndr"),
     ("capstone", {"world": 5000}, "world must be from 1 to 4,096"),
     ("capstone", {"model": "zero-1t"}, "model must be one of gpt2"),
     ("capstone", {"sharding": "zero"}, "sharding must be one of full, hybrid, ddp"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from scaleout.memory import allocator
 from scaleout.views import arrange, guess, more, play, select, slider
 from scaleout.views.choices import NAMES
 from scaleout.views.mesh import acts, levers, picture, ranks, words
@@ -118,6 +119,7 @@ def _values(setting: Setting, stage: int) -> dict:
         "held_gb": setting.account.peak_bytes / 1e9, "fullest_stage": setting.peak[1],
         "held_gb_by_kind": {name: sum(peak[kind] for kind in kinds) / 1e9 for name, _, kinds in KINDS},
         "card_gb": setting.card.memory_bytes / 1e9, "fits": setting.fits,
+        "room_gb": allocator.room(setting.card.memory_bytes) / 1e9,
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ stage. Replicas send when the last is done, but for what ZeRO's stages 2 and 3 s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 
 INSIDE = 12  # acts up to the last micro-batch
@@ -22,6 +23,7 @@ class Act:
     done: dict[str, float]
 
 
+@lru_cache(maxsize=16)  # the same at each moment
 def acts(layout) -> tuple[Act, ...]:
     """Of a step, in their order."""
     inside = ("tp", "cp", "pp") if layout.cp > 1 else ("tp", "pp")
@@ -56,8 +58,8 @@ def _after(layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if layout.replicas == 1:
         return ("no replica to add gradients up with",), ("the optimizer updates all weights",)
     if layout.zero == 3:
-        words = ("gradients were scattered, block by block, with each micro-batch", "gradients were scattered with each")
-        return words, ("each replica updates its part; the next step gathers", "each replica updates its part")
+        first = ("gradients were scattered, block by block, with each micro-batch", "scattered with each")
+        return first, ("each replica updates its part; the next step gathers", "each replica updates its part")
     first = ("after the last: replicas add up gradients (DP)", "DP: gradients are added up")
     if not layout.zero:
         return first, ("after the last: each gets the sums back (DP)", "DP: the sums come back")

@@ -115,27 +115,28 @@ def _row(frame: Frame, axis: str, one) -> tuple[str, ...]:
 
 def _link(name: str) -> str:
     """In as few letters as can be read."""
-    return {"Ethernet 100 Gbit/s": "Eth 100", "Ethernet 400 Gbit/s": "Eth 400"}.get(name, name.replace("InfiniBand", "IB"))
+    return name.replace("InfiniBand", "IB").replace("Ethernet", "Eth").removesuffix(" Gbit/s")
 
 
 def partners(frame: Frame, axis: str, ranks: int) -> str:
     """With whom, and when."""
     some = [rank for rank in groups(frame.setting, frame.look.rank)[axis] if rank != frame.look.rank]
-    who = f"with rank {some[0]:,}" if len(some) == 1 else f"with {ranks - 1:,} others" if ranks > 1 else "with replicas"
-    when = {"tp": "in every block", "cp": "in every attention", "pp": "stage to stage",
-            "dp": "in every block" if frame.setting.layout.zero == 3 else "at the end"}[axis]  # fmt: skip
+    many = f"with {ranks - 1:,} others" if ranks > 1 else "with replicas"
+    who = f"with rank {some[0]:,}" if len(some) == 1 else many
+    late = "in every block" if frame.setting.layout.zero == 3 else "at the end"
+    when = {"tp": "in every block", "cp": "in every attention", "pp": "stage to stage", "dp": late}[axis]
     return fitting([f"{who}, {when}", who, who.removeprefix("with ")], 176 if frame.wide else 92, svg.SMALLEST)
 
 
-# --- bars ---------------------------------------------------------------------------------------------------------------
+# --- bars -------------------------------------------------------------------------------------------------------------
 
 
 def wire(frame: Frame, said: bool = True) -> str:
     """All that a rank sends in a step, hidden or not, by axis; as far as it has been sent. said: with its total."""
     setting, look = frame.setting, frame.look
     x, y, width, high = frame.band(frame.at.wire)
-    sent, end = setting.traffic(stage(setting, look.rank)), 1.06 * max(setting.longest, setting.spent(stage(setting, look.rank)))
-    end = max(end, 1e-6)
+    where = stage(setting, look.rank)
+    sent, end = setting.traffic(where), max(1.06 * setting.longest(where), 1e-6)
     out = [svg.text(x, y - 5, fitting(_wire_words(frame, sent), width), size=svg.SMALL)] if said else []
     low, so_far = y + high, acts.done(setting.layout, look.moment)
     out.append(svg.line(x, low + 1, x + width, low + 1))
@@ -144,7 +145,8 @@ def wire(frame: Frame, said: bool = True) -> str:
         at = x + value * unit * width
         words = f"{value:,g}" + (f" {name}" if value == 0 else "")
         out.append(svg.line(at, low + 1, at, low + 4))
-        out.append(svg.text(at, low + 14, words, anchor="middle" if value else "start", fill="muted", size=svg.SMALLEST))
+        anchor = "middle" if value else "start"
+        out.append(svg.text(at, low + 14, words, anchor=anchor, fill="muted", size=svg.SMALLEST))
     for axis in setting.shown:
         wide = sent[axis].seconds / end * width
         out.append(svg.rect(x, y, max(0.0, wide - 1), high, colour(setting, axis), opacity=0.25, mark=f"all {axis}",
@@ -174,9 +176,9 @@ def seconds(frame: Frame) -> str:
     """A step's seconds side by side, striped what is no computing."""
     time, (x, y, width, high) = frame.setting.time, frame.band(frame.at.seconds)
     sizes = {words: sum(time.parts[name] for name in names) for words, names, _, _ in PARTS}
-    by_size = sorted((words for words, size in sizes.items() if size > 0.004 * time.seconds), key=lambda one: -sizes[one])
-    start = f"a step takes {took(time.seconds)}"
-    ways = [f"{start}: {', '.join(f'{words} {took(sizes[words])}' for words in by_size[:n])}" for n in range(len(by_size), 0, -1)]
+    large = sorted((words for words, size in sizes.items() if size > 0.004 * time.seconds), key=lambda one: -sizes[one])
+    start, said = f"a step takes {took(time.seconds)}", [f"{words} {took(sizes[words])}" for words in large]
+    ways = [f"{start}: {', '.join(said[:n])}" for n in range(len(said), 0, -1)]
     out = [svg.text(x, y - 4, fitting([*ways, start], width), size=svg.SMALL)]
     for words, _, fill, striped in PARTS:
         wide = width * sizes[words] / time.seconds
@@ -211,7 +213,8 @@ def _memory_words(setting) -> list[str]:
     held, card = setting.account.peak_bytes, setting.card.memory_bytes
     kinds = sorted(((sum(setting.account.peak[kind] for kind in some), name) for name, _, some in KINDS), reverse=True)
     where = f"a rank of stage {setting.peak[1]}" if setting.layout.pp > 1 else "a rank"
-    fits = "" if setting.fits else f", {amount(held - card, GIGA)} too much" if held > card else ", too near to its limit"
+    over = f", {amount(held - card, GIGA)} too much" if held > card else ", too near to its limit"
+    fits = "" if setting.fits else over
     start = f"{where} holds {amount(held, GIGA)} of {amount(card, GIGA)}{fits}"
     ways = [f"{start}: {', '.join(f'{name} {amount(size, GIGA)}' for size, name in kinds[:n])}" for n in (4, 3, 2, 1)]
     return [*ways, start]

@@ -17,8 +17,8 @@ OPENED = 4  # rows of those that are opened where not all are
 @dataclass(frozen=True)
 class Places:
     """In CSS pixels. cube: corner of rank 0, from a rank to its neighbour, the shift of the second pair and of the
-    second four, and a tile's size; row: left, top, pitch down and between tiles, height of a tile; map: what is free beneath it;
-    then tops of the chips, the table with its pitch, and tops and heights of the bars, the height of all."""
+    second four, and a tile's size; row: left, top, pitch down and between tiles, height of a tile; map: what is
+    free beneath it; then tops of the chips, the table with its pitch, and tops and heights of the bars, the height of all."""
 
     cube: tuple[float, float, float, Place, float, Place]
     row: tuple[float, float, float, float, float]
@@ -33,9 +33,9 @@ class Places:
 
 
 PLACES = {
-    svg.WIDE: Places((22, 34, 288, (134, 54), 120, (108, 46)), (62, 28, 31, 4, 27), 10, 275, (316, 15), (397, 14),
-                     (446, 12), (477, 9), 4, 489),
-    svg.NARROW: Places((6, 28, 176, (88, 46), 98, (78, 41)), (4, 26, 26, 3, 23), 8, 230, (268, 12.5),
+    svg.WIDE: Places((22, 34, 288, (134, 54), 120, (108, 46)), (62, 28, 31, 4, 27), 10, 275, (316, 15),
+                     (397, 14), (446, 12), (477, 9), 4, 489),
+    svg.NARROW: Places((6, 28, 176, (88, 46), 98, (78, 41)), (4, 26, 26, 3, 23), 8, 230, (266, 12),
                        (322, 10), (363, 8), (386, 7), 4, 399),
 }  # fmt: skip
 

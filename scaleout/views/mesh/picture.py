@@ -30,7 +30,7 @@ def asked(setting, look, width: int) -> str:
 
 def _label(setting) -> str:
     at = setting.layout
-    return (f"{setting.gpus:,} GPUs on {setting.nodes:,} nodes, as dp {at.dp}, cp {at.cp}, tp {at.tp}, pp {at.pp}: what "
+    return (f"{setting.gpus:,} GPUs on {setting.nodes:,} nodes, dp {at.dp}, cp {at.cp}, tp {at.tp}, pp {at.pp}: what "
             "each holds of the model and of the batch, and the wires along each axis; beneath, what each axis sends, "
             "the seconds of a step and the bytes of the fullest rank.")  # fmt: skip
 

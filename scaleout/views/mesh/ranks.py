@@ -12,7 +12,7 @@ from scaleout.draw.mesh_nodes import Part
 from scaleout.spec.pipeline import stages_of
 from scaleout.views.mesh import acts
 from scaleout.views.mesh.frame import Frame
-from scaleout.views.mesh.setting import AXES, LOOKS
+from scaleout.views.mesh.setting import AXES, LOOKS, Look
 
 ASIDE = {"tp": 0.0, "cp": -4.0, "dp": 5.0, "pp": -8.0}  # CSS pixels of an axis' wires from the middle of tiles in rows
 THICK = (1.6, 8.0)  # of a wire, by the root of its share of the bytes
@@ -86,15 +86,23 @@ def pairs(frame: Frame, axis: str) -> list[tuple[int, int]]:
 
 def draw(frame: Frame, alive: bool = True) -> str:
     """Nodes, wires, tiles, and the buttons over them. alive: with buttons."""
-    setting, look, tiles = frame.setting, frame.look, frame.tiles
-    lit = meant(setting, look)
+    look = frame.look
+    shown = Look(look.rank, look.what, acts.MOMENTS if frame.looks else 0)
+    under, over = _standing(frame.setting.standing, shown, frame.width, alive)
+    return "".join([under, *(_wires(frame, axis) for axis in AXES), _packets(frame), over])
+
+
+@lru_cache(maxsize=8)  # the same at every moment, and whatever is sent
+def _standing(setting, look, width: int, alive: bool) -> tuple[str, str]:
+    """What lies beneath the wires, and what lies over them."""
+    frame = Frame(setting, look, width)
+    tiles, lit = frame.tiles, meant(setting, look)
     some = [rank for rank in tiles.places if lit is None or rank in lit]
     rest = [rank for rank in tiles.places if lit is not None and rank not in lit]
     of = tuple({rank: part(setting, rank) for rank in tiles.places} for part in (_weights, _tokens))
-    out = [mesh_nodes.panel(corners) for _, corners, _ in frame.panels()]
-    out += [_map(frame, lit)] if frame.mapped else []
-    out += [_wires(frame, axis) for axis in AXES]
-    out.append(_packets(frame))
+    under = "".join(mesh_nodes.panel(corners) for _, corners, _ in frame.panels())
+    under += _map(frame, lit) if frame.mapped else ""
+    out = []
     for ranks, faded in ((rest, True), (some, False)):
         body = "".join(
             tiles.parts(ranks, which, of[which], fill) for which, fill in enumerate(("c1", "c3")) if tiles.boxes
@@ -104,8 +112,7 @@ def draw(frame: Frame, alive: bool = True) -> str:
         out.append(f'<g opacity="{mesh_nodes.FADED}">{body}</g>' if faded and ranks else body)
     if look.what != "all" and look.rank in tiles.places:
         out.append(mesh_nodes.ring(*tiles.places[look.rank], tiles.width, tiles.height, mark="lit"))
-    out.append(_node_names(frame))
-    return "".join([*out, _buttons(frame) if alive else ""])
+    return under, "".join([*out, _node_names(frame), _buttons(frame) if alive else ""])
 
 
 def _wires(frame: Frame, axis: str) -> str:
@@ -213,7 +220,8 @@ def _buttons(frame: Frame) -> str:
                           f"{what} of rank {rank}: {LOOKS[what]}", f"{what} {rank}", look=what)
                 for k, what in enumerate(("weights", "tokens"))
             ]  # fmt: skip
-    return "".join(out) + ("" if frame.cubic or not frame.looks else _looks(frame)) + (_blocks(frame) if frame.mapped else "")
+    out += [] if frame.cubic or not frame.looks else [_looks(frame)]
+    return "".join([*out, *([_blocks(frame)] if frame.mapped else [])])
 
 
 def _looks(frame: Frame) -> str:
@@ -253,6 +261,7 @@ def _blocks(frame: Frame) -> str:
     """Buttons as small as a finger finds, each of the node in its middle."""
     cells, each = frame.cells, frame.setting.node
     across, high = cells.pitch[0] * cells.columns, cells.bottom - cells.y
+    look = "groups" if frame.look.what == "all" else frame.look.what
     columns, rows = min(cells.columns, int(across / 36)), max(1, int(high / 28))
     wide, tall = across / columns, max(27.0, high / rows)
     out = []
@@ -262,5 +271,5 @@ def _blocks(frame: Frame) -> str:
             node = cells.at(x + wide / 2, y + high / rows / 2)
             rank = node * each + frame.look.rank % each
             out.append(svg.press("", (x, y, wide, tall), "rank", rank, f"node {node:,}: its rank {rank:,}",
-                                 f"n{row} {column}", look="groups" if frame.look.what == "all" else frame.look.what))  # fmt: skip
+                                 f"n{row} {column}", look=look))  # fmt: skip
     return "".join(out)

@@ -29,7 +29,7 @@ LINKS = {
     "ethernet-400g": (True, True, "RoCE 400"), "ethernet-100g": (False, False, "Ethernet 100, one a node"),
 }  # fmt: skip
 MOST = 512  # micro-batches
-ACTIONS = 8192  # forwards of a step on all ranks of a pipeline, at most: each of them is placed in time
+ACTIONS = 4096  # forwards of a step on all ranks of a pipeline, at most: each of them is placed in time
 WIDEST = 16  # GPUs of a tensor or context group
 
 
@@ -91,7 +91,7 @@ class Setting:
         some = (1, *self.all_chunks(pp))
         v = max(n for n in some if n <= max(1, self.chunks))
         schedule = "interleaved" if v > 1 else "1f1b"
-        m = min(self.micro_batches, max(pp, ACTIONS // (pp * v)))
+        m = max(pp, min(self.micro_batches, ACTIONS // (pp * v)))
         m = pipeline.nearest(schedule, pp, m) if pp > 1 else m
         dp = self.gpus // (tp * pp * cp)
         zero = self.zero if dp * cp > 1 else 0
@@ -105,6 +105,11 @@ class Setting:
     @cached_property
     def nodes(self) -> int:
         return self.gpus // self.node
+
+    @cached_property
+    def standing(self) -> Setting:
+        """The setting of all those whose ranks stand and hold as this one's do."""
+        return self.other(micro_batches=1, link="ib-ndr", device="h100-sxm", recompute="none", batch=1, seq=4096)
 
     # --- the models' words for it -----------------------------------------------------------------------------------
 
@@ -155,11 +160,11 @@ class Setting:
         """Seconds of all that a rank of this stage sends, hidden or not."""
         return sum(one.seconds for one in self.traffic(stage).values())
 
-    @cached_property
-    def longest(self) -> float:
-        """The most seconds that a rank of the first stage spends where tensor or data parallelism crosses nodes: the
-        end of an axis that stays while axes are dragged."""
-        return max(self.spent(0), *(self.other(order=order).spent(0) for order in ("tp.pp.dp", "dp.pp.tp")))
+    def longest(self, stage: int) -> float:
+        """The same where what sends most, tensor parallelism if there is any, lies farthest apart: the end of an axis
+        that stays while axes are dragged."""
+        dearest = "tp.pp.dp" if self.layout.tp > 1 else "dp.pp.tp"
+        return max(self.spent(stage), self.other(order=dearest).spent(stage))
 
     @cached_property
     def time(self) -> MeshTime:
