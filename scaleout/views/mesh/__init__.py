@@ -9,7 +9,7 @@ from scaleout.views import arrange, guess, more, play, select, slider
 from scaleout.views.choices import NAMES
 from scaleout.views.mesh import acts, levers, picture, ranks, words
 from scaleout.views.mesh.beneath import KINDS
-from scaleout.views.mesh.setting import LINKS, LOOKS, MOST, WIDEST, Look, Setting, known
+from scaleout.views.mesh.setting import LINKS, LOOKS, MOST, WIDEST, Look, Setting, known, most_micro_batches
 
 TITLE = "Three axes at once"
 
@@ -17,6 +17,7 @@ MODELS = ("llama-2-7b", "llama-3-8b", "llama-2-70b", "llama-3-70b", "gpt-3-175b"
 CARDS = (("h100-sxm", "H100, 80 GB"), ("h200", "H200"), ("a100-80gb", "A100, 80 GB"), ("b200", "B200"))
 GPUS = tuple(2**k for k in range(3, 15))
 SHOWN = 64  # members of a group that values list
+SEQS = (2048, 4096, 8192, 16_384, 32_768, 131_072)
 DEGREES = tuple(2**k for k in range(7))
 
 CONTROLS = (
@@ -36,7 +37,7 @@ CONTROLS = (
         select("node", "GPUs of a node", 4, [(n, str(n)) for n in (2, 4, 8)]),
         select("model", "Model", "llama-2-7b", [(key, NAMES[key]) for key in MODELS]),
         select("seq", "Tokens of a sequence, at most", 4096,
-               [(n, f"{n:,}") for n in (2048, 4096, 8192, 16_384, 32_768, 131_072)]),
+               [(n, f"{n:,}") for n in SEQS]),
         select("batch", "Sequences of a micro-batch", 1, [(n, str(n)) for n in (1, 2, 4)]),
         select("recompute", "Recompute in the backward", "none",
                [("none", "nothing"), ("selective", "attention"), ("full", "all blocks")]),
@@ -89,8 +90,17 @@ def _levers(setting: Setting, params: dict) -> dict:
         found["chunks"] = {"off": "no number of chunks leaves the stages alike" if at.pp > 1 else "there is one stage"}
     elif at.chunks != params["chunks"]:
         found["chunks"] = {"takes": at.chunks}
-    if at.m != params["micro_batches"]:
-        found["micro_batches"] = {"takes": at.m}
+    most = most_micro_batches(at.pp, at.chunks)
+    if most == at.pp > 1:
+        found["micro_batches"] = {"off": f"{at.m} of them fill this pipeline, and no more can be drawn"}
+    else:
+        found["micro_batches"] = {"hi": most} | ({"takes": at.m} if at.m != params["micro_batches"] else {})
+    if setting.gpus == at.tp:
+        found["pp"] = {"off": "tensor parallelism takes all GPUs"}
+    if setting.gpus == at.tp * at.pp:
+        found["cp"] = {"off": "tp and pp take all GPUs"}
+    if setting.shape.tokens(SEQS[-1]) == SEQS[0]:
+        found["seq"] = {"off": f"the model has positions for {SEQS[0]:,} tokens"}
     if at.replicas == 1:
         found["zero"] = {"off": "there is one replica"}
     if setting.nodes == 1:
@@ -116,7 +126,7 @@ def _values(setting: Setting, stage: int) -> dict:
         "cable_gb": sum(one.bytes for one in sent.values() if one.crossing) / 1e9,
         "exposed_ms": {axis: 1e3 * one for axis, one in exposed.items()}, "exposed_seconds": sum(exposed.values()),
         "seconds": time.seconds, "parts": time.parts, "mfu": time.mfu, "tokens_per_second": time.tokens_per_second,
-        "held_gb": setting.account.peak_bytes / 1e9, "fullest_stage": setting.peak[1],
+        "held_gb": setting.account.peak_bytes / 1e9, "fullest_stage": setting.fullest[1],
         "held_gb_by_kind": {name: sum(peak[kind] for kind in kinds) / 1e9 for name, _, kinds in KINDS},
         "card_gb": setting.card.memory_bytes / 1e9, "fits": setting.fits,
         "room_gb": allocator.room(setting.card.memory_bytes) / 1e9,

@@ -181,6 +181,8 @@ def seconds(frame: Frame) -> str:
     ways = [f"{start}: {', '.join(said[:n])}" for n in range(len(said), 0, -1)]
     out = [svg.text(x, y - 4, fitting([*ways, start], width), size=svg.SMALL)]
     for words, _, fill, striped in PARTS:
+        if not sizes[words]:
+            continue
         wide = width * sizes[words] / time.seconds
         out.append(svg.rect(x, y, wide, high, fill, opacity=hatch.PALE if striped else 0.8,
                             title=f"{words} {took(sizes[words])}", mark=f"part {words}"))  # fmt: skip
@@ -212,7 +214,7 @@ def memory(frame: Frame) -> str:
 def _memory_words(setting) -> list[str]:
     held, card = setting.account.peak_bytes, setting.card.memory_bytes
     kinds = sorted(((sum(setting.account.peak[kind] for kind in some), name) for name, _, some in KINDS), reverse=True)
-    where = f"a rank of stage {setting.peak[1]}" if setting.layout.pp > 1 else "a rank"
+    where = f"a rank of stage {setting.fullest[1]}" if setting.layout.pp > 1 else "a rank"
     over = f", {amount(held - card, GIGA)} too much" if held > card else ", too near to its limit"
     fits = "" if setting.fits else over
     start = f"{where} holds {amount(held, GIGA)} of {amount(card, GIGA)}{fits}"

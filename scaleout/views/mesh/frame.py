@@ -17,8 +17,8 @@ OPENED = 4  # rows of those that are opened where not all are
 @dataclass(frozen=True)
 class Places:
     """In CSS pixels. cube: corner of rank 0, from a rank to its neighbour, the shift of the second pair and of the
-    second four, and a tile's size; row: left, top, pitch down and between tiles, height of a tile; map: what is
-    free beneath it; then tops of the chips, the table with its pitch, and tops and heights of the bars, the height of all."""
+    second four, and a tile's size; row: left, top, pitch down, between tiles, height of a tile; map: what is free
+    beneath it; then tops of the chips, the table with its pitch, tops and heights of the bars, the height of all."""
 
     cube: tuple[float, float, float, Place, float, Place]
     row: tuple[float, float, float, float, float]

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from scaleout.memory import allocator
 from scaleout.memory.accounts import Account
 from scaleout.memory.mesh import rank_account
-from scaleout.memory.mesh_peaks import ends_of, peaks
+from scaleout.memory.mesh_peaks import ends_of
 from scaleout.spec import mesh, pipeline, topology
 from scaleout.spec.hardware import DEVICES, Device
 from scaleout.spec.hardware import LINKS as WIRES
@@ -91,7 +91,7 @@ class Setting:
         some = (1, *self.all_chunks(pp))
         v = max(n for n in some if n <= max(1, self.chunks))
         schedule = "interleaved" if v > 1 else "1f1b"
-        m = max(pp, min(self.micro_batches, ACTIONS // (pp * v)))
+        m = max(pp, min(self.micro_batches, most_micro_batches(pp, v)))
         m = pipeline.nearest(schedule, pp, m) if pp > 1 else m
         dp = self.gpus // (tp * pp * cp)
         zero = self.zero if dp * cp > 1 else 0
@@ -184,19 +184,24 @@ class Setting:
                 "pp": parts["hops"]}  # fmt: skip
 
     @cached_property
-    def peak(self) -> tuple[int, int]:
-        """(bytes, stage) of the rank that holds most, as a search finds it."""
-        found = peaks(self.shape, self.tokens, "ring", replace(self.recipe, checkpointing="none"))
-        return found.peak(self.batch, self.recipe, self.layout, ends_of(self.layout, self.time.blocks))
+    def fullest(self) -> tuple[Account, int]:
+        """What the rank holds that holds most, and its stage: of those that may be the one."""
+        some = ((rank_account(self.shape, self.batch, self.tokens, self.recipe, self.layout, end.rank), end.rank)
+                for end in ends_of(self.layout, self.time.blocks))  # fmt: skip
+        return max(some, key=lambda one: (one[0].peak_bytes, -one[1]))
 
-    @cached_property
+    @property
     def account(self) -> Account:
-        """Of the rank that holds most."""
-        return rank_account(self.shape, self.batch, self.tokens, self.recipe, self.layout, self.peak[1])
+        return self.fullest[0]
 
     @property
     def fits(self) -> bool:
         return allocator.fits(self.account.peak_bytes, self.card.memory_bytes)
+
+
+def most_micro_batches(pp: int, v: int) -> int:
+    """As many as a step is shown with."""
+    return max(pp, min(MOST, ACTIONS // (pp * v))) if pp > 1 else MOST
 
 
 def _down(asked: int) -> tuple[int, ...]:
