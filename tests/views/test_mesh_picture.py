@@ -9,7 +9,7 @@ from view_settings import by_chance
 from scaleout import views
 from scaleout.draw import svg
 from scaleout.views import mesh
-from scaleout.views.mesh import acts, ranks
+from scaleout.views.mesh import acts, nodes
 from scaleout.views.mesh.frame import Frame
 from scaleout.views.mesh.setting import Look
 
@@ -73,15 +73,15 @@ def test_wires_join_neighbours_of_one_group(params):
         one = frame(**params, rank=5, look=look)
         on = one.setting.grid
         for axis in ("tp", "cp", "dp", "pp"):
-            for a, b in ranks.pairs(one, axis):
+            for a, b in nodes.pairs(one, axis):
                 differ = [name for name in on.names if on.coordinates(a)[name] != on.coordinates(b)[name]]
                 assert differ == [axis] and {a, b} <= one.tiles.places.keys()
                 assert look != "groups" or 5 in on.group(a, axis)
-        joined = {axis for axis in ("tp", "cp", "dp", "pp") if ranks.pairs(one, axis)}
+        joined = {axis for axis in ("tp", "cp", "dp", "pp") if nodes.pairs(one, axis)}
         assert joined <= {"weights": {"dp", "cp"}, "tokens": {"tp", "pp"}}.get(look, joined)
     if params == {}:
         every = frame()
-        assert [len(ranks.pairs(every, axis)) for axis in ("tp", "dp", "pp", "cp")] == [4, 4, 4, 0], "a cube's edges"
+        assert [len(nodes.pairs(every, axis)) for axis in ("tp", "dp", "pp", "cp")] == [4, 4, 4, 0], "a cube's edges"
 
 
 def test_wires_that_leave_a_node_are_told_apart_and_thick_as_their_bytes():
@@ -94,7 +94,7 @@ def test_wires_that_leave_a_node_are_told_apart_and_thick_as_their_bytes():
                 wires.setdefault(stroke, []).append(float(wide))
         assert len(wires["accent"]) == 1 and len(wires["c4"]) == 2
         tensor, other = (wires["accent"], wires["c4"]) if order[0] == "t" else (wires["c4"], wires["accent"])
-        assert max(tensor) == ranks.THICK[1] > max(min(other), ranks.THICK[0] + 0.4)
+        assert max(tensor) == nodes.THICK[1] > max(min(other), nodes.THICK[0] + 0.4)
 
 
 BOX = re.compile(r"M(-?[\d.]+) (-?[\d.]+)h([\d.]+)v([\d.]+)h-")
@@ -234,7 +234,7 @@ def test_packets_go_along_the_axis_that_sends(params):
     for number, act in enumerate(acts.acts(setting.layout)):
         before, after = (packets(shown(**params, moment=at)["svg"]) for at in (number, number + 1))
         moved = {name for name in before.keys() & after.keys() if name.startswith(f"p{number} ")}
-        expected = ranks.pairs(frame(moment=number, **params), act.axis)[: ranks.PACKETS // 2]
+        expected = nodes.pairs(frame(moment=number, **params), act.axis)[: nodes.PACKETS // 2]
         assert len(moved) == 2 * len(expected) and all(before[name] != after[name] for name in moved)
         for name in moved:
             back = name.replace("to", "from") if name.endswith("to") else name.replace("from", "to")

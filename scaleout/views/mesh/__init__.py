@@ -7,7 +7,7 @@ from functools import lru_cache
 from scaleout.memory import allocator
 from scaleout.views import arrange, guess, more, play, select, slider
 from scaleout.views.choices import NAMES
-from scaleout.views.mesh import acts, levers, picture, ranks, words
+from scaleout.views.mesh import acts, levers, nodes, picture, words
 from scaleout.views.mesh.beneath import KINDS
 from scaleout.views.mesh.setting import LINKS, LOOKS, MOST, WIDEST, Look, Setting, known, most_micro_batches
 
@@ -52,7 +52,7 @@ LOOKED = ("rank", "look", "moment")
 def draw(params: dict, width: int) -> dict:
     """Ranks on their nodes above, what they send, seconds and bytes beneath."""
     setting, look = _setting(params), _look(params)
-    values = {**_values(setting, ranks.stage(setting, look.rank)), **_seen(setting, look)}
+    values = {**_values(setting, nodes.stage(setting, look.rank)), **_seen(setting, look)}
     return {
         "svg": picture.picture(setting, look, width), "sentence": words.sentence(setting, values),
         "law": words.law(setting, look, values), "values": values, "levers": _levers(setting, params),
@@ -135,13 +135,13 @@ def _values(setting: Setting, stage: int) -> dict:
 
 def _seen(setting: Setting, look: Look) -> dict:
     """Who stands where, and what has been sent by the moment that is shown."""
-    found, sent = ranks.groups(setting, look.rank), setting.traffic(ranks.stage(setting, look.rank))
+    found, sent = nodes.groups(setting, look.rank), setting.traffic(nodes.stage(setting, look.rank))
     done = acts.done(setting.layout, look.moment)
     return {
         "rank": look.rank, "coordinates": setting.grid.coordinates(look.rank), "node": look.rank // setting.node,
         "groups": {axis: list(some[:SHOWN]) for axis, some in found.items()},
-        "holders": list(ranks.holders(setting, look.rank)[:SHOWN]), "holders_count": setting.layout.replicas,
-        "workers": list(ranks.workers(setting, look.rank)[:SHOWN]),
+        "holders": list(nodes.holders(setting, look.rank)[:SHOWN]), "holders_count": setting.layout.replicas,
+        "workers": list(nodes.workers(setting, look.rank)[:SHOWN]),
         "workers_count": setting.layout.tp * setting.layout.pp,
         "talks_to": sum(len(some) - 1 for some in found.values()), "look": look.what,
         "sent_so_far_gb": {axis: done[axis] * one.bytes / 1e9 for axis, one in sent.items()},

@@ -8,7 +8,7 @@ from scaleout.draw.amounts import amount
 from scaleout.draw.labels import fitting, took
 from scaleout.views.mesh import acts
 from scaleout.views.mesh.frame import Frame
-from scaleout.views.mesh.ranks import colour, groups, stage
+from scaleout.views.mesh.nodes import colour, groups, stage
 
 GIGA = 10**9
 CHIP = 27  # height of a chip

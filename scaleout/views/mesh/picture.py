@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.draw import svg
 from scaleout.draw.labels import fitting
-from scaleout.views.mesh import acts, beneath, ranks
+from scaleout.views.mesh import acts, beneath, nodes
 from scaleout.views.mesh.frame import Frame
 
 
@@ -12,7 +12,7 @@ def picture(setting, look, width: int) -> str:
     """All of it."""
     frame = Frame(setting, look, width)
     body = [
-        _above(frame), ranks.draw(frame), beneath.chips(frame), beneath.table(frame), beneath.wire(frame),
+        _above(frame), nodes.draw(frame), beneath.chips(frame), beneath.table(frame), beneath.wire(frame),
         beneath.seconds(frame), beneath.memory(frame),
     ]  # fmt: skip
     return svg.figure(width, frame.at.all, "".join(body), _label(setting))
@@ -22,7 +22,7 @@ def asked(setting, look, width: int) -> str:
     """What all messages take where tensor parallelism crosses nodes."""
     frame = Frame(setting, look, width)
     body = [
-        _above(frame), ranks.draw(frame, alive=False), beneath.chips(frame, alive=False), beneath.table(frame),
+        _above(frame), nodes.draw(frame, alive=False), beneath.chips(frame, alive=False), beneath.table(frame),
         beneath.wire(frame),
     ]  # fmt: skip
     return svg.figure(width, frame.at.all, "".join(body), _label(setting))

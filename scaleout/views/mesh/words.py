@@ -7,7 +7,7 @@ from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
 from scaleout.views.choices import NAMES
 from scaleout.views.mesh.levers import WORTH, Advice
-from scaleout.views.mesh.ranks import stage
+from scaleout.views.mesh.nodes import stage
 
 GIGA = 10**9
 
