@@ -247,6 +247,6 @@ def test_the_locked_picture_has_tensor_across_the_cable(width):
     locked = mesh.locked(views.defaults("mesh"), width)
     assert "data-press" not in locked and "data-move" not in locked
     found = marks(locked)
-    assert size(found["sent tp"]) > 20 * size(found["sent dp"]) and "part computes" not in found
+    assert size(found["sent tp"]) > 20 * size(found["sent dp"])
     there = shown(width, order="tp.pp.dp")
     assert size(found["sent tp"]) == size(marks(there["svg"])["sent tp"])

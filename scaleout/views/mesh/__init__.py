@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import fsum
 
 from scaleout.memory import allocator
 from scaleout.views import arrange, guess, more, play, select, slider
@@ -66,7 +67,7 @@ def advice(params: dict) -> str:
 
 def locked(params: dict, width: int) -> str:
     """The same with tensor parallelism across the cable."""
-    return picture.asked(_setting(params).other(order="tp.pp.dp"), _look(params), width)
+    return picture.picture(_setting(params).other(order="tp.pp.dp"), _look(params), width, alive=False)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -123,8 +124,8 @@ def _values(setting: Setting, stage: int) -> dict:
         "messages": {axis: one.messages for axis, one in sent.items()},
         "links": {axis: setting.wire(axis) for axis in sent},
         "link_gb_s": {axis: one.bytes_per_s / 1e9 for axis, one in sent.items()},
-        "cable_gb": sum(one.bytes for one in sent.values() if one.crossing) / 1e9,
-        "exposed_ms": {axis: 1e3 * one for axis, one in exposed.items()}, "exposed_seconds": sum(exposed.values()),
+        "cable_gb": fsum(one.bytes for one in sent.values() if one.crossing) / 1e9,
+        "exposed_ms": {axis: 1e3 * one for axis, one in exposed.items()}, "exposed_seconds": fsum(exposed.values()),
         "seconds": time.seconds, "parts": time.parts, "mfu": time.mfu, "tokens_per_second": time.tokens_per_second,
         "held_gb": setting.account.peak_bytes / 1e9, "fullest_stage": setting.fullest[1],
         "held_gb_by_kind": {name: sum(peak[kind] for kind in kinds) / 1e9 for name, _, kinds in KINDS},

@@ -3,6 +3,9 @@ seconds of all messages, of a step, and the bytes of the fullest rank."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import fsum
+
 from scaleout.draw import guess, hatch, svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import fitting, took
@@ -12,6 +15,9 @@ from scaleout.views.mesh.nodes import colour, groups, stage
 
 GIGA = 10**9
 CHIP = 27  # height of a chip
+# Of the table: axis, with whom, messages, bytes, link, seconds
+COLUMNS = {svg.WIDE: (4, 36, 272, 352, 366, 596), svg.NARROW: (4, 28, 142, 198, 206, 354)}
+ANCHORS = ("start", "start", "end", "end", "start", "end")
 # A kind of bytes: name, colour, what the account calls it
 KINDS = (
     ("weights", "c1", ("weights",)), ("gradients", "c6", ("gradients",)), ("optimizer", "c2", ("master", "optimizer")),
@@ -86,31 +92,33 @@ def table(frame: Frame) -> str:
     """A row for each axis: with whom, how often, how much, over which link, how long."""
     setting, look, (top, pitch) = frame.setting, frame.look, frame.at.table
     sent = setting.traffic(stage(setting, look.rank))
-    columns = (4, 36, 200, 330, 404, 596) if frame.wide else (4, 28, 120, 188, 232, 354)
-    anchors = ("start", "start", "end", "end", "start", "end")
-    at = (columns[0], columns[1], columns[2] + (72 if frame.wide else 22), columns[3] + (22 if frame.wide else 36),
-          columns[4] - (38 if frame.wide else 2), columns[5])  # fmt: skip
-    head = ("", f"rank {look.rank:,} sends, in a step", "messages", "sent", "over", "takes")
-    rows = [head] if frame.wide else []
-    rows += [(axis.upper(), *_row(frame, axis, sent[axis])) for axis in setting.shown]
     out = []
-    for k, row in enumerate(rows):
-        for i, words in enumerate(row):
-            crosses = k >= len(rows) - len(setting.shown) and setting.shown[k - len(rows)] in setting.crossing
-            fill = "muted" if frame.wide and k == 0 else "accent" if crosses and i in (0, 4) else "ink"
-            if words:
-                out.append(svg.text(at[i], top + k * pitch, words, anchor=anchors[i], size=svg.SMALLEST, fill=fill,
-                                    bold=i == 0))  # fmt: skip
+    if frame.wide:
+        head = ("", f"rank {look.rank:,} sends, in a step", "messages", "sent", "over", "takes")
+        out.append(_cells(frame, head, top, ["muted"] * len(head)))
+        top += pitch
+    for k, axis in enumerate(setting.shown):
+        fill = "accent" if axis in setting.crossing else "ink"
+        row = (axis.upper(), *_row(frame, axis, sent[axis]))
+        out.append(_cells(frame, row, top + k * pitch, [fill, "ink", "ink", "ink", fill, "ink"]))
     return "".join(out)
 
 
+def _cells(frame: Frame, row: Sequence[str], y: float, fills: Sequence[str]) -> str:
+    return "".join(
+        svg.text(x, y, words, anchor=anchor, size=svg.SMALLEST, fill=fill, bold=x < 10)
+        for x, words, anchor, fill in zip(COLUMNS[frame.width], row, ANCHORS, fills, strict=True) if words
+    )
+
+
 def _row(frame: Frame, axis: str, one) -> tuple[str, ...]:
-    if one.ranks == 1 and not one.bytes:
-        return ("with nobody", "", "", "", "")
+    """Who, messages, bytes, link, seconds."""
     if not one.bytes:
-        return (partners(frame, axis, one.ranks), "0", "", "", "")
-    return (partners(frame, axis, one.ranks), f"{one.messages:,}", amount(one.bytes, GIGA),
-            frame.setting.wire(axis) if frame.wide else _link(frame.setting.wire(axis)), took(one.seconds))  # fmt: skip
+        who = "with nobody" if one.ranks == 1 else partners(frame, axis, one.ranks, "0")
+        return (who, "" if one.ranks == 1 else "0", "", "", "")
+    many, link = f"{one.messages:,}", frame.setting.wire(axis)
+    return (partners(frame, axis, one.ranks, many), many, amount(one.bytes, GIGA), link if frame.wide else _link(link),
+            took(one.seconds))  # fmt: skip
 
 
 def _link(name: str) -> str:
@@ -118,26 +126,28 @@ def _link(name: str) -> str:
     return name.replace("InfiniBand", "IB").replace("Ethernet", "Eth").removesuffix(" Gbit/s")
 
 
-def partners(frame: Frame, axis: str, ranks: int) -> str:
-    """With whom, and when."""
+def partners(frame: Frame, axis: str, ranks: int, beside: str) -> str:
+    """With whom, and when, as far as there is room beside the number of messages."""
     some = [rank for rank in groups(frame.setting, frame.look.rank)[axis] if rank != frame.look.rank]
     many = f"with {ranks - 1:,} others" if ranks > 1 else "with replicas"
     who = f"with rank {some[0]:,}" if len(some) == 1 else many
     late = "in every block" if frame.setting.layout.zero == 3 else "at the end"
     when = {"tp": "in every block", "cp": "in every attention", "pp": "stage to stage", "dp": late}[axis]
-    return fitting([f"{who}, {when}", who, who.removeprefix("with ")], 176 if frame.wide else 92, svg.SMALLEST)
+    _, left, right, *_ = COLUMNS[frame.width]
+    room = right - left - 4 - svg.measure(beside, svg.SMALLEST)
+    return fitting([f"{who}, {when}", who, who.removeprefix("with ")], room, svg.SMALLEST)
 
 
 # --- bars -------------------------------------------------------------------------------------------------------------
 
 
-def wire(frame: Frame, said: bool = True) -> str:
-    """All that a rank sends in a step, hidden or not, by axis; as far as it has been sent. said: with its total."""
+def wire(frame: Frame) -> str:
+    """All that a rank sends in a step, hidden or not, by axis; as far as it has been sent."""
     setting, look = frame.setting, frame.look
     x, y, width, high = frame.band(frame.at.wire)
     where = stage(setting, look.rank)
     sent, end = setting.traffic(where), max(1.06 * setting.longest(where), 1e-6)
-    out = [svg.text(x, y - 5, fitting(_wire_words(frame, sent), width), size=svg.SMALL)] if said else []
+    out = [svg.text(x, y - 5, fitting(_wire_words(frame, sent), width), size=svg.SMALL)]
     low, so_far = y + high, acts.done(setting.layout, look.moment)
     out.append(svg.line(x, low + 1, x + width, low + 1))
     unit, one, name = _unit(end)
@@ -145,7 +155,9 @@ def wire(frame: Frame, said: bool = True) -> str:
         at = x + value * unit * width
         words = f"{value:,g}" + (f" {name}" if value == 0 else "")
         out.append(svg.line(at, low + 1, at, low + 4))
-        anchor = "middle" if value else "start"
+        beyond = at + svg.measure(words, svg.SMALLEST) / 2 > frame.width
+        anchor = "start" if not value else "end" if beyond else "middle"
+        at = min(at, x + width)
         out.append(svg.text(at, low + 14, words, anchor=anchor, fill="muted", size=svg.SMALLEST))
     for axis in setting.shown:
         wide = sent[axis].seconds / end * width
@@ -167,7 +179,7 @@ def _unit(end: float) -> tuple[float, float, str]:
 
 def _wire_words(frame: Frame, sent: dict) -> list[str]:
     by_axis = " + ".join(f"{axis.upper()} {took(sent[axis].seconds)}" for axis in frame.setting.shown)
-    whole = took(sum(one.seconds for one in sent.values()))
+    whole = took(fsum(one.seconds for one in sent.values()))
     return [f"communication in a step, hidden or not: {whole} = {by_axis}", f"communication: {whole} = {by_axis}",
             f"communication in a step: {whole}", whole]  # fmt: skip
 
@@ -175,7 +187,7 @@ def _wire_words(frame: Frame, sent: dict) -> list[str]:
 def seconds(frame: Frame) -> str:
     """A step's seconds side by side, striped what is no computing."""
     time, (x, y, width, high) = frame.setting.time, frame.band(frame.at.seconds)
-    sizes = {words: sum(time.parts[name] for name in names) for words, names, _, _ in PARTS}
+    sizes = {words: fsum(time.parts[name] for name in names) for words, names, _, _ in PARTS}
     large = sorted((words for words, size in sizes.items() if size > 0.004 * time.seconds), key=lambda one: -sizes[one])
     start, said = f"a step takes {took(time.seconds)}", [f"{words} {took(sizes[words])}" for words in large]
     ways = [f"{start}: {', '.join(said[:n])}" for n in range(len(said), 0, -1)]

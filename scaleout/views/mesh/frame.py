@@ -33,9 +33,9 @@ class Places:
 
 
 PLACES = {
-    svg.WIDE: Places((22, 34, 288, (134, 54), 120, (108, 46)), (62, 28, 31, 4, 27), 10, 275, (316, 15),
+    svg.WIDE: Places((22, 30, 288, (134, 56), 123, (108, 49)), (62, 28, 31, 4, 27), 10, 275, (316, 15),
                      (397, 14), (446, 12), (477, 9), 4, 489),
-    svg.NARROW: Places((6, 28, 176, (88, 46), 98, (78, 41)), (4, 26, 26, 3, 23), 8, 230, (266, 12),
+    svg.NARROW: Places((6, 27, 176, (88, 49), 102, (78, 45)), (4, 26, 26, 3, 23), 8, 230, (266, 12),
                        (322, 10), (363, 8), (386, 7), 4, 399),
 }  # fmt: skip
 
@@ -75,7 +75,7 @@ class Frame:
             x, y, along, (sx, sy), down, (wide, high) = self.at.cube
             places = {r: (x + r % 2 * along + r // 2 % 2 * sx, y + r // 2 % 2 * sy + r // 4 * down)
                       for r in range(CUBE)}  # fmt: skip
-            low, side = (17, 8) if self.wide else (16, 6)
+            low, side = (18, 8) if self.wide else (17, 6)
             half = (wide - 3 * side) / 2
             boxes = tuple((side + k * (half + side), low, half, high - low - 5) for k in (0, 1))
             return Tiles(places, wide, high, boxes)

@@ -192,7 +192,7 @@ def _node_names(frame: Frame) -> str:
     out, done = [], set()
     for node, _, (x, y, anchor) in frame.panels():
         if frame.cubic:
-            out.append(svg.text(x, y, f"node {node}", anchor=anchor, bold=True, size=svg.SMALLEST))
+            out.append(svg.text(x, y, f"node {node}", anchor=anchor, bold=True, size=svg.SMALLEST, halo=True))
         elif frame.wide and y not in done:  # of several nodes in a row, the first
             done.add(y)
             out.append(svg.text(x, y, f"node {node:,}", size=svg.SMALLEST, fill="muted"))
@@ -208,15 +208,13 @@ def _buttons(frame: Frame) -> str:
     for rank, (x, y) in tiles.places.items():
         again = look.what == "groups" and look.rank == rank
         box = (x, y, tiles.width, tiles.height)
-        if frame.cubic:
-            box = (x, y + 17 - 28, tiles.width, 28)
-        elif tiles.height < 27:
+        if tiles.height < 27:
             box = (x, y - (27 - tiles.height) / 2, tiles.width, 27)
         label = f"rank {rank}: {'all wires again' if again else 'whom it talks to'}"
         out.append(svg.press("", box, "rank", rank, label, f"r{rank}", look="all" if again else "groups"))
         if frame.cubic:
             out += [
-                svg.press("", (x + k * tiles.width / 2, y + 17, tiles.width / 2, 28), "rank", rank,
+                svg.press("", (x + k * tiles.width / 2, y + tiles.height - 27, tiles.width / 2, 27), "rank", rank,
                           f"{what} of rank {rank}: {LOOKS[what]}", f"{what} {rank}", look=what)
                 for k, what in enumerate(("weights", "tokens"))
             ]  # fmt: skip

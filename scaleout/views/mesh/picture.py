@@ -8,22 +8,12 @@ from scaleout.views.mesh import acts, beneath, nodes
 from scaleout.views.mesh.frame import Frame
 
 
-def picture(setting, look, width: int) -> str:
-    """All of it."""
+def picture(setting, look, width: int, alive: bool = True) -> str:
+    """All of it. alive: with what can be pressed and dragged."""
     frame = Frame(setting, look, width)
     body = [
-        _above(frame), nodes.draw(frame), beneath.chips(frame), beneath.table(frame), beneath.wire(frame),
-        beneath.seconds(frame), beneath.memory(frame),
-    ]  # fmt: skip
-    return svg.figure(width, frame.at.all, "".join(body), _label(setting))
-
-
-def asked(setting, look, width: int) -> str:
-    """What all messages take where tensor parallelism crosses nodes."""
-    frame = Frame(setting, look, width)
-    body = [
-        _above(frame), nodes.draw(frame, alive=False), beneath.chips(frame, alive=False), beneath.table(frame),
-        beneath.wire(frame),
+        _above(frame), nodes.draw(frame, alive), beneath.chips(frame, alive), beneath.table(frame),
+        beneath.wire(frame), beneath.seconds(frame), beneath.memory(frame),
     ]  # fmt: skip
     return svg.figure(width, frame.at.all, "".join(body), _label(setting))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from math import fsum
 
 from scaleout.memory import allocator
 from scaleout.memory.accounts import Account
@@ -158,7 +159,7 @@ class Setting:
 
     def spent(self, stage: int) -> float:
         """Seconds of all that a rank of this stage sends, hidden or not."""
-        return sum(one.seconds for one in self.traffic(stage).values())
+        return fsum(one.seconds for one in self.traffic(stage).values())
 
     def longest(self, stage: int) -> float:
         """The same where what sends most, tensor parallelism if there is any, lies farthest apart: the end of an axis

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import fsum
+
 from scaleout.draw import svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
@@ -46,11 +48,11 @@ def law(setting, look, values: dict) -> list[str]:
     reached = one.bytes / one.seconds / GIGA
     rate = f"{svg.quantity(reached)} GB/s"
     least = min((axis for axis in setting.shown if sent[axis].bytes), key=lambda axis: sent[axis].bytes)
-    after = f"The wire could carry {svg.quantity(one.bytes_per_s / GIGA)} GB/s. "
+    after = f"Its wire could carry {svg.quantity(one.bytes_per_s / GIGA)} GB/s. "
     if least != most:
         times = svg.quantity(one.bytes / sent[least].bytes, 2)
-        after += f"{least.upper()} sends {times} times fewer bytes: the order of axes decides which of them cross."
-    return [f"{most.upper()} takes longest, its bytes by the rate it reaches:",
+        after += f"{least.upper()} sends {times} times fewer bytes."
+    return [f"{most.upper()} takes longest, by the rate that it reaches:",
             f"{amount(one.bytes, GIGA)} / {rate} = {took(one.seconds)}", after]  # fmt: skip
 
 
@@ -59,8 +61,8 @@ def slips(setting) -> list[tuple[float, str]]:
     there = setting.traffic(0)
     data = setting.other(order="dp.pp.tp")
     slow = setting.cluster.share.bytes_per_s
-    crossing = sum(one.bytes for one in there.values()) / slow
-    far = sum(one.seconds for axis, one in there.items() if axis != "pp")
+    crossing = fsum(one.bytes for one in there.values()) / slow
+    far = fsum(one.seconds for axis, one in there.items() if axis != "pp")
     return [
         (1e3 * data.spent(0), "DP across: it sends less than TP, but not least"),
         (1e3 * there["pp"].seconds, "the crossing axis alone: the others still send, inside the nodes"),
