@@ -12,7 +12,8 @@ message, for the `patterns` of collectives and for `nodes` that reduce in three 
 `cuts` a product and QKV on a few ranks, `sheets` what ranks hold of a tensor, on the `ribbon` of a block; `ownership`
 which rank holds which shard of what; `zero_stages` that at ZeRO's stages, and when each of them sends;
 `recompute_hills` what blocks hold through a step, and what it costs to hold less; `mesh_cuts` what GPUs of a mesh have,
-how far each of its axes reaches, and what one sends when.
+how far each of its axes reaches, and what one sends when; `mesh_nodes` ranks on their nodes, and many nodes as
+cells.
 
 What a widget shows with them is in `views`. Figures of measurements are matplotlib's: `measure.figures`.
 """
