@@ -7,6 +7,8 @@ is in whose group, and over which wires; `pipeline` the orders in which ranks of
 each figure with its source; `topology` joins ranks to a cluster. `checks` has the refusals of all, `command` their
 command line; `muon` what that optimizer takes and computes.
 
+`launchers` says a layout in the options of the book's job, of torchtitan and of Megatron-LM.
+
 No formula of bytes or seconds lives here (`memory`, `collectives`, `timing`), and nothing of one training run: the
 order of its data and its learning rates are in `train`. Imports the standard library only.
 """
