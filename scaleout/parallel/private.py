@@ -26,6 +26,7 @@ NAMES = {
     "profile_to_snapshot": "torch.cuda._memory_viz:_profile_to_snapshot",
     "flight_pickle": "torch._C._distributed_c10d:_dump_fr_trace",
     "flight_json": "torch._C._distributed_c10d:_dump_fr_trace_json",
+    "process_group": "torch.distributed.distributed_c10d:_resolve_process_group",
     "StorageInfo": "torch.distributed.checkpoint.filesystem:_StorageInfo",
     "schedule_ops": "torch.distributed.pipelining._schedule_visualizer:get_schedule_ops",
     "schedule_runtime": "torch.distributed.pipelining.schedules:_PipelineScheduleRuntime",
