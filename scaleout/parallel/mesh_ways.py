@@ -9,11 +9,13 @@ pipeline's axis; its `Accelerator` takes none on CPUs and cuts no matrix, so tha
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from contextlib import nullcontext
+from math import prod
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -25,10 +27,9 @@ from scaleout.parallel.pipeline_stage import Stage, stages_of, tied_weights
 from scaleout.parallel.pipeline_ways import named, placed, with_torch
 from scaleout.parallel.recipe import local_bytes
 from scaleout.parallel.transformer import Transformer
-from scaleout.spec import mesh, pipeline
+from scaleout.spec import layout_words, mesh
 from scaleout.spec.layout import Layout
 from scaleout.spec.sharding import Sharding
-from scaleout.spec.slices import check_sequence
 from scaleout.spec.transformer import Shape
 
 
@@ -56,6 +57,19 @@ class MeshStage(Stage):
         return x.to_local() if self.tp else x
 
 
+class Together(nn.Module):
+    """Several stages of a rank as one module, by the names of the whole model."""
+
+    def __init__(self, stages: Iterable[MeshStage]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleDict()
+        for stage in stages:
+            self.blocks.update(stage.blocks)
+            for name, part in stage.named_children():
+                if name != "blocks":
+                    setattr(self, name, part)
+
+
 def device_mesh(s, layout: Layout) -> DeviceMesh:
     """All ranks by their axes, as `spec.mesh.grid` numbers them. Where ZeRO does not split the weights' gradients, each
     replica is a shard of its own, on an axis of one rank."""
@@ -79,33 +93,14 @@ def accelerate_mesh(s, layout: Layout) -> DeviceMesh:
                          "1, or torch's mesh") from None
 
 
-def refuse(shape: Shape, layout: Layout, ranks: int, seq: int) -> None:
-    """ValueError, in one line with the nearest that works, for a layout that torch cannot give these ranks."""
-    mesh.refuse(shape, layout, ranks)
-    mesh.blocks(shape.layers, layout.stages)
-    if layout.cp > 1:
-        raise ValueError(f"cp {layout.cp}: torch's context parallelism has no place in a pipeline's stages: use cp 1")
-    if layout.zero == 1:
-        raise ValueError("zero 1: fully_shard splits gradients with the optimizer's state: use zero 2, or 0")
-    if pipeline.SCHEDULES[layout.schedule].splits and (layout.tp > 1 or layout.zero == 3):
-        raise ValueError(f"{layout.schedule} splits the backward, which torch can neither through tensor parallelism "
-                         "nor where weights are freed in between: use 1f1b, gpipe or interleaved")
-    if layout.tp > 1:
-        tensor_model.refuse(shape, layout.tp)
-        if shape.kv % layout.tp:
-            raise ValueError(f"ColwiseParallel would cut {shape.kv} key-value heads into {layout.tp} parts: use tp "
-                             f"{shape.kv} or less")
-        check_sequence(seq, layout.tp)
-
-
 class Way:
     """This rank's stages of the book's Transformer, and steps with them. The same seed gives the same weights whatever
     the layout. `stages` is {stage: module}; `at` says where this rank stands, by axis."""
 
     def __init__(self, s, shape: Shape, layout: Layout, seq: int, attention: str = "sdpa", checkpointing: str = "none",
                  precision: str = "fp32", seed: int = 0, on: DeviceMesh | None = None) -> None:
-        """seq: tokens of a sequence. on: `accelerate_mesh`, else `device_mesh`. ValueError as `refuse`."""
-        refuse(shape, layout, s.world, seq)
+        """seq: tokens of a sequence. on: `accelerate_mesh`, else `device_mesh`. ValueError for what torch cannot do."""
+        layout_words.refuse(shape, layout, s.world, seq)
         # torch warns of in-place sums on what a unit returns; the book's blocks add out of place
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         self.s, self.shape, self.layout = s, shape, layout
@@ -126,6 +121,9 @@ class Way:
         if layout.pp > 1:
             self.schedule = with_torch(s, self.stages, layout.stages, layout.schedule, layout.m,
                                        self.mesh["pp"].get_group())
+        self.model = next(iter(self.stages.values())) if len(mine) == 1 else Together(self.stages.values())
+        # names of parameters that are copies of others: what is kept of them is kept under the others' names
+        self.model.copies = {"head.weight": "tokens.weight"} if shape.tied_head and layout.pp > 1 else {}
         self.assert_built()
 
     def cut(self, stage: MeshStage, full: bool, precision: str) -> None:
@@ -160,8 +158,8 @@ class Way:
         tokens, targets = (torch.cat(part) for part in zip(*batches, strict=True))
         losses: list[Tensor] = []
         run = self.schedule.step if train else self.schedule.eval
-        has = lambda end: any(getattr(stage, end) for stage in self.stages.values())  # noqa: E731
-        run(*([tokens] if has("first") else []), **({"target": targets, "losses": losses} if has("last") else {}))
+        run(*([tokens] if self.has("first") else []),
+            **({"target": targets, "losses": losses} if self.has("last") else {}))
         return [local(loss.detach()) for loss in losses]
 
     def passes(self, batches: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
@@ -185,13 +183,43 @@ class Way:
         elif mine:
             dist.all_reduce(mine[0], group=self.ends)
 
+    # --- a look -----------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def losses(self, batches: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+        """Of layout.m micro-batches, forward only, where the last stage is; else none."""
+        with loss_parallel() if self.layout.tp > 1 else nullcontext():
+            if self.layout.pp > 1:
+                return self.pipelined(batches, train=False)
+            (stage,) = self.stages.values()
+            return [local(stage.loss(stage(tokens), targets)) for tokens, targets in batches]
+
+    @torch.no_grad()
+    def logits(self, tokens: Tensor) -> Tensor | None:
+        """(b, s) -> (b, s, V), where the last stage is; else None. A pipeline takes as many sequences as in a step."""
+        if self.layout.pp == 1:
+            return shard.full(self.model(tokens))
+        with loss_parallel() if self.layout.tp > 1 else nullcontext():
+            out = self.schedule.eval(*([tokens] if self.has("first") else []),
+                                     **({"target": tokens} if self.has("last") else {}))
+        return None if out is None else shard.full(out)
+
+    def train(self, on: bool) -> None:
+        """Train, or only look."""
+        for stage in self.stages.values():
+            stage.train(on)
+
+    def has(self, end: str) -> bool:
+        """Whether the model's "first" or "last" stage is here."""
+        return any(getattr(stage, end) for stage in self.stages.values())
+
     # --- what is there ----------------------------------------------------------------------------------------
 
-    def named(self) -> dict[str, torch.nn.Parameter]:
+    def named(self) -> dict[str, nn.Parameter]:
         """This rank's parameters by their names in the whole model."""
         return {named(name, stage): p for stage in self.stages.values() for name, p in stage.named_parameters()}
 
-    def parameters(self) -> list[torch.nn.Parameter]:
+    def parameters(self) -> list[nn.Parameter]:
         """This rank's, each a DTensor."""
         return [p for stage in self.stages.values() for p in stage.parameters()]
 
@@ -207,6 +235,15 @@ class Way:
         runs = f", {type(self.schedule).__name__} of {self.layout.m}" if self.layout.pp > 1 else ""
         return (f"fully_shard of DTensors on {axes}: stage(s) {', '.join(map(str, self.stages))} of "
                 f"{len(self.place)}{runs}, {self.stored():,} bytes of parameters here")
+
+    def shares(self) -> list[float]:
+        """Of each of the model's parameters: the part of its squares that this rank adds to a sum over all ranks."""
+        ranks, found = self.layout.dp * self.layout.tp, []
+        for name, p in self.model.named_parameters():
+            sizes = zip(p.device_mesh.shape, p.placements, strict=True)
+            shards = prod(size for size, placement in sizes if not placement.is_replicate())
+            found.append(0.0 if name in self.model.copies else shards / ranks)
+        return found
 
     def assert_built(self) -> None:
         """RuntimeError where a parameter is not cut as the layout asks. Equal losses would not show it."""

@@ -1,15 +1,10 @@
 """Three axes by torch's own means on eight real processes: values, what was built, and what goes along each axis."""
 
-import re
-
 import pool
 import pytest
 import specimen_mesh_ways as specimen
 
 from scaleout.memory.mesh import rank_parameters
-from scaleout.parallel import mesh_ways
-from scaleout.spec.layout import Layout
-from scaleout.spec.transformer import Shape
 
 TOLERANCE = 1e-5        # fp32, sums in other orders: see parallel/parity.py
 
@@ -84,22 +79,3 @@ def test_accelerate_says_what_it_lacks(found):
     pipeline, tensor = found["refused"]
     assert pipeline == "Accelerate's ParallelismConfig has no pipeline: use pp 1, not 4, or torch's mesh"
     assert tensor == "" or "(tp_size=8) asks for transformers" in tensor
-
-
-@pytest.mark.parametrize(("layout", "said"), [
-    (Layout(dp=3, tp=2), "dp 3 x cp 1 x tp 2 x pp 1 is 6 ranks, there are 8 GPUs: the nearest that works is dp 4"),
-    (Layout(cp=2, tp=4), "use cp 1"), (Layout(dp=8, zero=1), "use zero 2, or 0"),
-    (Layout(tp=8), "tp 8 does not divide 4 heads: the nearest that works is 4"),
-    (Layout(dp=2, tp=4), "ColwiseParallel would cut 2 key-value heads into 4 parts: use tp 2 or less"),
-    (Layout(pp=8), "4 layers are fewer than 8 stages: use at most 4 stages"),
-    (Layout(dp=2, tp=2, pp=2, chunks=2, schedule="zbv"), "zbv splits the backward, which torch can neither"),
-    (Layout(dp=4, tp=2), "tp 2 does not divide 13 tokens, which sequence parallelism cuts: use 12")])
-def test_what_torch_cannot_do_is_one_line(layout, said):
-    with pytest.raises(ValueError, match=re.escape(said)) as caught:
-        mesh_ways.refuse(specimen.LLAMA, layout, 8, 13)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_vocabulary_that_does_not_divide_is_padded():
-    with pytest.raises(ValueError, match="tp 2 does not divide a vocabulary of 63: pad it to 64"):
-        mesh_ways.refuse(Shape(4, 24, 4, 63), Layout(dp=4, tp=2), 8, 12)
