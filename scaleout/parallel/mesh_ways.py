@@ -158,7 +158,7 @@ class Way:
         tokens, targets = (torch.cat(part) for part in zip(*batches, strict=True))
         losses: list[Tensor] = []
         run = self.schedule.step if train else self.schedule.eval
-        run(*([tokens] if self.has("first") else []),
+        run(*([tokens] if self.has("first") else []), return_outputs=False,
             **({"target": targets, "losses": losses} if self.has("last") else {}))
         return [local(loss.detach()) for loss in losses]
 
