@@ -29,7 +29,7 @@ NEAR = 0.02                 # of bytes held, and what the book promises
 SAMPLES = 5                 # rounds of the calibration of --search
 HOSTS, EACH = 2, 4          # of --link, and ranks on each
 LINK_BATCH = 4              # times the sequences: messages longer than what a link lets through at once
-LINK_ROUNDS = 3             # steps of each case
+LINK_ROUNDS = 2             # steps of each case
 RESULTS = Path(__file__).resolve().parent / "results" / "mesh"
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
 

@@ -6,10 +6,13 @@ import signal
 import pool
 import pytest
 import specimen_mesh
+import torch
+from cases import each, refused
 from host_runs import real
 from lab_runs import lab_module, recorded
 
-from scaleout.lab.session import session
+from scaleout.lab import options
+from scaleout.lab.session import Session, session
 from scaleout.records import results
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
@@ -124,8 +127,8 @@ def test_layouts_are_ranked_and_some_are_run(tmp_path):
     done = pool.lab([*FAST, "--search", "--save", tmp_path / "record.json"], 4)
     assert done.returncode in (0, 1), done.stderr           # the order itself is the machine's: a busy one may turn it
     record = results.load(tmp_path / "record.json")
-    ranked = [line[3:].split("  ")[0] for line in done.stdout.splitlines() if " x pp " in line and line[:2].isdigit()]
-    ranked = ranked or [line.strip()[2:].split("  ")[0] for line in done.stdout.splitlines() if "x pp" in line]
+    ranked = [line.split() for line in done.stdout.splitlines() if line[:2].strip().isdigit() and " x pp " in line]
+    assert [int(row[0]) for row in ranked] == list(range(1, 6)), "two layers make no four stages"
     assert len(record.prediction) == len(record.measurement) == 4
     assert record.checks["the chosen layouts have the same loss at step 1"]["passed"]
     slowest = max(record.prediction, key=record.prediction.get)
@@ -138,16 +141,28 @@ def test_one_process_says_what_it_skips(tmp_path):
     assert any(line.startswith("torch: one process is no mesh") for line in record.skipped)
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--layout", "tp=4,pp=2"], "dp 1 x cp 1 x tp 4 x pp 2 is 8 ranks, there are 2 GPUs: the nearest that works is"),
-    (["--link"], "--link starts its own processes: start it with python, not with torchrun"),
-    (["--fault", "norms"], "without sequence parallelism every rank has a norm's whole gradient"),
-    (["--fault", "tie"], "--fault tie is about several ranks along pp"),
-    (["--via", "accelerate"], "--via accelerate: its ParallelismConfig has no pipeline, asks for transformers where")])
-def test_what_cannot_be_is_one_line(words, said):
-    done = pool.lab([*FAST, *words], 2)
+@each([(["--link"], 2, "--link starts its own processes: start it with python, not with torchrun"),
+       (["--fault", "norms"], 8, "without sequence parallelism every rank has a norm's whole gradient"),
+       (["--fault", "tie"], 2, "--fault tie is about several ranks along pp"),
+       (["--fault", "tie", "--form", "llama"], 8, "--fault tie needs a tied head: use --form gpt"),
+       (["--fault", "replicas", "--layout", "zero=1"], 8, "--fault is shown without ZeRO"),
+       (["--fault", "tensor", "--sequence-parallel"], 8, "whose tokens would not fit: leave out --sequence-parallel"),
+       (["--layout", "zero=3"], 8, "stage 3 of ZeRO would gather or scatter in every micro-batch: use zero 0 or 1"),
+       (["--layout", "cp=2"], 8, "context parallelism is none of the three axes here: use cp 1, not 2"),
+       (["--layout", "pp=2,schedule=zb1"], 8, "takes a backward in halves, which parts of matrices do not: use 1f1b"),
+       (["--layout", "pp=8"], 8, "2 layers are fewer than 8 stages"),
+       (["--via", "torch", "--order", "tp,pp,dp"], 8, "its mesh is made in the order pp,dp,tp, not tp,pp,dp"),
+       (["--via", "accelerate"], 8, "--via accelerate: its ParallelismConfig has no pipeline, asks for transformers")])
+def test_what_cannot_be_is_refused(words, world, said):
+    lab = lab_module("mesh")
+    s = Session(torch.device("cpu"), "gloo", 0, world, 0, 1)
+    refused(lambda: lab.check(s, options.parse(lab.TIERS, "", [*FAST[1:], *words])[1]), said)
+
+
+def test_what_ranks_cannot_be_is_one_line():
+    done = pool.lab([*FAST, "--layout", "tp=4,pp=2"], 2)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert done.stderr.startswith("labs/mesh.py: dp 1 x cp 1 x tp 4 x pp 2 is 8 ranks, there are 2 GPUs: the nearest")
     assert done.stderr.count("\n") == 1
 
 
