@@ -1,5 +1,5 @@
-"""Bytes of a rank where torch's own parts make the mesh: `fully_shard` inside a stage of `torch.distributed.pipelining`,
-as `parallel.mesh_ways` composes them.
+"""Bytes of a rank where torch's own parts make the mesh, as `parallel.mesh_ways` composes them: `fully_shard` inside a
+stage of `torch.distributed.pipelining`.
 
 What differs from a rank of `memory.mesh`: gradients stay whole until the last micro-batch's, and are sharded then; each
 gathered unit is a copy, of one rank's shard too; a stage keeps its outputs until their gradients come.
@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scaleout.memory.accounts import units
-from scaleout.memory.activations import Sizes
-from scaleout.memory.mesh import blocks_of, rank_account, rank_blocks, rank_parameters
+from scaleout.memory.mesh import rank_account, rank_parameters
 from scaleout.memory.pipeline import most
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
@@ -32,7 +31,8 @@ def peak(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, ran
     once = layout.pp == 1 and layout.m == 1
     gradients = whole * 4 // shards + 2 * block if once else whole * 4
     states = sum(alone.states[name] for name in ("weights", "gradients", "optimizer"))
-    return busy - states + whole * 12 // shards + gathered + gradients + outputs(shape, batch, seq, recipe, layout, rank)
+    kept = outputs(shape, batch, seq, recipe, layout, rank)
+    return busy - states + whole * 12 // shards + gathered + gradients + kept
 
 
 def outputs(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, rank: int) -> int:

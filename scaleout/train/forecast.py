@@ -7,11 +7,14 @@ beside matrix products is no news to the prediction, and what ranks send and wai
 
 import statistics
 from dataclasses import replace
+from itertools import cycle
 
 import torch
 
 from scaleout.lab import session
+from scaleout.measure import layout_bytes
 from scaleout.measure.fsdp_ledger import measured
+from scaleout.memory import mesh_torch
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import fsdp_account
 from scaleout.parallel import parity
@@ -47,6 +50,22 @@ def predicted_memory(o, world, device_kind):
     return {kind: size for kind, size in held.items() if size}
 
 
+def mesh_memory(s, o, job, found):
+    """The same of a layout: the peak of a step on each rank of its pipeline, first to last."""
+    layout, trainer, wanted = o.layout_on(s.world), job.trainer, {}
+    for rank in range(layout.pp):
+        wanted[rank] = mesh_torch.peak(o.shape, o.batch // layout.dp // layout.m, o.seq, recipe(o, "mesh", s.world),
+                                       layout, rank)
+    batches = [batch for batch, _ in zip(cycle(job.held_out), range(layout.m), strict=False)]
+    trainer.step(batches, 0.0)
+    seen = layout_bytes.peak(trainer, batches)
+    every = s.gathered((trainer.way.at["pp"], sum(seen.values())))
+    for rank, wish in wanted.items():
+        name = "peak bytes" if layout.pp == 1 else f"peak bytes of stage {rank}"
+        found["prediction"][name], found["measurement"][name] = wish, max(size for at, size in every if at == rank)
+    found["peak_memory"] = seen | found["peak_memory"]
+
+
 def measured_memory(s, o, trainer, batch):
     """{kind: bytes} of this rank at the peak of a step of one pass, by the ledger. Makes steps: the run is over."""
     sharded = o.strategy_on(s.world) == "fsdp"
@@ -71,6 +90,9 @@ def memory(s, o, job, found):
     """
     if o.offload:
         found["skipped"].append("memory by kind: offloaded shards are beyond the ledger")
+        return
+    if o.strategy_on(s.world) == "mesh":
+        mesh_memory(s, o, job, found)
         return
     wanted = predicted_memory(o, s.world, s.device.type)
     if o.compile and not room(s, sum(wanted.values())):

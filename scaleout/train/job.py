@@ -43,7 +43,9 @@ def record(s, tier, o, job, peak_, found):
     work = flops(o.shape, o.batch, o.seq)
     mfu = (work["forward"] + work["backward"]) * rate / job.tokens / peak_[0]
     passes = {"strategy": o.strategy_on(s.world), "accumulation": job.passes, "optimizer": "fused AdamW"}
-    sharding = asdict(job.trainer.setup.sharding) if passes["strategy"] == "fsdp" else {}
+    setup = job.trainer.setup
+    sharding = {"fsdp": setup.sharding, "mesh": setup.layout}.get(passes["strategy"])
+    sharding = asdict(sharding) if sharding else {}
     return recording.record(
         s, "capstone", tier, model=asdict(o.shape),
         notes=[job.text.words, job.trainer.built, *spans.notes(job.spans), *scaling(metrics)],
