@@ -7,14 +7,11 @@ beside matrix products is no news to the prediction, and what ranks send and wai
 
 import statistics
 from dataclasses import replace
-from itertools import cycle
 
 import torch
 
 from scaleout.lab import session
-from scaleout.measure import layout_bytes
 from scaleout.measure.fsdp_ledger import measured
-from scaleout.memory import mesh_torch
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import fsdp_account
 from scaleout.parallel import parity
@@ -50,22 +47,6 @@ def predicted_memory(o, world, device_kind):
     return {kind: size for kind, size in held.items() if size}
 
 
-def mesh_memory(s, o, job, found):
-    """The same of a layout: the peak of a step on each rank of its pipeline, first to last."""
-    layout, trainer, wanted = o.layout_on(s.world), job.trainer, {}
-    for rank in range(layout.pp):
-        wanted[rank] = mesh_torch.peak(o.shape, o.batch // layout.dp // layout.m, o.seq, recipe(o, "mesh", s.world),
-                                       layout, rank)
-    batches = [batch for batch, _ in zip(cycle(job.held_out), range(layout.m), strict=False)]
-    trainer.step(batches, 0.0)
-    seen = layout_bytes.peak(trainer, batches)
-    every = s.gathered((trainer.way.at["pp"], sum(seen.values())))
-    for rank, wish in wanted.items():
-        name = "peak bytes" if layout.pp == 1 else f"peak bytes of stage {rank}"
-        found["prediction"][name], found["measurement"][name] = wish, max(size for at, size in every if at == rank)
-    found["peak_memory"] = seen | found["peak_memory"]
-
-
 def measured_memory(s, o, trainer, batch):
     """{kind: bytes} of this rank at the peak of a step of one pass, by the ledger. Makes steps: the run is over."""
     sharded = o.strategy_on(s.world) == "fsdp"
@@ -90,9 +71,6 @@ def memory(s, o, job, found):
     """
     if o.offload:
         found["skipped"].append("memory by kind: offloaded shards are beyond the ledger")
-        return
-    if o.strategy_on(s.world) == "mesh":
-        mesh_memory(s, o, job, found)
         return
     wanted = predicted_memory(o, s.world, s.device.type)
     if o.compile and not room(s, sum(wanted.values())):
@@ -166,17 +144,18 @@ def seconds(s, o, job, found):
         found["measurement"][worlds.BEYOND] = middle - alone
 
 
-def beside(s, o, job):
+def beside(s, o, job, parts=None):
     """{"prediction", "measurement", "peak_memory", "checks", "skipped"} for the Record; collective, after the run.
 
+    parts: what adds to them, `seconds` and `memory` where None.
     What goes wrong here goes wrong on all ranks alike, after hours of training perhaps: it is said in the Record, and
     does not cost it.
     """
     found = {"prediction": {}, "measurement": {}, "peak_memory": session.allocator(s, "allocator: "), "checks": {},
              "skipped": []}
     try:
-        seconds(s, o, job, found)
-        memory(s, o, job, found)
+        for part in parts or (seconds, memory):
+            part(s, o, job, found)
     except (RuntimeError, NotImplementedError, ValueError) as error:
         found["skipped"].append(f"prediction: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
     return found

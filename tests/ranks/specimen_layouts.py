@@ -1,5 +1,6 @@
 """The training job's trainer under layouts of eight ranks, each of which goes on from the checkpoint of another."""
 
+import logging
 from dataclasses import replace
 
 import torch
@@ -17,11 +18,12 @@ LLAMA = Shape(4, 24, 4, 64, ff=28, gated_mlp=True, bias=False, norm="rmsnorm", p
               max_seq=16)
 GPT = Shape(4, 24, 4, 64, ff=36, max_seq=16)
 SHAPES = {"llama": LLAMA, "gpt": GPT}
-BATCH, RATE, CLIP = 16, 0.01, 0.7
+BATCH, RATE, CLIP = 16, 1e-3, 0.45
 TRIPLE = Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4)
 CHAIN = {"2x2x2": TRIPLE, "8x1x1": None, "replicas": replace(TRIPLE, zero=0, chunks=2, schedule="interleaved"),
          "4x2x1": Layout(dp=4, tp=2, zero=3, micro_batches=2), "1x2x4": Layout(tp=2, pp=4, zero=2, micro_batches=8),
          "2x2x2 again": TRIPLE}
+CHAINS = {"llama": tuple(CHAIN), "gpt": ("2x2x2", "8x1x1", "replicas")}
 
 
 def batch(step, layout=None, rank=0):
@@ -46,11 +48,12 @@ def whole(made):
     return {name: tensor.flatten().tolist() for name, tensor in found.items()}
 
 
-def chain(s, shape, folder):
+def chain(s, form, folder):
     """By layout: losses and norms of two steps, and whether its weights at their begin are those that were saved."""
     found, saved, step = {}, None, 0
-    for seed, (name, layout) in enumerate(CHAIN.items()):
-        made, replica = make(s, shape, layout, seed=seed)
+    for seed, name in enumerate(CHAINS[form]):
+        layout = CHAIN[name]
+        made, replica = make(s, SHAPES[form], layout, seed=seed)
         kept = Checkpoints(s, folder, keep=99)
         if saved is not None:
             assert kept.load(made.model, made.optimizer) == {"step": step}
@@ -66,15 +69,15 @@ def chain(s, shape, folder):
         kept.save(step, made.model, made.optimizer, {"step": step})
         kept.finish()
         saved = every
-    return found | {"names": sorted(saved)}
+    return found
 
 
-def alone(s, shape):
+def alone(s, form):
     """(losses, norms) of torch's own AdamW and clipping on one process, without a stop, validation after each two."""
     apart = replace(s, rank=0, world=1)
-    made = Trainer(apart, Setup(shape, "one", clip=CLIP))
+    made = Trainer(apart, Setup(SHAPES[form], "one", clip=CLIP))
     rows, validations, texts = [], [], []
-    for step in range(2 * len(CHAIN)):
+    for step in range(2 * len(CHAINS[form])):
         rows.append(made.step(batch(step, Layout()), RATE))
         if step % 2:
             validations.append(made.evaluate(batch(99, Layout())))
@@ -85,4 +88,5 @@ def alone(s, shape):
 
 def main(s, folder):
     """All shapes."""
-    return {name: (chain(s, shape, folder / name), alone(s, shape)) for name, shape in SHAPES.items()}
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
+    return {form: (chain(s, form, folder / form), alone(s, form)) for form in SHAPES}

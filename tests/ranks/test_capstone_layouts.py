@@ -10,8 +10,8 @@ from bench_faults import TINY
 
 from scaleout.records import results
 
-TOLERANCE = {"rel": 2e-5}       # of losses: fp32, sums in other orders, and AdamW, over a dozen steps
-CLOSE = {"rel": 2e-4}           # over the thirty steps of the job
+TOLERANCE = {"rel": 1e-5}       # of losses: fp32, sums in other orders, and AdamW, over a dozen steps
+CLOSE = {"rel": 1e-4}           # over the thirty steps of the job
 STEPS = 30
 WORDS = ["--layers", "4", "--heads", "4", "--batch", "8", "--steps", str(STEPS), "--checkpoint-every", "5",
          "--validate-every", "10"]
@@ -27,7 +27,7 @@ def chains(tmp_path_factory):
 def test_each_layout_goes_on_where_another_stopped_as_one_process_that_never_did(form, chains):
     found, alone = chains[form]
     assert min(alone["norms"]) < specimen.CLIP < max(alone["norms"]), "clipping acts in some steps only"
-    for i, name in enumerate(specimen.CHAIN):
+    for i, name in enumerate(specimen.CHAINS[form]):
         row = found[name]
         assert row["loaded"], f"{name}: bit for bit, for nothing is added when a checkpoint is read"
         assert row["losses"] == pytest.approx(alone["losses"][2 * i:2 * i + 2], **TOLERANCE), name
