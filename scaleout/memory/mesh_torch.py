@@ -1,5 +1,5 @@
-"""Bytes of a rank where torch's own parts make the mesh: `fully_shard` inside a stage of `torch.distributed.pipelining`,
-as `parallel.mesh_ways` composes them.
+"""Bytes of a rank where torch's own parts make the mesh, as `parallel.mesh_ways` composes them: `fully_shard` inside a
+stage of `torch.distributed.pipelining`.
 
 What differs from a rank of `memory.mesh`: gradients stay whole until the last micro-batch's, and are sharded then; each
 gathered unit is a copy, of one rank's shard too; a stage keeps its outputs until their gradients come.
@@ -10,12 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scaleout.memory.accounts import units
-from scaleout.memory.activations import Sizes
+from scaleout.memory.activations import Sizes, block_kept
 from scaleout.memory.mesh import blocks_of, rank_account, rank_blocks, rank_parameters
 from scaleout.memory.pipeline import most
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape
+
+HELD = ("weights", "gradients", "optimizer")
 
 
 def peak(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, rank: int = 0) -> int:
@@ -25,19 +27,38 @@ def peak(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, ran
     """
     whole = rank_parameters(shape, layout, rank)
     shards, width = layout.dp if layout.zero else 1, recipe.width("compute")
-    alone = rank_account(shape, batch, seq, replace(recipe, gradients="kept"), replace(layout, zero=0), rank)
-    busy = max(sum(kinds.values()) for moment, kinds in alone.moments.items() if moment != "optimizer")
     block, root = units(shape, recipe, layout, rank)
     gathered = root + 2 * block if layout.zero == 3 else whole * width      # one computes, one is in its buffer
-    once = layout.pp == 1 and layout.m == 1
-    gradients = whole * 4 // shards + 2 * block if once else whole * 4
-    states = sum(alone.states[name] for name in ("weights", "gradients", "optimizer"))
-    return busy - states + whole * 12 // shards + gathered + gradients + outputs(shape, batch, seq, recipe, layout, rank)
+    if layout.zero == 3 and recipe.checkpointing == "full":                 # its forward gathers again, and ahead
+        gathered += 2 * block
+    flying = most(layout.schedule, layout.pp, layout.m, layout.chunks, rank) if layout.pp > 1 else 1
+    kept = handed_on(shape, batch, seq, recipe, layout, rank, flying)
+    fresh = busy(shape, batch, seq, replace(recipe, gradients="fresh"), layout, rank)
+    again = busy(shape, batch, seq, replace(recipe, gradients="kept"), layout, rank) + 4 * whole
+    if layout.m <= flying:                      # at the first gradients all are in flight, at the next one less
+        z = Sizes(shape, batch, seq, recipe, replace(layout, zero=0), rank)
+        blocks = sum(rank_blocks(layout, rank, blocks_of(shape, layout)))
+        again -= blocks * sum(block_kept(z, recipe.checkpointing).values())
+    most_busy = max(fresh, again) if layout.m > 1 else fresh
+    return most_busy + whole * 12 // shards + gathered + kept
 
 
-def outputs(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, rank: int) -> int:
-    """Bytes of the outputs that a stage has handed on and keeps for their backward."""
-    if layout.pp == 1 or rank == layout.last_rank:
+def busy(shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, rank: int) -> int:
+    """Bytes at the fullest moment before the update, without the states."""
+    found = rank_account(shape, batch, seq, recipe, replace(layout, zero=0), rank)
+    kept = HELD if recipe.keeps_gradients else ("weights", "optimizer")
+    return max(sum(kinds.values()) - sum(found.states[name] for name in kept)
+               for moment, kinds in found.moments.items() if moment != "optimizer")  # fmt: skip
+
+
+def handed_on(
+    shape: Shape, batch: int, seq: int, recipe: Recipe, layout: Layout, rank: int, flying: int
+) -> int:  # fmt: skip
+    """Bytes of outputs that stages keep for their backward: of the stream, and of the last stage the logits."""
+    if layout.pp == 1:
         return 0
-    flying = most(layout.schedule, layout.pp, layout.m, layout.chunks, rank)
-    return flying * batch * seq // layout.tp * shape.hidden * recipe.width("compute")
+    tokens, last = batch * seq, rank == layout.last_rank
+    stream = tokens // layout.tp * shape.hidden * recipe.width("compute")
+    logits = tokens * shape.vocab // layout.tp * recipe.width("compute")
+    chunks = layout.chunks - last
+    return flying * stream * chunks // layout.chunks + (logits if last else 0)
