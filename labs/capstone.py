@@ -4,6 +4,7 @@
     torchrun --nproc-per-node 2 --max-restarts 3 labs/capstone.py --folder run --checkpoint-every 50
     torchrun --nproc-per-node 2 labs/capstone.py --tier cpu --folder run --minutes 5
     torchrun --nproc-per-node 2 labs/capstone.py --strategy ddp --save
+    torchrun --nproc-per-node 8 labs/capstone.py --layout tp=2,pp=2 --folder run
     torchrun --nproc-per-node gpu labs/capstone.py --tier gpu --folder run --save
 
 Started again with the same --folder, it goes on where its newest good checkpoint is, on any number of processes that
@@ -33,8 +34,6 @@ from scaleout.train import (
     Order,
     Progress,
     Rates,
-    Setup,
-    Trainer,
     Watch,
     attempts,
     batches,
@@ -43,6 +42,7 @@ from scaleout.train import (
     close,
     faults,
     folder,
+    mesh_trainer,
     metrics,
     options,
     planned_steps,
@@ -68,15 +68,11 @@ class Job:
         self.text = batches.read(o.dataset, o.held_out, o.batch * o.seq + 1)    # refused before the model is made
         self.same_text()
         self.order = Order(len(self.text.train), o.seq, o.seed)
+        self.share = o.share(s.rank, s.world)           # of each batch: ranks that share a model read the same
         self.held_out = [pair for window in batches.held_out(self.text, o.batch, o.seq, o.validation_batches,
-                                                           s.rank, s.world)
+                                                           *self.share)
                          for pair in batches.inputs(window, s.device, self.passes)]
-        strategy = o.strategy_on(s.world)
-        sharding = {"sharding": o.sharding(s.world)} if strategy == "fsdp" else {}
-        self.trainer = Trainer(s, Setup(
-            o.shape, strategy, precision=o.precision, attention=o.attention, checkpointing=o.checkpointing,
-            compiled=o.compile, sync_every_pass=o.sync_every_pass, clip=o.clip, weight_decay=o.weight_decay,
-            seed=o.seed, **sharding))
+        self.trainer = mesh_trainer.trainer(s, o)
         self.metrics, self.done, self.steps, self.pending = Metrics(o.folder, s.main), 0, o.steps, []
         self.cadence, self.next_look, self.usual, self.asked = Cadence(s, o, self.faults), 0, 1.0, None
         self.seconds = []                       # of the steps of this attempt, the same on every rank
@@ -127,8 +123,9 @@ class Job:
             self.trainer.evaluate(self.held_out[:1])
         progress = Progress(self.s, self.steps, self.tokens)
         log = metrics.failures_file(self.o.folder)
-        with Watch(self.s, self.faults, log=log) as watch, batches.Batches(
-                self.s, self.text.train, self.order, self.o.batch, self.done) as feed:
+        alike = self.o.strategy_on(self.s.world) != "mesh"
+        with Watch(self.s, self.faults, log=log, alike=alike) as watch, batches.Batches(
+                self.s, self.text.train, self.order, self.o.batch, self.done, share=self.share) as feed:
             while self.done < self.steps and not self.asked:
                 watch.begin(self.done + 1)
                 self.step(feed)

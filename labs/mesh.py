@@ -29,7 +29,7 @@ NEAR = 0.02                 # of bytes held, and what the book promises
 SAMPLES = 5                 # rounds of the calibration of --search
 HOSTS, EACH = 2, 4          # of --link, and ranks on each
 LINK_BATCH = 4              # times the sequences: messages longer than what a link lets through at once
-LINK_ROUNDS = 3             # steps of each case
+LINK_ROUNDS = 2             # steps of each case
 RESULTS = Path(__file__).resolve().parent / "results" / "mesh"
 LLAMA = {"gated_mlp": True, "bias": False, "norm": "rmsnorm", "positions": "rotary", "tied_head": False}
 
@@ -44,12 +44,11 @@ class Options(options.Model):
     form: str = options.choice("gpt", ("gpt", "llama"), "which model: with layer norms, biases and a tied head, or not")
     seq: int = options.number(32, "tokens a sequence")
     sequences: int | None = options.number(None, "of a step, of all replicas (default: two for each rank)")
-    layout: str | None = options.word(None, "degrees; dp is what is left, m the micro-batches of a replica (default: "
-                                      "of 8 ranks tp=2,pp=2)", "tp=N,pp=N,v=N,m=N")
+    layout: str | None = options.word(None, "degrees; dp is what is left, zero the stage among replicas, m the micro-"
+                                      "batches of one (default: of 8 ranks tp=2,pp=2)", "tp=N,pp=N,zero=N,m=N,v=N")
     order: str = options.word("pp,dp,tp", "the axes, outermost first: the last one's neighbours lie side by side",
                               "AXIS,AXIS,AXIS")
     sequence_parallel: bool = options.flag("cut the tokens between matrices along tp")
-    zero: int = options.number(0, "stage of ZeRO among replicas", 0, 1)
     steps: int = options.number(6, "training steps", WARMUP + 2, 10**6)
     lr: float = options.number(1e-3, "learning rate", 0, 1000)
     seed: int = options.seed()
@@ -74,8 +73,8 @@ class Options(options.Model):
 
     def laid(self, world):
         """(Layout, sequences of a micro-batch) of so many ranks."""
-        given = lab_mesh.degrees(self.layout) if self.layout else lab_mesh.usual(world)
-        return lab_mesh.layout(self.shape, given, world, self.count(world), self.sequence_parallel, self.zero)
+        words = self.layout or lab_mesh.usual(world)
+        return lab_mesh.layout(self.shape, words, world, self.count(world), self.sequence_parallel)
 
 
 TIERS = {"smoke": Options(),
@@ -141,7 +140,7 @@ def train(s, tier, o, text):
     laid, order = o.laid(s.world), lab_mesh.order(o.order)
     vias = measure_mesh.vias(s, o, laid[0])
     checks = equality(s, o, text, laid, vias)
-    ways = {via: measure_mesh.Way(s, o, *laid, via, order) for via in vias}
+    ways = {via: measure_mesh.Way(s, o, *laid, via, order) for via in dict.fromkeys(("hand", o.via))}
     sent, held, more = looked_at(s, o, laid, ways["hand"], measure_mesh.batches(s, o, text, *laid, 0))
     units = mesh_seconds.Units(s, o, [laid])
     seconds, losses = mesh_seconds.alternate(s, ways, o.steps, draw(s, o, text), units.sample)
@@ -185,11 +184,12 @@ def record(s, tier, o, laid, **fields):
 
 def search(s, tier, o, text):
     """Predict a step of every layout from its pieces, run four whose predictions differ, compare the orders."""
-    every = lab_mesh.every(o.shape, s.world, o.count(s.world), sequence_parallel=o.sequence_parallel, zero=o.zero)
+    every = lab_mesh.every(o.shape, s.world, o.count(s.world), sequence_parallel=o.sequence_parallel)
     units = mesh_seconds.Units(s, o, every)
     for _ in range(SAMPLES):
         units.sample()
-    guesses = {lab_mesh.title(layout): units.predicted(layout, batch, mesh_seconds.shared(s)) for layout, batch in every}
+    shared = mesh_seconds.shared(s)
+    guesses = {lab_mesh.title(layout): units.predicted(layout, batch, shared) for layout, batch in every}
     names, factor = lab_mesh.chosen({name: guess[0] for name, guess in guesses.items()})
     laid = {lab_mesh.title(layout): (layout, batch) for layout, batch in every if lab_mesh.title(layout) in names}
     ways = {name: measure_mesh.Way(s, o, *laid[name], "hand", lab_mesh.order(o.order)) for name in names}

@@ -1,34 +1,23 @@
 """What the lab of three axes reads and prints: a layout by its degrees, an order of axes, what each axis sends and each
 rank holds, layouts by their predicted steps. Standard library only."""
 
+from dataclasses import replace
+
 from scaleout.lab.text import megabytes, ms, ratio, table
-from scaleout.spec import checks, mesh
-from scaleout.spec.layout import Layout
+from scaleout.spec import checks, layout_words
 from scaleout.spec.slices import divides
 
 NAMES = {"one": "one process", "hand": "by hand", "torch": "torch", "accelerate": "Accelerate's mesh, torch's parts"}
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "send": "sends"}
-DEGREES = ("dp", "tp", "pp", "v", "m")
 SURE = 2.0              # times as long: what is predicted to be nearer is not told apart where others use the machine
 APART = 3.0             # how many times as long the next of the chosen layouts should take, at most
 
 # --- what is asked for ----------------------------------------------------------------------------------------------
 
 
-def degrees(text):
-    """--layout as {name: number}: "tp=2,pp=2". ValueError for what is no degree."""
-    found = {}
-    for word in text.split(",") if text else ():
-        name, _, value = word.partition("=")
-        if name not in DEGREES or not (value.isascii() and value.isdigit()) or not 1 <= int(value) <= 10**6:
-            raise ValueError(f"--layout {text}: give degrees as tp=2,pp=2, of {', '.join(DEGREES)}; dp is what is left")
-        found[name] = int(value)
-    return found
-
-
 def usual(world):
-    """The degrees of a layout that nobody asked for: of eight ranks two along each axis."""
-    return {"tp": 2 if world % 2 == 0 else 1, "pp": 2 if world % 4 == 0 else 1}
+    """The layout that nobody asked for: of eight ranks two along each axis."""
+    return f"tp={2 if world % 2 == 0 else 1},pp={2 if world % 4 == 0 else 1}"
 
 
 def order(text):
@@ -40,32 +29,24 @@ def order(text):
     return tuple(axis for one in axes for axis in ((one, "cp") if one == "dp" else (one,)))
 
 
-def layout(shape, given, world, sequences, sequence_parallel=False, zero=0):
-    """(Layout of so many ranks, sequences of a micro-batch) by its degrees; dp is what is left, and m two for each
-    stage of a pipeline, else 1. sequences: of a step, of all replicas. ValueError, in one line with what works."""
-    tp, pp, v = (given.get(name, 1) for name in ("tp", "pp", "v"))
-    dp = given.get("dp", world // (tp * pp) if world % (tp * pp) == 0 else 1)
-    more = {"sequence_parallel": sequence_parallel and tp > 1, "gather_again": False, "zero": zero if dp > 1 else 0}
-    mesh.refuse(shape, Layout(dp, tp, pp, **more), world)
-    if sequences % dp:
-        raise ValueError(f"--sequences {sequences} do not fall to {dp} replicas: use {dp * max(1, sequences // dp)}")
-    m = given.get("m") or fewest(sequences // dp, pp)
-    if sequences // dp % m:
-        near = checks.nearest(m, checks.divisors(sequences // dp))
-        raise ValueError(f"{sequences // dp} sequences of a replica do not fall into {m} micro-batches: use m={near}")
-    schedule = "interleaved" if v > 1 else "1f1b"
-    return Layout(dp, tp, pp, chunks=v, micro_batches=m, schedule=schedule, **more), sequences // dp // m
+def layout(shape, text, world, sequences, sequence_parallel=False):
+    """(Layout of so many ranks, sequences of a micro-batch) of what --layout says, as `spec.layout_words` reads it.
 
-
-def fewest(sequences, pp):
-    """Micro-batches of a replica: two for each stage where the sequences allow it, else as many as they do."""
-    return next((n for n in (2 * pp, pp) if sequences % n == 0), sequences) if pp > 1 else 1
+    sequences: of a step, of all replicas. Where m is not given, micro-batches are two for each stage of a pipeline, as
+    far as the sequences allow it, else one. ValueError, in one line with what works.
+    """
+    found = layout_words.parse(text, world, shape, zero=0)
+    cut = {"sequence_parallel": sequence_parallel and found.tp > 1, "gather_again": False}
+    found = replace(found, **cut, zero=found.zero if found.dp > 1 else 0)
+    most = max(1, sequences // found.dp // (2 * found.pp)) if found.pp > 1 else None
+    found = layout_words.micro_batches(found, sequences, None if found.micro_batches else most)
+    return found, sequences // found.dp // found.m
 
 
 def every(shape, world, sequences, **more):
     """[(Layout, sequences of a micro-batch)]: all that this many ranks, this shape and these sequences can have."""
     cuts = [(tp, pp) for tp in checks.divisors(world) for pp in checks.divisors(world // tp)]
-    return [layout(shape, {"tp": tp, "pp": pp}, world, sequences, **more) for tp, pp in cuts
+    return [layout(shape, f"tp={tp},pp={pp}", world, sequences, **more) for tp, pp in cuts
             if divides(shape, tp) and pp <= shape.layers and sequences % (world // (tp * pp)) == 0]
 
 

@@ -6,7 +6,9 @@ ranks of its group differ. So a parallelism that is not there shows as an axis t
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from dataclasses import replace
 from math import ceil
 
 import torch
@@ -15,12 +17,14 @@ from torch.distributed.tensor import DTensor
 from scaleout.collectives.tensor import block
 from scaleout.collectives.vocabulary import ends
 from scaleout.lab import session
+from scaleout.lab.mesh import NAMES
 from scaleout.measure.zero import OPERATIONS, Calls
 from scaleout.memory import mesh as memory_mesh
-from scaleout.parallel import private
+from scaleout.parallel import mesh_ways, private
 from scaleout.parallel.mesh import Mesh
 from scaleout.parallel.recipe import local_bytes, make_optimizer
 from scaleout.parallel.transformer import Transformer
+from scaleout.spec import layout_words
 from scaleout.spec.layout import Layout
 from scaleout.spec.mesh import ORDER, Grid, grid
 from scaleout.spec.pipeline import stages_of
@@ -32,7 +36,7 @@ from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, buckets
 SENT = OPERATIONS | {"send": ("send", 0), "reduce_scatter_tensor": ("reduce_scatter", 0)}
 LOSS = 8                                            # bytes of the loss that ranks add up, in fp64
 
-WAYS = ("one", "hand")
+WAYS = ("one", "hand", "torch", "accelerate")
 SPREAD = 77             # odd: times it, modulo a power of two, is another order of all bytes
 
 # --- by looking -----------------------------------------------------------------------------------------------------
@@ -93,24 +97,32 @@ class Way:
         self.place = self.grid.coordinates(s.rank)
         if via == "one":
             torch.manual_seed(o.seed)
-            self.model = Transformer(o.shape).to(s.device)
+            made = self.model = Transformer(o.shape).to(s.device)
+        elif via == "hand":
+            made = self.mesh = kind(s, o.shape, layout, batch, o.seq, order, o.seed)
         else:
-            self.mesh = kind(s, o.shape, layout, batch, o.seq, order, o.seed)
-        made = self.mesh if via != "one" else self.model
+            # what it says of the two all-gathers that DTensor needs to show a whole tensor, on every rank
+            logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
+            on = mesh_ways.accelerate_mesh(s, layout) if via == "accelerate" else None
+            made = self.mesh = mesh_ways.Way(s, o.shape, as_torch(layout), o.seq, seed=o.seed, on=on)
         recipe = Recipe(precision="fp32", optimizer=optimizer, foreach=False)
         self.optimizer = make_optimizer(list(made.parameters()), recipe, o.lr if rate is None else rate)
 
     def gradients(self, batches) -> float:
         """Of a step's batches, (tokens, targets) with the shape (dp, m, b, s) each; the mean loss."""
-        if self.via != "one":
+        if self.via == "hand":
             return self.mesh.gradients(*(list(part[self.place["dp"]]) for part in batches))
+        if self.via != "one":
+            mine = zip(*(part[self.place["dp"]] for part in batches), strict=True)
+            last = self.layout.tp * self.layout.dp              # ranks that have the last stage
+            return self.s.total(self.mesh.gradients(list(mine)).item()) / last
         loss = self.model(*(part.flatten(0, 2) for part in batches))
         loss.backward()
         return loss.item()
 
     def update(self) -> None:
         """Step the optimizer, forget the gradients."""
-        if self.via != "one":
+        if self.via == "hand":
             self.mesh.update(self.optimizer)
         else:
             self.optimizer.step()
@@ -165,21 +177,53 @@ def batches(s, o, text, layout: Layout, batch: int, step: int) -> list[torch.Ten
     return [(SPREAD * part % o.shape.vocab).unflatten(0, (layout.dp, layout.m, batch)) for part in pair]
 
 
+def as_torch(layout: Layout) -> Layout:
+    """The layout as torch's parts have it: tensor parallelism with sequence parallelism, and stage 2 of ZeRO for 1."""
+    return replace(layout, sequence_parallel=layout.tp > 1, zero=2 if layout.zero == 1 else layout.zero)
+
+
 def vias(s, o, layout: Layout) -> list[str]:
     """The ways of a run that can have this layout."""
-    return ["hand"]
+    found = ["hand"]
+    for via in WAYS[2:] if s.world > 1 else ():
+        if not lacking(s, o, layout, via):
+            found.append(via)
+    return found
+
+
+def lacking(s, o, layout: Layout, via: str) -> str:
+    """Why a way cannot have this layout, "" where it can."""
+    if via == "accelerate" and o.via != via:
+        return "not asked for (--via accelerate); it has no pipeline, and cuts no matrix"
+    if via != "hand" and s.world == 1:
+        return "one process is no mesh (torchrun --nproc-per-node 8)"
+    if via != "hand" and o.order != "pp,dp,tp":
+        return f"its mesh is made in the order pp,dp,tp, not {o.order}"
+    try:
+        if via != "hand":
+            layout_words.refuse(o.shape, as_torch(layout), s.world, o.seq)
+        if via == "accelerate" and (layout.pp > 1 or layout.tp > 1 or not layout.zero):
+            raise ValueError("its ParallelismConfig has no pipeline, asks for transformers where tp is above 1, and "
+                             "fully_shard splits over its one axis: use --layout zero=1,tp=1,pp=1")
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def refuse(s, o, layout: Layout) -> None:
     """ValueError, in one line, where the way that is asked for cannot have this layout."""
+    why = lacking(s, o, layout, o.via)
+    if why:
+        raise ValueError(f"--via {o.via}: {why}")
 
 
 def skips(s, o, layout: Layout) -> list[str]:
     """What a run leaves out, and why."""
-    found = ["Accelerate: it has no pipeline, and cuts no matrix of a model that transformers has not cut"]
-    if s.world == 1:
-        found.append("messages: one process sends nothing (torchrun --nproc-per-node 8)")
-    return found
+    found = {via: lacking(s, o, layout, via) for via in WAYS[2:]}
+    said = [f"{NAMES[via]}: {why}" for via, why in found.items() if why]
+    if not found["torch"] and o.via != "torch" and not o.search:
+        said.append("seconds of torch's way: not asked for (--via torch)")
+    return said + ["messages: one process sends nothing (torchrun --nproc-per-node 8)"] * (s.world == 1)
 
 
 # --- by the pure models ---------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def refuse(o, layout) -> None:
     if o.fault == "tie" and not o.shape.tied_head:
         raise ValueError("--fault tie needs a tied head: use --form gpt")
     if layout.zero:
-        raise ValueError("--fault is shown without ZeRO: leave out --zero")
+        raise ValueError("--fault is shown without ZeRO: leave out zero=1")
     if o.fault == "tensor" and layout.sequence_parallel:
         raise ValueError("--fault tensor is shown without sequence parallelism, whose tokens would not fit: leave out "
                          "--sequence-parallel")
@@ -59,7 +59,12 @@ def sick(s, o, laid) -> Way:
 
 
 def show(s, o, laid, text) -> None:
-    """Train a few steps with the fault and without it in one process, and print what there is to see."""
+    """Train a few steps with the fault, and print what there is to see."""
+    s.say("\n" + lab_mesh.fault(*trial(s, o, laid, text)))
+
+
+def trial(s, o, laid, text) -> tuple[list, float, dict[str, str]]:
+    """A few steps with the fault and without it in one process: as `lab.mesh.fault` is given them."""
     way, one = sick(s, o, laid), Way(s, o, *laid, "one", optimizer="momentum", rate=RATE)
     shift = OTHER * way.place["tp"] if o.fault == "data" else 0
     losses, error, found = [], 0.0, {}
@@ -74,7 +79,8 @@ def show(s, o, laid, text) -> None:
             found = said(s, o, laid, way, given, seen.found)
         way.update()
         one.update()
-    s.say("\n" + lab_mesh.fault(losses, error, found))
+    way.close()
+    return losses, error, found
 
 
 def said(s, o, laid, way, given, seen) -> dict[str, str]:

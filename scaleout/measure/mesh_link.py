@@ -32,8 +32,8 @@ class Worker:
         """plan: a dict with the lab's options, `model` (of a Shape), `rates` (bit/s or None), warmup, threads."""
         self.s, self.o, self.folder, self.number, self.drawn = s, Plan(plan), folder, 0, 0
         self.text, o = session.dataset(plan["dataset"]), self.o
-        given = lab_mesh.degrees(o.layout) if o.layout else lab_mesh.usual(s.world)
-        self.laid = lab_mesh.layout(o.shape, given, s.world, o.sequences, o.sequence_parallel, o.zero)
+        words = o.layout or lab_mesh.usual(s.world)
+        self.laid = lab_mesh.layout(o.shape, words, s.world, o.sequences, o.sequence_parallel)
         self.axes = [axis for axis in AXES if getattr(self.laid[0], axis) == s.nodes]
         self.ways = {axis: Way(s, o, *self.laid, "hand", lab_mesh.order(AXES[axis])) for axis in self.axes}
         self.cases = [{"rate": rate, "axis": axis, "name": mesh_link.named(axis, rate), "step_seconds": [],

@@ -87,13 +87,14 @@ def of_model(shape: Shape, layers: tuple[int, ...], device, seed: int = 0):
     return make
 
 
-def with_torch(s, stages: dict[int, Stage], count: int, schedule: str, m: int):
-    """torch's schedule over the stages of this rank, of `count` in all. ValueError for "naive", which torch lacks."""
+def with_torch(s, stages: dict[int, Stage], count: int, schedule: str, m: int, group=None):
+    """torch's schedule over the stages of this rank, of `count` in all. group: the ranks of the pipeline, all of them
+    where None. ValueError for "naive", which torch lacks."""
     if s.world == 1:
         raise ValueError("torch's schedules need a process group: start with torchrun --nproc-per-node 2")
     if schedule == "naive":
         raise ValueError("torch has no naive schedule: use gpipe with one micro-batch")
     kind = getattr(pipelining, f"Schedule{spec_pipeline.SCHEDULES[schedule].torch}")
-    made = [pipelining.PipelineStage(stage, i, count, s.device) for i, stage in stages.items()]
+    made = [pipelining.PipelineStage(stage, i, count, s.device, group=group) for i, stage in stages.items()]
     return kind(made[0] if issubclass(kind, pipelining.schedules.PipelineScheduleSingle) else made, m,
                 loss_fn=made[0].submod.loss)

@@ -24,16 +24,14 @@ from scaleout.parallel.tensor import (
     VocabularyLoss,
 )
 from scaleout.parallel.transformer import Block, Transformer
-from scaleout.spec.slices import check_tensor
+from scaleout.spec.slices import check_tensor, check_vocabulary
 from scaleout.spec.transformer import Shape
 
 
 def refuse(shape: Shape, tp: int, dropout: float = 0.0) -> None:
     """ValueError, in one line with what would work, for a model of which tp ranks cannot have equal parts."""
     check_tensor(shape, tp)
-    if shape.vocab % tp:
-        raise ValueError(f"tp {tp} does not divide a vocabulary of {shape.vocab:,}: pad it to "
-                         f"{shape.vocab + -shape.vocab % tp:,}")
+    check_vocabulary(shape, tp)
     if dropout:
         raise ValueError("dropout in parts needs random numbers that ranks share in some places and not in others: use "
                          "dropout 0")

@@ -215,12 +215,18 @@ def plan(shape: Shape, sequence: bool) -> dict[str, ParallelStyle]:
 
 def parallelize(model: Transformer, on: DeviceMesh, sequence: bool) -> None:
     """Cut the book's Transformer in place by torch's own styles."""
-    parallelize_module(model, on, plan(model.shape, sequence))
+    cut(model, on, plan(model.shape, sequence))
     if model.shape.tied_head:                   # each style made a parameter of its own
         model.head.weight = model.tokens.weight
-    if sequence and model.positions is not None:            # no style fits a table that is read by slices
-        table = distribute_tensor(model.positions.weight.detach(), on, [Replicate()])
-        model.positions.weight = torch.nn.Parameter(table)
+
+
+def cut(module: torch.nn.Module, on: DeviceMesh, styles: dict[str, ParallelStyle]) -> None:
+    """Cut what is there of a Transformer, a stage of a pipeline for one, by the styles of `plan`."""
+    there = tuple(name for name, _ in module.named_children())
+    parallelize_module(module, on, {name: style for name, style in styles.items() if name.split(".")[0] in there})
+    positions = getattr(module, "positions", None)
+    if positions is not None and "norm" in styles:         # sequence parallel, and no style fits a table read by slices
+        positions.weight = torch.nn.Parameter(distribute_tensor(positions.weight.detach(), on, [Replicate()]))
 
 
 # --- Accelerate -----------------------------------------------------------------------------------------------------

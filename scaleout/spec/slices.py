@@ -28,6 +28,13 @@ def check_tensor(shape: Shape, tp: int) -> None:
     raise ValueError(f"tp {tp} {reason}: the nearest that works is {near}")
 
 
+def check_vocabulary(shape: Shape, tp: int) -> None:
+    """ValueError, in one line with the nearest size that works, unless the vocabulary falls into tp equal parts."""
+    if shape.vocab % tp:
+        raise ValueError(f"tp {tp} does not divide a vocabulary of {shape.vocab:,}: pad it to "
+                         f"{shape.vocab + -shape.vocab % tp:,}")
+
+
 def check_hidden(shape: Shape, tp: int) -> None:
     """ValueError, in one line, unless the hidden size falls into tp equal parts, as unusual cuts need it."""
     if shape.hidden % tp:

@@ -91,13 +91,16 @@ def held_out(text: Text, batch: int, seq: int, most: int, rank: int, world: int)
 
 
 class Batches:
-    """The windows of step `first`, `first` + 1, ... of this rank, made ahead by a thread.
+    """The windows of step `first`, `first` + 1, ... of this rank, made ahead by a thread. share: (which part of a batch
+    it reads, of how many), by its rank where None.
 
     `take` gives the next: what it waited is what the step lost to its input. Use as a context manager, or `close`.
     """
 
-    def __init__(self, s, text: Tensor, order: Order, batch: int, first: int = 0, chunk: int = CHUNK) -> None:
+    def __init__(self, s, text: Tensor, order: Order, batch: int, first: int = 0, chunk: int = CHUNK,
+                 share: tuple[int, int] | None = None) -> None:
         self.s, self.text, self.order, self.batch, self.chunk = s, text, order, batch, chunk
+        self.share = share or (s.rank, s.world)
         self.made: queue.Queue = queue.Queue(DEPTH)
         self.over, self.open = threading.Event(), []
         self.thread = threading.Thread(target=self._work, args=(first,), name="input", daemon=True)
@@ -114,7 +117,7 @@ class Batches:
     def _make(self, step: int) -> Tensor:
         """uint8 (chunk, sequences, seq + 1)."""
         starts = [start for i in range(step, step + self.chunk)
-                  for start in self.order.starts(i, self.batch, self.s.rank, self.s.world)]
+                  for start in self.order.starts(i, self.batch, *self.share)]
         made = windows(self.text, starts, self.order.seq).unflatten(0, (self.chunk, -1))
         return made.pin_memory() if self.s.device.type == "cuda" else made
 

@@ -144,17 +144,18 @@ def seconds(s, o, job, found):
         found["measurement"][worlds.BEYOND] = middle - alone
 
 
-def beside(s, o, job):
+def beside(s, o, job, parts=None):
     """{"prediction", "measurement", "peak_memory", "checks", "skipped"} for the Record; collective, after the run.
 
+    parts: what adds to them, `seconds` and `memory` where None.
     What goes wrong here goes wrong on all ranks alike, after hours of training perhaps: it is said in the Record, and
     does not cost it.
     """
     found = {"prediction": {}, "measurement": {}, "peak_memory": session.allocator(s, "allocator: "), "checks": {},
              "skipped": []}
     try:
-        seconds(s, o, job, found)
-        memory(s, o, job, found)
+        for part in parts or (seconds, memory):
+            part(s, o, job, found)
     except (RuntimeError, NotImplementedError, ValueError) as error:
         found["skipped"].append(f"prediction: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
     return found

@@ -8,7 +8,7 @@ from scaleout.measure import peak as measure_peak
 from scaleout.parallel.shard import DTYPES
 from scaleout.records import results
 from scaleout.spec.transformer import flops, total_parameters
-from scaleout.train import forecast, report, spans
+from scaleout.train import forecast, mesh_forecast, report, spans
 from scaleout.train.metrics import METRICS, PLOT, SAMPLE
 from scaleout.train.options import RESULTS, WARMUP
 from scaleout.train.trainer import sample
@@ -43,7 +43,9 @@ def record(s, tier, o, job, peak_, found):
     work = flops(o.shape, o.batch, o.seq)
     mfu = (work["forward"] + work["backward"]) * rate / job.tokens / peak_[0]
     passes = {"strategy": o.strategy_on(s.world), "accumulation": job.passes, "optimizer": "fused AdamW"}
-    sharding = asdict(job.trainer.setup.sharding) if passes["strategy"] == "fsdp" else {}
+    setup = job.trainer.setup
+    sharding = {"fsdp": setup.sharding, "mesh": setup.layout}.get(passes["strategy"])
+    sharding = asdict(sharding) if sharding else {}
     return recording.record(
         s, "capstone", tier, model=asdict(o.shape),
         notes=[job.text.words, job.trainer.built, *spans.notes(job.spans), *scaling(metrics)],
@@ -69,7 +71,8 @@ def close(s, tier, o, job):
     """The Record, the sample, the plot: kept in this order, and only then told, for a screen may be gone."""
     folder = Path(o.folder) if o.folder else None
     wrote, none = written(job, o)
-    peak_, found = peak(s, o, job.done), forecast.beside(s, o, job)
+    parts = mesh_forecast.PARTS if o.strategy_on(s.world) == "mesh" else None
+    peak_, found = peak(s, o, job.done), forecast.beside(s, o, job, parts)
     found["skipped"] += none
     if not s.main:                              # the steps of earlier attempts are in rank 0's file only
         return

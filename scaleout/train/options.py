@@ -1,11 +1,12 @@
 """The options of the training job, its three sizes, and what is refused before any work. Standard library only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
 from scaleout.lab import corpus, options
 from scaleout.records import profiles
+from scaleout.spec import layout_words, mesh
 from scaleout.spec.recipe import CHOICES
 from scaleout.spec.sharding import WRAPS, Sharding
 from scaleout.spec.transformer import Shape
@@ -47,6 +48,8 @@ class Options:
     prefetch: int = size(1, "fsdp: units gathered ahead", lowest=0, highest=1000)
     replicas: int = size(1, "fsdp: copies of the model (hybrid sharding)")
     offload: bool = options.flag("fsdp: shards and optimizer in the host's memory")
+    layout: str | None = options.word(
+        None, "axes of the ranks, as in tp=2,pp=2 (pp, dp, tp, zero, m, v, schedule; dp is what is left)", "AXES")
     precision: str = options.choice(
         "fp32", ("fp32", "bf16", "fp16"), "of products; weights are fp32; fp16 scales the loss")
     checkpointing: str = options.choice("none", CHOICES["checkpointing"], "what backward computes again")
@@ -82,8 +85,23 @@ class Options:
                      **STYLES[self.style])
 
     def strategy_on(self, world):
-        """The strategy on so many processes."""
+        """The strategy on so many processes; "mesh" with a --layout of several."""
+        if self.layout and world > 1:
+            return "mesh"
         return self.strategy or ("fsdp" if world > 1 else "one")
+
+    def layout_on(self, world):
+        """The Layout of `world` processes that --layout asks for, None without. ValueError for what cannot be."""
+        if self.layout is None:
+            return None
+        layout = layout_words.parse(self.layout, world, self.shape, 0 if self.strategy == "ddp" else 3)
+        layout_words.refuse(self.shape, layout, world, self.seq)
+        return layout_words.micro_batches(layout, self.batch, self.micro_batch)
+
+    def share(self, rank, world):
+        """(which, of how many): the part of each batch that a rank reads. Ranks that share a model read the same."""
+        layout = self.layout_on(world)
+        return (mesh.grid(layout).coordinates(rank)["dp"], layout.dp) if layout else (rank, world)
 
     def sharding(self, world):
         """The Sharding of strategy fsdp on `world` processes. ValueError for what cannot be."""
@@ -102,8 +120,9 @@ class Options:
         return text == "true" if text in ("true", "false") else int(text)
 
     def passes(self, world):
-        """Passes of a step on `world` processes."""
-        return order.passes(self.batch, world, self.micro_batch)
+        """Passes of a step on `world` processes; of a pipeline, its micro-batches."""
+        layout = self.layout_on(world)
+        return layout.m if layout else order.passes(self.batch, world, self.micro_batch)
 
 
 TIERS = {"smoke": Options(),
@@ -120,6 +139,8 @@ def check(o, s):
     options.check_folder(o.folder, "--folder")
     if o.folder and o.save and Path(o.folder).resolve().is_relative_to(Path(o.save).resolve()):
         raise ValueError(f"--save {o.save} would be a file where --folder {o.folder} is a folder: give it another name")
+    if o.layout:
+        check_layout(o, s.world)
     if o.strategy == "one" and s.world > 1:
         raise ValueError(f"--strategy one is for one process, and this job has {s.world}: use fsdp or ddp")
     if o.strategy_on(s.world) == "fsdp":
@@ -136,6 +157,24 @@ def check(o, s):
         raise ValueError(f"--resume {o.resume}: use auto, none, or the step of a checkpoint")
     if every(o) != 0 and o.folder is None and o.checkpoint_every is not None:
         raise ValueError("--checkpoint-every needs a place: add --folder FOLDER")
+
+
+def check_layout(o, world):
+    """ValueError, one line, for what --layout leaves no room for."""
+    try:
+        o.layout_on(world)
+    except ValueError as error:
+        raise ValueError(f"--layout {o.layout}: {error}") from None
+    usual = {f.name: f.default for f in fields(Options)}
+    for name in ("wrap", "reshard", "prefetch", "replicas", "offload", "sync_every_pass", "compile"):
+        if getattr(o, name) != usual[name]:
+            flag = options.named(name)
+            mend = f"use --no-{flag[2:]}" if getattr(o, name) is True else f"leave out {flag}"
+            raise ValueError(f"--layout makes units of blocks, and has nothing for {flag}: {mend}")
+    if o.strategy == "one" and world > 1:
+        raise ValueError("--layout is for several processes, --strategy one for one: leave out one of them")
+    if o.precision == "fp16":
+        raise ValueError("--layout: torch's schedules scale no loss, which fp16 needs: use --precision bf16 or fp32")
 
 
 def every(o):

@@ -4,14 +4,17 @@ A span is {"after": step, "options": {flag: value as text}}: what the steps afte
 next span. A checkpoint carries those of its run.
 """
 
+from scaleout.spec.layout_words import written
+
 NAMES = ("lr", "warmup", "clip", "weight_decay", "precision", "checkpointing", "attention", "compile", "micro_batch",
          "sync_every_pass", "wrap", "reshard", "prefetch", "replicas", "offload")
 
 
 def options(o, world):
     """{flag: value as text} of what a job may change from one checkpoint to the next. o: a train.options.Options."""
-    return {"--strategy": o.strategy_on(world)} | {f"--{name.replace('_', '-')}": str(getattr(o, name))
-                                                   for name in NAMES}
+    layout, strategy = o.layout_on(world), o.strategy_on(world)
+    strategy = f"{strategy} {written(layout)}" if layout and world > 1 else strategy
+    return {"--strategy": strategy} | {f"--{name.replace('_', '-')}": str(getattr(o, name)) for name in NAMES}
 
 
 def extend(spans, after, now):

@@ -8,12 +8,17 @@ from torch.distributed.checkpoint import state_dict as states
 
 
 def state(model, optimizer=None):
-    """({name: tensor}, settings as JSON) of a plain, DDP or FSDP2 model and its optimizer, by parameters' names."""
+    """({name: tensor}, settings as JSON) of a plain, DDP or FSDP2 model and its optimizer, by parameters' names.
+
+    A stage of a pipeline gives its own. `model.copies` has names of parameters that another stage has under another
+    name, with the same state: {name here: name of the other}.
+    """
     tensors = {f"model.{name}": value for name, value in states.get_model_state_dict(model).items()}
     if optimizer is None:
         return tensors, None
     found = states.get_optimizer_state_dict(model, optimizer)
     for name, kept in found["state"].items():
+        name = getattr(model, "copies", {}).get(name, name)
         tensors |= {f"optimizer.{name}.{key}": value for key, value in kept.items() if torch.is_tensor(value)}
     plain = {name: {key: value for key, value in kept.items() if not torch.is_tensor(value)}
              for name, kept in found["state"].items()}
@@ -33,10 +38,12 @@ def put(model, optimizer, tensors, settings):
         if key.startswith("optimizer."):
             name, _, what = key.removeprefix("optimizer.").rpartition(".")
             kept.setdefault(name, {})[what] = value
-    now = states.get_optimizer_state_dict(model, optimizer)["param_groups"]
-    # weight decay is an option of the job that goes on; everything else was decided when the run began
-    groups = [{key: group[key] if key == "weight_decay" else _as(group.get(key), value) for key, value in saved.items()}
-              for saved, group in zip(settings["groups"], now, strict=True)]
+    now, copies = states.get_optimizer_state_dict(model, optimizer)["param_groups"], getattr(model, "copies", {})
+    kept = {name: kept.get(copies.get(name, name), {}) for group in now for name in group["params"]}
+    # weight decay is an option of the job that goes on, and which parameters are here; all else was decided when the
+    # run began
+    groups = [{key: group[key] if key in ("weight_decay", "params") else _as(group.get(key), value)
+               for key, value in saved.items()} for saved, group in zip(settings["groups"], now, strict=True)]
     states.set_optimizer_state_dict(model, optimizer, {"state": kept, "param_groups": groups})
 
 

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from scaleout.parallel import private, shard
 from scaleout.parallel.transformer import Transformer
+from scaleout.spec.layout import Layout
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import Shape
 
@@ -33,7 +34,9 @@ class Setup:
     exactly where precision is, and "fp16" likewise."""
 
     shape: Shape
-    strategy: str = "fsdp"
+    strategy: str = "fsdp"              # "mesh": by `layout`, in a train.mesh_trainer.MeshTrainer
+    layout: Layout | None = None
+    sequences: int = 1                  # of a replica's step, by a layout: a pipeline takes no other number
     sharding: Sharding = field(default_factory=Sharding)
     precision: str = "fp32"             # "bf16", "fp16": of products; weights and optimizer are fp32
     attention: str = "sdpa"
@@ -46,21 +49,22 @@ class Setup:
 
 
 class Trainer:
-    """Steps of one model. The same Setup makes the same weights on every rank and with every strategy."""
+    """Steps of one model. The same Setup makes the same weights on every rank and with every strategy.
+
+    shares: by parameter, the part of its squared norm that this rank counts; None: its own shard, whole.
+    """
+
+    strategies, shares = STRATEGIES, None
 
     def __init__(self, s, setup: Setup) -> None:
         """s: a lab.session.Session. ValueError for a strategy that this number of processes cannot have."""
-        if setup.strategy not in STRATEGIES:
-            raise ValueError(f"strategy {setup.strategy!r} is unknown: use one of {', '.join(STRATEGIES)}")
+        if setup.strategy not in self.strategies:
+            raise ValueError(f"strategy {setup.strategy!r} is unknown: use one of {', '.join(self.strategies)}")
         if setup.strategy == "one" and s.world > 1:
             raise ValueError(f"strategy one is for one process, and this job has {s.world}: use fsdp or ddp")
         self.s, self.setup = s, setup
         torch.manual_seed(setup.seed)
-        with s.device:
-            self.model = Transformer(setup.shape, setup.attention, 0.0, setup.checkpointing)
-        if setup.compiled:
-            for block in self.model.blocks:
-                block.compile()
+        self.model = self._model()
         self.hand, self.buckets = None, {}          # what measure.fsdp_ledger also looks for: no unit is by hand
         self.wrapped, self.group = self._spread(), None
         if setup.strategy == "fsdp" and s.world > 1:
@@ -71,6 +75,14 @@ class Trainer:
         self.optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": setup.weight_decay},
                                             {"params": vectors, "weight_decay": 0.0}], betas=BETAS, fused=True)
         self.scaler = torch.amp.GradScaler(s.device.type, enabled=setup.precision == "fp16")    # else it does nothing
+
+    def _model(self):
+        with self.s.device:
+            model = Transformer(self.setup.shape, self.setup.attention, 0.0, self.setup.checkpointing)
+        if self.setup.compiled:
+            for block in model.blocks:
+                block.compile()
+        return model
 
     def _spread(self):
         s, setup = self.s, self.setup
@@ -159,7 +171,8 @@ class Trainer:
         """
         own = [p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad
                for p in self.parameters if p.grad is not None]
-        square = torch.stack(private.foreach_norm(own)).square().sum().to(self.s.device)
+        squares = torch.stack(private.foreach_norm(own)).square()
+        square = (squares if self.shares is None else squares * self.shares).sum().to(self.s.device)
         if self.group is not None:
             dist.all_reduce(square, group=self.group)
         norm = square.sqrt()
@@ -176,6 +189,12 @@ class Trainer:
         self.wrapped.train()
         self.reshard()
         return self.s.mean(total.item())
+
+    @torch.no_grad()
+    def logits(self, window: Tensor, at: int) -> Tensor:
+        """What the model makes of one window (1, seq) at a token, (V,) fp32 on the host. Collective."""
+        with self.casting():
+            return self.model(window)[0, at].float().cpu()
 
     def reshard(self) -> None:
         """After a forward without a backward: the root unit, kept for a backward that never came, is freed."""
@@ -206,8 +225,7 @@ def sample(trainer: Trainer, prompt: bytes, count: int, temperature: float = 0.8
     for _ in range(count):
         seen = text[-seq:]
         window = torch.tensor([seen + [0] * (seq - len(seen))], device=device)
-        with trainer.casting():
-            logits = trainer.model(window)[0, len(seen) - 1].float().cpu()
+        logits = trainer.logits(window, len(seen) - 1)
         if temperature:
             text.append(int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=chance)))
         else:

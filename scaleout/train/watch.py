@@ -50,11 +50,11 @@ class Watch:
     patience_s: seconds that a step (after the first, which may compile), a batch of a validation or a checkpoint may
     take until the ranks are asked who is behind: less than a collective waits, so that the question comes first. Who
     does not answer is named at once; who does, and is over a checkpoint, may take longer. log: a file that gets the
-    line that names a hung rank, as JSON.
+    line that names a hung rank, as JSON. alike: all ranks call as many collectives, so that fewer are behind.
     """
 
-    def __init__(self, s, faults=None, patience_s=PATIENCE_S, log=None):
-        self.s, self.faults, self.patience_s, self.log = s, faults, patience_s, log
+    def __init__(self, s, faults=None, patience_s=PATIENCE_S, log=None, alike=True):
+        self.s, self.faults, self.patience_s, self.log, self.alike = s, faults, patience_s, log, alike
         self.asked, self.step, self.doing, self.pulses, self.since = None, -1, "start", 0, time.monotonic()
         self.over, self.before, self.ears, self.slowest = threading.Event(), {}, None, 0.0
         self.lost, self.settled = None, threading.Event()       # where a collective timed out; nobody can be asked
@@ -168,7 +168,8 @@ class Monitor:
     def _report(self):
         watch = self.watch
         patience = watch.patience_s * (WRITING if watch.doing == CHECKPOINT else 1)
-        return {"step": watch.step, "doing": watch.doing, "still": round(watch.still, 1), "calls": calls_made(),
+        return {"step": watch.step, "doing": watch.doing, "still": round(watch.still, 1),
+                "calls": calls_made() if watch.alike else 0,
                 "at": watch.lost or stands(sys._current_frames().get(self.main)), "lost": watch.lost is not None,
                 "busy": watch.pulses < 2 or watch.still < patience}
 

@@ -12,27 +12,23 @@ from scaleout.spec.transformer import Shape
 SHAPE = Shape(8, 64, 8, 256, max_seq=32)
 
 
-def test_degrees_and_what_is_left():
-    assert mesh.degrees("tp=2,pp=2") == {"tp": 2, "pp": 2}
-    layout, batch = mesh.layout(SHAPE, {"tp": 2, "pp": 2}, 8, 16)
-    assert (layout.dp, layout.m, batch) == (2, 4, 2), "two micro-batches for each stage"
-    assert mesh.layout(SHAPE, {"tp": 8}, 8, 16) == (Layout(tp=8, gather_again=False, micro_batches=1), 16)
-    assert mesh.layout(SHAPE, {"pp": 2, "v": 2, "m": 2}, 8, 16)[0].schedule == "interleaved"
+def test_a_layout_of_so_many_ranks_and_sequences():
+    layout, batch = mesh.layout(SHAPE, mesh.usual(8), 8, 16)
+    assert (layout.dp, layout.tp, layout.pp, layout.m, batch) == (2, 2, 2, 4, 2), "two micro-batches for each stage"
+    assert mesh.layout(SHAPE, "tp=8", 8, 16) == (Layout(tp=8, gather_again=False, micro_batches=1), 16)
+    assert mesh.layout(SHAPE, "pp=2,v=2,m=2", 8, 16)[0].schedule == "interleaved"
+    assert mesh.layout(SHAPE, "pp=3", 3, 3)[0].m == 3, "no more than there are"
+    assert [mesh.layout(SHAPE, mesh.usual(n), n, 2 * n)[0].dp for n in (1, 2, 3, 4)] == [1, 1, 3, 1]
+    split = mesh.layout(SHAPE, "tp=2,zero=1", 8, 16, sequence_parallel=True)[0]
+    assert (split.zero, split.sequence_parallel) == (1, True)
 
 
-@each([("tp", "give degrees as tp=2,pp=2"), ("tp=0", "give degrees"), ("tp=2;pp=2", "give degrees"),
-       ("cp=2", "of dp, tp, pp, v, m")])
-def test_what_is_no_degree_is_refused(text, said):
-    refused(lambda: mesh.degrees(text), said)
-
-
-@each([({"tp": 3}, 8, 16, "the nearest that works is dp 2, cp 1, tp 4, pp 1"),
-       ({"dp": 4, "tp": 4}, 8, 16, "is 16 ranks, there are 8 GPUs"),
-       ({"tp": 2}, 6, 16, "--sequences 16 do not fall to 3 replicas: use 15"),
-       ({"pp": 2, "m": 3}, 8, 16, "4 sequences of a replica do not fall into 3 micro-batches: use m=4"),
-       ({"pp": 4, "m": 2}, 8, 16, "1f1b needs a micro-batch for each of 4 ranks, not 2: use m = 4")])
-def test_what_ranks_and_sequences_cannot_be_is_refused(given, world, sequences, said):
-    refused(lambda: mesh.layout(SHAPE, given, world, sequences), said)
+@each([("tp=3", 8, 16, "the nearest that works is"), ("dp=4,tp=4", 8, 16, "is 16 ranks, there are 8 GPUs"),
+       ("tp=2", 6, 16, "dp 3 does not divide a batch of 16 sequences"),
+       ("pp=2,m=3", 8, 16, "m 3 does not fit 4 sequences a replica: use m "),
+       ("pp=4,m=2", 8, 16, "1f1b needs a micro-batch for each of 4 ranks, not 2: use m = 4")])
+def test_what_ranks_and_sequences_cannot_be_is_refused(text, world, sequences, said):
+    refused(lambda: mesh.layout(SHAPE, text, world, sequences), said)
 
 
 def test_an_order_has_each_axis_once():

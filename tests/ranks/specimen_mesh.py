@@ -1,12 +1,17 @@
 """Many layouts on the ranks of one group: against one process, and against the pure models."""
 
+from dataclasses import replace
+
 import torch
 
+from scaleout.lab.mesh import FAULTS
 from scaleout.measure import mesh as measure_mesh
+from scaleout.measure import mesh_faults
 from scaleout.memory.mesh import rank_parameters
 from scaleout.parallel import parity
 from scaleout.parallel.mesh import Mesh
 from scaleout.parallel.transformer import Transformer
+from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import Shape
 
 GPT = Shape(4, 24, 4, 64, max_seq=12)
@@ -56,13 +61,35 @@ def case(s, shape, layout, order):
     for what, f, w in (("gradients", gradients, wanted[1]), ("weights", weights, wanted[2])):
         out[what] = parity.worst(s, f, {name: w[name] for name in f})
     out["stored"] = s.gathered((made.stored, 4 * rank_parameters(shape, layout, made.place["pp"])))
-    out["sent"] = s.gathered((measure_mesh.spoken(made, own(9)), measure_mesh.messages(
-        shape, BATCH, SEQ, layout, made.place["pp"], sizes)))
+    with measure_mesh.Spoken(made.grid) as seen:
+        made.gradients(*own(9))
+        made.update(optimizer)
+    told = measure_mesh.messages(shape, BATCH, SEQ, layout, made.place["pp"], sizes)
+    out["sent"] = s.gathered((seen.found, told))
     made.close()
     return out
 
 
+class Options:
+    """Of a run with a fault."""
+
+    shape, seq, seed, order = GPT, SEQ, 0, "pp,dp,tp"
+
+    def __init__(self, fault):
+        self.fault = fault
+
+
+def faults(s):
+    """{fault: (losses beside one process's, worst gradient of step 1, what each check says)}."""
+    text = torch.randint(256, (5000,), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    plain = Layout(dp=2, tp=2, pp=2, micro_batches=2)
+    split = replace(plain, sequence_parallel=True, gather_again=False)
+    return {fault: mesh_faults.trial(s, Options(fault), (split if fault == "norms" else plain, BATCH), text)
+            for fault in FAULTS}
+
+
 def main(s, cases):
-    """{case: what it found}. cases: {name: (shape's name, layout, order)}."""
+    """{case: what it found}. cases: {name: (shape's name, layout, order)}; with eight ranks the faults too."""
     torch.set_num_threads(1)
-    return {name: case(s, SHAPES[shape], layout, order) for name, (shape, layout, order) in cases.items()}
+    found = {name: case(s, SHAPES[shape], layout, order) for name, (shape, layout, order) in cases.items()}
+    return found | ({"faults": faults(s)} if s.world == 8 else {})

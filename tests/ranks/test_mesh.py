@@ -1,13 +1,25 @@
 """Three axes by hand on real processes: values, what is held and what each axis sends; and labs/mesh.py as a reader
 starts it."""
 
+import signal
+
 import pool
 import pytest
 import specimen_mesh
+import torch
+from cases import each, refused
+from host_runs import real
+from lab_runs import lab_module, recorded
 
-from scaleout.lab.session import session
+from scaleout.lab import options
+from scaleout.lab.session import Session, session
+from scaleout.records import results
+from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.mesh import ORDER
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.topology import cluster
+from scaleout.timing.mesh_traffic import traffic
 
 TOLERANCE = 1e-5        # fp32, sums in other orders: a few units in the last place of 1.2e-7, see parallel/parity.py
 TWO = {"dp": 2, "tp": 2, "pp": 2, "micro_batches": 4}
@@ -26,11 +38,16 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def runs():
+def cases():
     with session("cpu") as s:
         found = {1: [specimen_mesh.main(s, CASES[1])]}
     found |= {world: pool.ranks(specimen_mesh.main, world, CASES[world]) for world in (2, 4, 8)}
-    return {name: each[0][name] for world, each in found.items() for name in CASES[world]}
+    return {name: each[0][name] for world, each in found.items() for name in CASES[world]}, found[8][0]["faults"]
+
+
+@pytest.fixture(scope="module")
+def runs(cases):
+    return cases[0]
 
 
 def test_losses_all_gradients_and_weights_are_one_processs(runs):
@@ -49,3 +66,137 @@ def test_each_axis_sends_what_the_pure_models_say(runs):
     for name, run in runs.items():
         for rank, (seen, wanted) in enumerate(run["sent"]):
             assert seen == wanted, (name, rank)
+
+
+def test_bytes_are_those_of_the_model_of_a_clusters_traffic(runs):
+    """`timing.mesh_traffic` prices no tied table, no loss, and no norms that one stage has and another has not."""
+    sent = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+    for name, layout in (("dp x tp", CASES[4]["dp x tp"][1]), ("tp x pp", CASES[4]["tp x pp"][1])):
+        shape, on = specimen_mesh.SHAPES[CASES[4][name][0]], cluster(1, layout.ranks)
+        for rank, (seen, _) in enumerate(runs[name]["sent"]):
+            pp = rank // (layout.dp * layout.tp)
+            told = traffic(shape, specimen_mesh.BATCH, specimen_mesh.SEQ, layout, DEVICES["h100-sxm"], on,
+                           Recipe("fp32"), rank=pp)
+            for axis, size in (("dp", layout.dp), ("tp", layout.tp)):
+                calls = seen.get(axis, {})
+                found = sum(sent[kind] * (size - 1) / size * one.bytes for kind, one in calls.items())
+                found -= 8 * bool(calls) * (axis == "dp")                           # the loss
+                assert found == pytest.approx(told[axis].bytes), (name, axis)
+            if layout.pp > 1:
+                assert seen["pp"]["send"].bytes == told["pp"].bytes == layout.m * 4 * 2 * 12 * 24
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+FINDS = {"tensor": {"what each axis sends", "assert_parts"}, "data": {"assert_same_tokens"}} | {
+    name: {"what each axis sends", "assert_copies_agree"} for name in ("replicas", "norms", "tie")}
+
+
+def test_each_fault_is_found_by_its_checks_and_not_by_the_first_loss(cases):
+    for name, (losses, error, found) in cases[1].items():
+        assert {check for check, said in found.items() if said} == FINDS[name], name
+        assert name == "data" or abs(losses[0][0] / losses[0][1] - 1) < TOLERANCE, name
+        assert (error < TOLERANCE) == (name == "tensor"), "matrices that nothing cut compute the same"
+    assert "along tp" in cases[1]["norms"][2]["assert_copies_agree"]
+    assert "along pp" in cases[1]["tie"][2]["assert_copies_agree"]
+    assert "tokens.weight" in cases[1]["tie"][2]["assert_copies_agree"]
+    assert "8 bytes go along dp where" in cases[1]["replicas"][2]["what each axis sends"], "the loss alone"
+
+
+# --- the lab ----------------------------------------------------------------------------------------------------------
+
+FAST = ["labs/mesh.py", "--layers", "2", "--hidden", "32", "--heads", "4", "--seq", "16", "--steps", "4"]
+
+
+def test_the_lab_on_eight_processes(tmp_path):
+    record, said = recorded(pool.lab, FAST, 8, tmp_path)
+    assert all(check["passed"] for check in record.checks.values())
+    for way in ("by hand", "torch"):
+        for what in ("losses", "gradients", "weights"):
+            assert f"{way}: {what} equal one process" in record.checks
+    same = [name for name in record.prediction if "bytes" in name]
+    assert len(same) == 2 * (3 + 3), "three states and three axes of each stage"
+    assert all(record.prediction[name] == record.measurement[name] > 0 for name in same)
+    assert record.prediction["seconds a step, by hand"] > 0
+    assert (record.recipe["layout"], record.effective_batch) == ("dp 2 x tp 2 x pp 2", 16)
+    assert record.losses[-1] < record.losses[0]
+    assert "skipped seconds of torch's way: not asked for (--via torch)" in said
+
+
+def test_layouts_are_ranked_and_some_are_run(tmp_path):
+    done = pool.lab([*FAST, "--search", "--save", tmp_path / "record.json"], 4)
+    assert done.returncode in (0, 1), done.stderr           # the order itself is the machine's: a busy one may turn it
+    record = results.load(tmp_path / "record.json")
+    ranked = [line.split() for line in done.stdout.splitlines() if line[:2].strip().isdigit() and " x pp " in line]
+    assert [int(row[0]) for row in ranked] == list(range(1, 6)), "two layers make no four stages"
+    assert len(record.prediction) == len(record.measurement) == 4
+    assert record.checks["the chosen layouts have the same loss at step 1"]["passed"]
+    slowest = max(record.prediction, key=record.prediction.get)
+    assert "tp 4" in slowest or "tp 2" in slowest, "messages along tp are most, and nothing hides them"
+
+
+def test_one_process_says_what_it_skips(tmp_path):
+    record, _ = recorded(pool.lab, FAST, 1, tmp_path)
+    assert "messages: one process sends nothing (torchrun --nproc-per-node 8)" in record.skipped
+    assert any(line.startswith("torch: one process is no mesh") for line in record.skipped)
+
+
+@each([(["--link"], 2, "--link starts its own processes: start it with python, not with torchrun"),
+       (["--fault", "norms"], 8, "without sequence parallelism every rank has a norm's whole gradient"),
+       (["--fault", "tie"], 2, "--fault tie is about several ranks along pp"),
+       (["--fault", "tie", "--form", "llama"], 8, "--fault tie needs a tied head: use --form gpt"),
+       (["--fault", "replicas", "--layout", "zero=1"], 8, "--fault is shown without ZeRO"),
+       (["--fault", "tensor", "--sequence-parallel"], 8, "whose tokens would not fit: leave out --sequence-parallel"),
+       (["--layout", "zero=3"], 8, "stage 3 of ZeRO would gather or scatter in every micro-batch: use zero 0 or 1"),
+       (["--layout", "cp=2"], 8, "context parallelism is none of the three axes here: use cp 1, not 2"),
+       (["--layout", "pp=2,schedule=zb1"], 8, "takes a backward in halves, which parts of matrices do not: use 1f1b"),
+       (["--layout", "pp=8"], 8, "2 layers are fewer than 8 stages"),
+       (["--via", "torch", "--order", "tp,pp,dp"], 8, "its mesh is made in the order pp,dp,tp, not tp,pp,dp"),
+       (["--via", "accelerate"], 8, "--via accelerate: its ParallelismConfig has no pipeline, asks for transformers")])
+def test_what_cannot_be_is_refused(words, world, said):
+    lab = lab_module("mesh")
+    s = Session(torch.device("cpu"), "gloo", 0, world, 0, 1)
+    refused(lambda: lab.check(s, options.parse(lab.TIERS, "", [*FAST[1:], *words])[1]), said)
+
+
+def test_what_ranks_cannot_be_is_one_line():
+    done = pool.lab([*FAST, "--layout", "tp=4,pp=2"], 2)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("labs/mesh.py: dp 1 x cp 1 x tp 4 x pp 2 is 8 ranks, there are 2 GPUs: the nearest")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_rank_that_is_killed_ends_all():
+    with pool.Job([*FAST, "--steps", "100000"], 4) as job:
+        while "tp 2 x pp 2" not in job.read("out"):
+            assert job.processes[0].poll() is None, job.read("err")
+        job.processes[3].kill()
+        codes = job.wait()
+    assert codes[3] == -signal.SIGKILL
+    assert not {0, 999} & set(codes)
+
+
+@real
+def test_axes_cross_a_slow_link_in_turn(tmp_path):
+    out = tmp_path / "record.json"
+    done = pool.lab([*FAST, "--link", "20", "--save", out])
+    assert done.returncode == 0, done.stderr
+    record = results.load(out)
+    slow = {axis: record.prediction[f"seconds a step, {axis} across, 20 Mbit/s"] for axis in ("pp", "dp", "tp")}
+    assert slow["tp"] > slow["pp"]
+    sent = record.recipe["bytes that leave a host, tp across, 20 Mbit/s"]
+    message, loss = 4 * 8 * 16 * 32 * 4, 4 * 8 * 16 * 4
+    assert sent == 4 * (4 * message + message + 3 * loss), "four micro-batches: a block, the head's way back, the loss"
+    assert (record.nodes, record.device_count) == (2, 8)
+
+
+def test_the_recorded_runs_show_what_the_chapter_says():
+    folder = lab_module("mesh").RESULTS
+    for tier in ("smoke", "cpu"):
+        record, search = (results.load(folder / f"{tier}-cpu-8{more}.json") for more in ("", "-search"))
+        for one in (record, search):
+            assert all(check["passed"] for check in one.checks.values()), tier
+        assert "tp" in max(search.measurement, key=search.measurement.get)
+    link = results.load(folder / "smoke-cpu-8-link.json")
+    across = {axis: link.measurement[f"seconds a step, {axis} across, 50 Mbit/s"] for axis in ("pp", "dp", "tp")}
+    assert across["tp"] > 2 * across["pp"], "along tp all is waited for"

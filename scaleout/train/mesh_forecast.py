@@ -1,0 +1,81 @@
+"""What a job by a layout should take in bytes and seconds, beside what it took: `forecast`, for strategy "mesh".
+
+Bytes are those of each stage's fullest rank. Seconds are `timing.mesh`'s, on the machine that labs/calibrate.py
+measured with as many processes as each group has; on a CPU nothing overlaps.
+"""
+
+from __future__ import annotations
+
+import statistics
+from itertools import cycle, islice
+
+from scaleout.measure import layout_bytes
+from scaleout.memory import mesh_torch
+from scaleout.records import profiles
+from scaleout.spec.layout import Layout
+from scaleout.spec.transformer import flops, total_parameters
+from scaleout.timing import mesh, step, tensor_machine
+from scaleout.timing.mesh_machine import MeshMachine
+from scaleout.timing.profile import line_seconds
+from scaleout.train import forecast, worlds
+from scaleout.train.batches import windows
+from scaleout.train.options import WARMUP
+
+
+def memory(s, o, job, found):
+    """Add the peak of each stage to what `forecast.beside` returns. Makes steps: the run is over."""
+    layout, trainer = o.layout_on(s.world), job.trainer
+    each, how = o.batch // layout.dp // layout.m, forecast.recipe(o, "mesh", s.world)
+    batches = list(islice(cycle(job.held_out), layout.m))
+    trainer.step(batches, 0.0)
+    seen = layout_bytes.peak(trainer, batches)
+    every = s.gathered((trainer.way.at["pp"], sum(seen.values())))
+    for rank in range(layout.pp):
+        name = f"peak bytes of pipeline rank {rank}" if layout.pp > 1 else "peak bytes"
+        found["prediction"][name] = mesh_torch.peak(o.shape, each, o.seq, how, layout, rank)
+        found["measurement"][name] = max(size for at, size in every if at == rank)
+    found["peak_memory"] = seen | found["peak_memory"]
+
+
+def seconds(s, o, job, found):
+    """Add a step's seconds."""
+    layout = o.layout_on(s.world)
+    sizes = {n for n in (layout.tp, layout.dp, min(layout.pp, 2), s.world) if n > 1}
+    known = {n: profiles.find(o.machine if n == s.world else None, s.device.type, n) for n in sizes}
+    lacking = sorted(n for n, profile in known.items() if profile is None)
+    why = f"this attempt made only {len(job.seconds)} steps" if len(job.seconds) <= WARMUP else None
+    why = f"no machine profile of {lacking[0]} processes (labs/calibrate.py)" if lacking else why
+    if why is None and not forecast.fits(s, o):
+        why = "no room for a plain copy of the model, whose speed the prediction stands on"
+    if why:
+        found["skipped"].append(f"seconds a step: {why}")
+        return
+    guess = predicted(s, o, job, layout, known)
+    middle = statistics.median(job.seconds[WARMUP:])
+    found["prediction"] |= {worlds.SECONDS: guess.seconds, worlds.RATE: guess.tokens_per_second}
+    found["measurement"] |= {worlds.SECONDS: middle, worlds.RATE: o.batch * o.seq / middle}
+    found["prediction"] |= {f"{name}, seconds a step": spent for name, spent in guess.parts.items() if spent}
+
+
+def predicted(s, o, job, layout: Layout, known: dict[int, dict]) -> mesh.MeshTime:
+    """The step on the machine of these profiles, {processes: profile}. How fast a rank computes is seen in a plain copy
+    of the whole model, which each steps by itself on its replica's share, all at once."""
+    base, (which, replicas) = known[s.world], o.share(s.rank, s.world)
+    window = windows(job.text.train, job.order.starts(job.done, o.batch, which, replicas), o.seq)
+    update = total_parameters(o.shape) * step.ADAMW_BYTES / base["copy_bytes_per_second"]
+    compute = max(forecast.alone_seconds(s, o, job.trainer.setup, window) - update, 1e-9)
+    rate = sum(flops(o.shape, o.batch // replicas, o.seq, o.checkpointing).values()) / compute
+    price = {n: tensor_machine.profile_machine(profile).inside for n, profile in known.items()}
+    free = lambda name, size: 0.0  # noqa: E731
+    rank = tensor_machine.Machine(
+        rate, rate, base["copy_bytes_per_second"], base["matmul_flops_per_second"][o.precision],
+        price.get(layout.tp, free), price.get(layout.dp, free))  # fmt: skip
+    pair = known.get(2, base)["collectives"]
+    hop = lambda size: line_seconds(pair.get("broadcast", pair["all_gather"]), size)  # noqa: E731
+    on = MeshMachine(rank, free, hop, hop, ())
+    return mesh.step(
+        o.shape, o.batch // layout.dp // layout.m, o.seq, layout, None, None, forecast.recipe(o, "mesh", s.world),
+        overlap="none", hide_data=s.device.type == "cuda", on=on)  # fmt: skip
+
+
+PARTS = (seconds, memory)

@@ -1,0 +1,92 @@
+"""The training job's trainer under layouts of eight ranks, each of which goes on from the checkpoint of another."""
+
+import logging
+from dataclasses import replace
+
+import torch
+
+from scaleout.parallel import shard
+from scaleout.spec.layout import Layout
+from scaleout.spec.sharding import Sharding
+from scaleout.spec.transformer import Shape
+from scaleout.train.checkpoint import Checkpoints
+from scaleout.train.mesh_trainer import MeshTrainer
+from scaleout.train.trainer import Setup, Trainer, sample
+
+# fourteen rows of an MLP do not fall into equal shards of 2 x 4 ranks, nor 36 of eight
+LLAMA = Shape(4, 24, 4, 64, ff=28, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False,
+              max_seq=16)
+GPT = Shape(4, 24, 4, 64, ff=36, max_seq=16)
+SHAPES = {"llama": LLAMA, "gpt": GPT}
+BATCH, RATE, CLIP = 16, 1e-3, 0.45
+TRIPLE = Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4)
+CHAIN = {"2x2x2": TRIPLE, "8x1x1": None, "replicas": replace(TRIPLE, zero=0, chunks=2, schedule="interleaved"),
+         "4x2x1": Layout(dp=4, tp=2, zero=3, micro_batches=2), "1x2x4": Layout(tp=2, pp=4, zero=2, micro_batches=8),
+         "2x2x2 again": TRIPLE}
+CHAINS = {"llama": tuple(CHAIN), "gpt": ("2x2x2", "8x1x1", "replicas")}
+
+
+def batch(step, layout=None, rank=0):
+    """The micro-batches of a replica in a step: of eight replicas where there is no layout."""
+    tokens = torch.randint(64, (BATCH, 17), generator=torch.Generator().manual_seed(step))
+    replicas, passes = (layout.dp, layout.m) if layout else (8, 1)
+    own = tokens[rank * BATCH // replicas:(rank + 1) * BATCH // replicas]
+    return [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in own.chunk(passes)]
+
+
+def make(s, shape, layout, seed):
+    """(trainer, which replica this rank is of)."""
+    if layout is None:
+        return Trainer(s, Setup(shape, sharding=Sharding(8), clip=CLIP, seed=seed)), s.rank
+    made = MeshTrainer(s, Setup(shape, "mesh", layout=layout, sequences=BATCH // layout.dp, clip=CLIP, seed=seed))
+    return made, made.way.at["dp"]
+
+
+def whole(made):
+    """{name: numbers} of this rank's parameters, gathered."""
+    found = made.way.whole() if isinstance(made, MeshTrainer) else shard.whole(made.model)
+    return {name: tensor.flatten().tolist() for name, tensor in found.items()}
+
+
+def chain(s, form, folder):
+    """By layout: losses and norms of two steps, and whether its weights at their begin are those that were saved."""
+    found, saved, step = {}, None, 0
+    for seed, name in enumerate(CHAINS[form]):
+        layout = CHAIN[name]
+        made, replica = make(s, SHAPES[form], layout, seed=seed)
+        kept = Checkpoints(s, folder, keep=99)
+        if saved is not None:
+            assert kept.load(made.model, made.optimizer) == {"step": step}
+        begun = whole(made)
+        rows = [made.step(batch(step + i, layout, replica), RATE) for i in (0, 1)]
+        step += 2
+        every = {key: value for each in s.gathered(whole(made)) for key, value in each.items()}
+        found[name] = {
+            "loaded": saved is None or all(s.gathered(all(saved[key] == value for key, value in begun.items()))),
+            "losses": [s.mean(loss.item()) for loss, _ in rows], "norms": [norm.item() for _, norm in rows],
+            "validation": made.evaluate(batch(99, layout, replica)), "built": made.built,
+            "sample": list(sample(made, b"\x05", 3, 0.0))}
+        kept.save(step, made.model, made.optimizer, {"step": step})
+        kept.finish()
+        saved = every
+    return found
+
+
+def alone(s, form):
+    """(losses, norms) of torch's own AdamW and clipping on one process, without a stop, validation after each two."""
+    apart = replace(s, rank=0, world=1)
+    made = Trainer(apart, Setup(SHAPES[form], "one", clip=CLIP))
+    rows, validations, texts = [], [], []
+    for step in range(2 * len(CHAINS[form])):
+        rows.append(made.step(batch(step, Layout()), RATE))
+        if step % 2:
+            validations.append(made.evaluate(batch(99, Layout())))
+            texts.append(list(sample(made, b"\x05", 3, 0.0)))
+    return {"losses": [loss.item() for loss, _ in rows], "norms": [norm.item() for _, norm in rows],
+            "validations": validations, "samples": texts}
+
+
+def main(s, folder):
+    """All shapes."""
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
+    return {form: (chain(s, form, folder / form), alone(s, form)) for form in SHAPES}

@@ -1,0 +1,134 @@
+"""Layouts of eight ranks by torch's own means: values, what was built, and what each axis sends."""
+
+import logging
+from collections import Counter
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from scaleout.parallel import mesh_ways, parity, private
+from scaleout.parallel.recipe import local_bytes
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec import mesh
+from scaleout.spec.layout import Layout
+from scaleout.spec.transformer import Shape
+
+GPT = Shape(4, 24, 4, 64, max_seq=12)
+LLAMA = Shape(4, 24, 4, 64, kv_heads=2, ff=56, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
+              tied_head=False, max_seq=12)
+SHAPES = {"gpt": GPT, "llama": LLAMA}
+BATCH, SEQ = 16, 12
+LAYOUTS = {
+    "8x1x1": Layout(dp=8, zero=3), "4x2x1": Layout(dp=4, tp=2, zero=3, micro_batches=2), "1x2x4": Layout(tp=2, pp=4),
+    "2x2x2": Layout(dp=2, tp=2, pp=2, zero=3), "replicas": Layout(dp=2, tp=2, pp=2, micro_batches=4),
+    "kept": Layout(dp=2, tp=2, pp=2, zero=2, micro_batches=4, schedule="gpipe"),
+    "interleaved": Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4, chunks=2, schedule="interleaved"),
+    "zero bubble": Layout(dp=4, pp=2, zero=2, micro_batches=4, chunks=2, schedule="zbv")}
+ACCELERATE = {"accelerate": Layout(dp=8, zero=3)}      # with tp it asks for transformers
+KINDS = {"_allgather_base_": "all_gather", "all_gather_into_tensor": "all_gather", "send": "send", "recv_": "recv",
+         "reduce_scatter_tensor": "reduce_scatter", "_reduce_scatter_base_": "reduce_scatter", "all_reduce":
+         "all_reduce", "allreduce_": "all_reduce"}  # fmt: skip
+
+
+class ByAxis(private.TorchDispatchMode):
+    """Counts messages by the axis of a mesh that they go along: `found` is {axis: {operation: calls}}. CommDebugMode
+    names no groups, and loses count of modules in a second micro-batch."""
+
+    def __init__(self, on):
+        super().__init__()
+        # by its ranks: DTensors share what they work out, and with it the groups of an earlier mesh that is equal
+        self.axes = {tuple(dist.get_process_group_ranks(on.get_group(name))): name for name in on.mesh_dim_names
+                     if on[name].size() > 1}
+        self.found = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented                       # let it turn into operations on this rank's part
+        kind = KINDS.get(func._overloadpacket.__name__)
+        if func.namespace in ("c10d", "_c10d_functional") and kind:
+            groups = [found for arg in args for found in [self.group(arg)] if found in self.axes]
+            self.found.setdefault(self.axes[groups[0]] if groups else "others", Counter())[kind] += 1
+        return func(*args, **(kwargs or {}))
+
+    @staticmethod
+    def group(arg):
+        """The ranks of the process group that an argument is, or names; None for another argument."""
+        try:
+            found = private.process_group(arg) if isinstance(arg, str) else dist.ProcessGroup.unbox(arg)
+            return tuple(dist.get_process_group_ranks(found))
+        except (RuntimeError, TypeError, AttributeError):
+            return None
+
+
+def batches(way):
+    """This replica's micro-batches, and all sequences as one batch."""
+    text = torch.randint(64, (BATCH, SEQ + 1), generator=torch.Generator().manual_seed(1))
+    tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+    each = BATCH // way.layout.dp
+    mine = slice(way.at["dp"] * each, (way.at["dp"] + 1) * each)
+    return list(zip(tokens[mine].chunk(way.layout.m), targets[mine].chunk(way.layout.m), strict=True))
+
+
+def alone(shape):
+    """(loss, gradients) of one process."""
+    text = torch.randint(64, (BATCH, SEQ + 1), generator=torch.Generator().manual_seed(1))
+    torch.manual_seed(0)
+    return parity.loss_and_gradients(Transformer(shape), text[:, :-1].contiguous(), text[:, 1:].contiguous())
+
+
+def case(s, shape, layout, wanted, on=None, **more):
+    """Errors against one process, and what was built."""
+    way = mesh_ways.Way(s, shape, layout, SEQ, on=on, **more)
+    loss = s.total(way.gradients(batches(way)).item()) / (layout.dp * layout.tp)
+    found = way.whole(gradients=True)
+    names = s.gathered(sorted(found))
+    assert {name for each in names for name in each} == set(wanted[1]), "every parameter has a gradient on some rank"
+    error = parity.worst(s, found, {name: wanted[1][name] for name in found})
+    q = next(iter(next(iter(way.stages.values())).blocks.values())).attention.q.weight
+    return {"loss": abs(loss / wanted[0] - 1), "gradients": error, "placements": str(q.placements),
+            "axes": q.device_mesh.mesh_dim_names, "bytes": s.gathered(local_bytes(way.parameters())),
+            "stages": s.gathered([*way.stages]), "built": way.built}
+
+
+def sent(s, layout):
+    """By rank: {axis: {collective: calls}} of a step, not the first."""
+    way = mesh_ways.Way(s, LLAMA, layout, SEQ)
+    way.gradients(batches(way))
+    with ByAxis(way.mesh) as seen:
+        way.gradients(batches(way))
+    return s.gathered({axis: dict(calls) for axis, calls in seen.found.items()})
+
+
+def grids(s):
+    """Where torch's meshes and Accelerate's put the ranks, beside the pure grid: {layout: [(theirs, ours)]}."""
+    found = {}
+    for name, layout in (LAYOUTS | ACCELERATE).items():
+        theirs = mesh_ways.accelerate_mesh(s, layout) if name in ACCELERATE else mesh_ways.device_mesh(s, layout)
+        axes = {"dp_shard": "dp", "dp_replicate": "dp"}
+        found[name] = [(dist.get_process_group_ranks(theirs.get_group(axis)),
+                        list(mesh.grid(layout).group(s.rank, axes.get(axis, axis))))
+                       for axis in theirs.mesh_dim_names if axis != "shard"]
+    return s.gathered(found)
+
+
+def refused(s, layout):
+    """The message that Accelerate's mesh ends with."""
+    try:
+        mesh_ways.accelerate_mesh(s, layout)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def main(s):
+    """All cases."""
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
+    wanted = {name: alone(shape) for name, shape in SHAPES.items()}
+    out = {(form, name): case(s, SHAPES[form], layout, wanted[form]) for form in SHAPES
+           for name, layout in LAYOUTS.items()}
+    out |= {("llama", name): case(s, LLAMA, layout, wanted["llama"], mesh_ways.accelerate_mesh(s, layout))
+            for name, layout in ACCELERATE.items()}
+    out["llama", "recomputed"] = case(s, LLAMA, LAYOUTS["2x2x2"], wanted["llama"], checkpointing="full")
+    return {"cases": out, "grids": grids(s), "refused": [refused(s, Layout(tp=2, pp=4)), refused(s, Layout(tp=8))],
+            "sent": {name: sent(s, LAYOUTS[name]) for name in ("8x1x1", "4x2x1", "2x2x2", "replicas")}}

@@ -1,0 +1,98 @@
+"""The training job by layouts: the same steps as one process, checkpoints from any layout to any other, under kills."""
+
+import json
+import re
+
+import pool
+import pytest
+import specimen_layouts as specimen
+from bench_faults import TINY
+
+from scaleout.records import results
+
+TOLERANCE = {"rel": 1e-5}       # of losses: fp32, sums in other orders, and AdamW, over a dozen steps
+CLOSE = {"rel": 1e-4}           # over the thirty steps of the job
+STEPS = 30
+WORDS = ["--layers", "4", "--heads", "4", "--batch", "8", "--steps", str(STEPS), "--checkpoint-every", "5",
+         "--validate-every", "10"]
+pytestmark = pytest.mark.usefixtures("no_profile")
+
+
+@pytest.fixture(scope="module")
+def chains(tmp_path_factory):
+    return pool.ranks(specimen.main, 8, tmp_path_factory.mktemp("chain"))[0]
+
+
+@pytest.mark.parametrize("form", specimen.SHAPES)
+def test_each_layout_goes_on_where_another_stopped_as_one_process_that_never_did(form, chains):
+    found, alone = chains[form]
+    assert min(alone["norms"]) < specimen.CLIP < max(alone["norms"]), "clipping acts in some steps only"
+    for i, name in enumerate(specimen.CHAINS[form]):
+        row = found[name]
+        assert row["loaded"], f"{name}: bit for bit, for nothing is added when a checkpoint is read"
+        assert row["losses"] == pytest.approx(alone["losses"][2 * i:2 * i + 2], **TOLERANCE), name
+        assert row["norms"] == pytest.approx(alone["norms"][2 * i:2 * i + 2], rel=1e-3), name
+        assert row["validation"] == pytest.approx(alone["validations"][i], **TOLERANCE), name
+        assert row["sample"] == alone["samples"][i], name
+
+
+def test_what_was_built_is_what_was_asked_for(chains):
+    found, _ = chains["llama"]
+    assert "pp 2 x dp 2 x tp 2: stage(s) 0 of 2, Schedule1F1B of 4" in found["2x2x2"]["built"]
+    assert "mesh {'shard': 8}" in found["8x1x1"]["built"]
+    assert "pp 2 x dp 2 x shard 1 x tp 2: stage(s) 0, 2 of 4, ScheduleInterleaved1F1B" in found["replicas"]["built"]
+    assert "pp 1 x dp 4 x tp 2: stage(s) 0 of 1" in found["4x2x1"]["built"]
+
+
+# --- the job --------------------------------------------------------------------------------------------------------
+
+def job(folder, ranks, *words):
+    return pool.lab(["labs/capstone.py", *TINY, *WORDS, "--folder", folder, *words], ranks)
+
+
+def rows(folder):
+    """({step: loss}, {step: validation}, [events]) of a run; of a step that was made again, the last."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return ({row["step"]: row["loss"] for row in lines if "loss" in row},
+            {row["step"]: row["validation"] for row in lines if "validation" in row},
+            [row["event"] for row in lines if "event" in row])
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
+    """A run on two ranks without a layout that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("quiet")
+    assert job(folder, 2).returncode == 0
+    return folder
+
+
+def test_killed_at_a_step_and_while_saving_it_goes_on_in_other_layouts(quiet, tmp_path):
+    folder = tmp_path / "run"
+    assert job(folder, 8, "--layout", "tp=2,pp=2", "--inject", "kill:5:8").returncode != 0
+    assert job(folder, 8, "--inject", "kill:3:saving:15").returncode != 0
+    last = job(folder, 4, "--layout", "tp=2,pp=2,m=4", "--save", str(tmp_path / "record.json"))
+    assert last.returncode == 0, last.stderr
+    losses, validations, events = rows(folder)
+    wanted, judged, _ = rows(quiet)
+    assert sorted(losses) == list(range(1, STEPS + 1))
+    assert [losses[n] for n in sorted(losses)] == pytest.approx([wanted[n] for n in sorted(losses)], **CLOSE)
+    assert [*validations.values()][-1] == pytest.approx([*judged.values()][-1], **CLOSE)
+    assert losses != wanted, "other ranks round differently: equal losses would be a copy"
+    begun = [re.sub(r", \d+ logged.*", "", event) for event in events if event.startswith("started")]
+    assert begun == ["started again: goes on after step 5 on 8 process(es)",
+                     "started again: goes on after step 10 on 4 process(es)"]
+    assert [event for event in events if event.startswith("--strategy")] == [
+        "--strategy mesh pp=2,dp=2,tp=2,zero=3,m=2,schedule=1f1b -> fsdp from step 6 on",
+        "--strategy fsdp -> mesh pp=2,dp=1,tp=2,zero=3,m=4,schedule=1f1b from step 11 on"]
+    record = results.load(tmp_path / "record.json")
+    assert (record.recipe["strategy"], record.recipe["tp"], record.recipe["pp"]) == ("mesh", 2, 2)
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["tp=2,pp=2,dp=3"], "dp 3 x cp 1 x tp 2 x pp 2 is 12 ranks, there are 2 GPUs: the nearest that works is dp 1, "),
+    (["tp=2", "--offload"], "--layout makes units of blocks, and has nothing for --offload: use --no-offload")])
+def test_what_cannot_be_is_one_line(words, said):
+    done = pool.lab(["labs/capstone.py", *TINY, "--layout", *words], 2)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
