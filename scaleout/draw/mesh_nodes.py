@@ -102,11 +102,11 @@ def ring(x: float, y: float, width: float, height: float, mark: str) -> str:
             f'rx="{ROUND}" fill="none" stroke="{svg.colour("key")}" stroke-width="3" data-mark="{mark}"/>')
 
 
-def panel(points: Sequence[Place]) -> str:
-    """A node: the surface that its tiles stand on."""
+def panel(points: Sequence[Place], round: float) -> str:
+    """A node: the surface that its tiles stand on, `round` CSS pixels beyond them."""
     d = "L".join(f"{svg.num(x)} {svg.num(y)}" for x, y in points)
     return (f'<path d="M{d}z" fill="{svg.colour("grid")}" stroke="{svg.colour("grid")}" stroke-linejoin="round" '
-            'stroke-width="9" opacity="0.35"/>')  # fmt: skip
+            f'stroke-width="{svg.num(2 * round)}" opacity="0.35"/>')  # fmt: skip
 
 
 # --- many nodes -----------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def _standing(setting, look, width: int, alive: bool) -> tuple[str, str]:
     some = [rank for rank in tiles.places if lit is None or rank in lit]
     rest = [rank for rank in tiles.places if lit is not None and rank not in lit]
     of = tuple({rank: part(setting, rank) for rank in tiles.places} for part in (_weights, _tokens))
-    under = "".join(mesh_nodes.panel(corners) for _, corners, _ in frame.panels())
+    under = "".join(mesh_nodes.panel(corners, 4.5 if frame.cubic else 2.0) for _, corners, _ in frame.panels())
     under += _map(frame, lit) if frame.mapped else ""
     out = []
     for ranks, faded in ((rest, True), (some, False)):
@@ -174,9 +174,10 @@ def _name(frame: Frame, rank: int, faded: bool) -> str:
     if frame.wide:
         words = fitting([f"{rank} {shared}".strip(), str(rank)], tiles.width - 4, svg.SMALLEST, bool(shared))
         return svg.text(x + tiles.width / 2, y + 11, words, anchor="middle", size=svg.SMALLEST, bold=bool(shared))
-    out = svg.text(x + tiles.width / 2, y + (11 if shared else 15), str(rank), anchor="middle", size=svg.SMALLEST,
-                   bold=bool(shared))  # fmt: skip
-    return out + (svg.text(x + tiles.width / 2, y + 21, shared, anchor="middle", size=svg.SMALLEST) if shared else "")
+    x += tiles.width / 2
+    top = y + (11 if shared or tiles.boxes else 15)
+    out = svg.text(x, top, str(rank), anchor="middle", size=svg.SMALLEST, bold=bool(shared))
+    return out + (svg.text(x, y + 21, shared, anchor="middle", size=svg.SMALLEST) if shared else "")
 
 
 def shared_axis(setting, rank: int, other: int) -> str:
@@ -242,7 +243,7 @@ def _looks(frame: Frame) -> str:
 def _map(frame: Frame, lit: Iterable[int] | None) -> str:
     """All nodes, and on them what is lit, by the axis."""
     cells, setting, look = frame.cells, frame.setting, frame.look
-    words = f"all {setting.nodes:,} nodes; dark: those above; press to go there"
+    words = f"all {setting.nodes:,} nodes, those above marked; press to go there"
     out = [svg.text(cells.x, cells.y - 6, words, size=svg.SMALLEST, fill="muted"), cells.draw()]
     each = setting.node
     if look.what == "groups":
