@@ -89,12 +89,13 @@ def draw(frame: Frame, alive: bool = True) -> str:
     look = frame.look
     shown = Look(look.rank, look.what, acts.MOMENTS if frame.looks else 0)
     under, over = _standing(frame.setting.standing, shown, frame.width, alive)
-    return "".join([under, *(_wires(frame, axis) for axis in AXES), _packets(frame), over])
+    parts = under, "".join(_wires(frame, axis) for axis in AXES), _packets(frame), *over
+    return "".join(f"<g>{part}</g>" for part in parts)
 
 
 @lru_cache(maxsize=8)  # the same at every moment, and whatever is sent
-def _standing(setting, look, width: int, alive: bool) -> tuple[str, str]:
-    """What lies beneath the wires, and what lies over them."""
+def _standing(setting, look, width: int, alive: bool) -> tuple[str, tuple[str, ...]]:
+    """What lies beneath the wires; over them the tiles with what is in them, the nodes' names, the buttons."""
     frame = Frame(setting, look, width)
     tiles, lit = frame.tiles, meant(setting, look)
     some = [rank for rank in tiles.places if lit is None or rank in lit]
@@ -109,10 +110,10 @@ def _standing(setting, look, width: int, alive: bool) -> tuple[str, str]:
         )
         body += "".join(_name(frame, rank, faded) for rank in ranks)
         out.append(tiles.frames(ranks, "grid" if faded else "muted"))
-        out.append(f'<g opacity="{mesh_nodes.FADED}">{body}</g>' if faded and ranks else body)
+        out.append(f'<g opacity="{mesh_nodes.FADED if faded else 1}">{body}</g>')
     if look.what != "all" and look.rank in tiles.places:
         out.append(mesh_nodes.ring(*tiles.places[look.rank], tiles.width, tiles.height, mark="lit"))
-    return under, "".join([*out, _node_names(frame), _buttons(frame) if alive else ""])
+    return under, ("".join(out), _node_names(frame), _buttons(frame) if alive else "")
 
 
 def _wires(frame: Frame, axis: str) -> str:
@@ -261,14 +262,14 @@ def _blocks(frame: Frame) -> str:
     cells, each = frame.cells, frame.setting.node
     across, high = cells.pitch[0] * cells.columns, cells.bottom - cells.y
     look = "groups" if frame.look.what == "all" else frame.look.what
-    columns, rows = min(cells.columns, int(across / 36)), max(1, int(high / 28))
+    columns, rows = min(cells.columns, int(across / 44)), max(1, min(3, int(high / 28)))
     wide, tall = across / columns, max(27.0, high / rows)
     out = []
     for row in range(rows):
         for column in range(columns):
             x, y = cells.x + column * wide, cells.y + row * high / rows
             node = cells.at(x + wide / 2, y + high / rows / 2)
-            rank = node * each + frame.look.rank % each
+            rank = node * each
             out.append(svg.press("", (x, y, wide, tall), "rank", rank, f"node {node:,}: its rank {rank:,}",
                                  f"n{row} {column}", look=look))  # fmt: skip
     return "".join(out)
