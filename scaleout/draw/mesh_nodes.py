@@ -91,6 +91,14 @@ class Tiles:
                 if d else "")  # fmt: skip
 
 
+    def dots(self, ranks: Iterable[int], fill: str, aside: float, mark: str) -> str:
+        """One in the middle of each rank's tile, moved aside."""
+        places = ((x + aside, y + aside) for x, y in map(self.middle, ranks))
+        d = "".join(f"M{svg.num(x)} {svg.num(y)}h0" for x, y in places)
+        return (f'<path d="{d}" fill="none" stroke="{svg.colour(fill)}" stroke-width="11" stroke-linecap="round" '
+                f'data-mark="{mark}"/>')  # fmt: skip
+
+
 def _box(box: Sequence[float]) -> str:
     x, y, wide, high = map(svg.num, box)
     return f"M{x} {y}h{wide}v{high}h-{wide}z"

@@ -17,7 +17,6 @@ from scaleout.views.mesh.setting import AXES, LOOKS, Look
 ASIDE = {"tp": 0.0, "cp": -4.0, "dp": 5.0, "pp": -8.0}  # CSS pixels of an axis' wires from the middle of tiles in rows
 THICK = (1.6, 8.0)  # of a wire, by the root of its share of the bytes
 SHORT = {"groups": "groups", "weights": "its weights", "tokens": "its tokens", "all": "all wires"}
-PACKETS = 60  # at most
 
 
 def colour(setting, axis: str) -> str:
@@ -131,19 +130,15 @@ def _aside(frame: Frame, axis: str) -> float:
 
 
 def _packets(frame: Frame) -> str:
-    """What the act of now has brought, and what the next will send: each a dot at the end of its way, or at its
-    beginning, beneath the tiles there."""
+    """What the act of now has brought, and what the next will send: a dot on each wire, at the end of its way or at its
+    beginning, beneath the tiles there. All that go one way are one mark."""
     setting, moment = frame.setting, frame.look.moment
     out = []
     for act, number, there in zip(acts.at(setting.layout, moment), (moment - 1, moment), (True, False), strict=True):
-        if act is None or act.axis not in told(frame.look):
-            continue
-        fill = colour(setting, act.axis)
-        for a, b in pairs(frame, act.axis)[: PACKETS // 2]:
-            x1, y1, x2, y2 = frame.tiles.line(a, b, _aside(frame, act.axis))
-            for way, (x, y) in (("to", (x2, y2) if there else (x1, y1)), ("from", (x1, y1) if there else (x2, y2))):
-                out.append(f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="5" fill="{svg.colour(fill)}" '
-                           f'stroke="{svg.colour("paper")}" data-mark="p{number} {a} {b} {way}"/>')  # fmt: skip
+        some = pairs(frame, act.axis) if act else []
+        for way in ("to", "from") if some else ():
+            ends = [a if (way == "to") != there else b for a, b in some]
+            out.append(frame.tiles.dots(ends, colour(setting, act.axis), _aside(frame, act.axis), f"p{number} {way}"))
     return "".join(out)
 
 
