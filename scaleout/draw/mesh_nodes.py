@@ -91,6 +91,14 @@ class Tiles:
                 if d else "")  # fmt: skip
 
 
+    def dots(self, ranks: Iterable[int], fill: str, aside: float, mark: str) -> str:
+        """One in the middle of each rank's tile, moved aside."""
+        places = ((x + aside, y + aside) for x, y in map(self.middle, ranks))
+        d = "".join(f"M{svg.num(x)} {svg.num(y)}h0" for x, y in places)
+        return (f'<path d="{d}" fill="none" stroke="{svg.colour(fill)}" stroke-width="11" stroke-linecap="round" '
+                f'data-mark="{mark}"/>')  # fmt: skip
+
+
 def _box(box: Sequence[float]) -> str:
     x, y, wide, high = map(svg.num, box)
     return f"M{x} {y}h{wide}v{high}h-{wide}z"
@@ -102,11 +110,11 @@ def ring(x: float, y: float, width: float, height: float, mark: str) -> str:
             f'rx="{ROUND}" fill="none" stroke="{svg.colour("key")}" stroke-width="3" data-mark="{mark}"/>')
 
 
-def panel(points: Sequence[Place]) -> str:
-    """A node: the surface that its tiles stand on."""
+def panel(points: Sequence[Place], round: float) -> str:
+    """A node: the surface that its tiles stand on, `round` CSS pixels beyond them."""
     d = "L".join(f"{svg.num(x)} {svg.num(y)}" for x, y in points)
     return (f'<path d="M{d}z" fill="{svg.colour("grid")}" stroke="{svg.colour("grid")}" stroke-linejoin="round" '
-            'stroke-width="9" opacity="0.35"/>')  # fmt: skip
+            f'stroke-width="{svg.num(2 * round)}" opacity="0.35"/>')  # fmt: skip
 
 
 # --- many nodes -----------------------------------------------------------------------------------------------------

@@ -85,6 +85,8 @@ def test_a_label_beyond_the_plane_ends_at_its_edge():
 def test_what_is_to_be_pressed_or_moved_is_a_picture_until_a_script_brings_it_to_life():
     pressed = svg.press(svg.line(0, 0, 9, 9), (0, 0, 24, 24), "cut", True, 'up "by" rows', "cut-up")
     moved = svg.movable(3, 4, svg.rect(0, 0, 9, 9, "c1"), (9, 9), "order", 1, "F0", "forward 0", "F0-1")
+    both = svg.press("", (0, 0, 30, 30), "rank", 5, "rank 5", "r5", look="groups", all=True)
+    assert 'data-press="rank=5&amp;look=groups&amp;all=true"' in both, "several controls at once"
     assert 'data-mark="cut-up" data-press="cut=true" data-label="up &quot;by&quot; rows"' in pressed
     assert 'transform="translate(3 4)" data-mark="F0-1" data-move="order:1:F0" data-label="forward 0"' in moved
     for drawn in (pressed, moved):

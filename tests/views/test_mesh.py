@@ -9,8 +9,12 @@ from view_settings import by_chance
 
 from scaleout import views
 from scaleout.memory.mesh import accounts, fullest
+from scaleout.spec.hardware import DEVICES
 from scaleout.spec.mesh import crosses, grid
+from scaleout.spec.topology import cluster
+from scaleout.spec.transformer import PRESETS
 from scaleout.timing.mesh import step
+from scaleout.timing.mesh_search import Job, plans
 from scaleout.timing.mesh_traffic import traffic
 from scaleout.views import mesh
 from scaleout.views.mesh import acts, levers
@@ -114,6 +118,22 @@ def test_degrees_that_cannot_be_together_become_those_that_can(what):
         found = values(**what, gpus=gpus)
         assert found["dp"] * found["cp"] * found["tp"] * found["pp"] == gpus
         assert all(found[axis] <= {**views.defaults("mesh"), **what}[axis] for axis in ("tp", "pp", "cp"))
+
+
+def test_the_best_plan_of_a_search_opens_here():
+    """Its parameters are this view's; its bytes and seconds, which a search takes from closed forms, are nearly so."""
+    for model, gpus, seq, sequences in (("llama-3-8b", 64, 8192, 128), ("llama-3-405b", 16_384, 8192, 2048)):
+        job = Job(PRESETS[model], seq, sequences, DEVICES["h100-sxm"], cluster(gpus // 8, 8))
+        best = plans(job).best
+        at = best.layout
+        found = values(
+            model=model, gpus=gpus, node=8, seq=seq, batch=best.batch, recompute=best.recipe.checkpointing,
+            micro_batches=at.m, **{name: getattr(at, name) for name in ("tp", "pp", "cp", "zero", "chunks")},
+        )  # fmt: skip
+        assert [found[name] for name in ("dp", "chunks", "micro_batches")] == [at.dp, at.chunks, at.m]
+        assert found["seconds"] == pytest.approx(best.seconds, rel=0.02)
+        assert found["held_gb"] == pytest.approx(best.bytes / 1e9, rel=0.01) and found["fits"] is best.fits
+        assert tuple(found["crossing"]) == best.crossing
 
 
 # --- a step -------------------------------------------------------------------------------------------------------

@@ -178,7 +178,8 @@ def _unit(end: float) -> tuple[float, float, str]:
 
 
 def _wire_words(frame: Frame, sent: dict) -> list[str]:
-    by_axis = " + ".join(f"{axis.upper()} {took(sent[axis].seconds)}" for axis in frame.setting.shown)
+    some = [axis for axis in frame.setting.shown if sent[axis].bytes] or ["tp"]
+    by_axis = " + ".join(f"{axis.upper()} {took(sent[axis].seconds)}" for axis in some)
     whole = took(fsum(one.seconds for one in sent.values()))
     return [f"communication in a step, hidden or not: {whole} = {by_axis}", f"communication: {whole} = {by_axis}",
             f"communication in a step: {whole}", whole]  # fmt: skip

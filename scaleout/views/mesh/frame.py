@@ -11,17 +11,18 @@ from scaleout.views.mesh import acts
 
 CUBE, EVERY = 8, 64  # GPUs of a cube, and as many as are all drawn
 ACROSS = 8  # tiles of a row
+APART, TALLEST = 6, 90  # CSS pixels between nodes of a row, and from row to row at most
 OPENED = 4  # rows of those that are opened where not all are
 
 
 @dataclass(frozen=True)
 class Places:
     """In CSS pixels. cube: corner of rank 0, from a rank to its neighbour, the shift of the second pair and of the
-    second four, and a tile's size; row: left, top, pitch down, between tiles, height of a tile; map: what is free
-    beneath it; then tops of the chips, the table with its pitch, tops and heights of the bars, the height of all."""
+    second four, and a tile's size; row: left, top, between tiles, least pitch down; map: what is free beneath
+    it; then tops of the chips, the table with its pitch, tops and heights of the bars, the height of all."""
 
     cube: tuple[float, float, float, Place, float, Place]
-    row: tuple[float, float, float, float, float]
+    row: tuple[float, float, float, float]
     map: float
     chips: float
     table: tuple[float, float]
@@ -33,9 +34,9 @@ class Places:
 
 
 PLACES = {
-    svg.WIDE: Places((22, 30, 288, (134, 56), 123, (108, 49)), (62, 28, 31, 4, 27), 10, 275, (316, 15),
+    svg.WIDE: Places((22, 30, 288, (134, 56), 123, (108, 49)), (62, 28, 4, 30.5), 10, 275, (316, 15),
                      (397, 14), (446, 12), (477, 9), 4, 489),
-    svg.NARROW: Places((6, 27, 176, (88, 49), 102, (78, 45)), (4, 26, 26, 3, 23), 8, 230, (266, 12),
+    svg.NARROW: Places((6, 27, 176, (88, 49), 102, (78, 45)), (4, 26, 3, 25), 8, 230, (266, 12),
                        (322, 10), (363, 8), (386, 7), 4, 399),
 }  # fmt: skip
 
@@ -79,17 +80,24 @@ class Frame:
             half = (wide - 3 * side) / 2
             boxes = tuple((side + k * (half + side), low, half, high - low - 5) for k in (0, 1))
             return Tiles(places, wide, high, boxes)
-        x, y, down, gap, high = self.at.row
-        pitch = (self.width - x - 4) / ACROSS
-        each = ACROSS // self.setting.node
+        x, y, gap, _ = self.at.row
+        each, of = ACROSS // self.setting.node, self.setting.node
+        pitch = (self.width - x - 4 - (each - 1) * APART) / ACROSS
         places = {}
         for k, node in enumerate(self.nodes):
             row, column = divmod(k, each)
-            for i in range(self.setting.node):
-                places[node * self.setting.node + i] = (x + (column * self.setting.node + i) * pitch, y + row * down)
-        wide = pitch - gap
-        boxes = ((4.0, 14.0, wide / 2 - 6, 10.0), (wide / 2 + 2, 14.0, wide / 2 - 6, 10.0)) if self.wide else ()
+            for i in range(of):
+                places[node * of + i] = (x + (column * of + i) * pitch + column * APART, y + row * self.down)
+        wide, high = pitch - gap, self.down - gap
+        low, half = 14.0 if self.wide else 25.0, wide / 2 - 6
+        boxes = ((4.0, low, half, high - low - 3), (wide / 2 + 2, low, half, high - low - 3)) if high > low + 8 else ()
         return Tiles(places, wide, high, boxes)
+
+    @property
+    def down(self) -> float:
+        """From row to row: as much as there is room for, but for a map."""
+        _, y, _, least = self.at.row
+        return least if self.mapped else max(least, min(TALLEST, (self.at.chips - 6 - y) / self.rows))
 
     @property
     def rows(self) -> int:
@@ -99,9 +107,8 @@ class Frame:
     @cached_property
     def cells(self) -> Cells:
         """The map of all nodes, where not all are drawn."""
-        _, y, down, _, _ = self.at.row
-        left = 62.0 if self.wide else 4.0
-        top = y + self.rows * down + 20
+        x, y, _, _ = self.at.row
+        left, top = x, y + self.rows * self.down + 20
         return Cells(self.setting.nodes, left, top, self.width - left - 8, self.at.chips - self.at.map - top)
 
     def panels(self) -> list[tuple[int, list[Place], tuple[float, float, str]]]:
@@ -116,7 +123,7 @@ class Frame:
         if each == 4:
             turn, (sx, _) = tiles.places[ranks[1]][0] + wide, self.at.cube[3]
             corners = [(x, y), (turn, y), (right, low - high), (right, low), (x + sx, low), (x, y + high)]
-            return node, corners, (right, y + 11, "end")
+            return node, corners, (right, y + 11, "end") if self.wide else (turn + 5, y + 11, "start")
         corners = [(x, y), (right, y), (right, low), (x, low)]
         if each == 2 and ranks[0] % 4:
             return node, corners, (x - 8, low - 4, "end")

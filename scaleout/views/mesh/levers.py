@@ -55,19 +55,28 @@ def _fitting(setting, tried: list, some: list) -> Advice | None:
 
 
 def _levers(setting) -> Iterator[Change]:
-    """One control moved by one step each, the mildest first."""
+    """One control moved by one step each, the mildest first, or tensor and pipeline against each other."""
     if setting.order != "pp.dp.tp":
         yield "the order PP, DP, TP", {"order": "pp.dp.tp"}
     yield from _pipeline(setting)
     yield from _memory(setting)
-    for name, most in (("tp", setting.node), ("pp", 64)):
-        now = getattr(setting.layout, name)
-        if now > 1:
-            yield f"{name} {now // 2}", {name: now // 2}
-        if 2 * now <= most and setting.layout.dp > 1:
-            yield f"{name} {2 * now}", {name: 2 * now}
+    yield from _degrees(setting.layout, setting.node)
     if setting.link == "ethernet-100g" and setting.nodes > 1:
         yield "InfiniBand", {"link": "ib-ndr"}
+
+
+def _degrees(at, node: int) -> Iterator[Change]:
+    """Half or twice as much of one, and half of one for twice the other."""
+    for name, most in (("tp", node), ("pp", 64)):
+        now = getattr(at, name)
+        if now > 1:
+            yield f"{name} {now // 2}", {name: now // 2}
+        if 2 * now <= most and at.dp > 1:
+            yield f"{name} {2 * now}", {name: 2 * now}
+    if at.tp > 1 and 2 * at.pp <= 64:
+        yield f"tp {at.tp // 2} and pp {2 * at.pp}", {"tp": at.tp // 2, "pp": 2 * at.pp}
+    if at.pp > 1 and 2 * at.tp <= node:
+        yield f"tp {2 * at.tp} and pp {at.pp // 2}", {"tp": 2 * at.tp, "pp": at.pp // 2}
 
 
 def _pipeline(setting) -> Iterator[Change]:

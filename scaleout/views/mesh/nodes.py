@@ -17,7 +17,6 @@ from scaleout.views.mesh.setting import AXES, LOOKS, Look
 ASIDE = {"tp": 0.0, "cp": -4.0, "dp": 5.0, "pp": -8.0}  # CSS pixels of an axis' wires from the middle of tiles in rows
 THICK = (1.6, 8.0)  # of a wire, by the root of its share of the bytes
 SHORT = {"groups": "groups", "weights": "its weights", "tokens": "its tokens", "all": "all wires"}
-PACKETS = 60  # at most
 
 
 def colour(setting, axis: str) -> str:
@@ -89,18 +88,19 @@ def draw(frame: Frame, alive: bool = True) -> str:
     look = frame.look
     shown = Look(look.rank, look.what, acts.MOMENTS if frame.looks else 0)
     under, over = _standing(frame.setting.standing, shown, frame.width, alive)
-    return "".join([under, *(_wires(frame, axis) for axis in AXES), _packets(frame), over])
+    parts = under, "".join(_wires(frame, axis) for axis in AXES), _packets(frame), *over
+    return "".join(f"<g>{part}</g>" for part in parts)
 
 
 @lru_cache(maxsize=8)  # the same at every moment, and whatever is sent
-def _standing(setting, look, width: int, alive: bool) -> tuple[str, str]:
-    """What lies beneath the wires, and what lies over them."""
+def _standing(setting, look, width: int, alive: bool) -> tuple[str, tuple[str, ...]]:
+    """What lies beneath the wires; over them the tiles with what is in them, the nodes' names, the buttons."""
     frame = Frame(setting, look, width)
     tiles, lit = frame.tiles, meant(setting, look)
     some = [rank for rank in tiles.places if lit is None or rank in lit]
     rest = [rank for rank in tiles.places if lit is not None and rank not in lit]
     of = tuple({rank: part(setting, rank) for rank in tiles.places} for part in (_weights, _tokens))
-    under = "".join(mesh_nodes.panel(corners) for _, corners, _ in frame.panels())
+    under = "".join(mesh_nodes.panel(corners, 4.5 if frame.cubic else 2.0) for _, corners, _ in frame.panels())
     under += _map(frame, lit) if frame.mapped else ""
     out = []
     for ranks, faded in ((rest, True), (some, False)):
@@ -109,10 +109,10 @@ def _standing(setting, look, width: int, alive: bool) -> tuple[str, str]:
         )
         body += "".join(_name(frame, rank, faded) for rank in ranks)
         out.append(tiles.frames(ranks, "grid" if faded else "muted"))
-        out.append(f'<g opacity="{mesh_nodes.FADED}">{body}</g>' if faded and ranks else body)
+        out.append(f'<g opacity="{mesh_nodes.FADED if faded else 1}">{body}</g>')
     if look.what != "all" and look.rank in tiles.places:
         out.append(mesh_nodes.ring(*tiles.places[look.rank], tiles.width, tiles.height, mark="lit"))
-    return under, "".join([*out, _node_names(frame), _buttons(frame) if alive else ""])
+    return under, ("".join(out), _node_names(frame), _buttons(frame) if alive else "")
 
 
 def _wires(frame: Frame, axis: str) -> str:
@@ -130,19 +130,15 @@ def _aside(frame: Frame, axis: str) -> float:
 
 
 def _packets(frame: Frame) -> str:
-    """What the act of now has brought, and what the next will send: each a dot at the end of its way, or at its
-    beginning, beneath the tiles there."""
+    """What the act of now has brought, and what the next will send: a dot on each wire, at the end of its way or at its
+    beginning, beneath the tiles there. All that go one way are one mark."""
     setting, moment = frame.setting, frame.look.moment
     out = []
     for act, number, there in zip(acts.at(setting.layout, moment), (moment - 1, moment), (True, False), strict=True):
-        if act is None or act.axis not in told(frame.look):
-            continue
-        fill = colour(setting, act.axis)
-        for a, b in pairs(frame, act.axis)[: PACKETS // 2]:
-            x1, y1, x2, y2 = frame.tiles.line(a, b, _aside(frame, act.axis))
-            for way, (x, y) in (("to", (x2, y2) if there else (x1, y1)), ("from", (x1, y1) if there else (x2, y2))):
-                out.append(f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="5" fill="{svg.colour(fill)}" '
-                           f'stroke="{svg.colour("paper")}" data-mark="p{number} {a} {b} {way}"/>')  # fmt: skip
+        some = pairs(frame, act.axis) if act else []
+        for way in ("to", "from") if some else ():
+            ends = [a if (way == "to") != there else b for a, b in some]
+            out.append(frame.tiles.dots(ends, colour(setting, act.axis), _aside(frame, act.axis), f"p{number} {way}"))
     return "".join(out)
 
 
@@ -174,9 +170,10 @@ def _name(frame: Frame, rank: int, faded: bool) -> str:
     if frame.wide:
         words = fitting([f"{rank} {shared}".strip(), str(rank)], tiles.width - 4, svg.SMALLEST, bool(shared))
         return svg.text(x + tiles.width / 2, y + 11, words, anchor="middle", size=svg.SMALLEST, bold=bool(shared))
-    out = svg.text(x + tiles.width / 2, y + (11 if shared else 15), str(rank), anchor="middle", size=svg.SMALLEST,
-                   bold=bool(shared))  # fmt: skip
-    return out + (svg.text(x + tiles.width / 2, y + 21, shared, anchor="middle", size=svg.SMALLEST) if shared else "")
+    x += tiles.width / 2
+    top = y + (11 if shared or tiles.boxes else 15)
+    out = svg.text(x, top, str(rank), anchor="middle", size=svg.SMALLEST, bold=bool(shared))
+    return out + (svg.text(x, y + 21, shared, anchor="middle", size=svg.SMALLEST) if shared else "")
 
 
 def shared_axis(setting, rank: int, other: int) -> str:
@@ -242,7 +239,7 @@ def _looks(frame: Frame) -> str:
 def _map(frame: Frame, lit: Iterable[int] | None) -> str:
     """All nodes, and on them what is lit, by the axis."""
     cells, setting, look = frame.cells, frame.setting, frame.look
-    words = f"all {setting.nodes:,} nodes; dark: those above; press to go there"
+    words = f"all {setting.nodes:,} nodes, those above marked; press to go there"
     out = [svg.text(cells.x, cells.y - 6, words, size=svg.SMALLEST, fill="muted"), cells.draw()]
     each = setting.node
     if look.what == "groups":
@@ -260,14 +257,14 @@ def _blocks(frame: Frame) -> str:
     cells, each = frame.cells, frame.setting.node
     across, high = cells.pitch[0] * cells.columns, cells.bottom - cells.y
     look = "groups" if frame.look.what == "all" else frame.look.what
-    columns, rows = min(cells.columns, int(across / 36)), max(1, int(high / 28))
+    columns, rows = min(cells.columns, int(across / 44)), max(1, min(3, int(high / 28)))
     wide, tall = across / columns, max(27.0, high / rows)
     out = []
     for row in range(rows):
         for column in range(columns):
             x, y = cells.x + column * wide, cells.y + row * high / rows
             node = cells.at(x + wide / 2, y + high / rows / 2)
-            rank = node * each + frame.look.rank % each
+            rank = node * each
             out.append(svg.press("", (x, y, wide, tall), "rank", rank, f"node {node:,}: its rank {rank:,}",
                                  f"n{row} {column}", look=look))  # fmt: skip
     return "".join(out)

@@ -15,7 +15,8 @@ def picture(setting, look, width: int, alive: bool = True) -> str:
         _above(frame), nodes.draw(frame, alive), beneath.chips(frame, alive), beneath.table(frame),
         beneath.wire(frame), beneath.seconds(frame), beneath.memory(frame),
     ]  # fmt: skip
-    return svg.figure(width, frame.at.all, "".join(body), _label(setting))
+    # each part a group, also an empty one: then a page exchanges what differs within it, and leaves the rest alone
+    return svg.figure(width, frame.at.all, "".join(f"<g>{part}</g>" for part in body), _label(setting))
 
 
 def _label(setting) -> str:

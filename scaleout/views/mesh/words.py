@@ -48,10 +48,11 @@ def law(setting, look, values: dict) -> list[str]:
     reached = one.bytes / one.seconds / GIGA
     rate = f"{svg.quantity(reached)} GB/s"
     least = min((axis for axis in setting.shown if sent[axis].bytes), key=lambda axis: sent[axis].bytes)
-    after = f"Its wire could carry {svg.quantity(one.bytes_per_s / GIGA)} GB/s. "
+    after = f"The slowest wire on its way carries {svg.quantity(one.bytes_per_s / GIGA)} GB/s. "
     if least != most:
         times = svg.quantity(one.bytes / sent[least].bytes, 2)
         after += f"{least.upper()} sends {times} times fewer bytes."
+    after = after.strip()
     return [f"{most.upper()} takes longest, by the rate that it reaches:",
             f"{amount(one.bytes, GIGA)} / {rate} = {took(one.seconds)}", after]  # fmt: skip
 
