@@ -120,9 +120,13 @@ class Plan:
         at = self.layout
         return sum((at.tp > 1, at.cp > 1, at.pp > 1, at.zero == 3, self.recipe.checkpointing != "none"))
 
+    def lost(self, best: Plan) -> str:
+        """The part (PARTS) of this plan's step that is the most longer than in the best one's."""
+        return max(PARTS, key=lambda name: self.parts[name] - best.parts[name])
+
     def loses_by(self, best: Plan) -> str:
         """What this plan's step has most more of than the best one's, with its share of the step."""
-        part = max(PARTS, key=lambda name: self.parts[name] - best.parts[name])
+        part = self.lost(best)
         share = f"{100 * self.parts[part] / self.seconds:.0f}%"
         across = f", {WITHIN[part]} across nodes" if WITHIN.get(part) in self.crossing else ""
         return f"{WORDS[part]} {share}{across}"
