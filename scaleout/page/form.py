@@ -14,6 +14,7 @@ from html import escape, unescape
 from scaleout import views
 from scaleout.draw import svg
 from scaleout.page import live
+from scaleout.page.sections import beneath, bold
 
 FEW = 8  # settings of a view that are stored with the page, which then shows each without Python
 
@@ -124,13 +125,8 @@ def _view_body(data: dict) -> str:
         f'<div class="live-strip"><p class="live-title">{bold(_question(data) if asked else data["spec"]["title"])}</p>'
         f'</div>\n<div class="live-body"><div class="live-stage">{shown}</div>\n'
         f'<div class="live-side"><div class="live-law">{lines}</div></div></div>\n'
-        f'<p class="live-sentence">{bold(sentence)}</p>'
+        f'<p class="live-sentence">{bold(sentence)}</p>{beneath(data["stem"], data["params"]) if not asked else ""}'
     )
-
-
-def bold(text: str) -> str:
-    """Plain words as HTML, with **these** in bold."""
-    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False))
 
 
 def _exercise_body(data: dict) -> str:

@@ -11,6 +11,9 @@ Pure; stands on `draw`. A view is a module `STEM` with
 
 where finding the lever worth trying takes a search, `advice(params) -> str`, which ends its sentence: a page shows the
 picture first and asks for it when the reader's hand rests;
+where it has more to tell than a picture and a sentence hold, `SECTIONS: tuple[tuple[str, ...], ...]`, names by column,
+and `beneath(params, name) -> {"title": words, "blocks": [...]}`, of pairs and more: ("words", text), ("pictures", wide,
+narrow), ("table", heads, rows), ("code", name, text), ("link", words, address). A page asks for them one by one, last;
 where a lab measures what it shows, `measured(record: dict) -> dict`, what of a Record belongs into the picture, as JSON
 (ValueError, in one line, for a Record of something else), which `draw` then takes as a third argument, or None;
 and, where its chapter asks for a guess, `locked(params, width) -> svg`, the picture without the answer, and
@@ -52,8 +55,8 @@ from scaleout.views.controls import (
 )
 
 __all__ = [
-    "Control", "advice", "arrange", "asks", "code", "defaults", "guess", "measured", "more", "number", "order", "play",
-    "question", "render", "rows_of", "select", "settings", "slider", "spec", "stems", "toggle",
+    "Control", "advice", "arrange", "asks", "beneath", "code", "defaults", "guess", "measured", "more", "number", "order", "play",
+    "question", "render", "rows_of", "select", "sections", "settings", "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
 
 SHARED = {"choices", "controls", "own"}  # modules that no view is called by
@@ -154,6 +157,19 @@ def advice(stem: str, params: dict | None = None) -> str:
     """What ends the sentence of a view: the lever worth trying now; "" where there is none to be named."""
     view = _view(stem)
     return view.advice(clean(stem, params)) if hasattr(view, "advice") else ""
+
+
+def sections(stem: str) -> tuple[tuple[str, ...], ...]:
+    """Names of what a view tells beneath its sentence, by column."""
+    return getattr(_view(stem), "SECTIONS", ())
+
+
+def beneath(stem: str, params: dict | None, name: str) -> dict:
+    """One of them: {"title", "blocks"}. ValueError for one that is not there."""
+    every = [one for column in sections(stem) for one in column]
+    if name not in every:
+        raise ValueError(f"{stem} has no section {name!r}: use one of {', '.join(every) or 'none'}")
+    return _view(stem).beneath(clean(stem, params), name)
 
 
 def asks(stem: str) -> bool:

@@ -1,7 +1,8 @@
 """How should this model be trained on these GPUs? Every layout a point, and why all but one of them lose.
 
 `setting` is what the reader chose and what the search finds; `words` says it; `landscape` draws the layouts, `bars`
-where seconds and bytes go; `published` has runs that somebody made.
+where seconds and bytes go; `published` has runs that somebody made. Beneath, `clusters` has other clusters and what
+if, `costs` the figures, the whole run and one step away.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from scaleout.timing.mesh_search import Plan
 from scaleout.timing.price import EXAMPLE, run_cost
 from scaleout.views import more, number, select
 from scaleout.views.choices import NAMES
-from scaleout.views.planner import bars, landscape, words
+from scaleout.views.planner import bars, clusters, costs, landscape, words
 from scaleout.views.planner.setting import MOST, NETWORKS, Setting, cuts_of, setting_of
 
+SECTIONS = (("clusters", "what-if"), ("figures", "away", "run"))
 TITLE = "How should I train this model on these GPUs?"
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b", "llama-3-405b", "zero-1t")
@@ -60,6 +62,15 @@ def draw(params: dict, width: int) -> dict:
 def advice(params: dict) -> str:
     """What ends the sentence."""
     return words.advice(setting_of(params))
+
+
+def beneath(params: dict, name: str) -> dict:
+    """One of SECTIONS."""
+    setting = setting_of(params)
+    if name == "run":
+        return costs.whole(setting, run(setting, params), params)
+    tell = {"clusters": clusters.strip, "what-if": clusters.what_if, "figures": costs.figures, "away": costs.away}
+    return tell[name](setting)
 
 
 @lru_cache(maxsize=8)

@@ -1,0 +1,63 @@
+"""What a view tells beneath its sentence, as HTML: pictures at both widths, tables, words, and lines to copy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from scaleout import views
+
+
+def bold(text: str) -> str:
+    """Plain words as HTML, with **these** in bold."""
+    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False))
+
+
+def section(stem: str, params: dict | None, name: str) -> str:
+    """What is inside one section of a view, for its present setting."""
+    found = views.beneath(stem, params, name)
+    return f"<h4>{bold(found['title'])}</h4>" + "".join(_BLOCKS[kind](*what) for kind, *what in found["blocks"])
+
+
+def beneath(stem: str, params: dict | None) -> str:
+    """All of them; "" for a view that has none. On a wide page they stand in two columns."""
+    columns = views.sections(stem)
+    if not columns:
+        return ""
+    inside = "".join(f'<div class="live-column">{_stack(stem, params, names)}</div>' for names in columns)
+    return f'<div class="live-beneath">{inside}</div>'
+
+
+def _stack(stem: str, params: dict | None, names: Iterable[str]) -> str:
+    return "".join(f'<section data-section="{name}">{section(stem, params, name)}</section>' for name in names)
+
+
+def _words(text: str) -> str:
+    return f"<p>{bold(text)}</p>"
+
+
+def _pictures(wide: str, narrow: str) -> str:
+    return "".join(f'<div class="live-figure live-{name}">{picture}</div>'
+                   for name, picture in (("wide", wide), ("narrow", narrow)))  # fmt: skip
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The first cell of a row names it. A head of "" stands above names."""
+    top = "".join(f'<th scope="col">{bold(words)}</th>' if words else "<td></td>" for words in head)
+    lines = (f'<tr><th scope="row">{bold(first)}</th>{"".join(f"<td>{bold(cell)}</td>" for cell in rest)}</tr>'
+             for first, *rest in rows)  # fmt: skip
+    above = f"<thead><tr>{top}</tr></thead>" if any(head) else ""
+    return f"<table>{above}<tbody>{''.join(lines)}</tbody></table>"
+
+
+def _code(name: str, text: str) -> str:
+    """Lines to copy; what may scroll sideways has to be reachable by keyboard."""
+    return f'<p class="live-name">{bold(name)}</p><pre tabindex="0"><code>{escape(text)}</code></pre>'
+
+
+def _link(words: str, address: str) -> str:
+    return f'<p><a href="{escape(address, quote=True)}">{bold(words)}</a></p>'
+
+
+_BLOCKS = {"words": _words, "pictures": _pictures, "table": _table, "code": _code, "link": _link}
