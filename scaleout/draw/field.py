@@ -1,7 +1,7 @@
 """A field of points, too many to be buttons: one shape for all of a kind, and one control that finds the nearest.
 
-Where a script runs, a pointer or the arrow keys go from point to point: a ring shows which, a line of words says what it
-is, and a press sets the view's controls to it (page/static/field.js).
+Where a script runs, a pointer or the arrow keys go from point to point: a ring shows which, a line of words says what
+it is, and a press sets the view's controls to it (page/static/field.js).
 """
 
 from __future__ import annotations

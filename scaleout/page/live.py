@@ -111,8 +111,8 @@ def _run_cell(source: str, file: str, space: dict) -> str:
 
 
 METHODS: dict[str, Callable[..., dict]] = {
-    "draw": draw, "advice": advice, "beneath": beneath, "measured": measured, "check": check, "run": run, "judge": judge,
-    "execute": execute,
+    "draw": draw, "advice": advice, "beneath": beneath, "measured": measured, "check": check, "run": run,
+    "judge": judge, "execute": execute,
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from scaleout.draw import hatch, svg
 from scaleout.draw.amounts import amount
-from scaleout.draw.labels import fitting, keys, took
+from scaleout.draw.labels import fitting, took
 from scaleout.memory.mesh import rank_account
 from scaleout.timing.mesh_search import Job, Plan
 from scaleout.views.planner.setting import Setting
@@ -48,7 +48,7 @@ def spent(plan: Plan) -> dict[str, float]:
 
 def rows(setting: Setting) -> list[tuple[str, Plan]]:
     """The layouts that have bars."""
-    first = [("best" if setting.best else "smallest", setting.shown)] if setting.shown else []
+    first = [("best" if setting.best else "least", setting.shown)] if setting.shown else []
     return first + ([("yours", setting.yours)] if isinstance(setting.yours, Plan) else [])
 
 
@@ -66,10 +66,8 @@ def drawn(setting: Setting, width: int, top: float) -> str:
     for i, (name, plan) in enumerate(some):
         for kind, y in (("seconds", top + 17 + i * pitch), ("bytes", top + half + 17 + i * pitch)):
             scale = (right - left) / (slowest if kind == "seconds" else 1.02 * most)
-            words = "best" if name == "smallest" else name
             fill = "key" if name == "yours" else "ink"
-            label = fitting((name, words[:5]), left - 6, svg.SMALLEST)
-            out.append(svg.text(left - 6, y + high - 2.5, label, anchor="end", fill=fill, size=svg.SMALLEST,
+            out.append(svg.text(left - 6, y + high - 2.5, name, anchor="end", fill=fill, size=svg.SMALLEST,
                                 bold=True))  # fmt: skip
             out.append(_bar(setting.job, plan, kind, left, y, high, scale))
             if name == "yours":
@@ -79,8 +77,18 @@ def drawn(setting: Setting, width: int, top: float) -> str:
     low = top + half + 17 + len(some) * pitch
     out.append(svg.line(limit, top + half + 14, limit, low, "accent", 2, "4 2", mark="room"))
     for names, y in ((SECONDS, top), (BYTES, top + half)):
-        called = [(one[1] + ("%" if one[2] is True else ""), one[0] if wide else one[0].split(",")[0]) for one in names]
-        out.append(keys(left, y + 17 + 2 * pitch + 1, right - left, called)[0] if wide else "")
+        out.append(_keys(names, left if wide else 4, y + 17 + 2 * pitch + 3, wide))
+    return "".join(out)
+
+
+def _keys(names: tuple, x: float, y: float, wide: bool) -> str:
+    """In one row."""
+    out = []
+    for name, fill, *more in names:
+        said = name if wide else name.split(",")[0]
+        out.append(hatch.box(x, y, 10, 10, fill) if more[0] is True else svg.rect(x, y, 10, 10, fill, opacity=0.85))
+        out.append(svg.text(x + 13, y + 9, said, size=svg.SMALLEST))
+        x += 13 + svg.measure(said, svg.SMALLEST) + (16 if wide else 7)
     return "".join(out)
 
 

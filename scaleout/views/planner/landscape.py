@@ -8,15 +8,16 @@ from functools import cached_property, lru_cache
 from scaleout.draw import svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.field import field, shapes
-from scaleout.draw.labels import fitting, took
+from scaleout.draw.labels import cut, fitting, took
 from scaleout.draw.plot import Axis, Plane
+from scaleout.draw.spots import Spots
 from scaleout.timing.mesh import BAND
 from scaleout.timing.mesh_search import Plan
 from scaleout.views.planner import words
 from scaleout.views.planner.published import beside
-from scaleout.views.planner.setting import KINDS, Cuts, Setting, cuts_of
+from scaleout.views.planner.setting import KINDS, Cuts, Question, Setting, cuts_of
 
-FAR = 10.0  # times the best that the axis of seconds goes to
+FAR = 5.0  # times the best that the axis of seconds goes to
 HIGH = 16.0  # times the card that the axis of bytes goes to
 
 # Of each kind: its shape, its colour, whether it is filled, and what it is called, the longest first.
@@ -28,6 +29,7 @@ LOOKS = {
     "rest": ("disc", "muted", False, ("small products", "small")),
     "over": ("cross", "muted", False, ("does not fit", "no fit")),
 }
+ALONE = (1, 1, 1, 3)  # the cuts of FSDP and nothing else
 HOW = "point: why one loses; press: make it yours"
 
 
@@ -66,14 +68,16 @@ class Scene:
         last = max((plan.seconds for plan in (*every, *own)), default=2.0)
         low = min((plan.bytes for plan in (*every, *own)), default=card)
         high = max((plan.bytes for plan in (*every, *own)), default=card)
-        x = Axis(0.94 * start, min(max(1.03 * last, 1.6 * start), FAR * start), log=True)
+        left = min((plan.seconds for plan in every), default=start)
+        x = Axis(max(0.97 * left, 0.8 * start), min(max(1.03 * last, 1.6 * start), FAR * start), log=True)
         y = Axis(min(0.8 * low, 0.6 * card), min(max(1.25 * high, 1.6 * card), HIGH * card), log=True)
         return Plane(*self.at.plane, x, y)
 
     @cached_property
     def start(self) -> float:
         """Seconds of the quickest that fits, or of all where none does."""
-        return self.plane.x.lo / 0.94
+        every = self.setting.found.plans or self.setting.found.over
+        return min((plan.seconds for plan in every), default=1.0)
 
     def xy(self, plan: Plan) -> tuple[float, float]:
         return self.plane.at_x(plan.seconds), self.plane.at_y(plan.bytes)
@@ -83,9 +87,9 @@ def drawn(setting: Setting, width: int) -> str:
     """All of the landscape."""
     scene = Scene(setting, width)
     body = [_ground(scene), _cloud(scene), _front(scene)]
-    spots = Spots(scene)
-    body += [_published(scene, spots), _alone(scene, spots), _chosen(scene, spots)]
-    return "".join([*body, *spots.out, _keys(scene), _field(scene)])
+    spots = _spots(scene)
+    body += [_published(scene, spots), _chosen(scene, spots), _alone(scene, spots)]
+    return "".join([*body, _keys(scene), _field(scene)])
 
 
 # --- what lies behind -------------------------------------------------------------------------------------------
@@ -94,7 +98,7 @@ def drawn(setting: Setting, width: int) -> str:
 def _ground(scene: Scene) -> str:
     """Axes, the band, and the line of what tensors may take."""
     plane, setting, start = scene.plane, scene.setting, scene.start
-    times = [(start * k, took(start * k) if k > 1 else took(start)) for k in (1, 1.5, 2, 3, 5, 10)]
+    times = _apart(plane, [(start * k, took(start * k)) for k in (1, 1.5, 2, 3, 5, 1.25, 4)])
     gbs = [(k * 1e9, f"{k:,}") for k in _powers(plane.y.lo / 1e9, plane.y.hi / 1e9)]
     out = []
     if setting.best:
@@ -103,20 +107,32 @@ def _ground(scene: Scene) -> str:
                             title=f"{words.PERCENT}: the band of the prediction", mark="band"))  # fmt: skip
     line = plane.at_y(setting.job.room)
     out.append(svg.rect(plane.left, plane.top, plane.width, line - plane.top, "accent", opacity=0.06))
-    out.append(plane.grid("", "", [(at, said) for at, said in times if at <= plane.x.hi], gbs))
+    out.append(plane.grid("", "", times, gbs))
     room = amount(setting.job.room, 10**9)
     out.append(svg.line(plane.left, line, plane.right, line, "accent", 1.5, mark="room line"))
     ways = (f"above {room}: does not fit", f"above: no fit")
     out.append(svg.text(plane.right - 3, line - 5, fitting(ways, plane.width), anchor="end", fill="accent",
                         size=svg.SMALLEST, halo=True))  # fmt: skip
     low = plane.bottom + 29
-    best = "the quickest" if setting.best else "the quickest of those that do not fit"
-    out.append(svg.text(plane.left, low, fitting((best, "quickest"), 160), fill="muted", size=svg.SMALLEST))
-    out.append(svg.text(plane.right, low, "seconds of a step, to 10 times ▸" if scene.width == svg.WIDE else
+    best = "▴ the quickest" if setting.best else "▴ the quickest, which does not fit"
+    out.append(svg.text(max(plane.left, plane.at_x(start) - 4), low, fitting((best, "▴ quickest"), 190), fill="muted",
+                        size=svg.SMALLEST))  # fmt: skip
+    out.append(svg.text(plane.right, low, f"seconds of a step, to {FAR:g} times ▸" if scene.width == svg.WIDE else
                         "seconds of a step ▸", anchor="end", fill="muted", size=svg.SMALLEST))  # fmt: skip
     out.append(svg.text(plane.left + 4, plane.top + 12, "GB on the fullest GPU", fill="muted", size=svg.SMALLEST,
                         halo=True))  # fmt: skip
     return "".join(out)
+
+
+def _apart(plane: Plane, some: list[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Of these ticks those that are on the axis and in the way of none before them."""
+    out, taken = [], []
+    for value, said in some:
+        half, at = svg.measure(said, svg.SMALL) / 2 + 4, plane.at_x(value)
+        if value <= plane.x.hi and all(abs(at - other) > half + wide for other, wide in taken):
+            taken.append((at, half))
+            out.append((value, said))
+    return out
 
 
 def _powers(low: float, high: float) -> list[int]:
@@ -153,29 +169,16 @@ def _front(scene: Scene) -> str:
 # --- marks with names -------------------------------------------------------------------------------------------
 
 
-class Spots:
-    """Labels beside marks: each takes the first place where no other is in its way, or none."""
-
-    def __init__(self, scene: Scene) -> None:
-        self.scene, self.taken, self.out = scene, [], []
-
-    def say(self, x: float, y: float, ways: tuple[str, ...], fill: str, mark: str) -> None:
-        plane = self.scene.plane
-        for said in ways:
-            wide = svg.measure(said, svg.SMALL, bold=True)
-            for left, base in ((x + 11, y + 4), (x + 8, y + 19), (x + 8, y - 11), (x - wide - 11, y + 4),
-                               (x - wide - 8, y + 19), (x - wide - 8, y - 11), (x + 8, y + 34), (x + 8, y - 26)):
-                box = (left - 2, base - 12, left + wide + 2, base + 4)
-                inside = plane.left <= box[0] and box[2] <= plane.right and plane.top + 14 <= box[1]
-                if inside and box[3] <= plane.bottom and not any(_meet(box, one) for one in self.taken):
-                    self.taken.append(box)
-                    self.out.append(svg.text(left, base, said, fill=fill, bold=True, size=svg.SMALL, halo=True,
-                                             mark=f"said {mark}"))  # fmt: skip
-                    return
-
-
-def _meet(a: tuple, b: tuple) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+def _spots(scene: Scene) -> Spots:
+    """Where names may stand: inside the plane, clear of the words at its edges and of the marks that have names."""
+    plane, setting = scene.plane, scene.setting
+    line = plane.at_y(setting.job.room)
+    taken = [(plane.left, plane.top, plane.left + 140, plane.top + 15), (plane.right - 160, line - 17, plane.right, line)]
+    for plan in (setting.shown, setting.yours):
+        if isinstance(plan, Plan):
+            x, y = scene.xy(plan)
+            taken.append((x - 8, y - 8, x + 8, y + 8))
+    return Spots((plane.left, plane.top, plane.right, plane.bottom), map(scene.xy, setting.every), taken)
 
 
 def _ring(x: float, y: float, fill: str, mark: str, dash: str = "") -> str:
@@ -189,26 +192,25 @@ def _chosen(scene: Scene, spots: Spots) -> str:
     setting, out = scene.setting, []
     if setting.shown:
         x, y = scene.xy(setting.shown)
-        name = "best" if setting.best else "smallest"
+        name = "best" if setting.best else "least"
         said = took(setting.shown.seconds) if setting.best else f"{words.gb(setting.shown.bytes)} GB"
-        out.append(_ring(x, y, "ink", "best"))
-        spots.say(x, y, (f"{name}: {said}", name), "ink", "best")
+        out += [_ring(x, y, "ink", "best"), spots.say(x, y, (f"{name}: {said}", name), "ink", "best")]
     if isinstance(setting.yours, Plan):
         x, y = scene.xy(setting.yours)
         out.append(_ring(x, y, "key", "yours", "4 2.5"))
         if setting.best is None or cuts_of(setting.yours) != cuts_of(setting.best):
-            spots.say(x, y, (f"yours: {took(setting.yours.seconds)}", "yours"), "key", "yours")
+            alone = ", FSDP alone" if cuts_of(setting.yours)[:4] == ALONE else ""
+            said = f"yours{alone}: {took(setting.yours.seconds)}"
+            out.append(spots.say(x, y, (said, "yours"), "key", "yours"))
     return "".join(out)
 
 
 def _alone(scene: Scene, spots: Spots) -> str:
     """Where a pure strategy lands."""
-    some = [plan for plan in scene.setting.every
-            if cuts_of(plan)[:4] == (1, 1, 1, 3) and plan is not scene.setting.best]  # fmt: skip
+    own = scene.setting.cuts
+    some = [plan for plan in scene.setting.every if cuts_of(plan)[:4] == ALONE and plan is not scene.setting.shown]
     plan = min(some, key=lambda one: (not one.fits, one.seconds), default=None)
-    if plan:
-        spots.say(*scene.xy(plan), ("FSDP alone",), "muted", "fsdp")
-    return ""
+    return spots.say(*scene.xy(plan), ("FSDP alone",), "muted", "fsdp") if plan and own[:4] != ALONE else ""
 
 
 def _published(scene: Scene, spots: Spots) -> str:
@@ -218,10 +220,10 @@ def _published(scene: Scene, spots: Spots) -> str:
         return ""
     y = scene.plane.at_y(run.bytes)
     said, here = scene.plane.at_x(run.seconds), scene.plane.at_x(run.told)
-    spots.say(said, y, (f"{run.who}: {took(run.seconds)}, here {took(run.told)}", run.who), "ink", "published")
+    words_ = spots.say(said, y, (f"{run.who}: {took(run.seconds)}, here {took(run.told)}", run.who), "ink", "published")
     return (svg.line(said, y, here, y, "ink", 2, mark="published error")
             + f'<path d="M{svg.num(said)} {svg.num(y)}m-4.5 0l4.5-4.5l4.5 4.5l-4.5 4.5z" fill="{svg.colour("c7")}" '
-            f'stroke="{svg.colour("ink")}" data-mark="published"/>')  # fmt: skip
+            f'stroke="{svg.colour("ink")}" data-mark="published"/>' + words_)  # fmt: skip
 
 
 # --- above ------------------------------------------------------------------------------------------------------
@@ -234,7 +236,7 @@ def _keys(scene: Scene) -> str:
     said = [f"{total:,} layouts of {words.head(setting)}", f"{total:,} layouts"]
     out = [svg.text(4, 13, fitting(said, scene.width - 8, svg.FONT, True), bold=True)]
     x, y = 4.0, scene.at.keys
-    for kind, count in setting.counts.items():
+    for kind, count in ((kind, count) for kind, count in setting.counts.items() if count):
         shape, fill, filled, names = LOOKS[kind]
         name = names[0] if wide and kind != "alike" else names[1]
         text = f"{count:,} {name}"
@@ -247,12 +249,19 @@ def _keys(scene: Scene) -> str:
     return "".join(out)
 
 
+@lru_cache(maxsize=8)
+def _told(question: Question, width: int) -> list[tuple[Plan, Cuts, str]]:
+    """Every layout, the quickest first, and what is said of it; the same whatever the reader's own is."""
+    setting = Setting(question, Cuts(*ALONE, "none"))
+    return [(plan, cuts_of(plan),
+             cut(f"{took(plan.seconds)}, {setting.reason(plan)}: {words.layout(plan, dp=False)}", width - 10))
+            for plan in sorted(setting.every, key=lambda one: one.seconds)]  # fmt: skip
+
+
 def _field(scene: Scene) -> str:
     """The control: the nearest of all that fit, or of those that do not."""
-    setting, plane = scene.setting, scene.plane
-    points = [(*scene.xy(plan), cuts_of(plan),
-               f"{words.layout(plan, dp=False)}: {took(plan.seconds)}, {setting.reason(plan)}") for plan in
-              sorted(setting.every, key=lambda one: one.seconds)]  # fmt: skip
+    plane = scene.plane
+    points = [(*scene.xy(plan), cuts, said) for plan, cuts, said in _told(scene.setting.question, scene.width)]
     label = f"{len(points)} layouts by seconds of a step. Arrow keys go from one to the next, Enter makes it yours."
     at = (plane.left - 36, scene.at.keys + (28 if scene.width == svg.WIDE else 42), HOW)
     return field((plane.left, plane.top, plane.width, plane.height), Cuts._fields, points, at, label)

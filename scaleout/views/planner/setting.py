@@ -10,7 +10,7 @@ from scaleout.spec.hardware import DEVICES
 from scaleout.spec.topology import Cluster, cluster
 from scaleout.spec.transformer import PRESETS, flops
 from scaleout.timing.mesh import BAND
-from scaleout.timing.mesh_search import Found, Job, Plan, cut, plans
+from scaleout.timing.mesh_search import ALIKE, Found, Job, Plan, cut, plans
 from scaleout.timing.step import utilization
 from scaleout.views.choices import NODE
 
@@ -110,8 +110,10 @@ def outcome(question: Question) -> tuple[Plan | None, Plan | None]:
 @lru_cache(maxsize=512)
 def picked(question: Question, cuts: Cuts) -> Plan | str:
     """The plan of the reader's own cuts, or in one line why they cannot be."""
+    job = job_of(question)
+    zero = cuts.zero if job.cluster.ranks > cuts.tp * cuts.pp else 0  # of one replica ZeRO splits nothing
     try:
-        return cut(job_of(question), cuts.tp, cuts.cp, cuts.pp, cuts.zero, cuts.recompute)
+        return cut(job, cuts.tp, cuts.cp, cuts.pp, zero, cuts.recompute)
     except ValueError as error:
         return str(error)
 
@@ -169,9 +171,14 @@ class Setting:
 
     def reason(self, plan: Plan) -> str:
         """Why it loses, in words."""
-        if plan.fits and self.best is not None and plan.seconds <= (1 + BAND) * self.best.seconds:
-            return "the best" if plan is self.best else f"not told from the best: {self.found.reason(plan)}"
-        return self.found.reason(plan)
+        if not plan.fits:
+            return self.found.reason(plan)
+        if plan is self.best:
+            return "the best"
+        if plan.seconds <= (1 + ALIKE) * self.best.seconds:
+            return "as fast as the best"
+        near = f"within {100 * BAND:.0f}%, " if plan.seconds <= (1 + BAND) * self.best.seconds else ""
+        return near + plan.loses_by(self.best)
 
     def mfu(self, plan: Plan) -> float:
         """Model FLOPs by seconds and the peak of all GPUs."""
