@@ -1,0 +1,237 @@
+"""What a layout is called on three command lines: the book's job, torchtitan 0.3.0, Megatron-LM (core 0.19.2).
+
+Each function gives the lines of a command: the first starts the processes, each other one is an option. They say how
+the ranks divide the work and how much of it there is; the model, its data and its precision are yours to add
+(torchtitan wants `--module` and `--config`, Megatron `--num-layers` and what follows). Of several nodes each runs the
+same command, with the first one's name in $HEAD. What a framework cannot do is a ValueError in one line.
+
+Options are those of the released packages, read from their own parsers, which the tests hold in
+tests/published/launchers.json: torchtitan 0.3.0 (September 2026, https://pypi.org/project/torchtitan/0.3.0/, in
+torchtitan/config/configs.py and torchtitan/trainer.py) and megatron-core 0.19.2 (September 2026,
+https://pypi.org/project/megatron-core/0.19.2/, in megatron/training/arguments.py). Both change names between releases:
+torchtitan's `--activation_checkpoint.mode` of 0.2 is a word of its own in 0.3, and its sources after 0.3 count tokens
+where 0.3 counts sequences.
+
+No option says whether what tensor parallelism gathers is gathered again in the backward (`Layout.gather_again`):
+Megatron always does, and torchtitan's products keep what they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scaleout.spec import checks, mesh
+from scaleout.spec.layout import Layout
+from scaleout.spec.pipeline import SCHEDULES
+
+RECOMPUTE = ("none", "selective", "full")
+
+
+def book(
+    layout: Layout, batch: int, seq: int, layers: int, recompute: str = "none", gpus_per_node: int = 8,
+    order: Iterable[str] = mesh.ORDER,
+) -> tuple[str, ...]:  # fmt: skip
+    """The lines for labs/capstone.py. batch: sequences of a micro-batch, of `seq` tokens; layers: blocks of the model;
+    recompute: as `Recipe.checkpointing`; order: of the axes, outermost first.
+
+    Data parallelism is `fully_shard`'s, or DDP with ZeRO 0. ValueError for what the job cannot do.
+    """
+    _check(layout, batch, seq, layers, recompute)
+    if layout.cp > 1:
+        raise ValueError(f"the book's job has no context parallelism: use cp 1, not {layout.cp}")
+    if mesh.grid(Layout(), order).names != mesh.ORDER:
+        raise ValueError(f"the book's job orders ranks as {', '.join(mesh.ORDER)}, and no other way: use that order")
+    if layout.schedule != "1f1b":
+        raise ValueError(f"the book's job has 1F1B, not {SCHEDULES[layout.schedule].label}: use schedule 1f1b")
+    zero = f",zero={layout.zero}" * (layout.dp > 1)
+    lines = [_start(layout, gpus_per_node, "labs/capstone.py"), f"--layout tp={layout.tp},pp={layout.pp}{zero}"]
+    lines += [f"--batch {_sequences(layout, batch)}", f"--micro-batch {batch}", f"--seq {seq}"]
+    return (*lines, f"--checkpointing {recompute}")
+
+
+def megatron(
+    layout: Layout, batch: int, seq: int, layers: int, recompute: str = "none", gpus_per_node: int = 8,
+    order: Iterable[str] = mesh.ORDER,
+) -> tuple[str, ...]:  # fmt: skip
+    """The lines for Megatron-LM's pretraining of GPT and Llama. Arguments as for `book`.
+
+    ZeRO 2 and 3 are Megatron-FSDP's, whose guide names tensor, context and expert parallelism, no pipeline
+    (https://github.com/NVIDIA/Megatron-LM/issues/1455). ValueError for that, for schedules and orders that it has not.
+    """
+    _check(layout, batch, seq, layers, recompute)
+    fsdp = layout.zero > 1
+    if fsdp and layout.pp > 1:
+        raise ValueError(f"Megatron-LM has no ZeRO {layout.zero} with a pipeline: use zero 1, or pp 1")
+    if layout.tp > 1 and layout.sequence_parallel and not layout.gather_again:
+        raise ValueError("Megatron-LM gathers again in the backward what sequence parallelism splits: use gather_again")
+    lines = [_start(layout, gpus_per_node, "pretrain_gpt.py", _connections(layout, fsdp))]
+    lines += [f"--tensor-model-parallel-size {layout.tp}", f"--pipeline-model-parallel-size {layout.pp}",
+              f"--context-parallel-size {layout.cp}"]  # fmt: skip
+    lines += ["--sequence-parallel"] if layout.tp > 1 and layout.sequence_parallel else []
+    lines += _megatron_stages(layout, layers) + _megatron_order(order, fsdp) + _megatron_replicas(layout)
+    lines += [f"--micro-batch-size {batch}", f"--global-batch-size {_sequences(layout, batch)}", f"--seq-length {seq}"]
+    return (*lines, *_MEGATRON_RECOMPUTE[recompute])
+
+
+_MEGATRON_RECOMPUTE = {
+    "none": (),
+    "selective": ("--recompute-granularity selective", "--recompute-modules core_attn"),
+    "full": ("--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"),
+}
+
+
+def _connections(layout: Layout, fsdp: bool) -> str:
+    """Megatron refuses tensor and context parallelism before Blackwell without this, and its FSDP with it."""
+    return "CUDA_DEVICE_MAX_CONNECTIONS=1 " if max(layout.tp, layout.cp) > 1 and not fsdp else ""
+
+
+def _megatron_stages(layout: Layout, layers: int) -> list[str]:
+    """How the blocks are shared out over stages, and in which rounds an interleaved pipeline takes micro-batches."""
+    if layout.pp == 1:
+        return []
+    if layout.schedule not in ("1f1b", "interleaved"):
+        label = SCHEDULES[layout.schedule].label
+        raise ValueError(f"Megatron-LM has 1F1B, interleaved or not, and no {label}: use schedule 1f1b")
+    each = mesh.blocks(layers, layout.stages)
+    alike = len(set(each)) == 1
+    if not alike and len(set(_with_ends(each))) > 1:
+        rows = [f"t*{n}" for n in each]
+        return [f"--pipeline-model-parallel-layout 'E{'|'.join(rows)}L'", *_rounds(layout)]
+    lines = [f"--num-virtual-stages-per-pipeline-rank {layout.chunks}"] if layout.chunks > 1 else []
+    if not alike:
+        lines += ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"]
+    return lines + _rounds(layout)
+
+
+def _rounds(layout: Layout) -> list[str]:
+    """Of how many micro-batches, where it is not one for each rank of the pipeline (arXiv 2104.04473 has no other)."""
+    group = layout.m // (layout.m // layout.pp)
+    return [f"--microbatch-group-size-per-virtual-pipeline-stage {group}"] * (layout.chunks > 1 and group != layout.pp)
+
+
+def _megatron_order(order: Iterable[str], fsdp: bool) -> list[str]:
+    named = mesh.grid(Layout(), order).names
+    if named == mesh.ORDER:
+        return []
+    if named != ("dp", "pp", "cp", "tp") or fsdp:
+        use = ", ".join(mesh.ORDER)
+        raise ValueError(f"Megatron-LM cannot order ranks as {', '.join(named)}: use {use}, or without FSDP dp first")
+    return ["--use-tp-pp-dp-mapping"]
+
+
+def _megatron_replicas(layout: Layout) -> list[str]:
+    """Gradients travel beside the backward, weights beside the forward, where there is something to send."""
+    grads = ["--overlap-grad-reduce"] if layout.replicas > 1 else []
+    if not layout.zero:
+        return grads
+    lines = ["--use-distributed-optimizer", *grads, *(["--overlap-param-gather"] if grads else [])]
+    if layout.zero > 1:
+        split = {2: "optim_grads", 3: "optim_grads_params"}[layout.zero]
+        lines += ["--use-megatron-fsdp", f"--data-parallel-sharding-strategy {split}", "--ckpt-format fsdp_dtensor"]
+    return lines
+
+
+def torchtitan(
+    layout: Layout, batch: int, seq: int, layers: int, recompute: str = "none", gpus_per_node: int = 8,
+    order: Iterable[str] = mesh.ORDER,
+) -> tuple[str, ...]:  # fmt: skip
+    """The lines for torchtitan's Llama 3. Arguments as for `book`.
+
+    Data parallelism is `fully_shard`'s. Without a pipeline it splits gradients at every micro-batch: ZeRO 2 and 3. In a
+    pipeline torch adds up whole gradients until the last one (`backward_maybe_with_nosync` of torch.distributed.
+    pipelining), and torchtitan's default keeps the weights gathered that long: what a rank holds is ZeRO 1's.
+    ValueError for other stages, for the book's selective recomputation (torchtitan's own keeps attention, and computes
+    every second product again), other orders, and stages that it would share out otherwise.
+    """
+    _check(layout, batch, seq, layers, recompute)
+    if mesh.grid(Layout(), order).names != mesh.ORDER:
+        raise ValueError(f"torchtitan orders ranks as {', '.join(mesh.ORDER)}, and no other way: use that order")
+    if recompute == "selective":
+        raise ValueError("torchtitan's selective recomputation is another (attention is kept, every second product "
+                         "is not): use none or full")  # fmt: skip
+    lines = [_start(layout, gpus_per_node, "-m torchtitan.train"), *_titan_replicas(layout)]
+    lines += [f"--parallelism.tensor_parallel_degree {layout.tp}"]
+    lines += ["--parallelism.no-enable_sequence_parallel"] * (layout.tp > 1 and not layout.sequence_parallel)
+    lines += [f"--parallelism.context_parallel_degree {layout.cp}"]
+    lines += ["--parallelism.context_parallel_load_balancer ptrr"] * (layout.cp > 1)  # the one for FlexAttention
+    lines += _titan_stages(layout, layers, batch)
+    local = batch * (layout.m if layout.pp > 1 else 1)
+    lines += [f"--training.local_batch_size {local}", f"--training.global_batch_size {_sequences(layout, batch)}",
+              f"--training.seq_len {seq}"]  # fmt: skip
+    return (*lines, f"activation-checkpoint:{recompute}")  # a subcommand: what stands after it would be its own
+
+
+def _titan_replicas(layout: Layout) -> list[str]:
+    split = layout.zero > 0
+    if layout.cp > 1 and not split:
+        raise ValueError(f"torchtitan always splits weights over context parallelism: use zero {_zeros(layout)}")
+    if split and (layout.zero == 1) != (layout.pp > 1):
+        what = "adds up whole gradients in a pipeline" if layout.pp > 1 else "splits gradients too"
+        raise ValueError(f"torchtitan {what}, so it has no ZeRO {layout.zero} here: use zero {_zeros(layout)}")
+    lines = [f"--parallelism.data_parallel_replicate_degree {1 if split else layout.dp}",
+             f"--parallelism.data_parallel_shard_degree {layout.dp if split else 1}"]  # fmt: skip
+    reshard = "always" if layout.zero == 3 else "never"
+    return lines + [f"--parallelism.fsdp_reshard_after_forward {reshard}"] * split
+
+
+def _zeros(layout: Layout) -> str:
+    return "1" if layout.pp > 1 else "2 or 3"
+
+
+def _titan_stages(layout: Layout, layers: int, batch: int) -> list[str]:
+    if layout.pp == 1:
+        return []
+    schedule = SCHEDULES[layout.schedule]
+    looped = schedule.chunks != (1, 1)
+    if looped and layout.chunks == 1:
+        raise ValueError(f"torchtitan gives each rank at least 2 stages of {schedule.label}: use chunks 2")
+    each = mesh.blocks(layers, layout.stages)
+    alike = len(set(each)) == 1
+    if not alike and len(set(_with_ends(each))) > 1:
+        raise ValueError(f"torchtitan shares {layers} layers over {layout.stages} stages otherwise: use as many stages "
+                         f"as divide {layers} or {layers + 2}")  # fmt: skip
+    ends = 0 if alike else 1
+    return [
+        f"--parallelism.pipeline_parallel_degree {layout.pp}",
+        f"--parallelism.pipeline_parallel_schedule {schedule.torch}",
+        f"--parallelism.pipeline_parallel_layers_per_stage {max(each)}",
+        f"--parallelism.pipeline_parallel_first_stage_less_layers {ends}",
+        f"--parallelism.pipeline_parallel_last_stage_less_layers {ends}",
+        f"--parallelism.pipeline_parallel_microbatch_size {batch}",
+        "--training.disable_cuda_graphs",
+    ]
+
+
+# --- of all three ---------------------------------------------------------------------------------------------------
+
+
+def _check(layout: Layout, batch: int, seq: int, layers: int, recompute: str) -> None:
+    checks.instance("layout", layout, Layout)
+    for name, value in (("batch", batch), ("seq", seq)):
+        checks.whole(name, value)
+    mesh.blocks(layers, layout.stages)
+    checks.one_of("recompute", recompute, RECOMPUTE)
+    if seq % (2 * layout.cp) and layout.cp > 1:
+        raise ValueError(f"cp {layout.cp} cuts a sequence into {2 * layout.cp} pieces, not {seq:,} tokens")
+
+
+def _start(layout: Layout, gpus_per_node: int, program: str, before: str = "") -> str:
+    """The line that starts a process for each rank."""
+    checks.whole("gpus_per_node", gpus_per_node)
+    each = min(layout.ranks, gpus_per_node)
+    nodes, left = divmod(layout.ranks, each)
+    if left:
+        raise ValueError(f"{layout.ranks:,} ranks do not fill nodes of {gpus_per_node} GPUs: use a multiple of "
+                         f"{gpus_per_node}")  # fmt: skip
+    meet = f"--nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint $HEAD:29500" if nodes > 1 else "--standalone"
+    return f"{before}torchrun {meet} --nproc-per-node {each} {program}"
+
+
+def _sequences(layout: Layout, batch: int) -> int:
+    """Of a step, of all ranks."""
+    return layout.dp * batch * layout.m
+
+
+def _with_ends(each: tuple[int, ...]) -> tuple[int, ...]:
+    """The same with the token table and the head counted as a block each."""
+    return (each[0] + 1, *each[1:-1], each[-1] + 1)

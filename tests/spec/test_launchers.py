@@ -1,0 +1,192 @@
+"""Command lines of a layout: options that the frameworks' own parsers know, degrees and batches that come back."""
+
+import json
+import re
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from cases import each, over, refused, refuses_nonsense
+
+from scaleout.spec.launchers import book, megatron, torchtitan
+from scaleout.spec.layout import Layout
+from scaleout.spec.mesh import blocks
+from scaleout.train.options import Options
+
+PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "launchers.json").read_text())
+MAKERS = {"megatron": megatron, "torchtitan": torchtitan}
+TITAN = "--parallelism."
+
+
+def read(lines):
+    """(processes, {option: value, or True}) of a command; the first line's options are torchrun's."""
+    start = dict(re.findall(r"--(nnodes|nproc-per-node) (\d+)", lines[0]))
+    words = [shlex.split(line) for line in lines[1:]]
+    assert all(len(pair) <= 2 for pair in words) and len({pair[0] for pair in words}) == len(words)
+    return int(start.get("nnodes", 1)) * int(start["nproc-per-node"]), {a: (b or [True])[0] for a, *b in words}
+
+
+def layouts(**more):
+    """Layouts of few ranks that both frameworks can be asked for."""
+    for tp, pp, chunks, zero in ((1, 1, 1, 0), (2, 1, 1, 3), (2, 2, 1, 1), (4, 2, 2, 0), (1, 4, 2, 1), (2, 4, 1, 1)):
+        schedule = "interleaved" if chunks > 1 else "1f1b"
+        yield Layout(dp=2, tp=tp, pp=pp, chunks=chunks, schedule=schedule, zero=zero, micro_batches=8, **more)
+
+
+@over(name=list(MAKERS), recompute=["none", "full"], layers=[32, 30, 14])
+def test_every_option_is_one_that_the_framework_has(name, recompute, layers):
+    known = PUBLISHED[name]["options"]
+    for layout in [*layouts(sequence_parallel=True), *layouts(cp=2), *layouts()]:
+        try:
+            _, options = read(MAKERS[name](layout, 1, 4096, layers, recompute))
+        except ValueError as error:
+            assert "splits weights" in str(error) or "shares" in str(error)
+            continue
+        for option, value in options.items():
+            kind = known[option]
+            assert value is True if kind == "flag" else kind in ("int", "text") or value in kind, option
+            assert kind != "int" or str(int(value)) == value, option
+
+
+@each([(name, example) for name in MAKERS for example in PUBLISHED[name]["examples"]])
+def test_a_published_command_comes_out_as_it_was_written(name, example):
+    lines = MAKERS[name](Layout(**example["layout"]), example["batch"], example["seq"], example["layers"])
+    assert set(example["options"]) <= set(lines), set(example["options"]) - set(lines)
+
+
+@over(batch=[1, 3], layers=[32, 30])
+def test_megatron_gets_back_the_ranks_the_batch_and_the_stages(batch, layers):
+    for layout in layouts(sequence_parallel=True):
+        ranks, said = read(megatron(layout, batch, 4096, layers))
+        tp, pp, cp = (int(said[f"--{axis}-size"]) for axis in ("tensor-model-parallel", "pipeline-model-parallel",
+                                                               "context-parallel"))  # fmt: skip
+        assert ranks == layout.ranks and ranks // (tp * pp * cp) == layout.dp
+        assert int(said["--global-batch-size"]) == layout.dp * layout.m * int(said["--micro-batch-size"])
+        assert int(said["--micro-batch-size"]) == batch and said["--seq-length"] == "4096"
+        assert ("--sequence-parallel" in said) == (tp > 1)
+        assert ("--use-distributed-optimizer" in said) == (layout.zero > 0)
+        assert megatron_stages(said, layers, pp) == blocks(layers, layout.stages)
+
+
+def megatron_stages(said, layers, pp):
+    """Blocks of each stage, as its `PipelineParallelLayerLayout` and `get_num_layers_to_build` read the options."""
+    custom = said.get("--pipeline-model-parallel-layout")
+    if custom:
+        rows = re.sub(r"(.)\*(\d+)", lambda found: found[1] * int(found[2]), custom).split("|")
+        assert custom[0] == "E" and custom[-1] == "L"
+        return tuple(row.count("t") for row in rows)
+    ends = [f"--account-for-{end}-in-pipeline-split" in said for end in ("embedding", "loss")]
+    stages = pp * int(said.get("--num-virtual-stages-per-pipeline-rank", 1))
+    each, left = divmod(layers + sum(ends), stages)
+    assert not left
+    return tuple(each - (ends[0] and i == 0) - (ends[1] and i == stages - 1) for i in range(stages))
+
+
+@over(batch=[1, 3], layers=[32, 30])
+def test_torchtitan_gets_back_the_ranks_the_batch_and_the_stages(batch, layers):
+    for layout in layouts(sequence_parallel=True):
+        if layers == 30 and layout.stages == 4:
+            continue  # neither 30 nor 32 less the ends: its own split
+        ranks, said = read(torchtitan(layout, batch, 4096, layers))
+        names = ("data_parallel_replicate", "data_parallel_shard", "tensor_parallel", "context_parallel")
+        replicate, shard, tp, cp = (int(said[f"{TITAN}{name}_degree"]) for name in names)
+        pp = int(said.get(f"{TITAN}pipeline_parallel_degree", 1))
+        assert replicate * shard * tp * cp * pp == ranks == layout.ranks
+        assert (replicate, shard) == ((1, layout.dp) if layout.zero else (layout.dp, 1))
+        local, whole = (int(said[f"--training.{name}_batch_size"]) for name in ("local", "global"))
+        assert whole == layout.dp * batch * layout.m
+        if pp > 1:
+            assert int(said[f"{TITAN}pipeline_parallel_microbatch_size"]) * layout.m == local
+            more = sum(int(said[f"{TITAN}pipeline_parallel_{end}_stage_less_layers"]) for end in ("first", "last"))
+            most = int(said[f"{TITAN}pipeline_parallel_layers_per_stage"])
+            assert -(-(layers + more) // most) == layout.stages and most == max(blocks(layers, layout.stages))
+        else:
+            assert local == batch
+        assert said["--training.seq_len"] == "4096"
+
+
+def test_torchtitan_s_recomputation_is_a_subcommand_and_so_comes_last():
+    assert torchtitan(Layout(dp=2), 1, 128, 4, "full")[-1] == "activation-checkpoint:full"
+
+
+@each([(2, 3, "always"), (2, 2, "never"), (2, 0, None)])
+def test_weights_are_kept_or_not_after_the_forward_by_the_stage_of_zero(dp, zero, reshard):
+    _, said = read(torchtitan(Layout(dp=dp, zero=zero), 1, 128, 4))
+    assert said.get(f"{TITAN}fsdp_reshard_after_forward") == reshard
+    _, said = read(megatron(Layout(dp=dp, zero=zero), 1, 128, 4))
+    strategy = {3: "optim_grads_params", 2: "optim_grads", 0: None}[zero]
+    assert said.get("--data-parallel-sharding-strategy") == strategy
+
+
+def test_stages_that_no_rule_gives_are_written_out_for_megatron():
+    layout = Layout(pp=3, chunks=2, schedule="interleaved", micro_batches=3)
+    assert "--pipeline-model-parallel-layout 'Et*4|t*6|t*6|t*6|t*6|t*4L'" in megatron(layout, 1, 128, 32)
+
+
+def test_rounds_of_an_interleaved_pipeline_are_named_where_they_are_longer_than_it():
+    layout = Layout(pp=4, chunks=2, schedule="interleaved", micro_batches=6)
+    assert "--microbatch-group-size-per-virtual-pipeline-stage 6" in megatron(layout, 1, 128, 32)
+    layout = Layout(pp=4, chunks=2, schedule="interleaved", micro_batches=8)
+    assert not any("group-size" in line for line in megatron(layout, 1, 128, 32))
+
+
+@each([
+    (Layout(tp=2, pp=2), "1", 1), (Layout(dp=2, cp=2, zero=1), "1", 1), (Layout(dp=2, zero=1), None, 1),
+    (Layout(dp=2, tp=2, zero=3), None, 1), (Layout(dp=4, tp=4), "1", 2),
+])  # fmt: skip
+def test_megatron_s_first_line_sets_connections_where_it_asks_for_one(layout, connections, nodes):
+    start = megatron(layout, 1, 128, 4)[0]
+    assert start.startswith("CUDA_DEVICE_MAX_CONNECTIONS=1 " if connections else "torchrun ")
+    assert (f"--nnodes {nodes} " in start and "$HEAD" in start) == (nodes > 1)
+    assert ("--standalone" in start) == (nodes == 1)
+
+
+def test_megatron_has_one_other_order_of_ranks():
+    layout = Layout(dp=2, tp=2, pp=2)
+    usual, other = (
+        set(megatron(layout, 1, 128, 4, order=order)) for order in (("pp", "dp", "cp", "tp"), ("dp", "pp", "cp", "tp"))
+    )
+    assert other - usual == {"--use-tp-pp-dp-mapping"} and usual < other
+
+
+def test_the_book_s_job_knows_its_options_and_gets_back_the_batch():
+    layout = Layout(dp=2, tp=2, pp=2, micro_batches=4)
+    ranks, said = read(book(layout, 3, 256, 8, "selective"))
+    own = {f"--{field.name.replace('_', '-')}" for field in fields(Options)}
+    assert set(said) - {"--layout"} <= own and said["--layout"] == "tp=2,pp=2,zero=0" and ranks == 8
+    assert int(said["--batch"]) == 2 * 4 * int(said["--micro-batch"]) and said["--checkpointing"] == "selective"
+
+
+@each([
+    (megatron, {"dp": 2, "pp": 2, "zero": 3}, {}, "no ZeRO 3 with a pipeline: use zero 1"),
+    (megatron, {"pp": 2, "chunks": 2, "schedule": "zbv"}, {}, "no zero-bubble ZBV: use schedule 1f1b"),
+    (megatron, {"tp": 2, "sequence_parallel": True, "gather_again": False}, {}, "use gather_again"),
+    (megatron, {"dp": 2}, {"order": ("tp", "cp", "dp", "pp")}, "cannot order ranks as tp, cp, dp, pp"),
+    (megatron, {"dp": 2, "zero": 3}, {"order": ("dp", "pp", "cp", "tp")}, "cannot order ranks as dp, pp, cp, tp"),
+    (torchtitan, {"dp": 2, "zero": 1}, {}, "no ZeRO 1 here: use zero 2 or 3"),
+    (torchtitan, {"dp": 2, "pp": 2, "zero": 3}, {}, "no ZeRO 3 here: use zero 1"),
+    (torchtitan, {"dp": 2, "cp": 2}, {}, "splits weights over context parallelism: use zero 2 or 3"),
+    (torchtitan, {"pp": 2, "schedule": "zb1"}, {}, "at least 2 stages of zero-bubble ZB1: use chunks 2"),
+    (torchtitan, {"pp": 3}, {}, "use as many stages as divide 32 or 34"),
+    (torchtitan, {"dp": 2}, {"recompute": "selective"}, "use none or full"),
+    (torchtitan, {"dp": 2}, {"order": ("dp", "pp", "cp", "tp")}, "no other way"),
+    (book, {"cp": 2}, {}, "use cp 1"),
+    (book, {"pp": 2, "chunks": 2, "schedule": "interleaved"}, {}, "not interleaved 1F1B: use schedule 1f1b"),
+    (book, {"dp": 2}, {"order": ("dp", "pp", "cp", "tp")}, "no other way"),
+])  # fmt: skip
+def test_what_a_framework_cannot_do_is_one_line(maker, layout, more, words):
+    refused(lambda: maker(Layout(**layout), 1, 128, 32, **more), words)
+
+
+@pytest.mark.parametrize("maker", (book, megatron, torchtitan))
+def test_what_no_layout_has_is_refused(maker):
+    refuses_nonsense(lambda *given: maker(Layout(dp=2), *given), 1, 128, 4, "none", 8)
+    refused(lambda: maker("dp=2", 1, 128, 4), "layout must be a Layout")
+    refused(lambda: maker(Layout(dp=12), 1, 128, 4), "12 ranks do not fill nodes of 8 GPUs")
+    refused(lambda: maker(Layout(dp=2), 1, 128, 4, "some"), "recompute must be one of none, selective, full")
+
+
+@pytest.mark.parametrize("maker", (megatron, torchtitan))
+def test_a_sequence_that_context_parallelism_cannot_cut_is_refused(maker):
+    refused(lambda: maker(Layout(cp=2, zero=3), 1, 126, 4), "into 4 pieces, not 126 tokens")
