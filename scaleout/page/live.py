@@ -14,7 +14,7 @@ from traceback import walk_tb
 
 from scaleout import views
 from scaleout.draw.svg import WIDE
-from scaleout.page import sections
+from scaleout.views import blocks
 
 # Seconds that a reader's own code may run. Endless loops are the usual case, so: short enough to wait for.
 LEARNER_SECONDS = 5
@@ -43,7 +43,7 @@ def advice(stem: str, params: dict | None = None) -> dict:
 
 def beneath(stem: str, params: dict | None = None, section: str = "") -> dict:
     """{"html"}: what a view tells beneath its sentence, one section of it."""
-    return {"html": sections.section(stem, params, section)}
+    return {"html": blocks.html(views.beneath(stem, params, section))}
 
 
 def measured(stem: str, record: dict) -> dict:

@@ -2,7 +2,7 @@
 
 `setting` is what the reader chose and what the search finds; `words` says it; `landscape` draws the layouts, `bars`
 where seconds and bytes go; `published` has runs that somebody made. Beneath, `clusters` has other clusters and what
-if, `costs` the figures, the whole run and one step away.
+if, `costs` the figures, the whole run and one step away, `pieces` how the GPUs are cut, `launch` how to run it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from scaleout.timing.mesh_search import Plan
 from scaleout.timing.price import EXAMPLE, run_cost
 from scaleout.views import more, number, select
 from scaleout.views.choices import NAMES
-from scaleout.views.planner import bars, clusters, costs, landscape, words
+from scaleout.views.planner import bars, clusters, costs, landscape, launch, pieces, words
 from scaleout.views.planner.setting import MOST, NETWORKS, Setting, cuts_of, setting_of
 
-SECTIONS = (("clusters", "what-if"), ("figures", "away", "run"))
+SECTIONS = (("cut", "clusters", "what-if", "launch"), ("figures", "away", "run"))
 TITLE = "How should I train this model on these GPUs?"
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b", "llama-3-405b", "zero-1t")
@@ -69,7 +69,8 @@ def beneath(params: dict, name: str) -> dict:
     setting = setting_of(params)
     if name == "run":
         return costs.whole(setting, run(setting, params), params)
-    tell = {"clusters": clusters.strip, "what-if": clusters.what_if, "figures": costs.figures, "away": costs.away}
+    tell = {"clusters": clusters.strip, "what-if": clusters.what_if, "figures": costs.figures, "away": costs.away,
+            "cut": pieces.told, "launch": launch.told}  # fmt: skip
     return tell[name](setting)
 
 
@@ -79,7 +80,7 @@ def _picture(setting: Setting, width: int) -> str:
     beneath = places.plane[1] + places.plane[3] + 38
     body = landscape.drawn(setting, width) + bars.drawn(setting, width, beneath)
     label = (f"{len(setting.every)} layouts of {words.head(setting)}: seconds of a step from left to right, bytes of "
-             "the fullest GPU from below. Beneath, where the seconds and the bytes of the best layout go, and of yours.")
+             "the fullest GPU from below. Beneath, seconds and bytes of the best layout by part, and of yours.")
     return svg.figure(width, places.all, body, label)
 
 

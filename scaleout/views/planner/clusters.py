@@ -135,7 +135,7 @@ def changed(question: Question, change: str) -> Question | None:
         return question._replace(sequences=question.sequences * 2 if "twice" in change else question.sequences // 2)
     if change == "a card of 141 GB" and question.device == "h200":
         return None
-    if question.gpus <= 8 and (change.startswith("network") or change.startswith("nodes")):
+    if question.gpus <= 8 and change.startswith(("network", "nodes")):
         return None
     if change == "sequences twice as long" and (question.sequences < 2 or job_of(question).seq < question.seq):
         return None

@@ -110,7 +110,7 @@ def _ground(scene: Scene) -> str:
     out.append(plane.grid("", "", times, gbs))
     room = amount(setting.job.room, 10**9)
     out.append(svg.line(plane.left, line, plane.right, line, "accent", 1.5, mark="room line"))
-    ways = (f"above {room}: does not fit", f"above: no fit")
+    ways = (f"above {room}: does not fit", "above: no fit")
     out.append(svg.text(plane.right - 3, line - 5, fitting(ways, plane.width), anchor="end", fill="accent",
                         size=svg.SMALLEST, halo=True))  # fmt: skip
     low = plane.bottom + 29
@@ -173,7 +173,8 @@ def _spots(scene: Scene) -> Spots:
     """Where names may stand: inside the plane, clear of the words at its edges and of the marks that have names."""
     plane, setting = scene.plane, scene.setting
     line = plane.at_y(setting.job.room)
-    taken = [(plane.left, plane.top, plane.left + 140, plane.top + 15), (plane.right - 160, line - 17, plane.right, line)]
+    taken = [(plane.left, plane.top, plane.left + 140, plane.top + 15),
+             (plane.right - 160, line - 17, plane.right, line)]  # fmt: skip
     for plan in (setting.shown, setting.yours):
         if isinstance(plan, Plan):
             x, y = scene.xy(plan)

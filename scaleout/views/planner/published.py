@@ -54,10 +54,10 @@ def beside(setting: Setting) -> Run | None:
     """The published run of this very job, if there is one."""
     asked = setting.question
     for runs in RUNS:
-        same = asked.model == runs.model and asked.device == "h100-sxm" and asked.network == "ndr"
-        if same and setting.job.seq == runs.seq and asked.gpus in runs.seconds and not asked.change:
-            if asked.sequences == runs.each * asked.gpus:
-                return _run(runs, setting.job)
+        on_h100 = (asked.model, asked.device, asked.network) == (runs.model, "h100-sxm", "ndr")
+        alike = asked.gpus in runs.seconds and asked.sequences == runs.each * asked.gpus
+        if on_h100 and alike and setting.job.seq == runs.seq:
+            return _run(runs, setting.job)
     return None
 
 

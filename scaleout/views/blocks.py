@@ -6,31 +6,15 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from scaleout import views
-
 
 def bold(text: str) -> str:
     """Plain words as HTML, with **these** in bold."""
     return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False))
 
 
-def section(stem: str, params: dict | None, name: str) -> str:
-    """What is inside one section of a view, for its present setting."""
-    found = views.beneath(stem, params, name)
+def html(found: dict) -> str:
+    """What is inside one section: {"title", "blocks"} as a view's `beneath` gives them."""
     return f"<h4>{bold(found['title'])}</h4>" + "".join(_BLOCKS[kind](*what) for kind, *what in found["blocks"])
-
-
-def beneath(stem: str, params: dict | None) -> str:
-    """All of them; "" for a view that has none. On a wide page they stand in two columns."""
-    columns = views.sections(stem)
-    if not columns:
-        return ""
-    inside = "".join(f'<div class="live-column">{_stack(stem, params, names)}</div>' for names in columns)
-    return f'<div class="live-beneath">{inside}</div>'
-
-
-def _stack(stem: str, params: dict | None, names: Iterable[str]) -> str:
-    return "".join(f'<section data-section="{name}">{section(stem, params, name)}</section>' for name in names)
 
 
 def _words(text: str) -> str:
@@ -51,13 +35,14 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table>{above}<tbody>{''.join(lines)}</tbody></table>"
 
 
-def _code(name: str, text: str) -> str:
+def _fold(name: str, text: str) -> str:
     """Lines to copy; what may scroll sideways has to be reachable by keyboard."""
-    return f'<p class="live-name">{bold(name)}</p><pre tabindex="0"><code>{escape(text)}</code></pre>'
+    inside = f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
+    return f"<details><summary>{bold(name)}</summary>{inside}</details>"
 
 
 def _link(words: str, address: str) -> str:
     return f'<p><a href="{escape(address, quote=True)}">{bold(words)}</a></p>'
 
 
-_BLOCKS = {"words": _words, "pictures": _pictures, "table": _table, "code": _code, "link": _link}
+_BLOCKS = {"words": _words, "pictures": _pictures, "table": _table, "fold": _fold, "link": _link}
