@@ -19,7 +19,7 @@ from scaleout.views.fsdp.levers import EXPOSED
 
 MARK = "{http://www.w3.org/2000/svg}"
 MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0, "pipeline": 40,
-         "tensor": 40, "zero": 40, "recompute": 40, "precision": 60}  # settings by chance
+         "tensor": 40, "zero": 40, "recompute": 40, "precision": 60, "planner": 4}  # settings by chance
 NAMELESS = {"collectives", "front", "pipeline", "precision"}  # views that are of no model
 
 
@@ -102,12 +102,21 @@ def precision(params, values, result):
     assert sum(values[f"{name}_percent"] for name in ("zero", "few", "whole", "beyond")) == pytest.approx(100, abs=0.06)
 
 
+def planner(params, values, result):
+    assert len(result["svg"]) < 260 * values["layouts"] + 40_000
+    assert sum(values["counts"].values()) == values["layouts"] and values["fits"] is (values["best"] is not None)
+    for plan in filter(None, (values["best"], values["smallest"], values["yours"])):
+        if "seconds" in plan:
+            assert plan["seconds"] == pytest.approx(sum(plan["parts"].values()))
+
+
 def front(params, values, result):
     assert values["fits"] is (params == {"states": "split", "activations": "recompute"})
 
 
 CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": fsdp, "capstone": capstone, "zero": zero,
-          "front": front, "pipeline": pipeline, "tensor": tensor, "recompute": recompute, "precision": precision}
+          "front": front, "pipeline": pipeline, "tensor": tensor, "recompute": recompute, "precision": precision,
+          "planner": planner}
 
 
 def test_every_view_is_here():
@@ -174,6 +183,10 @@ REFUSED = [
     ("recompute", {"order": "best"}, "order must be one of cheapest, as it runs, dearest"),
     ("recompute", {"tp": 16}, "tp must be one of 1, 2, 4, 8"),
     ("precision", {"format": "fp32"}, "format must be one of fp16, bf16, e5m2, e4m3, e2m1"),
+    ("planner", {"gpus": 12}, "gpus must be one of 1, 2, 4"),
+    ("planner", {"sequences": "many"}, "sequences must be one of 8, 16"),
+    ("planner", {"tp": 3}, "tp must be one of 1, 2, 4, 8, 16"),
+    ("planner", {"price": -1}, "price must be from 0"),
     ("capstone", {"world": 5000}, "world must be from 1 to 4,096"),
     ("capstone", {"model": "zero-1t"}, "model must be one of gpt2"),
     ("capstone", {"sharding": "zero"}, "sharding must be one of full, hybrid, ddp"),

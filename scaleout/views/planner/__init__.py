@@ -56,7 +56,16 @@ def draw(params: dict, width: int) -> dict:
         "svg": _picture(setting, width),
         "sentence": words.sentence(setting),
         "values": _values(setting) | {"run": run(setting, params)},
+        "levers": _levers(setting),
     }
+
+
+def _levers(setting: Setting) -> dict:
+    """Controls that change nothing now, and why."""
+    off = {"network": "there is one node"} if setting.job.cluster.nodes == 1 else {}
+    if setting.best is None:
+        off |= dict.fromkeys(("tokens", "price", "watts"), "nothing fits, so there is no run")
+    return {name: {"off": why} for name, why in off.items()}
 
 
 def advice(params: dict) -> str:

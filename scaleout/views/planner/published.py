@@ -23,6 +23,7 @@ class Runs:
     each: int
     layout: Layout  # dp is what is left
     seconds: dict[int, float]
+    dropout: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ RUNS = (
          {64: 14.72, 128: 14.73, 256: 14.8, 512: 14.89, 1024: 14.92, 2048: 14.98}),
     Runs("gpt-3-175b", 2048, 2, Layout(tp=4, pp=8, zero=1, sequence_parallel=True, chunks=12, micro_batches=64,
                                        schedule="interleaved"),
-         {128: 8.309, 256: 8.408, 512: 8.42, 1024: 8.453, 2048: 8.49}),
+         {128: 8.309, 256: 8.408, 512: 8.42, 1024: 8.453, 2048: 8.49}, 0.1),
 )  # fmt: skip
 WHO = "NVIDIA ran"
 
@@ -65,7 +66,7 @@ def beside(setting: Setting) -> Run | None:
 def _run(runs: Runs, job: Job) -> Run:
     gpus, at = job.cluster.ranks, runs.layout
     layout = replace(at, dp=gpus // (at.tp * at.cp * at.pp))
-    recipe = Recipe("bf16-master", main_gradients="instead")
+    recipe = Recipe("bf16-master", dropout=runs.dropout, gradients="kept")  # as the rows are judged
     told = step(job.shape, 1, runs.seq, layout, job.device, job.cluster, recipe).seconds
     held = accounts(job.shape, 1, runs.seq, recipe, layout)
     return Run(WHO, layout, runs.seconds[gpus], told, held[fullest(held)].peak_bytes)
