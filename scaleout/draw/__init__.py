@@ -11,7 +11,8 @@ small steps of one; `rank_circle` a collective step by step, whose `parcels` mov
 message, for the `patterns` of collectives and for `nodes` that reduce in three phases; `busy` when their cards are;
 `cuts` a product and QKV on a few ranks, `sheets` what ranks hold of a tensor, on the `ribbon` of a block; `ownership`
 which rank holds which shard of what; `zero_stages` that at ZeRO's stages, and when each of them sends;
-`recompute_hills` what blocks hold through a step, and what it costs to hold less.
+`recompute_hills` what blocks hold through a step, and what it costs to hold less; `mesh_cuts` what GPUs of a mesh have,
+how far each of its axes reaches, and what one sends when.
 
 What a widget shows with them is in `views`. Figures of measurements are matplotlib's: `measure.figures`.
 """

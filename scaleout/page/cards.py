@@ -17,7 +17,7 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.docutils import SphinxDirective
 
-from scaleout.draw import cuts, format_strips, patterns, recompute_hills, stages, zero_stages
+from scaleout.draw import cuts, format_strips, mesh_cuts, patterns, recompute_hills, stages, zero_stages
 from scaleout.page import form
 from scaleout.page.ladder import rungs
 from scaleout.writeup.drawings import WIDE
@@ -106,6 +106,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "cuts": partial(_picture, "A product on two ranks", cuts.product),
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
     "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
+    "mesh": partial(_picture, "Eight GPUs, four cuts", mesh_cuts.opening),
     "precision": partial(_picture, "Five formats on one ruler", format_strips.strips),
     "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills),
 }

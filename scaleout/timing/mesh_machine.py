@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scaleout.spec import checks, mesh
-from scaleout.spec.hardware import FUSED_SHARE, Device, product_share
+from scaleout.spec import mesh
+from scaleout.spec.hardware import FUSED_SHARE, Device
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import Cluster, Wire
-from scaleout.timing.tensor_machine import Machine, Price, priced
+from scaleout.timing.tensor_machine import Machine, Price, priced, rates
 
 Sends = Callable[[float], float]  # seconds of a message to a neighbour, by its bytes
 
@@ -43,18 +43,6 @@ def machine(
         one, prices["cp",], sends(mesh.link(cluster, grid, "cp")), sends(mesh.link(cluster, grid, "pp")),
         tuple(axis for axis in grid.names if mesh.crosses(cluster, grid, axis)),
     )  # fmt: skip
-
-
-def rates(
-    device: Device, inside: Price, across: Price, dtype: str | None = None, share: float | None = None,
-    fused: float = FUSED_SHARE,
-) -> Machine:  # fmt: skip
-    """A rank's own rates, with the prices of its tp ranks and of its replicas."""
-    share = product_share(device) if share is None else share
-    checks.share("share", share)
-    checks.share("fused", fused)
-    peak = device.matmul_flop_per_s(dtype or device.half)
-    return Machine(peak * share, peak * fused, device.memory_bytes_per_s, peak, inside, across)
 
 
 def sends(wire: Wire) -> Sends:

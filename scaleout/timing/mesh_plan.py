@@ -25,11 +25,11 @@ from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape
 from scaleout.timing import mesh_replicas
 from scaleout.timing.mesh import PARTS, MeshTime, beside, step, straggling, usual_overlap
-from scaleout.timing.mesh_machine import MeshMachine, rates, sends
+from scaleout.timing.mesh_machine import MeshMachine, sends
 from scaleout.timing.mesh_work import Work, block_work, end_work, hop_seconds
 from scaleout.timing.step import ADAMW_BYTES
 from scaleout.timing.tensor import OVERLAPS
-from scaleout.timing.tensor_machine import Price, priced
+from scaleout.timing.tensor_machine import Price, priced, rates
 
 # What a part that a plan has more of than the best is called, with the part of its step that it is.
 WORDS = {

@@ -1,18 +1,20 @@
 """Seconds of a step whose linear layers compute in FP8: only their products get faster, and the rest of the step stays.
 
-The share of a bf16 step that they take is their part of its FLOPs at the rate that products reach (PRODUCT_SHARE of the
-peak); attention's core, the head, norms, casts to 16 bits, the optimizer and what is sent are the rest (Amdahl).
+The share of a bf16 step that they take is their part of its FLOPs at the rate that products reach
+(`hardware.product_share`); attention's core, the head, norms, casts to 16 bits, the optimizer and what is sent are the
+rest (Amdahl).
 """
 
 from __future__ import annotations
 
 from scaleout.spec import checks
-from scaleout.spec.hardware import PRODUCT_SHARE, Device
+from scaleout.spec.hardware import Device, product_share
 from scaleout.spec.transformer import Shape, flops, linears
 
 # How many times as fast a linear layer's products are in FP8 as in bf16, casts and scales counted, on hardware whose
-# peak is twice as high. Fitted once, to Llama 3.1 8B on 8 H100 (tests/published/fp8.json).
-FASTER = 1.6
+# peak is twice as high. Fitted once, to the five steps of Llama 3.1 8B from which the H100's product share was made
+# (tests/published/fp8.json).
+FASTER = 1.53
 
 
 def linear_share(shape: Shape, sequences: float, seq: int, seconds: float, device: Device) -> float:
@@ -22,7 +24,7 @@ def linear_share(shape: Shape, sequences: float, seq: int, seconds: float, devic
     checks.above_0("seconds", seconds)
     flops(shape, 1, seq)  # refuses what is no run
     work = 3 * 2 * sequences * seq * shape.layers * sum(a * b for a, b in linears(shape).values())
-    return min(1.0, work / (seconds * PRODUCT_SHARE * device.bf16_flop_per_s))
+    return min(1.0, work / (seconds * product_share(device) * device.bf16_flop_per_s))
 
 
 def fp8_seconds(shape: Shape, sequences: float, seq: int, seconds: float, device: Device) -> float:

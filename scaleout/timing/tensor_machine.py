@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scaleout.collectives import nccl
 from scaleout.spec import checks
-from scaleout.spec.hardware import FUSED_SHARE, PRODUCT_SHARE, Device
+from scaleout.spec.hardware import FUSED_SHARE, Device, product_share
 from scaleout.spec.layout import Layout, alone
 from scaleout.spec.topology import Cluster
 from scaleout.timing.fsdp_machine import replica_group, shard_group
@@ -33,21 +33,30 @@ class Machine:
 
 
 def machine(
-    device: Device, cluster: Cluster, layout: Layout, *, dtype: str | None = None, share: float = PRODUCT_SHARE
+    device: Device, cluster: Cluster, layout: Layout, *, dtype: str | None = None, share: float | None = None
 ) -> Machine:
     """A rank of `cluster` by datasheets; the tp ranks of a group lie side by side, and collectives are as NCCL runs
-    them. share: of the peak in `dtype` that matrix products reach. ValueError where cluster and layout differ in ranks,
-    and for tp ranks that neither divide a node nor fill whole ones."""
+    them. share: of the peak in `dtype` that matrix products reach; None: `hardware.product_share`. ValueError where
+    cluster and layout differ in ranks, and for tp ranks that neither divide a node nor fill whole ones."""
     alone(layout, "dp", "tp", "pp")
     if cluster.ranks != layout.dp * layout.tp:
         raise ValueError(f"the cluster has {cluster.ranks} GPUs, dp {layout.dp} x tp {layout.tp} ranks: "
                          "make them equal")  # fmt: skip
+    return rates(
+        device, priced(shard_group(cluster, layout.tp)), priced(replica_group(cluster, layout.tp)), dtype, share
+    )
+
+
+def rates(
+    device: Device, inside: Price, across: Price, dtype: str | None = None, share: float | None = None,
+    fused: float = FUSED_SHARE,
+) -> Machine:  # fmt: skip
+    """A rank's own rates by its datasheet, with the prices of its tp ranks and of its replicas."""
+    share = product_share(device) if share is None else share
     checks.share("share", share)
+    checks.share("fused", fused)
     peak = device.matmul_flop_per_s(dtype or device.half)
-    return Machine(
-        peak * share, peak * FUSED_SHARE, device.memory_bytes_per_s, peak,
-        priced(shard_group(cluster, layout.tp)), priced(replica_group(cluster, layout.tp)),
-    )  # fmt: skip
+    return Machine(peak * share, peak * fused, device.memory_bytes_per_s, peak, inside, across)
 
 
 def profile_machine(profile: dict, *, dtype: str = "fp32", efficiency: float = 1.0) -> Machine:

@@ -36,7 +36,7 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
     assert value("logged-mfu") == pytest.approx(0.56 * 6 / 8) and "48 / 42 = 1.14" in told("logged-mfu")
     assert value("frozen-again") == pytest.approx(1 / (1 + 1))
     assert value("in-flight-inputs") == 4 * 8 * x + sizes.BLOCK - x
-    assert value("sent-away") == pytest.approx(50e9 * 7.07e-3 / 1.448e9, rel=1e-3)
+    assert value("sent-away") == pytest.approx(50e9 * 7.85e-3 / 1.448e9, rel=1e-3)
 
 
 def test_a_block_keeps_what_its_operations_read():
@@ -108,7 +108,7 @@ def test_cheap_tiles_are_half_the_bytes_and_products_cost_about_ten_times_as_muc
     dear = [one.price for name, one in priced.items() if name not in sizes.CHEAP]
     assert 6 < min(dear) / max(cheap) < sum(dear) / len(dear) / (sum(cheap) / len(cheap)) < 15
     assert max(priced.values(), key=lambda one: one.price).name == "attention"
-    assert "46% of its bytes are made again in 7% of a forward" in told("cheapest-bytes")
+    assert "46% of its bytes are made again in 6% of a forward" in told("cheapest-bytes")
     assert "68 of 1,448 MB, for 0.9 ms" in told("old-setting") and "4.43 GB" in told("old-setting")
 
 
@@ -148,8 +148,8 @@ def test_what_goes_over_the_link_is_hidden_by_attention_on_long_sequences_alone(
     seconds = [sum(timing.seconds(z, tile, sizes.H100) for tile in memory.tiles(z)) for z in (one, four)]
     kept = [sum(tile.bytes for tile in memory.tiles(z)) for z in (one, four)]
     assert seconds[1] / seconds[0] == pytest.approx(kept[1] / kept[0], rel=0.01)
-    assert beside.LINK / sizes.leaves(16 * 8192) == pytest.approx(0.72, abs=0.005)
-    assert beside.LINK / sizes.leaves(32 * 8192) > 1 and "72% can go at 131,072 tokens" in told("sent-away")
+    assert beside.LINK / sizes.leaves(16 * 8192) == pytest.approx(0.75, abs=0.005)
+    assert beside.LINK / sizes.leaves(32 * 8192) > 1 and "75% can go at 131,072 tokens" in told("sent-away")
     assert "671 MB are made again in 0.5 ms" in told("sent-away")
 
 

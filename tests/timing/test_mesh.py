@@ -35,7 +35,7 @@ def test_without_pipeline_and_context_a_rank_computes_what_tensor_parallelism_sa
     layout = Layout(dp=16 // tp, tp=tp, zero=1, sequence_parallel=True, micro_batches=4)
     recipe = replace(RECIPE, checkpointing=checkpointing)
     ours = timed(layout, recipe=recipe, overlap=overlap)
-    on = tensor_machine(H100, cluster(2, 8), layout, share=0.586)
+    on = tensor_machine(H100, cluster(2, 8), layout)
     theirs = step_seconds(LLAMA, 1, 8192, layout, on, recipe, overlap=overlap, accumulation=4)
     assert ours.parts["compute"] + ours.parts["recompute"] == pytest.approx(
         sum(theirs.parts[name] for name in ("products", "attention", "other kernels"))

@@ -8,6 +8,7 @@ import pytest
 
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.transformer import PRESETS, Shape
+from scaleout.timing import precision
 from scaleout.timing.precision import FASTER, fp8_seconds, linear_share
 
 STEPS = json.loads((Path(__file__).parents[1] / "published" / "fp8.json").read_text())["steps"]
@@ -15,7 +16,7 @@ H100 = DEVICES["h100-sxm"]
 
 
 def rows(name):
-    """[(predicted, published) seconds in FP8] of a model."""
+    """[(predicted, published) seconds of a step in FP8] of a model."""
     said = STEPS[name]
     shape = Shape(**said["shape"], max_seq=said["seq"]) if "shape" in said else PRESETS[name]
     return [(fp8_seconds(shape, said["sequences_per_gpu"], said["seq"], bf16, H100), fp8)
@@ -24,12 +25,20 @@ def rows(name):
 
 @pytest.mark.parametrize("name", [name for name in STEPS if name != "source"])
 def test_fp8_is_worth_a_third_and_not_a_factor_of_two(name):
-    """FASTER was fitted to the first row of the 8B model; all others were not used for it."""
+    """19 steps. FASTER was made from the five of the 8B model, as the share of products; the other 14 judge it."""
     errors = [abs(predicted / published - 1) for predicted, published in rows(name)]
     assert median(errors) < 0.05
     assert max(errors) < 0.06
     gains = [bf16 / fp8 for bf16, fp8 in zip(STEPS[name]["bf16_seconds"], STEPS[name]["fp8_seconds"], strict=True)]
     assert all(1.3 < gain < 1.4 for gain in gains)
+
+
+def test_the_constant_is_the_best_one_for_the_five_steps_of_8b(monkeypatch):
+    def off(faster):
+        monkeypatch.setattr(precision, "FASTER", faster)
+        return sum((predicted / published - 1) ** 2 for predicted, published in rows("llama-3-8b"))
+
+    assert min((x / 100 for x in range(130, 201)), key=off) == FASTER
 
 
 def test_only_linear_layers_get_faster():

@@ -126,7 +126,7 @@ def test_the_curve_is_convex_cheapest_first_and_every_order_ends_the_same():
         assert points[-1].seconds == pytest.approx(curves["cheapest"][-1].seconds)
     cheap = curves["cheapest"]
     slopes = [(b.seconds - a.seconds) / (b.freed - a.freed) for a, b in pairwise(cheap)]
-    assert slopes == sorted(slopes)
+    assert all(b > a * (1 - 1e-12) for a, b in pairwise(slopes)), "but for rounding, where two tiles cost the same"
     prices = {item.name: item.price for item in recompute.priced(sizes(seq=16_384), on())}
     assert max(prices, key=prices.get) == "attention", "a byte of fused attention is the dearer the longer the sequence"
     assert set(cheap[5].names) == {"norm 1", "norm 2", "copy", "SiLU", "product"}

@@ -8,7 +8,7 @@ from cases import refused
 from scaleout.collectives.tensor import block
 from scaleout.memory.states import rank_parameters
 from scaleout.records import profiles
-from scaleout.spec.hardware import DEVICES, FUSED_SHARE, PRODUCT_SHARE
+from scaleout.spec.hardware import DEVICES, FUSED_SHARE, product_share
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import Cluster, Wire, cluster
@@ -34,7 +34,7 @@ def test_one_rank_does_all_work_and_sends_nothing():
     time = step_seconds(LLAMA, 1, 8192, Layout(), on(1))
     core = 4 * 8192**2 * LLAMA.heads * LLAMA.d * LLAMA.layers
     rest = flops(LLAMA, 1, 8192)["forward"] - core
-    assert time.parts["products"] == pytest.approx(3 * rest / H100.bf16_flop_per_s / PRODUCT_SHARE)
+    assert time.parts["products"] == pytest.approx(3 * rest / H100.bf16_flop_per_s / product_share(H100))
     assert time.parts["attention"] == pytest.approx(3.5 * core / 2 / H100.bf16_flop_per_s / FUSED_SHARE)
     assert time.parts["update"] == pytest.approx(28 * total_parameters(LLAMA) / H100.memory_bytes_per_s)
     assert time.messages == time.parts["exposed tensor"] == time.parts["exposed data"] == 0

@@ -69,14 +69,15 @@ def errors(rows):
 
 
 def test_one_model_on_rows_that_did_not_make_it():
-    """21 rows of three papers and two devices; the only row that a constant was fitted to is left out. Median 4%, nine
-    of ten within 9%: Megatron's overlap of 2022 is taken for the 15B rows, which have a better one (below)."""
+    """21 rows of three papers and two devices; no constant was made from them, and the row that one was made from is
+    left out. Median 3%, nine of ten within 6%: Megatron's overlap of 2022 is taken for the 15B rows, which have a
+    better one (below)."""
     said = PUBLISHED["korthikanti"]["milliseconds"]
     layer = [pair for name, row in layer_of_22b().items() for pair in zip(row, said[name], strict=True)]
     assert layer[0][0] == pytest.approx(layer[0][1], rel=0.01), "the fitted one"
     found = [abs(error) for error in errors(layer[1:]) + errors(a100_of_2021()) + errors(nemotron("backward"))]
-    assert len(found) == 21 and max(found[:13]) < 0.07, "what the chapter says of the A100s"
-    assert median(found) < 0.05 and quantiles(found, n=10)[-1] < 0.09 and max(found) < 0.1
+    assert len(found) == 21 and max(found[:13]) < 0.06, "what the chapter says of the A100s"
+    assert median(found) < 0.03 and quantiles(found, n=10)[-1] < 0.06 and max(found) < 0.07
 
 
 def test_sequence_parallelism_saves_the_half_millisecond_that_it_saved():
@@ -86,14 +87,14 @@ def test_sequence_parallelism_saves_the_half_millisecond_that_it_saved():
     assert saved == pytest.approx(said["base"][0] - said["sequence"][0], abs=0.1)
 
 
-def test_15b_lies_between_messages_all_exposed_and_all_but_hidden():
-    """NVIDIA's 15B runs cut gathers and scatters into chunks. With chunks that cost nothing the model is 15 to 19% too
-    quick, with all exposed 4% too slow to 1% too quick; with Megatron's overlap 4 to 9% too quick. That the step grows
-    by 5% from 16 to 2,048 GPUs is not in it: stragglers, and what the network adds, are not modelled."""
+def test_15b_lies_between_chunks_that_cost_nothing_and_megatrons_backward():
+    """NVIDIA's 15B runs cut gathers and scatters into chunks. With chunks that cost nothing the model is 5 to 10% too
+    quick, with Megatron's overlap of 2022 2 to 6% too slow, with all exposed 9 to 14%. That the step grows by 5% from
+    16 to 2,048 GPUs is not in it: stragglers, and what the network adds, are not modelled."""
     chunks, backward, none = (errors(nemotron(overlap)) for overlap in reversed(OVERLAPS))
-    assert all(-0.2 < error < -0.14 for error in chunks)
-    assert all(-0.09 < error < -0.03 for error in backward)
-    assert all(-0.02 < error < 0.045 for error in none)
+    assert all(-0.1 < error < -0.05 for error in chunks)
+    assert all(0.01 < error < 0.07 for error in backward)
+    assert all(0.09 < error < 0.15 for error in none)
 
 
 def test_eight_v100_work_at_77_per_cent_of_one():

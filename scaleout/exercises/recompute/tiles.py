@@ -95,7 +95,7 @@ def _one_tile(tiles, blocks, free) -> list[int]:
     return [n if i == cheapest else 0 for i, n in enumerate(counts)]
 
 
-_LLAMA = [[67, 0.04], [69, 0.6], [68, 0.93], [235, 1.45], [235, 0.14], [235, 0.21]]
+_LLAMA = [[67, 0.04], [69, 0.65], [68, 0.93], [235, 1.66], [235, 0.14], [235, 0.21]]
 DROP = Function(
     key="cheapest-bytes", level=2, minutes=10, title="Cheapest bytes first",
     prompt="Write `to_drop(tiles, blocks, free)`: which tiles to drop so that at least `free` MB become free, the "

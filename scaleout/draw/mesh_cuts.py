@@ -1,0 +1,133 @@
+"""A mesh in three still pictures: what each of eight GPUs has of a model and of its batch, how far each axis reaches,
+and what a GPU sends when."""
+
+from __future__ import annotations
+
+from math import log2
+
+from scaleout.draw import svg
+from scaleout.spec.layout import Layout
+from scaleout.spec.mesh import grid
+from scaleout.timing import pipeline
+
+# --- who has what ---------------------------------------------------------------------------------------------------
+
+CUTS = {
+    "data 8": (Layout(dp=8), "model whole, batch 1/8", "must fit on one GPU"),
+    "tensor 8": (Layout(tp=8), "model 1/8, batch whole", "sends in every block"),
+    "pipeline 8": (Layout(pp=8), "model 1/8, batch whole", "waits at both ends"),
+    "2 x 2 x 2": (Layout(dp=2, tp=2, pp=2), "model 1/4, batch 1/2", "a little of each"),
+}
+MODEL, HIGH, BATCH = 20.0, 28.0, 7.0  # CSS pixels of a GPU's two boxes
+
+
+def opening(width: float) -> str:
+    """A panel a cut: the model as a box (across: its matrices, down: its layers), the batch as a bar beside it."""
+    across = 4 if width > 500 else 2
+    gap, high = 14.0, 136.0
+    each = (width - gap * (across - 1)) / across
+    out = [_legend((("c1", "model (across its matrices, down its layers)"), ("c3", "batch")))]
+    for i, (name, (layout, *words)) in enumerate(CUTS.items()):
+        x, y = i % across * (each + gap), 30 + i // across * high
+        out += [svg.text(x, y + 14, name.replace("x", "×"), bold=True, size=13), _gpus(layout, x, y + 24, each),
+                *(svg.text(x, y + 104 + 14 * row, one, size=svg.SMALLEST, fill="muted")
+                  for row, one in enumerate(words))]  # fmt: skip
+    label = "What each of eight GPUs has: " + "; ".join(f"{name}: {words}" for name, (_, words, _) in CUTS.items())
+    return svg.figure(width, 30 + high * (4 // across) - 8, "".join(out), label)
+
+
+def _legend(items: tuple[tuple[str, str], ...]) -> str:
+    x, out = 0.0, []
+    for fill, words in items:
+        out += [svg.rect(x, 4, 12, 12, fill), svg.text(x + 16, 14, words, size=svg.SMALLEST, fill="muted")]
+        x += 30 + svg.measure(words, svg.SMALLEST)
+    return "".join(out)
+
+
+def _gpus(layout: Layout, x: float, y: float, width: float) -> str:
+    pitch, places = min(40.0, width / 4), grid(layout)
+    out = []
+    for rank in range(layout.ranks):
+        at, left, top = places.coordinates(rank), x + rank % 4 * pitch, y + rank // 4 * (HIGH + 6)
+        wide, deep, long = MODEL / layout.tp, HIGH / layout.pp, HIGH / layout.dp
+        out += [svg.rect(left, top, MODEL, HIGH, "grid", opacity=0.6),
+                svg.rect(left + at["tp"] * wide, top + at["pp"] * deep, wide, deep, "c1"),
+                svg.rect(left + MODEL + 3, top, BATCH, HIGH, "grid", opacity=0.6),
+                svg.rect(left + MODEL + 3, top + at["dp"] * long, BATCH, long, "c3")]  # fmt: skip
+    return "".join(out)
+
+
+# --- how far each axis reaches --------------------------------------------------------------------------------------
+
+WANTED = 16_384
+ENDS = (("tensor", 8, "the GPUs of a node"), ("pipeline", 126, "the model's layers"),
+        ("data", 2048, "the sequences of a step"))  # fmt: skip
+CHOSEN = (("tensor", 8), ("pipeline", 16), ("data", 128))
+SHADES = {"tensor": 0.6, "pipeline": 0.4, "data": 0.25}  # of one colour: others mean what a GPU holds
+TICKS = (1, 8, 64, 512, 4096, WANTED)
+
+
+def ceilings(width: float) -> str:
+    """On one ruler of doublings: how many GPUs each axis can use alone, and three degrees end to end, whose product is
+    the cluster."""
+    right, row = width - 6, 40.0
+    scale, out = right / log2(WANTED), []
+    for i, (axis, end, why) in enumerate(ENDS):
+        y = 8 + i * row
+        words = f"{axis}: {end:,}, {why}"
+        out += [svg.text(0, y + 10, words, size=svg.SMALL, bold=True),
+                svg.rect(0, y + 15, log2(end) * scale, 14, "key", opacity=SHADES[axis])]  # fmt: skip
+    y, x = 8 + len(ENDS) * row, 0.0
+    out.append(svg.text(0, y + 10, " × ".join(f"{n}" for _, n in CHOSEN) + f" = {WANTED:,}", size=svg.SMALL, bold=True))
+    for axis, degree in CHOSEN:
+        long = log2(degree) * scale
+        out += [svg.rect(x, y + 15, long - 1, 20, "key", opacity=SHADES[axis]),
+                svg.text(x + long / 2, y + 29, f"{axis} {degree}", anchor="middle", size=svg.SMALLEST)]  # fmt: skip
+        x += long
+    foot = y + 44
+    out += [svg.line(right, 8, right, foot, "accent", 2), svg.line(0, foot, right, foot, "muted")]
+    for n in TICKS if width > 500 else (*TICKS[:4], WANTED):
+        at, last = log2(n) * scale, n == WANTED
+        out += [svg.line(at, foot, at, foot + 4, "muted"),
+                svg.text(at + 3 * last, foot + 16, f"{n:,}" + " GPUs" * last, size=svg.SMALLEST, fill="muted",
+                         anchor="end" if last else "middle" if at else "start")]  # fmt: skip
+    label = ("On a ruler of doublings up to 16,384 GPUs tensor parallelism alone reaches 8, a pipeline 126, data "
+             "parallelism 2,048; tensor 8, pipeline 16 and data 128 end to end reach 16,384")  # fmt: skip
+    return svg.figure(width, foot + 22, "".join(out), label)
+
+
+# --- what is sent when ----------------------------------------------------------------------------------------------
+
+PIECES, BLOCKS = 4, 4  # micro-batches of a step, and blocks of a stage
+LANES = ("computes", "tensor", "pipeline", "data")
+
+
+def step(width: float) -> str:
+    """A step of a GPU of the first of two stages: its forwards and backwards, and what each axis sends meanwhile. In
+    order, not to scale."""
+    one = pipeline.step("1f1b", 2, PIECES, 1, pipeline.even(2))
+    left, row = 70.0, 24.0
+    end = one.seconds
+    scale = (width - left - 2) / (end + 3.4)
+    out = [svg.text(0, 6 + row * i + 16, name, size=svg.SMALL, bold=not i) for i, name in enumerate(LANES)]
+
+    def box(lane, start, stop, fill, words="", strong=1.0):
+        x, y, wide = left + start * scale, 6 + lane * row, max((stop - start) * scale - 1, 1.6)
+        said = svg.text(x + wide / 2, y + 15, words, anchor="middle", size=svg.SMALLEST,
+                        fill="paper" if fill == "compute" and strong == 1 else "ink") if words else ""  # fmt: skip
+        return svg.rect(x, y + 2, wide, row - 5, fill, opacity=strong) + said
+
+    for run in one.runs[0]:
+        kind, number = run.action.kind, str(run.action.micro)
+        out.append(box(0, run.start, run.end, "compute", number, 0.35 if kind == "F" else 1.0))
+        piece = (run.end - run.start) / BLOCKS
+        out += [box(1, run.start + (i + 0.55) * piece, run.start + (i + 0.9) * piece, "c4") for i in range(BLOCKS)]
+        at = run.end if kind == "F" else run.start - 0.45
+        out.append(box(2, at, at + 0.45, "c4"))
+    wide = width > 500
+    out += [box(3, end - 1.2, end + 0.6, "c4", "sums" if wide else ""),
+            box(0, end + 0.7, end + 1.5, "compute", "", 0.7),
+            box(3, end + 1.6, end + 3.4, "c4", "weights" if wide else "")]  # fmt: skip
+    label = ("A step on one GPU: tensor messages in every block of every micro-batch, pipeline messages at the end of "
+             "each forward and before each backward, data messages once, at the end")  # fmt: skip
+    return svg.figure(width, 10 + row * len(LANES), "".join(out), label)
