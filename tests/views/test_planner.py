@@ -6,8 +6,9 @@ import xml.etree.ElementTree as ET
 from math import prod
 from pathlib import Path
 
+import mesh_rows
 import pytest
-import test_mesh_published as judge
+from cases import refused
 from drawn import marks
 from view_settings import by_chance
 
@@ -111,8 +112,8 @@ def test_points_go_from_the_quickest_to_the_slowest_and_carry_their_cuts():
     field = marks(shown()["svg"])["field"]
     assert field.get("data-field") == "tp pp cp zero recompute"
     points = [one.partition("|")[0].split() for one in field.get("data-points").split(";")]
-    seconds = [setting(**dict(zip(planner.setting.Cuts._fields, (*map(int, one[2:6]), one[6]), strict=True))).yours.seconds
-               for one in points[::25]]  # fmt: skip
+    chosen = [dict(zip(planner.setting.Cuts._fields, (*map(int, one[2:6]), one[6]), strict=True)) for one in points]
+    seconds = [setting(**one).yours.seconds for one in chosen[::25]]
     assert seconds == sorted(seconds) and len({tuple(one[2:]) for one in points}) == len(points)
     assert ET.fromstring(shown()["svg"]).findall(".//*[@data-press]") == [], "one control, not one for each point"
 
@@ -153,6 +154,15 @@ def test_learned_positions_end_a_sequence():
     assert shown({"model": "gpt-3-175b"})["values"]["seq"] == 2048 == PRESETS["gpt-3-175b"].max_seq
 
 
+@pytest.mark.parametrize(("params", "words"), [
+    ({"gpus": 12}, "gpus must be one of 1, 2, 4"), ({"sequences": "many"}, "sequences must be one of 8, 16"),
+    ({"tp": 3}, "tp must be one of 1, 2, 4, 8, 16"), ({"price": -1}, "price must be from 0"),
+    ({"config": {}}, "has no parameter 'config'"),
+], ids=str)  # fmt: skip
+def test_bad_input_is_one_line(params, words):
+    refused(lambda: shown(params), words)
+
+
 # --- published --------------------------------------------------------------------------------------------------
 
 
@@ -173,10 +183,10 @@ def test_published_runs_are_those_of_the_book():
 
 def test_the_published_run_of_this_job_is_drawn_with_its_error():
     run = published.beside(setting())
-    _, time, seconds = next(row for row in judge.h100("70B") if row[0] == 512)
+    _, time, seconds = next(row for row in mesh_rows.h100("70B") if row[0] == 512)
     assert (run.seconds, run.told) == (seconds, time.seconds) == (14.89, pytest.approx(14.65, abs=0.01))
     found = marks(shown()["svg"])
-    assert "published" in found and found["said published"].text == "NVIDIA ran: 14.9 s, here 14.7 s"
+    assert "published" in found and found["said published"].text == "NVIDIA ran: 14.9 s, here 14.6 s"
     assert "published" not in marks(shown({"sequences": 512})["svg"])
 
 

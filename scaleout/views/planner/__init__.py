@@ -63,6 +63,8 @@ def draw(params: dict, width: int) -> dict:
 def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why."""
     off = {"network": "there is one node"} if setting.job.cluster.nodes == 1 else {}
+    if setting.job.shape.positions == "learned" and setting.job.shape.max_seq <= 1024:
+        off["seq"] = "the model has positions for 1,024 tokens"
     if setting.best is None:
         off |= dict.fromkeys(("tokens", "price", "watts"), "nothing fits, so there is no run")
     return {name: {"off": why} for name, why in off.items()}
