@@ -42,7 +42,10 @@ def advice(stem: str, params: dict | None = None) -> dict:
 
 
 def beneath(stem: str, params: dict | None = None, section: str = "") -> dict:
-    """{"html"}: what a view tells beneath its sentence, one section of it."""
+    """{"html"}: what a view tells beneath its sentence, one section of it; {"more": True} where a part of the work is
+    done, and it is to be asked once more."""
+    if views.prepare(stem, params, section):
+        return {"more": True}
     return {"html": blocks.html(views.beneath(stem, params, section))}
 
 

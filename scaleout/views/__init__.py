@@ -13,7 +13,8 @@ where finding the lever worth trying takes a search, `advice(params) -> str`, wh
 picture first and asks for it when the reader's hand rests;
 where it has more to tell than a picture and a sentence hold, `SECTIONS: tuple[tuple[str, ...], ...]`, names by column,
 and `beneath(params, name) -> {"title": words, "blocks": [...]}`, each ("words", text), ("pictures", wide, narrow),
-("table", heads, rows), ("fold", name, lines to copy) or ("link", words, address): a page asks for them last;
+("table", heads, rows), ("fold", name, lines to copy) or ("link", words, address): a page asks for them last,
+and `prepare(params, name) -> bool` does a part of what takes long, so that a reader who goes on need not wait;
 where a lab measures what it shows, `measured(record: dict) -> dict`, what of a Record belongs into the picture, as JSON
 (ValueError, in one line, for a Record of something else), which `draw` then takes as a third argument, or None;
 and, where its chapter asks for a guess, `locked(params, width) -> svg`, the picture without the answer, and
@@ -57,7 +58,7 @@ from scaleout.views.controls import (
 
 __all__ = [
     "Control", "advice", "arrange", "asks", "beneath", "code", "defaults", "guess", "measured", "more",
-    "number", "order", "play", "question", "render", "rows_of", "sections", "select", "settings", "slider",
+    "number", "order", "play", "prepare", "question", "render", "rows_of", "sections", "select", "settings", "slider",
     "spec", "stems", "toggle",
 ]  # fmt: skip
 
@@ -172,6 +173,12 @@ def beneath(stem: str, params: dict | None, name: str) -> dict:
     if name not in every:
         raise ValueError(f"{stem} has no section {name!r}: use one of {', '.join(every) or 'none'}")
     return _view(stem).beneath(clean(stem, params), name)
+
+
+def prepare(stem: str, params: dict | None, name: str) -> bool:
+    """Do a part of what a section takes, where it takes long; whether there is more to be done before it is told."""
+    view = _view(stem)
+    return hasattr(view, "prepare") and view.prepare(clean(stem, params), name)
 
 
 def asks(stem: str) -> bool:

@@ -20,7 +20,7 @@ export class Rest {
     for (const section of this.sections) section.toggleAttribute("data-stale", setting !== this.told);
     if (waits && (view.held || moved)) await new Promise((done) => setTimeout(done, RESTS));
     if (view.data.spec.advises && now()) await this.advise(now);
-    if (setting !== this.told) await this.tell(setting, now);
+    if (setting !== this.told) this.tell(setting, now);
   }
 
   /** End the sentence with what is worth trying. */
@@ -35,9 +35,10 @@ export class Rest {
     for (const section of this.sections) {
       if (!now()) return;
       const asked = { stem: data.stem, params, section: section.dataset.section };
-      const { html } = await this.view.runtime.call("beneath", asked);
-      if (html === undefined || !now()) return;
-      this.put(section, html);
+      let found = { more: true };
+      while (found.more && now()) found = await this.view.runtime.call("beneath", asked);
+      if (found.html === undefined || !now()) return;
+      this.put(section, found.html);
     }
     this.told = setting;
   }

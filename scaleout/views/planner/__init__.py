@@ -10,25 +10,26 @@ from __future__ import annotations
 from functools import lru_cache
 
 from scaleout.draw import svg
-from scaleout.spec.hardware import DEVICES, GPU_WATTS
+from scaleout.spec.hardware import GPU_WATTS
 from scaleout.timing.mesh_search import Plan
 from scaleout.timing.price import EXAMPLE, run_cost
 from scaleout.views import more, number, select
 from scaleout.views.choices import NAMES
 from scaleout.views.planner import bars, clusters, costs, landscape, launch, pieces, words
-from scaleout.views.planner.setting import MOST, NETWORKS, Setting, cuts_of, setting_of
+from scaleout.views.planner.setting import MOST, NETWORKS, Setting, ask_one, cuts_of, setting_of
 
 SECTIONS = (("cut", "clusters", "what-if", "launch"), ("figures", "away", "run"))
 TITLE = "How should I train this model on these GPUs?"
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b", "llama-3-405b", "zero-1t")
-CARDS = ("a100-40gb", "a100-80gb", "h100-sxm", "h200", "b200")
+CARDS = (("a100-40gb", "A100, 40 GB"), ("a100-80gb", "A100, 80 GB"), ("h100-sxm", "H100, 80 GB"),
+         ("h200", "H200, 141 GB"), ("b200", "B200, 180 GB"))  # fmt: skip
 DEGREES = [(2**k, str(2**k)) for k in range(7)]
 
 CONTROLS = (
     select("model", "Which model", "llama-3-70b", [(key, NAMES[key]) for key in MODELS]),
     select("gpus", "On how many GPUs", 512, [(2**k, f"{2**k:,}") for k in range(MOST.bit_length())]),
-    select("device", "Which GPU", "h100-sxm", [(key, DEVICES[key].name) for key in CARDS]),
+    select("device", "Which GPU", "h100-sxm", [*CARDS]),
     select("sequences", "Sequences in a step", 1024, [(2**k, f"{2**k:,}") for k in range(3, 15)]),
     *more(
         select("seq", "Tokens of a sequence", 8192, [(2**k, f"{2**k:,}") for k in range(10, 18)],
@@ -83,6 +84,13 @@ def beneath(params: dict, name: str) -> dict:
     tell = {"clusters": clusters.strip, "what-if": clusters.what_if, "figures": costs.figures, "away": costs.away,
             "cut": pieces.told, "launch": launch.told}  # fmt: skip
     return tell[name](setting)
+
+
+def prepare(params: dict, name: str) -> bool:
+    """One of the searches that a section takes; whether there are more of them."""
+    setting = setting_of(params)
+    asked = {"clusters": clusters.questions, "what-if": clusters.what_questions}.get(name, lambda setting: [])
+    return ask_one(asked(setting))
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,7 @@ from scaleout.draw.labels import fitting
 from scaleout.timing.mesh_search import Plan
 from scaleout.views.planner import words
 from scaleout.views.planner.bars import SECONDS, spent
-from scaleout.views.planner.setting import MOST, Question, Setting, cuts_of, job_of, outcome, picked
+from scaleout.views.planner.setting import MOST, Question, Setting, best_of, cuts_of, job_of, picked
 
 # Rows under the columns: a name, and what a plan has of it.
 ROWS = (
@@ -29,12 +29,17 @@ def counts() -> list[int]:
     return [2**k for k in range(MOST.bit_length())]
 
 
+def questions(setting: Setting) -> list[Question]:
+    """What the strip asks."""
+    return [setting.question._replace(gpus=gpus) for gpus in counts()]
+
+
 def columns(setting: Setting) -> list[tuple[int, Plan | None, float]]:
     """(GPUs, the best plan there or None, its MFU)."""
     out = []
     for gpus in counts():
         there = setting.asking(gpus=gpus)
-        best = outcome(there.question)[0]
+        best = best_of(there.question)
         out.append((gpus, best, there.mfu(best) if best else 0.0))
     return out
 
@@ -142,6 +147,11 @@ def changed(question: Question, change: str) -> Question | None:
     return question._replace(change=change)
 
 
+def what_questions(setting: Setting) -> list[Question]:
+    """What they ask."""
+    return list(filter(None, (changed(setting.question, change) for change in CHANGES))) if setting.best else []
+
+
 def gains(setting: Setting) -> list[tuple[str, float | None, float | None, Plan | None]]:
     """(What is otherwise, tokens a second of the kept layout by the best's now, and of the best then; None where it
     cannot be or does not fit; the best then)."""
@@ -153,7 +163,7 @@ def gains(setting: Setting) -> list[tuple[str, float | None, float | None, Plan 
             continue
         job = job_of(question)
         tokens = job.sequences * job.seq
-        kept, best = picked(question, cuts_of(setting.best)), outcome(question)[0]
+        kept, best = picked(question, cuts_of(setting.best)), best_of(question)
         stays = tokens / kept.seconds / now - 1 if isinstance(kept, Plan) and kept.fits else None
         out.append((change, stays, tokens / best.seconds / now - 1 if best else None, best))
     return out

@@ -99,7 +99,7 @@ def _ground(scene: Scene) -> str:
     """Axes, the band, and the line of what tensors may take."""
     plane, setting, start = scene.plane, scene.setting, scene.start
     times = _apart(plane, [(start * k, took(start * k)) for k in (1, 1.5, 2, 3, 5, 1.25, 4)])
-    gbs = [(k * 1e9, f"{k:,}") for k in _powers(plane.y.lo / 1e9, plane.y.hi / 1e9)]
+    gbs = [(k * 1e9, f"{k:,}") for k in _powers(plane.y.lo / 1e9, 0.85 * plane.y.hi / 1e9)]
     out = []
     if setting.best:
         left, right = plane.at_x(setting.best.seconds), plane.at_x((1 + BAND) * setting.best.seconds)
@@ -128,7 +128,8 @@ def _apart(plane: Plane, some: list[tuple[float, str]]) -> list[tuple[float, str
     """Of these ticks those that are on the axis and in the way of none before them."""
     out, taken = [], []
     for value, said in some:
-        half, at = svg.measure(said, svg.SMALL) / 2 + 4, plane.at_x(value)
+        half = svg.measure(said, svg.SMALL) / 2 + 4
+        at = min(plane.at_x(value), plane.right + 8 - half)  # where `Plane.grid` writes it
         if value <= plane.x.hi and all(abs(at - other) > half + wide for other, wide in taken):
             taken.append((at, half))
             out.append((value, said))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scaleout.draw import svg
+from scaleout.draw.labels import fitting
 from scaleout.timing.mesh_search import Plan
 from scaleout.views.planner import words
 from scaleout.views.planner.setting import Setting
@@ -30,7 +31,7 @@ def names(setting: Setting, plan: Plan) -> list[tuple[str, str]]:
     copies = (f"{at.dp:,} copies", shard) if at.dp > 1 else ("one copy", shard if at.cp > 1 else "")
     each = sorted(set(plan.each))
     blocks = "-".join(map(str, (each[0], each[-1]))) if len(each) > 1 else str(each[0])
-    stages = (f"{at.pp} stages", f"{at.chunks} chunks of {blocks}, of {layers}" if at.chunks > 1
+    stages = (f"{at.pp} stages", f"{at.chunks} × {blocks} of {layers} blocks" if at.chunks > 1
               else f"{blocks} of {layers} blocks") if at.pp > 1 else ("one stage", f"all {layers} blocks")  # fmt: skip
     inside = at.tp * at.cp
     axes = " × ".join(f"{name} {size}" for name, size in (("cp", at.cp), ("tp", at.tp)) if size > 1)
@@ -50,6 +51,7 @@ def _drawn(setting: Setting, plan: Plan, width: int) -> str:
         if i == 2:
             out.append(_frames(setting, at, squares))
         for line, (said, bold) in enumerate(zip(names(setting, plan)[i], (True, False), strict=True)):
+            said = fitting((said, said.replace(" blocks", ""), said.split(" of ")[0]), pitch - 6, svg.SMALLEST, bold)
             out.append(svg.text(x, TALL + 24 + 15 * line, said, bold=bold, fill="ink" if bold else "muted",
                                 size=svg.SMALLEST))  # fmt: skip
     for left, right in ((boxes[0], boxes[1]), (boxes[1], boxes[2])):

@@ -100,11 +100,25 @@ def search(question: Question) -> Found:
     return plans(job_of(question))
 
 
-@lru_cache(maxsize=512)
-def outcome(question: Question) -> tuple[Plan | None, Plan | None]:
-    """(The best, or None; the smallest that does not fit, or None): what is kept of a question asked beside others."""
-    found = search(question) if not question.change else plans(job_of(question))
-    return found.best, found.over[0] if found.over else None
+_BEST: dict[Question, Plan | None] = {}
+KEPT = 512
+
+
+def best_of(question: Question) -> Plan | None:
+    """The best layout, or None where none fits: all that is kept of a question asked beside others."""
+    if question not in _BEST:
+        if len(_BEST) >= KEPT:
+            _BEST.clear()
+        _BEST[question] = plans(job_of(question)).best
+    return _BEST[question]
+
+
+def ask_one(questions: list[Question]) -> bool:
+    """Answer the first of these that is not known yet; whether there are others."""
+    new = [one for one in questions if one not in _BEST]
+    if new:
+        best_of(new[0])
+    return len(new) > 1
 
 
 @lru_cache(maxsize=512)

@@ -7,7 +7,7 @@ from scaleout.draw.labels import took
 from scaleout.timing.mesh import BAND
 from scaleout.timing.mesh_search import Plan
 from scaleout.views.choices import NAMES
-from scaleout.views.planner.setting import MOST, Setting, outcome
+from scaleout.views.planner.setting import MOST, Setting, best_of, cuts_of, picked
 
 SHARDS = {0: "", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
 RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "all recomputed"}
@@ -47,7 +47,6 @@ def sentence(setting: Setting) -> str:
     if best is None:
         return f"{head(setting)}: {_nothing(setting)}"
     alike = setting.counts["alike"] - 1
-    near = f"{alike} more are told from it by no test of this page." if alike > 1 else ""
     near = f"{alike} more lie{'s' * (alike == 1)} within these {PERCENT}." if alike else "No other is so near."
     return (f"{head(setting)}: **{layout(best)}: {took(best.seconds)} a step ± {PERCENT},** "
             f"{100 * setting.mfu(best):.0f}% MFU, {gb(best.bytes)} GB. {near} {_yours(setting)}")  # fmt: skip
@@ -79,10 +78,10 @@ def advice(setting: Setting) -> str:
     if setting.best is None:
         gpus, plan = first_that_fits(setting)
         return f"From **{gpus:,} GPUs** on it fits: {layout(plan)}." if plan else ""
-    more = outcome(setting.question._replace(sequences=2 * setting.question.sequences))[0]
-    if more is None:
+    more = picked(setting.question._replace(sequences=2 * setting.question.sequences), cuts_of(setting.best))
+    if isinstance(more, str) or not more.fits or 2 * setting.question.sequences > MOST:
         return ""
-    gain = 2 * setting.best.seconds / more.seconds - 1
+    gain = 2 * setting.best.seconds / more.seconds - 1  # of this layout; planned again it is no less
     return f"**Twice the sequences:** {100 * gain:.0f}% more tokens/s." if gain > 0.01 else ""
 
 
@@ -91,7 +90,7 @@ def first_that_fits(setting: Setting) -> tuple[int, Plan | None]:
     gpus = setting.question.gpus
     while gpus < MOST:
         gpus *= 2
-        best = outcome(setting.question._replace(gpus=gpus))[0]
+        best = best_of(setting.question._replace(gpus=gpus))
         if best:
             return gpus, best
     return 0, None
