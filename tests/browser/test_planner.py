@@ -29,7 +29,7 @@ def planner(shared):
     page.evaluate(f"(params) => {VIEW}.choose(params)", SMALL)
     page.wait_for_function(REST, arg=SMALL)
     view = page.locator("#live-planner")
-    view.scroll_into_view_if_needed()
+    view.evaluate("(root) => root.scrollIntoView({block: 'start', behavior: 'instant'})")
     return view
 
 
