@@ -214,7 +214,7 @@ def main(s, argv=None):
     fsdp_knobs.refuse(s, o)
     text = session.dataset(o.dataset)
     s.say(f"{recording.heading(s, o.shape)}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens "
-          f"a rank and step, {cut.ranks} shard(s) x {cut.replicas} replica(s)")
+          f"a rank and step\n{cut.ranks} shard(s) x {cut.replicas} replica(s)")
     if o.via == "accelerate-naive":
         show_fallback(s, o, text, cut)
     elif o.sweep:

@@ -260,8 +260,8 @@ def main(s, argv=None):
     if o.link:
         over_links(s, tier, o)
         return
-    s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a step, tp {s.world}, "
-          f"{o.shape.heads} heads, {o.shape.kv} of keys and values")
+    s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a step\n"
+          f"tp {s.world}, {o.shape.heads} heads, {o.shape.kv} of keys and values")
     if o.fault:
         tensor_faults.show(s, o, lambda step: one_batch(s, o, text, step))
     else:

@@ -36,7 +36,7 @@ SHRUNK = {"memory": MODEL, "ddp": MODEL, "fsdp": MODEL, "slow_link": MODEL, "cap
           "collectives": ["--rounds", "3", "--smallest", "64", "--largest", "4096", "--factor", "64"],
           "calibrate": ["--seconds", "0.01", "--largest-mb", "0.1", "--largest-matrix", "64", "--out", "machine.json"],
           "pipeline": ["--layers", "4", "--hidden", "32", "--heads", "1", "--stage-ms", "1"], "preflight": [],
-          "zero": MODEL, "precision": MODEL}
+          "zero": MODEL, "precision": MODEL, "mesh": ["--layers", "2", "--hidden", "32", "--heads", "4"]}
 NO_SIZES = ("hang", "hang_job")             # three ranks that stop; tests/ranks/test_hang.py runs them
 PLACES = ("--folder", "--save", "--out", "--resume", "--checkpoint-every")  # of what is kept: one of each kind will do
 COUNTS = ("--steps", "--gpus")              # of what no first step depends on
@@ -46,7 +46,10 @@ ENDS = {("fsdp", "accelerate-naive"): "end", ("ddp", "--inject"): "end", ("memor
         ("zero", "deepspeed-2"): "ValueError: --via deepspeed-2 needs the package deepspeed",
         ("fsdp", "accelerate"): "ValueError: Accelerate takes its FSDP2 path on GPUs only",
         ("tensor", "kv-copies"): "ValueError: --fault kv-copies needs more processes than key-value heads",    # four
-        ("tensor", "--fault"): "end", ("recompute", "--fault"): "end", ("recompute", "--compile"): "end"}
+        ("mesh", "tp=4,pp=2"): "ValueError: dp 1 x cp 1 x tp 4 x pp 2 is 8 ranks, there are 2 GPUs",
+        ("mesh", "tp=2,pp=2"): "ValueError: dp 1 x cp 1 x tp 2 x pp 2 is 4 ranks, there are 2 GPUs",
+        ("mesh", "--fault"): "end", ("tensor", "--fault"): "end", ("recompute", "--fault"): "end",
+        ("recompute", "--compile"): "end"}
 
 
 def started(world, lab, words):
@@ -133,15 +136,15 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
     assert bad == {}
     assert {lab for _, lab, *_ in reached} == {*SHRUNK} - {"scaling"}, "scaling starts capstone"
     large = [(world, lab) for world, lab, words, *_ in reached if "gpu" in words]
-    for lab in ("memory", "ddp", "fsdp", "tensor", "pipeline", "zero", "precision", "recompute", "capstone",
-                "collectives", "calibrate"):
+    for lab in ("memory", "ddp", "fsdp", "tensor", "pipeline", "zero", "mesh", "precision", "recompute",
+                "capstone", "collectives", "calibrate"):
         assert {1, 2} <= {world for world, name in large if name == lab}, lab
 
 
 @pytest.mark.parametrize(("lab", "words"), [
     ("memory", ["--steps", "6"]), ("ddp", ["--steps", "5"]), ("fsdp", ["--steps", "5"]), ("collectives", []),
     ("pipeline", ["--steps", "4"]),
-    ("tensor", ["--steps", "5"]), ("zero", ["--steps", "5"]),
+    ("tensor", ["--steps", "5"]), ("zero", ["--steps", "5"]), ("mesh", ["--steps", "4"]),
     ("precision", ["--steps", "8", "--seeds", "1", "--ways", "bf16"]),
     ("capstone", ["--steps", "6", "--sample", "0"]), ("calibrate", [])])
 def test_a_lab_imports_all_that_it_uses(lab, words, tmp_path):

@@ -3,7 +3,7 @@
 `svg` has the marks, `amounts` bytes for people, `labels` times, ticks and keys, `hatch` what waits or is over a
 limit, `guess` the mark of a reader's; `plot` axes and curves, `tiles` side by side, whose areas are a curve's height,
 `field` points that are too many to be buttons, `spots` labels among them; `ruler` octaves with the strip of a number
-format, `format_strips` five of them under each other;
+format, `format_strips` five of them under each other, `format_bits` one number in two;
 `lanes` a step of DDP, `fsdp_lanes` one of FSDP under its memory;
 `pipeline_lanes` a pipeline's schedule by rank, `pipeline_held` what each holds meanwhile, `stages` a few
 small steps of one; `rank_circle` a collective step by step, whose `parcels` move, with `ramp` for the colours of ranks;
@@ -12,7 +12,8 @@ message, for the `patterns` of collectives and for `nodes` that reduce in three 
 `cuts` a product and QKV on a few ranks, `sheets` what ranks hold of a tensor, on the `ribbon` of a block; `ownership`
 which rank holds which shard of what; `zero_stages` that at ZeRO's stages, and when each of them sends;
 `recompute_hills` what blocks hold through a step, and what it costs to hold less; `mesh_cuts` what GPUs of a mesh have,
-how far each of its axes reaches, and what one sends when.
+how far each of its axes reaches, and what one sends when; `mesh_nodes` ranks on their nodes, and many nodes as
+cells.
 
 What a widget shows with them is in `views`. Figures of measurements are matplotlib's: `measure.figures`.
 """

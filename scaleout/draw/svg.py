@@ -134,15 +134,17 @@ def group(x: float, y: float, body: str, mark: str = "", opacity: float = 1.0) -
 
 def press(
     body: str, box: tuple[float, float, float, float], control: str, value: object, label: str, mark: str,
+    **also: object,
 ) -> str:  # fmt: skip
-    """Marks that are a button: it sets a control of the view to `value`. `box` (x, y, width, height) is what a finger
-    finds: 27 or more each way, which a phone shows as 24. `label` says to who does not see it what the button does,
-    and how things stand.
+    """Marks that are a button: it sets a control of the view to `value`, and those in `also` to theirs. `box`
+    (x, y, width, height) is what a finger finds: 27 or more each way, which a phone shows as 24. `label` says to who
+    does not see it what the button does, and how things stand.
 
     Where no script runs it is a picture like any other. No view draws one for a control that is off.
     """
-    words = str(value).lower() if isinstance(value, bool) else str(value)
-    return f'<g{_marked(mark)}{_hand("press", f"{control}={words}", label)}>{body}{_hit(*box)}</g>'
+    asked = "&".join(f"{name}={str(one).lower() if isinstance(one, bool) else one}"
+                     for name, one in {control: value, **also}.items())  # fmt: skip
+    return f'<g{_marked(mark)}{_hand("press", asked, label)}>{body}{_hit(*box)}</g>'
 
 
 def movable(

@@ -13,7 +13,8 @@ from importlib import import_module
 
 from scaleout.exercises.engine import Exercise
 
-STEMS = ("memory", "collectives", "ddp", "tensor", "pipeline", "zero", "fsdp", "precision", "recompute", "capstone")
+STEMS = ("memory", "collectives", "ddp", "tensor", "pipeline", "zero", "fsdp", "mesh", "precision", "recompute",
+         "capstone")
 
 
 def catalogue(stem: str) -> tuple[Exercise, ...]:

@@ -31,8 +31,9 @@ def threads(count):
     return max(1, (os.cpu_count() or 1) // count)
 
 
-def run(module, plan, count, root, latency_seconds=0.0):
-    """Run `python -m module FOLDER` on `count` hosts; (what it wrote to found.json, whether the latency was applied).
+def run(module, plan, count, root, latency_seconds=0.0, each=1):
+    """Run `python -m module FOLDER` on `count` hosts, `each` ranks on every one; (what it wrote to found.json, whether
+    the latency was applied).
 
     plan: a dict for plan.json in that folder, with "threads". root: Path of the book, to import from. ValueError, one
     line, with what the ranks said where they failed.
@@ -41,29 +42,29 @@ def run(module, plan, count, root, latency_seconds=0.0):
     try:
         files.write_json(plan, folder / "plan.json")
         with Hosts(count) as hosts:
-            _start(module, hosts, folder, plan["threads"], root)
+            _start(module, hosts, folder, plan["threads"], root, each)
             _serve(module, hosts, folder, latency_seconds)
             return files.read_json(folder / "found.json"), hosts.latency_applied
     finally:
         shutil.rmtree(folder)
 
 
-def _torchrun(module, hosts, host, folder):
+def _torchrun(module, hosts, host, folder, each):
     """The command of one host's torchrun. Every agent must know whether the rendezvous is its own (is_host)."""
-    return [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(hosts.count), "--nproc-per-node", "1",
+    return [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(hosts.count), "--nproc-per-node", str(each),
             "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts.address(0)}:{PORT}", "--rdzv-id", "slow-link",
             "--rdzv-conf", f"is_host={int(host == 0)}", "--local-addr", hosts.address(host), "-m", module, str(folder)]
 
 
-def _start(module, hosts, folder, each, root):
+def _start(module, hosts, folder, threads, root, each):
     """Start torchrun on every host, its output in `folder`."""
     environment = os.environ | {
-        "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": str(each), "CUDA_VISIBLE_DEVICES": "", "LAB_DEVICE": "cpu",
+        "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": "", "LAB_DEVICE": "cpu",
         "TMPDIR": str(folder),                                  # torchrun leaves folders there
         "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))}
     for host in range(hosts.count):
         with (folder / f"log-{host}").open("w") as log:
-            hosts.start(host, _torchrun(module, hosts, host, folder), env=environment, stdout=log, stderr=log)
+            hosts.start(host, _torchrun(module, hosts, host, folder, each), env=environment, stdout=log, stderr=log)
 
 
 def _serve(module, hosts, folder, latency_seconds):

@@ -77,8 +77,9 @@ def facts(s):
 
 
 def heading(s, shape):
-    """How a lab that trains begins: the machine, its ranks, and the parameters of a Shape."""
-    return (f"{device_name(s.device)}, {s.world} process(es), backend {s.backend}: "
+    """How a lab that trains begins: a line of the machine and its ranks, and the parameters of a Shape, which the lab
+    goes on from. A page shows 74 characters of a line at least."""
+    return (f"{device_name(s.device)}, {s.world} process(es), backend {s.backend}\n"
             f"{total_parameters(shape) / 1e6:,.2f} M parameters")
 
 

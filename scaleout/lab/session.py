@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -36,6 +36,7 @@ class Session:
     world: int
     local_rank: int
     nodes: int
+    group: dist.ProcessGroup | None = None      # of which ranks this is told; None: of all
 
     @property
     def main(self):
@@ -57,10 +58,14 @@ class Session:
         self.synchronize()
         return time.perf_counter()
 
+    def among(self, group):
+        """The session of a process group's ranks only, in their own numbers: what is summed is summed over them."""
+        return replace(self, rank=dist.get_rank(group), world=dist.get_world_size(group), group=group)
+
     def barrier(self):
         """Wait for all ranks."""
         if self.world > 1:
-            dist.barrier()
+            dist.barrier(self.group)
 
     def total(self, value):
         """The sum over ranks of one number per rank (float)."""
@@ -80,14 +85,14 @@ class Session:
         if self.world == 1:
             return [value]
         found = [None] * self.world
-        dist.all_gather_object(found, value, group=group)
+        dist.all_gather_object(found, value, group=group or self.group)
         return found
 
     def _reduce(self, value, how):
         if self.world == 1:
             return float(value)
         cell = torch.tensor([float(value)], dtype=torch.float64, device=self.device)
-        dist.all_reduce(cell, how)
+        dist.all_reduce(cell, how, group=self.group)
         return cell.item()
 
     def agree(self, passed):

@@ -20,7 +20,7 @@ from sphinx.util.docutils import SphinxDirective
 from scaleout.draw import cuts, format_strips, mesh_cuts, patterns, recompute_hills, stages, zero_stages
 from scaleout.page import form
 from scaleout.page.ladder import rungs
-from scaleout.writeup.drawings import WIDE
+from scaleout.writeup.drawings import NARROW, WIDE
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = ROOT / "book" / "cards"
@@ -97,8 +97,9 @@ def _patterns() -> str:
     return f'<h2>Six patterns, before and after</h2><div class="card-pictures">{"".join(some)}</div>'
 
 
-def _picture(words: str, draw: Callable[[float], str]) -> str:
-    return f'<h2>{words}</h2><div class="card-picture">{draw(WIDE)}</div>'
+def _picture(words: str, draw: Callable[[float], str], width: float = WIDE) -> str:
+    """width: what it is drawn for. The sheet has 68 mm for it, so that NARROW is the one whose words can be read."""
+    return f'<h2>{words}</h2><div class="card-picture">{draw(width)}</div>'
 
 
 PICTURES: dict[str, Callable[[], str]] = {
@@ -107,8 +108,8 @@ PICTURES: dict[str, Callable[[], str]] = {
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
     "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
     "mesh": partial(_picture, "Eight GPUs, four cuts", mesh_cuts.opening),
-    "precision": partial(_picture, "Five formats on one ruler", format_strips.strips),
-    "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills),
+    "precision": partial(_picture, "Five formats on one ruler", format_strips.strips, NARROW),
+    "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills, NARROW),
 }
 
 

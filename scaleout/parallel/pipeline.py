@@ -11,6 +11,7 @@ p: ranks, v: stages a rank, m: micro-batches. b: sequences of a micro-batch, s: 
 from __future__ import annotations
 
 from collections import deque
+from itertools import product
 
 import torch
 import torch.distributed as dist
@@ -30,12 +31,15 @@ class HandPipeline:
     held: {(stage, i): (input, output's edge of the graph, edges of its layers)} between forward and backward.
     """
 
-    def __init__(self, s, stages: dict[int, Stage], place: tuple[int, ...], like: Tensor, wire=None, timeout=None):
+    def __init__(self, s, stages: dict[int, Stage], place: tuple[int, ...], like: Tensor, wire=None, timeout=None,
+                 lines=None):
         """place: the rank of every stage of the model. like: a tensor as stages hand it on, (b, s, h). wire: what makes
-        a Wire. timeout: of a message (timedelta; without one, torch's half an hour)."""
+        a Wire. timeout: of a message (timedelta; without one, torch's half an hour). lines: of a job of several
+        pipelines, the ranks of each; `s` is then among those of this one."""
         self.s, self.stages, self.held, self.later = s, stages, {}, {}
-        self.inward, self.outward, self.back_in, self.back_out = connect(s, place, like, wire or Wire, timeout)
-        self.tie = Tie(stages, place)
+        lines = lines or (tuple(range(s.world)),)
+        self.inward, self.outward, self.back_in, self.back_out = connect(s, place, like, wire or Wire, timeout, lines)
+        self.tie = Tie(stages, place, lines)
 
     def forward(self, stage: int, i: int) -> None:
         """Take the input from the stage before, keep what backward needs, hand the output on."""
@@ -216,34 +220,42 @@ class Handover(deque):
     end = close = sent_one
 
 
-def connect(s, place: tuple[int, ...], like: Tensor, make, timeout) -> tuple[dict, dict, dict, dict]:
-    """(inward, outward, back_in, back_out) of this rank: {stage: wire}. Collective: every group is made by all ranks,
-    and its first message sent, in one order."""
+def connect(s, place: tuple[int, ...], like: Tensor, make, timeout, lines) -> tuple[dict, dict, dict, dict]:
+    """(inward, outward, back_in, back_out) of this rank: {stage: wire}. Collective: every group is made by all ranks of
+    all lines, and its first message sent, in one order."""
     inward, outward, back_in, back_out = {}, {}, {}, {}
-    for stage in range(len(place) - 1):
+    mine = next(line for line in lines if joined() in line)
+    for line, stage in product(lines, range(len(place) - 1)):
         for one, other, enter, leave in ((stage, stage + 1, inward, outward), (stage + 1, stage, back_in, back_out)):
-            source, target = place[one], place[other]
+            source, target = line[place[one]], line[place[other]]
             if source == target:
-                if source == s.rank:
+                if source == mine[s.rank]:
                     enter[other] = leave[one] = Handover()
                 continue
             group = dist.new_group(sorted((source, target)), timeout)
-            if s.rank in (source, target):
-                wire = make(source, target, group, like)
+            if mine[s.rank] in (source, target):
+                wire, sends = make(source, target, group, like), mine[s.rank] == source
                 first = torch.zeros(1, device=s.device)                 # NCCL joins the two with their first message
-                dist.send(first, target, group) if s.rank == source else dist.recv(first, source, group)
-                (leave if s.rank == source else enter)[one if s.rank == source else other] = wire
+                dist.send(first, target, group) if sends else dist.recv(first, source, group)
+                (leave if sends else enter)[one if sends else other] = wire
     return inward, outward, back_in, back_out
+
+
+def joined() -> int:
+    """This process's rank in the whole job."""
+    return dist.get_rank() if dist.is_initialized() else 0
 
 
 class Tie:
     """Gives the token table and the head's copy of it the gradient of both, where the head is tied: the sum over the
     first and the last stage. Collective, as `connect` is."""
 
-    def __init__(self, stages: dict[int, Stage], place: tuple[int, ...]) -> None:
-        ends = sorted({place[0], place[-1]})
-        self.weights = tied_weights(stages)
-        self.group = dist.new_group(ends) if len(ends) == 2 else None
+    def __init__(self, stages: dict[int, Stage], place: tuple[int, ...], lines) -> None:
+        self.weights, self.group = tied_weights(stages), None
+        for line in lines:
+            ends = sorted({line[place[0]], line[place[-1]]})
+            group = dist.new_group(ends) if len(ends) == 2 else None
+            self.group = group if joined() in ends else self.group
 
     def __call__(self) -> None:
         """After the backwards of a step."""

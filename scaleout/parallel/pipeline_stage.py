@@ -17,7 +17,8 @@ from scaleout.parallel.transformer import Transformer
 
 class Stage(nn.Module):
     """Neighbouring blocks of a Transformer, under their names in it. The first stage has the token table too, the last
-    the norm, the head and the loss. A tied head is a copy of the table, whose gradient is half of the story.
+    the norm, the head and the loss. A tied head is a copy of the table, whose gradient is half of the story, unless one
+    stage is the whole model.
 
     edges: of the last forward, where the graph leaves each layer with weights of its own: [(edge, its weights)].
     """
@@ -25,12 +26,13 @@ class Stage(nn.Module):
     def __init__(self, model: Transformer, blocks: range) -> None:
         super().__init__()
         self.first, self.last = blocks.start == 0, blocks.stop == len(model.blocks)
-        self.tied = model.shape.tied_head
+        self.shape, self.p, self.full = model.shape, model.p, model.full
+        self.tied = model.shape.tied_head and not (self.first and self.last)
         self.blocks = nn.ModuleDict({str(i): model.blocks[i] for i in blocks})
         if self.first:
             self.tokens, self.positions = model.tokens, model.positions
         if self.last:
-            self.norm, self.head = model.norm, copy.deepcopy(model.head)
+            self.norm, self.head = model.norm, model.head if self.first else copy.deepcopy(model.head)
         self.edges: list = []
         for layer in self.modules():
             if any(True for _ in layer.parameters(recurse=False)):
@@ -71,3 +73,8 @@ def tied_weights(stages: dict[int, Stage]) -> list[nn.Parameter]:
     """Of this rank's stages: the token table and the copy of it in the head, where the head is tied."""
     table = [stage.tokens.weight for stage in stages.values() if stage.first and stage.tied]
     return table + [stage.head.weight for stage in stages.values() if stage.last and stage.tied]
+
+
+def named(name: str, stage: Stage) -> str:
+    """A parameter of a stage as the whole model calls it."""
+    return "tokens.weight" if stage.tied and name == "head.weight" else name

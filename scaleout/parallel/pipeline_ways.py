@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed import pipelining
 
 from scaleout.parallel import pipeline
-from scaleout.parallel.pipeline_stage import Stage, stages_of
+from scaleout.parallel.pipeline_stage import Stage, named, stages_of
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec import pipeline as spec_pipeline
 from scaleout.spec.transformer import Shape
@@ -41,7 +41,7 @@ class Way:
             name = f"{schedule} by hand, " + (f"{loop.__name__}()" if loop else "run() of a list of actions")
         else:
             self.schedule = with_torch(s, self.stages, len(self.place), schedule, m)
-            self.tie = pipeline.Tie(self.stages, self.place)
+            self.tie = pipeline.Tie(self.stages, self.place, (tuple(range(s.world)),))
             name = type(self.schedule).__name__
         self.built = f"{name}, {len(self.place)} stage(s) on {s.world} rank(s)"
 
@@ -85,11 +85,6 @@ def of_model(shape: Shape, layers: tuple[int, ...], device, seed: int = 0):
         torch.manual_seed(seed)
         return stages_of(Transformer(shape), layers, mine, device)
     return make
-
-
-def named(name: str, stage: Stage) -> str:
-    """A parameter of a stage as the whole model calls it."""
-    return "tokens.weight" if stage.tied and name == "head.weight" else name
 
 
 def with_torch(s, stages: dict[int, Stage], count: int, schedule: str, m: int):

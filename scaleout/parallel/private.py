@@ -32,6 +32,7 @@ NAMES = {
     "foreach_norm": "torch:_foreach_norm",
     "foreach_mul_": "torch:_foreach_mul_",
     "functorch_config": "torch._functorch.config",
+    "process_group": "torch.distributed.distributed_c10d:_resolve_process_group",
     "to_copy": "torch:ops.aten._to_copy.default",
     "all_gather_op": "torch:ops.c10d._allgather_base_.default",
     "reduce_scatter_op": "torch:ops.c10d._reduce_scatter_base_.default",
@@ -50,6 +51,16 @@ def __getattr__(name: str):
     except (ImportError, AttributeError):
         raise ImportError(f"torch {torch.__version__} has no {NAMES[name].replace(':', '.')}") from None
     return found
+
+
+def ranks_of(func, args) -> list[int]:
+    """The ranks of the group that an operation of torch.distributed is asked of, as a dispatcher sees it."""
+    for argument, given in zip(func._schema.arguments, args, strict=False):
+        if "ProcessGroup" in str(argument.type):
+            return torch.distributed.get_process_group_ranks(torch.distributed.ProcessGroup.unbox(given))
+        if argument.name == "group_name":
+            return torch.distributed.get_process_group_ranks(__getattr__("process_group")(given))
+    raise RuntimeError(f"torch {torch.__version__}: {func._schema.name} names no group")
 
 
 def group(module):

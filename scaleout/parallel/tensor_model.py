@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from scaleout.parallel.pipeline_stage import Stage
 from scaleout.parallel.tensor import (
     ColumnLinear,
     Copy,
@@ -63,26 +64,32 @@ def cut(block: Block, shape: Shape, group: Group, enter, leave) -> list:
 
 
 class TensorTransformer(nn.Module):
-    """This rank's part of the book's Transformer, which it takes apart. Every rank is given the same tokens.
+    """This rank's part of the book's Transformer, or of a stage of it, which it takes apart. Every rank is given the
+    same tokens.
 
-    Tokens in, this rank's columns of the logits out, (b, s, V/t); with targets, the mean loss, on every rank. After the
-    backward, `sum_copies`. sequence: sequence parallelism, for a number of tokens that the ranks divide. ValueError as
-    `refuse`.
+    Tokens in, this rank's columns of the logits out, (b, s, V/t); with targets, the mean loss, on every rank. Between
+    stages go activations, (b, s, h) or (b, s/t, h). After the backward, `sum_copies`. sequence: sequence parallelism,
+    for a number of tokens that the ranks divide. ValueError as `refuse`.
     """
 
-    def __init__(self, model: Transformer, group: Group, sequence: bool = False) -> None:
+    def __init__(self, model: Transformer | Stage, group: Group, sequence: bool = False) -> None:
         super().__init__()
         shape = model.shape
         refuse(shape, group.size, model.p)
         self.shape, self.group, self.sequence, self.full = shape, group, sequence, model.full
         self.doors = (Gather, Scatter) if sequence else (Copy, Sum)
-        self.words = group.share(shape.vocab)
-        self.tokens = VocabularyEmbedding(model.tokens, self.words, self.leave)
-        self.positions, self.norm, self.blocks = model.positions, model.norm, model.blocks
-        self.entrances = [door for block in self.blocks for door in cut(block, shape, group, self.enter, self.leave)]
-        self.head = ColumnLinear(model.head, self.words)
-        if shape.tied_head:
-            self.head.weight = self.tokens.weight
+        self.words, self.blocks, self.edges = group.share(shape.vocab), model.blocks, []
+        self.layers = list(self.blocks.values() if isinstance(model, Stage) else self.blocks)
+        self.first, self.last = getattr(model, "first", True), getattr(model, "last", True)
+        self.tied = getattr(model, "tied", False)                   # here is one of two copies of the token table
+        if self.first:
+            self.positions = model.positions
+            self.tokens = VocabularyEmbedding(model.tokens, self.words, self.leave)
+        self.entrances = [door for block in self.layers for door in cut(block, shape, group, self.enter, self.leave)]
+        if self.last:
+            self.norm, self.head = model.norm, ColumnLinear(model.head, self.words)
+            if shape.tied_head and self.first:
+                self.head.weight = self.tokens.weight
         self.sharing = max(1, group.size // shape.kv)               # ranks that have the same key-value head
         self.kv_group = group.neighbours(self.sharing) if self.sharing > 1 else None
 
@@ -94,16 +101,23 @@ class TensorTransformer(nn.Module):
         """From matrices that are cut by rows to the stream."""
         return self.doors[1].apply(x, self.group)
 
-    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
-        x, s = self.tokens(tokens), tokens.shape[1]                 # (b, s, h), or (b, s/t, h)
-        if self.positions is not None:
-            x = x + self.positions.weight[self.group.share(s) if self.sequence else slice(s)]
-        for block in self.blocks:
+    def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
+        x = self.embed(x) if self.first else x
+        for block in self.layers:
             x = checkpoint(block, x, use_reentrant=False) if self.full and self.training else block(x)
+        if not self.last:
+            return x
         logits = self.head(self.enter(self.norm(x)))                # (b, s, V/t)
         if targets is None:
             return logits
         return VocabularyLoss.apply(logits.flatten(0, 1), targets.flatten(), self.words, self.group)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """(b, s) -> (b, s, h), or (b, s/t, h)."""
+        x, s = self.tokens(tokens), tokens.shape[1]
+        if self.positions is None:
+            return x
+        return x + self.positions.weight[self.group.share(s) if self.sequence else slice(s)]
 
     # --- copies and parts -------------------------------------------------------------------------------------------
 

@@ -34,17 +34,24 @@ def book(
     """The lines for labs/capstone.py. batch: sequences of a micro-batch, of `seq` tokens; layers: blocks of the model;
     recompute: as `Recipe.checkpointing`; order: of the axes, outermost first.
 
-    Data parallelism is `fully_shard`'s, or DDP with ZeRO 0. ValueError for what the job cannot do.
+    Its tensor parallelism comes with sequence parallelism. Its `fully_shard` adds up whole gradients over a step's
+    micro-batches, so that zero=2 there holds what ZeRO 1 does. ValueError for what the job cannot do.
     """
     _check(layout, batch, seq, layers, recompute)
-    if layout.cp > 1:
-        raise ValueError(f"the book's job has no context parallelism: use cp 1, not {layout.cp}")
     if mesh.grid(Layout(), order).names != mesh.ORDER:
         raise ValueError(f"the book's job orders ranks as {', '.join(mesh.ORDER)}, and no other way: use that order")
-    if layout.schedule != "1f1b":
-        raise ValueError(f"the book's job has 1F1B, not {SCHEDULES[layout.schedule].label}: use schedule 1f1b")
-    zero = f",zero={layout.zero}" * (layout.dp > 1)
-    lines = [_start(layout, gpus_per_node, "labs/capstone.py"), f"--layout tp={layout.tp},pp={layout.pp}{zero}"]
+    if layout.cp > 1:
+        raise ValueError(f"the book's job has no context parallelism: use cp 1, not {layout.cp}")
+    if layout.tp > 1 and not layout.sequence_parallel:
+        raise ValueError("the book's job has no tensor parallelism without sequence parallelism: use sequence_parallel")
+    facts = SCHEDULES[layout.schedule]
+    if facts.splits and (layout.tp > 1 or layout.zero == 3):
+        raise ValueError(f"the book's job has {facts.label} with tp 1 and zero 0 or 2 only: use schedule 1f1b")
+    words = {"pp": layout.pp, "tp": layout.tp, "zero": 2 if layout.zero == 1 else layout.zero}
+    if layout.pp > 1:
+        words |= {"v": layout.chunks, "schedule": layout.schedule}
+    lines = [_start(layout, gpus_per_node, "labs/capstone.py")]
+    lines += [f"--layout {','.join(f'{name}={value}' for name, value in words.items())}"]
     lines += [f"--batch {_sequences(layout, batch)}", f"--micro-batch {batch}", f"--seq {seq}"]
     return (*lines, f"--checkpointing {recompute}")
 

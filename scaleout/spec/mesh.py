@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise
 from math import gcd, prod
 
 from scaleout.spec import checks
@@ -52,15 +52,20 @@ class Grid:
         """Ranks of a group along these axes."""
         return prod(self.sizes[self._place(axis)] for axis in axes)
 
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """How far apart in rank two neighbours along each axis are."""
+        return tuple(prod(self.sizes[place + 1 :]) for place in range(len(self.sizes)))
+
     def stride(self, axis: str) -> int:
-        """How far apart in rank two neighbours along an axis are."""
-        return prod(self.sizes[self._place(axis) + 1 :])
+        """The same along one axis."""
+        return self.strides[self._place(axis)]
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Where a rank stands, by axis. ValueError for a rank that is not there."""
         if not checks.is_whole(rank) or not 0 <= rank < self.ranks:
             raise ValueError(f"rank {rank!r} is not there: ranks go from 0 to {self.ranks - 1}")
-        return {name: rank // self.stride(name) % size for name, size in self.axes}
+        return {name: rank // step % size for (name, size), step in zip(self.axes, self.strides, strict=True)}
 
     def rank(self, coordinates: Mapping[str, int]) -> int:
         """Who stands there. ValueError for other axes, and for a place that is not there."""
@@ -75,8 +80,11 @@ class Grid:
         """The ranks that differ from a rank along these axes only, in the order of the grid; itself among them."""
         here = self.coordinates(rank)
         free = [name for name in self.names if name in {self.names[self._place(axis)] for axis in axes}]
-        places = product(*(range(self.size(name)) for name in free))
-        return tuple(self.rank(here | dict(zip(free, place, strict=True))) for place in places)
+        found = [rank - sum(self.stride(name) * here[name] for name in free)]
+        for name in free:
+            steps = range(0, self.stride(name) * self.size(name), self.stride(name))
+            found = [one + step for one in found for step in steps]
+        return tuple(found)
 
     def groups(self, *axes: str) -> tuple[tuple[int, ...], ...]:
         """All groups along these axes: each rank is in one of them."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import fsum, log, sqrt
 
-from scaleout.memory.mesh import CONTEXTS, blocks_of, rank_parameters
+from scaleout.memory.mesh import CONTEXTS, blocks_of, parameters, rank_blocks
 from scaleout.spec import checks, mesh
 from scaleout.spec.hardware import Device
 from scaleout.spec.layout import Layout, within
@@ -87,7 +87,7 @@ def step(
     costs = stage_costs(work, each, hop)
     done = pipelined(layout, costs)
     parts = _parts(layout, work, each, costs, done)
-    held = [rank_parameters(shape, layout, rank, each) for rank in range(layout.pp)]
+    held = [parameters(shape, layout, rank, sum(rank_blocks(layout, rank, each))) for rank in range(layout.pp)]
     there, back = (fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
                    for some in (costs.forward, costs.backward))  # fmt: skip
     parts["exposed data"] = mesh_replicas.exposed(

@@ -188,7 +188,7 @@ class Pricer:
             held[0], layout, plan.recipe, on.rank.across, there, back, max(cut.each[0], cut.each[-1])
         )
         parts["update"] = max(held) * ADAMW_BYTES / (layout.replicas if layout.zero else 1) / on.rank.memory_bytes_per_s
-        parts["stragglers"] = straggling(layout.ranks) * sum(parts.values())
+        parts["stragglers"] = straggling(layout.ranks) * fsum(parts.values())
         return Plan(
             layout, plan.batch, plan.recipe, plan.each, plan.bytes, plan.rank, plan.over, on.crossing,
             fsum(parts.values()), {name: parts[name] for name in PARTS},
@@ -243,5 +243,5 @@ def pipelined(layout: Layout, spent: Spent, cut: Cut, hop: float) -> dict[str, f
     )
     fill = cut.lap * block + first + last * (layout.chunks == 1) - own
     of = {name: m / p * seconds for name, seconds in spent.whole.items()}
-    return {"compute": m * mean - sum(of.values()), **of, "imbalance": m * (busiest - mean), "bubble": fill,
+    return {"compute": m * mean - fsum(of.values()), **of, "imbalance": m * (busiest - mean), "bubble": fill,
             "hops": 2 * (p - 1) * hop}  # fmt: skip

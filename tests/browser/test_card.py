@@ -15,6 +15,10 @@ FOOT = """() => {
   return [...document.querySelectorAll(".card-sheet *")].map((one) => one.getBoundingClientRect())
     .reduce((low, box) => Math.max(low, box.bottom - sheet.top), 0);
 }"""
+GAPS = """() => {
+  const boxes = [...document.querySelectorAll(".card-formulas > div > math")].map((one) => one.getBoundingClientRect());
+  return boxes.slice(1).map((box, i) => box.top - boxes[i].bottom);
+}"""
 
 
 @pytest.mark.parametrize("stem", cards.stems())
@@ -26,6 +30,7 @@ def test_a_card_is_one_page_with_room_at_its_foot(reader, book, stem):
     [box] = set(re.findall(rb"/MediaBox\s*\[([^\]]+)\]", printed))
     assert [round(float(side) / 72 * 25.4) for side in box.split()] == [0, 0, 210, 297]
     assert reader.evaluate(FOOT) * MM <= 297 - 15 + 0.2
+    assert min(reader.evaluate(GAPS)) >= 3, "a formula stands on the next"
     assert violations(reader) == []
     reader.set_viewport_size(NARROW)
     assert reader.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]

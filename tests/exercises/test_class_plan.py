@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+from itertools import product
 
 import pytest
 from repo import ROOT, text
@@ -15,7 +16,7 @@ from scaleout.timing import profile
 PLAN = text("book/instructor/collectives.md")
 ROW = re.compile(r"^\| ([^|]+) \| ([\d.]+[^|]*) \| ([\d.]+[^|]*) \| ([^|]+) \|$", re.M)
 ROWS = ROW.findall(PLAN)
-STEMS = ("collectives", "tensor", "pipeline", "zero", "precision", "recompute")
+STEMS = ("collectives", "tensor", "pipeline", "zero", "mesh", "precision", "recompute")
 PLANS = {stem: text(f"book/instructor/{stem}.md") for stem in STEMS}
 EVERY_ROW = [(stem, *row[:3]) for stem, plan in PLANS.items() for row in ROW.findall(plan)]
 KEYS = {one.title: one.key for one in exercises.catalogue("collectives")}
@@ -81,6 +82,18 @@ def test_the_figures_of_precision_to_expect_are_the_recorded_ones():
     parts = next(note for note in run.notes if "gradients' errors are of" in note).split(", then ")[1:]
     _, *errors = run.series["relative error of gradients by part, fp16 products, no loss scale"]
     assert {part for part, error in zip(parts, errors, strict=True) if error > 1} == {"block 2, queries and keys"}
+
+
+def test_eight_people_send_and_walk_what_the_plan_of_three_axes_says():
+    blocks, micro, weights = 3, 2, 4
+    cards = list(product((0, 1), repeat=3))  # stage, replica, part
+    sent = {card: (micro * (card[0] == 0), weights, blocks * micro) for card in cards}
+    assert set(sent.values()) == {(2, 4, 6), (0, 4, 6)} and "(6, 2 or none, and 4.)" in PLANS["mesh"]
+    walked = [sum(one[axis] for one in sent.values()) for axis in (2, 0)]
+    assert "({} and {}.)".format(*walked) in PLANS["mesh"]
+    once = exercises.exercise("mesh", "bytes-by-axis").reference
+    less, more = (once(4, 2, 2, m, 3, 1, 4) for m in (2, 4))
+    assert [b / a for a, b in zip(less, more, strict=True)] == [2, 1, 2] and "(Two of the three.)" in PLANS["mesh"]
 
 
 def test_a_ring_with_the_sign_turned_passes_no_sum_on():

@@ -20,10 +20,10 @@ from scaleout.train import batches
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
 WORK = {"calibrate": "measure", "memory": "parity", "ddp": "train", "fsdp": "train", "collectives": "alone",
-        "tensor": "train", "pipeline": "whole", "zero": "train", "precision": "whole", "recompute": "train",
-        "capstone": "Job", "slow_link": "measure"}
+        "tensor": "train", "mesh": "train", "pipeline": "whole", "zero": "train", "precision": "whole",
+        "recompute": "train", "capstone": "Job", "slow_link": "measure"}
 TRAIN = ("memory", "ddp", "fsdp", "tensor", "capstone", "slow_link")
-SAVE = ("memory", "ddp", "fsdp", "tensor", "pipeline", "zero", "precision", "recompute", "collectives",
+SAVE = ("memory", "ddp", "fsdp", "tensor", "mesh", "pipeline", "zero", "precision", "recompute", "collectives",
         "capstone")
 HUGE = "the weights alone take"
 CASES = [
@@ -39,6 +39,22 @@ CASES = [
     *((name, ["--save", "."], "the name must end in .json") for name in SAVE),
     *((name, ["--save", "f.txt/r.json"], "cannot be written: choose a file in a folder") for name in SAVE),
     *((name, ["--save", "x" * 300 + ".json"], "cannot be written: choose a file in a folder") for name in SAVE),
+    ("mesh", ["--layers", "1000000"], HUGE), ("mesh", ["--lr", "nan"], "'nan' is not a finite number"),
+    ("mesh", ["--dataset", "gone"], "dataset gone: no such file or folder"),
+    ("mesh", ["--steps", "3"], "--steps is 3: it must be from 4"),
+    ("mesh", ["--layout", "tp=2"], "dp 1 x cp 1 x tp 2 x pp 1 is 2 ranks, there are 1 GPUs: the nearest that works"),
+    ("mesh", ["--layout", "ep=2"], "--layout ep=2: give degrees as tp=2,pp=2, of dp, tp, pp, v, m; dp is what is left"),
+    ("mesh", ["--layout", "tp=\u00b2"], "give degrees as tp=2,pp=2"),
+    ("mesh", ["--layout", "m=3"], "2 sequences of a replica do not fall into 3 micro-batches: use m=2"),
+    ("mesh", ["--layout", "v=2"], "needs a pipeline"),
+    ("mesh", ["--order", "pp,dp"], "--order pp,dp: name dp, tp and pp once each, the outermost first: pp,dp,tp"),
+    ("mesh", ["--zero", "3"], "--zero is 3: it must be from 0 to 1"),
+    ("mesh", ["--search"], "--search is about several ranks: use torchrun --nproc-per-node 8"),
+    ("mesh", ["--fault", "tie"], "--fault is about several ranks: use torchrun --nproc-per-node 8"),
+    ("mesh", ["--fault", "tie", "--save"], "--save: a run with a fault is no Record: leave out --fault or --save"),
+    ("mesh", ["--search", "--link"], "--link, --search and --fault are shown by themselves: leave out all but one"),
+    ("mesh", ["--link", "fast"], "--link fast: give Mbit/s from 1 to 100000, such as 1000,200"),
+    ("mesh", ["--link", "--layout", "tp=3"], "dp 1 x cp 1 x tp 3 x pp 1 is 3 ranks, there are 8 GPUs"),
     ("pipeline", ["--layers", "1000000"], HUGE), ("pipeline", ["--lr", "nan"], "'nan' is not a finite number"),
     ("pipeline", ["--dataset", "gone"], "dataset gone: no such file or folder"),
     ("recompute", ["--layers", "1000000"], HUGE), ("recompute", ["--lr", "nan"], "'nan' is not a finite number"),

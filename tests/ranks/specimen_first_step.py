@@ -21,6 +21,8 @@ import torch
 import torch.distributed as dist
 
 from scaleout.lab import corpus, options, session
+from scaleout.measure import mesh as measure_mesh
+from scaleout.measure import mesh_link as measure_mesh_link
 from scaleout.measure import recompute as measure_recompute
 from scaleout.measure import rounds
 from scaleout.measure import slow_link as measure_slow_link
@@ -76,13 +78,21 @@ def tensor_link(s, words):
     measure_tensor_link.Worker(s, lab.plan(o), None).step("tensor")
 
 
+def mesh_link(s, words):
+    """A step of what labs/mesh.py --link starts on each host."""
+    lab = module("mesh")
+    _, o = options.parse(lab.TIERS, lab.__doc__, words)
+    worker = measure_mesh_link.Worker(s, lab.plan(o), None)
+    worker.step(worker.axes[0])
+
+
 def outcome(s, name, words):
     """"step", "end", or the words of an error, of this rank."""
     try:
         if name == "slow_link":
             slow_link(s, words)
         if "--link" in words:
-            tensor_link(s, words)
+            {"tensor": tensor_link, "mesh": mesh_link}[name](s, words)
         module(name).main(s, words)
     except Reached:
         return "step"
@@ -109,6 +119,7 @@ def main(s):
     stop_after(tensor_ways.Way, "step")
     stop_after(precision.Way, "update")
     stop_after(measure_recompute.Way, "step")
+    stop_after(measure_mesh.Way, "step")
     cases, found = json.loads(Path(sys.argv[1]).read_text()), []
     for name, _ in cases:
         module(name)

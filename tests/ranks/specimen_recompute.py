@@ -1,8 +1,12 @@
 """Recomputation on the ranks of one group: all-gathers of a step under fully_shard, gradients against one process."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.utils.checkpoint import checkpoint
 
 from scaleout.measure import recompute as measure
 from scaleout.memory import recompute
@@ -40,4 +44,29 @@ def main(s):
             *orders, model = measure.messages(s, O, policy, share, via)
             own = {str(i): p.grad.full_tensor() for i, p in enumerate(model.parameters())}
             found[name, via] = *orders, parity.worst(s, own, wanted)
+    return found
+
+
+class Again(nn.Module):
+    """A unit that is made again from outside."""
+
+    def __init__(self, unit):
+        super().__init__()
+        self.unit = unit
+
+    def forward(self, x):
+        return checkpoint(self.unit, x, use_reentrant=True)
+
+
+def around(s):
+    """{prefetch set by hand: gathers of a step} of four units of `fully_shard`, each within a reentrant checkpoint."""
+    found = {}
+    for by_hand in (False, True):
+        units = [fully_shard(nn.Linear(4, 4)) for _ in range(4)]
+        for unit, following in pairwise(units) if by_hand else ():
+            unit.set_modules_to_forward_prefetch([following])
+        model = fully_shard(nn.Sequential(*map(Again, units)))
+        with measure.Messages() as seen:
+            model(torch.ones(2, 4, requires_grad=True)).sum().backward()
+        found[by_hand] = seen.order.count("G")
     return found

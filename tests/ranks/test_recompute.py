@@ -29,6 +29,10 @@ def test_under_fsdp_no_weight_is_gathered_once_more_and_gradients_are_one_proces
     assert found[0]["one segment", "torch"][1] == "GGGGRRRRR"
 
 
+def test_a_unit_rebuilt_from_outside_gathers_what_it_was_told_to_prefetch():
+    assert pool.ranks(specimen_recompute.around, 2) == [{False: 8, True: 11}] * 2
+
+
 @pytest.mark.parametrize(("world", "words"), [
     (1, ["--dropout", "0.1", "--attention", "naive", "--via", "hand"]), (2, ["--form", "llama", "--kv-heads", "2"])])
 def test_six_budgets_are_as_predicted(world, words, tmp_path):

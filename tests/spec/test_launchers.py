@@ -150,12 +150,17 @@ def test_megatron_has_one_other_order_of_ranks():
     assert other - usual == {"--use-tp-pp-dp-mapping"} and usual < other
 
 
-def test_the_book_s_job_knows_its_options_and_gets_back_the_batch():
-    layout = Layout(dp=2, tp=2, pp=2, micro_batches=4)
-    ranks, said = read(book(layout, 3, 256, 8, "selective"))
+@each([
+    ({"dp": 2, "tp": 2, "pp": 2, "sequence_parallel": True}, "pp=2,tp=2,zero=0,v=1,schedule=1f1b"),
+    ({"dp": 4, "pp": 2, "zero": 1, "chunks": 2, "schedule": "zbv"}, "pp=2,tp=1,zero=2,v=2,schedule=zbv"),
+    ({"dp": 8, "zero": 3}, "pp=1,tp=1,zero=3"),
+])  # fmt: skip
+def test_the_book_s_job_knows_its_options_and_gets_back_the_batch(layout, words):
+    ranks, said = read(book(Layout(**layout, micro_batches=4), 3, 256, 8, "selective"))
     own = {f"--{field.name.replace('_', '-')}" for field in fields(Options)}
-    assert set(said) - {"--layout"} <= own and said["--layout"] == "tp=2,pp=2,zero=0" and ranks == 8
-    assert int(said["--batch"]) == 2 * 4 * int(said["--micro-batch"]) and said["--checkpointing"] == "selective"
+    assert set(said) - {"--layout"} <= own and said["--layout"] == words and ranks == 8
+    assert int(said["--batch"]) == layout["dp"] * 4 * int(said["--micro-batch"]) == layout["dp"] * 4 * 3
+    assert said["--checkpointing"] == "selective" and said["--seq"] == "256"
 
 
 @each([
@@ -172,7 +177,9 @@ def test_the_book_s_job_knows_its_options_and_gets_back_the_batch():
     (torchtitan, {"dp": 2}, {"recompute": "selective"}, "use none or full"),
     (torchtitan, {"dp": 2}, {"order": ("dp", "pp", "cp", "tp")}, "no other way"),
     (book, {"cp": 2}, {}, "use cp 1"),
-    (book, {"pp": 2, "chunks": 2, "schedule": "interleaved"}, {}, "not interleaved 1F1B: use schedule 1f1b"),
+    (book, {"tp": 2}, {}, "use sequence_parallel"),
+    (book, {"pp": 2, "tp": 2, "schedule": "zb1", "sequence_parallel": True}, {}, "with tp 1 and zero 0 or 2 only"),
+    (book, {"pp": 2, "dp": 2, "zero": 3, "schedule": "zb1"}, {}, "use schedule 1f1b"),
     (book, {"dp": 2}, {"order": ("dp", "pp", "cp", "tp")}, "no other way"),
 ])  # fmt: skip
 def test_what_a_framework_cannot_do_is_one_line(maker, layout, more, words):

@@ -210,6 +210,20 @@ def test_no_order_changes_a_byte_and_the_outermost_axis_takes_the_cable():
     assert list(found[1]) == list(orders[1])
 
 
+def test_messages_are_as_many_as_the_parts_of_a_step_say():
+    """Four all-reduces in a block (Shoeybi et al., arXiv 1909.08053, figure 4), a hop for each micro-batch there and
+    back, and for the replicas' weights what ZeRO's stages do."""
+    plain = Layout(dp=2, tp=2, pp=4, micro_batches=8)
+    found = traffic(PRESETS["llama-2-7b"], 1, 4096, plain, H100, cluster(2, 8), rank=1)
+    assert [found[axis].messages for axis in ("tp", "pp", "dp", "cp")] == [8 * 8 * 4, 8 * 2, 1, 0]
+    assert found["pp"].bytes == found["pp"].messages * 4096 * 4096 * 2
+    by_zero = [traffic(LLAMA, 1, 8192, Layout(dp=16, zero=zero, micro_batches=4), H100, cluster(2, 8))["dp"].messages
+               for zero in range(4)]  # fmt: skip
+    assert by_zero == [1, 2, 5, 12]
+    ring = traffic(LLAMA, 1, 8192, Layout(dp=4, cp=4, micro_batches=2), H100, cluster(2, 8))["cp"]
+    assert ring.messages == 2 * 32 * 3 * 3, "micro-batches, blocks, passes, and three others' keys and values"
+
+
 def test_a_middle_stage_sends_both_ways_and_replicas_over_both_axes():
     layout = Layout(dp=2, cp=2, pp=4, zero=1, micro_batches=4)
     found = {rank: traffic(LLAMA, 1, 8192, layout, H100, cluster(2, 8), rank=rank) for rank in (0, 1, 3)}

@@ -1,4 +1,4 @@
-"""What holds of every view: at each control's values alone and at settings by chance it draws, in its frame."""
+"""What holds of every view: at each control's values alone and at settings by chance it draws, and fits its frame."""
 
 import json
 import math
@@ -17,7 +17,8 @@ from scaleout.views.fsdp.levers import EXPOSED
 
 MARK = "{http://www.w3.org/2000/svg}"
 MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0, "pipeline": 40,
-         "tensor": 40, "zero": 40, "recompute": 40, "precision": 60, "planner": 4}  # settings by chance
+         "tensor": 40, "zero": 40, "recompute": 40, "precision": 60, "mesh": 40,
+         "planner": 4}  # settings by chance
 NAMELESS = {"collectives", "front", "pipeline", "precision"}  # views that are of no model
 
 
@@ -105,13 +106,22 @@ def planner(params, values, result):
     assert sum(values["counts"].values()) == values["layouts"]
 
 
+def mesh(params, values, result):
+    assert len(result["svg"]) < 90_000 and values["fits"] is (values["held_gb"] <= values["room_gb"])
+    assert values["dp"] * values["cp"] * values["tp"] * values["pp"] == params["gpus"]
+    assert values["seconds"] == pytest.approx(sum(values["parts"].values()))
+    assert values["communication_ms"] == pytest.approx(sum(values["ms"].values()))
+    assert values["held_gb"] == pytest.approx(sum(values["held_gb_by_kind"].values()))
+    assert all(0 <= values["sent_so_far_gb"][axis] <= sent * (1 + 1e-9) for axis, sent in values["gb"].items())
+
+
 def front(params, values, result):
     assert values["fits"] is (params == {"states": "split", "activations": "recompute"})
 
 
 CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": fsdp, "capstone": capstone, "zero": zero,
           "front": front, "pipeline": pipeline, "tensor": tensor, "recompute": recompute, "precision": precision,
-          "planner": planner}
+          "mesh": mesh, "planner": planner}
 
 
 def test_every_view_is_here():
@@ -222,15 +232,17 @@ def test_what_the_picture_sets_its_controls_take():
     for stem, params in [(one, way) for one in CHECKS for way in ({}, *by_chance(one, TRIED, 5))]:
         given, found = {**views.defaults(stem), **params}, drawn(stem, params)
         for one in ET.fromstring(found["svg"]).iter() if found else ():
-            name = re.split("[=:]", one.get("data-press") or one.get("data-move") or "")[0]
-            if not name:
+            asked = [each.split("=") for each in (one.get("data-press") or "").split("&") if each]
+            name, row, item = (one.get("data-move") or "::").split(":")
+            if not asked and not name:
                 continue
             assert one.get("data-mark") and one.get("data-label"), "its focus and its name"
-            assert "off" not in found["levers"].get(name, {}), (stem, name, params)
-            if one.get("data-press"):
-                views.clean(stem, {name: as_typed(controls(stem)[name], one.get("data-press").partition("=")[2])})
-            else:
-                _, row, item = one.get("data-move").split(":")
+            # what the press itself wakes is not off
+            off = {control for control, lever in found["levers"].items() if "off" in lever}
+            assert name not in off and (asked or [[name]])[-1][0] not in off, (stem, name, params)
+            for control, value in asked:
+                views.clean(stem, {control: as_typed(controls(stem)[control], value)})
+            if name:
                 assert item in views.rows_of(given[name])[int(row)]
 
 

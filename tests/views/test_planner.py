@@ -8,7 +8,6 @@ from pathlib import Path
 
 import mesh_rows
 import pytest
-from cases import refused
 from drawn import marks
 from view_settings import by_chance
 
@@ -152,15 +151,6 @@ def test_an_impossible_pick_says_what_would_work():
 
 def test_learned_positions_end_a_sequence():
     assert shown({"model": "gpt-3-175b"})["values"]["seq"] == 2048 == PRESETS["gpt-3-175b"].max_seq
-
-
-@pytest.mark.parametrize(("params", "words"), [
-    ({"gpus": 12}, "gpus must be one of 1, 2, 4"), ({"sequences": "many"}, "sequences must be one of 8, 16"),
-    ({"tp": 3}, "tp must be one of 1, 2, 4, 8, 16"), ({"price": -1}, "price must be from 0"),
-    ({"config": {}}, "has no parameter 'config'"),
-], ids=str)  # fmt: skip
-def test_bad_input_is_one_line(params, words):
-    refused(lambda: shown(params), words)
 
 
 # --- published --------------------------------------------------------------------------------------------------

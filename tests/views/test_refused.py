@@ -1,4 +1,4 @@
-"""What views say of a parameter that is not on a control: in one line, what would be right."""
+"""What a view says to a value that its controls cannot take: one line, with what they can."""
 
 import pytest
 from cases import refused
@@ -45,6 +45,14 @@ REFUSED = [
     ("recompute", {"order": "best"}, "order must be one of cheapest, as it runs, dearest"),
     ("recompute", {"tp": 16}, "tp must be one of 1, 2, 4, 8"),
     ("precision", {"format": "fp32"}, "format must be one of fp16, bf16, e5m2, e4m3, e2m1"),
+    ("mesh", {"gpus": 12}, "gpus must be one of 8, 16, 32"),
+    ("mesh", {"order": "pp.tp"}, "order must hold pp, dp, tp once each in row 1"),
+    ("mesh", {"rank": 16384}, "rank must be from 0 to 16,383"),
+    ("mesh", {"link": "wifi"}, "link must be one of ib-ndr"),
+    ("planner", {"gpus": 12}, "gpus must be one of 1, 2, 4"),
+    ("planner", {"sequences": "many"}, "sequences must be one of 8, 16"),
+    ("planner", {"tp": 3}, "tp must be one of 1, 2, 4, 8, 16"),
+    ("planner", {"price": -1}, "price must be from 0"),
     ("capstone", {"world": 5000}, "world must be from 1 to 4,096"),
     ("capstone", {"model": "zero-1t"}, "model must be one of gpt2"),
     ("capstone", {"sharding": "zero"}, "sharding must be one of full, hybrid, ddp"),

@@ -19,8 +19,10 @@ GATHERS = Choice(
     "`FullyShardedDataParallel` does so where `checkpoint(..., use_reentrant=True)` stands *around* the FSDP unit: "
     "rebuilding is then a forward like any other. That *the backward pass has two allgathers per layer* was found in "
     "2023 (pytorch, issue 105635); FairScale's advice was `FSDP(checkpoint(module))`, *so that all-gather is not done "
-    "one extra time* (issue 777). With `fully_shard` it is two in either order, counted with torch 2.13. Look at your "
-    "trace all the same, and count.\n\n"
+    "one extra time* (issue 777). With `fully_shard` it is two in either order, counted with torch 2.13, with one "
+    "exception: around a unit with `use_reentrant=True`, and prefetch set by hand "
+    "(`set_modules_to_forward_prefetch`), each forward that is made again gathers the next unit too, 11 times where 8 "
+    "would do for four blocks. Look at your trace all the same, and count.\n\n"
     "A segment of k blocks is another matter. Its blocks are all gathered for the rebuilding, and stand whole at once "
     "until their backwards are done.",
     options=(

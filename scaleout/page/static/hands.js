@@ -130,9 +130,19 @@ export class Hands {
     this.view.change(data.spec.controls.find((control) => control.name === name), value);
   }
 
+  /** Set what a mark asks for: one control, or several at once, of which the last has the picture drawn. */
   press(mark) {
-    const [name, ...text] = mark.dataset.press.split("=");
-    this.set(name, read(this.view.data.spec.controls.find((control) => control.name === name), text.join("=")));
+    const { built, data, params } = this.view;
+    const asked = mark.dataset.press.split("&").map((one) => {
+      const [name, ...text] = one.split("=");
+      return [name, read(data.spec.controls.find((control) => control.name === name), text.join("="))];
+    }).filter(([name, value]) => params[name] !== value);
+    for (const [name, value] of asked.slice(0, -1)) {
+      built.get(name).stop?.();
+      built.get(name).set(value);
+      params[name] = value;
+    }
+    if (asked.length) this.set(...asked.at(-1));
   }
 
   /** Put an item of a row at another place. */

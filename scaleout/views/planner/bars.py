@@ -4,6 +4,7 @@ layout and of the reader's."""
 from __future__ import annotations
 
 from functools import lru_cache
+from math import fsum
 
 from scaleout.draw import hatch, svg
 from scaleout.draw.amounts import amount
@@ -43,7 +44,7 @@ def held(job: Job, plan: Plan) -> dict[str, int]:
 
 def spent(plan: Plan) -> dict[str, float]:
     """Seconds of a step, as they are drawn (SECONDS)."""
-    return {name: sum(plan.parts[part] for part in parts) for name, _, _, parts in SECONDS}
+    return {name: fsum(plan.parts[part] for part in parts) for name, _, _, parts in SECONDS}
 
 
 def rows(setting: Setting) -> list[tuple[str, Plan]]:

@@ -154,7 +154,7 @@ def mark(axes: Axes) -> str:
             stops.append((100 * seen / total, ruler.x(octave + s.octaves)))
             seen += n
     stops.append((100.0, ruler.x(s.h.items()[-1][0] + 1 + s.octaves)))
-    return guess.mark(stops, (axes.at.ends - 4, axes.at.strip[1]), "x", axes.at.ends - 4)
+    return guess.mark(stops, (axes.at.ends - 4, axes.at.bars[1]), "x", axes.at.ends - 4)  # beneath it stand words
 
 
 # --- the strip ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,87 @@
+"""One number in the bits of two formats, and on the line beside the numbers that each of them has."""
+
+from __future__ import annotations
+
+import math
+
+from scaleout.draw import svg
+from scaleout.numerics.formats import FORMATS, Format
+from scaleout.numerics.rounding import rounded
+
+NUMBER = 1000.3
+SHOWN = ("fp16", "bf16")
+LO, HI = 995.2, 1004.8  # of the line: bf16 has three numbers there
+LEFT, RIGHT = 44.0, 62.0  # for names, and for what the bits stand for
+HIGH, ROW = 22.0, 84.0  # of a bit, and from one format to the next
+FILLS = {"sign": 0.12, "exponent": 0.5, "mantissa": 0.22}  # opacities
+
+
+def fields(x: float, f: Format) -> dict[str, str]:
+    """{field: its bits} of a normal number above 0, once rounded to the format. ValueError for any other number."""
+    y = rounded(x, f)
+    octave = math.frexp(y)[1] - 1 if math.isfinite(y) and y > 0 else None
+    if octave is None or octave < f.lowest_octave:
+        raise ValueError(f"{x!r} is no normal number above 0 of {f.name}")
+    steps = step(x, f)
+    return {"sign": "0", "exponent": f"{octave + f.bias:0{f.exponent}b}", "mantissa": f"{steps:0{f.mantissa}b}"}
+
+
+def step(x: float, f: Format) -> int:
+    """How many steps above the beginning of its octave the number lies to which x is rounded."""
+    y = rounded(x, f)
+    return round(math.ldexp(y, f.mantissa - math.frexp(y)[1] + 1)) - 2**f.mantissa
+
+
+def bits(width: float) -> str:
+    """The bits of either format with what they say, and under them both on one line."""
+    out = [_bits(FORMATS[name], 6 + ROW * i, width) for i, name in enumerate(SHOWN)]
+    y = 6 + ROW * len(SHOWN)
+    out.append(_line(y, width))
+    said = "; ".join(f"{name}: {' '.join(fields(NUMBER, FORMATS[name]).values())}, which is "
+                     f"{rounded(NUMBER, FORMATS[name]):,g}" for name in SHOWN)  # fmt: skip
+    return svg.figure(width, y + 92, "".join(out), f"The number {NUMBER:,} in 16 bits. {said}")
+
+
+def _bits(f: Format, y: float, width: float) -> str:
+    """A cell for each bit; what a field is above, what it says here beneath."""
+    cell, wide = min(26.0, (width - LEFT - RIGHT) / 16), width > 500
+    start = 2.0 ** (math.frexp(NUMBER)[1] - 1)
+    apart = math.ldexp(start, -f.mantissa)
+    says = {"sign": "", "exponent": f"from {start:,.0f} on",
+            "mantissa": f"step {step(NUMBER, f):,} of {2**f.mantissa:,}" + f", {apart:g} apart" * wide}  # fmt: skip
+    x, top = LEFT, y + 18
+    out = [svg.text(0, top + 16, f.name, bold=True)]
+    for name, ones in fields(NUMBER, f).items():
+        right = x + cell * len(ones)
+        at = {"x": right, "anchor": "end"} if name == "sign" else {"x": (x + right) / 2, "anchor": "middle"}
+        out.append(svg.text(y=top - 6, words=name, fill="muted", size=svg.SMALL, **at))
+        out.append(svg.text((x + right) / 2, top + HIGH + 15, says[name], anchor="middle", size=svg.SMALL))
+        for one in ones:
+            mark = f"{f.name} {name}"
+            out.append(svg.rect(x + 0.5, top, cell - 1.5, HIGH, "compute", opacity=FILLS[name], mark=mark))
+            out.append(svg.text(x + cell / 2, top + 15.5, one, anchor="middle", size=svg.SMALL))
+            x += cell
+        x += 1.5
+    out.append(svg.text(x + 6, top + 16, f"{rounded(NUMBER, f):,g}", bold=True))
+    return "".join(out)
+
+
+def _line(y: float, width: float) -> str:
+    """The neighbourhood of the number: ticks where a format has one, a dot on the nearest."""
+    def at(value: float) -> float:
+        return LEFT + (value - LO) / (HI - LO) * (width - LEFT - 4)
+
+    x, out = at(NUMBER), []
+    for f, high in zip((FORMATS[name] for name in SHOWN), (y + 34, y + 64), strict=True):
+        apart, nearest = math.ldexp(2.0 ** (math.frexp(NUMBER)[1] - 1), -f.mantissa), rounded(NUMBER, f)
+        out += [svg.text(0, high + 4, f.name, bold=True), svg.line(LEFT, high, width - 4, high, "muted")]
+        for i in range(math.ceil(LO / apart), math.floor(HI / apart) + 1):
+            out.append(svg.line(at(i * apart), high - 5, at(i * apart), high + 5, "ink", mark=f"{f.name} tick"))
+        out.append(f'<circle cx="{svg.num(at(nearest))}" cy="{svg.num(high)}" r="4.5" fill="{svg.colour("key")}"/>')
+    out += [svg.line(x, y + 20, x, y + 64, "ink", 1, "3 2"),
+            svg.text(x - 5, y + 22, f"{NUMBER:,}", anchor="end", bold=True, halo=True)]  # fmt: skip
+    out += [svg.text(at(one), y + 84, f"{one:,}", anchor="middle", fill="muted", size=svg.SMALL)
+            for one in (996, 1000, 1004)]  # fmt: skip
+    nearest = rounded(NUMBER, FORMATS[SHOWN[0]])
+    out.append(svg.text(at(nearest) + 4, y + 22, f"{nearest:,g}", size=svg.SMALL, halo=True))
+    return "".join(out)

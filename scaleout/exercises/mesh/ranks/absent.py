@@ -1,0 +1,114 @@
+"""Check the lab exercise `find-absent`: layouts of four ranks, sound ones and such with a fault, on all or on one."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+
+from scaleout.exercises.engine import Verdict
+from scaleout.exercises.ranks.check import Check, wrong
+
+WHOLE, READ = 12, 3  # elements of the weight, samples of a replica
+
+
+@dataclass(frozen=True)
+class Case:
+    """sizes: (dp, tp). faults: what is wrong on which replicas, "" for none: "whole", "twin" (the first part on every
+    rank), "samples" (those of replica 0), "gradient" (not added up)."""
+
+    name: str
+    sizes: tuple[int, int]
+    faults: tuple[str, ...] = ()
+    on: tuple[int, ...] = (0, 1, 2, 3)
+
+    @property
+    def right(self) -> list[str]:
+        """The axes that are not in effect."""
+        found = {"tp" for one in self.faults if one in ("whole", "twin")}
+        return sorted(found | {"dp" for one in self.faults if one in ("samples", "gradient")})
+
+
+CASES = (
+    Case("a sound layout", (2, 2)),
+    Case("a sound layout of replicas alone", (4, 1)),
+    Case("a sound layout of one replica", (1, 4)),
+    Case("the whole weight on every rank", (2, 2), ("whole",)),
+    Case("the same half on both tp ranks", (2, 2), ("twin",)),
+    Case("the same half on both tp ranks of replica 1", (2, 2), ("twin",), (1,)),
+    Case("gradients that were not added up", (2, 2), ("gradient",)),
+    Case("a replica that reads what another reads", (4, 1), ("samples",), (2,)),
+    Case("replicas that all read the same", (2, 2), ("samples",)),
+    Case("nothing but copies", (2, 2), ("whole", "samples", "gradient")),
+    Case("the same quarter twice", (1, 4), ("twin",)),
+    Case("one replica whose gradient was left out", (4, 1), ("gradient",), (3,)),
+)
+
+
+def given(case: Case, rank: int) -> tuple[torch.Tensor, int, torch.Tensor, torch.Tensor, tuple[int, int]]:
+    """The arguments of a rank."""
+    tp = case.sizes[1]
+    replica, at = divmod(rank, tp)
+    faults = case.faults if replica in case.on else ()
+    weight = torch.randn(WHOLE, generator=torch.Generator().manual_seed(1))
+    part = weight if "whole" in faults else weight.chunk(tp)[0 if "twin" in faults else at]
+    first = 0 if "samples" in faults else READ * replica
+    seed = 100 + at if "gradient" not in faults else 200 + 10 * replica + at
+    gradient = torch.randn(len(part), generator=torch.Generator().manual_seed(seed))
+    return part.clone(), WHOLE, torch.arange(first, first + READ), gradient, case.sizes
+
+
+def own(function, rank: int, world: int) -> Verdict | list[list[str]]:
+    """What this rank found in each case, or what is wrong with an answer of its own."""
+    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
+    found = []
+    for case in CASES:
+        said = function(*given(case, rank))
+        if said is ...:
+            return wrong("the function returns its ... at once: put your check in its place", "stub")
+        if isinstance(said, (set, tuple)):
+            said = sorted(said) if isinstance(said, set) else list(said)
+        if not isinstance(said, list) or any(one not in ("dp", "tp") for one in said):
+            return wrong(f"rank {rank}, {case.name}: a list of 'dp' and 'tp' is asked for, not {said!r:.60}",
+                         "no-list")  # fmt: skip
+        found.append(sorted(set(said)))
+    return found
+
+
+def judge(reports: list, world: int) -> Verdict:
+    """What all ranks have said, case by case."""
+    for number, case in enumerate(CASES):
+        said = [report[number] for report in reports]
+        if any(one != said[0] for one in said):
+            who = next(rank for rank, one in enumerate(said) if one != said[0])
+            return wrong(f"{case.name}: rank 0 says {_list(said[0])} and rank {who} says {_list(said[who])}: compare "
+                         "over all ranks, and let all decide on the same", "ranks-disagree")  # fmt: skip
+        if said[0] != case.right:
+            return _wrong(case, said[0])
+    return Verdict(True, f"right on {world} processes")
+
+
+def _wrong(case: Case, said: list[str]) -> Verdict:
+    more = [one for one in said if one not in case.right]
+    words = f"{case.name} (dp {case.sizes[0]} x tp {case.sizes[1]}): you say {_list(said)}, it is {_list(case.right)}. "
+    if more and 1 in case.sizes and case.sizes[("dp", "tp").index(more[0])] == 1:
+        return wrong(f"{words}An axis of 1 is in effect", "axis-of-one")
+    if more:
+        return wrong(f"{words}What have you compared that may differ, or be equal, in a sound run?", "false-alarm")
+    missed = {"whole": "The length of a part, times tp, is that of the whole",
+              "twin": "Parts of the right length may be the same part: compare neighbours along tp",
+              "samples": "Replicas may read the same, and then their gradients are equal as well: compare samples",
+              "gradient": "Gradients of replicas are equal once they were added up: compare them along dp"}
+    axis = next(one for one in case.right if one not in said)
+    fault = next(one for one in case.faults if (one in ("whole", "twin")) == (axis == "tp"))
+    return wrong(words + missed[fault], f"missed-{fault}")
+
+
+def _list(axes: list[str]) -> str:
+    return " and ".join(axes) or "nothing"
+
+
+CHECK = Check("scaleout.exercises.mesh.ranks", "absent", (4,), own, judge, wait_seconds=5,
+              right=f"right on 4 processes: {len(CASES)} layouts, each axis that was not there found by every "
+                    "rank")  # fmt: skip

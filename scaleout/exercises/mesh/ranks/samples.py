@@ -1,0 +1,105 @@
+"""Check the lab exercise `own-samples`: what each of four ranks reads, for several meshes and two epochs."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+
+from scaleout.exercises.engine import Verdict
+from scaleout.exercises.ranks.check import Check, wrong
+from scaleout.spec.mesh import Grid
+
+AXES = ("pp", "dp", "tp")
+SIZES = ((1, 2, 2), (2, 2, 1), (1, 4, 1), (2, 1, 2))
+COUNT, EPOCHS = 24, 3
+
+Fault = tuple[str, str] | None  # (slip, words)
+
+
+def own(function, rank: int, world: int) -> Verdict | list:
+    """The lists that this rank reads, by mesh and epoch, or what is wrong with one of them."""
+    found = []
+    for sizes in SIZES:
+        for epoch in range(EPOCHS):
+            random.seed(rank)
+            torch.manual_seed(rank)
+            given = function(COUNT, epoch, sizes)
+            if given is ...:
+                return wrong("the function returns its ... at once: put your list in its place", "stub")
+            given = given.tolist() if isinstance(given, torch.Tensor) else given
+            if not isinstance(given, (list, tuple, range)):
+                return wrong(f"the function gave a {type(given).__name__}: a list of samples is asked for", "no-list")
+            some = [int(one) if isinstance(one, (int, torch.Tensor)) else -1 for one in given]
+            if any(not 0 <= one < COUNT for one in some):
+                return wrong(f"rank {rank} reads what is no sample: they are whole numbers from 0 to {COUNT - 1}",
+                             "no-sample")  # fmt: skip
+            found.append(some)
+    return found
+
+
+def judge(reports: list, world: int) -> Verdict:
+    """What all ranks read together."""
+    for number, sizes in enumerate(SIZES):
+        epochs = [[one[EPOCHS * number + epoch] for one in reports] for epoch in range(EPOCHS)]
+        found = next(filter(None, (_shared(lists, sizes) for lists in epochs)), None) or _shuffled(epochs)
+        if found:
+            mesh = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
+            return wrong(f"{mesh}: {found[1]}", found[0])
+    return Verdict(True, f"right on {world} processes")
+
+
+def _shared(lists: list[list[int]], sizes: tuple[int, ...]) -> Fault:
+    """What is wrong with who reads what in one epoch."""
+    grid = Grid(tuple(zip(AXES, sizes, strict=True)))
+    for axis in ("tp", "pp"):
+        for group in grid.groups(axis):
+            if any(lists[one] != lists[group[0]] for one in group):
+                return _apart(lists, grid, axis, group)
+    replicas = [lists[rank] for rank in grid.group(0, "dp")]
+    read = [one for some in replicas for one in some]
+    if len(set(map(tuple, replicas))) == 1 < len(replicas):
+        return "all-the-same", "all replicas read the same samples: along dp they share out the data set"
+    if len(read) != len(set(read)):
+        twice = next(one for one in read if read.count(one) > 1)
+        return "overlap", f"sample {twice} is read twice: all replicas need the same permutation to cut"
+    if len(read) < COUNT:
+        return "lost", f"{COUNT - len(read)} of {COUNT} samples are read by nobody"
+    if len({len(one) for one in replicas}) > 1:
+        return "uneven", "the replicas' lists are of different lengths: one would wait for the others at the end"
+    return None
+
+
+def _apart(lists: list[list[int]], grid: Grid, axis: str, group: tuple[int, ...]) -> Fault:
+    """Why ranks that work on the same samples have different lists."""
+    a, b = (sorted(lists[rank]) for rank in group[:2])
+    if a == b:
+        return "order-apart", (f"ranks {group[0]} and {group[1]}, neighbours along {axis}, read the same samples in "
+                               "another order: their permutations differ. Each rank's own seed is its own")  # fmt: skip
+    every = [one for some in lists for one in some]
+    if len(every) == len(set(every)):
+        return "every-rank", (f"all four ranks share out the data set, and ranks {group[0]} and {group[1]} work on the "
+                              f"same sample: they are neighbours along {axis}. Only dp reads other ones")  # fmt: skip
+    if not set(a) & set(b) and grid.size("dp") > 1:
+        return "wrong-axis", (f"ranks {group[0]} and {group[1]} are neighbours along {axis} and read other samples. "
+                              "Which coordinate did you take? tp counts fastest")  # fmt: skip
+    return "own-seed", (f"ranks {group[0]} and {group[1]}, neighbours along {axis}, read different samples: is the "
+                        "permutation drawn from what each rank has seeded for itself?")  # fmt: skip
+
+
+def _shuffled(epochs: list[list[list[int]]]) -> Fault:
+    """What is wrong with the order, where each epoch is shared out well."""
+    if all(lists == epochs[0] for lists in epochs):
+        ordered = any(one == sorted(one) for one in epochs[0])
+        return ("not-shuffled", "each list is in the order of the data set: shuffle it") if ordered else (
+            "same-epochs", "each epoch has the same order: let it depend on `epoch`")  # fmt: skip
+    if any(one == sorted(one) for lists in epochs for one in lists):
+        return "not-shuffled", "a list is in the order of the data set: shuffle it"
+    if any(epochs[i] == epochs[j] for i in range(EPOCHS) for j in range(i)):
+        return "same-epochs", "two epochs have the same order: let it depend on `epoch`"
+    return None
+
+
+CHECK = Check("scaleout.exercises.mesh.ranks", "my_samples", (4,), own, judge, wait_seconds=5,
+              right=f"right on 4 processes, as {len(SIZES)} meshes: the same samples along tp and pp, each once along "
+                    "dp, and another order in each epoch")  # fmt: skip

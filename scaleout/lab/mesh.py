@@ -1,0 +1,189 @@
+"""What the lab of three axes reads and prints: a layout by its degrees, an order of axes, what each axis sends and each
+rank holds, layouts by their predicted steps. Standard library only."""
+
+from scaleout.lab.text import megabytes, ms, ratio, table
+from scaleout.spec import checks, mesh
+from scaleout.spec.layout import Layout
+from scaleout.spec.slices import divides
+
+NAMES = {"one": "one process", "hand": "by hand", "torch": "torch", "accelerate": "Accelerate's mesh, torch's parts"}
+SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "send": "sends"}
+DEGREES = ("dp", "tp", "pp", "v", "m")
+SURE = 2.0              # times as long: what is predicted to be nearer is not told apart where others use the machine
+APART = 3.0             # how many times as long the next of the chosen layouts should take, at most
+
+# --- what is asked for ----------------------------------------------------------------------------------------------
+
+
+def degrees(text):
+    """--layout as {name: number}: "tp=2,pp=2". ValueError for what is no degree."""
+    found = {}
+    for word in text.split(",") if text else ():
+        name, _, value = word.partition("=")
+        if name not in DEGREES or not (value.isascii() and value.isdigit()) or not 1 <= int(value) <= 10**6:
+            raise ValueError(f"--layout {text}: give degrees as tp=2,pp=2, of {', '.join(DEGREES)}; dp is what is left")
+        found[name] = int(value)
+    return found
+
+
+def usual(world):
+    """The degrees of a layout that nobody asked for: of eight ranks two along each axis."""
+    return {"tp": 2 if world % 2 == 0 else 1, "pp": 2 if world % 4 == 0 else 1}
+
+
+def order(text):
+    """--order as the axes of a grid, outermost first: "tp,dp,pp". Context parallelism, of which there is none, goes
+    with dp. ValueError where it is not these three."""
+    axes = text.split(",")
+    if sorted(axes) != ["dp", "pp", "tp"]:
+        raise ValueError(f"--order {text}: name dp, tp and pp once each, the outermost first: pp,dp,tp")
+    return tuple(axis for one in axes for axis in ((one, "cp") if one == "dp" else (one,)))
+
+
+def layout(shape, given, world, sequences, sequence_parallel=False, zero=0):
+    """(Layout of so many ranks, sequences of a micro-batch) by its degrees; dp is what is left, and m two for each
+    stage of a pipeline, else 1. sequences: of a step, of all replicas. ValueError, in one line with what works."""
+    tp, pp, v = (given.get(name, 1) for name in ("tp", "pp", "v"))
+    dp = given.get("dp", world // (tp * pp) if world % (tp * pp) == 0 else 1)
+    more = {"sequence_parallel": sequence_parallel and tp > 1, "gather_again": False, "zero": zero if dp > 1 else 0}
+    mesh.refuse(shape, Layout(dp, tp, pp, **more), world)
+    if sequences % dp:
+        raise ValueError(f"--sequences {sequences} do not fall to {dp} replicas: use {dp * max(1, sequences // dp)}")
+    m = given.get("m") or fewest(sequences // dp, pp)
+    if sequences // dp % m:
+        near = checks.nearest(m, checks.divisors(sequences // dp))
+        raise ValueError(f"{sequences // dp} sequences of a replica do not fall into {m} micro-batches: use m={near}")
+    schedule = "interleaved" if v > 1 else "1f1b"
+    return Layout(dp, tp, pp, chunks=v, micro_batches=m, schedule=schedule, **more), sequences // dp // m
+
+
+def fewest(sequences, pp):
+    """Micro-batches of a replica: two for each stage where the sequences allow it, else as many as they do."""
+    return next((n for n in (2 * pp, pp) if sequences % n == 0), sequences) if pp > 1 else 1
+
+
+def every(shape, world, sequences, **more):
+    """[(Layout, sequences of a micro-batch)]: all that this many ranks, this shape and these sequences can have."""
+    cuts = [(tp, pp) for tp in checks.divisors(world) for pp in checks.divisors(world // tp)]
+    return [layout(shape, {"tp": tp, "pp": pp}, world, sequences, **more) for tp, pp in cuts
+            if divides(shape, tp) and pp <= shape.layers and sequences % (world // (tp * pp)) == 0]
+
+
+def title(layout):
+    """A layout in words: "dp 2 x tp 2 x pp 2"."""
+    return f"dp {layout.dp} x tp {layout.tp} x pp {layout.pp}" + (f", v = {layout.chunks}" if layout.chunks > 1 else "")
+
+
+# --- what one layout sends and holds --------------------------------------------------------------------------------
+
+def sent(rows):
+    """What each axis sends in a step, of one rank of each stage, as text. rows: [(rank of the pipeline, found,
+    wanted)], both {axis: {collective: (bytes, calls)}}."""
+    lines = []
+    for rank, found, wanted in rows:
+        for axis in dict.fromkeys((*wanted, *found)):
+            mine, told = (side.get(axis, {}) for side in (found, wanted))
+            size = [sum(one[0] for one in side.values()) for side in (told, mine)]
+            lines.append((f"stage {rank}, along {axis}", calls(mine), calls(told), *map(kilobytes, size), ratio(*size)))
+    return table(("a rank sends", "calls", "predicted", "kB predicted", "kB", "ratio"), lines) if lines else ""
+
+
+def calls(found):
+    """{"all_reduce": (bytes, 8)} as "8 AR"."""
+    return " + ".join(f"{one[1]} {SHORT.get(name, name)}" for name, one in sorted(found.items())) or "-"
+
+
+def kilobytes(size):
+    return f"{size / 1e3:,.1f}"
+
+
+def held(rows):
+    """Bytes of each stage's ranks by what they are, as text. rows: [(rank of the pipeline, {state: bytes}, the same
+    predicted)]."""
+    lines = [(f"stage {rank}, {name}", megabytes(told[name]), megabytes(found[name]), ratio(told[name], found[name]))
+             for rank, found, told in rows for name in found]
+    return table(("a rank holds", "predicted", "measured", "ratio"), lines)
+
+
+def steps(rows):
+    """Seconds of a step by way, as text. rows: {way: (measured, predicted or None)}."""
+    lines = [(NAMES[via], ms(seconds), ms(guess), ratio(guess, seconds)) for via, (seconds, guess) in rows.items()]
+    return table(("", "ms a step", "predicted", "ratio"), lines)
+
+
+# --- all layouts ----------------------------------------------------------------------------------------------------
+
+def chosen(guesses, most=4):
+    """Of {layout: seconds} those to run: up to `most`, each at least so many times as long as the one before that no
+    greater factor leaves as many. (names from the fastest on, that factor)."""
+    ranked = sorted(guesses, key=guesses.get)
+    for tenths in range(round(10 * APART), 10, -1):
+        found = ranked[:1]
+        for name in ranked[1:]:
+            if guesses[name] >= tenths / 10 * guesses[found[-1]]:
+                found.append(name)
+        if len(found) >= most:
+            return [*found[:most - 1], found[-1]], tenths / 10
+    return ranked[:most], 1.0
+
+
+def ranking(rows):
+    """All layouts from the fastest on, as text. rows: [{"name", "seconds", "parts", "measured" or None}]."""
+    lines = []
+    for i, row in enumerate(sorted(rows, key=lambda row: row["seconds"])):
+        parts = row["parts"]
+        lines.append((f"{i + 1:2} {row['name']}", ms(row["seconds"]), *(ms(parts[name]) for name in parts),
+                      ms(row["measured"]), ratio(row["seconds"], row["measured"])))
+    return table(("predicted, ms a step", "in all", *rows[0]["parts"], "measured", "ratio"), lines)
+
+
+def inversions(wanted, found):
+    """(how many pairs of seconds are in another order in the second list, how many were judged): those that the first
+    has at least SURE times apart."""
+    pairs = [(i, j) for i in range(len(wanted)) for j in range(i)
+             if max(wanted[i], wanted[j]) >= SURE * min(wanted[i], wanted[j])]
+    return sum((wanted[i] - wanted[j]) * (found[i] - found[j]) < 0 for i, j in pairs), len(pairs)
+
+
+def decides(rows):
+    """One line on what the slowest has more of than the fastest."""
+    fast, slow = (pick(rows, key=lambda row: row["seconds"]) for pick in (min, max))
+    name = max(slow["parts"], key=lambda part: slow["parts"][part] - fast["parts"][part])
+    more = slow["seconds"] - fast["seconds"]
+    share = (slow["parts"][name] - fast["parts"][name]) / more if more else 0.0
+    times = slow["seconds"] / fast["seconds"]
+    return f"{slow['name']} takes {times:.1f} times as long as {fast['name']}: {share:.0%} of the difference is {name}"
+
+
+
+
+def made_of(parts):
+    """The predicted step by what it is made of, in a line."""
+    return "predicted from its pieces: " + " + ".join(f"{ms(seconds)} ms {name}" for name, seconds in parts.items()
+                                                      if seconds)
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------
+
+FAULTS = {"tensor": "the plan that cuts matrices applies to none: every rank along tp has them whole",
+          "replicas": "the group that averages gradients along dp has one rank",
+          "data": "ranks along tp read different sequences",
+          "norms": "gradients of norms are not summed along tp (with --sequence-parallel)",
+          "tie": "gradients of a tied table's two ends are not summed along pp"}
+WRONG = 1e-3                        # relative error that is no rounding
+
+
+def fault(losses, error, found):
+    """What a run with a fault shows, as text: losses beside one process's, the worst gradient of step 1, and what each
+    check says.
+
+    losses: [(faulty, one process)] by step. error: largest relative error of a gradient at step 1. found: {check: what
+    it says, "" for nothing}.
+    """
+    rows = [(i + 1, f"{seen:.6f}", f"{wanted:.6f}", f"{seen / wanted - 1:+.1e}")
+            for i, (seen, wanted) in enumerate(losses)]
+    steps = table(("step", "loss", "one process", "difference"), rows)
+    gradients = f"gradients of step 1: off by {error:.1e} at most" + (" (WRONG)" if error > WRONG else "")
+    width = max(map(len, found))
+    said = [f"{name.ljust(width)}  {words or 'finds nothing'}" for name, words in found.items()]
+    return "\n".join([steps, "", gradients, "", *said])

@@ -1,0 +1,85 @@
+"""The prediction, the Record and the table of labs/mesh.py --link: one layout whose axes cross a slow link in turn.
+Standard library only."""
+
+import statistics
+
+from scaleout.lab.hosts import GOODPUT, burst
+from scaleout.lab.text import megabytes, ms, ratio, table
+from scaleout.records import provenance, results
+
+SHARE = {"all_reduce": 1.0, "send": 1.0, "all_gather": 0.5, "reduce_scatter": 0.5}     # of its size, in a ring of two
+
+
+def predicted(quiet, messages, gap, rate):
+    """Seconds of a step whose messages cross a link of `rate` bit/s, from `quiet` ones at full speed.
+
+    messages: [(collective, bytes, times)] that leave a host, of all its ranks together, which send at once. What the
+    link lets through at once (`burst`) fills up again in the `gap` seconds between two messages. Nobody waits for a
+    send of a pipeline while there is another micro-batch to work on: of two stages the first one's activations and the
+    last one's gradients show, unless a message takes longer than a stage's work between two of them.
+    """
+    if rate is None:
+        return quiet
+    free, speed, more = min(burst(rate), gap * rate / 8), rate * GOODPUT / 8, 0.0
+    for kind, size, times in messages:
+        wire = max(0.0, size - free) / speed
+        hidden = kind == "send" and times > 2 and wire < quiet / times
+        more += wire * (2 if hidden else times)
+    return quiet + more
+
+
+def crossing(asked, ranks):
+    """[(collective, bytes, times)] that leave a host along the axis that lies across the two: of `asked`, the same of a
+    rank of a group of two, and `ranks` groups."""
+    return [(kind, ranks * SHARE[kind] * size, times) for kind, size, times in asked]
+
+
+def record(tier, plan, found):
+    """The Record of a run. plan: what the ranks were asked to do; found: what rank 0 wrote."""
+    facts = found["facts"] | {"commit": provenance.commit(), "command": provenance.command_line(), "nodes": 2,
+                              "interconnect": "2 network namespaces on one machine, veth and a bridge, shaped by tbf"}
+    middles = {case["name"]: statistics.median(case["step_seconds"]) for case in found["cases"]}
+    first, cases = found["cases"][0], found["cases"]
+    quiet = statistics.median(middles[case["name"]] for case in cases if case["rate"] is None)
+    guesses = {case["name"]: predicted(quiet, case["messages"], quiet / case["asked"], case["rate"]) for case in cases}
+    slow = [case for case in cases if case["rate"]]
+    names = [case["name"] for case in sorted(slow, key=lambda case: guesses[case["name"]])]
+    best, worst = names[0], names[-1]
+    pairs = {f"seconds a step, {name}": seconds for name, seconds in guesses.items()}
+    label = f"{worst}, beside {best}"
+    return results.Record(
+        stem="mesh", tier=tier, **facts, model=plan["model"],
+        recipe={"layout": found["layout"], "link Mbit/s": slow[0]["rate"] / 1e6}
+        | {f"bytes that leave a host, {case['name']}": sum(size * times for _, size, times in case["messages"])
+           for case in slow},
+        effective_batch=plan["sequences"], sequence_length=plan["seq"], precision="fp32", checkpoint_cadence="none",
+        step_seconds=first["step_seconds"], warmup_steps=0, losses=first["losses"], peak_memory={},
+        tokens_per_second=results.tokens_per_second(first["step_seconds"], 0, plan["sequences"], plan["seq"]),
+        prediction=pairs | {label: guesses[worst] / guesses[best]},
+        measurement={f"seconds a step, {name}": middles[name] for name in guesses}
+        | {label: middles[worst] / middles[best]},
+        series={f"seconds a step, {case['name']}": case["step_seconds"] for case in cases})
+
+
+def named(axis, rate):
+    """A case: which axis lies across the hosts, over which link."""
+    return f"{axis} across, " + ("no limit" if rate is None else f"{rate / 1e6:g} Mbit/s")
+
+
+def show(r):
+    """The Record of a run as text."""
+    head = "seconds a step, "
+    rows = []
+    for name in r.prediction:
+        if name.startswith(head):
+            sent = r.recipe.get(f"bytes that leave a host, {name.removeprefix(head)}")
+            rows.append((name.removeprefix(head), megabytes(sent), ms(r.prediction[name]), ms(r.measurement[name]),
+                         ratio(r.prediction[name], r.measurement[name])))
+    label = next(name for name in r.prediction if not name.startswith(head))
+    return table(("ms a step", "leaves a host", "predicted", "measured", "ratio"), rows) + (
+        f"\n{label}: {r.prediction[label]:.1f} times as long predicted, {r.measurement[label]:.1f} measured")
+
+
+def recorded(folder):
+    """The recorded runs (list of Record)."""
+    return [results.load(path) for path in sorted(folder.glob("*-link.json"))]

@@ -1,0 +1,255 @@
+"""A mesh looked at from outside: what each axis sends, and what each rank holds, beside their prediction.
+
+Every collective and every message of a pipeline is seen as it is asked for, and belongs to the axis along which the
+ranks of its group differ. So a parallelism that is not there shows as an axis that sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import ceil
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from scaleout.collectives.tensor import block
+from scaleout.collectives.vocabulary import ends
+from scaleout.lab import session
+from scaleout.measure.zero import OPERATIONS, Calls
+from scaleout.memory import mesh as memory_mesh
+from scaleout.parallel import private
+from scaleout.parallel.mesh import Mesh
+from scaleout.parallel.recipe import local_bytes, make_optimizer
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec.layout import Layout
+from scaleout.spec.mesh import ORDER, Grid, grid
+from scaleout.spec.pipeline import stages_of
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import Shape, norm_parameters
+from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, buckets
+
+# Of each operation the collective and the tensor that is its size; a receive is another rank's send.
+SENT = OPERATIONS | {"send": ("send", 0), "reduce_scatter_tensor": ("reduce_scatter", 0)}
+LOSS = 8                                            # bytes of the loss that ranks add up, in fp64
+
+WAYS = ("one", "hand")
+SPREAD = 77             # odd: times it, modulo a power of two, is another order of all bytes
+
+# --- by looking -----------------------------------------------------------------------------------------------------
+
+
+class Spoken(private.TorchDispatchMode):
+    """Counts what is asked of torch.distributed while the context is open, by axis of the grid. found: {axis:
+    {collective: Calls}}."""
+
+    def __init__(self, grid: Grid) -> None:
+        super().__init__()
+        self.grid, self.bytes, self.count = grid, Counter(), Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented               # let it turn into operations on this rank's part, which come here
+        out = func(*args, **(kwargs or {}))
+        space, _, name = func._schema.name.partition("::")
+        if space in ("c10d", "_c10d_functional") and name in SENT:
+            kind, at = SENT[name]
+            key = axis_of(self.grid, private.ranks_of(func, args)), kind
+            self.bytes[key] += sum(t.nbytes for t in private.tree_leaves(out if at is None else args[at])
+                                   if isinstance(t, torch.Tensor))
+            self.count[key] += 1
+        return out
+
+    @property
+    def found(self) -> dict[str, dict[str, Calls]]:
+        return by_axis({key: Calls(size, self.count[key]) for key, size in self.bytes.items()})
+
+
+def by_axis(calls: dict[tuple[str, str], Calls]) -> dict[str, dict[str, Calls]]:
+    """{(axis, collective): Calls} as {axis: {collective: Calls}}, in order."""
+    found: dict[str, dict[str, Calls]] = {}
+    for axis, kind in sorted(calls):
+        found.setdefault(axis, {})[kind] = calls[axis, kind]
+    return found
+
+
+def axis_of(grid: Grid, ranks) -> str:
+    """The axes along which ranks differ, joined by "x": one, where a group lies along an axis."""
+    places = [grid.coordinates(rank) for rank in ranks]
+    return "x".join(axis for axis in grid.names if len({place[axis] for place in places}) > 1) or "none"
+
+
+class Way:
+    """The book's Transformer on the ranks of a session by one way, its optimizer, and steps with them.
+
+    `place` says where this rank stands, by axis. "one" is a plain model, which every rank trains whole on what all
+    replicas have.
+    """
+
+    def __init__(self, s, o, layout: Layout, batch: int, via: str = "hand", order=ORDER, optimizer: str = "adamw",
+                 rate: float | None = None, kind: type[Mesh] = Mesh) -> None:
+        """o: options with shape, seq, lr and seed. batch: sequences of a micro-batch."""
+        self.s, self.o, self.layout, self.batch, self.via = s, o, layout, batch, via
+        self.grid = grid(layout, order)
+        self.place = self.grid.coordinates(s.rank)
+        if via == "one":
+            torch.manual_seed(o.seed)
+            self.model = Transformer(o.shape).to(s.device)
+        else:
+            self.mesh = kind(s, o.shape, layout, batch, o.seq, order, o.seed)
+        made = self.mesh if via != "one" else self.model
+        recipe = Recipe(precision="fp32", optimizer=optimizer, foreach=False)
+        self.optimizer = make_optimizer(list(made.parameters()), recipe, o.lr if rate is None else rate)
+
+    def gradients(self, batches) -> float:
+        """Of a step's batches, (tokens, targets) with the shape (dp, m, b, s) each; the mean loss."""
+        if self.via != "one":
+            return self.mesh.gradients(*(list(part[self.place["dp"]]) for part in batches))
+        loss = self.model(*(part.flatten(0, 2) for part in batches))
+        loss.backward()
+        return loss.item()
+
+    def update(self) -> None:
+        """Step the optimizer, forget the gradients."""
+        if self.via != "one":
+            self.mesh.update(self.optimizer)
+        else:
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def step(self, batches) -> float:
+        """One training step; the mean loss."""
+        loss = self.gradients(batches)
+        self.update()
+        return loss
+
+    def whole(self, gradients: bool = False) -> dict[str, torch.Tensor]:
+        """{name: full tensor}, copies, of this rank's stages: parameters or gradients."""
+        if self.via != "one":
+            return self.mesh.whole(gradients)
+        return {name: (p.grad if gradients else p.detach()).clone() for name, p in self.model.named_parameters()}
+
+    def spoken(self, batches) -> dict[str, dict[str, Calls]]:
+        """What this rank sends in a step, by axis: {axis: {collective: Calls}}."""
+        with Spoken(self.grid) as seen:
+            self.step(batches)
+        return seen.found
+
+    def held(self, batches) -> dict[str, int]:
+        """Bytes of each state on this rank, after a step's gradients; its update follows."""
+        self.gradients(batches)
+        states = [value for state in self.optimizer.state.values() for value in state.values() if value.dim()]
+        found = {"weights": self.mesh.stored, "gradients": local_bytes(p.grad for p in self.mesh.parameters()),
+                 "optimizer": local_bytes(states)}
+        self.update()
+        return found
+
+    @property
+    def built(self) -> str:
+        """What was built, in words."""
+        return self.mesh.built
+
+    def close(self) -> None:
+        """Give the process groups back."""
+        if self.via == "hand":
+            self.mesh.close()
+
+
+def batches(s, o, text, layout: Layout, batch: int, step: int) -> list[torch.Tensor]:
+    """(tokens, targets) of all replicas in a step, each (dp, m, b, s), int64, the same on every rank. o: options with
+    seq, seed and shape.
+
+    Bytes are numbered otherwise than ASCII numbers them, so that each tensor-parallel rank's part of the vocabulary
+    occurs: nearly all of a text is in the first half of 256.
+    """
+    pair = session.batch(text, step, layout.dp * layout.m * batch, o.seq, seed=o.seed, device=s.device)
+    return [(SPREAD * part % o.shape.vocab).unflatten(0, (layout.dp, layout.m, batch)) for part in pair]
+
+
+def vias(s, o, layout: Layout) -> list[str]:
+    """The ways of a run that can have this layout."""
+    return ["hand"]
+
+
+def refuse(s, o, layout: Layout) -> None:
+    """ValueError, in one line, where the way that is asked for cannot have this layout."""
+
+
+def skips(s, o, layout: Layout) -> list[str]:
+    """What a run leaves out, and why."""
+    found = ["Accelerate: it has no pipeline, and cuts no matrix of a model that transformers has not cut"]
+    if s.world == 1:
+        found.append("messages: one process sends nothing (torchrun --nproc-per-node 8)")
+    return found
+
+
+# --- by the pure models ---------------------------------------------------------------------------------------------
+
+def states(shape: Shape, layout: Layout, pp: int) -> dict[str, int]:
+    """What `Way.held` should find on rank `pp` of a pipeline, in fp32 with AdamW; stage 1 has dealt the gradients."""
+    n = 4 * memory_mesh.rank_parameters(shape, layout, pp)
+    share = layout.dp if layout.zero else 1
+    return {"weights": n, "gradients": ceil(n / share), "optimizer": ceil(2 * n / share)}
+
+
+def messages(shape: Shape, batch: int, seq: int, layout: Layout, pp: int, sizes: list[int]):
+    """What `spoken` should find on rank `pp` of a pipeline, in fp32: {axis: {collective: Calls}}. sizes: elements of
+    its parameters, in their order, which make up buckets."""
+    found: dict[tuple[str, str], Calls] = {}
+    count = len(buckets([Layer("", 0.0, 0.0, 4 * size) for size in sizes], BUCKET_CAP, FIRST_BUCKET_CAP))
+    for axis, kind, _, size, times in asked(shape, batch, seq, layout, pp, count):
+        before = found.get((axis, kind), Calls(0, 0))
+        found[axis, kind] = Calls(before.bytes + times * size, before.count + times)
+    return by_axis(found)
+
+
+def asked(shape: Shape, batch: int, seq: int, layout: Layout, pp: int, pieces: int | None = None):
+    """[(axis, collective, ranks, bytes, times)] of a step of rank `pp` of a pipeline. pieces: of what replicas reduce,
+    None: as many as there are buckets of torch's size in it."""
+    mine, last = stages_of(layout.schedule, pp, layout.pp, layout.chunks), layout.stages - 1
+    each, found = memory_mesh.blocks_of(shape, layout), []
+    for stage in mine:
+        found += [("tp", *one) for one in _tensor(shape, batch, seq, layout, each[stage], stage == 0, stage == last)]
+    if layout.pp > 1:
+        hop = 4 * batch * seq * shape.hidden // (layout.tp if layout.sequence_parallel else 1)
+        hops = layout.m * sum((stage < last) + (stage > 0) for stage in mine)
+        found += [("pp", "send", 2, hop, hops), ("pp", "all_reduce", layout.pp, LOSS, 1)]
+        if shape.tied_head and pp in (0, layout.last_rank) and layout.last_rank != 0:
+            found.append(("pp", "all_reduce", 2, 4 * shape.vocab * shape.hidden // layout.tp, 1))
+    if layout.dp > 1:
+        found += [("dp", kind, layout.dp, size, times) for kind, size, times in _data(shape, layout, pp, pieces)]
+        found.append(("dp", "all_reduce", layout.dp, LOSS, 1))
+    return [one for one in found if one[3] and one[4]]
+
+
+def _tensor(shape, batch, seq, layout, blocks, first, last):
+    """[(collective, ranks, bytes, times)] along tp, of a stage."""
+    if layout.tp == 1:
+        return []
+    cut = {"sequence_parallel": layout.sequence_parallel, "width": 4, "gather_again": False}
+    one, both = block(shape, batch, seq, layout.tp, **cut), ends(shape, batch, seq, layout.tp, **cut)
+    parts = ["embedding"] * first + ["head", "loss"] * last
+    found = [(move.collective, layout.tp, move.size, layout.m * blocks) for phase in ("forward", "backward")
+             for move in one.moves(phase)]
+    found += [(move.collective, layout.tp, move.size, layout.m) for phase in (both.forward, both.backward)
+              for part in parts for move in phase[part]]
+    once: Counter = Counter()                                   # gradients of copies, one message for the same ranks
+    for move in one.sums:
+        once[move.ranks] += blocks * move.size
+    if layout.sequence_parallel:
+        positions = shape.max_seq * shape.hidden if shape.positions == "learned" else 0
+        once[layout.tp] += 4 * (first * positions + last * norm_parameters(shape))
+    return found + [("all_reduce", ranks, size, 1) for ranks, size in once.items()]
+
+
+def _data(shape, layout, pp, pieces):
+    """[(collective, bytes, times)] along dp."""
+    each = memory_mesh.blocks_of(shape, layout)
+    n = memory_mesh.rank_parameters(shape, layout, pp, each)
+    if not layout.zero:
+        pieces = pieces or ceil(4 * n / BUCKET_CAP)
+        return [("all_reduce", 4 * n / pieces, pieces)]
+    blocks = sum(memory_mesh.rank_blocks(layout, pp, each))
+    one = memory_mesh.parameters(shape, layout, pp, 1) - memory_mesh.parameters(shape, layout, pp, 0)
+    pad = lambda size: 4 * (size + -size % layout.dp)  # noqa: E731
+    units = [(pad(one), blocks), (pad(n - blocks * one), 1)]
+    return [(kind, size, times) for kind in ("reduce_scatter", "all_gather") for size, times in units]

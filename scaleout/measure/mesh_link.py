@@ -1,0 +1,93 @@
+"""One rank of labs/mesh.py --link: steps of one layout with each of its axes across two hosts in turn, over links of
+several rates. The links are shaped from outside, as for labs/slow_link.py."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from scaleout.lab import mesh as lab_mesh
+from scaleout.lab import mesh_link, recording, session
+from scaleout.measure.mesh import Way, asked, batches
+from scaleout.measure.peak import timed
+from scaleout.measure.slow_link import ask
+from scaleout.records import files
+from scaleout.spec.transformer import Shape
+
+AXES = {"pp": "pp,dp,tp", "dp": "dp,pp,tp", "tp": "tp,pp,dp"}           # the order that puts an axis across the hosts
+
+
+class Plan:
+    """What labs/mesh.py wrote, as options: its fields are attributes, and `shape` is a Shape."""
+
+    def __init__(self, plan):
+        vars(self).update(plan)
+        self.shape = Shape(**plan["model"])
+
+
+class Worker:
+    """The layout in every order on one rank, and what is timed with it."""
+
+    def __init__(self, s, plan, folder):
+        """plan: a dict with the lab's options, `model` (of a Shape), `rates` (bit/s or None), warmup, threads."""
+        self.s, self.o, self.folder, self.number, self.drawn = s, Plan(plan), folder, 0, 0
+        self.text, o = session.dataset(plan["dataset"]), self.o
+        given = lab_mesh.degrees(o.layout) if o.layout else lab_mesh.usual(s.world)
+        self.laid = lab_mesh.layout(o.shape, given, s.world, o.sequences, o.sequence_parallel, o.zero)
+        self.axes = [axis for axis in AXES if getattr(self.laid[0], axis) == s.nodes]
+        self.ways = {axis: Way(s, o, *self.laid, "hand", lab_mesh.order(AXES[axis])) for axis in self.axes}
+        self.cases = [{"rate": rate, "axis": axis, "name": mesh_link.named(axis, rate), "step_seconds": [],
+                       "losses": []} for rate in o.rates for axis in self.axes]
+
+    def link(self, rate):
+        """Ask for a link."""
+        ask(self.s, self.folder, self.number, rate)
+        self.number += 1
+
+    def step(self, axis):
+        """(seconds of a step, the slowest rank's; mean loss)."""
+        given = batches(self.s, self.o, self.text, *self.laid, self.drawn)
+        self.drawn += 1
+        return timed(self.s, lambda: self.ways[axis].step(given))
+
+    def run(self):
+        """All rounds; what was seen (dict, JSON)."""
+        self.link(None)
+        for _ in range(self.o.warmup):
+            for axis in self.axes:
+                self.step(axis)
+        for _ in range(self.o.steps):
+            for case in self.cases:
+                self.link(case["rate"])
+                self.step(case["axis"])                                 # the first finds the link's burst full
+                seconds, loss = self.step(case["axis"])
+                case["step_seconds"].append(seconds)
+                case["losses"].append(loss)
+        self.link(None)
+        return self.found()
+
+    def found(self):
+        """Measurements, and what the predictions rest on: of each axis the rank that sends most."""
+        layout, batch = self.laid
+        calls = [asked(self.o.shape, batch, self.o.seq, layout, pp) for pp in range(layout.pp)]
+        for case in self.cases:
+            along = [[(kind, size, times) for axis, kind, _, size, times in one if axis == case["axis"]]
+                     for one in calls]
+            most = max(along, key=lambda one: sum(size * times for _, size, times in one))
+            case["messages"] = mesh_link.crossing(most, self.s.world // self.s.nodes)
+            case["asked"] = sum(times for one in calls for *_, times in one) / len(calls)
+        return {"facts": recording.facts(self.s), "cases": self.cases, "layout": lab_mesh.title(layout)}
+
+
+def main(s, folder):
+    """Run the plan in `folder` (Path) and write found.json there."""
+    plan = json.loads((folder / "plan.json").read_text())
+    torch.set_num_threads(plan["threads"])
+    found = Worker(s, plan, folder).run()
+    if s.main:
+        files.write_json(found, folder / "found.json")
+
+
+if __name__ == "__main__":
+    import sys
+    session.run(lambda s: main(s, Path(sys.argv[1])))

@@ -1,0 +1,190 @@
+"""Seconds of a step on a mesh, from what its pieces take alone: a block's part and the model's ends with nothing sent,
+each message by itself, an update. No step that is predicted is timed.
+
+Where ranks have processors of their own, the pieces are put together as `timing.mesh` does, action by action. Where
+several share a core, a rank that waits leaves it to another: a bubble then costs nothing, and the step takes what all
+its work takes on the cores that there are.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import replace
+from math import fsum
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from scaleout.lab.text import progress
+from scaleout.measure.mesh import asked
+from scaleout.measure.peak import timed
+from scaleout.measure.rounds import cores
+from scaleout.memory.mesh import blocks_of
+from scaleout.parallel.flat import all_gather, reduce_scatter
+from scaleout.parallel.recipe import make_optimizer
+from scaleout.parallel.tensor import Group
+from scaleout.parallel.tensor_model import TensorTransformer
+from scaleout.parallel.transformer import Transformer
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import Shape
+from scaleout.timing.mesh import pipelined
+from scaleout.timing.pipeline import Costs
+
+PARTS = ("compute", "along tp", "along pp", "along dp", "update")
+ROW = 4                 # messages timed one after the other: ranks begin at unlike times, which one alone would show
+PIECES = ("block", "first", "last")
+
+
+class Alone:
+    """One rank's part of a model of one block, of which nothing is sent, and what its pieces take."""
+
+    def __init__(self, s, shape: Shape, layout: Layout, batch: int, seq: int) -> None:
+        group = Group()
+        group.size, group.rank, group.silent = layout.tp, s.rank % layout.tp, True
+        with s.device:
+            whole = Transformer(replace(shape, layers=1))
+        self.model = TensorTransformer(whole, group, layout.sequence_parallel)
+        share = seq // layout.tp if layout.sequence_parallel else seq
+        self.tokens = torch.zeros(batch, seq, dtype=torch.long, device=s.device)
+        self.x = torch.randn(batch, share, shape.hidden, device=s.device, requires_grad=True)
+        (block,) = self.model.layers
+        ends = {"first": [self.model.tokens, self.model.positions], "last": [self.model.norm, self.model.head]}
+        self.weights = {"block": list(block.parameters())} | {
+            name: list(nn.ModuleList(filter(None, modules)).parameters()) for name, modules in ends.items()}
+        recipe = Recipe(precision="fp32", foreach=False)
+        self.optimizers = {name: make_optimizer(found, recipe, 1e-3) for name, found in self.weights.items()}
+
+    def forward(self, piece: str) -> torch.Tensor:
+        """A piece's output: of the last, the loss."""
+        if piece == "block":
+            return self.model.layers[0](self.x)
+        if piece == "first":
+            return self.model.embed(self.tokens)
+        self.model.layers, kept, self.model.first = [], self.model.layers, False
+        out = self.model(self.x, self.tokens)
+        self.model.layers, self.model.first = kept, True
+        return out
+
+    def sample(self, s) -> dict[str, tuple[float, float, float]]:
+        """{piece: seconds of its forward, backward, update}, all ranks at once, the slowest rank's."""
+        found = {}
+        for piece in PIECES:
+            there, out = timed(s, lambda piece=piece: self.forward(piece))
+            back, _ = timed(s, lambda out=out: out.backward(torch.ones_like(out)))
+            for p in self.weights[piece]:
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+            update, _ = timed(s, self.optimizers[piece].step)
+            found[piece] = there, back, update
+            self.model.zero_grad(set_to_none=True)
+        return found
+
+
+def key(layout: Layout, batch: int) -> tuple:
+    """Layouts with the same have the same pieces."""
+    return layout.tp, batch, layout.sequence_parallel
+
+
+class Units:
+    """The pieces of some layouts' steps, sampled in rounds. compute: {key: {piece: [(forward, backward, update)]}};
+    seconds: {(collective, ranks, bytes): [seconds]}, all groups of so many ranks at once."""
+
+    def __init__(self, s, o, layouts: Iterable[tuple[Layout, int]]) -> None:
+        """o: options with shape and seq. layouts: [(Layout, sequences of a micro-batch)]."""
+        self.s, self.o, layouts = s, o, list(layouts)
+        self.alone = {key(*one): Alone(s, o.shape, *one, o.seq) for one in layouts}
+        self.compute = {one: {piece: [] for piece in PIECES} for one in self.alone}
+        wanted = {tuple(call[1:4]) for layout, batch in layouts for pp in range(layout.pp)
+                  for call in asked(o.shape, batch, o.seq, layout, pp)}
+        self.seconds: dict[tuple, list[float]] = {one: [] for one in sorted(wanted)}
+        self.groups = {n: self.neighbours(n) for n in sorted({n for _, n, _ in wanted})}
+
+    def neighbours(self, n: int):
+        """The group of this rank and those beside it, n in all; None where fewer are left. Collective."""
+        found = None
+        for first in range(0, self.s.world - n + 1, n):
+            group = dist.new_group(list(range(first, first + n)))
+            found = group if first <= self.s.rank < first + n else found
+        return found
+
+    def sample(self) -> None:
+        """One round."""
+        for one, alone in self.alone.items():
+            for piece, seconds in alone.sample(self.s).items():
+                self.compute[one][piece].append(seconds)
+        for call in self.seconds:
+            spent, _ = timed(self.s, lambda call=call: [self.send(*call) for _ in range(ROW)])
+            self.seconds[call].append(spent / ROW)
+
+    def send(self, kind: str, n: int, size: float) -> None:
+        """One message of so many bytes among neighbours; "send": one to the other of two, and one back."""
+        length = max(n, int(size) // 4)
+        if self.groups[n] is None:                                  # the ranks that are left over
+            return
+        group, x = self.groups[n], torch.zeros(length + -length % n, device=self.s.device)
+        if kind == "all_reduce":
+            dist.all_reduce(x, group=group)
+        elif kind == "all_gather":
+            all_gather(x, x[:len(x) // n].clone(), group=group)
+        elif kind == "reduce_scatter":
+            reduce_scatter(x[:len(x) // n].clone(), x, group=group)
+        else:
+            other = dist.get_global_rank(group, 1 - dist.get_rank(group))
+            receive = dist.irecv(torch.empty_like(x), other, group)
+            dist.send(x, other, group)
+            receive.wait()
+
+    # --- put together -----------------------------------------------------------------------------------------------
+
+    def predicted(self, layout: Layout, batch: int, cores: int | None = None) -> tuple[float, dict[str, float]]:
+        """(seconds of a step, the same by PARTS, the mean over a pipeline's ranks). cores: of this host, which its
+        ranks share; None: each has a processor of its own."""
+        each, own = blocks_of(self.o.shape, layout), cores is None or cores >= self.s.world
+        piece = {name: [statistics.median(column) for column in zip(*found, strict=True)]
+                 for name, found in self.compute[key(layout, batch)].items()}
+        calls = [asked(self.o.shape, batch, self.o.seq, layout, pp) for pp in range(layout.pp)]
+        along = {axis: [fsum(times * self.middle(*call) for name, *call, times in one if name == axis) for one in calls]
+                 for axis in ("tp", "pp", "dp")}
+        ends = [[piece["first"]] * (i == 0) + [piece["last"]] * (i == layout.stages - 1) for i in range(layout.stages)]
+        there, back, update = ([n * piece["block"][k] + fsum(end[k] for end in ends[i]) for i, n in enumerate(each)]
+                               for k in range(3))
+        work = layout.m * fsum((*there, *back)) / layout.pp
+        parts = dict(zip(PARTS, (work, *(statistics.mean(along[axis]) for axis in ("tp", "pp", "dp")),
+                                 sum(update) / layout.pp / (layout.dp if layout.zero else 1)), strict=True))
+        if own:                                     # the pipeline's order, with what its stages send inside
+            parts["along pp"] = self.ordered(layout, there, back, along, calls) - work - parts["along tp"]
+        return fsum(parts.values()), parts
+
+    def ordered(self, layout, there, back, along, calls) -> float:
+        """Seconds of the forwards and backwards in the order of the schedule, each rank on a processor of its own."""
+        stage_ranks = [pp for stage in range(layout.stages) for pp in [stage % layout.pp]]
+        inside = [along["tp"][pp] / layout.m / layout.chunks / 2 for pp in stage_ranks]
+        hop = max((self.middle(*call) for one in calls for name, *call, _ in one if call[0] == "send"), default=0.0)
+        halves = tuple((b + i) / 2 for b, i in zip(back, inside, strict=True))
+        return pipelined(layout, Costs(tuple(map(sum, zip(there, inside, strict=True))), halves, halves, hop)).seconds
+
+    def middle(self, kind: str, n: int, size: float) -> float:
+        """Median seconds of one message."""
+        return statistics.median(self.seconds[kind, n, size]) / (2 if kind == "send" else 1)
+
+
+def shared(s) -> int | None:
+    """CPU cores that the ranks share; None where each has a device of its own."""
+    return cores() if s.device.type == "cpu" else None
+
+
+def alternate(s, ways: dict, steps: int, batch, sample=None) -> tuple[dict[str, list], dict[str, list]]:
+    """({name: seconds of each step}, {name: losses}) of ways that take turns, so that whatever else the machine does
+    hits all alike. batch(way, step): that of all replicas. sample(): done before each round."""
+    seconds, losses = ({name: [] for name in ways} for _ in range(2))
+    for step in progress(range(steps), "train", s.main):
+        if sample:
+            sample()
+        for name, way in ways.items():
+            given = batch(way, step)
+            spent, loss = timed(s, lambda way=way, given=given: way.step(given))
+            seconds[name].append(spent)
+            losses[name].append(s.largest(loss))
+    return seconds, losses

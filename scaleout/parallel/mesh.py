@@ -1,0 +1,178 @@
+"""Three axes at once, from the pieces of the earlier rungs: data, tensor and pipeline parallelism on one grid of ranks.
+
+A rank stands at one place of the grid (`spec.mesh`). Along pp its neighbours have the other stages of the model, along
+tp the other parts of this stage's matrices, along dp a copy of what it has, and other sequences. The model is cut by
+depth first (pipeline_stage), then by width (tensor_model); what is left is copied, and its gradients are averaged as
+in ddp, or dealt as in stage 1 of zero. Each axis speaks in groups of its own, and a gradient is finished along all
+three: the sum of a tied table's ends along pp, the sum of copies along tp, the mean along dp.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from scaleout.parallel import tensor_model
+from scaleout.parallel.ddp import Reducer
+from scaleout.parallel.flat import WholeUnit
+from scaleout.parallel.pipeline import HandPipeline, run
+from scaleout.parallel.pipeline_stage import named, stages_of
+from scaleout.parallel.recipe import local_bytes
+from scaleout.parallel.tensor import Group
+from scaleout.parallel.tensor_model import TensorTransformer
+from scaleout.parallel.transformer import Transformer
+from scaleout.parallel.zero import Stage1
+from scaleout.spec import mesh as spec_mesh
+from scaleout.spec import pipeline as spec_pipeline
+from scaleout.spec.layout import Layout
+from scaleout.spec.slices import check_sequence
+from scaleout.spec.transformer import Shape
+
+
+def groups(s, grid: spec_mesh.Grid) -> dict:
+    """{axis: the session of the ranks along it}, of this rank. Collective: all ranks make all groups, in one order."""
+    along = dict.fromkeys(grid.names, s)
+    for axis in grid.names if s.world > 1 else ():
+        for ranks in grid.groups(axis):
+            group = dist.new_group(ranks)
+            if s.rank in ranks:
+                along[axis] = s.among(group)
+    return along
+
+
+class Line(HandPipeline):
+    """A pipeline that has copies: beside the last micro-batch's backward their gradients are averaged."""
+
+    reducer = None
+
+    def backward(self, stage: int, i: int) -> None:
+        """As a pipeline's own."""
+        if self.reducer:
+            self.reducer.syncing = i == len(self.tokens) - 1
+        super().backward(stage, i)
+
+
+class Replicas(Stage1):
+    """Stage 1 of ZeRO among ranks that have copies of the same parts: the optimizer's state is dealt among them."""
+
+    def __init__(self, parts: list[TensorTransformer], group) -> None:
+        self.model = nn.ModuleList(parts)
+        blocks = {f"block {i}": list(block.parameters()) for i, block in enumerate(b for p in parts for b in p.layers)}
+        inside = {p for found in blocks.values() for p in found}
+        ends = {"ends": [p for p in self.model.parameters() if p not in inside]}
+        self.units = [WholeUnit(name, found, group) for name, found in (blocks | ends).items() if found]
+
+
+class Mesh:
+    """This rank's part of the book's Transformer on a grid of ranks, and the gradients of a step.
+
+    along: {axis: the session of the ranks along it}. place: {axis: where this rank stands}. parts: {stage:
+    TensorTransformer}, of this rank. The same seed gives the same model, whatever the layout.
+    """
+
+    def __init__(self, s, shape: Shape, layout: Layout, batch: int, seq: int, order=spec_mesh.ORDER, seed: int = 0):
+        """layout: dp x tp x pp ranks; each of dp has m micro-batches of `batch` sequences of `seq` tokens. order: the
+        axes, outermost first. ValueError as `refuse`."""
+        refuse(shape, layout, s.world, seq)
+        self.s, self.shape, self.layout, self.grid = s, shape, layout, spec_mesh.grid(layout, order)
+        self.along, self.place = groups(s, self.grid), self.grid.coordinates(s.rank)
+        torch.manual_seed(seed)
+        self.parts = self.cut(Transformer(shape))
+        tokens = seq // layout.tp if layout.sequence_parallel else seq
+        like = torch.empty(batch, tokens, shape.hidden, device=s.device)
+        place = tuple(spec_pipeline.ranks_of(layout.schedule, layout.pp, layout.chunks))
+        self.pipe = Line(self.along["pp"], self.parts, place, like, lines=self.grid.groups("pp"))
+        self.actions = spec_pipeline.orders(layout.schedule, layout.pp, layout.m, layout.chunks)[self.place["pp"]]
+        self.model, self.replicas = nn.ModuleList(self.parts.values()), None
+        if layout.dp > 1 and layout.zero:
+            self.replicas = Replicas([*self.parts.values()], self.along["dp"].group)
+        elif layout.dp > 1:
+            self.pipe.reducer = Reducer(self.model, state=self.along["dp"].group)
+
+    def cut(self, model: Transformer) -> dict[int, TensorTransformer]:
+        """{stage: this rank's part}: some blocks of the model (pp), and of their matrices some columns or rows (tp)."""
+        layout, tp = self.layout, Group(self.along["tp"].group)
+        mine = spec_pipeline.stages_of(layout.schedule, self.place["pp"], layout.pp, layout.chunks)
+        stages = stages_of(model, spec_mesh.blocks(self.shape.layers, layout.stages), mine, self.s.device)
+        return {i: TensorTransformer(stage, tp, layout.sequence_parallel) for i, stage in stages.items()}
+
+    def gradients(self, tokens: list[Tensor], targets: list[Tensor]) -> float:
+        """Of m micro-batches, each (batch, seq), those of this replica; the mean loss over all replicas. Afterwards a
+        gradient is the mean over all micro-batches of all replicas."""
+        loss = self.pipe.step(tokens, targets, self.work)           # pp: ends with the sum of a tied table's gradients
+        for part in self.parts.values():
+            part.sum_copies()                                       # tp
+        for unit in self.replicas.units if self.replicas else ():
+            self.replicas.reduce(unit)                              # dp, dealt
+        return self.along["dp"].mean(loss)
+
+    def work(self, pipe: Line, m: int) -> None:
+        """This rank's forwards and backwards, and the mean over replicas, before the tie adds to what it is a mean of.
+        """
+        run(self.actions)(pipe, m)
+        if pipe.reducer:
+            pipe.reducer.finish()                                   # dp, whole
+
+    # --- around the core --------------------------------------------------------------------------------------------
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What this rank's optimizer steps."""
+        return self.replicas.parameters() if self.replicas else list(self.model.parameters())
+
+    def update(self, optimizer: torch.optim.Optimizer) -> None:
+        """Step the optimizer, forget the gradients; of ZeRO's shards, bring all replicas the new weights."""
+        if self.replicas:
+            self.replicas.step(optimizer)
+        else:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    def whole(self, gradients: bool = False) -> dict[str, Tensor]:
+        """{name: full tensor}, copies, of this rank's stages: parameters or gradients, by the names of the whole model;
+        a tied head's under that of the token table. Collective along tp, and along dp where gradients are dealt."""
+        if gradients and self.replicas:
+            dealt = self.replicas.whole(gradients=True)
+            for name, p in self.model.named_parameters():
+                p.grad = dealt[name]
+        found = {named(name, part): whole for part in self.parts.values()
+                 for name, whole in part.whole(gradients).items()}
+        if self.replicas:
+            self.model.zero_grad(set_to_none=True)                  # the shards have them
+        return found
+
+    @property
+    def stored(self) -> int:
+        """Bytes of this rank's weights."""
+        return local_bytes(self.model.parameters())
+
+    @property
+    def built(self) -> str:
+        """What was built, in words."""
+        axes = " x ".join(f"{axis} {size}" for axis, size in self.grid.axes if axis != "cp")
+        averaged = "" if self.layout.dp == 1 else ", ZeRO stage 1" if self.replicas else ", gradients in buckets"
+        return (f"{axes}, outermost first: stage(s) {', '.join(map(str, self.parts))} of {self.layout.stages} here, "
+                f"{self.layout.m} micro-batches{averaged}; {self.stored:,} bytes of weights")
+
+    def close(self) -> None:
+        """Give the process groups back."""
+        self.pipe.close()
+        for one in self.along.values() if self.s.world > 1 else ():
+            dist.destroy_process_group(one.group)
+
+
+def refuse(shape: Shape, layout: Layout, ranks: int, seq: int) -> None:
+    """ValueError, in one line with what works, for a layout that so many ranks, this shape or these pieces cannot have.
+    """
+    spec_mesh.refuse(shape, layout, ranks)
+    tensor_model.refuse(shape, layout.tp)
+    spec_mesh.blocks(shape.layers, layout.stages)
+    if layout.sequence_parallel:
+        check_sequence(seq, layout.tp)
+    if layout.cp > 1:
+        raise ValueError(f"context parallelism is none of the three axes here: use cp 1, not {layout.cp}")
+    if layout.zero > 1:
+        raise ValueError(f"pipelines and stage {layout.zero} of ZeRO would gather or scatter in every micro-batch: use "
+                         "zero 0 or 1")
+    if spec_pipeline.SCHEDULES[layout.schedule].splits:
+        raise ValueError(f"{layout.schedule} takes a backward in halves, which parts of matrices do not: use 1f1b")

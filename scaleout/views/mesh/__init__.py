@@ -1,0 +1,149 @@
+"""Three axes at once: what data, tensor and pipeline parallelism send, and which of them crosses between nodes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import fsum
+
+from scaleout.memory import allocator
+from scaleout.views import arrange, guess, more, play, select, slider
+from scaleout.views.choices import NAMES
+from scaleout.views.mesh import acts, levers, nodes, picture, words
+from scaleout.views.mesh.beneath import KINDS
+from scaleout.views.mesh.setting import LINKS, LOOKS, MOST, WIDEST, Look, Setting, known, most_micro_batches
+
+TITLE = "Three axes at once"
+
+MODELS = ("llama-2-7b", "llama-3-8b", "llama-2-70b", "llama-3-70b", "gpt-3-175b", "llama-3-405b")
+CARDS = (("h100-sxm", "H100, 80 GB"), ("h200", "H200"), ("a100-80gb", "A100, 80 GB"), ("b200", "B200"))
+GPUS = tuple(2**k for k in range(3, 15))
+SHOWN = 64  # members of a group that values list
+SEQS = (2048, 4096, 8192, 16_384, 32_768, 131_072)
+DEGREES = tuple(2**k for k in range(7))
+
+CONTROLS = (
+    guess("Two nodes of 4 GPUs, three axes of 2. **Tensor** crosses the cable: 506 ms of communication in a step. "
+          "Let the **pipeline** cross instead: how many ms?", "communication_ms", "ms", lo=0, hi=530, step=5),
+    play("moment", "Through a step", acts.MOMENTS, 0, acts.MOMENTS),
+    arrange("order", "Order of the axes, farthest apart first", [["pp", "dp", "tp"]]),
+    slider("micro_batches", "Micro-batches in a step (m)", 8, 1, MOST, log=True),
+    select("link", "Between nodes", "ib-ndr", [(key, said) for key, (_, _, said) in LINKS.items()]),
+    select("gpus", "GPUs", 8, [(n, f"{n:,}") for n in GPUS]),
+    *more(
+        select("tp", "Tensor parallel (tp)", 2, [(n, str(n)) for n in DEGREES[:5]]),
+        select("pp", "Pipeline stages (pp)", 2, [(n, str(n)) for n in DEGREES]),
+        select("cp", "Context parallel (cp)", 1, [(n, str(n)) for n in DEGREES if n <= WIDEST]),
+        select("zero", "ZeRO stage over replicas", 1, [(n, str(n)) for n in range(4)]),
+        slider("chunks", "Chunks of a pipeline rank (v)", 1, 1, 8),
+        select("node", "GPUs of a node", 4, [(n, str(n)) for n in (2, 4, 8)]),
+        select("model", "Model", "llama-2-7b", [(key, NAMES[key]) for key in MODELS]),
+        select("seq", "Tokens of a sequence, at most", 4096,
+               [(n, f"{n:,}") for n in SEQS]),
+        select("batch", "Sequences of a micro-batch", 1, [(n, str(n)) for n in (1, 2, 4)]),
+        select("recompute", "Recompute in the backward", "none",
+               [("none", "nothing"), ("selective", "attention"), ("full", "all blocks")]),
+        select("device", "GPU", "h100-sxm", [*CARDS]),
+        select("look", "Light in the picture", "all", list(LOOKS.items())),
+        slider("rank", "Rank", 0, 0, GPUS[-1] - 1),
+    ),
+)  # fmt: skip
+LOOKED = ("rank", "look", "moment")
+
+
+def draw(params: dict, width: int) -> dict:
+    """Ranks on their nodes above, what they send, seconds and bytes beneath."""
+    setting, look = _setting(params), _look(params)
+    values = {**_values(setting, nodes.stage(setting, look.rank)), **_seen(setting, look)}
+    return {
+        "svg": picture.picture(setting, look, width), "sentence": words.sentence(setting, values),
+        "law": words.law(setting, look, values), "values": values, "levers": _levers(setting, params),
+    }  # fmt: skip
+
+
+def advice(params: dict) -> str:
+    """The lever worth trying now, with what it gives."""
+    return words.advice(levers.advice(_setting(params)))
+
+
+def locked(params: dict, width: int) -> str:
+    """The same with tensor parallelism across the cable."""
+    return picture.picture(_setting(params).other(order="tp.pp.dp"), _look(params), width, alive=False)
+
+
+def slips(params: dict) -> list[tuple[float, str]]:
+    """Milliseconds that likely mistakes give, of the opening setting."""
+    return words.slips(_setting(params))
+
+
+def _setting(params: dict) -> Setting:
+    return known(Setting(**{name: value for name, value in params.items() if name not in LOOKED}))
+
+
+def _look(params: dict) -> Look:
+    return Look(min(params["rank"], params["gpus"] - 1), params["look"], params["moment"])
+
+
+def _levers(setting: Setting, params: dict) -> dict:
+    """Controls that change nothing now, and why; and how far the others go."""
+    at, found = setting.layout, {"rank": {"hi": setting.gpus - 1}}
+    some = setting.all_chunks(at.pp)
+    if not some:
+        found["chunks"] = {"off": "no number of chunks leaves the stages alike" if at.pp > 1 else "there is one stage"}
+    elif at.chunks != params["chunks"]:
+        found["chunks"] = {"takes": at.chunks}
+    most = most_micro_batches(at.pp, at.chunks)
+    if most == at.pp > 1:
+        found["micro_batches"] = {"off": f"{at.m} of them fill this pipeline, and no more can be drawn"}
+    else:
+        found["micro_batches"] = {"hi": most} | ({"takes": at.m} if at.m != params["micro_batches"] else {})
+    if setting.gpus == at.tp:
+        found["pp"] = {"off": "tensor parallelism takes all GPUs"}
+    if setting.gpus == at.tp * at.pp:
+        found["cp"] = {"off": "tp and pp take all GPUs"}
+    if setting.shape.tokens(SEQS[-1]) == SEQS[0]:
+        found["seq"] = {"off": f"the model has positions for {SEQS[0]:,} tokens"}
+    if at.replicas == 1:
+        found["zero"] = {"off": "there is one replica"}
+    if setting.nodes == 1:
+        found["link"] = {"off": "there is one node"}
+    return found
+
+
+@lru_cache(maxsize=16)
+def _values(setting: Setting, stage: int) -> dict:
+    """What is the same at every moment and width. stage: of the pressed rank."""
+    at, sent, time = setting.layout, setting.traffic(stage), setting.time
+    exposed, peak = setting.exposed, setting.account.peak
+    return {
+        "dp": at.dp, "cp": at.cp, "tp": at.tp, "pp": at.pp, "zero": at.zero, "chunks": at.chunks,
+        "micro_batches": at.m, "tokens": setting.tokens, "order": list(setting.axes),
+        "crossing": list(setting.crossing),
+        "communication_ms": 1e3 * setting.spent(stage),
+        "ms": {axis: 1e3 * one.seconds for axis, one in sent.items()},
+        "gb": {axis: one.bytes / 1e9 for axis, one in sent.items()},
+        "messages": {axis: one.messages for axis, one in sent.items()},
+        "links": {axis: setting.wire(axis) for axis in sent},
+        "link_gb_s": {axis: one.bytes_per_s / 1e9 for axis, one in sent.items()},
+        "cable_gb": fsum(one.bytes for one in sent.values() if one.crossing) / 1e9,
+        "exposed_ms": {axis: 1e3 * one for axis, one in exposed.items()}, "exposed_seconds": fsum(exposed.values()),
+        "seconds": time.seconds, "parts": time.parts, "mfu": time.mfu, "tokens_per_second": time.tokens_per_second,
+        "held_gb": setting.account.peak_bytes / 1e9, "fullest_stage": setting.fullest[1],
+        "held_gb_by_kind": {name: sum(peak[kind] for kind in kinds) / 1e9 for name, _, kinds in KINDS},
+        "card_gb": setting.card.memory_bytes / 1e9, "fits": setting.fits,
+        "room_gb": allocator.room(setting.card.memory_bytes) / 1e9,
+    }  # fmt: skip
+
+
+def _seen(setting: Setting, look: Look) -> dict:
+    """Who stands where, and what has been sent by the moment that is shown."""
+    found, sent = nodes.groups(setting, look.rank), setting.traffic(nodes.stage(setting, look.rank))
+    done = acts.done(setting.layout, look.moment)
+    return {
+        "rank": look.rank, "coordinates": setting.grid.coordinates(look.rank), "node": look.rank // setting.node,
+        "groups": {axis: list(some[:SHOWN]) for axis, some in found.items()},
+        "holders": list(nodes.holders(setting, look.rank)[:SHOWN]), "holders_count": setting.layout.replicas,
+        "workers": list(nodes.workers(setting, look.rank)[:SHOWN]),
+        "workers_count": setting.layout.tp * setting.layout.pp,
+        "talks_to": sum(len(some) - 1 for some in found.values()), "look": look.what,
+        "sent_so_far_gb": {axis: done[axis] * one.bytes / 1e9 for axis, one in sent.items()},
+    }  # fmt: skip

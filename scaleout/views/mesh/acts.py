@@ -1,0 +1,80 @@
+"""A step of the view `mesh` as acts: which axis sends when, and what of it has been sent by then.
+
+Micro-batches go by in rounds; in each their blocks' messages, tensor's and context's, and then what goes from stage to
+stage. Replicas send when the last is done, but for what ZeRO's stages 2 and 3 send with each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+
+INSIDE = 12  # acts up to the last micro-batch
+MOMENTS = INSIDE + 3  # the acts, and after the last two of replicas the whole step
+
+
+@dataclass(frozen=True)
+class Act:
+    """axis: that sends; words: what; done: of what each axis sends in a step, by the end of it."""
+
+    axis: str
+    words: tuple[str, ...]
+    done: dict[str, float]
+
+
+@lru_cache(maxsize=16)  # the same at each moment
+def acts(layout) -> tuple[Act, ...]:
+    """Of a step, in their order."""
+    inside = ("tp", "cp", "pp") if layout.cp > 1 else ("tp", "pp")
+    rounds, out, done = INSIDE // len(inside), [], dict.fromkeys(("tp", "cp", "dp", "pp"), 0.0)
+    with_each = {2: layout.m / (layout.m + 1), 3: 1.0}.get(layout.zero, 0.0)  # of what replicas send
+    for turn in range(1, rounds + 1):
+        upto = f"micro-batch {ceil(turn * layout.m / rounds)} of {layout.m}"
+        for axis in inside:
+            done = done | {axis: turn / rounds}
+            if axis == "tp":
+                done["dp"] = with_each * turn / rounds
+            out.append(Act(axis, tuple(f"{upto}: {words}" for words in _words(axis, layout)), done))
+    for share, words in zip(((1 + with_each) / 2, 1.0), _after(layout), strict=True):
+        done = done | {"dp": share}
+        out.append(Act("dp", words, done))
+    return tuple(out)
+
+
+def _words(axis: str, layout) -> tuple[str, ...]:
+    if axis == "tp":
+        if layout.tp == 1:
+            return ("through the blocks, with no message",)
+        return ("in every block TP ranks exchange parts, forward and backward", "TP, in every block")
+    if axis == "cp":
+        return ("in every attention CP ranks pass keys and values round", "CP, in every attention")
+    if layout.pp == 1:
+        return ("there is no other stage",)
+    return ("PP hands activations on, and gradients back", "PP, stage to stage")
+
+
+def _after(layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if layout.replicas == 1:
+        return ("no replica to add gradients up with",), ("the optimizer updates all weights",)
+    if layout.zero == 3:
+        first = ("gradients were scattered, block by block, with each micro-batch", "scattered with each")
+        return first, ("each replica updates its part; the next step gathers", "each replica updates its part")
+    first = ("after the last: replicas add up gradients (DP)", "DP: gradients are added up")
+    if not layout.zero:
+        return first, ("after the last: each gets the sums back (DP)", "DP: the sums come back")
+    return first, ("each updates its part, and gathers the new weights (DP)", "DP: new weights are gathered")
+
+
+def at(layout, moment: int) -> tuple[Act | None, Act | None]:
+    """(the act that has just been, the one that comes); (None, None) for the whole step."""
+    if moment == MOMENTS:
+        return None, None
+    some = acts(layout)
+    return (some[moment - 1] if moment else None), (some[moment] if moment < len(some) else None)
+
+
+def done(layout, moment: int) -> dict[str, float]:
+    """Of what each axis sends in a step, by this moment."""
+    last, _ = at(layout, moment)
+    return last.done if last else dict.fromkeys(("tp", "cp", "dp", "pp"), float(moment == MOMENTS))

@@ -1,0 +1,134 @@
+"""Where the parts of the view `mesh` lie, for one width: ranks on their nodes, and the bands beneath them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from scaleout.draw import svg
+from scaleout.draw.mesh_nodes import Cells, Place, Tiles
+from scaleout.views.mesh import acts
+
+CUBE, EVERY = 8, 64  # GPUs of a cube, and as many as are all drawn
+ACROSS = 8  # tiles of a row
+OPENED = 4  # rows of those that are opened where not all are
+
+
+@dataclass(frozen=True)
+class Places:
+    """In CSS pixels. cube: corner of rank 0, from a rank to its neighbour, the shift of the second pair and of the
+    second four, and a tile's size; row: left, top, pitch down, between tiles, height of a tile; map: what is free
+    beneath it; then tops of the chips, the table with its pitch, tops and heights of the bars, the height of all."""
+
+    cube: tuple[float, float, float, Place, float, Place]
+    row: tuple[float, float, float, float, float]
+    map: float
+    chips: float
+    table: tuple[float, float]
+    wire: tuple[float, float]
+    seconds: tuple[float, float]
+    memory: tuple[float, float]
+    left: float
+    all: float
+
+
+PLACES = {
+    svg.WIDE: Places((22, 30, 288, (134, 56), 123, (108, 49)), (62, 28, 31, 4, 27), 10, 275, (316, 15),
+                     (397, 14), (446, 12), (477, 9), 4, 489),
+    svg.NARROW: Places((6, 27, 176, (88, 49), 102, (78, 45)), (4, 26, 26, 3, 23), 8, 230, (266, 12),
+                       (322, 10), (363, 8), (386, 7), 4, 399),
+}  # fmt: skip
+
+
+class Frame:
+    """Of a setting and what is lit, for one width."""
+
+    def __init__(self, setting, look, width: int) -> None:
+        self.setting, self.look, self.width, self.wide = setting, look, width, width == svg.WIDE
+        self.at = PLACES[width]
+        self.cubic = setting.gpus == CUBE
+        self.mapped = setting.gpus > EVERY
+
+    @cached_property
+    def nodes(self) -> tuple[int, ...]:
+        """Those whose ranks are drawn: all, or the lit rank's with those of its neighbours along each axis."""
+        on = self.setting
+        if not self.mapped:
+            return tuple(range(on.nodes))
+        found, room = {self.look.rank // on.node: None}, OPENED * (ACROSS // on.node)
+        for way in (1, -1, 2, -2, 3, -3):
+            for axis in on.shown:
+                size, step = on.grid.size(axis), on.grid.stride(axis)
+                place = self.look.rank // step % size + way
+                if 0 <= place < size:
+                    found[(self.look.rank + way * step) // on.node] = None
+        return tuple(sorted([*found][:room]))
+
+    @property
+    def looks(self) -> bool:
+        """Whether there is room for what can be lit beside what a step's moment says."""
+        return self.wide or self.look.moment == acts.MOMENTS
+
+    @cached_property
+    def tiles(self) -> Tiles:
+        if self.cubic:
+            x, y, along, (sx, sy), down, (wide, high) = self.at.cube
+            places = {r: (x + r % 2 * along + r // 2 % 2 * sx, y + r // 2 % 2 * sy + r // 4 * down)
+                      for r in range(CUBE)}  # fmt: skip
+            low, side = (18, 8) if self.wide else (17, 6)
+            half = (wide - 3 * side) / 2
+            boxes = tuple((side + k * (half + side), low, half, high - low - 5) for k in (0, 1))
+            return Tiles(places, wide, high, boxes)
+        x, y, down, gap, high = self.at.row
+        pitch = (self.width - x - 4) / ACROSS
+        each = ACROSS // self.setting.node
+        places = {}
+        for k, node in enumerate(self.nodes):
+            row, column = divmod(k, each)
+            for i in range(self.setting.node):
+                places[node * self.setting.node + i] = (x + (column * self.setting.node + i) * pitch, y + row * down)
+        wide = pitch - gap
+        boxes = ((4.0, 14.0, wide / 2 - 6, 10.0), (wide / 2 + 2, 14.0, wide / 2 - 6, 10.0)) if self.wide else ()
+        return Tiles(places, wide, high, boxes)
+
+    @property
+    def rows(self) -> int:
+        """Of tiles, where they stand in rows."""
+        return -(-len(self.nodes) * self.setting.node // ACROSS)
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The map of all nodes, where not all are drawn."""
+        _, y, down, _, _ = self.at.row
+        left = 62.0 if self.wide else 4.0
+        top = y + self.rows * down + 20
+        return Cells(self.setting.nodes, left, top, self.width - left - 8, self.at.chips - self.at.map - top)
+
+    def panels(self) -> list[tuple[int, list[Place], tuple[float, float, str]]]:
+        """Of each node that is drawn: its number, the corners of its surface, where its name stands and how."""
+        return [self._cube_panel(node) if self.cubic else self._row_panel(k, node) for k, node in enumerate(self.nodes)]
+
+    def _cube_panel(self, node: int) -> tuple[int, list[Place], tuple[float, float, str]]:
+        tiles, each = self.tiles, self.setting.node
+        ranks = [*range(node * each, (node + 1) * each)]
+        (x, y), (wide, high) = tiles.places[ranks[0]], (tiles.width, tiles.height)
+        right, low = tiles.places[ranks[-1]][0] + wide, tiles.places[ranks[-1]][1] + high
+        if each == 4:
+            turn, (sx, _) = tiles.places[ranks[1]][0] + wide, self.at.cube[3]
+            corners = [(x, y), (turn, y), (right, low - high), (right, low), (x + sx, low), (x, y + high)]
+            return node, corners, (right, y + 11, "end")
+        corners = [(x, y), (right, y), (right, low), (x, low)]
+        if each == 2 and ranks[0] % 4:
+            return node, corners, (x - 8, low - 4, "end")
+        return node, corners, (right + (8 if each == 2 else -4), y + 11, "start" if each == 2 else "end")
+
+    def _row_panel(self, k: int, node: int) -> tuple[int, list[Place], tuple[float, float, str]]:
+        tiles, each = self.tiles, self.setting.node
+        (x, y), (right, _) = tiles.places[node * each], tiles.places[node * each + each - 1]
+        right += tiles.width
+        low = y + tiles.height
+        return node, [(x, y), (right, y), (right, low), (x, low)], (2, y + tiles.height / 2 + 4, "start")
+
+    def band(self, of: tuple[float, float]) -> tuple[float, float, float, float]:
+        """x, y, width and height of a bar."""
+        return self.at.left, of[0], self.width - 2 * self.at.left, of[1]

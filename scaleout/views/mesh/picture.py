@@ -1,0 +1,41 @@
+"""The picture of the view `mesh`: ranks on their nodes above, what their axes send, seconds and bytes beneath."""
+
+from __future__ import annotations
+
+from scaleout.draw import svg
+from scaleout.draw.labels import fitting
+from scaleout.views.mesh import acts, beneath, nodes
+from scaleout.views.mesh.frame import Frame
+
+
+def picture(setting, look, width: int, alive: bool = True) -> str:
+    """All of it. alive: with what can be pressed and dragged."""
+    frame = Frame(setting, look, width)
+    body = [
+        _above(frame), nodes.draw(frame, alive), beneath.chips(frame, alive), beneath.table(frame),
+        beneath.wire(frame), beneath.seconds(frame), beneath.memory(frame),
+    ]  # fmt: skip
+    return svg.figure(width, frame.at.all, "".join(body), _label(setting))
+
+
+def _label(setting) -> str:
+    at = setting.layout
+    return (f"{setting.gpus:,} GPUs on {setting.nodes:,} nodes, dp {at.dp}, cp {at.cp}, tp {at.tp}, pp {at.pp}: what "
+            "each holds of the model and of the batch, and the wires along each axis; beneath, what each axis sends, "
+            "the seconds of a step and the bytes of the fullest rank.")  # fmt: skip
+
+
+def _above(frame: Frame) -> str:
+    """What can be pressed; while a step plays, what is sent now."""
+    look, left = frame.look, 4.0
+    if look.moment < acts.MOMENTS:
+        last, _ = acts.at(frame.setting.layout, look.moment)
+        left = 372.0 if not frame.cubic and frame.wide else left
+        words = last.words if last else ("a step begins",)
+        return svg.text(left, 14, fitting(words, frame.width - left - 4, bold=True), bold=True, size=svg.SMALL,
+                        mark="now")  # fmt: skip
+    if not frame.cubic:
+        return ""
+    ways = ["blue: a rank's part of the model; green: of the batch. Press a rank, its blue or its green",
+            "press a rank, its weights (blue) or tokens (green)"]  # fmt: skip
+    return svg.text(left, 14, fitting(ways, frame.width - 8), fill="muted", size=svg.SMALL)

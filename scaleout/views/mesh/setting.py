@@ -1,0 +1,221 @@
+"""What a reader chose in the view `mesh`, and what follows: the grid of ranks, what each axis sends, bytes, seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from math import fsum
+
+from scaleout.memory import allocator
+from scaleout.memory.accounts import Account
+from scaleout.memory.mesh import rank_account
+from scaleout.memory.mesh_peaks import ends_of
+from scaleout.spec import mesh, pipeline, topology
+from scaleout.spec.hardware import DEVICES, Device
+from scaleout.spec.hardware import LINKS as WIRES
+from scaleout.spec.layout import Layout
+from scaleout.spec.mesh import Grid
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.slices import divides
+from scaleout.spec.topology import Cluster
+from scaleout.spec.transformer import PRESETS, Shape
+from scaleout.timing.mesh import MeshTime, step
+from scaleout.timing.mesh_search import chunks
+from scaleout.timing.mesh_traffic import Traffic, traffic
+
+AXES = ("tp", "cp", "dp", "pp")  # as they are told: from what is sent in every block to what goes from stage to stage
+# By name: (link between nodes, one adapter for each GPU or one a node, RDMA, words)
+LINKS = {
+    "ib-ndr": (True, True, "InfiniBand 400"), "ib-hdr": (True, True, "InfiniBand 200"),
+    "ethernet-400g": (True, True, "RoCE 400"), "ethernet-100g": (False, False, "Ethernet 100, one a node"),
+}  # fmt: skip
+MOST = 512  # micro-batches
+ACTIONS = 4096  # forwards of a step on all ranks of a pipeline, at most: each of them is placed in time
+WIDEST = 16  # GPUs of a tensor or context group
+
+
+@dataclass(frozen=True)
+class Look:
+    """What of the picture is lit: a rank, and what it has in common with others (LOOKS); moment: of the step."""
+
+    rank: int
+    what: str
+    moment: int
+
+
+LOOKS = {"all": "nothing: all wires", "groups": "whom the rank talks to", "weights": "who holds its weights",
+         "tokens": "who works on its tokens"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a reader chose, but for what is lit. order: of the axes, outermost first, those of replicas as "dp"; the
+    others as the controls have them: what cannot be together becomes the nearest that can, in this order: tp, pp, cp,
+    chunks, micro-batches."""
+
+    order: str
+    micro_batches: int
+    link: str
+    gpus: int
+    model: str
+    tp: int
+    pp: int
+    cp: int
+    zero: int
+    chunks: int
+    batch: int
+    seq: int
+    recompute: str
+    node: int
+    device: str
+
+    def other(self, **change) -> Setting:
+        """A setting to compare this one with."""
+        return known(replace(self, **change))
+
+    # --- what can be ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def shape(self) -> Shape:
+        return PRESETS[self.model]
+
+    @cached_property
+    def tokens(self) -> int:
+        """Of a sequence: no more than the model's table of positions has."""
+        return self.shape.tokens(self.seq)
+
+    @cached_property
+    def layout(self) -> Layout:
+        tp = next(n for n in _down(self.tp) if divides(self.shape, n) and n <= self.gpus)
+        pp = next(n for n in _down(self.pp) if n <= min(self.gpus // tp, self.shape.layers))
+        cp = next(n for n in _down(self.cp) if n <= self.gpus // (tp * pp))
+        some = (1, *self.all_chunks(pp))
+        v = max(n for n in some if n <= max(1, self.chunks))
+        schedule = "interleaved" if v > 1 else "1f1b"
+        m = max(pp, min(self.micro_batches, most_micro_batches(pp, v)))
+        m = pipeline.nearest(schedule, pp, m) if pp > 1 else m
+        dp = self.gpus // (tp * pp * cp)
+        zero = self.zero if dp * cp > 1 else 0
+        return Layout(dp=dp, tp=tp, pp=pp, zero=zero, sequence_parallel=tp > 1, chunks=v, micro_batches=m,
+                      schedule=schedule, cp=cp)  # fmt: skip
+
+    def all_chunks(self, pp: int) -> tuple[int, ...]:
+        """Numbers of chunks above 1 that leave the stages of so many ranks alike."""
+        return chunks(self.shape.layers, pp) if pp > 1 else ()
+
+    @cached_property
+    def nodes(self) -> int:
+        return self.gpus // self.node
+
+    @cached_property
+    def standing(self) -> Setting:
+        """The setting of all those whose ranks stand and hold as this one's do."""
+        return self.other(micro_batches=1, link="ib-ndr", device="h100-sxm", recompute="none", batch=1, seq=4096)
+
+    # --- the models' words for it -----------------------------------------------------------------------------------
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return Recipe("bf16-master", checkpointing=self.recompute, main_gradients="instead")
+
+    @property
+    def card(self) -> Device:
+        return DEVICES[self.device]
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        each, rdma, _ = LINKS[self.link]
+        return topology.cluster(self.nodes, self.node, self.card.link, self.link, self.node if each else 1, rdma)
+
+    @cached_property
+    def axes(self) -> tuple[str, ...]:
+        """All four, outermost first: cp lies within dp, as Megatron has it."""
+        return tuple(axis for one in self.order.split(".") for axis in (("dp", "cp") if one == "dp" else (one,)))
+
+    @cached_property
+    def grid(self) -> Grid:
+        return mesh.grid(self.layout, self.axes)
+
+    @cached_property
+    def crossing(self) -> tuple[str, ...]:
+        """Axes whose groups lie on several nodes."""
+        return tuple(axis for axis in self.grid.names if mesh.crosses(self.cluster, self.grid, axis))
+
+    def wire(self, axis: str) -> str:
+        """The name of the link that an axis takes."""
+        key = self.link if axis in self.crossing else self.card.link
+        return WIRES[key].name
+
+    @cached_property
+    def shown(self) -> tuple[str, ...]:
+        """The axes that are told: all three, and cp where there is one."""
+        return tuple(axis for axis in AXES if axis != "cp" or self.layout.cp > 1)
+
+    # --- what follows -----------------------------------------------------------------------------------------------
+
+    def traffic(self, stage: int) -> dict[str, Traffic]:
+        """By axis, of a rank in this stage of the pipeline."""
+        return _traffic(self, stage)
+
+    def spent(self, stage: int) -> float:
+        """Seconds of all that a rank of this stage sends, hidden or not."""
+        return fsum(one.seconds for one in self.traffic(stage).values())
+
+    def longest(self, stage: int) -> float:
+        """The same where what sends most, tensor parallelism if there is any, lies farthest apart: the end of an axis
+        that stays while axes are dragged."""
+        dearest = "tp.pp.dp" if self.layout.tp > 1 else "dp.pp.tp"
+        return max(self.spent(stage), self.other(order=dearest).spent(stage))
+
+    @cached_property
+    def time(self) -> MeshTime:
+        return step(self.shape, self.batch, self.tokens, self.layout, self.card, self.cluster, self.recipe,
+                    order=self.axes)  # fmt: skip
+
+    @property
+    def pace(self) -> float:
+        """Tokens a second of one GPU."""
+        return self.time.tokens_per_second / self.gpus
+
+    @cached_property
+    def exposed(self) -> dict[str, float]:
+        """Seconds that a step waits for messages, by axis."""
+        parts = self.time.parts
+        return {"tp": parts["exposed tensor"], "cp": parts["exposed context"], "dp": parts["exposed data"],
+                "pp": parts["hops"]}  # fmt: skip
+
+    @cached_property
+    def fullest(self) -> tuple[Account, int]:
+        """What the rank holds that holds most, and its stage: of those that may be the one."""
+        some = ((rank_account(self.shape, self.batch, self.tokens, self.recipe, self.layout, end.rank), end.rank)
+                for end in ends_of(self.layout, self.time.blocks))  # fmt: skip
+        return max(some, key=lambda one: (one[0].peak_bytes, -one[1]))
+
+    @property
+    def account(self) -> Account:
+        return self.fullest[0]
+
+    @property
+    def fits(self) -> bool:
+        return allocator.fits(self.account.peak_bytes, self.card.memory_bytes)
+
+
+def most_micro_batches(pp: int, v: int) -> int:
+    """As many as a step is shown with."""
+    return max(pp, min(MOST, ACTIONS // (pp * v))) if pp > 1 else MOST
+
+
+def _down(asked: int) -> tuple[int, ...]:
+    """What was asked for, and its halves."""
+    return tuple(asked >> k for k in range(asked.bit_length()))
+
+
+@lru_cache(maxsize=64)
+def _traffic(on: Setting, stage: int) -> dict[str, Traffic]:
+    return traffic(on.shape, on.batch, on.tokens, on.layout, on.card, on.cluster, on.recipe, order=on.axes, rank=stage)
+
+
+@lru_cache(maxsize=64)
+def known(setting: Setting) -> Setting:
+    """The setting that equals this one, with all that has been found of it: for both widths, and each moment."""
+    return setting

@@ -1,0 +1,183 @@
+"""What `mesh`'s exercises say of layouts, bytes and faults: held against the book's models, and against torch."""
+
+import re
+
+import pytest
+import torch
+from answers import right, solution, value
+
+from scaleout.exercises.mesh import diagnose, layouts, stages
+from scaleout.memory import mesh as memory
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.topology import cluster
+from scaleout.spec.transformer import PRESETS
+from scaleout.timing.mesh import BAND, step
+from scaleout.timing.mesh_search import Job, cut
+from scaleout.timing.mesh_traffic import traffic
+
+KEPT = Recipe("bf16-master", main_gradients="instead")
+
+
+def columns(table):
+    """{name of a row: its words} of a table whose columns are two blanks apart or more."""
+    rows = (re.match(r"( *\S.*?)  +(.*)", line) for line in table.splitlines())
+    return {row[1].strip(): row[2].split() for row in rows if row}
+
+
+def test_five_layouts_take_the_bytes_and_seconds_that_the_search_gives_them():
+    job = Job(PRESETS["llama-2-13b"], 4096, 32, DEVICES["a100-80gb"], cluster(2, 4, "nvlink3"))
+    rows, plans = columns(layouts.TABLE), {}
+    for column, name in enumerate("ABCDE"):
+        said = {row: words[column] for row, words in rows.items() if len(words) == 5}
+        pp, dp, tp = (int(said[axis]) for axis in ("pp", "dp", "tp"))
+        plans[name] = plan = cut(job, tp=tp, pp=pp, zero=1 if dp > 1 else 0)
+        assert (plan.layout.dp, plan.layout.m) == (dp, int(said["micro-batches"]))
+        assert f"{plan.bytes / 1e9:.1f}" == said["GB, fullest"] and f"{plan.seconds:.2f}" == said["seconds"]
+        for row, part in (("compute", "compute"), ("tp waits", "exposed tensor"), ("unequal stages", "imbalance"),
+                          ("bubble", "bubble")):  # fmt: skip
+            assert float(said[row]) == pytest.approx(plan.parts[part], abs=0.006), (name, row)
+        assert set(plan.each) == {1} or plan.layout.chunks == 1
+    assert round(job.room / 1e9, 1) == layouts.ROOM and BAND == 0.06
+    assert [name for name, plan in plans.items() if not plan.fits] == ["C"] and plans["C"].over == pytest.approx(2.3e9,
+                                                                                                              abs=5e7)
+    assert plans["A"].crossing == ("tp",)
+    off = {name: plan.seconds / plans["B"].seconds - 1 for name, plan in plans.items()}
+    assert [round(off[name], 3) for name in "ADE"] == [0.24, 0.015, 0.131] and off["D"] < BAND < off["E"] < off["A"]
+    assert (1 - BAND) * plans["A"].seconds > (1 + BAND) * plans["B"].seconds
+
+
+def test_the_search_finds_what_the_sketch_finds_for_the_table():
+    job = Job(PRESETS["llama-2-13b"], 4096, 32, DEVICES["a100-80gb"], cluster(2, 4, "nvlink3"))
+    found = [cut(job, tp=tp, pp=pp, zero=1 if tp * pp < 8 else 0) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8)
+             if tp * pp <= 8]  # fmt: skip
+    best = min((plan for plan in found if plan.fits), key=lambda plan: plan.seconds).layout
+    assert [best.pp, best.dp, best.tp] == solution("mesh", "sketch-a-layout")(8, 4, 32, 208, 37, 73, 0.03) == [1, 2, 4]
+
+
+def test_bytes_by_axis_are_those_of_the_traffic_model():
+    sent = solution("mesh", "bytes-by-axis")
+    shape, at = PRESETS["llama-3-70b"], Layout(dp=2, tp=8, pp=4, micro_batches=64)
+    slow, near = DEVICES["h100-sxm"], cluster(8, 8)
+    found = traffic(shape, 1, 8192, at, slow, near, Recipe("bf16-master"))
+    held = 2 * memory.rank_parameters(shape, at, 2)
+    mine = sent(4, 2, 8, 64, 20, 8192 * shape.hidden * 2, held)
+    assert mine == pytest.approx([found[axis].bytes for axis in ("pp", "dp", "tp")])
+    turned = traffic(shape, 1, 8192, at, slow, near, Recipe("bf16-master"), order=("tp", "pp", "dp", "cp"))
+    assert {axis: one.bytes for axis, one in turned.items()} == {axis: one.bytes for axis, one in found.items()}
+    assert turned["tp"].crossing and not found["tp"].crossing
+    grows = turned["tp"].seconds - found["tp"].seconds  # with latencies, and what wires reach of their rates
+    assert value("mesh", "order-seconds") == pytest.approx(grows, rel=0.12)
+    assert round(step(shape, 1, 8192, at, slow, near, KEPT).parts["compute"]) == 14
+
+
+def test_the_fullest_stage_and_the_others_hold_what_the_account_says():
+    found = memory.accounts(stages.SHAPE, 1, 4096, KEPT, Layout(pp=stages.PP, micro_batches=stages.M))
+    said = [stages.holds(), stages.holds(0, 3), stages.holds(0, 2), stages.holds(flying=1, more=stages.LOGITS)]
+    assert said == pytest.approx([one.peak_bytes for one in found], rel=0.01) and memory.fullest(found) == 0
+    assert value("mesh", "fullest-stage") == said[0]
+
+
+def test_gradients_are_parts_of_one_sum_along_the_axes_of_the_answer():
+    """Of a norm over halves of the tokens, a matrix in columns, and a table that is used at both ends."""
+    torch.manual_seed(0)
+    tokens, table, norm = torch.randint(0, 7, (10,)), torch.randn(7, 4), torch.rand(4)
+    matrix, targets = torch.randn(4, 4), torch.randint(0, 7, (10,))
+
+    def grads(first, last, norms, columns):
+        """Gradients by autograd of the loss of all tokens; a list of copies for what has several."""
+        leaves = [one.clone().requires_grad_() for one in (first, last, *norms, *columns)]
+        first, last, norms, columns = leaves[0], leaves[1], leaves[2 : 2 + len(norms)], leaves[2 + len(norms) :]
+        halves = torch.cat([part * norm for part, norm in zip(first[tokens].chunk(len(norms)), norms, strict=True)])
+        out = torch.cat([halves @ column for column in columns], dim=1) @ last.T
+        return torch.autograd.grad(torch.nn.functional.cross_entropy(out, targets), leaves)
+
+    two = grads(table, table, [norm, norm], matrix.chunk(2, dim=1))
+    one = torch.nn.Parameter(table.clone())
+    whole, column = torch.nn.Parameter(norm.clone()), torch.nn.Parameter(matrix.clone())
+    torch.nn.functional.cross_entropy(one[tokens] * whole @ column @ one.T, targets).backward()
+    assert right("mesh", "which-axes") == "right"
+    assert torch.allclose(two[0] + two[1], one.grad, atol=1e-6) and not torch.allclose(two[0], two[1], atol=1e-2)
+    assert torch.allclose(two[2] + two[3], whole.grad, atol=1e-6) and not torch.allclose(two[2], two[3], atol=1e-2)
+    assert torch.allclose(torch.cat(two[4:], dim=1), column.grad, atol=1e-6)
+
+
+DIM, WIDE, BATCH, STEPS, RATE = 8, 16, 16, 60, 0.05
+
+
+def begun():
+    """(weights to begin with, those that made the targets): of a norm and of two matrices."""
+    torch.manual_seed(3)
+    def two():
+        return torch.randn(DIM, WIDE) / DIM**0.5, torch.randn(WIDE, 1) / WIDE**0.5
+
+    return (torch.ones(DIM), *two()), (1 + 0.5 * torch.randn(DIM), *two())
+
+
+def trained(fault):
+    """(losses, weights by rank) of dp 2 x tp 2 in one process, with a fault."""
+    start, true = begun()
+    share = WIDE if fault == "no tp" else WIDE // 2
+    cut_at = {k: slice(0, WIDE) if fault == "no tp" else slice(k * share, (k + 1) * share) for k in (0, 1)}
+    w = {(d, k): [start[0].clone(), start[1][:, cut_at[k]].clone(), start[2][cut_at[k]].clone()]
+         for d in (0, 1) for k in (0, 1)}  # fmt: skip
+    losses = []
+    for _ in range(STEPS):
+        drawn = torch.randn(4, BATCH, DIM)
+        x = {(d, k): drawn[2 * d + k] if fault == "samples" else drawn[d] for d, k in w}
+        loss, gradients = passed(w, x, true, fault)
+        losses.append(loss)
+        for d, k in w:
+            for i, weight in enumerate(w[d, k]):
+                mean = (gradients[0, k][i] + gradients[1, k][i]) / 2
+                weight -= RATE * (gradients[d, k][i] if fault == "dp sum" else mean)
+    return losses, w
+
+
+def passed(w, x, true, fault):
+    """A forward and a backward of all ranks: (mean loss, gradients by rank before the mean along dp)."""
+    targets = {at: torch.relu(x[at] * true[0] @ true[1]) @ true[2] for at in w}
+    normed = {at: x[at] * w[at][0] for at in w}
+    wide = {at: torch.relu(normed[at] @ w[at][1]) for at in w}
+    part = {at: wide[at] @ w[at][2] for at in w}
+    y = part if fault == "no tp" else {(d, k): part[d, 0] + part[d, 1] for d, k in w}
+    dy = {at: 2 * (y[at] - targets[at]) / BATCH for at in w}
+    dwide = {at: (dy[at] @ w[at][2].T) * (wide[at] > 0) for at in w}
+    back = {at: dwide[at] @ w[at][1].T for at in w}
+    if fault not in ("no tp", "tp sum"):
+        back = {(d, k): back[d, 0] + back[d, 1] for d, k in w}
+    loss = sum(float((y[at] - targets[at]).square().mean()) for at in w) / len(w)
+    return loss, {at: [(back[at] * x[at]).sum(0), normed[at].T @ dwide[at], wide[at].T @ dy[at]] for at in w}
+
+
+def alone():
+    """Losses of one process, by autograd, on the same samples."""
+    start, true = begun()
+    w, losses = [torch.nn.Parameter(one.clone()) for one in start], []
+    for _ in range(STEPS):
+        x = torch.randn(4, BATCH, DIM)[:2].flatten(0, 1)
+        y, t = (torch.relu(x * a[0] @ a[1]) @ a[2] for a in (w, true))
+        loss = (y - t).square().mean()
+        losses.append(float(loss.detach()))
+        for weight, gradient in zip(w, torch.autograd.grad(loss, w), strict=True):
+            weight.data -= RATE * gradient
+    return losses
+
+
+def test_the_four_runs_are_what_training_with_each_fault_shows():
+    said = columns(diagnose.TABLE)
+    assert trained("")[0] == pytest.approx(alone(), rel=1e-4)
+    runs = {"one": (alone(), None)} | {name: trained(fault) for name, fault in zip(
+        "ABCD", ("tp sum", "no tp", "dp sum", "samples"), strict=True)}  # fmt: skip
+    for column, (losses, w) in enumerate(runs.values()):
+        first, last = said["loss, step 1"][column], said["loss at the end"][column]
+        assert f"{losses[0]:.3f}" == first and f"{sum(losses[-10:]) / 10:.3f}" == last
+        if w is None:
+            continue
+        held = {"1": 1.0, "1/2": 0.5}[said["part of a matrix"][column]]
+        assert w[0, 0][1].numel() == held * DIM * WIDE
+        for row, a, b, weight in (("apart along tp", (0, 0), (0, 1), 0), ("apart along dp", (0, 0), (1, 0), 1)):
+            apart = float((w[a][weight] - w[b][weight]).abs().max())
+            assert f"{apart:.2f}" == f"{float(said[row][column]):.2f}", (column, row)
+    assert right("mesh", "four-layouts") == "right"
