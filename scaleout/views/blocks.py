@@ -42,7 +42,11 @@ def _fold(name: str, text: str) -> str:
 
 
 def _link(words: str, address: str) -> str:
-    return f'<p><a href="{escape(address, quote=True)}">{bold(words)}</a></p>'
+    """What stands after the # joins it at the first touch (rest.js): a site's theme takes it for a selector, which a
+    view's setting is not."""
+    page, _, fragment = address.partition("#")
+    after = f' data-fragment="{escape(fragment, quote=True)}"' if fragment else ""
+    return f'<p><a href="{escape(page, quote=True)}"{after}>{bold(words)}</a></p>'
 
 
 _BLOCKS = {"words": _words, "pictures": _pictures, "table": _table, "fold": _fold, "link": _link}

@@ -54,9 +54,13 @@ export class Rest {
     if (same) same.find((one) => one.checkVisibility())?.focus({ preventScroll: true });
   }
 
-  /** Bring to life what pictures beneath offer. */
+  /** Bring to life what pictures beneath offer, and links into another view's setting. */
   arm(sections = this.sections) {
     for (const section of sections) {
+      for (const link of section.querySelectorAll("a[data-fragment]")) {
+        const whole = () => { link.hash = link.dataset.fragment; };
+        for (const kind of ["pointerover", "focus"]) link.addEventListener(kind, whole);
+      }
       for (const box of section.querySelectorAll(".live-figure")) new Hands({ box, paint() {} }, this.view).arm();
     }
   }
