@@ -5,8 +5,9 @@ and kernels go; `layout`, `sharding` and `slices` (a block's matrices) how ranks
 is in whose group, and over which wires; `pipeline` the orders in which ranks of a pipeline work, woven in
 `pipeline_weave`. `hardware` and `protocols` are datasheets and NCCL's own constants, `sweeps` what others measured,
 each figure with its source; `topology` joins ranks to a cluster. `checks` has the refusals of all, `command` their
-command line; `launchers` says a layout in the options of the book's job, torchtitan and Megatron-LM; `muon` what that
-optimizer takes and computes.
+command line; `muon` what that optimizer takes and computes.
+
+`launchers` says a layout in the options of the book's job, of torchtitan and of Megatron-LM.
 
 No formula of bytes or seconds lives here (`memory`, `collectives`, `timing`), and nothing of one training run: the
 order of its data and its learning rates are in `train`. Imports the standard library only.

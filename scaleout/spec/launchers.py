@@ -1,7 +1,7 @@
 """What a layout is called on three command lines: the book's job, torchtitan 0.3.0, Megatron-LM (core 0.19.2).
 
-Each function gives the lines of a command: the first starts the processes, each other one is an option. They say how
-the ranks divide the work and how much of it there is; the model, its data and its precision are yours to add
+Each function gives the lines of a command: torchrun, the program that it starts, and an option each. They say how the
+ranks divide the work and how much of it there is; the model, its data and its precision are yours to add
 (torchtitan wants `--module` and `--config`, Megatron `--num-layers` and what follows). Of several nodes each runs the
 same command, with the first one's name in $HEAD. What a framework cannot do is a ValueError in one line.
 
@@ -50,7 +50,7 @@ def book(
     words = {"pp": layout.pp, "tp": layout.tp, "zero": 2 if layout.zero == 1 else layout.zero}
     if layout.pp > 1:
         words |= {"v": layout.chunks, "schedule": layout.schedule}
-    lines = [_start(layout, gpus_per_node, "labs/capstone.py")]
+    lines = _start(layout, gpus_per_node, "labs/capstone.py")
     lines += [f"--layout {','.join(f'{name}={value}' for name, value in words.items())}"]
     lines += [f"--batch {_sequences(layout, batch)}", f"--micro-batch {batch}", f"--seq {seq}"]
     return (*lines, f"--checkpointing {recompute}")
@@ -71,7 +71,7 @@ def megatron(
         raise ValueError(f"Megatron-LM has no ZeRO {layout.zero} with a pipeline: use zero 1, or pp 1")
     if layout.tp > 1 and layout.sequence_parallel and not layout.gather_again:
         raise ValueError("Megatron-LM gathers again in the backward what sequence parallelism splits: use gather_again")
-    lines = [_start(layout, gpus_per_node, "pretrain_gpt.py", _connections(layout, fsdp))]
+    lines = _start(layout, gpus_per_node, "pretrain_gpt.py", _connections(layout, fsdp))
     lines += [f"--tensor-model-parallel-size {layout.tp}", f"--pipeline-model-parallel-size {layout.pp}",
               f"--context-parallel-size {layout.cp}"]  # fmt: skip
     lines += ["--sequence-parallel"] if layout.tp > 1 and layout.sequence_parallel else []
@@ -156,7 +156,7 @@ def torchtitan(
     if recompute == "selective":
         raise ValueError("torchtitan's selective recomputation is another (attention is kept, every second product "
                          "is not): use none or full")  # fmt: skip
-    lines = [_start(layout, gpus_per_node, "-m torchtitan.train"), *_titan_replicas(layout)]
+    lines = _start(layout, gpus_per_node, "-m torchtitan.train") + _titan_replicas(layout)
     lines += [f"--parallelism.tensor_parallel_degree {layout.tp}"]
     lines += ["--parallelism.no-enable_sequence_parallel"] * (layout.tp > 1 and not layout.sequence_parallel)
     lines += [f"--parallelism.context_parallel_degree {layout.cp}"]
@@ -222,16 +222,18 @@ def _check(layout: Layout, batch: int, seq: int, layers: int, recompute: str) ->
         raise ValueError(f"cp {layout.cp} cuts a sequence into {2 * layout.cp} pieces, not {seq:,} tokens")
 
 
-def _start(layout: Layout, gpus_per_node: int, program: str, before: str = "") -> str:
-    """The line that starts a process for each rank."""
+def _start(layout: Layout, gpus_per_node: int, program: str, before: str = "") -> list[str]:
+    """The lines that start a process for each rank; several nodes meet at the first."""
     checks.whole("gpus_per_node", gpus_per_node)
     each = min(layout.ranks, gpus_per_node)
     nodes, left = divmod(layout.ranks, each)
     if left:
         raise ValueError(f"{layout.ranks:,} ranks do not fill nodes of {gpus_per_node} GPUs: use a multiple of "
                          f"{gpus_per_node}")  # fmt: skip
-    meet = f"--nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint $HEAD:29500" if nodes > 1 else "--standalone"
-    return f"{before}torchrun {meet} --nproc-per-node {each} {program}"
+    if nodes == 1:
+        return [f"{before}torchrun --standalone --nproc-per-node {each}", program]
+    meet = "--rdzv-backend c10d --rdzv-endpoint $HEAD:29500"
+    return [f"{before}torchrun --nnodes {nodes} --nproc-per-node {each}", meet, program]
 
 
 def _sequences(layout: Layout, batch: int) -> int:

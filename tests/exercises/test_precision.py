@@ -209,14 +209,14 @@ def test_rounding_is_that_of_every_format_between_its_ends(name):
 
 def test_the_four_runs_are_told_apart_by_what_their_table_has():
     """The questions of the solution, asked of the table in their order, name each run's mend."""
-    rows = {line[:20].strip(): line[20:].split() for line in diagnose.LOGS.splitlines()[1:] if line[20:].strip()}
+    rows = {line[:16].strip(): line[16:].split() for line in diagnose.LOGS.splitlines()[1:] if line[16:].strip()}
     mends = {}
     for i, name in enumerate("ABCD"):
         percent = lambda key, i=i: float(rows[key][i].rstrip("%").replace("-", "0"))  # noqa: E731
         ranks = [rows[f"rank {r}"][i] for r in (0, 1)]
-        mends[name] = ("bf16" if rows["largest, forward"][i] == "inf" else "without rank 1" if ranks[1] == "NaN" else
-                       "a loss scale" if percent("gradients at zero") > 50 else
-                       "fp32 copies" if percent("weights that stayed") > 50 else "")  # fmt: skip
+        mends[name] = ("bf16" if rows["largest output"][i] == "inf" else "without rank 1" if ranks[1] == "NaN" else
+                       "a loss scale" if percent("gradients zero") > 50 else
+                       "fp32 copies" if percent("weights stayed") > 50 else "")  # fmt: skip
     label = next(one.label for one in exercises.exercise("precision", "four-runs").options if one.right)
     assert dict(re.findall(r"([ABCD]) ([^,]+)", label)) == mends
     assert 16 - -9 == 25 and "halving it 25 times" in told("four-runs") and 16 - 2 == 14
@@ -225,6 +225,7 @@ def test_the_four_runs_are_told_apart_by_what_their_table_has():
 def test_each_run_takes_the_format_in_which_it_fits():
     rows = [line.split() for line in diagnose.RUNS.splitlines()[3:]]
     forward = [float(x.replace(",", "")) for x in rows[0][2:]]
+    assert max(len(line) for log in (diagnose.RUNS, diagnose.LOGS) for line in log.splitlines()) <= 39, "on a phone"
     assert [x > FP16.largest for x in forward] == [False, True, False, False]
     assert 0.2 * 2**18 < FP16.largest < 0.7 * 2**18 and round(0.2 * 2**18) == 52429
     assert rounded(2.0**-34 * 2**18, FP16) > 0 == rounded(2.0**-34, FP16) == rounded(2.0**-33, FP16)

@@ -17,12 +17,14 @@ from scaleout.train.options import Options
 PUBLISHED = json.loads((Path(__file__).parents[1] / "published" / "launchers.json").read_text())
 MAKERS = {"megatron": megatron, "torchtitan": torchtitan}
 TITAN = "--parallelism."
+PROGRAMS = ("labs/capstone.py", "pretrain_gpt.py", "-m torchtitan.train")
 
 
 def read(lines):
-    """(processes, {option: value, or True}) of a command; the first line's options are torchrun's."""
+    """(processes, {option: value, or True}) of a command; what stands before the program is torchrun's."""
     start = dict(re.findall(r"--(nnodes|nproc-per-node) (\d+)", lines[0]))
-    words = [shlex.split(line) for line in lines[1:]]
+    place = next(i for i, line in enumerate(lines) if line in PROGRAMS)
+    words = [shlex.split(line) for line in lines[place + 1 :]]
     assert all(len(pair) <= 2 for pair in words) and len({pair[0] for pair in words}) == len(words)
     return int(start.get("nnodes", 1)) * int(start["nproc-per-node"]), {a: (b or [True])[0] for a, *b in words}
 
@@ -136,10 +138,10 @@ def test_rounds_of_an_interleaved_pipeline_are_named_where_they_are_longer_than_
     (Layout(dp=2, tp=2, zero=3), None, 1), (Layout(dp=4, tp=4), "1", 2),
 ])  # fmt: skip
 def test_megatron_s_first_line_sets_connections_where_it_asks_for_one(layout, connections, nodes):
-    start = megatron(layout, 1, 128, 4)[0]
+    start, *more = megatron(layout, 1, 128, 4)
     assert start.startswith("CUDA_DEVICE_MAX_CONNECTIONS=1 " if connections else "torchrun ")
-    assert (f"--nnodes {nodes} " in start and "$HEAD" in start) == (nodes > 1)
-    assert ("--standalone" in start) == (nodes == 1)
+    assert (f"--nnodes {nodes} " in start and "$HEAD" in more[0]) == (nodes > 1)
+    assert ("--standalone" in start) == (nodes == 1) and more[nodes > 1] == "pretrain_gpt.py"
 
 
 def test_megatron_has_one_other_order_of_ranks():

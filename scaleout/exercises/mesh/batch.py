@@ -41,9 +41,9 @@ SEQUENCES = Function(
     "parallelism to 8 on 8 GPUs trains on 1 sequence in place of 8, and asks: *the visualized samples on each GPU were "
     "identical, meaning only 1 sample was processed per iteration. Is this understanding correct?* It is "
     "(nvidia-cosmos/cosmos-predict2, issue 92).\n\n"
-    "**Experts are no factor of the world.** *Why can't `ep` be its own dimension?* is asked of torchtitan (issue "
-    "1977). Its answer is a second view of the same ranks: *EP is not a factor because it does not add GPUs* (pull "
-    "request 4831). Who divides by ep as well ends with a mesh that is too small.",
+    "**Experts are no factor of the world.** *Why can't `ep` be its own dimension?* is asked of torchtitan "
+    "(pytorch/torchtitan, issue 1977). Its answer is a second view of the same ranks: *EP is not a factor because it "
+    "does not add GPUs* (pull request 4831). Who divides by ep as well ends with a mesh that is too small.",
     function="sequences", stub=_STUB, reference=_sequences,
     cases=((64, 2, 4, 2, 8, 16, 1), (8, 2, 2, 1, 1, 4, 2), (8, 1, 1, 8, 1, 1, 1), (48, 2, 3, 2, 4, 7, 2),
            (128, 8, 1, 1, 8, 3, 4), (512, 8, 8, 2, 4, 16, 1), (6, 3, 1, 1, 1, 5, 1), (24, 1, 6, 2, 2, 12, 3),

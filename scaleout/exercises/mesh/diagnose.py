@@ -7,12 +7,12 @@ from scaleout.exercises.engine import Choice, Option
 # Sixty steps of SGD on a norm and two matrices under dp 2 x tp 2; tests/exercises/test_mesh_truth.py trains them again
 # with each fault.
 TABLE = """\
-                   one     A     B     C     D
-loss, step 1     1.088 1.088 1.088 1.088 0.717
-loss at the end  0.071 0.073 0.071 0.075 0.201
-part of a matrix     1   1/2     1   1/2   1/2
-apart along tp       -  0.07     0     0  0.07
-apart along dp       -     0     0  0.06     0
+                  one     A     B     C     D
+loss, step 1    1.088 1.088 1.088 1.088 0.717
+loss at the end 0.071 0.073 0.071 0.075 0.201
+part of matrix      1   1/2     1   1/2   1/2
+apart along tp      -  0.07     0     0  0.07
+apart along dp      -     0     0  0.06     0
 """
 
 FOUR = Choice(
@@ -20,8 +20,8 @@ FOUR = Choice(
     prompt="A norm's weight (whole on each rank) and two matrices (cut along tp) train on dp 2 × tp 2, from the same "
     "weights as on one process, with the same samples. Four runs, one thing wrong in each; none ends with an error:\n\n"
     f"```\n{TABLE}```\n\n"
-    "*At the end* is the mean of steps 51 to 60, and *part of a matrix* what a rank holds of it. *Apart* is by how "
-    "much neighbours' weights then differ: the norm's along tp, a matrix' along dp.\n\n"
+    "*At the end* is the mean of steps 51 to 60, and *part of matrix* what a rank holds of each. *Apart* is by how "
+    "much neighbours' weights then differ: the norm's along tp, a matrix's along dp.\n\n"
     "The faults: **samples**: tp neighbours read different ones. **no tp**: nothing was cut. **tp sum**: the norm's "
     "gradient is not added up along tp. **dp sum**: gradients are not added up along dp. Which run has which?",
     hints=("Which fault is there before the first update?",
@@ -34,7 +34,7 @@ FOUR = Choice(
     "bytes or shapes show it. NeMo's launcher did so: options were not passed on, and *instead of using "
     "tensor/pipeline parallelism it makes copies of the network* (NVIDIA/NeMo-Framework-Launcher, pull request 301).\n"
     "- **A** and **C** have copies that go different ways, along tp and along dp. The losses of both look like a sound "
-    "run's, for each copy learns as well, from half of the data.\n\n"
+    "run's, for each copy learns as well, from a part of what there is.\n\n"
     "So assert, in the run: the bytes of a shard, the first loss, and after some steps that copies are **equal**, "
     "along each axis. A loss that goes down asserts nothing. `labs/mesh.py --fault` shows the same four with the "
     "book's Transformer, as `norms`, `tensor`, `replicas` and `data`.",

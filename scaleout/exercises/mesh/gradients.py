@@ -26,9 +26,9 @@ AXES = Choice(
     "ranks: an all-reduce of those two.\n\nWith context parallelism each copy has seen a part of the tokens: add up "
     "along dp **and** cp.\n\n"
     "Forgetting one leaves no error. With the norms' sum missing, copies drift apart: gpt-neox' first version of "
-    "sequence parallelism ran, and *loss falls slower, and ends up flatlining around ~8* (pull request 1257). In "
-    "Megatron-LM the last norm was the one forgotten: its gradients *are different on different TP ranks before "
-    "optimizer.step()* (issue 1446).",
+    "sequence parallelism ran, and *loss falls slower, and ends up flatlining around ~8* (EleutherAI/gpt-neox, pull "
+    "request 1257). In Megatron-LM the last norm was the one forgotten: its gradients *are different on different TP "
+    "ranks before optimizer.step()* (issue 1446).",
     options=(
         Option("right", "Q: dp · norm: dp, tp · table: dp, pp", "Right: copies, and what each of them has not seen.",
                True),

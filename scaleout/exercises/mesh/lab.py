@@ -161,7 +161,7 @@ ABSENT = Lab(
     "anywhere in the job, sorted, **the same list on every rank**.\n\n"
     "- **tp** is not in effect where a rank's part is not 1/tp of the weight, or where two neighbours along tp have "
     "the same part.\n"
-    "- **dp** is not in effect where two replicas have read a sample twice, or where their gradients differ, which "
+    "- **dp** is not in effect where two replicas have read the same sample, or where their gradients differ, which "
     "should have been added up.\n\n"
     "An axis of 1 is in effect. Tensors are small here: send what you like. It is checked on **4** processes, with and "
     "without faults; some are on one replica alone.\n\n" + _SAVE.format("absent.py"),

@@ -174,7 +174,7 @@ CROSSES = Choice(
     key="which-crosses", level=1, minutes=3, title="Four is less than eight",
     prompt=f"{prod(ORDER.values())} GPUs on 4 nodes of {NODE}, numbered node by node. Somebody writes\n\n"
     "```\n"
-    f'init_device_mesh("cuda", {tuple(ORDER.values())}, mesh_dim_names={tuple(ORDER)})\n'.replace("'", '"')
+    f'init_device_mesh("cuda", {tuple(ORDER.values())},\n    mesh_dim_names={tuple(ORDER)})\n'.replace("'", '"')
     + "```\n\nWhich axes have groups that reach over several nodes?",
     hints=("Which ranks are in the tp group of rank 0? How far apart are they?",
            "dp is the last axis: its groups are 0 to 3, 4 to 7, and so on."),

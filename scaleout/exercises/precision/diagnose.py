@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Option
 
+# No line of a table is longer than 39 characters: so much a phone shows.
 LOGS = """\
-                            A        B        C        D
-loss                      NaN     flat     flat     flat
-loss scale, first        2^16     none     none     2^16
-loss scale, last         2^-9     none     none      2^2
-steps left out            all        0        0  last 14
-largest, forward          inf       31       28       40
-  first in            block 9
-gradients at zero           -      71%     0.1%     0.2%
-weights that stayed      100%       6%      93%     100%
-largest gradient,
-  rank 0                  NaN     2e-6      0.4      0.8
-  rank 1                  NaN     2e-6      0.4      NaN
+                    A     B     C     D
+loss              NaN  flat  flat  flat
+scale, first     2^16  none  none  2^16
+scale, last      2^-9  none  none   2^2
+left out          all     0     0    14
+largest output    inf    31    28    40
+  first in block    9     -     -     -
+gradients zero      -   71%  0.1%  0.2%
+weights stayed   100%    6%   93%  100%
+gradients up to
+  rank 0          NaN  2e-6   0.4   0.8
+  rank 1          NaN  2e-6   0.4   NaN
 """
 
 FOUR = Choice(
     key="four-runs", level=3, minutes=6, title="Four runs that do not learn",
     prompt="Four runs on two ranks, each with one thing wrong. A and D are in fp16 with a loss scaler; B is in fp16 "
     "and has none; C has bf16 weights. Of the last steps:\n\n"
-    f"```\n{LOGS}```\n\n*Largest, forward* is of all layers' outputs. *Gradients at zero* are those that come back to "
-    "linear layers. *Weights that stayed* are those that a step left as they were. The ranks' largest gradients are "
-    "those before averaging. What mends A, B, C and D?",
+    f"```\n{LOGS}```\n\n*Scale* is the loss scale, and the *14* steps that D left out are its last. *Largest output* "
+    "is of all layers, in the forward. *Gradients zero*: of those that come back to linear layers. *Weights stayed*: "
+    "those that a step left as they were. *Gradients up to*: the largest of each rank, before averaging. What mends "
+    "A, B, C and D?",
     hints=("Two runs leave out steps. Is it the forward that is not finite, or the backward, and on which rank?",
            "The other two leave out none. Are gradients missing, or do they arrive and change nothing?"),
     solution="Four questions, in this order.\n\n"
@@ -59,21 +61,23 @@ FOUR = Choice(
 )  # fmt: skip
 
 RUNS = """\
-                              A          B          C          D
-GPU                        A100       A100         T4       A100
-runs                   training   training   training  inference
-largest, forward            310    140,000        900         38
-largest gradient            0.2        0.7       0.05          -
-smallest that matter      2^-34      2^-20      2^-33          -
-errors allowed             1e-2       1e-2       1e-2       1e-3
+                   A       B     C    D
+GPU             A100    A100    T4 A100
+training         yes     yes   yes   no
+largest output   310 140,000   900   38
+gradients
+  largest        0.2     0.7  0.05    -
+  smallest     2^-34   2^-20 2^-33    -
+errors allowed  1e-2    1e-2  1e-2 1e-3
 """
 
 WHICH = Choice(
     key="which-format", level=3, minutes=6, title="Four runs, and a 16-bit format for each",
     prompt="Products of four runs are to be made in 16 bits, with fp32 weights and sums. Nobody wants to tune anything "
     "that need not be tuned. A T4 multiplies in fp16 and has no bf16; an A100 has both:\n\n"
-    f"```\n{RUNS}```\n\n*Smallest that matter* are the smallest gradients that should not become zero. *Errors "
-    "allowed* are relative, for a number that is rounded. Which format does each take?",
+    f"```\n{RUNS}```\n\nD is inference. *Largest output* is of all layers, in the forward; the *smallest* gradients "
+    "are those that should not become zero. *Errors allowed* are relative, for a number that is rounded. Which format "
+    "does each take?",
     hints=("fp16 has 11 significant bits and goes from 2^-24 to 65,504; bf16 has 8, and fp32's range.",
            "What can a loss scale move, and what not?",
            "Half a step, relative: 2^-11 in fp16 and 2^-8 in bf16 at most."),
