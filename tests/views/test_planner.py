@@ -213,6 +213,20 @@ def test_one_step_away_is_priced_as_if_it_were_yours():
     assert words["recompute every block"].startswith(f"+{100 * (ratio - 1):.0f}%: recomputes")
 
 
+def test_why_the_best_is_cut_so(opening):
+    job, found = opening
+    best = found.best.layout
+    assert (best.tp, best.cp, best.pp) == (4, 2, 4)
+    said = told("cut")["blocks"][2][1]
+    for axis, half in (("tp", 2), ("cp", 1), ("pp", 2)):
+        other = cut(job, **{"tp": 4, "cp": 2, "pp": 4, axis: half})
+        assert f"{axis} {half}: does not fit by {other.over / 1e9:.0f} GB" in said
+    alone = min((cut(job, zero=3, checkpointing=how) for how in ("none", "selective", "full")),
+                key=lambda plan: (not plan.fits, plan.seconds))  # fmt: skip
+    assert f"FSDP alone: +{100 * (alone.seconds / found.best.seconds - 1):.0f}%" in said
+    assert len(told("cut", model="gpt2-xl", gpus=1)["blocks"]) == 2
+
+
 def test_the_figures_add_up_and_a_run_costs_what_its_rate_says():
     _, heads, rows = told("figures")["blocks"][0]
     assert heads == ["", "best", "yours"] and rows[-1][1:] == ["**14.5 s**", "**18.4 s**"]

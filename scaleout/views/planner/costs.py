@@ -6,7 +6,7 @@ from scaleout.draw import svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
 from scaleout.timing.mesh import BAND, PARTS
-from scaleout.timing.mesh_search import RECOMPUTE, Plan
+from scaleout.timing.mesh_search import ALIKE, RECOMPUTE, Plan
 from scaleout.views.planner import words
 from scaleout.views.planner.bars import held
 from scaleout.views.planner.setting import Cuts, Setting, cuts_of, picked
@@ -86,6 +86,20 @@ def away(setting: Setting) -> dict:
     return {"title": "One step away from the best", "blocks": [("table", ["", ""], rows)]}
 
 
+def because(setting: Setting) -> str:
+    """Why the best is cut as it is: what becomes of it with half of each degree, and of FSDP alone."""
+    best = cuts_of(setting.best)
+    halves = [(axis, getattr(best, axis) // 2) for axis in ("tp", "cp", "pp") if getattr(best, axis) > 1]
+    some = [(f"{axis} {half}", picked(setting.question, best._replace(**{axis: half}))) for axis, half in halves]
+    plain = [picked(setting.question, Cuts(1, 1, 1, 3, how)) for how in RECOMPUTE]
+    there = [plan for plan in plain if isinstance(plan, Plan)] or plain
+    alone = min(there, key=lambda plan: (not plan.fits, plan.seconds)) if there is not plain else plain[0]
+    if best[:3] != (1, 1, 1):
+        some.append(("FSDP alone", alone))
+    said = [f"{name}: {fate(setting, plan)}" for name, plan in some if setting.job.cluster.ranks > 1]
+    return f"Why so? {'; '.join(said)}." if said else ""
+
+
 def fate(setting: Setting, plan: Plan | str) -> str:
     """What becomes of another layout, beside the best."""
     if isinstance(plan, str):
@@ -93,7 +107,7 @@ def fate(setting: Setting, plan: Plan | str) -> str:
     if not plan.fits:
         return setting.found.reason(plan)
     more = plan.seconds / setting.best.seconds - 1
-    if abs(more) < 0.001:
+    if abs(more) < ALIKE:
         return "as fast"
     percent = f"{100 * more:+.1f}%" if abs(more) < 0.1 else f"{100 * more:+.0f}%"
     inside = "not told apart, " if more <= BAND else ""

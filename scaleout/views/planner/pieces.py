@@ -6,6 +6,7 @@ from scaleout.draw import svg
 from scaleout.draw.labels import fitting
 from scaleout.timing.mesh_search import Plan
 from scaleout.views.planner import words
+from scaleout.views.planner.costs import because
 from scaleout.views.planner.setting import Setting
 
 MOST = 128  # copies that are drawn one by one
@@ -20,8 +21,9 @@ def told(setting: Setting) -> dict:
         return {"title": title, "blocks": [("words", "No layout divides them.")]}
     note = "" if setting.best else " Of the smallest layout, which does not fit."
     said = f"{words.layout(plan)}. A frame is a node.{note}"
+    why = [("words", because(setting))] if setting.best and because(setting) else []
     pictures = [_drawn(setting, plan, width) for width in (svg.WIDE, svg.NARROW)]
-    return {"title": title, "blocks": [("words", said), ("pictures", *pictures)]}
+    return {"title": title, "blocks": [("words", said), ("pictures", *pictures), *why]}
 
 
 def names(setting: Setting, plan: Plan) -> list[tuple[str, str]]:
