@@ -2,8 +2,8 @@
 
 `svg` has the marks, `amounts` bytes for people, `labels` times, ticks and keys, `hatch` what waits or is over a
 limit, `guess` the mark of a reader's; `plot` axes and curves, `tiles` side by side, whose areas are a curve's height,
-`ruler` octaves with the strip of a number format, `format_strips` five of them under each other, `format_bits` one
-number in two;
+`field` points that are too many to be buttons, `spots` labels among them; `ruler` octaves with the strip of a number
+format, `format_strips` five of them under each other, `format_bits` one number in two;
 `lanes` a step of DDP, `fsdp_lanes` one of FSDP under its memory;
 `pipeline_lanes` a pipeline's schedule by rank, `pipeline_held` what each holds meanwhile, `stages` a few
 small steps of one; `rank_circle` a collective step by step, whose `parcels` move, with `ramp` for the colours of ranks;

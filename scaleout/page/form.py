@@ -14,6 +14,8 @@ from html import escape, unescape
 from scaleout import views
 from scaleout.draw import svg
 from scaleout.page import live
+from scaleout.views import blocks
+from scaleout.views.blocks import bold
 
 FEW = 8  # settings of a view that are stored with the page, which then shows each without Python
 
@@ -124,13 +126,19 @@ def _view_body(data: dict) -> str:
         f'<div class="live-strip"><p class="live-title">{bold(_question(data) if asked else data["spec"]["title"])}</p>'
         f'</div>\n<div class="live-body"><div class="live-stage">{shown}</div>\n'
         f'<div class="live-side"><div class="live-law">{lines}</div></div></div>\n'
-        f'<p class="live-sentence">{bold(sentence)}</p>'
+        f'<p class="live-sentence">{bold(sentence)}</p>{"" if asked else _beneath(data["stem"], data["params"])}'
     )
 
 
-def bold(text: str) -> str:
-    """Plain words as HTML, with **these** in bold."""
-    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False))
+def _beneath(stem: str, params: dict) -> str:
+    """What a view tells beneath its sentence, in columns; "" where that is nothing."""
+    columns = "".join(
+        '<div class="live-column">'
+        + "".join(f'<section data-section="{name}">{blocks.html(views.beneath(stem, params, name))}</section>'
+                  for name in names)
+        + "</div>" for names in views.sections(stem)
+    )  # fmt: skip
+    return f'<div class="live-beneath">{columns}</div>' if columns else ""
 
 
 def _exercise_body(data: dict) -> str:

@@ -14,6 +14,7 @@ from traceback import walk_tb
 
 from scaleout import views
 from scaleout.draw.svg import WIDE
+from scaleout.views import blocks
 
 # Seconds that a reader's own code may run. Endless loops are the usual case, so: short enough to wait for.
 LEARNER_SECONDS = 5
@@ -38,6 +39,14 @@ def draw(
 def advice(stem: str, params: dict | None = None) -> dict:
     """{"advice"}: what ends the sentence of a view that was drawn without it."""
     return {"advice": views.advice(stem, params)}
+
+
+def beneath(stem: str, params: dict | None = None, section: str = "") -> dict:
+    """{"html"}: what a view tells beneath its sentence, one section of it; {"more": True} where a part of the work is
+    done, and it is to be asked once more."""
+    if views.prepare(stem, params, section):
+        return {"more": True}
+    return {"html": blocks.html(views.beneath(stem, params, section))}
 
 
 def measured(stem: str, record: dict) -> dict:
@@ -105,8 +114,8 @@ def _run_cell(source: str, file: str, space: dict) -> str:
 
 
 METHODS: dict[str, Callable[..., dict]] = {
-    "draw": draw, "advice": advice, "measured": measured, "check": check, "run": run, "judge": judge,
-    "execute": execute,
+    "draw": draw, "advice": advice, "beneath": beneath, "measured": measured, "check": check, "run": run,
+    "judge": judge, "execute": execute,
 }  # fmt: skip
 
 

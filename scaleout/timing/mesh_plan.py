@@ -120,9 +120,13 @@ class Plan:
         at = self.layout
         return sum((at.tp > 1, at.cp > 1, at.pp > 1, at.zero == 3, self.recipe.checkpointing != "none"))
 
+    def lost(self, best: Plan) -> str:
+        """The part (PARTS) of this plan's step that is the most longer than in the best one's."""
+        return max(PARTS, key=lambda name: self.parts[name] - best.parts[name])
+
     def loses_by(self, best: Plan) -> str:
         """What this plan's step has most more of than the best one's, with its share of the step."""
-        part = max(PARTS, key=lambda name: self.parts[name] - best.parts[name])
+        part = self.lost(best)
         share = f"{100 * self.parts[part] / self.seconds:.0f}%"
         across = f", {WITHIN[part]} across nodes" if WITHIN.get(part) in self.crossing else ""
         return f"{WORDS[part]} {share}{across}"
@@ -184,7 +188,7 @@ class Pricer:
             held[0], layout, plan.recipe, on.rank.across, there, back, max(cut.each[0], cut.each[-1])
         )
         parts["update"] = max(held) * ADAMW_BYTES / (layout.replicas if layout.zero else 1) / on.rank.memory_bytes_per_s
-        parts["stragglers"] = straggling(layout.ranks) * sum(parts.values())
+        parts["stragglers"] = straggling(layout.ranks) * fsum(parts.values())
         return Plan(
             layout, plan.batch, plan.recipe, plan.each, plan.bytes, plan.rank, plan.over, on.crossing,
             fsum(parts.values()), {name: parts[name] for name in PARTS},
@@ -239,5 +243,5 @@ def pipelined(layout: Layout, spent: Spent, cut: Cut, hop: float) -> dict[str, f
     )
     fill = cut.lap * block + first + last * (layout.chunks == 1) - own
     of = {name: m / p * seconds for name, seconds in spent.whole.items()}
-    return {"compute": m * mean - sum(of.values()), **of, "imbalance": m * (busiest - mean), "bubble": fill,
+    return {"compute": m * mean - fsum(of.values()), **of, "imbalance": m * (busiest - mean), "bubble": fill,
             "hops": 2 * (p - 1) * hop}  # fmt: skip

@@ -11,6 +11,10 @@ Pure; stands on `draw`. A view is a module `STEM` with
 
 where finding the lever worth trying takes a search, `advice(params) -> str`, which ends its sentence: a page shows the
 picture first and asks for it when the reader's hand rests;
+where it has more to tell than a picture and a sentence hold, `SECTIONS: tuple[tuple[str, ...], ...]`, names by column,
+and `beneath(params, name) -> {"title": words, "blocks": [...]}`, each ("words", text), ("pictures", wide, narrow),
+("table", heads, rows), ("fold", name, lines to copy) or ("link", words, address): a page asks for them last,
+and `prepare(params, name) -> bool` does a part of what takes long, so that a reader who goes on need not wait;
 where a lab measures what it shows, `measured(record: dict) -> dict`, what of a Record belongs into the picture, as JSON
 (ValueError, in one line, for a Record of something else), which `draw` then takes as a third argument, or None;
 and, where its chapter asks for a guess, `locked(params, width) -> svg`, the picture without the answer, and
@@ -22,7 +26,8 @@ therefore sees clean values only, the same in the kernel and on the page.
 A view that has more than one subject is a folder: its face is the view, `levers` what its sentence advises, `words`
 that sentence, the law and the slips, `picture` what is drawn, `record` a reader's run (by way of `own`), and `setting`,
 where it is long, what the reader chose. `controls` has the kinds of control, `choices` what several views offer;
-`front` is the first page's, with two choices and no guess.
+`front` is the first page's, with two choices and no guess; `planner` has a page of its own, and most of it beneath the
+picture, which `blocks` makes HTML of.
 """
 
 from __future__ import annotations
@@ -52,11 +57,12 @@ from scaleout.views.controls import (
 )
 
 __all__ = [
-    "Control", "advice", "arrange", "asks", "code", "defaults", "guess", "measured", "more", "number", "order", "play",
-    "question", "render", "rows_of", "select", "settings", "slider", "spec", "stems", "toggle",
+    "Control", "advice", "arrange", "asks", "beneath", "code", "defaults", "guess", "measured", "more",
+    "number", "order", "play", "prepare", "question", "render", "rows_of", "sections", "select", "settings", "slider",
+    "spec", "stems", "toggle",
 ]  # fmt: skip
 
-SHARED = {"choices", "controls", "own"}  # modules that no view is called by
+SHARED = {"choices", "controls", "own", "blocks"}  # modules that no view is called by
 
 
 def stems() -> list[str]:
@@ -154,6 +160,25 @@ def advice(stem: str, params: dict | None = None) -> str:
     """What ends the sentence of a view: the lever worth trying now; "" where there is none to be named."""
     view = _view(stem)
     return view.advice(clean(stem, params)) if hasattr(view, "advice") else ""
+
+
+def sections(stem: str) -> tuple[tuple[str, ...], ...]:
+    """Names of what a view tells beneath its sentence, by column."""
+    return getattr(_view(stem), "SECTIONS", ())
+
+
+def beneath(stem: str, params: dict | None, name: str) -> dict:
+    """One of them: {"title", "blocks"}. ValueError for one that is not there."""
+    every = [one for column in sections(stem) for one in column]
+    if name not in every:
+        raise ValueError(f"{stem} has no section {name!r}: use one of {', '.join(every) or 'none'}")
+    return _view(stem).beneath(clean(stem, params), name)
+
+
+def prepare(stem: str, params: dict | None, name: str) -> bool:
+    """Do a part of what a section takes, where it takes long; whether there is more to be done before it is told."""
+    view = _view(stem)
+    return hasattr(view, "prepare") and view.prepare(clean(stem, params), name)
 
 
 def asks(stem: str) -> bool:

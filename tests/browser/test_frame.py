@@ -20,7 +20,9 @@ PARTS = """(stem) => {
   const first = [...root.querySelectorAll(".live-first > .live-control")];
   const picture = [...root.querySelectorAll(".live-figure")].find((one) => one.checkVisibility()).querySelector("svg");
   const sentence = box(root.querySelector(".live-sentence"));
-  return {root: box(root), picture: box(picture), controls: first.map(box), sentence};
+  const beneath = root.querySelector(".live-beneath"); // which need not be on the screen
+  const whole = box(root).with(1, (beneath ?? root).getBoundingClientRect()[beneath ? "top" : "bottom"]);
+  return {root: whole, picture: box(picture), controls: first.map(box), sentence};
 }"""
 
 HALFWAY = """async () => {

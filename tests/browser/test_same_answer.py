@@ -14,6 +14,7 @@ from scaleout.draw import svg
 from scaleout.page import form, live
 from scaleout.views.controls import order, rows_of, stops
 
+MANY = 10  # options of a select: of more, some
 MIXED = 6  # random combinations a view, beside every value of every control alone
 
 # The widget of a view.
@@ -22,7 +23,7 @@ ROOT = """const root = document.querySelector(`#live-${stem}`);"""
 # The SVG of a box as Python wrote it: without what brings buttons and movable marks to life.
 BARE = """const bare = (box) => {
   const copy = box.cloneNode(true);
-  for (const mark of copy.querySelectorAll("[data-press], [data-move]")) {
+  for (const mark of copy.querySelectorAll("[data-press], [data-move], [data-field]")) {
     mark.closest("svg").setAttribute("role", "img");
     for (const name of mark.getAttributeNames()) if (/^(aria-|role|tabindex)/.test(name)) mark.removeAttribute(name);
   }
@@ -61,7 +62,8 @@ NORMAL = """(all) => all.map((svg) => {
 def _values(control) -> list:
     """Some values of a control: both ends, the default, and some between."""
     if control.kind == "select":
-        return [value for value, _label in control.options]
+        every = [value for value, _label in control.options]
+        return every if len(every) <= MANY else [*every[:: len(every) // 3], every[-1]]
     if control.kind == "toggle":
         return [False, True]
     if control.kind == "arrange":

@@ -55,6 +55,27 @@ def test_a_question_has_two_pictures_and_the_answer_of_the_opening_setting(toy):
         views.question("toy")
 
 
+def test_what_is_told_beneath_comes_in_parts_and_as_html(toy):
+    assert views.sections("toy") == () and "live-beneath" not in form.html(form.view("toy"))
+    left, toy.SECTIONS = [1, 1], (("one", "two"), ("three",))
+    toy.beneath = lambda params, name: {"title": f"{name} & {params['size']}", "blocks": [
+        ("words", "as **bold**"), ("pictures", "<svg>w</svg>", "<svg>n</svg>"), ("table", ["", "a"], [["x", "<1>"]]),
+        ("fold", "lines", "--a\n--b"), ("link", "there", "page.html#live-mesh?tp=2&pp=4"),
+    ]}  # fmt: skip
+    toy.prepare = lambda params, name: bool(left and left.pop())
+    asked = {"stem": "toy", "params": {"size": 4}, "section": "two"}
+    assert [live.call("beneath", asked) for _ in left[:]] == [{"more": True}] * 2
+    found = live.call("beneath", asked)["html"]
+    assert found.startswith("<h4>two &amp; 4</h4><p>as <strong>bold</strong></p>") and "&lt;1&gt;" in found
+    assert '<div class="live-figure live-narrow"><svg>n</svg></div>' in found
+    assert "<summary>lines</summary><pre tabindex=\"0\"><code>--a\n--b</code></pre>" in found
+    assert '<a href="page.html" data-fragment="live-mesh?tp=2&amp;pp=4">there</a>' in found
+    whole = form.html(form.view("toy", params={"size": 4}))
+    assert whole.count("live-column") == 2 and found in whole
+    assert live.call("beneath", {**asked, "section": "gone"}) == {
+        "error": "toy has no section 'gone': use one of one, two, three"}  # fmt: skip
+
+
 def test_advice_ends_the_sentence_and_can_come_after_the_picture(toy):
     assert live.call("advice", {"stem": "toy"}) == {"advice": ""} and not views.spec("toy")["advises"]
     toy.advice = lambda params: f"Try {params['size'] + 1}."
@@ -105,7 +126,7 @@ def test_a_view_that_breaks_its_promise_is_named(toy):
 def test_errors_cross_to_javascript_as_json(toy):
     toy.draw = lambda params, width: 1 / 0
     assert json.loads(live.call_json("draw", '{"stem": "toy"}')) == {"error": "ZeroDivisionError: division by zero"}
-    unknown = {"error": "there is no method 'dance': use draw, advice, measured, check, run, judge, execute"}
+    unknown = {"error": "there is no method 'dance': use draw, advice, beneath, measured, check, run, judge, execute"}
     assert json.loads(live.call_json("dance", "{}")) == unknown
     deep = json.loads(live.call_json("judge", "[" * 10**6 + "]" * 10**6))
     assert deep == {"error": "That answer is nested too deeply to be read."}

@@ -17,7 +17,8 @@ from scaleout.views.fsdp.levers import EXPOSED
 
 MARK = "{http://www.w3.org/2000/svg}"
 MIXED = {"memory": 40, "collectives": 60, "ddp": 40, "fsdp": 20, "capstone": 30, "front": 0, "pipeline": 40,
-         "tensor": 40, "zero": 40, "recompute": 40, "precision": 60, "mesh": 40}  # settings by chance
+         "tensor": 40, "zero": 40, "recompute": 40, "precision": 60, "mesh": 40,
+         "planner": 4}  # settings by chance
 NAMELESS = {"collectives", "front", "pipeline", "precision"}  # views that are of no model
 
 
@@ -100,6 +101,11 @@ def precision(params, values, result):
     assert sum(values[f"{name}_percent"] for name in ("zero", "few", "whole", "beyond")) == pytest.approx(100, abs=0.06)
 
 
+def planner(params, values, result):
+    assert len(result["svg"]) < 200 * values["layouts"] + 40_000 and values["fits"] is (values["best"] is not None)
+    assert sum(values["counts"].values()) == values["layouts"]
+
+
 def mesh(params, values, result):
     assert len(result["svg"]) < 90_000 and values["fits"] is (values["held_gb"] <= values["room_gb"])
     assert values["dp"] * values["cp"] * values["tp"] * values["pp"] == params["gpus"]
@@ -115,7 +121,7 @@ def front(params, values, result):
 
 CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": fsdp, "capstone": capstone, "zero": zero,
           "front": front, "pipeline": pipeline, "tensor": tensor, "recompute": recompute, "precision": precision,
-          "mesh": mesh}
+          "mesh": mesh, "planner": planner}
 
 
 def test_every_view_is_here():

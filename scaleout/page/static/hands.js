@@ -1,6 +1,7 @@
 // The picture as a control: marks that are buttons, and marks that a hand puts into another order. Python writes what
 // each does (`svg.press`, `svg.movable`); here they come alive, and keep the focus while pictures change under it.
 
+import { Field } from "./field.js";
 import { read } from "./share.js";
 
 const HANDS = "[data-press][role], [data-move][role]"; // those that are alive
@@ -54,7 +55,7 @@ function replace(node, fresh) {
 
 export class Hands {
   constructor(figure, view) {
-    Object.assign(this, { figure, box: figure.box, view, drag: null, entries: new Map() });
+    Object.assign(this, { figure, box: figure.box, view, drag: null, entries: new Map(), field: new Field(figure.box, view) });
     const heard = {
       pointerdown: "down", pointermove: "go", pointerup: "up", lostpointercapture: "drop", click: "click",
       keydown: "key", focusin: "enter",
@@ -87,7 +88,7 @@ export class Hands {
 
   /** Bring to life what the picture offers; before a guess, and in a room, it is only a picture. */
   arm(box = this.box) {
-    const marks = [...box.querySelectorAll("[data-press], [data-move]")];
+    const marks = [...box.querySelectorAll("[data-press], [data-move], [data-field]")];
     if (!marks.length || this.view.root.matches("[data-locked], .room *")) return;
     this.svg ??= box.innerHTML;
     box.firstElementChild.setAttribute("role", "group"); // an image holds no controls
@@ -96,7 +97,8 @@ export class Hands {
       if (mark.dataset.press) {
         mark.setAttribute("role", "button");
         mark.setAttribute("tabindex", 0);
-      } else this.armMove(mark);
+      } else if (mark.dataset.move) this.armMove(mark);
+      else this.field.arm(mark);
     }
   }
 

@@ -6,13 +6,13 @@ import { editor } from "./code.js";
 import { Figure } from "./figure.js";
 import { Guess } from "./guess.js";
 import { records } from "./record.js";
+import { Rest } from "./rest.js";
 import { readFragment, shareable, writeFragment } from "./share.js";
 import { statusLine } from "./status.js";
 
 // Milliseconds that a change of the picture takes: a dragged slider leads, a step is watched.
 const FOLLOWS = 120;
 const WATCHED = 600;
-const RESTS = 150; // and until a hand that holds a thumb still is taken to rest
 
 export class View {
   constructor(root, data, runtime) {
@@ -20,10 +20,11 @@ export class View {
     if (this.learner) runtime = runtime.learner ?? runtime; // a page runs a reader's code apart from the book's
     Object.assign(this, { root, data, runtime, params: { ...data.params }, built: new Map() });
     Object.assign(this, { own: data.own, values: data.result?.values ?? {}, drawn: [], shape: 0, ahead: new Ahead(this) });
-    this.figures = [...root.querySelectorAll(".live-figure")].map((box) => new Figure(box, this));
+    this.figures = [...root.querySelectorAll(".live-stage .live-figure")].map((box) => new Figure(box, this));
     this.shown = root.querySelector(".live-sentence");
     this.law = root.querySelector(".live-law");
     this.status = statusLine(runtime);
+    this.rest = new Rest(this);
     this.announce = announcer();
     this.layOut();
     this.drawn = this.figures.map(() => this.setting());
@@ -46,12 +47,13 @@ export class View {
     this.shown.setAttribute("aria-hidden", "true");
     root.querySelector(".live-side").prepend(...this.controls());
     root.querySelector(".live-side").append(this.foot());
-    root.append(this.status.element, this.announce.region);
+    this.shown.after(this.status.element, this.announce.region);
     this.lever(data.result?.levers ?? {});
     const asked = data.spec.controls.find((control) => control.kind === "guess");
     if (data.sealed) this.guess = new Guess(this, asked);
     for (const figure of this.figures) figure.hands.arm();
     this.announce.region.textContent = this.guess?.locked ? "" : this.shown.textContent;
+    this.rest.arm();
     root.dataset.mounted = "";
   }
 
@@ -112,6 +114,12 @@ export class View {
     this.params[control.name] = value;
     this.chose = control.kind === "select";
     return this.redraw(control.kind === "slider" || this.held ? FOLLOWS : WATCHED, control);
+  }
+
+  /** Move several controls at once. */
+  choose(params) {
+    this.set(params);
+    return this.redraw(WATCHED);
   }
 
   /** What the controls do in the present setting; a control that nothing is said of does all it can. */
@@ -191,24 +199,12 @@ export class View {
     }
     this.busy = false;
     if (moved && this.runtime.page && !this.learner && !this.held) await this.ahead.draw(moved);
-    await this.advise(moved);
+    await this.rest.after(moved);
   }
 
   /** Whether a thumb or a mark is held: it may go on at any moment, and Python has to be free for it. */
   get held() {
     return this.root.querySelector("input:active, [data-held]") !== null;
-  }
-
-  /** End the sentence with what is worth trying, once the hand rests. */
-  async advise(moved = null) {
-    const { stem, spec } = this.data;
-    const { params, sentence } = this;
-    const setting = this.setting();
-    const now = () => !this.busy && !this.guess?.locked && setting === this.setting();
-    if (spec.advises && (this.held || moved)) await new Promise((done) => setTimeout(done, RESTS));
-    if (!spec.advises || !now()) return;
-    const { advice } = await this.runtime.call("advice", { stem, params });
-    if (advice && now()) this.say(`${sentence} ${advice}`);
   }
 
   /** Once, before the reader asks: what Python reads for the first drawing of a view is read then. */
@@ -294,6 +290,6 @@ export class View {
     if (!result.error && !result.failed) this.set(params);
     if (this.data.spec.controls.some(({ name, more }) => more && name in given)) this.fold.open = true;
     this.paint(result, shape);
-    if (!result.error && !result.failed) await this.advise();
+    if (!result.error && !result.failed) await this.rest.after();
   }
 }

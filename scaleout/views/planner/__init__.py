@@ -1,0 +1,136 @@
+"""How should this model be trained on these GPUs? Every layout a point, and why all but one of them lose.
+
+`setting` is what the reader chose and what the search finds; `words` says it; `landscape` draws the layouts, `bars`
+where seconds and bytes go; `published` has runs that somebody made. Beneath, `clusters` has other clusters and what
+if, `costs` the figures, the whole run and one step away, `pieces` how the GPUs are cut, `launch` how to run it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from scaleout.draw import svg
+from scaleout.spec.hardware import GPU_WATTS
+from scaleout.timing.mesh_search import Plan
+from scaleout.timing.price import EXAMPLE, run_cost
+from scaleout.views import more, number, select
+from scaleout.views.choices import NAMES
+from scaleout.views.planner import bars, clusters, costs, landscape, launch, pieces, words
+from scaleout.views.planner.setting import MOST, NETWORKS, Setting, ask_one, cuts_of, setting_of
+
+SECTIONS = (("cut", "clusters", "what-if", "launch"), ("figures", "away", "run"))
+TITLE = "How should I train this model on these GPUs?"
+
+MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b", "llama-3-405b", "zero-1t")
+CARDS = (("a100-40gb", "A100, 40 GB"), ("a100-80gb", "A100, 80 GB"), ("h100-sxm", "H100, 80 GB"),
+         ("h200", "H200, 141 GB"), ("b200", "B200, 180 GB"))  # fmt: skip
+DEGREES = [(2**k, str(2**k)) for k in range(7)]
+
+CONTROLS = (
+    select("model", "Which model", "llama-3-70b", [(key, NAMES[key]) for key in MODELS]),
+    select("gpus", "On how many GPUs", 512, [(2**k, f"{2**k:,}") for k in range(MOST.bit_length())]),
+    select("device", "Which GPU", "h100-sxm", [*CARDS]),
+    select("sequences", "Sequences in a step", 1024, [(2**k, f"{2**k:,}") for k in range(3, 15)]),
+    *more(
+        select("seq", "Tokens of a sequence", 8192, [(2**k, f"{2**k:,}") for k in range(10, 18)],
+               help="At most as many as a model with learned positions has."),
+        select("network", "Between nodes of 8", "ndr", [(key, said) for key, (_, _, said) in NETWORKS.items()]),
+        select("tp", "Yours: tensor (tp)", 1, DEGREES[:5]),
+        select("pp", "Yours: pipeline (pp)", 1, DEGREES),
+        select("cp", "Yours: context (cp)", 1, DEGREES[:5]),
+        select("zero", "Yours: shard", 3, [(1, "ZeRO-1: optimizer"), (3, "ZeRO-3 (FSDP): weights too")]),
+        select("recompute", "Yours: recompute", "full",
+               [("none", "nothing"), ("selective", "attention"), ("full", "every block")]),
+        number("tokens", "Tokens of the run", 15.0, 0.001, 1000.0, 0.5, unit="T"),
+        number("price", "Price of one GPU for an hour", EXAMPLE.gpu_hour, 0.0, 1000.0, 0.1, unit=EXAMPLE.currency,
+               help="An example, of no provider: look up what you would pay."),
+        number("watts", "Power of one GPU, its node included", GPU_WATTS, 0.0, 10_000.0, 10.0, unit="W",
+               help="An eighth of a DGX H100 at most."),
+    ),
+)  # fmt: skip
+
+
+def draw(params: dict, width: int) -> dict:
+    """The landscape with the best and the reader's own; beneath, their seconds and their bytes."""
+    setting = setting_of(params)
+    return {
+        "svg": _picture(setting, width),
+        "sentence": words.sentence(setting),
+        "values": _values(setting) | {"run": run(setting, params)},
+        "levers": _levers(setting),
+    }
+
+
+def _levers(setting: Setting) -> dict:
+    """Controls that change nothing now, and why."""
+    off = {"network": "there is one node"} if setting.job.cluster.nodes == 1 else {}
+    if setting.job.shape.positions == "learned" and setting.job.shape.max_seq <= 1024:
+        off["seq"] = "the model has positions for 1,024 tokens"
+    if setting.best is None:
+        off |= dict.fromkeys(("tokens", "price", "watts"), "nothing fits, so there is no run")
+    return {name: {"off": why} for name, why in off.items()}
+
+
+def advice(params: dict) -> str:
+    """What ends the sentence."""
+    return words.advice(setting_of(params))
+
+
+def beneath(params: dict, name: str) -> dict:
+    """One of SECTIONS."""
+    setting = setting_of(params)
+    if name == "run":
+        return costs.whole(setting, run(setting, params), params)
+    tell = {"clusters": clusters.strip, "what-if": clusters.what_if, "figures": costs.figures, "away": costs.away,
+            "cut": pieces.told, "launch": launch.told}  # fmt: skip
+    return tell[name](setting)
+
+
+def prepare(params: dict, name: str) -> bool:
+    """One of the searches that a section takes; whether there are more of them."""
+    setting = setting_of(params)
+    asked = {"clusters": clusters.questions, "what-if": clusters.what_questions}.get(name, lambda setting: [])
+    return ask_one(asked(setting))
+
+
+@lru_cache(maxsize=8)
+def _picture(setting: Setting, width: int) -> str:
+    places = landscape.PLACES[width]
+    beneath = places.plane[1] + places.plane[3] + 38
+    body = landscape.drawn(setting, width) + bars.drawn(setting, width, beneath)
+    label = (f"{len(setting.every)} layouts of {words.head(setting)}: seconds of a step from left to right, bytes of "
+             "the fullest GPU from below. Beneath, seconds and bytes of the best layout by part, and of yours.")
+    return svg.figure(width, places.all, body, label)
+
+
+def run(setting: Setting, params: dict) -> dict | None:
+    """What a whole run takes with the best layout."""
+    if setting.best is None:
+        return None
+    cost = run_cost(1e12 * params["tokens"], setting.rate(setting.best), setting.question.gpus, params["watts"],
+                    params["price"])  # fmt: skip
+    return {"hours": cost.hours, "gpu_hours": cost.gpu_hours, "mwh": cost.kwh / 1e3, "price": cost.price}
+
+
+@lru_cache(maxsize=16)
+def _values(setting: Setting) -> dict:
+    """What is the same at both widths."""
+    best, own = setting.best, setting.yours
+    return {
+        "layouts": len(setting.every), "counts": setting.counts, "fits": best is not None,
+        "refused": sum(setting.found.refused.values()), "room_gb": setting.job.room / 1e9, "seq": setting.job.seq,
+        "best": _of(setting, best), "smallest": _of(setting, setting.smallest), "asked": list(setting.cuts),
+        "yours": _of(setting, own) if isinstance(own, Plan) else {"refused": own},
+    }  # fmt: skip
+
+
+def _of(setting: Setting, plan: Plan | None) -> dict | None:
+    if plan is None:
+        return None
+    at = plan.layout
+    return {
+        **cuts_of(plan)._asdict(), "dp": at.dp, "chunks": at.chunks, "batch": plan.batch, "micro_batches": at.m,
+        "fits": plan.fits, "gb": plan.bytes / 1e9, "seconds": plan.seconds, "mfu": setting.mfu(plan),
+        "why": setting.reason(plan), "parts": plan.parts,
+        "by_kind_gb": {kind: size / 1e9 for kind, size in bars.held(setting.job, plan).items()},
+    }  # fmt: skip

@@ -1,0 +1,125 @@
+"""Under the landscape of the view `planner`: where the seconds of a step go and what fills the fullest GPU, of the best
+layout and of the reader's."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import fsum
+
+from scaleout.draw import hatch, svg
+from scaleout.draw.amounts import amount
+from scaleout.draw.labels import fitting, took
+from scaleout.memory.mesh import rank_account
+from scaleout.timing.mesh_search import Job, Plan
+from scaleout.views.planner.setting import Setting
+
+# A part of a step as it is drawn: its name, its colour, whether it is striped, and the PARTS that it holds.
+SECONDS = (
+    ("compute", "compute", False, ("compute",)),
+    ("recompute", "compute", True, ("recompute",)),
+    ("links", "c4", False, ("exposed tensor", "exposed context", "exposed data", "hops")),
+    ("bubble, uneven stages", "accent", True, ("bubble", "imbalance")),
+    ("update, stragglers", "c8", False, ("update", "stragglers")),
+)
+# A kind of bytes: its name, its colour, and what the account calls it.
+BYTES = (
+    ("weights", "c1", ("weights",)),
+    ("gradients", "c6", ("gradients",)),
+    ("optimizer", "c2", ("master", "optimizer")),
+    ("activations", "c3", ("activations",)),
+    ("logits, scratch", "c8", ("logits", "temporaries")),
+)
+
+
+@lru_cache(maxsize=64)
+def _held(shape, seq: int, batch: int, recipe, layout, rank: int, each, context: str) -> dict[str, int]:
+    return dict(rank_account(shape, batch, seq, recipe, layout, rank, each, context).peak)
+
+
+def held(job: Job, plan: Plan) -> dict[str, int]:
+    """Bytes of the fullest GPU at its peak, by kind (BYTES)."""
+    peak = _held(job.shape, job.seq, plan.batch, plan.recipe, plan.layout, plan.rank, plan.each, job.context)
+    return {name: sum(peak.get(kind, 0) for kind in kinds) for name, _, kinds in BYTES}
+
+
+def spent(plan: Plan) -> dict[str, float]:
+    """Seconds of a step, as they are drawn (SECONDS)."""
+    return {name: fsum(plan.parts[part] for part in parts) for name, _, _, parts in SECONDS}
+
+
+def rows(setting: Setting) -> list[tuple[str, Plan]]:
+    """The layouts that have bars."""
+    first = [("best" if setting.best else "least", setting.shown)] if setting.shown else []
+    return first + ([("yours", setting.yours)] if isinstance(setting.yours, Plan) else [])
+
+
+def drawn(setting: Setting, width: int, top: float) -> str:
+    """Two pairs of bars with their keys, from `top` down: 128 CSS pixels, on a phone 124."""
+    wide = width == svg.WIDE
+    left, right, high = (52.0 if wide else 50.0), width - 6.0, (13 if wide else 11)
+    some = rows(setting)
+    if not some:
+        return ""
+    pitch, half = high + 3, 68 if wide else 64
+    out = [_title(setting, left, right, top + 11, "seconds"), _title(setting, left, right, top + half + 11, "bytes")]
+    slowest = max(plan.seconds for _, plan in some)
+    most = max(*(plan.bytes for _, plan in some), setting.job.device.memory_bytes)
+    for i, (name, plan) in enumerate(some):
+        for kind, y in (("seconds", top + 17 + i * pitch), ("bytes", top + half + 17 + i * pitch)):
+            scale = (right - left) / (slowest if kind == "seconds" else 1.02 * most)
+            fill = "key" if name == "yours" else "ink"
+            out.append(svg.text(left - 6, y + high - 2.5, name, anchor="end", fill=fill, size=svg.SMALLEST,
+                                bold=True))  # fmt: skip
+            out.append(_bar(setting.job, plan, kind, left, y, high, scale))
+            if name == "yours":
+                long = scale * (plan.seconds if kind == "seconds" else plan.bytes)
+                out.append(_dashed(left, y, long, high))
+    limit = left + setting.job.room * (right - left) / (1.02 * most)
+    low = top + half + 17 + len(some) * pitch
+    out.append(svg.line(limit, top + half + 14, limit, low, "accent", 2, "4 2", mark="room"))
+    for names, y in ((SECONDS, top), (BYTES, top + half)):
+        out.append(_keys(names, left if wide else 4, y + 17 + 2 * pitch + 3, wide))
+    return "".join(out)
+
+
+def _keys(names: tuple, x: float, y: float, wide: bool) -> str:
+    """In one row."""
+    out = []
+    for name, fill, *more in names:
+        said = name if wide else name.split(",")[0]
+        out.append(hatch.box(x, y, 10, 10, fill) if more[0] is True else svg.rect(x, y, 10, 10, fill, opacity=0.85))
+        out.append(svg.text(x + 13, y + 9, said, size=svg.SMALLEST))
+        x += 13 + svg.measure(said, svg.SMALLEST) + (16 if wide else 7)
+    return "".join(out)
+
+
+def _title(setting: Setting, left: float, right: float, y: float, kind: str) -> str:
+    if kind == "seconds":
+        ways = ["where the seconds of a step go", "seconds of a step"]
+    else:
+        room = amount(setting.job.room, 10**9)
+        ways = [f"what fills the fullest GPU; dashed, the {room} that tensors may take", f"the fullest GPU, of {room}"]
+    return svg.text(4, y, fitting(ways, right - 4), fill="muted", size=svg.SMALL)
+
+
+def _bar(job: Job, plan: Plan, kind: str, x: float, y: float, high: float, scale: float) -> str:
+    out = []
+    if kind == "seconds":
+        parts = [(name, fill, striped, took(size), size) for (name, fill, striped, _), size in
+                 zip(SECONDS, spent(plan).values(), strict=True)]  # fmt: skip
+    else:
+        parts = [(name, fill, False, amount(size, 10**9), size) for (name, fill, _), size in
+                 zip(BYTES, held(job, plan).values(), strict=True)]  # fmt: skip
+    for name, fill, striped, words, size in parts:
+        long = scale * size
+        if long > 0.1:
+            title = f"{name}: {words}"
+            out.append(hatch.box(x, y, long, high, fill, title=title) if striped
+                       else svg.rect(x, y, long, high, fill, title=title, opacity=0.85))  # fmt: skip
+        x += long
+    return "".join(out)
+
+
+def _dashed(x: float, y: float, long: float, high: float) -> str:
+    return (f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(long)}" height="{svg.num(high)}" fill="none" '
+            f'stroke="{svg.colour("key")}" stroke-width="1.5" stroke-dasharray="4 2"/>')  # fmt: skip

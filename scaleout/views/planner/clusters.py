@@ -1,0 +1,223 @@
+"""How the answer changes with the cluster: the same batch on each number of GPUs, and what if one thing were otherwise.
+
+Two pictures beneath the view `planner`.
+"""
+
+from __future__ import annotations
+
+from scaleout.draw import hatch, svg
+from scaleout.draw.labels import fitting
+from scaleout.timing.mesh_search import Plan
+from scaleout.views.planner import words
+from scaleout.views.planner.bars import SECONDS, spent
+from scaleout.views.planner.setting import MOST, Question, Setting, best_of, cuts_of, job_of, picked
+
+# Rows under the columns: a name, and what a plan has of it.
+ROWS = (
+    ("tp", lambda plan: str(plan.layout.tp)),
+    ("cp", lambda plan: str(plan.layout.cp)),
+    ("pp", lambda plan: str(plan.layout.pp)),
+    ("shard", lambda plan: words.SHARDS[plan.layout.zero].replace("ZeRO-", "Z") or "–"),
+    ("recompute", lambda plan: {"none": "–", "selective": "part", "full": "all"}[plan.recipe.checkpointing]),
+)
+CHANGES = ("network half as fast", "network twice as fast", "links in a node half as fast", "half the sequences",
+           "twice the sequences", "sequences twice as long", "a card of 141 GB", "nodes of 64 GPUs")  # fmt: skip
+
+
+def counts() -> list[int]:
+    """Numbers of GPUs."""
+    return [2**k for k in range(MOST.bit_length())]
+
+
+def questions(setting: Setting) -> list[Question]:
+    """What the strip asks."""
+    return [setting.question._replace(gpus=gpus) for gpus in counts()]
+
+
+def columns(setting: Setting) -> list[tuple[int, Plan | None, float]]:
+    """(GPUs, the best plan there or None, its MFU)."""
+    out = []
+    for gpus in counts():
+        there = setting.asking(gpus=gpus)
+        best = best_of(there.question)
+        out.append((gpus, best, there.mfu(best) if best else 0.0))
+    return out
+
+
+def strip(setting: Setting) -> dict:
+    """The same batch on other clusters."""
+    found = columns(setting)
+    pictures = [_strip(setting, found, width) for width in (svg.WIDE, svg.NARROW)]
+    said = ("Each column is a GPU's time in a step of the best layout there; solid it computes. Press one to go there.")
+    return {"title": "The same batch on other clusters", "blocks": [("words", said), ("pictures", *pictures)]}
+
+
+def _strip(setting: Setting, found: list, width: int) -> str:
+    wide = width == svg.WIDE
+    if not wide:  # a phone has room for eight: those around the reader's own
+        at = counts().index(setting.question.gpus)
+        first = min(max(0, at - 4), len(found) - 8)
+        found = found[first : first + 8]
+    left = 66.0
+    pitch = (width - left - 2) / len(found)
+    tall, top = 110, 6
+    low = top + tall
+    out = []
+    for i, (gpus, plan, mfu) in enumerate(found):
+        x, long = left + i * pitch + 1, pitch - 2
+        out.append(_column(setting, gpus, plan, mfu, (x, top, long, tall)))
+    rows = [("GPUs", [_count(gpus) for gpus, _, _ in found])]
+    rows += [(name, [told(plan) if plan else "" for _, plan, _ in found]) for name, told in ROWS]
+    rows.append(("MFU %", [f"{100 * mfu:.0f}" if plan else "" for _, plan, mfu in found]))
+    rows.append(("step", [_seconds(plan.seconds) if plan else "" for _, plan, _ in found]))
+    for k, (name, cells) in enumerate(rows):
+        y = low + 17 + 19 * k
+        out.append(svg.text(0, y, name, fill="muted", size=svg.SMALLEST))
+        out.append(_cells(cells, left, pitch, y, merged=0 < k < 6))
+    height = low + 17 + 19 * len(rows) - 8
+    lit = next(i for i, (gpus, _, _) in enumerate(found) if gpus == setting.question.gpus)
+    out.append(f'<rect x="{svg.num(left + lit * pitch - 0.5)}" y="{top - 4}" width="{svg.num(pitch + 1)}" '
+               f'height="{svg.num(height - top + 2)}" rx="5" fill="none" stroke="{svg.colour("key")}" '
+               'stroke-width="2"/>')  # fmt: skip
+    label = "The best layout on each number of GPUs: " + "; ".join(
+        f"{gpus:,}: {words.layout(plan)}, {100 * mfu:.0f}% MFU" if plan else f"{gpus:,}: nothing fits"
+        for gpus, plan, mfu in found
+    )
+    return svg.figure(width, height, "".join(out), label)
+
+
+def _count(gpus: int) -> str:
+    return f"{gpus // 1024}K" if gpus >= 1024 else str(gpus)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
+
+
+def _column(setting: Setting, gpus: int, plan: Plan | None, mfu: float, box: tuple) -> str:
+    """A GPU's time, as a button that goes there."""
+    x, y, long, tall = box
+    if plan is None:
+        body = svg.rect(x, y, long, tall, "grid", opacity=0.25, title="nothing fits")
+        body += svg.text(x + long / 2, y + tall / 2 + 4, "×", anchor="middle", fill="muted")
+    else:
+        out, low = [], y + tall
+        for (name, fill, striped, _), size in zip(SECONDS, spent(plan).values(), strict=True):
+            high = tall * size / plan.seconds
+            low -= high
+            if high > 0.3:
+                title = f"{name} {100 * size / plan.seconds:.0f}%"
+                out.append(hatch.box(x, low, long, high, fill, title=title) if striped
+                           else svg.rect(x, low, long, high, fill, title=title, opacity=0.85))  # fmt: skip
+        body = "".join(out)
+    if gpus == setting.question.gpus:
+        return body
+    said = f"{words.layout(plan)}: {100 * mfu:.0f}% MFU" if plan else "nothing fits"
+    return svg.press(body, box, "gpus", gpus, f"{gpus:,} GPUs: {said}", f"column {gpus}")
+
+
+def _cells(cells: list[str], left: float, pitch: float, y: float, merged: bool) -> str:
+    """Words under columns; equal neighbours share one cell."""
+    out, start = [], 0
+    for i in range(1, len(cells) + 1):
+        if i < len(cells) and merged and cells[i] == cells[start]:
+            continue
+        x, long = left + start * pitch, (i - start) * pitch
+        if cells[start] and merged:
+            out.append(svg.rect(x + 1, y - 12, long - 2, 16, "grid", opacity=0.4))
+        said = fitting((cells[start], cells[start].removesuffix(" s")), long + 2, svg.SMALLEST)
+        out.append(svg.text(x + long / 2, y, said, anchor="middle", size=svg.SMALLEST))
+        start = i
+    return "".join(out)
+
+
+# --- what if ----------------------------------------------------------------------------------------------------
+
+
+def changed(question: Question, change: str) -> Question | None:
+    """The question with one thing otherwise; None where that is no other question."""
+    if change in ("half the sequences", "twice the sequences"):
+        return question._replace(sequences=question.sequences * 2 if "twice" in change else question.sequences // 2)
+    if change == "a card of 141 GB" and question.device == "h200":
+        return None
+    if question.gpus <= 8 and change.startswith(("network", "nodes")):
+        return None
+    if change == "sequences twice as long" and (question.sequences < 2 or job_of(question).seq < question.seq):
+        return None
+    return question._replace(change=change)
+
+
+def what_questions(setting: Setting) -> list[Question]:
+    """What they ask."""
+    return list(filter(None, (changed(setting.question, change) for change in CHANGES))) if setting.best else []
+
+
+def gains(setting: Setting) -> list[tuple[str, float | None, float | None, Plan | None]]:
+    """(What is otherwise, tokens a second of the kept layout by the best's now, and of the best then; None where it
+    cannot be or does not fit; the best then)."""
+    out = []
+    now = setting.rate(setting.best)
+    for change in CHANGES:
+        question = changed(setting.question, change)
+        if question is None:
+            continue
+        job = job_of(question)
+        tokens = job.sequences * job.seq
+        kept, best = picked(question, cuts_of(setting.best)), best_of(question)
+        stays = tokens / kept.seconds / now - 1 if isinstance(kept, Plan) and kept.fits else None
+        out.append((change, stays, tokens / best.seconds / now - 1 if best else None, best))
+    return out
+
+
+def what_if(setting: Setting) -> dict:
+    """One thing otherwise: with the layout kept, and planned again."""
+    if setting.best is None:
+        return {"title": "What if", "blocks": [("words", "Nothing fits: see above from how many GPUs on it does.")]}
+    found = gains(setting)
+    pictures = [_gains(setting, found, width) for width in (svg.WIDE, svg.NARROW)]
+    said = "Tokens a second beside now: ○ this layout kept, ● planned again."
+    return {"title": "What if", "blocks": [("words", said), ("pictures", *pictures)]}
+
+
+def _gains(setting: Setting, found: list, width: int) -> str:
+    wide = width == svg.WIDE
+    row, left, right = 23 if wide else 36, 176.0 if wide else 6.0, 380.0 if wide else width - 6.0
+    ends = [one for _, stays, then, _ in found for one in (stays, then) if one is not None]
+    low, high = min(-0.05, *ends), max(0.05, *ends)
+    room = 74.0 if wide else 80.0  # for the figures on either side
+
+    def at(value: float) -> float:
+        return left + room / 2 + (right - left - room - room / 2) * (value - low) / (high - low)
+
+    out = [svg.line(at(0), 2, at(0), row * len(found) + 2, "muted")]
+    for i, (change, stays, then, best) in enumerate(found):
+        y = i * row + (16 if wide else 28)
+        out.append(svg.text(0, y if wide else y - 14, change, size=svg.SMALL))
+        if then is None:
+            out.append(svg.text(at(0) + 8, y, "nothing fits", fill="accent", size=svg.SMALL))
+            continue
+        out.append(svg.line(at(0), y - 4, at(then), y - 4, "compute", 2.5))
+        if stays is not None and abs(at(stays) - at(then)) > 3:
+            out.append(_dot(at(stays), y - 4, hollow=True))
+        out.append(_dot(at(then), y - 4))
+        far = max(at(0), at(then), at(stays) if stays is not None else 0.0)
+        both = f"{_percent(stays)} → {_percent(then)}" if stays is not None and abs(stays - then) > 0.005 else ""
+        out.append(svg.text(far + 9, y, both or _percent(then), size=svg.SMALLEST, bold=True))
+        same = cuts_of(best) == cuts_of(setting.best)
+        said = "the same layout" if same else words.layout(best, dp=False)
+        x, anchor = (width - 210.0, "start") if wide else (width - 2.0, "end")
+        out.append(svg.text(x, y if wide else y - 14, fitting((said, said.split(", ZeRO")[0]), 210 if wide else 190,
+                                                              svg.SMALLEST),
+                            anchor=anchor, fill="muted", size=svg.SMALLEST))  # fmt: skip
+    label = "What if: " + "; ".join(f"{name} {_percent(then)}" for name, _, then, _ in found if then is not None)
+    return svg.figure(width, row * len(found) + 8, "".join(out), label)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.0f}%".replace("-", "−").replace("+0%", "±0%").replace("−0%", "±0%")
+
+
+def _dot(x: float, y: float, hollow: bool = False) -> str:
+    inside = "paper" if hollow else "compute"
+    return (f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="4.5" fill="{svg.colour(inside)}" '
+            f'stroke="{svg.colour("compute")}" stroke-width="1.6"/>')  # fmt: skip

@@ -1,0 +1,114 @@
+"""Beside the landscape of the view `planner`: seconds and bytes in figures, the whole run, and one step away."""
+
+from __future__ import annotations
+
+from scaleout.draw import svg
+from scaleout.draw.amounts import amount
+from scaleout.draw.labels import took
+from scaleout.timing.mesh import BAND, PARTS
+from scaleout.timing.mesh_search import ALIKE, RECOMPUTE, Plan
+from scaleout.views.planner import words
+from scaleout.views.planner.bars import held
+from scaleout.views.planner.setting import Cuts, Setting, cuts_of, picked
+
+# Parts of a step as a table names them.
+CALLED = {
+    "exposed tensor": "waits for tp", "exposed context": "waits for cp", "exposed data": "waits for dp",
+    "imbalance": "unequal stages", "hops": "hops of the pipeline",
+}  # fmt: skip
+NAMES = {"none": "nothing", "selective": "attention", "full": "every block"}
+
+
+def figures(setting: Setting) -> dict:
+    """Seconds and bytes of the best layout, and of the reader's."""
+    some = [plan for plan in (setting.shown, setting.yours) if isinstance(plan, Plan)]
+    heads = ["", *(["best" if setting.best else "smallest"] if setting.shown else []),
+             *(["yours"] if isinstance(setting.yours, Plan) else [])]  # fmt: skip
+    rows = [[CALLED.get(part, part), *(_time(plan.parts[part]) for plan in some)] for part in PARTS
+            if any(plan.parts[part] > 5e-4 * plan.seconds for plan in some)]  # fmt: skip
+    rows.append(["**a step**", *(f"**{took(plan.seconds)}**" for plan in some)])
+    sizes = [held(setting.job, plan) for plan in some]
+    kinds = [[kind, *(_size(one[kind]) for one in sizes)] for kind in (sizes[0] if sizes else ())
+             if any(one[kind] for one in sizes)]  # fmt: skip
+    kinds.append([f"**in all**, of {amount(setting.job.room, 10**9)}",
+                  *(f"**{amount(plan.bytes, 10**9)}**" for plan in some)])  # fmt: skip
+    own = "" if isinstance(setting.yours, Plan) else f"Yours cannot be: {setting.yours}."
+    return {"title": "Where the seconds go, and what fills the fullest GPU", "blocks": [
+        *([("words", own)] if own else []), ("table", heads, rows), ("table", heads, kinds),
+    ]}  # fmt: skip
+
+
+def _time(seconds: float) -> str:
+    return took(seconds) if seconds > 5e-5 else "–"
+
+
+def _size(size: int) -> str:
+    return amount(size, 10**9) if size else "–"
+
+
+def whole(setting: Setting, run: dict | None, params: dict) -> dict:
+    """Days, GPU-hours, energy and price of a run with the best layout."""
+    if run is None:
+        return {"title": "The whole run", "blocks": [("words", "Nothing fits, so there is nothing to run.")]}
+    days = run["hours"] / 24
+    rows = [
+        ["time", f"{svg.quantity(days)} days" if days >= 2 else f"{svg.quantity(run['hours'])} hours"],
+        ["GPU-hours", svg.quantity(run["gpu_hours"])],
+        ["energy, at most", f"{svg.quantity(run['mwh'])} MWh"],
+        [f"at {params['price']:g} EUR a GPU-hour", f"{svg.quantity(run['price'])} EUR"],
+    ]
+    said = (f"{params['tokens']:g} T tokens at {svg.quantity(setting.rate(setting.best))} tokens/s, ± {words.PERCENT}. "
+            "Failures, checkpoints and restarts come on top; tokens, price and power are under More.")  # fmt: skip
+    return {"title": "The whole run", "blocks": [("table", ["", ""], rows), ("words", said)]}
+
+
+# --- one step away ----------------------------------------------------------------------------------------------
+
+
+def steps(start: Cuts) -> list[tuple[str, Cuts]]:
+    """Each axis halved and doubled, the other shard, and the other ways to recompute."""
+    out = []
+    for axis in ("tp", "pp", "cp"):
+        size = getattr(start, axis)
+        out += [(f"{axis} {to}", start._replace(**{axis: to})) for to in (size // 2, 2 * size) if to >= 1]
+    other = 3 if start.zero == 1 else 1
+    out.append((words.SHARDS[other], start._replace(zero=other)))
+    out += [(f"recompute {NAMES[how]}", start._replace(recompute=how)) for how in RECOMPUTE if how != start.recompute]
+    return out
+
+
+def away(setting: Setting) -> dict:
+    """What one step from the best costs."""
+    best = setting.best
+    if best is None:
+        return {"title": "One step away", "blocks": [("words", "Nothing fits: there is no best to step from.")]}
+    rows = [[name, fate(setting, picked(setting.question, cuts))] for name, cuts in steps(cuts_of(best))]
+    return {"title": "One step away from the best", "blocks": [("table", ["", ""], rows)]}
+
+
+def because(setting: Setting) -> str:
+    """Why the best is cut as it is: what becomes of it with half of each degree, and of FSDP alone."""
+    best = cuts_of(setting.best)
+    halves = [(axis, getattr(best, axis) // 2) for axis in ("tp", "cp", "pp") if getattr(best, axis) > 1]
+    some = [(f"{axis} {half}", picked(setting.question, best._replace(**{axis: half}))) for axis, half in halves]
+    plain = [picked(setting.question, Cuts(1, 1, 1, 3, how)) for how in RECOMPUTE]
+    there = [plan for plan in plain if isinstance(plan, Plan)] or plain
+    alone = min(there, key=lambda plan: (not plan.fits, plan.seconds)) if there is not plain else plain[0]
+    if best[:3] != (1, 1, 1):
+        some.append(("FSDP alone", alone))
+    said = [f"{name}: {fate(setting, plan)}" for name, plan in some if setting.job.cluster.ranks > 1]
+    return f"Why so? {'; '.join(said)}." if said else ""
+
+
+def fate(setting: Setting, plan: Plan | str) -> str:
+    """What becomes of another layout, beside the best."""
+    if isinstance(plan, str):
+        return "cannot be: " + plan.split(":")[0]
+    if not plan.fits:
+        return setting.found.reason(plan)
+    more = plan.seconds / setting.best.seconds - 1
+    if abs(more) < ALIKE:
+        return "as fast"
+    percent = f"{100 * more:+.1f}%" if abs(more) < 0.1 else f"{100 * more:+.0f}%"
+    inside = "not told apart, " if more <= BAND else ""
+    return f"{percent}: {inside}{plan.loses_by(setting.best)}"

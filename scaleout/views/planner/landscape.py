@@ -1,0 +1,269 @@
+"""The landscape of the view `planner`: every layout a point, seconds of a step by bytes of the fullest GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from scaleout.draw import svg
+from scaleout.draw.amounts import amount
+from scaleout.draw.field import field, shapes
+from scaleout.draw.labels import cut, fitting, took
+from scaleout.draw.plot import Axis, Plane
+from scaleout.draw.spots import Spots
+from scaleout.timing.mesh import BAND
+from scaleout.timing.mesh_search import Plan
+from scaleout.views.planner import words
+from scaleout.views.planner.published import beside
+from scaleout.views.planner.setting import KINDS, Cuts, Question, Setting, cuts_of
+
+FAR = 5.0  # times the best that the axis of seconds goes to
+HIGH = 16.0  # times the card that the axis of bytes goes to
+
+# Of each kind: its shape, its colour, whether it is filled, and what it is called, the longest first.
+LOOKS = {
+    "alike": ("disc", "ink", True, (f"within {words.PERCENT} of the best", f"within {words.PERCENT}")),
+    "link": ("triangle", "c4", True, ("waits for a link", "link")),
+    "bubble": ("diamond", "accent", False, ("bubble", "bubble")),
+    "recompute": ("square", "compute", False, ("recomputes", "recompute")),
+    "rest": ("disc", "muted", False, ("small products", "small")),
+    "over": ("cross", "muted", False, ("does not fit", "no fit")),
+}
+ALONE = (1, 1, 1, 3)  # the cuts of FSDP and nothing else
+HOW = "point: why one loses; press: make it yours"
+
+
+@dataclass(frozen=True)
+class Places:
+    """In CSS pixels: the plane's left, top, width and height, and where the keys begin."""
+
+    plane: tuple[float, float, float, float]
+    keys: float
+    all: float
+
+
+PLACES = {
+    svg.WIDE: Places((42, 60, 550, 248), 26, 490),
+    svg.NARROW: Places((36, 66, 316, 168), 20, 400),
+}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A setting on a plane of a width."""
+
+    setting: Setting
+    width: int
+
+    @cached_property
+    def at(self) -> Places:
+        return PLACES[self.width]
+
+    @cached_property
+    def plane(self) -> Plane:
+        every, card = self.setting.every, self.setting.job.device.memory_bytes
+        own = [self.setting.yours] if isinstance(self.setting.yours, Plan) else []
+        first = min((self.setting.found.plans or every or own), key=lambda plan: plan.seconds, default=None)
+        start = first.seconds if first else 1.0
+        last = max((plan.seconds for plan in (*every, *own)), default=2.0)
+        low = min((plan.bytes for plan in (*every, *own)), default=card)
+        high = max((plan.bytes for plan in (*every, *own)), default=card)
+        left = min((plan.seconds for plan in every), default=start)
+        x = Axis(max(0.97 * left, 0.8 * start), min(max(1.03 * last, 1.6 * start), FAR * start), log=True)
+        y = Axis(min(0.8 * low, 0.6 * card), min(max(1.25 * high, 1.6 * card), HIGH * card), log=True)
+        return Plane(*self.at.plane, x, y)
+
+    @cached_property
+    def start(self) -> float:
+        """Seconds of the quickest that fits, or of all where none does."""
+        every = self.setting.found.plans or self.setting.found.over
+        return min((plan.seconds for plan in every), default=1.0)
+
+    def xy(self, plan: Plan) -> tuple[float, float]:
+        return self.plane.at_x(plan.seconds), self.plane.at_y(plan.bytes)
+
+
+def drawn(setting: Setting, width: int) -> str:
+    """All of the landscape."""
+    scene = Scene(setting, width)
+    body = [_ground(scene), _cloud(scene), _front(scene)]
+    spots = _spots(scene)
+    body += [_published(scene, spots), _chosen(scene, spots), _alone(scene, spots)]
+    return "".join([*body, _keys(scene), _field(scene)])
+
+
+# --- what lies behind -------------------------------------------------------------------------------------------
+
+
+def _ground(scene: Scene) -> str:
+    """Axes, the band, and the line of what tensors may take."""
+    plane, setting, start = scene.plane, scene.setting, scene.start
+    times = _apart(plane, [(start * k, took(start * k)) for k in (1, 1.5, 2, 3, 5, 1.25, 4)])
+    gbs = [(k * 1e9, f"{k:,}") for k in _powers(plane.y.lo / 1e9, 0.85 * plane.y.hi / 1e9)]
+    out = []
+    if setting.best:
+        left, right = plane.at_x(setting.best.seconds), plane.at_x((1 + BAND) * setting.best.seconds)
+        out.append(svg.rect(left, plane.top, right - left, plane.height, "key", opacity=0.13,
+                            title=f"{words.PERCENT}: the band of the prediction", mark="band"))  # fmt: skip
+    line = plane.at_y(setting.job.room)
+    out.append(svg.rect(plane.left, plane.top, plane.width, line - plane.top, "accent", opacity=0.06))
+    out.append(plane.grid("", "", times, gbs))
+    room = amount(setting.job.room, 10**9)
+    out.append(svg.line(plane.left, line, plane.right, line, "accent", 1.5, mark="room line"))
+    ways = (f"above {room}: does not fit", "above: no fit")
+    out.append(svg.text(plane.right - 3, line - 5, fitting(ways, plane.width), anchor="end", fill="accent",
+                        size=svg.SMALLEST, halo=True))  # fmt: skip
+    low = plane.bottom + 29
+    best = "▴ the quickest" if setting.best else "▴ the quickest, which does not fit"
+    out.append(svg.text(max(plane.left, plane.at_x(start) - 4), low, fitting((best, "▴ quickest"), 190), fill="muted",
+                        size=svg.SMALLEST))  # fmt: skip
+    out.append(svg.text(plane.right, low, f"seconds of a step, to {FAR:g} times ▸" if scene.width == svg.WIDE else
+                        "seconds of a step ▸", anchor="end", fill="muted", size=svg.SMALLEST))  # fmt: skip
+    out.append(svg.text(plane.left + 4, plane.top + 12, "GB on the fullest GPU", fill="muted", size=svg.SMALLEST,
+                        halo=True))  # fmt: skip
+    return "".join(out)
+
+
+def _apart(plane: Plane, some: list[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Of these ticks those that are on the axis and in the way of none before them."""
+    out, taken = [], []
+    for value, said in some:
+        half = svg.measure(said, svg.SMALL) / 2 + 4
+        at = min(plane.at_x(value), plane.right + 8 - half)  # where `Plane.grid` writes it
+        if value <= plane.x.hi and all(abs(at - other) > half + wide for other, wide in taken):
+            taken.append((at, half))
+            out.append((value, said))
+    return out
+
+
+def _powers(low: float, high: float) -> list[int]:
+    """Whole GB that are labelled: doublings of five, thinned to at most six."""
+    some = [5 * 2**k for k in range(-2, 14) if low <= 5 * 2**k <= high and 5 * 2**k >= 5]
+    return some[:: max(1, -(-len(some) // 6))]
+
+
+@lru_cache(maxsize=8)
+def _cloud(scene: Scene) -> str:
+    """Every layout; what fits lies on top."""
+    places: dict[str, list] = {kind: [] for kind in KINDS}
+    for plan in scene.setting.every:
+        places[scene.setting.kind(plan)].append(scene.xy(plan))
+    out = []
+    for kind in reversed(KINDS):
+        shape, fill, filled, _ = LOOKS[kind]
+        out.append(shapes(places[kind], shape, fill, filled, 0.55 if kind == "over" else 1.0))
+    return "".join(out)
+
+
+def _front(scene: Scene) -> str:
+    """Less memory costs this much: no layout that fits is both quicker and smaller than one on this line."""
+    steps, least = [], None
+    for plan in scene.setting.found.plans:
+        if least is None or plan.bytes < least:
+            x, y = scene.xy(plan)
+            steps.append(f"M{svg.num(x)} {svg.num(y)}" if least is None else f"H{svg.num(x)}V{svg.num(y)}")
+            least = plan.bytes
+    return (f'<path d="{"".join(steps)}" fill="none" stroke="{svg.colour("ink")}" stroke-opacity="0.45" '
+            'stroke-width="1" data-mark="front"/>') if steps else ""  # fmt: skip
+
+
+# --- marks with names -------------------------------------------------------------------------------------------
+
+
+def _spots(scene: Scene) -> Spots:
+    """Where names may stand: inside the plane, clear of the words at its edges and of the marks that have names."""
+    plane, setting = scene.plane, scene.setting
+    line = plane.at_y(setting.job.room)
+    taken = [(plane.left, plane.top, plane.left + 140, plane.top + 15),
+             (plane.right - 160, line - 17, plane.right, line)]  # fmt: skip
+    for plan in (setting.shown, setting.yours):
+        if isinstance(plan, Plan):
+            x, y = scene.xy(plan)
+            taken.append((x - 8, y - 8, x + 8, y + 8))
+    return Spots((plane.left, plane.top, plane.right, plane.bottom), map(scene.xy, setting.every), taken)
+
+
+def _ring(x: float, y: float, fill: str, mark: str, dash: str = "") -> str:
+    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    return (f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="7" fill="none" stroke="{svg.colour(fill)}" '
+            f'stroke-width="2.2"{dashes} data-mark="{mark}"/>')  # fmt: skip
+
+
+def _chosen(scene: Scene, spots: Spots) -> str:
+    """The best, or where nothing fits the smallest, and the reader's own."""
+    setting, out = scene.setting, []
+    if setting.shown:
+        x, y = scene.xy(setting.shown)
+        name = "best" if setting.best else "least"
+        said = took(setting.shown.seconds) if setting.best else f"{words.gb(setting.shown.bytes)} GB"
+        out += [_ring(x, y, "ink", "best"), spots.say(x, y, (f"{name}: {said}", name), "ink", "best")]
+    if isinstance(setting.yours, Plan):
+        x, y = scene.xy(setting.yours)
+        out.append(_ring(x, y, "key", "yours", "4 2.5"))
+        if setting.best is None or cuts_of(setting.yours) != cuts_of(setting.best):
+            alone = ", FSDP alone" if cuts_of(setting.yours)[:4] == ALONE else ""
+            said = f"yours{alone}: {took(setting.yours.seconds)}"
+            out.append(spots.say(x, y, (said, "yours"), "key", "yours"))
+    return "".join(out)
+
+
+def _alone(scene: Scene, spots: Spots) -> str:
+    """Where a pure strategy lands."""
+    own = scene.setting.cuts
+    some = [plan for plan in scene.setting.every if cuts_of(plan)[:4] == ALONE and plan is not scene.setting.shown]
+    plan = min(some, key=lambda one: (not one.fits, one.seconds), default=None)
+    return spots.say(*scene.xy(plan), ("FSDP alone",), "muted", "fsdp") if plan and own[:4] != ALONE else ""
+
+
+def _published(scene: Scene, spots: Spots) -> str:
+    """A run that somebody made, and from it to what is told of it here."""
+    run = beside(scene.setting)
+    if run is None:
+        return ""
+    y = scene.plane.at_y(run.bytes)
+    said, here = scene.plane.at_x(run.seconds), scene.plane.at_x(run.told)
+    words_ = spots.say(said, y, (f"{run.who}: {took(run.seconds)}, here {took(run.told)}", run.who), "ink", "published")
+    return (svg.line(said, y, here, y, "ink", 2, mark="published error")
+            + f'<path d="M{svg.num(said)} {svg.num(y)}m-4.5 0l4.5-4.5l4.5 4.5l-4.5 4.5z" fill="{svg.colour("c7")}" '
+            f'stroke="{svg.colour("ink")}" data-mark="published"/>' + words_)  # fmt: skip
+
+
+# --- above ------------------------------------------------------------------------------------------------------
+
+
+def _keys(scene: Scene) -> str:
+    """How many there are of each kind."""
+    setting, wide = scene.setting, scene.width == svg.WIDE
+    total = len(setting.every)
+    said = [f"{total:,} layouts of {words.head(setting)}", f"{total:,} layouts"]
+    out = [svg.text(4, 13, fitting(said, scene.width - 8, svg.FONT, True), bold=True)]
+    x, y = 4.0, scene.at.keys
+    for kind, count in ((kind, count) for kind, count in setting.counts.items() if count):
+        shape, fill, filled, names = LOOKS[kind]
+        name = names[0] if wide and kind != "alike" else names[1]
+        text = f"{count:,} {name}"
+        long = 13 + svg.measure(text, svg.SMALLEST)
+        if x > 4 and x + long > scene.width - 2:
+            x, y = 4.0, y + 15
+        out.append(shapes([(x + 4, y + 5)], shape, fill, filled))
+        out.append(svg.text(x + 12, y + 9, text, size=svg.SMALLEST, mark=f"count {kind}"))
+        x += long + (11 if wide else 8)
+    return "".join(out)
+
+
+@lru_cache(maxsize=8)
+def _told(question: Question, width: int) -> list[tuple[Plan, Cuts, str]]:
+    """Every layout, the quickest first, and what is said of it; the same whatever the reader's own is."""
+    setting = Setting(question, Cuts(*ALONE, "none"))
+    return [(plan, cuts_of(plan),
+             cut(f"{took(plan.seconds)}, {setting.reason(plan)}: {words.layout(plan, dp=False)}", width - 10))
+            for plan in sorted(setting.every, key=lambda one: one.seconds)]  # fmt: skip
+
+
+def _field(scene: Scene) -> str:
+    """The control: the nearest of all that fit, or of those that do not."""
+    plane = scene.plane
+    points = [(*scene.xy(plan), cuts, said) for plan, cuts, said in _told(scene.setting.question, scene.width)]
+    label = f"{len(points)} layouts by seconds of a step. Arrow keys go from one to the next, Enter makes it yours."
+    at = (plane.left - 36, scene.at.keys + (28 if scene.width == svg.WIDE else 42), HOW)
+    return field((plane.left, plane.top, plane.width, plane.height), Cuts._fields, points, at, label)

@@ -1,0 +1,61 @@
+"""To run it: what a layout is called on three command lines, and where its ranks can be looked at."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from scaleout import views
+from scaleout.spec import launchers
+from scaleout.timing.mesh_search import Plan
+from scaleout.views.planner import words
+from scaleout.views.planner.setting import NETWORKS, Setting, cuts_of
+
+PROGRAMS = (("Megatron-LM", launchers.megatron), ("torchtitan", launchers.torchtitan),
+            ("this book's job", launchers.book))  # fmt: skip
+CHAPTER = "../notebooks/07_mesh.html#live-mesh"
+
+
+def commands(setting: Setting, plan: Plan) -> list[tuple[str, str, str]]:
+    """(A program, its lines or "", in one line what it cannot do or "")."""
+    out, job = [], setting.job
+    for name, lines in PROGRAMS:
+        try:
+            found = lines(plan.layout, plan.batch, job.seq, job.shape.layers, plan.recipe.checkpointing,
+                          job.cluster.gpus_per_node)  # fmt: skip
+            out.append((name, " \\\n  ".join(found), ""))
+        except ValueError as error:
+            out.append((name, "", str(error)))
+    return out
+
+
+def ranks(setting: Setting, plan: Plan) -> str:
+    """The address of the chapter's picture with this layout; "" where that picture does not take it."""
+    at, asked = plan.layout, setting.question
+    params = {
+        "model": asked.model, "device": asked.device, "gpus": asked.gpus, "link": NETWORKS[asked.network][0], "node": 8,
+        "tp": at.tp, "pp": at.pp, "cp": at.cp, "zero": at.zero, "chunks": at.chunks, "micro_batches": at.m,
+        "seq": setting.job.seq, "batch": plan.batch, "recompute": plan.recipe.checkpointing,
+    }  # fmt: skip
+    if NETWORKS[asked.network][:2] not in (("ib-ndr", 8), ("ib-hdr", 8)):
+        return ""
+    try:
+        views.clean("mesh", params)
+    except ValueError:
+        return ""
+    return f"{CHAPTER}?{urlencode(params)}"
+
+
+def told(setting: Setting) -> dict:
+    """The best layout's lines, and the reader's."""
+    own = setting.yours if isinstance(setting.yours, Plan) else None
+    some = [("The best", setting.best)] if setting.best else []
+    if own and (setting.best is None or cuts_of(own) != cuts_of(setting.best)):
+        some.append(("Yours", own))
+    blocks = []
+    for name, plan in some:
+        blocks.append(("words", f"**{name}:** {words.layout(plan)}."))
+        for program, lines, cannot in commands(setting, plan):
+            blocks.append(("fold", program, lines) if lines else ("words", f"{program} cannot: {cannot}."))
+        if address := ranks(setting, plan):
+            blocks.append(("link", f"{name.lower()}: see its ranks and what they send", address))
+    return {"title": "To run it", "blocks": blocks or [("words", "Nothing fits, and yours cannot be.")]}

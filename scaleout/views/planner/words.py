@@ -1,0 +1,96 @@
+"""What the view `planner` says: of a layout, of the best one, and what is worth trying."""
+
+from __future__ import annotations
+
+from scaleout.draw import svg
+from scaleout.draw.labels import took
+from scaleout.timing.mesh import BAND
+from scaleout.timing.mesh_search import Plan
+from scaleout.views.choices import NAMES
+from scaleout.views.planner.setting import MOST, Setting, best_of, cuts_of, picked
+
+SHARDS = {0: "", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
+RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "all recomputed"}
+PERCENT = f"{100 * BAND:.0f}%"
+
+
+def layout(plan: Plan, dp: bool = True) -> str:
+    """A layout by the degrees that are above 1.
+
+    "tp 4, cp 2, pp 4, dp 16, ZeRO-1, all recomputed"
+    """
+    at = plan.layout
+    degrees = [(name, getattr(at, name)) for name in ("tp", "cp", "pp", "dp")]
+    some = [f"{name} {size:,}" for name, size in degrees if size > 1 and (dp or name != "dp")]
+    return ", ".join(filter(None, [*some, SHARDS[at.zero], RECOMPUTES[plan.recipe.checkpointing]])) or "one GPU"
+
+
+def gb(size: float) -> str:
+    """Bytes as GB in whole numbers, from ten up."""
+    return svg.quantity(size / 1e9, 3 if size >= 1e11 else 2)
+
+
+def head(setting: Setting) -> str:
+    """"Llama 3 70B on 512 H100"."""
+    asked = setting.question
+    return f"{NAMES[asked.model]} on {asked.gpus:,} {card(setting)}"
+
+
+def card(setting: Setting) -> str:
+    """A GPU in one word."""
+    return setting.job.device.name.split()[0]
+
+
+def sentence(setting: Setting) -> str:
+    """The best as a sentence, and the reader's own beside it."""
+    best = setting.best
+    if best is None:
+        return f"{head(setting)}: {_nothing(setting)}"
+    alike = setting.counts["alike"] - 1
+    near = f"{alike} more lie{'s' * (alike == 1)} within these {PERCENT}." if alike else "No other is so near."
+    return (f"{head(setting)}: **{layout(best)}: {took(best.seconds)} a step ± {PERCENT},** "
+            f"{100 * setting.mfu(best):.0f}% MFU, {gb(best.bytes)} GB. {near} {_yours(setting)}")  # fmt: skip
+
+
+def _nothing(setting: Setting) -> str:
+    small = setting.smallest
+    if small is None:
+        return (f"**no layout divides this.** {setting.job.sequences:,} sequences do not fall evenly to so many "
+                "replicas: take more of them.")  # fmt: skip
+    return (f"**nothing fits.** The smallest, {layout(small)}, needs {gb(small.bytes)} of {gb(setting.job.room)} GB "
+            "that tensors may take.")  # fmt: skip
+
+
+def _yours(setting: Setting) -> str:
+    own, best = setting.yours, setting.best
+    if isinstance(own, str):
+        return "Yours cannot be."
+    if not own.fits:
+        return f"Yours {setting.found.reason(own)}."
+    ratio = own.seconds / best.seconds
+    if ratio <= 1 + BAND:
+        return "Yours is one of them." if own.seconds != best.seconds else "It is yours."
+    return f"Yours takes {ratio:.{1 if ratio >= 2 else 2}f} times as long: {own.loses_by(best)}."
+
+
+def advice(setting: Setting) -> str:
+    """What is worth trying now: where nothing fits the first cluster on which it does; else a larger batch."""
+    if setting.best is None:
+        gpus, plan = first_that_fits(setting)
+        return f"From **{gpus:,} GPUs** on it fits: {layout(plan)}." if plan else ""
+    more = picked(setting.question._replace(sequences=2 * setting.question.sequences), cuts_of(setting.best))
+    if isinstance(more, str) or not more.fits or 2 * setting.question.sequences > MOST:
+        return ""
+    gain = 2 * setting.best.seconds / more.seconds - 1  # of this layout; planned again it is no less
+    return f"**Twice the sequences:** {100 * gain:.0f}% more tokens/s." if gain > 0.01 else ""
+
+
+def first_that_fits(setting: Setting) -> tuple[int, Plan | None]:
+    """The next larger cluster on which a layout fits, and its best; (0, None) where none here is."""
+    gpus = setting.question.gpus
+    while gpus < MOST:
+        gpus *= 2
+        best = best_of(setting.question._replace(gpus=gpus))
+        if best:
+            return gpus, best
+    return 0, None

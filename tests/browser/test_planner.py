@@ -1,0 +1,111 @@
+"""The planner under a reader's hands: a point is pressed, arrow keys choose, and what is told beneath follows."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaleout import views
+from scaleout.views import blocks
+
+VIEW = "document.querySelector('#live-planner').live"
+REST = f"(wanted) => !{VIEW}.busy && Object.entries(wanted).every(([name, one]) => {VIEW}.params[name] === one)"
+TOLD = "!document.querySelector('#live-planner [data-stale]')"
+STOPS = """[...document.querySelectorAll("#live-planner .live-figure [tabindex='0']")]
+  .filter((one) => one.checkVisibility()).map((one) => one.dataset.mark)"""
+TEXT = """(html) => {
+  const box = document.createElement("div");
+  box.innerHTML = html;
+  return box.textContent;
+}"""
+SMALL = {"model": "llama-3-8b", "gpus": 16, "sequences": 128}
+
+
+@pytest.fixture
+def planner(shared):
+    """A small job among the other views, its Python running and its picture in sight."""
+    page = shared("views")
+    page.evaluate(f"{VIEW}.status.touch()")
+    page.wait_for_function(f"{VIEW}.runtime.state === 'ready'")
+    page.evaluate(f"(params) => {VIEW}.choose(params)", SMALL)
+    page.wait_for_function(REST, arg=SMALL)
+    view = page.locator("#live-planner")
+    view.evaluate("(root) => root.scrollIntoView({block: 'start', behavior: 'instant'})")
+    return view
+
+
+def points(field):
+    """(x, y, cuts, words) of each point, in the order of arrow keys."""
+    found = []
+    for one in field.get_attribute("data-points").split(";"):
+        place, _, words = one.partition("|")
+        x, y, *cuts = place.split(" ")
+        found.append((float(x), float(y), [*map(int, cuts[:4]), cuts[4]], words))
+    return found
+
+
+def yours(planner):
+    return planner.page.evaluate(f"['tp', 'pp', 'cp', 'zero', 'recompute'].map((name) => {VIEW}.params[name])")
+
+
+def test_a_point_says_why_it_loses_and_a_press_makes_it_the_readers(planner):
+    field = planner.locator(".live-wide [data-field]")
+    every, words = points(field), field.locator("text")
+    first = words.text_content()
+    alone = [one for one in every if all(abs(one[0] - b[0]) + abs(one[1] - b[1]) > 8 for b in every if b is not one)]
+    x, y, cuts, said = alone[len(alone) // 2]
+    box = planner.locator(".live-stage .live-wide > svg").bounding_box()
+    at = box["x"] + x * box["width"] / 600, box["y"] + y * box["height"] / 490
+    planner.page.mouse.move(*at)
+    assert words.text_content() == said and field.locator("circle").get_attribute("visibility") == "visible"
+    planner.page.mouse.click(*at)
+    planner.page.wait_for_function(REST, arg={"tp": cuts[0], "zero": cuts[3], "recompute": cuts[4]})
+    assert yours(planner) == cuts
+    there = views.render("planner", planner.page.evaluate(f"{VIEW}.params"))["values"]["yours"]
+    assert planner.page.evaluate(f"{VIEW}.values.yours.seconds") == there["seconds"]
+    planner.page.mouse.move(5, 5)
+    assert words.text_content() == first, "and none is said to be pointed at"
+
+
+def test_hundreds_of_points_are_one_stop_and_arrow_keys_go_through_them(planner):
+    stops = planner.page.evaluate(STOPS)
+    assert stops.count("field") == 1 and len(stops) < 20
+    field = planner.locator(".live-wide [data-field]")
+    every = points(field)
+    field.focus()
+    for key, place in (("ArrowRight", 0), ("ArrowRight", 1), ("ArrowUp", 2), ("ArrowLeft", 1), ("End", len(every) - 1)):
+        planner.page.keyboard.press(key)
+        assert field.get_attribute("aria-valuetext") == every[place][3], key
+        assert field.get_attribute("aria-valuenow") == str(place + 1)
+    planner.page.keyboard.press("Home")
+    planner.page.keyboard.press("Enter")
+    planner.page.wait_for_function(REST, arg={"tp": every[0][2][0], "recompute": every[0][2][4]})
+    assert yours(planner) == every[0][2]
+    assert planner.page.evaluate("document.activeElement.dataset.mark") == "field"
+
+
+def test_what_is_beneath_is_told_of_the_setting_that_is_there(planner):
+    planner.page.wait_for_function(TOLD)
+    planner.locator(".live-beneath .live-wide [data-press='gpus=8']").click()
+    planner.page.wait_for_function(REST, arg={"gpus": 8})
+    planner.page.wait_for_function(TOLD)
+    params = planner.page.evaluate(f"{VIEW}.params")
+    for name in ("cut", "figures", "away"):
+        wanted = blocks.html(views.beneath("planner", params, name))
+        there = planner.locator(f"[data-section={name}]")
+        assert there.text_content() == planner.page.evaluate(TEXT, wanted)
+    assert planner.locator(".live-beneath .live-wide [data-press='gpus=8']").count() == 0, "the reader is there"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_of_it_scrolls_sideways(planner, width):
+    planner.page.set_viewport_size({"width": width, "height": 844})
+    wide = "document.documentElement.scrollWidth <= innerWidth"
+    assert planner.page.evaluate(wide)
+    outside = planner.page.evaluate("""() => {
+      const root = document.querySelector("#live-planner"), {left, right} = root.getBoundingClientRect();
+      return [...root.querySelectorAll(".live-beneath *")].filter((one) => {
+        const box = one.getBoundingClientRect();
+        return box.width && !one.closest("pre") && (box.left < left - 1 || box.right > right + 1);
+      }).map((one) => one.outerHTML.slice(0, 80));
+    }""")
+    assert outside == []

@@ -1,0 +1,40 @@
+"""What the page of the planner says of its own numbers, held against the rows that judge the model."""
+
+import re
+from pathlib import Path
+from statistics import median, quantiles
+
+import mesh_rows as judge
+
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.topology import cluster
+from scaleout.spec.transformer import PRESETS
+from scaleout.timing.mesh import BAND
+from scaleout.timing.mesh_search import Job, cut
+
+PAGE = (Path(__file__).parents[2] / "book" / "planner.md").read_text(encoding="utf-8")
+ROWS = {"Llama 3.1 70B": "70B", "Llama 3.1 405B": "405B", "GPT-3 175B": "175B", "Nemotron-4 15B": "15B",
+        "Nemotron-4 340B": "340B"}  # fmt: skip
+
+
+def test_the_medians_are_those_of_the_rows_that_made_no_constant():
+    found = [abs(error) for error in judge.judged()]
+    on_h100 = sum(len(judge.errors(name)) for name in judge.H100 if name != judge.PUBLISHED["h100"]["fitted"])
+    said = (f"The other {len(found)} published steps, of {on_h100} runs on H100 and {len(found) - on_h100} on A100, "
+            f"judge it: half of them are told within {100 * median(found):.1f}%, nine of ten within "
+            f"{100 * quantiles(found, n=10)[-1]:.1f}%. The band of ±{100 * BAND:.0f}%")  # fmt: skip
+    assert said in PAGE and f"is told {100 * max(found):.0f}% too slow" in PAGE
+
+
+def test_the_table_is_what_is_told():
+    rows = re.findall(r"^\| (\S.*?) \| ([\d,]+) \| ([\d.]+) s \| ([\d.]+) s \| (.*?)% \|$", PAGE, re.M)
+    assert len(rows) == 6 and {row[0] for row in rows} == set(ROWS)
+    for name, gpus, published, told, off in rows:
+        row = next(one for one in judge.h100(ROWS[name]) if one[0] == int(gpus.replace(",", "")))
+        assert (f"{row[2]:.2f}", f"{row[1].seconds:.2f}") == (published, told)
+        assert f"{100 * (row[1].seconds / row[2] - 1):.1f}" == off
+
+
+def test_what_is_said_of_memory():
+    job = Job(PRESETS["llama-3-405b"], 8192, 2048, DEVICES["h100-sxm"], cluster(2048, 8))
+    assert f"by {cut(job, tp=8, pp=16).over / 1e9:.0f} GB: its authors" in PAGE
