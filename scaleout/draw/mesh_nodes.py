@@ -91,12 +91,11 @@ class Tiles:
                 if d else "")  # fmt: skip
 
 
-    def dots(self, ranks: Iterable[int], fill: str, aside: float, mark: str) -> str:
-        """One in the middle of each rank's tile, moved aside."""
-        places = ((x + aside, y + aside) for x, y in map(self.middle, ranks))
-        d = "".join(f"M{svg.num(x)} {svg.num(y)}h0" for x, y in places)
-        return (f'<path d="{d}" fill="none" stroke="{svg.colour(fill)}" stroke-width="11" stroke-linecap="round" '
-                f'data-mark="{mark}"/>')  # fmt: skip
+    def dots(self, ranks: Iterable[int], fill: str, low: float, size: float, mark: str) -> str:
+        """One so large on each rank's tile, so far beneath its middle."""
+        d = "".join(f"M{svg.num(x)} {svg.num(y + low)}h0" for x, y in map(self.middle, ranks))
+        return (f'<path d="{d}" fill="none" stroke="{svg.colour(fill)}" stroke-width="{svg.num(size)}" '
+                f'stroke-linecap="round" data-mark="{mark}"/>')  # fmt: skip
 
 
 def _box(box: Sequence[float]) -> str:

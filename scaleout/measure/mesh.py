@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from scaleout.collectives.tensor import block
 from scaleout.collectives.vocabulary import ends
-from scaleout.lab import session
+from scaleout.lab import join, session
 from scaleout.lab.mesh import NAMES
 from scaleout.measure.zero import OPERATIONS, Calls
 from scaleout.memory import mesh as memory_mesh
@@ -99,7 +99,7 @@ class Way:
             torch.manual_seed(o.seed)
             made = self.model = Transformer(o.shape).to(s.device)
         elif via == "hand":
-            made = self.mesh = kind(s, o.shape, layout, batch, o.seq, order, o.seed)
+            made = self.mesh = kind(s, o.shape, layout, batch, o.seq, order, o.seed, join.GROUP_TIMEOUT)
         else:
             # what it says of the two all-gathers that DTensor needs to show a whole tensor, on every rank
             logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)

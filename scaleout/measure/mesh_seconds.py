@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from scaleout.lab import join
 from scaleout.lab.text import progress
 from scaleout.measure.mesh import asked
 from scaleout.measure.peak import timed
@@ -105,7 +106,7 @@ class Units:
         """The group of this rank and those beside it, n in all; None where fewer are left. Collective."""
         found = None
         for first in range(0, self.s.world - n + 1, n):
-            group = dist.new_group(list(range(first, first + n)))
+            group = dist.new_group(list(range(first, first + n)), join.GROUP_TIMEOUT)
             found = group if first <= self.s.rank < first + n else found
         return found
 

@@ -30,12 +30,13 @@ from scaleout.spec.slices import check_sequence
 from scaleout.spec.transformer import Shape
 
 
-def groups(s, grid: spec_mesh.Grid) -> dict:
-    """{axis: the session of the ranks along it}, of this rank. Collective: all ranks make all groups, in one order."""
+def groups(s, grid: spec_mesh.Grid, timeout=None) -> dict:
+    """{axis: the session of the ranks along it}, of this rank. Collective: all ranks make all groups, in one order.
+    timeout: of a message (timedelta; without one, torch's half an hour)."""
     along = dict.fromkeys(grid.names, s)
     for axis in grid.names if s.world > 1 else ():
         for ranks in grid.groups(axis):
-            group = dist.new_group(ranks)
+            group = dist.new_group(ranks, timeout)
             if s.rank in ranks:
                 along[axis] = s.among(group)
     return along
@@ -71,18 +72,19 @@ class Mesh:
     TensorTransformer}, of this rank. The same seed gives the same model, whatever the layout.
     """
 
-    def __init__(self, s, shape: Shape, layout: Layout, batch: int, seq: int, order=spec_mesh.ORDER, seed: int = 0):
+    def __init__(self, s, shape: Shape, layout: Layout, batch: int, seq: int, order=spec_mesh.ORDER, seed: int = 0,
+                 timeout=None):
         """layout: dp x tp x pp ranks; each of dp has m micro-batches of `batch` sequences of `seq` tokens. order: the
-        axes, outermost first. ValueError as `refuse`."""
+        axes, outermost first. timeout: as of `groups`. ValueError as `refuse`."""
         refuse(shape, layout, s.world, seq)
         self.s, self.shape, self.layout, self.grid = s, shape, layout, spec_mesh.grid(layout, order)
-        self.along, self.place = groups(s, self.grid), self.grid.coordinates(s.rank)
+        self.along, self.place = groups(s, self.grid, timeout), self.grid.coordinates(s.rank)
         torch.manual_seed(seed)
         self.parts = self.cut(Transformer(shape))
         tokens = seq // layout.tp if layout.sequence_parallel else seq
         like = torch.empty(batch, tokens, shape.hidden, device=s.device)
         place = tuple(spec_pipeline.ranks_of(layout.schedule, layout.pp, layout.chunks))
-        self.pipe = Line(self.along["pp"], self.parts, place, like, lines=self.grid.groups("pp"))
+        self.pipe = Line(self.along["pp"], self.parts, place, like, None, timeout, self.grid.groups("pp"))
         self.actions = spec_pipeline.orders(layout.schedule, layout.pp, layout.m, layout.chunks)[self.place["pp"]]
         self.model, self.replicas = nn.ModuleList(self.parts.values()), None
         if layout.dp > 1 and layout.zero:

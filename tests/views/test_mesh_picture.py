@@ -233,6 +233,9 @@ def packets(drawn):
 def test_packets_go_along_the_axis_that_sends(params):
     setting = frame(**params).setting
     for number, act in enumerate(acts.acts(setting.layout)):
+        for width in WIDTHS:
+            said = marks(shown(width, **params, moment=number + 1)["svg"])["now"].text
+            assert said in act.words, "there is room for one of them"
         before, after = (packets(shown(**params, moment=at)["svg"]) for at in (number, number + 1))
         moved = {name: dots for name, dots in before.items() if name.startswith(f"p{number} ")}
         expected = nodes.pairs(frame(moment=number, **params), act.axis)

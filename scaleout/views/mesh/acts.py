@@ -35,7 +35,9 @@ def acts(layout) -> tuple[Act, ...]:
             done = done | {axis: turn / rounds}
             if axis == "tp":
                 done["dp"] = with_each * turn / rounds
-            out.append(Act(axis, tuple(f"{upto}: {words}" for words in _words(axis, layout)), done))
+            words = _words(axis, layout)
+            said = (*(f"{upto}: {one}" for one in words), f"{upto.removeprefix('micro-batch ')}: {words[-1]}")
+            out.append(Act(axis, said, done))
     for share, words in zip(((1 + with_each) / 2, 1.0), _after(layout), strict=True):
         done = done | {"dp": share}
         out.append(Act("dp", words, done))
@@ -45,21 +47,21 @@ def acts(layout) -> tuple[Act, ...]:
 def _words(axis: str, layout) -> tuple[str, ...]:
     if axis == "tp":
         if layout.tp == 1:
-            return ("through the blocks, with no message",)
+            return ("through the blocks, with no message", "no TP")
         return ("in every block TP ranks exchange parts, forward and backward", "TP, in every block")
     if axis == "cp":
         return ("in every attention CP ranks pass keys and values round", "CP, in every attention")
     if layout.pp == 1:
-        return ("there is no other stage",)
+        return ("there is no other stage", "no PP")
     return ("PP hands activations on, and gradients back", "PP, stage to stage")
 
 
 def _after(layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if layout.replicas == 1:
-        return ("no replica to add gradients up with",), ("the optimizer updates all weights",)
+        return ("no replica to add gradients up with", "no DP"), ("the optimizer updates all weights", "the update")
     if layout.zero == 3:
         first = ("gradients were scattered, block by block, with each micro-batch", "scattered with each")
-        return first, ("each replica updates its part; the next step gathers", "each replica updates its part")
+        return first, ("each replica updates its part; the next step gathers", "each updates its part")
     first = ("after the last: replicas add up gradients (DP)", "DP: gradients are added up")
     if not layout.zero:
         return first, ("after the last: each gets the sums back (DP)", "DP: the sums come back")

@@ -88,7 +88,10 @@ def draw(frame: Frame, alive: bool = True) -> str:
     look = frame.look
     shown = Look(look.rank, look.what, acts.MOMENTS if frame.looks else 0)
     under, over = _standing(frame.setting.standing, shown, frame.width, alive)
-    parts = under, "".join(_wires(frame, axis) for axis in AXES), _packets(frame), *over
+    tiles, names, buttons = over
+    wires, packets = "".join(_wires(frame, axis) for axis in AXES), _packets(frame)
+    beneath, above = (packets, "") if frame.cubic else ("", packets)  # in rows there is too little between tiles
+    parts = under, wires, beneath, tiles, names, above, buttons
     return "".join(f"<g>{part}</g>" for part in parts)
 
 
@@ -131,14 +134,16 @@ def _aside(frame: Frame, axis: str) -> float:
 
 def _packets(frame: Frame) -> str:
     """What the act of now has brought, and what the next will send: a dot on each wire, at the end of its way or at its
-    beginning, beneath the tiles there. All that go one way are one mark."""
+    beginning. All that go one way are one mark."""
     setting, moment = frame.setting, frame.look.moment
-    out = []
+    out, low, size = [], 0.0, 11.0
+    if not frame.cubic:
+        low, size = frame.tiles.height / 2 - 4, 7.0
     for act, number, there in zip(acts.at(setting.layout, moment), (moment - 1, moment), (True, False), strict=True):
         some = pairs(frame, act.axis) if act else []
         for way in ("to", "from") if some else ():
             ends = [a if (way == "to") != there else b for a, b in some]
-            out.append(frame.tiles.dots(ends, colour(setting, act.axis), _aside(frame, act.axis), f"p{number} {way}"))
+            out.append(frame.tiles.dots(ends, colour(setting, act.axis), low, size, f"p{number} {way}"))
     return "".join(out)
 
 
