@@ -123,7 +123,7 @@ def views_at_rest(page) -> None:
     views_ = page.locator(".live-widget[data-form=view]")
     page.emulate_media(media="print")
     for view in views_.all():
-        assert view.locator(".live-wide > svg").is_visible()
+        assert view.locator(".live-stage .live-wide > svg").is_visible()
         assert view.locator(".live-first").is_hidden()
     page.emulate_media(media="screen")
     page.set_viewport_size(NARROW)

@@ -98,21 +98,20 @@ def _column(setting: Setting, gpus: int, plan: Plan | None, mfu: float, box: tup
     """A GPU's time, as a button that goes there."""
     x, y, long, tall = box
     if plan is None:
-        body = svg.rect(x, y, long, tall, "grid", opacity=0.25, title="nothing fits")
+        body = svg.rect(x, y, long, tall, "grid", opacity=0.25)
         body += svg.text(x + long / 2, y + tall / 2 + 4, "×", anchor="middle", fill="muted")
     else:
         out, low = [], y + tall
-        for (name, fill, striped, _), size in zip(SECONDS, spent(plan).values(), strict=True):
+        for (_, fill, striped, _), size in zip(SECONDS, spent(plan).values(), strict=True):
             high = tall * size / plan.seconds
             low -= high
             if high > 0.3:
-                title = f"{name} {100 * size / plan.seconds:.0f}%"
-                out.append(hatch.box(x, low, long, high, fill, title=title) if striped
-                           else svg.rect(x, low, long, high, fill, title=title, opacity=0.85))  # fmt: skip
+                out.append(hatch.box(x, low, long, high, fill) if striped
+                           else svg.rect(x, low, long, high, fill, opacity=0.85))  # fmt: skip
         body = "".join(out)
     if gpus == setting.question.gpus:
         return body
-    said = f"{words.layout(plan)}: {100 * mfu:.0f}% MFU" if plan else "nothing fits"
+    said = f"{words.layout(plan)}: {100 * mfu:.0f}% MFU" if plan else "× nothing fits"
     return svg.press(body, box, "gpus", gpus, f"{gpus:,} GPUs: {said}", f"column {gpus}")
 
 
