@@ -5,16 +5,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import compress, repeat
+from itertools import repeat
 from operator import sub
 
 from scaleout.draw import svg
-from scaleout.draw.pipeline_lanes import Lane, Rows, steps
+from scaleout.draw.pipeline_lanes import Lane, Rows, across, steps
 from scaleout.memory.pipeline import CHANGES
 
-Times = tuple[Sequence[float], Sequence[float]]  # when activations come, and when they go
-
-COME, GO = ({kind for kind, change in CHANGES.items() if change == one} for one in (1, -1))
+GO = [kind for kind, change in CHANGES.items() if change < 0]
 PALE = 0.5
 COLUMN = 5  # CSS pixels of a step
 
@@ -36,27 +34,23 @@ def lives(on: Rows, lanes: Sequence[Lane], unit: float, lit: int) -> str:
     return f'<g fill="{green}" fill-opacity="{PALE}">{"".join(pale)}</g><g fill="{green}">{"".join(full)}</g>'
 
 
-def amounts(on: Rows, lanes: Sequence[Times], unit: float, slots: float) -> str:
-    """How many a rank holds, each `unit` CSS pixels high, in the middle of each COLUMN of pixels. lanes: of `times`."""
+def amounts(on: Rows, lanes: Sequence[Lane], unit: float, slots: float) -> str:
+    """How many a rank holds, each `unit` CSS pixels high, in the middle of each COLUMN of pixels."""
     count = max(1, int(slots * on.scale / COLUMN))
-    places = [on.at(slots * k / count) for k in range(count + 1)]
+    along = across(on.at(slots * k / count) for k in range(count + 1))
     middles = [slots * (k + 0.5) / count for k in range(count)]
     path = []
-    for row, times in enumerate(lanes):
-        begun, ended = (map(bisect_right, repeat(some), middles) for some in times)
-        path.append(steps(places, on.top(row) + on.bar, [-unit * one for one in map(sub, begun, ended)]))
+    for row, lane in enumerate(lanes):
+        path.append(steps(along, on.top(row) + on.bar, [-unit * one for one in held(lane, middles)]))
     return f'<path d="{"".join(path)}" fill="{svg.colour("c3")}" fill-opacity="{PALE}"/>'
 
 
-def held_at(begun: Sequence[float], ended: Sequence[float], slots: float) -> int:
-    """How many have begun by then and not ended."""
-    return bisect_right(begun, slots) - bisect_right(ended, slots)
-
-
-def times(lane: Lane) -> Times:
-    """When activations come, and when they go: with the weight gradient, where that is apart."""
-    begun = compress(lane.starts, map(COME.__contains__, lane.kinds))
-    return [*begun], [*compress(lane.ends, map(GO.__contains__, lane.kinds))]
+def held(lane: Lane, moments: Sequence[float]) -> list[int]:
+    """How many have come by then and not gone: they go with the weight gradient, where that is apart."""
+    strands = lane.strands
+    begun = map(bisect_right, repeat(strands["F"].starts), moments)
+    gone = [strands[kind].ended(moments) for kind in GO if kind in strands]
+    return [*map(sub, begun, map(sum, zip(*gone, strict=True)))]
 
 
 def _lives(lane: Lane) -> list[tuple[float, float, int, int]]:

@@ -6,15 +6,15 @@ kind, and where a pixel holds several, columns that kinds share by time. Times a
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, compress, pairwise, repeat
+from functools import cached_property, lru_cache
+from itertools import accumulate, compress, pairwise
 from math import ceil
 from operator import add, mul, sub
-from typing import NamedTuple
 
 from scaleout.draw import hatch, svg
+from scaleout.timing.pipeline_sketch import Sketch, Strand
 
 # By kind of action: its fill, and its words'. Pale, dark and between, so that they read without hue.
 LOOK = {"F": ("grid", "ink"), "B": ("compute", "paper"), "I": ("compute", "paper"), "W": ("c8", "paper")}
@@ -26,33 +26,74 @@ THIN, THINNEST = 2.5, 1.2  # CSS pixels that the shortest of them needs
 COLUMN = 8  # CSS pixels, at least, of a column that kinds share
 
 
-class Lane(NamedTuple):
-    """What one rank does, in order: lists of one length, times in slots."""
+class Lane:
+    """What one rank does, in order. columns: its actions' kinds, stages, micro-batches, starts and ends, lists of one
+    length, times in slots."""
 
-    rank: int
-    kinds: Sequence[str]
-    stages: Sequence[int]
-    micros: Sequence[int]
-    starts: Sequence[float]
-    ends: Sequence[float]
+    def __init__(self, rank: int, *columns: Sequence) -> None:
+        self.rank, self.columns = rank, columns
+
+    @cached_property
+    def count(self) -> int:
+        return len(self.columns[0])
 
     @property
     def actions(self) -> Iterator[tuple[str, int, int, float, float]]:
         """(kind, stage, micro-batch, start, end) of each."""
-        return zip(*self[1:], strict=True)
+        return zip(*self.columns, strict=True)
+
+    @property
+    def shortest(self) -> float:
+        """Slots of the shortest action."""
+        return min(map(sub, self.columns[4], self.columns[3]))
 
     def of(self, micro: int) -> list[tuple[str, int, float, float]]:
         """(kind, stage, start, end) of one micro-batch's."""
-        found, at = [], -1
-        for _ in range(self.micros.count(micro)):
-            at = self.micros.index(micro, at + 1)
-            found.append((self.kinds[at], self.stages[at], self.starts[at], self.ends[at]))
-        return found
+        return [(kind, stage, start, end) for kind, stage, one, start, end in self.actions if one == micro]
 
-    @property
+    @cached_property
+    def strands(self) -> dict[str, Strand]:
+        """By kind, when its actions start and what they take."""
+        kinds, _, _, starts, ends = self.columns
+        out = {}
+        for kind in {*kinds}:
+            mine = [*map(kind.__eq__, kinds)]
+            took = map(sub, compress(ends, mine), compress(starts, mine))
+            out[kind] = Strand([*compress(starts, mine)], [0.0, *accumulate(took)])
+        return out
+
+    @cached_property
     def chunks(self) -> dict[int, int]:
         """By stage, which of the rank's chunks that is."""
-        return {stage: chunk for chunk, stage in enumerate(sorted(set(self.stages)))}
+        return {stage: chunk for chunk, stage in enumerate(sorted({*self.columns[1]}))}
+
+
+class Sketched(Lane):
+    """The same of a sketch: what is asked of many actions is answered without making columns of them."""
+
+    def __init__(self, rank: int, step: Sketch) -> None:
+        self.rank, self.step, self.found = rank, step, {}
+
+    @cached_property
+    def columns(self) -> tuple[Sequence, ...]:
+        return self.step.lane(self.rank)
+
+    @cached_property
+    def count(self) -> int:
+        return sum(map(len, self.step.starts[self.rank].values()))
+
+    def of(self, micro: int) -> list[tuple[str, int, float, float]]:
+        if micro not in self.found:
+            self.found[micro] = self.step.of(self.rank, micro)
+        return self.found[micro]
+
+    @cached_property
+    def strands(self) -> dict[str, Strand]:
+        return self.step.strands(self.rank)
+
+    @cached_property
+    def chunks(self) -> dict[int, int]:
+        return {stage: chunk for chunk, stage in enumerate(self.step.stages[self.rank])}
 
 
 @dataclass(frozen=True)
@@ -96,10 +137,10 @@ def waiting(on: Rows, slots: float) -> str:
 
 def detail(on: Rows, lanes: Sequence[Lane]) -> str:
     """How finely these rows are drawn: "blocks", "bars" or "shares"."""
-    count = sum(len(lane.kinds) for lane in lanes)
+    count = sum(lane.count for lane in lanes)
     if count > BARS:
         return "shares"
-    shortest = on.scale * min(b - a for lane in lanes for a, b in zip(lane.starts, lane.ends, strict=True))
+    shortest = on.scale * min(lane.shortest for lane in lanes)
     if count <= BLOCKS and shortest >= THIN:
         return "blocks"
     return "bars" if shortest >= THINNEST else "shares"
@@ -185,7 +226,7 @@ def bars(on: Rows, lanes: Sequence[Lane]) -> str:
     paths: dict[str, list[str]] = {}
     for row, lane in enumerate(lanes):
         y, tall = svg.num(on.top(row)), svg.num(on.bar)
-        for kind, start, end in zip(lane.kinds, lane.starts, lane.ends, strict=True):
+        for kind, _, _, start, end in lane.actions:
             wide = (end - start) * on.scale
             wide -= 0.5 if wide > 2 else 0.0
             paths.setdefault(LOOK[kind][0], []).append(f"M{on.at(start):.1f} {y}h{wide:.1f}v{tall}h-{wide:.1f}z")
@@ -196,15 +237,15 @@ def shares(on: Rows, lanes: Sequence[Lane], slots: float, column: float) -> str:
     """Columns of so many slots that kinds share by time, from the top down as in LOOK: the height that is left is
     waiting."""
     edges = [*(column * k for k in range(ceil(slots / column))), slots]
-    high, places = [on.bar / (b - a) for a, b in pairwise(edges)], [*map(on.at, edges)]  # high: CSS pixels of a slot
+    high, along = [on.bar / (b - a) for a, b in pairwise(edges)], across(map(on.at, edges))  # high: pixels of a slot
     paths: dict[str, list[str]] = {}
     for row, lane in enumerate(lanes):
-        deep = [0.0] * len(high)
-        for kind in sorted(set(lane.kinds), key=[*LOOK].index):
-            mine = [*map(kind.__eq__, lane.kinds)]
-            busy = _busy([*compress(lane.starts, mine)], [*compress(lane.ends, mine)], edges)
-            deep = [*map(add, deep, map(mul, busy, high))]
-            paths.setdefault(LOOK[kind][0], []).append(steps(places, on.top(row), deep))
+        deep, strands = [0.0] * len(high), lane.strands
+        for kind in LOOK:
+            if kind in strands:
+                upto = strands[kind].upto(edges)
+                deep = [*map(add, deep, map(mul, map(sub, upto[1:], upto), high))]
+                paths.setdefault(LOOK[kind][0], []).append(steps(along, on.top(row), deep))
     # what is deepest first: a kind lies over all that follow it
     return "".join(_one(paths[fill], fill) for fill in reversed(paths))
 
@@ -214,26 +255,24 @@ def column(on: Rows, piece: float) -> float:
     return piece * ceil(COLUMN / on.scale / piece)
 
 
-def _busy(starts: list[float], ends: list[float], edges: list[float]) -> list[float]:
-    """Slots of these spans, in order of time, between each two edges."""
-    done = [0.0, *accumulate(map(sub, ends, starts))]
-    late = [0.0, *ends]  # by spans begun, the end of the last
-    upto = []
-    for n, edge in zip(map(bisect_right, repeat(starts), edges), edges, strict=True):
-        beyond = late[n] - edge
-        upto.append(done[n] - beyond if beyond > 0 else done[n])
-    return [*map(sub, upto[1:], upto)]
+def across(edges: Iterable[float]) -> list[str]:
+    """Where steps begin and end, as `steps` writes it: the same for many of them."""
+    *begin, end = edges
+    return [*(f"{at:.0f}" for at in begin), f"{end:.1f}"]
 
 
-def steps(edges: Sequence[float], base: float, amounts: Iterable[float]) -> str:
-    """A path between the edges from the height `base`, so many CSS pixels down (or up, below 0), in halves of one."""
-    before, path = 0, []
-    for at, amount in zip(edges, amounts, strict=False):
-        now = round(2 * amount)
-        if now != before:
-            path.append(f"H{at:.0f}V{base + now / 2:g}")
-            before = now
-    return f"M{edges[0]:.0f} {base:g}{''.join(path)}H{edges[-1]:.1f}V{base:g}z"
+def steps(along: Sequence[str], base: float, amounts: Iterable[float]) -> str:
+    """A path between the edges of `across` from the height `base`, so many CSS pixels down (or up, below 0), in halves
+    of one."""
+    halves = [0, *(round(2 * amount) for amount in amounts)]
+    path = [f"H{at}V{_height(base + now / 2)}" for at, before, now in zip(along, halves, halves[1:], strict=False)
+            if now != before]  # fmt: skip
+    return f"M{along[0]} {_height(base)}{''.join(path)}H{along[-1]}V{_height(base)}z"
+
+
+@lru_cache(maxsize=2048)
+def _height(pixels: float) -> str:
+    return f"{pixels:g}"
 
 
 def followed(on: Rows, lanes: Sequence[Lane], lit: int) -> str:

@@ -9,6 +9,7 @@ piece is 1/v of what the rank holds for one micro-batch in all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 from scaleout.spec.pipeline import Action, refuse
@@ -25,22 +26,31 @@ def held(order: Sequence[Action]) -> tuple[int, ...]:
 def in_flight(schedule: str, p: int, m: int, v: int = 1) -> tuple[int, ...]:
     """The most that each rank holds at one time, by rank. Raises ValueError as `spec.pipeline.refuse` does."""
     refuse(schedule, p, m, v)
+    return _in_flight(schedule, p, m, v)
+
+
+@lru_cache(maxsize=64)
+def _in_flight(schedule: str, p: int, m: int, v: int) -> tuple[int, ...]:
     return tuple(most(schedule, p, m, v, rank) for rank in range(p))
 
 
 def most(schedule: str, p: int, m: int, v: int, rank: int) -> int:
     """The same of one rank, of a schedule that can be. From the phases: a pattern that comes again and again is fullest
     in its first or in its last turn."""
-    if schedule == "zbv" and m < 2 * p - 1:  # its phases are made for more micro-batches than there are
-        return min(2 * m, m + 1 + rank, 2 * p)
     highest = now = 0
     for pattern, times in phases(schedule, p, m, v, rank):
         if times:
-            within = list(accumulate(CHANGES[letter.upper()] for letter in pattern))
-            net = within[-1]
-            highest = max(highest, now + max(within) + max(0, net * (times - 1)))
+            top, net = _within(pattern)
+            highest = max(highest, now + top + max(0, net * (times - 1)))
             now += net * times
     return highest
+
+
+@lru_cache(maxsize=64)
+def _within(pattern: str) -> tuple[int, int]:
+    """The most that a pattern adds on its way, and what it adds in all."""
+    held = list(accumulate(CHANGES[letter.upper()] for letter in pattern))
+    return max(held), held[-1]
 
 
 def most_held(orders: Sequence[Sequence[Action]], kept: Sequence[dict[str, int]]) -> list[int]:

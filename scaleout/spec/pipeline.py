@@ -106,8 +106,8 @@ def nearest(schedule: str, p: int, m: int) -> int:
     """Of the micro-batches that a schedule of p ranks can have, the number nearest to m; of two the larger.
     ValueError as in `checked`."""
     checked(schedule, p=p, m=m)
-    some = (n for n in range(max(1, m - 2 * p), m + 2 * p + 1) if allowed(schedule, p, n))
-    return min(some, key=lambda n: (abs(n - m), -n))
+    outward = (n for off in range(2 * p + 1) for n in (m + off, m - off) if n > 0)
+    return next(n for n in outward if allowed(schedule, p, n))
 
 
 def refuse(schedule: str, p: int, m: int, v: int = 1) -> None:

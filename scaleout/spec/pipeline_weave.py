@@ -11,7 +11,7 @@ and W in the reverse of it. So what a forward or an input gradient makes is need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from scaleout.spec import checks
@@ -61,9 +61,52 @@ def phases(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
 
 def order(schedule: str, p: int, m: int, v: int, rank: int) -> list[int]:
     """The order of a rank, in numbers."""
+    return weave(phases(schedule, p, m, v, rank), _threads(schedule, p, m, v, rank), p * v * m)
+
+
+def chunks(schedule: str, p: int, m: int, v: int, rank: int, kind: str) -> list[int]:
+    """Which of its chunks each of a rank's actions of one kind is on, in order."""
+    if schedule in ("zbv", "dualpipev"):
+        letters = "".join(pattern * times for pattern, times in phases(schedule, p, m, v, rank))
+        if kind == "W" and schedule == "dualpipev":
+            kind = "I"  # in their order
+        return [int(letter != kind) for letter in letters if letter.upper() == kind]
+    size = m if schedule == "bfs" else round_size(p, m)
+    turn = [chunk for chunk in range(v)[:: 1 if kind == "F" else -1] for _ in range(size)]
+    return turn * (m // size)
+
+
+def places(schedule: str, p: int, m: int, v: int, rank: int, chunk: int, micro: int) -> dict[str, int]:
+    """How many actions of its kind a rank makes before each one of a micro-batch on one of its chunks, by kind."""
+    if schedule not in ("zbv", "dualpipev"):
+        size = m if schedule == "bfs" or v == 1 else round_size(p, m)
+        before, within = micro // size * size * v, micro % size
+        back = before + (v - 1 - chunk) * size + (m - 1 - micro if schedule == "bfs" else within)
+        return {"F": before + chunk * size + within} | dict.fromkeys("IW" if schedule == "zb1" else "B", back)
+    woven = phases(schedule, p, m, v, rank)
+    found = dict(_place(woven, letters, micro) for letters in (("f", "ib", "w") if chunk else ("F", "IB", "W")))
+    if "I" in found and schedule == "dualpipev":
+        found["W"] = found["I"]  # the oldest input gradient's
+    found.pop("", None)
+    return found
+
+
+def _place(woven: Phases, letters: str, micro: int) -> tuple[str, int]:
+    """(kind, actions of that kind before) of the action of a micro-batch among those of one chunk that have these
+    letters, of which no pattern has two; ("", 0) where there is none."""
+    for n, (pattern, times) in enumerate(woven):
+        at = max(map(pattern.find, letters))
+        if at >= 0 and micro < times:
+            kind = pattern[at].upper()
+            before = sum(some.upper().count(kind) * turns for some, turns in woven[:n])
+            return kind, before + micro * pattern.upper().count(kind) + pattern.upper().count(kind, 0, at)
+        micro -= 0 if at < 0 else times
+    return "", 0
+
+
+def _threads(schedule: str, p: int, m: int, v: int, rank: int) -> Threads:
     threads = _bent if schedule in ("zbv", "dualpipev") else _breadth if schedule == "bfs" else _rounds
-    woven = weave(phases(schedule, p, m, v, rank), threads(schedule, p, m, v, rank), p * v * m)
-    return [code for code in woven if code >= 0] if schedule == "zbv" else woven
+    return threads(schedule, p, m, v, rank)
 
 
 def _all_first(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
@@ -91,10 +134,23 @@ def _zbv(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
     """The second chunk comes back to the first rank, whose backwards so begin while others still fill. The order is
     made for 2p - 1 micro-batches at least; with fewer, those that are not there are left out of it."""
     n, back = max(m, 2 * p - 1), p - rank
-    return [
+    every = [
         ("F", 2 * back - 1), ("fF", rank), ("fiw", back), ("FIWfiw", n - p - back + 1), ("IWfiw", back - 1),
         ("Ii", rank), ("IW", back), ("w", rank), ("W", rank),
     ]  # fmt: skip
+    return every if n == m else [*_cut(every, m)]
+
+
+def _cut(every: Phases, m: int) -> Iterator[tuple[str, int]]:
+    """Phases of which each letter has m turns, and is left out after them."""
+    left = dict.fromkeys("FfIiWw", m)
+    for pattern, times in every:
+        while times and (pattern := "".join(letter for letter in pattern if left[letter])):
+            some = min(times, *(left[letter] for letter in pattern))
+            yield pattern, some
+            times -= some
+            for letter in pattern:
+                left[letter] -= some
 
 
 def _dualpipev(schedule: str, p: int, m: int, v: int, rank: int) -> Phases:
@@ -132,8 +188,8 @@ def _bent(schedule: str, p: int, m: int, v: int, rank: int) -> Threads:
         shared = iter(range(m))
         for letter in letters:
             first = row(letter.upper(), stage, 2 * p, m)[0]
-            micros: Iterable[int] = shared if schedule == "dualpipev" and letter in "IBib" else iter(range(m))
-            threads[letter] = chain(map(first.__add__, micros), [-1] * max(0, 2 * p - 1 - m))
+            micros = shared if schedule == "dualpipev" and letter in "IBib" else iter(range(m))
+            threads[letter] = map(first.__add__, micros)
     return threads
 
 

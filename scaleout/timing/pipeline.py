@@ -19,11 +19,8 @@ from operator import add
 from scaleout.memory import pipeline as memory
 from scaleout.spec import checks
 from scaleout.spec.pipeline import SCHEDULES, Action, code, coded, decode, ranks_of, refuse
-from scaleout.spec.pipeline_weave import order as weave
-from scaleout.timing import pipeline_clock, pipeline_sweep
+from scaleout.timing import pipeline_clock, pipeline_queues, pipeline_sweep
 from scaleout.timing.pipeline_waits import Order, blocked, check, needs
-
-SETTLED = 8  # turns after which ranks have mostly fallen into step, in a schedule that bends back
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Costs:
         if not len(self.forward) == len(self.input) == len(self.weight) > 0:
             raise ValueError("forward, input and weight have one number for each stage: give as many of each")
         for name in ("forward", "input", "weight"):
-            for value in getattr(self, name):
+            for value in {*getattr(self, name)}:  # of many stages most are alike
                 checks.number(name, value, 0)
         checks.number("hop", self.hop, 0)
         checks.flag("blocking", self.blocking)
@@ -52,6 +49,12 @@ class Costs:
     @cached_property
     def backward(self) -> tuple[float, ...]:
         return tuple(map(float.__add__, map(float, self.input), map(float, self.weight)))
+
+    @cached_property
+    def places(self) -> tuple[list[str], list[int], list[float]]:
+        """Kind, stage and seconds of an action by its number // m."""
+        every = [decode(place, len(self.forward), 1) for place in range(4 * len(self.forward))]
+        return [one.kind for one in every], [one.stage for one in every], [self.of(one) for one in every]
 
     def of(self, action: Action) -> float:
         """Seconds of one action."""
@@ -129,20 +132,13 @@ class Timeline(Summary):
 
     def lane(self, rank: int) -> tuple[Sequence, ...]:
         """(kinds, stages, micro-batches, starts, ends) of what a rank does, in order: lists, for there may be many."""
-        kinds, stages, took = self._places
+        kinds, stages, took = self.costs.places
         places, starts = [number // self.m for number in self.rows[rank]], self.starts[rank]
         return (
             [*map(kinds.__getitem__, places)], [*map(stages.__getitem__, places)],
             [number % self.m for number in self.rows[rank]], starts,
             [*map(add, starts, map(took.__getitem__, places))],
         )  # fmt: skip
-
-    @cached_property
-    def _places(self) -> tuple[list[str], list[int], list[float]]:
-        """Kind, stage and seconds of an action by its number // m."""
-        stages = len(self.costs.forward)
-        every = [decode(place * self.m, stages, self.m) for place in range(4 * stages)]
-        return [one.kind for one in every], [one.stage for one in every], [self.costs.of(one) for one in every]
 
     def held(self, rank: int) -> tuple[tuple[float, int], ...]:
         """(when, activations held from then on): one more when a forward starts, one less when its backward ends."""
@@ -156,10 +152,7 @@ class Timeline(Summary):
 
     @cached_property
     def critical(self) -> tuple[Run, ...]:
-        """The runs that make the step as long as it is, first to last: each starts when the one before lets it.
-        ValueError where `step` left out the actions of a rank."""
-        if not all(self.rows[rank] for rank in self.homes):
-            raise ValueError("the critical path goes through all ranks: make the step without `only`")
+        """The runs that make the step as long as it is, first to last: each starts when the one before lets it."""
         stages, place = len(self.costs.forward), {}
         for rank, row in enumerate(self.rows):
             place.update(zip(row, zip(repeat(rank), range(len(row))), strict=False))
@@ -213,67 +206,35 @@ def timeline(order: Order, costs: Costs) -> Timeline:
     return _timed(rows, [home[stage] for stage in range(stages)], m, costs, work, in_flight)
 
 
-def step(schedule: str, p: int, m: int, v: int, costs: Costs, only: Sequence[int] | None = None) -> Timeline:
-    """The timeline of one of the schedules. ValueError for what it cannot be, and for costs of other stages.
-
-    only: ranks whose actions are wanted; those of others may be left out, which is quicker."""
-    _check(schedule, p, m, v, costs)
-    homes = ranks_of(schedule, p, v)
-    in_flight, work = memory.in_flight(schedule, p, m, v), _work(homes, p, m, costs)
-    found = None if only is None else _noted(schedule, p, m, v, costs, only)
-    if found:
-        rows = tuple(weave(schedule, p, m, v, r) if r in only else () for r in range(p))
-        return Timeline(found[0], work, in_flight, rows, found[1], costs, m, tuple(homes))
-    return _timed(coded(schedule, p, m, v), homes, m, costs, work, in_flight)
+def step(schedule: str, p: int, m: int, v: int, costs: Costs) -> Timeline:
+    """The timeline of one of the schedules. ValueError for what it cannot be, and for costs of other stages."""
+    told = loads(schedule, p, m, v, costs)
+    return _timed(coded(schedule, p, m, v), ranks_of(schedule, p, v), m, costs, *told)
 
 
 def summary(schedule: str, p: int, m: int, v: int, costs: Costs) -> Summary:
     """The same without the actions: what a slider asks for while it moves."""
+    return Summary(seconds(schedule, p, m, v, costs), *loads(schedule, p, m, v, costs))
+
+
+def seconds(schedule: str, p: int, m: int, v: int, costs: Costs, notes: pipeline_sweep.Notes | None = None) -> float:
+    """Its seconds and no more. notes: by rank a dict, to be filled with the starts of its actions by kind."""
     _check(schedule, p, m, v, costs)
-    in_flight = memory.in_flight(schedule, p, m, v)
-    work = _work(ranks_of(schedule, p, v), p, m, costs)
+    lengths, hop = (costs.forward, costs.input, costs.weight), costs.hop if p > 1 else 0.0
     if SCHEDULES[schedule].v_shaped:
-        bent = _bent(schedule, p, m, v, costs)
-        longer = bent[0].seconds + (m - bent[0].m) * bent[3] if bent else step(schedule, p, m, v, costs).seconds
-        return Summary(longer, work, in_flight)
-    sweep = _swept(schedule, p, m, v, costs)
-    return Summary(step(schedule, p, m, v, costs).seconds if sweep is None else sweep, work, in_flight)
+        return pipeline_queues.bent(schedule, p, m, lengths, hop, costs.blocking, notes)
+    if v > 1 and m < p and schedule != "bfs":
+        return pipeline_queues.rounds(schedule, p, m, v, lengths, hop, costs.blocking, notes)
+    return pipeline_sweep.seconds(schedule, p, m, v, *lengths, hop, costs.blocking, notes)
 
 
-def _noted(
-    schedule: str, p: int, m: int, v: int, costs: Costs, only: Sequence[int]
-) -> tuple[float, tuple[list[float], ...]] | None:
-    """Seconds of a step and when some ranks start what they do; None where all ranks have to be timed."""
-    starts: tuple[list[float], ...] = tuple([] for _ in range(p))
-    if not SCHEDULES[schedule].v_shaped:
-        notes = [starts[rank] if rank in only else None for rank in range(p)]
-        seconds = _swept(schedule, p, m, v, costs, notes)
-        return None if seconds is None else (seconds, starts)
-    found = _bent(schedule, p, m, v, costs)
-    if found is None:
-        return None
-    short, lasts, turn, period = found
-    for rank in {*only}:
-        began, last = short.starts[rank], lasts[rank]
-        starts[rank].extend(pipeline_sweep.stretched(began, last - turn, last, m - short.m, period))
-    return short.seconds + (m - short.m) * period, starts
-
-
-def _bent(schedule: str, p: int, m: int, v: int, costs: Costs) -> tuple[Timeline, list[int], int, float] | None:
-    """A step of few micro-batches that tells of this one, and what `pipeline_sweep.settled` says of it; or None."""
-    few = 2 * p + SETTLED
-    if m <= few + p // 2:
-        return None
-    short = step(schedule, p, few, v, costs)
-    found = pipeline_sweep.settled(schedule, p, few, v, short.starts, 1e-12 * short.seconds)
-    return found and (short, *found)
-
-
-def _swept(
-    schedule: str, p: int, m: int, v: int, costs: Costs, notes: pipeline_sweep.Notes | None = None
-) -> float | None:
-    lengths = (costs.forward, costs.input, costs.weight)
-    return pipeline_sweep.seconds(schedule, p, m, v, *lengths, costs.hop, costs.blocking, notes)
+def loads(schedule: str, p: int, m: int, v: int, costs: Costs) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Work of each rank, and what it holds."""
+    _check(schedule, p, m, v, costs)
+    each: list[list[float]] = [[] for _ in range(p)]
+    for home, forward, backward in zip(ranks_of(schedule, p, v), costs.forward, costs.backward, strict=True):
+        each[home].append(m * (forward + backward))
+    return tuple(map(fsum, each)), memory.in_flight(schedule, p, m, v)
 
 
 def _check(schedule: str, p: int, m: int, v: int, costs: Costs) -> None:
@@ -281,11 +242,6 @@ def _check(schedule: str, p: int, m: int, v: int, costs: Costs) -> None:
     checks.instance("costs", costs, Costs)
     if len(costs.forward) != p * v:
         raise ValueError(f"costs are of {len(costs.forward)} stages, p * v is {p * v}: give costs of {p * v}")
-
-
-def _work(homes: Sequence[int], p: int, m: int, costs: Costs) -> tuple[float, ...]:
-    each = [m * (f + b) for f, b in zip(costs.forward, costs.backward, strict=True)]
-    return tuple(fsum(each[stage] for stage, home in enumerate(homes) if home == rank) for rank in range(p))
 
 
 def _timed(

@@ -3,38 +3,34 @@
 For schedules whose ranks all take up the same actions in the same order, shifted: the forward that rank r makes at
 turn t is the one that rank r - 1 made at turn t - 1. So nothing is remembered but what was sent last; what goes from
 the last rank back to the first waits in a queue. The tests hold it against `pipeline_clock`, which knows any order.
-Who wants to know when the actions of some ranks start gives `notes`: by rank a list that takes each start, or None.
+Who wants to know when the actions of some ranks start gives `notes`: those ranks, each with a dict that takes the
+starts of its forwards, backwards (input gradients in ZB1) and weight gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import chain, pairwise
 from math import ceil, fsum
+from operator import add, itemgetter
 
-from scaleout.spec.pipeline_weave import phases, round_size, warm_up
+from scaleout.spec.pipeline_weave import round_size, warm_up
 
 Stages = Sequence[float]
-Notes = Sequence[list[float] | None]
+Notes = dict[int, dict[str, list[float]]]  # by rank and kind: when each starts
 Run = tuple[float, float, int]  # what comes one after another: when the first does, seconds to the next, how many
 
 
 def seconds(
     schedule: str, p: int, m: int, v: int, forward: Stages, input: Stages, weight: Stages, hop: float, blocking: bool,
     notes: Notes | None = None,
-) -> float | None:  # fmt: skip
-    """Seconds of the step, or None where there is no such diagonal: of schedules that bend back, and of a round that is
-    over before the last rank has begun."""
-    hop = hop if p > 1 else 0.0
-    if schedule in ("zbv", "dualpipev") or (v > 1 and m < p):
-        return None
-    if schedule == "zb1" and notes and not all(weight):
-        return None  # what takes no time is not told from what is not there
-    plain, notes = not notes, notes or [None] * p
+) -> float:  # fmt: skip
+    """Seconds of the step of a schedule that does not bend back."""
+    hop, notes = hop if p > 1 else 0.0, {} if notes is None else notes
     if schedule == "zb1":
         return _diagonal(schedule, p, m, v, {"F": forward, "B": input, "W": weight}, hop, blocking, notes)
     whole = [a + b for a, b in zip(input, weight, strict=True)]
-    if schedule == "gpipe" and plain and not blocking:
+    if schedule == "gpipe" and not notes and not blocking:
         return _one_way(m, forward, hop) + _one_way(m, whole, hop)
     if schedule in ("gpipe", "bfs"):
         return _breadth_first(p, m, forward, whole, hop, blocking, notes)
@@ -60,8 +56,9 @@ def _breadth_first(
             runs = _queue(runs, free[rank], length + lag if blocking else length)
             first, gap, count = runs[-1]
             free[rank] = first + (count - 1) * gap + length + (lag if blocking else 0.0)
-            if notes[rank] is not None:
-                notes[rank].extend(first + k * gap for first, gap, count in runs for k in range(count))
+            if rank in notes:
+                begun = notes[rank].setdefault("B" if back else "F", [])
+                begun.extend(first + k * gap for first, gap, count in runs for k in range(count))
             runs = [(first + length + lag, gap, count) for first, gap, count in runs]
     return max(free)
 
@@ -88,166 +85,153 @@ def _diagonal(
     ZB1, the weight gradient of the backward r before."""
     size, total, splits = (m if v == 1 else round_size(p, m)), m * v, schedule == "zb1"
     turns = [rank + warm_up(schedule, p, m, v, rank) for rank in range(p)]
-    changes = _changes(p, m, v, size, turns, splits)
-    ranks = Ranks(p, v, hop, blocking, notes, splits)
-    pattern = Pattern(ranks, max(turns) + p * splits, {1, p} if v == 1 else {v * size})
-    wrapped, unwrapped = [0.0] * size, [0.0] * size  # what goes from the last rank to the first, and back
     late = schedule == "interleaved"  # a rank takes what the one behind it made a turn ago
+    ranks = Ranks(p, late, splits, 0.0 if blocking else hop, [*notes])
+    changes = _changes(p, v, total // size, size, turns, costs, hop if blocking else 0.0)
+    alike = sum(map(len, changes.values())) == p * len(costs)  # a rank's chunks take as long as each other
+    pattern = Pattern(ranks, max(turns) + p * splits, {1, p} if v == 1 else {1, v * size}, alike)
+    wrapped, unwrapped = [0.0] * size, [0.0] * size  # what goes from the last rank to the first, and back
     turn = 0
     while turn < total + max(turns):
-        for kind, rank, stage in changes.get(turn, ()):
-            ranks.take_up(kind, rank, stage, costs[kind][stage])
+        for kind, rank, busy in changes.get(turn, ()):
+            ranks.busy[kind][rank] = busy
         backs = turn - turns[0]  # those that the first rank has made
-        forwards = max(0, turn - total + 1), min(p - 1, turn)
         both = (max(0, -backs), min(p - 1, total - 1 - backs)) if late else (0, p - 1 if 0 <= backs < total else -1)
         if turn < total:
             ranks.ahead[0] = wrapped[turn]
         if both[0] <= p - 1 == both[1]:
-            ranks.behind[p - 1] = unwrapped[turn - turns[-1]]
-        ranks.turn(forwards, both, ranks.behind[:] if late else ranks.behind)
+            ranks.behind[p] = unwrapped[turn - turns[-1]]
+        ranks.turn((max(0, turn - total + 1), min(p - 1, turn)), both)
         if p - 1 <= turn < total + p - 1:
             wrapped.append(0.0 if (turn - p + 1) // size % v == v - 1 else ranks.ahead[p])
         if both[0] == 0 <= both[1]:
-            unwrapped.append(0.0 if backs // size % v == v - 1 else ranks.behind[-1])
+            unwrapped.append(0.0 if backs // size % v == v - 1 else ranks.behind[0])
         turn += 1
-        total -= pattern.skip(turn, total, wrapped[turn:] + unwrapped[turn - turns[-1] :] if v > 1 else [])
+        if pattern.looks(turn):
+            total -= pattern.skip(turn, total, (wrapped[turn:], unwrapped[turn - turns[-1] :]) if v > 1 else ())
+    _note(notes, ranks, pattern, turns, total)
     if splits:
-        for rank in range(p):
-            for i in range(max(0, total - rank), total):
-                ranks.note(rank, ranks.free[rank])
-                ranks.free[rank] += costs["W"][(v - 1 - i // size % v) * p + rank]
-    return max(ranks.free) + pattern.stretch()
+        chunks = [(v - 1 - i // size % v) * p for i in range(max(0, total - p), total)]
+        _weights_left(ranks.free, notes, costs["W"], chunks, pattern.left_out)
+    return max(ranks.free) + pattern.left_out
+
+
+def _note(notes: Notes, ranks: Ranks, pattern: Pattern, turns: list[int], total: int) -> None:
+    """What was noted turn by turn, by rank and kind."""
+    for at, (rank, noted) in enumerate(notes.items()):
+        for kind, first in (("F", rank), ("B", turns[rank]), *[("W", turns[rank])] * ranks.splits):
+            starts = pattern.stretched([began[at] for began in ranks.began[kind][first : first + total]], first)
+            noted["I" if ranks.splits and kind == "B" else kind] = starts[rank:] if kind == "W" else starts
+
+
+def _weights_left(free: list[float], notes: Notes, weight: Stages, chunks: list[int], later: float) -> None:
+    """The weight gradients at the end. chunks: the stages of the last of them, on the first rank."""
+    for rank in range(len(free)):
+        for stage in chunks[len(chunks) - rank :] if rank < len(chunks) else chunks:
+            if rank in notes:
+                notes[rank]["W"].append(free[rank] + later)
+            free[rank] += weight[stage + rank]
 
 
 class Ranks:
-    """What is known of the ranks in a diagonal: when each is free, when the next input is there, and how long the
-    actions of the chunks are that they have taken up."""
+    """What is known of the ranks in a diagonal, all of them at a time: when each is free, when the next input is there,
+    how long the actions of the chunks are that they have taken up, and what began when on those that are noted, turn by
+    turn."""
 
-    def __init__(self, p: int, v: int, hop: float, blocking: bool, notes: Notes, splits: bool) -> None:
-        self.notes, self.p, self.last_stage, self.hop, self.blocking = notes, p, p * v - 1, hop, blocking
-        self.ways: tuple[tuple[int, int], ...] = ()
-        self.plan: list[tuple[range, bool, bool]] = []
-        self.noted = [rank for rank in range(p) if notes[rank] is not None]
+    def __init__(self, p: int, late: bool, splits: bool, lag: float, noted: Sequence[int]) -> None:
+        self.p, self.late, self.splits, self.lag = p, late, splits, lag  # lag: from where a rank is free to where it is
+        self.pick = itemgetter(*noted, 0) if noted else None
         self.free = [0.0] * p
-        self.ahead, self.behind = [0.0] * (p + 1), [0.0] * (p + 1)  # by the rank that takes it
-        self.splits = splits
-        # until the rank is free again, until the result is where it is needed, and when the last one began
-        self.busy, self.sent, self.began = ({kind: [0.0] * p for kind in "FBW"} for _ in range(3))
+        self.ahead, self.behind = [0.0] * (p + 1), [0.0] * (p + 1)  # from rank r: ahead[r + 1] and behind[r]
+        self.busy, self.at = ({kind: [0.0] * p for kind in "FBW"} for _ in range(2))
+        self.began: dict[str, list[tuple[float, ...]]] = {"F": [], "B": [], "W": []}
 
-    def take_up(self, kind: str, rank: int, stage: int, length: float) -> None:
-        """A chunk is begun. What its stage makes goes on, but from the last stage and back to the first."""
-        lag = 0.0 if kind == "W" or stage == (self.last_stage if kind == "F" else 0) else self.hop
-        self.busy[kind][rank] = length + lag if self.blocking else length
-        self.sent[kind][rank] = length + lag
-
-    def note(self, rank: int, start: float) -> None:
-        if self.notes[rank] is not None:
-            self.notes[rank].append(start)
-
-    def turn(self, forwards: tuple[int, int], backwards: tuple[int, int], behind: list[float]) -> None:
+    def turn(self, forwards: tuple[int, int], backwards: tuple[int, int]) -> None:
         """One forward of each rank from the first to the last of `forwards`, one backward of each of `backwards`."""
-        if (forwards, backwards) != self.ways:
-            self.ways, self.plan = (forwards, backwards), [*_plan(forwards, backwards)]
-        for some, ahead, back in self.plan:
-            if ahead and back:
-                self._both(some, behind)
-            elif ahead or back:
-                self._one("F" if ahead else "B", some, self.ahead if ahead else behind)
-        (f_low, f_high), (b_low, b_high) = forwards, backwards
-        f_at, b_at, w_at = self.began.values()
-        for rank in self.noted:
-            if f_low <= rank <= f_high:
-                self.notes[rank].append(f_at[rank])
-            if b_low <= rank <= b_high:
-                self.notes[rank].append(b_at[rank])
-                if self.busy["W"][rank]:
-                    self.notes[rank].append(w_at[rank])
+        for make, (low, high) in ((self._forward, forwards), (self._backward, backwards)):
+            if low <= high:
+                make(slice(low, high + 1))
+        if self.pick:
+            for kind, began in self.began.items():
+                began.append(self.pick(self.at[kind]))
 
-    def _both(self, some: range, behind: list[float]) -> None:
-        """A forward, then a backward."""
-        free, ahead, sent, (f, b, w) = self.free, self.ahead, self.behind, self.busy.values()
-        (f_sent, b_sent, _), (f_at, b_at, w_at), splits = self.sent.values(), self.began.values(), self.splits
-        for rank in some:
-            now, came = free[rank], ahead[rank]
-            if came > now:
-                now = came
-            f_at[rank] = now
-            ahead[rank + 1] = now + f_sent[rank]
-            now += f[rank]
-            came = behind[rank]
-            if came > now:
-                now = came
-            b_at[rank] = now
-            sent[rank - 1] = now + b_sent[rank]
-            now += b[rank]
-            if splits:
-                w_at[rank] = now
-                now += w[rank]
-            free[rank] = now
+    def _forward(self, some: slice) -> None:
+        began = [a if a > b else b for a, b in zip(self.free[some], self.ahead[some], strict=True)]
+        self.ahead[some.start + 1 : some.stop + 1] = self._made("F", some, began)
 
-    def _one(self, kind: str, some: range, given: list[float]) -> None:
-        """A forward, or a backward."""
-        free, busy, sent, began, w, w_at = (
-            self.free, self.busy[kind], self.sent[kind], self.began[kind], self.busy["W"], self.began["W"]
-        )
-        onward, step, splits = (self.ahead, 1, False) if kind == "F" else (self.behind, -1, self.splits)
-        for rank in some:
-            now, came = free[rank], given[rank]
+    def _backward(self, some: slice) -> None:
+        if self.late:
+            there = self.behind[some.start + 1 : some.stop + 1]
+            began = [a if a > b else b for a, b in zip(self.free[some], there, strict=True)]
+            self.behind[some] = self._made("B", some, began)
+            return
+        # each takes what the one behind it makes in this turn
+        free, at, busy, weight, lag = self.free, self.at["B"], self.busy["B"], self.busy["W"], self.lag
+        ends, came = self.at["W"], self.behind[some.stop]
+        for rank in range(some.stop - 1, some.start - 1, -1):
+            now = free[rank]
             if came > now:
                 now = came
-            began[rank] = now
-            onward[rank + step] = now + sent[rank]
+            at[rank] = now
             now += busy[rank]
-            if splits:
-                w_at[rank] = now
-                now += w[rank]
-            free[rank] = now
+            came = now + lag
+            ends[rank] = now
+            free[rank] = now + weight[rank]
+        self.behind[0] = came
 
-
-def _plan(forwards: tuple[int, int], backwards: tuple[int, int]) -> Iterator[tuple[range, bool, bool]]:
-    """Ranks that do the same, the last first: whether they make a forward, whether a backward."""
-    (a, b), (c, d) = forwards, backwards
-    ends = sorted({a, b + 1} if c > d else {c, d + 1} if a > b else {a, b + 1, c, d + 1}, reverse=True)
-    for above, low in pairwise(ends):
-        yield range(above - 1, low - 1, -1), a <= low <= b, c <= low <= d
+    def _made(self, kind: str, some: slice, began: list[float]) -> list[float]:
+        """When the results of what began are where they are needed."""
+        ends = [*map(add, began, self.busy[kind][some])]
+        self.at[kind][some], self.free[some] = began, ends
+        return [end + self.lag for end in ends] if self.lag else ends
 
 
 class Pattern:
     """Turns that come again. Once all ranks stand as they did some turns before, only later by one and the same time,
     the turns since will come again until the forwards are at their end: those are left out, and put in at the end."""
 
-    def __init__(self, ranks: Ranks, first: int, periods: set[int]) -> None:
-        self.ranks, self.first, self.periods = ranks, first, periods
+    def __init__(self, ranks: Ranks, first: int, periods: set[int], alike: bool) -> None:
+        self.ranks, self.first, self.periods = ranks, first, periods if alike else {max(periods)}
         self.before: dict[int, list[float]] = {}
-        self.marks: dict[int, list[int]] = {}
-        self.cut: tuple[int, float, list[int], list[int]] | None = None
+        self.cut: tuple[int, float, int, int] | None = None
 
-    def skip(self, turn: int, total: int, waiting: list[float]) -> int:
-        """How many turns need not be made. waiting: what else is on its way."""
-        if self.cut or turn < self.first:
-            return 0
+    def looks(self, turn: int) -> bool:
+        """Whether `skip` is to be asked."""
+        return turn >= self.first and not self.cut
+
+    def skip(self, turn: int, total: int, waiting: Sequence[list[float]]) -> int:
+        """How many turns need not be made. waiting: what is on its way from the last rank to the first, and back; what
+        comes again after one turn may be left out in whole rounds, where nobody has to wait for that."""
+        ranks, most = self.ranks, max(self.periods)
         for period in self.periods:
-            if (turn - self.first) % period or total - turn < period:
+            least = most if waiting else period
+            if (turn - self.first) % period or total - turn < least:
                 continue
-            ranks, before = self.ranks, self.before.get(period)
-            now = [*ranks.free, *ranks.ahead[1:-1], *ranks.behind[:-2], *waiting]
-            marks = [len(ranks.notes[rank]) for rank in ranks.noted]
+            before, also = self.before.get(period), chain.from_iterable(waiting if period == most else ())
+            now = [*ranks.free, *ranks.ahead[1:-1], *(ranks.behind[1:-1] if ranks.late else ()), *also]
             later = now[0] - before[0] if before else 0.0
-            if before and len(now) == len(before) and _as_late(before, now, later):
-                self.cut = (total - turn) // period, later, self.marks[period], marks
-                return self.cut[0] * period
-            self.before[period], self.marks[period] = now, marks
+            there = period == most or not waiting or (
+                _in_time(ranks.free[0], waiting[0], ranks.ahead[-1], later)
+                and _in_time(ranks.free[-1], waiting[1], ranks.behind[0], later)
+            )  # fmt: skip
+            if before and there and len(now) == len(before) and _as_late(before, now, later):
+                times = (total - turn) // least * least // period
+                self.cut = times, later, turn - period, turn
+                return times * period
+            self.before[period] = now
         return 0
 
-    def stretch(self) -> float:
-        """Put in the starts that were left out; the seconds of all that was."""
+    @property
+    def left_out(self) -> float:
+        """The seconds of all that was left out."""
+        return self.cut[0] * self.cut[1] if self.cut else 0.0
+
+    def stretched(self, starts: list[float], first: int) -> list[float]:
+        """What begins once a turn, from the turn `first` on, with the starts that were left out."""
         if not self.cut:
-            return 0.0
+            return starts
         times, later, since, until = self.cut
-        for rank, low, high in zip(self.ranks.noted, since, until, strict=True):
-            starts = self.ranks.notes[rank]
-            starts[:] = stretched(starts, low, high, times, later)
-        return times * later
+        return stretched(starts, since - first, until - first, times, later)
 
 
 def stretched(starts: list[float], low: int, high: int, times: int, later: float) -> list[float]:
@@ -256,37 +240,38 @@ def stretched(starts: list[float], low: int, high: int, times: int, later: float
     return [*starts[:high], *again, *(start + times * later for start in starts[high:])]
 
 
-def settled(
-    schedule: str, p: int, few: int, v: int, starts: Sequence[list[float]], near: float
-) -> tuple[list[int], int, float] | None:
-    """Of a schedule that bends back, all starts of a step of few micro-batches. Once every rank repeats one pattern (in
-    the third of its phases), what a turn of it does depends on this turn and the one before, of its own rank and of its
-    neighbours. So if on all ranks a turn comes as much later than the one before as on any, so will all that follow:
-    then this step tells of one with more. (by rank its actions up to the end of a turn, actions of a turn, its
-    seconds), or None."""
-    turn, periods, lasts = 4 if schedule == "dualpipev" else 6, set(), []
-    for rank, began in enumerate(starts):
-        before = phases(schedule, p, few, v, rank)[:3]
-        last = sum(len(pattern) * times for pattern, times in before) + turn * (few - 2 * p)
-        periods |= {b - a for a, b in zip(began[last - turn : last], began[last : last + turn], strict=True)}
-        lasts.append(last)
-    return (lasts, turn, max(periods)) if max(periods) - min(periods) <= near else None
-
-
 def _as_late(before: list[float], now: list[float], later: float) -> bool:
     """Whether all is so much later; what is there from the beginning stays 0."""
     near = 1e-12 * now[0]
     return all(abs(b - a - later) <= near or a == b == 0.0 for a, b in zip(before, now, strict=True))
 
 
-def _changes(p: int, m: int, v: int, size: int, turns: list[int], splits: bool) -> dict[int, list]:
-    """When a rank takes up another chunk: (kind, rank, stage) by turn."""
+def _in_time(free: float, waiting: list[float], made: float, later: float) -> bool:
+    """Whether what is on its way is there before its rank is free, and comes as evenly as the turns. made: what was
+    made last, whether it is taken or not."""
+    near = 1e-12 * free
+    return all(came <= free + n * later + near for n, came in enumerate([*waiting[:-1], made])) and all(
+        abs(b - a - later) <= near for a, b in pairwise(waiting) if a and b
+    )
+
+
+def _changes(
+    p: int, v: int, rounds: int, size: int, turns: list[int], costs: dict[str, Stages], blocks: float
+) -> dict[int, list[tuple[str, int, float]]]:
+    """When a rank takes up a chunk with another length: (kind, rank, busy) by turn. What its stage makes goes on, and
+    blocks the rank for so long, but from the last stage and back to the first. rounds: chunks that a rank takes up."""
     out: dict[int, list] = {}
-    for rank, first in enumerate(turns):
-        for i in range(m * v // size):
-            ahead, back = i % v * p + rank, (v - 1 - i % v) * p + rank
-            out.setdefault(rank + i * size, []).append(("F", rank, ahead))
-            out.setdefault(first + i * size, []).append(("B", rank, back))
-            if splits:
-                out.setdefault(first + rank + i * size, []).append(("W", rank, back))
+    for kind, lengths in costs.items():
+        busy = [*lengths]
+        if blocks and kind != "W":
+            busy = [length + blocks for length in lengths]
+            last = -1 if kind == "F" else 0
+            busy[last] = lengths[last]
+        for rank, begins in enumerate(turns):
+            first = {"F": rank, "B": begins, "W": begins + rank}[kind]
+            mine, now = busy[rank::p][:: 1 if kind == "F" else -1], None
+            for i in range(1 if len({*mine}) == 1 else rounds):
+                if mine[i % v] != now:
+                    now = mine[i % v]
+                    out.setdefault(first + i * size, []).append((kind, rank, now))
     return out

@@ -11,6 +11,7 @@ from cases import refused
 
 from scaleout.spec.pipeline import SCHEDULES, Action, allowed, enough, orders
 from scaleout.timing.pipeline import Costs, even, step, summary, timeline
+from scaleout.timing.pipeline_sketch import sketch
 from scaleout.timing.pipeline_waits import blocked, needs
 
 FOLDER = Path(__file__).parents[1] / "published"
@@ -222,7 +223,6 @@ def test_a_stage_is_on_one_rank():
     (lambda: timeline([[("F", 0, 0)]], even(1)), "there is no ('F', 0, 0): kinds are"),
     (lambda: blocked([[Action(F, 0, 0), ("F", 0, 0)]]), "there is no ('F', 0, 0)"),
     (lambda: blocked([[Action(F, 0.5, 0)]]), "there is no F0 of stage 0.5"),
-    (lambda: step("1f1b", 4, 8, 1, even(4), only=(0, 3)).critical, "all ranks: make the step without `only`"),
 ])  # fmt: skip
 def test_what_cannot_be_is_one_line(call, line):
     refused(call, line)
@@ -237,22 +237,63 @@ def test_costs_of_another_pipeline_and_below_zero():
         Costs((1.0,), (1.0, 1.0), (1.0,))
 
 
-def test_some_ranks_of_a_step_start_as_in_the_whole():
-    """The sweep notes what the clock says, for each action of the ranks that are asked for; and turns that it leaves
-    out, since they come again, are as they would have been."""
+def test_a_sketch_is_the_whole_of_some_ranks():
+    """What is swept or queued starts when the clock says, for each action of the ranks that are asked for; and turns
+    that are left out, since they come again, are as they would have been."""
     longer = [("1f1b", 4, 40, 1), ("zb1", 4, 48, 1), ("zb1", 4, 48, 2), ("interleaved", 4, 64, 3), ("bfs", 4, 50, 2),
-              ("zbv", 4, 60, 2), ("dualpipev", 4, 60, 2)]  # fmt: skip
-    for seed, (name, p, m, v) in enumerate([*cases(5), *longer, *longer]):
+              ("zbv", 4, 61, 2), ("dualpipev", 4, 63, 2)]  # fmt: skip
+    for seed, (name, p, m, v) in enumerate([*cases(5), *longer, *longer, *longer]):
         head = (0.75 * (seed % 2),)
         dice = some_costs(p * v, seed)
         if seed % 2:
             dice = replace(dice, weight=(*dice.weight[1:], 0.0))
         for costs in (dice, even(p * v, 1, 1.5, 0.5, seed % 5 / 3, seed % 3 == 1),
                       Costs((1.0,) * (p * v - 1) + head, (1.25,) * p * v, (0.5,) * p * v, seed % 4 / 8)):  # fmt: skip
-            whole, some = (step(name, p, m, v, costs, only) for only in (None, (0, p - 1)))
+            whole, some = step(name, p, m, v, costs), sketch(name, p, m, v, costs, (0, p - 1))
             assert some.seconds == pytest.approx(whole.seconds, rel=1e-12) == summary(name, p, m, v, costs).seconds
             for rank in (0, p - 1):
                 (*what, starts, _), (*also, same, _) = some.lane(rank), whole.lane(rank)
                 assert what == also and starts == pytest.approx(same, rel=1e-11), (name, p, m, v, costs)
-                waits = [[run.wait for run in one.runs[rank]] for one in (some, whole)]
-                assert waits[0] == pytest.approx(waits[1], abs=1e-9), "a rank that is left out is sent to all the same"
+
+
+@pytest.mark.parametrize("name", ["zbv", "dualpipev"])
+def test_turns_that_come_again_after_as_many_as_there_are_ranks(name):
+    costs = Costs((0.5,) * 8, (0.25,) * 8, (0.25,) * 8, 2.0)
+    for m in range(50, 54):
+        whole, some = step(name, 4, m, 2, costs), sketch(name, 4, m, 2, costs, (0, 3))
+        assert some.seconds == pytest.approx(whole.seconds, rel=1e-12)
+        assert all(some.lane(rank)[3] == pytest.approx(whole.lane(rank)[3], rel=1e-11) for rank in (0, 3))
+
+
+@pytest.mark.parametrize("name", ["interleaved", "zb1"])
+def test_rounds_that_are_left_out_wrap_as_they_would(name):
+    """Ranks unlike, each with chunks alike: so one turn may come again while what wraps round does not yet."""
+    dice = random.Random(1)
+    for _ in range(60):
+        p, v = dice.choice((2, 3, 6)), dice.choice((2, 3))
+        ranks, hop = tuple(dice.choice((1.0, 1.5, 2.0)) for _ in range(p)), dice.choice((0.0, 0.25, 1.0))
+        costs, m = Costs(*[ranks * v] * 3, hop, dice.random() < 0.4), p * dice.randint(4, 12)
+        whole, some = step(name, p, m, v, costs), sketch(name, p, m, v, costs, range(p))
+        assert some.seconds == pytest.approx(whole.seconds, rel=1e-12)
+        for rank in range(p):
+            assert some.lane(rank)[3] == pytest.approx(whole.lane(rank)[3], rel=1e-11), (p, m, v, costs)
+
+
+@pytest.mark.parametrize(("name", "p", "m", "v"), [
+    ("1f1b", 3, 7, 1), ("interleaved", 3, 12, 2), ("bfs", 3, 5, 2), ("zb1", 3, 9, 2), ("zbv", 4, 5, 2),
+    ("zbv", 3, 9, 2), ("dualpipev", 3, 9, 2),
+])  # fmt: skip
+def test_a_sketch_knows_each_micro_batch_and_the_work_until_a_moment(name, p, m, v):
+    costs = some_costs(p * v, 3)
+    some = sketch(name, p, m, v, costs, range(p))
+    for rank in range(p):
+        actions = [*zip(*some.lane(rank), strict=True)]
+        for micro in range(m):
+            mine = [(kind, stage, start, end) for kind, stage, one, start, end in actions if one == micro]
+            assert some.of(rank, micro) == mine
+        for kind, strand in some.strands(rank).items():
+            spans = [(start, end) for one, _, _, start, end in actions if one == kind]
+            moments = [some.seconds * n / 50 for n in range(51)]
+            done = [sum(min(end, now) - start for start, end in spans if start <= now) for now in moments]
+            assert strand.upto(moments) == pytest.approx(done)
+            assert strand.ended(moments) == [sum(end <= now for _, end in spans) for now in moments]

@@ -139,9 +139,9 @@ def timeline_of(**params):
 def test_what_is_held_over_time_is_at_most_what_the_memory_model_says(schedule):
     now = setting(schedule=schedule, micro_batches=12, hop=0.25)
     for rank in range(4):
-        begun, ended = pipeline_held.times(now.lane(rank))
-        assert max(pipeline_held.held_at(begun, ended, at) for at in begun) / now.chunks == now.peaks[rank]
-        assert pipeline_held.held_at(begun, ended, now.slots) == 0
+        lane = now.lane(rank)
+        *held, left = pipeline_held.held(lane, [*lane.strands["F"].starts, now.slots])
+        assert max(held) / now.chunks == now.peaks[rank] and left == 0
 
 
 def test_time_runs_to_a_moment():

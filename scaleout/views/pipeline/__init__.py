@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from functools import lru_cache
 from math import fsum
-from operator import sub
 
 from scaleout.spec.pipeline import SCHEDULES
 from scaleout.views import arrange, guess, more, play, select, slider, toggle
@@ -133,9 +131,7 @@ def _seen(setting: Setting, look: Look) -> dict:
     spans = [span[2:] for lane in lanes for span in lane.of(lit)]
     done = setting.piece * setting.micro_batches
     if look.part < 1:
-        begun = bisect_right(lanes[0].starts, now)
-        late = max(0.0, lanes[0].ends[begun - 1] - now) if begun else 0.0
-        done = fsum(map(sub, lanes[0].ends[:begun], lanes[0].starts[:begun])) - late
+        done = fsum(strand.upto([now])[0] for strand in lanes[0].strands.values())
     return {
         "lit": lit, "lit_slots": max(end for _, end in spans) - min(start for start, _ in spans),
         "moment_slots": now, "done_slots": done,

@@ -75,13 +75,12 @@ def held(frame: Frame, lanes, detail: str, values: dict) -> str:
             top = floor - all_of * unit
             out.append(svg.line(on.x, top, on.at(setting.slots), top, "c3", 1, "2 3", mark=f"all{on.ranks[row]}"))
     ended = now >= setting.slots - 1e-9
-    times = [] if ended and detail == "blocks" else [pipeline_held.times(lane) for lane in lanes]
     if detail == "blocks":
         out.append(pipeline_held.lives(on, lanes, unit / setting.chunks, frame.lit))
     else:
-        out.append(pipeline_held.amounts(on, times, unit / setting.chunks, setting.slots))
+        out.append(pipeline_held.amounts(on, lanes, unit / setting.chunks, setting.slots))
     for row, lane in enumerate(lanes):
-        count = peaks[lane.rank] if ended else pipeline_held.held_at(*times[row], now) / setting.chunks
+        count = peaks[lane.rank] if ended else pipeline_held.held(lane, [now])[0] / setting.chunks
         out.append(svg.text(on.at(setting.slots) + 6, on.top(row) + on.bar - 1, words.amount(count), bold=True,
                             size=14 if on.pitch > 20 else svg.FONT, mark=f"held{lane.rank}"))  # fmt: skip
     return "".join(out)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
-from scaleout.draw.pipeline_lanes import Lane
+from scaleout.draw.pipeline_lanes import Lane, Sketched
 from scaleout.spec import pipeline as spec
-from scaleout.timing.pipeline import Costs, Summary, Timeline, step, summary, timeline
+from scaleout.timing.pipeline import Costs, Summary, Timeline, seconds, step, summary, timeline
+from scaleout.timing.pipeline_sketch import Sketch, sketch
 from scaleout.timing.pipeline_waits import Wait
 from scaleout.views.pipeline import yours
 
@@ -86,8 +87,12 @@ class Setting:
         """ValueError where the reader's own never ends."""
         if self.schedule == YOURS:
             return _timeline(YOURS, self.ranks, self.micro_batches, 1, self.costs, self.order)
-        only = None if self.framed else shown(self.ranks)  # the critical path needs all
-        return _timeline(self.schedule, self.ranks, self.micro_batches, self.chunks, self.costs, "", only)
+        return _timeline(self.schedule, self.ranks, self.micro_batches, self.chunks, self.costs)
+
+    @cached_property
+    def sketch(self) -> Sketch:
+        """The ranks that are drawn, of a schedule that is known."""
+        return _sketch(self.schedule, self.ranks, self.micro_batches, self.chunks, self.costs)
 
     @cached_property
     def waits(self) -> tuple[Wait, ...]:
@@ -99,13 +104,17 @@ class Setting:
         """Seconds, work and what is held."""
         if self.waits:
             return yours.stuck(self.order, self.costs)
-        if not self.priced:
+        if self.schedule == YOURS:
             return self.timeline
+        if not self.priced:
+            return self.sketch
         return _summary(self.schedule, self.ranks, self.micro_batches, self.chunks, self.costs)
 
     @cached_property
     def slots(self) -> float:
         """Of the step; of one that never ends, what the busiest rank would compute."""
+        if self.priced:
+            return _seconds(self.schedule, self.ranks, self.micro_batches, self.chunks, self.costs)
         return max(self.summary.work) if self.waits else self.summary.seconds
 
     @cached_property
@@ -182,24 +191,25 @@ def _costs(stages: int, chunks: int, head: float, backward: float, hop: float, b
 
 
 @lru_cache(maxsize=8)  # they are large; the same for all that a reader can ask for and not have
-def _timeline(
-    schedule: str, ranks: int, many: int, chunks: int, costs: Costs, order: str, only: tuple[int, ...] | None = None
-) -> Timeline:
-    if schedule == YOURS:
-        return timeline(yours.orders(order), costs)
-    return step(schedule, ranks, many, chunks, costs, only)
+def _timeline(schedule: str, ranks: int, many: int, chunks: int, costs: Costs, order: str = "") -> Timeline:
+    return timeline(yours.orders(order), costs) if schedule == YOURS else step(schedule, ranks, many, chunks, costs)
 
 
-@lru_cache(maxsize=256)
-def _summary(schedule: str, ranks: int, many: int, chunks: int, costs: Costs) -> Summary:
-    return summary(schedule, ranks, many, chunks, costs)
+@lru_cache(maxsize=8)
+def _sketch(schedule: str, ranks: int, many: int, chunks: int, costs: Costs) -> Sketch:
+    return sketch(schedule, ranks, many, chunks, costs, shown(ranks))
+
+
+_summary, _seconds = (lru_cache(maxsize=256)(found) for found in (summary, seconds))
 
 
 @lru_cache(maxsize=64)
 def _lane(setting: Setting, rank: int) -> Lane:
     if setting.waits:
         return yours.queue(setting.order, rank, setting.costs)
-    return Lane(rank, *setting.timeline.lane(rank))
+    if setting.schedule == YOURS:
+        return Lane(rank, *setting.timeline.lane(rank))
+    return Sketched(rank, setting.sketch)
 
 
 @lru_cache(maxsize=256)
