@@ -1,6 +1,6 @@
 """What is measured on real ranks or fake tensors, and what a lab does to a run to show a fault.
 
-`ledger` books every allocation of a step (`fsdp_ledger` under FSDP), `memory` and `fsdp_memory` are the truth that the
+`ledger` books every allocation of a step (`fsdp_ledger` under FSDP, `layout_bytes` by a layout), `memory` and `fsdp_memory` are the truth that the
 account is held against, `memory_trace` draws it. `peak` is the rate of matrix products; `ddp_calibration`, `rounds`,
 `fsdp_rounds`, `fsdp_knobs`, `tensor`, `tensor_link`, `collectives` and `slow_link` time alternating ways beside their
 prediction; `pipeline` notes when each action of a pipeline ran and what is kept for it, `pipeline_sleep` has stages

@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import torch
 
+from scaleout.measure import layout_bytes
+from scaleout.memory import mesh_torch
 from scaleout.parallel import shard
 from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import Shape
 from scaleout.train.checkpoint import Checkpoints
@@ -86,7 +89,25 @@ def alone(s, form):
             "validations": validations, "samples": texts}
 
 
+BIG = Shape(8, 128, 8, 256, ff=352, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False,
+            max_seq=128)
+HELD = (TRIPLE, replace(TRIPLE, zero=0, micro_batches=2), Layout(dp=2, pp=4, zero=2, micro_batches=4),
+        Layout(dp=4, tp=2, zero=3, micro_batches=2), replace(TRIPLE, chunks=2, schedule="interleaved"))
+
+
+def held(s, layout):
+    """By rank: (measured, predicted) peak bytes of a step."""
+    made = MeshTrainer(s, Setup(BIG, "mesh", layout=layout))
+    some = [(torch.zeros(2, 128, dtype=torch.long),) * 2 for _ in range(layout.m)]
+    for _ in range(2):
+        made.step(some, RATE)
+    priced = replace(layout, sequence_parallel=layout.tp > 1, gather_again=layout.tp == 1)
+    return s.gathered((sum(layout_bytes.peak(made, some).values()),
+                       mesh_torch.peak(BIG, 2, 128, Recipe("fp32", foreach=False), priced, made.way.at["pp"])))
+
+
 def main(s, folder):
-    """All shapes."""
+    """All shapes, and bytes."""
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
-    return {form: (chain(s, form, folder / form), alone(s, form)) for form in SHAPES}
+    return {form: (chain(s, form, folder / form), alone(s, form)) for form in SHAPES} | {
+        "bytes": [held(s, layout) for layout in HELD]}

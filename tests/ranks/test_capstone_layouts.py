@@ -44,6 +44,14 @@ def test_what_was_built_is_what_was_asked_for(chains):
     assert "pp 1 x dp 4 x tp 2: stage(s) 0 of 1" in found["4x2x1"]["built"]
 
 
+def test_every_rank_holds_at_its_peak_what_was_predicted(chains):
+    for layout, ranks in zip(specimen.HELD, chains["bytes"], strict=True):
+        for measured, predicted in ranks:
+            assert predicted == pytest.approx(measured, rel=0.02), layout
+    first, last = chains["bytes"][0][0][0], chains["bytes"][0][-1][0]
+    assert first > 1.4 * last, "the first stage has more in flight"
+
+
 # --- the job --------------------------------------------------------------------------------------------------------
 
 def job(folder, ranks, *words):
@@ -86,6 +94,8 @@ def test_killed_at_a_step_and_while_saving_it_goes_on_in_other_layouts(quiet, tm
         "--strategy fsdp -> mesh pp=2,dp=1,tp=2,zero=3,m=4,schedule=1f1b from step 11 on"]
     record = results.load(tmp_path / "record.json")
     assert (record.recipe["strategy"], record.recipe["tp"], record.recipe["pp"]) == ("mesh", 2, 2)
+    assert record.prediction["peak bytes of pipeline rank 1"] == pytest.approx(
+        record.measurement["peak bytes of pipeline rank 1"], rel=0.1), "a model of 32 wide: small tensors count"
 
 
 @pytest.mark.parametrize(("words", "said"), [
