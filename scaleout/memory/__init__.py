@@ -5,8 +5,8 @@ operation keeps; `forward` and `backward` follow one block allocation by allocat
 step. `recompute` has the tiles of a block, what making each again takes, and policies that drop some; `recompute_walk`
 walks a step under one. `pipeline` counts micro-batches in flight. `zero` has what ranks own under ZeRO, with offload,
 and `zero_frames` what they borrow, frame by frame. `mesh` has every rank of a mesh, `mesh_peaks` its highest peak at
-once. `fsdp` is the same as `zero` under FSDP over time, by way of `fsdp_tape` and `fsdp_stretch`. `allocator` is what a
-GPU holds on top of the tensors, and so what fits.
+once, `mesh_torch` a rank of the mesh that torch's parts make. `fsdp` is the same as `zero` under FSDP over time, by way
+of `fsdp_tape` and `fsdp_stretch`. `allocator` is what a GPU holds on top of the tensors, and so what fits.
 
 What torch really allocates is measured in `measure`.
 """

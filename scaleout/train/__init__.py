@@ -5,7 +5,8 @@ each step has: they are here and not in `spec`, for only this job reads them. `b
 steps, `metrics` keeps what they gave, `finite` ends a run whose numbers are none, `watch` sees who stops or hangs.
 `cadence`, `checkpoint`, `dcp`, `state` and `folder` keep a run and take it up again; `attempts` and `spans` remember
 restarts and changed options; `faults` strikes on request. `forecast` predicts, `report` prints and draws, `job` writes
-the Record. `worlds` and `curves` are the lab of scaling.
+the Record. `mesh_trainer` and `mesh_forecast` are trainer and forecast by a layout of several axes. `worlds` and
+`curves` are the lab of scaling.
 """
 
 from scaleout import face
@@ -21,6 +22,5 @@ __getattr__, __dir__, __all__ = face(
     order="Order",
     rates="Rates planned_steps",
     report="Progress",
-    trainer="Setup Trainer",
     watch="CHECKPOINT Watch remember_collectives",
 )

@@ -25,6 +25,9 @@ from scaleout.train.options import WARMUP
 def memory(s, o, job, found):
     """Add the peak of each stage to what `forecast.beside` returns. Makes steps: the run is over."""
     layout, trainer = o.layout_on(s.world), job.trainer
+    if o.precision != "fp32" or o.checkpointing != "none":
+        found["skipped"].append("memory: by a layout it is predicted for fp32 without recomputation")
+        return
     each, how = o.batch // layout.dp // layout.m, forecast.recipe(o, "mesh", s.world)
     batches = list(islice(cycle(job.held_out), layout.m))
     trainer.step(batches, 0.0)

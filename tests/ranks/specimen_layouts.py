@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import torch
 
+from scaleout.measure import layout_bytes
+from scaleout.memory import mesh_torch
 from scaleout.parallel import shard
 from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import Shape
 from scaleout.train.checkpoint import Checkpoints
@@ -18,12 +21,11 @@ LLAMA = Shape(4, 24, 4, 64, ff=28, gated_mlp=True, bias=False, norm="rmsnorm", p
               max_seq=16)
 GPT = Shape(4, 24, 4, 64, ff=36, max_seq=16)
 SHAPES = {"llama": LLAMA, "gpt": GPT}
-BATCH, RATE, CLIP = 16, 1e-3, 0.45
+BATCH, RATE, CLIP = 16, 1e-3, {"llama": 0.475, "gpt": 0.65}
 TRIPLE = Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4)
 CHAIN = {"2x2x2": TRIPLE, "8x1x1": None, "replicas": replace(TRIPLE, zero=0, chunks=2, schedule="interleaved"),
-         "4x2x1": Layout(dp=4, tp=2, zero=3, micro_batches=2), "1x2x4": Layout(tp=2, pp=4, zero=2, micro_batches=8),
-         "2x2x2 again": TRIPLE}
-CHAINS = {"llama": tuple(CHAIN), "gpt": ("2x2x2", "8x1x1", "replicas")}
+         "4x2x1": Layout(dp=4, tp=2, zero=3, micro_batches=2), "1x2x4": Layout(tp=2, pp=4, zero=2, micro_batches=8)}
+CHAINS = {"llama": ("2x2x2", "8x1x1", "4x2x1", "1x2x4"), "gpt": ("2x2x2", "8x1x1", "replicas")}
 
 
 def batch(step, layout=None, rank=0):
@@ -34,11 +36,12 @@ def batch(step, layout=None, rank=0):
     return [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in own.chunk(passes)]
 
 
-def make(s, shape, layout, seed):
+def make(s, form, layout, seed):
     """(trainer, which replica this rank is of)."""
+    shape, more = SHAPES[form], {"clip": CLIP[form], "seed": seed}
     if layout is None:
-        return Trainer(s, Setup(shape, sharding=Sharding(8), clip=CLIP, seed=seed)), s.rank
-    made = MeshTrainer(s, Setup(shape, "mesh", layout=layout, sequences=BATCH // layout.dp, clip=CLIP, seed=seed))
+        return Trainer(s, Setup(shape, sharding=Sharding(8), **more)), s.rank
+    made = MeshTrainer(s, Setup(shape, "mesh", layout=layout, sequences=BATCH // layout.dp, **more))
     return made, made.way.at["dp"]
 
 
@@ -53,7 +56,7 @@ def chain(s, form, folder):
     found, saved, step = {}, None, 0
     for seed, name in enumerate(CHAINS[form]):
         layout = CHAIN[name]
-        made, replica = make(s, SHAPES[form], layout, seed=seed)
+        made, replica = make(s, form, layout, seed=seed)
         kept = Checkpoints(s, folder, keep=99)
         if saved is not None:
             assert kept.load(made.model, made.optimizer) == {"step": step}
@@ -75,7 +78,7 @@ def chain(s, form, folder):
 def alone(s, form):
     """(losses, norms) of torch's own AdamW and clipping on one process, without a stop, validation after each two."""
     apart = replace(s, rank=0, world=1)
-    made = Trainer(apart, Setup(SHAPES[form], "one", clip=CLIP))
+    made = Trainer(apart, Setup(SHAPES[form], "one", clip=CLIP[form]))
     rows, validations, texts = [], [], []
     for step in range(2 * len(CHAINS[form])):
         rows.append(made.step(batch(step, Layout()), RATE))
@@ -86,7 +89,24 @@ def alone(s, form):
             "validations": validations, "samples": texts}
 
 
+BIG = Shape(8, 128, 8, 256, ff=352, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False,
+            max_seq=128)
+HELD = (TRIPLE, Layout(dp=2, pp=4, zero=2, micro_batches=4), Layout(dp=4, tp=2, zero=3, micro_batches=2))
+
+
+def held(s, layout):
+    """By rank: (measured, predicted) peak bytes of a step."""
+    made = MeshTrainer(s, Setup(BIG, "mesh", layout=layout))
+    some = [(torch.zeros(2, 128, dtype=torch.long),) * 2 for _ in range(layout.m)]
+    for _ in range(2):
+        made.step(some, RATE)
+    priced = replace(layout, sequence_parallel=layout.tp > 1, gather_again=layout.tp == 1)
+    return s.gathered((sum(layout_bytes.peak(made, some).values()),
+                       mesh_torch.peak(BIG, 2, 128, Recipe("fp32", foreach=False), priced, made.way.at["pp"])))
+
+
 def main(s, folder):
-    """All shapes."""
+    """All shapes, and bytes."""
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
-    return {form: (chain(s, form, folder / form), alone(s, form)) for form in SHAPES}
+    return {form: (chain(s, form, folder / form), alone(s, form)) for form in SHAPES} | {
+        "bytes": [held(s, layout) for layout in HELD]}

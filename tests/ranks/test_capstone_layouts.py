@@ -26,7 +26,7 @@ def chains(tmp_path_factory):
 @pytest.mark.parametrize("form", specimen.SHAPES)
 def test_each_layout_goes_on_where_another_stopped_as_one_process_that_never_did(form, chains):
     found, alone = chains[form]
-    assert min(alone["norms"]) < specimen.CLIP < max(alone["norms"]), "clipping acts in some steps only"
+    assert min(alone["norms"]) < specimen.CLIP[form] < max(alone["norms"]), "clipping acts in some steps only"
     for i, name in enumerate(specimen.CHAINS[form]):
         row = found[name]
         assert row["loaded"], f"{name}: bit for bit, for nothing is added when a checkpoint is read"
@@ -37,11 +37,19 @@ def test_each_layout_goes_on_where_another_stopped_as_one_process_that_never_did
 
 
 def test_what_was_built_is_what_was_asked_for(chains):
-    found, _ = chains["llama"]
+    found = chains["gpt"][0] | chains["llama"][0]
     assert "pp 2 x dp 2 x tp 2: stage(s) 0 of 2, Schedule1F1B of 4" in found["2x2x2"]["built"]
     assert "mesh {'shard': 8}" in found["8x1x1"]["built"]
     assert "pp 2 x dp 2 x shard 1 x tp 2: stage(s) 0, 2 of 4, ScheduleInterleaved1F1B" in found["replicas"]["built"]
     assert "pp 1 x dp 4 x tp 2: stage(s) 0 of 1" in found["4x2x1"]["built"]
+
+
+def test_every_rank_holds_at_its_peak_what_was_predicted(chains):
+    for layout, ranks in zip(specimen.HELD, chains["bytes"], strict=True):
+        for measured, predicted in ranks:
+            assert predicted == pytest.approx(measured, rel=0.02), layout
+    first, last = chains["bytes"][0][0][0], chains["bytes"][0][-1][0]
+    assert first > 1.4 * last, "the first stage has more in flight"
 
 
 # --- the job --------------------------------------------------------------------------------------------------------
@@ -86,6 +94,8 @@ def test_killed_at_a_step_and_while_saving_it_goes_on_in_other_layouts(quiet, tm
         "--strategy fsdp -> mesh pp=2,dp=1,tp=2,zero=3,m=4,schedule=1f1b from step 11 on"]
     record = results.load(tmp_path / "record.json")
     assert (record.recipe["strategy"], record.recipe["tp"], record.recipe["pp"]) == ("mesh", 2, 2)
+    assert record.prediction["peak bytes of pipeline rank 1"] == pytest.approx(
+        record.measurement["peak bytes of pipeline rank 1"], rel=0.1), "a model of 32 wide: small tensors count"
 
 
 @pytest.mark.parametrize(("words", "said"), [
