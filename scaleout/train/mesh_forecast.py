@@ -57,7 +57,6 @@ def seconds(s, o, job, found):
     middle = statistics.median(job.seconds[WARMUP:])
     found["prediction"] |= {worlds.SECONDS: guess.seconds, worlds.RATE: guess.tokens_per_second}
     found["measurement"] |= {worlds.SECONDS: middle, worlds.RATE: o.batch * o.seq / middle}
-    found["prediction"] |= {f"{name}, seconds a step": spent for name, spent in guess.parts.items() if spent}
 
 
 def predicted(s, o, job, layout: Layout, known: dict[int, dict]) -> mesh.MeshTime:
