@@ -246,8 +246,8 @@ def main() -> int:
     try:
         where = pages()
         for stem in options.views.split(",") if options.views else stems()[-1 if options.smallest else 0 :]:
-            if stem not in where:
-                raise ValueError(f"{stem!r} is no view: use {', '.join(where)}")
+            if stem not in stems():
+                raise ValueError(f"{stem!r} is no view with a slider: use {', '.join(stems())}")
             print(f"\nview {stem}, on {where[stem]} of the built site", flush=True)
             measure(stem, where[stem], moves, options.seed)
     except ValueError as error:

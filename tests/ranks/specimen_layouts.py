@@ -21,11 +21,11 @@ LLAMA = Shape(4, 24, 4, 64, ff=28, gated_mlp=True, bias=False, norm="rmsnorm", p
               max_seq=16)
 GPT = Shape(4, 24, 4, 64, ff=36, max_seq=16)
 SHAPES = {"llama": LLAMA, "gpt": GPT}
-BATCH, RATE, CLIP = 16, 1e-3, {"llama": 0.475, "gpt": 0.65}
+BATCH, RATE, CLIP = 16, 1e-3, {"llama": 0.475, "gpt": 0.73}
 TRIPLE = Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4)
 CHAIN = {"2x2x2": TRIPLE, "8x1x1": None, "replicas": replace(TRIPLE, zero=0, chunks=2, schedule="interleaved"),
-         "4x2x1": Layout(dp=4, tp=2, zero=3, micro_batches=2), "1x2x4": Layout(tp=2, pp=4, zero=2, micro_batches=8)}
-CHAINS = {"llama": ("2x2x2", "8x1x1", "4x2x1", "1x2x4"), "gpt": ("2x2x2", "8x1x1", "replicas")}
+         "1x2x4": Layout(tp=2, pp=4, zero=2, micro_batches=8)}
+CHAINS = {"llama": ("2x2x2", "8x1x1", "1x2x4"), "gpt": ("replicas", "2x2x2")}
 
 
 def batch(step, layout=None, rank=0):
@@ -91,7 +91,7 @@ def alone(s, form):
 
 BIG = Shape(8, 128, 8, 256, ff=352, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False,
             max_seq=128)
-HELD = (TRIPLE, Layout(dp=2, pp=4, zero=2, micro_batches=4), Layout(dp=4, tp=2, zero=3, micro_batches=2))
+HELD = (TRIPLE, Layout(dp=2, pp=4, zero=2, micro_batches=4))
 
 
 def held(s, layout):

@@ -25,6 +25,8 @@ LAYOUTS = {
     "kept": Layout(dp=2, tp=2, pp=2, zero=2, micro_batches=4, schedule="gpipe"),
     "interleaved": Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4, chunks=2, schedule="interleaved"),
     "zero bubble": Layout(dp=4, pp=2, zero=2, micro_batches=4, chunks=2, schedule="zbv")}
+TIED = ("2x2x2", "interleaved", "zero bubble")         # of the tied model: two ends on two ranks, chunks, one rank
+CASES = [("llama", name) for name in LAYOUTS] + [("gpt", name) for name in TIED]
 ACCELERATE = {"accelerate": Layout(dp=8, zero=3)}      # with tp it asks for transformers
 KINDS = {"_allgather_base_": "all_gather", "all_gather_into_tensor": "all_gather", "send": "send", "recv_": "recv",
          "reduce_scatter_tensor": "reduce_scatter", "_reduce_scatter_base_": "reduce_scatter", "all_reduce":
@@ -125,8 +127,7 @@ def main(s):
     """All cases."""
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
     wanted = {name: alone(shape) for name, shape in SHAPES.items()}
-    out = {(form, name): case(s, SHAPES[form], layout, wanted[form]) for form in SHAPES
-           for name, layout in LAYOUTS.items()}
+    out = {(form, name): case(s, SHAPES[form], LAYOUTS[name], wanted[form]) for form, name in CASES}
     out |= {("llama", name): case(s, LLAMA, layout, wanted["llama"], mesh_ways.accelerate_mesh(s, layout))
             for name, layout in ACCELERATE.items()}
     out["llama", "recomputed"] = case(s, LLAMA, LAYOUTS["2x2x2"], wanted["llama"], checkpointing="full")

@@ -41,7 +41,7 @@ def test_what_was_built_is_what_was_asked_for(chains):
     assert "pp 2 x dp 2 x tp 2: stage(s) 0 of 2, Schedule1F1B of 4" in found["2x2x2"]["built"]
     assert "mesh {'shard': 8}" in found["8x1x1"]["built"]
     assert "pp 2 x dp 2 x shard 1 x tp 2: stage(s) 0, 2 of 4, ScheduleInterleaved1F1B" in found["replicas"]["built"]
-    assert "pp 1 x dp 4 x tp 2: stage(s) 0 of 1" in found["4x2x1"]["built"]
+    assert "pp 4 x dp 1 x tp 2: stage(s) 0 of 4" in found["1x2x4"]["built"]
 
 
 def test_every_rank_holds_at_its_peak_what_was_predicted(chains):
