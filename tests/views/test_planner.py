@@ -254,6 +254,16 @@ def test_a_layout_opens_in_the_chapter_where_its_picture_takes_it():
     assert given["gpus"] == "64" and given["tp"] == "2" and given["model"] == "llama-3-8b"
 
 
+def test_the_opening_s_best_opens_there_too_with_as_many_chunks_as_that_picture_has():
+    now = setting()
+    most = next(one["hi"] for one in views.spec("mesh")["controls"] if one["name"] == "chunks")
+    assert launch.CHUNKS == most < now.best.layout.chunks
+    said = {words: address for kind, words, *address in told("launch")["blocks"] if kind == "link"}
+    address, = said["the best: see its ranks and what they send, with fewer chunks"]
+    given = dict(one.split("=") for one in address.partition("?")[2].split("&"))
+    assert given["chunks"] == str(most) and given["pp"] == str(now.best.layout.pp)
+
+
 def test_sections_are_html_without_a_reader_s_markup():
     for column in planner.SECTIONS:
         for name in column:

@@ -31,8 +31,8 @@ FIVE = Choice(
     "of the model. You have the cluster for one afternoon: which do you run?",
     hints=("Strike out what does not fit, whatever its seconds.",
            "Which of those that are left can 6% of error not tell apart?"),
-    solution="**B and D, for a few dozen steps each.** They differ by 1.5%, and the model can be off by 6%: which of "
-    "them is faster on your cluster it does not know. Twenty steps do. Why the others lose:\n\n"
+    solution="**B and D, for a hundred steps each.** They differ by 1.5%, and the model can be off by 6%: which of "
+    "them is faster on your cluster it does not know. A hundred steps do. Why the others lose:\n\n"
     "- **A**: 8 tp ranks on nodes of 4. Its all-reduces go through the adapters, 1.64 s of 8.61, and nothing runs "
     "beside them. A is 24% slower than B, which no error of 6% on both sides makes up for.\n"
     "- **C**: the fastest number in the table, and 2.3 GB too large. It is a candidate as soon as something small is "
@@ -136,8 +136,8 @@ SKETCH = Function(
     "- A GPU holds `states` / (tp · pp), and of activations `kept` / tp: pp cuts the blocks, and keeps pp "
     "micro-batches of them. Both together at most `room`.\n"
     "- A step takes as long as (m + pp − 1) / m × (1 + toll · (tp − 1)) says.\n\n"
-    "Of two as fast, the one with the smaller tp. `sketch(8, 4, 32, 208, 33, 73, 0.03)`, the 13B model of the "
-    "planner's table, is `[1, 2, 4]`.",
+    "Of two as fast, the one with the smaller tp. `sketch(8, 4, 32, 208, 33, 73, 0.03)`, the chapter's 13B "
+    "model in nodes of four, is `[1, 2, 4]`.",
     hints=("Two loops, over tp and pp; dp is what is left, if it is whole.",
            "Skip what cannot be, then what does not fit, then compare. Keep the best so far."),
     solution="```python\n"

@@ -13,6 +13,7 @@ from scaleout.views.planner.setting import NETWORKS, Setting, cuts_of
 PROGRAMS = (("Megatron-LM", launchers.megatron), ("torchtitan", launchers.torchtitan),
             ("this book's job", launchers.book))  # fmt: skip
 CHAPTER = "../notebooks/07_mesh.html#live-mesh"
+CHUNKS = 8  # of a pipeline rank, at most, in the chapter's picture
 
 
 def commands(setting: Setting, plan: Plan) -> list[tuple[str, str, str]]:
@@ -29,11 +30,12 @@ def commands(setting: Setting, plan: Plan) -> list[tuple[str, str, str]]:
 
 
 def ranks(setting: Setting, plan: Plan) -> str:
-    """The address of the chapter's picture with this layout; "" where that picture does not take it."""
+    """The address of the chapter's picture with this layout, of its chunks as many as the picture has; "" where that
+    picture does not take the rest."""
     at, asked = plan.layout, setting.question
     params = {
         "model": asked.model, "device": asked.device, "gpus": asked.gpus, "link": NETWORKS[asked.network][0], "node": 8,
-        "tp": at.tp, "pp": at.pp, "cp": at.cp, "zero": at.zero, "chunks": at.chunks, "micro_batches": at.m,
+        "tp": at.tp, "pp": at.pp, "cp": at.cp, "zero": at.zero, "chunks": min(CHUNKS, at.chunks), "micro_batches": at.m,
         "seq": setting.job.seq, "batch": plan.batch, "recompute": plan.recipe.checkpointing,
     }  # fmt: skip
     if NETWORKS[asked.network][:2] not in (("ib-ndr", 8), ("ib-hdr", 8)):
@@ -57,5 +59,6 @@ def told(setting: Setting) -> dict:
         for program, lines, cannot in commands(setting, plan):
             blocks.append(("fold", program, lines) if lines else ("words", f"{program} cannot: {cannot}."))
         if address := ranks(setting, plan):
-            blocks.append(("link", f"{name.lower()}: see its ranks and what they send", address))
+            fewer = ", with fewer chunks" if plan.layout.chunks > CHUNKS else ""
+            blocks.append(("link", f"{name.lower()}: see its ranks and what they send{fewer}", address))
     return {"title": "To run it", "blocks": blocks or [("words", "Nothing fits, and yours cannot be.")]}
