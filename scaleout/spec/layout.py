@@ -37,7 +37,7 @@ class Layout:
         for name in ("dp", "tp", "pp", "cp"):
             checks.whole(name, getattr(self, name))
         if not checks.is_whole(self.zero) or not 0 <= self.zero <= 3:
-            raise ValueError(f"zero must be 0, 1, 2 or 3, not {self.zero!r}")
+            raise ValueError(f"zero must be 0, 1, 2 or 3, not {checks.said(self.zero)}")
         for name in ("sequence_parallel", "gather_again"):
             checks.flag(name, getattr(self, name))
         checks.known("schedule", self.schedule, pipeline.SCHEDULES)

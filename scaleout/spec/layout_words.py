@@ -80,9 +80,11 @@ def micro_batches(layout: Layout, batch: int, most: int | None = None) -> Layout
     Those that it asks for; else the fewest that fill its pipeline with at most `most` sequences in one (None: any
     number). ValueError, in one line with what works, where replicas and micro-batches do not divide the batch.
     """
+    checks.whole("batch", batch, most=mesh.MOST)
     if batch % layout.dp:
-        near = checks.nearest(layout.dp, checks.divisors(batch))
-        raise ValueError(f"dp {layout.dp} does not divide a batch of {batch} sequences: the nearest is {near}")
+        least = layout.dp * layout.m
+        near = max(least, round(batch / least) * least)
+        raise ValueError(f"dp {layout.dp} does not divide a batch of {batch} sequences: the nearest batch is {near}")
     own = batch // layout.dp
     fits = [n for n in checks.divisors(own) if most is None or own // n <= most]
     if layout.pp > 1:

@@ -22,6 +22,7 @@ from scaleout.spec.transformer import Shape
 
 # Outermost first: Megatron's default, "tp-cp-ep-dp-pp", read from the right (megatron/core/parallel_state.py).
 ORDER = ("pp", "dp", "cp", "tp")
+MOST = 10**9  # GPUs whose divisors are all tried in a moment
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,9 @@ class Grid:
 def grid(layout: Layout, order: Iterable[str] = ORDER) -> Grid:
     """The grid of a layout's ranks. order: pp, dp, cp and tp, the one whose neighbours lie farthest apart first.
     ValueError for other names."""
-    order = tuple(order)
-    if sorted(map(str, order)) != sorted(ORDER):
-        said = ", ".join(map(str, order)) or "nothing"
+    order = tuple(order) if isinstance(order, Iterable) else (order,)
+    if not all(axis in ORDER for axis in order) or sorted(order) != sorted(ORDER):
+        said = ", ".join(axis if axis in ORDER else checks.said(axis) for axis in order) or "nothing"
         raise ValueError(f"the order names {', '.join(ORDER)}, each once, not {said}")
     return Grid(tuple((axis, getattr(layout, axis)) for axis in order))
 
@@ -163,7 +164,8 @@ def refuse(shape: Shape, layout: Layout, gpus: int) -> None:
 
 def nearest(shape: Shape, layout: Layout, gpus: int) -> Layout:
     """Of the layouts that fill so many GPUs with this shape the one nearest to a layout: as many of tp, pp and cp kept
-    as can be, the others changed by the smallest factor, and dp what is left."""
+    as can be, the others changed by the smallest factor, and dp what is left. ValueError for more than MOST GPUs."""
+    checks.whole("gpus", gpus, most=MOST)
     best = None
     for tp in checks.divisors(gpus):
         if not divides(shape, tp):

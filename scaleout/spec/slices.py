@@ -44,6 +44,7 @@ def check_hidden(shape: Shape, tp: int) -> None:
 
 def check_sequence(seq: int, tp: int) -> None:
     """ValueError, in one line with the nearest length that works, unless sequence parallelism can cut seq tokens."""
+    checks.whole("seq", seq)
     if seq % tp:
         near = max(tp, round(seq / tp) * tp)
         raise ValueError(f"tp {tp} does not divide {seq:,} tokens, which sequence parallelism cuts: use {near:,}")

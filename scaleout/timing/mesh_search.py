@@ -70,9 +70,10 @@ def plans(job: Job) -> Found:
 def cut(job: Job, tp: int = 1, cp: int = 1, pp: int = 1, zero: int = 1, checkpointing: str = "none") -> Plan:
     """The plan of one cut, whose dp is what is left. ValueError, in one line with what would work, where it cannot be
     on these GPUs; one that does not fit them is a plan."""
-    gpus, whole = job.cluster.ranks, tp * cp * pp
     checks.one_of("checkpointing", checkpointing, RECOMPUTE)
-    asked = Layout(tp=tp, cp=cp, pp=pp, zero=zero, sequence_parallel=tp > 1)
+    asked = Layout(tp=tp, cp=cp, pp=pp, zero=zero)
+    asked = replace(asked, sequence_parallel=tp > 1)
+    gpus, whole = job.cluster.ranks, tp * cp * pp
     check_tensor(job.shape, tp)
     within(asked, job.seq)
     mesh.blocks(job.shape.layers, pp)

@@ -41,6 +41,7 @@ from importlib import import_module
 from itertools import product
 
 from scaleout.draw import svg
+from scaleout.spec import checks
 from scaleout.views.controls import (
     Control,
     arrange,
@@ -146,7 +147,7 @@ def render(
     """
     view = _view(stem)
     if width not in (svg.WIDE, svg.NARROW):
-        raise ValueError(f"width must be {svg.WIDE} or {svg.NARROW}, not {width!r}")
+        raise ValueError(f"width must be {svg.WIDE} or {svg.NARROW}, not {checks.said(width)}")
     also = (own,) if hasattr(view, "measured") else ()
     params = clean(stem, params)
     result = {"law": [], "levers": {}} | view.draw(params, width, *also)
@@ -169,16 +170,20 @@ def sections(stem: str) -> tuple[tuple[str, ...], ...]:
 
 def beneath(stem: str, params: dict | None, name: str) -> dict:
     """One of them: {"title", "blocks"}. ValueError for one that is not there."""
+    return _view(stem).beneath(clean(stem, params), _section(stem, name))
+
+
+def _section(stem: str, name: str) -> str:
     every = [one for column in sections(stem) for one in column]
     if name not in every:
-        raise ValueError(f"{stem} has no section {name!r}: use one of {', '.join(every) or 'none'}")
-    return _view(stem).beneath(clean(stem, params), name)
+        raise ValueError(f"{stem} has no section {checks.said(name)}: use one of {', '.join(every) or 'none'}")
+    return name
 
 
 def prepare(stem: str, params: dict | None, name: str) -> bool:
     """Do a part of what a section takes, where it takes long; whether there is more to be done before it is told."""
     view = _view(stem)
-    return hasattr(view, "prepare") and view.prepare(clean(stem, params), name)
+    return hasattr(view, "prepare") and view.prepare(clean(stem, params), _section(stem, name))
 
 
 def asks(stem: str) -> bool:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from numbers import Real
 
+from scaleout.spec.checks import said
+
 LONGEST_CODE = 20_000  # characters; far above any exercise, far below what would slow the page
 
 # ISO 3's R10 series: ten preferred numbers to a decade
@@ -173,7 +175,7 @@ def _check_range(control: Control) -> None:
 def _amount(control: Control, value: object) -> float:
     """A finite real number, as Python's own int or float; a whole float becomes an int."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ValueError(f"{control.name} must be a number, not {value!r}")
+        raise ValueError(f"{control.name} must be a number, not {said(value)}")
     try:
         plain = float(value)
     except OverflowError:
@@ -197,23 +199,24 @@ def _clean_range(control: Control, value: object) -> float:
 def _clean_select(control: Control, value: object) -> object:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    text = said(value) if isinstance(value, int) else str(value)
     for option, _label in control.options:
         # compared as text: show("memory", seq=2048) means the option "2048", and True is not 1
-        if str(option) == str(value):
+        if str(option) == text:
             return option
     allowed = ", ".join(str(option) for option, _label in control.options)
-    raise ValueError(f"{control.name} must be one of {allowed}, not {value!r}")
+    raise ValueError(f"{control.name} must be one of {allowed}, not {said(value)}")
 
 
 def _clean_toggle(control: Control, value: object) -> bool:
     if isinstance(value, bool):
         return value
-    raise ValueError(f"{control.name} must be True or False, not {value!r}")
+    raise ValueError(f"{control.name} must be True or False, not {said(value)}")
 
 
 def _clean_code(control: Control, value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{control.name} must be text, not {value!r}")
+        raise ValueError(f"{control.name} must be text, not {said(value)}")
     if len(value) > LONGEST_CODE:
         raise ValueError(f"{control.name} has {len(value):,} characters: use at most {LONGEST_CODE:,}")
     return value
@@ -225,7 +228,7 @@ def _clean_arrange(control: Control, value: object) -> str:
     if len(rows) != len(held):
         raise ValueError(
             f"{control.name} must be {len(held)} rows with _ between them, as in {_start(control.default)}, "
-            f"not {_start(repr(value))}"
+            f"not {_start(said(value))}"
         )
     for number, (row, items) in enumerate(zip(rows, held, strict=True), 1):
         if sorted(row) != sorted(items):
@@ -236,7 +239,8 @@ def _clean_arrange(control: Control, value: object) -> str:
 
 
 def _start(text: str, most: int = 60) -> str:
-    """A text that somebody gave, as far as it can be said."""
+    """A text that somebody gave, as far as it can be said in one line."""
+    text = " ".join(text.splitlines())
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

@@ -148,6 +148,8 @@ def test_one_process_says_what_it_skips(tmp_path):
        (["--fault", "replicas", "--layout", "zero=1"], 8, "--fault is shown without ZeRO"),
        (["--fault", "tensor", "--sequence-parallel"], 8, "whose tokens would not fit: leave out --sequence-parallel"),
        (["--layout", "zero=3"], 8, "stage 3 of ZeRO would gather or scatter in every micro-batch: use zero 0 or 1"),
+       (["--layout", "zero=2"], 8, "stage 2 of ZeRO would gather or scatter"),
+       (["--sequence-parallel", "--seq", "33"], 8, "tp 2 does not divide 33 tokens, which sequence parallelism cuts"),
        (["--layout", "cp=2"], 8, "context parallelism is none of the three axes here: use cp 1, not 2"),
        (["--layout", "pp=2,schedule=zb1"], 8, "takes a backward in halves, which parts of matrices do not: use 1f1b"),
        (["--layout", "pp=8"], 8, "2 layers are fewer than 8 stages"),

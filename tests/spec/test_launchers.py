@@ -121,6 +121,21 @@ def test_weights_are_kept_or_not_after_the_forward_by_the_stage_of_zero(dp, zero
     assert said.get("--data-parallel-sharding-strategy") == strategy
 
 
+@each([
+    (megatron, {"dp": 2}, "selective", ["--recompute-granularity selective", "--recompute-modules core_attn"]),
+    (megatron, {"dp": 2}, "full", ["--recompute-granularity full", "--recompute-method uniform",
+                                   "--recompute-num-layers 1"]),
+    (megatron, {"dp": 2, "zero": 2}, "none", ["--use-megatron-fsdp", "--ckpt-format fsdp_dtensor"]),
+    (megatron, {"cp": 2}, "none", ["--overlap-grad-reduce"]),
+    (torchtitan, {"tp": 2}, "none", ["--parallelism.no-enable_sequence_parallel"]),
+    (torchtitan, {"cp": 2, "zero": 3}, "none", ["--parallelism.context_parallel_load_balancer ptrr"]),
+    (torchtitan, {"pp": 2}, "none", ["--training.disable_cuda_graphs"]),
+])  # fmt: skip
+def test_what_a_layout_needs_is_asked_for_and_of_one_rank_nothing_of_it(maker, layout, recompute, lines):
+    assert set(lines) <= set(maker(Layout(**layout), 1, 128, 4, recompute))
+    assert not set(lines) & set(maker(Layout(), 1, 128, 4))
+
+
 def test_stages_that_no_rule_gives_are_written_out_for_megatron():
     layout = Layout(pp=3, chunks=2, schedule="interleaved", micro_batches=3)
     assert "--pipeline-model-parallel-layout 'Et*4|t*6|t*6|t*6|t*6|t*4L'" in megatron(layout, 1, 128, 32)
@@ -167,6 +182,7 @@ def test_the_book_s_job_knows_its_options_and_gets_back_the_batch(layout, words)
 
 @each([
     (megatron, {"dp": 2, "pp": 2, "zero": 3}, {}, "no ZeRO 3 with a pipeline: use zero 1"),
+    (megatron, {"dp": 2, "pp": 2, "zero": 2}, {}, "no ZeRO 2 with a pipeline: use zero 1"),
     (megatron, {"pp": 2, "chunks": 2, "schedule": "zbv"}, {}, "no zero-bubble ZBV: use schedule 1f1b"),
     (megatron, {"tp": 2, "sequence_parallel": True, "gather_again": False}, {}, "use gather_again"),
     (megatron, {"dp": 2}, {"order": ("tp", "cp", "dp", "pp")}, "cannot order ranks as tp, cp, dp, pp"),

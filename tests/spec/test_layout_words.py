@@ -73,7 +73,9 @@ def test_micro_batches_are_the_fewest_that_fill_and_fit():
 
 
 @pytest.mark.parametrize(("layout", "batch", "said"), [
-    (TRIPLE, 9, "dp 2 does not divide a batch of 9 sequences: the nearest is 1"),
+    (TRIPLE, 9, "dp 2 does not divide a batch of 9 sequences: the nearest batch is 8"),
+    (Layout(dp=3), 4, "dp 3 does not divide a batch of 4 sequences: the nearest batch is 3"),
+    (TRIPLE, 10**30, "batch must be a whole number from 1 to 1,000,000,000"),
     (replace(TRIPLE, micro_batches=3), 8, "m 3 does not fit 4 sequences a replica: use m 2"),
     (replace(TRIPLE, pp=4, dp=1), 2, "a pipeline of 4 does not fit 2 sequences a replica: use a batch of 4")])
 def test_a_batch_that_does_not_fall_into_micro_batches_is_one_line(layout, batch, said):

@@ -122,6 +122,10 @@ def test_a_wrong_number_of_gpus_is_told_the_nearest_layout():
 def test_what_cannot_be():
     refused(lambda: Layout(cp=0), "cp must be a whole number of at least 1")
     refused(lambda: grid(EIGHT, ("dp", "tp", "pp")), "the order names pp, dp, cp, tp, each once, not dp, tp, pp")
+    for order, said in ((0, "not 0"), (None, "not None"), ("a\nb", "not 'a', '\\n', 'b'"), ([["pp"]], "not ['pp']")):
+        refused(lambda order=order: grid(EIGHT, order), f"the order names pp, dp, cp, tp, each once, {said}")
+    for gpus in (None, 0, 10**30, 2**61 - 1):
+        refused(lambda gpus=gpus: nearest(PRESETS["llama-3-8b"], Layout(), gpus), "gpus must be a whole number")
     refused(lambda: Grid(()), "name at least one")
     refused(lambda: Grid((("dp", 2), ("dp", 2))), "each once")
     refused(lambda: Grid((("dp", 0),)), "dp must be a whole number")

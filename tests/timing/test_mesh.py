@@ -224,6 +224,22 @@ def test_messages_are_as_many_as_the_parts_of_a_step_say():
     assert ring.messages == 2 * 32 * 3 * 3, "micro-batches, blocks, passes, and three others' keys and values"
 
 
+def test_what_is_computed_again_is_sent_again_and_a_context_alone_is_the_replicas():
+    plain, stream = Layout(dp=2, tp=2, pp=2, micro_batches=8), 4096 * 4096 * 2
+    none, full = (traffic(PRESETS["llama-2-7b"], 1, 4096, plain, H100, cluster(2, 4),
+                          Recipe("bf16-master", checkpointing=how), rank=0)["tp"] for how in ("none", "full"))
+    assert full.messages - none.messages == 8 * 16 * 2 and full.bytes - none.bytes == 8 * 16 * 2 * stream
+    assert full.seconds > 1.4 * none.seconds
+    for how in ("selective", "full"):
+        at, recipe = Layout(dp=4, cp=4, micro_batches=2), Recipe("bf16-master", checkpointing=how)
+        assert traffic(LLAMA, 1, 8192, at, H100, cluster(2, 8), recipe)["cp"].messages == 2 * 32 * 4 * 3
+    alone = traffic(LLAMA, 1, 8192, Layout(cp=16), H100, cluster(2, 8))
+    assert (alone["dp"].bytes, alone["cp"].messages) == (0, 32 * 3 * 15 + 1)
+    wide = Recipe("bf16-master", main_gradients="instead")
+    dealt = traffic(LLAMA, 1, 8192, Layout(dp=16, zero=1), H100, cluster(2, 8), wide)["dp"].bytes
+    assert dealt == pytest.approx(8.03e9 * (4 + 2) * 15 / 16, rel=0.001), "gradients in fp32, weights in 16 bits"
+
+
 def test_a_middle_stage_sends_both_ways_and_replicas_over_both_axes():
     layout = Layout(dp=2, cp=2, pp=4, zero=1, micro_batches=4)
     found = {rank: traffic(LLAMA, 1, 8192, layout, H100, cluster(2, 8), rank=rank) for rank in (0, 1, 3)}

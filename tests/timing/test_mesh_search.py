@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from cases import over, refused
+from cases import over, refused, refuses_nonsense
 
 from scaleout.memory.allocator import fits
 from scaleout.memory.mesh import fullest
@@ -173,6 +173,7 @@ def test_a_cut_that_cannot_be_is_told_what_would_work():
     refused(lambda: cut(one, tp=7), "tp 7 does not divide 64 heads: the nearest that works is 8")
     refused(lambda: cut(one, cp=3), "cp 3 cuts a sequence into 6 pieces, not 8,192 tokens: use 8,190")
     refused(lambda: cut(one, pp=96), "use at most 80 stages")
+    refuses_nonsense(lambda *degrees: cut(one, *degrees), 8, 1, 4, 1, "none", allowed=((3, 0),))
     few = replace(one, sequences=64)
     refused(lambda: cut(few, tp=4, pp=4), "6 replicas of 4 stages take a multiple of 6 sequences, at least 24: use 66, "
                                           "not 64")  # fmt: skip

@@ -84,6 +84,10 @@ def test_a_good_value_comes_out_clean(control, value, clean):
         (ORDER, None, "order must be 2 rows with _ between them, as in F0.F1.B0_F0.B0, not None"),
         (ORDER, "_" * 90, f"order must be 2 rows with _ between them, as in F0.F1.B0_F0.B0, not '{'_' * 58}…"),
         (ORDER, "F0.F1.F1_F0.B0", "order must hold F0, F1, B0 once each in row 1, not F0.F1.F1"),
+        (ORDER, "F0\nF1_B0", "order must hold F0, F1, B0 once each in row 1, not F0 F1"),
+        (SEQ, 10**99, f"seq must be one of 1024, 2048, not 1{'0' * 79}…"),
+        pytest.param(SEQ, 10**5000, "seq must be one of 1024, 2048, not a value of type int that is too long to write "
+                     "out", id="too long to write out"),
         (ORDER, "F0.F1.B0_F0", "order must hold F0, B0 once each in row 2, not F0"),
         (toggle("on", "On", False), 1, "on must be True or False, not 1"),
         (code("text", "Text", ""), 3, "text must be text, not 3"),

@@ -271,6 +271,8 @@ def test_sections_are_html_without_a_reader_s_markup():
             assert found.startswith("<h4>") and "<script" not in found and "**" not in found
     assert blocks.html({"title": "a < b", "blocks": [("words", "**<i>**")]}) == (
         "<h4>a &lt; b</h4><p><strong>&lt;i&gt;</strong></p>")  # fmt: skip
+    with pytest.raises(ValueError, match=r"has no section \['gone'\]: use one of cut, clusters"):
+        views.prepare("planner", {}, ["gone"])
     with pytest.raises(ValueError, match="has no section 'gone': use one of cut, clusters"):
         told("gone")
 
