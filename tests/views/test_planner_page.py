@@ -6,10 +6,13 @@ from statistics import median, quantiles
 
 import mesh_rows as judge
 
+from scaleout.memory.mesh import accounts
 from scaleout.spec.hardware import DEVICES
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import PRESETS
-from scaleout.timing.mesh import BAND
+from scaleout.spec.transformer import PRESETS, flops
+from scaleout.timing.mesh import BAND, step
 from scaleout.timing.mesh_search import Job, cut
 
 PAGE = (Path(__file__).parents[2] / "book" / "planner.md").read_text(encoding="utf-8")
@@ -38,3 +41,31 @@ def test_the_table_is_what_is_told():
 def test_what_is_said_of_memory():
     job = Job(PRESETS["llama-3-405b"], 8192, 2048, DEVICES["h100-sxm"], cluster(2048, 8))
     assert f"by {cut(job, tp=8, pp=16).over / 1e9:.0f} GB: its authors" in PAGE
+
+
+LLAMA, MIXED = PRESETS["llama-3-405b"], Recipe("bf16-master", main_gradients="instead")
+
+
+def theirs(zero=1, v=1):
+    """Llama 3's degrees on 16,384 GPUs (arXiv 2407.21783, table 4)."""
+    return Layout(dp=128, tp=8, pp=16, zero=zero, sequence_parallel=True, micro_batches=16, chunks=v,
+                  schedule="interleaved" if v > 1 else "1f1b")  # fmt: skip
+
+
+def test_gradients_that_llama_3_split():
+    whole, part = (max(one.peak["gradients"] for one in accounts(LLAMA, 1, 8192, MIXED, theirs(zero)))
+                   for zero in (1, 2))  # fmt: skip
+    assert f"which are {(whole - part) / 1e9:.0f} GB here" in PAGE
+    assert abs((whole - part) / (4 * 405.85e9 / 128) - 1) < 0.05
+
+
+def test_llama_3s_own_step():
+    """400 TFLOP/s a GPU (table 4), of products alone or with the scores of attention, 12 L h s a token."""
+    work, scores = flops(LLAMA, 2048, 8192), 12 * 126 * 16384 * 8192 * 2048 * 8192
+    done = work["forward"] + work["backward"]
+    least, most = ((done - less) / 16384 / 400e12 for less in (scores, 0))
+    assert f"{least:.1f} to {most:.1f} s" in PAGE
+    on = DEVICES["h100-sxm"], cluster(2048, 8), MIXED
+    two, four = (step(LLAMA, 1, 8192, theirs(v=v), *on).seconds for v in (2, 4))
+    assert f"told {two:.1f} s here, with four {four:.1f}." in PAGE
+    assert four < most and least < two, "what they reached lies between, or near"

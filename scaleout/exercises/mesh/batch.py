@@ -125,9 +125,9 @@ ZERO = Choice(
     "gathers for 3.5 GB. A pipeline wants *many small* micro-batches, ZeRO from 2 on wants *few large* ones.\n\n"
     "DeepSpeed's pipeline asserts it: *no fundamental reason why pipeline parallelism and the later stages of zero "
     "couldn't be combined, but they take opposing paths* (issue 4164). The question was asked as *Is pipeline-parallel "
-    "in conflict with ZeRO-stage2?* (issue 823). Where memory is short all the same, gather a weight once for several "
-    "micro-batches: Llama 3's training kept what it had gathered from the forward to the backward (arXiv 2407.21783, "
-    "section 3.3.2).",
+    "in conflict with ZeRO-stage2?* (issue 823). Where memory is short all the same it is done: Llama 3's "
+    "training split gradients too, and kept weights that it had gathered from the forward to the backward (arXiv "
+    "2407.21783, section 3.3.2).",
     options=(
         Option("stage-1", "Stage 1: the optimizer's states alone", "Right: most of the memory, and nothing is sent "
                                                                    "more often than once a step.", True),

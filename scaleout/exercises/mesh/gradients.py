@@ -25,10 +25,11 @@ AXES = Choice(
     "- table: the first stage looks tokens up, the last multiplies with it. One parameter, two gradients, on two "
     "ranks: an all-reduce of those two.\n\nWith context parallelism each copy has seen a part of the tokens: add up "
     "along dp **and** cp.\n\n"
-    "Forgetting one leaves no error. With the norms' sum missing, copies drift apart: gpt-neox' first version of "
-    "sequence parallelism ran, and *loss falls slower, and ends up flatlining around ~8* (EleutherAI/gpt-neox, pull "
-    "request 1257). In Megatron-LM the last norm was the one forgotten: its gradients *are different on different TP "
-    "ranks before optimizer.step()* (issue 1446).",
+    "Forgetting one leaves no error. With the norms' sum missing, copies drift apart. In gpt-neox' first version of "
+    "sequence parallelism it was missing, and *loss falls slower, and ends up flatlining around ~8* (EleutherAI/"
+    "gpt-neox, pull request 1257); not for that alone: with the sum it ended at 7.5 (pull request 1259). In "
+    "Megatron-LM the last norm was the one forgotten: its gradients *are different on different TP ranks before "
+    "optimizer.step()* (issue 1446).",
     options=(
         Option("right", "Q: dp · norm: dp, tp · table: dp, pp", "Right: copies, and what each of them has not seen.",
                True),
@@ -101,7 +102,8 @@ NORM = Function(
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     "On real ranks that is an all-reduce of one number along tp and pp, in which copies are given by one rank alone; "
-    "along dp nothing is added, except with ZeRO from stage 2 on, where each rank has its own part.\n\n"
+    "along dp nothing is added, except where gradients have been scattered, as ZeRO does from stage 1 on: a rank "
+    "then has the sums of its own part alone.\n\n"
     "It is easily wrong, and no loss shows it. Where copies are counted once for each tp rank the norm is too large: "
     "1.52 times in one model with tp 8 (ROCm/TransformerEngine, pull request 715), and every step that is clipped is "
     "then clipped too far. A tied table that is counted on both of its stages is the same mistake along pp "

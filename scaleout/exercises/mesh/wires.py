@@ -132,11 +132,11 @@ def _more(size: float = INSIDE) -> float:
 ORDER = Number(
     key="order-seconds", level=2, minutes=5, title="The same bytes over another wire",
     prompt=f"Llama 3 70B ({SHAPE.layers} blocks, hidden size {SHAPE.hidden:,}) on 64 GPUs in nodes of 8: tp {TP}, pp "
-    f"{PP}, dp 2. A step has **{M}** micro-batches of one sequence of {TOKENS:,} tokens, in bf16. In each block tp "
-    "sums the stream twice in the forward and twice in the backward, by all-reduces in a ring, and nothing runs beside "
-    "them. A GPU sends **450 GB/s** to its node, and **50 GB/s** through its adapter.\n\nSomebody makes tp the first "
-    "axis of the mesh in place of the last. Every tp group now has one GPU on each node. By how much does a step grow, "
-    "as far as tp goes?",
+    f"{PP}, dp 2. In a step each replica has **{M}** micro-batches of one sequence of {TOKENS:,} tokens, in bf16. In "
+    "each block tp sums the stream twice in the forward and twice in the backward, by all-reduces in a ring, and "
+    "nothing runs beside them. A GPU sends **450 GB/s** to its node, and **50 GB/s** through its adapter.\n\nSomebody "
+    "makes tp the first axis of the mesh in place of the last. Every tp group now has one GPU on each node. By how "
+    "much does a step grow, as far as tp goes?",
     hints=("The stream of a micro-batch: tokens × hidden size × 2 bytes. How many blocks has a stage?",
            f"Bytes that a GPU sends: {_BLOCKS} × {M} × 4 × 2 · 7/8 × the stream. Divide by both rates."),
     solution=f"The stream has {TOKENS:,} × {SHAPE.hidden:,} × 2 = {_STREAM / 1e6:.1f} MB. {_BLOCKS} blocks × {M} "
