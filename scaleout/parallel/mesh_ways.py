@@ -196,13 +196,18 @@ class Way:
 
     @torch.no_grad()
     def logits(self, tokens: Tensor) -> Tensor | None:
-        """(b, s) -> (b, s, V), where the last stage is; else None. A pipeline takes as many sequences as in a step."""
-        if self.layout.pp == 1:
-            return shard.full(self.model(tokens))
-        with loss_parallel() if self.layout.tp > 1 else nullcontext():
-            out = self.schedule.eval(*([tokens] if self.has("first") else []),
-                                     **({"target": tokens} if self.has("last") else {}))
-        return None if out is None else shard.full(out)
+        """(b, s) -> (b, s, V), where the last stage is; else None. Handed on from stage to stage without the schedule,
+        which takes as many sequences as a step has."""
+        x, (b, seq), last = tokens, tokens.shape, len(self.place) - 1
+        for i, rank in enumerate(self.place):
+            if i in self.stages:
+                x = self.stages[i](x)
+            elif i < last:
+                x = torch.empty(b, seq // self.layout.tp, self.shape.hidden, device=x.device)
+            if i < last:
+                x = x.float()                   # what arrives is fp32 in every precision
+                dist.broadcast(x, group=self.mesh["pp"].get_group(), group_src=rank)
+        return shard.full(x) if last in self.stages else None
 
     def train(self, on: bool) -> None:
         """Train, or only look."""

@@ -59,9 +59,8 @@ class MeshTrainer(Trainer):
 
     @torch.no_grad()
     def logits(self, window: Tensor, at: int) -> Tensor:
-        """As in `Trainer`. A pipeline takes batches of one size only: the window comes as often as there is room."""
-        layout = self.setup.layout
-        found = self.way.logits(window.expand(self.setup.sequences if layout.pp > 1 else 1, -1))
+        """As in `Trainer`."""
+        layout, found = self.setup.layout, self.way.logits(window)
         row = found[0, at].float() if found is not None else torch.empty(self.setup.shape.vocab, device=self.s.device)
         if layout.pp > 1:
             dist.broadcast(row, mesh.grid(layout).rank({"pp": self.way.place[-1], "dp": 0, "cp": 0, "tp": 0}))

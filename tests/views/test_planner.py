@@ -291,11 +291,9 @@ def test_labels_hide_as_little_as_can_be():
 def test_names_do_not_meet():
     for params in ({}, BIG, {"gpus": 8}, *by_chance("planner", 6, 3)):
         for width in (svg.WIDE, svg.NARROW):
-            boxes = []
-            for name, one in marks(shown(params, width)["svg"]).items():
-                if name.startswith("said "):
-                    x, y = float(one.get("x")), float(one.get("y"))
-                    boxes.append((x, y - 11, x + svg.measure(one.text, svg.SMALL, bold=True), y + 3))
+            said = [one for name, one in marks(shown(params, width)["svg"]).items() if name.startswith("said ")]
+            spots = [(float(one.get("x")), float(one.get("y")), svg.measure(one.text, svg.SMALL, bold=True)) for one in said]
+            boxes = [(x, y - 11, x + long, y + 3) for x, y, long in spots]
             for i, a in enumerate(boxes):
                 assert a[0] >= 0 and a[2] <= width
                 assert not any(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for b in boxes[:i]), params
