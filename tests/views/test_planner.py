@@ -292,7 +292,7 @@ def test_names_do_not_meet():
     for params in ({}, BIG, {"gpus": 8}, *by_chance("planner", 6, 3)):
         for width in (svg.WIDE, svg.NARROW):
             said = [one for name, one in marks(shown(params, width)["svg"]).items() if name.startswith("said ")]
-            spots = [(float(one.get("x")), float(one.get("y")), svg.measure(one.text, svg.SMALL, bold=True)) for one in said]
+            spots = [(float(one.get("x")), float(one.get("y")), svg.measure(one.text, svg.SMALL, True)) for one in said]
             boxes = [(x, y - 11, x + long, y + 3) for x, y, long in spots]
             for i, a in enumerate(boxes):
                 assert a[0] >= 0 and a[2] <= width
