@@ -31,7 +31,7 @@ FIVE = Choice(
     "of the model. You have the cluster for one afternoon: which do you run?",
     hints=("Strike out what does not fit, whatever its seconds.",
            "Which of those that are left can 6% of error not tell apart?"),
-    solution="**B and D, for a hundred steps each.** They differ by 1.5%, and the model can be off by 6%: which of "
+    solution="**B and D, for a hundred steps each.** They differ by 1.4%, and the model can be off by 6%: which of "
     "them is faster on your cluster it does not know. A hundred steps do. Why the others lose:\n\n"
     "- **A**: 8 tp ranks on nodes of 4. Its all-reduces go through the adapters, 1.64 s of 8.61, and nothing runs "
     "beside them. A is 24% slower than B, which no error of 6% on both sides makes up for.\n"
@@ -48,7 +48,7 @@ FIVE = Choice(
                                                              "first backward."),
         Option("a", "A alone, as it has the most room left", "Room that nobody needs. A waits 1.64 s in each step for "
                                                              "messages between the nodes."),
-        Option("b", "B alone, as it wins by one per cent", "It wins in the model, by 1.5%. The model is within 6% of "
+        Option("b", "B alone, as it wins by one per cent", "It wins in the model, by 1.4%. The model is within 6% of "
                                                            "nine steps in ten."),
         Option("d", "D alone, as it uses all three axes", "Three axes are no aim. D may well be the fastest, but not "
                                                           "for that reason."),
