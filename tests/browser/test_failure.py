@@ -123,7 +123,7 @@ def test_bad_calls_come_back_as_one_line(opened):
         ("draw", "specimen", {"depth": 1}, "specimen has no parameter 'depth': use one of"),
         ("draw", "specimen", {"hue": "pink"}, "hue must be one of c1, c2, c3, not 'pink'"),
         ("draw", "specimen", {"frame": 1}, "frame must be True or False, not 1"),
-        ("erase", "specimen", {}, "there is no method 'erase': use draw, advice, measured"),
+        ("erase", "specimen", {}, "there is no method 'erase': use draw, advice, beneath, measured"),
     ]:
         result = opened.evaluate(ask, [method, {"stem": stem, "params": wrong}])
         assert list(result) == ["error"]

@@ -53,7 +53,7 @@ CASES = [
     ("mesh", ["--fault", "tie", "--save"], "--save: a run with a fault is no Record: leave out --fault or --save"),
     ("mesh", ["--search", "--link"], "--link, --search and --fault are shown by themselves: leave out all but one"),
     ("mesh", ["--link", "fast"], "--link fast: give Mbit/s from 1 to 100000, such as 1000,200"),
-    ("mesh", ["--link", "--layout", "tp=3"], "dp 1 x cp 1 x tp 3 x pp 1 is 3 ranks, there are 8 GPUs"),
+    ("mesh", ["--link", "--layout", "tp=3"], "6 ranks, there are 8 GPUs: the nearest that works is dp 2, cp 1, tp 4"),
     ("pipeline", ["--layers", "1000000"], HUGE), ("pipeline", ["--lr", "nan"], "'nan' is not a finite number"),
     ("pipeline", ["--dataset", "gone"], "dataset gone: no such file or folder"),
     ("recompute", ["--layers", "1000000"], HUGE), ("recompute", ["--lr", "nan"], "'nan' is not a finite number"),

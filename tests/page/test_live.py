@@ -259,6 +259,9 @@ def test_the_notebook_gets_one_module_and_one_style_sheet():
     from scaleout.page import widget
 
     joined = widget.bundle()
+    for i, name in enumerate(widget.MODULES):
+        needs = re.findall(r'from "\./([^"]+)"', (widget.STATIC / name).read_text("utf-8"))
+        assert set(needs) <= set(widget.MODULES[:i]), name
     assert not re.search(r"^import\b", joined, flags=re.M)
     assert re.findall(r"^export .*", joined, flags=re.M) == ["export default {"]
     names = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", joined, flags=re.M)

@@ -56,6 +56,6 @@ elif where == "checkpoint":
 else:
     train_checkpoint.Checkpoints.save = slow
 if where == "torch":
-    watch.Watch.__init__.__defaults__ = (None, 1000.0, None)
+    watch.Watch.__init__.__defaults__ = (None, 1000.0, None, True)
 watch.remember_collectives()
 session.run(lambda s: capstone.main(s, [*WORDS, "--folder", folder]))

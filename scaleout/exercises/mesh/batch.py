@@ -53,7 +53,7 @@ SEQUENCES = Function(
                 "You divided by ep as well. Experts lie on ranks that dp, cp and tp have already: they add none."),
         Mistake("experts-divide-whole",
                 lambda world, tp, pp, cp, ep, m, batch: world // (tp * pp * cp * ep) * m * batch,
-                "You divided by ep as well. Experts lie on ranks that dp, cp and tp have already: they add none."),
+                "You divided by ep as well, and rounded down. Experts lie on ranks that dp, cp and tp have already."),
         Mistake("context-multiplies", lambda world, tp, pp, cp, ep, m, batch: world // (tp * pp) * m * batch,
                 "You let cp multiply the batch. Its ranks have parts of the same sequences."),
         Mistake("every-rank", lambda world, tp, pp, cp, ep, m, batch: world * m * batch,
