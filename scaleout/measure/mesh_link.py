@@ -1,28 +1,15 @@
 """One rank of labs/mesh.py --link: steps of one layout with each of its axes across two hosts in turn, over links of
 several rates. The links are shaped from outside, as for labs/slow_link.py."""
 
-import json
 from pathlib import Path
-
-import torch
 
 from scaleout.lab import mesh as lab_mesh
 from scaleout.lab import mesh_link, recording, session
 from scaleout.measure.mesh import Way, asked, batches
 from scaleout.measure.peak import timed
-from scaleout.measure.slow_link import ask
-from scaleout.records import files
-from scaleout.spec.transformer import Shape
+from scaleout.measure.slow_link import Plan, ask, main
 
 AXES = {"pp": "pp,dp,tp", "dp": "dp,pp,tp", "tp": "tp,pp,dp"}           # the order that puts an axis across the hosts
-
-
-class Plan:
-    """What labs/mesh.py wrote, as options: its fields are attributes, and `shape` is a Shape."""
-
-    def __init__(self, plan):
-        vars(self).update(plan)
-        self.shape = Shape(**plan["model"])
 
 
 class Worker:
@@ -79,15 +66,6 @@ class Worker:
         return {"facts": recording.facts(self.s), "cases": self.cases, "layout": lab_mesh.title(layout)}
 
 
-def main(s, folder):
-    """Run the plan in `folder` (Path) and write found.json there."""
-    plan = json.loads((folder / "plan.json").read_text())
-    torch.set_num_threads(plan["threads"])
-    found = Worker(s, plan, folder).run()
-    if s.main:
-        files.write_json(found, folder / "found.json")
-
-
 if __name__ == "__main__":
     import sys
-    session.run(lambda s: main(s, Path(sys.argv[1])))
+    session.run(lambda s: main(s, Path(sys.argv[1]), Worker))

@@ -4,7 +4,6 @@ The links are shaped from outside, where the hosts are made: before each case ra
 cases are timed in rounds, each with a calibration of its own, so that all have the same luck with a shared machine.
 """
 
-import json
 import time
 from pathlib import Path
 
@@ -33,6 +32,14 @@ def ask(s, folder, number, rate):
                 raise RuntimeError("nobody shapes the links: start the lab with python labs/slow_link.py")
             time.sleep(0.01)
     s.barrier()
+
+
+class Plan:
+    """What a lab with --link wrote, as options: its fields are attributes, and `shape` is a Shape."""
+
+    def __init__(self, plan):
+        vars(self).update(plan)
+        self.shape = Shape(**plan["model"])
 
 
 class Worker:
@@ -117,10 +124,11 @@ class Worker:
             "powersgd_compression": state.compression_stats()[0] if state else None}
 
 
-def main(s, folder):
-    """Run the plan in `folder` (Path) and write found.json there."""
-    torch.set_num_threads(int(json.loads((folder / "plan.json").read_text())["threads"]))
-    found = Worker(s, files.read_json(folder / "plan.json"), folder).run()
+def main(s, folder, worker=Worker):
+    """Run the plan in `folder` (Path) and write found.json there. worker: of this lab, or of another one's --link."""
+    plan = files.read_json(folder / "plan.json")
+    torch.set_num_threads(int(plan["threads"]))
+    found = worker(s, plan, folder).run()
     if s.main:
         files.write_json(found, folder / "found.json")
 

@@ -2,30 +2,17 @@
 rates. The links are shaped from outside, as for labs/slow_link.py.
 """
 
-import json
 from pathlib import Path
-
-import torch
 
 from scaleout.lab import recording, session
 from scaleout.measure.peak import timed
-from scaleout.measure.slow_link import ask
+from scaleout.measure.slow_link import Plan, ask, main
 from scaleout.measure.tensor import Calibration, moves
 from scaleout.parallel import step, tensor_ways
 from scaleout.parallel.replicas import Settings
-from scaleout.records import files
-from scaleout.spec.transformer import Shape
 
 WARMUP = 3              # steps of each at full speed
 WAYS = ("tensor", "ddp")
-
-
-class Plan:
-    """What labs/tensor.py wrote, as options: its fields are attributes, and `shape` is a Shape."""
-
-    def __init__(self, plan):
-        vars(self).update(plan)
-        self.shape = Shape(**plan["model"])
 
 
 class Worker:
@@ -92,15 +79,6 @@ class Worker:
                                "ddp": 2 * (self.s.world - 1) / self.s.world * gradients}}
 
 
-def main(s, folder):
-    """Run the plan in `folder` (Path) and write found.json there."""
-    plan = json.loads((folder / "plan.json").read_text())
-    torch.set_num_threads(plan["threads"])
-    found = Worker(s, plan, folder).run()
-    if s.main:
-        files.write_json(found, folder / "found.json")
-
-
 if __name__ == "__main__":
     import sys
-    session.run(lambda s: main(s, Path(sys.argv[1])))
+    session.run(lambda s: main(s, Path(sys.argv[1]), Worker))

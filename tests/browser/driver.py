@@ -9,6 +9,7 @@ import live_page
 import pytest
 from repo import ROOT
 
+from scaleout import views
 from scaleout.page import sphinx
 
 HTML = ROOT / "_build" / "html"
@@ -109,6 +110,33 @@ def values(page) -> dict:
 def params(page) -> dict:
     """The parameters of the first view, as they stand."""
     return page.evaluate("document.querySelector('.live-widget').live.params")
+
+
+def live(stem: str) -> str:
+    """A view of a page with several, in JavaScript."""
+    return f"document.querySelector('#live-{stem}').live"
+
+
+def wake(page, stem: str):
+    """A view's box, once its Python runs."""
+    page.evaluate(f"{live(stem)}.status.touch()")
+    page.wait_for_function(f"{live(stem)}.runtime.state === 'ready'")
+    return page.locator(f"#live-{stem}")
+
+
+def stands(page, stem: str, wanted: dict) -> None:
+    """Wait until a view rests at these parameters."""
+    each = f"([name, one]) => {live(stem)}.params[name] === one"
+    page.wait_for_function(f"(wanted) => !{live(stem)}.busy && Object.entries(wanted).every({each})", arg=wanted)
+
+
+def rests(page, stem: str, shown: tuple[str, ...], wanted: dict) -> dict:
+    """The values of a view that rests at these parameters; those of `shown` are what the kernel's Python says there."""
+    stands(page, stem, wanted)
+    given, found = page.evaluate(f"[{live(stem)}.params, {live(stem)}.values]")
+    there = views.render(stem, given)["values"]
+    assert {name: found[name] for name in shown} == {name: there[name] for name in shown}
+    return found
 
 
 def type_code(page, text: str) -> None:

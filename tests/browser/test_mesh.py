@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
+import driver
 import pytest
 
-from scaleout import views
-
-VIEW = "document.querySelector('#live-mesh').live"
-REST = f"(wanted) => !{VIEW}.busy && Object.entries(wanted).every(([name, one]) => {VIEW}.params[name] === one)"
+VIEW = driver.live("mesh")
 SHOWN = ("crossing", "communication_ms", "rank", "look", "groups", "holders", "sent_so_far_gb", "dp")
 
 
 @pytest.fixture
 def mesh(shared):
     """The view among the others, its Python running and its picture in sight."""
-    page = shared("views")
-    page.evaluate(f"{VIEW}.status.touch()")
-    page.wait_for_function(f"{VIEW}.runtime.state === 'ready'")
-    view = page.locator("#live-mesh")
+    view = driver.wake(shared("views"), "mesh")
     view.scroll_into_view_if_needed()
     return view
 
 
 def rests(view, **wanted):
     """Wait until the view stands at these parameters; all that it says there is what the kernel's Python says."""
-    view.page.wait_for_function(REST, arg=wanted)
-    given, found = view.page.evaluate(f"[{VIEW}.params, {VIEW}.values]")
-    there = views.render("mesh", given)["values"]
-    assert {name: found[name] for name in SHOWN} == {name: there[name] for name in SHOWN}
-    return found
+    return driver.rests(view.page, "mesh", SHOWN, wanted)
 
 
 def test_one_press_sets_a_rank_and_what_is_lit_of_it(mesh):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import driver
 import pytest
 
 from scaleout import views
 from scaleout.views import blocks
 
-VIEW = "document.querySelector('#live-planner').live"
-REST = f"(wanted) => !{VIEW}.busy && Object.entries(wanted).every(([name, one]) => {VIEW}.params[name] === one)"
+VIEW = driver.live("planner")
 TOLD = "!document.querySelector('#live-planner [data-stale]')"
 STOPS = """[...document.querySelectorAll("#live-planner .live-figure [tabindex='0']")]
   .filter((one) => one.checkVisibility()).map((one) => one.dataset.mark)"""
@@ -24,11 +24,9 @@ SMALL = {"model": "llama-3-8b", "gpus": 16, "sequences": 128}
 def planner(shared):
     """A small job among the other views, its Python running and its picture in sight."""
     page = shared("views")
-    page.evaluate(f"{VIEW}.status.touch()")
-    page.wait_for_function(f"{VIEW}.runtime.state === 'ready'")
+    view = driver.wake(page, "planner")
     page.evaluate(f"(params) => {VIEW}.choose(params)", SMALL)
-    page.wait_for_function(REST, arg=SMALL)
-    view = page.locator("#live-planner")
+    driver.stands(page, "planner", SMALL)
     view.evaluate("(root) => root.scrollIntoView({block: 'start', behavior: 'instant'})")
     return view
 
@@ -58,7 +56,7 @@ def test_a_point_says_why_it_loses_and_a_press_makes_it_the_readers(planner):
     planner.page.mouse.move(*at)
     assert words.text_content() == said and field.locator("circle").get_attribute("visibility") == "visible"
     planner.page.mouse.click(*at)
-    planner.page.wait_for_function(REST, arg={"tp": cuts[0], "zero": cuts[3], "recompute": cuts[4]})
+    driver.stands(planner.page, "planner", {"tp": cuts[0], "zero": cuts[3], "recompute": cuts[4]})
     assert yours(planner) == cuts
     there = views.render("planner", planner.page.evaluate(f"{VIEW}.params"))["values"]["yours"]
     assert planner.page.evaluate(f"{VIEW}.values.yours.seconds") == there["seconds"]
@@ -78,7 +76,7 @@ def test_hundreds_of_points_are_one_stop_and_arrow_keys_go_through_them(planner)
         assert field.get_attribute("aria-valuenow") == str(place + 1)
     planner.page.keyboard.press("Home")
     planner.page.keyboard.press("Enter")
-    planner.page.wait_for_function(REST, arg={"tp": every[0][2][0], "recompute": every[0][2][4]})
+    driver.stands(planner.page, "planner", {"tp": every[0][2][0], "recompute": every[0][2][4]})
     assert yours(planner) == every[0][2]
     assert planner.page.evaluate("document.activeElement.dataset.mark") == "field"
 
@@ -86,7 +84,7 @@ def test_hundreds_of_points_are_one_stop_and_arrow_keys_go_through_them(planner)
 def test_what_is_beneath_is_told_of_the_setting_that_is_there(planner):
     planner.page.wait_for_function(TOLD)
     planner.locator(".live-beneath .live-wide [data-press='gpus=8']").click()
-    planner.page.wait_for_function(REST, arg={"gpus": 8})
+    driver.stands(planner.page, "planner", {"gpus": 8})
     planner.page.wait_for_function(TOLD)
     params = planner.page.evaluate(f"{VIEW}.params")
     for name in ("cut", "figures", "away"):

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
+import driver
 import pytest
 
-from scaleout import views
-
-VIEW = "document.querySelector('#live-zero').live"
-REST = f"(wanted) => !{VIEW}.busy && Object.entries(wanted).every(([name, one]) => {VIEW}.params[name] === one)"
 SHOWN = ("moment", "moment_gb", "pieces", "sent_so_far", "split", "held_gb", "by_stage_gb")
 
 
 @pytest.fixture
 def zero(shared):
     """The view among the others, its Python running and its picture in sight."""
-    page = shared("views")
-    page.evaluate(f"{VIEW}.status.touch()")
-    page.wait_for_function(f"{VIEW}.runtime.state === 'ready'")
-    view = page.locator("#live-zero")
+    view = driver.wake(shared("views"), "zero")
     view.scroll_into_view_if_needed()
     return view
 
 
 def rests(view, **wanted):
     """Wait until the view stands at these parameters; all that it says there is what the kernel's Python says."""
-    view.page.wait_for_function(REST, arg=wanted)
-    given, found = view.page.evaluate(f"[{VIEW}.params, {VIEW}.values]")
-    there = views.render("zero", given)["values"]
-    assert {name: found[name] for name in SHOWN} == {name: there[name] for name in SHOWN}
-    return found
+    return driver.rests(view.page, "zero", SHOWN, wanted)
 
 
 def focus(view):
