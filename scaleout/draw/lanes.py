@@ -1,4 +1,5 @@
-"""The lanes of a step as SVG: compute above, communication beneath, one colour for a bucket in both."""
+"""The lanes of a step as SVG: compute above, the wire beneath, and between them each bucket on its way from the one to
+the other."""
 
 from __future__ import annotations
 
@@ -7,15 +8,11 @@ from math import fsum
 
 from scaleout.draw import hatch, svg
 from scaleout.draw.labels import took
-from scaleout.draw.plot import time_axis
 from scaleout.timing.ddp import Pass, Timeline
 from scaleout.timing.intervals import Interval
 
-# Without the palette's grey, its yellow, which is the update's, and its vermilion, too near to the accent.
-COLOURS = ("c1", "c3", "c4", "c5", "c7")
-GROUPS = 2 * len(
-    COLOURS
-)  # of neighbouring buckets, at most: what is thinner than a line is drawn with its neighbours
+GROUPS = 10  # of neighbouring buckets, at most: what is thinner than a line is drawn with its neighbours
+SHADES = {"compute": (1.0, 0.84), "c4": (1.0, 0.8), "flow": (0.34, 0.2)}  # of neighbours
 MARKS = 56  # rectangles on both lanes, about
 
 
@@ -27,7 +24,8 @@ def groups(count: int, passes: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Lanes:
-    """A step in a picture: from (x, y) down, `width` CSS pixels for `until` seconds, two lanes `bar` high."""
+    """A step in a picture: from (x, y) down, `width` CSS pixels for `until` seconds, two lanes `bar` high and `fall`
+    apart."""
 
     timeline: Timeline
     x: float
@@ -35,6 +33,7 @@ class Lanes:
     width: float
     until: float
     bar: float
+    fall: float
 
     @property
     def scale(self) -> float:
@@ -49,15 +48,15 @@ class Lanes:
     @property
     def lower(self) -> float:
         """Where the lane of messages begins."""
-        return self.upper + self.bar + 24
+        return self.upper + self.bar + self.fall
 
     @property
     def bottom(self) -> float:
-        """Where the time axis is; its labels take 20 more."""
-        return self.lower + self.bar + 8
+        """Where what is said of the messages ends."""
+        return self.lower + self.bar + 22
 
     def draw(self) -> str:
-        """Both lanes with their time axis.
+        """Both lanes, and what falls from the one to the other.
 
         Forward is pale. Neighbouring layers whose gradients share a bucket are one mark; so are neighbouring buckets
         where there are many, the messages of a group pushed together to the end of its last.
@@ -69,11 +68,10 @@ class Lanes:
             if not one.messages:
                 name = f"pass {n + 1}: forward and backward, no message"
                 at = self.x + one.start * self.scale
-                body.append(
-                    self.block(at, self.upper, (0, one.compute_seconds), "compute", name, (0.9, 0.65)[n % 2])
-                )
+                shade = (0.9, 0.65)[n % 2]
+                body.append(self.block(at, self.upper, (0, one.compute_seconds), "compute", name, shade))
                 continue
-            body += [*_compute(self, one, group), *_messages(self, one, group), _exposed(self, one)]
+            body += [*_compute(self, one, n, group), *_messages(self, one, n, group), _exposed(self, one)]
         return "".join([*body, self._update(), self._waits()])
 
     def asked(self) -> str:
@@ -99,18 +97,17 @@ class Lanes:
     def _frame(self, sent: str) -> str:
         size = svg.FONT if self.roomy else svg.SMALL
         work = "compute: forward (pale), backward" if self.roomy else "forward (pale), backward"
-        return (
-            time_axis(self.x, self.bottom, self.width, self.until, self.upper)
-            + svg.text(self.x, self.upper - 6, work, size=size, halo=True)
-            + svg.text(self.x, self.lower - 6, sent, size=size, halo=True)
-        )
+        under = self.lower + self.bar + 17
+        return svg.text(self.x, self.upper - 6, work, size=size) + svg.text(self.x, under, sent, size=size)
 
-    def block(self, x: float, y: float, span: Interval, fill: str, title: str, opacity: float = 1.0) -> str:
+    def block(
+        self, x: float, y: float, span: Interval, fill: str, title: str, opacity: float = 1.0, mark: str = ""
+    ) -> str:
         """A rectangle in the lane at y, over `span` seconds from x on."""
         wide = (span[1] - span[0]) * self.scale
         if wide < 0.01:  # nothing is printed of it
             return ""
-        return svg.rect(x + span[0] * self.scale, y, wide, self.bar, fill, title=title, opacity=opacity)
+        return svg.rect(x + span[0] * self.scale, y, wide, self.bar, fill, title=title, opacity=opacity, mark=mark)
 
     def _update(self) -> str:
         end = self.timeline.seconds
@@ -134,37 +131,35 @@ def _count(group: list[int]) -> str:
     """How many buckets there are, and how many of them a block of the picture stands for, where that is not one."""
     count, blocks = len(group), group[-1] + 1
     if blocks == count:
-        return f"{count:,} bucket{'s' if count > 1 else ''}, coloured as in backward"
+        return f"{count:,} bucket{'s' if count > 1 else ''}, in the order of backward"
     each = " or ".join(f"{size:,}" for size in sorted({group.count(one) for one in range(blocks)}))
     return f"{count:,} buckets as {blocks} block{'s' if blocks > 1 else ''} of {each}"
 
 
-def colour(group: int) -> str:
-    """The palette name of a group of buckets, the same in both lanes."""
-    return COLOURS[group % len(COLOURS)]
-
-
-def _compute(on: Lanes, one: Pass, group: list[int]) -> list[str]:
-    """Forward and backward, a mark for each run of layers of one group. A layer without gradients goes with the
-    next that has some in the order of backward."""
-    timeline, at = on.timeline, on.x + one.start * on.scale
-    first: dict[int, int] = {}  # by group: its first and its last layer in the order of forward
-    last: dict[int, int] = {}
+def _members(timeline: Timeline, group: list[int]) -> dict[int, tuple[int, int]]:
+    """By group, its first and its last layer in the order of forward. A layer without gradients goes with the next that
+    has some in the order of backward."""
+    first: dict[int, int] = {}
     for b, members in enumerate(timeline.buckets):
         first[group[b]] = min(members[-1], first.get(group[b], members[-1]))
-    stop = len(timeline.layers) - 1
-    for g in sorted(first):
-        last[g], stop = stop, first[g] - 1
     first[max(first)] = 0
-    out = []
-    for g in sorted(first, reverse=True):
-        span = (one.forward[first[g]][0], one.forward[last[g]][1])
-        name = f"forward of {_names(timeline, first[g], last[g])}"
-        out.append(on.block(at, on.upper, span, colour(g), name, 0.4))
+    out, stop = {}, len(timeline.layers) - 1
     for g in sorted(first):
-        span = (one.backward[last[g]][0], one.backward[first[g]][1])
-        name = f"backward of {_names(timeline, first[g], last[g])}"
-        out.append(on.block(at, on.upper, span, colour(g), name))
+        out[g], stop = (first[g], stop), first[g] - 1
+    return out
+
+
+def _compute(on: Lanes, one: Pass, n: int, group: list[int]) -> list[str]:
+    """Forward and backward of pass n, a mark for each run of layers of one group."""
+    at, held = on.x + one.start * on.scale, _members(on.timeline, group)
+    out = []
+    for name, spans, shade in (("forward", one.forward, 0.4), ("backward", one.backward, 1.0)):
+        for g, (first, last) in sorted(held.items(), reverse=name == "forward"):
+            ends = sorted((spans[first], spans[last]))
+            title = f"{name} of {_names(on.timeline, first, last)}"
+            faded = shade * SHADES["compute"][g % 2]
+            span = (ends[0][0], ends[1][1])
+            out.append(on.block(at, on.upper, span, "compute", title, faded, f"{name[0]}{n}.{g}"))
     return out
 
 
@@ -173,20 +168,36 @@ def _names(timeline: Timeline, first: int, last: int) -> str:
     return a if a == b else f"{a} to {b}"
 
 
-def _messages(on: Lanes, one: Pass, group: list[int]) -> list[str]:
-    out, at = [], on.x + one.start * on.scale
+def _messages(on: Lanes, one: Pass, n: int, group: list[int]) -> list[str]:
+    """Each group of pass n on the wire, and its way down there; what the wire still carries when nothing computes is in
+    the accent's colour on its way."""
+    out, at, held = [], on.x + one.start * on.scale, _members(on.timeline, group)
     for g in range(group[-1] + 1):
         members = [b for b, of in enumerate(group) if of == g]
         busy = fsum(one.messages[b][1] - one.messages[b][0] for b in members)
         end = one.messages[members[-1]][1]
         which = f"bucket {members[0]}" if len(members) == 1 else f"buckets {members[0]} to {members[-1]}"
-        out.append(on.block(at, on.lower, (end - busy, end), colour(g), f"all-reduce of {which}"))
+        title = f"all-reduce of {which}"
+        out.append(on.block(at, on.lower, (end - busy, end), "c4", title, SHADES["c4"][g % 2], f"w{n}.{g}"))
+        first, last = held[g]
+        made = (one.backward[last][0], one.backward[first][1])
+        late = end > one.compute_seconds + 1e-9
+        out.append(_fall(on, at, made, (end - busy, end), "accent" if late else "c4", f"v{n}.{g}", g))
     return out
+
+
+def _fall(on: Lanes, at: float, made: Interval, sent: Interval, fill: str, mark: str, g: int) -> str:
+    """From where backward makes gradients to where the wire takes them."""
+    top, low = on.upper + on.bar, on.lower
+    (a, b), (d, c) = ((at + end * on.scale for end in span) for span in (made, sent))
+    corners = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in ((a, top), (b, top), (c, low), (d, low)))
+    return (f'<polygon points="{corners}" fill="{svg.colour(fill)}" fill-opacity="{SHADES["flow"][g % 2]}" '
+            f'data-mark="{mark}"/>')  # fmt: skip
 
 
 def _exposed(on: Lanes, one: Pass) -> str:
     """What the compute lane waits for, from the end of backward to the end of the last message: the gap in the compute
-    lane, and a bar under the messages, whose own colours stay as they are."""
+    lane, and a bar under the messages."""
     start, wide = (
         on.x + (one.start + one.compute_seconds) * on.scale,
         (one.seconds - one.compute_seconds) * on.scale,

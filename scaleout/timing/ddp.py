@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
 from scaleout.spec import checks
@@ -96,6 +98,16 @@ class Timeline:
         passes = [Pass(0.0, one.forward, one.backward, messages if one.messages else ()) for one in self.passes]
         return _timeline(self, passes)
 
+    def waiting(self, times: Iterable[float]) -> list[float]:
+        """Bytes that backward has handed over and the wire has not carried yet, at each of these seconds of the step.
+
+        Raises ValueError for a step with contention, of which no time is known at which a message could have gone.
+        """
+        if self.buckets and not self.ready:
+            raise ValueError("with contention nothing says when a message was ready")
+        made = list(accumulate(self.message_bytes, initial=0.0))
+        return [_waiting(self, made, at) for at in times]
+
     @property
     def overlap_fraction(self) -> float:
         """Share of the communication that compute hides, 0 to 1; 1 where there is none to hide."""
@@ -117,6 +129,21 @@ class Timeline:
         if self.update_seconds:
             out.append(Event("compute", 0, "update", self.seconds - self.update_seconds, self.seconds))
         return tuple(out)
+
+
+def _waiting(step: Timeline, made: list[float], at: float) -> float:
+    """Of `Timeline.waiting`. made: bytes of the first 0, 1, 2, ... buckets."""
+    one = next((one for one in reversed(step.passes) if one.start <= at), None)
+    if one is None or not one.messages:
+        return 0.0
+    now = at - one.start
+    sent = bisect_right(one.messages, now, key=lambda span: span[1])  # buckets that are through
+    through = made[sent]
+    if sent < len(one.messages) and one.messages[sent][0] < now:
+        start, end = one.messages[sent]
+        through += step.message_bytes[sent] * (now - start) / (end - start)
+    rest = made[bisect_right(step.ready, now)] - through
+    return rest if rest >= 1 else 0.0  # less than a byte is rounding
 
 
 def hidden_share(communication_seconds: float, exposed_seconds: float) -> float:

@@ -71,6 +71,26 @@ def test_seconds_are_compute_and_what_is_exposed_and_the_update(seed):
 
 
 @over(seed=SEEDS)
+def test_what_waits_for_the_wire_is_what_is_made_and_not_sent(seed):
+    """Counted from the events: bytes of messages that are ready, less the part that the wire has carried."""
+    given = options(seed) | {"contention": 0}
+    step, draw = ddp_step(model(seed), wire(), **given), random.Random(seed)
+    for at in [draw.random() * step.seconds for _ in range(9)]:
+        waits = 0.0
+        for one in step.passes:
+            for ready, (start, end), size in zip(step.ready, one.messages, step.message_bytes, strict=False):
+                if one.start + ready <= at and one.start <= at < one.start + one.seconds:
+                    waits += size * (1 - min(1, max(0, (at - one.start - start) / (end - start))))
+        assert step.waiting([at]) == [pytest.approx(waits, rel=1e-9, abs=1.0)]
+    assert step.waiting([0.0, step.seconds]) == [0.0, 0.0]
+
+
+def test_a_step_with_contention_does_not_say_what_waits():
+    step = ddp_step([Layer("a", 0.1, 0.2, 100)], wire(), contention=0.3)
+    refused(lambda: step.waiting([0.1]), "with contention nothing says when")
+
+
+@over(seed=SEEDS)
 def test_a_message_starts_when_its_last_gradient_is_there(seed):
     step = ddp_step(model(seed), wire(), **options(seed) | {"overlap": True})
     for one in step.passes:

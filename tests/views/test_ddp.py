@@ -16,7 +16,7 @@ from scaleout.timing import step
 from scaleout.timing.ddp import MIB
 from scaleout.timing.intervals import length
 from scaleout.views import ddp
-from scaleout.views.ddp import picture
+from scaleout.views.ddp import gauge, picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -78,15 +78,28 @@ def test_lanes_are_to_scale(params, width):
         assert length(lane) == pytest.approx(sum(end - start for start, end in lane), abs=0.5), "marks overlap"
 
 
-def test_a_bucket_has_one_colour_in_both_lanes():
-    """GPT-2 small, few buckets: each its own mark, and backward's marks are in the order of the messages. The last
-    message is the token table's, a look-up: it computes nothing, so that it has no mark in the compute lane."""
-    rows = marks(views.render("ddp", {"model": "gpt2", "bucket": 80})["svg"])
-    sent = [fill for title, *_, fill in rows if title.startswith("all-reduce")]
-    backward = [fill for title, *_, fill in rows if title.startswith("backward")]
-    forward = [fill for title, *_, fill in rows if title.startswith("forward")]
-    assert sent[:-1] == backward == forward[::-1]
-    assert 2 < len(sent) <= len(lanes.COLOURS) and len(set(sent)) == len(sent)
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+@pytest.mark.parametrize("params", [{"model": "gpt2", "bucket": 80}, {}, {"overlap": False}])
+def test_a_bucket_falls_from_its_backward_to_its_message(params, width):
+    """Its upper corners are those of the mark in the compute lane, its lower ones those of the message; it is in the
+    accent's colour where the message ends after backward."""
+    result = views.render("ddp", params, width)
+    root, busy = ET.fromstring(result["svg"]), result["values"]["compute_seconds"]
+    spans = {one.get("data-mark"): (float(one.get("x")), float(one.get("x")) + float(one.get("width")))
+             for one in root.iter(f"{SVG}rect") if one.get("data-mark")}  # fmt: skip
+    falls = {one.get("data-mark"): one for one in root.iter(f"{SVG}polygon") if one.get("data-mark", "")[0] == "v"}
+    scale = (width - 2 * picture.LEFT) / max(result["values"]["step_seconds"],
+                                             2 * (busy + result["values"]["update_seconds"]))  # fmt: skip
+    assert len(falls) == sum(1 for name in spans if name[:2] == "w0") > 2
+    late = 0
+    for name, one in falls.items():
+        (a, top), (b, _), (c, low), (d, _) = (map(float, pair.split(",")) for pair in one.get("points").split())
+        if "b" + name[1:] in spans:  # the token table computes nothing
+            assert (a, b) == pytest.approx(spans["b" + name[1:]], abs=0.02)
+        assert (d, c) == pytest.approx(spans["w" + name[1:]], abs=0.02) and c > b - 0.02 and low > top
+        late += (after := c > picture.LEFT + busy * scale + 0.02)
+        assert after == ("--accent" in one.get("fill"))
+    assert late
 
 
 @over(count=(1, 2, 11, 12, 13, 145, 1000), passes=(1, 3, 16))
@@ -97,14 +110,44 @@ def test_groups_of_buckets(count, passes):
     assert len(set(found)) == min(count, lanes.GROUPS, max(1, lanes.MARKS // (3 * passes)))
 
 
-def test_the_curve_has_the_chosen_ranks_and_starts_at_one():
-    values = views.render("ddp", {"ranks": 20})["values"]
-    counts = [ranks for ranks, *_ in values["curve"]]
-    assert counts == sorted({*ddp.CURVE, 20})
-    assert values["curve"][0] == [1, 1.0, 1.0]
-    assert {r: e for r, e, _ in values["curve"]}[20] == values["efficiency"]
-    after = views.render("ddp", {"overlap": False, "ranks": 20})["values"]
-    assert after["efficiency"] == pytest.approx({r: a for r, _, a in values["curve"]}[20])
+def test_the_squares_are_the_work_that_is_done():
+    """At most sixteen; what is filled is the efficiency's share of them."""
+    for ranks in (1, 2, 5, 16, 20, 512):
+        result = views.render("ddp", {"ranks": ranks})
+        filled = [float(one.get("width")) for one in ET.fromstring(result["svg"]).iter(f"{SVG}rect")
+                  if one.get("data-mark", "").startswith("crew")]  # fmt: skip
+        squares = min(ranks, gauge.CREW)
+        assert sum(filled) / gauge.SIDE / squares == pytest.approx(result["values"]["efficiency"], abs=1e-3)
+        assert f">{ranks} GPU{'s do' if ranks > 1 else ' does'} the work of " in result["svg"]
+
+
+@over(params=[{}, {"batch": 64}, {"compression": "bf16"}, {"link": "ethernet-10g"}, {"ranks": 1}])
+def test_the_gauge_is_to_scale_and_says_what_is_lacking(params):
+    result = views.render("ddp", params)
+    root, values = ET.fromstring(result["svg"]), result["values"]
+    have = next(float(one.get("width")) for one in root.iter(f"{SVG}rect") if one.get("data-mark") == "have")
+    need = [float(one.get("x1")) - picture.LEFT for one in root.iter(f"{SVG}line") if one.get("data-mark") == "need"]
+    assert len(need) == (params != {"ranks": 1})
+    for at in need:
+        assert at / have == pytest.approx(values["tokens_needed"] / values["tokens_per_gpu"], rel=1e-3)
+        assert max(at, have) <= svg.WIDE - 2 * picture.LEFT
+    assert f"Tokens of a GPU and pass: {values['tokens_per_gpu']:,}<" in result["svg"]
+
+
+def test_a_moment_of_the_step_shows_the_pile_then():
+    """Nothing before backward, the most of it when a bucket is complete, nothing at the end; what comes later is
+    faded from the moment on."""
+    seen = [views.render("ddp", {"moment": n}) for n in range(ddp.MOMENTS + 1)]
+    piles = [one["values"]["pile_gb"] for one in seen]
+    most = seen[0]["values"]["pile_most_gb"]
+    assert piles[0] == piles[5] == piles[-1] == 0 and 0.9 * most < max(piles) <= most
+    assert "waiting for the wire: 2.61 GB at most, of 6.23 GB" in seen[-1]["svg"]
+    for n in (0, 7, ddp.MOMENTS - 1):
+        later = next(one for one in ET.fromstring(seen[n]["svg"]).iter(f"{SVG}rect") if one.get("data-mark") == "later")
+        values = seen[n]["values"]
+        scale = (svg.WIDE - 2 * picture.LEFT) / (2 * (values["compute_seconds"] + values["update_seconds"]))
+        assert float(later.get("x")) == pytest.approx(picture.LEFT + values["moment_seconds"] * scale, abs=0.01)
+    assert 'data-mark="later"' not in seen[-1]["svg"]
 
 
 def test_sentence_names_the_exposed_part_and_a_lever_that_works():

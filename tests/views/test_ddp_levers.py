@@ -17,11 +17,11 @@ LEVERS = ("overlap", "no_sync", "bucket", "compression", "accumulation", "link")
 CLOSE = 0.01  # by so much a neighbour of the advised value may be better
 
 
-GRID = [{}, {"bucket": 1, "ranks": 512}, *by_chance("ddp", 90, 7)]
+GRID = [{}, {"bucket": 1, "ranks": 512}, *by_chance("ddp", 90, 6)]
 
 
 def setting(params):
-    return ddp.Setting(**{**views.defaults("ddp"), **params})
+    return ddp.setting_from({**views.defaults("ddp"), **params})
 
 
 def gives(params, **change):

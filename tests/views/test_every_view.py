@@ -43,7 +43,8 @@ def parts_of_a_step(values):
 def ddp(params, values, result):
     parts_of_a_step(values)
     assert len(result["svg"]) < 25_000
-    assert all(0 < after <= e * (1 + 1e-12) <= 1 + 2e-12 for _, e, after in values["curve"])
+    assert 0 < values["efficiency"] <= 1 + 1e-12
+    assert 0 <= values["pile_gb"] <= values["pile_most_gb"] * (1 + 1e-12) <= values["message_gb"] * (1 + 2e-12)
 
 
 def fsdp(params, values, result):

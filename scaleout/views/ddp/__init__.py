@@ -1,4 +1,5 @@
-"""One step of data parallelism as two lanes, what of its communication stays exposed, and how it scales."""
+"""One step of data parallelism: what computes, what falls onto the wire meanwhile, what stays exposed, and what it
+takes to hide it."""
 
 from __future__ import annotations
 
@@ -17,8 +18,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing import step
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, buckets, ddp_step
-from scaleout.timing.scaling import weak_efficiency
-from scaleout.views import guess, more, select, slider, toggle
+from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import LINKS, NAMES
 from scaleout.views.controls import stops
 from scaleout.views.ddp import levers, picture, record, words
@@ -29,11 +29,14 @@ TITLE = "One step of data parallelism"
 MODELS = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b")
 TOKENS = 2048  # a sequence, or fewer where the model has fewer positions
 
+MOMENTS = 24  # that a step is played in
+
 COMPRESSION = (("none", "none (fp32)"), ("bf16", "bf16: half"), ("powersgd", "PowerSGD, rank 4"))
 
 CONTROLS = (
     guess("16 A100s, joined by 100 Gbit/s Ethernet, train GPT-2 XL, each on 16 sequences of 1,024 tokens. What share "
           "of a step is communication that **nothing hides**?", "exposed_percent", "%", lo=0, hi=100, step=1),
+    play("moment", "Time", MOMENTS, 0, MOMENTS),
     slider("batch", "Sequences per GPU and pass", 16, 1, 64, log=True),
     select("link", "Joined by", "ethernet-100g", [(key, words) for key, (*_, words) in LINKS.items()]),
     select("compression", "Compression of messages", "none", COMPRESSION),
@@ -49,7 +52,6 @@ CONTROLS = (
     ),
 )  # fmt: skip
 
-CURVE = (1, 2, 4, 8, 16, 32, 128, 512)  # rank counts priced for the scaling curve, beside the chosen one
 SIZES, PASSES = (next(one for one in CONTROLS if one.name == name) for name in ("bucket", "accumulation"))
 
 
@@ -147,15 +149,28 @@ def wire(link: str, device: str, ranks: int):
 
 
 def draw(params: dict, width: int, own: dict | None = None) -> dict:
-    """The lanes of one step and the weak-scaling curve beneath, with the exposed part in the sentence."""
-    setting = Setting(**params)
+    """The step up to the moment shown, with the exposed part in the sentence."""
+    setting = setting_from(params)
     said = _said(setting)
-    return {"svg": picture.picture(setting.timeline(), said["values"], setting.ranks, width, own), **said}
+    values = {**said["values"], **_seen(setting, params["moment"] / MOMENTS)}
+    return {**said, "svg": picture.picture(setting, setting.timeline(), values, width, own), "values": values}
 
 
-@lru_cache(maxsize=16)  # for both widths
+def setting_from(params: dict) -> Setting:
+    """What decides the step: every control but the time."""
+    return Setting(**{name: value for name, value in params.items() if name != "moment"})
+
+
+def _seen(setting: Setting, part: float) -> dict:
+    """What has happened when so much of the step is over."""
+    timeline = setting.timeline()
+    now = part * timeline.seconds
+    return {"moment_seconds": now, "pile_gb": timeline.waiting([now])[0] / 1e9}
+
+
+@lru_cache(maxsize=16)  # for both widths, and each moment
 def _said(setting: Setting) -> dict:
-    """What is the same at every width."""
+    """What is the same at every width and moment."""
     shape, device = PRESETS[setting.model], DEVICES[setting.device]
     time = step.step_time(setting.timeline(), shape, setting.batch, setting.seq, setting.ranks, setting.peak)
     held = sum(states(shape, Recipe(buckets="beside" if setting.ranks > 1 else "none"), Layout()).values())
@@ -170,13 +185,15 @@ def _said(setting: Setting) -> dict:
 
 def advice(params: dict) -> str:
     """The lever worth trying now; "" where nothing is exchanged, or the states are too large for one GPU."""
-    setting = Setting(**params)
+    setting = setting_from(params)
     values = _said(setting)["values"]
     return words.advice(lever(setting), values["efficiency"]) if setting.ranks > 1 and values["fits"] else ""
 
 
 def _levers(setting: Setting, values: dict) -> dict:
     """Controls that change nothing now, and why."""
+    if setting.ranks == 1:
+        return {name: {"off": "One GPU sends nothing."} for name in ("link", "overlap", "no_sync")}
     off = {}
     if setting.accumulation == 1:
         off["no_sync"] = {"off": "There is one pass, which is the last."}
@@ -186,14 +203,8 @@ def _levers(setting: Setting, values: dict) -> dict:
 
 
 def _values(setting: Setting, time: step.StepTime) -> dict:
-    timeline, alone = time.timeline, setting.alone
-    counts = sorted({*CURVE, setting.ranks})
-    steps = {
-        n: timeline if n == setting.ranks else replace(setting, ranks=n).timeline() for n in counts if n > 1
-    }
-    curve = weak_efficiency({1: alone} | {n: one.seconds for n, one in steps.items()})
-    # The messages are the same ones: without overlap each of their seconds is added.
-    after = {1: 1.0} | {n: alone / (alone + one.communication_seconds) for n, one in steps.items()}
+    timeline = time.timeline
+    efficiency = setting.alone / timeline.seconds
     return {
         "step_seconds": time.seconds,
         "compute_seconds": timeline.compute_seconds,
@@ -205,8 +216,8 @@ def _values(setting: Setting, time: step.StepTime) -> dict:
         "update_seconds": timeline.update_seconds,
         "exposed_percent": 100 * timeline.exposed_seconds / time.seconds,
         "overlap_fraction": timeline.overlap_fraction,
-        "efficiency": curve[setting.ranks],
-        "speed_up": curve[setting.ranks] * setting.ranks,
+        "efficiency": efficiency,
+        "speed_up": efficiency * setting.ranks,
         "buckets": len(timeline.buckets),
         "message_gb": fsum(timeline.message_bytes) / 1e9,
         "compression_ratio": setting.ratio,
@@ -214,7 +225,7 @@ def _values(setting: Setting, time: step.StepTime) -> dict:
         "mfu": time.mfu,
         "tokens_per_gpu": setting.batch * setting.seq,
         "tokens_needed": _needed(setting, timeline),
-        "curve": [[ranks, curve[ranks], after[ranks]] for ranks in counts],
+        "pile_most_gb": max(timeline.waiting(_full(timeline))) / 1e9,
     }
 
 
@@ -238,6 +249,12 @@ def _last(timeline: Timeline) -> float:
     return end - start
 
 
+def _full(timeline: Timeline) -> list[float]:
+    """Seconds at which most may wait: when a bucket is complete."""
+    last = timeline.passes[-1]
+    return [last.start + at for at in timeline.ready] or [0.0]
+
+
 def _needed(setting: Setting, timeline: Timeline) -> float:
     """Tokens of a GPU and pass whose backward takes as long as the messages beside it."""
     last = timeline.passes[-1]
@@ -257,9 +274,10 @@ measured = record.measured
 
 def locked(params: dict, width: int) -> str:
     """What computes, and the axes: neither a message nor a curve."""
-    return picture.asked(Setting(**params).timeline(), width)
+    setting = setting_from(params)
+    return picture.asked(setting, setting.timeline(), width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
     """Shares that likely mistakes give, of the opening setting."""
-    return words.slips(_said(Setting(**params))["values"])
+    return words.slips(_said(setting_from(params))["values"])

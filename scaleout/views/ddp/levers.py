@@ -84,7 +84,7 @@ def _passes(setting, most: int) -> Levers:
     for passes in range(setting.accumulation + 1, most + 1):
         if passes == most or good(passes + 1) < (1 + FLAT) * good(passes):
             times = f"{passes / setting.accumulation:.2g}"
-            yield (f"{passes} passes before an update, for a batch {times} times as large",
+            yield (f"{passes} passes an update, a batch {times} times as large",
                    {"accumulation": passes, "no_sync": True})  # fmt: skip
             return
 

@@ -1,36 +1,41 @@
-"""The picture of the view `ddp`: the lanes of one step, and weak-scaling efficiency beneath."""
+"""The picture of the view `ddp`: what a GPU computes and what falls onto the wire, how much waits there, the tokens
+that would hide it, and what the GPUs get done between them."""
 
 from __future__ import annotations
 
+from itertools import chain
+
 from scaleout.draw import guess, labels, svg
 from scaleout.draw.lanes import Lanes
-from scaleout.draw.plot import Axis, Plane
+from scaleout.draw.plot import time_axis
 from scaleout.timing.ddp import Timeline
-from scaleout.views.ddp import record
+from scaleout.views.ddp import gauge
 
-MOST = 512  # GPUs
 LEFT = 4
+PILE = 50  # CSS pixels, of all bytes of a step
+BEFORE, AFTER = 48, 24  # stretches of the pile's edge up to where backward ends, and from there on
 
 
-def picture(timeline: Timeline, values: dict, ranks: int, width: int, own: dict | None) -> str:
-    """The step of one of `ranks` GPUs, and the efficiency of as many as there could be. values: of the view; own: a
-    reader's run."""
+def picture(setting, timeline: Timeline, values: dict, width: int, own: dict | None) -> str:
+    """The step of one of the setting's GPUs up to `values["moment_seconds"]`. values: of the view; own: a reader's
+    run."""
     on = _lanes(timeline, max(timeline.seconds, _room(timeline)), width)
-    plane = _plane(on, width)
     label = (
-        f"Two lanes of one step, compute and communication, {labels.took(timeline.seconds)} long; beneath, "
-        f"weak-scaling efficiency from 1 to {MOST} GPUs, {values['efficiency']:.0%} at {ranks}."
+        f"One step, {labels.took(timeline.seconds)} long: the compute lane, the wire, buckets that fall from one to "
+        f"the other, and the pile that waits, at most {values['pile_most_gb']:.2f} GB. {setting.ranks} GPUs do the "
+        f"work of {svg.quantity(values['speed_up'])}."
     )
-    body = [on.draw(), _grid(plane, width), _curves(plane, values, ranks, width), _own(plane, own), _mark(on)]
-    return svg.figure(width, plane.bottom + 40, "".join(body), label)
+    done, top = gauge.draw(setting, values, (LEFT, _axis(on) + 42, width - 2 * LEFT), own)
+    body = [_ground(on), on.draw(), _pile(on, values), _later(on, values), done, _mark(on)]
+    return svg.figure(width, top, "".join(body), label)
 
 
-def asked(timeline: Timeline, width: int) -> str:
-    """What computes, and the axes: neither a message nor a curve."""
+def asked(setting, timeline: Timeline, width: int) -> str:
+    """What computes, and the axes: neither a message nor what it costs."""
     on = _lanes(timeline, _room(timeline), width)
-    plane = _plane(on, width)
-    label = f"What a GPU computes in one step, and the axes of efficiency from 1 to {MOST} GPUs; messages are asked."
-    return svg.figure(width, plane.bottom + 40, "".join([on.asked(), _grid(plane, width), _mark(on)]), label)
+    label = "What a GPU computes in one step; the messages, and what they keep the GPUs from, are asked."
+    done, top = gauge.asked((LEFT, _axis(on) + 42, width - 2 * LEFT))
+    return svg.figure(width, top, "".join([_ground(on), on.asked(), done, _mark(on)]), label)
 
 
 def _room(timeline: Timeline) -> float:
@@ -39,42 +44,59 @@ def _room(timeline: Timeline) -> float:
 
 
 def _lanes(timeline: Timeline, until: float, width: int) -> Lanes:
-    return Lanes(timeline, LEFT, 4, width - 2 * LEFT, until, 36 if width == svg.WIDE else 28)
+    bar, fall = (32, 60) if width == svg.WIDE else (26, 54)
+    return Lanes(timeline, LEFT, 4, width - 2 * LEFT, until, bar, fall)
 
 
-def _plane(on: Lanes, width: int) -> Plane:
-    top, height = (66, 170) if width == svg.WIDE else (82, 126)
-    return Plane(34, on.bottom + top, width - 46, height, Axis(1, MOST, log=True), Axis(0, 104))
+def _axis(on: Lanes) -> float:
+    """Where the time axis is; its labels take 20 more."""
+    return on.bottom + PILE + 18
 
 
-def _grid(plane: Plane, width: int) -> str:
-    powers = range(0, 10, 1 if width == svg.WIDE else 2)
-    return plane.grid(
-        "GPUs, each with the same work", "weak-scaling efficiency, %", [(2**k, str(2**k)) for k in powers],
-        [(20 * k, str(20 * k)) for k in range(6)],
-    ) + plane.curve([(1, 100), (MOST, 100)], "muted", 1.5, "6 4", "ideal: 100%")  # fmt: skip
+def _ground(on: Lanes) -> str:
+    return time_axis(on.x, _axis(on), on.width, on.until, on.upper)
 
 
-def _curves(plane: Plane, values: dict, ranks: int, width: int) -> str:
-    found, curve = values["efficiency"], values["curve"]
-    names = [("compute~", f"as set: {found:.0%} on {ranks}"), ("accent-", "all sent after backward")]
-    at = (200, plane.top - 19) if width == svg.WIDE else (LEFT, plane.top - 40)
-    keys, _ = labels.keys(*at, width - LEFT - at[0], names)
-    return "".join([
-        keys, plane.rule(ranks, "muted"),
-        plane.curve([(n, 100 * e) for n, _, e in curve], "accent", 2, "4 3", names[1][1]),
-        plane.curve([(n, 100 * e) for n, e, _ in curve], "compute", 3, "", "as set"),
-        plane.dots([(ranks, 100 * found)], "compute", 5, f"{ranks} GPU{'s' if ranks > 1 else ''}: {found:.1%}"),
-    ])  # fmt: skip
+def _pile(on: Lanes, values: dict) -> str:
+    """Bytes that wait for the wire, over time; what is left when nothing computes is hatched in the lanes above it."""
+    timeline, base = on.timeline, _axis(on)
+    last = timeline.passes[-1]
+    busy, end = last.start + last.compute_seconds, timeline.seconds - timeline.update_seconds
+    times = [busy * k / BEFORE for k in range(BEFORE + 1)]
+    times += [busy + (end - busy) * k / AFTER for k in range(1, AFTER + 1)]
+    most = values["message_gb"] * 1e9 or 1.0
+    high = PILE / most
+    edge = [(on.x + at * on.scale, base - high * size) for at, size in zip(times, timeline.waiting(times), strict=True)]
+    words = f"waiting for the wire: {svg.quantity(values['pile_gb'])} GB"
+    if values["moment_seconds"] >= timeline.seconds:
+        of = svg.quantity(values["message_gb"])
+        words = f"waiting for the wire: {svg.quantity(values['pile_most_gb'])} GB at most, of {of} GB"
+    if not values["communication_seconds"]:
+        words = "nothing waits for the wire"
+    return (
+        _area(edge[: BEFORE + 1], base, "c4", 0.75, "pile") + _area(edge[BEFORE:], base, "accent", 0.5, "rest")
+        + svg.text(on.x, base - PILE - 3, words, size=svg.SMALL, halo=True)
+    )  # fmt: skip
 
 
-def _own(plane: Plane, run: dict | None) -> str:
-    if run is None:
+def _area(edge: list[tuple[float, float]], base: float, fill: str, opacity: float, mark: str) -> str:
+    corners = chain([(edge[0][0], base)], edge, [(edge[-1][0], base)])
+    points = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in corners)
+    return f'<polygon points="{points}" fill="{svg.colour(fill)}" fill-opacity="{opacity}" data-mark="{mark}"/>'
+
+
+def _later(on: Lanes, values: dict) -> str:
+    """A line at the moment that is shown, and what comes after it faded."""
+    now, end = values["moment_seconds"], on.timeline.seconds
+    if now >= end:
         return ""
-    ranks, share, words = record.point(run)
-    words = labels.cut(words + f"; beyond {MOST}" * (ranks > MOST), plane.width - 10, bold=True)
-    under = svg.text(plane.left + 6, plane.bottom - 8, words, fill="key", bold=True, size=svg.SMALL, halo=True)
-    return plane.own(ranks, 100 * share, words) + under
+    at, right, low = on.x + now * on.scale, on.x + end * on.scale, _axis(on)
+    lanes = (on.upper - 1, on.lower + on.bar + 6)
+    veils = "".join(
+        svg.rect(at, top, right - at + 1, bottom - top, "paper", opacity=0.78, mark=name)
+        for name, (top, bottom) in (("later", lanes), ("later pile", (low - PILE, low)))
+    )
+    return veils + svg.line(at, on.upper - 3, at, low, "ink", 1.5, mark="now")
 
 
 def _mark(on: Lanes) -> str:
@@ -83,4 +105,4 @@ def _mark(on: Lanes) -> str:
     last = 100 * (1 - busy / on.until)
     shares = [*(share for share in range(0, 100, 2) if share < last - 1e-9), last]
     stops = [(one, on.x + busy / (1 - one / 100) * on.scale) for one in shares]
-    return guess.mark(stops, (on.upper - 4, on.bottom), "x")
+    return guess.mark(stops, (on.upper - 4, _axis(on)), "x", on.lower - on.fall / 2)
