@@ -17,7 +17,16 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.docutils import SphinxDirective
 
-from scaleout.draw import cuts, format_strips, mesh_cuts, patterns, recompute_hills, stages, zero_stages
+from scaleout.draw import (
+    cuts,
+    format_strips,
+    mesh_cuts,
+    patterns,
+    recompute_hills,
+    stages,
+    steps,
+    zero_stages,
+)
 from scaleout.page import form
 from scaleout.page.ladder import rungs
 from scaleout.writeup.drawings import NARROW, WIDE
@@ -105,6 +114,7 @@ def _picture(words: str, draw: Callable[[float], str], width: float = WIDE) -> s
 PICTURES: dict[str, Callable[[], str]] = {
     "patterns": _patterns,
     "cuts": partial(_picture, "A product on two ranks", cuts.product),
+    "steps": partial(_picture, "One step, few tokens and many", steps.opening, NARROW),
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
     "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
     "mesh": partial(_picture, "Eight GPUs, four cuts", mesh_cuts.opening),

@@ -86,8 +86,7 @@ def test_what_waits_for_the_wire_is_what_is_made_and_not_sent(seed):
 
 
 def test_a_step_with_contention_does_not_say_what_waits():
-    step = ddp_step([Layer("a", 0.1, 0.2, 100)], wire(), contention=0.3)
-    refused(lambda: step.waiting([0.1]), "with contention nothing says when")
+    refused(lambda: ddp_step(model(1), wire(), contention=0.3).waiting([0.1]), "with contention nothing says when")
 
 
 @over(seed=SEEDS)

@@ -1,0 +1,47 @@
+"""Steps of data parallelism under one another on one axis of time: what each computes, and what falls onto its wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaleout.draw import labels, svg
+from scaleout.draw.lanes import Lanes
+from scaleout.draw.plot import time_axis
+from scaleout.spec import topology
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.transformer import PRESETS
+from scaleout.timing import step
+from scaleout.timing.ddp import Timeline
+
+TOP = 20  # CSS pixels of a step's name, and as much beneath the last for the axis
+LEFT = 4
+
+
+SEQUENCES = (8, 24)  # of 1,024 tokens, a GPU's in `opening`
+
+
+def opening(width: float) -> str:
+    """GPT-2 XL on sixteen H100s, each with a network card of 400 Gbit/s: fewer tokens than hide the all-reduce, and
+    more."""
+    nodes = topology.cluster(16, 1, inside="nvlink4", across="ib-ndr", nics=1)
+    shape, gpu = PRESETS["gpt2-xl"], DEVICES["h100-sxm"]
+    return draw(width, [
+        (f"{1024 * n:,} tokens a GPU", step.from_device(shape, n, 1024, gpu, nodes).timeline) for n in SEQUENCES
+    ])  # fmt: skip
+
+
+def draw(width: float, steps: Sequence[tuple[str, Timeline]]) -> str:
+    """Each step with its name in bold, as wide as its seconds. ValueError for no steps."""
+    if not steps:
+        raise ValueError("there is no step to draw")
+    until = 1.12 * max(one.seconds for _, one in steps)
+    bar, fall = (22, 40) if width > 500 else (18, 34)
+    out, y = [], 0.0
+    for name, one in steps:
+        on = Lanes(one, LEFT, y + TOP, width - 2 * LEFT, until, bar, fall)
+        out += [svg.text(LEFT, y + 13, name, bold=True), on.draw()]
+        y = on.bottom + 10
+    axis = time_axis(LEFT, y, width - 2 * LEFT, until, y - 4)
+    took = [(name, labels.took(one.seconds), labels.took(one.exposed_seconds)) for name, one in steps]
+    said = "; ".join(f"{name}: {whole}, of which {late} exposed" for name, whole, late in took)
+    return svg.figure(width, y + TOP, "".join([*out, axis]), f"Compute and messages of one step each. {said}.")

@@ -1,0 +1,48 @@
+"""The card of rung 02: its formulas and numbers are the package's."""
+
+import pytest
+from tex import value
+
+from scaleout import views
+from scaleout.collectives.alpha_beta import cost
+from scaleout.memory.states import states
+from scaleout.page import cards
+from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES, LINKS
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.topology import Wire
+from scaleout.spec.transformer import PRESETS, total_parameters
+from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB
+
+CARD = cards.load("ddp")
+SUSTAINED = COMPUTE_SHARE * DEVICES["h100-sxm"].bf16_flop_per_s
+
+
+def beta(link):
+    return 1 / (LINKS[link].one_way_bytes_per_s * LINKS[link].reached)
+
+
+@pytest.mark.parametrize("ranks", [2, 7, 512])
+def test_formulas_are_the_models(ranks):
+    sent, backward, tokens, kept = (one["tex"] for one in CARD["formulas"])
+    n = 10**9
+    assert value(sent, W=ranks, N=n) == pytest.approx(cost("all_reduce", "ring", 4 * n, ranks, Wire(0, 1)).sent_bytes)
+    at = value(tokens, R=SUSTAINED, beta=beta("ib-ndr"))
+    assert value(backward, N=n, T=at) / SUSTAINED == pytest.approx(2 * 4 * n * beta("ib-ndr"))
+    found = views.render("ddp", {"ranks": ranks})["values"]
+    alone = found["compute_seconds"] + found["update_seconds"]
+    assert value(kept, C=alone, X=found["exposed_seconds"]) == pytest.approx(found["efficiency"])
+
+
+def test_numbers_are_the_packages():
+    opening = views.render("ddp", {})["values"]
+    tokens = [f"{round(2 * SUSTAINED * beta(link), -2):,.0f}" for link in ("nvlink4", "ib-ndr", "ethernet-100g")]
+    beside, inside = (
+        sum(states(PRESETS["llama-2-7b"], Recipe(buckets=how), Layout()).values()) for how in ("beside", "views")
+    )
+    assert [one["value"] for one in CARD["numbers"]] == [
+        f"{4 * total_parameters(PRESETS['gpt2-xl']) / 1e9:.1f} GB", *tokens,
+        f"{BUCKET_CAP / MIB:g} MiB, {FIRST_BUCKET_CAP / MIB:g} MiB", f"{opening['exposed_percent']:.0f}%",
+        f"{(beside - inside) / 1e9:.0f} GB",
+    ]  # fmt: skip
+    assert opening["tokens_per_gpu"] == 16_384
