@@ -74,9 +74,9 @@ def law(setting, values: dict) -> list[str]:
     smaller = f" ÷ {svg.quantity(setting.ratio, 2)}" if setting.ratio > 1 else ""
     left_out = " PowerSGD's own arithmetic is left out." if setting.compression == "powersgd" else ""
     return [
-        f"Backward, 4NT/R, hides all but the last bucket if it outlasts the wire, 2(p − 1)/p × 4N/B{smaller}:",
+        f"Backward hides all but the last bucket if 4NT/R ≥ 2(p − 1)/p × 4N/B{smaller}:",
         f"T ≥ 2R(p − 1)/(pB){smaller} = {svg.quantity(values['tokens_needed'])}",
-        f"tokens a GPU, whatever N; here {values['tokens_per_gpu']:,}. p = {p}, R = {svg.quantity(done)} TFLOP/s "
+        f"tokens a GPU, whatever N. p = {p}, R = {svg.quantity(done)} TFLOP/s "
         f"({assumed}), B = {svg.quantity(rate)} GB/s.{left_out}",
     ]
 
