@@ -185,6 +185,13 @@ def _far(a: int, b: int) -> float:
     return max(a, b) / min(a, b)
 
 
+def filled(layers: int, stages: int) -> None:
+    """ValueError, in one line with what works, where some stage would have no layer."""
+    if layers < stages:
+        are, most = ("s are", f"{layers} stages") if layers > 1 else (" is", "1 stage")
+        raise ValueError(f"{layers} layer{are} fewer than {stages} stages: use at most {most}")
+
+
 def blocks(layers: int, stages: int) -> tuple[int, ...]:
     """Blocks of each stage of a pipeline: as many on each where they divide.
 
@@ -194,8 +201,7 @@ def blocks(layers: int, stages: int) -> tuple[int, ...]:
     """
     checks.whole("layers", layers)
     checks.whole("stages", stages)
-    if layers < stages:
-        raise ValueError(f"{layers} layers are fewer than {stages} stages: use at most {layers} stages")
+    filled(layers, stages)
     if not layers % stages:
         return (layers // stages,) * stages
     each, more = divmod(layers + 2, stages)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from scaleout.spec import checks
+from scaleout.spec import checks, mesh
 from scaleout.spec.hardware import COMPUTE_SHARE, Device
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import Cluster
@@ -40,8 +40,7 @@ def mended(shape: Shape, stages: int, seq: int) -> tuple[int, ...]:
     """Blocks of each stage so that the slowest is as fast as can be, the head priced in blocks: each block goes to the
     stage that has least to do, the last stage begins with the head. ValueError for fewer layers than stages."""
     checks.whole("stages", stages)
-    if shape.layers < stages:
-        raise ValueError(f"{shape.layers} layers are fewer than {stages} stages: use at most {shape.layers} stages")
+    mesh.filled(shape.layers, stages)
     block, head = _flops(shape, 1, seq)
     out, load = [1] * stages, [block] * stages
     load[-1] += head

@@ -85,7 +85,8 @@ def test_experts_borrow_ranks():
 @over(layers=[4, 7, 32, 80, 126], stages=[1, 2, 3, 4, 7, 16])
 def test_blocks_are_the_models_and_the_longest_stages_are_inside(layers, stages):
     if stages > layers:
-        return refused(lambda: blocks(layers, stages), f"use at most {layers} stages")
+        stated = f"use at most {layers} stage{'s' if layers > 1 else ''}"
+        return refused(lambda: blocks(layers, stages), stated)
     each = blocks(layers, stages)
     assert len(each) == stages and sum(each) == layers and min(each) >= 1
     if not layers % stages:
