@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scaleout.draw import hatch, labels, svg
+from scaleout.draw import labels
 from scaleout.memory.accounts import KINDS, Account
 
 COLOURS = dict(zip(KINDS, ("c1", "c2", "c6", "c2", "c3", "c8", "c8"), strict=True)) | {"copies": "c5"}
@@ -22,11 +22,6 @@ def apart(found: Account, moment: str) -> dict[str, int]:
     copies = found.copies(moment)
     kinds = found.moments[moment]
     return {kind: (kinds | {"weights": kinds["weights"] - copies, "copies": copies})[kind] for kind in ORDER}
-
-
-def over(x: float, y: float, width: float, height: float) -> str:
-    """What is over a limit: a veil, for a hatch must be seen on every colour, and the hatch."""
-    return svg.rect(x, y, width, height, "paper", opacity=0.45) + hatch.hatched(x, y, width, height, "accent", "over")
 
 
 def keys(shown: Iterable[str], x: float, y: float, width: float) -> tuple[str, float]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scaleout.draw import kinds, svg
+from scaleout.draw import hatch, kinds, svg
 from scaleout.memory.accounts import Account, account
 from scaleout.spec.hardware import DEVICES, GB
 from scaleout.spec.transformer import PRESETS
 
 HEAD, FOOT = 26, 40  # CSS pixels: a step's name above its bars, the moments' names and the fullest below them
 GAP = 28  # from one step to the next
+WORDS = 30  # that the words at the limit take
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,10 @@ class Step:
         return max(self.moments, key=self.total)
 
 
-def step(name: str, found: Account, without: Sequence[str] = ()) -> Step:
-    """The step of an account. without: kinds that are not there before the update, as in a first step."""
-    shown = {moment: kinds.apart(found, moment) for moment in ("rest", *found.moments)}
+def step(name: str, found: Account, without: Sequence[str] = (), at: Sequence[str] = tuple(kinds.MOMENTS)) -> Step:
+    """The step of an account. without: kinds that are not there before the update, as in a first step; at: the moments
+    that are drawn."""
+    shown = {moment: kinds.apart(found, moment) for moment in at}
     for moment in shown.keys() - {"optimizer"}:
         shown[moment] |= dict.fromkeys(without, 0)
     return Step(name, shown)
@@ -54,7 +56,8 @@ def draw(width: float, steps: Sequence[Step], limit: tuple[str, float] | None = 
     columns = len(steps) if width > 500 else 1
     high = 190 if columns > 1 else 150
     room = (width - GAP * (columns - 1)) / columns
-    top = 1.08 * max([limit[1] if limit else 0, *(one.total(one.peak) for one in steps)])
+    above = limit[1] / (1 - WORDS / high) if limit else 0  # room for what the line is, above it
+    top = max(above, 1.08 * max(one.total(one.peak) for one in steps))
     out, down = [], 0.0
     for i, one in enumerate(steps):
         x, down = i % columns * (room + GAP), i // columns * (HEAD + high + FOOT + 8)
@@ -84,7 +87,7 @@ def _bars(
             if size > 0.2:
                 out.append(svg.rect(left, base, thick, size, kinds.COLOURS[kind], opacity=kinds.PALE.get(kind, 1.0)))
         if limit and one.total(moment) > limit[1]:
-            out.append(kinds.over(left, base, thick, (one.total(moment) - limit[1]) * scale))
+            out.append(hatch.over(left, base, thick, (one.total(moment) - limit[1]) * scale))
         fullest, middle = moment == one.peak, left + thick / 2
         out.append(svg.text(middle, base - 4, _size(one.total(moment)), anchor="middle", bold=fullest, halo=True,
                             size=svg.SMALLEST))  # fmt: skip

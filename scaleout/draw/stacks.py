@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scaleout.draw import kinds, svg
+from scaleout.draw import hatch, kinds, svg
 
 PITCH, THICK = 26, 17  # CSS pixels, from row to row and of a bar
 NAME = 17  # of a row's name, where it stands above its bar
@@ -43,7 +43,7 @@ def draw(
         out.append(_row(row, left, y, scale, cell, wide, width))
         if limit and row.total > limit[1]:
             at = left + limit[1] * scale
-            out.append(kinds.over(at, y, (row.total - limit[1]) * scale, THICK))
+            out.append(hatch.over(at, y, (row.total - limit[1]) * scale, THICK))
         y += PITCH
     if limit:
         at = left + limit[1] * scale

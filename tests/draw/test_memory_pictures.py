@@ -25,8 +25,9 @@ def filled(picture):
 def test_a_bar_is_as_high_as_its_moment_and_the_fullest_is_named(width):
     found = {n: account(SHAPE, n, 1024) for n in moments.SEQUENCES}
     picture = moments.opening(width)
-    highest = max(DEVICES["rtx-4090"].memory_bytes, *(one.peak_bytes for one in found.values()))
-    scale = (190 if width > 500 else 150) / (1.08 * highest)
+    high = 190 if width > 500 else 150
+    above = DEVICES["rtx-4090"].memory_bytes / (1 - moments.WORDS / high)
+    scale = high / max(above, 1.08 * max(one.peak_bytes for one in found.values()))
     drawn = sum(height for fill, *_, height in filled(picture) if fill == svg.colour("c3"))
     held = sum(kinds.apart(one, moment)["activations"] for one in found.values() for moment in one.moments)
     assert drawn - 10 == pytest.approx(scale * held, abs=1)  # the key has a swatch of 10

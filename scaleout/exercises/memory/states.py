@@ -64,7 +64,7 @@ WEIGHTS_GIB = Number(
     right="From here on, always write which of the two you mean.",
 )  # fmt: skip
 
-# DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437, section 3.3.3: weight, gradient, master copy, two moments.
+# DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437, section 3.3.3.
 _LOW = {"weight": BYTES["bf16"], "gradient": BYTES["fp32"], "master": BYTES["fp32"], "moments": 2 * BYTES["bf16"]}
 _LOW_EACH = sum(_LOW.values())
 
@@ -83,8 +83,8 @@ BYTES_EACH = Number(
     dimension="bytes/parameter",
     slips=(
         Slip("textbook", 16,
-             "16 bytes have one number in fp32 too many, or are the textbook's recipe, whose gradient is in 16 bits and "
-             "whose moments are in fp32. Here it is the other way round."),
+             "16 bytes have one number in fp32 too many, or are the textbook's recipe: a gradient in 16 bits, and "
+             "moments in fp32. Here it is the other way round."),
         Slip("fp32-moments", 18,
              "18 bytes have both moments in fp32. Here they are in bf16."),
         Slip("one-too-few", 12,
