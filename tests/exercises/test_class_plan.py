@@ -132,7 +132,7 @@ def test_squares_on_a_sheet_make_the_moments_that_the_plan_of_memory_says():
     names = {}
     with contextlib.redirect_stdout(io.StringIO()):
         exec("".join(next(cell for cell in cells if cell["id"] == "memory-by-hand")["source"]), names)
-    held = {tokens: names["by_hand"](**names["gpt2"], tokens=tokens) for tokens in (834, 835)}
+    held = {tokens: names["by_hand"](*names["gpt2"], tokens) for tokens in (834, 835)}
     assert [max(one, key=one.get) for one in held.values()] == ["update", "loss"] and "(835.)" in plan
 
 
