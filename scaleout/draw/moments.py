@@ -13,6 +13,7 @@ from scaleout.spec.transformer import PRESETS
 HEAD, FOOT = 26, 40  # CSS pixels: a step's name above its bars, the moments' names and the fullest below them
 GAP = 28  # from one step to the next
 WORDS = 30  # that the words at the limit take
+NAMED = 36  # that a bar needs to have its moment's name
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,25 @@ def opening(width: float) -> str:
     return draw(width, steps, ("this card", DEVICES["rtx-4090"].memory_bytes))
 
 
-def draw(width: float, steps: Sequence[Step], limit: tuple[str, float] | None = None) -> str:
-    """Steps on one scale; limit: words, and bytes at which a line is drawn. ValueError for no steps."""
+def small(width: float) -> str:
+    """The same on a card: three moments, and low bars."""
+    shape = PRESETS["gpt2-large"]
+    steps = [step(f"{n} sequence{'s' * (n > 1)}", account(shape, n, 1024), at=("rest", "loss", "optimizer"))
+             for n in SEQUENCES]  # fmt: skip
+    return draw(width, steps, ("this card", DEVICES["rtx-4090"].memory_bytes), 100)
+
+
+def draw(
+    width: float, steps: Sequence[Step], limit: tuple[str, float] | None = None, high: float = 0
+) -> str:
+    """Steps on one scale, beside one another where that leaves room for the names of moments; limit: words, and bytes
+    at which a line is drawn; high: of the bars, in CSS pixels. ValueError for no steps."""
     if not steps:
         raise ValueError("there is no step to draw")
-    columns = len(steps) if width > 500 else 1
-    high = 190 if columns > 1 else 150
-    room = (width - GAP * (columns - 1)) / columns
+    room = (width - GAP * (len(steps) - 1)) / len(steps)
+    columns = len(steps) if room >= NAMED * max(len(one.moments) for one in steps) else 1
+    room = room if columns > 1 else width
+    high = high or (190 if columns > 1 else 150)
     above = limit[1] / (1 - WORDS / high) if limit else 0  # room for what the line is, above it
     top = max(above, 1.08 * max(one.total(one.peak) for one in steps))
     out, down = [], 0.0

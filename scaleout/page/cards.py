@@ -120,7 +120,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
     "mesh": partial(_picture, "Eight GPUs, four cuts", mesh_cuts.opening),
     "precision": partial(_picture, "Five formats on one ruler", format_strips.strips, NARROW),
-    "memory": partial(_picture, "A step on few tokens, and on many", moments.opening, NARROW),
+    "memory": partial(_picture, "A step on few tokens, and on many", moments.small, NARROW),
     "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills, NARROW),
 }
 
