@@ -145,7 +145,7 @@ def test_sentence_says_fit_and_lever():
     assert small["values"]["fits"] and "It fits on one H100" in small["sentence"]
     large = views.render("memory", {})
     assert not large["values"]["fits"] and "It does not fit: 1.58 times what one H100" in large["sentence"]
-    assert "The largest part is optimizer (40%). Try **ZeRO-" in large["sentence"]
+    assert "The largest part is optimizer state (40%). Try **ZeRO-" in large["sentence"]
     assert max(len(views.render("memory", params)["sentence"]) for params in CHANCE) < 245
 
 
