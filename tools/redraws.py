@@ -81,7 +81,7 @@ def sliders(stem: str) -> list:
 def settings(stem: str, count: int, seed: int) -> list[tuple[dict, str, object]]:
     """(values of all controls, a slider's name, the value it is moved to): by chance, the same for the same seed.
     Only what the view can draw, before and after; a view that can draw less than a tenth is a ValueError."""
-    dice, out = random.Random(seed), []
+    dice, out = random.Random(f"moves {seed}"), []  # by_chance throws those of the seed itself
     movable = sliders(stem) or list(view_settings.controls(stem).values())
     for state in view_settings.by_chance(stem, 10 * count, seed):
         moved = dice.choice(movable)
