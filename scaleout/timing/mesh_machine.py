@@ -33,7 +33,7 @@ def machine(
 ) -> MeshMachine:  # fmt: skip
     """A rank of `cluster` by datasheets; collectives as NCCL runs them. share, fused: of the peak in `dtype`, what
     matrix products and fused attention reach; None: `hardware.product_share`. ValueError where cluster and layout
-    differ in ranks, and for an order in which dp and cp do not lie side by side, for both are replicas' axes."""
+    differ in ranks."""
     if cluster.ranks != layout.ranks:
         raise ValueError(f"the cluster has {cluster.ranks} GPUs, the layout {layout.ranks} ranks: make them equal")
     grid = mesh.grid(layout, order)

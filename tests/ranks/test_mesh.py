@@ -69,7 +69,7 @@ def test_each_axis_sends_what_the_pure_models_say(runs):
 
 
 def test_bytes_are_those_of_the_model_of_a_clusters_traffic(runs):
-    """`timing.mesh_traffic` prices no tied table, no loss, and no norms that one stage has and another has not."""
+    """`timing.mesh_traffic` prices no loss, and no norms that one stage has and another has not."""
     sent = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
     for name, layout in (("dp x tp", CASES[4]["dp x tp"][1]), ("tp x pp", CASES[4]["tp x pp"][1])):
         shape, on = specimen_mesh.SHAPES[CASES[4][name][0]], cluster(1, layout.ranks)
@@ -84,6 +84,17 @@ def test_bytes_are_those_of_the_model_of_a_clusters_traffic(runs):
                 assert found == pytest.approx(told[axis].bytes), (name, axis)
             if layout.pp > 1:
                 assert seen["pp"]["send"].bytes == told["pp"].bytes == layout.m * 4 * 2 * 12 * 24
+
+
+def test_a_tied_table_is_summed_along_the_pipeline_as_the_models_price_it(runs):
+    for name, world in (("dp x pp", 4), ("gpt", 8), ("interleaved", 8)):
+        layout, shape = CASES[world][name][1], specimen_mesh.SHAPES["gpt"]
+        for rank, (seen, _) in enumerate(runs[name]["sent"]):
+            told = traffic(shape, specimen_mesh.BATCH, specimen_mesh.SEQ, layout, DEVICES["h100-sxm"],
+                           cluster(1, world), Recipe("fp32"), rank=rank // (world // 2))["pp"]
+            summed = seen["pp"]["all_reduce"].bytes - 8                                 # of two, less the loss
+            assert summed == 4 * shape.vocab * shape.hidden / layout.tp
+            assert seen["pp"]["send"].bytes + summed == told.bytes, (name, rank)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

@@ -251,6 +251,70 @@ def test_a_middle_stage_sends_both_ways_and_replicas_over_both_axes():
     assert found[1]["dp"].bytes == flat["dp"].bytes
 
 
+def test_a_tied_table_is_summed_by_the_pipelines_ends_behind_nothing():
+    """Half of it there and half of the sum back; ZBV's first rank has both ends."""
+    shape, recipe = PRESETS["gpt-3-175b"], Recipe("bf16-master", main_gradients="instead")
+    table = 4 * 50_257 / 4 * 12_288
+    for layout, ends in ((Layout(tp=4, pp=4, micro_batches=8), {0, 3}),
+                         (Layout(tp=4, pp=4, chunks=2, schedule="zbv", micro_batches=8), set())):  # fmt: skip
+        for tied in (True, False):
+            tables = replace(shape, tied_head=tied)
+            found = [traffic(tables, 1, 2048, layout, H100, cluster(2, 8), recipe, rank=rank)["pp"]
+                     for rank in range(4)]  # fmt: skip
+            hop = 2048 * 12_288 * 2
+            for rank, one in enumerate(found):
+                hops = one.messages - (rank in ends and tied)
+                more = table if rank in ends and tied else 0
+                assert one.bytes - hops * hop == pytest.approx(more, rel=1e-4), "a vocabulary in four parts, rounded up"
+        with_, without = (timed(layout, replace(shape, tied_head=tied), seq=2048, recipe=recipe).parts["hops"]
+                          for tied in (True, False))  # fmt: skip
+        assert with_ - without == pytest.approx(table / 50e9 / 0.94 if ends else 0, rel=0.1, abs=1e-9)
+
+
+def test_a_bent_pipelines_head_is_on_its_first_rank():
+    """ZBV's last stage comes back to rank 0, whose logits' and loss's messages along tp are beside the table's."""
+    bent, straight = (Layout(tp=2, pp=4, chunks=v, schedule=schedule, micro_batches=8)
+                      for v, schedule in ((2, "zbv"), (1, "1f1b")))
+    found, plain = ([traffic(PRESETS["llama-2-7b"], 1, 4096, layout, H100, cluster(1, 8), rank=rank)
+                     for rank in range(4)] for layout in (bent, straight))  # fmt: skip
+    more = [[one["tp"].messages - one_of_8 for one in ranks] for ranks, one_of_8 in ((found, 8 * 8 * 4),
+                                                                                   (plain, 8 * 8 * 4))]
+    assert more == [[8 * 5, 0, 0, 0], [8, 0, 0, 8 * 4]], "the table forward; three of the loss and the head's way back"
+    assert [one["pp"].messages for one in found] == [8 * 2, 8 * 4, 8 * 4, 8 * 4], "rank 0 has both ends"
+
+
+@over(v=[2, 4])
+def test_each_chunk_has_hops_of_its_own(v):
+    layout = Layout(pp=4, chunks=v, schedule="interleaved", micro_batches=8)
+    found = [traffic(LLAMA, 1, 8192, layout, H100, cluster(1, 4), rank=rank)["pp"] for rank in range(4)]
+    assert [one.messages for one in found] == [8 * (2 * v - 1), 8 * 2 * v, 8 * 2 * v, 8 * (2 * v - 1)]
+    assert {one.bytes / one.messages for one in found} == {8192 * 4096 * 2}
+
+
+def test_a_gathered_context_sends_as_much_in_fewer_messages():
+    """Of each block two gathers and a scatter, of all parts at once: a ring's bytes without its turns."""
+    layout = Layout(dp=4, cp=4, micro_batches=2)
+    ring, gather = (traffic(LLAMA, 1, 8192, layout, H100, cluster(2, 8), context=way)["cp"]
+                    for way in ("ring", "gather"))
+    assert ring.bytes == gather.bytes and (ring.messages, gather.messages) == (2 * 32 * 9, 2 * 32 * 3)
+    on, size = machine(H100, cluster(2, 8), layout), 8192 * 2 * 1024 * 2  # keys and values of 8 heads of 128
+    each = 2 * on.context("all_gather", size) + on.context("reduce_scatter", size)
+    assert gather.seconds == pytest.approx(2 * 32 * each)
+
+
+def test_llama_3s_order_has_the_pipeline_between_its_replicas():
+    """[TP, CP, PP, DP] from the inside (arXiv 2407.21783, section 3.3.2): of data alone the outermost axis waits for
+    the network's slowest part, and nothing else of a step changes where every axis but tp leaves its node."""
+    layout = Layout(dp=4, tp=8, pp=4, cp=2, zero=1, sequence_parallel=True, micro_batches=8)
+    theirs, ours = (timed(layout, PRESETS["llama-3-70b"], order=order)
+                    for order in (("dp", "pp", "cp", "tp"), ("pp", "dp", "cp", "tp")))
+    assert theirs.crossing == ("dp", "pp", "cp") and ours.seconds == pytest.approx(theirs.seconds)
+    inside = replace(layout, tp=2)
+    spread, side = (timed(inside, PRESETS["llama-3-70b"], order=order).parts["hops"]
+                    for order in (("dp", "pp", "cp", "tp"), ("pp", "dp", "cp", "tp")))
+    assert spread == side, "two stages on a node, and still a hop between nodes"
+
+
 def test_what_cannot_be():
     refused(lambda: timed(Layout(cp=2), context="tree"), "context must be one of ring, gather")
     refused(lambda: timed(Layout(cp=2), seq=1023), "use 1,024")
@@ -258,8 +322,6 @@ def test_what_cannot_be():
     refused(lambda: timed(Layout(tp=2), overlap="chunked"), "it needs sequence_parallel=True")
     refused(lambda: timed(Layout(pp=2), each=(16, 15)), "2 stages of 32 blocks in all")
     refused(lambda: step(LLAMA, 1, 64, Layout(dp=4), H100, cluster(1, 8)), "the cluster has 8 GPUs, the layout 4 ranks")
-    apart = ("dp", "tp", "pp", "cp")
-    refused(lambda: machine(H100, cluster(2, 8), Layout(dp=2, cp=2, tp=4), apart), "not side by side")
     on = tensor_machine(H100, cluster(1, 2), Layout(dp=2))
     refused(lambda: step_seconds(LLAMA, 1, 64, Layout(dp=2, cp=2), on), "use cp 1, not 2")
     one = machine(H100, cluster(1, 2), Layout(tp=2))

@@ -202,5 +202,5 @@ def test_what_cannot_be():
     refused(lambda: job(recipe=Recipe("bf16-master", gradients="kept", adapter="lora")), "and no adapter")
     refused(lambda: job(overlap="all"), "overlap must be one of None, none, backward, chunked")
     refused(lambda: job(context="tree"), "context must be one of ring, gather")
-    refused(lambda: job(order=("dp", "tp", "pp", "cp")), "dp and cp are not side by side")
+    refused(lambda: job(order=("dp", "tp", "pp")), "the order names pp, dp, cp, tp, each once, not dp, tp, pp")
     refused(lambda: Job("8B", 8192, 8, H100, cluster(1, 8)), "shape must be a Shape, not '8B'")
