@@ -171,7 +171,7 @@ def nearest(shape: Shape, layout: Layout, gpus: int) -> Layout:
     checks.whole("gpus", gpus, most=MOST)
     best = None
     for tp in checks.divisors(gpus):
-        if not divides(shape, tp) or tp > shape.kv and tp != layout.tp:
+        if not divides(shape, tp) or (tp > shape.kv and tp != layout.tp):
             continue
         for pp in checks.divisors(gpus // tp):
             if pp > shape.layers:

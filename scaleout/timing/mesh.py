@@ -44,8 +44,8 @@ BAND = 0.06
 class MeshTime:
     """One step. `parts` (PARTS) are seconds and add up to `seconds`. compute, recompute and what is exposed of tensor
     and context parallelism are the mean over the pipeline's ranks; imbalance is what the busiest has more, bubble and
-    hops what it waits, a tied table's sum among the hops; stragglers is what all wait for the slowest (STRAGGLE). pipeline: the step up to the update;
-    costs: of its stages; blocks: of each.
+    hops what it waits, a tied table's sum among the hops; stragglers is what all wait for the slowest (STRAGGLE).
+    pipeline: the step up to the update; costs: of its stages; blocks: of each.
 
     mfu: model FLOPs, forward and backward, by seconds and the peak of all ranks; hfu with recomputation.
     """

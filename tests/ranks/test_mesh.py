@@ -26,7 +26,6 @@ TWO = {"dp": 2, "tp": 2, "pp": 2, "micro_batches": 4}
 SPLIT = {"sequence_parallel": True, "gather_again": False}
 CASES = {
     1: {"alone": ("gpt", Layout(micro_batches=2), ORDER)},
-    2: {"dp": ("gpt", Layout(dp=2), ORDER), "pp": ("gpt", Layout(pp=2), ORDER)},
     4: {"dp x tp": ("gpt", Layout(dp=2, tp=2, micro_batches=2), ORDER),
         "tp x pp": ("llama", Layout(tp=2, pp=2), ORDER),
         "dp x pp": ("gpt", Layout(dp=2, pp=2, micro_batches=3, zero=1), ORDER)},
@@ -41,7 +40,7 @@ CASES = {
 def cases():
     with session("cpu") as s:
         found = {1: [specimen_mesh.main(s, CASES[1])]}
-    found |= {world: pool.ranks(specimen_mesh.main, world, CASES[world]) for world in (2, 4, 8)}
+    found |= {world: pool.ranks(specimen_mesh.main, world, CASES[world]) for world in (4, 8)}
     return {name: each[0][name] for world, each in found.items() for name in CASES[world]}, found[8][0]["faults"]
 
 
@@ -132,6 +131,7 @@ def test_the_lab_on_eight_processes(tmp_path):
     assert (record.recipe["layout"], record.effective_batch) == ("dp 2 x tp 2 x pp 2", 16)
     assert record.losses[-1] < record.losses[0]
     assert "skipped seconds of torch's way: not asked for (--via torch)" in said
+    assert any(one.startswith("seconds by the machine's profile: no profile of 2 processes") for one in record.skipped)
 
 
 def test_layouts_are_ranked_and_some_are_run(tmp_path):
@@ -165,6 +165,8 @@ def test_one_process_says_what_it_skips(tmp_path):
        (["--layout", "pp=2,schedule=zb1"], 8, "takes a backward in halves, which parts of matrices do not: use 1f1b"),
        (["--layout", "pp=8"], 8, "2 layers are fewer than 8 stages"),
        (["--via", "torch", "--order", "tp,pp,dp"], 8, "its mesh is made in the order pp,dp,tp, not tp,pp,dp"),
+       (["--search", "--machine", "any"], 8, "--machine predicts the steps of one layout: leave out --link, --search"),
+       (["--machine", "gone.json"], 8, "machine profile gone.json: "),
        (["--via", "accelerate"], 8, "--via accelerate: its ParallelismConfig has no pipeline, asks for transformers")])
 def test_what_cannot_be_is_refused(words, world, said):
     lab = lab_module("mesh")
