@@ -122,6 +122,22 @@ def refused(s, layout):
     return ""
 
 
+def accelerator():
+    """What Accelerate's own Accelerator says of a mesh on CPUs, by what it would do among replicas."""
+    from accelerate import Accelerator  # a second: after all that is measured
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import ParallelismConfig
+    found = {}
+    for degree in ("dp_shard_size", "dp_replicate_size"):
+        try:
+            Accelerator(cpu=True, parallelism_config=ParallelismConfig(**{degree: 8}))
+            found[degree] = ""
+        except ValueError as error:
+            found[degree] = str(error)
+        AcceleratorState._reset_state(True)
+    return found
+
+
 def main(s):
     """All cases."""
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
@@ -132,4 +148,4 @@ def main(s):
             for name, layout in ACCELERATE.items()}
     out["llama", "recomputed"] = case(s, LLAMA, LAYOUTS["2x2x2"], wanted["llama"], checkpointing="full")
     return {"cases": out, "grids": grids(s), "refused": [refused(s, Layout(tp=2, pp=4)), refused(s, Layout(tp=8))],
-            "sent": {name: out["llama", name]["sent"] for name in LOOKED}}
+            "sent": {name: out["llama", name]["sent"] for name in LOOKED}, "accelerator": accelerator()}

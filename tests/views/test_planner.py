@@ -9,11 +9,12 @@ from pathlib import Path
 import mesh_rows
 import pytest
 from drawn import marks
-from view_settings import by_chance
+from view_settings import PASTED, by_chance
 
 from scaleout import views
 from scaleout.draw import svg
 from scaleout.draw.spots import Spots
+from scaleout.spec import hugging_face
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
@@ -116,6 +117,50 @@ def test_points_go_from_the_quickest_to_the_slowest_and_carry_their_cuts():
     assert seconds == sorted(seconds) and len({tuple(one[2:]) for one in points}) == len(points)
     presses = {one.get("data-press") for one in ET.fromstring(shown()["svg"]).findall(".//*[@data-press]")}
     assert presses == {f"show={kind}" for kind, count in setting().counts.items() if count}, "none for each point"
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+def test_a_chip_lights_its_kind_and_all_again(width):
+    now = setting()
+    for kind in ("link", "over"):
+        found = shown({"show": kind}, width)
+        picture = marks(found["svg"])
+        pressed = {tuple(map(str, cuts_of(plan))) for plan in now.every if now.kind(plan) == kind}
+        points = [tuple(one.partition("|")[0].split()[2:]) for one in picture["field"].get("data-points").split(";")]
+        assert set(points) == pressed and len(points) == now.counts[kind] and found["values"]["shown"] == kind
+        assert picture[f"chip {kind}"].get("data-press") == "show=all"
+        assert picture["chip bubble"].get("data-press") == "show=bubble"
+        clouds = [one for one in ET.fromstring(found["svg"]).iter() if one.get("data-cloud") == ""]
+        assert sorted(one.get("opacity", "1") for one in clouds) == ["0.15"] * (len(clouds) - 1) + ["1"]
+    nothing = shown({"model": "gpt2-xl", "gpus": 1, "show": "link"}, width)
+    assert nothing["values"]["shown"] == "all", "none of these waits for a link"
+
+
+def test_a_config_json_is_the_model():
+    found = shown({"config": PASTED, "gpus": 96, "sequences": 192})
+    job = Job(hugging_face.shape(PASTED), 8192, 192, DEVICES["h100-sxm"], cluster(12, 8))
+    best = plans(job).best
+    assert found["values"]["best"]["seconds"] == best.seconds and found["values"]["best"]["gb"] == best.bytes / 1e9
+    assert found["sentence"].startswith("mistral of 7.25B on 96 H100: **")
+    assert found["levers"]["model"] == {"off": "config.json is the model: empty its box"}
+    kept = views.clean("planner", {"config": PASTED})["config"]
+    assert "rope_theta" not in kept and views.clean("planner", {"config": kept})["config"] == kept
+    assert shown({"config": kept})["svg"] == shown({"config": PASTED})["svg"]
+    with pytest.raises(ValueError, match="this is no JSON: paste a whole config"):
+        shown({"config": "{"})
+    assert launch.ranks(setting(config=kept), setting(config=kept).best) == "", "no model of the chapter"
+
+
+def test_counts_of_gpus_are_whole_nodes_and_more_than_doublings():
+    offered = [n for n, _ in next(one for one in planner.CONTROLS if one.name == "gpus").options]
+    assert offered == sorted(offered) and {1, 3, 8, 24, 72, 96, 1152, 2304, 16_384} <= set(offered)
+    assert all(n <= 8 or n % 8 == 0 for n in offered)
+    columns = clusters.columns(setting(**SMALL | {"gpus": 96, "sequences": 192}))
+    assert [gpus for gpus, _, _ in columns] == sorted({96, *(2**k for k in range(15))})
+    one = setting(**SMALL | {"gpus": 96, "sequences": 192}).question
+    assert clusters.changed(one, "nodes of 64 GPUs") is None and clusters.changed(one, "network half as fast")
+    none = shown({"gpus": 7168, "sequences": 8})["sentence"]
+    assert "**no layout divides this.** 8 sequences do not fall evenly to so many replicas: take 7,168 of them." in none
 
 
 def test_a_point_pressed_is_yours():

@@ -31,7 +31,7 @@ def drawn(setting: Setting, width: int, top: float, show: str) -> str:
     x, y = 4.0, top
     for kind, text in zip(there, long if sum(map(_long, long)) <= width - 2 else short, strict=True):
         if x > 4 and x + _long(text) > width + 2:
-            x, y = 4.0, y + HIGH
+            x, y = 4.0, y + HIGH + 2
         out.append(_chip(kind, text, x, y, show == kind))
         x += _long(text)
     return "".join(out)
@@ -39,15 +39,14 @@ def drawn(setting: Setting, width: int, top: float, show: str) -> str:
 
 def _long(text: str) -> float:
     """From a chip's left edge to the next one's."""
-    return 22 + svg.measure(text, svg.SMALLEST)
+    return 23 + svg.measure(text, svg.SMALLEST, True)
 
 
 def _chip(kind: str, text: str, x: float, y: float, lit: bool) -> str:
     shape, fill, filled, names = LOOKS[kind]
-    edge = svg.colour("key" if lit else "grid")
-    body = (f'<rect x="{svg.num(x - 2)}" y="{svg.num(y - 5)}" width="{svg.num(_long(text) - 5)}" height="21" rx="10.5" '
-            f'fill="{edge}" fill-opacity="{0.16 if lit else 0.25}" stroke="{edge}"/>')  # fmt: skip
-    body += shapes([(x + 6, y + 5.5)], shape, fill, filled)
-    body += svg.text(x + 13, y + 9.5, text, size=svg.SMALLEST, mark=f"count {kind}")
+    box = x - 3, y - 8, _long(text) - 4, HIGH
+    body = svg.rect(*box, "key", opacity=0.18) if lit else ""
+    body += shapes([(x + 5, y + 5.5)], shape, fill, filled)
+    body += svg.text(x + 12, y + 9.5, text, size=svg.SMALLEST, bold=lit, mark=f"count {kind}")
     label = f"{text.split()[0]} layouts, {names[0]}: {'show all again' if lit else 'show these alone'}"
-    return svg.press(body, (x - 3, y - 8, _long(text) - 3, HIGH), "show", "all" if lit else kind, label, f"chip {kind}")
+    return svg.press(body, box, "show", "all" if lit else kind, label, f"chip {kind}")

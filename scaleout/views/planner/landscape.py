@@ -35,8 +35,8 @@ class Places:
 
 
 PLACES = {
-    svg.WIDE: Places((42, 62, 550, 246), 25, 490),
-    svg.NARROW: Places((36, 86, 316, 156), 24, 408),
+    svg.WIDE: Places((42, 70, 550, 238), 28, 490),
+    svg.NARROW: Places((36, 99, 316, 135), 28, 400),
 }
 
 
@@ -241,5 +241,5 @@ def _field(scene: Scene) -> str:
     told = _told(scene.setting.question, scene.width, scene.show)
     points = [(*scene.xy(plan), cuts, said) for plan, cuts, said in told]
     label = f"{len(points)} layouts by seconds of a step. Arrow keys go from one to the next, Enter makes it yours."
-    at = (plane.left - 36, plane.top - 6, HOW)
+    at = (plane.left - 36, plane.top - 7, HOW)
     return field((plane.left, plane.top, plane.width, plane.height), Cuts._fields, points, at, label)

@@ -70,7 +70,7 @@ class Question(NamedTuple):
         """The model, in words."""
         if self.model.startswith("{"):
             kind, size = hugging_face.read(self.model)["model_type"], total_parameters(self.shape) / 1e9
-            return f"Your {kind} of {svg.quantity(size)}B"
+            return f"{kind} of {svg.quantity(size)}B"
         return NAMES[self.model]
 
 
