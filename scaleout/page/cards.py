@@ -106,6 +106,12 @@ def _patterns() -> str:
     return f'<h2>Six patterns, before and after</h2><div class="card-pictures">{"".join(some)}</div>'
 
 
+def _mesh() -> str:
+    some = (f"<div>{mesh_cuts.panel(name)}<b>{name.replace('x', '×')}</b></div>" for name in mesh_cuts.CUTS)
+    head = "Eight GPUs, four cuts: blue of the model, green of the batch"
+    return f'<h2>{head}</h2><div class="card-pictures card-four">{"".join(some)}</div>'
+
+
 def _picture(words: str, draw: Callable[[float], str], width: float = WIDE) -> str:
     """width: what it is drawn for. The sheet has 68 mm for it, so that NARROW is the one whose words can be read."""
     return f'<h2>{words}</h2><div class="card-picture">{draw(width)}</div>'
@@ -117,7 +123,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "steps": partial(_picture, "One step, few tokens and many", steps.opening, NARROW),
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
     "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
-    "mesh": partial(_picture, "Eight GPUs, four cuts", mesh_cuts.opening),
+    "mesh": _mesh,
     "precision": partial(_picture, "Five formats on one ruler", format_strips.strips, NARROW),
     "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills, NARROW),
 }
