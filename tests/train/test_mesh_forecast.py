@@ -14,11 +14,11 @@ from scaleout.train import mesh_forecast
 SHAPE = Shape(8, 64, 4, 256, max_seq=32, tied_head=False)
 BATCH, SEQ, ALONE = 16, 32, 0.4  # seconds that a plain copy of the model takes for a replica's share
 COPIES = 1e10
-SLOPE, ALPHA = 2e-9, 1e-4  # of every collective
+SLOPE, ALPHA = 2e-9, 1e-4  # of every collective between two processes; among more it is steeper
 
 
 def profile(world):
-    line = {"alpha_seconds": ALPHA, "seconds_per_byte": SLOPE}
+    line = {"alpha_seconds": ALPHA, "seconds_per_byte": SLOPE * world / 2}
     return {"world": world, "copy_bytes_per_second": COPIES, "matmul_flops_per_second": {"fp32": 1e11},
             "collectives": dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "broadcast"), line)}
 
@@ -75,3 +75,13 @@ def test_messages_along_tp_are_all_waited_for(told):
     assert two.parts["compute"] == pytest.approx(one.parts["compute"] / 2, rel=0.1)
     each = ALPHA + SLOPE * 4 * BATCH * SEQ * 64
     assert two.parts["exposed tensor"] == pytest.approx(8 * 4 * each, rel=0.2), "four in a block, and the ends'"
+
+
+def test_each_group_has_the_profile_of_as_many_processes(told):
+    """Of four ranks, two along each axis: messages take what two processes take, not what four do."""
+    both, tensor = told(dp=2, tp=2, zero=0), told(tp=2)
+    assert both.parts["exposed data"] == pytest.approx(ALPHA + SLOPE * 4 * total_parameters(SHAPE) / 2, rel=0.02)
+    each = ALPHA + SLOPE * 4 * BATCH * SEQ * 64
+    assert tensor.parts["exposed tensor"] == pytest.approx(8 * 4 * each, rel=0.2)
+    less = both.parts["exposed tensor"] / tensor.parts["exposed tensor"]
+    assert less == pytest.approx((ALPHA + SLOPE * 4 * BATCH / 2 * SEQ * 64) / each, rel=0.1), "half of the sequences"
