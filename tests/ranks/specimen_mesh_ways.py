@@ -20,9 +20,9 @@ LLAMA = Shape(4, 24, 4, 64, kv_heads=2, ff=56, gated_mlp=True, bias=False, norm=
 SHAPES = {"gpt": GPT, "llama": LLAMA}
 BATCH, SEQ = 16, 12
 LAYOUTS = {
-    "8x1x1": Layout(dp=8, zero=3), "4x2x1": Layout(dp=4, tp=2, zero=3, micro_batches=2), "1x2x4": Layout(tp=2, pp=4),
+    "8x1x1": Layout(dp=8, zero=3), "4x2x1": Layout(dp=4, tp=2, zero=3, micro_batches=2),
+    "1x2x4": Layout(tp=2, pp=4, micro_batches=4, schedule="gpipe"),
     "2x2x2": Layout(dp=2, tp=2, pp=2, zero=3), "replicas": Layout(dp=2, tp=2, pp=2, micro_batches=4),
-    "kept": Layout(dp=2, tp=2, pp=2, zero=2, micro_batches=4, schedule="gpipe"),
     "interleaved": Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4, chunks=2, schedule="interleaved"),
     "zero bubble": Layout(dp=4, pp=2, zero=2, micro_batches=4, chunks=2, schedule="zbv")}
 TIED = ("2x2x2", "interleaved", "zero bubble")         # of the tied model: two ends on two ranks, chunks, one rank
