@@ -255,9 +255,7 @@ function paste(control, changed) {
     input.value = await file.text();
     take(input.value);
   });
-  const set = (at) => {
-    input.value = at;
-  };
+  const set = (at) => Object.assign(input, { value: at });
   return { ...labelled({ ...control, options: undefined }, input), input, set };
 }
 
