@@ -21,6 +21,7 @@ from scaleout.draw import (
     cuts,
     format_strips,
     mesh_cuts,
+    moments,
     patterns,
     recompute_hills,
     stages,
@@ -125,6 +126,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
     "mesh": _mesh,
     "precision": partial(_picture, "Five formats on one ruler", format_strips.strips, NARROW),
+    "memory": partial(_picture, "A step on few tokens, and on many", moments.small, NARROW),
     "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills, NARROW),
 }
 
