@@ -15,6 +15,7 @@ def divides(shape: Shape, tp: int) -> bool:
 
 def check_tensor(shape: Shape, tp: int) -> None:
     """ValueError, in one line with the nearest degree that works, unless tp ranks can share a block of this shape."""
+    checks.instance("shape", shape, Shape)
     checks.whole("tp", tp)
     if divides(shape, tp):
         return
