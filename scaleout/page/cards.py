@@ -29,7 +29,7 @@ from scaleout.draw import (
 )
 from scaleout.page import form
 from scaleout.page.ladder import rungs
-from scaleout.writeup.drawings import NARROW, WIDE
+from scaleout.writeup.drawings import NARROW
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = ROOT / "book" / "cards"
@@ -106,21 +106,22 @@ def _patterns() -> str:
     return f'<h2>Six patterns, before and after</h2><div class="card-pictures">{"".join(some)}</div>'
 
 
-def _picture(words: str, draw: Callable[[float], str], width: float = WIDE) -> str:
-    """width: what it is drawn for. The sheet has 68 mm for it, so that NARROW is the one whose words can be read."""
-    return f'<h2>{words}</h2><div class="card-picture">{draw(width)}</div>'
+def _picture(words: str, draw: Callable[[float], str], width: float = NARROW, paper: int = 84) -> str:
+    """width: what it is drawn for; paper: the millimetres that it has, so many that its words can be read."""
+    return f'<h2>{words}</h2><div class="card-picture" style="width: {paper}mm">{draw(width)}</div>'
 
 
 PICTURES: dict[str, Callable[[], str]] = {
     "patterns": _patterns,
-    "cuts": partial(_picture, "A product on two ranks", cuts.product),
-    "steps": partial(_picture, "One step, few tokens and many", steps.opening, NARROW),
+    "cuts": partial(_picture, "A product on two ranks", cuts.product, 560.0, 102),
+    "steps": partial(_picture, "One step, few tokens and many", steps.opening),
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
-    "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
+    "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening, paper=72),
     "mesh": partial(_picture, "Eight GPUs, four cuts", mesh_cuts.opening),
-    "precision": partial(_picture, "Five formats on one ruler", format_strips.strips, NARROW),
-    "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills, NARROW),
+    "precision": partial(_picture, "Five formats on one ruler", format_strips.strips),
+    "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills),
 }
+BROAD = {"cuts"}  # beside these is room for a sentence, beside the others for the formulas
 
 
 def title(stem: str) -> tuple[str, str]:
@@ -164,9 +165,15 @@ SHEET = """<!doctype html>
 def sheet_html(stem: str) -> str:
     """The whole sheet, as a page of its own."""
     card, (number, name) = load(stem), title(stem)
-    parts = [f"<section>{PICTURES[card['pictures']]()}"] if "pictures" in card else ["<section>"]
-    parts += [f"<p>{rich(card['sum'], mathml)}</p></section>" if "sum" in card else "</section>"]
-    parts += [f"<section><h2>What it costs</h2>{_formulas(card, mathml)}</section>"]
+    said = f"<p>{rich(card['sum'], mathml)}</p>" if "sum" in card else ""
+    seen = PICTURES[card["pictures"]]() if "pictures" in card else ""
+    costs = f"<h2>What it costs</h2>{_formulas(card, mathml)}"
+    if card.get("pictures") in BROAD:
+        parts = [f'<section class="card-beside"><div>{seen}</div>{said}</section>', f"<section>{costs}</section>"]
+    elif 'class="card-picture"' in seen:
+        parts = [f'<section class="card-beside"><div>{seen}{said}</div><div>{costs}</div></section>']
+    else:
+        parts = [f"<section>{seen}{said}</section>", f"<section>{costs}</section>"]
     parts += [
         f'<section class="card-columns"><div><h2>Symbols</h2>{_pairs(card["symbols"], mathml)}</div>'
         f"<div><h2>Numbers to remember</h2>{_pairs(card['numbers'], mathml)}</div></section>"
