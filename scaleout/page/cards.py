@@ -27,7 +27,7 @@ from scaleout.draw import (
     steps,
     zero_stages,
 )
-from scaleout.page import form
+from scaleout.page import describe, form
 from scaleout.page.ladder import rungs
 from scaleout.writeup.drawings import NARROW
 
@@ -146,6 +146,7 @@ SHEET = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}: the card</title>
+{meta}
 <link rel="icon" href="../_static/favicon.svg">
 <link rel="stylesheet" href="../_static/live/palette.css">
 <link rel="stylesheet" href="../_static/card.css">
@@ -183,7 +184,8 @@ def sheet_html(stem: str) -> str:
         lines = "".join(f"<span>{rich(one, mathml)}</span>" for one in mine["lines"])
         parts.append(f'<section class="card-yours"><h2>{escape(mine["title"])}</h2>{lines}</section>')
     back = f"../notebooks/{number}_{stem}.html#card-{stem}"
-    return SHEET.format(title=escape(name), number=number, back=back, body="\n".join(parts))
+    tag = describe.meta(f"cards/{stem}")
+    return SHEET.format(title=escape(name), meta=tag, number=number, back=back, body="\n".join(parts))
 
 
 def write(folder: Path) -> None:
