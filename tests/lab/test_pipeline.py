@@ -78,8 +78,8 @@ def test_the_recorded_runs_show_what_the_class_plan_says():
             seen = r.measurement[figure]
             if figure.startswith("bubble"):
                 whole = "v = " not in figure or "100 ms" in figure  # each stage is as long as 50 ms
-                most = 0.025 if whole else 0.045
-                low, high = (0.05, 0.07) if "10 ms" in figure else (-0.01, most if "by hand" in figure else 0.15)
+                most = 0.025 if whole else 0.04
+                low, high = (0.02, 0.07) if "10 ms" in figure else (-0.01, most if "by hand" in figure else 0.15)
                 assert low < seen - predicted < high, figure
             elif figure.startswith("bytes"):
                 assert seen == pytest.approx(predicted, rel=5e-4), figure
