@@ -59,7 +59,10 @@ def meta(name: str) -> str:
 
 
 def describe(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
-    """Give a page of the book its description, before the extension for shared links takes its first words for one."""
+    """Give a page of the book its description, before the extension for shared links takes its first words for one; the
+    first page is called as the book is, and once."""
+    if pagename == app.config.root_doc:
+        context["docstitle"] = ""
     if doctree is not None:
         context["metatags"] = context.get("metatags", "") + meta(pagename)
         context["meta"] = {**(context.get("meta") or {}), "og:description": description(pagename)}
