@@ -89,7 +89,7 @@ def test_a_page_says_what_it_is_to_those_who_do_not_see_it():
         for image in re.findall(r"<img\b[^>]*>", article):
             assert re.search(r'alt="[^"]{12,}"', image), (name, image)
         for picture in re.findall(r'<svg\b[^>]*role="img"[^>]*>', article):
-            assert re.search(r'aria-label(ledby)?="[^"]{3,}"', picture), (name, picture[:200])
+            assert re.search(r'aria-label(ledby)?="[^"]{30,}"', picture), (name, picture[:200])
     assert "<title>Copy, Split, Move, Recompute</title>" in source("book/index")
 
 
