@@ -106,7 +106,7 @@ def _patterns() -> str:
     return f'<h2>Six patterns, before and after</h2><div class="card-pictures">{"".join(some)}</div>'
 
 
-def _picture(words: str, draw: Callable[[float], str], width: float = NARROW, paper: int = 84) -> str:
+def _picture(words: str, draw: Callable[[float], str], width: float = NARROW, paper: int = 72) -> str:
     """width: what it is drawn for; paper: the millimetres that it has, so many that its words can be read."""
     return f'<h2>{words}</h2><div class="card-picture" style="width: {paper}mm">{draw(width)}</div>'
 
@@ -114,12 +114,12 @@ def _picture(words: str, draw: Callable[[float], str], width: float = NARROW, pa
 PICTURES: dict[str, Callable[[], str]] = {
     "patterns": _patterns,
     "cuts": partial(_picture, "A product on two ranks", cuts.product, 560.0, 102),
-    "steps": partial(_picture, "One step, few tokens and many", steps.opening),
+    "steps": partial(_picture, "One step, few tokens and many", steps.opening, NARROW),
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
-    "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening, paper=72),
+    "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
     "mesh": partial(_picture, "Eight GPUs, four cuts", mesh_cuts.opening),
-    "precision": partial(_picture, "Five formats on one ruler", format_strips.strips),
-    "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills),
+    "precision": partial(_picture, "Five formats on one ruler", format_strips.strips, NARROW),
+    "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills, NARROW),
 }
 BROAD = {"cuts"}  # beside these is room for a sentence, beside the others for the formulas
 
