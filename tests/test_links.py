@@ -8,6 +8,8 @@ from urllib.parse import unquote
 import pytest
 import repo
 
+from scaleout.page import ladder
+
 CHAPTERS = sorted(name for name in repo.with_suffix(".ipynb") if name.startswith("notebooks/"))
 LINK = re.compile(r"\[([^\]]*)\]\((?:\.\./notebooks/)?(\d\d)_(\w+)\.ipynb(?:#[\w-]*)?\)")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.S)
@@ -59,3 +61,10 @@ def test_the_glossary_is_in_order_and_chapters_link_to_entries_that_there_are():
     for name in CHAPTERS:
         linked = re.findall(r"glossary\.md#([^)\s]+)\)", prose(name))
         assert not [one for one in linked if unquote(one).lower() not in known], name
+
+
+def test_a_rung_has_one_name_in_the_contents():
+    listed = re.findall(r"file: (?:notebooks/\d\d_|book/instructor/)(\w+)\n\s+title: \"(.+)\"", repo.text("_toc.yml"))
+    names = {rung["stem"]: f"{rung['number']} {rung['title']}" for rung in ladder.rungs()}
+    named = [(stem, title) for stem, title in listed if stem != "index"]
+    assert len(named) == 2 * len(CHAPTERS) and all(names[stem] == title for stem, title in named)
