@@ -123,9 +123,9 @@ def test_sections_are_html_without_a_reader_s_markup():
     for column in planner.SECTIONS:
         for name in column:
             found = blocks.html(told(name))
-            assert found.startswith("<h4>") and "<script" not in found and "**" not in found
+            assert found.startswith("<h2>") and "<script" not in found and "**" not in found
     assert blocks.html({"title": "a < b", "blocks": [("words", "**<i>**")]}) == (
-        "<h4>a &lt; b</h4><p><strong>&lt;i&gt;</strong></p>")  # fmt: skip
+        "<h2>a &lt; b</h2><p><strong>&lt;i&gt;</strong></p>")  # fmt: skip
     with pytest.raises(ValueError, match=r"has no section \['gone'\]: use one of cut, clusters"):
         views.prepare("planner", {}, ["gone"])
     with pytest.raises(ValueError, match="has no section 'gone': use one of cut, clusters"):
