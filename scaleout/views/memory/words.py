@@ -29,10 +29,11 @@ def sentence(name: str, held: Account, device: Device, giga: int, found: Advice 
     """The peak, whether it fits, what most of it is, and the lever worth trying."""
     largest = max(KINDS, key=lambda kind: held.peak[kind])
     share = held.peak[largest] / held.peak_bytes
+    then = _try(found, giga) if found else "No lever here takes a twentieth off."
     return (
         f"{name}: **{amount(held.peak_bytes, giga)}** {MOMENTS[held.peak_moment][2]}. "
         f"{_verdict(held.peak_bytes, device, giga)} {'Most of it' if share > 0.5 else 'The largest part'} is "
-        f"{CALLED.get(largest, largest)} ({share:.0%}). {_try(found, giga) if found else 'No lever here takes a twentieth off.'}"
+        f"{CALLED.get(largest, largest)} ({share:.0%}). {then}"
     )
 
 
