@@ -33,7 +33,7 @@ def _middle(start: float, end: float) -> float:
 
 def held(rows: Sequence[Placed], at: float) -> int:
     """Bytes that a GPU holds at a moment, the fullest of the stretches that it lies in."""
-    now, before = 0, (-1.0, 0)
+    now, before = 0, (-1.0, rows[0][2].bytes)
     for start, end, moment in rows:
         if start <= at <= end:
             now = max(now, moment.bytes)

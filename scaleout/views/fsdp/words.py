@@ -7,7 +7,7 @@ from scaleout.draw.labels import took
 from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views.choices import NAMES
-from scaleout.views.fsdp.levers import EXPOSED, lever, roomier
+from scaleout.views.fsdp.levers import lever, roomier
 
 GIB = 2**30
 WHERE = {"forward": "in forward", "loss": "at the loss", "backward": "in backward", "update": "in the update"}
@@ -20,14 +20,15 @@ def sentence(setting, values: dict) -> str:
     """What one GPU holds, and whether it fits and is fast. setting: of the view."""
     gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
     peak = f"{svg.quantity(values['peak_gib'])} of {svg.quantity(values['device_gib'])} GiB"
-    first = f"{NAMES[setting.model]} on {gpus}: {peak} at the peak, {WHERE[values['peak_phase']]}. "
+    first = f"{NAMES[setting.model]} on {gpus} peaks at {peak}, {WHERE[values['peak_phase']]}. "
     if not values["fits"]:
         return f"{first}{_too_much(values)}"
     waits = f"a GPU waits for {values['waiting_percent']:.1f}% of its {took(values['step_seconds'])}"
+    spare = f"with {values['spare_percent']:.0f}% to spare"
     if values["verdict"] == "merely fits":
-        return f"{first}It merely fits: {waits}, which is more than {EXPOSED:.0%}."
+        return f"{first}It merely fits, {spare}: {waits}."
     alone = " One GPU has nothing to gather." if setting.ranks == 1 else ""
-    return f"{first}It fits and trains with healthy throughput: {waits}.{alone}"
+    return f"{first}It fits, {spare}, and trains with healthy throughput: {waits}.{alone}"
 
 
 def advice(setting, values: dict) -> str:
@@ -39,7 +40,7 @@ def advice(setting, values: dict) -> str:
     if room is None:
         return ""
     gib, longer = room
-    return f"Of that {own:.0%} is never split: try **full checkpointing**, {gib} GiB, a step {longer:.0%} longer."
+    return f"{own:.0%} is never split: try **full checkpointing**, {gib} GiB, a step {longer:.0%} longer."
 
 
 def _too_much(values: dict) -> str:
