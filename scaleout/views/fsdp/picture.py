@@ -88,7 +88,7 @@ class _Frame:
         fullest moment, and of the one that is shown."""
         plane, inside = self.plane, self.at(card) > self.plane.top + 1
         words = f"what one GPU holds, {self.name}" + ("" if inside else f"; this GPU: {svg.quantity(card)} GiB")
-        now_words = f"; now {svg.quantity(now)} GiB" if now is not None and (inside or self.wide) else ""
+        now_words = f"; now {_amount(now)} GiB" if now is not None and (inside or self.wide) else ""
         parts = [
             self._life(), self._units(), self.keys,
             svg.text(MARGIN, self.words_at, words + now_words, fill="muted", size=svg.SMALL),

@@ -69,7 +69,7 @@ def law(setting, values: dict) -> list[str]:
         host = f" The host holds {svg.quantity(values['host_gib'])} GiB for each GPU; its update takes {update:.0%}."
     sent = f" A GPU sends {svg.quantity(values['sent_gb'])} GB a step." if values["sent_gb"] else ""
     return [
-        f"{states} + units whole for a moment + what is never split, for it belongs to a GPU's own tokens:",
+        f"{states} + units whole for a moment + its own tokens', never split:",
         f"{amounts} = {svg.quantity(values['peak_gib'])} GiB",
         f"{setting.batch} × {setting.tokens:,} tokens a GPU, compute at {COMPUTE_SHARE:.0%} of peak, "
         f"MFU {values['mfu']:.0%}.{sent}{host}",
