@@ -71,7 +71,7 @@ def draw(unit: Unit, moment: int, x: float, y: float, width: float, cell: float,
     flying = _flights(unit, moment)
     under, over = grid.flights(flying)
     names = "".join(
-        svg.text(grid.left(rank) + grid.column / 2, y + 11, f"{name} {rank}", anchor="middle", bold=True,
+        svg.text(grid.left(rank) + grid.column / 2, y + 11, f"{name} {rank}".strip(), anchor="middle", bold=True,
                  size=svg.SMALL) for rank in range(unit.ranks)
     )  # fmt: skip
     return "".join([names, grid.frames(), under, grid.cells(_held(unit, moment), grid.landed(flying)), over,
@@ -106,12 +106,12 @@ def slots(unit: Unit, moment: int, right: float, y: float) -> tuple[str, float]:
 
 
 def _held(unit: Unit, moment: int) -> dict[str, Cells]:
-    """States of the cells, by kind, rank and part. What is under way is drawn by its flight."""
+    """States of the cells, by kind, rank and part. What is about to leave or under way is drawn by its flight."""
     every = range(unit.ranks)
     whole = unit.whole(moment) or unit.ranks == 1
     own = AWAY if unit.away and not whole else OWNED
     weights = [[own if part == rank else LENT * whole for part in every] for rank in every]
-    made = {5: (LENT, LENT), 6: (LENT, 0), 7: (OWNED, 0), 8: (OWNED, 0)}.get(moment, (0, 0))
+    made = {5: (LENT, LENT * (unit.ranks == 1)), 6: (LENT, 0), 7: (OWNED, 0), 8: (OWNED, 0)}.get(moment, (0, 0))
     gradients = [[made[0] if part == rank else made[1] for part in every] for rank in every]
     return {"weights": weights, "gradients": gradients}
 
@@ -124,7 +124,8 @@ def _flights(unit: Unit, moment: int) -> list[Flight]:
     for name, key, way, begins in (("a", "weights", "out", 1), ("b", "weights", "out", 4), ("c", "gradients", "in", 6)):
         if begins - 1 <= moment <= begins + 1 and not (name == "b" and unit.kept):
             done = (moment - begins + 1) / 2
-            out += [Flight(f"{name}{part}", key, part, way, done, way == "out") for part in range(unit.ranks)]
+            how = (way, done, way == "out", way == "in")
+            out += [Flight(f"{name}{part}", key, part, *how) for part in range(unit.ranks)]
     return out
 
 
@@ -137,3 +138,28 @@ def _activations(unit: Unit, moment: int, grid: Grid) -> str:
         + svg.rect(grid.left(rank), y, wide, BAND, "c3", mark=f"kept{rank}")
         for rank in range(unit.ranks)
     )
+
+
+SHOWN = {
+    0: ("at rest", "a quarter each"), 2: ("forward", "gathered: all of it"),
+    3: ("between", "freed; activations stay"), 5: ("backward", "gathered again"),
+    6: ("reduce-scatter", "gradients fly home"), 7: ("at rest", "a quarter of the mean"),
+}  # fmt: skip
+
+
+def six(width: float) -> str:
+    """The life of one unit on four ranks, in six moments, three beside each other; on a phone two."""
+    across, gap = (3, 26.0) if width > 500 else (2, 18.0)
+    wide, cell = (width - gap * (across - 1)) / across, 15.0
+    tall, unit, out = 36 + height(cell) + 16, Unit(DRAWN, False), []
+    for k, (moment, (what, words)) in enumerate(SHOWN.items()):
+        x, y = k % across * (wide + gap), k // across * tall
+        out.append(svg.text(x, y + 13, f"{k + 1}. {what}", bold=True))
+        out.append(svg.text(x, y + 29, words, size=svg.SMALL, fill="muted"))
+        out.append(draw(unit, moment, x, y + 34, wide, cell, ""))
+    label = (
+        "Four ranks and their cells for the quarters of one unit, at six moments: each has its own quarter; all have "
+        "all quarters; each its own again, and activations; all quarters and gradients of all of them; gradients on "
+        "their way to the rank that owns each quarter; each has its quarter of weights and of averaged gradients."
+    )
+    return svg.figure(width, tall * -(-len(SHOWN) // across) - 10, "".join(out), label)

@@ -89,7 +89,7 @@ def _wires(timeline: ShortTimeline) -> list[str]:
     return [lane for lane in LANES[1:] if timeline.count(lane)]
 
 
-def lanes(timeline: ShortTimeline, on: Strip, every: bool) -> str:
+def lanes(timeline: ShortTimeline, on: Strip, every: bool, named: bool = True) -> str:
     """What is computed, with its gaps, and where there is room (`every`) each kind of message or copy that there is,
     from on.y down. Neighbours are one mark where they are many, as long as all of them, so that nothing is lost."""
     forward, backward, by_lane = _sorted(timeline)
@@ -106,7 +106,7 @@ def lanes(timeline: ShortTimeline, on: Strip, every: bool) -> str:
     scale = on.width / timeline.seconds
     boxes = [(on.at(start), y, (end - start) * scale, BAR) for start, end in waits if (end - start) * scale >= 0.02]
     out.append(hatch.area(boxes, title="exposed communication: compute waits"))
-    out.append(_name(on, y, "computes"))
+    out.append(_name(on, y, "computes") if named else "")
     for lane in _wires(timeline) if every else ():
         y += LANE
         out.append(_name(on, y, NAMES[lane]))
