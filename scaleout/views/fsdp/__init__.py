@@ -32,15 +32,8 @@ LEAST = (
 )  # parameters of a unit when wrapping by size: the default of torch's size_based_auto_wrap_policy
 GIB = 2**30
 BLOCKS = 16  # about, whose memory is drawn of those that are alike, by one moment each
-WRAPS = {
-    "model": "the whole model", "block": "each block", "layer": "each layer (matrix)",
-    "size": "any module of 100 million parameters",
-}  # fmt: skip
-RESHARD = {
-    "yes": "yes: gather again in backward",
-    "no": "no: keep it whole",
-    "node": f"keep shards of {NODE} GPUs",
-}
+WRAPS = {"layer": "matrix", "block": "block", "size": "by size", "model": "model"}
+RESHARD = {"yes": "free it", "node": f"keep 1/{NODE}", "no": "keep it"}
 OVER = {"all": "all GPUs", "node": f"each {NODE} GPUs, copies across (hybrid)"}
 # (gathered and computed in, reduced in); what is stored is fp32
 PRECISION = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "fp32"), "bf16-reduce": ("bf16", "bf16")}
@@ -51,9 +44,9 @@ CONTROLS = (
           "**one GPU** hold at its fullest moment?", "peak_gib", "GiB", lo=0, hi=100, step=1),
     play("moment", "Life of a unit", moments.SHOWN, 0, moments.LAST),
     select("wrap", "A unit is", "block", list(WRAPS.items())),
-    select("reshard", "Free a unit after its forward", "yes", list(RESHARD.items())),
+    select("reshard", "After its forward", "yes", list(RESHARD.items())),
     select("checkpointing", "Checkpointing", "none",
-           [("none", "none"), ("selective", "selective: the attention core"), ("full", "full: each block")]),
+           [("none", "none"), ("selective", "attention"), ("full", "each block")]),
     slider("batch", "Sequences per GPU", 2, 1, 64, log=True),
     *more(
         select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
@@ -222,7 +215,10 @@ def slips(params: dict) -> list[tuple[float, str]]:
 
 def _setting(params: dict) -> Setting:
     given = {name: value for name, value in params.items() if name != "moment"}
-    return known(Setting(**{**given, "ranks": int(params["ranks"]), "seq": int(params["seq"])}))
+    found = Setting(**{**given, "ranks": int(params["ranks"]), "seq": int(params["seq"])})
+    if found.ranks == 1 and not found.offload:  # nothing is gathered
+        found = replace(found, prefetch=1)
+    return known(found)
 
 
 def _now(setting: Setting, moment: int) -> dict:
@@ -252,7 +248,7 @@ def _levers(setting: Setting, values: dict) -> dict:
     if values["units"] == 1:
         out["reshard"] = {"off": "The only unit is the root, which is kept whole."}
         out["prefetch"] = {"off": "There is one unit: none is ahead of it."}
-    elif setting.ranks == 1:
+    elif setting.ranks == 1 and not setting.offload:
         out["prefetch"] = {"off": "One GPU has nothing to gather."}
     if setting.ranks == 1:
         out["link"] = {"off": "One GPU is joined to none."}

@@ -134,7 +134,7 @@ def _hurrying(setting) -> str:
             f"None of these helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
         )
     waiting, words, tried = min(found, key=lambda one: one[0])
-    return f"No single lever is enough; most helps **{words}**: {waiting:.1%}, with {_gib(tried)} GiB."
+    return f"Most helps **{words}**: {waiting:.1%}, {_gib(tried)} GiB."
 
 
 def _for_speed(setting) -> list[Lever]:

@@ -146,7 +146,9 @@ class _Frame:
 
     def _cursor(self) -> str:
         x = self.strip.at(self.setting.seconds_at(self.moment))
-        return svg.line(x, self.strip.y - 3, x, self.plane.bottom, "ink", 1.5, mark="now")
+        low = self.lanes.y + fsdp_units.height(self.timeline, self.wide)
+        return (svg.line(x, self.strip.y - 3, x, low, "ink", 1.5, mark="now")
+                + svg.line(x, self.plane.top, x, self.plane.bottom, "ink", 1.5, mark="now held"))  # fmt: skip
 
     def _limit(self, card: float, room: float, peak: float) -> str:
         plane, at, reserve = self.plane, self.at(card), self.at(room)
