@@ -116,7 +116,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "patterns": _patterns,
     "cuts": partial(_picture, "A product on two ranks", cuts.product),
     "steps": partial(_picture, "One step, few tokens and many", steps.opening, NARROW),
-    "life": partial(_picture, "The life of a unit, on four ranks", fsdp_life.six, NARROW),
+    "life": partial(_picture, "The life of a unit, on four ranks", fsdp_life.four, NARROW),
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
     "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
     "mesh": partial(_picture, "Eight GPUs, four cuts", mesh_cuts.opening),
