@@ -148,30 +148,19 @@ SHOWN = {
 
 
 def six(width: float) -> str:
-    """The life of one unit on four ranks, in six moments."""
-    return _moments(width, tuple(SHOWN))
-
-
-def four(width: float) -> str:
-    """Those in which anything is on its way or comes from there, for a card."""
-    return _moments(width, (2, 3, 5, 6))
-
-
-def _moments(width: float, shown: tuple[int, ...]) -> str:
-    """Three beside each other; on a phone two."""
+    """The life of one unit on four ranks, in six moments, three beside each other; on a phone two."""
     across, gap = (3, 26.0) if width > 500 else (2, 18.0)
     wide, cell = (width - gap * (across - 1)) / across, 15.0
     tall, unit, out = 36 + height(cell) + 16, Unit(DRAWN, False), []
-    for k, moment in enumerate(shown):
-        what, words = SHOWN[moment]
+    for k, (moment, (what, words)) in enumerate(SHOWN.items()):
         x, y = k % across * (wide + gap), k // across * tall
         out.append(svg.text(x, y + 13, f"{k + 1}. {what}", bold=True))
         out.append(svg.text(x, y + 29, words, size=svg.SMALL, fill="muted"))
         out.append(draw(unit, moment, x, y + 34, wide, cell, ""))
     label = (
-        f"Four ranks and their cells for the quarters of one unit, at {len(shown)} moments: at rest each has its own "
+        f"Four ranks and their cells for the quarters of one unit, at {len(SHOWN)} moments: at rest each has its own "
         "quarter; in forward all quarters; between its own again, and activations; in backward all, and gradients "
         "of all of them; then gradients on their way to the rank that owns each quarter; at the end each has its "
         "quarter of weights and of averaged gradients."
     )
-    return svg.figure(width, tall * -(-len(shown) // across) - 10, "".join(out), label)
+    return svg.figure(width, tall * -(-len(SHOWN) // across) - 10, "".join(out), label)

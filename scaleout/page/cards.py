@@ -123,7 +123,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "patterns": _patterns,
     "cuts": partial(_picture, "A product on two ranks", cuts.product, 560.0, 102),
     "steps": partial(_picture, "One step, few tokens and many", steps.opening),
-    "life": partial(_picture, "The life of a unit, on four ranks", fsdp_life.four),
+    "life": partial(_picture, "The life of a unit, on four ranks", fsdp_life.six),
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
     "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
     "mesh": _mesh,
