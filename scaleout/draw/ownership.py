@@ -34,7 +34,7 @@ class Row:
 class Flight:
     """A shard of a kind under way: "out" from its owner to all ranks, "in" from all to its owner, "both" at once,
     "down" from its owner to another memory, "up" from there. done: of the way, from 0 to 1. lent: whether it stays for
-    a moment only. name: the same while it flies."""
+    a moment only; pale: whether it is one of what will be a sum. name: the same while it flies."""
 
     name: str
     key: str
@@ -42,6 +42,7 @@ class Flight:
     way: str
     done: float
     lent: bool = False
+    pale: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,9 @@ class Grid:
     def _shard(self, one: Flight, row: Row, box: hatch.Box, to: str) -> str:
         fill = row.lent or row.fill if one.lent else row.fill
         x, y, wide, high = map(svg.num, box)
-        return (f'<rect x="{x}" y="{y}" width="{wide}" height="{high}" '
-                f'fill="{svg.colour(fill)}" stroke="{svg.colour("ink")}" data-mark="{one.name}-{to}"/>')  # fmt: skip
+        faded = f' fill-opacity="{PALE}"' if one.pale and one.done < 1 else ""
+        return (f'<rect x="{x}" y="{y}" width="{wide}" height="{high}" fill="{svg.colour(fill)}"{faded} '
+                f'stroke="{svg.colour("ink")}" data-mark="{one.name}-{to}"/>')  # fmt: skip
 
 
 @lru_cache(maxsize=8)  # the same at each moment of a step

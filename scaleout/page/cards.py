@@ -20,6 +20,7 @@ from sphinx.util.docutils import SphinxDirective
 from scaleout.draw import (
     cuts,
     format_strips,
+    fsdp_life,
     mesh_cuts,
     moments,
     patterns,
@@ -122,6 +123,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "patterns": _patterns,
     "cuts": partial(_picture, "A product on two ranks", cuts.product, 560.0, 102),
     "steps": partial(_picture, "One step, few tokens and many", steps.opening),
+    "life": partial(_picture, "The life of a unit, on four ranks", fsdp_life.six),
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
     "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
     "mesh": _mesh,

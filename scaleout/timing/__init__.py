@@ -1,7 +1,8 @@
 """Seconds: a training step as events on lanes, and what follows for a run. Pure; stands on `collectives`.
 
 `ddp` and `fsdp` lay out a step, compute above communication (`fsdp_plan` and `fsdp_streams` say when a gather may
-start; `intervals` what stays exposed; `fsdp_short` a deep model's step from a shallow one's). `step` and `fsdp_seconds`
+start; `intervals` what stays exposed; `fsdp_short` a deep model's step from a shallow one's, `fsdp_lives`
+when each of its units is whole). `step` and `fsdp_seconds`
 turn them into seconds and MFU on a datasheet or on a measured machine, whose `profile` they read (`fsdp_machine` has
 the wires of FSDP's groups). `tensor` has a step under tensor and sequence parallelism, on what `tensor_machine` says of
 rates and wires. `zero` has a step of each ZeRO stage, with offload and Muon. `pipeline` has the step of any order of a

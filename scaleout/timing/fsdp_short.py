@@ -114,7 +114,7 @@ class ShortTimeline:
         shown = sorted({*range(0, self.extra + 1, every), self.extra})
         return {copy: after - 1 for copy, after in zip(shown, [*shown[1:], self.extra + 1], strict=True)}
 
-    def _later(self, back: bool, block: float, copy: int) -> float:
+    def later(self, back: bool, block: float, copy: int) -> float:
         """Seconds by which a span is later than in the few."""
         if not back:
             return (self.extra if block > self.middle else copy if block == self.middle else 0) * self.forward
@@ -124,7 +124,7 @@ class ShortTimeline:
     def visits(self, numbers: set[int]) -> tuple[list[str], dict[tuple[str, int], Interval]]:
         """Units of the pieces in the order of the forward, of the blocks that are alike only those with these numbers,
         and where each computes: by what it computes ("forward", "backward", "recompute") and by piece, an interval."""
-        blocks = _blocks(self.few.pieces)
+        blocks = blocks_of(self.few.pieces)
         copies = [number - self.middle for number in sorted(numbers) if 0 <= number - self.middle <= self.extra]
         rows: list[str] = []
         place: dict[tuple[int, int], int] = {}  # by piece of the few and copy: the piece that it is here
@@ -132,15 +132,15 @@ class ShortTimeline:
         for i, piece in enumerate(self.few.pieces):
             if i not in own:
                 place[i, 0] = len(rows)
-                rows.append(_renamed(piece.name, self.extra if blocks[i] > self.middle else 0))
+                rows.append(renamed(piece.name, self.extra if blocks[i] > self.middle else 0))
             elif i == own[0]:
                 for copy in copies:
                     place |= {(j, copy): len(rows) + k for k, j in enumerate(own)}
-                    rows += [_renamed(self.few.pieces[j].name, copy) for j in own]
+                    rows += [renamed(self.few.pieces[j].name, copy) for j in own]
         found = {}
         for back, block, (lane, name, start, end, piece, _) in self.placed:
             for copy in (copies if block == self.middle and self.extra else (0,)) if lane == "compute" else ():
-                late = self._later(back, block, copy)
+                late = self.later(back, block, copy)
                 found[name.partition(" ")[0], place[piece, copy]] = (start + late, end + late)
         return rows, found
 
@@ -153,25 +153,25 @@ class ShortTimeline:
             if self.extra and 0 <= block < inf:
                 together.setdefault((lane, what, back, block), []).append((start, end))
             else:
-                late = self._later(back, block, 0)
+                late = self.later(back, block, 0)
                 out.append((lane, what, start + late, end + late))
         copies = self._copies(every)
         for (lane, what, back, block), spans in together.items():
             busy, end = fsum(b - a for a, b in spans), max(b for _, b in spans)
             for copy, last in copies.items() if block == self.middle else ((0, 0),):
-                until = end + self._later(back, block, copy if back else last)
+                until = end + self.later(back, block, copy if back else last)
                 out.append((lane, what, until - (last + 1 - copy) * busy, until))
         yield from sorted(out, key=lambda one: one[3])
 
 
-def _renamed(unit: str, shift: int) -> str:
+def renamed(unit: str, shift: int) -> str:
     if not shift or not unit.startswith("blocks."):
         return unit
     _, number, *rest = unit.split(".")
     return ".".join(("blocks", str(int(number) + shift), *rest))
 
 
-def _blocks(work: tuple[Piece, ...]) -> list[float]:
+def blocks_of(work: tuple[Piece, ...]) -> list[float]:
     """The block of each piece. What the root computes of a block goes with what follows in it."""
     out, after = [], inf
     for piece in reversed(work):
@@ -183,7 +183,7 @@ def _blocks(work: tuple[Piece, ...]) -> list[float]:
 
 
 def _placed(line: FsdpTimeline) -> tuple[Placed, ...]:
-    plan, blocks, arrived, out = Plan(line.pieces), _blocks(line.pieces), set(), []
+    plan, blocks, arrived, out = Plan(line.pieces), blocks_of(line.pieces), set(), []
     for span in line.runs[0]:
         lane, name, _, _, piece, unit = span
         back = name.startswith(("backward", "recompute", "gather again", "reduce", "all-reduce", "copy out"))

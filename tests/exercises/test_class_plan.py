@@ -18,7 +18,7 @@ from scaleout.timing import profile
 PLAN = text("book/instructor/collectives.md")
 ROW = re.compile(r"^\| ([^|]+) \| ([\d.]+[^|]*) \| ([\d.]+[^|]*) \| ([^|]+) \|$", re.M)
 ROWS = ROW.findall(PLAN)
-STEMS = ("memory", "ddp", "collectives", "tensor", "pipeline", "zero", "mesh", "precision", "recompute")
+STEMS = ("memory", "ddp", "collectives", "tensor", "pipeline", "zero", "fsdp", "mesh", "precision", "recompute")
 PLANS = {stem: text(f"book/instructor/{stem}.md") for stem in STEMS}
 EVERY_ROW = [(stem, *row[:3]) for stem, plan in PLANS.items() for row in ROW.findall(plan)]
 KEYS = {one.title: one.key for one in exercises.catalogue("collectives")}
@@ -176,3 +176,22 @@ def test_the_figures_of_data_parallelism_to_expect_are_the_recorded_ones():
     assert "from {:.0f} ms to {:.0f} at 100 Mbit/s".format(*(1e3 * one["seconds a step"] for one in link)) in plan
     slips = [round(value, 1) for value, _ in views.question("ddp")["slips"]]
     assert {51.4, 4.8} <= set(slips) and "**51.4%** in *Predict*" in plan and "**4.8%** in *Predict*" in plan
+
+
+def test_the_figures_of_fsdp_are_the_recorded_ones_and_its_wrong_guesses_are_slips():
+    run, plan = results.load(ROOT / "labs/results/fsdp/smoke-cpu-2.json"), PLANS["fsdp"]
+    ways = ("by hand, naive", "by hand, prefetching", "fully_shard")
+    for way in ways:
+        assert run.measurement[f"all-gathers a step, {way}"] == 9 == run.prediction[f"all-gathers a step, {way}"]
+        assert run.measurement[f"reduce-scatters a step, {way}"] == 5
+    assert "9 all-gathers and 5 reduce-scatters" in plan
+    assert f"peaks at {run.measurement['peak bytes'] / 1e6:.2f} MB" in plan
+    took = [f"{1e3 * run.measurement[f'seconds a step, {way}']:.1f}" for way in ways]
+    assert "{} ms by hand and naive, {} with one gather ahead, {} by `fully_shard`".format(*took) in plan
+    sweep = results.load(ROOT / "labs/results/fsdp/smoke-cpu-2-sweep.json").peak_memory
+    rows = ("wrap model, checkpointing none", "wrap block, reshard true, checkpointing none",
+            "wrap block, reshard true, checkpointing full")  # fmt: skip
+    said = "{} MB with the model as one unit, {} by blocks, {} by blocks with checkpointing"
+    assert said.format(*(f"{sweep[row] / 1e6:.2f}" for row in rows)) in plan
+    slips = {round(value, 1) for value, _ in views.question("fsdp")["slips"]}
+    assert {10.9, 8.0} <= slips and "10.9 GiB" in plan and "8 GiB" in plan

@@ -91,7 +91,7 @@ def test_the_spare_is_the_real_one(params):
 
 
 def test_at_the_opening_setting_a_twelfth_is_spare():
-    assert "It fits, with 8% to spare under the reserve" in views.render("fsdp", {})["sentence"]
+    assert "It fits, with 8% to spare," in views.render("fsdp", {})["sentence"]
 
 
 def test_the_reserve_is_a_line():

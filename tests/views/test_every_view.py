@@ -49,7 +49,8 @@ def ddp(params, values, result):
 
 def fsdp(params, values, result):
     parts_of_a_step(values)
-    assert len(result["svg"]) < 40_000 and "this GPU" in result["svg"]
+    assert len(result["svg"]) < 28_000 and "this GPU" in result["svg"]
+    assert 0 < values["moment_gib"] <= values["peak_gib"] and 0 <= values["sent_units"] < 3
     assert values["fits"] == (values["peak_gib"] <= values["room_gib"])
     assert values["healthy"] == (values["waiting_percent"] <= 100 * EXPOSED)
     said = {"healthy": "trains with healthy throughput", "merely fits": "It merely fits",

@@ -2,14 +2,12 @@
 
 import re
 import xml.etree.ElementTree as ET
-from itertools import pairwise
 
 import pytest
 from cases import over
 
 from scaleout import views
-from scaleout.draw import fsdp_lanes, svg
-from scaleout.draw.plot import Axis, Plane
+from scaleout.draw import fsdp_hill, svg
 from scaleout.memory.fsdp import fsdp_account
 from scaleout.memory.fsdp_tape import KINDS
 from scaleout.spec import topology
@@ -18,10 +16,10 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_seconds
-from scaleout.timing.fsdp import LANES, volume
+from scaleout.timing.fsdp import volume
 from scaleout.views import fsdp
 from scaleout.views.choices import LINKS
-from scaleout.views.fsdp import picture, words
+from scaleout.views.fsdp import words
 
 SVG = "{http://www.w3.org/2000/svg}"
 GIB = 2**30
@@ -48,7 +46,7 @@ def paths(svg):
 
 def bars(d):
     """[(x, width)] of a lane's path."""
-    return [(float(x), float(w)) for x, w in re.findall(r"M([\d.]+) [\d.]+h([\d.]+)v", d)]
+    return [(float(x), float(w)) for x, w in re.findall(r"M([\d.]+) [\d.]+h([\d.]+)", d)]
 
 
 def test_values_are_the_account_and_the_step():
@@ -60,7 +58,7 @@ def test_values_are_the_account_and_the_step():
     nodes = topology.cluster(2, 8, "nvlink3", "ethernet-100g", 1, rdma=False)
     time = fsdp_seconds.from_device(shape, 4, 1024, DEVICES["a100-80gb"], nodes, sharding, checkpointing="full")
     assert values["peak_gib"] == account.peak_bytes / GIB and values["peak_phase"] == account.peak_moment.phase
-    assert sum(values[f"{name}_gib"] for name in fsdp_lanes.STACK) == pytest.approx(values["peak_gib"])
+    assert sum(values[f"{name}_gib"] for name in fsdp_hill.STACK) == pytest.approx(values["peak_gib"])
     assert (values["step_seconds"], values["mfu"]) == pytest.approx((time.seconds, time.mfu), rel=1e-9)
     assert values["exposed_seconds"] == pytest.approx(time.timeline.exposed_seconds, rel=1e-9)
     assert values["exposed_percent"] == pytest.approx(100 * values["exposed_seconds"] / values["step_seconds"])
@@ -69,9 +67,9 @@ def test_values_are_the_account_and_the_step():
 
 
 def test_every_kind_has_one_colour():
-    kinds = [kind for *_, some in fsdp_lanes.STACK.values() for kind in some]
+    kinds = [kind for *_, some in fsdp_hill.STACK.values() for kind in some]
     assert sorted(kinds) == sorted(KINDS)
-    assert len({(fill, opacity) for fill, opacity, _ in fsdp_lanes.STACK.values()}) == len(fsdp_lanes.STACK)
+    assert len({(fill, opacity) for fill, opacity, _ in fsdp_hill.STACK.values()}) == len(fsdp_hill.STACK)
 
 
 @pytest.mark.parametrize(
@@ -83,81 +81,6 @@ def test_settings_are_shardings(params, parameter, kept):
     found = setting(**params).sharding
     assert (found.parameter, found.kept_ranks) == (parameter, kept)
     assert found.world == int(params.get("ranks", "16"))
-
-
-# --- moments in time, areas and lanes to scale -------------------------------------------------------------------
-
-
-@over(prefetch=(0, 1, 3), wrap=list(fsdp.WRAPS), model=("gpt2", "llama-2-7b"))
-def test_every_moment_has_its_place_in_time(model, wrap, prefetch):
-    one = setting(model=model, wrap=wrap, prefetch=prefetch, link="ethernet-100g")
-    line, account = one.time.timeline, one.account
-    rows = fsdp_lanes.placed(account.moments, line)
-    assert sorted(map(id, account.moments)) == sorted(id(moment) for *_, moment in rows), "each once"
-    assert all(0 <= start <= end <= line.seconds * (1 + 1e-12) for start, end, _ in rows)
-    events = entire(one).events
-    half = max(event.end for event in events if event.name.startswith("forward"))
-    for start, end, moment in rows:
-        if moment.phase == "forward":
-            assert end <= half + 1e-9
-        if moment.phase == "backward":
-            assert start >= half - 1e-9
-    for phase in ("forward", "backward"):
-        starts = [start for start, _, moment in rows if moment.phase == phase and moment.what == "compute"]
-        assert starts == sorted(starts), "in the order of the program"
-    if wrap == "block":  # a block's memory is shown while it computes
-        spans = {e.name.replace("root", ""): (e.start, e.end) for e in events if e.lane == "compute"}
-        for start, end, moment in rows:
-            if moment.unit.startswith("blocks.") and moment.what == "compute":
-                assert (start, end) == pytest.approx(spans[f"{moment.phase} {moment.unit}"])
-
-
-def test_the_area_reaches_the_peak_and_stacks_the_kinds():
-    one = setting(model="gpt2-xl", batch=4)
-    account, line = one.account, one.time.timeline
-    plane = Plane(0, 0, 400, 100, Axis(0, line.seconds), Axis(0, account.peak_bytes / GIB))
-    body = fsdp_lanes.area(fsdp_lanes.placed(account.moments, line), plane, GIB)
-    tops = {}
-    for title, d, _ in paths(f'<svg xmlns="{SVG[1:-1]}">{body}</svg>'):
-        tops[title] = [float(v) for v in re.findall(r"V([\d.]+)", d)][:-1]
-    assert list(tops) == list(fsdp_lanes.STACK)[::-1]
-    assert min(tops["logits, temporaries"]) == 0, "the highest step is the peak"
-    static = account.states["optimizer"]
-    assert tops["optimizer"] == [pytest.approx(100 * (1 - static / account.peak_bytes), abs=0.051)]
-    for upper, lower in zip(list(tops)[:-1], list(tops)[1:], strict=True):
-        assert min(tops[upper]) <= min(tops[lower])
-
-
-@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
-@pytest.mark.parametrize(
-    "params",
-    [{}, {"model": "gpt2", "link": "ethernet-100g"}, {"wrap": "layer", "prefetch": 0},
-     {"ranks": "64", "over": "node", "offload": True}, {"model": "llama-3-405b", "ranks": "1024"}],
-)  # fmt: skip
-def test_lanes_are_to_scale(params, width):
-    result = views.render("fsdp", params, width)
-    scale = (width - picture.LEFT - 8) / result["values"]["step_seconds"]
-    wide = {}
-    for title, d, _ in paths(result["svg"])[len(fsdp_lanes.STACK) :]:
-        wide[title] = wide.get(title, 0) + sum(w for _, w in bars(d))
-    values, hair = result["values"], 0.6 * fsdp_lanes.GROUPS
-    assert wide["forward"] + wide["backward"] == pytest.approx(values["compute_seconds"] * scale, abs=2 * hair)
-    assert wide["exposed communication: compute waits"] == pytest.approx(values["exposed_seconds"] * scale, abs=hair)
-    events = entire(setting(**params)).events
-    for lane in LANES[1:]:
-        seconds = sum(event.end - event.start for event in events if event.lane == lane)
-        shown = sum(width for title, width in wide.items() if title.startswith(lane))
-        assert shown == pytest.approx(seconds * scale, abs=2 * hair), lane
-        assert (seconds > 0) == any(title.startswith(lane) for title in wide)
-
-
-@pytest.mark.parametrize("count", [0, 1, 39, 40, 41, 1000])
-def test_grouped_marks_keep_their_sum(count):
-    rows = [(2.0 * i, 2.0 * i + 0.5 + (i % 3) * 0.1) for i in range(count)]
-    found = fsdp_lanes.grouped(rows)
-    assert sum(b - a for a, b in found) == pytest.approx(sum(b - a for a, b in rows))
-    assert len(found) <= fsdp_lanes.GROUPS and (count > 40 or len(found) == count)
-    assert all(a[1] <= b[0] for a, b in pairwise(found))
 
 
 # --- the sentence ----------------------------------------------------------------------------------------------------
@@ -233,15 +156,17 @@ def test_the_law_adds_up_to_the_peak(params):
 
 @pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
 def test_the_locked_picture_is_the_same_whatever_is_held(width):
-    """Tokens and recipe change the peak, and nothing above the lanes. A guess stands on the axis of what is held."""
-    base, lanes = views.defaults("fsdp"), ">compute: forward" if width == svg.WIDE else ">forward (pale)"
+    """Tokens and recipe change the peak, and nothing beneath the lanes. A guess stands on the axis of what is held."""
+    base, hill = views.defaults("fsdp"), "held at the peak?"
     asked = [fsdp.locked({**base, **change}, width) for change in ({}, {"batch": 8}, {"checkpointing": "full"})]
     stops = [re.search(r'data-stops="([^"]+)"', one)[1] for one in asked]
-    assert len({one[: one.index(lanes)].count("<rect") for one in asked}) == len(set(stops)) == 1
+    assert len({one[one.index(hill) :].count("<rect") for one in asked}) == len(set(stops)) == 1
+    assert len({one[one.index(hill) :].count("<path") for one in asked}) == 1
     assert "activations<" in asked[0]
     (_, bottom), (most, top) = (map(float, pair.split(":")) for pair in stops[0].split())
     result = views.render("fsdp", {}, width)
-    line = next(one for one in ET.fromstring(result["svg"]).iter(f"{SVG}line") if one.get("stroke-width") == "2")
+    every = ET.fromstring(result["svg"]).iter(f"{SVG}line")
+    line = next(one for one in every if one.get("stroke-dasharray") == "5 4")
     card = bottom - (bottom - top) * result["values"]["device_gib"] / most
     assert float(line.get("y1")) == pytest.approx(card, abs=0.02)
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
-from scaleout.draw import fsdp_lanes
+from scaleout.draw import fsdp_hill, fsdp_life, fsdp_units
 from scaleout.memory import allocator
+from scaleout.memory.activations import Sizes, block_kept
 from scaleout.memory.fsdp import FsdpAccount, fsdp_account
 from scaleout.spec import topology
 from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
+from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, alike
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing import fsdp_short
+from scaleout.timing import fsdp_lives, fsdp_short
 from scaleout.timing.fsdp import volume
+from scaleout.timing.fsdp_lives import Life
 from scaleout.timing.step import StepTime
-from scaleout.views import guess, more, select, slider, toggle
+from scaleout.views import guess, more, play, select, slider, toggle
 from scaleout.views.choices import LINKS, NAMES, NODE
-from scaleout.views.fsdp import picture, record, words
+from scaleout.views.fsdp import moments, picture, record, words
 from scaleout.views.fsdp.levers import EXPOSED
 
 TITLE = "One step of FSDP"
@@ -28,15 +31,9 @@ LEAST = (
     10**8
 )  # parameters of a unit when wrapping by size: the default of torch's size_based_auto_wrap_policy
 GIB = 2**30
-WRAPS = {
-    "model": "the whole model", "block": "each block", "layer": "each layer (matrix)",
-    "size": "any module of 100 million parameters",
-}  # fmt: skip
-RESHARD = {
-    "yes": "yes: gather again in backward",
-    "no": "no: keep it whole",
-    "node": f"keep shards of {NODE} GPUs",
-}
+BLOCKS = 16  # about, whose memory is drawn of those that are alike, by one moment each
+WRAPS = {"layer": "matrix", "block": "block", "size": "by size", "model": "model"}
+RESHARD = {"yes": "free it", "node": f"keep 1/{NODE}", "no": "keep it"}
 OVER = {"all": "all GPUs", "node": f"each {NODE} GPUs, copies across (hybrid)"}
 # (gathered and computed in, reduced in); what is stored is fp32
 PRECISION = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "fp32"), "bf16-reduce": ("bf16", "bf16")}
@@ -45,10 +42,11 @@ _POWERS = [(str(2**k), f"{2**k:,}") for k in range(17)]
 CONTROLS = (
     guess("16 H100s train Llama 3 8B in bf16, wrapped block by block, each on 2 sequences of 4,096 tokens. What does "
           "**one GPU** hold at its fullest moment?", "peak_gib", "GiB", lo=0, hi=100, step=1),
+    play("moment", "Life of a unit", moments.SHOWN, 0, moments.LAST),
     select("wrap", "A unit is", "block", list(WRAPS.items())),
-    select("reshard", "Free a unit after its forward", "yes", list(RESHARD.items())),
+    select("reshard", "After its forward", "yes", list(RESHARD.items())),
     select("checkpointing", "Checkpointing", "none",
-           [("none", "none"), ("selective", "selective: the attention core"), ("full", "full: each block")]),
+           [("none", "none"), ("selective", "attention"), ("full", "each block")]),
     slider("batch", "Sequences per GPU", 2, 1, 64, log=True),
     *more(
         select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
@@ -83,12 +81,12 @@ class Setting:
     precision: str
     offload: bool
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """Tokens a sequence: no more than a table of positions has rows."""
         return PRESETS[self.model].tokens(self.seq)
 
-    @property
+    @cached_property
     def sharding(self) -> Sharding:
         parameter, reduce = PRECISION[self.precision]
         group = min(self.ranks, NODE) if self.over == "node" else self.ranks
@@ -96,12 +94,12 @@ class Setting:
         return Sharding(group, self.ranks // group, self.wrap, LEAST, reshard, self.prefetch, self.offload, parameter,
                         reduce)  # fmt: skip
 
-    @property
+    @cached_property
     def account(self) -> FsdpAccount:
         """What a rank holds. The link and the device do not matter."""
         return _account(replace(self, link="ib", device="h100-sxm"))
 
-    @property
+    @cached_property
     def time(self) -> StepTime:
         return _time(self)
 
@@ -119,6 +117,52 @@ class Setting:
         """Share of the step in which the GPU waits: exposed communication, and the host's update with offload."""
         line = self.time.timeline
         return (line.exposed_seconds + (line.update_seconds if self.offload else 0.0)) / line.seconds
+
+
+    # --- what is drawn -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def lives(self) -> tuple[list[Life], int]:
+        """Of the units that are drawn, and how many there are."""
+        return fsdp_lives.lives(self.time.timeline, fsdp_units.ROWS)
+
+    @cached_property
+    def life(self) -> Life:
+        """Of the unit that is followed: the one half way through the model."""
+        rows, count = self.lives
+        return next(one for one in rows if one.number == count // 2)
+
+    @cached_property
+    def followed(self) -> str:
+        return moments.named(self.life.name) if self.lives[1] > 1 else "the one unit, the model"
+
+    @cached_property
+    def unit(self) -> fsdp_life.Unit:
+        """It, on as many ranks as are drawn."""
+        recipe = Recipe(precision="fp32" if self.precision == "fp32" else "bf16")
+        z = Sizes(PRESETS[self.model], self.batch, self.tokens, recipe, Layout())
+        kept, most = (sum(block_kept(z, how).values()) for how in (self.checkpointing, "none"))
+        ranks = min(fsdp_life.DRAWN, self.sharding.ranks)
+        return fsdp_life.Unit(ranks, self.life.again is None, self.offload, kept / most)
+
+    @cached_property
+    def rows(self) -> list[fsdp_hill.Placed]:
+        """What is held when: of blocks that are alike the fullest moment of each of some."""
+        few = self.account.some(self.account.extra // BLOCKS + 1, self.account.extra > 2)
+        return fsdp_hill.placed(few, self.time.timeline)
+
+    @cached_property
+    def _seconds(self) -> list[float]:
+        return moments.seconds(self.life, self.time.timeline)
+
+    def seconds_at(self, moment: int) -> float:
+        return self._seconds[moment]
+
+
+@lru_cache(maxsize=64)
+def known(setting: Setting) -> Setting:
+    """The setting that equals this one, with all that has been found of it: for both widths, and each moment."""
+    return setting
 
 
 @lru_cache(maxsize=128)
@@ -141,11 +185,12 @@ def _time(setting: Setting) -> StepTime:
 
 
 def draw(params: dict, width: int, own: dict | None = None) -> dict:
-    """Memory over time above, the lanes of the step beneath on the same axis, and the verdict in the sentence."""
-    setting, said = _setting(params), _said(_setting(params))
+    """The life of a unit, and under one cursor when each is whole and what a GPU holds; the verdict in the sentence."""
+    setting, moment = _setting(params), params["moment"]
+    said = _said(setting)
+    values = {**said["values"], **_now(setting, moment)}
     here = own is not None and record.belongs(own, setting.model, setting.ranks)
-    drawn = picture.picture(setting.account, setting.time.timeline, said["values"], width, own, here)
-    return {"svg": drawn, **said}
+    return {**said, "svg": picture.picture(setting, moment, values, width, own, here), "values": values}
 
 
 measured = record.measured
@@ -158,9 +203,8 @@ def advice(params: dict) -> str:
 
 
 def locked(params: dict, width: int) -> str:
-    """What runs when, over an empty plane."""
-    setting = _setting(params)
-    return picture.asked(setting.time.timeline, setting.memory_bytes, width)
+    """A unit's life and what runs when, over an empty plane."""
+    return picture.asked(_setting(params), params["moment"], width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -170,10 +214,25 @@ def slips(params: dict) -> list[tuple[float, str]]:
 
 
 def _setting(params: dict) -> Setting:
-    return Setting(**{**params, "ranks": int(params["ranks"]), "seq": int(params["seq"])})
+    given = {name: value for name, value in params.items() if name != "moment"}
+    found = Setting(**{**given, "ranks": int(params["ranks"]), "seq": int(params["seq"])})
+    if found.ranks == 1 and not found.offload:  # nothing is gathered
+        found = replace(found, prefetch=1)
+    return known(found)
 
 
-@lru_cache(maxsize=16)  # for both widths
+def _now(setting: Setting, moment: int) -> dict:
+    """What there is at a moment of the unit's life."""
+    at, unit = setting.seconds_at(moment), setting.unit
+    return {
+        "moment": fsdp_life.MOMENTS[moment], "moment_said": fsdp_life.said(unit, moment), "moment_seconds": at,
+        "moment_gib": moments.held(setting.rows, at) / GIB,
+        "sent_units": sum(unit.sent(moment)) * (1 - 1 / setting.sharding.ranks),
+        "followed": setting.followed, "drawn": unit.ranks,
+    }  # fmt: skip
+
+
+@lru_cache(maxsize=16)  # for both widths, and each moment
 def _said(setting: Setting) -> dict:
     """What is the same at every width."""
     values = _values(setting)
@@ -189,7 +248,7 @@ def _levers(setting: Setting, values: dict) -> dict:
     if values["units"] == 1:
         out["reshard"] = {"off": "The only unit is the root, which is kept whole."}
         out["prefetch"] = {"off": "There is one unit: none is ahead of it."}
-    elif setting.ranks == 1:
+    elif setting.ranks == 1 and not setting.offload:
         out["prefetch"] = {"off": "One GPU has nothing to gather."}
     if setting.ranks == 1:
         out["link"] = {"off": "One GPU is joined to none."}
@@ -209,7 +268,7 @@ def _values(setting: Setting) -> dict:
         "room_gib": allocator.room(setting.memory_bytes) / GIB,
         "spare_percent": 100 * (1 - account.peak_bytes / allocator.room(setting.memory_bytes)),
         **{f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
-           for name, (*_, kinds) in fsdp_lanes.STACK.items()},
+           for name, (*_, kinds) in fsdp_hill.STACK.items()},
         "gathered_most_gib": account.most("gathered") / GIB,
         "host_gib": sum(account.host.values()) / GIB, "fits": setting.fits, "healthy": healthy,
         "verdict": ("healthy" if healthy else "merely fits") if setting.fits else held,

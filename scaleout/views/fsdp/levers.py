@@ -10,6 +10,7 @@ from scaleout.memory.allocator import room, verdict
 
 # Throughput is healthy if a GPU waits no longer than this share of a step.
 EXPOSED = 0.1
+WORTH = 0.2  # of the peak, that checkpointing must save to be named
 MOST = 1024  # GPUs of the view
 LONGEST = 64  # sequences of the view
 NOTHING = "No lever here is left."
@@ -29,6 +30,14 @@ GROUPS = {
 def lever(setting) -> str:
     """What to try, with what it gives. setting: of the view, with its `account`, `time`, `fits` and `waiting`."""
     return _hurrying(setting) if setting.fits else _fitting(setting)
+
+
+def roomier(setting) -> tuple[str, float] | None:
+    """GiB at the peak under full checkpointing, and by what share the step grows; None where that saves little."""
+    tried = replace(setting, checkpointing="full")
+    if tried.account.peak_bytes > (1 - WORTH) * setting.account.peak_bytes:
+        return None
+    return _gib(tried), tried.time.seconds / setting.time.seconds - 1
 
 
 # --- memory -----------------------------------------------------------------------------------------------------
@@ -125,7 +134,7 @@ def _hurrying(setting) -> str:
             f"None of these helps and fits: {', '.join(words for words, _ in levers)}." if levers else NOTHING
         )
     waiting, words, tried = min(found, key=lambda one: one[0])
-    return f"No single lever is enough; most helps **{words}**: {waiting:.1%}, with {_gib(tried)} GiB."
+    return f"Most helps **{words}**: {waiting:.1%}, {_gib(tried)} GiB."
 
 
 def _for_speed(setting) -> list[Lever]:

@@ -1,93 +1,154 @@
-"""The picture of the view `fsdp`: memory over time by kind, and beneath it, on the same axis, what runs when."""
+"""The picture of the view `fsdp`: the life of one unit on a few ranks; when each unit is whole, and what runs; and on
+the same axis of time, under one cursor, what a GPU holds."""
 
 from __future__ import annotations
 
-from scaleout.draw import fsdp_lanes, guess, labels, svg
+from functools import lru_cache
+
+from scaleout.draw import fsdp_hill, fsdp_life, fsdp_units, guess, labels, svg
+from scaleout.draw.fsdp_units import Strip
 from scaleout.draw.plot import Axis, Plane, time_axis
 from scaleout.memory import allocator
-from scaleout.memory.fsdp import FsdpAccount
-from scaleout.timing.fsdp_short import ShortTimeline
-from scaleout.views.fsdp import record
+from scaleout.views.fsdp import moments, record
 
 GIB = 2**30
-BLOCKS = 24  # about, whose memory is drawn of those that are alike; by one moment each where there are many
-# By width: the picture, the plane at most, a lane with its words, and rows of keys at least
-TALL = {svg.WIDE: (474, 200, 34, 2), svg.NARROW: (394, 150, 28, 4)}
-LEFT, MARGIN = 40, 4
+# By width: all, a row of cells, the strip, and rows of keys at least
+TALL = {svg.WIDE: (478, 17, 84, 2), svg.NARROW: (398, 13, 54, 3)}
+LEFT, MARGIN = 66, 4
 ABOVE = 1.26  # of the axis over the GPU's memory, so that a guess beyond it can be drawn
 # Shorter than the names of the stack
 NAMES = {"gathered units": "gathered", "logits, temporaries": "logits, scratch"}
 
 
-def picture(
-    account: FsdpAccount, timeline: ShortTimeline, values: dict, width: int, own: dict | None, here: bool,
-) -> str:  # fmt: skip
-    """One step of one GPU. values: of the view; own: a reader's run, and whether it is of what is set here."""
+def picture(setting, moment: int, values: dict, width: int, own: dict | None, here: bool) -> str:
+    """One step of one GPU at a moment of the unit's life. setting, values: of the view; own: a reader's run, and
+    whether it is of what is set here."""
     peak, card = values["peak_gib"], values["device_gib"]
     items = [("", f"at the peak, {svg.quantity(peak)} GiB:")]
-    items += [(fill, f"{words} {_amount(values[f'{name}_gib'])}") for name, fill, words in _kinds()]
+    items += [(fill, f"{words} {_amount(values[f'{name}_gib'])}") for name, fill, words in _kinds()
+              if values[f"{name}_gib"] or name == "gathered units"]  # fmt: skip
     items += [("key", words) for words in record.words(own, here)] if own else []
     top = max(1.06 * peak, ABOVE * card if card < 2 * peak else 0.0)
-    frame = _Frame(timeline, items, top, width)
-    rows = fsdp_lanes.placed(account.some(account.extra // BLOCKS + 1, account.extra > BLOCKS / 2), timeline)
-    area = fsdp_lanes.area(rows, frame.plane, frame.unit)
+    frame = _Frame(setting, moment, items, top, width)
+    area = _area(setting, frame.plane, frame.unit)
     label = (
-        f"Memory of one GPU through a step of {labels.took(timeline.seconds)}, by kind, at most "
-        f"{svg.quantity(peak)} GiB; beneath, what it computes, gathers and reduces meanwhile."
+        f"The life of {values['followed']} on {values['drawn']} GPUs, drawn at {values['moment_said']}; when each of "
+        f"{values['units']:,} units is whole; and the memory of one GPU through a step of "
+        f"{labels.took(values['step_seconds'])}, by kind, at most {svg.quantity(peak)} GiB."
     )
     if own and here:
-        area += frame.plane.own(timeline.few.seconds, own["peak_bytes"] / frame.unit, "your run's peak")
-    return frame.figure(area, card, values["room_gib"], peak, label)
+        at = max(setting.rows, key=lambda row: row[2].bytes)[0]
+        area += frame.plane.own(at, own["peak_bytes"] / frame.unit, "your run's peak")
+    return frame.figure(area, card, values["room_gib"], peak, label, values["moment_gib"])
 
 
-def asked(timeline: ShortTimeline, memory_bytes: int, width: int) -> str:
+def asked(setting, moment: int, width: int) -> str:
     """What runs when, and how much a GPU has; not what it holds."""
     items = [(fill, words) for _, fill, words in _kinds()]
-    card, room = memory_bytes / GIB, allocator.room(memory_bytes) / GIB
-    frame = _Frame(timeline, [("", "held at the peak?"), *items], ABOVE * card, width)
-    label = "What one GPU computes, gathers and reduces in a step; what it holds meanwhile is asked."
-    return frame.figure("", card, room, 0.0, label)
+    card, room = setting.memory_bytes / GIB, allocator.room(setting.memory_bytes) / GIB
+    frame = _Frame(setting, moment, [("", "held at the peak?"), *items], ABOVE * card, width)
+    label = "The life of a unit, and when each is whole; what one GPU holds meanwhile is asked."
+    return frame.figure("", card, room, 0.0, label, None)
+
+
+@lru_cache(maxsize=32)  # the same at each moment that is played
+def _area(setting, plane: Plane, unit: float) -> str:
+    return fsdp_hill.area(setting.rows, plane, unit)
 
 
 def _kinds() -> list[tuple[str, str, str]]:
     """(kind, colour of its key, words), from the top of the stack down."""
-    stack = fsdp_lanes.STACK.items()
-    return [(name, fill + "%" * (opacity < 1), NAMES.get(name, name)) for name, (fill, opacity, _) in stack][
-        ::-1
-    ]
+    stack = fsdp_hill.STACK.items()
+    return [(name, fill + "%" * (opacity < 1), NAMES.get(name, name)) for name, (fill, opacity, _) in stack][::-1]
 
 
 class _Frame:
-    """Keys, a plane of GiB over the seconds of a step, and the lanes beneath."""
+    """The ranks; rows of units and lanes; keys; and a plane of GiB over the seconds of a step."""
 
-    def __init__(self, timeline: ShortTimeline, items: list[tuple[str, str]], top: float, width: int) -> None:
-        tall, most, pitch, rows = TALL[width]
-        self.timeline, self.width, self.pitch = timeline, width, pitch
+    def __init__(self, setting, moment: int, items: list[tuple[str, str]], top: float, width: int) -> None:
+        tall, self.cell, high, rows = TALL[width]
+        self.setting, self.moment, self.width, self.wide = setting, moment, width, width == svg.WIDE
+        self.timeline = setting.time.timeline
         self.name, self.unit = ("GiB", GIB) if top < 4096 else ("TiB", 1024 * GIB)
-        self.keys, used = labels.keys(MARGIN, 4, width - 2 * MARGIN, items, rows)
-        lanes = fsdp_lanes.height(timeline, pitch)
-        self.plane = Plane(
-            LEFT, used + 26, width - LEFT - 8, min(most, tall - used - 26 - 10 - lanes - 26),
-            Axis(0, timeline.seconds), Axis(0, top * GIB / self.unit),
-        )  # fmt: skip
-        self.below = self.plane.bottom + 8 + lanes
+        across, self.title = width - LEFT - 8, 35 + fsdp_life.height(self.cell) + 18
+        self.strip = Strip(LEFT, self.title + 6, across, high, self.timeline.seconds)
+        self.lanes = Strip(LEFT, self.strip.y + high + 2, across, 0, self.timeline.seconds)
+        used = self.lanes.y + fsdp_units.height(self.timeline, self.wide)
+        keys, room = labels.keys(MARGIN, used + 5, width - 2 * MARGIN, items, rows)
+        self.keys, self.words_at = keys, used + 5 + room + 9
+        above = self.words_at + 7
+        self.plane = Plane(LEFT, above, across, tall - above - 24, Axis(0, self.timeline.seconds),
+                           Axis(0, top * GIB / self.unit))  # fmt: skip
 
     def at(self, gib: float) -> float:
         return self.plane.at_y(gib * GIB / self.unit)
 
-    def figure(self, area: str, card: float, room: float, peak: float, label: str) -> str:
-        """The whole picture. card, room, peak: GiB of the GPU, of what a step may take of it, and of this step."""
+    def figure(self, area: str, card: float, room: float, peak: float, label: str, now: float | None) -> str:
+        """The whole picture. card, room, peak, now: GiB of the GPU, of what a step may take of it, of this step's
+        fullest moment, and of the one that is shown."""
         plane, inside = self.plane, self.at(card) > self.plane.top + 1
-        words = f"what one GPU holds, {self.name}" + (
-            "" if inside else f"; this GPU: {svg.quantity(card)} GiB"
-        )
+        words = f"what one GPU holds, {self.name}" + ("" if inside else f"; this GPU: {svg.quantity(card)} GiB")
+        now_words = f"; now {_amount(now)} GiB" if now is not None and (inside or self.wide) else ""
         parts = [
-            self.keys, time_axis(LEFT, self.below + 6, plane.width, self.timeline.seconds, plane.top),
-            svg.text(MARGIN, plane.top - 8, words, fill="muted", size=svg.SMALL), area, self._y_axis(),
-            fsdp_lanes.lanes(self.timeline, LEFT, plane.bottom + 8, plane.width, self.pitch),
-            self._limit(card, room, peak) if inside else "", self._mark(),
+            self._life(), self._units(), self.keys,
+            svg.text(MARGIN, self.words_at, words + now_words, fill="muted", size=svg.SMALL),
+            time_axis(LEFT, plane.bottom + 4, plane.width, self.timeline.seconds, plane.top), area, self._y_axis(),
+            self._limit(card, room, peak) if inside else "", self._cursor(), self._mark(),
         ]  # fmt: skip
-        return svg.figure(self.width, self.below + 6 + 22, "".join(parts), label)
+        return svg.figure(self.width, TALL[self.width][0], "".join(parts), label)
+
+    def _life(self) -> str:
+        """The unit on a few ranks, with what happens and what each has sent."""
+        setting, unit = self.setting, self.setting.unit
+        drawn, right = unit.ranks, self.width - 4
+        slots, left = fsdp_life.slots(unit, self.moment, right, 4)
+        sent = svg.text(left - 6, 13, "a GPU has sent", anchor="end", size=svg.SMALLEST, fill="muted") * self.wide
+        of = f"{drawn} of {setting.sharding.ranks:,} GPUs" if drawn < setting.sharding.ranks else f"{drawn} GPUs"
+        title = labels.fitting(
+            (f"The life of {setting.followed}, drawn with {of}", f"The life of {setting.followed}, on {of}",
+             f"{setting.followed}, on {of}", f"A unit on {of}"),
+            (left if unit.messages else right) - 12 - (110 if self.wide and unit.messages else 0), svg.FONT, True,
+        )  # fmt: skip
+        words = f"{self.moment} of {moments.LAST}. {fsdp_life.said(unit, self.moment)}"
+        return "".join([
+            svg.text(MARGIN, 13, title, bold=True), slots, sent if unit.messages else "",
+            svg.text(MARGIN, 30, words, size=svg.SMALL, mark="doing"), fsdp_life.names(LEFT - 6, 35, self.cell),
+            fsdp_life.draw(unit, self.moment, LEFT, 35, self.width - LEFT - 4, self.cell),
+        ])  # fmt: skip
+
+    def _units(self) -> str:
+        """A row for each unit, and the lanes."""
+        rows, count = self.setting.lives
+        line, on, alone = self.timeline, self.strip, self.setting.sharding.ranks == 1
+        does = "computes" if alone else "is whole"
+        title = f"When the one unit {does}" if count == 1 else f"When each of {count:,} units {does}"
+        if len(rows) < count and self.wide:
+            title += f" ({len(rows)} drawn)"
+        said, late = fsdp_units.waits(line, self.width - MARGIN - svg.measure(title, svg.SMALL, True) - 16)
+        ring = fsdp_units.frame(on, rows, self.setting.life) if count > 1 and not alone else ""
+        return "".join([
+            svg.text(MARGIN, self.title, title, bold=True, size=svg.SMALL),
+            svg.text(self.width - 4, self.title, said, anchor="end", size=svg.SMALL, bold=late,
+                     fill="accent" if late else "muted"),
+            self._ends(moments.named(rows[-1].name), count), fsdp_units.whole(on, rows), ring,
+            fsdp_units.lanes(line, self.lanes, self.wide),
+        ])  # fmt: skip
+
+    def _ends(self, last: str, count: int) -> str:
+        """Names of the first row and of the last."""
+        on = self.strip
+        ends = [(on.y + 8, "root"), (on.y + on.height, last)]
+        return "".join(
+            svg.text(LEFT - 5, y, labels.cut(words, LEFT - 8, svg.SMALLEST), anchor="end", size=svg.SMALLEST,
+                     fill="muted")
+            for y, words in (ends if count > 1 else [(on.y + on.height / 2 + 4, "model")])
+        )  # fmt: skip
+
+    def _cursor(self) -> str:
+        x = self.strip.at(self.setting.seconds_at(self.moment))
+        low = self.lanes.y + fsdp_units.height(self.timeline, self.wide)
+        return (svg.line(x, self.strip.y - 3, x, low, "ink", 1.5, mark="now")
+                + svg.line(x, self.plane.top, x, self.plane.bottom, "ink", 1.5, mark="now held"))  # fmt: skip
 
     def _limit(self, card: float, room: float, peak: float) -> str:
         plane, at, reserve = self.plane, self.at(card), self.at(room)
@@ -105,18 +166,16 @@ class _Frame:
         for value in svg.ticks(plane.y.hi, max(2, round(plane.height / 36))):
             at = plane.at_y(value)
             out.append(svg.line(LEFT - 4, at, LEFT, at, "muted"))
-            out.append(
-                svg.text(LEFT - 7, at + 4, labels.short(value), anchor="end", fill="muted", size=svg.SMALL)
-            )
+            out.append(svg.text(LEFT - 7, at + 4, labels.short(value), anchor="end", fill="muted", size=svg.SMALL))
         return "".join(out)
 
     def _mark(self) -> str:
         plane = self.plane
-        return guess.mark(
-            [(0.0, plane.bottom), (plane.y.hi * self.unit / GIB, plane.top)], (LEFT, plane.right)
-        )
+        return guess.mark([(0.0, plane.bottom), (plane.y.hi * self.unit / GIB, plane.top)], (LEFT, plane.right))
 
 
 def _amount(gib: float) -> str:
     """For the keys: no more digits than can be seen."""
+    if 0 < gib < 0.005:
+        return "<0.01"
     return svg.quantity(gib) if gib >= 10 or not gib else f"{gib:.2f}"

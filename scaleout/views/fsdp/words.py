@@ -7,7 +7,7 @@ from scaleout.draw.labels import took
 from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views.choices import NAMES
-from scaleout.views.fsdp.levers import EXPOSED, lever
+from scaleout.views.fsdp.levers import lever, roomier
 
 GIB = 2**30
 WHERE = {"forward": "in forward", "loss": "at the loss", "backward": "in backward", "update": "in the update"}
@@ -20,21 +20,27 @@ def sentence(setting, values: dict) -> str:
     """What one GPU holds, and whether it fits and is fast. setting: of the view."""
     gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
     peak = f"{svg.quantity(values['peak_gib'])} of {svg.quantity(values['device_gib'])} GiB"
-    first = f"{NAMES[setting.model]} on {gpus}: {peak} at the peak, {WHERE[values['peak_phase']]}. "
+    first = f"{NAMES[setting.model]} on {gpus} peaks at {peak}, {WHERE[values['peak_phase']]}. "
     if not values["fits"]:
         return f"{first}{_too_much(values)}"
-    spare = f"with {values['spare_percent']:.0f}% to spare"
     waits = f"a GPU waits for {values['waiting_percent']:.1f}% of its {took(values['step_seconds'])}"
+    spare = f"with {values['spare_percent']:.0f}% to spare"
     if values["verdict"] == "merely fits":
         return f"{first}It merely fits, {spare}: {waits}."
     alone = " One GPU has nothing to gather." if setting.ranks == 1 else ""
-    found = f"{waits} (no more than {EXPOSED:.0%}), MFU {values['mfu']:.0%}."
-    return f"{first}It fits, {spare} under the reserve, and trains with healthy throughput: {found}{alone}"
+    return f"{first}It fits, {spare}, and trains with healthy throughput: {waits}.{alone}"
 
 
 def advice(setting, values: dict) -> str:
-    """What to try where it does not fit or is not fast."""
-    return "" if values["verdict"] == "healthy" else lever(setting)
+    """What to try where it does not fit or is not fast; or what makes room, where tokens fill most of it."""
+    if values["verdict"] != "healthy":
+        return lever(setting)
+    own = parts(values)[2] / values["peak_gib"]
+    room = roomier(setting) if own > 0.5 else None
+    if room is None:
+        return ""
+    gib, longer = room
+    return f"{own:.0%} is never split: try **full checkpointing**, {gib} GiB, a step {longer:.0%} longer."
 
 
 def _too_much(values: dict) -> str:
@@ -63,9 +69,10 @@ def law(setting, values: dict) -> list[str]:
         host = f" The host holds {svg.quantity(values['host_gib'])} GiB for each GPU; its update takes {update:.0%}."
     sent = f" A GPU sends {svg.quantity(values['sent_gb'])} GB a step." if values["sent_gb"] else ""
     return [
-        f"{states} + units whole for a moment + what is never split, for it belongs to a GPU's own tokens:",
+        f"{states} + units whole for a moment + its own tokens', never split:",
         f"{amounts} = {svg.quantity(values['peak_gib'])} GiB",
-        f"{setting.batch} × {setting.tokens:,} tokens a GPU, compute at {COMPUTE_SHARE:.0%} of peak.{sent}{host}",
+        f"{setting.batch} × {setting.tokens:,} tokens a GPU, compute at {COMPUTE_SHARE:.0%} of peak, "
+        f"MFU {values['mfu']:.0%}.{sent}{host}",
     ]
 
 

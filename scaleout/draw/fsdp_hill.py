@@ -1,16 +1,12 @@
-"""A step of FSDP as SVG: memory over time by kind, and beneath it, on the same time axis, what runs when."""
+"""What one GPU holds through a step of FSDP, as a hill of kinds over the seconds of the step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
-from scaleout.draw import hatch, svg
-from scaleout.draw.labels import took
+from scaleout.draw import svg
 from scaleout.draw.plot import Plane
 from scaleout.memory.fsdp import Moment
-from scaleout.timing.fsdp import LANES
 from scaleout.timing.fsdp_plan import runs_of_blocks
 from scaleout.timing.fsdp_short import ShortTimeline
 from scaleout.timing.intervals import Interval
@@ -29,7 +25,6 @@ STACK = {
 }
 _KINDS = [kinds for *_, kinds in STACK.values()]
 STEP = 4  # CSS pixels of a step that memory is drawn in: each the fullest moment within it
-GROUPS = 40  # neighbouring units are one mark where there are more than this
 
 Placed = tuple[float, float, Moment]
 
@@ -124,12 +119,13 @@ def area(rows: Iterable[Placed], plane: Plane, unit_bytes: float) -> str:
     bins = max(1, int(plane.width / STEP))
     wide = plane.x.hi / bins
     fullest: list[tuple[int, Moment | None]] = [(-1, None)] * bins
+    rows = list(rows)
     for start, end, moment in rows:
         total = moment.bytes
         for b in range(min(bins - 1, int(start / wide)), min(bins - 1, int(end / wide)) + 1):
             if total > fullest[b][0] and (b * wide < end or start == end or int(start / wide) == b):
                 fullest[b] = (total, moment)
-    columns, tops = [], [0] * len(STACK)
+    columns, tops = [], _tops(rows[0][2].held)
     for _, moment in fullest:  # a step that no moment begins or ends in is as the one before it
         tops = _tops(moment.held) if moment is not None else tops
         columns.append(tops)
@@ -168,117 +164,3 @@ def _steps(name: str, fill: str, opacity: float, tops: Sequence[int], plane: Pla
     pale = "" if opacity == 1.0 else f' fill-opacity="{svg.num(opacity)}"'
     edge = f'stroke="{svg.colour("ink")}" stroke-width="0.5"'  # green and grey are one to some eyes
     return f'{under}<path {d} fill="{svg.colour(fill)}"{pale} {edge}><title>{name}</title></path>'
-
-
-# --- lanes ------------------------------------------------------------------------------------------------------
-
-
-def height(timeline: ShortTimeline, pitch: float) -> float:
-    """CSS pixels of the lanes, each with its words `pitch` high."""
-    return pitch * len({"compute", "gather", "reduce", *(span[0] for span in timeline.few.runs[0])})
-
-
-def lanes(timeline: ShortTimeline, x: float, y: float, width: float, pitch: float) -> str:
-    """The lanes of a step of one pass from (x, y) down: compute with its gaps, then each kind of communication there
-    is; each is its words and under them a bar, together `pitch` high. Where there are many units neighbours are one
-    mark, as wide as all of them together, so that nothing computed, sent or waited for is lost."""
-    on = _Lanes(x, width / timeline.seconds, y + 16, pitch - 19)
-    forward, backward, by_lane = _sorted(timeline)
-    roomy, body = width > 400, []
-    now, waits = 0.0, []
-    for title, rows, opacity in (("forward", forward, 0.45), ("backward", backward, 1.0)):
-        marks = grouped(rows)
-        for start, end in marks:
-            waits.append((now, start))
-            now = end
-        body.append(on.marks(marks, "compute", title, opacity))
-    waits.append((now, timeline.passes[-1][1]))
-    body.append(on.marks([(timeline.passes[-1][1], timeline.seconds)], "c2", "update", 1.0))
-    body.append(on.gaps(waits))
-    body.append(
-        svg.text(x, on.y - 5, f"{'compute: ' * roomy}forward (pale), backward", size=svg.SMALL, halo=True)
-    )
-    body.append(_exposed(timeline, x + width, on.y - 5, roomy))
-    for lane in [lane for lane in LANES if lane in by_lane]:
-        on = replace(on, y=on.y + pitch)
-        words = _words(lane, timeline.count(lane), "gather again" in by_lane[lane])
-        body.append(svg.text(x, on.y - 5, words, size=svg.SMALL, halo=True))
-        body += [on.marks(grouped(some), "c4", name, 0.55 if "again" in name else 1.0)
-                 for name, some in by_lane[lane].items()]  # fmt: skip
-    return "".join(body)
-
-
-def _exposed(timeline: ShortTimeline, x: float, y: float, roomy: bool) -> str:
-    """Said at the right end of the compute lane: a gap may be a hair."""
-    waits = timeline.exposed_seconds
-    share = f", {waits / timeline.seconds:.1%} of the step" if roomy else ""
-    words = f"exposed: {took(waits)}{share}" if waits else "nothing is exposed"
-    return svg.text(x, y, words, anchor="end", bold=waits > 0, size=svg.SMALL, fill="accent" if waits else "muted",
-                    halo=True)  # fmt: skip
-
-
-def _sorted(timeline: ShortTimeline) -> tuple[list[Interval], list[Interval], dict[str, dict[str, list[Interval]]]]:
-    """Intervals of forward, of backward, and by lane of communication, by kind of message."""
-    forward, backward = [], []
-    by_lane: dict[str, dict[str, list[Interval]]] = {"gather": {}, "reduce": {}}
-    for lane, what, start, end in timeline.intervals(max(1, timeline.extra // GROUPS)):
-        if lane == "compute":
-            (forward if what == "forward" else backward).append((start, end))
-        else:
-            kind = "gather again" if what == "gather again" else lane
-            by_lane.setdefault(lane, {}).setdefault(kind, []).append((start, end))
-    return forward, backward, by_lane
-
-
-def grouped(rows: Sequence[Interval], most: int = GROUPS) -> list[Interval]:
-    """At most about `most` intervals: neighbours together, pushed to the end of their last. Their sum stays."""
-    each = max(1, -(-len(rows) // most))
-    out = []
-    for i in range(0, len(rows), each):
-        some = rows[i : i + each]
-        end = some[-1][1]
-        out.append((end - fsum(b - a for a, b in some), end))
-    return out
-
-
-@dataclass(frozen=True)
-class _Lanes:
-    """Where bars are drawn: from x on, `scale` CSS pixels a second, at y, `bar` high."""
-
-    x: float
-    scale: float
-    y: float
-    bar: float
-
-    def marks(self, rows: Iterable[Interval], fill: str, title: str, opacity: float) -> str:
-        """One path for all intervals that can be seen, with hairlines of paper between neighbours that touch."""
-        path, rows, y, bar = [], list(rows), svg.num(self.y), svg.num(self.bar)
-        for start, end in rows:
-            wide = (end - start) * self.scale
-            if wide >= 0.02:
-                shown = svg.num(wide - (0.6 if wide > 3 and len(rows) > 1 else 0.0))
-                path.append(f"M{svg.num(self.x + start * self.scale)} {y}h{shown}v{bar}h-{shown}z")
-        if not path:
-            return ""
-        faded = "" if opacity == 1.0 else f' fill-opacity="{svg.num(opacity)}"'
-        return f'<path d="{"".join(path)}" fill="{svg.colour(fill)}"{faded}><title>{title}</title></path>'
-
-    def gaps(self, rows: Iterable[Interval]) -> str:
-        """Where the compute lane waits."""
-        boxes = [
-            (self.x + start * self.scale, self.y, (end - start) * self.scale, self.bar) for start, end in rows
-        ]
-        return hatch.area(
-            [box for box in boxes if box[2] >= 0.02], title="exposed communication: compute waits"
-        )
-
-
-def _words(lane: str, count: int, again: bool) -> str:
-    many = f"{count:,}" if count else "none"
-    return {
-        "gather": f"all-gathers of units: {many}{', in backward again (pale)' * again}",
-        "reduce": f"reduce-scatters of gradients: {many}",
-        "across": f"all-reduces of shards between the groups: {count:,}",
-        "copy in": "copies of shards from the host",
-        "copy out": "copies of gradients to the host",
-    }[lane]

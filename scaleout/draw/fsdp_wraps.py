@@ -1,0 +1,90 @@
+"""Three wrappings beside each other: when each unit is whole, what a GPU holds of units meanwhile, what it waits for.
+Llama 3 8B on sixteen H100s, each on two sequences of 4,096 tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from scaleout.draw import fsdp_hill, fsdp_units, labels, svg
+from scaleout.draw.plot import TICK, Axis, Plane
+from scaleout.memory.fsdp import FsdpAccount, fsdp_account
+from scaleout.spec import topology
+from scaleout.spec.hardware import DEVICES
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.sharding import Sharding
+from scaleout.spec.transformer import PRESETS
+from scaleout.timing import fsdp_lives, fsdp_short
+from scaleout.timing.step import StepTime
+
+SHAPE, BATCH, SEQ, RANKS = PRESETS["llama-3-8b"], 2, 4096, 16
+NAMES = {"model": "The whole model", "block": "Each block", "layer": "Each matrix"}
+KINDS = ("gathered", "buffers", "whole gradients")  # of units while they are whole
+STRIP, HILL = 66, 84
+GIB, TOP = 2**30, 45.0  # of the axis of what units take, in GiB
+
+
+@lru_cache(maxsize=3)
+def step(wrap: str) -> tuple[FsdpAccount, StepTime]:
+    """What a GPU holds, and the seconds of a step."""
+    plan = Sharding(RANKS, wrap=wrap, parameter="bf16")
+    nodes = topology.cluster(2, 8, "nvlink4", "ib-ndr", 8)
+    return (fsdp_account(SHAPE, BATCH, SEQ, Recipe("fp32"), plan),
+            fsdp_short.from_device(SHAPE, BATCH, SEQ, DEVICES["h100-sxm"], nodes, plan))  # fmt: skip
+
+
+def most(wrap: str) -> float:
+    """GiB of units, at the moment when they take the most: whole ones, their buffers, gradients not yet reduced."""
+    return max(sum(one.held[kind] for kind in KINDS) for one in step(wrap)[0].ends) / GIB
+
+
+def three(width: float) -> str:
+    """A panel for each: beside each other, on a phone beneath."""
+    side = width > 500
+    gap = 28.0 if side else 14.0
+    wide = (width - 2 * gap) / 3 if side else width
+    tall = 64 + STRIP + HILL + 44
+    panels = [_panel(wrap, wide) for wrap in NAMES]
+    at = [(k * (wide + gap), 0.0) if side else (0.0, k * (tall + gap)) for k in range(3)]
+    body = "".join(svg.group(x, y, panel) for (x, y), panel in zip(at, panels, strict=True))
+    said = "; ".join(f"{NAMES[wrap].lower()}: {most(wrap):.1f} GiB of units at most, "
+                     f"{100 * _waits(wrap):.0f}% of the step exposed" for wrap in NAMES)  # fmt: skip
+    label = f"When each unit is whole, and beneath it what a GPU holds of units, in three wrappings. {said}."
+    return svg.figure(width, tall if side else 3 * tall + 2 * gap, body, label)
+
+
+def _waits(wrap: str) -> float:
+    line = step(wrap)[1].timeline
+    return line.exposed_seconds / line.seconds
+
+
+def _panel(wrap: str, width: float) -> str:
+    account, time = step(wrap)
+    line = time.timeline
+    rows, count = fsdp_lives.lives(line, fsdp_units.ROWS)
+    on = fsdp_units.Strip(0, 42, width, STRIP, line.seconds)
+    under = fsdp_units.Strip(0, on.y + STRIP + 2, width, 0, line.seconds)
+    plane = Plane(0, under.y + 34, width, HILL, Axis(0, line.seconds), Axis(0, TOP))
+    units = f"{count} unit{'s' if count > 1 else ''}, {line.gathers} all-gather{'s' if line.gathers > 1 else ''}"
+    words = f"at most {most(wrap):.1f} GiB of units"
+    floor = svg.line(0, plane.bottom, width, plane.bottom, "muted")
+    return "".join([
+        svg.text(0, 13, NAMES[wrap], bold=True), svg.text(0, 30, units, size=svg.SMALL, fill="muted"),
+        fsdp_units.whole(on, rows), _computed(line, under), _units(account, line, plane), floor,
+        svg.text(0, plane.top - 4, words, size=svg.SMALL, halo=True),
+        svg.text(0, plane.bottom + TICK + 2, f"{labels.took(line.seconds)}; exposed {100 * _waits(wrap):.1f}%",
+                 size=svg.SMALL, bold=_waits(wrap) > 0.05, fill="accent" if _waits(wrap) > 0.05 else "muted"),
+    ])  # fmt: skip
+
+
+def _computed(line: fsdp_short.ShortTimeline, on: fsdp_units.Strip) -> str:
+    return fsdp_units.lanes(line, on, False, named=False)
+
+
+def _units(account: FsdpAccount, line: fsdp_short.ShortTimeline, plane: Plane) -> str:
+    """The hill of what units take, whatever else is held."""
+    rows = [
+        (start, end, replace(one, held={kind: n * (kind in KINDS) for kind, n in one.held.items()}))
+        for start, end, one in fsdp_hill.placed(account.some(3), line)
+    ]
+    return fsdp_hill.area(rows, plane, GIB)

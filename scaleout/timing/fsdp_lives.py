@@ -1,0 +1,88 @@
+"""When each unit of a step is gathered, whole, computed with and reduced: its life, read off the short schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaleout.timing.fsdp_plan import Plan
+from scaleout.timing.fsdp_short import ShortTimeline, blocks_of, renamed
+from scaleout.timing.intervals import Interval
+
+
+@dataclass(frozen=True)
+class Life:
+    """Of one unit, in seconds of the step; None for what does not happen. number: of the units in the order of the
+    forward. again: its second gather; without one it stays whole from its forward to its backward."""
+
+    name: str
+    number: int
+    gather: Interval | None
+    forward: Interval
+    again: Interval | None
+    backward: Interval
+    reduce: Interval | None
+
+    @property
+    def whole(self) -> list[Interval]:
+        """When all of its weights are there, or on their way."""
+        begin = self.gather[0] if self.gather else self.forward[0]
+        if self.again is None:
+            return [(begin, self.backward[1])]
+        return [(begin, self.forward[1]), (self.again[0], self.backward[1])]
+
+
+def lives(line: ShortTimeline, most: int) -> tuple[list[Life], int]:
+    """The lives of at most `most` units, evenly spread from the first to the last in the order of the forward, the one
+    half way among them; and how many units there are."""
+    plan, blocks = Plan(line.few.pieces), blocks_of(line.few.pieces)
+    own = [blocks[plan.last[unit]] == line.middle and bool(line.extra) for unit in range(len(plan.names))]
+    first = own.index(True) if True in own else len(own)
+    last = len(own) - own[::-1].index(True) if True in own else first
+    rows = [(unit, 0) for unit in range(first)]
+    rows += [(unit, copy) for copy in range((line.extra + 1) * (last > first)) for unit in range(first, last)]
+    rows += [(unit, line.extra if blocks[plan.last[unit]] > line.middle and line.extra else 0)
+             for unit in range(last, len(own))]  # fmt: skip
+    n, found = len(rows), _Spans(line)
+    shown = sorted({round(k * (n - 1) / (most - 1)) for k in range(most)} | {n // 2}) if n > most else range(n)
+    return [found.life(plan, blocks, number, *rows[number]) for number in shown], n
+
+
+class _Spans:
+    """The spans of the few, by what they are of."""
+
+    def __init__(self, line: ShortTimeline) -> None:
+        self.line, self.by_unit, self.by_piece = line, {}, {}
+        for back, block, (lane, name, start, end, piece, unit) in line.placed:
+            if lane == "compute":
+                self.by_piece[name.partition(" ")[0], piece] = (block, start, end)
+            elif lane in ("gather", "reduce"):
+                self.by_unit.setdefault((lane, back, unit), (block, start, end))
+
+    def life(self, plan: Plan, blocks: list[float], number: int, unit: int, copy: int) -> Life:
+        first, last, name = plan.first[unit], plan.last[unit], plan.names[unit]
+        opened = self._piece("forward", first, copy)
+        closed = self._piece("forward", last, copy)
+        begun = self._piece("recompute", last, copy) or self._piece("backward", last, copy)
+        ended = self._piece("backward", first, copy)
+        zero = (0.0, 0.0)
+        opened, closed = opened or closed or zero, closed or opened or zero
+        begun, ended = begun or ended or (closed[1],) * 2, ended or begun or (closed[1],) * 2
+        alike = self.line.extra and blocks[last] >= self.line.middle and name
+        return Life(
+            renamed(name, copy if alike else 0), number, self._sent("gather", False, unit, copy),
+            (opened[0], closed[1]), self._sent("gather", True, unit, copy), (begun[0], ended[1]),
+            self._sent("reduce", True, unit, copy),
+        )  # fmt: skip
+
+    def _piece(self, what: str, piece: int, copy: int) -> Interval | None:
+        return self._moved(self.by_piece.get((what, piece)), what != "forward", copy)
+
+    def _sent(self, lane: str, back: bool, unit: int, copy: int) -> Interval | None:
+        return self._moved(self.by_unit.get((lane, back, unit)), back, copy)
+
+    def _moved(self, found: tuple[float, float, float] | None, back: bool, copy: int) -> Interval | None:
+        if found is None:
+            return None
+        block, start, end = found
+        late = self.line.later(back, block, copy if block == self.line.middle else 0)
+        return start + late, end + late
