@@ -168,7 +168,7 @@ def test_the_picture_shows_who_measured_and_the_curve_above():
     ]  # fmt: skip
     assert "torchtitan eager, measured" in result["svg"] and "strong: 88.3%" in result["svg"]
     assert "Upper bounds: no GPU is late here" in result["law"][2]
-    assert "Measured, weak: torchtitan eager kept 97% from 8 to 128 GPUs." in result["law"][2]
+    assert "Measured, weak: torchtitan eager kept 97% from 8 to 128." in result["law"][2]
 
 
 @pytest.mark.parametrize("params", [{"sharding": "hybrid"}, {"link": "node-100g"}, {"device": "b200"},

@@ -28,11 +28,10 @@ CONTROLS = (
           "**one** H100 on the same batch?", "strong_speed_up", lo=0, hi=512, step=1),
     play("world", "GPUs", 512, 1, MOST, log=True),
     slider("batch", "Global batch, sequences", 512, 1, SEQUENCES, log=True),
-    select("sharding", "Sharding", "full", [("full", "FSDP"), ("hybrid", "in each node"), ("ddp", "DDP")],
-           help="FSDP over all GPUs; or in each node, with copies across; or DDP: a copy on each GPU."),
+    select("sharding", "Sharding", "full", [("full", "FSDP"), ("hybrid", "in each node"), ("ddp", "DDP")]),
     select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
-    select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
     *more(
+        select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
         select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
         slider("each", "Sequences per GPU and pass, at most", 4, 1, 64, log=True),
         select("seq", "Tokens per sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(9, 15)]),

@@ -117,6 +117,6 @@ def _tick(plane: Plane, world: int, bold: bool) -> tuple[str, tuple[float, float
     """A number of GPUs beneath the plane, and from where to where it goes."""
     words = f"{world:,}"
     half = svg.measure(words, svg.SMALLEST, bold) / 2
-    middle = min(max(plane.at_x(world), plane.left - 8 + half), plane.right + 4 - half)
+    middle = min(max(plane.at_x(world), plane.left - 8 + half), plane.right + 2 - half)
     return svg.text(middle, plane.bottom + TICK - 1, words, anchor="middle", bold=bold, size=svg.SMALLEST,
                     fill="ink" if bold else "muted"), (middle - half, middle + half)  # fmt: skip

@@ -46,7 +46,7 @@ def step(panel: Panel, frame: Frame, found: Curves, values: dict) -> str:
     first, second_row, bar = _rows(frame)
 
     def said(seconds: float) -> str:
-        return svg.quantity(seconds / second, 3 if seconds >= second else 2)
+        return amount(seconds / second)
 
     end = panel.x + works * scale
     waiting = f", waits {said(waits)}" if waits >= 0.005 * values["weak_seconds"] else ""
@@ -66,6 +66,11 @@ def step(panel: Panel, frame: Frame, found: Curves, values: dict) -> str:
         svg.rect(panel.x + sent * scale, second_row, starts * scale, bar, "c7", title="their starts", mark="starts"),
     ]  # fmt: skip
     return "".join(out)
+
+
+def amount(of: float) -> str:
+    """Three digits, no more than two of them after the point."""
+    return svg.quantity(of) if of >= 1 else "0" if of == 0 else f"{of:.2f}" if of >= 0.005 else "under 0.01"
 
 
 def asked(panel: Panel, frame: Frame) -> str:

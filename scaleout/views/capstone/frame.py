@@ -59,7 +59,7 @@ class Frame:
         """The areas, beneath a key that takes `used`."""
         left = panel.x + labels.room(["100%"])
         wide = panel.x + panel.width - left - 4
-        return Plane(left, self.key + used + 6, wide, 150 if self.roomy else 112, X, Y)
+        return Plane(left, self.key + used + 6, wide, 168 if self.roomy else 112, X, Y)
 
     def height(self, used: float) -> float:
         """Of the whole picture."""

@@ -28,7 +28,8 @@ def draw(plane: Plane, frame: Frame, charts: dict[str, list], kind: str, under: 
     y = plane.bottom + frame.price
     base = y + 20 + frame.bars
     if not max(every):
-        return svg.text(left, y, f"{NAMES[under]}: 0, as set for one GPU", size=frame.small, fill="muted")
+        words = labels.fitting((f"{NAMES[under]}: 0", f"{SHORT[under]}: 0"), frame.panels[0].width, frame.small)
+        return svg.text(left, y, words, size=frame.small, fill="muted")
     found, ends = dict(sizes), (min(every), max(every))
     words = labels.fitting((NAMES[under], SHORT[under]), frame.panels[0].width, frame.small)
     out = [svg.text(left, y, words, fill="muted", size=frame.small)]

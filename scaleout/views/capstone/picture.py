@@ -84,7 +84,7 @@ def _titles(frame: Frame, setting: Setting, values: dict) -> list[str]:
         ways = ([f"{said}, {labels.took(seconds)}"] if seconds else []) + [said, some]
         out += [
             svg.text(panel.x, frame.title, title or TITLES[kind][1], bold=True, size=svg.FONT if title else svg.SMALL),
-            svg.text(panel.x + panel.width, frame.title, kind, anchor="end", fill="muted", size=frame.small),
+            svg.text(panel.x + panel.width - 3, frame.title, kind, anchor="end", fill="muted", size=frame.small),
             svg.text(panel.x, frame.said, labels.fitting(ways, panel.width, frame.small), size=frame.small),
         ]
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from scaleout.draw import svg
 from scaleout.draw.labels import clock
 from scaleout.timing.price import EXAMPLE
+from scaleout.views.capstone.deal import amount
 from scaleout.views.capstone.levers import limit, sparing
 from scaleout.views.capstone.speedup import Setting
 from scaleout.views.choices import LINKS, NAMES
@@ -33,19 +34,15 @@ def law(setting: Setting, values: dict) -> list[str]:
     unit, one = clock(values["weak_seconds"])
     sent, starts, works = (values[f"weak_{name}_seconds"] / one for name in ("byte", "start", "compute"))
     sign = "≤" if sent + starts <= works else ">"
-    grow = {"full": "the starts of rings grow with the GPUs", "hybrid": "the rings of gathers end at the node",
-            "ddp": "the starts grow with the GPUs"}[setting.sharding]  # fmt: skip
+    grow = {"full": "rings' starts grow with the GPUs", "hybrid": "rings of gathers end at the node",
+            "ddp": "starts grow with the GPUs"}[setting.sharding]  # fmt: skip
     return [
-        f"Shared: GPUs ≤ {setting.batch:,} sequences, else some idle. Same work for each: bytes + starts ≤ compute,",
-        f"{_digits(sent)} + {_digits(starts)} {sign} {_digits(works)} {unit}",
-        f"The bytes hardly change, {grow}; the first and the last message never hide. "
-        f"Upper bounds: no GPU is late here, and no kernel slower for being small."
+        f"None is idle: GPUs ≤ {setting.batch:,} sequences. All but the first and last messages hide: "
+        f"bytes + starts ≤ compute,",
+        f"{amount(sent)} + {amount(starts)} {sign} {amount(works)} {unit}",
+        f"Bytes stay, {grow}. Upper bounds: no GPU is late here, no kernel slower for being small."
         f"{_weak(values)}{_measured(values)}",
     ]
-
-
-def _digits(amount: float) -> str:
-    return svg.quantity(amount, 3 if amount >= 1 else 2)
 
 
 def _weak(values: dict) -> str:
@@ -60,7 +57,7 @@ def _measured(values: dict) -> str:
     if not values["published"]:
         return ""
     (first, start), (last, end) = values["published"][0], values["published"][-1]
-    return f" Measured, weak: {values['published_by']} kept {end / start:.0%} from {first} to {last} GPUs."
+    return f" Measured, weak: {values['published_by']} kept {end / start:.0%} from {first} to {last}."
 
 
 def slips(values: dict) -> list[tuple[float, str]]:
