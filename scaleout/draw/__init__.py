@@ -4,7 +4,8 @@
 limit, `guess` the mark of a reader's; `plot` axes and curves, `tiles` side by side, whose areas are a curve's height,
 `field` points that are too many to be buttons, `spots` labels among them; `ruler` octaves with the strip of a number
 format, `format_strips` five of them under each other, `format_bits` one number in two;
-`lanes` a step of DDP, `steps` several under one another, `fsdp_lanes` one of FSDP under its memory;
+`lanes` a step of DDP, `steps` several under one another, `dealt` a batch for more and more GPUs, `saves` a checkpoint
+that a power cut meets, `fsdp_lanes` one of FSDP under its memory;
 `pipeline_lanes` a pipeline's schedule by rank, `pipeline_held` what each holds meanwhile, `stages` a few
 small steps of one; `rank_circle` a collective step by step, whose `parcels` move, with `ramp` for the colours of ranks;
 `tank` what a GPU holds, drawn by `tank_picture`, `tanks` what each GPU of a row holds; `squares` what ranks hold of a
