@@ -19,6 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from scaleout.draw import (
     cuts,
+    dealt,
     format_strips,
     mesh_cuts,
     patterns,
@@ -119,6 +120,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
     "mesh": partial(_picture, "Eight GPUs, four cuts", mesh_cuts.opening),
     "precision": partial(_picture, "Five formats on one ruler", format_strips.strips, NARROW),
+    "dealt": partial(_picture, "Strong above weak: a row is a GPU", dealt.strong_beside_weak, NARROW),
     "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills, NARROW),
 }
 
