@@ -72,7 +72,7 @@ def between(upper: Sequence[tuple[float, float]], lower: Sequence[float], fill: 
                     ends += [low, high]
                 ends[-1] = high
     strokes = [
-        f"M{svg.num(low)} {svg.num(n * PITCH - low)}l{svg.num(high - low)} {svg.num(low - high)}"
+        f"M{low:.1f} {n * PITCH - low:.1f}l{high - low:.1f} {low - high:.1f}"  # many, and a tenth of a pixel will do
         for n, ends in out.items() for low, high in zip(ends[::2], ends[1::2], strict=True)
     ]  # fmt: skip
     return (

@@ -25,7 +25,7 @@ WORLDS = (1, 2, 8, 32, 128, 512, 1024, 2048, 4096)  # priced for every curve, be
 # A step grows by the same seconds with each block once the first few are under way, so that two short models tell the
 # seconds of a long one. Against the whole schedule of models of 32 to 126 blocks this is off by 1.3% at most, where
 # gathers and reduce-scatters of a node compete with replicas; elsewhere by less than a millionth (tests/).
-SHORT = (3, 4)
+SHORT = (2, 3)
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def _ddp(own: Setting, shape: Shape, batch: int, device: Device, cluster: topolo
     return max(compute, messages[-1][1]), compute, fsum(end - start for start, end in messages)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _ddp_alone(shape: Shape, seq: int, checkpointing: str) -> Timeline:
     """One sequence at 1 FLOP/s."""
     return ddp_step(step.layers(shape, 1, seq, 1.0, 4, checkpointing), lambda size: 0.0)
