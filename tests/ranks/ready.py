@@ -6,7 +6,7 @@ ask it for a fork. The fork is as clean as a new Python: environment, arguments,
 own. Who started it sees a process like any other, which passes signals on, ends as the fork ends, and takes it along
 when it is killed. So torchrun is torchrun, with its restarts and reports; only its imports were made before.
 
-What a fork cannot show, a lab that forgets an import, tests/test_commands.py shows: it starts labs by a new Python.
+What such a fork cannot show, a lab that forgets an import, a bare one shows: its server has imported `torch` alone.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ SIGNALS = [int(one) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, si
 
 
 @functools.cache
-def folder():
+def folder(bare=False):
     """The folder of python, python3, torchrun and accelerate (Path); their server has been started.
 
     READY names that of another process, as pytest's workers have it from the one that started them.
     """
-    if os.environ.get("READY"):
+    if os.environ.get("READY") and not bare:
         return Path(os.environ["READY"])
     made = Path(tempfile.mkdtemp(prefix="ready-"))
     for name, before in {"python": [], "python3": [], "torchrun": ["-m", "torch.distributed.run"],
@@ -81,7 +81,7 @@ def folder():
         (made / name).chmod(stat.S_IRWXU)
     given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     given |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}       # torch reads these when it is loaded
-    server = subprocess.Popen([REAL, SERVER, made], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    server = subprocess.Popen([REAL, SERVER, made, *["torch"][:bare]], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               text=True, env=given, cwd="/")
     assert server.stdout.readline() == "ready\n"
 

@@ -1,4 +1,7 @@
-"""The server behind ready.py: it imports torch once, and each fork of it becomes the process that was asked for."""
+"""The server behind ready.py: it imports torch once, and each fork of it becomes the process that was asked for.
+
+ready_server.py FOLDER [MODULE ...]: what it imports, in place of all that labs need.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import faulthandler
 import functools
 import gc
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -25,9 +29,13 @@ from pathlib import Path
 
 # Torch, and what it would import at the first step, checkpoint or profile of every rank, and for a launcher.
 PRELOAD = ["torch", "torch._dynamo", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp",
-           "torch.distributed.tensor", "torch.distributed._tools", "torch.profiler", "torch.utils.flop_counter",
+           "torch.distributed.tensor", "torch.distributed.tensor.debug", "torch.distributed.optim",
+           "torch.distributed.pipelining", "torch.distributed._tools", "torch.profiler", "torch.utils.flop_counter",
            "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook", "torch.distributed.launcher.api",
            "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend", "matplotlib.figure"]
+# Of the package the rooms beneath the labs: what those import reads, as it is loaded, what kind of script it serves.
+ROOMS = ("collectives", "draw", "exercises", "memory", "numerics", "parallel", "records", "spec", "timing", "views",
+         "writeup")
 INLINE = "module://matplotlib_inline.backend_inline"
 NET = 0x40000000                # CLONE_NEWNET of setns(2)
 
@@ -35,8 +43,8 @@ NET = 0x40000000                # CLONE_NEWNET of setns(2)
 class Server:
     """Forks for whoever asks, until this process's stdin is closed."""
 
-    def __init__(self, place):
-        for name in PRELOAD:
+    def __init__(self, place, *names):
+        for name in names or [*PRELOAD, *rooms()]:
             importlib.import_module(name)
         leave_the_ends_to_the_server()
         gc.collect()
@@ -93,9 +101,18 @@ class Server:
                 line.close()
 
 
+def rooms():
+    """Names of all modules of ROOMS but those that are commands, and checkers that ranks run."""
+    package = Path(importlib.util.find_spec("scaleout").origin).parent
+    for path in sorted(file for room in ROOMS for file in (package / room).rglob("*.py")):
+        if path.stem not in ("__init__", "__main__", "ranks") and path.parent.name != "ranks":
+            yield ".".join(path.relative_to(package.parent).with_suffix("").parts)
+
+
 def leave_the_ends_to_the_server():
     """What torch registered to be done as this process ends is of no use to a fork, and takes it 70 ms."""
-    atexit.unregister(sys.modules["torch._dynamo.utils"].dump_compile_times)
+    if "torch._dynamo.utils" in sys.modules:
+        atexit.unregister(sys.modules["torch._dynamo.utils"].dump_compile_times)
     for one in weakref.finalize._registry.values():
         one.atexit = False
 
@@ -165,6 +182,7 @@ def ran(words):
             exec(compile(rest[0], "<string>", "exec"), main.__dict__)
         elif name == "-m":
             sys.argv = rest
+            sys.modules.pop(rest[0], None)
             runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
         else:
             sys.argv = words
@@ -196,4 +214,4 @@ def end(code):
 
 
 if __name__ == "__main__":
-    Server(Path(sys.argv[1])).run()
+    Server(Path(sys.argv[1]), *sys.argv[2:]).run()
