@@ -49,5 +49,5 @@ def test_numbers_are_the_packages():
         f"{best / 60:.0f} minutes", f"{added[0]:.0%}",
     ]  # fmt: skip
     words = [one["words"] for one in CARD["numbers"]]
-    assert f"{works:.0f} ms of compute" in words[2] and f"{added[1]:.0%} if saved each hour" in words[5]
-    assert f"{count} units gathered, {count - 1} again, {count} reduced" in words[1]
+    assert f"compute {works:.0f} ms" in words[2] and f"{added[1]:.0%} if saved each hour" in words[5]
+    assert f"{count} units, 3 × {count} − 1" in words[1]
