@@ -19,6 +19,7 @@ from scaleout.measure import mesh as measure_mesh
 from scaleout.measure import mesh_faults, mesh_seconds
 from scaleout.parallel import mesh as parallel_mesh
 from scaleout.parallel import parity
+from scaleout.records import profiles
 from scaleout.spec import Recipe, Shape
 
 WARMUP = 2
@@ -58,6 +59,8 @@ class Options(options.Model):
         f"{name}: {words}" for name, words in lab_mesh.FAULTS.items()))
     link: str | None = options.word(None, "the layout in three orders over a link between two hosts, of so many Mbit/s",
                                     "N,N", const="50")
+    machine: str | None = options.word(None, "profile of all ranks by labs/calibrate.py; those of its groups are read "
+                                       "where it keeps them")
     dataset: str | None = options.dataset()
     save: str | None = options.save("mesh")
 
@@ -148,6 +151,10 @@ def train(s, tier, o, text):
     middles = {via: statistics.median(found[WARMUP:]) for via, found in seconds.items()}
     notes = [f"{lab_mesh.NAMES[via]}: {way.built}" for via, way in ways.items()]
     prediction, measurement = {"seconds a step, by hand": guess}, {"seconds a step, by hand": middles["hand"]}
+    profiled, why = mesh_seconds.by_profile(s, o, *laid)
+    if profiled:
+        figure = "seconds a step by the machine's profile, by hand"
+        prediction[figure], measurement[figure] = profiled, middles["hand"]
     for stage, found, wanted in held:
         for name in found:
             prediction[f"bytes of {name}, stage {stage}"] = wanted[name]
@@ -156,21 +163,23 @@ def train(s, tier, o, text):
         for axis in wanted:
             for side, told in ((prediction, wanted), (measurement, found)):
                 side[f"bytes asked for along {axis}, stage {stage}"] = sum(one[0] for one in told[axis].values())
-    r = record(s, tier, o, laid, checks=checks | more, notes=notes, prediction=prediction, measurement=measurement,
-               step_seconds=seconds[o.via], losses=losses[o.via],
+    skipped = [f"seconds by the machine's profile: {why}"] if why else []
+    r = record(s, tier, o, laid, skipped, checks=checks | more, notes=notes, prediction=prediction,
+               measurement=measurement, step_seconds=seconds[o.via], losses=losses[o.via],
                series={f"seconds a step, {lab_mesh.NAMES[via]}": found for via, found in seconds.items()})
     rows = {via: (middles[via], guess if via == "hand" else None) for via in ways}
     s.say("\n" + "\n\n".join(filter(None, (lab_mesh.sent(sent), lab_mesh.held(held), lab_mesh.steps(rows)))))
-    s.say("\n".join(["", lab_mesh.made_of(parts), *(f"built: {note}" for note in notes),
-                     *report.verdicts(r.checks, r.skipped)]))
+    s.say("\n".join(["", lab_mesh.made_of(parts),
+                     *lab_mesh.told(profiled, middles["hand"], s.world, mesh_seconds.shared(s)),
+                     *(f"built: {note}" for note in notes), *report.verdicts(r.checks, r.skipped)]))
     recording.keep(s, r, o.save, RESULTS, "torch" if o.via == "hand" else o.via)
     recording.end(s, r.checks)
 
 
-def record(s, tier, o, laid, **fields):
-    """The Record of this run."""
+def record(s, tier, o, laid, skipped=(), **fields):
+    """The Record of this run. skipped: what it left out beside what the layout lacks."""
     layout, batch = laid
-    skipped = measure_mesh.skips(s, o, layout)
+    skipped = [*measure_mesh.skips(s, o, layout), *skipped]
     return recording.record(
         s, "mesh", tier, model=asdict(o.shape),
         recipe=asdict(Recipe(precision="fp32", foreach=False)) | {
@@ -259,6 +268,9 @@ def check(s, o):
         flag = "--search" if o.search else "--fault"
         raise ValueError(f"{flag} is about several ranks: use torchrun --nproc-per-node 8")
     measure_mesh.refuse(s, o, layout)
+    if o.machine and (o.link or o.search or o.fault):
+        raise ValueError("--machine predicts the steps of one layout: leave out --link, --search and --fault")
+    profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
     if o.fault:
         mesh_faults.refuse(o, layout)
 

@@ -77,8 +77,8 @@ def one_batch(s, o, text, step):
 # --- the same as one process? -------------------------------------------------------------------------------
 
 def equality(s, o, text, names):
-    """Checks of a Record: losses, gradients and weights of a few steps of momentum SGD against this process alone, in
-    fp32; copies of a weight must be equal on all ranks."""
+    """Checks of a Record: losses and weights of a few steps of momentum SGD and the gradients of the first, while the
+    weights are the same to the last bit, against this process alone, in fp32."""
     checks, o = {}, replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32")
     more = {"optimizer": "momentum", "rate": PARITY_RATE}
     batches = [one_batch(s, o, text, step) for step in range(PARITY_STEPS)]
@@ -94,11 +94,11 @@ def equality(s, o, text, names):
 
 
 def _trained(way, batches):
-    """(losses of the steps, gradients of the last, weights after it)."""
-    losses = []
+    """(losses of the steps, gradients of the first, weights after the last)."""
+    losses, gradients = [], []
     for batch in batches:
         losses.append(way.gradients(batch))
-        gradients = way.whole(gradients=True)
+        gradients = gradients or way.whole(gradients=True)
         way.update()
     return losses, gradients, way.whole()
 

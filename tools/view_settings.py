@@ -13,6 +13,14 @@ def controls(stem: str) -> dict[str, Control]:
     return {one.name: one for one in views._view(stem).CONTROLS if one.kind != "guess"}
 
 
+# A model of the Hugging Face Hub, as a reader would paste its config.json: Mistral 7B's, version 0.3
+PASTED = (
+    '{"model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, '
+    '"num_key_value_heads": 8, "vocab_size": 32768, "intermediate_size": 14336, "max_position_embeddings": 32768, '
+    '"rope_theta": 1000000.0, "tie_word_embeddings": false}'
+)
+
+
 def values(control: Control) -> list:
     """What a reader can set, in order; of a number to type, its ends and its default."""
     if control.kind == "select":
@@ -21,6 +29,8 @@ def values(control: Control) -> list:
         return [False, True]
     if control.kind == "code":
         return [control.default]
+    if control.kind == "paste":
+        return [control.default, PASTED]
     if control.kind == "arrange":  # a few of very many: as it opens, its first row turned round, all rows shuffled
         rows, dice = [[*row] for row in views.rows_of(control.default)], random.Random(5)
         shuffled = [views.order([dice.sample(row, len(row)) for row in rows]) for _ in range(2)]

@@ -36,7 +36,8 @@ class Ends:
     gathered: tuple[Move, ...]
 
     def moves(self, phase: str) -> list[Move]:
-        """Of "forward" or "backward"."""
+        """Of "forward" or "backward". ValueError for another phase."""
+        checks.one_of("phase", phase, ("forward", "backward"))
         return [move for part in getattr(self, phase).values() for move in part]
 
     def sent(self, phase: str) -> float:
@@ -55,6 +56,7 @@ def ends(
     has the learned positions' and the last norm's gradients from its own tokens only. Raises ValueError, in one line,
     for what does not divide.
     """
+    checks.instance("shape", shape, Shape)
     check_run(batch, seq)
     checks.whole("tp", tp)
     check_options(sequence_parallel, width, stream, gather_again)
@@ -78,6 +80,7 @@ def ends(
 
 def sums(one: Block, both: Ends, layers: int) -> dict[int, int]:
     """{ranks: bytes} of the gradients that they add up once a step, of all blocks and of the ends, in one message."""
+    checks.whole("layers", layers)
     out: dict[int, int] = {}
     for move in one.sums * layers + both.sums:
         out[move.ranks] = out.get(move.ranks, 0) + move.size

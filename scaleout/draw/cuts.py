@@ -7,9 +7,9 @@ from scaleout.draw.sheets import Sheet
 
 Side = tuple[float, float]  # of a sheet: width and height
 INPUT, WEIGHT, OUTPUT = (44.0, 56.0), (60.0, 44.0), (60.0, 56.0)
-GAP, ROW = 26.0, 74.0  # between two sheets, for a sign; from one rank to the next
+GAP, ROW = 26.0, 68.0  # between two sheets, for a sign; from one rank to the next
 PANEL = INPUT[0] + WEIGHT[0] + OUTPUT[0] + 2 * GAP + 52
-HEAD, FOOT = 58.0, 44.0
+HEAD, FOOT = 56.0, 34.0
 
 WAYS = {
     "columns": ("Cut by columns", "the output's halves stand side by side"),

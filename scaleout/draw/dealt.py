@@ -1,53 +1,63 @@
-"""A batch dealt out to more and more GPUs, strong and weak: a row is a GPU, its length what it takes. The wire is
-beneath."""
+"""Bytes dealt out over GPUs, one after the other until each is full: how many a model takes, before anything moves."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 
-from scaleout.draw import hatch, svg
+from scaleout.draw import kinds, labels, svg
+from scaleout.spec.hardware import DEVICES, GB
 
-BATCH, EACH = 8, 2  # sequences shared by all, and of each GPU
-WORLDS = (1, 2, 4, 8, 16)
-ROW = 7.0  # CSS pixels from one GPU to the next
-BYTES, START = 0.9, 0.12  # of the wire in sequences: all bytes, and a hop's start. For the eye, of no machine.
+NODE = 8  # GPUs of a machine, one column
 
 
-def wire(gpus: int) -> tuple[float, float]:
-    """Bytes and starts of a ring, as long as so many sequences."""
-    return BYTES * (gpus - 1) / gpus, START * (gpus - 1)
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of a kind, from one GPU's edge to another: `start` and `end` in GPUs."""
+
+    kind: str
+    start: float
+    end: float
 
 
-def strong_beside_weak(width: float) -> str:
-    """Two bands of five columns."""
-    out, y = [], 0.0
-    for words, each_of in (
-        (f"Strong: {BATCH} sequences, shared", lambda gpus: BATCH / gpus),
-        (f"Weak: {EACH} sequences for each GPU", lambda gpus: float(EACH)),
-    ):
-        drawn, y = _band(width, y, words, each_of)
-        out.append(drawn)
-    label = (f"{BATCH} sequences shared by 1 to {WORLDS[-1]} GPUs: rows shorten until each has one, then half of "
-             f"the GPUs are empty. {EACH} sequences for each: rows keep their length, and the wire beneath grows past "
-             "them by its starts.")  # fmt: skip
-    return svg.figure(width, y, "".join(out), label)
+def pieces(parts: Sequence[tuple[str, float]], each: float) -> list[Piece]:
+    """(kind, bytes) dealt out over GPUs of `each` bytes, cut where a GPU is full."""
+    out, at = [], 0.0
+    for kind, size in parts:
+        end = at + size / each
+        while end - at > 1e-9:
+            until = min(end, float(int(at + 1e-9) + 1))
+            out.append(Piece(kind, at, until))
+            at = until
+    return out
 
 
-def _band(width: float, y: float, words: str, each_of) -> tuple[str, float]:
-    """A title, a column for each number of GPUs, and where it ends."""
-    pitch = width / len(WORLDS)
-    one = min(13.0, (pitch - 8) / BATCH)  # CSS pixels of a sequence
-    out, base = [svg.text(0, y + 13, words, bold=True)], y + 22
-    for n, gpus in enumerate(WORLDS):
-        x, each = n * pitch, ceil(each_of(gpus))
-        for k in range(gpus):
-            top = base + k * ROW
-            if each_of(gpus) >= 1 or k < BATCH:
-                out += [svg.rect(x + j * one, top, one - 1, ROW - 2, "compute") for j in range(each)]
-            else:
-                out.append(hatch.box(x, top, one - 1, ROW - 2, "muted"))
-        sent, starts = (part * one for part in wire(gpus))
-        low = base + gpus * ROW + 4
-        out += [svg.rect(x, low, sent, 5, "c4"), svg.rect(x + sent, low, starts, 5, "c7")]
-        out.append(svg.text(x, low + 19, f"{gpus} GPU{'s' if gpus > 1 else ''}", size=svg.SMALLEST, fill="muted"))
-    return "".join(out), base + WORLDS[-1] * ROW + 34
+def opening(width: float) -> str:
+    """Llama 3.1 405B with AdamW: the states of 16 bytes a parameter over H100s."""
+    n = 405e9
+    parts = [("weights", 2 * n), ("gradients", 2 * n), ("master", 4 * n), ("optimizer", 8 * n)]
+    return draw(width, parts, DEVICES["h100-sxm"].memory_bytes)
+
+
+def draw(width: float, parts: Sequence[tuple[str, float]], each: float) -> str:
+    """Every GPU a cell, every machine a column, filled in the order of `parts`; beneath, what each kind takes."""
+    whole = sum(size for _, size in parts) / each
+    nodes = ceil(whole / NODE)
+    pitch, gap, tall = width / nodes, 10 if width > 500 else 6, 19 if width > 500 else 14
+    across, out = pitch - gap, []
+    cell = f'width="{svg.num(across)}" height="{tall - 3}" fill="none" stroke="{svg.colour("muted")}"'
+    for gpu in range(nodes * NODE):
+        x, y = gpu // NODE * pitch + 0.5, gpu % NODE * tall + 0.5
+        out.append(f'<rect x="{svg.num(x)}" y="{svg.num(y)}" {cell} stroke-opacity="0.6"/>')
+    for one in pieces(parts, each):
+        gpu = int(one.start + 1e-9)
+        x, y = gpu // NODE * pitch + (one.start - gpu) * across, gpu % NODE * tall
+        out.append(svg.rect(x + 0.5, y + 0.5, (one.end - one.start) * across, tall - 3, kinds.COLOURS[one.kind],
+                            opacity=kinds.PALE.get(one.kind, 1.0)))  # fmt: skip
+    said = [f"{kinds.NAMES.get(kind, kind)} {size / GB:,.0f} GB, {size / each:.1f} GPUs" for kind, size in parts]
+    pairs = [(kinds.COLOURS[kind] + "%" * (kind in kinds.PALE), words)
+             for (kind, _), words in zip(parts, said, strict=True)]  # fmt: skip
+    marks, height = labels.keys(0, NODE * tall + 8, width, pairs)
+    label = f"{nodes} machines of {NODE} GPUs, {ceil(whole)} of them filled: {'; '.join(said)}."
+    return svg.figure(width, NODE * tall + 8 + height, "".join([*out, marks]), label)

@@ -21,15 +21,21 @@ SHAPES = {
 }
 
 
-def shapes(places: Iterable[tuple[float, float]], shape: str, fill: str, filled: bool, opacity: float = 1.0) -> str:
-    """All points of a kind as one path; those that are not filled cover what lies behind them, but for a cross."""
+def shapes(
+    places: Iterable[tuple[float, float]], shape: str, fill: str, filled: bool, opacity: float = 1.0,
+    named: bool = False,
+) -> str:  # fmt: skip
+    """All points of a kind as one path; those that are not filled cover what lies behind them, but for a cross. named:
+    by the picture's `field`, so that they glide to where they are in the next picture (page/static/glide.js)."""
     path = "".join(f"M{x:.1f} {y:.1f}{SHAPES[shape]}" for x, y in places)
     if not path:
         return ""
     inside = svg.colour(fill) if filled else "none" if shape == "cross" else svg.colour("paper")
     outline = svg.colour("paper" if filled else fill)
     faded = "" if opacity == 1 else f' opacity="{svg.num(opacity)}"'
-    return f'<path d="{path}" fill="{inside}" stroke="{outline}" stroke-width="{0.6 if filled else 1.4}"{faded}/>'
+    cloud = ' data-cloud=""' if named else ""
+    line = f'stroke="{outline}" stroke-width="{0.6 if filled else 1.4}"'
+    return f'<path d="{path}" fill="{inside}" {line}{faded}{cloud}/>'
 
 
 def field(

@@ -23,6 +23,12 @@ def box(
     return ground + _stripes([(x, y, width, height)], fill)
 
 
+def over(x: float, y: float, width: float, height: float) -> str:
+    """What of a surface is over a limit: a veil, for stripes must be seen on every colour, and the stripes."""
+    veil = svg.rect(x, y, width, height, "paper", opacity=0.45, mark="over")
+    return veil + _stripes([(x, y, width, height)], "accent")
+
+
 def area(boxes: Iterable[Box], fill: str = "accent", title: str = "") -> str:
     """Rectangles as one mark."""
     boxes = list(boxes)

@@ -36,6 +36,12 @@ def opening(width: float) -> str:
     return svg.figure(width, 30 + high * (4 // across) - 8, "".join(out), label)
 
 
+def panel(name: str) -> str:
+    """The GPUs of one cut (CUTS) without a word, for where words stand beneath."""
+    layout, *words = CUTS[name]
+    return svg.figure(160, 2 * HIGH + 8, _gpus(layout, 0, 1, 160), f"{name}: {words[0]}")
+
+
 def _legend(items: tuple[tuple[str, str], ...]) -> str:
     x, out = 0.0, []
     for fill, words in items:

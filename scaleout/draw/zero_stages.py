@@ -20,7 +20,7 @@ def opening(width: float) -> str:
     across = 4 if width > 500 else 2
     gap, unit = 22.0, 9.0 if across == 4 else 7.0
     each = (width - gap * (across - 1)) / across
-    high = 16 * unit + 92
+    high = 16 * unit + (92 if across == 4 else 70)
     out = [_legend()]
     for stage, name in enumerate(NAMES):
         x, y = stage % across * (each + gap), 30 + stage // across * high

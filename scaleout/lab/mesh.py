@@ -136,12 +136,22 @@ def decides(rows):
     return f"{slow['name']} takes {times:.1f} times as long as {fast['name']}: {share:.0%} of the difference is {name}"
 
 
-
-
 def made_of(parts):
     """The predicted step by what it is made of, in a line."""
     return "predicted from its pieces: " + " + ".join(f"{ms(seconds)} ms {name}" for name, seconds in parts.items()
                                                       if seconds)
+
+
+def told(profiled, seconds, world, cores=None):
+    """Lines on what the machine's profile predicts beside what was measured; none where there is no profile. cores:
+    that ranks share, None where each has a device of its own."""
+    if not profiled:
+        return []
+    said = f"predicted from the machine's profile: {ms(profiled)} ms, {ratio(profiled, seconds)} of what was measured"
+    if cores and cores < world:
+        said += (f" (too low: {world} ranks share {cores} core{'s' * (cores > 1)} and wait for one another's turns, "
+                 "which a group measured by itself does not)")
+    return [said]
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------

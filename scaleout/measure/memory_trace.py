@@ -2,12 +2,12 @@
 
 import pickle
 
+from scaleout.draw.kinds import COLOURS, PALE
 from scaleout.lab.picture import picture
 from scaleout.measure import figures
 from scaleout.memory.accounts import KINDS
 from scaleout.parallel import private
 from scaleout.records.files import written_whole
-from scaleout.views.memory import COLOURS, PALE
 
 POINTS = 250            # a picture shows no more, and its file stays small
 LEAST_WIDTH = 0.13       # of the axis, for a moment: as much as its name takes

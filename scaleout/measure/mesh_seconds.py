@@ -28,9 +28,11 @@ from scaleout.parallel.recipe import make_optimizer
 from scaleout.parallel.tensor import Group
 from scaleout.parallel.tensor_model import TensorTransformer
 from scaleout.parallel.transformer import Transformer
+from scaleout.records import profiles
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape
+from scaleout.timing import mesh, mesh_machine
 from scaleout.timing.mesh import pipelined
 from scaleout.timing.pipeline import Costs
 
@@ -169,6 +171,19 @@ class Units:
     def middle(self, kind: str, n: int, size: float) -> float:
         """Median seconds of one message."""
         return statistics.median(self.seconds[kind, n, size]) / (2 if kind == "send" else 1)
+
+
+def by_profile(s, o, layout: Layout, batch: int) -> tuple[float | None, str]:
+    """(seconds of a step by hand on the machine that labs/calibrate.py measured with as many processes as each group
+    has, or None; why there is none). As `timing.mesh` puts them together: no piece of this model is timed for it."""
+    known = profiles.several(o.machine, s.device.type, mesh_machine.groups(layout), s.world)
+    lacking = [n for n, profile in known.items() if profile is None]
+    if lacking:
+        return None, f"no profile of {lacking[0]} process{'es' * (lacking[0] > 1)} (labs/calibrate.py)"
+    on = mesh_machine.profiled(known, layout)
+    recipe = Recipe(precision="fp32", foreach=False, gradients="kept")
+    told = mesh.step(o.shape, batch, o.seq, layout, None, None, recipe, overlap="none", hide_data=False, on=on)
+    return told.seconds, ""
 
 
 def shared(s) -> int | None:

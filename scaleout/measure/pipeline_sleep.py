@@ -18,6 +18,7 @@ from scaleout.lab.pipeline import SHORT_MS
 from scaleout.measure.pipeline import Span, Watched, timed
 from scaleout.parallel.pipeline import Wire
 from scaleout.parallel.pipeline_ways import Way
+from scaleout.spec.pipeline import SCHEDULES
 from scaleout.timing import pipeline as timing_pipeline
 from scaleout.timing.pipeline import Costs
 
@@ -144,6 +145,9 @@ def schedules(s, plan, ways):
     cases = [(via, name, v, o.stage_ms) for via, name, v in ways if via == "hand" or not o.hop_ms]
     cases += [("hand", name, v, SHORT_MS) for via, name, v in ways
               if (via, name) == ("hand", "1f1b") and o.stage_ms > SHORT_MS]
+    # and those with the most pieces once more, each piece as long as those of a schedule that cuts nothing
+    cases += [("hand", name, v, v * o.stage_ms) for via, name, v in ways
+              if via == "hand" and v > 1 and SCHEDULES[name].splits]
     for via, name, v, milliseconds in cases:
         wanted, seconds, spans = plan.sleep(s, via, name, v, even(plan.p, v, milliseconds, o.hop_ms))
         label = lab_pipeline.title(name, v)

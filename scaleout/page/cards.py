@@ -18,19 +18,20 @@ from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.docutils import SphinxDirective
 
 from scaleout.draw import (
+    batches,
     cuts,
-    dealt,
     format_strips,
     mesh_cuts,
+    moments,
     patterns,
     recompute_hills,
     stages,
     steps,
     zero_stages,
 )
-from scaleout.page import form
+from scaleout.page import describe, form
 from scaleout.page.ladder import rungs
-from scaleout.writeup.drawings import NARROW, WIDE
+from scaleout.writeup.drawings import NARROW
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = ROOT / "book" / "cards"
@@ -107,22 +108,30 @@ def _patterns() -> str:
     return f'<h2>Six patterns, before and after</h2><div class="card-pictures">{"".join(some)}</div>'
 
 
-def _picture(words: str, draw: Callable[[float], str], width: float = WIDE) -> str:
-    """width: what it is drawn for. The sheet has 68 mm for it, so that NARROW is the one whose words can be read."""
-    return f'<h2>{words}</h2><div class="card-picture">{draw(width)}</div>'
+def _mesh() -> str:
+    some = (f"<div>{mesh_cuts.panel(name)}<b>{name.replace('x', '×')}</b></div>" for name in mesh_cuts.CUTS)
+    head = "Eight GPUs, four cuts: blue of the model, green of the batch"
+    return f'<h2>{head}</h2><div class="card-pictures card-four">{"".join(some)}</div>'
+
+
+def _picture(words: str, draw: Callable[[float], str], width: float = NARROW, paper: int = 72) -> str:
+    """width: what it is drawn for; paper: the millimetres that it has, so many that its words can be read."""
+    return f'<h2>{words}</h2><div class="card-picture" style="width: {paper}mm">{draw(width)}</div>'
 
 
 PICTURES: dict[str, Callable[[], str]] = {
     "patterns": _patterns,
-    "cuts": partial(_picture, "A product on two ranks", cuts.product),
-    "steps": partial(_picture, "One step, few tokens and many", steps.opening, NARROW),
+    "cuts": partial(_picture, "A product on two ranks", cuts.product, 560.0, 102),
+    "steps": partial(_picture, "One step, few tokens and many", steps.opening),
     "schedules": partial(_picture, "Four ranks, eight micro-batches", stages.split),
     "zero": partial(_picture, "Four GPUs, 16 bytes a parameter", zero_stages.opening),
-    "mesh": partial(_picture, "Eight GPUs, four cuts", mesh_cuts.opening),
-    "precision": partial(_picture, "Five formats on one ruler", format_strips.strips, NARROW),
-    "dealt": partial(_picture, "Strong above weak: a row is a GPU", dealt.strong_beside_weak, NARROW),
-    "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills, NARROW),
+    "mesh": _mesh,
+    "precision": partial(_picture, "Five formats on one ruler", format_strips.strips),
+    "memory": partial(_picture, "A step on few tokens, and on many", moments.small),
+    "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills),
+    "batches": partial(_picture, "Strong above weak: a row is a GPU", batches.strong_beside_weak),
 }
+BROAD = {"cuts"}  # beside these is room for a sentence, beside the others for the formulas
 
 
 def title(stem: str) -> tuple[str, str]:
@@ -147,6 +156,7 @@ SHEET = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}: the card</title>
+{meta}
 <link rel="icon" href="../_static/favicon.svg">
 <link rel="stylesheet" href="../_static/live/palette.css">
 <link rel="stylesheet" href="../_static/card.css">
@@ -166,9 +176,15 @@ SHEET = """<!doctype html>
 def sheet_html(stem: str) -> str:
     """The whole sheet, as a page of its own."""
     card, (number, name) = load(stem), title(stem)
-    parts = [f"<section>{PICTURES[card['pictures']]()}"] if "pictures" in card else ["<section>"]
-    parts += [f"<p>{rich(card['sum'], mathml)}</p></section>" if "sum" in card else "</section>"]
-    parts += [f"<section><h2>What it costs</h2>{_formulas(card, mathml)}</section>"]
+    said = f"<p>{rich(card['sum'], mathml)}</p>" if "sum" in card else ""
+    seen = PICTURES[card["pictures"]]() if "pictures" in card else ""
+    costs = f"<h2>What it costs</h2>{_formulas(card, mathml)}"
+    if card.get("pictures") in BROAD:
+        parts = [f'<section class="card-beside"><div>{seen}</div>{said}</section>', f"<section>{costs}</section>"]
+    elif 'class="card-picture"' in seen:
+        parts = [f'<section class="card-beside"><div>{seen}{said}</div><div>{costs}</div></section>']
+    else:
+        parts = [f"<section>{seen}{said}</section>", f"<section>{costs}</section>"]
     parts += [
         f'<section class="card-columns"><div><h2>Symbols</h2>{_pairs(card["symbols"], mathml)}</div>'
         f"<div><h2>Numbers to remember</h2>{_pairs(card['numbers'], mathml)}</div></section>"
@@ -178,7 +194,8 @@ def sheet_html(stem: str) -> str:
         lines = "".join(f"<span>{rich(one, mathml)}</span>" for one in mine["lines"])
         parts.append(f'<section class="card-yours"><h2>{escape(mine["title"])}</h2>{lines}</section>')
     back = f"../notebooks/{number}_{stem}.html#card-{stem}"
-    return SHEET.format(title=escape(name), number=number, back=back, body="\n".join(parts))
+    tag = describe.meta(f"cards/{stem}")
+    return SHEET.format(title=escape(name), meta=tag, number=number, back=back, body="\n".join(parts))
 
 
 def write(folder: Path) -> None:

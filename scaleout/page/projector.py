@@ -13,7 +13,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from scaleout import views
-from scaleout.page import cards, form
+from scaleout.page import cards, describe, form
 from scaleout.page.ladder import rungs
 
 PAGE = """<!doctype html>
@@ -22,6 +22,7 @@ PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}: for the room</title>
+{meta}
 <link rel="icon" href="../_static/favicon.svg">
 <link rel="stylesheet" href="../_static/live/live.css">
 <link rel="stylesheet" href="../_static/live/projector.css">
@@ -50,7 +51,8 @@ def page_html(stem: str) -> str:
     """The page of one view. ValueError for a view that asks nothing."""
     number, title = cards.title(stem)
     body = form.html(form.view(stem, ask=True))
-    return PAGE.format(title=escape(title), body=body, back=f"../notebooks/{number}_{stem}.html")
+    tag = describe.meta(f"projector/{stem}")
+    return PAGE.format(title=escape(title), meta=tag, body=body, back=f"../notebooks/{number}_{stem}.html")
 
 
 def write(folder: Path) -> None:

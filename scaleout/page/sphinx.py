@@ -20,7 +20,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
-from scaleout.page import cards, cells, markup, plots, projector, prose
+from scaleout.page import cards, cells, describe, markup, plots, projector, prose, repairs
 from scaleout.page.directives import DIRECTIVES
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -46,21 +46,6 @@ VENDORED = (
 # What every page loads besides the theme: (file under _static, attributes of its tag).
 SCRIPTS = (("live/host.js", {"type": "module"}),)
 STYLES = ("live/live.css", "book.css")
-
-# What a screen reader would read wrongly in the theme's HTML: icons as text, a summary without a name, a list
-# whose children are no items. (what is there, what it becomes), as plain text.
-REPAIRS = (
-    ('<summary><span class="toctree', '<summary aria-label="Pages below"><span class="toctree'),
-    ('data-mode="light" title="Light"', 'data-mode="light"'),
-    ('data-mode="dark"  title="Dark"', 'data-mode="dark"'),
-    ('data-mode="auto"  title="System Settings"', 'data-mode="auto"'),
-    ('<i class="fa-solid fa-magnifying-glass', '<i aria-hidden="true" class="fa-solid fa-magnifying-glass'),
-    ('<span class="search-button__kbd', '<span aria-hidden="true" class="search-button__kbd'),
-    ('search-button-field search-button__button pst-js-only" title="Search" aria-label="Search"',
-     'search-button-field search-button__button pst-js-only" title="Search"'),
-    ('<summary aria-label="Toggle hidden content">', '<summary>'),
-    ('<div role="list" class="citation-list">', '<div class="citation-list">'),
-)  # fmt: skip
 
 NOT_FOUND = """<h1>Page not found</h1>
 <p>There is no page at this address. It may have moved, or the link may be wrong.</p>
@@ -257,18 +242,6 @@ def check_pages(app: Sphinx, error: Exception | None) -> None:
         raise SphinxError(f"in _toc.yml but not in the output: {', '.join(missing)}")
 
 
-def repair_pages(app: Sphinx, error: Exception | None) -> None:
-    """Apply REPAIRS to every page of the output; a second time changes nothing."""
-    if error or app.builder.format != "html":
-        return
-    for path in Path(app.outdir).rglob("*.html"):
-        before = after = path.read_text(encoding="utf-8")
-        for old, new in REPAIRS:
-            after = after.replace(old, new)
-        if after != before:
-            path.write_text(after, encoding="utf-8")
-
-
 def fingerprint() -> int:
     """Changes with what the tables are made of: Sphinx then reads every page again."""
     sources = [*sorted((PACKAGE / "page").glob("*.py")), PACKAGE / "spec" / "hardware.py", ROOT / "book" / "rungs.yml"]
@@ -283,7 +256,7 @@ def setup(app: Sphinx) -> dict:
         app.add_css_file(name)
     for name, attributes in SCRIPTS:
         app.add_js_file(name, **attributes)
-    for part in (cells, markup, plots, prose):
+    for part in (cells, describe, markup, plots, prose, repairs):
         part.setup(app)
     app.connect("config-inited", configure)
     app.connect("builder-inited", copy_assets)
@@ -291,7 +264,6 @@ def setup(app: Sphinx) -> dict:
     app.connect("doctree-resolved", drop_thebe, priority=900)
     app.connect("doctree-resolved", widen)
     app.connect("build-finished", write_pages)
-    app.connect("build-finished", repair_pages)
     app.connect("build-finished", check_pages)
     return {
         "version": version("scaleout"), "env_version": fingerprint(),

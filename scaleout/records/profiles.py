@@ -56,6 +56,12 @@ def find(path, device_kind, world):
     return profile
 
 
+def several(path, device_kind, worlds, world):
+    """{processes: profile or None} at the default path of each of `worlds`; of `world`, that at `path` where one is
+    given."""
+    return {n: find(path if n == world else None, device_kind, n) for n in worlds}
+
+
 def validate(profile):
     """Raise ValueError, one line, unless `profile` holds what `labs/calibrate.py` writes."""
     if profile.get("schema") != SCHEMA:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from math import gcd, prod
 
 from scaleout.spec import checks
@@ -110,14 +109,14 @@ def grid(layout: Layout, order: Iterable[str] = ORDER) -> Grid:
 # --- on nodes -------------------------------------------------------------------------------------------------------
 
 
-def apart(cluster: Cluster, stride: int, size: int) -> Cluster:
-    """A group of `size` ranks that are `stride` apart, as a cluster of its own.
+def apart(cluster: Cluster, *axes: tuple[int, int]) -> Cluster:
+    """A group of ranks along axes, (stride, size) of each, as a cluster of its own.
 
     All groups of the same axes send at once, and share what leaves a node: a group's adapter is its part of them.
     Where a group neither lies in one node nor has as many ranks on each, it is taken for one with fewer on each.
     """
-    g = cluster.gpus_per_node
-    near = gcd(size, g // stride) if stride < g and g % stride == 0 else 1
+    g, size = cluster.gpus_per_node, prod(size for _, size in axes)
+    near = prod(gcd(size, g // stride) if stride < g and g % stride == 0 else 1 for stride, size in axes)
     if near == size:
         return replace(cluster, nodes=1, gpus_per_node=size)
     share = replace(cluster.across, bytes_per_s=cluster.pool.bytes_per_s * near / g)
@@ -125,14 +124,16 @@ def apart(cluster: Cluster, stride: int, size: int) -> Cluster:
 
 
 def on(cluster: Cluster, grid: Grid, *axes: str) -> Cluster:
-    """The group along these axes, which lie side by side in the grid, as a cluster of its own. Axes of one rank do not
-    count. ValueError where another axis lies between."""
-    some = [axis for axis in grid.names if axis in axes and grid.size(axis) > 1]
-    for outer, inner in pairwise(some):
-        if grid.stride(outer) != grid.stride(inner) * grid.size(inner):
-            raise ValueError(f"{outer} and {inner} are not side by side in {', '.join(grid.names)}: their groups lie "
-                             "on no even distance")  # fmt: skip
-    return apart(cluster, grid.stride(some[-1]), grid.size(*some)) if some else apart(cluster, 1, 1)
+    """The group along these axes as a cluster of its own. Those that lie side by side in the grid are one; another
+    axis may lie between, as the pipeline's between Llama 3's replicas (arXiv 2407.21783, section 3.3.2)."""
+    some: list[tuple[int, int]] = []
+    for axis in reversed(grid.names):
+        if axis in axes and grid.size(axis) > 1:
+            stride, size = grid.stride(axis), grid.size(axis)
+            if some and stride == prod(some[-1]):
+                stride, size = some[-1][0], some.pop()[1] * size
+            some.append((stride, size))
+    return apart(cluster, *some)
 
 
 def link(cluster: Cluster, grid: Grid, axis: str) -> Wire:
@@ -164,11 +165,13 @@ def refuse(shape: Shape, layout: Layout, gpus: int) -> None:
 
 def nearest(shape: Shape, layout: Layout, gpus: int) -> Layout:
     """Of the layouts that fill so many GPUs with this shape the one nearest to a layout: as many of tp, pp and cp kept
-    as can be, the others changed by the smallest factor, and dp what is left. ValueError for more than MOST GPUs."""
+    as can be, the others changed by the smallest factor, and dp what is left. A tp above the key-value heads, which
+    copies them and which torch's own parts do not cut, is kept where it was asked for, and never proposed. ValueError
+    for more than MOST GPUs."""
     checks.whole("gpus", gpus, most=MOST)
     best = None
     for tp in checks.divisors(gpus):
-        if not divides(shape, tp):
+        if not divides(shape, tp) or (tp > shape.kv and tp != layout.tp):
             continue
         for pp in checks.divisors(gpus // tp):
             if pp > shape.layers:

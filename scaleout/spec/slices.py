@@ -15,6 +15,7 @@ def divides(shape: Shape, tp: int) -> bool:
 
 def check_tensor(shape: Shape, tp: int) -> None:
     """ValueError, in one line with the nearest degree that works, unless tp ranks can share a block of this shape."""
+    checks.instance("shape", shape, Shape)
     checks.whole("tp", tp)
     if divides(shape, tp):
         return
@@ -29,9 +30,10 @@ def check_tensor(shape: Shape, tp: int) -> None:
 
 
 def check_vocabulary(shape: Shape, tp: int) -> None:
-    """ValueError, in one line with the nearest size that works, unless the vocabulary falls into tp equal parts."""
+    """ValueError, in one line with what would work, unless the vocabulary falls into tp equal parts."""
     if shape.vocab % tp:
-        raise ValueError(f"tp {tp} does not divide a vocabulary of {shape.vocab:,}: pad it to "
+        near = checks.nearest(tp, checks.divisors(shape.vocab))
+        raise ValueError(f"tp {tp} does not divide a vocabulary of {shape.vocab:,}: use {near}, or pad it to "
                          f"{shape.vocab + -shape.vocab % tp:,}")
 
 

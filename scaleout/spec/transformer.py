@@ -152,6 +152,7 @@ def flops(shape: Shape, batch: int, seq: int, checkpointing: str = "none") -> di
     for the causal mask, as in Narayanan et al. 2021 and Korthikanti et al. 2022 (arXiv 2205.05198, appendix A).
     Backward is twice forward. "full" recomputes every block, "selective" the attention core.
     """
+    checks.instance("shape", shape, Shape)
     check_run(batch, seq)
     tokens = batch * seq
     core = 2 * 2 * tokens * seq * shape.heads * shape.d * shape.layers  # QK^T and the weighted sum of V

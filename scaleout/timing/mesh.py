@@ -22,7 +22,7 @@ from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape, flops
 from scaleout.timing import mesh_replicas
 from scaleout.timing.mesh_machine import MeshMachine, machine
-from scaleout.timing.mesh_work import Work, block_work, end_work, hop_seconds
+from scaleout.timing.mesh_work import Work, block_work, end_work, hop_seconds, tied_seconds
 from scaleout.timing.pipeline import Costs, Summary, summary
 from scaleout.timing.step import ADAMW_BYTES, utilization
 
@@ -44,8 +44,8 @@ BAND = 0.06
 class MeshTime:
     """One step. `parts` (PARTS) are seconds and add up to `seconds`. compute, recompute and what is exposed of tensor
     and context parallelism are the mean over the pipeline's ranks; imbalance is what the busiest has more, bubble and
-    hops what it waits; stragglers is what all wait for the slowest (STRAGGLE). pipeline: the step up to the update;
-    costs: of its stages; blocks: of each.
+    hops what it waits, a tied table's sum among the hops; stragglers is what all wait for the slowest (STRAGGLE).
+    pipeline: the step up to the update; costs: of its stages; blocks: of each.
 
     mfu: model FLOPs, forward and backward, by seconds and the peak of all ranks; hfu with recomputation.
     """
@@ -87,6 +87,7 @@ def step(
     costs = stage_costs(work, each, hop)
     done = pipelined(layout, costs)
     parts = _parts(layout, work, each, costs, done)
+    parts["hops"] += tied_seconds(shape, layout, recipe, on.hop)
     held = [parameters(shape, layout, rank, sum(rank_blocks(layout, rank, each))) for rank in range(layout.pp)]
     there, back = (fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
                    for some in (costs.forward, costs.backward))  # fmt: skip

@@ -26,7 +26,7 @@ from scaleout.spec.transformer import Shape
 from scaleout.timing import mesh_replicas
 from scaleout.timing.mesh import PARTS, MeshTime, beside, step, straggling, usual_overlap
 from scaleout.timing.mesh_machine import MeshMachine, sends
-from scaleout.timing.mesh_work import Work, block_work, end_work, hop_seconds
+from scaleout.timing.mesh_work import Work, block_work, end_work, hop_seconds, tied_seconds
 from scaleout.timing.step import ADAMW_BYTES
 from scaleout.timing.tensor import OVERLAPS
 from scaleout.timing.tensor_machine import Price, priced, rates
@@ -68,7 +68,7 @@ class Job:
             checks.instance(name, getattr(self, name), kind)
         for name in ("seq", "sequences", "most_cp"):
             checks.whole(name, getattr(self, name))
-        mesh.on(self.cluster, mesh.grid(Layout(dp=2, tp=2, pp=2, cp=2), self.order), "dp", "cp")
+        mesh.grid(Layout(), self.order)
         if not self.recipe.keeps_gradients or self.recipe.adapter != "none":
             raise ValueError('micro-batches add up gradients: use a recipe with gradients="kept" or main_gradients, '
                              "and no adapter")  # fmt: skip
@@ -179,6 +179,7 @@ class Pricer:
         spent = self._spent(plan, on)
         hop = hop_seconds(job.shape, plan.batch, job.seq // layout.cp, layout, plan.recipe, on.hop)
         parts = pipelined(layout, spent, cut, hop)
+        parts["hops"] += tied_seconds(job.shape, layout, plan.recipe, on.hop)
         held = [self.peaks.parameters(layout, end) for end in cut.ends]
         one, first, last = spent.work
         there, back = (cut.ends[0].blocks * a + b + c * (layout.pp == 1) for a, b, c in (

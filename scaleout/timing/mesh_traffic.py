@@ -23,7 +23,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape
 from scaleout.timing.mesh_machine import MeshMachine, machine
-from scaleout.timing.mesh_work import cut, hop_bytes
+from scaleout.timing.mesh_work import cut, hop_bytes, tied_bytes, tied_seconds
 
 Sent = tuple[int, float, float]  # messages, their bytes, their seconds
 NOTHING: Sent = (0, 0.0, 0.0)
@@ -119,7 +119,9 @@ def _hops(shape, batch, tokens, layout: Layout, recipe, on: MeshMachine, rank: i
     size = hop_bytes(shape, batch, tokens, layout, recipe)
     stages = stages_of(layout.schedule, rank, layout.pp, layout.chunks)
     count = layout.m * sum((stage > 0) + (stage < layout.stages - 1) for stage in stages)
-    return count, count * size, count * on.hop(size)
+    tied = tied_bytes(shape, layout, recipe) if rank in (0, layout.last_rank) else 0
+    more = (1, tied, tied_seconds(shape, layout, recipe, on.hop)) if tied else NOTHING
+    return _added((count, count * size, count * on.hop(size)), more)
 
 
 def _replicas(n: int, layout: Layout, recipe: Recipe, on: MeshMachine) -> Sent:

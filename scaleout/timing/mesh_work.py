@@ -8,6 +8,7 @@ ranks have as much of it (`spec.layout.within`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 
 from scaleout.collectives.tensor import block
 from scaleout.collectives.vocabulary import ends
@@ -95,6 +96,21 @@ def hop_bytes(shape: Shape, batch: int, tokens: int, layout: Layout, recipe: Rec
 def hop_seconds(shape: Shape, batch: int, tokens: int, layout: Layout, recipe: Recipe, hop: Sends) -> float:
     """Until it is there; 0 without a pipeline."""
     return hop(hop_bytes(shape, batch, tokens, layout, recipe)) if layout.pp > 1 else 0.0
+
+
+def tied_bytes(shape: Shape, layout: Layout, recipe: Recipe) -> float:
+    """Gradients of a tied table, which the pipeline's first and last rank both have and add up once a step; 0 where one
+    rank has both ends."""
+    if layout.last_rank == 0 or not shape.tied_head:
+        return 0
+    return ceil(shape.vocab / layout.tp) * shape.hidden * recipe.gradient_bytes
+
+
+def tied_seconds(shape: Shape, layout: Layout, recipe: Recipe, hop: Sends) -> float:
+    """The same in a ring of two: half of it there, and half of the sum back. After the last backward, behind nothing
+    (Megatron-LM, megatron/core/distributed/finalize_model_grads.py)."""
+    size = tied_bytes(shape, layout, recipe)
+    return 2 * hop(size / 2) if size else 0.0
 
 
 def cut(layout: Layout, recipe: Recipe) -> dict:

@@ -38,10 +38,13 @@ class Costs:
     blocking: bool = False
 
     def __post_init__(self) -> None:
-        if not len(self.forward) == len(self.input) == len(self.weight) > 0:
+        three = {name: getattr(self, name) for name in ("forward", "input", "weight")}
+        lengths = {len(each) if isinstance(each, (tuple, list)) else 0 for each in three.values()}
+        if len(lengths) > 1 or 0 in lengths:
             raise ValueError("forward, input and weight have one number for each stage: give as many of each")
-        for name in ("forward", "input", "weight"):
-            for value in {*getattr(self, name)}:  # of many stages most are alike
+        for name, each in three.items():
+            odd = [value for value in each if type(value) not in (int, float)]
+            for value in odd or {*each}:  # of many stages most are alike
                 checks.number(name, value, 0)
         checks.number("hop", self.hop, 0)
         checks.flag("blocking", self.blocking)
@@ -124,7 +127,7 @@ class Timeline(Summary):
 
     def window(self, rank: int, start: float, end: float) -> tuple[Run, ...]:
         """The runs of a rank that reach into a stretch of time."""
-        began = self.starts[rank]
+        began = self.starts[self._known(rank)]
         first = max(0, bisect_right(began, start) - 1)
         return tuple(
             run for run in (self._run(rank, i) for i in range(first, bisect_left(began, end))) if run.end > start
@@ -133,6 +136,7 @@ class Timeline(Summary):
     def lane(self, rank: int) -> tuple[Sequence, ...]:
         """(kinds, stages, micro-batches, starts, ends) of what a rank does, in order: lists, for there may be many."""
         kinds, stages, took = self.costs.places
+        rank = self._known(rank)
         places, starts = [number // self.m for number in self.rows[rank]], self.starts[rank]
         return (
             [*map(kinds.__getitem__, places)], [*map(stages.__getitem__, places)],
@@ -143,7 +147,7 @@ class Timeline(Summary):
     def held(self, rank: int) -> tuple[tuple[float, int], ...]:
         """(when, activations held from then on): one more when a forward starts, one less when its backward ends."""
         out, now = [], 0
-        for run in self.runs[rank]:
+        for run in self.runs[self._known(rank)]:
             change = memory.CHANGES[run.action.kind]
             if change:
                 now += change
@@ -168,6 +172,10 @@ class Timeline(Summary):
                 i -= 1
             path.append(self._run(rank, i))
         return tuple(reversed(path))
+
+    def _known(self, rank: int) -> int:
+        checks.whole("rank", rank, 0, most=len(self.rows) - 1)
+        return rank
 
     def _run(self, rank: int, i: int) -> Run:
         action = decode(self.rows[rank][i], len(self.costs.forward), self.m)

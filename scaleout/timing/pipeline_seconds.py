@@ -39,6 +39,7 @@ def blocks(layers: int, stages: int) -> tuple[int, ...]:
 def mended(shape: Shape, stages: int, seq: int) -> tuple[int, ...]:
     """Blocks of each stage so that the slowest is as fast as can be, the head priced in blocks: each block goes to the
     stage that has least to do, the last stage begins with the head. ValueError for fewer layers than stages."""
+    checks.instance("shape", shape, Shape)
     checks.whole("stages", stages)
     mesh.filled(shape.layers, stages)
     block, head = _flops(shape, 1, seq)
@@ -62,6 +63,8 @@ def costs(
     before the input gradient. The head is on the last stage; the embedding looks up and multiplies nothing. ValueError
     where the blocks are not the model's.
     """
+    checks.instance("shape", shape, Shape)
+    checks.instance("each", each, Sequence)
     checks.above_0("flop_per_s", flop_per_s)
     for n in each:
         checks.whole("the blocks of a stage", n, 0)
@@ -83,6 +86,7 @@ def costs(
 
 def hop_bytes(shape: Shape, batch: int, seq: int, dtype_bytes: int = 2) -> int:
     """Bytes of one message: the residual stream of a micro-batch, batch x seq x hidden (arXiv 2104.04473, 3.2)."""
+    checks.instance("shape", shape, Shape)
     check_run(batch, seq)
     checks.whole("dtype_bytes", dtype_bytes)
     return batch * seq * shape.hidden * dtype_bytes

@@ -47,7 +47,7 @@ def check(order: Order, stages: int) -> int:
     """The micro-batches of an order. ValueError, one line, for an action that is missing, twice there or nowhere
     allowed, and for a stage on two ranks."""
     home: dict[Action, int] = {}
-    for rank, row in enumerate(order):
+    for rank, row in enumerate(_rows(order)):
         for action in row:
             if not _possible(action, stages):
                 raise ValueError(f"there is no {action}: kinds are F, B, I and W, stages 0 to {stages - 1}, "
@@ -68,6 +68,13 @@ def check(order: Order, stages: int) -> int:
     return m
 
 
+def _rows(order: Order) -> Order:
+    """The order. ValueError where it has no list for each rank."""
+    if not isinstance(order, Sequence) or not all(isinstance(row, Sequence) for row in order):
+        raise ValueError("an order has a list of actions for each rank: give one such list a rank")
+    return order
+
+
 def _possible(action: object, stages: float) -> bool:
     if not isinstance(action, Action) or not all(map(is_whole, action[1:])):
         return False
@@ -80,7 +87,7 @@ def blocked(order: Order, rendezvous: bool = False) -> tuple[Wait, ...]:
     rendezvous: a send lasts until its receiver has come to the action that needs it, and a rank does nothing else
     meanwhile (a synchronous send): two ranks that both send first wait for ever. ValueError as `check`.
     """
-    stages = 1 + max((one.stage for row in order for one in row if _possible(one, inf)), default=-1)
+    stages = 1 + max((one.stage for row in _rows(order) for one in row if _possible(one, inf)), default=-1)
     check(order, stages)
     home = {action: rank for rank, row in enumerate(order) for action in row}
     takers = {_there(needs(action, stages), home): action for action in home if action.kind != "W"}

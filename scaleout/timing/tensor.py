@@ -72,6 +72,8 @@ def block_seconds(
     attention: "sdpa" is a fused causal kernel, which skips the half of the scores that the mask hides; "naive" moves
     the scores through memory. ValueError for an overlap that there is not.
     """
+    checks.instance("one", one, Block)
+    checks.instance("on", on, Machine)
     checks.one_of("overlap", overlap, OVERLAPS)
     checks.one_of("attention", attention, CHOICES["attention"])
     core = core_seconds(one, on, attention, dropout)
@@ -119,6 +121,7 @@ def chunked(message: float, product: float, tp: int) -> float:
     The first chunk of a gather's product is there at once, the last of a scatter's goes nowhere; t - 1 hops of
     message / (t - 1) seconds stand beside t - 1 chunks of product / t seconds: what is longer, the other waits for.
     """
+    checks.whole("tp", tp)
     return max(0.0, message - product * (tp - 1) / tp)
 
 
@@ -174,6 +177,7 @@ def step_seconds(
     in `block`, for pp and cp above 1, and for "chunked" without sequence parallelism, which has no gather to cut.
     """
     recipe = recipe or Recipe("bf16-master")
+    checks.instance("recipe", recipe, Recipe)
     checks.whole("accumulation", accumulation)
     alone(layout, "dp", "tp")
     if overlap == "chunked" and not layout.sequence_parallel:

@@ -14,9 +14,7 @@ from scaleout.memory import mesh_torch
 from scaleout.records import profiles
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import flops, total_parameters
-from scaleout.timing import mesh, step, tensor_machine
-from scaleout.timing.mesh_machine import MeshMachine
-from scaleout.timing.profile import line_seconds
+from scaleout.timing import mesh, mesh_machine, step
 from scaleout.train import forecast, worlds
 from scaleout.train.batches import windows
 from scaleout.train.options import WARMUP
@@ -43,9 +41,8 @@ def memory(s, o, job, found):
 def seconds(s, o, job, found):
     """Add a step's seconds."""
     layout = o.layout_on(s.world)
-    sizes = {n for n in (layout.tp, layout.dp, min(layout.pp, 2), s.world) if n > 1}
-    known = {n: profiles.find(o.machine if n == s.world else None, s.device.type, n) for n in sizes}
-    lacking = sorted(n for n, profile in known.items() if profile is None)
+    known = profiles.several(o.machine, s.device.type, mesh_machine.groups(layout), s.world)
+    lacking = [n for n, profile in known.items() if profile is None]
     why = f"this attempt made only {len(job.seconds)} steps" if len(job.seconds) <= WARMUP else None
     why = f"no machine profile of {lacking[0]} processes (labs/calibrate.py)" if lacking else why
     if why is None and not forecast.fits(s, o):
@@ -67,14 +64,7 @@ def predicted(s, o, job, layout: Layout, known: dict[int, dict]) -> mesh.MeshTim
     update = total_parameters(o.shape) * step.ADAMW_BYTES / base["copy_bytes_per_second"]
     compute = max(forecast.alone_seconds(s, o, job.trainer.setup, window) - update, 1e-9)
     rate = sum(flops(o.shape, o.batch // replicas, o.seq, o.checkpointing).values()) / compute
-    price = {n: tensor_machine.profile_machine(profile).inside for n, profile in known.items()}
-    free = lambda name, size: 0.0  # noqa: E731
-    rank = tensor_machine.Machine(
-        rate, rate, base["copy_bytes_per_second"], base["matmul_flops_per_second"][o.precision],
-        price.get(layout.tp, free), price.get(layout.dp, free))  # fmt: skip
-    pair = known.get(2, base)["collectives"]
-    hop = lambda size: line_seconds(pair.get("broadcast", pair["all_gather"]), size)  # noqa: E731
-    on = MeshMachine(rank, free, hop, hop, ())
+    on = mesh_machine.profiled(known, layout, o.precision, rate)
     return mesh.step(
         o.shape, o.batch // layout.dp // layout.m, o.seq, layout, None, None, forecast.recipe(o, "mesh", s.world),
         overlap="none", hide_data=s.device.type == "cuda", on=on)  # fmt: skip

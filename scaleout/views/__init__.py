@@ -50,6 +50,7 @@ from scaleout.views.controls import (
     more,
     number,
     order,
+    paste,
     play,
     rows_of,
     select,
@@ -59,8 +60,8 @@ from scaleout.views.controls import (
 
 __all__ = [
     "Control", "advice", "arrange", "asks", "beneath", "code", "defaults", "guess", "measured", "more",
-    "number", "order", "play", "prepare", "question", "render", "rows_of", "sections", "select", "settings", "slider",
-    "spec", "stems", "toggle",
+    "number", "order", "paste", "play", "prepare", "question", "render", "rows_of", "sections", "select", "settings",
+    "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
 
 SHARED = {"choices", "controls", "own", "blocks"}  # modules that no view is called by

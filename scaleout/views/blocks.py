@@ -14,7 +14,7 @@ def bold(text: str) -> str:
 
 def html(found: dict) -> str:
     """What is inside one section: {"title", "blocks"} as a view's `beneath` gives them."""
-    return f"<h4>{bold(found['title'])}</h4>" + "".join(_BLOCKS[kind](*what) for kind, *what in found["blocks"])
+    return f"<h2>{bold(found['title'])}</h2>" + "".join(_BLOCKS[kind](*what) for kind, *what in found["blocks"])
 
 
 def _words(text: str) -> str:

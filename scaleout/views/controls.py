@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from numbers import Real
 
@@ -31,6 +32,7 @@ class Control:
     options: tuple = ()
     answer: str = ""
     more: bool = False  # stands under "More"
+    read: Callable[[str], str] | None = None  # of "paste": the text as it is kept, or ValueError
 
     @property
     def whole(self) -> bool:
@@ -133,6 +135,12 @@ def arrange(name: str, label: str, rows: list[list[str]], help: str = "") -> Con
     return control
 
 
+def paste(name: str, label: str, keys: Iterable[str], read: Callable[[str], str], help: str = "") -> Control:
+    """A box that takes a JSON file, pasted or dropped, and keeps these of its keys. The view's `draw` gets the text as
+    `read` gives it back; "" where there is none."""
+    return Control("paste", name, label, "", help=help, options=tuple((key, key) for key in keys), read=read)
+
+
 def order(rows: list[list[str]]) -> str:
     """Rows of items as the value of `arrange`, which a link can hold: "F0.F1.B0_F0.B0.F1"."""
     return "_".join(".".join(row) for row in rows)
@@ -224,6 +232,11 @@ def _clean_code(control: Control, value: object) -> str:
     return value
 
 
+def _clean_paste(control: Control, value: object) -> str:
+    text = _clean_code(control, value).strip()
+    return control.read(text) if text else ""
+
+
 def _clean_arrange(control: Control, value: object) -> str:
     held = rows_of(control.default)
     rows = rows_of(value) if isinstance(value, str) else ()
@@ -248,5 +261,5 @@ def _start(text: str, most: int = 60) -> str:
 
 _CLEAN = {
     "slider": _clean_range, "play": _clean_range, "number": _clean_range, "select": _clean_select,
-    "toggle": _clean_toggle, "code": _clean_code, "arrange": _clean_arrange,
+    "toggle": _clean_toggle, "code": _clean_code, "paste": _clean_paste, "arrange": _clean_arrange,
 }  # fmt: skip

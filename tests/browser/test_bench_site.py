@@ -7,6 +7,7 @@ import sys
 import bench
 import bench_widget
 import pytest
+import redraws
 from bench_figures import PARTS, check, read
 from view_settings import controls
 
@@ -31,10 +32,10 @@ def test_a_view_on_no_page_is_an_error(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench_widget, "HTML", tmp_path)
     monkeypatch.setattr(sys, "argv", ["bench_widget.py"])
     assert bench_widget.main() == 2
-    assert "no page of _build/html shows the view capstone" in capsys.readouterr().err
+    assert "no page of _build/html shows the view front, planner, capstone" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("taken", [[], [5.0] * 19])
+@pytest.mark.parametrize("taken", [[], [{"whole": 5.0}] * 19])
 def test_too_few_redraws_are_an_error(taken):
     with pytest.raises(ValueError, match="redraws were seen"):
         bench_widget.speed("dragged", taken)
@@ -42,13 +43,13 @@ def test_too_few_redraws_are_an_error(taken):
         bench_widget.show("bytes for Python", 0.0, "MB")
 
 
-@pytest.mark.parametrize("stem", bench_widget.stems())
+@pytest.mark.parametrize("stem", redraws.stems())
 def test_random_settings_can_be_drawn_reach_every_control_and_repeat(stem, monkeypatch):
-    for state, moved, to in bench_widget.settings(stem, 2, 0):
+    for state, moved, to in redraws.settings(stem, 2, 0):
         views.render(stem, {**state, moved: to})
-    monkeypatch.setattr(bench_widget.live, "call", lambda *_: {"svg": ""})  # what follows is of the choice alone
-    drawn = bench_widget.settings(stem, 30, 0)
-    assert drawn == bench_widget.settings(stem, 30, 0) != bench_widget.settings(stem, 30, 1)
+    monkeypatch.setattr(redraws.live, "call", lambda *_: {"svg": ""})  # what follows is of the choice alone
+    drawn = redraws.settings(stem, 30, 0)
+    assert drawn == redraws.settings(stem, 30, 0) != redraws.settings(stem, 30, 1)
     for state, moved, to in drawn:
         assert state.keys() == controls(stem).keys() and to != state[moved]
     for name in controls(stem):

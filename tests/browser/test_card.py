@@ -20,6 +20,12 @@ GAPS = """() => {
   return boxes.slice(1).map((box, i) => box.top - boxes[i].bottom);
 }"""
 
+# Of words in a picture, as they are printed: six points and more.
+SIZES = """() => [...document.querySelectorAll(".card-sheet .card-picture text")].map((one) => {
+  const at = one.getScreenCTM();
+  return parseFloat(getComputedStyle(one).fontSize) * Math.hypot(at.a, at.b);
+})"""
+
 
 @pytest.mark.parametrize("stem", cards.stems())
 def test_a_card_is_one_page_with_room_at_its_foot(reader, book, stem):
@@ -31,6 +37,7 @@ def test_a_card_is_one_page_with_room_at_its_foot(reader, book, stem):
     assert [round(float(side) / 72 * 25.4) for side in box.split()] == [0, 0, 210, 297]
     assert reader.evaluate(FOOT) * MM <= 297 - 15 + 0.2
     assert min(reader.evaluate(GAPS)) >= 3, "a formula stands on the next"
+    assert min(reader.evaluate(SIZES), default=8) >= 8
     assert violations(reader) == []
     reader.set_viewport_size(NARROW)
     assert reader.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]

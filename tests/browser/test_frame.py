@@ -104,6 +104,38 @@ def test_what_did_not_change_stays_and_the_rest_is_what_python_drew(opened):
     assert bare[0] == bare[1]
 
 
+def test_a_view_gets_lower_only_once_the_hand_rests(opened):
+    """Else all that is beneath it would move in the middle of a drag."""
+    rest, tall, painted, after = opened.evaluate("""async () => {
+      const view = document.querySelector(".live-widget").live, height = () => view.root.getBoundingClientRect().height;
+      const frames = async () => { for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame); };
+      const heights = [height()];
+      view.shown.append(Object.assign(document.createElement("div"), {style: "height: 200px"}));
+      await frames();
+      heights.push(height());
+      view.root.addEventListener("live-paint", () => heights.push(height()), {once: true});
+      await view.redraw();
+      return [...heights, height()];
+    }""")
+    assert rest + 100 < tall == painted and after == rest
+
+
+def test_pictures_are_drawn_ahead_once_the_one_asked_for_is_seen(shared):
+    page = shared("views")
+    order = page.evaluate("""async () => {
+      const {live: view} = document.querySelector("#live-recompute"), seen = [];
+      const {draw} = view;
+      await view.redraw();
+      const dropped = view.data.spec.controls.find(({name}) => name === "dropped");
+      view.draw = (...setting) => (seen.push("draw"), draw.apply(view, setting));
+      view.root.addEventListener("live-paint", () => requestAnimationFrame(() => seen.push("frame")), {once: true});
+      await view.change(dropped, 65);
+      delete view.draw;
+      return seen;
+    }""")
+    assert order == ["draw", "frame", "draw", "draw"]
+
+
 def test_less_motion_means_no_motion(visit, page):
     page.emulate_media(reduced_motion="reduce")
     page = visit("specimen", "#live-specimen?count=6")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import driver
 import pytest
+from view_settings import PASTED
 
 from scaleout import views
 from scaleout.views import blocks
@@ -66,7 +67,7 @@ def test_a_point_says_why_it_loses_and_a_press_makes_it_the_readers(planner):
 
 def test_hundreds_of_points_are_one_stop_and_arrow_keys_go_through_them(planner):
     stops = planner.page.evaluate(STOPS)
-    assert stops.count("field") == 1 and len(stops) < 20
+    assert stops.count("field") == 1 and len(stops) < 25
     field = planner.locator(".live-wide [data-field]")
     every = points(field)
     field.focus()
@@ -92,6 +93,42 @@ def test_what_is_beneath_is_told_of_the_setting_that_is_there(planner):
         there = planner.locator(f"[data-section={name}]")
         assert there.text_content() == planner.page.evaluate(TEXT, wanted)
     assert planner.locator(".live-beneath .live-wide [data-press='gpus=8']").count() == 0, "the reader is there"
+
+
+def test_a_chip_lights_its_kind_by_keyboard_and_a_config_is_pasted(planner):
+    page, box = planner.page, planner.locator(".live-stage .live-wide")
+    box.locator("[data-press='show=bubble']").focus()
+    page.keyboard.press("Enter")
+    driver.stands(page, "planner", {"show": "bubble"})
+    counts = page.evaluate(f"{VIEW}.values.counts")
+    assert len(points(box.locator("[data-field]"))) == counts["bubble"] < sum(counts.values())
+    assert page.evaluate("document.activeElement.dataset.mark") == "chip bubble"
+    page.keyboard.press("Enter")
+    driver.stands(page, "planner", {"show": "all"})
+    planner.locator(".live-more summary").click()
+    paste = planner.locator("[data-name=config] textarea")
+    paste.fill(PASTED)
+    page.wait_for_function(f"{VIEW}.sentence.startsWith('mistral of 7.25B on 16 H100')")
+    assert planner.locator("[data-name=model] select").is_disabled()
+    assert "rope_theta" not in page.evaluate(f"{VIEW}.params.config"), "a link has what is read"
+    paste.fill("{")
+    page.wait_for_function("document.querySelector('#live-planner').textContent.includes('paste a whole config.json')")
+    paste.fill("")
+    page.wait_for_function(f"{VIEW}.sentence.startsWith('Llama 3 8B')")
+    planner.locator(".live-more summary").click()
+
+
+def test_points_glide_from_where_their_layouts_were(planner):
+    """Halfway each point of a layout is between where it was and where it comes to rest."""
+    seen = planner.page.evaluate("""async () => {
+      const {glides} = await import("/_static/live/glide.js");
+      const box = document.createElement("div");
+      box.innerHTML = `<svg><path data-cloud="" d="M10.0 20.0m1 1zM30.0 40.0m1 1z"/>
+        <g data-field="tp" data-points="10.0 20.0 2|b;30.0 40.0 1|a"></g></svg>`;
+      const [{at, end}] = glides(box, "50.0 60.0 1|a;10.0 0.0 2|b");
+      return [at(0), at(0.5), end];
+    }""")
+    assert seen == ["M10.0 0.0m1 1zM50.0 60.0m1 1z", "M10.0 10.0m1 1zM40.0 50.0m1 1z", "M10.0 20.0m1 1zM30.0 40.0m1 1z"]
 
 
 @pytest.mark.parametrize("width", [390, 1280])

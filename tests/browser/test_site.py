@@ -1,7 +1,9 @@
 """The built site: every page there, nothing from another host, and each page sound in a real Chromium."""
 
 import re
+from html import escape
 from html.parser import HTMLParser
+from itertools import pairwise
 from urllib.parse import urlparse
 
 import pytest
@@ -9,6 +11,7 @@ import yaml
 from driver import HTML, contents
 from repo import ROOT
 
+from scaleout.page import describe
 from scaleout.page.ladder import rungs
 from scaleout.spec.hardware import DEVICES
 
@@ -69,6 +72,25 @@ def test_a_page_has_its_icon_and_what_a_shared_link_shows():
         assert "thebe" not in re.sub(r'<link[^>]*sphinx-thebe\.css[^>]*>', "", text), name
         if name not in ("404", "search"):
             assert 'property="og:title"' in text and 'property="og:description"' in text, name
+
+
+def test_a_page_says_what_it_is_to_those_who_do_not_see_it():
+    """Its title once, its description, headings in order, and words for each picture."""
+    for name in contents():
+        text = source(name)
+        said = describe.description(name)
+        plain = f'<meta name="description" content="{escape(said)}"'
+        for tag in (plain, f'property="og:description" content="{said}"'):
+            assert text.count(tag) == 1, (name, tag)
+        article = text[text.index("<article") : text.index("</article>")]
+        levels = [int(level) for level in re.findall(r"<h([1-6])[ >]", article)]
+        assert levels[0] == 1 and levels.count(1) == 1, name
+        assert all(b <= a + 1 for a, b in pairwise(levels)), f"{name}: a heading is left out"
+        for image in re.findall(r"<img\b[^>]*>", article):
+            assert re.search(r'alt="[^"]{12,}"', image), (name, image)
+        for picture in re.findall(r'<svg\b[^>]*role="img"[^>]*>', article):
+            assert re.search(r'aria-label(ledby)?="[^"]{30,}"', picture), (name, picture[:200])
+    assert "<title>Copy, Split, Move, Recompute</title>" in source("book/index")
 
 
 def test_only_pages_with_formulas_load_mathjax():

@@ -38,6 +38,8 @@ MOVED = """async () => {
   for (const one of every) one.style.contain = "";
   return every.filter((one, i) => before[i] !== after[i]).map((one) => one.outerHTML.slice(0, 200));
 }"""
+# The theme's icons that are not drawn, and whether its script goes on to look for some in what a view draws.
+ICONS = "[document.querySelectorAll('i[class*=fa-]').length, FontAwesome.config.observeMutations]"
 PAGES = [*contents(), "404", "search"]
 # Python takes seconds to start in a page, and every page starts the same: one does. On the others this Python answers
 # at the other end of the worker's line (scaleout/page/static/worker.js).
@@ -70,6 +72,7 @@ def test_a_page_is_sound(reader, book, name):
     live_page.rest(reader)
     assert reader.watch.python() == []  # it waits for the first touch
     assert reader.evaluate(MOVED) == []
+    assert reader.evaluate(ICONS) == [0, False]
     views_at_rest(reader)
     unfold(reader)
     assert reader.evaluate(DRAWN) == ["wide"] * reader.locator("figure.drawing").count()

@@ -169,6 +169,10 @@ def test_the_loss_needs_three_numbers_a_token_and_not_the_logits():
         (lambda: block(GPT, 1, 64, 0), "tp must be a whole number of at least 1"),
         (lambda: ends(GPT, 1, 64, 1.5), "tp must be a whole number"),
         (lambda: block(GPT, 1, 64, 2, cuts=["rows"]), "cuts must be a dict, not ['rows']"),
+        (lambda: block("gpt-3-175b", 1, 64, 2), "shape must be a Shape, not 'gpt-3-175b'"),
+        (lambda: ends("gpt-3-175b", 1, 64, 2), "shape must be a Shape, not 'gpt-3-175b'"),
+        (lambda: block(GPT, 1, 64, 2).sent("both"), "phase must be one of forward, backward, not 'both'"),
+        (lambda: ends(GPT, 1, 64, 2).moves("both"), "phase must be one of forward, backward, not 'both'"),
         *(
             (lambda made=made, more=more: made(GPT, 1, 64, 2, **more), words)
             for made in (block, ends)

@@ -10,13 +10,17 @@ import pytest
 from repo import ROOT, text
 
 from scaleout import exercises, views
+from scaleout.memory.accounts import account
 from scaleout.records import results
+from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing import profile
 
 PLAN = text("book/instructor/collectives.md")
 ROW = re.compile(r"^\| ([^|]+) \| ([\d.]+[^|]*) \| ([\d.]+[^|]*) \| ([^|]+) \|$", re.M)
 ROWS = ROW.findall(PLAN)
-STEMS = ("collectives", "capstone", "tensor", "pipeline", "zero", "mesh", "precision", "recompute")
+STEMS = (
+    "memory", "ddp", "collectives", "capstone", "tensor", "pipeline", "zero", "mesh", "precision", "recompute",
+)  # fmt: skip
 PLANS = {stem: text(f"book/instructor/{stem}.md") for stem in STEMS}
 EVERY_ROW = [(stem, *row[:3]) for stem, plan in PLANS.items() for row in ROW.findall(plan)]
 KEYS = {one.title: one.key for one in exercises.catalogue("collectives")}
@@ -132,3 +136,58 @@ def test_the_figures_of_the_capstone_are_the_recorded_ones():
     assert f"{peak / 1e6:.2f} MB" in plan
     slips = {round(value): words for value, words in views.question("capstone")["slips"]}
     assert {512, 64} <= set(slips) and f"where {views.render('capstone')['values']['strong_speed_up']:.0f} is" in plan
+
+
+def test_squares_on_a_sheet_make_the_moments_that_the_plan_of_memory_says():
+    plan, loss = PLANS["memory"], [12 + tokens * (2 * 2 + 1) for tokens in (1, 2)]
+    said = "(One token: {} at the loss, 20 at the update. Two tokens: {} at the loss, and the sheet has 21.)"
+    assert said.format(*loss) in plan
+    assert loss[0] < 12 + 4 + 4 < 21 < loss[1]
+    cells = json.loads(text("notebooks/01_memory.ipynb"))["cells"]
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec("".join(next(cell for cell in cells if cell["id"] == "memory-by-hand")["source"]), names)
+    held = {tokens: names["by_hand"](*names["gpt2"], tokens) for tokens in (834, 835)}
+    assert [max(one, key=one.get) for one in held.values()] == ["update", "loss"] and "(835.)" in plan
+
+
+def test_the_figures_of_memory_to_expect_are_the_recorded_ones():
+    plan, folder = PLANS["memory"], ROOT / "labs/results/memory"
+    two, one = (results.load(folder / f"smoke-cpu-{n}.json") for n in (2, 1))
+    peaks = [run.measurement["peak bytes"] for run in (two, one)]
+    for size in (*peaks, peaks[0] - peaks[1]):
+        assert f"{size / 1e6:.2f} MB" in plan
+    assert abs(two.prediction["peak bytes"] - peaks[0]) < 1000
+    large = account(PRESETS["llama-2-70b"], 4, 2048)
+    assert f"{large.peak_bytes / 1e9:,.2f} GB, at the update" in plan and large.peak_moment == "optimizer"
+    parameters = total_parameters(PRESETS["llama-2-7b"])
+    slips = [round(value, 1) for value, _ in views.question("memory")["slips"]]
+    assert {round(16 * parameters / 1e9, 1), round(2 * parameters / 1e9, 1)} == {107.8, 13.5} <= set(slips)
+    assert all(f"**{words}** in *Predict*" in plan for words in ("108 GB", "13.5 GB"))
+
+
+def test_a_carrier_makes_wait_as_long_as_the_plan_of_data_parallelism_says():
+    waits = []
+    for slips in (1, 2, 4, 8):
+        free = 0
+        for ready in range(slips, 9, slips):
+            free = max(ready, free) + 1 + slips
+        waits.append(free - 8)
+    assert "({}, {}, {} and {} claps.)".format(*waits) in PLANS["ddp"]
+
+
+def test_the_figures_of_data_parallelism_to_expect_are_the_recorded_ones():
+    plan, run = PLANS["ddp"], results.load(ROOT / "labs/results/ddp/smoke-cpu-2.json")
+    took = {way: run.measurement[f"seconds a step, {way}"] * 1e3
+            for way in ("naive", "buckets by hand", "torch DDP", "one process, all threads")}
+    assert ("naive takes {:.0f} ms a step, buckets by hand {:.0f}, torch DDP {:.0f}, one process with both cores {:.0f}"
+            .format(*took.values())) in plan
+    assert all(abs(run.prediction[f"seconds a step, {way}"] / took[way] * 1e3 - 1) < 0.15 for way in list(took)[:3])
+    sent = [run.measurement[f"collectives a step, {way}"] for way in ("naive", "torch DDP")]
+    assert f"naive sends {sent[0]:.0f} messages a step and the others {sent[1]:.0f}" in plan
+    assert f"all {len(run.checks)} checks" in plan
+    folder = ROOT / "labs/results/slow_link"
+    link = [results.load(folder / f"cpu-2-hosts-{rate}.json").measurement for rate in ("unlimited", "100-mbit")]
+    assert "from {:.0f} ms to {:.0f} at 100 Mbit/s".format(*(1e3 * one["seconds a step"] for one in link)) in plan
+    slips = [round(value, 1) for value, _ in views.question("ddp")["slips"]]
+    assert {51.4, 4.8} <= set(slips) and "**51.4%** in *Predict*" in plan and "**4.8%** in *Predict*" in plan

@@ -134,22 +134,28 @@ def test_the_cause_of_a_trace_follows_from_its_figures(letter):
         cause = "straggler-1"
     else:
         cause = "healthy"
-    assert right(f"trace-{letter.lower()}") == cause == CAUSES[traces.TRACES[letter]]
+    assert cause == CAUSES[traces.TRACES[letter]]
+    named = {"starved": "data", "tiny-buckets": "buckets", "slow-link": "link", "straggler-1": "rank 1"}
+    label = next(option.label for option in traces.WHICH.options if option.right)
+    assert f"{letter} {named.get(cause, 'none')}" in label.split(", ")
 
 
 @LETTERS
-def test_the_message_carries_the_figure_that_decides(letter):
+def test_the_solution_carries_the_figure_that_decides(letter):
     one = traces.FIGURES[traces.TRACES[letter]]
-    found = exercises.exercise("ddp", f"trace-{letter.lower()}")
-    said = next(option.why for option in found.options if option.right)
+    said = next(part for part in traces.WHICH.solution.split("\n\n") if part.startswith(f"**{letter}, "))
     decides = {"starved": f"{one.data[0]} and {one.data[1]} ms", "tiny-buckets": f"{one.collectives} collectives",
                "slow-link": f"{one.rate} MB/s", "straggler-1": f"{one.compute[1]} ms",
                "healthy": f"{one.exposed[0]} and {one.exposed[1]} ms"}  # fmt: skip
     assert decides[CAUSES[traces.TRACES[letter]]] in said
-    assert f"{one.step} ms" in found.prompt
-    for option in found.options:
+
+
+def test_each_wrong_reading_counts_what_is_right_and_says_a_figure():
+    best = next(option for option in traces.WHICH.options if option.right).label.split(", ")
+    for option in traces.WHICH.options:
         assert re.search(r"\d", option.why), option.why
-    assert traces.TRACES[letter].removesuffix(".json") not in found.prompt + found.title
+        same = sum(a == b for a, b in zip(option.label.split(", "), best, strict=True))
+        assert option.right or option.why.startswith({4: "Four", 3: "Three"}[same])
 
 
 def test_misconceptions_of_the_rung_are_each_named():

@@ -35,8 +35,8 @@ def test_bytes_of_a_parameter():
 def test_sizes_that_follow_from_one_line_of_arithmetic():
     assert value("weights-70b") == 70 * 10**9 * 2
     assert value("weights-70b-gib") / 2**30 == pytest.approx(130.385, abs=1e-3)
-    assert value("adamw-bytes") == 2 + 2 + 4 + 4 + 4
-    assert value("largest-on-80gb") == 81_559 * 2**20 / 16
+    assert value("adamw-bytes") == 2 + 4 + 4 + 2 + 2
+    assert value("largest-on-141gb") == 143_771 * 2**20 / 16
     assert value("logits") == 6 * 8192 * 128_256 * 4
     assert value("checkpointing") == 96 * 2048 * 12_288 * 2
 

@@ -31,6 +31,14 @@ def test_what_ranks_and_sequences_cannot_be_is_refused(text, world, sequences, s
     refused(lambda: mesh.layout(SHAPE, text, world, sequences), said)
 
 
+def test_a_profile_of_groups_is_said_to_be_too_low_where_ranks_share_cores():
+    assert mesh.told(None, 0.4, 8, 2) == []
+    plain, = mesh.told(0.2, 0.4, 8)
+    assert plain == "predicted from the machine's profile: 200.0 ms, 0.500 of what was measured"
+    assert mesh.told(0.2, 0.4, 2, 2) == [plain]
+    assert mesh.told(0.2, 0.4, 8, 2)[0].startswith(f"{plain} (too low: 8 ranks share 2 cores")
+
+
 def test_an_order_has_each_axis_once():
     assert mesh.order("pp,dp,tp") == ORDER
     assert mesh.order("tp,pp,dp") == ("tp", "pp", "dp", "cp")

@@ -23,7 +23,7 @@ def sent(one):
 
 @pytest.mark.parametrize(("t", "b", "s"), [(2, 1, 128), (4, 3, 2048), (8, 2, 64)])
 def test_bytes_and_the_ratio_of_messages_to_products(t, b, s):
-    assert FORMULAS[1:3] == [r"4 \cdot 2\,\frac{t-1}{t}\,b\,s\,h \cdot 2", r"\frac{2}{9}\,(t-1)\,\frac{F\beta}{h}"]
+    assert FORMULAS[1:3] == [r"4 \cdot 2\,\frac{t-1}{t}\,b\,s\,h \cdot 2", r"\frac{2}{9}\,(t-1)\,\frac{R\beta}{h}"]
     one, h = block(GPT3, b, s, t), GPT3.hidden
     assert sent(one) == pytest.approx(4 * 2 * (t - 1) / t * b * s * h * 2)
     products = 3 * sum(weight.flops for weight in one.weights) / REACHED

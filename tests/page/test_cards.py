@@ -1,6 +1,7 @@
 """Cards: what is on them is so, and the box and the sheet are of one source."""
 
 import json
+import re
 
 import pytest
 from cases import refused
@@ -78,10 +79,17 @@ def test_the_table_counts_what_the_messages_do():
             assert value(starts.strip("$"), **of) == wanted, name
 
 
-def test_symbols_are_the_notations():
-    notation = text("book/notation.md")
-    for one in CARD["symbols"]:
-        assert f"| ${one['tex']}$ |" in notation or one["tex"].startswith(r"\text"), one
+@pytest.mark.parametrize("stem", cards.stems())
+def test_symbols_are_the_notations(stem):
+    """Of the book, or of this one chapter."""
+    everywhere, own = text("book/notation.md").split("## In one chapter")
+    rows = re.split(r"^\| \[(\d\d)\]", own, flags=re.M)
+    mine = dict(zip(rows[1::2], rows[2::2], strict=True)).get(cards.title(stem)[0], "")
+    known = set(re.findall(r"\$([^$]+)\$", "".join(re.findall(r"^\| (\$.+?\$) \|", everywhere, re.M))))
+    known |= set(re.findall(r"\$([^$]+)\$", "".join(re.findall(r"\| (\$.+?\$) \|", mine)))) | {r"R\beta"}
+    for one in cards.load(stem)["symbols"]:
+        wanted = re.split(r",\\?\s*", one["tex"])
+        assert {*wanted} <= known or one["tex"].startswith(r"\text"), (one, known)
 
 
 @pytest.mark.parametrize(("collective", "algorithm"), [

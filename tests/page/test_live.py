@@ -66,7 +66,7 @@ def test_what_is_told_beneath_comes_in_parts_and_as_html(toy):
     asked = {"stem": "toy", "params": {"size": 4}, "section": "two"}
     assert [live.call("beneath", asked) for _ in left[:]] == [{"more": True}] * 2
     found = live.call("beneath", asked)["html"]
-    assert found.startswith("<h4>two &amp; 4</h4><p>as <strong>bold</strong></p>") and "&lt;1&gt;" in found
+    assert found.startswith("<h2>two &amp; 4</h2><p>as <strong>bold</strong></p>") and "&lt;1&gt;" in found
     assert '<div class="live-figure live-narrow"><svg>n</svg></div>' in found
     assert "<summary>lines</summary><pre tabindex=\"0\"><code>--a\n--b</code></pre>" in found
     assert '<a href="page.html" data-fragment="live-mesh?tp=2&amp;pp=4">there</a>' in found

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from sphinx.errors import SphinxError
 
+from scaleout.page import repairs, tables
 from scaleout.page import sphinx as page_sphinx
-from scaleout.page import tables
 from scaleout.spec.hardware import DEVICES, LINKS
 
 
@@ -54,6 +54,12 @@ def test_no_address_means_no_buttons_and_a_site_at_the_root():
     config = configured("")
     assert (config.html_baseurl, config.notfound_urls_prefix) == ("", "/")
     assert config.html_theme_options["use_repository_button"] is False
+
+
+def test_the_themes_script_is_told_before_it_loads_that_no_icon_comes_later():
+    context = {"metatags": "<meta>"}
+    repairs.settle_icons(None, "notebooks/01_memory", "page.html", context, None)
+    assert context["metatags"] == "<script>FontAwesomeConfig = {observeMutations: false};</script><meta>"
 
 
 def script(filename=None, **attributes):

@@ -105,8 +105,16 @@ def held(s, layout):
                        mesh_torch.peak(BIG, 2, 128, Recipe("fp32", foreach=False), priced, made.way.at["pp"])))
 
 
+def half(s):
+    """Losses of steps whose products are in bf16, and how the weights are kept, by rank."""
+    made = MeshTrainer(s, Setup(LLAMA, "mesh", layout=TRIPLE, sequences=BATCH // 2, precision="bf16",
+                                clip=CLIP["llama"]))
+    losses = [s.mean(made.step(batch(step, TRIPLE, made.way.at["dp"]), RATE)[0].item()) for step in range(4)]
+    return losses, s.gathered({str(p.dtype) for p in made.way.parameters()})
+
+
 def main(s, folder):
-    """All shapes, and bytes."""
+    """All shapes, bytes, and half precision."""
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
     return {form: (chain(s, form, folder / form), alone(s, form)) for form in SHAPES} | {
-        "bytes": [held(s, layout) for layout in HELD]}
+        "bytes": [held(s, layout) for layout in HELD], "half": half(s)}

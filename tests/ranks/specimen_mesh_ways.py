@@ -20,13 +20,14 @@ LLAMA = Shape(4, 24, 4, 64, kv_heads=2, ff=56, gated_mlp=True, bias=False, norm=
 SHAPES = {"gpt": GPT, "llama": LLAMA}
 BATCH, SEQ = 16, 12
 LAYOUTS = {
-    "8x1x1": Layout(dp=8, zero=3), "4x2x1": Layout(dp=4, tp=2, zero=3, micro_batches=2), "1x2x4": Layout(tp=2, pp=4),
+    "8x1x1": Layout(dp=8, zero=3), "4x2x1": Layout(dp=4, tp=2, zero=3, micro_batches=2),
+    "1x2x4": Layout(tp=2, pp=4, micro_batches=4, schedule="gpipe"),
     "2x2x2": Layout(dp=2, tp=2, pp=2, zero=3), "replicas": Layout(dp=2, tp=2, pp=2, micro_batches=4),
-    "kept": Layout(dp=2, tp=2, pp=2, zero=2, micro_batches=4, schedule="gpipe"),
     "interleaved": Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4, chunks=2, schedule="interleaved"),
     "zero bubble": Layout(dp=4, pp=2, zero=2, micro_batches=4, chunks=2, schedule="zbv")}
 TIED = ("2x2x2", "interleaved", "zero bubble")         # of the tied model: two ends on two ranks, chunks, one rank
 CASES = [("llama", name) for name in LAYOUTS] + [("gpt", name) for name in TIED]
+LOOKED = ("8x1x1", "4x2x1", "2x2x2", "replicas")       # whose messages are counted
 ACCELERATE = {"accelerate": Layout(dp=8, zero=3)}      # with tp it asks for transformers
 KINDS = {"_allgather_base_": "all_gather", "all_gather_into_tensor": "all_gather", "send": "send", "recv_": "recv",
          "reduce_scatter_tensor": "reduce_scatter", "_reduce_scatter_base_": "reduce_scatter", "all_reduce":
@@ -79,8 +80,8 @@ def alone(shape):
     return parity.loss_and_gradients(Transformer(shape), text[:, :-1].contiguous(), text[:, 1:].contiguous())
 
 
-def case(s, shape, layout, wanted, on=None, **more):
-    """Errors against one process, and what was built."""
+def case(s, shape, layout, wanted, on=None, look=False, **more):
+    """Errors against one process, what was built, and where it is asked for what a step sends."""
     way = mesh_ways.Way(s, shape, layout, SEQ, on=on, **more)
     loss = s.total(way.gradients(batches(way)).item()) / (layout.dp * layout.tp)
     found = way.whole(gradients=True)
@@ -90,13 +91,11 @@ def case(s, shape, layout, wanted, on=None, **more):
     q = next(iter(next(iter(way.stages.values())).blocks.values())).attention.q.weight
     return {"loss": abs(loss / wanted[0] - 1), "gradients": error, "placements": str(q.placements),
             "axes": q.device_mesh.mesh_dim_names, "bytes": s.gathered(local_bytes(way.parameters())),
-            "stages": s.gathered([*way.stages]), "built": way.built}
+            "stages": s.gathered([*way.stages]), "built": way.built, "sent": sent(s, way) if look else None}
 
 
-def sent(s, layout):
+def sent(s, way):
     """By rank: {axis: {collective: calls}} of a step, not the first."""
-    way = mesh_ways.Way(s, LLAMA, layout, SEQ)
-    way.gradients(batches(way))
     with ByAxis(way.mesh) as seen:
         way.gradients(batches(way))
     return s.gathered({axis: dict(calls) for axis, calls in seen.found.items()})
@@ -123,13 +122,30 @@ def refused(s, layout):
     return ""
 
 
+def accelerator():
+    """What Accelerate's own Accelerator says of a mesh on CPUs, by what it would do among replicas."""
+    from accelerate import Accelerator  # a second: after all that is measured
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import ParallelismConfig
+    found = {}
+    for degree in ("dp_shard_size", "dp_replicate_size"):
+        try:
+            Accelerator(cpu=True, parallelism_config=ParallelismConfig(**{degree: 8}))
+            found[degree] = ""
+        except ValueError as error:
+            found[degree] = str(error)
+        AcceleratorState._reset_state(True)
+    return found
+
+
 def main(s):
     """All cases."""
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
     wanted = {name: alone(shape) for name, shape in SHAPES.items()}
-    out = {(form, name): case(s, SHAPES[form], LAYOUTS[name], wanted[form]) for form, name in CASES}
+    out = {(form, name): case(s, SHAPES[form], LAYOUTS[name], wanted[form], look=form == "llama" and name in LOOKED)
+           for form, name in CASES}
     out |= {("llama", name): case(s, LLAMA, layout, wanted["llama"], mesh_ways.accelerate_mesh(s, layout))
             for name, layout in ACCELERATE.items()}
     out["llama", "recomputed"] = case(s, LLAMA, LAYOUTS["2x2x2"], wanted["llama"], checkpointing="full")
     return {"cases": out, "grids": grids(s), "refused": [refused(s, Layout(tp=2, pp=4)), refused(s, Layout(tp=8))],
-            "sent": {name: sent(s, LAYOUTS[name]) for name in ("8x1x1", "4x2x1", "2x2x2", "replicas")}}
+            "sent": {name: out["llama", name]["sent"] for name in LOOKED}, "accelerator": accelerator()}

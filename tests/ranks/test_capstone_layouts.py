@@ -52,6 +52,13 @@ def test_every_rank_holds_at_its_peak_what_was_predicted(chains):
     assert first > 1.4 * last, "the first stage has more in flight"
 
 
+def test_products_in_bf16_train_as_fp32_does_but_for_their_rounding(chains):
+    losses, kept = chains["half"]
+    assert losses == pytest.approx(chains["llama"][1]["losses"][:4], rel=0.01)
+    assert losses != pytest.approx(chains["llama"][1]["losses"][:4], **TOLERANCE), "of fp32 there would be no rounding"
+    assert all(dtypes == {"torch.float32"} for dtypes in kept), "weights and optimizer stay in fp32"
+
+
 # --- the job --------------------------------------------------------------------------------------------------------
 
 def job(folder, ranks, *words):

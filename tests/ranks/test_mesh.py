@@ -26,14 +26,12 @@ TWO = {"dp": 2, "tp": 2, "pp": 2, "micro_batches": 4}
 SPLIT = {"sequence_parallel": True, "gather_again": False}
 CASES = {
     1: {"alone": ("gpt", Layout(micro_batches=2), ORDER)},
-    2: {"dp": ("gpt", Layout(dp=2), ORDER), "pp": ("gpt", Layout(pp=2), ORDER)},
     4: {"dp x tp": ("gpt", Layout(dp=2, tp=2, micro_batches=2), ORDER),
-        "tp x pp": ("llama", Layout(tp=2, pp=2), ORDER),
-        "dp x pp": ("gpt", Layout(dp=2, pp=2, micro_batches=3, zero=1), ORDER)},
+        "tp x pp": ("llama", Layout(tp=2, pp=2), ORDER)},
     8: {"gpt": ("gpt", Layout(**TWO), ORDER), "llama": ("llama", Layout(**TWO, **SPLIT, zero=1), ORDER),
-        "gpt, sequence": ("gpt", Layout(**TWO, **SPLIT), ("tp", "pp", "cp", "dp")),
+        "gpt, sequence": ("gpt", Layout(**TWO | {"micro_batches": 3}, **SPLIT), ("tp", "pp", "cp", "dp")),
         "heads on two ranks": ("llama", Layout(tp=4, pp=2, **SPLIT), ORDER),
-        "interleaved": ("gpt", Layout(**TWO, chunks=2, schedule="interleaved"), ORDER)},
+        "interleaved": ("gpt", Layout(**TWO, zero=1, chunks=2, schedule="interleaved"), ORDER)},
 }
 
 
@@ -41,7 +39,7 @@ CASES = {
 def cases():
     with session("cpu") as s:
         found = {1: [specimen_mesh.main(s, CASES[1])]}
-    found |= {world: pool.ranks(specimen_mesh.main, world, CASES[world]) for world in (2, 4, 8)}
+    found |= {world: pool.ranks(specimen_mesh.main, world, CASES[world]) for world in (4, 8)}
     return {name: each[0][name] for world, each in found.items() for name in CASES[world]}, found[8][0]["faults"]
 
 
@@ -69,7 +67,7 @@ def test_each_axis_sends_what_the_pure_models_say(runs):
 
 
 def test_bytes_are_those_of_the_model_of_a_clusters_traffic(runs):
-    """`timing.mesh_traffic` prices no tied table, no loss, and no norms that one stage has and another has not."""
+    """`timing.mesh_traffic` prices no loss, and no norms that one stage has and another has not."""
     sent = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
     for name, layout in (("dp x tp", CASES[4]["dp x tp"][1]), ("tp x pp", CASES[4]["tp x pp"][1])):
         shape, on = specimen_mesh.SHAPES[CASES[4][name][0]], cluster(1, layout.ranks)
@@ -84,6 +82,17 @@ def test_bytes_are_those_of_the_model_of_a_clusters_traffic(runs):
                 assert found == pytest.approx(told[axis].bytes), (name, axis)
             if layout.pp > 1:
                 assert seen["pp"]["send"].bytes == told["pp"].bytes == layout.m * 4 * 2 * 12 * 24
+
+
+def test_a_tied_table_is_summed_along_the_pipeline_as_the_models_price_it(runs):
+    for name in ("gpt", "interleaved"):
+        layout, shape = CASES[8][name][1], specimen_mesh.SHAPES["gpt"]
+        for rank, (seen, _) in enumerate(runs[name]["sent"]):
+            told = traffic(shape, specimen_mesh.BATCH, specimen_mesh.SEQ, layout, DEVICES["h100-sxm"],
+                           cluster(1, 8), Recipe("fp32"), rank=rank // 4)["pp"]
+            summed = seen["pp"]["all_reduce"].bytes - 8                                 # of two, less the loss
+            assert summed == 4 * shape.vocab * shape.hidden / layout.tp
+            assert seen["pp"]["send"].bytes + summed == told.bytes, (name, rank)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
@@ -121,6 +130,7 @@ def test_the_lab_on_eight_processes(tmp_path):
     assert (record.recipe["layout"], record.effective_batch) == ("dp 2 x tp 2 x pp 2", 16)
     assert record.losses[-1] < record.losses[0]
     assert "skipped seconds of torch's way: not asked for (--via torch)" in said
+    assert any(one.startswith("seconds by the machine's profile: no profile of 2 processes") for one in record.skipped)
 
 
 def test_layouts_are_ranked_and_some_are_run(tmp_path):
@@ -154,6 +164,8 @@ def test_one_process_says_what_it_skips(tmp_path):
        (["--layout", "pp=2,schedule=zb1"], 8, "takes a backward in halves, which parts of matrices do not: use 1f1b"),
        (["--layout", "pp=8"], 8, "2 layers are fewer than 8 stages"),
        (["--via", "torch", "--order", "tp,pp,dp"], 8, "its mesh is made in the order pp,dp,tp, not tp,pp,dp"),
+       (["--search", "--machine", "any"], 8, "--machine predicts the steps of one layout: leave out --link, --search"),
+       (["--machine", "gone.json"], 8, "machine profile gone.json: "),
        (["--via", "accelerate"], 8, "--via accelerate: its ParallelismConfig has no pipeline, asks for transformers")])
 def test_what_cannot_be_is_refused(words, world, said):
     lab = lab_module("mesh")

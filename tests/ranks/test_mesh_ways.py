@@ -78,4 +78,6 @@ def test_each_axis_sends_what_it_is_for(found):
 def test_accelerate_says_what_it_lacks(found):
     pipeline, tensor = found["refused"]
     assert pipeline == "Accelerate's ParallelismConfig has no pipeline: use pp 1, not 4, or torch's mesh"
+    for said in found["accelerator"].values():
+        assert "ParallelismConfig is only compatible" in said and said.endswith("got DistributedType.MULTI_CPU."), said
     assert tensor == "" or "(tp_size=8) asks for transformers" in tensor

@@ -117,7 +117,7 @@ def test_a_vocabulary_in_parts_has_torchs_loss_and_gradient():
 
 @pytest.mark.parametrize(("shape", "dropout", "said"), [
     (Shape(1, 24, 4, 64), 0.0, "tp 3 does not divide 4 heads: the nearest that works is"),
-    (Shape(1, 24, 3, 64), 0.0, "tp 3 does not divide a vocabulary of 64: pad it to 66"),
+    (Shape(1, 24, 3, 64), 0.0, "tp 3 does not divide a vocabulary of 64: use 2, or pad it to 66"),
     (Shape(1, 24, 3, 66), 0.1, "use dropout 0")])
 def test_a_model_without_equal_parts_is_refused(shape, dropout, said):
     with pytest.raises(ValueError, match=said):
@@ -179,7 +179,7 @@ def test_a_fault_is_shown_beside_one_process():
 
 @pytest.mark.parametrize(("words", "world", "said"), [
     ([], 3, "tp 3 does not divide 8 heads: the nearest that works is 2"),
-    (["--hidden", "48", "--heads", "3"], 3, "tp 3 does not divide a vocabulary of 256: pad it to 258"),
+    (["--hidden", "48", "--heads", "3"], 3, "tp 3 does not divide a vocabulary of 256: use 2, or pad it to 258"),
     (["--seq", "33", "--sequence-parallel"], 2, "tp 2 does not divide 33 tokens, which sequence parallelism cuts"),
     ([*GROUPED, "--via", "torch"], 4, "ColwiseParallel would cut 2 key-value heads into 4 parts: use 2 processes or"),
     (["--via", "accelerate"], 2, "Accelerate cuts no matrix itself: it takes a model that transformers has cut"),

@@ -61,7 +61,7 @@ def test_what_torch_cannot_do_is_one_line(layout, said):
 
 
 def test_a_vocabulary_that_does_not_divide_is_padded():
-    with pytest.raises(ValueError, match="tp 2 does not divide a vocabulary of 63: pad it to 64"):
+    with pytest.raises(ValueError, match="tp 2 does not divide a vocabulary of 63: use 1, or pad it to 64"):
         words.refuse(Shape(4, 24, 4, 63), Layout(dp=4, tp=2), 8, 12)
 
 

@@ -1,5 +1,6 @@
 """The grid of a mesh: who stands where, who is in whose group, and which groups leave a node."""
 
+from collections import Counter
 from itertools import pairwise, permutations
 
 import pytest
@@ -54,8 +55,8 @@ def test_groups_have_the_wires_that_shards_and_replicas_have(nodes, gpus, ranks)
     whole = cluster(nodes, gpus)
     if whole.ranks % ranks or (ranks > gpus and ranks % gpus) or ranks > whole.ranks:
         return
-    for ours, theirs in ((apart(whole, 1, ranks), shard_group(whole, ranks)),
-                         (apart(whole, ranks, whole.ranks // ranks), replica_group(whole, ranks))):  # fmt: skip
+    for ours, theirs in ((apart(whole, (1, ranks)), shard_group(whole, ranks)),
+                         (apart(whole, (ranks, whole.ranks // ranks)), replica_group(whole, ranks))):  # fmt: skip
         assert (ours.nodes, ours.gpus_per_node) == (theirs.nodes, theirs.gpus_per_node)
         if ours.nodes > 1:
             assert ours.pool.bytes_per_s == pytest.approx(theirs.pool.bytes_per_s)
@@ -63,17 +64,25 @@ def test_groups_have_the_wires_that_shards_and_replicas_have(nodes, gpus, ranks)
 
 def test_a_group_that_straddles_nodes_unevenly_is_taken_for_a_sparser_one():
     whole = cluster(3, 8)
-    nine = apart(whole, 2, 9)  # four a node would be 2.25 nodes
+    nine = apart(whole, (2, 9))  # four a node would be 2.25 nodes
     assert (nine.nodes, nine.gpus_per_node) == (9, 1)
     assert nine.pool.bytes_per_s == whole.pool.bytes_per_s / 8
-    six = apart(whole, 1, 6)
+    six = apart(whole, (1, 6))
     assert (six.nodes, six.gpus_per_node) == (3, 2)
 
 
 def test_replicas_are_one_group_where_their_axes_are_side_by_side():
     layout = Layout(dp=4, cp=2, tp=2)
-    assert on(cluster(2, 8), grid(layout), "dp", "cp") == apart(cluster(2, 8), 2, 8)
-    refused(lambda: on(cluster(2, 8), grid(layout, ("dp", "tp", "pp", "cp")), "dp", "cp"), "are not side by side")
+    assert on(cluster(2, 8), grid(layout), "dp", "cp") == apart(cluster(2, 8), (2, 8))
+
+
+@pytest.mark.parametrize("order", list(permutations(ORDER)), ids="-".join)
+def test_a_group_of_two_axes_lies_on_the_nodes_that_its_ranks_are_on(order):
+    """With any axis between them, as Llama 3 has the pipeline between dp and cp (arXiv 2407.21783, section 3.3.2)."""
+    two, ours = cluster(4, 8), grid(Layout(dp=4, cp=2, tp=2, pp=2), order)
+    nodes = Counter(two.node(rank) for rank in ours.group(0, "dp", "cp"))
+    group = on(two, ours, "dp", "cp")
+    assert group.ranks == 8 and {group.gpus_per_node} == set(nodes.values()) and group.nodes == len(nodes)
 
 
 def test_experts_borrow_ranks():
@@ -116,6 +125,9 @@ def test_a_wrong_number_of_gpus_is_told_the_nearest_layout():
             "dp 3 x cp 1 x tp 4 x pp 2 is 24 ranks, there are 32 GPUs: the nearest that works is dp 4, cp 1, tp 4, ")
     near = nearest(shape, Layout(dp=1, tp=3, pp=5), 32)
     assert near.ranks == 32 and divides(shape, near.tp) and near.pp <= shape.layers
+    near = nearest(PRESETS["llama-3-8b"], Layout(tp=12), 32)
+    assert near.tp == 8, "16 would copy the 8 key-value heads"
+    assert nearest(shape, Layout(dp=3, tp=16), 32).tp == 16, "which is kept where it was asked for"
     near = nearest(shape, Layout(pp=6, chunks=3, micro_batches=12, schedule="interleaved"), 8)
     assert (near.pp, near.chunks) == (8, 1), "the schedule of another pipeline is not kept"
 

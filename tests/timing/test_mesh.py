@@ -15,7 +15,6 @@ from scaleout.timing import mesh_replicas
 from scaleout.timing.ddp import queued
 from scaleout.timing.mesh import PARTS, STRAGGLE, step
 from scaleout.timing.mesh_machine import machine
-from scaleout.timing.mesh_traffic import traffic
 from scaleout.timing.mesh_work import block_work
 from scaleout.timing.pipeline import summary
 from scaleout.timing.tensor import step_seconds
@@ -181,74 +180,17 @@ def test_buckets_grow_with_the_replicas():
     assert [mesh_replicas.bucket(n) for n in (1, 40, 512)] == [40_000_000, 40_000_000, 512_000_000]
 
 
-# --- what each axis sends -------------------------------------------------------------------------------------------
-
-
-def test_bytes_are_the_papers():
-    """Narayanan et al. 2021 (arXiv 2104.04473), section 3.2: 8bsh(t-1)/t elements a layer and micro-batch, and bsh a
-    hop; 2 (d-1)/d of the gradients."""
-    shape, layout = PRESETS["llama-2-7b"], Layout(dp=2, tp=2, pp=2, micro_batches=8)
-    found = traffic(shape, 1, 4096, layout, H100, cluster(2, 4), rank=0)
-    stream = 4096 * 4096
-    blocks = 16 * 8 * 8 * stream * (2 - 1) / 2 * 2
-    assert found["tp"].bytes == pytest.approx(blocks + 8 * stream * 2, rel=0.001), "and the token table's sum"
-    assert found["pp"].bytes == 8 * stream * 2
-    assert found["dp"].bytes == pytest.approx(2 * 6.738e9 / 4 * 2 * 1 / 2, rel=0.001)
-    assert found["cp"].bytes == 0
-
-
-def test_no_order_changes_a_byte_and_the_outermost_axis_takes_the_cable():
-    layout, two = Layout(dp=2, tp=2, pp=2, micro_batches=8), cluster(2, 4, nics=4)
-    orders = [("pp", "dp", "cp", "tp"), ("dp", "pp", "cp", "tp"), ("tp", "pp", "dp", "cp")]
-    found = [traffic(PRESETS["llama-2-7b"], 1, 4096, layout, H100, two, order=order) for order in orders]
-    for axis in ("pp", "dp", "tp"):
-        assert len({one[axis].bytes for one in found}) == 1
-        crossing = [one[axis].crossing for one in found]
-        assert crossing == [order[0] == axis for order in orders]
-        inside, outside = (next(one[axis] for one in found if one[axis].crossing is there) for there in (False, True))
-        assert outside.seconds > 5 * inside.seconds and outside.bytes_per_s == 50e9 < inside.bytes_per_s
-    assert list(found[1]) == list(orders[1])
-
-
-def test_messages_are_as_many_as_the_parts_of_a_step_say():
-    """Four all-reduces in a block (Shoeybi et al., arXiv 1909.08053, figure 4), a hop for each micro-batch there and
-    back, and for the replicas' weights what ZeRO's stages do."""
-    plain = Layout(dp=2, tp=2, pp=4, micro_batches=8)
-    found = traffic(PRESETS["llama-2-7b"], 1, 4096, plain, H100, cluster(2, 8), rank=1)
-    assert [found[axis].messages for axis in ("tp", "pp", "dp", "cp")] == [8 * 8 * 4, 8 * 2, 1, 0]
-    assert found["pp"].bytes == found["pp"].messages * 4096 * 4096 * 2
-    by_zero = [traffic(LLAMA, 1, 8192, Layout(dp=16, zero=zero, micro_batches=4), H100, cluster(2, 8))["dp"].messages
-               for zero in range(4)]  # fmt: skip
-    assert by_zero == [1, 2, 5, 12]
-    ring = traffic(LLAMA, 1, 8192, Layout(dp=4, cp=4, micro_batches=2), H100, cluster(2, 8))["cp"]
-    assert ring.messages == 2 * 32 * 3 * 3, "micro-batches, blocks, passes, and three others' keys and values"
-
-
-def test_what_is_computed_again_is_sent_again_and_a_context_alone_is_the_replicas():
-    plain, stream = Layout(dp=2, tp=2, pp=2, micro_batches=8), 4096 * 4096 * 2
-    none, full = (traffic(PRESETS["llama-2-7b"], 1, 4096, plain, H100, cluster(2, 4),
-                          Recipe("bf16-master", checkpointing=how), rank=0)["tp"] for how in ("none", "full"))
-    assert full.messages - none.messages == 8 * 16 * 2 and full.bytes - none.bytes == 8 * 16 * 2 * stream
-    assert full.seconds > 1.4 * none.seconds
-    for how in ("selective", "full"):
-        at, recipe = Layout(dp=4, cp=4, micro_batches=2), Recipe("bf16-master", checkpointing=how)
-        assert traffic(LLAMA, 1, 8192, at, H100, cluster(2, 8), recipe)["cp"].messages == 2 * 32 * 4 * 3
-    alone = traffic(LLAMA, 1, 8192, Layout(cp=16), H100, cluster(2, 8))
-    assert (alone["dp"].bytes, alone["cp"].messages) == (0, 32 * 3 * 15 + 1)
-    wide = Recipe("bf16-master", main_gradients="instead")
-    dealt = traffic(LLAMA, 1, 8192, Layout(dp=16, zero=1), H100, cluster(2, 8), wide)["dp"].bytes
-    assert dealt == pytest.approx(8.03e9 * (4 + 2) * 15 / 16, rel=0.001), "gradients in fp32, weights in 16 bits"
-
-
-def test_a_middle_stage_sends_both_ways_and_replicas_over_both_axes():
-    layout = Layout(dp=2, cp=2, pp=4, zero=1, micro_batches=4)
-    found = {rank: traffic(LLAMA, 1, 8192, layout, H100, cluster(2, 8), rank=rank) for rank in (0, 1, 3)}
-    assert found[1]["pp"].bytes == 2 * found[0]["pp"].bytes == 2 * found[3]["pp"].bytes
-    assert traffic(LLAMA, 1, 8192, layout, H100, cluster(2, 8))["pp"] == found[1]["pp"]
-    kept = 2 * 4096 * 1024 * 2  # keys and values of half a sequence, 8 heads of 128, 16 bits
-    assert found[1]["cp"].bytes == 4 * 8 * 3 * kept, "forward, and with their gradients backward"
-    flat = traffic(LLAMA, 1, 8192, replace(layout, dp=4, cp=1), H100, cluster(2, 8), rank=1)
-    assert found[1]["dp"].bytes == flat["dp"].bytes
+def test_llama_3s_order_has_the_pipeline_between_its_replicas():
+    """[TP, CP, PP, DP] from the inside (arXiv 2407.21783, section 3.3.2): of data alone the outermost axis waits for
+    the network's slowest part, and nothing else of a step changes where every axis but tp leaves its node."""
+    layout = Layout(dp=4, tp=8, pp=4, cp=2, zero=1, sequence_parallel=True, micro_batches=8)
+    theirs, ours = (timed(layout, PRESETS["llama-3-70b"], order=order)
+                    for order in (("dp", "pp", "cp", "tp"), ("pp", "dp", "cp", "tp")))
+    assert theirs.crossing == ("dp", "pp", "cp") and ours.seconds == pytest.approx(theirs.seconds)
+    inside = replace(layout, tp=2)
+    spread, side = (timed(inside, PRESETS["llama-3-70b"], order=order).parts["hops"]
+                    for order in (("dp", "pp", "cp", "tp"), ("pp", "dp", "cp", "tp")))
+    assert spread == side, "two stages on a node, and still a hop between nodes"
 
 
 def test_what_cannot_be():
@@ -258,8 +200,6 @@ def test_what_cannot_be():
     refused(lambda: timed(Layout(tp=2), overlap="chunked"), "it needs sequence_parallel=True")
     refused(lambda: timed(Layout(pp=2), each=(16, 15)), "2 stages of 32 blocks in all")
     refused(lambda: step(LLAMA, 1, 64, Layout(dp=4), H100, cluster(1, 8)), "the cluster has 8 GPUs, the layout 4 ranks")
-    apart = ("dp", "tp", "pp", "cp")
-    refused(lambda: machine(H100, cluster(2, 8), Layout(dp=2, cp=2, tp=4), apart), "not side by side")
     on = tensor_machine(H100, cluster(1, 2), Layout(dp=2))
     refused(lambda: step_seconds(LLAMA, 1, 64, Layout(dp=2, cp=2), on), "use cp 1, not 2")
     one = machine(H100, cluster(1, 2), Layout(tp=2))

@@ -63,6 +63,15 @@ def test_seconds_and_bytes_are_those_of_the_whole_models(name):
         assert held[plan.rank].peak_bytes == pytest.approx(held[fullest(held)].peak_bytes, rel=0.01)
 
 
+def test_a_tied_table_is_priced_in_one_cut_as_in_every_action():
+    tied = Job(PRESETS["gpt-3-175b"], 2048, 64, H100, cluster(8, 8))
+    plan = cut(tied, tp=4, pp=8, zero=1)
+    hops, exact = plan.parts["hops"], tied.time(plan).parts["hops"]
+    loose = replace(tied, shape=replace(tied.shape, tied_head=False))
+    more = hops - cut(loose, tp=4, pp=8, zero=1).parts["hops"]
+    assert more == pytest.approx(exact - loose.time(plan).parts["hops"], rel=1e-6) and more > 0.01
+
+
 def test_parts_add_up():
     for plan in FOUND["405B"].plans:
         assert tuple(plan.parts) == PARTS and sum(plan.parts.values()) == pytest.approx(plan.seconds)
@@ -202,5 +211,5 @@ def test_what_cannot_be():
     refused(lambda: job(recipe=Recipe("bf16-master", gradients="kept", adapter="lora")), "and no adapter")
     refused(lambda: job(overlap="all"), "overlap must be one of None, none, backward, chunked")
     refused(lambda: job(context="tree"), "context must be one of ring, gather")
-    refused(lambda: job(order=("dp", "tp", "pp", "cp")), "dp and cp are not side by side")
+    refused(lambda: job(order=("dp", "tp", "pp")), "the order names pp, dp, cp, tp, each once, not dp, tp, pp")
     refused(lambda: Job("8B", 8192, 8, H100, cluster(1, 8)), "shape must be a Shape, not '8B'")

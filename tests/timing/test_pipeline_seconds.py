@@ -5,9 +5,12 @@ from cases import refused
 
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
+from scaleout.spec.pipeline import Action
 from scaleout.spec.topology import Cluster, cluster, wire
 from scaleout.spec.transformer import PRESETS, flops
 from scaleout.timing import pipeline_seconds as seconds
+from scaleout.timing.pipeline import Costs, even, step, timeline
+from scaleout.timing.pipeline_waits import blocked
 
 LLAMA, H100 = PRESETS["llama-3-8b"], DEVICES["h100-sxm"]
 
@@ -57,6 +60,28 @@ def test_what_cannot_be():
 @pytest.mark.parametrize("each", [(8.0, 8, 8, 8), (8.5, 7.5, 8, 8), (-1, 17, 8, 8), ("8", 8, 8, 8), (True, 15, 8, 8)])
 def test_blocks_are_whole(each):
     refused(lambda: seconds.costs(LLAMA, 1, 2048, 1e12, each), "the blocks of a stage must be a whole number")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Costs(1.0, 1.0, 1.0), "one number for each stage: give as many of each"),
+        (lambda: Costs((1.0,), (1.0,), ("1",)), "weight must be a finite number from 0 up, not '1'"),
+        (lambda: even(2, forward=[1.0, 1.0]), "forward must be a finite number from 0 up"),
+        (lambda: timeline(None, even(2)), "give one such list a rank"),
+        (lambda: blocked([Action("F", 0, 0)] * 2 + [0]), "give one such list a rank"),
+        (lambda: blocked(4), "give one such list a rank"),
+        *(
+            (lambda look=look: look(step("1f1b", 4, 8, 1, even(4))), "rank must be a whole number from 0 to 3, not 4")
+            for look in (lambda t: t.held(4), lambda t: t.lane(4), lambda t: t.window(4, 0.0, 1.0))
+        ),
+        (lambda: seconds.mended("llama-3-8b", 4, 2048), "shape must be a Shape, not 'llama-3-8b'"),
+        (lambda: seconds.hop_bytes("llama-3-8b", 1, 2048), "shape must be a Shape, not 'llama-3-8b'"),
+        (lambda: seconds.costs(LLAMA, 1, 2048, 1e12, 8), "each must be a Sequence, not 8"),
+    ],
+)
+def test_nonsense_is_one_line(call, words):
+    refused(call, words)
 
 
 def test_no_stages_and_no_bytes_are_refused():

@@ -17,6 +17,7 @@ from scaleout.timing.tensor import block_seconds, chunked, core_seconds, step_se
 from scaleout.timing.tensor_machine import Machine, machine, profile_machine
 
 LLAMA, H100 = PRESETS["llama-3-8b"], DEVICES["h100-sxm"]
+BARE = Machine(1e15, 1e15, 1e15, 1e15, lambda name, size: 0.0, lambda name, size: 0.0)
 
 
 def on(tp, inside="nvlink4", device=H100, nodes=1):
@@ -60,6 +61,23 @@ def test_nothing_hides_unless_told():
     assert chunks.parts["exposed tensor"] < backward.parts["exposed tensor"] < plain.parts["exposed tensor"]
     assert chunks.messages == backward.messages == plain.messages
     assert chunks.parts["products"] == plain.parts["products"]
+
+
+@pytest.mark.parametrize("message", [0.0, 0.3, 0.8, 1.2, 3.0])
+def test_in_the_backward_each_message_into_a_half_has_a_product_of_its_own(message):
+    """Written out, a message as so many times the forward product of a half's first matrices. Beside the input's
+    gradient goes what is gathered again, beside the weights' the sum of the input's; the gather that comes out of a
+    half has nothing beside it."""
+    shape = Shape(1, 64, 4, 256, max_seq=64)
+    one = block(shape, 1, 64, 2, sequence_parallel=True)
+    rates = replace(BARE, flop_per_s=2.0 * 64 * 64 * 64 / 2)  # a product with a rank's half of a square matrix: 1 s
+    for half, products in (("attention", 3), ("mlp", 4)):
+        each = message * products
+        seconds = replace(rates, inside=lambda name, size, each=each: each)
+        joins = tuple(join for join in one.joins if join.half == half)
+        forward, backward = block_seconds(replace(one, joins=joins), seconds, overlap="backward")
+        assert (forward.exposed, backward.messages) == pytest.approx((2 * each, 3 * each)), "a forward hides nothing"
+        assert backward.exposed == pytest.approx(2 * max(0.0, each - products) + each), half
 
 
 @pytest.mark.parametrize("dropout", [False, True])
@@ -125,9 +143,6 @@ def test_replicas_send_beside_the_backward_or_after_it():
     alone = step_seconds(LLAMA, 1, 8192, Layout(tp=8, sequence_parallel=True), on(8), **options)
     assert hidden.parts["update"] == pytest.approx(alone.parts["update"] / 8)
     assert hidden.tokens_per_second == pytest.approx(8 * 2 * 8192 / hidden.seconds)
-
-
-BARE = Machine(1e15, 1e15, 1e15, 1e15, lambda name, size: 0.0, lambda name, size: 0.0)
 
 
 @pytest.mark.parametrize(("precision", "gradient"), [("bf16-master", 2), ("autocast-bf16", 4)])
@@ -241,6 +256,10 @@ def test_all_to_all_is_priced_as_a_gather_of_what_a_rank_has():
         (lambda: step_seconds(LLAMA, 1, 64, Layout(pp=2), on(1)), "use pp 1, not 2"),
         (lambda: step_seconds(LLAMA, 1, 64, Layout(), on(1), accumulation=0), "accumulation must be a whole number"),
         (lambda: step_seconds(LLAMA, 1, 64, Layout(tp=3), on(1)), "the nearest that works is 2"),
+        (lambda: step_seconds("llama-3-8b", 1, 64, Layout(), on(1)), "shape must be a Shape, not 'llama-3-8b'"),
+        (lambda: step_seconds(LLAMA, 1, 64, Layout(), "h100-sxm"), "on must be a Machine, not 'h100-sxm'"),
+        (lambda: step_seconds(LLAMA, 1, 64, Layout(), on(1), "bf16"), "recipe must be a Recipe, not 'bf16'"),
+        (lambda: chunked(1.0, 1.0, 0), "tp must be a whole number of at least 1, not 0"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(call, words):

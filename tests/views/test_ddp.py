@@ -200,8 +200,8 @@ def test_the_law_has_the_tokens_that_hide_all_but_the_last_bucket(params):
     tokens = found["values"]["tokens_needed"]
     formula, rest = found["law"][1:]
     assert float(formula.split("= ")[1].replace(",", "")) == pytest.approx(tokens, rel=0.01)
-    p = int(re.search(r"p = (\d+)", rest)[1])
-    done, rate = (float(re.search(rf"{name} = ([\d.,]+) ", rest)[1].replace(",", "")) for name in "RB")
+    p = int(re.search(r"W = (\d+)", rest)[1])
+    done, rate = (float(re.search(rf"{name} = ([\d.,]+) ", rest)[1].replace(",", "")) for name in ("R", "1/β"))
     half = 2 if params.get("compression") else 1
     assert 2 * done * 1e3 * (p - 1) / p / rate / half == pytest.approx(tokens, rel=0.01)
     batch = tokens / found["values"]["tokens_per_gpu"] * views.defaults("ddp")["batch"]

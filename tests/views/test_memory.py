@@ -12,6 +12,7 @@ from drawn import marks
 from view_settings import by_chance, controls, few
 
 from scaleout import views
+from scaleout.draw import kinds as stack
 from scaleout.draw import svg
 from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, Layout, Recipe, account
@@ -62,7 +63,7 @@ def test_layers_are_to_scale(params):
         for i, (name, kinds) in enumerate(held.items()):
             places = [words.MOMENTS[name][1], *["tank"] * (i == moment)]
             for found in (heights(result["svg"], place) for place in places):
-                assert set(found) == set(memory.ORDER)
+                assert set(found) == set(stack.ORDER)
                 for layer, height in found.items():
                     assert height == pytest.approx(kinds[layer] * (zero[1] - high) / top, abs=0.01)
 
@@ -91,9 +92,10 @@ def test_the_ruler_is_twenty_bytes_and_lights_up():
 
 
 def test_every_kind_has_a_colour_and_every_preset_a_name():
-    assert set(memory.COLOURS) == set(KINDS) == {*memory.ORDER} - {"copies"}
-    drawn = {(memory.COLOURS.get(layer, "c5"), memory.PALE.get(layer, 1.0)) for layer in memory.ORDER}
-    assert len(drawn) == len(memory.ORDER)
+    assert set(stack.COLOURS) == {*KINDS, "copies"} == {*stack.ORDER}
+    drawn = {(stack.COLOURS[kind], stack.PALE.get(kind, 1.0)) for kind in stack.ORDER}
+    assert len(drawn) == len(stack.ORDER)
+    assert {moment: short for moment, (_, short, _) in words.MOMENTS.items()} == stack.MOMENTS
     assert set(NAMES) == set(PRESETS)
 
 
@@ -143,7 +145,7 @@ def test_sentence_says_fit_and_lever():
     assert small["values"]["fits"] and "It fits on one H100" in small["sentence"]
     large = views.render("memory", {})
     assert not large["values"]["fits"] and "It does not fit: 1.58 times what one H100" in large["sentence"]
-    assert "The largest part is optimizer (40%). Try **ZeRO-" in large["sentence"]
+    assert "The largest part is optimizer state (40%). Try **ZeRO-" in large["sentence"]
     assert max(len(views.render("memory", params)["sentence"]) for params in CHANCE) < 245
 
 

@@ -9,18 +9,19 @@ from pathlib import Path
 import mesh_rows
 import pytest
 from drawn import marks
-from view_settings import by_chance
+from view_settings import PASTED, by_chance
 
 from scaleout import views
 from scaleout.draw import svg
 from scaleout.draw.spots import Spots
+from scaleout.spec import hugging_face
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing.mesh import BAND, PARTS
 from scaleout.timing.mesh_search import Job, cut, plans
-from scaleout.views import blocks, planner
-from scaleout.views.planner import bars, clusters, costs, launch, published
+from scaleout.views import planner
+from scaleout.views.planner import bars, clusters, launch, published
 from scaleout.views.planner.setting import KINDS, cuts_of, setting_of
 
 BIG = {"model": "llama-3-405b", "gpus": 16_384, "sequences": 2048}
@@ -114,7 +115,51 @@ def test_points_go_from_the_quickest_to_the_slowest_and_carry_their_cuts():
     chosen = [dict(zip(planner.setting.Cuts._fields, (*map(int, one[2:6]), one[6]), strict=True)) for one in points]
     seconds = [setting(**one).yours.seconds for one in chosen[::25]]
     assert seconds == sorted(seconds) and len({tuple(one[2:]) for one in points}) == len(points)
-    assert ET.fromstring(shown()["svg"]).findall(".//*[@data-press]") == [], "one control, not one for each point"
+    presses = {one.get("data-press") for one in ET.fromstring(shown()["svg"]).findall(".//*[@data-press]")}
+    assert presses == {f"show={kind}" for kind, count in setting().counts.items() if count}, "none for each point"
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+def test_a_chip_lights_its_kind_and_all_again(width):
+    now = setting()
+    for kind in ("link", "over"):
+        found = shown({"show": kind}, width)
+        picture = marks(found["svg"])
+        pressed = {tuple(map(str, cuts_of(plan))) for plan in now.every if now.kind(plan) == kind}
+        points = [tuple(one.partition("|")[0].split()[2:]) for one in picture["field"].get("data-points").split(";")]
+        assert set(points) == pressed and len(points) == now.counts[kind] and found["values"]["shown"] == kind
+        assert picture[f"chip {kind}"].get("data-press") == "show=all"
+        assert picture["chip bubble"].get("data-press") == "show=bubble"
+        clouds = [one for one in ET.fromstring(found["svg"]).iter() if one.get("data-cloud") == ""]
+        assert sorted(one.get("opacity", "1") for one in clouds) == ["0.15"] * (len(clouds) - 1) + ["1"]
+    nothing = shown({"model": "gpt2-xl", "gpus": 1, "show": "link"}, width)
+    assert nothing["values"]["shown"] == "all", "none of these waits for a link"
+
+
+def test_a_config_json_is_the_model():
+    found = shown({"config": PASTED, "gpus": 96, "sequences": 192})
+    job = Job(hugging_face.shape(PASTED), 8192, 192, DEVICES["h100-sxm"], cluster(12, 8))
+    best = plans(job).best
+    assert found["values"]["best"]["seconds"] == best.seconds and found["values"]["best"]["gb"] == best.bytes / 1e9
+    assert found["sentence"].startswith("mistral of 7.25B on 96 H100: **")
+    assert found["levers"]["model"] == {"off": "config.json is the model: empty its box"}
+    kept = views.clean("planner", {"config": PASTED})["config"]
+    assert "rope_theta" not in kept and views.clean("planner", {"config": kept})["config"] == kept
+    assert shown({"config": kept})["svg"] == shown({"config": PASTED})["svg"]
+    with pytest.raises(ValueError, match="this is no JSON: paste a whole config"):
+        shown({"config": "{"})
+    assert launch.ranks(setting(config=kept), setting(config=kept).best) == "", "no model of the chapter"
+
+
+def test_counts_of_gpus_are_whole_nodes_and_more_than_doublings():
+    offered = [n for n, _ in next(one for one in planner.CONTROLS if one.name == "gpus").options]
+    assert offered == sorted(offered) and {1, 3, 8, 24, 72, 96, 1152, 2304, 16_384} <= set(offered)
+    assert all(n <= 8 or n % 8 == 0 for n in offered)
+    assert clusters.counts(96) == sorted({96, *(2**k for k in range(15))}) and clusters.counts(64) == clusters.counts(1)
+    one = setting(**SMALL | {"gpus": 96, "sequences": 192}).question
+    assert clusters.changed(one, "nodes of 64 GPUs") is None and clusters.changed(one, "network half as fast")
+    none = shown({"gpus": 7168, "sequences": 8})["sentence"]
+    assert "**no layout divides this.** 8 sequences do not fall evenly to so many replicas: take 7,168 of them." in none
 
 
 def test_a_point_pressed_is_yours():
@@ -180,103 +225,6 @@ def test_the_published_run_of_this_job_is_drawn_with_its_error():
     assert "published" not in marks(shown({"sequences": 512})["svg"])
 
 
-# --- beneath ----------------------------------------------------------------------------------------------------
-
-
-def test_the_strip_has_a_column_for_each_cluster_and_a_button_for_each_other():
-    found = clusters.columns(setting(**SMALL))
-    assert [gpus for gpus, _, _ in found] == [2**k for k in range(15)]
-    assert all(best is None or best.layout.ranks == gpus for gpus, best, _ in found)
-    for picture, count in zip(told("clusters", **SMALL)["blocks"][1][1:], (14, 7), strict=True):
-        buttons = ET.fromstring(picture).findall(".//*[@data-press]")
-        assert len(buttons) == count and all(one.get("data-press") != "gpus=64" for one in buttons)
-
-
-def test_a_kept_layout_is_never_quicker_than_one_planned_again():
-    now = setting()
-    for change, stays, then, best in clusters.gains(now):
-        assert stays is None or then > stays - 0.0101, change  # the best is the simplest of those within 1%
-        assert best is None or best.fits
-    gains = {change: then for change, _, then, _ in clusters.gains(now)}
-    assert gains["network half as fast"] <= 0.0101 and gains["links in a node half as fast"] < 0
-    assert gains["network twice as fast"] > -0.0101 < gains["a card of 141 GB"]
-
-
-def test_one_step_away_is_priced_as_if_it_were_yours():
-    now = setting()
-    rows = told("away")["blocks"][0][2]
-    assert [name for name, _ in rows] == [name for name, _ in costs.steps(cuts_of(now.best))]
-    job = now.job
-    words = dict(rows)
-    assert words["tp 2"] == f"does not fit by {cut(job, tp=2, cp=2, pp=4).over / 1e9:.0f} GB"
-    ratio = cut(job, tp=4, cp=2, pp=4, checkpointing="full").seconds / now.best.seconds
-    assert words["recompute every block"].startswith(f"+{100 * (ratio - 1):.0f}%: recomputes")
-
-
-def test_why_the_best_is_cut_so(opening):
-    job, found = opening
-    best = found.best.layout
-    assert (best.tp, best.cp, best.pp) == (4, 2, 4)
-    said = told("cut")["blocks"][2][1]
-    for axis, half in (("tp", 2), ("cp", 1), ("pp", 2)):
-        other = cut(job, **{"tp": 4, "cp": 2, "pp": 4, axis: half})
-        assert f"{axis} {half}: does not fit by {other.over / 1e9:.0f} GB" in said
-    alone = min((cut(job, zero=3, checkpointing=how) for how in ("none", "selective", "full")),
-                key=lambda plan: (not plan.fits, plan.seconds))  # fmt: skip
-    assert f"FSDP alone: +{100 * (alone.seconds / found.best.seconds - 1):.0f}%" in said
-    assert len(told("cut", model="gpt2-xl", gpus=1)["blocks"]) == 2
-
-
-def test_the_figures_add_up_and_a_run_costs_what_its_rate_says():
-    _, heads, rows = told("figures")["blocks"][0]
-    assert heads == ["", "best", "yours"] and rows[-1][1:] == ["**14.5 s**", "**18.4 s**"]
-    run = shown({"tokens": 2.0, "price": 3.0, "watts": 1000.0})["values"]["run"]
-    seconds = 2e12 / (1024 * 8192) * shown()["values"]["best"]["seconds"]
-    assert run["hours"] == pytest.approx(seconds / 3600) and run["gpu_hours"] == pytest.approx(512 * run["hours"])
-    assert run["price"] == pytest.approx(3 * run["gpu_hours"]) and run["mwh"] == pytest.approx(run["gpu_hours"] / 1000)
-
-
-def test_a_layout_is_launched_or_the_program_says_what_it_cannot():
-    now = setting()
-    found = {name: (lines, cannot) for name, lines, cannot in launch.commands(now, now.best)}
-    assert "--tensor-model-parallel-size 4" in found["Megatron-LM"][0] and "no context" in found["this book's job"][1]
-    assert all(bool(lines) is not bool(cannot) for lines, cannot in found.values())
-    kinds = [kind for kind, *_ in told("launch")["blocks"]]
-    assert kinds.count("fold") >= 4 and kinds[0] == "words"
-
-
-def test_a_layout_opens_in_the_chapter_where_its_picture_takes_it():
-    if "mesh" not in views.stems():
-        pytest.skip("no view of ranks")
-    now = setting(**SMALL, tp=2, zero=1, recompute="none")
-    address = launch.ranks(now, now.yours)
-    given = dict(one.split("=") for one in address.partition("?")[2].split("&"))
-    assert given["gpus"] == "64" and given["tp"] == "2" and given["model"] == "llama-3-8b"
-
-
-def test_the_opening_s_best_opens_there_too_with_as_many_chunks_as_that_picture_has():
-    now = setting()
-    most = next(one["hi"] for one in views.spec("mesh")["controls"] if one["name"] == "chunks")
-    assert launch.CHUNKS == most < now.best.layout.chunks
-    said = {words: address for kind, words, *address in told("launch")["blocks"] if kind == "link"}
-    address, = said["the best: see its ranks and what they send, with fewer chunks"]
-    given = dict(one.split("=") for one in address.partition("?")[2].split("&"))
-    assert given["chunks"] == str(most) and given["pp"] == str(now.best.layout.pp)
-
-
-def test_sections_are_html_without_a_reader_s_markup():
-    for column in planner.SECTIONS:
-        for name in column:
-            found = blocks.html(told(name))
-            assert found.startswith("<h4>") and "<script" not in found and "**" not in found
-    assert blocks.html({"title": "a < b", "blocks": [("words", "**<i>**")]}) == (
-        "<h4>a &lt; b</h4><p><strong>&lt;i&gt;</strong></p>")  # fmt: skip
-    with pytest.raises(ValueError, match=r"has no section \['gone'\]: use one of cut, clusters"):
-        views.prepare("planner", {}, ["gone"])
-    with pytest.raises(ValueError, match="has no section 'gone': use one of cut, clusters"):
-        told("gone")
-
-
 # --- the picture ------------------------------------------------------------------------------------------------
 
 
@@ -289,7 +237,7 @@ def test_labels_hide_as_little_as_can_be():
 
 
 def test_names_do_not_meet():
-    for params in ({}, BIG, {"gpus": 8}, *by_chance("planner", 6, 3)):
+    for params in ({}, BIG, {"gpus": 8}, *by_chance("planner", 3, 3)):
         for width in (svg.WIDE, svg.NARROW):
             said = [one for name, one in marks(shown(params, width)["svg"]).items() if name.startswith("said ")]
             spots = [(float(one.get("x")), float(one.get("y")), svg.measure(one.text, svg.SMALL, True)) for one in said]

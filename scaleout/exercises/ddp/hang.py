@@ -18,13 +18,13 @@ rank 2: all_reduce from gradients (hang_job.py:81)
 rank 3: all_reduce from gradients (hang_job.py:81)
 """
 TABLE = """\
-number                rank 0                rank 1                rank 2                rank 3
-------  --------------------  --------------------  --------------------  --------------------
-19         broadcast(1) :100     broadcast(1) :100     broadcast(1) :100     broadcast(1) :100
-20      all_reduce(4096) :81  all_reduce(4096) :81  all_reduce(4096) :81  all_reduce(4096) :81
-21         all_gather(1) :91     all_gather(1) :91     all_gather(1) :91     all_gather(1) :91
-22         broadcast(1) :100     broadcast(1) :100  all_reduce(4096) :81     broadcast(1) :100
-23                         -  all_reduce(4096) :81                     -  all_reduce(4096) :81
+number          rank 0          rank 1          rank 2          rank 3
+------  --------------  --------------  --------------  --------------
+19      broadcast :100  broadcast :100  broadcast :100  broadcast :100
+20      all_reduce :81  all_reduce :81  all_reduce :81  all_reduce :81
+21      all_gather :91  all_gather :91  all_gather :91  all_gather :91
+22      broadcast :100  broadcast :100  all_reduce :81  broadcast :100
+23                   -  all_reduce :81               -  all_reduce :81
 """
 
 HANG_RANK = Choice(
@@ -64,9 +64,9 @@ HANG_RANK = Choice(
 )  # fmt: skip
 
 HANG_CALL = Choice(
-    key="hang-call", level=3, title="What did it do wrong?",
-    prompt="The same job:\n\n"
-    f"```\n{TABLE}```\n\nRank 2 is out of step from number 22 on. What happened in its code?",
+    key="hang-call", level=3, minutes=3, title="What did it do wrong?",
+    prompt="The same job: in the flight recorder's table rank 2 is out of step from number 22 on. What happened in "
+    "its code?",
     hints=("In every earlier step, which call comes after the `all_gather` of line 91, and which one after that?",
            "Compare rank 2's number 22 with number 23 of ranks 1 and 3."),
     solution="Rank 2's number 22 is what ranks 1 and 3 have as number 23: the same call, size and line. So rank 2 is "

@@ -8,12 +8,12 @@ from scaleout.memory.accounts import Recipe, account
 from scaleout.spec.hardware import DEVICES, GB, MIB
 from scaleout.spec.transformer import PRESETS, linears, total_parameters
 
-_CARD = DEVICES["h100-sxm"].memory_bytes
+_CARD = DEVICES["h200"].memory_bytes
 _EACH = states("autocast-bf16", "adamw")
 
 LARGEST = Number(
-    key="largest-on-80gb", level=2, title="The largest model on one card",
-    prompt=f"`nvidia-smi` says **{_CARD // MIB:,} MiB** of a card that is sold as 80 GB. You train with AdamW under "
+    key="largest-on-141gb", level=2, title="The largest model on one card",
+    prompt=f"`nvidia-smi` says **{_CARD // MIB:,} MiB** of a card that is sold as 141 GB. You train with AdamW under "
     "bf16 autocast: weights, gradients and both moments are in fp32. Leave out activations, and all that the driver "
     "and the allocator take. How many parameters fit at most?",
     hints=("Bytes for each parameter: weight 4, gradient 4, two moments of 4.",
@@ -21,8 +21,8 @@ LARGEST = Number(
     solution=f"{_CARD // MIB:,} × 2^20 = {_CARD / GB:.1f} × 10^9 bytes; / {_EACH:.0f} = "
     f"**{_CARD / _EACH / 1e9:.2f} billion**, with nothing left for a single token.\n\n"
     "Real runs stop before it: autocast's bf16 copies, the activations and the optimizer's "
-    "temporaries come on top. With AdamW's moments in 8 bits (10 bytes for each parameter) a 7B "
-    "model takes 70 GB, and that is about where training all weights on one card ends.",
+    "temporaries come on top. With AdamW's moments in 8 bits (10 bytes for each parameter) a 13B "
+    "model takes 130 GB, and that is about where training all weights on this card ends.",
     value=_CARD / _EACH, unit="billion", units=("million", "billion"), dimension="parameters", tolerance=0.01,
     slips=(
         Slip("weights-only", _CARD / 2,
@@ -38,8 +38,8 @@ LARGEST = Number(
         Slip("extra-copy", _CARD / 18,
              "That is 18 bytes for each parameter, 2 more than are held. If they are autocast's bf16 copies: those are "
              "temporary, and live only until backward has used them."),
-        Slip("sales-name", 80e9 / _EACH,
-             "80 × 10^9 bytes, the name of the card, would hold 5.00 billion. Its driver reports "
+        Slip("sales-name", 141e9 / _EACH,
+             "141 × 10^9 bytes, the name of the card, would hold 8.81 billion. Its driver reports "
              f"{_CARD / GB:.1f} × 10^9."),
         Slip(GIB, _CARD / MIB * 1e6 / _EACH, "You took a MiB for 10^6 bytes. It is 2^20, 4.9% more."),
         Slip("bytes-as-parameters", _CARD, "That is one byte for each parameter: each costs several numbers."),

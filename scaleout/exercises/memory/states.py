@@ -64,46 +64,47 @@ WEIGHTS_GIB = Number(
     right="From here on, always write which of the two you mean.",
 )  # fmt: skip
 
+# DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437, section 3.3.3.
+_LOW = {"weight": BYTES["bf16"], "gradient": BYTES["fp32"], "master": BYTES["fp32"], "moments": 2 * BYTES["bf16"]}
+_LOW_EACH = sum(_LOW.values())
+
 BYTES_EACH = Number(
-    key="adamw-bytes", level=1, title="Bytes for each parameter",
-    prompt="You train with AdamW in mixed precision. The weights and the gradients are in bf16. The "
-    "optimizer keeps, in fp32, a master copy of the weights and AdamW's two moments. How many "
-    "bytes does **one parameter** cost?",
+    key="adamw-bytes", level=1, title="Moments in 16 bits",
+    prompt="DeepSeek-V3 was trained with AdamW, but both of its moments were kept in bf16. The gradients, and a master "
+    "copy of the weights, were in fp32. Take the weights that the layers compute with to be in bf16. How many bytes "
+    "does **one parameter** cost?",
     hints=("There are five numbers for each parameter. Write them down with their formats.",
-           "bf16 has 2 bytes and fp32 has 4: weight 2, gradient 2, then three in fp32."),
-    solution=f"Weight 2 + gradient 2 + master copy 4 + first moment 4 + second moment 4 = **{_ADAMW:.0f} "
-    "bytes**. AdamW's part, the last three, is 12: three quarters.\n\n"
-    "Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, section 3.1, where these 12 bytes are "
-    "called K.",
-    value=_ADAMW, unit="bytes/parameter", units=("bytes/parameter", "bits/parameter"),
+           "bf16 has 2 bytes and fp32 has 4: weight 2, gradient 4, then three that AdamW keeps."),
+    solution=f"Weight 2 + gradient 4 + master copy 4 + two moments of 2 = **{_LOW_EACH} bytes**. Moments in bf16 take "
+    "4 bytes off the textbook's 16, and a gradient in fp32 puts 2 back.\n\n"
+    "Source: DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437, section 3.3.3. (Its layers compute in FP8, "
+    "from copies that this leaves out.)",
+    value=_LOW_EACH, unit="bytes/parameter", units=("bytes/parameter", "bits/parameter"),
     dimension="bytes/parameter",
     slips=(
-        Slip("no-weights-gradients", 12,
-             "12 bytes are the three fp32 numbers without the bf16 weight and gradient, or these two with only two of "
-             "the three. Both kinds are held, whole."),
-        Slip("forgot-gradients", 14,
-             "One copy in bf16 is missing. Both the weight and its gradient are held."),
-        Slip("forgot-optimizer", 4,
-             "4 bytes are the weight and its gradient, or one number in fp32. There are five numbers."),
-        Slip("moments-only", 8,
-             "8 bytes are AdamW's two moments alone, for example. This recipe holds five numbers, three of them in "
-             "fp32."),
-        Slip("all-bf16", 10,
-             "10 bytes are five numbers in bf16, or the weight and two numbers in fp32. What the optimizer keeps is in "
-             "fp32, and it is three numbers."),
-        Slip("bits", 128,
-             "128 is right in bits. This asks for bytes."),
+        Slip("textbook", 16,
+             "16 bytes have one number in fp32 too many, or are the textbook's recipe: a gradient in 16 bits, and "
+             "moments in fp32. Here it is the other way round."),
+        Slip("fp32-moments", 18,
+             "18 bytes have both moments in fp32. Here they are in bf16."),
+        Slip("one-too-few", 12,
+             "12 bytes have the gradient in bf16, or leave out one of the numbers in bf16: the weight, or a moment."),
+        Slip("no-fp32-number", 10,
+             "10 bytes are five numbers in bf16, or leave out one of the two in fp32: the gradient, or the master "
+             "copy."),
+        Slip("optimizer-only", 8,
+             "8 bytes are what AdamW keeps alone, master copy and moments, or the two numbers in fp32 alone. There are "
+             "five numbers."),
+        Slip("forgot-optimizer", 6,
+             "6 bytes are the weight and its gradient. What AdamW keeps is missing: a master copy and two moments."),
+        Slip("moments-only", 4,
+             "4 bytes are one number in fp32, or the two moments alone. There are five numbers."),
         Slip("weight-only", 2,
-             "2 bytes, which are 16 bits, are the bf16 weight alone. Training holds four more numbers for each "
-             "parameter."),
-        Slip("fp32-gradient", 18,
-             "18 counts one bf16 copy as fp32. Some frameworks do keep the gradient in fp32, but here "
-             "weight and gradient are both in bf16."),
-        Slip("twenty", 20,
-             "20 bytes are five numbers in fp32, or six: a gradient in fp32 beside the one in bf16. Here it is five, "
-             "and two of them are in bf16."),
+             "2 bytes, which are 16 bits, are the weight alone. Training holds four more numbers for each parameter."),
+        Slip("all-fp32", 20, "20 bytes are five numbers in fp32. Three of them are in bf16."),
+        Slip("bits", 112, "112 is right in bits. This asks for bytes."),
     ),
-    right="Only 2 of the 16 are the weight that you will keep.",
+    right="Ask of each number which format it is in, and add up.",
 )  # fmt: skip
 
 EIGHTEEN = Choice(
@@ -139,13 +140,12 @@ EIGHTEEN = Choice(
 
 BASELINE = Number(
     key="states-7b5", level=1, title="The states of a 7.5B model",
-    prompt="A model of **7.5 billion** parameters trains with the recipe of the exercise before: AdamW, "
-    "bf16 weights and gradients, fp32 master copy and moments. How much memory do its states need, "
-    "before any activation?",
+    prompt="A model of **7.5 billion** parameters trains with AdamW: bf16 weights and gradients, fp32 master copy and "
+    "moments. How much memory do its states need, before any activation?",
     hints=("States are weights, gradients, master copy and optimizer.",
            "7.5 billion × the bytes of one parameter."),
     solution=f"7.5 × 10^9 × {_ADAMW:.0f} bytes = **{_ZERO * _ADAMW / GB:.0f} GB**, more than the 85.5 "
-    "GB holds.\n\n"
+    "GB that an H100 reports.\n\n"
     "Source: this is the baseline of figure 1 in Rajbhandari et al., ZeRO, arXiv 1910.02054.",
     value=_ZERO * _ADAMW, unit="GB", units=("MB", "GB", "TB", "GiB"),
     slips=(

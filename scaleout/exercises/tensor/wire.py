@@ -20,7 +20,7 @@ WIDE = Number(
     prompt=f"A GPT of 13 billion parameters is **{GPT.hidden:,}** wide. Its blocks are split over the **4** H100s of "
     f"a node, at half of their peak: {_PER_BYTE:,} operations while NVLink sends a byte. How long do a block's "
     "messages take, forward and backward, as a share of the time of its **products**?",
-    hints=("It is the chapter's equation with numbers in it.", "2/9 · (t − 1) · Fβ / h, and t is 4."),
+    hints=("It is the chapter's equation with numbers in it.", "2/9 · (t − 1) · Rβ / h, and t is 4."),
     solution=f"2/9 × 3 × {_PER_BYTE:,} / {GPT.hidden:,} = **{_SHARE:.1%}**: less than a fifth, so four GPUs are "
     f"fine. With eight it would be 7/3 as much, {_SHARE * 7 / 3:.0%}: too many for this width.\n\nThe two parts: a "
     f"rank sends {sent(_FOUR) / 2048 / 1e3:.1f} kB for each token of the batch, in the time of "

@@ -7,6 +7,15 @@ function neighbours({ stops, lo, hi, step }, value) {
   return [stops[at - 1], stops[at + 1]].filter((near) => near !== undefined);
 }
 
+/** The end of the browser's next frame. */
+const frame = () => new Promise((done) => {
+  requestAnimationFrame(() => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = done;
+    port2.postMessage(null);
+  });
+});
+
 const KEPT = 12; // pictures: those one step away, and the last that were seen
 
 /** A key press then paints at once: else the worker's answer comes after the browser's next frame, and is seen in the one
@@ -32,9 +41,11 @@ export class Ahead {
     this.drawn.clear();
   }
 
-  /** Draw the neighbours of a slider, until the reader goes on: what is asked for comes first. */
+  /** Draw the neighbours of a slider, until the reader goes on: what is asked for comes first, and so does the frame that
+   * shows it, where the machine has few cores. */
   async draw({ kind, name, ...range }) {
     if (kind !== "slider" && kind !== "play") return;
+    await frame();
     const { params, shape } = this.view;
     for (const value of neighbours(range, params[name])) {
       const near = { ...params, [name]: value };

@@ -62,7 +62,7 @@ function framed(control, ...parts) {
   const element = el("div", {
     class: `live-control live-${control.kind}`, "data-name": control.name, "data-long": Boolean(long),
   }, ...parts, help);
-  const inputs = [...element.querySelectorAll("input, select, button")];
+  const inputs = [...element.querySelectorAll("input, select, textarea, button")];
   const described = element.querySelector("[role=radiogroup]") ?? inputs[0];
   help.id = `${described.id}-help`;
   if (control.help) described.setAttribute("aria-describedby", help.id);
@@ -236,7 +236,30 @@ function order(control, changed) {
   return { ...framed({ help: MOVED, ...control }, el("div", { class: "live-label" }, name, back)), set() {} };
 }
 
-const KINDS = { slider, select, toggle, number, play, arrange: order };
+/** A box that takes a JSON file, pasted or dropped, and keeps the keys that the view reads. */
+function paste(control, changed) {
+  const input = el("textarea", { rows: 2, spellcheck: "false", placeholder: "{ … }" });
+  const keys = control.options.map(([key]) => key);
+  const take = (text) => {
+    try {
+      const whole = JSON.parse(text);
+      text = JSON.stringify(Object.fromEntries(keys.filter((key) => whole?.[key] != null).map((key) => [key, whole[key]])));
+    } catch {} // Python says what it is not
+    changed(text.trim());
+  };
+  input.addEventListener("input", () => take(input.value));
+  input.addEventListener("drop", async (event) => {
+    const [file] = event.dataTransfer.files;
+    if (!file) return;
+    event.preventDefault();
+    input.value = await file.text();
+    take(input.value);
+  });
+  const set = (at) => Object.assign(input, { value: at });
+  return { ...labelled({ ...control, options: undefined }, input), input, set };
+}
+
+const KINDS = { slider, select, toggle, number, play, paste, arrange: order };
 
 /** Build one control of the kinds above, at a value. */
 export function build(control, value, changed) {

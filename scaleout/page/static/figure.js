@@ -1,6 +1,7 @@
 // The pictures of a view, one for each width. Python draws them; here what two of them share moves from one to the
 // other, and the mark of a guess goes where the guess is.
 
+import { glides } from "./glide.js";
 import { Hands } from "./hands.js";
 
 const MOVING = ["x", "y", "width", "height", "cx", "cy", "r", "x1", "y1", "x2", "y2", "points", "d", "transform", "opacity"];
@@ -56,10 +57,11 @@ export class Figure {
     cancelAnimationFrame(this.frame);
     const moves = ms > 0 && !still.matches;
     const before = moves ? this.named() : new Map();
+    const points = before.get("field")?.dataset.points;
     this.hands.put(svg);
     this.dress();
     if (!moves) return;
-    const tracks = this.paths(before);
+    const tracks = [...this.paths(before), ...glides(this.box, points)];
     if (tracks.length > MANY && ms < SLOW) return;
     const start = performance.now();
     const step = (now) => {

@@ -15,11 +15,13 @@ export class Rest {
   async after(moved = null) {
     const { view } = this;
     const setting = view.setting();
-    const now = () => !view.busy && !view.guess?.locked && setting === view.setting();
+    const same = () => !view.busy && setting === view.setting();
+    const now = () => same() && !view.guess?.locked;
     const waits = view.data.spec.advises || this.sections.length;
     for (const section of this.sections) section.toggleAttribute("data-stale", setting !== this.told);
     if (waits && (view.held || moved)) await new Promise((done) => setTimeout(done, RESTS));
     if (view.data.spec.advises && now()) await this.advise(now);
+    if (same()) view.room.leave();
     if (setting !== this.told) this.tell(setting, now);
   }
 

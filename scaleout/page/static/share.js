@@ -19,7 +19,7 @@ export function readFragment(key, controls) {
 export function read(control, text) {
   if (control?.kind === "toggle") return { true: true, false: false }[text] ?? text;
   if (control?.kind === "select") return control.options.find(([value]) => String(value) === text)?.[0] ?? text;
-  const value = control?.kind === "arrange" ? NaN : Number(text);
+  const value = ["arrange", "paste"].includes(control?.kind) ? NaN : Number(text);
   return control && text.trim() !== "" && Number.isFinite(value) ? value : text;
 }
 

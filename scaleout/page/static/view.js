@@ -7,6 +7,7 @@ import { Figure } from "./figure.js";
 import { Guess } from "./guess.js";
 import { records } from "./record.js";
 import { Rest } from "./rest.js";
+import { Room } from "./room.js";
 import { readFragment, shareable, writeFragment } from "./share.js";
 import { statusLine } from "./status.js";
 
@@ -36,7 +37,7 @@ export class View {
     });
     // the first touch, by pointer or by keyboard, is what starts Python, where it has not begun by itself
     for (const kind of ["pointerdown", "focusin"]) root.addEventListener(kind, () => this.status.touch(), { once: true });
-    new ResizeObserver(() => this.fit()).observe(root);
+    this.room = new Room(this);
   }
 
   layOut() {
@@ -187,6 +188,7 @@ export class View {
     this.waiting = true;
     if (this.busy) return;
     this.busy = true;
+    this.room.hold();
     this.status.touch();
     while (this.waiting) {
       this.waiting = false;

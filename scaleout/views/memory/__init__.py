@@ -8,6 +8,7 @@ from functools import lru_cache
 from scaleout.draw import guess as ghost
 from scaleout.draw import svg
 from scaleout.draw.amounts import Scale, amount
+from scaleout.draw.kinds import COLOURS, ORDER, PALE, apart
 from scaleout.draw.tank import Frame, Layer, Ruler, Tank
 from scaleout.draw.tank_picture import Drawing
 from scaleout.memory import allocator
@@ -27,10 +28,6 @@ from scaleout.views.memory.record import measured, own_run
 __all__ = ["CONTROLS", "TITLE", "draw", "locked", "measured", "slips"]
 
 TITLE = "What one GPU holds"
-
-COLOURS = dict(zip(KINDS, ("c1", "c2", "c6", "c2", "c3", "c8", "c8"), strict=True))
-PALE = {"master": 0.55, "temporaries": 0.55}  # beside what has the same colour
-ORDER = ("optimizer", "master", "weights", "copies", "gradients", "activations", "logits", "temporaries")
 
 _POWERS = [(str(2**i), f"{2**i:,}") for i in range(18)]
 
@@ -189,17 +186,15 @@ def _layers(params: dict) -> tuple[Layer, ...]:
         "copies": ("gathered weights", "gathered") if gathers else ("bf16 copies", "copies"),
         "temporaries": ("scratch",),
     }
-    return tuple(Layer(key, COLOURS.get(key, "c5"), called.get(key, (key,)), PALE.get(key, 1.0)) for key in ORDER)
+    return tuple(Layer(key, COLOURS[key], called.get(key, (key,)), PALE.get(key, 1.0)) for key in ORDER)
 
 
 def _frames(params: dict) -> tuple[Frame, ...]:
     """Every moment, with copies of weights apart from the weights."""
     held, frames = _held(params), []
-    for moment, kinds in {"rest": held.rest, **held.moments}.items():
-        copies = held.copies(moment) if moment != "rest" else 0
-        apart = {**kinds, "weights": kinds["weights"] - copies, "copies": copies}
+    for moment in ("rest", *held.moments):
         name, short, _ = words.MOMENTS[moment]
-        frames.append(Frame(name, short, {key: apart[key] for key in ORDER}))
+        frames.append(Frame(name, short, apart(held, moment)))
     return tuple(frames)
 
 

@@ -20,6 +20,7 @@ MOMENTS = {  # name above the tank, under the strip, in a sentence
     "embedding": ("Token table, backward", "table", "in the token table's backward"),
     "optimizer": ("Optimizer step", "update", "at the update"),
 }
+CALLED = {"optimizer": "optimizer state", "master": "fp32 master weights", "temporaries": "scratch"}
 AVERAGES = {"sgd": "optimizer", "momentum": "momentum", "adamw": "Adam", "adamw-8bit": "Adam"}
 TEXTBOOK = 16  # bytes of each parameter: ZeRO's 2 + 2 + 12 (arXiv 1910.02054, section 3.1), or 4 + 4 + 8 in fp32
 
@@ -31,7 +32,7 @@ def sentence(name: str, held: Account, device: Device, giga: int, found: Advice 
     return (
         f"{name}: **{amount(held.peak_bytes, giga)}** {MOMENTS[held.peak_moment][2]}. "
         f"{_verdict(held.peak_bytes, device, giga)} {'Most of it' if share > 0.5 else 'The largest part'} is "
-        f"{largest} ({share:.0%}). {_try(found, giga) if found else 'No lever here takes a twentieth off.'}"
+        f"{CALLED.get(largest, largest)} ({share:.0%}). {_try(found, giga) if found else 'No lever here takes a twentieth off.'}"
     )
 
 

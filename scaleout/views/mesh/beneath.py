@@ -28,7 +28,8 @@ PARTS = (
     ("computes", ("compute",), "compute", False), ("computes again", ("recompute",), "compute", True),
     ("waits for TP", ("exposed tensor",), "accent", True), ("for CP", ("exposed context",), "accent", True),
     ("for DP", ("exposed data",), "accent", True), ("for PP", ("hops",), "accent", True),
-    ("bubble", ("bubble", "imbalance"), "grid", True), ("updates", ("update",), "c2", False),
+    ("bubble", ("bubble",), "grid", True), ("unequal stages", ("imbalance",), "muted", True),
+    ("updates", ("update",), "c2", False),
     ("waits for the slowest", ("stragglers",), "accent", True),
 )  # fmt: skip
 

@@ -1,22 +1,34 @@
 """How should this model be trained on these GPUs? Every layout a point, and why all but one of them lose.
 
-`setting` is what the reader chose and what the search finds; `words` says it; `landscape` draws the layouts, `bars`
-where seconds and bytes go; `published` has runs that somebody made. Beneath, `clusters` has other clusters and what
-if, `costs` the figures, the whole run and one step away, `pieces` how the GPUs are cut, `launch` how to run it.
+`setting` is what the reader chose and what the search finds; `words` says it; `landscape` draws the layouts, `chips`
+their kinds, `bars` where seconds and bytes go; `published` has runs that somebody made. Beneath, `clusters` has
+other clusters and what if, `costs` the figures, the whole run and one step away, `pieces` how the GPUs are cut,
+`launch` how to run it.
 """
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 
 from scaleout.draw import svg
+from scaleout.spec import hugging_face
 from scaleout.spec.hardware import GPU_WATTS
 from scaleout.timing.mesh_search import Plan
 from scaleout.timing.price import EXAMPLE, run_cost
-from scaleout.views import more, number, select
+from scaleout.views import more, number, paste, select
 from scaleout.views.choices import NAMES
-from scaleout.views.planner import bars, clusters, costs, landscape, launch, pieces, words
-from scaleout.views.planner.setting import MOST, NETWORKS, Setting, ask_one, cuts_of, setting_of
+from scaleout.views.planner import bars, chips, clusters, costs, landscape, launch, pieces, words
+from scaleout.views.planner.setting import (
+    DOUBLED,
+    GPUS,
+    KINDS,
+    NETWORKS,
+    Setting,
+    ask_one,
+    cuts_of,
+    setting_of,
+)
 
 SECTIONS = (("cut", "clusters", "what-if", "launch"), ("figures", "away", "run"))
 TITLE = "How should I train this model on these GPUs?"
@@ -26,12 +38,21 @@ CARDS = (("a100-40gb", "A100, 40 GB"), ("a100-80gb", "A100, 80 GB"), ("h100-sxm"
          ("h200", "H200, 141 GB"), ("b200", "B200, 180 GB"))  # fmt: skip
 DEGREES = [(2**k, str(2**k)) for k in range(7)]
 
+
+def kept(text: str) -> str:
+    """What a link has of a config.json, once it is known to be a model."""
+    hugging_face.shape(text)
+    return json.dumps(hugging_face.read(text), separators=(",", ":"))
+
+
 CONTROLS = (
     select("model", "Which model", "llama-3-70b", [(key, NAMES[key]) for key in MODELS]),
-    select("gpus", "On how many GPUs", 512, [(2**k, f"{2**k:,}") for k in range(MOST.bit_length())]),
+    select("gpus", "On how many GPUs", 512, [(n, f"{n:,}") for n in GPUS]),
     select("device", "Which GPU", "h100-sxm", [*CARDS]),
-    select("sequences", "Sequences in a step", 1024, [(2**k, f"{2**k:,}") for k in range(3, 15)]),
+    select("sequences", "Sequences in a step", 1024, [(n, f"{n:,}") for n in (8, *DOUBLED)]),
     *more(
+        paste("config", "Another model: paste or drop its config.json", hugging_face.KEYS, kept,
+              help="Of the Hugging Face Hub: llama, mistral, qwen2, qwen3 or gpt2. It stays on your machine."),
         select("seq", "Tokens of a sequence", 8192, [(2**k, f"{2**k:,}") for k in range(10, 18)],
                help="At most as many as a model with learned positions has."),
         select("network", "Between nodes of 8", "ndr", [(key, said) for key, (_, _, said) in NETWORKS.items()]),
@@ -41,6 +62,9 @@ CONTROLS = (
         select("zero", "Yours: shard", 3, [(1, "ZeRO-1: optimizer"), (3, "ZeRO-3 (FSDP): weights too")]),
         select("recompute", "Yours: recompute", "full",
                [("none", "nothing"), ("selective", "attention"), ("full", "every block")]),
+        select("show", "Lit in the landscape", "all",
+               [("all", "every layout"), *((kind, chips.LOOKS[kind][3][0]) for kind in KINDS)],
+               help="As a press on its count above the picture does."),
         number("tokens", "Tokens of the run", 15.0, 0.001, 1000.0, 0.5, unit="T"),
         number("price", "Price of one GPU for an hour", EXAMPLE.gpu_hour, 0.0, 1000.0, 0.1, unit=EXAMPLE.currency,
                help="An example, of no provider: look up what you would pay."),
@@ -54,16 +78,22 @@ def draw(params: dict, width: int) -> dict:
     """The landscape with the best and the reader's own; beneath, their seconds and their bytes."""
     setting = setting_of(params)
     return {
-        "svg": _picture(setting, width),
+        "svg": _picture(setting, width, show := _shown(setting, params)),
         "sentence": words.sentence(setting),
-        "values": _values(setting) | {"run": run(setting, params)},
+        "values": _values(setting) | {"run": run(setting, params), "shown": show or "all"},
         "levers": _levers(setting),
     }
 
 
+def _shown(setting: Setting, params: dict) -> str:
+    """The kind that is lit alone; "" for all, and where there is none of it now."""
+    return params["show"] if setting.counts.get(params["show"]) else ""
+
+
 def _levers(setting: Setting) -> dict:
     """Controls that change nothing now, and why."""
-    off = {"network": "there is one node"} if setting.job.cluster.nodes == 1 else {}
+    off = {"model": "config.json is the model: empty its box"} if setting.question.model.startswith("{") else {}
+    off |= {"network": "there is one node"} if setting.job.cluster.nodes == 1 else {}
     if setting.job.shape.positions == "learned" and setting.job.shape.max_seq <= 1024:
         off["seq"] = "the model has positions for 1,024 tokens"
     if setting.best is None:
@@ -94,10 +124,10 @@ def prepare(params: dict, name: str) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _picture(setting: Setting, width: int) -> str:
+def _picture(setting: Setting, width: int, show: str) -> str:
     places = landscape.PLACES[width]
     beneath = places.plane[1] + places.plane[3] + 38
-    body = landscape.drawn(setting, width) + bars.drawn(setting, width, beneath)
+    body = landscape.drawn(setting, width, show) + bars.drawn(setting, width, beneath)
     label = (f"{len(setting.every)} layouts of {words.head(setting)}: seconds of a step from left to right, bytes of "
              "the fullest GPU from below. Beneath, seconds and bytes of the best layout by part, and of yours.")
     return svg.figure(width, places.all, body, label)

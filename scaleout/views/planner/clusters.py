@@ -24,20 +24,20 @@ CHANGES = ("network half as fast", "network twice as fast", "links in a node hal
            "twice the sequences", "sequences twice as long", "a card of 141 GB", "nodes of 64 GPUs")  # fmt: skip
 
 
-def counts() -> list[int]:
-    """Numbers of GPUs."""
-    return [2**k for k in range(MOST.bit_length())]
+def counts(gpus: int) -> list[int]:
+    """Numbers of GPUs: doublings, and how many there are now."""
+    return sorted({gpus, *(2**k for k in range(MOST.bit_length()))})
 
 
 def questions(setting: Setting) -> list[Question]:
     """What the strip asks."""
-    return [setting.question._replace(gpus=gpus) for gpus in counts()]
+    return [setting.question._replace(gpus=gpus) for gpus in counts(setting.question.gpus)]
 
 
 def columns(setting: Setting) -> list[tuple[int, Plan | None, float]]:
     """(GPUs, the best plan there or None, its MFU)."""
     out = []
-    for gpus in counts():
+    for gpus in counts(setting.question.gpus):
         there = setting.asking(gpus=gpus)
         best = best_of(there.question)
         out.append((gpus, best, there.mfu(best) if best else 0.0))
@@ -55,7 +55,7 @@ def strip(setting: Setting) -> dict:
 def _strip(setting: Setting, found: list, width: int) -> str:
     wide = width == svg.WIDE
     if not wide:  # a phone has room for eight: those around the reader's own
-        at = counts().index(setting.question.gpus)
+        at = counts(setting.question.gpus).index(setting.question.gpus)
         first = min(max(0, at - 4), len(found) - 8)
         found = found[first : first + 8]
     left = 66.0
@@ -140,6 +140,8 @@ def changed(question: Question, change: str) -> Question | None:
     if change == "a card of 141 GB" and question.device == "h200":
         return None
     if question.gpus <= 8 and change.startswith(("network", "nodes")):
+        return None
+    if change == "nodes of 64 GPUs" and question.gpus > 64 and question.gpus % 64:
         return None
     if change == "sequences twice as long" and (question.sequences < 2 or job_of(question).seq < question.seq):
         return None

@@ -13,22 +13,14 @@ from scaleout.draw.plot import Axis, Plane
 from scaleout.draw.spots import Spots
 from scaleout.timing.mesh import BAND
 from scaleout.timing.mesh_search import Plan
-from scaleout.views.planner import words
+from scaleout.views.planner import chips, words
+from scaleout.views.planner.chips import LOOKS
 from scaleout.views.planner.published import beside
 from scaleout.views.planner.setting import KINDS, Cuts, Question, Setting, cuts_of
 
 FAR = 5.0  # times the best that the axis of seconds goes to
 HIGH = 16.0  # times the card that the axis of bytes goes to
 
-# Of each kind: its shape, its colour, whether it is filled, and what it is called, the longest first.
-LOOKS = {
-    "alike": ("disc", "ink", True, (f"within {words.PERCENT} of the best", f"within {words.PERCENT}")),
-    "link": ("triangle", "c4", True, ("waits for a link", "link")),
-    "bubble": ("diamond", "accent", False, ("bubble", "bubble")),
-    "recompute": ("square", "compute", False, ("recomputes", "recompute")),
-    "rest": ("disc", "muted", False, ("small products", "small")),
-    "over": ("cross", "muted", False, ("does not fit", "no fit")),
-}
 ALONE = (1, 1, 1, 3)  # the cuts of FSDP and nothing else
 HOW = "point: why one loses; press: make it yours"
 
@@ -43,17 +35,18 @@ class Places:
 
 
 PLACES = {
-    svg.WIDE: Places((42, 60, 550, 248), 26, 490),
-    svg.NARROW: Places((36, 66, 316, 168), 20, 400),
+    svg.WIDE: Places((42, 70, 550, 238), 28, 490),
+    svg.NARROW: Places((36, 99, 316, 135), 28, 400),
 }
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A setting on a plane of a width."""
+    """A setting on a plane of a width. show: the only KIND whose points are lit and can be pressed, "" for all."""
 
     setting: Setting
     width: int
+    show: str = ""
 
     @cached_property
     def at(self) -> Places:
@@ -83,13 +76,13 @@ class Scene:
         return self.plane.at_x(plan.seconds), self.plane.at_y(plan.bytes)
 
 
-def drawn(setting: Setting, width: int) -> str:
+def drawn(setting: Setting, width: int, show: str = "") -> str:
     """All of the landscape."""
-    scene = Scene(setting, width)
+    scene = Scene(setting, width, show)
     body = [_ground(scene), _cloud(scene), _front(scene)]
     spots = _spots(scene)
     body += [_published(scene, spots), _chosen(scene, spots), _alone(scene, spots)]
-    return "".join([*body, _keys(scene), _field(scene)])
+    return "".join([*body, chips.drawn(setting, width, scene.at.keys, show), _field(scene)])
 
 
 # --- what lies behind -------------------------------------------------------------------------------------------
@@ -151,7 +144,8 @@ def _cloud(scene: Scene) -> str:
     out = []
     for kind in reversed(KINDS):
         shape, fill, filled, _ = LOOKS[kind]
-        out.append(shapes(places[kind], shape, fill, filled, 0.55 if kind == "over" else 1.0))
+        faint = 0.15 if scene.show not in ("", kind) else 0.55 if kind == "over" and not scene.show else 1.0
+        out.append(shapes(places[kind], shape, fill, filled, faint, True))
     return "".join(out)
 
 
@@ -228,42 +222,24 @@ def _published(scene: Scene, spots: Spots) -> str:
             f'stroke="{svg.colour("ink")}" data-mark="published"/>' + words_)  # fmt: skip
 
 
-# --- above ------------------------------------------------------------------------------------------------------
-
-
-def _keys(scene: Scene) -> str:
-    """How many there are of each kind."""
-    setting, wide = scene.setting, scene.width == svg.WIDE
-    total = len(setting.every)
-    said = [f"{total:,} layouts of {words.head(setting)}", f"{total:,} layouts"]
-    out = [svg.text(4, 13, fitting(said, scene.width - 8, svg.FONT, True), bold=True)]
-    x, y = 4.0, scene.at.keys
-    for kind, count in ((kind, count) for kind, count in setting.counts.items() if count):
-        shape, fill, filled, names = LOOKS[kind]
-        name = names[0] if wide and kind != "alike" else names[1]
-        text = f"{count:,} {name}"
-        long = 13 + svg.measure(text, svg.SMALLEST)
-        if x > 4 and x + long > scene.width - 2:
-            x, y = 4.0, y + 15
-        out.append(shapes([(x + 4, y + 5)], shape, fill, filled))
-        out.append(svg.text(x + 12, y + 9, text, size=svg.SMALLEST, mark=f"count {kind}"))
-        x += long + (11 if wide else 8)
-    return "".join(out)
+# --- the control ---------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=8)
-def _told(question: Question, width: int) -> list[tuple[Plan, Cuts, str]]:
-    """Every layout, the quickest first, and what is said of it; the same whatever the reader's own is."""
+def _told(question: Question, width: int, show: str) -> list[tuple[Plan, Cuts, str]]:
+    """Every layout that is shown, the quickest first, and what is said of it; the same whatever the reader's own is."""
     setting = Setting(question, Cuts(*ALONE, "none"))
     return [(plan, cuts_of(plan),
              cut(f"{took(plan.seconds)}, {setting.reason(plan)}: {words.layout(plan, dp=False)}", width - 10))
-            for plan in sorted(setting.every, key=lambda one: one.seconds)]  # fmt: skip
+            for plan in sorted(setting.every, key=lambda one: one.seconds)
+            if show in ("", setting.kind(plan))]  # fmt: skip
 
 
 def _field(scene: Scene) -> str:
     """The control: the nearest of all that fit, or of those that do not."""
     plane = scene.plane
-    points = [(*scene.xy(plan), cuts, said) for plan, cuts, said in _told(scene.setting.question, scene.width)]
+    told = _told(scene.setting.question, scene.width, scene.show)
+    points = [(*scene.xy(plan), cuts, said) for plan, cuts, said in told]
     label = f"{len(points)} layouts by seconds of a step. Arrow keys go from one to the next, Enter makes it yours."
-    at = (plane.left - 36, scene.at.keys + (28 if scene.width == svg.WIDE else 42), HOW)
+    at = (plane.left - 36, plane.top - 7, HOW)
     return field((plane.left, plane.top, plane.width, plane.height), Cuts._fields, points, at, label)

@@ -6,15 +6,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from scaleout.draw import svg
+from scaleout.spec import hugging_face
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.topology import Cluster, cluster
-from scaleout.spec.transformer import PRESETS, flops
+from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 from scaleout.timing.mesh import BAND
 from scaleout.timing.mesh_search import ALIKE, Found, Job, Plan, cut, plans
 from scaleout.timing.step import utilization
-from scaleout.views.choices import NODE
+from scaleout.views.choices import NAMES, NODE
 
 MOST = 2**14  # GPUs
+# How many GPUs, and how many sequences: up to a node each, from there on 1, 3, 5, 7 and 9 doubled again and again.
+DOUBLED = tuple(sorted(odd * 2**k for odd in (1, 3, 5, 7, 9) for k in range(1, 15) if NODE < odd * 2**k <= MOST))
+GPUS = (1, 2, 3, 4, 6, NODE, *(n for n in DOUBLED if n % NODE == 0))
 
 # Between nodes, by name: (link, adapters of a node, words).
 NETWORKS = {
@@ -45,7 +50,7 @@ class Cuts(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A model on a cluster. change: of what there is, see `altered`."""
+    """A model on a cluster. change: of what there is, see `altered`. gpus: above a node of 8 in whole nodes."""
 
     model: str
     device: str
@@ -54,6 +59,19 @@ class Question(NamedTuple):
     seq: int
     network: str
     change: str = ""
+
+    @property
+    def shape(self) -> Shape:
+        """`model` is the name of a preset, or a config.json."""
+        return hugging_face.shape(self.model) if self.model.startswith("{") else PRESETS[self.model]
+
+    @property
+    def name(self) -> str:
+        """The model, in words."""
+        if self.model.startswith("{"):
+            kind, size = hugging_face.read(self.model)["model_type"], total_parameters(self.shape) / 1e9
+            return f"{kind} of {svg.quantity(size)}B"
+        return NAMES[self.model]
 
 
 def cuts_of(plan: Plan) -> Cuts:
@@ -65,8 +83,8 @@ def cuts_of(plan: Plan) -> Cuts:
 @lru_cache(maxsize=256)
 def job_of(question: Question) -> Job:
     """The job; sequences are at most as long as a model with learned positions has any."""
-    model, device, gpus, sequences, seq, network, change = question
-    shape, link = PRESETS[model], NETWORKS[network]
+    _, device, gpus, sequences, seq, network, change = question
+    shape, link = question.shape, NETWORKS[network]
     seq = min(seq, shape.max_seq) if shape.positions == "learned" else seq
     card = DEVICES[device]
     nodes = cluster(max(1, gpus // NODE), min(gpus, NODE), card.link, link[0], link[1])
@@ -218,4 +236,5 @@ def _setting(question: Question, cuts: Cuts) -> Setting:
 def setting_of(params: dict) -> Setting:
     """From clean parameters of the view."""
     one = {name: params[name] for name in Question._fields if name in params}
+    one["model"] = params["config"] or one["model"]
     return _setting(Question(**one), Cuts(*(params[name] for name in Cuts._fields)))

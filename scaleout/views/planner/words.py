@@ -6,8 +6,7 @@ from scaleout.draw import svg
 from scaleout.draw.labels import took
 from scaleout.timing.mesh import BAND
 from scaleout.timing.mesh_search import Plan
-from scaleout.views.choices import NAMES
-from scaleout.views.planner.setting import MOST, Setting, best_of, cuts_of, picked
+from scaleout.views.planner.setting import DOUBLED, MOST, Setting, best_of, cuts_of, picked
 
 SHARDS = {0: "", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
 RECOMPUTES = {"none": "", "selective": "attention recomputed", "full": "all recomputed"}
@@ -33,7 +32,7 @@ def gb(size: float) -> str:
 def head(setting: Setting) -> str:
     """"Llama 3 70B on 512 H100"."""
     asked = setting.question
-    return f"{NAMES[asked.model]} on {asked.gpus:,} {card(setting)}"
+    return f"{asked.name} on {asked.gpus:,} {card(setting)}"
 
 
 def card(setting: Setting) -> str:
@@ -56,9 +55,14 @@ def _nothing(setting: Setting) -> str:
     small = setting.smallest
     if small is None:
         return (f"**no layout divides this.** {setting.job.sequences:,} sequences do not fall evenly to so many "
-                "replicas: take more of them.")  # fmt: skip
+                f"replicas: take {least(setting.question.gpus, setting.job.sequences):,} of them.")  # fmt: skip
     return (f"**nothing fits.** The smallest, {layout(small)}, needs {gb(small.bytes)} of {gb(setting.job.room)} GB "
             "that tensors may take.")  # fmt: skip
+
+
+def least(gpus: int, sequences: int) -> int:
+    """The fewest sequences on offer, of so many or more, that fall evenly to one replica on each GPU."""
+    return next((n for n in DOUBLED if n >= sequences and n % gpus == 0), gpus)
 
 
 def _yours(setting: Setting) -> str:

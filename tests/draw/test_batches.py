@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from scaleout.draw import dealt, saves
+from scaleout.draw import batches, saves
 
 
 def count(picture, fill):
@@ -13,18 +13,18 @@ def count(picture, fill):
 
 @pytest.mark.parametrize("width", [680, 354])
 def test_each_sequence_is_a_square_and_a_gpu_without_one_is_hatched(width):
-    picture = dealt.strong_beside_weak(width)
-    strong = dealt.BATCH * len(dealt.WORLDS)
-    weak = dealt.EACH * sum(dealt.WORLDS)
+    picture = batches.strong_beside_weak(width)
+    strong = batches.BATCH * len(batches.WORLDS)
+    weak = batches.EACH * sum(batches.WORLDS)
     assert count(picture, "compute") == strong + weak
-    assert count(picture, "muted") == dealt.WORLDS[-1] - dealt.BATCH, "the ground of each hatch"
+    assert count(picture, "muted") == batches.WORLDS[-1] - batches.BATCH, "the ground of each hatch"
     assert max(float(x) for x in re.findall(r'<rect x="([\d.]+)"', picture)) < width
 
 
 def test_the_wires_bytes_end_and_its_starts_do_not():
-    few, many = dealt.wire(2), dealt.wire(1024)
-    assert many[0] < 2 * few[0] and many[1] == pytest.approx(1023 * few[1]) and dealt.wire(1) == (0, 0)
-    assert sum(dealt.wire(16)) > dealt.EACH > sum(dealt.wire(8)), "past the compute of the last column alone"
+    few, many = batches.wire(2), batches.wire(1024)
+    assert many[0] < 2 * few[0] and many[1] == pytest.approx(1023 * few[1]) and batches.wire(1) == (0, 0)
+    assert sum(batches.wire(16)) > batches.EACH > sum(batches.wire(8)), "past the compute of the last column alone"
 
 
 @pytest.mark.parametrize("width", [680, 354])

@@ -1,0 +1,49 @@
+"""What the theme's pages do wrongly or for nothing, mended as the site is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+# What a screen reader would read wrongly in the theme's HTML: icons as text, a summary without a name, a list
+# whose children are no items. (what is there, what it becomes), as plain text.
+REPAIRS = (
+    ('<summary><span class="toctree', '<summary aria-label="Pages below"><span class="toctree'),
+    ('data-mode="light" title="Light"', 'data-mode="light"'),
+    ('data-mode="dark"  title="Dark"', 'data-mode="dark"'),
+    ('data-mode="auto"  title="System Settings"', 'data-mode="auto"'),
+    ('<i class="fa-solid fa-magnifying-glass', '<i aria-hidden="true" class="fa-solid fa-magnifying-glass'),
+    ('<span class="search-button__kbd', '<span aria-hidden="true" class="search-button__kbd'),
+    ('search-button-field search-button__button pst-js-only" title="Search" aria-label="Search"',
+     'search-button-field search-button__button pst-js-only" title="Search"'),
+    ('<summary aria-label="Toggle hidden content">', '<summary>'),
+    ('<div role="list" class="citation-list">', '<div class="citation-list">'),
+)  # fmt: skip
+
+# The theme's icons are drawn as a page loads, and none comes later. To look for more of them in all that a live picture
+# puts there would take a quarter of what the browser does for a redraw.
+ICONS = "<script>FontAwesomeConfig = {observeMutations: false};</script>"
+
+
+def settle_icons(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
+    """Say so before the theme's script reads it."""
+    context["metatags"] = ICONS + context.get("metatags", "")
+
+
+def repair_pages(app: Sphinx, error: Exception | None) -> None:
+    """Apply REPAIRS to every page of the output; a second time changes nothing."""
+    if error or app.builder.format != "html":
+        return
+    for path in Path(app.outdir).rglob("*.html"):
+        before = after = path.read_text(encoding="utf-8")
+        for old, new in REPAIRS:
+            after = after.replace(old, new)
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> None:
+    """What the book's extension gets from here."""
+    app.connect("html-page-context", settle_icons)
+    app.connect("build-finished", repair_pages, priority=600)  # once every page is written

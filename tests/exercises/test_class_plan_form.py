@@ -1,0 +1,40 @@
+"""Class plans are of one form: the same parts, minutes that follow each other, and what to do without GPUs."""
+
+import re
+from itertools import pairwise
+
+from repo import ROOT, text
+
+from scaleout.page import ladder
+from scaleout.records import results
+
+STEMS = ("collectives", "tensor", "pipeline", "zero", "mesh", "precision", "recompute")
+PLANS = {stem: text(f"book/instructor/{stem}.md") for stem in STEMS}
+FORM = ["The day before", "Minute by minute", "Two wrong answers to expect", "What to expect on the screen",
+        "Where people get stuck", "If you have GPUs"]  # fmt: skip
+
+
+def test_each_plan_is_of_one_form():
+    titles = {rung["stem"]: (rung["number"], rung["title"].lower()) for rung in ladder.rungs()}
+    listed = text("book/instructor/index.md")
+    for stem, plan in PLANS.items():
+        heads = re.findall(r"^## (.+)$", plan, re.M)
+        assert heads[:-1] == FORM and re.fullmatch(r"If you have \d+ minutes", heads[-1]), stem
+        number, title = titles[stem]
+        assert plan.splitlines()[0].lower() == f"# class plan: {title}" and f"\nRung {number}. At the end, each" in plan
+        assert f"- [rung {number}: {title}]({stem}.md)" in listed.lower()
+        spans = [(int(a), int(b)) for a, b in re.findall(r"^\| (\d+)–(\d+) \|", plan, re.M)]
+        assert spans[0][0] == 0 and all(a[1] == b[0] < b[1] for a, b in pairwise(spans)), stem
+        assert f"**Time:** {spans[-1][1]} minutes" in plan, stem
+
+
+def test_each_plan_says_what_to_do_when_the_gpus_do_not_come():
+    for stem, plan in PLANS.items():
+        words = re.search(r"^If the GPUs do not come, (.+)$", plan, re.M)
+        assert words and len(words[1]) > 150, stem
+    slow = {rate: results.load(ROOT / f"labs/results/tensor/smoke-2-hosts-{rate}-mbit.json") for rate in (1000, 200)}
+    took = [run.measurement["seconds a step"] for run in slow.values()]
+    assert "{:.2f} and {:.2f} s a step".format(*took) in PLANS["tensor"]
+    link = results.load(ROOT / "labs/results/mesh/smoke-cpu-8-link.json").measurement
+    took = [link[f"seconds a step, {axis} across, 50 Mbit/s"] for axis in ("pp", "dp", "tp")]
+    assert "{:.2f}, {:.2f} and {:.2f} s a step".format(*took) in PLANS["mesh"]
