@@ -12,9 +12,10 @@ def value(tex, **of):
     if found := re.fullmatch(r"\\min\((.*),\\ (.*)\)", tex):
         return min(value(one, **of) for one in found.groups())
     tex = re.sub(r"\\t?frac\{([^}]*)\}\{([^}]*)\}", r"((\1)/(\2))", re.sub(r"\\log_2 (\w)", r"(log2(\1))", tex))
-    tokens = re.findall(rf"log2(?=\()|{'|'.join(sorted(of, key=len, reverse=True))}|[\d.]+|[-+*/()]", tex)
+    tex = re.sub(r"\\sqrt\{([^}]*)\}", r"(sqrt(\1))", tex)
+    tokens = re.findall(rf"(?:log2|sqrt)(?=\()|{'|'.join(sorted(of, key=len, reverse=True))}|[\d.]+|[-+*/()]", tex)
     python = tokens[0]
     for before, token in pairwise(tokens):
-        side = FACTOR.match(before) and before != "log2" and (token == "(" or re.match(r"[\w.]", token))
+        side = FACTOR.match(before) and before not in ("log2", "sqrt") and (token == "(" or re.match(r"[\w.]", token))
         python += "*" * bool(side) + token
-    return eval(python, {"log2": math.log2}, of)
+    return eval(python, {"log2": math.log2, "sqrt": math.sqrt}, of)

@@ -4,8 +4,9 @@
 limit, `guess` the mark of a reader's; `plot` axes and curves, `tiles` side by side, whose areas are a curve's height,
 `field` points that are too many to be buttons, `spots` labels among them; `ruler` octaves with the strip of a number
 format, `format_strips` five of them under each other, `format_bits` one number in two;
-`lanes` a step of DDP, `steps` several under one another, `fsdp_units` one of FSDP unit by unit, `fsdp_life` one unit's
-life on a few ranks, `fsdp_hill` what a GPU holds meanwhile, `fsdp_wraps` three wrappings;
+`lanes` a step of DDP, `steps` several under one another, `batches` what GPUs get of one, `saves` a checkpoint that a
+power cut meets; `fsdp_units` a step of FSDP unit by unit, `fsdp_life` one unit's life on a few ranks, `fsdp_hill` what
+a GPU holds meanwhile, `fsdp_wraps` three wrappings;
 `pipeline_lanes` a pipeline's schedule by rank, `pipeline_held` what each holds meanwhile, `stages` a few
 small steps of one; `rank_circle` a collective step by step, whose `parcels` move, with `ramp` for the colours of ranks;
 `kinds` the colours of kinds of bytes, for `tank`, what a GPU holds, drawn by `tank_picture`, `tanks`, what each GPU

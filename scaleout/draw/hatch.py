@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import pairwise
 
 from scaleout.draw import svg
 
@@ -54,9 +55,44 @@ def _stripes(boxes: Iterable[Box], fill: str) -> str:
     return f'<path d="{"".join(out)}" fill="none" stroke="{svg.colour(fill)}" stroke-width="1.6"/>'
 
 
+def between(upper: Sequence[tuple[float, float]], lower: Sequence[float], fill: str) -> str:
+    """Stripes between two edges: points (x, y) of the upper one, and where the lower one is at each."""
+    out: dict[int, list[float]] = {}  # by stripe: where it begins and ends
+    for ((x0, u0), (x1, u1)), (l0, l1) in zip(pairwise(upper), pairwise(lower), strict=True):
+        if x1 - x0 < 0.1 or max(l0 - u0, l1 - u1) < 0.3:
+            continue
+        rise, fall = (u1 - u0) / (x1 - x0), (l1 - l0) / (x1 - x0)
+        for n in range(int((x0 + min(u0, u1)) // PITCH) + 1, int((x1 + max(l0, l1)) // PITCH) + 1):
+            low, high = x0, x1
+            # on the stripe y is n * PITCH - x: it is beneath the upper edge, and above the lower one
+            for slope, gap in ((-1 - rise, n * PITCH - x0 - u0), (1 + fall, l0 - n * PITCH + x0)):
+                if slope > 0:
+                    low = max(low, x0 - gap / slope)
+                elif slope < 0:
+                    high = min(high, x0 - gap / slope)
+                elif gap < 0:
+                    high = low
+            if high - low > 0.2:
+                ends = out.setdefault(n, [low, high])
+                if low - ends[-1] > 0.05:
+                    ends += [low, high]
+                ends[-1] = high
+    strokes = [
+        f"M{low:.1f} {n * PITCH - low:.1f}l{high - low:.1f} {low - high:.1f}"  # many, and a tenth of a pixel will do
+        for n, ends in out.items() for low, high in zip(ends[::2], ends[1::2], strict=True)
+    ]  # fmt: skip
+    return (
+        f'<path d="{"".join(strokes)}" fill="none" stroke="{svg.colour(fill)}" stroke-width="1.6"/>'
+        if strokes
+        else ""
+    )
+
+
 def hatched(x: float, y: float, width: float, height: float, fill: str, mark: str) -> str:
     """A rectangle of slanted lines: a window on a field of them, so that it can grow without their moving."""
-    strokes = "".join(f"M{k} {TALLEST}l{TALLEST} {-TALLEST}" for k in range(WINDOW - TALLEST, int(width), WINDOW))
+    strokes = "".join(
+        f"M{k} {TALLEST}l{TALLEST} {-TALLEST}" for k in range(WINDOW - TALLEST, int(width), WINDOW)
+    )
     return (
         f'<svg x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" '
         f'data-mark="{mark}"><path d="{strokes}" fill="none" stroke="{svg.colour(fill)}" stroke-width="1.5" '

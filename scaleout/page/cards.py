@@ -18,6 +18,7 @@ from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.docutils import SphinxDirective
 
 from scaleout.draw import (
+    batches,
     cuts,
     format_strips,
     fsdp_life,
@@ -130,6 +131,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "precision": partial(_picture, "Five formats on one ruler", format_strips.strips),
     "memory": partial(_picture, "A step on few tokens, and on many", moments.small),
     "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills),
+    "batches": partial(_picture, "Strong above weak: a row is a GPU", batches.strong_beside_weak),
 }
 BROAD = {"cuts"}  # beside these is room for a sentence, beside the others for the formulas
 

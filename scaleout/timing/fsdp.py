@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
 from scaleout.spec import checks
@@ -66,37 +66,44 @@ def pieces(
     with "full" a block of several units has its recomputation apart from its backward.
     """
     named = {unit.name: unit for unit in cut}
-    visits: list[list] = []  # [unit's name, forward, backward]
+    folded = _folded(tuple(layers), tuple(named), checkpointing == "full")
+    return tuple([
+        Piece(name, forward, backward, *(_sent(named[name], sharding) if first else (0.0,) * 4), again)
+        for name, forward, backward, again, first in folded
+    ])  # fmt: skip
+
+
+@lru_cache(maxsize=256)  # the same for any number of ranks: a curve asks for it at each
+def _folded(layers: tuple[Layer, ...], names: tuple[str, ...], recompute: bool) -> tuple[tuple, ...]:
+    """By piece: (unit's name, seconds of forward, of backward, of a block's recomputation, whether it is the unit's
+    first piece)."""
+    visits: list[list] = []  # [unit's name, forward, backward, recomputation]
     for layer in layers:
-        name = _innermost(_module(layer.name), named)
+        name = _innermost(_module(layer.name), names)
         if not visits or visits[-1][0] != name:
-            visits.append([name, 0.0, 0.0])
+            visits.append([name, 0.0, 0.0, 0.0])
         visits[-1][1] += layer.forward_seconds
         visits[-1][2] += layer.backward_seconds
     follow = None
     seen = {name for name, *_ in visits}
-    for unit in reversed(cut):
-        if unit.name not in seen:
+    for unit in reversed(names):
+        if unit not in seen:
             at = next((i for i, visit in enumerate(visits) if visit[0] == follow), len(visits))
-            visits.insert(at, [unit.name, 0.0, 0.0])
-        follow = unit.name
-    out, carried = [], set()
-    for name, forward, backward in visits:
-        sent = (0.0, 0.0, 0.0, 0.0) if name in carried else _sent(named[name], sharding)
-        out.append(Piece(name, forward, backward, *sent))
-        carried.add(name)
-    return _recomputed(out) if checkpointing == "full" else tuple(out)
+            visits.insert(at, [unit, 0.0, 0.0, 0.0])
+        follow = unit
+    if recompute:
+        _recomputed(visits)
+    firsts = {name: i for i, (name, *_) in reversed([*enumerate(visits)])}
+    return tuple([(*visit, firsts[visit[0]] == i) for i, visit in enumerate(visits)])
 
 
-def _recomputed(out: list[Piece]) -> tuple[Piece, ...]:
+def _recomputed(visits: list[list]) -> None:
     """`step.layers` has a block's recomputation in its last backward: take it out, and give each piece its own."""
-    for rows in runs_of_blocks(piece.name for piece in out).values():
-        again = fsum(out[i].forward_seconds for i in rows)
+    for rows in runs_of_blocks(name for name, *_ in visits).values():
+        again = fsum(visits[i][1] for i in rows)
         for i in rows:
-            less = again if i == rows[-1] else 0.0
-            out[i] = replace(out[i], backward_seconds=max(0.0, out[i].backward_seconds - less),
-                             recompute_seconds=out[i].forward_seconds)  # fmt: skip
-    return tuple(out)
+            visits[i][2] = max(0.0, visits[i][2] - (again if i == rows[-1] else 0.0))
+            visits[i][3] = visits[i][1]
 
 
 def _module(layer: str) -> str:
@@ -107,7 +114,7 @@ def _module(layer: str) -> str:
     return f"blocks.{i}.{'mlp' if name in ('up', 'gate', 'down') else 'attention'}.{name}"
 
 
-def _innermost(module: str, named: dict[str, Unit]) -> str:
+def _innermost(module: str, named: Collection[str]) -> str:
     while module and module not in named:
         module = module.rpartition(".")[0]
     if module not in named:

@@ -68,10 +68,10 @@ def slider(
 
 def play(
     name: str, label: str, default: float, lo: float, hi: float, step: float = 1, unit: str = "",
-    help: str = "",
+    log: bool = False, help: str = "",
 ) -> Control:  # fmt: skip
-    """A slider over time, with buttons that step and play it."""
-    control = Control("play", name, label, default, unit, help, lo, hi, step)
+    """A slider over time, with buttons that step and play it. With `log`, each step doubles what it shows."""
+    control = Control("play", name, label, default, unit, help, lo, hi, step, log)
     _check_range(control)
     return control
 
@@ -155,14 +155,16 @@ def stops(control: Control) -> list[float]:
     """The values a logarithmic slider rests on, lo first and hi last.
 
     When hi / lo is a power of ten: ISO 3's R10 series in each decade. Otherwise each doubling in quarters
-    (8, 10, 12, 14, 16, ...), so that powers of two are among them. Rounded to multiples of the step.
+    (8, 10, 12, 14, 16, ...), so that powers of two are among them. Rounded to multiples of the step. What is played
+    rests on the doublings alone.
     """
     decades = math.log10(control.hi / control.lo)
-    if abs(decades - round(decades)) < 1e-9:
+    if abs(decades - round(decades)) < 1e-9 and control.kind != "play":
         grid = [control.lo * 10**k * m for k in range(round(decades)) for m in _R10]
     else:
         doublings = math.ceil(math.log2(control.hi / control.lo))
-        grid = [control.lo * 2**k * (4 + j) / 4 for k in range(doublings) for j in range(4)]
+        parts = 1 if control.kind == "play" else 4
+        grid = [control.lo * 2**k * (parts + j) / parts for k in range(doublings) for j in range(parts)]
     rounded = {_on_step(control, value) for value in grid}
     return sorted({value for value in rounded if control.lo < value < control.hi} | {control.lo, control.hi})
 

@@ -26,12 +26,14 @@ from scaleout.writeup.sections import device_part
 KINDS = {"cuda": "On GPUs", "cpu": "On a CPU"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Page:
-    """A write-up; a notebook shows it as HTML. ValueError for no Records, or for names that do not fit them."""
+    """A write-up; a notebook shows it as HTML. folded: only its first section, the rest a press away. ValueError for no
+    Records, or for names that do not fit them."""
 
     records: tuple[Record, ...]
     names: tuple[str, ...] | None = None
+    folded: bool = False
 
     def blocks(self) -> list[Block]:
         """The page's parts, in order."""
@@ -42,7 +44,11 @@ class Page:
         return writeup_blocks.markdown(self.blocks(), links)
 
     def _repr_html_(self) -> str:
-        return writeup_blocks.html(self.blocks())
+        return writeup_blocks.html(self.blocks(), folded=self.folded)
+
+    def __repr__(self) -> str:
+        title, places, *_ = self.blocks()
+        return f"{title.words}\n{places.words}"
 
 
 def page(records: Sequence[Record], names: Sequence[str] | None = None) -> str:

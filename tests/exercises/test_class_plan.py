@@ -18,7 +18,8 @@ from scaleout.timing import profile
 PLAN = text("book/instructor/collectives.md")
 ROW = re.compile(r"^\| ([^|]+) \| ([\d.]+[^|]*) \| ([\d.]+[^|]*) \| ([^|]+) \|$", re.M)
 ROWS = ROW.findall(PLAN)
-STEMS = ("memory", "ddp", "collectives", "tensor", "pipeline", "zero", "fsdp", "mesh", "precision", "recompute")
+STEMS = ("memory", "ddp", "collectives", "capstone", "tensor", "pipeline", "zero", "fsdp", "mesh", "precision",
+         "recompute")
 PLANS = {stem: text(f"book/instructor/{stem}.md") for stem in STEMS}
 EVERY_ROW = [(stem, *row[:3]) for stem, plan in PLANS.items() for row in ROW.findall(plan)]
 KEYS = {one.title: one.key for one in exercises.catalogue("collectives")}
@@ -121,6 +122,19 @@ def test_the_figures_of_recomputation_are_the_recorded_ones():
     assert f"({again[1] / 1e9:.2f} GFLOP with inputs alone)" in plan and again[0] == 0
     gathers = {n for name, n in run.measurement.items() if name.startswith("all-gathers a step")}
     assert gathers == {7} and "7 all-gathers a step" in plan
+
+
+def test_the_figures_of_the_capstone_are_the_recorded_ones():
+    plan = PLANS["capstone"]
+    run = {n: results.load(ROOT / f"labs/results/scaling/smoke-cpu-strong-{n}.json")
+           for n in ("1-one", "2-ddp", "2-fsdp", "4-ddp", "4-fsdp")}  # fmt: skip
+    kept = {n: one.rate / int(n[0]) / run["1-one"].rate for n, one in run.items()}
+    assert f"efficiency {kept['2-ddp']:.2f} for DDP and {kept['2-fsdp']:.2f} for FSDP" in plan
+    assert max(kept["4-ddp"], kept["4-fsdp"]) < 0.25
+    peak = results.load(ROOT / "labs/results/capstone/smoke-cpu-2-fsdp.json").measurement["peak bytes"]
+    assert f"{peak / 1e6:.2f} MB" in plan
+    slips = {round(value): words for value, words in views.question("capstone")["slips"]}
+    assert {512, 64} <= set(slips) and f"where {views.render('capstone')['values']['strong_speed_up']:.0f} is" in plan
 
 
 def test_squares_on_a_sheet_make_the_moments_that_the_plan_of_memory_says():

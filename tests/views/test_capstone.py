@@ -15,7 +15,7 @@ from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_seconds, step
 from scaleout.timing.price import run_cost
 from scaleout.views import capstone
-from scaleout.views.capstone import speedup
+from scaleout.views.capstone import levers, lower, speedup
 from scaleout.views.choices import LINKS
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -58,10 +58,11 @@ def test_strong_and_weak_meet_at_the_chosen_number():
     values = result["values"]
     assert values["strong_tokens_per_second"] == values["weak_tokens_per_second"]
     assert values["weak_batch"] == 512 and values["sequences_each"] == 4
-    assert values["strong_efficiency"] < values["weak_efficiency"], "one GPU alone updates once for 512 sequences"
+    assert values["strong_efficiency"] == values["weak_efficiency"], "both against one GPU on the same batch"
     counts = [n for n, *_ in values["curve"]]
     assert counts == sorted({*speedup.WORLDS, 128})
-    assert values["curve"][0] == [1, 1.0, 1.0]
+    first, strong, weak = values["curve"][0]
+    assert (first, strong) == (1, 1.0) and weak < 1, "one GPU with 4 sequences a step updates for those alone"
 
 
 def test_a_last_round_that_some_gpus_sit_out_is_no_work():
@@ -92,14 +93,12 @@ def test_the_sentence_names_what_limits_and_a_change_that_keeps_its_promise():
     assert "communication is hidden but for" in shown({"world": 8, "checkpointing": "full"})["sentence"]
 
 
-def test_ddp_is_drawn_where_a_copy_fits():
-    small, large = shown({"model": "gpt2-xl", "batch": 8192}), shown()
-    assert small["values"]["ddp_fits"] and small["values"]["ddp_efficiency"] > 0.5
-    assert not large["values"]["ddp_fits"] and large["values"]["ddp_efficiency"] is None
-    assert "DDP: does not fit one GPU" in large["svg"] and "DDP, weak:" in small["svg"]
+def test_what_does_not_fit_is_drawn_and_said():
     chosen = shown({"sharding": "ddp"})
-    assert "But each GPU would hold" in chosen["sentence"] and chosen["values"]["ddp_efficiency"] > 0
+    assert "But each GPU would hold" in chosen["sentence"] and chosen["values"]["weak_efficiency"] > 0.5
     assert chosen["values"]["peak_gb"] > 16 * 8.03, "states alone: 16 bytes for each of 8.03 billion parameters"
+    small = shown({"model": "gpt2-xl", "batch": 8192, "sharding": "ddp"})
+    assert small["values"]["fits"] and small["values"]["weak_efficiency"] > 0.5
     crowded = shown({"model": "llama-3-70b", "world": 8})
     assert not crowded["values"]["fits"]
     assert "It fits with **full checkpointing and 1 sequence a pass and 32 GPUs**." in crowded["sentence"]
@@ -137,7 +136,7 @@ def test_sharding_over_all_wins_until_its_latency_shows():
         (2048, "full"): 0.65, (2048, "hybrid"): 0.83, (4096, "full"): 0.38, (4096, "hybrid"): 0.75,
     }  # fmt: skip
     full, hybrid = found[4096, "full"], found[4096, "hybrid"]
-    assert full["weak_efficiency"] < 0.5 < 0.85 < hybrid["weak_efficiency"]
+    assert full["weak_efficiency"] < 0.5 < 0.7 < hybrid["weak_efficiency"]
     states = 12 * 8.03 / 8  # fp32 weights and two moments of 8.03 billion parameters, an eighth of them
     assert hybrid["peak_gb"] > full["peak_gb"] + 0.9 * states
 
@@ -145,9 +144,10 @@ def test_sharding_over_all_wins_until_its_latency_shows():
 # --- the advice ---------------------------------------------------------------------------------------------------
 
 LEVERS = {
+    "2 times the global batch, if the loss allows it": lambda at: {"batch": 2 * at["batch"]},
     "4 times the global batch, if the loss allows it": lambda at: {"batch": 4 * at["batch"]},
     "nodes of 8 with InfiniBand": lambda at: {"link": "node-ib"},
-} | {words: lambda at, key=key: {"sharding": key} for key, words in capstone.SHARDINGS.items()}  # fmt: skip
+} | {words: lambda at, key=key: {"sharding": key} for key, words in levers.SHARDINGS.items()}  # fmt: skip
 
 
 def test_the_lever_that_is_named_fits_and_keeps_its_promise_when_tried():
@@ -157,9 +157,10 @@ def test_the_lever_that_is_named_fits_and_keeps_its_promise_when_tried():
     names = ("model", "device", "link", "sharding", "seq", "checkpointing")
     every["model"] = ["gpt2", "gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-70b"]
     every["link"] = ["node-ib", "node-ib", "node-100g", "ib"]
-    for _ in range(80):
+    for n in range(81):
         at = {name: draw.choice(every[name]) for name in names}
         at |= {"world": 2 ** draw.randint(4, 12), "batch": 2 ** draw.randint(6, 13), "each": draw.choice([1, 4])}
+        at = {"batch": 512} if n == 80 else at
         said = re.search(r"Try \*\*(.+)\*\*: ([\d.,]+) times the tokens/s", shown(at)["sentence"])
         if not said:
             continue
@@ -168,7 +169,7 @@ def test_the_lever_that_is_named_fits_and_keeps_its_promise_when_tried():
         assert gain == pytest.approx(float(said[2].replace(",", "")), rel=0.01) and gain > 1.04, at
         assert then["fits"] and now["fits"], at
         seen.append(said[1])
-    rare = capstone.SHARDINGS["full"]  # what it would help seldom fits without it
+    rare = levers.SHARDINGS["full"]  # what it would help seldom fits without it
     assert len(seen) > 12 and set(seen) | {rare} == set(LEVERS), "each lever is the best one somewhere"
 
 
@@ -187,13 +188,13 @@ def test_own_runs_are_points_against_the_fewest():
 # --- the lower chart ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lower", list(capstone.LOWER))
-def test_the_lower_chart(lower):
-    result = shown({"lower": lower, "world": 64})
-    assert capstone.LOWER[lower] in result["svg"]
-    of = {"hours": "strong_hours", "price": "strong_price", "energy": "strong_kwh"}.get(lower)
+@pytest.mark.parametrize("under", list(lower.NAMES))
+def test_the_lower_chart(under):
+    result = shown({"lower": under, "world": 64})
+    assert lower.NAMES[under] in result["svg"]
+    of = {"hours": "strong_hours", "price": "strong_price", "energy": "strong_kwh"}.get(under)
     setting = speedup.Setting("llama-3-8b", "h100-sxm", 64, LINKS["node-ib"], "full", 512, 4, 4096, "none", 50)
-    found = dict(capstone.amounts(speedup.curves(setting).strong, lower, (GPU_WATTS, 2.5)))
+    found = dict(capstone.amounts(speedup.curves(setting).strong, under, (GPU_WATTS, 2.5)))
     values = result["values"]
     assert found[64] == pytest.approx(values[of] if of else 100 * values["strong_mfu"])
 

@@ -277,3 +277,13 @@ def test_it_runs_as_a_module(tmp_path):
                           capture_output=True, env={"PYTHONPATH": str(repo.ROOT)})
     assert (done.returncode, done.stderr) == (0, "")
     assert "effective batch | none: nothing is trained" in done.stdout
+
+
+def test_a_folded_page_shows_its_first_section_and_hides_nothing_for_good():
+    record = results.load(repo.ROOT / "labs/results/capstone/smoke-cpu-2-fsdp.json")
+    whole, folded = (Page((record,), folded=way)._repr_html_() for way in (False, True))
+    assert "<details>" not in whole
+    first, rest = folded.split("<details><summary>The rest of the page</summary>\n")
+    assert first.count("<h4>") == 1 and rest.count("<h4>") == whole.count("<h4>") - 1 >= 3
+    assert folded.replace("<details><summary>The rest of the page</summary>\n", "").replace("</details>\n", "") == whole
+    assert repr(Page((record,))).startswith("Systems write-up: capstone\n")

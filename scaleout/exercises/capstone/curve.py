@@ -70,8 +70,9 @@ READ = Number(
 
 KNEE_AT = Choice(
     key="curve-knee", level=2, title="Where it bends",
-    prompt=f"{_JOB}Each GPU sends {fsdp_sent(PARAMETERS, 64, 'bf16', 'fp32') / GB:.0f} GB a step, at 8 GPUs a little "
-    "less. Where is the knee of the curve, and why there?",
+    prompt=f"The curve of **Read the curve** again, from {FIRST} to {max(CURVE)} GPUs. Each GPU sends "
+    f"{fsdp_sent(PARAMETERS, 64, 'bf16', 'fp32') / GB:.0f} GB a step, at 8 GPUs a little less. Where is the knee, and "
+    "why there?",
     hints=("How does the compute of one GPU change with their number? And what it sends?",
            f"{fsdp_sent(PARAMETERS, 64, 'bf16', 'fp32') / GB:.0f} GB at 50 GB/s: compare that with the steps."),
     solution=f"**Between {KNEE} and {2 * KNEE} GPUs.** What a GPU computes halves with every doubling: "

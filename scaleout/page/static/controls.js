@@ -99,7 +99,7 @@ function slider(control, changed) {
   const input = el("input", { type: "range", ...range });
   const shown = el("span", { class: "live-value", "aria-hidden": "true" });
   const show = (at, takes) => {
-    const last = control.kind === "play" ? ` of ${written(Number(input.max), control.unit)}` : "";
+    const last = control.kind === "play" ? ` of ${written(value(input.max), control.unit)}` : "";
     const here = takes === undefined ? "" : `, here ${written(takes, control.unit)}`;
     shown.textContent = last ? `${written(at)}${last}` : `${written(at, control.unit)}${here}`;
     input.setAttribute("aria-valuetext", shown.textContent);
@@ -199,18 +199,18 @@ function play(control, changed) {
   };
   const atEnd = () => Number(input.value) >= Number(input.max);
   const tick = () => {
-    move(Number(input.value) + control.step);
+    move(Number(input.value) + Number(input.step));
     if (atEnd()) stop();
   };
   const toggle = () => {
     if (timer) return stop();
-    if (atEnd()) move(control.lo);
+    if (atEnd()) move(input.min);
     timer = setInterval(tick, PACE);
     start.textContent = "Pause";
   };
   const by = (sign) => () => {
     stop();
-    move(Number(input.value) + sign * control.step);
+    move(Number(input.value) + sign * Number(input.step));
   };
   const button = (label, onclick, words) => el("button", { type: "button", "aria-label": label, onclick }, words);
   const start = el("button", { type: "button", class: "live-main", onclick: toggle }, "Play");

@@ -20,7 +20,8 @@ function settings() {
   if (!play) return [null, {}];
   const last = view.data.result.levers[play.name]?.hi ?? play.hi;
   const count = Math.floor((last - play.lo) / play.step) + 1;
-  return [null, ...Array.from({ length: count }, (_, i) => ({ [play.name]: play.lo + i * play.step }))];
+  const values = play.stops ?? Array.from({ length: count }, (_, i) => play.lo + i * play.step);
+  return [null, ...values.filter((value) => value <= last).map((value) => ({ [play.name]: value }))];
 }
 
 const steps = settings();

@@ -1,4 +1,5 @@
-"""The scaling explorer: efficiency, hours, energy and price of a training run from 1 GPU to thousands."""
+"""The scaling explorer: what the time, the hours, the energy and the price of a training run go to, from 1 GPU to
+thousands, with the batch shared by more GPUs and with the same work for each."""
 
 from __future__ import annotations
 
@@ -9,12 +10,11 @@ from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES, GPU_WATTS
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import scaling
 from scaleout.timing.price import EXAMPLE, run_cost
-from scaleout.views import guess, more, number, select, slider
-from scaleout.views.capstone import picture, record, words
-from scaleout.views.capstone.levers import MOST, SEQUENCES, SHARDINGS
-from scaleout.views.capstone.picture import LOWER
+from scaleout.views import guess, more, number, play, select, slider
+from scaleout.views.capstone import lower, picture, record, words
+from scaleout.views.capstone.levers import MOST, SEQUENCES
 from scaleout.views.capstone.published import near
-from scaleout.views.capstone.speedup import Curves, Setting, curves, fits, held
+from scaleout.views.capstone.speedup import Curves, Setting, curves, fits, held, starts
 from scaleout.views.choices import LINKS, NAMES
 
 TITLE = "From one GPU to thousands"
@@ -26,9 +26,9 @@ OWN = (1, 2, 4, 8)  # numbers of processes that a reader can type a rate for
 CONTROLS = (
     guess("512 H100s in 64 nodes train Llama 3 8B on 512 sequences of 4,096 tokens a step. How many times as fast as "
           "**one** H100 on the same batch?", "strong_speed_up", lo=0, hi=512, step=1),
-    slider("world", "GPUs", 512, 1, MOST, log=True),
+    play("world", "GPUs", 512, 1, MOST, log=True),
     slider("batch", "Global batch, sequences", 512, 1, SEQUENCES, log=True),
-    select("sharding", "Sharding", "full", list(SHARDINGS.items())),
+    select("sharding", "Sharding", "full", [("full", "FSDP"), ("hybrid", "in each node"), ("ddp", "DDP")]),
     select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
     *more(
         select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
@@ -38,23 +38,24 @@ CONTROLS = (
         select("checkpointing", "Checkpointing", "none", [("none", "none"), ("full", "full: recompute each block")]),
         slider("reached", "Share of peak that compute reaches", round(100 * COMPUTE_SHARE), 5, 90, 5, unit="%",
                help="An assumption: a step on one GPU of yours gives it."),
-        select("lower", "The lower chart shows", "price", list(LOWER.items())),
+        select("lower", "The lower chart shows", "price", list(lower.NAMES.items())),
         number("price", "Price of one GPU for an hour", EXAMPLE.gpu_hour, 0.0, 1000.0, 0.1, unit=EXAMPLE.currency,
                help="An example, of no provider: look up what you would pay."),
         number("watts", "Power of one GPU, its node included", GPU_WATTS, 0.0, 10_000.0, 10.0, unit="W",
                help="An eighth of a DGX H100 at most. The GPU's own limit is only a part of it."),
         *(number(f"own_{n}", f"Your own run on {n} process{'es' if n > 1 else ''}", 0.0, 0.0, 1e9, 1.0,
-                 unit="tokens/s", help="0: none. The first of them counts as 100%." if n == 1 else "") for n in OWN),
+                 unit="tokens/s", help="0: none. On one batch; the fewest count as 100%." if n == 1 else "")
+          for n in OWN),
     ),
 )  # fmt: skip
 
 
 def draw(params: dict, width: int, own: dict | None = None) -> dict:
-    """Efficiency against GPUs, strong and weak, DDP beside them; beneath, time, price, energy or MFU."""
+    """Both panels at the chosen number of GPUs; beneath, time, price, energy or MFU."""
     setting, *rest = chosen = _chosen(params)
-    said, (lower, _, typed) = _said(*chosen), rest
+    said, (under, _, typed) = _said(*chosen), rest
     run = own and record.point(own, {n: rate for n, rate in typed if rate})
-    drawn = picture.picture(setting.world, curves(setting), said["values"], lower, width, run)
+    drawn = picture.picture(setting, curves(setting), said["values"], under, width, run)
     return {"svg": drawn, **said}
 
 
@@ -68,16 +69,22 @@ def _chosen(params: dict) -> tuple[Setting, str, tuple[float, float], tuple]:
     """What is scaled, what the lower chart shows, watts and price, and the reader's own rates by processes."""
     params = dict(params)
     typed = tuple((n, params.pop(f"own_{n}")) for n in OWN)
-    lower, rates = params.pop("lower"), (params.pop("watts"), params.pop("price"))
-    return Setting(**{**params, "link": LINKS[params["link"]], "seq": int(params["seq"])}), lower, rates, typed
+    under, rates = params.pop("lower"), (params.pop("watts"), params.pop("price"))
+    return (
+        Setting(**{**params, "link": LINKS[params["link"]], "seq": int(params["seq"])}),
+        under,
+        rates,
+        typed,
+    )
 
 
 measured = record.measured
 
 
 def locked(params: dict, width: int) -> str:
-    """The axes, and one GPU's 100%."""
-    return picture.asked(params["world"], params["lower"], width)
+    """What is dealt out, and the axes."""
+    setting, under, *_ = _chosen(params)
+    return picture.asked(setting, under, width)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -86,7 +93,7 @@ def slips(params: dict) -> list[tuple[float, str]]:
 
 
 @lru_cache(maxsize=16)  # for both widths
-def _said(setting: Setting, lower: str, rates: tuple[float, float], own: tuple) -> dict:
+def _said(setting: Setting, under: str, rates: tuple[float, float], own: tuple) -> dict:
     """What is the same at every width."""
     found, (batch, count) = curves(setting), setting.passes(setting.world)
     published = near(setting, batch * count * setting.tokens)
@@ -95,8 +102,10 @@ def _said(setting: Setting, lower: str, rates: tuple[float, float], own: tuple) 
         "own": [[n, share] for n, share in points.items()],
         "published": [[n, share] for n, share in published.beside(found.weak).items()] if published else [],
         "published_by": published.who if published else None,
-        "lower_chart": {kind: [[n, one] for n, one in amounts(getattr(found, kind), lower, rates)]
-                        for kind in ("strong", "weak")},
+        "lower_chart": {
+            kind: [[n, one] for n, one in amounts(getattr(found, kind), under, rates)]
+            for kind in ("strong", "weak")
+        },
     }
     return {"sentence": words.sentence(setting, values), "values": values,
             "law": words.law(setting, values), "levers": _levers(setting, values)}  # fmt: skip
@@ -107,11 +116,11 @@ def own_points(rates: dict[int, float]) -> dict[int, float]:
     return scaling.efficiency(rates) if rates else {}
 
 
-def amounts(sizes: dict, lower: str, rates: tuple[float, float]) -> list[tuple[int, float]]:
+def amounts(sizes: dict, under: str, rates: tuple[float, float]) -> list[tuple[int, float]]:
     """(GPUs, what the lower chart shows) of a curve."""
-    if lower == "mfu":
+    if under == "mfu":
         return [(m, 100 * one.mfu) for m, one in sizes.items()]
-    of = {"hours": "hours", "price": "price", "energy": "kwh"}[lower]
+    of = {"hours": "hours", "price": "price", "energy": "kwh"}[under]
     return [(m, getattr(run_cost(BILLION, one.tokens_per_second, m, *rates), of)) for m, one in sizes.items()]
 
 
@@ -130,16 +139,17 @@ def _values(setting: Setting, found: Curves, rates: tuple[float, float]) -> dict
             f"{name}_{key}": value for key, value in {
                 "efficiency": point.efficiency, "speed_up": point.efficiency * n, "seconds": point.seconds,
                 "tokens_per_second": point.tokens_per_second, "mfu": point.mfu, "exposed": point.exposed,
+                "waits": point.shares[2], "idle": 1 - point.busy,
                 "hours": cost.hours, "gpu_hours": cost.gpu_hours, "kwh": cost.kwh, "price": cost.price,
             }.items()
         }  # fmt: skip
     busy = min(n, setting.batch)
     return out | {
-        "ddp_efficiency": found.ddp[n].efficiency if found.ddp else None,
-        "ddp_fits": fits(setting, "ddp"), "peak_gb": held(setting, setting.sharding) / 1e9,
+        "weak_compute_seconds": point.compute, "weak_start_seconds": (first := min(starts(setting), point.wire)),
+        "weak_byte_seconds": point.wire - first, "peak_gb": held(setting, setting.sharding) / 1e9,
         "fits": fits(setting, setting.sharding),
         "busy": busy, "sequences_each": setting.passes(n)[0] * setting.passes(n)[1],
-        "alone_seconds": setting.batch / busy * setting.tokens / found.strong[1].tokens_per_second,
+        "alone_price": run_cost(BILLION, found.strong[1].tokens_per_second, 1, *rates).price,
         "weak_batch": found.weak_batch[n],
         "curve": [[m, found.strong[m].efficiency, found.weak[m].efficiency] for m in found.weak],
     }  # fmt: skip

@@ -48,8 +48,8 @@ def limit(setting: Setting, values: dict, fast: tuple) -> str:
     )
     now = values["strong_tokens_per_second"]
     changes = [({"sharding": key}, SHARDINGS[key]) for key in SHARDINGS if key != setting.sharding]
-    if 4 * setting.batch <= SEQUENCES:
-        changes.append(({"batch": 4 * setting.batch}, "4 times the global batch, if the loss allows it"))
+    changes += [({"batch": times * setting.batch}, f"{times} times the global batch, if the loss allows it")
+                for times in (2, 4) if times * setting.batch <= SEQUENCES]  # fmt: skip
     if setting.link != fast:
         changes.append(({"link": fast}, "nodes of 8 with InfiniBand"))
     tried = [(replace(setting, **change), words) for change, words in changes]

@@ -1,165 +1,130 @@
-"""The picture of the view `capstone`: efficiency by number of GPUs, and beneath it what a billion tokens take."""
+"""The picture of the view `capstone`, strong beside weak scaling: what is dealt out, what a GPU's time goes to by
+number of GPUs, and what a billion tokens take."""
 
 from __future__ import annotations
 
-from math import floor, log10
-
 from scaleout.draw import guess, labels, svg
-from scaleout.draw.plot import Axis, Plane
-from scaleout.timing.price import EXAMPLE
-from scaleout.views.capstone.levers import MOST
-from scaleout.views.capstone.speedup import Curves
+from scaleout.draw.plot import Plane
+from scaleout.views.capstone import areas, deal, lower
+from scaleout.views.capstone.frame import Frame
+from scaleout.views.capstone.speedup import Curves, Setting
 
-X = Axis(1, MOST, log=True)
-X_TICKS = [(8**k, f"{8**k:,}") for k in range(5)]
-PERCENT = [(20 * k, str(20 * k)) for k in range(6)]
 ASKED = 512  # GPUs whose speed-up is guessed
-RIGHT, MARGIN = 14, 4
-NO_DDP = "DDP: does not fit one GPU"
 
-# What the lower chart can show: the label of its axis
-LOWER = {
-    "hours": "time for a billion tokens",
-    "price": f"price of a billion tokens, {EXAMPLE.currency}",
-    "energy": "kWh for a billion tokens",
-    "mfu": "MFU, %",
-}
-TIMES = ((0.01, "10 ms"), (0.1, "100 ms"), (1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"),
-         (36e3, "10 h"), (36e4, "100 h"), (36e5, "1,000 h"), (36e6, "10k h"), (36e7, "100k h"),
-         (36e8, "1M h"))  # fmt: skip
+Run = tuple[
+    int, float, str, bool
+]  # a reader's: ranks, efficiency, words, whether against ranks that never wait
 
 
-def picture(
-    world: int, found: Curves, values: dict, lower: str, width: int, run: tuple[int, float, str] | None,
-) -> str:  # fmt: skip
-    """Both charts, with `world` GPUs marked. values: of the view; run: a reader's own, its ranks, efficiency, words."""
-    strong, weak = (found.strong[world].efficiency, found.weak[world].efficiency)
-    under = _Lower(values["lower_chart"], lower)
-    keys, used = labels.keys(MARGIN, 4, width - 2 * MARGIN, _keys(world, found, values, run), 2)
-    upper, plane = _planes(used, under, width)
+def picture(setting: Setting, found: Curves, values: dict, under: str, width: int, run: Run | None) -> str:
+    """Both panels, with the chosen number of GPUs marked. values: of the view; under: what the bars show."""
+    world, frame = setting.world, Frame(width)
+    strong, weak = frame.panels
+    key, used = areas.keys(frame, _measured(values, run))
+    planes = [frame.plane(panel, used) for panel in frame.panels]
     parts = [
-        keys, _frame(upper), *_curves(upper, found), upper.rule(world, "muted"),
-        upper.dots([(world, 100 * weak)], "compute", 5, f"weak, {world:,} GPUs: {weak:.1%}"),
-        upper.dots([(world, 100 * strong)], "ink", 5, f"strong, {world:,} GPUs: {strong:.1%}"),
-        _published(upper, values) if values["published"] else "",
-        *(upper.own(m, 100 * share, f"your run on {m}: {share:.1%}") for m, share in values["own"]),
-        upper.own(run[0], 100 * run[1], run[2]) if run else "",
-        under.draw(plane, world), _mark(upper),
+        key, *_titles(frame, setting, values), deal.batch(strong, frame, setting, values),
+        deal.step(weak, frame, found, values),
+        areas.draw(planes[0], found.strong, world, "strong"), areas.draw(planes[1], found.weak, world, "weak"),
+        _published(planes[1], values), _own(planes, values, run),
+        *(lower.draw(plane, frame, values["lower_chart"], kind, under, world)
+          for plane, kind in zip(planes, ("strong", "weak"), strict=True)),
+        *(areas.now(plane, world, values[f"{kind}_efficiency"], f"{kind}: {values[f'{kind}_efficiency']:.1%}", kind)
+          for plane, kind in zip(planes, ("strong", "weak"), strict=True)),
+        _mark(planes[0]),
     ]  # fmt: skip
-    label = f"Efficiency from 1 to {MOST:,} GPUs: strong {strong:.0%}, weak {weak:.0%} at {world:,}; "
-    label += f"beneath, {LOWER[lower]}."
-    return svg.figure(width, plane.bottom + 40, "".join(parts), label)
+    label = f"{world:,} GPUs beside one. The same batch, shared (strong): each works "
+    label += f"{values['strong_efficiency']:.0%} as much as one alone, waits {values['strong_waits']:.0%} and is idle "
+    label += f"{values['strong_idle']:.0%} of the time. The same work for each (weak): "
+    label += (
+        f"{values['weak_efficiency']:.0%}, waits {values['weak_waits']:.0%}. Beneath, {lower.NAMES[under]}."
+    )
+    return svg.figure(width, frame.height(used), "".join(parts), label)
 
 
-def asked(world: int, lower: str, width: int) -> str:
-    """The axes, and no curve but one GPU's 100%."""
-    under = _Lower({}, lower)
-    ideal = [("muted-", f"as fast as {world:,} times one GPU")]
-    keys, used = labels.keys(MARGIN, 4, width - 2 * MARGIN, ideal, 2)
-    upper, plane = _planes(used, under, width)
-    parts = [keys, _frame(upper), upper.rule(world, "muted"), under.draw(plane, world), _mark(upper)]
-    label = f"The axes of efficiency from 1 to {MOST:,} GPUs, and of {LOWER[lower]}; what {world:,} GPUs do is asked."
-    return svg.figure(width, plane.bottom + 40, "".join(parts), label)
+def asked(setting: Setting, under: str, width: int) -> str:
+    """What is dealt out, and the axes; what the GPUs do with their time is asked."""
+    frame = Frame(width)
+    strong, weak = frame.panels
+    key, used = areas.keys(frame, [])
+    planes = [frame.plane(panel, used) for panel in frame.panels]
+    each = {"sequences_each": setting.passes(setting.world)[0], "strong_idle": 0.0}
+    parts = [
+        key,
+        *_titles(frame, setting, each),
+        deal.batch(strong, frame, setting, each),
+        deal.asked(weak, frame),
+    ]
+    parts += [areas.asked(plane, setting.world) for plane in planes]
+    parts += [svg.text(panel.x, plane.bottom + frame.price, lower.NAMES[under], size=frame.small, fill="muted")
+              for panel, plane in zip(frame.panels, planes, strict=True)]  # fmt: skip
+    label = (
+        f"{setting.batch:,} sequences cut for {setting.world:,} GPUs, and empty axes: what they do is asked."
+    )
+    return svg.figure(width, frame.height(used), "".join([*parts, _mark(planes[0])]), label)
 
 
-def _planes(used: float, under: _Lower, width: int) -> tuple[Plane, Plane]:
-    """The upper and the lower one, from `used` down, with the same left edge."""
-    high, low = (176, 110) if width == svg.WIDE else (120, 72)
-    left = max(labels.room(["100"]), under.room) + MARGIN
-    upper = Plane(left, used + 26, width - left - RIGHT, high, X, Axis(0, 110))
-    return upper, Plane(left, upper.bottom + 46, upper.width, low, X, under.axis)
+TITLES = {"strong": ("Same batch, shared by more", "Same batch, shared"),
+          "weak": ("Same work for each, more GPUs", "Same work for each")}  # fmt: skip
 
 
-def _keys(world: int, found: Curves, values: dict, run: tuple[int, float, str] | None) -> list[tuple[str, str]]:
-    out = [
-        ("ink~", f"strong, at most: {found.strong[world].efficiency:.0%}"),
-        ("compute-", f"weak, at most: {found.weak[world].efficiency:.0%}"),
-        ("compute:", f"DDP, weak: {found.ddp[world].efficiency:.0%}") if found.ddp else ("", NO_DDP),
-    ]  # fmt: skip
+def _titles(frame: Frame, setting: Setting, values: dict) -> list[str]:
+    """Of both panels, and beneath each what a GPU has."""
+    n, each, idle = setting.world, values["sequences_each"], values["strong_idle"]
+    some = f"{n:,} GPU{'s' if n > 1 else ''}"
+    had = f"{each:,} sequence{'s' if each > 1 else ''}{'' if n == 1 else ' each'}"
+    shared = had
+    if idle > 0.001:
+        shared = f"{n - setting.batch:,} have none" if n > setting.batch else f"{had}, {idle:.0%} idle"
+    out = []
+    for panel, kind, words in zip(frame.panels, TITLES, (shared, had), strict=True):
+        seconds = values.get(f"{kind}_seconds")
+        title = labels.fitting(TITLES[kind], panel.width - svg.measure(kind, frame.small) - 8, svg.FONT, True)
+        said = f"{some}: {words}"
+        ways = ([f"{said}, {labels.took(seconds)}"] if seconds else []) + [said, some]
+        out += [
+            svg.text(panel.x, frame.title, title or TITLES[kind][1], bold=True, size=svg.FONT if title else svg.SMALL),
+            svg.text(panel.x + panel.width - 3, frame.title, kind, anchor="end", fill="muted", size=frame.small),
+            svg.text(panel.x, frame.said, labels.fitting(ways, panel.width, frame.small), size=frame.small),
+        ]
+    return out
+
+
+def _measured(values: dict, run: Run | None) -> list[tuple[str, str]]:
+    """Keys of the points that somebody measured."""
+    out = []
     if values["published"]:
-        out.append(("c6:", f"{values['published_by']}, measured"))
+        out.append(("measured", f"{values['published_by']}, measured"))
     if values["own"]:
         out.append(("key", f"your runs on {', '.join(str(m) for m, _ in values['own'])}"))
     if run:
-        out.append(("key", run[2] + f"; beyond {MOST:,}" * (run[0] > MOST)))
+        out.append(("key", run[2] + "; beyond 4,096" * (run[0] > 4096)))
     return out
 
 
-def _frame(upper: Plane) -> str:
-    words = "efficiency, %: tokens/s of a GPU, one GPU alone = 100"
-    return upper.grid("", words, X_TICKS, PERCENT) + upper.curve(
-        [(1, 100), (MOST, 100)], "muted", 1.5, "6 4", "100%"
-    )
-
-
-def _curves(upper: Plane, found: Curves) -> list[str]:
-    lines = (
-        ("ddp", "compute", "3 3", "DDP, weak"),
-        ("weak", "compute", "9 3", "weak"),
-        ("strong", "ink", "", "strong"),
-    )
-    out = []
-    for kind, colour, dash, words in lines:
-        curve = [(m, 100 * one.efficiency) for m, one in getattr(found, kind).items()]
-        out.append(upper.curve(curve, colour, 2.5, dash, words))
-    return out
-
-
-def _published(upper: Plane, values: dict) -> str:
-    """Small dots on a dotted line, each with what it kept of the first."""
+def _published(plane: Plane, values: dict) -> str:
+    """Squares on a dashed line, each with what it kept of the first."""
+    if not values["published"]:
+        return ""
     who, points = f"{values['published_by']}, measured", values["published"]
-    out = [upper.curve([(m, 100 * at) for m, at in points], "c6", 1.5, "2 3", who)]
-    for m, at in points:
-        kept = f"{at / points[0][1]:.1%} on {m}, of {points[0][0]}"
-        out.append(upper.dots([(m, 100 * at)], "c6", 3.5, f"{who}: {kept}"))
+    places = [(plane.at_x(m), plane.at_y(at)) for m, at in points]
+    line = " ".join(f"{svg.num(x)},{svg.num(y)}" for x, y in places)
+    out = [f'<polyline points="{line}" fill="none" stroke="{svg.colour("paper")}" stroke-width="1.5" '
+           'stroke-dasharray="3 3"/>']  # fmt: skip
+    for (x, y), (m, at) in zip(places, points, strict=True):
+        out.append(areas.square(x, y, f"{who}: {at / points[0][1]:.1%} on {m}, of {points[0][0]}"))
     return "".join(out)
 
 
-def _mark(upper: Plane) -> str:
+def _own(planes: list[Plane], values: dict, run: Run | None) -> str:
+    """Rates that were typed are of one batch, a run against ranks that never wait is of the same work for each."""
+    out = [planes[0].own(m, share, f"your run on {m}: {share:.1%}") for m, share in values["own"]]
+    if run:
+        out.append(planes[run[3]].own(*run[:3]))
+    return "".join(out)
+
+
+def _mark(plane: Plane) -> str:
     """A guess, in GPUs' worth, as the efficiency that it means at ASKED."""
-    end = upper.at_x(ASKED)
-    return guess.mark([(0, upper.at_y(0)), (ASKED, upper.at_y(100))], (end - 130, end + 8))
-
-
-class _Lower:
-    """The lower chart. Logarithmic, but for MFU; without curves, its frame."""
-
-    def __init__(self, curves: dict[str, list], kind: str) -> None:
-        self.curves, self.kind = curves, kind
-        every = [value for curve in curves.values() for _, value in curve if value > 0]
-        self.empty = bool(curves) and not every
-        if kind == "mfu":
-            self.axis = Axis(0, svg.ticks(1.25 * max(every, default=50))[-1])
-            self.ticks = [(value, labels.short(value)) for value in svg.ticks(self.axis.hi, 3)]
-        else:
-            low, high = floor(log10(min(every, default=1))), floor(log10(max(every, default=99))) + 1
-            self.axis = Axis(10.0**low, 10.0**high, log=True)
-            self.ticks = (
-                _times(self.axis) if kind == "hours" else [(v, labels.short(v)) for v in self.axis.ticks()]
-            )
-        if not every:
-            self.ticks = []
-
-    @property
-    def room(self) -> float:
-        return labels.room(words for _, words in self.ticks)
-
-    def draw(self, plane: Plane, world: int) -> str:
-        if self.empty:
-            return plane.grid("GPUs", f"{LOWER[self.kind]}: 0, as set for one GPU", X_TICKS, [])
-        parts = [plane.grid("GPUs", LOWER[self.kind], X_TICKS, self.ticks), plane.rule(world, "muted")]
-        for name, colour, dash in (("weak", "compute", "9 3"), ("strong", "ink", "")):
-            if name in self.curves:
-                curve = self.curves[name]
-                at = dict(curve)[world]
-                parts.append(plane.curve(curve, colour, 2.5, dash, name))
-                parts.append(
-                    plane.dots([(world, at)], colour, 4.5, f"{name}, {world:,} GPUs: {svg.quantity(at)}")
-                )
-        return "".join(parts)
-
-
-def _times(axis: Axis) -> list[tuple[float, str]]:
-    """Times that people say, in hours, at most five of them."""
-    inside = [(seconds / 3600, words) for seconds, words in TIMES if axis.lo <= seconds / 3600 <= axis.hi]
-    return inside[:: -(-len(inside) // 5)] if inside else []
+    end = plane.at_x(ASKED)
+    return guess.mark([(0, plane.at_y(0)), (ASKED, plane.at_y(1))], (max(plane.left, end - 130), end + 8))

@@ -22,11 +22,12 @@ def measured(record: dict) -> dict:
     return found | {"rate": rate, "share": 1 - beyond / seconds if known else None}
 
 
-def point(run: dict, typed: dict[int, float]) -> tuple[int, float, str]:
-    """(ranks, efficiency, words). Against what its own ranks would do alone; else against the fewest of the rates that
-    were typed; else it counts as 100%. typed: tokens a second by processes."""
+def point(run: dict, typed: dict[int, float]) -> tuple[int, float, str, bool]:
+    """(ranks, efficiency, words, whether its own ranks alone are what it counts against). Else that is the fewest of
+    the rates that were typed; without them it counts as 100%. typed: tokens a second by processes."""
     ranks, share = run["ranks"], run["share"]
     if share is None and typed and min(typed) < ranks:
         share = scaling.efficiency({**typed, ranks: run["rate"]})[ranks]
     said = f"{share:.0%}" if share is not None else f"{svg.quantity(run['rate'])} tokens/s count as 100%"
-    return ranks, 1.0 if share is None else share, f"your run: {said}, {own.where(run)}"
+    alone = run["share"] is not None
+    return ranks, 1.0 if share is None else share, f"your run: {said}, {own.where(run)}", alone

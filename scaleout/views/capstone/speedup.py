@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil
+from math import ceil, fsum
 
 from scaleout.collectives import nccl
 from scaleout.memory import allocator
@@ -13,18 +14,18 @@ from scaleout.memory.fsdp import fsdp_account
 from scaleout.spec import topology
 from scaleout.spec.hardware import DEVICES, Device
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.sharding import Sharding
+from scaleout.spec.sharding import Sharding, alike
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 from scaleout.timing import fsdp_seconds, step
 from scaleout.timing.ddp import Timeline, ddp_step, queued
-from scaleout.timing.fsdp_machine import Machine, machine
+from scaleout.timing.fsdp_machine import Machine, machine, replica_group, shard_group
 
 WORLDS = (1, 2, 8, 32, 128, 512, 1024, 2048, 4096)  # priced for every curve, beside the chosen one
 
 # A step grows by the same seconds with each block once the first few are under way, so that two short models tell the
 # seconds of a long one. Against the whole schedule of models of 32 to 126 blocks this is off by 1.3% at most, where
 # gathers and reduce-scatters of a node compete with replicas; elsewhere by less than a millionth (tests/).
-SHORT = (3, 4)
+SHORT = (2, 3)
 
 
 @dataclass(frozen=True)
@@ -64,26 +65,37 @@ class Setting:
 
 @dataclass(frozen=True)
 class Size:
-    """One number of GPUs. exposed: share of the step; efficiency: tokens a second of a GPU over those of one alone."""
+    """One number of GPUs. exposed: share of the step; compute, wire: seconds that a GPU computes and that its messages
+    take; busy: share of the places for sequences that are filled, each GPU having as many as the fullest; efficiency:
+    tokens a second of a GPU over those of one alone."""
 
     seconds: float
     tokens_per_second: float
     exposed: float
     mfu: float
+    compute: float = 0.0
+    wire: float = 0.0
+    busy: float = 1.0
     efficiency: float = 1.0
+
+    @property
+    def shares(self) -> tuple[float, float, float, float]:
+        """Of a GPU's time: it works as one alone would, copies and updates, waits for messages, is idle."""
+        waits = self.exposed * self.busy
+        works = min(self.efficiency, self.busy - waits)
+        return works, self.busy - waits - works, waits, 1 - self.busy
 
 
 @dataclass(frozen=True)
 class Curves:
-    """strong: the global batch is shared; weak: each GPU has what it has at the chosen number; ddp: weak, by DDP,
-    empty where a copy on each GPU does not fit.
+    """strong: the global batch is shared; weak: each GPU has what it has at the chosen number.
 
-    By number of GPUs. One GPU counts as if its memory were large enough. weak_batch: by number, its global batch.
+    By number of GPUs. Both are measured by one GPU that makes the whole global batch in passes of `each`, as if its
+    memory were large enough. weak_batch: by number, its global batch.
     """
 
     strong: dict[int, Size]
     weak: dict[int, Size]
-    ddp: dict[int, Size]
     weak_batch: dict[int, int]
 
 
@@ -93,11 +105,10 @@ def curves(setting: Setting) -> Curves:
     worlds = sorted({*WORLDS, setting.world})
     batch, count = setting.passes(setting.world)
     own = _own(setting)
-    weak = {n: _size(own, n, batch, count) for n in worlds}
-    shown = setting.sharding == "ddp" or fits(setting, "ddp")
-    ddp = {n: _size(replace(own, sharding="ddp"), n, batch, count) for n in worlds} if shown else {}
     strong = {n: strong_at(setting, n) for n in worlds}
-    return Curves(_shares(strong), _shares(weak), _shares(ddp), {n: n * batch * count for n in worlds})
+    weak = {n: _size(own, n, batch, count) for n in worlds}
+    alone = strong[1].tokens_per_second
+    return Curves(_shares(strong, alone), _shares(weak, alone), {n: n * batch * count for n in worlds})
 
 
 def strong_at(setting: Setting, world: int) -> Size:
@@ -107,7 +118,10 @@ def strong_at(setting: Setting, world: int) -> Size:
     each, count = setting.passes(busy)
     found = _size(_own(setting), busy, each, count)
     real = setting.batch / (each * count * busy)  # of the sequences that the rounds have room for
-    return replace(found, tokens_per_second=found.tokens_per_second * real, mfu=found.mfu * real * busy / world)
+    filled = real * busy / world
+    return replace(
+        found, tokens_per_second=found.tokens_per_second * real, mfu=found.mfu * filled, busy=filled
+    )
 
 
 def _own(setting: Setting) -> Setting:
@@ -115,10 +129,7 @@ def _own(setting: Setting) -> Setting:
     return replace(setting, world=1, batch=1, each=1)
 
 
-def _shares(sizes: dict[int, Size]) -> dict[int, Size]:
-    if not sizes:
-        return {}
-    alone = sizes[1].tokens_per_second
+def _shares(sizes: dict[int, Size], alone: float) -> dict[int, Size]:
     return {n: replace(one, efficiency=one.tokens_per_second / n / alone) for n, one in sizes.items()}
 
 
@@ -130,7 +141,7 @@ def nodes_of(world: int, most: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _size(own: Setting, world: int, batch: int, count: int) -> Size:
-    last, compute, update = _pass(own, world, batch)
+    last, compute, wire, update = _pass(own, world, batch)
     # FSDP reduces after every pass, so that all passes are alike; DDP (no_sync) only after the last.
     before = compute if own.sharding == "ddp" else last
     seconds = before * (count - 1) + last + update
@@ -138,7 +149,8 @@ def _size(own: Setting, world: int, batch: int, count: int) -> Size:
     peak = DEVICES[own.device].matmul_flop_per_s(DEVICES[own.device].half)
     rate = batch * count * own.tokens * world / seconds
     return Size(seconds, rate, max(0.0, waits) / seconds,
-                step.utilization(_flops(own.shape, own.tokens) * batch * count, seconds, peak))  # fmt: skip
+                step.utilization(_flops(own.shape, own.tokens) * batch * count, seconds, peak),
+                compute * count, wire * (1 if own.sharding == "ddp" else count))  # fmt: skip
 
 
 @lru_cache(maxsize=64)
@@ -149,28 +161,80 @@ def _flops(shape: Shape, tokens: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _pass(own: Setting, world: int, batch: int) -> tuple[float, float, float]:
-    """(seconds of a pass that communicates, of its compute, of the update), from two short models."""
+def _pass(own: Setting, world: int, batch: int) -> tuple[float, float, float, float]:
+    """Seconds of a pass that communicates, of its compute, of its messages, of the update; from two short models."""
     shape, device = own.shape, DEVICES[own.device]
-    most, across, adapters, rdma, _ = own.link
-    nodes, gpus = nodes_of(world, most)
-    cluster = topology.cluster(nodes, gpus, device.link, across, adapters, rdma)
+    cluster = _cluster(own, world)
     if own.sharding == "ddp":
         long = _ddp(own, shape, batch, device, cluster)
     else:
         low, high = SHORT
-        a, b = (_fsdp(own, replace(shape, layers=n), batch, device, cluster) for n in SHORT)
+        a, b = (_fsdp(own, _short(shape, n), batch, device, cluster) for n in SHORT)
         long = tuple(x + (shape.layers - low) * (y - x) / (high - low) for x, y in zip(a, b, strict=True))
-    shards = {"full": world, "hybrid": gpus, "ddp": 1}[own.sharding]
+    shards = {"full": world, "hybrid": cluster.gpus_per_node, "ddp": 1}[own.sharding]
     return *long, total_parameters(shape) / shards * step.ADAMW_BYTES / device.memory_bytes_per_s
 
 
-def _fsdp(own: Setting, shape: Shape, batch: int, device: Device, cluster: topology.Cluster) -> tuple[float, float]:
+@lru_cache(maxsize=64)
+def _short(shape: Shape, layers: int) -> Shape:
+    return replace(shape, layers=layers)
+
+
+@lru_cache(maxsize=512)
+def _cluster(own: Setting, world: int) -> topology.Cluster:
+    most, across, adapters, rdma, _ = own.link
+    return topology.cluster(*nodes_of(world, most), DEVICES[own.device].link, across, adapters, rdma)
+
+
+def starts(setting: Setting) -> float:
+    """Seconds of a step of the chosen number that messages take however few bytes they have: rings hand a first byte
+    from GPU to GPU."""
+    n, own = setting.world, _own(setting)
+    return 0.0 if n == 1 else _starts(own, n) * (1 if own.sharding == "ddp" else setting.passes(n)[1])
+
+
+@lru_cache(maxsize=64)
+def _starts(own: Setting, world: int) -> float:
+    """Of a pass. FSDP gathers each unit twice, but the root once, and reduces it once."""
+    cluster = _cluster(own, world)
+    if own.sharding == "ddp":
+        return _latency(
+            "all_reduce", _ddp_alone(own.shape, own.tokens, own.checkpointing).message_bytes, cluster
+        )
+    sharding = _sharding(own, cluster)
+    group = shard_group(cluster, sharding.ranks)
+    found = 0.0
+    for unit, times in alike(own.shape, sharding):
+        whole = unit.shard(sharding.ranks) * sharding.ranks
+        if sharding.ranks > 1:
+            found += times * (1 + bool(unit.name)) * _latency("all_gather", (2.0 * whole,), group)
+            found += times * _latency("reduce_scatter", (4.0 * whole,), group)
+        if sharding.replicas > 1:
+            across = replica_group(cluster, sharding.ranks)
+            found += times * _latency("all_reduce", (4.0 * whole / sharding.ranks,), across)
+    return found
+
+
+def _latency(collective: str, sizes: tuple[float, ...], on: topology.Cluster) -> float:
+    return sum(
+        times * nccl.price(collective, size, on).cost.latency_seconds
+        for size, times in Counter(sizes).items()
+    )
+
+
+def _sharding(own: Setting, cluster: topology.Cluster) -> Sharding:
     ranks = cluster.ranks if own.sharding == "full" else cluster.gpus_per_node
-    sharding = Sharding(ranks=ranks, replicas=cluster.ranks // ranks, parameter="bf16")
+    return Sharding(ranks=ranks, replicas=cluster.ranks // ranks, parameter="bf16")
+
+
+Seconds = tuple[float, float, float]  # of a pass, of its compute, of its messages
+
+
+def _fsdp(own: Setting, shape: Shape, batch: int, device: Device, cluster: topology.Cluster) -> Seconds:
+    sharding = _sharding(own, cluster)
     on = _machine(device, cluster, sharding, own.reached)
     found = fsdp_seconds.schedule(on, shape, batch, own.tokens, sharding, own.checkpointing)
-    return found.seconds - found.update_seconds, found.compute_seconds
+    return found.seconds - found.update_seconds, found.compute_seconds, found.communication_seconds
 
 
 @lru_cache(maxsize=512)
@@ -179,16 +243,16 @@ def _machine(device: Device, cluster: topology.Cluster, sharding: Sharding, reac
     return machine(device, cluster, sharding, dtype=device.half, efficiency=reached / 100)
 
 
-def _ddp(own: Setting, shape: Shape, batch: int, device: Device, cluster: topology.Cluster) -> tuple[float, float]:
+def _ddp(own: Setting, shape: Shape, batch: int, device: Device, cluster: topology.Cluster) -> Seconds:
     """Whatever computes takes as many times longer as there are sequences, on a faster device as many times shorter."""
     factor = batch / (device.matmul_flop_per_s(device.half) * own.reached / 100)
     alone = _ddp_alone(shape, own.tokens, own.checkpointing)
     compute = factor * alone.compute_seconds
     messages = queued([factor * at for at in alone.ready], _messages(cluster, alone.message_bytes))
-    return max(compute, messages[-1][1]), compute
+    return max(compute, messages[-1][1]), compute, fsum(end - start for start, end in messages)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _ddp_alone(shape: Shape, seq: int, checkpointing: str) -> Timeline:
     """One sequence at 1 FLOP/s."""
     return ddp_step(step.layers(shape, 1, seq, 1.0, 4, checkpointing), lambda size: 0.0)
@@ -209,13 +273,17 @@ def groups(setting: Setting, kind: str) -> tuple[int, int]:
 def fits(setting: Setting, kind: str) -> bool:
     """Whether one GPU holds its share of a step, and what the driver and the allocator take beside it."""
     room = allocator.room(DEVICES[setting.device].memory_bytes)
-    states = 16 * total_parameters(setting.shape) / groups(setting, kind)[0]  # fp32 weights, gradients, two moments
+    states = (
+        16 * total_parameters(setting.shape) / groups(setting, kind)[0]
+    )  # fp32 weights, gradients, two moments
     return states <= room and held(setting, kind) <= room
 
 
 def held(setting: Setting, kind: str) -> int:
     """Bytes of one GPU at the peak of a pass, by the memory model: bf16 gathered and computed in, fp32 stored."""
-    return _held(_own(setting), kind, groups(setting, kind), setting.passes(min(setting.world, setting.batch))[0])
+    return _held(
+        _own(setting), kind, groups(setting, kind), setting.passes(min(setting.world, setting.batch))[0]
+    )
 
 
 @lru_cache(maxsize=256)

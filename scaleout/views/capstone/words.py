@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scaleout.draw import svg
 from scaleout.draw.labels import clock
-from scaleout.spec.hardware import DEVICES
 from scaleout.timing.price import EXAMPLE
+from scaleout.views.capstone.deal import amount
 from scaleout.views.capstone.levers import limit, sparing
 from scaleout.views.capstone.speedup import Setting
 from scaleout.views.choices import LINKS, NAMES
@@ -13,8 +13,9 @@ from scaleout.views.choices import LINKS, NAMES
 
 def sentence(setting: Setting, values: dict) -> str:
     """What the GPUs do together and what it costs."""
-    n, gpus = setting.world, f"{setting.world:,} {DEVICES[setting.device].name}"
-    price = f"{svg.quantity(values['strong_price'])} {EXAMPLE.currency} a billion tokens."
+    n, gpus = setting.world, f"{setting.world:,} GPU{'s' if setting.world > 1 else ''}"
+    paid, alone = (svg.quantity(values[f"{one}_price"]) for one in ("strong", "alone"))
+    price = f"at {paid} {EXAMPLE.currency} a billion tokens{'' if paid == alone else f', not {alone}'}."
     found = f"does {svg.quantity(values['strong_tokens_per_second'])} tokens/s, {price}"
     if n > 1:
         work = f"{svg.quantity(values['strong_speed_up'])}** ({values['strong_efficiency']:.0%})"
@@ -29,13 +30,18 @@ def advice(setting: Setting, values: dict) -> str:
 
 
 def law(setting: Setting, values: dict) -> list[str]:
-    """The speed-up of strong scaling, as the seconds of one GPU and of the step give it."""
-    unit, one = clock(values["strong_seconds"])
-    alone, step = (svg.quantity(values[name] / one) for name in ("alone_seconds", "strong_seconds"))
+    """Why each curve bends: nothing left to deal out, and a wire that outgrows the compute it hides behind."""
+    unit, one = clock(values["weak_seconds"])
+    sent, starts, works = (values[f"weak_{name}_seconds"] / one for name in ("byte", "start", "compute"))
+    sign = "≤" if sent + starts <= works else ">"
+    grow = {"full": "rings' starts grow with the GPUs", "hybrid": "rings of gathers end at the node",
+            "ddp": "starts grow with the GPUs"}[setting.sharding]  # fmt: skip
     return [
-        "GPUs at work × what one alone would take for the part of each ÷ the step:",
-        f"{values['busy']:,} × {alone} ÷ {step} {unit} = {svg.quantity(values['strong_speed_up'])}",
-        f"Upper bounds: no GPU is late here, and no kernel slower for being small.{_weak(values)}{_measured(values)}",
+        f"None is idle: GPUs ≤ {setting.batch:,} sequences. All but the first and last messages hide: "
+        f"bytes + starts ≤ compute,",
+        f"{amount(sent)} + {amount(starts)} {sign} {amount(works)} {unit}",
+        f"Bytes stay, {grow}. Upper bounds: no GPU is late here, no kernel slower for being small."
+        f"{_weak(values)}{_measured(values)}",
     ]
 
 
@@ -51,7 +57,7 @@ def _measured(values: dict) -> str:
     if not values["published"]:
         return ""
     (first, start), (last, end) = values["published"][0], values["published"][-1]
-    return f" Measured, weak: {values['published_by']} kept {end / start:.0%} from {first} to {last} GPUs."
+    return f" Measured, weak: {values['published_by']} kept {end / start:.0%} from {first} to {last}."
 
 
 def slips(values: dict) -> list[tuple[float, str]]:

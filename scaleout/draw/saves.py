@@ -1,0 +1,76 @@
+"""A checkpoint and a power cut: what is on the disk at each step of writing it, and what the next start finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaleout.draw import hatch, svg
+
+FILE = 13  # CSS pixels, of a rank's file and of the manifest
+
+
+@dataclass(frozen=True)
+class Cut:
+    """When the power goes; of the folder that is being written its name, the files that are whole (of two; .5: one is
+    torn), and whether a manifest lists them; the step of the checkpoint that a start finds, or None."""
+
+    when: str
+    name: str
+    files: float
+    manifest: bool
+    found: int | None
+    old: bool = True
+
+
+CUTS = (
+    Cut("over the old one, halfway", "step 10", 1.5, False, None, False),
+    Cut("while ranks write", "temporary", 1.5, False, 10),
+    Cut("before the manifest is there", "temporary", 2, False, 10),
+    Cut("before the rename", "temporary", 2, True, 10),
+    Cut("after the rename", "step 20", 2, True, 20),
+    Cut("after the old one is removed", "step 20", 2, True, 20, False),
+)  # fmt: skip
+
+
+def power_cuts(width: float) -> str:
+    """A row for each moment; on a phone its words stand above it."""
+    roomy = width > 500
+    left, pitch = (222, 34) if roomy else (0, 52)
+    out, y = [], 4.0
+    for n, cut in enumerate(CUTS):
+        if n == 1:  # the first is how not to do it
+            out.append(svg.line(0, y + 3, width, y + 3))
+            y += 12
+        words, size, top = (y + 17, svg.FONT, y) if roomy else (y + 12, svg.SMALL, y + 17)
+        out.append(svg.text(0, words, cut.when, bold=n == 0, size=size))
+        if cut.old:
+            out.append(_folder(left, top, "step 10", 2, True))
+        out.append(_folder(left + 120, top, cut.name, cut.files, cut.manifest))
+        said, fill = (f"goes on from {cut.found}", "ink") if cut.found else ("nothing whole", "accent")
+        out.append(svg.text(left + 254, top + 17, said, fill=fill, bold=True, size=svg.SMALL))
+        y += pitch
+    keys = [("c1", "a rank's file"), ("ink", "manifest")]
+    for x, (fill, words) in zip((left, left + 120), keys, strict=True):
+        out += [svg.rect(x, y + 5, 10, 10, fill), svg.text(x + 15, y + 14, words, size=svg.SMALL)]
+    found = {cut.when: f"step {cut.found}" if cut.found else "nothing whole" for cut in CUTS}
+    label = "; ".join(f"{when}: {what}" for when, what in found.items())
+    return svg.figure(width, y + 22, "".join(out), f"What a start finds after a power cut. {label}.")
+
+
+def _folder(x: float, y: float, name: str, files: float, manifest: bool) -> str:
+    """A folder with two files' places and the manifest's; one that has no name yet is dashed."""
+    dash = ' stroke-dasharray="4 3"' if name == "temporary" else ""
+    out = [
+        f'<rect x="{svg.num(x + 0.5)}" y="{svg.num(y + 0.5)}" width="112" height="26" rx="4" fill="none" '
+        f'stroke="{svg.colour("muted")}"{dash}/>',
+        svg.text(x + 6, y + 17, name, size=svg.SMALLEST, fill="muted"),
+    ]
+    for n in range(2):
+        at, part = x + 66 + n * 15, min(1.0, max(0.0, files - n))
+        if part == 1:
+            out.append(svg.rect(at, y + 7, FILE, FILE, "c1"))
+        elif part:
+            out.append(hatch.box(at, y + 7, FILE * part, FILE))
+    if manifest:
+        out.append(svg.rect(x + 96, y + 7, FILE, FILE, "ink"))
+    return "".join(out)

@@ -1,0 +1,90 @@
+"""What is dealt out, at the top of the view `capstone`: the batch cut into a cell for each GPU, and the step of a GPU
+whose work stays, with its compute beside its wire."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+
+from scaleout.draw import hatch, labels, svg
+from scaleout.views.capstone.frame import Frame, Panel
+from scaleout.views.capstone.speedup import Curves, Setting
+
+
+def batch(panel: Panel, frame: Frame, setting: Setting, values: dict) -> str:
+    """A cell for each GPU; those of the right, as many as lack sequences, are empty."""
+    top, tall = frame.deal
+    full = panel.width * (1 - values["strong_idle"])
+    out = [svg.rect(panel.x, top, full, tall, "compute", title="GPUs with sequences", mark="batch")]
+    if panel.width - full > 0.3:
+        out.append(hatch.box(panel.x + full, top, panel.width - full, tall, "muted", "no sequence", "empty"))
+    doublings = log2(setting.world)
+    rows = 2 ** max(0, int((doublings - 1) // 2))
+    columns = ceil(setting.world / rows)
+    edges = [
+        f"M{svg.num(panel.x + panel.width * k / columns)} {svg.num(top)}v{svg.num(tall)}"
+        for k in range(1, columns)
+    ]
+    edges += [
+        f"M{svg.num(panel.x)} {svg.num(top + tall * k / rows)}h{svg.num(panel.width)}" for k in range(1, rows)
+    ]
+    thick = 1.0 if setting.world < 512 else 0.6
+    out.append(
+        f'<path d="{"".join(edges)}" fill="none" stroke="{svg.colour("paper")}" stroke-width="{thick}"/>'
+    )
+    out.append(f'<rect x="{svg.num(panel.x + 0.5)}" y="{svg.num(top)}" width="{svg.num(panel.width - 1)}" '
+               f'height="{svg.num(tall)}" fill="none" stroke="{svg.colour("muted")}"/>')  # fmt: skip
+    return "".join(out)
+
+
+def step(panel: Panel, frame: Frame, found: Curves, values: dict) -> str:
+    """Compute and what waits after it; beneath, bytes and starts of the wire, on one scale for all numbers of GPUs."""
+    most = max(max(one.wire, one.seconds) for one in found.weak.values())
+    unit, second = labels.clock(values["weak_seconds"])
+    scale = panel.width / most
+    works, waits = values["weak_compute_seconds"], values["weak_waits"] * values["weak_seconds"]
+    sent, starts = values["weak_byte_seconds"], values["weak_start_seconds"]
+    first, second_row, bar = _rows(frame)
+
+    def said(seconds: float) -> str:
+        return amount(seconds / second)
+
+    end = panel.x + works * scale
+    waiting = f", waits {said(waits)}" if waits >= 0.005 * values["weak_seconds"] else ""
+    out = [
+        svg.text(panel.x, first - 4, f"computes {said(works)}{waiting} {unit}", size=frame.small),
+        svg.rect(panel.x, first, works * scale, bar, "compute", title="computes", mark="computes"),
+    ]
+    if waits * scale > 0.3:
+        out.insert(1, hatch.box(end, first, waits * scale, bar, "accent", "waits for messages", "waits"))
+    words = f"wire: {said(sent)} of bytes + {said(starts)} of starts, {unit}"
+    ways = (words, f"bytes {said(sent)} + starts {said(starts)} {unit}", f"wire {said(sent + starts)} {unit}")
+    words = labels.fitting(ways, panel.width, frame.small) if sent + starts else "nothing on the wire"
+    out += [
+        svg.line(end, first - 1, end, second_row + bar + 3, "ink", 1.5, mark="until"),
+        svg.text(panel.x, second_row - 4, words, size=frame.small, halo=True),
+        svg.rect(panel.x, second_row, sent * scale, bar, "c4", title="bytes on the wire", mark="bytes"),
+        svg.rect(panel.x + sent * scale, second_row, starts * scale, bar, "c7", title="their starts", mark="starts"),
+    ]  # fmt: skip
+    return "".join(out)
+
+
+def amount(of: float) -> str:
+    """Three digits, no more than two of them after the point."""
+    return svg.quantity(of) if of >= 1 else "0" if of == 0 else f"{of:.2f}" if of >= 0.005 else "under 0.01"
+
+
+def asked(panel: Panel, frame: Frame) -> str:
+    """The rows of compute and wire, empty."""
+    first, second, bar = _rows(frame)
+    out = []
+    for y, words in ((first, "computes"), (second, "wire: how much beside it?")):
+        out.append(svg.text(panel.x, y - 4, words, size=frame.small))
+        out.append(svg.line(panel.x, y + bar, panel.x + panel.width, y + bar, "muted", 1, "3 4"))
+    return "".join(out)
+
+
+def _rows(frame: Frame) -> tuple[float, float, float]:
+    """Where both bars begin, and their height."""
+    top, tall = frame.deal
+    bar = 20.0 if frame.roomy else 14.0
+    return top + 14, top + tall - bar - 2, bar

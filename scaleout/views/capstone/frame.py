@@ -1,0 +1,66 @@
+"""Where the parts of the picture of the view `capstone` are: two panels side by side, at both widths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaleout.draw import labels, svg
+from scaleout.draw.plot import Axis, Plane
+from scaleout.views.capstone.levers import MOST
+
+X, Y = Axis(1, MOST, log=True), Axis(0, 1)
+PERCENT = [(0.0, "0%"), (0.5, "50%"), (1.0, "100%")]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Strong or weak scaling, from x on."""
+
+    x: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Heights and sizes. From the top: titles, what is dealt out, a key, areas, bars."""
+
+    width: int
+
+    @property
+    def roomy(self) -> bool:
+        return self.width == svg.WIDE
+
+    @property
+    def small(self) -> int:
+        return svg.SMALL if self.roomy else svg.SMALLEST
+
+    @property
+    def panels(self) -> tuple[Panel, Panel]:
+        gap = 24 if self.roomy else 14
+        wide = (self.width - gap) / 2
+        return Panel(0, wide), Panel(wide + gap, wide)
+
+    title = property(lambda self: 12 if self.roomy else 11)
+    said = property(lambda self: 30 if self.roomy else 26)
+    deal = property(
+        lambda self: (38.0, 84.0) if self.roomy else (33.0, 62.0)
+    )  # where it begins, and its height
+    price = property(
+        lambda self: 38 if self.roomy else 32
+    )  # from a plane's lower edge to the words of the bars
+    bars = property(lambda self: 44 if self.roomy else 34)  # height
+
+    @property
+    def key(self) -> float:
+        """Where the key begins."""
+        return sum(self.deal) + (12 if self.roomy else 9)
+
+    def plane(self, panel: Panel, used: float) -> Plane:
+        """The areas, beneath a key that takes `used`."""
+        left = panel.x + labels.room(["100%"])
+        wide = panel.x + panel.width - left - 4
+        return Plane(left, self.key + used + 6, wide, 168 if self.roomy else 112, X, Y)
+
+    def height(self, used: float) -> float:
+        """Of the whole picture."""
+        return self.plane(self.panels[0], used).bottom + self.price + self.bars + 26
