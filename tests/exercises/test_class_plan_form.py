@@ -8,8 +8,8 @@ from repo import ROOT, text
 from scaleout.page import ladder
 from scaleout.records import results
 
-STEMS = ("collectives", "tensor", "pipeline", "zero", "mesh", "precision", "recompute")
-PLANS = {stem: text(f"book/instructor/{stem}.md") for stem in STEMS}
+PLANS = {path.stem: path.read_text("utf-8") for path in sorted((ROOT / "book" / "instructor").glob("*.md"))
+         if path.stem != "index"}  # fmt: skip
 FORM = ["The day before", "Minute by minute", "Two wrong answers to expect", "What to expect on the screen",
         "Where people get stuck", "If you have GPUs"]  # fmt: skip
 
