@@ -4,11 +4,11 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from math import prod
-from pathlib import Path
 
 import mesh_rows
 import pytest
 from drawn import marks
+from planner_views import BIG, PUBLISHED, SMALL, setting, shown, told
 from view_settings import PASTED, by_chance
 
 from scaleout import views
@@ -22,23 +22,7 @@ from scaleout.timing.mesh import BAND, PARTS
 from scaleout.timing.mesh_search import Job, cut, plans
 from scaleout.views import planner
 from scaleout.views.planner import bars, clusters, launch, published
-from scaleout.views.planner.setting import KINDS, cuts_of, setting_of
-
-BIG = {"model": "llama-3-405b", "gpus": 16_384, "sequences": 2048}
-SMALL = {"model": "llama-3-8b", "gpus": 64}
-PUBLISHED = Path(__file__).parents[1] / "published"
-
-
-def shown(params=None, width=svg.WIDE):
-    return views.render("planner", params, width)
-
-
-def setting(**params):
-    return setting_of(views.defaults("planner") | params)
-
-
-def told(name, **params):
-    return views.beneath("planner", params, name)
+from scaleout.views.planner.setting import KINDS, cuts_of
 
 
 @pytest.fixture(scope="module")

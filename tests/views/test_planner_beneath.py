@@ -1,35 +1,18 @@
 """What the view `planner` tells beneath its picture: other clusters, what if, one step away, figures, how to run it."""
 
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
+from planner_views import SMALL, setting, shown, told
 
 from scaleout import views
-from scaleout.draw import svg
 from scaleout.spec.hardware import DEVICES
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing.mesh_search import Job, cut, plans
 from scaleout.views import blocks, planner
 from scaleout.views.planner import clusters, costs, launch
-from scaleout.views.planner.setting import cuts_of, setting_of
-
-BIG = {"model": "llama-3-405b", "gpus": 16_384, "sequences": 2048}
-SMALL = {"model": "llama-3-8b", "gpus": 64}
-PUBLISHED = Path(__file__).parents[1] / "published"
-
-
-def shown(params=None, width=svg.WIDE):
-    return views.render("planner", params, width)
-
-
-def setting(**params):
-    return setting_of(views.defaults("planner") | params)
-
-
-def told(name, **params):
-    return views.beneath("planner", params, name)
+from scaleout.views.planner.setting import cuts_of
 
 
 @pytest.fixture(scope="module")
