@@ -29,7 +29,7 @@ REFUSED = [
     ("ddp", {"overlap": 1}, "True or False"),
     ("fsdp", {"ranks": "12"}, "ranks must be one of 1, 2, 4, 8"),
     ("fsdp", {"prefetch": 5}, "prefetch must be from 0 to 4"),
-    ("fsdp", {"wrap": "head"}, "wrap must be one of model, block, layer, size"),
+    ("fsdp", {"wrap": "head"}, "wrap must be one of layer, block, size, model"),
     ("fsdp", {"offload": 1}, "True or False"),
     ("fsdp", {"model": "zero-1t"}, "model must be one of gpt2"),
     ("pipeline", {"ranks": 65}, "ranks must be from 2 to 64"),

@@ -43,10 +43,10 @@ def _long(text: str) -> float:
 
 
 def _chip(kind: str, text: str, x: float, y: float, lit: bool) -> str:
-    shape, fill, filled, names = LOOKS[kind]
+    shape, fill, filled, _ = LOOKS[kind]
     box = x - 3, y - 8, _long(text) - 4, HIGH
     body = svg.rect(*box, "key", opacity=0.18) if lit else ""
     body += shapes([(x + 5, y + 5.5)], shape, fill, filled)
     body += svg.text(x + 12, y + 9.5, text, size=svg.SMALLEST, bold=lit, mark=f"count {kind}")
-    label = f"{text.split()[0]} layouts, {names[0]}: {'show all again' if lit else 'show these alone'}"
+    label = f"{text}: {'show all layouts again' if lit else 'show these layouts alone'}"
     return svg.press(body, box, "show", "all" if lit else kind, label, f"chip {kind}")
