@@ -8,7 +8,7 @@ import random
 import live_page
 import pytest
 from driver import READY, watched
-from view_settings import PASTED
+from view_settings import values
 
 from scaleout import views
 from scaleout.draw import svg
@@ -65,10 +65,8 @@ def _values(control) -> list:
     if control.kind == "select":
         every = [value for value, _label in control.options]
         return every if len(every) <= MANY else [*every[:: len(every) // 3], every[-1]]
-    if control.kind == "toggle":
-        return [False, True]
-    if control.kind == "paste":
-        return [control.default, PASTED]
+    if control.kind in ("toggle", "paste"):
+        return values(control)
     if control.kind == "arrange":
         return [control.default, order([row[::-1] for row in rows_of(control.default)])]
     if control.kind == "code":

@@ -81,7 +81,8 @@ def folder(bare=False):
         (made / name).chmod(stat.S_IRWXU)
     given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     given |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}       # torch reads these when it is loaded
-    server = subprocess.Popen([REAL, SERVER, made, *["torch"][:bare]], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    names = ["torch"] if bare else []
+    server = subprocess.Popen([REAL, SERVER, made, *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               text=True, env=given, cwd="/")
     assert server.stdout.readline() == "ready\n"
 
