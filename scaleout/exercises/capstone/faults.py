@@ -236,6 +236,9 @@ SAVE_ORDER = Function(
         Mistake("no-barrier-before-manifest", _swapped("manifest", "sync manifest", "barrier"),
                 "You write the manifest before the barrier: it vouches for files that other ranks may still be "
                 "writing."),
+        Mistake("manifest-before-barrier", _swapped("manifest", "barrier"),
+                "You write the manifest before the ranks have met: it vouches for files that other ranks may still be "
+                "writing."),
         Mistake("barrier-before-sync", _swapped("barrier", "sync files"),
                 "You let all ranks meet before they have synced: rank 0 then vouches for files that are in memory."),
         Mistake("barrier-before-write", _swapped("barrier", "write"),
