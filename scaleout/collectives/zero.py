@@ -1,7 +1,7 @@
 """What ZeRO sends: the messages of a step by stage, and by the program that runs it.
 
 The paper's stages send 2, 2, 2 and 3 pieces (Rajbhandari et al., arXiv 1910.02054, section 7); a piece is every weight
-once, of which a rank sends (n-1)/n. Programs differ from the paper, each as its source says:
+once, of which a rank of W sends (W-1)/W. Programs differ from the paper, each as its source says:
 
 - torch's DistributedDataParallel all-reduces in every pass, unless under `no_sync`; ZeroRedundancyOptimizer leaves
   that as it is and broadcasts what each rank has updated (`_sync_params`), so that stage 1 sends 3.

@@ -24,7 +24,7 @@ class Frame:
 
     held: by kind, rank and shard: 0 nothing, 1 owned, 2 there for a moment (borrowed weights; gradients that are not
         yet the sum, or another's), 3 owned, in the host's memory or on NVMe.
-    sent: pieces. One is every weight (or gradient) once: (n-1)/n of all their bytes leave a rank.
+    sent: pieces. One is every weight (or gradient) once: (W-1)/W of all their bytes leave a rank, of W.
     crossed: shares between a GPU and its host. One is a rank's own n-th of the weights (or gradients).
     move: kind and shard that move in this frame, "out" from its owner to all, "in" from all to its owner, "both" for
         an all-reduce, "down" to the host, "up" from it; or None.

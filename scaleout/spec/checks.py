@@ -30,11 +30,12 @@ def said(value: object) -> str:
 
 def whole(name: str, value: object, least: int = 1, of: str = "", most: float = sys.float_info.max) -> None:
     """Both ends are allowed. Without `most` it is what a float can hold: a share of it can be taken."""
+    if is_whole(value) and least <= value <= most:
+        return
     if is_whole(value) and value > most:
         end = format(most, "," if is_whole(most) else "g")
         raise ValueError(f"{name} must be a whole number{of} from {least} to {end}, not {said(value)}")
-    if not is_whole(value) or value < least:
-        raise ValueError(f"{name} must be a whole number{of} of at least {least}, not {said(value)}")
+    raise ValueError(f"{name} must be a whole number{of} of at least {least}, not {said(value)}")
 
 
 def number(name: str, value: object, low: float, high: float = math.inf) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import gcd, prod
 
 from scaleout.spec import checks
@@ -109,6 +109,7 @@ def grid(layout: Layout, order: Iterable[str] = ORDER) -> Grid:
 # --- on nodes -------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1024)
 def apart(cluster: Cluster, *axes: tuple[int, int]) -> Cluster:
     """A group of ranks along axes, (stride, size) of each, as a cluster of its own.
 

@@ -154,6 +154,22 @@ class Spent(NamedTuple):
     whole: dict[str, float]
 
 
+class Way(NamedTuple):
+    """A layout with micro-batches of `batch` sequences, and what of its price does not depend on what is recomputed.
+
+    held: parameters of each of the cut's ends; hops, update: those parts of a step; waits: of all others, for the
+    slowest rank."""
+
+    layout: Layout
+    batch: int
+    cut: Cut
+    on: MeshMachine
+    held: tuple[int, ...]
+    hops: float
+    update: float
+    waits: float
+
+
 class Pricer:
     """Prices the cuts of a job; what several of them share is worked out once."""
 
@@ -166,34 +182,46 @@ class Pricer:
         self.machines: dict[tuple, MeshMachine] = {}
         self.cuts: dict[tuple[int, int], Cut] = {}
 
-    def sized(self, layout: Layout, batch: int, checkpointing: str) -> Plan:
-        """A plan with its bytes."""
-        recipe, cut = self.recipes[checkpointing], self._cut(layout)
-        peak, rank = self.peaks.peak(batch, recipe, layout, cut.ends)
-        return Plan(layout, batch, recipe, cut.each, peak, rank, peak - self.job.room)
+    def way(self, layout: Layout, batch: int) -> Way:
+        """What all ways to recompute share."""
+        job, on, cut = self.job, self._machine(layout), self._cut(layout)
+        hop = hop_seconds(job.shape, batch, job.seq // layout.cp, layout, job.recipe, on.hop)
+        hops = 2 * (layout.pp - 1) * hop + tied_seconds(job.shape, layout, job.recipe, on.hop)
+        held = tuple(self.peaks.parameters(layout, end) for end in cut.ends)
+        own = max(held) / (layout.replicas if layout.zero else 1)
+        update = own * ADAMW_BYTES / on.rank.memory_bytes_per_s
+        return Way(layout, batch, cut, on, held, hops, update, straggling(layout.ranks))
 
-    def timed(self, plan: Plan) -> Plan:
-        """The same with its seconds."""
-        layout, job = plan.layout, self.job
-        on, cut = self._machine(layout), self._cut(layout)
-        spent = self._spent(plan, on)
-        hop = hop_seconds(job.shape, plan.batch, job.seq // layout.cp, layout, plan.recipe, on.hop)
-        parts = pipelined(layout, spent, cut, hop)
-        parts["hops"] += tied_seconds(job.shape, layout, plan.recipe, on.hop)
-        held = [self.peaks.parameters(layout, end) for end in cut.ends]
+    def peak(self, way: Way, checkpointing: str) -> tuple[int, int]:
+        """Bytes of the fullest rank, and which of the pipeline's it is."""
+        return self.peaks.peak(way.batch, self.recipes[checkpointing], way.layout, way.cut.ends)
+
+    def least(self, way: Way, checkpointing: str) -> float:
+        """Seconds without what replicas send."""
+        busiest, fill = in_line(way.layout, self._spent(way, checkpointing), way.cut)
+        return (1 + way.waits) * (way.layout.m * busiest + fill + way.hops + way.update)
+
+    def plan(self, way: Way, checkpointing: str, peak: int, rank: int) -> Plan:
+        """With its seconds."""
+        parts = self._parts(way, checkpointing)
+        return Plan(
+            way.layout, way.batch, self.recipes[checkpointing], way.cut.each, peak, rank, peak - self.job.room,
+            way.on.crossing, fsum(parts.values()), {name: parts[name] for name in PARTS},
+        )  # fmt: skip
+
+    def _parts(self, way: Way, checkpointing: str) -> dict[str, float]:
+        layout, cut = way.layout, way.cut
+        spent = self._spent(way, checkpointing)
+        parts = pipelined(layout, spent, cut) | {"hops": way.hops, "update": way.update}
         one, first, last = spent.work
         there, back = (cut.ends[0].blocks * a + b + c * (layout.pp == 1) for a, b, c in (
             (one.there, first.there, last.there), (one.back, first.back, last.back),
         ))  # fmt: skip
         parts["exposed data"] = mesh_replicas.exposed(
-            held[0], layout, plan.recipe, on.rank.across, there, back, max(cut.each[0], cut.each[-1])
+            way.held[0], layout, self.job.recipe, way.on.rank.across, there, back, max(cut.each[0], cut.each[-1])
         )
-        parts["update"] = max(held) * ADAMW_BYTES / (layout.replicas if layout.zero else 1) / on.rank.memory_bytes_per_s
-        parts["stragglers"] = straggling(layout.ranks) * fsum(parts.values())
-        return Plan(
-            layout, plan.batch, plan.recipe, plan.each, plan.bytes, plan.rank, plan.over, on.crossing,
-            fsum(parts.values()), {name: parts[name] for name in PARTS},
-        )  # fmt: skip
+        parts["stragglers"] = way.waits * fsum(parts.values())
+        return parts
 
     def _cut(self, layout: Layout) -> Cut:
         key = p, _ = layout.pp, layout.chunks
@@ -221,28 +249,33 @@ class Pricer:
             self.prices[group] = priced(group)
         return self.prices[group]
 
-    def _spent(self, plan: Plan, on: MeshMachine) -> Spent:
-        at, job = plan.layout, self.job
-        key = at.tp, at.cp, plan.batch, plan.recipe.checkpointing, on.rank.inside, on.context, "cp" in on.crossing
+    def _spent(self, way: Way, checkpointing: str) -> Spent:
+        at, batch, on, job = way.layout, way.batch, way.on, self.job
+        key = at.tp, at.cp, batch, checkpointing, on.rank.inside, on.context, "cp" in on.crossing
         if key not in self.spent:
+            recipe, tokens = self.recipes[checkpointing], job.seq // at.cp
             overlap = usual_overlap(at) if job.overlap is None else job.overlap
-            tokens = job.seq // at.cp
-            work = (block_work(job.shape, plan.batch, tokens, at, on, plan.recipe, overlap, job.context),
-                    *end_work(job.shape, plan.batch, tokens, at, on, plan.recipe))  # fmt: skip
+            work = (block_work(job.shape, batch, tokens, at, on, recipe, overlap, job.context),
+                    *end_work(job.shape, batch, tokens, at, on, recipe))  # fmt: skip
             self.spent[key] = Spent(*(one.there + one.back for one in work), work, beside(work, job.shape.layers))
         return self.spent[key]
 
 
-def pipelined(layout: Layout, spent: Spent, cut: Cut, hop: float) -> dict[str, float]:
-    """The parts of a step up to what replicas send: `timing.mesh` has them from every action."""
-    p, m = layout.pp, layout.m
+def in_line(layout: Layout, spent: Spent, cut: Cut) -> tuple[float, float]:
+    """Seconds of a micro-batch on the busiest rank, and of the first one's way to it and the last one's from it."""
     block, first, last = spent.block, spent.first, spent.last
-    mean = (cut.blocks * block + first + last) / p
+    ends = layout.chunks == 1
     busiest, own = max(
-        (n * block + table * first + head * last, lap * block + table * first + head * last * (layout.chunks == 1))
+        (n * block + table * first + head * last, lap * block + table * first + head * last * ends)
         for n, lap, table, head in cut.ranks
     )
-    fill = cut.lap * block + first + last * (layout.chunks == 1) - own
+    return busiest, cut.lap * block + first + last * ends - own
+
+
+def pipelined(layout: Layout, spent: Spent, cut: Cut) -> dict[str, float]:
+    """The parts of a step up to hops and what replicas send: `timing.mesh` has them from every action."""
+    p, m = layout.pp, layout.m
+    mean = (cut.blocks * spent.block + spent.first + spent.last) / p
+    busiest, fill = in_line(layout, spent, cut)
     of = {name: m / p * seconds for name, seconds in spent.whole.items()}
-    return {"compute": m * mean - fsum(of.values()), **of, "imbalance": m * (busiest - mean), "bubble": fill,
-            "hops": 2 * (p - 1) * hop}  # fmt: skip
+    return {"compute": m * mean - fsum(of.values()), **of, "imbalance": m * (busiest - mean), "bubble": fill}

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from scaleout.spec import checks, mesh
 from scaleout.spec.layout import Layout, within
 from scaleout.spec.slices import check_tensor, divides
-from scaleout.timing.mesh_plan import RECOMPUTE, Job, Plan, Pricer
+from scaleout.timing.mesh_plan import RECOMPUTE, Job, Plan, Pricer, Way
 
 BATCHES = (1, 2, 4)  # sequences of a micro-batch
 CHUNKS = (2, 3, 4, 5, 6, 7, 8)  # of a rank; and as many as give each stage one block
@@ -58,7 +59,7 @@ def plans(job: Job) -> Found:
     price = Pricer(job)
     fit, over = [], []
     for base in _cuts(job, refused):
-        ways = list(_ways(job, base))
+        ways = [price.way(layout, batch) for layout, batch in _ways(job, base)]
         for checkpointing in RECOMPUTE:
             plan = _choose(price, ways, checkpointing)
             (fit if plan.fits else over).append(plan)
@@ -87,20 +88,38 @@ def cut(job: Job, tp: int = 1, cp: int = 1, pp: int = 1, zero: int = 1, checkpoi
         raise ValueError(f"{dp:,} replicas of {pp} stages take a multiple of {dp:,} sequences, at least {dp * pp:,}: "
                          f"use {least:,}, not {job.sequences:,}")  # fmt: skip
     base = replace(asked, dp=dp, micro_batches=job.sequences // dp)
-    return _choose(Pricer(job), list(_ways(job, base)), checkpointing)
+    price = Pricer(job)
+    return _choose(price, [price.way(*way) for way in _ways(job, base)], checkpointing)
 
 
-def _choose(price: Pricer, ways: list[tuple[Layout, int]], checkpointing: str) -> Plan:
-    """ways: the smallest micro-batches first, for where these do not fit larger ones do not."""
-    sized: list[Plan] = []
-    for layout, batch in ways:
-        if sized and batch > sized[-1].batch and not any(one.fits for one in sized):
+def _choose(price: Pricer, ways: list[Way], checkpointing: str) -> Plan:
+    """The fastest that fits; where none does the smallest, of several as small the fastest. ways: the smallest
+    micro-batches first, for where these do not fit larger ones do not."""
+    best, sized = None, []
+    for _, some in groupby(ways, key=lambda way: way.batch):
+        some = list(some)
+        best = _fastest(price, some, checkpointing, best, sized)
+        if best is None:
             break
-        sized.append(price.sized(layout, batch, checkpointing))
-    some = [one for one in sized if one.fits]
-    if some:
-        return min((price.timed(one) for one in some), key=lambda plan: plan.seconds)
-    return price.timed(min(sized, key=lambda one: one.bytes))
+    if best is not None:
+        return best
+    (size, rank), way = min(sized, key=lambda one: one[0][0])
+    return price.plan(way, checkpointing, size, rank)
+
+
+def _fastest(price: Pricer, ways: list[Way], checkpointing: str, best: Plan | None, sized: list) -> Plan | None:
+    """Of these ways and the best so far. What takes longer without its replicas' messages than the best in all need not
+    be priced. sized: where the bytes of what does not fit are kept."""
+    for least, way in sorted(((price.least(way, checkpointing), way) for way in ways), key=lambda one: one[0]):
+        if best is not None and least > best.seconds:
+            break
+        size, rank = peak = price.peak(way, checkpointing)
+        if size > price.job.room:
+            sized.append((peak, way))
+            continue
+        plan = price.plan(way, checkpointing, size, rank)
+        best = plan if best is None or plan.seconds < best.seconds else best
+    return best
 
 
 def _cuts(job: Job, refused: Counter[str]) -> Iterator[Layout]:

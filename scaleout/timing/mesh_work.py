@@ -8,6 +8,7 @@ ranks have as much of it (`spec.layout.within`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 
 from scaleout.collectives.tensor import block
@@ -17,6 +18,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape
 from scaleout.timing.mesh_machine import MeshMachine, Sends
 from scaleout.timing.tensor import Phase, block_seconds, core_seconds, outside
+from scaleout.timing.tensor_machine import Machine
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,9 @@ def block_work(
     if layout.cp > 1 and recipe.attention == "naive":
         raise ValueError("across cp ranks no rank has all scores: use attention sdpa, not naive")
     overlap = "backward" if overlap == "chunked" and "tp" in on.crossing else overlap
-    one = block(shape, batch, tokens, layout.tp, **cut(layout, recipe))
-    options = {"attention": recipe.attention, "dropout": bool(recipe.dropout)}
-    phases = block_seconds(one, on.rank, overlap=overlap, **options)
+    kept, phases, core = _block(shape, batch, tokens, layout.tp, on.rank, overlap, recipe.attention,
+                                bool(recipe.dropout), tuple(cut(layout, recipe).items()))  # fmt: skip
     forward, backward = (_attending(phase, layout.cp) for phase in phases)
-    kept = 2 * next(tensor.bytes for tensor in one.tensors if tensor.name == "k")
     passed = tuple(_passed(kept * times, phase.attention, layout.cp, on, context, back)
                    for times, phase, back in ((1, forward, False), (2, backward, True)))  # fmt: skip
     weights = forward.products
@@ -71,10 +71,22 @@ def block_work(
         again = forward.seconds - forward.exposed
         return Work(forward, backward + forward, again, (passed[0], passed[1] + passed[0]), weights)
     if recipe.checkpointing == "selective":
-        core = Phase(0.0, *core_seconds(one, on.rank, **options)[0], 0.0, 0.0)
         core = _attending(core, layout.cp)
         return Work(forward, backward + core, core.seconds, (passed[0], passed[1] + passed[0]), weights)
     return Work(forward, backward, 0.0, passed, weights)
+
+
+@lru_cache(maxsize=8)
+def _block(
+    shape: Shape, batch: int, tokens: int, tp: int, rank: Machine, overlap: str, attention: str, dropout: bool,
+    options: tuple,
+) -> tuple[int, tuple[Phase, Phase], Phase]:  # fmt: skip
+    """What of a block no context parallelism and no recomputation changes: bytes of its keys and values, its phases,
+    and of the forward the attention's core alone. Those who ask ask with one way to recompute after another."""
+    one = block(shape, batch, tokens, tp, **dict(options))
+    kept = 2 * next(tensor.bytes for tensor in one.tensors if tensor.name == "k")
+    phases = block_seconds(one, rank, overlap=overlap, attention=attention, dropout=dropout)
+    return kept, phases, Phase(0.0, *core_seconds(one, rank, attention, dropout)[0], 0.0, 0.0)
 
 
 def end_work(
@@ -101,7 +113,7 @@ def hop_seconds(shape: Shape, batch: int, tokens: int, layout: Layout, recipe: R
 def tied_bytes(shape: Shape, layout: Layout, recipe: Recipe) -> float:
     """Gradients of a tied table, which the pipeline's first and last rank both have and add up once a step; 0 where one
     rank has both ends."""
-    if layout.last_rank == 0 or not shape.tied_head:
+    if not shape.tied_head or layout.last_rank == 0:
         return 0
     return ceil(shape.vocab / layout.tp) * shape.hidden * recipe.gradient_bytes
 

@@ -120,20 +120,29 @@ def test_a_view_gets_lower_only_once_the_hand_rests(opened):
     assert rest + 100 < tall == painted and after == rest
 
 
-def test_pictures_are_drawn_ahead_once_the_one_asked_for_is_seen(shared):
+@pytest.mark.parametrize(("name", "value", "near"), [("dropped", 65, [60, 70]), ("model", 1, [0, 2])])
+def test_what_is_a_step_away_is_drawn_once_the_one_asked_for_is_seen(shared, name, value, near):
+    """value: of a choice, which of its options."""
     page = shared("views")
-    order = page.evaluate("""async () => {
-      const {live: view} = document.querySelector("#live-recompute"), seen = [];
+    order, steps = page.evaluate("""async ([name, value]) => {
+      const {live: view} = document.querySelector("#live-recompute"), seen = [], steps = [];
       const {draw} = view;
       await view.redraw();
-      const dropped = view.data.spec.controls.find(({name}) => name === "dropped");
-      view.draw = (...setting) => (seen.push("draw"), draw.apply(view, setting));
+      view.ahead.clear();
+      const control = view.data.spec.controls.find((one) => one.name === name);
+      const row = control.options?.map(([option]) => option);
+      view.draw = (params, ...rest) => {
+        seen.push("draw");
+        steps.push(row ? row.indexOf(params[name]) : params[name]);
+        return draw.call(view, params, ...rest);
+      };
       view.root.addEventListener("live-paint", () => requestAnimationFrame(() => seen.push("frame")), {once: true});
-      await view.change(dropped, 65);
+      await view.change(control, row ? row[value] : value);
       delete view.draw;
-      return seen;
-    }""")
-    assert order == ["draw", "frame", "draw", "draw"]
+      view.reset();
+      return [seen, steps];
+    }""", [name, value])
+    assert order == ["draw", "frame", "draw", "draw"] and steps == [value, *near]
 
 
 def test_less_motion_means_no_motion(visit, page):

@@ -14,7 +14,7 @@ CARD = cards.load("tensor")
 FORMULAS = [one["tex"] for one in CARD["formulas"]]
 GPT3 = PRESETS["gpt-3-175b"]
 REACHED = DEVICES["h100-sxm"].bf16_flop_per_s / 2
-NVLINK, NIC = (LINKS[name].one_way_bytes_per_s for name in ("nvlink4", "ib-ndr"))
+NVLINK, NIC = (LINKS[name].reached * LINKS[name].one_way_bytes_per_s for name in ("nvlink4", "ib-ndr"))
 
 
 def sent(one):
@@ -44,6 +44,6 @@ def test_numbers_are_the_packages():
     one = block(GPT3, 1, 2048, 4)
     counts = [sum(one.counts(phase).values()) for phase in ("forward", "backward")]
     assert [found["value"] for found in CARD["numbers"]] == [
-        f"{counts[0]} + {counts[1]}", f"{round(REACHED / NVLINK, -2):,.0f}", f"{round(REACHED / NIC, -2):,.0f}",
-        f"{round(1.1 * 7 * 1100, -2):,.0f}", f"{sent(one) / 1e6:.0f} MB",
+        f"{counts[0]} + {counts[1]}", f"{round(REACHED / NVLINK, -1):,.0f}", f"{round(REACHED / NIC, -2):,.0f}",
+        f"{round(1.1 * 7 * REACHED / NVLINK, -2):,.0f}", f"{sent(one) / 1e6:.0f} MB",
     ]  # fmt: skip

@@ -12,7 +12,9 @@ from scaleout.spec.hardware import DEVICES
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
+from scaleout.timing import mesh_search
 from scaleout.timing.mesh import PARTS
+from scaleout.timing.mesh_plan import Pricer
 from scaleout.timing.mesh_search import ALIKE, Job, chunks, cut, plans
 
 H100 = DEVICES["h100-sxm"]
@@ -61,6 +63,23 @@ def test_seconds_and_bytes_are_those_of_the_whole_models(name):
         held = JOBS[name].accounts(plan)
         assert plan.bytes == pytest.approx(held[fullest(held)].peak_bytes, rel=0.01), key(plan)
         assert held[plan.rank].peak_bytes == pytest.approx(held[fullest(held)].peak_bytes, rel=0.01)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_cut_has_the_fastest_of_its_chunks_and_micro_batches(name):
+    """The search leaves out what cannot win: with every one priced it is the same plan, or where none fits one as
+    small, and of those as small with such micro-batches the fastest."""
+    one, fit, over = JOBS[name], FOUND[name].plans, FOUND[name].over
+    for plan in random.Random(3).sample(fit, min(12, len(fit))) + random.Random(3).sample(over, min(12, len(over))):
+        base = replace(plan.layout, chunks=1, schedule="1f1b", micro_batches=one.sequences // plan.layout.dp)
+        price, how = Pricer(one), plan.recipe.checkpointing
+        ways = [price.way(*way) for way in mesh_search._ways(one, base)]
+        every = [price.plan(way, how, *price.peak(way, how)) for way in ways]
+        if plan.fits:
+            assert plan == min((p for p in every if p.fits), key=lambda p: p.seconds), key(plan)
+        else:
+            same = [p for p in every if p.bytes == plan.bytes and p.batch == plan.batch]
+            assert plan.bytes == min(p.bytes for p in every) and plan == min(same, key=lambda p: p.seconds), key(plan)
 
 
 def test_a_tied_table_is_priced_in_one_cut_as_in_every_action():

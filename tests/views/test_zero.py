@@ -146,7 +146,7 @@ def test_slips_count_something():
     said = {words: value for value, words in zero.slips(views.defaults("zero"))}
     assert sorted(said.values()) == [1, 1.5, 3, 4]
     assert said[next(words for words in said if words.startswith("stage 3's"))] == shown(stage=3)["values"]["pieces"]
-    bare = next(value for words, value in said.items() if "(n − 1)/n" in words)
+    bare = next(value for words, value in said.items() if "(W − 1)/W" in words)
     assert bare == shown(stage=0)["values"]["sent_gb"] / (2 * N / 1e9)
 
 

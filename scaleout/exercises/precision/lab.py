@@ -125,7 +125,7 @@ MASTER = Lab(
            "The square of a bf16 number has twice its digits: convert before you square."),
     solution="```python\n"
     f"{_MASTER_SOLUTION}```\n\n"
-    "Twelve bytes in fp32 and two each for weight and gradient: the 16 bytes of chapter 01, and now you know what four "
+    "Twelve bytes in fp32 and two each for weight and gradient: the 16 bytes of rung 01, and now you know what four "
     "of them are for. The copy *is* the model. A checkpoint that holds the bf16 weights alone loses what was gathered "
     "below their last bit, and a resume from it begins with a bump. Whether you have a copy at all is worth an "
     "assertion: *the FusedAdam code doesn't allocate master weights when the parameter dtype is bfloat16, even if you "

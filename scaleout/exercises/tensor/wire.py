@@ -12,7 +12,7 @@ from scaleout.spec.transformer import PRESETS
 from scaleout.timing.tensor import block_seconds
 from scaleout.timing.tensor_machine import machine
 
-_FOUR, _PER_BYTE = block(GPT, 1, 2048, 4), 1100
+_FOUR, _PER_BYTE, _BY_CARD = block(GPT, 1, 2048, 4), 1370, 10_500
 _SHARE = sent(_FOUR) * _PER_BYTE / products(_FOUR)
 
 WIDE = Number(
@@ -46,8 +46,8 @@ WIDE = Number(
         Slip("no-constant", _SHARE * 4.5, "The 2/9 is missing."),
         Slip("at-the-peak", _SHARE * 2,
              f"That is for GPUs at their full peak, which would do {2 * _PER_BYTE:,} operations a byte."),
-        Slip("by-cards", _SHARE * link("nvlink4").one_way_bytes_per_s / link("ib-ndr").one_way_bytes_per_s,
-             "That is over network cards, at 9,900 operations a byte. Inside of a node there is NVLink."),
+        Slip("by-cards", _SHARE * _BY_CARD / _PER_BYTE,
+             f"That is over network cards, at {_BY_CARD:,} operations a byte. Inside of a node there is NVLink."),
         Slip("inverted", 1 / _SHARE, "That is products over messages. The question is the other way round."),
     ),
     right="Whatever the batch: each token brings its own messages along.",
@@ -141,7 +141,7 @@ HIDDEN = Choice(
     solution="**Nothing in the forward; in the backward f's, behind the gradients of the weights.** A message hides "
     "if there is work that does not need it. DDP's gradients are needed at the end of the step. g's result is read "
     "at once, by the residual sum. But in the backward the input's gradient can be made first and sent while the "
-    "weights' gradients are made, which nobody waits for. Megatron-LM does so. For a block of Llama 3 405B on eight "
+    "weights' gradients are made, which nobody waits for. Megatron-LM does so. For a block of Llama 3.1 405B on eight "
     f"H100s, 8,192 tokens, the book's model has {_PLAIN[1].exposed * 1e3:.1f} ms of messages in the backward, of "
     f"which {_BESIDE[1].exposed * 1e3:.1f} ms stay, and all {_BESIDE[0].exposed * 1e3:.1f} ms of the forward.\n\n"
     "To hide the rest, work must be made that does not need all of the message: cut the product and the message into "

@@ -140,7 +140,7 @@ FEWEST = Function(
     "- Where no number of GPUs is enough, the answer is 0.",
     hints=("What is whole on every GPU at this stage? Take it off the room first.",
            "The rest of the room has to hold one part of what is split.",
-           "As N grows the part becomes as small as you like, but not zero. When is even that too much?"),
+           "With more GPUs the part becomes as small as you like, but not zero. When is even that too much?"),
     solution="```python\n"
     f"{_SOLUTION}```\n\n"
     f"With 60 of 80 GB left beside the activations, the 13B takes {_fewest([26, 26, 156], 1, 60)} GPUs at stage 1, "

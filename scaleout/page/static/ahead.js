@@ -1,10 +1,10 @@
 // The pictures one step away, drawn before they are asked for.
 
-/** The values one key press away from a slider's value. */
-function neighbours({ stops, lo, hi, step }, value) {
-  if (!stops) return [value - step, value + step].filter((near) => near >= lo && near <= hi);
-  const at = stops.indexOf(value);
-  return [stops[at - 1], stops[at + 1]].filter((near) => near !== undefined);
+/** The values one key press away from a control's value; none of one that is no slider and no choice. */
+function neighbours({ kind, stops, options, lo, hi, step }, value) {
+  const row = options?.map(([one]) => one) ?? stops;
+  if (row) return [row.indexOf(value) - 1, row.indexOf(value) + 1].flatMap((at) => row[at] ?? []);
+  return ["slider", "play"].includes(kind) ? [value - step, value + step].filter((near) => near >= lo && near <= hi) : [];
 }
 
 /** The end of the browser's next frame. */
@@ -41,14 +41,14 @@ export class Ahead {
     this.drawn.clear();
   }
 
-  /** Draw the neighbours of a slider, until the reader goes on: what is asked for comes first, and so does the frame that
-   * shows it, where the machine has few cores. */
-  async draw({ kind, name, ...range }) {
-    if (kind !== "slider" && kind !== "play") return;
+  /** Draw what is one step of a control away, until the reader goes on: what is asked for comes first, and so does the
+   * frame that shows it, where the machine has few cores. */
+  async draw(control) {
+    const { params, shape, runtime, learner, held } = this.view;
+    if (!runtime.page || learner || held) return;
     await frame();
-    const { params, shape } = this.view;
-    for (const value of neighbours(range, params[name])) {
-      const near = { ...params, [name]: value };
+    for (const value of neighbours(control, params[control.name])) {
+      const near = { ...params, [control.name]: value };
       const key = this.name(shape, near);
       if (this.view.busy) return;
       if (!this.drawn.has(key)) this.keep(key, await this.view.draw(near, shape));

@@ -44,8 +44,7 @@ export class View {
     const { root, data } = this;
     root.setAttribute("role", "group");
     root.setAttribute("aria-label", data.spec.title);
-    // the announced copy speaks for this one, once the reader's hand rests
-    this.shown.setAttribute("aria-hidden", "true");
+    this.shown.setAttribute("aria-hidden", "true"); // its announced copy speaks for it, once the reader's hand rests
     root.querySelector(".live-side").prepend(...this.controls());
     root.querySelector(".live-side").append(this.foot());
     this.shown.after(this.status.element, this.announce.region);
@@ -200,8 +199,10 @@ export class View {
       else this.waiting = true; // a link, Reset or the lock put all controls elsewhere meanwhile
     }
     this.busy = false;
-    if (moved && this.runtime.page && !this.learner && !this.held) await this.ahead.draw(moved);
+    const chosen = moved?.kind === "select"; // what a choice leads to may take long: the words about this one come first
+    if (moved && !chosen) await this.ahead.draw(moved);
     await this.rest.after(moved);
+    if (chosen) await this.ahead.draw(moved);
   }
 
   /** Whether a thumb or a mark is held: it may go on at any moment, and Python has to be free for it. */
@@ -209,11 +210,12 @@ export class View {
     return this.root.querySelector("input:active, [data-held]") !== null;
   }
 
-  /** Once, before the reader asks: what Python reads for the first drawing of a view is read then. */
-  warm() {
+  /** Once, before the reader asks: the first drawing, for which Python reads most, and what the first control leads to. */
+  async warm() {
     if (this.warmed || !this.runtime.page || this.learner) return;
     this.warmed = true;
-    this.draw(this.params);
+    await this.draw(this.params);
+    await this.ahead.draw(this.data.spec.controls.find(({ kind }) => kind !== "guess"));
   }
 
   /** What a picture shows, as text: the parameters, and the reader's own run if there is one. */

@@ -41,13 +41,13 @@ def law(setting, values: dict) -> list[str]:
     formula = f"({' + '.join(terms)}) B × {billions} billion = {gigabytes(setting.held())}"
     if not terms:
         formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its part are outside"
-    piece = f"A piece: (n − 1)/n of {billions} billion × {setting.widths['weights']} B = {gigabytes(setting.piece)}."
-    return [f"At rest, with n = {n}, a GPU keeps of each parameter, in the order of the rows:", formula,
+    piece = f"A piece: (W − 1)/W of {billions} billion × {setting.widths['weights']} B = {gigabytes(setting.piece)}."
+    return [f"At rest, with W = {n}, a GPU keeps of each parameter, in the order of the rows:", formula,
             f"{piece}{_fullest(setting)}{_elsewhere(values)}"]  # fmt: skip
 
 
 def _fullest(setting) -> str:
-    """What is there for a moment where a block is gathered at a time, and not an n-th of the model as drawn."""
+    """What is there for a moment where a block is gathered at a time, and not a W-th of the model as drawn."""
     if setting.stage < 3 or setting.keeps:
         return ""
     return f" Gathered block by block, {gigabytes(setting.most)} at the fullest: less than these parts show."
@@ -67,7 +67,7 @@ def slips(setting) -> list[tuple[float, str]]:
     bare = 2 * (n - 1) / n
     return [
         (1, "the gradients' way to their owners alone: the new weights have to come back"),
-        (bare, f"with the (n − 1)/n that a piece has already; so counted DDP sends {bare:g} too"),
+        (bare, f"with the (W − 1)/W that a piece has already; so counted DDP sends {bare:g} too"),
         (3, "stage 3's, which gathers the weights for the forward and again for the backward"),
         (4, "an all-reduce of the gradients, and as much again for the weights"),
     ]
