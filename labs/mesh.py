@@ -93,8 +93,8 @@ def draw(s, o, text):
 # --- the same as one process? -------------------------------------------------------------------------------
 
 def equality(s, o, text, laid, vias):
-    """Checks of a Record: losses, gradients and weights of a few steps of momentum SGD against this process alone on
-    what all replicas have, in fp32."""
+    """Checks of a Record: losses and weights of a few steps of momentum SGD and the gradients of the first against this
+    process alone on what all replicas have, in fp32."""
     checks, o = {}, replace(o, seq=min(o.seq, PARITY_TOKENS))
     steps = [measure_mesh.batches(s, o, text, *laid, step) for step in range(PARITY_STEPS)]
     wanted = _trained(s, o, laid, "one", steps)
@@ -110,16 +110,11 @@ def equality(s, o, text, laid, vias):
 
 
 def _trained(s, o, laid, via, steps):
-    """(losses of the steps, gradients of the last, weights after it)."""
+    """What `parity.trained` gives of a way, whose groups are given back."""
     way = measure_mesh.Way(s, o, *laid, via, lab_mesh.order(o.order), "momentum", PARITY_RATE)
-    losses = []
-    for step in steps:
-        losses.append(way.gradients(step))
-        gradients = way.whole(gradients=True)
-        way.update()
-    weights = way.whole()
+    found = parity.trained(way, steps)
     way.close()
-    return losses, gradients, weights
+    return found
 
 
 # --- one layout -----------------------------------------------------------------------------------------------

@@ -77,30 +77,20 @@ def one_batch(s, o, text, step):
 # --- the same as one process? -------------------------------------------------------------------------------
 
 def equality(s, o, text, names):
-    """Checks of a Record: losses and weights of a few steps of momentum SGD and the gradients of the first, while the
-    weights are the same to the last bit, against this process alone, in fp32."""
+    """Checks of a Record: losses and weights of a few steps of momentum SGD and the gradients of the first against this
+    process alone, in fp32."""
     checks, o = {}, replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32")
     more = {"optimizer": "momentum", "rate": PARITY_RATE}
     batches = [one_batch(s, o, text, step) for step in range(PARITY_STEPS)]
-    wanted = _trained(measure_tensor.make(s, o, "one", **more), batches)
+    wanted = parity.trained(measure_tensor.make(s, o, "one", **more), batches)
     for name in names:
         way = measure_tensor.make(s, o, name, **more)
-        found, words = _trained(way, batches), lab_tensor.NAMES[name]
+        found, words = parity.trained(way, batches), lab_tensor.NAMES[name]
         losses = max(abs(f - w) / w for f, w in zip(found[0], wanted[0], strict=True))
         checks[f"{words}: losses equal one process"] = parity.check(s.largest(losses))
         for what, f, w in (("gradients", found[1], wanted[1]), ("weights", found[2], wanted[2])):
             checks[f"{words}: {what} equal one process"] = parity.check(parity.worst(s, f, w))
     return checks
-
-
-def _trained(way, batches):
-    """(losses of the steps, gradients of the first, weights after the last)."""
-    losses, gradients = [], []
-    for batch in batches:
-        losses.append(way.gradients(batch))
-        gradients = gradients or way.whole(gradients=True)
-        way.update()
-    return losses, gradients, way.whole()
 
 
 # --- train, compare, record -----------------------------------------------------------------------------------

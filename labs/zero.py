@@ -82,16 +82,11 @@ def equality(s, o, text, vias):
 
 
 def _trained(s, o, via, batches):
-    """{"losses": of the steps, "gradients": of the last, "weights", "momentum", "variance": after it}."""
+    """{"losses": of the steps, "gradients": of the first, "weights", "momentum", "variance": after the last}."""
     way = measure_zero.make(s, o, via)
     measure_zero.calm(way.optimizer)
-    losses = []
-    for share in batches:
-        losses.append(way.gradients(share))
-        gradients = way.whole(gradients=True)
-        way.update()
-    states = {measure_zero.STATES[kind]: found for kind, found in way.states().items()}
-    return {"losses": losses, "gradients": gradients, "weights": way.whole()} | states
+    found = dict(zip(("losses", "gradients", "weights"), parity.trained(way, batches), strict=True))
+    return found | {measure_zero.STATES[kind]: tensors for kind, tensors in way.states().items()}
 
 
 def parity_checks(errors):

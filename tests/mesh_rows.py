@@ -16,9 +16,9 @@ from scaleout.timing.mesh import step
 from scaleout.timing.mesh_machine import machine
 
 FOLDER = Path(__file__).parent / "published"
-PUBLISHED, FP8, TABLE, RATES = (
+PUBLISHED, FP8, TABLE, RATES, FSDP = (
     json.loads((FOLDER / name).read_text())
-    for name in ("mesh.json", "fp8.json", "megatron_2021.json", "training_throughput.json")
+    for name in ("mesh.json", "fp8.json", "megatron_2021.json", "training_throughput.json", "fsdp_by_gpus.json")
 )
 H100 = PUBLISHED["h100"]["rows"]
 
@@ -96,6 +96,39 @@ def bloom():
     time = step(Shape(**said["shape"]), said["batch"], said["seq"], layout, DEVICES[said["device"]], nodes, recipe,
                 overlap="none", hide_data=False)  # fmt: skip
     return time, said["seconds"]
+
+
+def own_run(chunks):
+    """[(GPUs, predicted seconds, published)] of 340B's own training run, whose report gives no number of chunks."""
+    row, out = PUBLISHED["own_run"], []
+    for gpus, sequences, seconds in zip(row["gpus"], row["sequences"], row["seconds"], strict=True):
+        dp = gpus // (row["tp"] * row["pp"])
+        layout = Layout(dp, row["tp"], row["pp"], 1, True, chunks=chunks, micro_batches=sequences // dp,
+                        schedule="interleaved")  # fmt: skip
+        time = step(run("340B", 128)[0], 1, row["seq"], layout, DEVICES["h100-sxm"], cluster(gpus // 8, 8),
+                    Recipe("bf16-master", gradients="kept"))  # fmt: skip
+        out.append((gpus, time.seconds, seconds))
+    return out
+
+
+def by_fsdp():
+    """{series: {GPUs: tokens a second that are told, by those published}} of FSDP by PyTorch's own on H100s.
+
+    torchtitan's selective recomputation, which the book's recipes have not, is told as none.
+    """
+    out = {}
+    for one in FSDP["series"]:
+        if one["devices"] != ["h100-sxm"]:
+            continue
+        shape = PRESETS[one["preset"]] if "preset" in one else Shape(**one["shape"], max_seq=one["seq"])
+        recipe = Recipe("bf16-master", checkpointing="full" if one["checkpointing"] == "full" else "none")
+        whole = "tokens_per_second" in one
+        rates = one["tokens_per_second" if whole else "tokens_per_second_per_gpu"]
+        for gpus, rate in ((int(n), rate) for n, rate in rates.items()):
+            time = step(shape, one["micro_batch"], one["seq"], Layout(gpus, zero=3, micro_batches=one["passes"]),
+                        DEVICES["h100-sxm"], cluster(-(-gpus // 8), 8), recipe)  # fmt: skip
+            out.setdefault(one["name"], {})[gpus] = time.tokens_per_second / rate / (1 if whole else gpus)
+    return out
 
 
 def errors(name):

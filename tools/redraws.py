@@ -78,13 +78,19 @@ def sliders(stem: str) -> list:
     return [one for one in view_settings.controls(stem).values() if one.kind in ("slider", "play")]
 
 
-def settings(stem: str, count: int, seed: int) -> list[tuple[dict, str, object]]:
-    """(values of all controls, a slider's name, the value it is moved to): by chance, the same for the same seed.
-    Only what the view can draw, before and after; a view that can draw less than a tenth is a ValueError."""
+def movable(stem: str, questions: bool = False) -> list:
+    """The sliders, or in a view without one every control that a hand moves; questions: those whose change takes a
+    search (`views.asked`), else the others."""
+    some = sliders(stem) or [one for one in view_settings.controls(stem).values() if one.kind != "paste"]
+    return [one for one in some if (one.name in views.asked(stem)) == questions]
+
+
+def settings(stem: str, count: int, seed: int, questions: bool = False) -> list[tuple[dict, str, object]]:
+    """(values of all controls, the name of one of `movable`, the value it is moved to): by chance, the same for one
+    seed. Only what the view can draw, before and after; a view that can draw less than a tenth is a ValueError."""
     dice, out = random.Random(f"moves {seed}"), []  # by_chance throws those of the seed itself
-    movable = sliders(stem) or list(view_settings.controls(stem).values())
     for state in view_settings.by_chance(stem, 10 * count, seed):
-        moved = dice.choice(movable)
+        moved = dice.choice(movable(stem, questions))
         to = dice.choice(view_settings.values(moved))
         drawn = [live.call("draw", {"stem": stem, "params": one}) for one in (state, {**state, moved.name: to})]
         if to != state[moved.name] and all("svg" in one for one in drawn):
@@ -132,10 +138,10 @@ def drag(page, count: int) -> list[dict]:
     return page.evaluate("window.taken")
 
 
-def at_random(page, stem: str, count: int, seed: int) -> list[dict]:
-    """The redraws for moves of any slider while all controls stand anywhere."""
+def at_random(page, stem: str, count: int, seed: int, questions: bool = False) -> list[dict]:
+    """The redraws for moves of one of `movable` while all controls stand anywhere."""
     page.evaluate("window.taken = []")
-    for move in settings(stem, count, seed):
+    for move in settings(stem, count, seed, questions):
         page.evaluate(MOVE, list(move))
     return page.evaluate("window.taken")
 

@@ -190,11 +190,7 @@ def _block(block: str) -> str:
 
 
 def inline(text: str) -> str:
-    """`code`, **strong** and *emphasis* of a line as HTML."""
-    out = []
-    for index, part in enumerate(re.split(r"`([^`]+)`", text)):
-        if index % 2:
-            out.append(f"<code>{escape(part)}</code>")
-        else:
-            out.append(re.sub(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])", r"<em>\1</em>", bold(part)))
-    return "".join(out)
+    """`code`, **strong** and *emphasis* of a line as HTML; code may stand in either."""
+    codes = iter(re.findall(r"`([^`]+)`", text))
+    words = re.sub(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])", r"<em>\1</em>", bold(re.sub(r"`[^`]+`", "\0", text)))
+    return re.sub("\0", lambda _: f"<code>{escape(next(codes))}</code>", words)

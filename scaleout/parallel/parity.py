@@ -47,6 +47,21 @@ def loss_and_gradients(model, tokens, targets, replicas=None):
     return loss.item(), found
 
 
+def trained(way, steps, *more):
+    """(losses of the steps, gradients of the first, weights after the last) of a way with `gradients(step, *more)`,
+    `update()` and `whole(gradients)`.
+
+    Gradients are those of the first step, while every way has the same weights to the last bit: later ones are of
+    weights that rounding has driven apart, and differ by how steep the loss is there.
+    """
+    losses, first = [], {}
+    for step in steps:
+        losses.append(way.gradients(step, *more))
+        first = first or way.whole(gradients=True)
+        way.update()
+    return losses, first, way.whole()
+
+
 def worst(s, found, wanted):
     """`relative_error` on the rank where it is largest, infinity as a number that JSON has. s: lab.session.Session."""
     return s.largest(min(relative_error(found, wanted), 1e300))

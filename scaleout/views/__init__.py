@@ -59,7 +59,7 @@ from scaleout.views.controls import (
 )
 
 __all__ = [
-    "Control", "advice", "arrange", "asks", "beneath", "code", "defaults", "guess", "measured", "more",
+    "Control", "advice", "arrange", "asked", "asks", "beneath", "code", "defaults", "guess", "measured", "more",
     "number", "order", "paste", "play", "prepare", "question", "render", "rows_of", "sections", "select", "settings",
     "slider", "spec", "stems", "toggle",
 ]  # fmt: skip
@@ -126,6 +126,11 @@ def clean(stem: str, params: dict | None) -> dict:
         if name not in controls:
             raise ValueError(f"{stem} has no parameter {name!r}: use one of {', '.join(controls)}")
     return {name: control.clean(params.get(name, control.default)) for name, control in controls.items()}
+
+
+def asked(stem: str) -> tuple[str, ...]:
+    """Controls whose change is a new question, which takes a search: more than a frame or two."""
+    return getattr(_view(stem), "QUESTION", ())
 
 
 def measured(stem: str, record: dict) -> dict:

@@ -27,6 +27,9 @@ SIZES = """() => [...document.querySelectorAll(".card-sheet .card-picture text")
 })"""
 
 
+CUT = """() => [...document.querySelectorAll("svg svg")].every((one) => getComputedStyle(one).overflowX === "hidden")"""
+
+
 @pytest.mark.parametrize("stem", cards.stems())
 def test_a_card_is_one_page_with_room_at_its_foot(reader, book, stem):
     reader.set_viewport_size({"width": 1000, "height": 1200})
@@ -36,6 +39,7 @@ def test_a_card_is_one_page_with_room_at_its_foot(reader, book, stem):
     [box] = set(re.findall(rb"/MediaBox\s*\[([^\]]+)\]", printed))
     assert [round(float(side) / 72 * 25.4) for side in box.split()] == [0, 0, 210, 297]
     assert reader.evaluate(FOOT) * MM <= 297 - 15 + 0.2
+    assert reader.evaluate(CUT), "stripes of a picture go on outside of it"
     assert min(reader.evaluate(GAPS)) >= 3, "a formula stands on the next"
     assert min(reader.evaluate(SIZES), default=8) >= 8
     assert violations(reader) == []

@@ -60,7 +60,7 @@ def test_code_runs_in_the_page(tasks):
     area = box.get_by_role("textbox", name="Your code")
     stub = exercises.spec("memory", key)["stub"]
     assert area.input_value() == stub
-    assert box.locator(".live-long").inner_text() == "3 minutes"
+    assert box.locator(".live-long").inner_text() == "5 minutes"
     assert task(page, "weights-70b").locator(".live-long").inner_text() == "1 minute"
     area.fill("import numpy as np")
     area.press("Control+Enter")

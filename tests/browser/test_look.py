@@ -46,6 +46,26 @@ def test_paper_shows_the_picture_and_nothing_to_press(visit):
     assert opened.evaluate(ink) == "rgb(34, 34, 34)"  # dark on white, whatever the screen had
 
 
+def test_paper_has_room_for_an_answer(tasks):
+    field = tasks.locator("#live-memory-weights-70b input[type=text]")
+    editor = tasks.locator(".live-editor").first
+    height = editor.bounding_box()["height"]
+    tasks.emulate_media(media="print")
+    for part in ("button:visible", "select:visible", "details:visible", ".live-help:visible"):
+        assert tasks.locator(f".live-widget {part}").count() == 0
+    line = "(one) => [getComputedStyle(one, '::placeholder').color, getComputedStyle(one).borderBottomStyle]"
+    assert field.evaluate(line) == ["rgba(0, 0, 0, 0)", "solid"]
+    assert field.bounding_box()["width"] > 200
+    assert editor.bounding_box()["height"] > height + 60
+    tasks.emulate_media(media="screen")
+    unit = tasks.locator("#live-memory-weights-70b select")
+    unit.select_option("GB")
+    field.fill("140")
+    tasks.emulate_media(media="print")
+    assert unit.is_visible() and field.input_value() == "140"  # what has been answered stays
+    tasks.emulate_media(media="screen")
+
+
 def test_without_scripts_it_reads(context, site):
     plain = context.browser.new_context(java_script_enabled=False) if context.browser else None
     if plain is None:

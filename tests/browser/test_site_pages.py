@@ -40,6 +40,23 @@ MOVED = """async () => {
 }"""
 # The theme's icons that are not drawn, and whether its script goes on to look for some in what a view draws.
 ICONS = "[document.querySelectorAll('i[class*=fa-]').length, FontAwesome.config.observeMutations]"
+# A window on a field of stripes, within a picture: it is as wide as it was drawn, and cuts them off.
+WINDOWS = """[...document.querySelectorAll("svg svg")].filter((one) => {
+  const { overflowX, width } = getComputedStyle(one);
+  return overflowX !== "hidden" || Math.abs(parseFloat(width) - one.getAttribute("width")) > .1;
+}).length"""
+# What a sheet of A4 cuts off, what on it asks to be pressed, and folds that do not say where they are.
+SHEET = {"width": 658, "height": 994}
+LOST = """() => {
+  const article = document.querySelector(".bd-article"), { right } = article.getBoundingClientRect();
+  const seen = [...article.querySelectorAll(":not(svg *, mjx-container *, .w)")].filter((one) => one.checkVisibility());
+  const told = (fold) => getComputedStyle(fold.querySelector("summary"), "::after").content !== "none"
+    || fold.lastElementChild.checkVisibility({ contentVisibilityAuto: true });
+  const wrong = seen.filter((one) => one.getBoundingClientRect().right > right + 1
+    || one.matches("button, input[type=range], .live-lock, .live-foot")
+    || one.matches("details:not([open], .live-widget *)") && !told(one));
+  return [parseFloat(getComputedStyle(article).paddingBottom), wrong.map((one) => one.outerHTML.slice(0, 200))];
+}"""
 PAGES = [*contents(), "404", "search"]
 # Python takes seconds to start in a page, and every page starts the same: one does. On the others this Python answers
 # at the other end of the worker's line (scaleout/page/static/worker.js).
@@ -73,6 +90,7 @@ def test_a_page_is_sound(reader, book, name):
     assert reader.watch.python() == []  # it waits for the first touch
     assert reader.evaluate(MOVED) == []
     assert reader.evaluate(ICONS) == [0, False]
+    assert reader.evaluate(WINDOWS) == 0
     views_at_rest(reader)
     unfold(reader)
     assert reader.evaluate(DRAWN) == ["wide"] * reader.locator("figure.drawing").count()
@@ -128,6 +146,9 @@ def views_at_rest(page) -> None:
     for view in views_.all():
         assert view.locator(".live-stage .live-wide > svg").is_visible()
         assert view.locator(".live-first").is_hidden()
+    page.set_viewport_size(SHEET)
+    if page.locator(".bd-article > section").count():
+        assert page.evaluate(LOST) == [0, []]
     page.emulate_media(media="screen")
     page.set_viewport_size(NARROW)
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]  # with the lock on

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from repo import ROOT, text
 
+from scaleout import exercises
 from scaleout.page import ladder
 from scaleout.records import results
 
@@ -38,3 +39,27 @@ def test_each_plan_says_what_to_do_when_the_gpus_do_not_come():
     link = results.load(ROOT / "labs/results/mesh/smoke-cpu-8-link.json").measurement
     took = [link[f"seconds a step, {axis} across, 50 Mbit/s"] for axis in ("pp", "dp", "tp")]
     assert "{:.2f}, {:.2f} and {:.2f} s a step".format(*took) in PLANS["mesh"]
+
+
+# "*One* (3)", "*One* and *Two* (2 minutes each)", "*One*, in pairs, on paper (10)"
+MINUTES = re.compile(r"((?:\*[A-Z0-9][^*]+\*(?: and |, )?)+)(?:,? (?:by show of hands|in pairs|on paper))*,? "
+                     r"\((\d+)(?: minutes)?( each)?\)")  # fmt: skip
+
+
+def test_a_plan_gives_an_exercise_the_minutes_that_its_page_says():
+    for stem in ("memory", "ddp", "zero", "fsdp", "mesh", "precision", "recompute"):
+        page = {one.title: exercises.spec(stem, one.key)["minutes"] for one in exercises.catalogue(stem)}
+        found = MINUTES.findall(PLANS[stem])
+        assert len(found) > 3, stem
+        for words, minutes, each in found:
+            titles = re.findall(r"\*([^*]+)\*", words)
+            for title in titles if each else titles[-1:]:
+                assert page[title] == int(minutes), (stem, title)
+
+
+def test_a_chapter_says_the_minutes_of_its_exercises():
+    for stem in ("memory", "ddp", "tensor", "pipeline", "zero", "fsdp", "mesh", "precision", "recompute", "capstone"):
+        chapter = next((ROOT / "notebooks").glob(f"*_{stem}.ipynb")).read_text("utf-8")
+        said = int(re.search(r"minutes to read and run, (\d+) for the exercises", chapter)[1])
+        asked = sum(exercises.spec(stem, one.key)["minutes"] for one in exercises.catalogue(stem))
+        assert abs(said - asked) < 5, (stem, said, asked)

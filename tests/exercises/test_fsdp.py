@@ -25,6 +25,8 @@ from scaleout.views import render
 GB = 10**9
 N = 8_030_261_248  # parameters of Llama 3 8B, by its model card 8.03 billion
 BLOCK, ROOT_UNIT = 218_112_000, 1_050_677_248  # by hand: 4096 x (2 x 4096 + 2 x 1024 + 3 x 14336 + 2); the rest
+# The exercises' own model, Llama 2 7B: parameters, a block by hand, and what is left in the root.
+OWN, OWN_BLOCK, OWN_ROOT = 6_738_415_616, 4096 * (4 * 4096 + 3 * 11_008 + 2), (2 * 32_000 + 1) * 4096
 
 
 value = partial(answers.value, "fsdp")
@@ -36,16 +38,17 @@ def test_the_model_and_its_units_are_those_that_hand_arithmetic_gives():
     assert fsdp_sizes.PARAMETERS == N == 32 * BLOCK + ROOT_UNIT
     assert fsdp_sizes.BLOCK.parameters == BLOCK == 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336 + 2)
     assert fsdp_sizes.ROOT.parameters == ROOT_UNIT == (2 * 128_256 + 1) * 4096
+    assert fsdp_sizes.OTHER_PARAMETERS == OWN == 32 * OWN_BLOCK + OWN_ROOT
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():
-    assert value("fsdp-states") == pytest.approx(16 * N / 16)
-    assert value("gathered-peak") == 2 * (ROOT_UNIT + 2 * BLOCK)
+    assert value("fsdp-states") == pytest.approx(16 * OWN / 32)
+    assert value("gathered-peak") == 2 * (OWN_ROOT + 2 * OWN_BLOCK)
     assert value("fsdp-wire-bytes") == pytest.approx(3 * 15 / 16 * 4 * GB)
     assert value("policy-wire") == pytest.approx((2 + 2 + 4) * 15 / 16 * GB)
     assert value("hybrid-wire") == pytest.approx(8 * 2 * 3 / 4 * 4 * N / 8)
     assert value("prefetch-forward") == pytest.approx(0.005 + 32 * 0.008)
-    assert value("offload-seconds") == pytest.approx(2 * 4 * N / 16 / (16e9 * 16 * 128 / 130 / 8))
+    assert value("offload-seconds") == pytest.approx(2 * 4 * OWN / 32 / (16e9 * 16 * 128 / 130 / 8))
 
 
 def test_too_fine_a_wrapping_waits_in_the_books_model_as_the_exercise_says():
@@ -75,11 +78,11 @@ def test_wire_and_counts_are_those_of_the_books_other_models():
 
 def test_gathered_peaks_are_those_of_the_memory_model():
     """What a block in the middle of the forward finds whole, and what is on its way in a buffer."""
-    for kind, more in (("cpu", 0), ("cuda", 2 * BLOCK)):  # the buffer that a GPU keeps is left out
-        found = next(one.held for one in fsdp_sizes.memory(kind, wrap="block").moments
+    for kind, more in (("cpu", 0), ("cuda", 2 * OWN_BLOCK)):  # the buffer that a GPU keeps is left out
+        found = next(one.held for one in fsdp_sizes.memory(kind, fsdp_sizes.OTHER, 32, wrap="block").moments
                      if (one.phase, one.unit, one.what) == ("forward", "blocks.16", "compute"))  # fmt: skip
         assert value("gathered-peak") + more == found["gathered"] + found["buffers"]
-    assert value("whole-model-reduce") == (2 + 4) * N
+    assert value("whole-model-reduce") == (2 + 4) * 13_015_864_320  # Llama 2 13B
     assert 2.1 < fsdp_wrap._SPARED / GB < 2.1 + 1.06
 
 

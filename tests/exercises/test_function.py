@@ -272,3 +272,10 @@ def test_an_outcome_of_giant_lists_is_none(results):
     for one in FUNCTIONS:
         for outcome in ({"results": results * len(one.cases)}, {"results": results, "stopped": "OverflowError"}):
             assert one.judge_run(outcome).slip == "crash" and not one.judge_run(outcome).ok
+
+
+def test_whole_numbers_are_shown_as_a_reader_writes_them():
+    task = next(one for one in LISTS if one.key == "bytes-by-axis")
+    said = check(task, "def sent(*case):\n    return [2000.0, 900, 3.5e4 + 0.5]")["message"]
+    assert "sent(4, 2, 8, 10, 5, 100, 900) gave [2000, 900, 35000.5], expected [2000, 900, 35000]." in said
+    assert nested.written([1e300, [True, 2.0], "1.0"]) == [1e300, [True, 2], "1.0"]

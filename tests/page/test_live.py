@@ -225,6 +225,14 @@ def test_markdown_is_little_and_safe():
     )
 
 
+def test_code_stands_in_what_is_emphasized():
+    text = "*why `a < b`?* is **`x`** asked of `*p`, 2 * `y` * 3"
+    assert form.inline(text) == (
+        "<em>why <code>a &lt; b</code>?</em> is <strong><code>x</code></strong> asked of <code>*p</code>, "
+        "2 * <code>y</code> * 3"
+    )
+
+
 def test_an_exercise_reads_without_scripts():
     text = form.html(form.exercise("memory", "states-function"))
     read = Tags(text)

@@ -8,7 +8,7 @@ from math import prod
 import mesh_rows
 import pytest
 from drawn import marks
-from planner_views import BIG, PUBLISHED, SMALL, setting, shown, told
+from planner_views import BIG, PUBLISHED, SMALL, opening, setting, shown, told
 from view_settings import PASTED, by_chance
 
 from scaleout import views
@@ -24,18 +24,11 @@ from scaleout.views import planner
 from scaleout.views.planner import bars, clusters, launch, published
 from scaleout.views.planner.setting import KINDS, cuts_of
 
-
-@pytest.fixture(scope="module")
-def opening():
-    job = Job(PRESETS["llama-3-70b"], 8192, 1024, DEVICES["h100-sxm"], cluster(64, 8))
-    return job, plans(job)
-
-
 # --- what the search finds --------------------------------------------------------------------------------------
 
 
-def test_it_tells_what_the_search_finds(opening):
-    job, found = opening
+def test_it_tells_what_the_search_finds():
+    job, found = opening()
     values = shown()["values"]
     assert values["layouts"] == len(found.plans) + len(found.over) and values["counts"]["over"] == len(found.over)
     best = values["best"]

@@ -3,22 +3,13 @@
 import xml.etree.ElementTree as ET
 
 import pytest
-from planner_views import SMALL, setting, shown, told
+from planner_views import SMALL, opening, setting, shown, told
 
 from scaleout import views
-from scaleout.spec.hardware import DEVICES
-from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import PRESETS
-from scaleout.timing.mesh_search import Job, cut, plans
+from scaleout.timing.mesh_search import cut
 from scaleout.views import blocks, planner
 from scaleout.views.planner import clusters, costs, launch
 from scaleout.views.planner.setting import cuts_of
-
-
-@pytest.fixture(scope="module")
-def opening():
-    job = Job(PRESETS["llama-3-70b"], 8192, 1024, DEVICES["h100-sxm"], cluster(64, 8))
-    return job, plans(job)
 
 
 def test_the_strip_has_a_column_for_each_cluster_and_a_button_for_each_other():
@@ -51,8 +42,8 @@ def test_one_step_away_is_priced_as_if_it_were_yours():
     assert words["recompute every block"].startswith(f"+{100 * (ratio - 1):.0f}%: recomputes")
 
 
-def test_why_the_best_is_cut_so(opening):
-    job, found = opening
+def test_why_the_best_is_cut_so():
+    job, found = opening()
     best = found.best.layout
     assert (best.tp, best.cp, best.pp) == (4, 2, 4)
     said = told("cut")["blocks"][2][1]

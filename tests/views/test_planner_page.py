@@ -38,6 +38,23 @@ def test_the_table_is_what_is_told():
         assert f"{100 * (row[1].seconds / row[2] - 1):.1f}" == off
 
 
+def test_other_programs_reach_less_by_a_factor_that_hardly_moves():
+    series = judge.by_fsdp().values()
+    each = [ratio for one in series for ratio in one.values()]
+    moved = max(max(one.values()) / min(one.values()) - 1 for one in series)
+    said = (f"as {len(each)} published rates have it", f"divided by {min(each):.1f} to {max(each):.1f}. ",
+            f"up to {max(map(max, series))}, that factor moves by {100 * moved:.0f}% at most")
+    assert all(words in PAGE for words in said)
+
+
+def test_the_run_of_340b_itself():
+    (gpus, eight, published), (*_, two) = judge.own_run(8)[-1], [one[1] for one in judge.own_run(2)]
+    assert f"steps of {published} s on {gpus:,} H100s" in PAGE
+    assert f"told {eight:.1f} s here with eight chunks a rank, {two:.1f} with two" in PAGE
+    for chunks, low in ((8, -0.105), (2, -0.02)):
+        assert all(low < told / published - 1 < 0 for _, told, published in judge.own_run(chunks))
+
+
 def test_what_is_said_of_memory():
     job = Job(PRESETS["llama-3-405b"], 8192, 2048, DEVICES["h100-sxm"], cluster(2048, 8))
     assert f"by {cut(job, tp=8, pp=16).over / 1e9:.0f} GB: its authors" in PAGE

@@ -136,6 +136,10 @@ ASSIGN = Function(
         Mistake("strictly-above", lambda sizes, cap, first: _filled(
             reversed(range(len(sizes))), sizes, cap, first, lambda held, limit: held > limit),
                 "You close a bucket when it holds more than its cap. At least its cap is enough."),
+        Mistake("empty-rest", lambda sizes, cap, first: _assigned(sizes, cap, first) + (
+            [] if _without_rest(sizes, cap, first) != _assigned(sizes, cap, first) else [[]]),
+                "Your last bucket is sometimes empty: where the one before closes with the last gradient, nothing is "
+                "left. Begin a bucket only when there is a gradient for it."),
         Mistake("dropped-rest", _without_rest,
                 "The last bucket is missing: it may never become full, and it has to be sent all the same."),
         Mistake("sorted", lambda sizes, cap, first: [sorted(one) for one in _assigned(sizes, cap, first)],
@@ -149,7 +153,7 @@ _GRADIENTS, _NODES, _LINK = 0.5 * GB, 64, link("ethernet-10g").one_way_bytes_per
 _WIRE = ring(_GRADIENTS, _NODES, Wire(0.0, _LINK))
 
 BOTTLENECK = Choice(
-    key="ddp-bottleneck", level=1, title="Where DDP is slow",
+    key="ddp-bottleneck", level=1, minutes=2, title="Where DDP is slow",
     prompt=f"A DDP job runs on {_NODES} nodes with one GPU each, joined by **10 Gbit/s**. The gradients have 500 MB. "
     "Of a step of **800 ms**, 40 ms are forward and backward. What limits it, and what helps first?",
     hints=("How long does 1 GB take at 1.25 GB/s?",

@@ -28,7 +28,7 @@ number          rank 0          rank 1          rank 2          rank 3
 """
 
 HANG_RANK = Choice(
-    key="hang-rank", level=2, title="Which rank broke the job?",
+    key="hang-rank", level=2, minutes=5, title="Which rank broke the job?",
     prompt="A job of four ranks stood still, then ended by its time-outs. Each step averages the gradients "
     "(`all_reduce`, line 81), collects the losses (`all_gather`, line 91), and takes the learning rate from rank 0 "
     "(`broadcast`, line 100). It left three things. What the ranks said, in the order in which they said it:\n\n"

@@ -39,7 +39,7 @@ def train_step(model, optimizer, passes):
 '''
 
 TRAIN_STEP = Lab(
-    key="train-step", level=3, title="A step on two ranks",
+    key="train-step", level=3, minutes=15, title="A step on two ranks",
     prompt="Write `train_step(model, optimizer, passes)`, data parallelism with gradient accumulation by hand. It "
     "runs on **two** ranks that hold the same model. Each has its own `passes`, a list of (inputs, targets). After it "
     "both ranks must hold the weights that one process would reach with **one step on all the data**, with the mean "

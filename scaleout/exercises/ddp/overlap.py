@@ -186,7 +186,7 @@ SMALLEST_BATCH = Function(
     # Times that fit exactly have a short binary fraction, so that no order of the terms rounds them up.
     cases=((0.05, 4e9, 16, 50e9), (0.052, 4e9, 16, 1.25e9), (0.3, 4e8, 8, 10e9), (0.011, 26e9, 64, 50e9),
            (0.75, 1e9, 2, 2.5e8), (0.1, 4e9, 1, 1e9), (0.19, 7e9, 3, 1.5e9), (0.021, 3e9, 7, 12.5e9),
-           (1.5, 3e9, 8, 2.5e8), (0.375, 5e9, 4, 2e9)),
+           (1.5, 3e9, 8, 2.5e8), (0.375, 5e9, 4, 2e9), (0.03, 7e9, 1, 2e9), (2.0, 1e6, 1, 50e9)),
     mistakes=(
         Mistake("forward-hides", _needed(share=1),
                 "You let the forward hide communication too. There are no gradients yet: only the backward hides it."),
@@ -204,6 +204,8 @@ SMALLEST_BATCH = Function(
         Mistake("factor-two", _needed(factor=lambda ranks: 2),
                 "Your ranks send all chunks in each half of the ring. Each leaves one out, and one rank has nothing to "
                 "send."),
+        Mistake("none-for-one", lambda *case: 0 if case[2] == 1 else _needed()(*case),
+                "For one rank you return 0. It has nothing to hide, and still it needs a sequence: at least 1."),
         Mistake("rounded-down", _needed(whole=int), "You rounded down: with that batch the backward is too short. "
                                                     "Round up."),
         Mistake("rounded", _needed(whole=round), "You rounded to the nearest number, sometimes down. Round up."),

@@ -13,7 +13,7 @@ _GRADIENTS = _PARAMS * BYTES["fp32"]
 _SENT = ring(_GRADIENTS, _RANKS).sent_bytes
 
 WIRE = Number(
-    key="ddp-wire-bytes", level=1, title="What a step sends",
+    key="ddp-wire-bytes", level=1, minutes=2, title="What a step sends",
     prompt="DDP trains a model of **1 billion** parameters on **16** ranks. The gradients are in fp32, and a ring "
     "all-reduces them. How many bytes does **each rank** send in a step?",
     hints=("How many bytes do the gradients have?", "A ring all-reduce sends 2(W−1)/W of its message from each rank."),

@@ -284,7 +284,7 @@ def _words(value: object) -> str:
         elif isinstance(value, numbers.Real) and not isinstance(value, bool):
             text = format(float(value), ".10g")
         else:
-            text = repr(nested.begins(value, _SHOWN))
+            text = repr(nested.written(nested.begins(value, _SHOWN)))
     except Exception:  # an int of more digits than Python prints, or a reader's class that cannot be shown
         text = f"a value of type {type(value).__name__} that cannot be shown"
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -63,6 +63,13 @@ def _begins(value: object, left: Iterator[int]) -> object:
     return kind(kept)
 
 
+def written(value: object) -> object:
+    """A list with its whole floats as ints, as a reader writes them: 35000, not 35000.0."""
+    if type(value) is list:
+        return [written(one) for one in value]
+    return int(value) if type(value) is float and value.is_integer() and abs(value) < 1e15 else value
+
+
 def unfit(result: object) -> str:
     """Why a plain result is no list of numbers or of such lists, in words; "" where it is one."""
     if not isinstance(result, list):

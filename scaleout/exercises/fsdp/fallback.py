@@ -51,7 +51,7 @@ _SOURCE = (
 )
 
 SILENT = Choice(
-    key="silent-fallback", level=3, title="The losses agree",
+    key="silent-fallback", level=3, minutes=4, title="The losses agree",
     prompt="On a laptop two processes ran `Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin("
     "fsdp_version=2))`. No warning, no error. Afterwards:\n\n"
     f"{_table(_CPU)}\n\nPlain DDP on the same data gave {_losses(BUILT['ddp'])}. What happened?",
@@ -81,7 +81,7 @@ SILENT = Choice(
 )  # fmt: skip
 
 ALONE = Choice(
-    key="silent-single", level=3, title="The losses fall",
+    key="silent-single", level=3, minutes=3, title="The losses fall",
     prompt="The colleague takes `cpu=True` away: `Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin("
     "fsdp_version=2))`, started by `torchrun --nproc-per-node 2` on the same machine without a GPU. Both processes "
     f"print the same:\n\n{_table(_PLAIN)}\n\nThe losses fall on both. What happened now?",
@@ -109,7 +109,7 @@ ALONE = Choice(
 )  # fmt: skip
 
 ASSERTION = Choice(
-    key="fallback-assertion", level=3, title="The assertion that catches it",
+    key="fallback-assertion", level=3, minutes=3, title="The assertion that catches it",
     prompt="Which **one** assertion, made on every rank right after `prepare`, would have stopped both runs above, and "
     "would pass where the model is really sharded over two ranks?",
     hints=("Go through the two tables: which line is as it would be with FSDP?",

@@ -51,7 +51,7 @@ def sharded_step(shards, sizes, forward, backward):
 '''
 
 SHARDED_STEP = Lab(
-    key="sharded-step", level=3, title="Gather, compute, free",
+    key="sharded-step", level=3, minutes=20, title="Gather, compute, free",
     prompt="Write `sharded_step(shards, sizes, forward, backward)`, one step of FSDP on **two** ranks. A rank keeps of "
     "each unit only its flat shard: the unit's weights laid end to end, padded to a multiple of the ranks, cut in "
     "equal parts. All is in fp32.\n\n"

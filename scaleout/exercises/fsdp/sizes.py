@@ -1,4 +1,7 @@
-"""The model that the exercises of `fsdp` share, its units by wrapping, and what a collective makes each rank send."""
+"""The models that the exercises of `fsdp` share, their units by wrapping, and what a collective makes each rank send.
+
+The chapter counts Llama 3 8B on 16 GPUs; where an exercise asks for a count, it is of another model and number.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,29 @@ from scaleout.exercises.collectives.sizes import FAST
 from scaleout.memory.fsdp import FsdpAccount, fsdp_account
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import DTYPES, Sharding, Unit, units
-from scaleout.spec.transformer import PRESETS, total_parameters
+from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 
 SHAPE = PRESETS["llama-3-8b"]
 NAME = "Llama 3 8B"
 PARAMETERS = total_parameters(SHAPE)
 BLOCKS = SHAPE.layers
+OTHER = PRESETS["llama-2-7b"]
+OTHER_NAME, OTHER_PARAMETERS, OTHER_RANKS = "Llama 2 7B", total_parameters(OTHER), 32
 
 
-def wrapped(wrap: str) -> tuple[Unit, ...]:
+def wrapped(wrap: str, shape: Shape = SHAPE) -> tuple[Unit, ...]:
     """The units of the model, the root first."""
-    return units(SHAPE, Sharding(wrap=wrap))
+    return units(shape, Sharding(wrap=wrap))
 
 
 ROOT, BLOCK = wrapped("block")[:2]
 
 
-def memory(device_kind: str = "cuda", **sharding) -> FsdpAccount:
-    """Of one sequence on one of 16 ranks, gathered in bf16 and reduced in fp32, blocks checkpointed in full."""
+def memory(device_kind: str = "cuda", shape: Shape = SHAPE, ranks: int = 16, **sharding) -> FsdpAccount:
+    """Of one sequence on one rank, gathered in bf16 and reduced in fp32, blocks checkpointed in full."""
     recipe = Recipe(precision="fp32", checkpointing="full")
-    return fsdp_account(SHAPE, 1, SHAPE.max_seq, recipe, Sharding(ranks=16, parameter="bf16", **sharding), device_kind)
+    cut = Sharding(ranks=ranks, parameter="bf16", **sharding)
+    return fsdp_account(shape, 1, shape.max_seq, recipe, cut, device_kind)
 
 
 def whole(unit: Unit, dtype: str) -> int:

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
-from scaleout.exercises.fsdp.sizes import BLOCK, BLOCKS, NAME, PARAMETERS, whole
+from scaleout.exercises.fsdp.sizes import (
+    BLOCK,
+    BLOCKS,
+    NAME,
+    OTHER_NAME,
+    OTHER_PARAMETERS,
+    OTHER_RANKS,
+    PARAMETERS,
+    whole,
+)
 from scaleout.spec.hardware import GB, link
 from scaleout.timing.fsdp import Piece, fsdp_step
 
@@ -79,18 +88,17 @@ DEPTH = Choice(
     ),
 )  # fmt: skip
 
-_RANKS, _PCIE = 16, link("pcie4").one_way_bytes_per_s
-_SHARD = PARAMETERS * 4 / _RANKS
+_RANKS, _PCIE = OTHER_RANKS, link("pcie4").one_way_bytes_per_s
+_SHARD = OTHER_PARAMETERS * 4 / _RANKS
 _COPIES = 2 * _SHARD / _PCIE
 
 OFFLOAD = Number(
-    key="offload-seconds", level=2, title="Over PCIe in every step",
-    prompt=f"{NAME} ({PARAMETERS / 1e9:.2f} billion parameters) trains on **{_RANKS}** GPUs with CPU offload: the "
-    "fp32 shards live in the host's memory. Before every all-gather a rank copies its shard of that unit over PCIe 4 "
-    f"({_PCIE / GB:.1f} GB/s one way), in fp32. "
-    "Every unit (for simplicity the root too) is gathered in the forward and again in the backward. How long do "
-    "the copies **to the GPU** take in a step, at the full rate?",
-    hints=(f"A rank's shard of the model has {PARAMETERS / 1e9:.2f} × 10^9 × 4 / {_RANKS} bytes.",
+    key="offload-seconds", level=2, minutes=4, title="Over PCIe in every step",
+    prompt=f"{OTHER_NAME} ({OTHER_PARAMETERS / 1e9:.2f} billion parameters) trains on **{_RANKS}** GPUs with CPU "
+    "offload: the fp32 shards live in the host's memory. Before every all-gather a rank copies its shard of that unit "
+    f"over PCIe 4 ({_PCIE / GB:.1f} GB/s one way), in fp32. Every unit (for simplicity the root too) is gathered in "
+    "the forward and again in the backward. How long do the copies **to the GPU** take in a step, at the full rate?",
+    hints=(f"A rank's shard of the model has {OTHER_PARAMETERS / 1e9:.2f} × 10^9 × 4 / {_RANKS} bytes.",
            "How often does it travel to the GPU in a step?"),
     solution=f"2 × {_SHARD / GB:.2f} GB / {_PCIE / GB:.1f} GB/s = **{_COPIES * 1e3:.0f} ms**. The gradient shards go "
     "the other way, once, at the same time. Then AdamW runs on the host, over the host's slower memory, and nothing "
@@ -193,7 +201,7 @@ def _plan(sizes, depth, cap, *, full=lambda held, size, cap: held + size > cap, 
 
 
 PLAN = Function(
-    key="prefetch-plan", level=3, title="Prefetch under a cap", lists=True,
+    key="prefetch-plan", level=3, minutes=12, title="Prefetch under a cap", lists=True,
     prompt="Write `plan(sizes, depth, cap)`: for each unit of a forward, the units that are **whole while it "
     "computes**, as a list of lists of unit numbers, counted from 0.\n\n"
     "- The unit that computes is whole, whatever its size. If nobody prefetched it, it is gathered first.\n"
@@ -253,7 +261,7 @@ PLAN = Function(
 )  # fmt: skip
 
 HEALTHY = Choice(
-    key="which-lever", level=3, title="It fits. Now make it fast",
+    key="which-lever", level=3, minutes=4, title="It fits. Now make it fast",
     prompt=f"{NAME} trains on 2 nodes of 8 GPUs of 85 GB, sharded over all 16, each block a unit, everything freed "
     "after its forward. It peaks at **38 GB**. Inside a node NVLink is idle half of the time; the network between the "
     "nodes is busy all the time, and **40%** of the step is exposed communication. Batch and sequence are given. What "

@@ -13,12 +13,12 @@ _DDP, _FSDP = sent("all_reduce", _MODEL, _RANKS), fsdp_sent(_PARAMS, _RANKS)
 _ONE = sent("all_gather", _MODEL, _RANKS)
 
 WIRE = Number(
-    key="fsdp-wire-bytes", level=1, title="What sharding sends",
+    key="fsdp-wire-bytes", level=1, minutes=2, title="What sharding sends",
     prompt=f"FSDP trains a model of **1 billion** parameters on **{_RANKS}** ranks, all in fp32. Every unit is freed "
     "after its forward and gathered again in the backward. How many bytes does **each rank** send in a step, with "
     "rings?",
     hints=("A weight is gathered twice, its gradient reduce-scattered once.",
-           "Each of the three sends (p−1)/p of the model's bytes from each rank."),
+           "Each of the three sends (W−1)/W of the model's bytes from each rank."),
     solution=f"3 × 15/16 × 4 GB = **{_FSDP / GB:.2f} GB**, against 2 × 15/16 × 4 GB = {_DDP / GB:.1f} GB with DDP: "
     "half as much again. An all-reduce is a reduce-scatter and an all-gather, so DDP's step has two of these thirds; "
     "the third one is the second gather. Keep the units between forward and backward, and it falls away.\n\nSource: "
@@ -78,7 +78,7 @@ DTYPES = Choice(
            "The optimizer sees only shards."),
     solution="**The shards of the weights, the gradients while they are reduced, the gradient shards, and AdamW's "
     "moments.** Gathered weights are bf16, so matrix products and what they save for the backward are too. No master "
-    "copy is needed: the shard is one, 4 bytes over p ranks.",
+    "copy is needed: the shard is one, 4 bytes over W ranks.",
     options=(
         Option("stored-and-reduced", "Weight shards, reduction, gradient shards, AdamW's moments",
                "Right: everything that is stored or added up. What is gathered and computed is bf16.", True),
@@ -121,7 +121,7 @@ def _gathers(units: int, reshard: bool | int, passes: int) -> int:
 
 
 ALL_GATHERS = Function(
-    key="all-gathers", level=2, title="Count the gathers",
+    key="all-gathers", level=2, minutes=5, title="Count the gathers",
     prompt="Write `all_gathers(units, reshard, passes)`: how many all-gathers a rank takes part in during one step of "
     "FSDP. `units` counts the root, which is kept from its forward to the end of its backward. Each step accumulates "
     "over `passes` passes, and after each backward every unit is freed, the root too. `reshard` is "
@@ -158,7 +158,7 @@ ALL_GATHERS = Function(
 )  # fmt: skip
 
 ROOT_KEPT = Choice(
-    key="root-kept", level=2, title="Why the root stays",
+    key="root-kept", level=2, minutes=2, title="Why the root stays",
     prompt="By default `reshard_after_forward` is True for all units **but the root**, which stays whole after the "
     "forward. Why?",
     hints=("Which unit does the forward use last?", "And which one does the backward need first?"),
@@ -188,7 +188,7 @@ _HYBRID = _GPUS * sent("all_reduce", _WHOLE / _GPUS, _NODES)
 _FULL = fsdp_sent(PARAMETERS, _NODES * _GPUS)
 
 HYBRID = Number(
-    key="hybrid-wire", level=3, title="Shard inside, copy across",
+    key="hybrid-wire", level=3, minutes=6, title="Shard inside, copy across",
     prompt=f"{NAME} ({_WHOLE / GB:.1f} GB in fp32) trains on **{_NODES}** nodes of **{_GPUS}** GPUs. With *hybrid "
     "sharding* the 8 GPUs of a node hold one copy between them: gathers and reduce-scatters stay inside the node. Then "
     "each GPU all-reduces its shard of the gradients in a ring with the GPUs of the other nodes that hold the same "

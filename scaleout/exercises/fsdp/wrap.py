@@ -3,116 +3,133 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
-from scaleout.exercises.fsdp.sizes import BLOCK, BLOCKS, NAME, PARAMETERS, ROOT, SHAPE, memory, whole, wrapped
+from scaleout.exercises.fsdp.sizes import (
+    BLOCK,
+    BLOCKS,
+    NAME,
+    OTHER,
+    OTHER_NAME,
+    OTHER_PARAMETERS,
+    OTHER_RANKS,
+    ROOT,
+    SHAPE,
+    memory,
+    whole,
+    wrapped,
+)
 from scaleout.exercises.memory.sizes import states
 from scaleout.spec.hardware import GB
 from scaleout.spec.sharding import Sharding, Unit, units
 from scaleout.spec.transformer import PRESETS, total_parameters
 
 _BYTES = ("MB", "GB", "TB", "GiB")
-_RANKS = 16
+_N, _RANKS, _CALLED = OTHER_PARAMETERS, OTHER_RANKS, OTHER_NAME
+_ROOT, _BLOCK = wrapped("block", OTHER)[:2]
 _EACH = states("fp32", "adamw")
-_STATES = PARAMETERS * _EACH / _RANKS
+_STATES = _N * _EACH / _RANKS
 
 STATES = Number(
-    key="fsdp-states", level=1, title="One rank's part",
-    prompt=f"FSDP trains {NAME} ({PARAMETERS / 1e9:.2f} billion parameters) on **{_RANKS}** GPUs. Weights, gradients "
+    key="fsdp-states", level=1, minutes=2, title="One rank's part",
+    prompt=f"FSDP trains {_CALLED} ({_N / 1e9:.2f} billion parameters) on **{_RANKS}** GPUs. Weights, gradients "
     "and AdamW's two moments are all in fp32. How many bytes of them does **one rank** keep between two steps, if the "
     "gradients stay until they are cleared?",
     hints=("Bytes for each parameter: weight 4, gradient 4, two moments of 4.",
            "FSDP splits all of them over the ranks."),
-    solution=f"{PARAMETERS / 1e9:.2f} × 10^9 × {_EACH:.0f} bytes / {_RANKS} = **{_STATES / GB:.2f} GB**. What DDP "
-    f"would copy {_RANKS} times, {PARAMETERS * _EACH / GB:.0f} GB, is there once. This is the part that more GPUs make "
+    solution=f"{_N / 1e9:.2f} × 10^9 × {_EACH:.0f} bytes / {_RANKS} = **{_STATES / GB:.2f} GB**. What DDP "
+    f"would copy {_RANKS} times, {_N * _EACH / GB:.0f} GB, is there once. This is the part that more GPUs make "
     "smaller. What is gathered on top does not shrink with them.",
     value=_STATES, unit="GB", units=_BYTES,
     slips=(
-        Slip("undivided", PARAMETERS * _EACH,
-             "That is what a rank of DDP holds. FSDP splits weights, gradients and moments over all 16."),
-        Slip("weights-only", PARAMETERS * 4 / _RANKS,
+        Slip("undivided", _N * _EACH,
+             f"That is what a rank of DDP holds. FSDP splits weights, gradients and moments over all {_RANKS}."),
+        Slip("weights-only", _N * 4 / _RANKS,
              "That is 4 bytes for each parameter: the weights alone, or weights and gradients in 16 bits. A rank keeps "
              "its part of the moments too."),
-        Slip("forgot-gradients", PARAMETERS * 12 / _RANKS,
+        Slip("forgot-gradients", _N * 12 / _RANKS,
              "That is 12 bytes for each parameter: the gradient is missing, or one of AdamW's moments, or two of the "
              "four are in 16 bits."),
-        Slip("forgot-optimizer", PARAMETERS * 8 / _RANKS,
+        Slip("forgot-optimizer", _N * 8 / _RANKS,
              "That is 8 bytes for each parameter: either half of what it needs is missing, such as AdamW's moments, "
              "or you counted formats of 2 bytes."),
-        Slip("optimizer-only-split", PARAMETERS * (8 + 8 / _RANKS),
+        Slip("optimizer-only-split", _N * (8 + 8 / _RANKS),
              "That is the optimizer's states split, and weights and gradients copied: ZeRO stage 1. FSDP splits all "
              "three."),
-        Slip("gradients-split", PARAMETERS * (4 + 12 / _RANKS),
+        Slip("gradients-split", _N * (4 + 12 / _RANKS),
              "You left the weights whole. Between two uses FSDP keeps only a shard of them too."),
     ),
     right="Twice the GPUs, half of it.",
 )  # fmt: skip
 
-_PAIR = whole(ROOT, "bf16") + 2 * whole(BLOCK, "bf16")
+_PAIR = whole(_ROOT, "bf16") + 2 * whole(_BLOCK, "bf16")
 
 GATHERED = Number(
-    key="gathered-peak", level=2, title="What is whole at once",
-    prompt=f"{NAME} is wrapped **block by block**: {BLOCKS} units of {BLOCK.parameters / 1e6:.0f} million parameters, "
-    f"and a root with the token table, the last norm and the head, {ROOT.parameters / 1e9:.2f} billion. The policy "
-    "gathers in **bf16**. The root is kept, other units are freed after use, and **one** unit is prefetched while "
-    "another computes. How many bytes of whole units does a rank hold **while a block in the middle computes**, the "
-    "one on its way counted? Leave out the buffer that the computing block came in.",
+    key="gathered-peak", level=2, minutes=4, title="What is whole at once",
+    prompt=f"{_CALLED} is wrapped **block by block**: {OTHER.layers} units of {_BLOCK.parameters / 1e6:.0f} million "
+    f"parameters, and a root with the token table, the last norm and the head, {_ROOT.parameters / 1e9:.2f} billion. "
+    "The policy gathers in **bf16**. The root is kept, other units are freed after use, and **one** unit is prefetched "
+    "while another computes. How many bytes of whole units does a rank hold **while a block in the middle computes**, "
+    "the one on its way counted? Leave out the buffer that the computing block came in.",
     hints=("Which units are whole while a block in the middle computes?",
            "The root, the block that computes, and the one that is on its way."),
-    solution=f"The root and two blocks: ({ROOT.parameters / 1e9:.3f} + 2 × {BLOCK.parameters / 1e9:.3f}) × 10^9 × 2 "
+    solution=f"The root and two blocks: ({_ROOT.parameters / 1e9:.3f} + 2 × {_BLOCK.parameters / 1e9:.3f}) × 10^9 × 2 "
     f"bytes = **{_PAIR / GB:.2f} GB**. Wrapped as a whole the model would be gathered at once, "
-    f"{PARAMETERS * 2 / GB:.1f} GB. Of the {_PAIR / GB:.2f} GB the root alone has {whole(ROOT, 'bf16') / GB:.2f}: with "
-    f"a vocabulary of {SHAPE.vocab:,}, table and head are worth units of their own.\n\nOn a GPU `fully_shard` keeps "
-    "the buffer of a gather until the next one has been copied out, in the forward: one block more, which the view of "
-    "this chapter shows as *buffers*.",
+    f"{_N * 2 / GB:.1f} GB. The root alone has {whole(_ROOT, 'bf16') / GB:.2f}; in {NAME}, with a vocabulary of "
+    f"{SHAPE.vocab:,}, it has {whole(ROOT, 'bf16') / GB:.2f}, and table and head are worth units of their own.\n\n"
+    "On a GPU `fully_shard` keeps the buffer of a gather until the next one has been copied out, in the forward: one "
+    "block more, which the view of this chapter shows as *buffers*.",
     value=_PAIR, unit="GB", units=_BYTES,
     slips=(
-        Slip("whole-model", PARAMETERS * 2,
+        Slip("whole-model", _N * 2,
              "That is the whole model: what is gathered when it is wrapped as one unit. Wrapped block by block, a "
              "block is freed when it has computed."),
-        Slip("forgot-root", 2 * whole(BLOCK, "bf16"),
+        Slip("forgot-root", 2 * whole(_BLOCK, "bf16"),
              "The root is missing. It is gathered first and kept, because the backward begins with it."),
-        Slip("no-prefetch", whole(ROOT, "bf16") + whole(BLOCK, "bf16"),
+        Slip("no-prefetch", whole(_ROOT, "bf16") + whole(_BLOCK, "bf16"),
              "A block is missing: the all-gather of the prefetched one runs while another computes, so it has its "
              "memory already."),
         Slip("fp32", 2 * _PAIR,
              "That is fp32. The stored shards are, but what is gathered has the policy's parameter dtype."),
-        Slip("one-block", whole(BLOCK, "bf16"),
+        Slip("one-block", whole(_BLOCK, "bf16"),
              "That is one block. It is not all that is whole, or on its way, while it computes."),
-        Slip("three-blocks", _PAIR + whole(BLOCK, "bf16"),
+        Slip("three-blocks", _PAIR + whole(_BLOCK, "bf16"),
              "That is a block too many: either the one before, which has been freed, or the buffer that the computing "
              "block came in, which was to be left out."),
     ),
     right="More ranks do not change this number: what is gathered is whole on every rank.",
 )  # fmt: skip
 
-_AT_REDUCE = memory(wrap="model").peak
+_TALL = PRESETS["llama-2-13b"]
+_ALL = total_parameters(_TALL)
+_ONE = wrapped("block", _TALL)[-1].parameters
+_AT_REDUCE = memory(shape=_TALL, ranks=_RANKS, wrap="model").peak
 _WAY_OUT = _AT_REDUCE["whole gradients"] + _AT_REDUCE["buffers"]
 
 WAY_OUT = Number(
-    key="whole-model-reduce", level=3, title="The peak at the very end",
-    prompt=f"{NAME} ({PARAMETERS / 1e9:.2f} billion parameters) is wrapped as **one unit** over {_RANKS} ranks, "
+    key="whole-model-reduce", level=3, minutes=5, title="The peak at the very end",
+    prompt=f"Llama 2 13B ({_ALL / 1e9:.2f} billion parameters) is wrapped as **one unit** over {_RANKS} ranks, "
     "gathered in bf16 and reduced in fp32. Its peak is not where everything is gathered. It comes when the "
     "backward is over: the gathered weights have been freed, every weight has its whole gradient in the dtype of the "
     "compute, and all of them are copied into **one** buffer for the reduce-scatter, in the dtype of the reduction. "
     "How many bytes do whole gradients and buffer take together?",
     hints=("In which dtype does the backward give a gradient, if the gathered weight was bf16?",
            "2 bytes for each parameter, and 4 for its copy in the buffer."),
-    solution=f"{PARAMETERS / 1e9:.2f} × 10^9 × (2 + 4) bytes = **{_WAY_OUT / GB:.1f} GB**, "
-    f"{_WAY_OUT / PARAMETERS / 2:.0f} times the gathered weights. Wrapped block by block, a block's gradients go as "
-    f"soon as they are there: {BLOCK.parameters / 1e6:.0f} million × 6 bytes = {BLOCK.parameters * 6 / GB:.1f} GB on "
+    solution=f"{_ALL / 1e9:.2f} × 10^9 × (2 + 4) bytes = **{_WAY_OUT / GB:.1f} GB**, "
+    f"{_WAY_OUT / _ALL / 2:.0f} times the gathered weights. Wrapped block by block, a block's gradients go as "
+    f"soon as they are there: {_ONE / 1e6:.0f} million × 6 bytes = {_ONE * 6 / GB:.1f} GB on "
     "their way at a time. So a unit bounds what is whole on the way in, and on the way out.",
     value=_WAY_OUT, unit="GB", units=_BYTES,
     slips=(
-        Slip("bf16", PARAMETERS * 2,
+        Slip("bf16", _ALL * 2,
              "Those are the whole gradients in bf16. Their copy in the buffer comes on top, in its own dtype."),
-        Slip("buffer", PARAMETERS * 4,
+        Slip("buffer", _ALL * 4,
              "That is 4 bytes for each parameter: one of the two alone, in fp32, or both in bf16. The gradients are "
              "still there while they are copied, and the policy has two dtypes."),
-        Slip("both-fp32", PARAMETERS * 8,
+        Slip("both-fp32", _ALL * 8,
              "You took fp32 for both, or added the gathered weights. Those have been freed, and the backward gives "
              "gradients in the dtype of the weights that it used."),
-        Slip("shard", PARAMETERS * 4 / _RANKS, "That is what is left after the reduce-scatter: one rank's shard."),
-        Slip("block", BLOCK.parameters * 6, "That is one block. The model is one unit: all its gradients go at once."),
-        Slip("divided", PARAMETERS * 6 / _RANKS,
+        Slip("shard", _ALL * 4 / _RANKS, "That is what is left after the reduce-scatter: one rank's shard."),
+        Slip("block", _ONE * 6, "That is one block. The model is one unit: all its gradients go at once."),
+        Slip("divided", _ALL * 6 / _RANKS,
              "You divided by the ranks. Before the reduce-scatter every rank has its own gradient for every weight."),
     ),
     right="A unit bounds the memory twice: when it is gathered, and when its gradients leave.",
@@ -197,7 +214,7 @@ HUGE_ROOT = Choice(
 )  # fmt: skip
 
 BOTTOM_UP = Choice(
-    key="bottom-up", level=1, title="In which order",
+    key="bottom-up", level=1, minutes=2, title="In which order",
     prompt="A model has `model.blocks`, a list of blocks, and a head. With torch 2.13 you call `fully_shard(model)` "
     "**first**, and then `fully_shard(block)` for each block. What do you get?",
     hints=("Each call takes the parameters below it that no unit has taken yet.",
@@ -213,7 +230,7 @@ BOTTOM_UP = Choice(
                "Right. Call it bottom-up: the blocks first, the model last.", True),
         Option("same", "The same as the other way round: FSDP sorts the modules itself",
                "It does not. Each call takes what no call before it has taken, at once."),
-        Option("nested", "Every block is sharded twice, over p × p parts, once by each call",
+        Option("nested", "Every block is sharded twice, over W × W parts, once by each call",
                "A parameter belongs to one group only. It is not sharded again by the same ranks."),
         Option("head-only", "The root takes only what is directly in the model, such as the head",
                "That is what is left for it when the blocks were first. Called first, it takes everything below it."),
@@ -243,7 +260,7 @@ def _rows(rows: int, ranks: int) -> list[int]:
 
 
 SHARD_ROWS = Function(
-    key="shard-rows", level=2, title="Ten rows on four ranks", lists=True,
+    key="shard-rows", level=2, minutes=5, title="Ten rows on four ranks", lists=True,
     prompt="`fully_shard` splits each weight along its **first** dimension, as `torch.chunk` does: every rank gets "
     "**rows / ranks, rounded up**, as long as there are rows. The last rank that gets any may have fewer, and ranks "
     "after it have none. Write `shard_rows(rows, ranks)`: the list of how many rows each rank holds.",

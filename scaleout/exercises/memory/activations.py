@@ -45,9 +45,9 @@ DOMINATES = Choice(
         Option("gradients", "The gradients",
                "Gradients are never larger than the weights, so they can never be the largest kind."),
         Option("logits", "The logits",
-               f"One fp32 copy of the logits is {_BATCH} × {_SEQ} × {_XL.vocab:,} × 4 bytes = "
-               f"{_BATCH * _SEQ * _XL.vocab * 4 / GB:.1f} GB. Worth knowing, but it is one layer's "
-               f"output; the other {_XL.layers} layers keep more."),
+               f"One fp32 tensor of their size is {_BATCH} × {_SEQ} × {_XL.vocab:,} × 4 bytes = "
+               f"{_BATCH * _SEQ * _XL.vocab * 4 / GB:.1f} GB, and three stand at the loss. Worth knowing; but "
+               f"{_XL.layers} layers together keep more."),
     ),
 )  # fmt: skip
 

@@ -146,7 +146,7 @@ _WHOLE = _PARTS["weights"] + _PARTS["gradients"]
 _STAGE_1 = _ZERO * (_WHOLE + _SPLIT / _GPUS)
 
 ZERO_1 = Number(
-    key="zero-1", level=3, title="Split the optimizer over 64 GPUs",
+    key="zero-1", level=3, minutes=5, title="Split the optimizer over 64 GPUs",
     prompt="The 7.5B model again: AdamW, bf16 weights and gradients, fp32 master copy and moments. Now 64 "
     "GPUs train it with data parallelism and **ZeRO stage 1**, which splits what the optimizer "
     "keeps (master copy and moments) over the GPUs. How much do the states take on **each** GPU?",

@@ -41,7 +41,7 @@ def bytes_held(model, optimizer):
 '''
 
 BYTES_HELD = Lab(
-    key="bytes-held", level=3, title="Weigh a real job",
+    key="bytes-held", level=3, minutes=15, title="Weigh a real job",
     prompt="Two ranks train the same model, but each has frozen another part of it, and one has freed gradients "
     "already, so they do not hold the same. Write `bytes_held(model, optimizer)`, which runs on both ranks after a "
     "step. It returns `(mine, largest)`: the bytes that this rank holds, by kind, and the total of the rank that holds "

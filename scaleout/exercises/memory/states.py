@@ -69,7 +69,7 @@ _LOW = {"weight": BYTES["bf16"], "gradient": BYTES["fp32"], "master": BYTES["fp3
 _LOW_EACH = sum(_LOW.values())
 
 BYTES_EACH = Number(
-    key="adamw-bytes", level=1, title="Moments in 16 bits",
+    key="adamw-bytes", level=1, minutes=2, title="Moments in 16 bits",
     prompt="DeepSeek-V3 was trained with AdamW, but both of its moments were kept in bf16. The gradients, and a master "
     "copy of the weights, were in fp32. Take the weights that the layers compute with to be in bf16. How many bytes "
     "does **one parameter** cost?",
@@ -129,6 +129,9 @@ EIGHTEEN = Choice(
         Option("moments", "They keep one, two or three of the moments",
                "AdamW always has two moments. A third in fp32 would add 4 bytes, not 2: look for a copy "
                "that can be in 16 bits."),
+        Option("scratch", "They count the scratch of the update or not",
+               "Scratch is there for one moment and then gone. In this chapter's picture it is 4 bytes, or 8: it would "
+               "not give 18. Look for a number that can be held in 16 bits, in 32, or in both."),
         Option("activations", "They count a share of the activations",
                "Activations grow with batch and sequence, so they cannot be a fixed number of bytes for "
                "each parameter."),
@@ -139,7 +142,7 @@ EIGHTEEN = Choice(
 )  # fmt: skip
 
 BASELINE = Number(
-    key="states-7b5", level=1, title="The states of a 7.5B model",
+    key="states-7b5", level=1, minutes=2, title="The states of a 7.5B model",
     prompt="A model of **7.5 billion** parameters trains with AdamW: bf16 weights and gradients, fp32 master copy and "
     "moments. How much memory do its states need, before any activation?",
     hints=("States are weights, gradients, master copy and optimizer.",
@@ -197,8 +200,8 @@ def states_bytes(params, optimizer, precision):
 _COUNTS = (1_557_611_201, 1, 124_439_809, 6_738_415_617, 3, 70_553_706_497, 1_000_003)
 
 
-def _reference(params: int, optimizer: str, precision: str) -> float:
-    return params * states(precision, optimizer)
+def _reference(params: int, optimizer: str, precision: str) -> int:
+    return round(params * states(precision, optimizer))  # bytes, printed as the reader's own are
 
 
 def _without(*kinds: str):
@@ -226,6 +229,11 @@ def _moments_in_fp32(params: int, optimizer: str, precision: str) -> float:
                      * (precision == "bf16"))  # fmt: skip
 
 
+def _like_weights(params: int, optimizer: str, precision: str) -> float:
+    """All numbers in the format of the weights, and no master copy."""
+    return params * (2 + OPTIMIZERS.index(optimizer)) * BYTES["fp32" if precision == "fp32" else "bf16"]
+
+
 def _one_moment(params: int, optimizer: str, precision: str) -> float:
     return params * states(precision, "momentum" if optimizer == "adamw" else optimizer)
 
@@ -235,7 +243,7 @@ def _fp32_always(params: int, optimizer: str, precision: str) -> float:
 
 
 STATES_FUNCTION = Function(
-    key="states-function", level=2, title="Write the accounting",
+    key="states-function", level=2, minutes=5, title="Write the accounting",
     prompt="Write `states_bytes(params, optimizer, precision)`: the bytes of the weights, gradients, "
     "master copy and optimizer states.\n\n"
     "- `sgd` keeps no state, `momentum` one number for each parameter, `adamw` two.\n"
@@ -272,6 +280,12 @@ STATES_FUNCTION = Function(
                 "Your function does not look at precision: it counts everything in fp32."),
         Mistake("ignored-optimizer", _adamw_always,
                 "Your function does not look at the optimizer: it always counts two moments."),
+        Mistake("all-like-weights", _like_weights,
+                "Under bf16-master you count everything in 16 bits. The master copy is missing, and what the optimizer "
+                "keeps is in fp32."),
+        Mistake("always-sixteen", lambda params, optimizer, precision: 16 * params,
+                "Your function gives 16 bytes a parameter for every recipe. That is AdamW in fp32, or with an fp32 "
+                "master: the others hold less."),
         Mistake("weights-only", _without("gradients", "master", "optimizer"), "Those are the weights alone."),
     ),
     right="This is all of memory that does not depend on the batch.",

@@ -65,6 +65,7 @@ def _gpus(count: int) -> str:
 def law(setting, values: dict) -> list[str]:
     """Tokens from which backward, 4NT/R, outlasts the messages. Both are what the model says: R and β follow."""
     p, assumed = setting.ranks, f"compute at {COMPUTE_SHARE:.0%} of peak"
+    # Attention's own products are not in 4NT: what is left of the rate for it is R.
     if p == 1:
         return ["What each of W GPUs sends of n bytes of gradients:", "2n(W − 1)/W = 0",
                 f"One GPU has nothing to exchange ({assumed})."]  # fmt: skip
@@ -77,7 +78,7 @@ def law(setting, values: dict) -> list[str]:
         f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4Nβ{smaller}:",
         f"T ≥ 2Rβ(W − 1)/W{smaller} = {svg.quantity(values['tokens_needed'])}",
         f"tokens a GPU, whatever N. W = {p}, R = {svg.quantity(done)} TFLOP/s "
-        f"({assumed}), 1/β = {svg.quantity(rate)} GB/s.{left_out}",
+        f"({assumed}, less what attention takes), 1/β = {svg.quantity(rate)} GB/s.{left_out}",
     ]
 
 

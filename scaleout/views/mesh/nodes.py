@@ -171,7 +171,8 @@ def _name(frame: Frame, rank: int, faded: bool) -> str:
     shared = "" if faded or look.what != "groups" else shared_axis(frame.setting, look.rank, rank)
     if frame.cubic:
         words = f"rank {rank}" + (f" {shared}" if shared else "")
-        return svg.text(x + (8 if frame.wide else 6), y + 12, words, bold=True, size=svg.SMALLEST)
+        right, down = (8, 15) if frame.wide else (6, 13)
+        return svg.text(x + right, y + down, words, bold=True, size=svg.SMALLEST)
     if frame.wide:
         words = fitting([f"{rank} {shared}".strip(), str(rank)], tiles.width - 4, svg.SMALLEST, bool(shared))
         return svg.text(x + tiles.width / 2, y + 11, words, anchor="middle", size=svg.SMALLEST, bold=bool(shared))

@@ -31,6 +31,7 @@ from scaleout.views.planner.setting import (
 )
 
 SECTIONS = (("cut", "clusters", "what-if", "launch"), ("figures", "away", "run"))
+QUESTION = ("model", "gpus", "device", "sequences", "config", "seq", "network")  # the search is another one then
 TITLE = "How should I train this model on these GPUs?"
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b", "llama-3-405b", "zero-1t")
