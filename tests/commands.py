@@ -16,13 +16,14 @@ LAUNCHER = re.compile(r"""(?P<by>torchrun\b[^`\n;]*?|accelerate\ launch\b[^`\n;]
 def joined(name):
     """A text with continued lines joined; of a script its docstring, of a notebook what is run and, as its readers
     are told to type it, what is fenced."""
-    if not name.endswith(".ipynb"):
+    if name.endswith(".ipynb"):
+        text = "\n".join(cell.source for cell in nbformat.read(repo.ROOT / name, 4).cells)
+        for variable, value in re.findall(r'^([A-Z]+) = "(.*)"$', text, re.M):
+            text = text.replace(f"{{{variable}}}", value)
+    else:
         text = repo.text(name)
-        return re.sub(r"\s*\\\n#? *", " ", text.split('"""')[1] if name.endswith(".py") else text)
-    text = "\n".join(cell.source for cell in nbformat.read(repo.ROOT / name, 4).cells)
-    for variable, value in re.findall(r'^([A-Z]+) = "(.*)"$', text, re.M):
-        text = text.replace(f"{{{variable}}}", value)
-    return text
+        text = text.split('"""')[1] if name.endswith(".py") else text
+    return re.sub(r"\s*\\\n#? *", " ", text)
 
 
 def commands(name):

@@ -200,7 +200,8 @@ def _clean_range(control: Control, value: object) -> float:
     unit = f" {control.unit}" if control.unit else ""
     if not control.lo <= amount <= control.hi:
         allowed = f"from {control.lo:,} to {control.hi:,}{unit}"
-        raise ValueError(f"{control.name} must be {allowed}, not {amount:,}")
+        said = f"{amount:,}" if abs(amount) < 1e15 else f"{amount:g}"
+        raise ValueError(f"{control.name} must be {allowed}, not {said}")
     if control.whole and not isinstance(amount, int):
         raise ValueError(f"{control.name} must be a whole number, not {amount}")
     return amount if control.whole else float(amount)

@@ -24,6 +24,16 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
     assert value("time-lost") == pytest.approx(20 / 1800 + 900 / 14_400)
 
 
+def test_a_whole_price_reads_alike_from_a_page_whose_json_has_no_point():
+    one = exercises.exercise("capstone", "run-price")
+    code = "def run_price(tokens, rate, gpus, price, good):\n    return tokens / rate / 3600 * gpus * price * good"
+    outcome = one.run(code)
+    cut = {**outcome, "results": [int(x) if x == int(x) else x for x in outcome["results"]]}
+    assert type(cut["results"][0]) is int
+    assert one.judge_run(cut).message == one.judge_run(outcome).message
+    assert "gave 6_400, expected 10_000." in one.judge_run(cut).message
+
+
 @each([
     (20 / 1800 + 900 / 14_400, ""), (1 - 1 / (1 + 20 / 1800 + 900 / 14_400), "of-all-time"),
     (reliability.overhead(1800, 20, 14_400), "exact"),
@@ -45,6 +55,12 @@ def test_mfu_by_palm_s_rule():
     assert value("run-mfu") == pytest.approx(each * 128 * 8192 / 1.97 / (64 * 989.4e12), rel=1e-3)
 
 
+def test_beyond_the_knee_a_gpu_waits_for_what_its_wire_takes_longer():
+    """By hand: 6N x 16,384 tokens at 400 TFLOP/s beside 8N bytes at 25 GB/s, where N cancels: 0.768 of the wire."""
+    assert value("beyond-the-knee") == pytest.approx(1 - (6 * 16_384 / 400e12) / (8 / 25e9))
+    assert "here at 49 GPUs" in exercises.exercise("capstone", "beyond-the-knee").solution
+
+
 def test_the_curve_is_the_longer_of_compute_and_communication():
     """By hand: 100.0 GFLOP x tokens at half of 989.4 TFLOP/s; 8 bytes a parameter, (p-1)/p, at 50 GB/s."""
     for p, seconds in curve.CURVE.items():
@@ -56,7 +72,6 @@ def test_the_curve_is_the_longer_of_compute_and_communication():
 
 
 def test_the_right_choices():
-    assert right("curve-knee") == "crossing"
     assert right("strong-or-weak") == "weak"
     assert right("batch-trap") == "fewer-steps"
     assert right("resume-jump") == "moments"
@@ -148,7 +163,7 @@ def test_misconceptions_of_the_rung_are_each_named():
         named |= {mistake.name for mistake in getattr(one, "mistakes", ())}
         named |= {option.name for option in getattr(one, "options", ()) if not option.right}
     assert named >= {
-        "speed-up", "other-base", "linear", "last-ratio", "sparse-peak", "hfu", "bytes-grow", "eight", "forgot-two",
+        "speed-up", "other-base", "linear", "last-ratio", "sparse-peak", "hfu", "nothing-hides", "eight", "forgot-two",
         "hours", "whole-interval", "rename-early", "remove-first", "own-part-of-the-epoch", "batch-a-rank", "rank-0",
         "goodput-multiplied", "resume", "straggler",
     }  # fmt: skip

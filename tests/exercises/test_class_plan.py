@@ -32,6 +32,16 @@ def test_a_wrong_answer_to_expect_is_one_that_the_checker_names(stem, title, rig
     assert exercises.check(stem, key, wrong)["slip"] in [slip.name for slip in exercises.exercise(stem, key).slips]
 
 
+@pytest.mark.parametrize(("stem", "name"), [("fsdp", "06_fsdp"), ("capstone", "11_capstone")])
+def test_minutes_are_those_that_the_exercises_say(stem, name):
+    """In the class plan for each of them, at the chapter's beginning for all, to five minutes."""
+    minutes = {one.title: one.spec()["minutes"] for one in exercises.catalogue(stem)}
+    said = re.findall(r"\*([A-Z0-9][^*]+)\* \((\d+)(?: minutes)?\)", PLANS[stem])
+    assert len(said) > 8 and {title: int(took) for title, took in said} == {title: minutes[title] for title, _ in said}
+    total = int(re.search(r"(\d+) for the exercises", text(f"notebooks/{name}.ipynb"))[1])
+    assert total == 5 * round(sum(minutes.values()) / 5)
+
+
 def test_each_plan_has_wrong_answers_and_names_exercises_that_there_are():
     for stem, plan in PLANS.items():
         titles = {one.title for one in exercises.catalogue(stem)} | {"Predict", "For a room"}

@@ -1,9 +1,10 @@
-"""Exercises of `capstone` on a scaling curve: its efficiency, its knee, a fit, and what strong and weak scaling say."""
+"""Exercises of `capstone` on a scaling curve: its efficiency, beyond its knee, a fit, what strong and weak scaling say.
+"""
 
 from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
-from scaleout.exercises.fsdp.sizes import NAME, PARAMETERS, SHAPE, fsdp_sent
+from scaleout.exercises.fsdp.sizes import NAME, OTHER_NAME, OTHER_PARAMETERS, PARAMETERS, SHAPE, fsdp_sent
 from scaleout.spec.hardware import COMPUTE_SHARE, GB, device, link
 from scaleout.spec.transformer import flops
 from scaleout.timing.scaling import strong_efficiency
@@ -34,6 +35,7 @@ FIRST, BASE, AT = min(CURVE), 64, 128
 EFFICIENCY = strong_efficiency(CURVE)
 _FASTER = CURVE[BASE] / CURVE[AT]
 KNEE = max(p for p in CURVE if compute(p) > communication(p))
+_SENT_GB = fsdp_sent(PARAMETERS, KNEE, "bf16", "fp32") / GB
 
 
 def _table() -> str:
@@ -46,13 +48,17 @@ _JOB = (
 )
 
 READ = Number(
-    key="curve-efficiency", level=1, title="Read the curve",
+    key="curve-efficiency", level=1, minutes=3, title="Read the curve",
     prompt=f"{_JOB}What is the efficiency on **{AT}** GPUs, relative to **{BASE}**?",
     hints=("How many times as fast is it, and how many times as fast would be ideal?",
            f"The speed-up is the time on {BASE} GPUs over the time on {AT}."),
     solution=f"Speed-up: {CURVE[BASE]:.2f} / {CURVE[AT]:.2f} = {_FASTER:.2f}. Ideal: {AT} / {BASE} = {AT // BASE}. "
     f"Efficiency: **{_FASTER / 2:.1%}**. Relative to {FIRST} it is {EFFICIENCY[AT]:.1%}, and relative to a single GPU "
-    f"nobody knows: the curve begins at {FIRST}, where communication is there already. So say what it is relative to.",
+    f"nobody knows: the curve begins at {FIRST}, where communication is there already. So say what it is relative to.\n"
+    f"\nEach GPU sends {_SENT_GB:.0f} GB a step, on {FIRST} a little less: {communication(KNEE):.2f} s at 50 GB/s. "
+    f"Its compute takes {compute(KNEE):.2f} s on {KNEE} GPUs and {compute(2 * KNEE):.2f} s on {2 * KNEE}: there the "
+    f"curve bends. On {2 * FIRST} the efficiency is {EFFICIENCY[2 * FIRST]:.1%} already, for the update and the input, "
+    "which nothing hides; that is no knee.",
     value=_FASTER * BASE / AT, unit="%", units=_SHARE, dimension="share",
     slips=(
         Slip("other-base", EFFICIENCY[AT],
@@ -68,38 +74,43 @@ READ = Number(
     right="Now ask where it was lost.",
 )  # fmt: skip
 
-KNEE_AT = Choice(
-    key="curve-knee", level=2, title="Where it bends",
-    prompt=f"The curve of **Read the curve** again, from {FIRST} to {max(CURVE)} GPUs. Each GPU sends "
-    f"{fsdp_sent(PARAMETERS, 64, 'bf16', 'fp32') / GB:.0f} GB a step, at 8 GPUs a little less. Where is the knee, and "
-    "why there?",
-    hints=("How does the compute of one GPU change with their number? And what it sends?",
-           f"{fsdp_sent(PARAMETERS, 64, 'bf16', 'fp32') / GB:.0f} GB at 50 GB/s: compare that with the steps."),
-    solution=f"**Between {KNEE} and {2 * KNEE} GPUs.** What a GPU computes halves with every doubling: "
-    f"{compute(KNEE):.2f} s on {KNEE}, {compute(2 * KNEE):.2f} s on {2 * KNEE}. What it sends does not: (p−1)/p is "
-    f"nearly 1 all the way, {communication(KNEE):.2f} s. Where the falling line crosses the flat one, communication "
-    "can no longer hide, and more GPUs make the step no shorter. The knee moves with batch, sequence and link, so it "
-    "is a property of the job, not of the software.",
-    options=(
-        Option("crossing", f"Between {KNEE} and {2 * KNEE}: compute no longer covers the communication",
-               "Right: it halves and what is sent does not. Below the knee the link has time to spare, above it the "
-               "GPUs have.", True),
-        Option("bytes-grow", f"Between {KNEE} and {2 * KNEE}: each GPU sends more bytes, the more GPUs there are",
-               f"(p−1)/p hardly grows: from {(KNEE - 1) / KNEE:.3f} to {(2 * KNEE - 1) / 2 / KNEE:.3f} of the model. "
-               "The place is right. What changes is the compute beside it."),
-        Option("first-loss", "At 16 already: there the efficiency first falls below 100%",
-               f"It is {EFFICIENCY[16]:.1%} there, the update and the input, which nothing hides. A knee is where the "
-               "slope changes."),
-        Option("memory", f"Between {KNEE} and {2 * KNEE}: the shards become too small for the memory",
-               "Smaller shards need less memory, and no minimum. Time is what the curve shows."),
-        Option("serial", "Everywhere alike: a serial part of the program, as Amdahl says",
-               "A serial part bends the curve gently, from the start. This one is straight up to the knee, and then "
-               "flat."),
+# A shared batch beyond its knee, in a job that the chapter does not have.
+_N, _SHARED, _SUSTAINED, _PER_GPU, _MANY = OTHER_PARAMETERS, 256 * 4096, 400e12, 25e9, 64
+_WORK = 6 * _N * _SHARED / _MANY / _SUSTAINED
+_SENT = 8 * _N / _PER_GPU
+_WAITS = 1 - _WORK / _SENT
+_BEND = 6 * _SHARED / _SUSTAINED / 8 * _PER_GPU
+
+BEYOND = Number(
+    key="beyond-the-knee", level=2, minutes=4, title="Beyond the knee",
+    prompt=f"{OTHER_NAME} ({_N / 1e9:.2f} billion parameters) trains with FSDP, gathered in bf16 and reduced in fp32. "
+    f"**{_MANY}** GPUs share a batch of {_SHARED:,} tokens. Each sustains {_SUSTAINED / 1e12:.0f} TFLOP/s on 6 FLOP a "
+    f"parameter and token, and sends {_PER_GPU / GB:.0f} GB/s. Messages run beside compute, and their starts are "
+    "short; take (W−1)/W for 1. What part of a step does a GPU **wait**?",
+    hints=("Seconds of compute: 6N for each of a GPU's tokens. Seconds on the wire: 8N bytes.",
+           "The longer of the two is the step. The shorter one runs beside it."),
+    solution=f"Compute: 6 × {_N / 1e9:.2f} × 10^9 × {_SHARED // _MANY:,} FLOP at {_SUSTAINED / 1e12:.0f} TFLOP/s, "
+    f"{_WORK:.2f} s. Wire: 8 × {_N / 1e9:.2f} GB at {_PER_GPU / GB:.0f} GB/s, {_SENT:.2f} s, which is the step. "
+    f"It waits for {_SENT - _WORK:.2f} of {_SENT:.2f} s: **{_WAITS:.1%}**. What a GPU computes halves with every "
+    "doubling; what it sends does not, as (W−1)/W is nearly 1 all the way. Where the falling line meets the flat one "
+    f"is the *knee*, here at {_BEND:.0f} GPUs, and more of them make the step no shorter. N cancels: batch and link "
+    "set the knee, so it is a property of the job. No serial part of the program does this, for that would bend the "
+    "curve gently from the start; and no shard is too small for a memory.",
+    value=_WAITS, unit="%", units=_SHARE, dimension="share",
+    slips=(
+        Slip("of-the-compute", _SENT / _WORK - 1, "That is of the compute. The step is as long as the wire takes."),
+        Slip("computes", 1 - _WAITS, "That is the part in which it computes. The question is the rest."),
+        Slip("nothing-hides", _SENT / (_SENT + _WORK),
+             "You added compute and messages, as if one began when the other ends. They run beside each other."),
+        Slip("all-fp32", 1 - _WORK / _SENT * 8 / 12,
+             "You sent 12 bytes for each parameter, all in fp32. What is gathered is in bf16."),
+        Slip("forward-alone", 1 - _WORK / _SENT / 3, "You counted 2 FLOP: the forward. The backward takes 4 more."),
     ),
+    right=f"From {_BEND:.0f} GPUs on each one more only waits.",
 )  # fmt: skip
 
 WHICH = Choice(
-    key="strong-or-weak", level=1, title="98% of what?",
+    key="strong-or-weak", level=1, minutes=2, title="98% of what?",
     prompt="A vendor shows **98%** efficiency on 1,024 GPUs: \"each GPU with the same batch at every size\". You want "
     "to finish **your** training, with your batch, in an eighth of the time. What does the figure tell you?",
     hints=("Which of strong and weak scaling is it?", "What happens to the batch of one GPU in your case?"),
@@ -153,8 +164,8 @@ _B = _T8 - _A / 8
 _T32 = _A / 32 + _B
 
 FIT = Number(
-    key="amdahl-fit", level=2, title="Two points, one line",
-    prompt=f"The same work takes **{_T4} s** a step on 4 ranks and **{_T8} s** on 8. Take t(p) = a/p + b: a part that "
+    key="amdahl-fit", level=2, minutes=4, title="Two points, one line",
+    prompt=f"The same work takes **{_T4} s** a step on 4 ranks and **{_T8} s** on 8. Take t(W) = a/W + b: a part that "
     "is divided, and a part that is not. What does the fit say for **32** ranks?",
     hints=("Two equations: a/4 + b and a/8 + b. Subtract them.", f"a/4 − a/8 = a/8 = {_T4} − {_T8}."),
     solution=f"a/8 = {_T4} − {_T8} = {_T4 - _T8:.1f}, so a = {_A:.1f} s and b = {_T8} − {_A / 8:.1f} = {_B:.1f} s. On "
@@ -182,8 +193,8 @@ _RATE = _TOKENS / CURVE[_MFU_AT]
 _MFU = utilization(_FLOPS, CURVE[_MFU_AT], _MFU_AT * _DEVICE.bf16_flop_per_s)
 
 MFU = Number(
-    key="run-mfu", level=2, title="MFU of this run",
-    prompt=f"The run on {_MFU_AT} GPUs takes {CURVE[_MFU_AT]:.2f} s for {_TOKENS:,} tokens. Forward and backward of "
+    key="run-mfu", level=2, minutes=4, title="MFU of this run",
+    prompt=f"{NAME} on {_MFU_AT} H100s takes {CURVE[_MFU_AT]:.2f} s for {_TOKENS:,} tokens. Forward and backward of "
     f"one token take **{_EACH / 1e9:.1f} GFLOP**; every block is computed a second time in the backward, which is not "
     f"in that figure. The H100's dense peak in bf16 is {_DEVICE.bf16_flop_per_s / 1e12:.1f} TFLOP/s; its datasheet "
     "leads with twice that, with sparsity. What is the MFU?",
@@ -211,4 +222,4 @@ MFU = Number(
     right="State the peak beside it.",
 )  # fmt: skip
 
-EXERCISES = (READ, KNEE_AT, WHICH, TRAP, FIT, MFU)
+EXERCISES = (READ, BEYOND, WHICH, TRAP, FIT, MFU)

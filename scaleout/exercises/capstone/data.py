@@ -66,7 +66,7 @@ def _is_batch(order: tuple, batch: int, step: int, world: int, parts: list[list]
 
 
 SHARE = Shares(
-    key="batch-share", level=3, title="The same batch on any number of ranks", lists=True,
+    key="batch-share", level=3, minutes=8, title="The same batch on any number of ranks", lists=True,
     prompt="A run stops on 4 ranks and goes on with 2. It should train on **the same batches** as if nothing had "
     "happened. Write `share(order, batch, step, rank, world)`: the examples that rank `rank` of `world` takes in step "
     "`step`.\n\n"
@@ -120,7 +120,7 @@ SHARE = Shares(
 _STEP, _WAIT, _FAST = 0.91, 0.38, 0.55
 
 WAIT = Choice(
-    key="data-wait", level=2, title="What is the job waiting for?",
+    key="data-wait", level=2, minutes=2, title="What is the job waiting for?",
     prompt="The job's `metrics.jsonl` says, step after step, on every rank alike:\n\n"
     f"`{{\"step\": 412, \"loss\": 2.31, \"seconds\": {_STEP:.2f}, \"wait\": {_WAIT:.2f}}}`\n\n"
     "`seconds` is the whole step, `wait` the time until the next batch was there. With one batch that is used again "
@@ -173,7 +173,7 @@ def _price(tokens, tokens_per_second, gpus, price_per_hour, goodput=1.0) -> floa
 
 
 PRICE = Function(
-    key="run-price", level=2, title="What will it cost?",
+    key="run-price", level=2, minutes=5, title="What will it cost?",
     prompt="Write `run_price(tokens, tokens_per_second, gpus, price_per_hour, goodput)`. `tokens_per_second` is the "
     "rate of all GPUs together while the job works; `price_per_hour` is that of **one** GPU, and every GPU is paid for "
     "as long as the run lasts. `goodput` is the share of the time that counts: the rest goes into checkpoints, "

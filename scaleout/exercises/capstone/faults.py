@@ -11,7 +11,7 @@ _SAVE, _MTBF = 20, 4 * _HOUR
 _TAU = young(_SAVE, _MTBF)
 
 YOUNG = Number(
-    key="young-interval", level=1, title="How often to save",
+    key="young-interval", level=1, minutes=3, title="How often to save",
     prompt=f"A checkpoint blocks the training for **{_SAVE} s**. The job is interrupted every **{_MTBF // _HOUR} "
     "hours** on average. After how many seconds of training should it save, by Young's formula?",
     hints=("τ = √(2 δ M), with δ the cost of a checkpoint and M the mean time between failures.",
@@ -44,7 +44,7 @@ _SAVING, _AGAIN = _SAVE / _EVERY, _EVERY / 2 / _MTBF
 _LOST, _EXACT = _SAVING + _AGAIN, overhead(_EVERY, _SAVE, _MTBF)
 
 LOST = Number(
-    key="time-lost", level=2, title="What failures cost",
+    key="time-lost", level=2, minutes=5, title="What failures cost",
     prompt=f"The same job, where a checkpoint blocks for {_SAVE} s and a failure comes every {_MTBF // _HOUR} hours, "
     f"saves after every **{_EVERY // 60} minutes** of training. A restart takes no time. What do saving and work that "
     "is done again cost together, in percent of the time that the training takes without them? Reckon as Young does: "
@@ -103,7 +103,7 @@ MOMENTS = Choice(
 )  # fmt: skip
 
 RESTORE = Choice(
-    key="resume-state", level=1, title="What a resume needs",
+    key="resume-state", level=1, minutes=2, title="What a resume needs",
     prompt="A resumed run has to end at the **same loss, bit for bit**, as one that was never stopped, on the same "
     "ranks. What does a checkpoint have to hold?",
     hints=("Go through one step: what does it read that the step before has written?",
@@ -130,7 +130,7 @@ RESTORE = Choice(
 )  # fmt: skip
 
 KILL = Choice(
-    key="kill-proof", level=2, title="A test that cannot fail",
+    key="kill-proof", level=2, minutes=2, title="A test that cannot fail",
     prompt="A test of the resume: train 40 steps with a checkpoint after step 20, kill the job **as soon as that "
     "checkpoint is there**, resume, and see that the loss goes on falling. It passes. What has it shown?",
     hints=("How much work was lost by that kill?", "What would the loss do if the optimizer had been forgotten?"),
@@ -204,7 +204,7 @@ def _places(operations: list[str]) -> list[int]:
 
 
 SAVE_ORDER = Function(
-    key="save-order", level=2, title="Complete, or not there", lists=True,
+    key="save-order", level=2, minutes=8, title="Complete, or not there", lists=True,
     prompt="A checkpoint has to be complete or not there, whenever the power goes. Write `save_order(operations)`: the "
     "indices of the given operations in the order in which they have to be done. Not every save has all of them.\n\n"
     + "\n".join(f"- `{short}`: {SAFE[short]}" for short in sorted(SAFE)),
@@ -235,6 +235,9 @@ SAVE_ORDER = Function(
                 "You remove the oldest before the new name is on the disk: after a power cut both can be gone."),
         Mistake("no-barrier-before-manifest", _swapped("manifest", "sync manifest", "barrier"),
                 "You write the manifest before the barrier: it vouches for files that other ranks may still be "
+                "writing."),
+        Mistake("manifest-before-barrier", _swapped("manifest", "barrier"),
+                "You write the manifest before the ranks have met: it vouches for files that other ranks may still be "
                 "writing."),
         Mistake("barrier-before-sync", _swapped("barrier", "sync files"),
                 "You let all ranks meet before they have synced: rank 0 then vouches for files that are in memory."),

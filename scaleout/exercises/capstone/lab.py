@@ -45,7 +45,7 @@ def restore(state, model, optimizer, schedule, generator):
 '''
 
 RESUME = Lab(
-    key="resume-job", level=3, title="As if nothing had happened",
+    key="resume-job", level=3, minutes=20, title="As if nothing had happened",
     prompt="Write `capture` and `restore`. A job on **two** ranks trains a small model with AdamW, a learning-rate "
     "schedule and noise from a random generator, of which each rank has its own. After some steps it calls "
     "`capture(step, model, optimizer, schedule, generator)` on every rank, and **goes on training** while the dict is "

@@ -60,14 +60,14 @@ def _last_ratio(measured: dict[int, float]) -> float:
 _SHOWN = {1: 2000, 2: 1200, 4: 800}
 
 DOUBLE = Function(
-    key="predict-double", level=3, title="Twice the GPUs",
+    key="predict-double", level=3, minutes=12, title="Twice the GPUs",
     prompt="You measured the same work on several numbers of ranks. Write `predict_double(measured)`: the milliseconds "
-    "a step on **twice as many ranks as the most measured**, by a least-squares fit of t(p) = a/p + b to **all** "
+    "a step on **twice as many ranks as the most measured**, by a least-squares fit of t(W) = a/W + b to **all** "
     "points, rounded. `measured` maps ranks to milliseconds.\n\nThen predict your own run. Measure 1 and 2 processes "
     "with `python labs/scaling.py --worlds 1,2 --mode strong --strategies fsdp --folder my-runs`, divide the tokens of "
     "a step by the seconds that you predict for 4, and let the lab grade it against a real run:\n\n"
     "`python labs/scaling.py --mode strong --strategies fsdp --folder my-runs --predict 4:TOKENS_PER_SECOND`",
-    hints=("With x = 1/p the model is a straight line, t = a x + b.",
+    hints=("With x = 1/W the model is a straight line, t = a x + b.",
            "Slope: the sum of (x − mean x)(t − mean t) over the sum of (x − mean x)². Then b = mean t − a × mean x.",
            "Twice the most ranks: `2 * max(measured)`."),
     solution="```python\n"
@@ -88,7 +88,7 @@ DOUBLE = Function(
         _as("last-ratio", _last_ratio,
             "You applied the last ratio once more. Each doubling divides only a, so the ratio gets worse."),
         _as("along-ranks", _along_ranks,
-            "You fitted a straight line over the ranks. The model is a/p + b: a line over 1/p."),
+            "You fitted a straight line over the ranks. The model is a/W + b: a line over 1/W."),
         _as("last-two", lambda measured: double({p: measured[p] for p in sorted(measured)[-2:]}),
             "You used the last two points. All of them count, or one noisy run decides."),
         _as("first-last", lambda measured: double({p: measured[p] for p in (min(measured), max(measured))}),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import io
+import re
 from dataclasses import dataclass
 
 import torch
@@ -148,8 +149,9 @@ def _saved(state: dict) -> bytes | tuple[str, str]:
         torch.save(state, file)
         _loaded(file.getvalue())
     except Exception as error:  # whatever pickle meets in a reader's dict
-        line = " ".join(str(error).split())[:120]
-        return "unsafe", (f"the dict does not come back with weights_only=True ({line}): keep states in it, tensors "
+        refused = re.search(r"GLOBAL (\S+)", str(error))  # the one word of torch's paragraph that is about the dict
+        what = refused[1] if refused else type(error).__name__
+        return "unsafe", (f"the dict does not come back with weights_only=True ({what}): keep states in it, tensors "
                           "and plain values, and no objects")
     return file.getvalue()
 

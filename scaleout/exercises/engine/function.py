@@ -279,7 +279,8 @@ def _factor(given: object, expected: object) -> str:
 def _words(value: object) -> str:
     """A value as the reader would write it, cut short."""
     try:
-        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15  # a page's JSON has 6400 for it
+        if whole or (isinstance(value, numbers.Integral) and not isinstance(value, bool)):
             text = format(int(value), "_")
         elif isinstance(value, numbers.Real) and not isinstance(value, bool):
             text = format(float(value), ".10g")
