@@ -47,7 +47,7 @@ MINUTES = re.compile(r"((?:\*[A-Z0-9][^*]+\*(?: and |, )?)+)(?:,? (?:by show of 
 
 
 def test_a_plan_gives_an_exercise_the_minutes_that_its_page_says():
-    for stem in ("memory", "ddp", "zero", "fsdp", "mesh", "precision", "recompute"):
+    for stem in ("memory", "ddp", "zero", "fsdp", "mesh", "precision", "recompute", "capstone"):
         page = {one.title: exercises.spec(stem, one.key)["minutes"] for one in exercises.catalogue(stem)}
         found = MINUTES.findall(PLANS[stem])
         assert len(found) > 3, stem
