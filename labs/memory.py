@@ -56,7 +56,7 @@ class Options:
     machine: str | None = options.word(None, "profile by labs/calibrate.py")
     save: str | None = options.save("memory")
     plot: str | None = options.word(None, "draw memory over time", "FILE.svg")
-    snapshot: str | None = options.word(None, "write every allocation of a step, for pytorch.org/memory_viz",
+    snapshot: str | None = options.word(None, "write every allocation of a step, for docs.pytorch.org/memory_viz",
                                         "FILE.pickle")
     fake: str | None = options.word(None, "no training: measure a step of 7b, 70b or a preset on fake tensors", "MODEL")
 
@@ -222,7 +222,7 @@ def train(s, tier, o):
     draw(s, o, timeline, o.shape)
     if o.snapshot:
         source = memory_trace.snapshot(s, lambda: run.one(run.batch(0)), o.snapshot)
-        s.say(f"snapshot: {Path(o.snapshot).name}, from {source}; open it at https://pytorch.org/memory_viz")
+        s.say(f"snapshot: {Path(o.snapshot).name}, from {source}; open it at https://docs.pytorch.org/memory_viz")
     recording.end(s, r.checks)
 
 

@@ -14,7 +14,7 @@ LEAST_WIDTH = 0.13       # of the axis, for a moment: as much as its name takes
 
 
 def snapshot(s, work, path):
-    """Run `work()` and write every allocation in it to `path` (.pickle), for https://pytorch.org/memory_viz.
+    """Run `work()` and write every allocation in it to `path` (.pickle), for https://docs.pytorch.org/memory_viz.
 
     On a GPU this is the allocator's own history. A CPU allocator keeps none, and torch's profiler stands in:
     it sees the same allocations and frees. All ranks work, rank 0 writes. Returns, in words, what was used.

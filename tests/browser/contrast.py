@@ -76,7 +76,8 @@ FAINT = """([least, leastMark]) => {
   return out;
 }"""
 
-SIZES = """[...document.querySelectorAll("svg.plot :is(text, tspan)")].filter((one) => one.textContent.trim())
+SIZES = """[...document.querySelectorAll(":is(svg.plot, .live-beneath svg, .live-figure > svg) :is(text, tspan)")]
+  .filter((one) => one.textContent.trim() && one.checkVisibility())
   .map((one) => parseFloat(getComputedStyle(one).fontSize) * Math.hypot(one.getScreenCTM().a, one.getScreenCTM().b))"""
 
 
@@ -86,5 +87,6 @@ def faint(page) -> list[str]:
 
 
 def sizes(page) -> list[float]:
-    """Heights of the words in a page's plots, in CSS pixels, that are no size to read."""
-    return [size for size in page.evaluate(SIZES) if not SMALLEST <= size <= LARGEST]
+    """Heights of the words in a page's plots and views, in CSS pixels, that are no size to read. A phone may draw a
+    picture a little larger than it was made."""
+    return [size for size in page.evaluate(SIZES) if not SMALLEST <= size <= 1.02 * LARGEST]

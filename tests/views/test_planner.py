@@ -126,6 +126,13 @@ def test_a_config_json_is_the_model():
     with pytest.raises(ValueError, match="this is no JSON: paste a whole config"):
         shown({"config": "{"})
     assert launch.ranks(setting(config=kept), setting(config=kept).best) == "", "no model of the chapter"
+    small = json.dumps(json.loads(PASTED) | {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4})
+    assert shown({"config": small, "gpus": 8, "sequences": 8})["sentence"].startswith("mistral of 20.6M on 8 H100: **")
+
+
+def test_where_no_layout_divides_no_axis_is_made_up():
+    found = shown({"gpus": 7168, "sequences": 8})
+    assert "no layout divides this" in found["sentence"] and not re.search(r">[\d.,]+ m?s<|quickest", found["svg"])
 
 
 def test_counts_of_gpus_are_whole_nodes_and_more_than_doublings():

@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from planner_views import SMALL, opening, setting, shown, told
+from repo import ROOT
 
 from scaleout import views
 from scaleout.timing.mesh_search import cut
@@ -81,6 +82,12 @@ def test_a_layout_opens_in_the_chapter_where_its_picture_takes_it():
     address = launch.ranks(now, now.yours)
     given = dict(one.split("=") for one in address.partition("?")[2].split("&"))
     assert given["gpus"] == "64" and given["tp"] == "2" and given["model"] == "llama-3-8b"
+
+
+def test_the_chapter_has_the_picture_that_a_layout_opens_in():
+    page, _, name = launch.CHAPTER.partition("#live-")
+    chapter = ROOT / "notebooks" / page.rpartition("/")[2].replace(".html", ".ipynb")
+    assert rf'show(\"mesh\", key=\"{name}\"' in chapter.read_text("utf-8")
 
 
 def test_the_opening_s_best_opens_there_too_with_as_many_chunks_as_that_picture_has():

@@ -161,7 +161,7 @@ def judge(reports: list, world: int) -> Verdict:
 
 def explain(error: Exception) -> Verdict | None:
     """The exception that a frozen weight leads to."""
-    words = " ".join(str(error).split())
+    words = " ".join(str(error).split()).rstrip(".")
     if "NoneType" in words:
         return wrong(f"{type(error).__name__}: {words}. A frozen weight has no gradient: its grad is "
                      "None", "no-gradient")

@@ -59,7 +59,7 @@ class Frame:
 
     def _mark(self) -> str:
         on = self.rows
-        return guess.mark([(0.0, on.x), (on.until, on.x + on.width)], (ABOVE - 12, self.axis), "x")
+        return guess.mark([(0.0, on.x), (on.until, on.x + on.width)], (ABOVE - 12, self.axis), "x", ABOVE - 8)
 
     def finish(self, slots: float, words: str) -> str:
         """The end of the step, through everything that time runs in."""

@@ -54,7 +54,7 @@ CONTROLS = (
     *more(
         paste("config", "Another model: paste or drop its config.json", hugging_face.KEYS, kept,
               help="Of the Hugging Face Hub: llama, mistral, qwen2, qwen3 or gpt2. It stays on your machine."),
-        select("seq", "Tokens of a sequence", 8192, [(2**k, f"{2**k:,}") for k in range(10, 18)],
+        select("seq", "Tokens per sequence", 8192, [(2**k, f"{2**k:,}") for k in range(10, 18)],
                help="At most as many as a model with learned positions has."),
         select("network", "Between nodes of 8", "ndr", [(key, said) for key, (_, _, said) in NETWORKS.items()]),
         select("tp", "Yours: tensor (tp)", 1, DEGREES[:5]),

@@ -91,7 +91,8 @@ def drawn(setting: Setting, width: int, show: str = "") -> str:
 def _ground(scene: Scene) -> str:
     """Axes, the band, and the line of what tensors may take."""
     plane, setting, start = scene.plane, scene.setting, scene.start
-    times = _apart(plane, [(start * k, took(start * k)) for k in (1, 1.5, 2, 3, 5, 1.25, 4)])
+    multiples = (1, 1.5, 2, 3, 5, 1.25, 4) if setting.every else ()
+    times = _apart(plane, [(start * k, took(start * k)) for k in multiples])
     gbs = [(k * 1e9, f"{k:,}") for k in _powers(plane.y.lo / 1e9, 0.85 * plane.y.hi / 1e9)]
     out = []
     if setting.best:
@@ -107,9 +108,10 @@ def _ground(scene: Scene) -> str:
     out.append(svg.text(plane.right - 3, line - 5, fitting(ways, plane.width), anchor="end", fill="accent",
                         size=svg.SMALLEST, halo=True))  # fmt: skip
     low = plane.bottom + 29
-    best = "▴ the quickest" if setting.best else "▴ the quickest, which does not fit"
-    out.append(svg.text(max(plane.left, plane.at_x(start) - 4), low, fitting((best, "▴ quickest"), 190), fill="muted",
-                        size=svg.SMALLEST))  # fmt: skip
+    if setting.every:
+        best = "▴ the quickest" if setting.best else "▴ the quickest, which does not fit"
+        out.append(svg.text(max(plane.left, plane.at_x(start) - 4), low, fitting((best, "▴ quickest"), 190),
+                            fill="muted", size=svg.SMALLEST))  # fmt: skip
     out.append(svg.text(plane.right, low, f"seconds of a step, to {FAR:g} times ▸" if scene.width == svg.WIDE else
                         "seconds of a step ▸", anchor="end", fill="muted", size=svg.SMALLEST))  # fmt: skip
     out.append(svg.text(plane.left + 4, plane.top + 12, "GB on the fullest GPU", fill="muted", size=svg.SMALLEST,

@@ -12,7 +12,7 @@ from scaleout.views.planner.setting import NETWORKS, Setting, cuts_of
 
 PROGRAMS = (("Megatron-LM", launchers.megatron), ("torchtitan", launchers.torchtitan),
             ("this book's job", launchers.book))  # fmt: skip
-CHAPTER = "../notebooks/07_mesh.html#live-mesh"
+CHAPTER = "../notebooks/07_mesh.html#live-predict"
 CHUNKS = 8  # of a pipeline rank, at most, in the chapter's picture
 
 

@@ -69,8 +69,9 @@ class Question(NamedTuple):
     def name(self) -> str:
         """The model, in words."""
         if self.model.startswith("{"):
-            kind, size = hugging_face.read(self.model)["model_type"], total_parameters(self.shape) / 1e9
-            return f"{kind} of {svg.quantity(size)}B"
+            size = total_parameters(self.shape)
+            one, letter = next(pair for pair in ((1e9, "B"), (1e6, "M"), (1e3, "K"), (1, "")) if size >= pair[0])
+            return f"{hugging_face.read(self.model)['model_type']} of {svg.quantity(size / one)}{letter}"
         return NAMES[self.model]
 
 

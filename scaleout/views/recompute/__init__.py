@@ -23,10 +23,10 @@ CONTROLS = (
            [("cheapest", "cheapest"), ("as it runs", "as it runs"), ("dearest", "dearest")]),
     select("attention", "Attention kernel", "sdpa", [("sdpa", "fused"), ("naive", "naive: keeps scores")]),
     select("way", "What is dropped", "rebuild", [("rebuild", "is made again"), ("offload", "waits in the host")]),
-    select("batch", "Sequences at once", 4, [(n, str(n)) for n in (1, 2, 4, 8, 16)]),
+    select("batch", "Sequences per GPU", 4, [(n, str(n)) for n in (1, 2, 4, 8, 16)]),
     *more(
         select("model", "Model", "llama-2-7b", [(key, NAMES[key]) for key in MODELS]),
-        select("seq", "Tokens of a sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(10, 16)]),
+        select("seq", "Tokens per sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(10, 16)]),
         select("device", "GPU", "h100-sxm", [*CARDS]),
         select("tp", "Tensor-parallel ranks", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
         select("dp", "FSDP splits the states among", 8, [(1, "1: not split"), (8, "8"), (64, "64")]),

@@ -26,7 +26,7 @@ CONTROLS = (
     select("up", "MLP, first matrix (or press it): cut in", MEGATRON["up"], CUTS),
     *more(
         select("model", "Model", "gpt-3-175b", [(key, NAMES[key]) for key in MODELS]),
-        select("seq", "Tokens of the sequence", "2048", [(str(2**k), f"{2**k:,}") for k in range(10, 16)]),
+        select("seq", "Tokens per sequence", "2048", [(str(2**k), f"{2**k:,}") for k in range(10, 16)]),
         select("kv", "Key-value heads", "own",
                [("own", "as many as the model has"), *((str(n), str(n)) for n in (1, 2, 4, 8))]),
         select("qkv", "Q, K and V: cut in", MEGATRON["qkv"], CUTS),

@@ -34,7 +34,7 @@ CONTROLS = (
                                                    ("momentum", "SGD with momentum"), ("sgd", "SGD"),
                                                    ("muon", "Muon, AdamW for the rest")]),
         select("passes", "Passes in a step (accumulation)", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
-        slider("batch", "Sequences of a pass on each GPU", 4, 1, 64, log=True),
+        slider("batch", "Sequences per GPU and pass", 4, 1, 64, log=True),
         select("device", "GPU", "h100-sxm", [*CARDS]),
         select("link", "Joined by", "own", list(LINKS.items())),
         select("to", "Outside the GPU: in", "host", [("host", "the host's memory"), ("nvme", "NVMe")]),
