@@ -143,7 +143,8 @@ class Checkpoints:
         self.finish()
         steps = self._together(lambda: [checkpoints.step_of(path) for path in checkpoints.every(self.folder)])
         if which != "auto" and int(which) not in steps:
-            raise ValueError(f"{self.folder} has no checkpoint of step {which}: use auto, or one of {sorted(steps)}")
+            there = f", or one of {sorted(steps)}" if steps else ": it has none yet"
+            raise ValueError(f"{self.folder} has no checkpoint of step {which}: use auto{there}")
         bad = []
         for step in steps if which == "auto" else [int(which)]:
             body, wrong = self._inspect(step, wrong_with)

@@ -160,6 +160,8 @@ def test_a_step_is_saved_once(tmp_path):
 def test_the_last_two_and_the_best_are_kept(tmp_path):
     made, optimizer = model()
     kept = Checkpoints(ONE, tmp_path, keep=2)
+    with pytest.raises(ValueError, match="has no checkpoint of step 1: use auto: it has none yet"):
+        kept.load(made, optimizer, 1)
     for step, loss in enumerate([3.0, 1.0, None, 2.0, 2.5], 1):
         kept.save(step, made, optimizer, {"step": step}, loss)
     kept.finish()

@@ -69,6 +69,7 @@ def test_a_good_value_comes_out_clean(control, value, clean):
     [
         (COUNT, 0, "count must be from 1 to 64 GPUs, not 0"),
         (COUNT, 65, "count must be from 1 to 64 GPUs, not 65"),
+        (COUNT, 1e308, "count must be from 1 to 64 GPUs, not 1e+308"),
         (COUNT, 2.5, "count must be a whole number, not 2.5"),
         (COUNT, math.nan, "count must be a finite number, not nan"),
         (COUNT, -math.inf, "count must be a finite number, not -inf"),

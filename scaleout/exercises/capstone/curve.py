@@ -106,7 +106,7 @@ BEYOND = Number(
              "You sent 12 bytes for each parameter, all in fp32. What is gathered is in bf16."),
         Slip("forward-alone", 1 - _WORK / _SENT / 3, "You counted 2 FLOP: the forward. The backward takes 4 more."),
     ),
-    right=f"From {_BEND:.0f} GPUs on each one more only waits.",
+    right=f"Beyond {_BEND:.0f} GPUs each one more only adds waiting.",
 )  # fmt: skip
 
 WHICH = Choice(

@@ -15,7 +15,7 @@ def sentence(setting: Setting, values: dict) -> str:
     """What the GPUs do together and what it costs."""
     n, gpus = setting.world, f"{setting.world:,} GPU{'s' if setting.world > 1 else ''}"
     paid, alone = (svg.quantity(values[f"{one}_price"]) for one in ("strong", "alone"))
-    price = f"at {paid} {EXAMPLE.currency} a billion tokens{'' if paid == alone else f', not {alone}'}."
+    price = f"at {paid} {EXAMPLE.currency} a billion tokens{'' if paid == alone else f' ({alone} on one)'}."
     found = f"does {svg.quantity(values['strong_tokens_per_second'])} tokens/s, {price}"
     if n > 1:
         work = f"{svg.quantity(values['strong_speed_up'])}** ({values['strong_efficiency']:.0%})"

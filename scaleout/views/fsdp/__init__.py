@@ -46,7 +46,7 @@ CONTROLS = (
     select("wrap", "A unit is", "block", list(WRAPS.items())),
     select("reshard", "After its forward", "yes", list(RESHARD.items())),
     select("checkpointing", "Checkpointing", "none",
-           [("none", "none"), ("selective", "attention"), ("full", "each block")]),
+           [("none", "none"), ("selective", "selective"), ("full", "full")]),
     slider("batch", "Sequences per GPU", 2, 1, 64, log=True),
     *more(
         select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
