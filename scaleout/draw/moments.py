@@ -91,7 +91,7 @@ def _bars(
     """One step: a bar a moment, its total above, the fullest framed."""
     pitch = width / len(one.moments)
     thick, scale, low = pitch * 0.76, high / top, y + high
-    out = [svg.text(x, y - 12, one.name, bold=True), svg.line(x, low + 0.5, x + width, low + 0.5, "muted")]
+    out, totals = [svg.text(x, y - 12, one.name, bold=True), svg.line(x, low + 0.5, x + width, low + 0.5, "muted")], []
     for i, (moment, held) in enumerate(one.moments.items()):
         left, base = x + pitch * i + (pitch - thick) / 2, low
         for kind in kinds.ORDER:
@@ -102,8 +102,8 @@ def _bars(
         if limit and one.total(moment) > limit[1]:
             out.append(hatch.over(left, base, thick, (one.total(moment) - limit[1]) * scale))
         fullest, middle = moment == one.peak, left + thick / 2
-        out.append(svg.text(middle, base - 4, _size(one.total(moment)), anchor="middle", bold=fullest, halo=True,
-                            size=svg.SMALLEST))  # fmt: skip
+        totals.append(svg.text(middle, base - 4, _size(one.total(moment)), anchor="middle", bold=fullest, halo=True,
+                               size=svg.SMALLEST))  # fmt: skip
         out.append(svg.text(middle, low + 15, kinds.MOMENTS[moment], anchor="middle", bold=fullest,
                             size=svg.SMALLEST, fill="ink" if fullest else "muted"))  # fmt: skip
         if fullest:
@@ -111,7 +111,9 @@ def _bars(
             out.append(f'<rect x="{svg.num(left - 2)}" y="{svg.num(base - 1)}" width="{svg.num(thick + 4)}" '
                        f'height="{svg.num(low - base + 2)}" fill="none" stroke="{svg.colour("ink")}" '
                        'stroke-width="1.5"/>')  # fmt: skip
-    return "".join(out) + (_limit(limit, x, width, low - limit[1] * scale) if limit else "")
+    if limit:
+        out.append(_limit(limit, x, width, low - limit[1] * scale))
+    return "".join([*out, *totals])  # the line may run through a total, and lies beneath it
 
 
 def _limit(limit: tuple[str, float], x: float, width: float, y: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -21,6 +22,9 @@ REPAIRS = (
     ('<div role="list" class="citation-list">', '<div class="citation-list">'),
 )  # fmt: skip
 
+# The theme's second title and list of sections, for paper: the page has a title, and the search would find the list.
+SECOND_TITLE = re.compile(r'<div id="jb-print-docs-body".*?(?=<div id="searchbox">)', re.S)
+
 # The theme's icons are drawn as a page loads, and none comes later. To look for more of them in all that a live picture
 # puts there would take a quarter of what the browser does for a redraw.
 ICONS = "<script>FontAwesomeConfig = {observeMutations: false};</script>"
@@ -32,11 +36,12 @@ def settle_icons(app: Sphinx, pagename: str, templatename: str, context: dict, d
 
 
 def repair_pages(app: Sphinx, error: Exception | None) -> None:
-    """Apply REPAIRS to every page of the output; a second time changes nothing."""
+    """Apply REPAIRS to every page of the output, and leave out the second title; a second time changes nothing."""
     if error or app.builder.format != "html":
         return
     for path in Path(app.outdir).rglob("*.html"):
-        before = after = path.read_text(encoding="utf-8")
+        before = path.read_text(encoding="utf-8")
+        after = SECOND_TITLE.sub("", before)
         for old, new in REPAIRS:
             after = after.replace(old, new)
         if after != before:
