@@ -104,30 +104,21 @@ def names(s, o, cut, plain=True):
 # --- the same as one process? -------------------------------------------------------------------------------
 
 def equality(s, o, text, vias):
-    """Checks of a Record: losses, gradients and weights of a few steps of momentum SGD against this process alone on
-    all batches, in fp32."""
+    """Checks of a Record: losses and weights of a few steps of momentum SGD and the gradients of the first against this
+    process alone on all batches, in fp32."""
     checks = {}
     o = replace(o, seq=min(o.seq, PARITY_TOKENS), micro_batch=1, precision="fp32", reduce="fp32")
     cut, more = o.sharding(s.world), {"optimizer": "momentum", "rate": PARITY_RATE}
     whole = [session.batches(s, o, text, i, alone=True) for i in range(PARITY_STEPS)]
-    wanted = _trained(way(s, o, cut, "one", **more), o, whole)
+    wanted = parity.trained(way(s, o, cut, "one", **more), whole, o.sync_every_pass)
     for via in vias:
-        found = _trained(way(s, o, cut, via, **more), o, [session.batches(s, o, text, i) for i in range(PARITY_STEPS)])
+        own = [session.batches(s, o, text, i) for i in range(PARITY_STEPS)]
+        found = parity.trained(way(s, o, cut, via, **more), own, o.sync_every_pass)
         losses = max(abs(s.mean(f) - w) / w for f, w in zip(found[0], wanted[0], strict=True))
         checks[f"{lab_fsdp.NAMES[via]}: losses equal one process"] = parity.check(losses)
         for what, f, w in (("gradients", found[1], wanted[1]), ("weights", found[2], wanted[2])):
             checks[f"{lab_fsdp.NAMES[via]}: {what} equal one process"] = parity.check(parity.worst(s, f, w))
     return checks
-
-
-def _trained(one, o, steps):
-    """(losses of the steps, gradients of the last, weights after it)."""
-    losses = []
-    for share in steps:
-        losses.append(one.gradients(share, o.sync_every_pass))
-        gradients = one.whole(gradients=True)
-        one.update()
-    return losses, gradients, one.whole()
 
 
 def show_fallback(s, o, text, cut):

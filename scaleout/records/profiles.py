@@ -69,7 +69,7 @@ def lacking(known, world):
     if not gone:
         return ""
     if known[world] is None:
-        return f"no profile of {world} processes (labs/calibrate.py)"
+        return f"no profile of {world} process{'es' * (world > 1)} (labs/calibrate.py)"
     return f"the profile of {world} processes has no groups of {gone[0]} (run labs/calibrate.py again)"
 
 

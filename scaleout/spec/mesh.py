@@ -161,7 +161,7 @@ def refuse(shape: Shape, layout: Layout, gpus: int) -> None:
         near = nearest(shape, layout, gpus)
         said = f"dp {layout.dp} x cp {layout.cp} x tp {layout.tp} x pp {layout.pp}"
         use = f"dp {near.dp}, cp {near.cp}, tp {near.tp}, pp {near.pp}"
-        raise ValueError(f"{said} is {layout.ranks:,} ranks, there are {gpus:,} GPUs: the nearest that works is {use}")
+        raise ValueError(f"{said} is {layout.ranks:,} ranks, there are {gpus:,}: the nearest that works is {use}")
 
 
 def nearest(shape: Shape, layout: Layout, gpus: int) -> Layout:

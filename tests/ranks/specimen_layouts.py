@@ -106,9 +106,10 @@ def held(s, layout):
 
 def half(s):
     """Losses of steps whose products are in bf16, and how the weights are kept, by rank."""
-    made = MeshTrainer(s, Setup(LLAMA, "mesh", layout=TRIPLE, sequences=BATCH // 2, precision="bf16",
+    layout = replace(TRIPLE, micro_batches=2)
+    made = MeshTrainer(s, Setup(LLAMA, "mesh", layout=layout, sequences=BATCH // 2, precision="bf16",
                                 clip=CLIP["llama"]))
-    losses = [s.mean(made.step(batch(step, TRIPLE, made.way.at["dp"]), RATE)[0].item()) for step in range(4)]
+    losses = [s.mean(made.step(batch(step, layout, made.way.at["dp"]), RATE)[0].item()) for step in range(4)]
     return losses, s.gathered({str(p.dtype) for p in made.way.parameters()})
 
 

@@ -176,7 +176,7 @@ def test_what_cannot_be_is_refused(words, world, said):
 def test_what_ranks_cannot_be_is_one_line():
     done = pool.lab([*FAST, "--layout", "tp=4,pp=2"], 2)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("labs/mesh.py: dp 1 x cp 1 x tp 4 x pp 2 is 8 ranks, there are 2 GPUs: the nearest")
+    assert done.stderr.startswith("labs/mesh.py: dp 1 x cp 1 x tp 4 x pp 2 is 8 ranks, there are 2: the nearest")
     assert done.stderr.count("\n") == 1
 
 

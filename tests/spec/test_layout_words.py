@@ -36,8 +36,8 @@ def test_what_is_written_is_read_again():
     ("tq=2", "'tq=2' is no part of a layout: give pp, dp, cp, tp, zero, m, v, schedule, each once, as in tp=2,pp=2"),
     ("tp=2,tp=2", "'tp=2' is no part of a layout"), ("tp", "'tp' is no part of a layout"),
     ("tp=two", "tp=two: give a whole number, as in tp=2"), ("tp=²", "give a whole number"), ("tp=0", "tp"),
-    ("tp=3", "is 6 ranks, there are 8 GPUs: the nearest that works is dp 4, cp 1, tp 2, pp 1"),
-    ("dp=2,tp=2", "dp 2 x cp 1 x tp 2 x pp 1 is 4 ranks, there are 8 GPUs: the nearest that works is dp 4"),
+    ("tp=3", "is 6 ranks, there are 8: the nearest that works is dp 4, cp 1, tp 2, pp 1"),
+    ("dp=2,tp=2", "dp 2 x cp 1 x tp 2 x pp 1 is 4 ranks, there are 8: the nearest that works is dp 4"),
     ("pp=2,m=1", "1f1b needs a micro-batch for each of 2 ranks, not 1: use m = 2"),
     ("pp=2,schedule=2f2b", "schedule"), ("v=2", "chunks 2 needs a pipeline"), ("zero=4", "zero must be 0, 1, 2 or 3")])
 def test_words_that_are_none_are_one_line(text, said):
@@ -47,7 +47,7 @@ def test_words_that_are_none_are_one_line(text, said):
 
 
 @pytest.mark.parametrize(("layout", "said"), [
-    (Layout(dp=3, tp=2), "dp 3 x cp 1 x tp 2 x pp 1 is 6 ranks, there are 8 GPUs: the nearest that works is dp 4"),
+    (Layout(dp=3, tp=2), "dp 3 x cp 1 x tp 2 x pp 1 is 6 ranks, there are 8: the nearest that works is dp 4"),
     (Layout(cp=2, tp=4), "use cp 1"), (Layout(dp=8, zero=1), "use zero 2, or 0"),
     (Layout(tp=8), "tp 8 does not divide 4 heads: the nearest that works is 4"),
     (Layout(dp=2, tp=4), "ColwiseParallel would cut 2 key-value heads into 4 parts: use tp 2 or less"),

@@ -122,7 +122,7 @@ def test_a_wrong_number_of_gpus_is_told_the_nearest_layout():
     shape = PRESETS["llama-3-8b"]
     refuse(shape, Layout(dp=2, tp=4, pp=4), 32)
     refused(lambda: refuse(shape, Layout(dp=3, tp=4, pp=2), 32),
-            "dp 3 x cp 1 x tp 4 x pp 2 is 24 ranks, there are 32 GPUs: the nearest that works is dp 4, cp 1, tp 4, ")
+            "dp 3 x cp 1 x tp 4 x pp 2 is 24 ranks, there are 32: the nearest that works is dp 4, cp 1, tp 4, ")
     near = nearest(shape, Layout(dp=1, tp=3, pp=5), 32)
     assert near.ranks == 32 and divides(shape, near.tp) and near.pp <= shape.layers
     near = nearest(PRESETS["llama-3-8b"], Layout(tp=12), 32)
