@@ -4,7 +4,8 @@
     torchrun --nproc-per-node 2 labs/calibrate.py --out machine.json
 
 The profile is what the labs predict seconds from (`--machine`). All ranks measure at the same time, so that
-the rates are those of a machine with every rank at work.
+the rates are those of a machine with every rank at work; a collective of fewer ranks too, in groups of each size
+that divides them, all groups at once.
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -17,6 +18,7 @@ import torch
 from scaleout.lab import options, progress, recording, session, table
 from scaleout.measure import collectives, matmul_rate, repeat
 from scaleout.records import profiles, provenance
+from scaleout.spec import checks
 from scaleout.timing import profile as timing_profile
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -57,17 +59,18 @@ def sizes(o, world):
     return [*found, max(unit, int(o.largest_mb * 1e6) // unit * unit)]
 
 
-def collective_point(s, name, size, o):
-    """(bytes, seconds) of one collective at one size."""
+def collective_point(s, name, size, o, n, group):
+    """(bytes, seconds) of one collective at one size, of a group of n ranks and of its like at once."""
     whole = torch.zeros(size // 4, device=s.device)
-    return size, repeat(s, collectives.backend(name, whole, s.world), o.seconds / 4)
+    return size, repeat(s, collectives.backend(name, whole, n, group), o.seconds / 4)
 
 
 def measure(s, o):
     """The profile (dict) of this machine at this world size; the same on every rank."""
-    rates, sides, points = {}, {}, {name: [] for name in profiles.COLLECTIVES if s.world > 1}
+    groups = {n: collectives.neighbours(s, n) if n < s.world else None for n in checks.divisors(s.world)[1:]}
+    rates, sides, points = {}, {}, {(n, name): [] for n in groups for name in profiles.COLLECTIVES}
     work = [("matmul", name) for name in DTYPES] + [("copy", "")]
-    work += [(name, size) for name in points for size in sizes(o, s.world)]
+    work += [(which, size) for which in points for size in sizes(o, which[0])]
     copied = 0.0
     for what, which in progress(work, "calibrate", s.main):
         if what == "matmul":
@@ -75,14 +78,16 @@ def measure(s, o):
         elif what == "copy":
             copied = copy_rate(s, o)
         else:
-            points[what].append(collective_point(s, what, which, o))
+            n, name = what
+            points[what].append(collective_point(s, name, which, o, n, groups[n]))
+    lines = {n: {name: {**timing_profile.fit(points[n, name]), "bytes_are": MEANING[name]}
+                 for name in profiles.COLLECTIVES} for n in groups}
     return {"schema": profiles.SCHEMA, "device": recording.device_name(s.device), "device_kind": s.device.type,
             "backend": s.backend, "interconnect": recording.interconnect(s), "world": s.world, "nodes": s.nodes,
             "threads": torch.get_num_threads(), "versions": recording.versions(), "commit": provenance.commit(),
             "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "matmul_flops_per_second": rates, "matmul_side": sides, "copy_bytes_per_second": copied,
-            "collectives": {name: {**timing_profile.fit(p), "bytes_are": MEANING[name]}
-                            for name, p in points.items()}}
+            "collectives": lines.pop(s.world, {}), "groups": {str(n): found for n, found in lines.items()}}
 
 
 def show(s, profile):
@@ -98,10 +103,11 @@ def show(s, profile):
               "(torchrun --nproc-per-node 2 labs/calibrate.py)")
         return
     s.say()
-    s.say(table(("collective", "alpha", "1 / beta", "worst residual"), [
-        (name, f"{line['alpha_seconds'] * 1e3:.3f} ms",
+    every = {str(profile["world"]): profile["collectives"]} | profile["groups"]
+    s.say(table(("collective", "ranks", "alpha", "1 / beta", "worst residual"), [
+        (name, n, f"{line['alpha_seconds'] * 1e3:.3f} ms",
          f"{1e-9 / line['seconds_per_byte']:.2f} GB/s" if line["seconds_per_byte"] else "-",
-         f"{line['worst_relative_error']:.0%}") for name, line in profile["collectives"].items()]))
+         f"{line['worst_relative_error']:.0%}") for n, lines in every.items() for name, line in lines.items()]))
     s.say()
     s.say(table(("message", "bytes", "measured", "alpha + bytes * beta", "residual"), [
         (name, f"{p['bytes']:,}", f"{p['seconds'] * 1e3:.3f} ms", f"{p['fitted'] * 1e3:.3f} ms",

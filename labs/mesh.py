@@ -59,8 +59,7 @@ class Options(options.Model):
         f"{name}: {words}" for name, words in lab_mesh.FAULTS.items()))
     link: str | None = options.word(None, "the layout in three orders over a link between two hosts, of so many Mbit/s",
                                     "N,N", const="50")
-    machine: str | None = options.word(None, "profile of all ranks by labs/calibrate.py; those of its groups are read "
-                                       "where it keeps them")
+    machine: str | None = options.word(None, "profile of all ranks by labs/calibrate.py, with that of their groups")
     dataset: str | None = options.dataset()
     save: str | None = options.save("mesh")
 

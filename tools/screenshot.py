@@ -25,10 +25,10 @@ def take(address: str) -> None:
     with live_page.chromium(viewport={"width": 1280, "height": 900}) as browser:
         tab = browser.new_page()
         tab.goto(f"{address}/{PAGE}")
-        view = tab.locator(".live-widget").first
-        view.get_by_role("spinbutton").first.fill(GUESS)
+        view = tab.locator("#live-predict")  # exercises stand before it
+        view.get_by_label("Your guess in GB").fill(GUESS)
         view.get_by_role("button", name="Commit").click()
-        tab.wait_for_function("document.querySelector('.live-widget').live.runtime.state === 'ready'")
+        tab.wait_for_function("document.querySelector('#live-predict').live.runtime.state === 'ready'")
         tab.wait_for_timeout(1500)
         view.screenshot(path=str(TARGET))
 

@@ -148,9 +148,9 @@ def told(profiled, seconds, world, cores=None):
     if not profiled:
         return []
     said = f"predicted from the machine's profile: {ms(profiled)} ms, {ratio(profiled, seconds)} of what was measured"
-    if cores and cores < world:
-        said += (f" (too low: {world} ranks share {cores} core{'s' * (cores > 1)} and wait for one another's turns, "
-                 "which a group measured by itself does not)")
+    if cores and cores < world and profiled < seconds:
+        said += (f" ({world} ranks share {cores} core{'s' * (cores > 1)}: in a step they also wait for those that "
+                 "compute, which messages that are measured one after another do not)")
     return [said]
 
 

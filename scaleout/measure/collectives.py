@@ -10,6 +10,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
+from scaleout.lab import join
 from scaleout.lab.text import progress
 from scaleout.parallel import ring
 
@@ -18,16 +19,29 @@ SHORT_SECONDS = 2e-3            # a sample of a short operation holds as many ca
 MOST_CALLS = 20                 # nccl-tests' number of iterations
 
 
-def backend(name, whole, world):
+def neighbours(s, n):
+    """The group of this rank and those beside it, n in all; None where fewer are left. Collective."""
+    found = None
+    for first in range(0, s.world - n + 1, n):
+        group = dist.new_group(list(range(first, first + n)), join.GROUP_TIMEOUT)
+        found = group if first <= s.rank < first + n else found
+    return found
+
+
+def backend(name, whole, world, group=None):
     """A function without arguments that runs the backend's collective `name` once on `whole`, [n], world divides n.
 
-    It has `part`, this rank's share: what all_gather gathers, and what reduce_scatter leaves.
+    group: of so many ranks, None: all. It has `part`, this rank's share: what all_gather gathers, and what
+    reduce_scatter leaves.
     """
+    first = dist.get_global_rank(group, 0) if group else 0
     part = torch.zeros(len(whole) // world, device=whole.device, dtype=whole.dtype)
     gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)    # torch 2.13 has new names
     scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-    work = {"all_reduce": lambda: dist.all_reduce(whole), "broadcast": lambda: dist.broadcast(whole, 0),
-            "all_gather": lambda: gather(whole, part), "reduce_scatter": lambda: scatter(part, whole)}[name]
+    work = {"all_reduce": lambda: dist.all_reduce(whole, group=group),
+            "broadcast": lambda: dist.broadcast(whole, first, group=group),
+            "all_gather": lambda: gather(whole, part, group=group),
+            "reduce_scatter": lambda: scatter(part, whole, group=group)}[name]
     work.part = part
     return work
 

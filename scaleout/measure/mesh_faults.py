@@ -63,12 +63,12 @@ def show(s, o, laid, text) -> None:
     s.say("\n" + lab_mesh.fault(*trial(s, o, laid, text)))
 
 
-def trial(s, o, laid, text) -> tuple[list, float, dict[str, str]]:
-    """A few steps with the fault and without it in one process: as `lab.mesh.fault` is given them."""
+def trial(s, o, laid, text, steps: int = STEPS) -> tuple[list, float, dict[str, str]]:
+    """Steps with the fault and without it in one process: as `lab.mesh.fault` is given them."""
     way, one = sick(s, o, laid), Way(s, o, *laid, "one", optimizer="momentum", rate=RATE)
     shift = OTHER * way.place["tp"] if o.fault == "data" else 0
     losses, error, found = [], 0.0, {}
-    for step in range(STEPS):
+    for step in range(steps):
         given, right = (batches(s, o, text, *laid, at) for at in (step + shift, step))
         with Spoken(way.grid) as seen:
             loss = way.gradients(given)

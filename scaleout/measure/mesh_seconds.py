@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scaleout.lab import join
 from scaleout.lab.text import progress
+from scaleout.measure.collectives import neighbours
 from scaleout.measure.mesh import asked
 from scaleout.measure.peak import timed
 from scaleout.measure.rounds import cores
@@ -102,15 +102,7 @@ class Units:
         wanted = {tuple(call[1:4]) for layout, batch in layouts for pp in range(layout.pp)
                   for call in asked(o.shape, batch, o.seq, layout, pp)}
         self.seconds: dict[tuple, list[float]] = {one: [] for one in sorted(wanted)}
-        self.groups = {n: self.neighbours(n) for n in sorted({n for _, n, _ in wanted})}
-
-    def neighbours(self, n: int):
-        """The group of this rank and those beside it, n in all; None where fewer are left. Collective."""
-        found = None
-        for first in range(0, self.s.world - n + 1, n):
-            group = dist.new_group(list(range(first, first + n)), join.GROUP_TIMEOUT)
-            found = group if first <= self.s.rank < first + n else found
-        return found
+        self.groups = {n: neighbours(s, n) for n in sorted({n for _, n, _ in wanted})}
 
     def sample(self) -> None:
         """One round."""
@@ -174,12 +166,11 @@ class Units:
 
 
 def by_profile(s, o, layout: Layout, batch: int) -> tuple[float | None, str]:
-    """(seconds of a step by hand on the machine that labs/calibrate.py measured with as many processes as each group
-    has, or None; why there is none). As `timing.mesh` puts them together: no piece of this model is timed for it."""
+    """(seconds of a step by hand on the machine that labs/calibrate.py measured among as many ranks as each group has,
+    or None; why there is none). As `timing.mesh` puts them together: no piece of this model is timed for it."""
     known = profiles.several(o.machine, s.device.type, mesh_machine.groups(layout), s.world)
-    lacking = [n for n, profile in known.items() if profile is None]
-    if lacking:
-        return None, f"no profile of {lacking[0]} process{'es' * (lacking[0] > 1)} (labs/calibrate.py)"
+    if why := profiles.lacking(known, s.world):
+        return None, why
     on = mesh_machine.profiled(known, layout)
     recipe = Recipe(precision="fp32", foreach=False, gradients="kept")
     told = mesh.step(o.shape, batch, o.seq, layout, None, None, recipe, overlap="none", hide_data=False, on=on)

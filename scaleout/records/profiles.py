@@ -57,9 +57,27 @@ def find(path, device_kind, world):
 
 
 def several(path, device_kind, worlds, world):
-    """{processes: profile or None} at the default path of each of `worlds`; of `world`, that at `path` where one is
-    given."""
-    return {n: find(path if n == world else None, device_kind, n) for n in worlds}
+    """{processes: profile or None} of each of `worlds`: of `world` at `path`, or at the default one; of fewer as groups
+    of it, where it was measured in such, or at their default path."""
+    whole = find(path, device_kind, world)
+    return {n: whole if n == world else among(whole, n) or find(None, device_kind, n) for n in worlds}
+
+
+def lacking(known, world):
+    """In words, what `several` has not found; "" where all is there. The profile of all ranks has those of groups."""
+    gone = [n for n, profile in known.items() if profile is None]
+    if not gone:
+        return ""
+    if known[world] is None:
+        return f"no profile of {world} processes (labs/calibrate.py)"
+    return f"the profile of {world} processes has no groups of {gone[0]} (run labs/calibrate.py again)"
+
+
+def among(profile, n):
+    """The profile of n of its ranks, measured while the others did the same in groups of their own; None where it
+    has none."""
+    lines = (profile or {}).get("groups", {}).get(str(n))
+    return profile | {"world": n, "collectives": lines, "groups": {}} if lines else None
 
 
 def validate(profile):
@@ -75,9 +93,18 @@ def validate(profile):
         raise ValueError(f"{name} must be a table")
     if not all(is_number(v) and v > 0 for v in profile["matmul_flops_per_second"].values()):
         raise ValueError("matmul_flops_per_second must hold rates above 0")
-    for name, line in profile["collectives"].items():
-        if name not in COLLECTIVES or not _line(line):
-            raise ValueError(f"collectives: {name!r} needs alpha_seconds and seconds_per_byte")
+    for lines in (profile["collectives"], *_groups(profile).values()):
+        for name, line in lines.items():
+            if name not in COLLECTIVES or not _line(line):
+                raise ValueError(f"collectives: {name!r} needs alpha_seconds and seconds_per_byte")
+
+
+def _groups(profile):
+    """{number of ranks, as text: collectives} of a profile; an older one has none."""
+    groups = profile.get("groups", {})
+    if not isinstance(groups, dict) or not all(n.isdigit() and isinstance(lines, dict) for n, lines in groups.items()):
+        raise ValueError("groups must be a table of collectives by number of ranks")
+    return groups
 
 
 def _line(value):

@@ -47,7 +47,7 @@ def machine(
 
 
 def groups(layout: Layout) -> list[int]:
-    """Of which numbers of processes `profiled` needs a profile: of each group, of two stages, and of all."""
+    """Among which numbers of ranks `profiled` needs a profile: of each group, of two stages, and of all."""
     return sorted({n for n in (layout.tp, layout.dp, min(layout.pp, 2)) if n > 1} | {layout.ranks})
 
 

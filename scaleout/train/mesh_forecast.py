@@ -1,7 +1,7 @@
 """What a job by a layout should take in bytes and seconds, beside what it took: `forecast`, for strategy "mesh".
 
 Bytes are those of each stage's fullest rank. Seconds are `timing.mesh`'s, on the machine that labs/calibrate.py
-measured with as many processes as each group has; on a CPU nothing overlaps.
+measured among as many ranks as each group has; on a CPU nothing overlaps.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ def seconds(s, o, job, found):
     """Add a step's seconds."""
     layout = o.layout_on(s.world)
     known = profiles.several(o.machine, s.device.type, mesh_machine.groups(layout), s.world)
-    lacking = [n for n, profile in known.items() if profile is None]
     why = f"this attempt made only {len(job.seconds)} steps" if len(job.seconds) <= WARMUP else None
-    why = f"no machine profile of {lacking[0]} processes (labs/calibrate.py)" if lacking else why
+    why = profiles.lacking(known, s.world) or why
     if why is None and not forecast.fits(s, o):
         why = "no room for a plain copy of the model, whose speed the prediction stands on"
     if why:

@@ -36,7 +36,8 @@ def test_a_profile_of_groups_is_said_to_be_too_low_where_ranks_share_cores():
     plain, = mesh.told(0.2, 0.4, 8)
     assert plain == "predicted from the machine's profile: 200.0 ms, 0.500 of what was measured"
     assert mesh.told(0.2, 0.4, 2, 2) == [plain]
-    assert mesh.told(0.2, 0.4, 8, 2)[0].startswith(f"{plain} (too low: 8 ranks share 2 cores")
+    assert mesh.told(0.2, 0.4, 8, 2)[0].startswith(f"{plain} (8 ranks share 2 cores: in a step")
+    assert "share" not in mesh.told(0.5, 0.4, 8, 2)[0], "what is told too slow is no matter of turns"
 
 
 def test_an_order_has_each_axis_once():

@@ -30,18 +30,19 @@ def batches(layout, step):
 
 
 def alone(shape, layout):
-    """(losses, gradients of the last step, weights) of one process on all that the replicas have."""
+    """(losses, gradients of the first step, weights) of one process on all that the replicas have."""
     torch.manual_seed(0)
-    model, losses = Transformer(shape), []
+    model, losses, first = Transformer(shape), [], {}
     optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.9)
     for step in range(STEPS):
         loss, found = parity.loss_and_gradients(model, *(part.flatten(0, 2) for part in batches(layout, step)))
         losses.append(loss)
+        first = first or found
         for name, p in model.named_parameters():
             p.grad = found[name]
         optimizer.step()
         optimizer.zero_grad()
-    return losses, found, {name: p.detach() for name, p in model.named_parameters()}
+    return losses, first, {name: p.detach() for name, p in model.named_parameters()}
 
 
 def case(s, shape, layout, order):
@@ -49,10 +50,10 @@ def case(s, shape, layout, order):
     made = Mesh(s, shape, layout, BATCH, SEQ, order)
     own = lambda step: [list(part[made.place["dp"]]) for part in batches(layout, step)]  # noqa: E731
     optimizer = torch.optim.SGD(made.parameters(), RATE, momentum=0.9)
-    wanted, losses = alone(shape, layout), []
+    wanted, losses, gradients = alone(shape, layout), [], {}
     for step in range(STEPS):
         losses.append(made.gradients(*own(step)))
-        gradients = made.whole(gradients=True)
+        gradients = gradients or made.whole(gradients=True)
         made.update(optimizer)
     weights = made.whole()
     assert {name for names in s.gathered([*weights]) for name in names} == set(wanted[2]), "all weights are somewhere"
@@ -84,7 +85,7 @@ def faults(s):
     text = torch.randint(256, (5000,), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     plain = Layout(dp=2, tp=2, pp=2, micro_batches=2)
     split = replace(plain, sequence_parallel=True, gather_again=False)
-    return {fault: mesh_faults.trial(s, Options(fault), (split if fault == "norms" else plain, BATCH), text)
+    return {fault: mesh_faults.trial(s, Options(fault), (split if fault == "norms" else plain, BATCH), text, 1)
             for fault in FAULTS}
 
 

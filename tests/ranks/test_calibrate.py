@@ -36,6 +36,39 @@ def test_calibrate_two_processes(tmp_path):
     assert "calibrate:" not in done.stderr, "no progress where output is no terminal"
 
 
+def test_groups_of_ranks_are_measured_while_their_like_are(tmp_path):
+    """What a mesh of four needs is in one profile: of all, and of two and two at once."""
+    done = pool.lab(["labs/calibrate.py", *TINY], 4, XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    profile = profiles.load(tmp_path / "scaleout" / "machine-cpu-4.json")
+    assert list(profile["groups"]) == ["2"] and set(profile["groups"]["2"]) == set(profiles.COLLECTIVES)
+    assert all(line["seconds_per_byte"] >= 0 < line["points"][0]["seconds"] for line in profile["groups"]["2"].values())
+    rows = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("all_gather ")]
+    assert rows[:2] == [["all_gather", "4"], ["all_gather", "2"]]
+
+
+def test_a_group_s_profile_is_part_of_the_whole_ones_or_a_file_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    line = {"alpha_seconds": 1e-3, "seconds_per_byte": 1e-9}
+    lines = dict.fromkeys(profiles.COLLECTIVES, line)
+    whole = {"schema": profiles.SCHEMA, **dict.fromkeys(profiles.TEXTS, "cpu"), "world": 8, "threads": 1,
+             "copy_bytes_per_second": 1e9, "matmul_flops_per_second": {"fp32": 1e9}, "collectives": lines,
+             "groups": {"2": {"all_reduce": line}}}  # fmt: skip
+    known = profiles.several(None, "cpu", [2, 8], 8)
+    assert known == {2: None, 8: None} and profiles.lacking(known, 8) == "no profile of 8 processes (labs/calibrate.py)"
+    profiles.save(whole, profiles.default_path("cpu", 8))
+    known = profiles.several(None, "cpu", [2, 8], 8)
+    assert profiles.lacking(known, 8) == "" and known[8] == whole
+    assert (known[2]["world"], known[2]["collectives"]) == (2, {"all_reduce": line})
+    known = profiles.several(None, "cpu", [2, 4, 8], 8)
+    assert profiles.lacking(known, 8) == "the profile of 8 processes has no groups of 4 (run labs/calibrate.py again)"
+    profiles.save(whole | {"world": 4, "groups": {}}, profiles.default_path("cpu", 4))
+    assert profiles.several(None, "cpu", [2, 4, 8], 8)[4]["collectives"] == lines
+    for wrong in ([], {"two": lines}, {"2": {"gossip": line}}, {"2": []}):
+        with pytest.raises(ValueError, match=r"groups must be a table|'gossip' needs alpha_seconds"):
+            profiles.validate(whole | {"groups": wrong})
+
+
 def test_calibrate_one_process_says_what_it_skips(tmp_path):
     done = pool.lab(["labs/calibrate.py", *TINY], XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr

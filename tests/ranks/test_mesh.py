@@ -130,7 +130,7 @@ def test_the_lab_on_eight_processes(tmp_path):
     assert (record.recipe["layout"], record.effective_batch) == ("dp 2 x tp 2 x pp 2", 16)
     assert record.losses[-1] < record.losses[0]
     assert "skipped seconds of torch's way: not asked for (--via torch)" in said
-    assert any(one.startswith("seconds by the machine's profile: no profile of 2 processes") for one in record.skipped)
+    assert any(one.startswith("seconds by the machine's profile: no profile of 8 processes") for one in record.skipped)
 
 
 def test_layouts_are_ranked_and_some_are_run(tmp_path):

@@ -18,7 +18,7 @@ MOMENTS = {  # name above the tank, under the strip, in a sentence
     "head": ("Head, backward", "head", "in the head's backward"),
     "block": ("Blocks, backward", "blocks", "in the blocks' backward"),
     "embedding": ("Token table, backward", "table", "in the token table's backward"),
-    "optimizer": ("Optimizer step", "update", "at the update"),
+    "optimizer": ("Update", "update", "at the update"),
 }
 CALLED = {"optimizer": "optimizer state", "master": "fp32 master weights", "temporaries": "scratch"}
 AVERAGES = {"sgd": "optimizer", "momentum": "momentum", "adamw": "Adam", "adamw-8bit": "Adam"}
