@@ -47,7 +47,7 @@ MINUTES = re.compile(r"((?:\*[A-Z0-9][^*]+\*(?: and |, )?)+)(?:,? (?:by show of 
 
 
 def test_a_plan_gives_an_exercise_the_minutes_that_its_page_says():
-    for stem in ("memory", "ddp", "zero", "fsdp", "mesh", "precision", "recompute", "capstone"):
+    for stem in PLANS:
         page = {one.title: exercises.spec(stem, one.key)["minutes"] for one in exercises.catalogue(stem)}
         found = MINUTES.findall(PLANS[stem])
         assert len(found) > 3, stem
@@ -58,7 +58,7 @@ def test_a_plan_gives_an_exercise_the_minutes_that_its_page_says():
 
 
 def test_a_chapter_says_the_minutes_of_its_exercises():
-    for stem in ("memory", "ddp", "tensor", "pipeline", "zero", "fsdp", "mesh", "precision", "recompute", "capstone"):
+    for stem in PLANS:
         chapter = next((ROOT / "notebooks").glob(f"*_{stem}.ipynb")).read_text("utf-8")
         said = int(re.search(r"minutes to read and run, (\d+) for the exercises", chapter)[1])
         asked = sum(exercises.spec(stem, one.key)["minutes"] for one in exercises.catalogue(stem))
