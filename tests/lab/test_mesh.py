@@ -23,7 +23,7 @@ def test_a_layout_of_so_many_ranks_and_sequences():
     assert (split.zero, split.sequence_parallel) == (1, True)
 
 
-@each([("tp=3", 8, 16, "the nearest that works is"), ("dp=4,tp=4", 8, 16, "is 16 ranks, there are 8 GPUs"),
+@each([("tp=3", 8, 16, "the nearest that works is"), ("dp=4,tp=4", 8, 16, "is 16 ranks, there are 8: "),
        ("tp=2", 6, 16, "dp 3 does not divide a batch of 16 sequences"),
        ("pp=2,m=3", 8, 16, "m 3 does not fit 4 sequences a replica: use m "),
        ("pp=4,m=2", 8, 16, "1f1b needs a micro-batch for each of 4 ranks, not 2: use m = 4")])
