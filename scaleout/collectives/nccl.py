@@ -6,9 +6,9 @@ constants of `scaleout.spec.protocols`. Wires that are no link of the tables (a 
 their own.
 
 Latencies, rates and the 0.92 of trees are NCCL's; the share of a link's rate that is reached is measured
-(`hardware.REACHED`). What a machine reaches at 16 to 64 MiB also changes with NCCL's version: by 53% at 16 MiB between
-2.27 and 2.30 on one cluster (stas00/ml-engineering, network/README.md). On one node of H100 this module goes over to
-the switches a size early, at 1 MiB where NCCL does at 2. Against published sweeps: tests/collectives/test_nccl.py.
+(`hardware.REACHED`). What a machine reaches also changes with NCCL's settings: eight nodes of 8 H100 by 22% with
+NCCL_MIN_CTAS=24 (NVIDIA/nccl-tests, issue 309). On one node of H100 this module goes over to the switches a size early,
+at 1 MiB where NCCL does at 2. Against published sweeps: tests/collectives/test_nccl.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What several views offer: models by name, and what joins their GPUs."""
+"""What several views offer: models and GPUs by name, and what joins them."""
+
+from scaleout.spec.hardware import DEVICES
 
 NAMES = {
     "gpt2": "GPT-2 small", "gpt2-medium": "GPT-2 medium", "gpt2-large": "GPT-2 large", "gpt2-xl": "GPT-2 XL",
@@ -12,9 +14,14 @@ NODE = 8  # GPUs of a node
 # By name: (GPUs in a node at most, link between nodes, its adapters for each node, RDMA, words). Inside a node it is
 # the GPU's own link.
 LINKS = {
-    "node-ib": (NODE, "ib-ndr", NODE, True, "nodes of 8, InfiniBand for each GPU"),
+    "node-ib": (NODE, "ib-ndr", NODE, True, "nodes of 8, InfiniBand per GPU"),
     "node-100g": (NODE, "ethernet-100g", 1, False, "nodes of 8, Ethernet 100 Gbit/s each"),
     "ib": (1, "ib-ndr", 1, True, "single GPUs, InfiniBand 400 Gbit/s"),
     "ethernet-100g": (1, "ethernet-100g", 1, False, "single GPUs, Ethernet 100 Gbit/s"),
     "ethernet-10g": (1, "ethernet-10g", 1, False, "single GPUs, Ethernet 10 Gbit/s"),
 }
+
+
+def cards(*keys: str) -> list[tuple[str, str]]:
+    """GPUs of the datasheets as a select's options, all or some, each under the name of the hardware page."""
+    return [(key, DEVICES[key].name) for key in keys or DEVICES]

@@ -16,6 +16,7 @@ from scaleout.page import form, live
 from scaleout.views.controls import order, rows_of, stops
 
 MANY = 10  # options of a select: of more, some
+ASKED = 3  # values of a control whose every change is a search
 MIXED = 6  # random combinations a view, beside every value of every control alone
 
 # The widget of a view.
@@ -81,8 +82,11 @@ def _values(control) -> list:
 def grid(stem: str) -> list[dict]:
     """Every value of every control alone, then random combinations (the same on every run)."""
     controls = [one for one in views._view(stem).CONTROLS if one.kind != "guess"]
-    base = {control.name: control.default for control in controls}
-    alone = [{**base, control.name: value} for control in controls for value in _values(control)]
+    base, alone = {control.name: control.default for control in controls}, []
+    for control in controls:
+        some = _values(control)
+        asked = control.name in views.asked(stem) and len(some) > ASKED
+        alone += [{**base, control.name: value} for value in (some[:: (len(some) - 1) // (ASKED - 1)] if asked else some)]
     draw = random.Random(2)
     # a page starts Python anew for another code, so code is left as it is
     mixed = [{**base, **{one.name: draw.choice(_values(one)) for one in controls if one.kind != "code"}}

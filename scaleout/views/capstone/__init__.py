@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from scaleout.draw.svg import WIDE
-from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES, GPU_WATTS
+from scaleout.spec.hardware import COMPUTE_SHARE, GPU_WATTS
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import scaling
 from scaleout.timing.price import EXAMPLE, run_cost
@@ -15,7 +15,7 @@ from scaleout.views.capstone import lower, picture, record, words
 from scaleout.views.capstone.levers import MOST, SEQUENCES
 from scaleout.views.capstone.published import near
 from scaleout.views.capstone.speedup import Curves, Setting, curves, fits, held, starts
-from scaleout.views.choices import LINKS, NAMES
+from scaleout.views.choices import LINKS, NAMES, cards
 
 TITLE = "From one GPU to thousands"
 
@@ -32,7 +32,7 @@ CONTROLS = (
     select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
     *more(
         select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
-        select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
+        select("device", "GPU", "h100-sxm", cards()),
         slider("each", "Sequences per GPU and pass, at most", 4, 1, 64, log=True),
         select("seq", "Tokens per sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(9, 15)]),
         select("checkpointing", "Checkpointing", "none", [("none", "none"), ("full", "full: recompute each block")]),

@@ -28,6 +28,7 @@ def point(run: dict, typed: dict[int, float]) -> tuple[int, float, str, bool]:
     ranks, share = run["ranks"], run["share"]
     if share is None and typed and min(typed) < ranks:
         share = scaling.efficiency({**typed, ranks: run["rate"]})[ranks]
-    said = f"{share:.0%}" if share is not None else f"{svg.quantity(run['rate'])} tokens/s count as 100%"
     alone = run["share"] is not None
+    said = f"{share:.0%}" if share is not None else f"{svg.quantity(run['rate'])} tokens/s count as 100%"
+    said += " of ranks alone" * alone  # each with its work of that run, which a shared batch makes smaller
     return ranks, 1.0 if share is None else share, f"your run: {said}, {own.where(run)}", alone

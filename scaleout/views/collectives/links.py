@@ -16,8 +16,8 @@ from scaleout.views.choices import NODE
 # By name: (GPUs in a node at most, link inside, link between nodes, adapters a node, words).
 LINKS = {
     "node-ib": (NODE, "nvlink4", "ib-ndr", NODE, "nodes of 8 H100, InfiniBand per GPU"),
-    "node-100g": (NODE, "nvlink4", "ethernet-100g", 1, "nodes of 8 H100, 100 Gbit/s Ethernet"),
-    "pcie": (NODE, "pcie5", "ethernet-100g", 1, "nodes of 8 on PCIe 5, 100 Gbit/s"),
+    "node-100g": (NODE, "nvlink4", "ethernet-100g", 1, "nodes of 8 H100, Ethernet 100 Gbit/s"),
+    "pcie": (NODE, "pcie5", "ethernet-100g", 1, "nodes of 8 on PCIe 5, Ethernet 100 Gbit/s"),
     "ib-ndr": (1, "pcie5", "ib-ndr", 1, "single GPUs, InfiniBand 400 Gbit/s"),
     "ethernet-100g": (1, "pcie5", "ethernet-100g", 1, "single GPUs, Ethernet 100 Gbit/s"),
     "ethernet-10g": (1, "pcie5", "ethernet-10g", 1, "single GPUs, Ethernet 10 Gbit/s"),

@@ -19,7 +19,7 @@ from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing import step
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, MIB, Timeline, buckets, ddp_step
 from scaleout.views import guess, more, play, select, slider, toggle
-from scaleout.views.choices import LINKS, NAMES
+from scaleout.views.choices import LINKS, NAMES, cards
 from scaleout.views.controls import stops
 from scaleout.views.ddp import levers, picture, record, words
 from scaleout.views.ddp.levers import Advice
@@ -43,7 +43,7 @@ CONTROLS = (
     slider("ranks", "GPUs (ranks)", 16, 1, 512, log=True),
     *more(
         select("model", "Model", "gpt2-xl", [(key, NAMES[key]) for key in MODELS]),
-        select("device", "GPU", "a100-80gb", [(key, device.name) for key, device in DEVICES.items()]),
+        select("device", "GPU", "a100-80gb", cards()),
         slider("bucket", "Bucket size", 25, 1, 10_000, unit="MiB", log=True,
                help="DDP's bucket_cap_mb. At its default, 25, the first bucket holds 1 MiB."),
         slider("accumulation", "Passes before an update (accumulation)", 1, 1, 16),

@@ -20,7 +20,7 @@ from scaleout.timing.fsdp import volume
 from scaleout.timing.fsdp_lives import Life
 from scaleout.timing.step import StepTime
 from scaleout.views import guess, more, play, select, slider, toggle
-from scaleout.views.choices import LINKS, NAMES, NODE
+from scaleout.views.choices import LINKS, NAMES, NODE, cards
 from scaleout.views.fsdp import moments, picture, record, words
 from scaleout.views.fsdp.levers import EXPOSED
 
@@ -50,7 +50,7 @@ CONTROLS = (
     slider("batch", "Sequences per GPU", 2, 1, 64, log=True),
     *more(
         select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
-        select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
+        select("device", "GPU", "h100-sxm", cards()),
         select("ranks", "GPUs (ranks)", "16", _POWERS[:11]),
         select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
         slider("prefetch", "Units gathered ahead", 1, 0, 4),

@@ -19,7 +19,7 @@ from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS
 from scaleout.views import guess, more, play, select, slider, toggle
-from scaleout.views.choices import NAMES
+from scaleout.views.choices import NAMES, cards
 from scaleout.views.controls import stops
 from scaleout.views.memory import levers, words
 from scaleout.views.memory.levers import Advice, Question
@@ -42,7 +42,7 @@ CONTROLS = (
            [("none", "none"), ("selective", "selective"), ("full", "full")]),
     slider("batch", "Sequences per GPU", 1, 1, 64, log=True),
     *more(
-        select("device", "GPU", "h100-sxm", [(key, device.name) for key, device in DEVICES.items()]),
+        select("device", "GPU", "h100-sxm", cards()),
         select("seq", "Tokens per sequence", "2048", _POWERS[7:18]),
         slider("gpus", "GPUs (data parallel)", 1, 1, 1024, log=True),
         select("zero", "ZeRO stage", "0", [("0", "0: copy all"), ("1", "1: split optimizer"),

@@ -7,7 +7,7 @@ from math import fsum
 
 from scaleout.memory import allocator
 from scaleout.views import arrange, guess, more, play, select, slider
-from scaleout.views.choices import NAMES
+from scaleout.views.choices import NAMES, cards
 from scaleout.views.mesh import acts, levers, nodes, picture, words
 from scaleout.views.mesh.beneath import KINDS
 from scaleout.views.mesh.setting import LINKS, LOOKS, MOST, WIDEST, Look, Setting, known, most_micro_batches
@@ -15,7 +15,6 @@ from scaleout.views.mesh.setting import LINKS, LOOKS, MOST, WIDEST, Look, Settin
 TITLE = "Three axes at once"
 
 MODELS = ("llama-2-7b", "llama-3-8b", "llama-2-70b", "llama-3-70b", "gpt-3-175b", "llama-3-405b")
-CARDS = (("h100-sxm", "H100, 80 GB"), ("h200", "H200"), ("a100-80gb", "A100, 80 GB"), ("b200", "B200"))
 GPUS = tuple(2**k for k in range(3, 15))
 SHOWN = 64  # members of a group that values list
 SEQS = (2048, 4096, 8192, 16_384, 32_768, 131_072)
@@ -42,7 +41,7 @@ CONTROLS = (
         select("batch", "Sequences of a micro-batch", 1, [(n, str(n)) for n in (1, 2, 4)]),
         select("recompute", "Recompute in the backward", "none",
                [("none", "nothing"), ("selective", "attention"), ("full", "every block")]),
-        select("device", "GPU", "h100-sxm", [*CARDS]),
+        select("device", "GPU", "h100-sxm", cards("h100-sxm", "h200", "a100-80gb", "b200")),
         select("look", "Light in the picture", "all", list(LOOKS.items())),
         slider("rank", "Rank", 0, 0, GPUS[-1] - 1),
     ),

@@ -26,8 +26,9 @@ from scaleout.timing.mesh_traffic import Traffic, traffic
 AXES = ("tp", "cp", "dp", "pp")  # as they are told: from what is sent in every block to what goes from stage to stage
 # By name: (link between nodes, one adapter for each GPU or one a node, RDMA, words)
 LINKS = {
-    "ib-ndr": (True, True, "InfiniBand 400"), "ib-hdr": (True, True, "InfiniBand 200"),
-    "ethernet-400g": (True, True, "RoCE 400"), "ethernet-100g": (False, False, "Ethernet 100, one a node"),
+    "ib-ndr": (True, True, "InfiniBand 400 Gbit/s"), "ib-hdr": (True, True, "InfiniBand 200 Gbit/s"),
+    "ethernet-400g": (True, True, "RoCE 400 Gbit/s"),
+    "ethernet-100g": (False, False, "Ethernet 100 Gbit/s, one a node"),
 }  # fmt: skip
 MOST = 512  # micro-batches
 ACTIONS = 4096  # forwards of a step on all ranks of a pipeline, at most: each of them is placed in time

@@ -17,7 +17,7 @@ from scaleout.spec.hardware import GPU_WATTS
 from scaleout.timing.mesh_search import Plan
 from scaleout.timing.price import EXAMPLE, run_cost
 from scaleout.views import more, number, paste, select
-from scaleout.views.choices import NAMES
+from scaleout.views.choices import NAMES, cards
 from scaleout.views.planner import bars, chips, clusters, costs, landscape, launch, pieces, words
 from scaleout.views.planner.setting import (
     DOUBLED,
@@ -35,8 +35,6 @@ QUESTION = ("model", "gpus", "device", "sequences", "config", "seq", "network") 
 TITLE = "How should I train this model on these GPUs?"
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b", "llama-3-405b", "zero-1t")
-CARDS = (("a100-40gb", "A100, 40 GB"), ("a100-80gb", "A100, 80 GB"), ("h100-sxm", "H100, 80 GB"),
-         ("h200", "H200, 141 GB"), ("b200", "B200, 180 GB"))  # fmt: skip
 DEGREES = [(2**k, str(2**k)) for k in range(7)]
 
 
@@ -49,7 +47,7 @@ def kept(text: str) -> str:
 CONTROLS = (
     select("model", "Which model", "llama-3-70b", [(key, NAMES[key]) for key in MODELS]),
     select("gpus", "On how many GPUs", 512, [(n, f"{n:,}") for n in GPUS]),
-    select("device", "Which GPU", "h100-sxm", [*CARDS]),
+    select("device", "Which GPU", "h100-sxm", cards("a100-40gb", "a100-80gb", "h100-sxm", "h200", "b200")),
     select("sequences", "Sequences in a step", 1024, [(n, f"{n:,}") for n in (8, *DOUBLED)]),
     *more(
         paste("config", "Another model: paste or drop its config.json", hugging_face.KEYS, kept,

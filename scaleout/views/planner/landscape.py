@@ -16,12 +16,11 @@ from scaleout.timing.mesh_search import Plan
 from scaleout.views.planner import chips, words
 from scaleout.views.planner.chips import LOOKS
 from scaleout.views.planner.published import beside
-from scaleout.views.planner.setting import KINDS, Cuts, Question, Setting, cuts_of
+from scaleout.views.planner.setting import ALONE, KINDS, Cuts, Question, Setting, cuts_of
 
 FAR = 5.0  # times the best that the axis of seconds goes to
 HIGH = 16.0  # times the card that the axis of bytes goes to
 
-ALONE = (1, 1, 1, 3)  # the cuts of FSDP and nothing else
 HOW = "point: why one loses; press: make it yours"
 
 
@@ -54,14 +53,13 @@ class Scene:
 
     @cached_property
     def plane(self) -> Plane:
-        every, card = self.setting.every, self.setting.job.device.memory_bytes
+        card = self.setting.job.device.memory_bytes
         own = [self.setting.yours] if isinstance(self.setting.yours, Plan) else []
-        first = min((self.setting.found.plans or every or own), key=lambda plan: plan.seconds, default=None)
-        start = first.seconds if first else 1.0
-        last = max((plan.seconds for plan in (*every, *own)), default=2.0)
-        low = min((plan.bytes for plan in (*every, *own)), default=card)
-        high = max((plan.bytes for plan in (*every, *own)), default=card)
-        left = min((plan.seconds for plan in every), default=start)
+        quick, sizes = _reach(self.setting.question)
+        seconds, sizes = [*quick, *(one.seconds for one in own)], [*sizes, *(one.bytes for one in own)]
+        start = self.start if quick else min(seconds, default=1.0)
+        left, last = min(quick, default=start), max(seconds, default=2.0)
+        low, high = min(sizes, default=card), max(sizes, default=card)
         x = Axis(max(0.97 * left, 0.8 * start), min(max(1.03 * last, 1.6 * start), FAR * start), log=True)
         y = Axis(min(0.8 * low, 0.6 * card), min(max(1.25 * high, 1.6 * card), HIGH * card), log=True)
         return Plane(*self.at.plane, x, y)
@@ -73,16 +71,42 @@ class Scene:
         return min((plan.seconds for plan in every), default=1.0)
 
     def xy(self, plan: Plan) -> tuple[float, float]:
-        return self.plane.at_x(plan.seconds), self.plane.at_y(plan.bytes)
+        return _xy(self.plane, plan)
+
+    @property
+    def places(self) -> tuple[tuple[float, float], ...]:
+        """Where each layout is, in the order of `Setting.every`."""
+        return _places(self.setting.question, self.plane)
+
+
+def _xy(plane: Plane, plan: Plan) -> tuple[float, float]:
+    return plane.at_x(plan.seconds), plane.at_y(plan.bytes)
+
+
+# What a reader's own layout does not change is made once for a question and a plane.
+
+
+@lru_cache(maxsize=8)
+def _reach(question: Question) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """The least and the most seconds of all layouts, and bytes; nothing where there are none."""
+    every = Setting(question, ALONE).every
+    seconds, sizes = [plan.seconds for plan in every], [plan.bytes for plan in every]
+    return ((min(seconds), max(seconds)), (min(sizes), max(sizes))) if every else ((), ())
+
+
+@lru_cache(maxsize=8)
+def _places(question: Question, plane: Plane) -> tuple[tuple[float, float], ...]:
+    return tuple(_xy(plane, plan) for plan in Setting(question, ALONE).every)
 
 
 def drawn(setting: Setting, width: int, show: str = "") -> str:
     """All of the landscape."""
-    scene = Scene(setting, width, show)
-    body = [_ground(scene), _cloud(scene), _front(scene)]
+    scene, question = Scene(setting, width, show), setting.question
+    body = [_ground(scene), _cloud(question, scene.plane, show), _front(question, scene.plane)]
     spots = _spots(scene)
     body += [_published(scene, spots), _chosen(scene, spots), _alone(scene, spots)]
-    return "".join([*body, chips.drawn(setting, width, scene.at.keys, show), _field(scene)])
+    keys = chips.drawn(setting, width, scene.at.keys, show)
+    return "".join([*body, keys, _field(question, scene.plane, width, show)])
 
 
 # --- what lies behind -------------------------------------------------------------------------------------------
@@ -103,7 +127,7 @@ def _ground(scene: Scene) -> str:
     out.append(svg.rect(plane.left, plane.top, plane.width, line - plane.top, "accent", opacity=0.06))
     out.append(plane.grid("", "", times, gbs))
     room = amount(setting.job.room, 10**9)
-    out.append(svg.line(plane.left, line, plane.right, line, "accent", 1.5, mark="room line"))
+    out.append(svg.line(plane.left, line, plane.right, line, "accent", 2, "4 2", mark="room line"))
     ways = (f"above {room}: does not fit", "above: no fit")
     out.append(svg.text(plane.right - 3, line - 5, fitting(ways, plane.width), anchor="end", fill="accent",
                         size=svg.SMALLEST, halo=True))  # fmt: skip
@@ -138,25 +162,26 @@ def _powers(low: float, high: float) -> list[int]:
 
 
 @lru_cache(maxsize=8)
-def _cloud(scene: Scene) -> str:
+def _cloud(question: Question, plane: Plane, show: str) -> str:
     """Every layout; what fits lies on top."""
     places: dict[str, list] = {kind: [] for kind in KINDS}
-    for plan in scene.setting.every:
-        places[scene.setting.kind(plan)].append(scene.xy(plan))
+    for kind, place in zip(Setting(question, ALONE).kinds, _places(question, plane), strict=True):
+        places[kind].append(place)
     out = []
     for kind in reversed(KINDS):
         shape, fill, filled, _ = LOOKS[kind]
-        faint = 0.15 if scene.show not in ("", kind) else 0.55 if kind == "over" and not scene.show else 1.0
+        faint = 0.15 if show not in ("", kind) else 0.55 if kind == "over" and not show else 1.0
         out.append(shapes(places[kind], shape, fill, filled, faint, True))
     return "".join(out)
 
 
-def _front(scene: Scene) -> str:
+@lru_cache(maxsize=8)
+def _front(question: Question, plane: Plane) -> str:
     """Less memory costs this much: no layout that fits is both quicker and smaller than one on this line."""
     steps, least = [], None
-    for plan in scene.setting.found.plans:
+    for plan in Setting(question, ALONE).found.plans:
         if least is None or plan.bytes < least:
-            x, y = scene.xy(plan)
+            x, y = _xy(plane, plan)
             steps.append(f"M{svg.num(x)} {svg.num(y)}" if least is None else f"H{svg.num(x)}V{svg.num(y)}")
             least = plan.bytes
     return (f'<path d="{"".join(steps)}" fill="none" stroke="{svg.colour("ink")}" stroke-opacity="0.45" '
@@ -176,7 +201,7 @@ def _spots(scene: Scene) -> Spots:
         if isinstance(plan, Plan):
             x, y = scene.xy(plan)
             taken.append((x - 8, y - 8, x + 8, y + 8))
-    return Spots((plane.left, plane.top, plane.right, plane.bottom), map(scene.xy, setting.every), taken)
+    return Spots((plane.left, plane.top, plane.right, plane.bottom), scene.places, taken)
 
 
 def _ring(x: float, y: float, fill: str, mark: str, dash: str = "") -> str:
@@ -197,7 +222,7 @@ def _chosen(scene: Scene, spots: Spots) -> str:
         x, y = scene.xy(setting.yours)
         out.append(_ring(x, y, "key", "yours", "4 2.5"))
         if setting.best is None or cuts_of(setting.yours) != cuts_of(setting.best):
-            alone = ", FSDP alone" if cuts_of(setting.yours)[:4] == ALONE else ""
+            alone = ", FSDP alone" if cuts_of(setting.yours)[:4] == ALONE[:4] else ""
             said = f"yours{alone}: {took(setting.yours.seconds)}"
             out.append(spots.say(x, y, (said, "yours"), "key", "yours"))
     return "".join(out)
@@ -205,10 +230,11 @@ def _chosen(scene: Scene, spots: Spots) -> str:
 
 def _alone(scene: Scene, spots: Spots) -> str:
     """Where a pure strategy lands."""
-    own = scene.setting.cuts
-    some = [plan for plan in scene.setting.every if cuts_of(plan)[:4] == ALONE and plan is not scene.setting.shown]
+    if scene.setting.cuts[:4] == ALONE[:4]:
+        return ""
+    some = [plan for plan in scene.setting.every if cuts_of(plan)[:4] == ALONE[:4] and plan is not scene.setting.shown]
     plan = min(some, key=lambda one: (not one.fits, one.seconds), default=None)
-    return spots.say(*scene.xy(plan), ("FSDP alone",), "muted", "fsdp") if plan and own[:4] != ALONE else ""
+    return spots.say(*scene.xy(plan), ("FSDP alone",), "muted", "fsdp") if plan else ""
 
 
 def _published(scene: Scene, spots: Spots) -> str:
@@ -230,18 +256,17 @@ def _published(scene: Scene, spots: Spots) -> str:
 @lru_cache(maxsize=8)
 def _told(question: Question, width: int, show: str) -> list[tuple[Plan, Cuts, str]]:
     """Every layout that is shown, the quickest first, and what is said of it; the same whatever the reader's own is."""
-    setting = Setting(question, Cuts(*ALONE, "none"))
+    setting = Setting(question, ALONE)
+    some = [plan for plan, kind in zip(setting.every, setting.kinds, strict=True) if show in ("", kind)]
     return [(plan, cuts_of(plan),
              cut(f"{took(plan.seconds)}, {setting.reason(plan)}: {words.layout(plan, dp=False)}", width - 10))
-            for plan in sorted(setting.every, key=lambda one: one.seconds)
-            if show in ("", setting.kind(plan))]  # fmt: skip
+            for plan in sorted(some, key=lambda one: one.seconds)]  # fmt: skip
 
 
-def _field(scene: Scene) -> str:
+@lru_cache(maxsize=8)
+def _field(question: Question, plane: Plane, width: int, show: str) -> str:
     """The control: the nearest of all that fit, or of those that do not."""
-    plane = scene.plane
-    told = _told(scene.setting.question, scene.width, scene.show)
-    points = [(*scene.xy(plan), cuts, said) for plan, cuts, said in told]
+    points = [(*_xy(plane, plan), cuts, said) for plan, cuts, said in _told(question, width, show)]
     label = f"{len(points)} layouts by seconds of a step. Arrow keys go from one to the next, Enter makes it yours."
     at = (plane.left - 36, plane.top - 7, HOW)
     return field((plane.left, plane.top, plane.width, plane.height), Cuts._fields, points, at, label)

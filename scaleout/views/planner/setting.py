@@ -188,10 +188,14 @@ class Setting:
         return self.found.plans + self.found.over
 
     @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each layout of `every`."""
+        return _kinds(self.question)
+
+    @cached_property
     def counts(self) -> dict[str, int]:
         """Layouts of each kind."""
-        kinds = [self.kind(plan) for plan in self.every]
-        return {kind: kinds.count(kind) for kind in KINDS}
+        return {kind: self.kinds.count(kind) for kind in KINDS}
 
     def kind(self, plan: Plan) -> str:
         """Why a layout is not the best: one of KINDS."""
@@ -227,6 +231,15 @@ class Setting:
     def asking(self, **changed) -> Setting:
         """The same with another question."""
         return replace(self, question=self.question._replace(**changed))
+
+
+ALONE = Cuts(1, 1, 1, 3, "none")  # FSDP and nothing else
+
+
+@lru_cache(maxsize=8)
+def _kinds(question: Question) -> tuple[str, ...]:
+    setting = Setting(question, ALONE)
+    return tuple(setting.kind(plan) for plan in setting.every)
 
 
 @lru_cache(maxsize=32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from scaleout.views import guess, more, play, select, toggle
-from scaleout.views.choices import NAMES
+from scaleout.views.choices import NAMES, cards
 from scaleout.views.recompute import levers, picture, words
 from scaleout.views.recompute.frame import MICRO
 from scaleout.views.recompute.setting import STEP, Setting, setting_of
@@ -13,8 +13,6 @@ from scaleout.views.recompute.setting import STEP, Setting, setting_of
 TITLE = "Keep it or make it again"
 
 MODELS = ("llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b")
-CARDS = (("h100-sxm", "H100, 80 GB"), ("a100-80gb", "A100, 80 GB"), ("a100-40gb", "A100, 40 GB"), ("h200", "H200"),
-         ("b200", "B200"))  # fmt: skip
 CONTROLS = (
     guess("Keep nothing of a block but its **input**, and make the rest again before its backward. How much longer is "
           "the step?", "all_percent", "%", lo=0, hi=100, step=1),
@@ -27,7 +25,7 @@ CONTROLS = (
     *more(
         select("model", "Model", "llama-2-7b", [(key, NAMES[key]) for key in MODELS]),
         select("seq", "Tokens per sequence", "4096", [(str(2**k), f"{2**k:,}") for k in range(10, 16)]),
-        select("device", "GPU", "h100-sxm", [*CARDS]),
+        select("device", "GPU", "h100-sxm", cards("h100-sxm", "a100-80gb", "a100-40gb", "h200", "b200")),
         select("tp", "Tensor-parallel ranks", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
         select("dp", "FSDP splits the states among", 8, [(1, "1: not split"), (8, "8"), (64, "64")]),
         toggle("dropout", "Dropout, 10%", False, help="Its masks are kept too: a byte a number."),

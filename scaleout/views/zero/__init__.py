@@ -6,15 +6,13 @@ from functools import lru_cache
 
 from scaleout.memory.zero import splits
 from scaleout.views import guess, more, play, select, slider, toggle
-from scaleout.views.choices import NAMES
+from scaleout.views.choices import NAMES, cards
 from scaleout.views.zero import levers, picture, record, words
 from scaleout.views.zero.setting import LINKS, MOMENTS, Setting, known, whole
 
 TITLE = "Who holds what in ZeRO"
 
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-3-8b", "llama-2-13b", "llama-3-70b", "gpt-3-175b")
-CARDS = (("h100-sxm", "H100, 80 GB"), ("a100-80gb", "A100, 80 GB"), ("a100-40gb", "A100, 40 GB"), ("h200", "H200"),
-         ("b200", "B200"))  # fmt: skip
 CONTROLS = (
     guess("DDP (stage 0) sends every weight's bytes **twice** in a step. **Stage 2** splits gradients and optimizer: "
           "how many times does it send them?", "pieces", "times", lo=0, hi=4, step=0.25),
@@ -35,7 +33,7 @@ CONTROLS = (
                                                    ("muon", "Muon, AdamW for the rest")]),
         select("passes", "Passes in a step (accumulation)", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
         slider("batch", "Sequences per GPU and pass", 4, 1, 64, log=True),
-        select("device", "GPU", "h100-sxm", [*CARDS]),
+        select("device", "GPU", "h100-sxm", cards("h100-sxm", "a100-80gb", "a100-40gb", "h200", "b200")),
         select("link", "Joined by", "own", list(LINKS.items())),
         select("to", "Outside the GPU: in", "host", [("host", "the host's memory"), ("nvme", "NVMe")]),
     ),
