@@ -8,6 +8,9 @@ from scaleout import views
 from scaleout.views.controls import Control, stops
 
 
+MANY, SOME = 16, 6  # options of a select: of more than so many, about so many
+
+
 def controls(stem: str) -> dict[str, Control]:
     """By name; without the guess, which changes nothing that is drawn."""
     return {one.name: one for one in views._view(stem).CONTROLS if one.kind != "guess"}
@@ -44,10 +47,11 @@ def values(control: Control) -> list:
 
 
 def few(control: Control) -> list:
-    """All of a select or toggle; the ends and the middle of what has an order."""
+    """All of a select or toggle, of very many options some; the ends and the middle of what has an order."""
     every = values(control)
-    ordered = control.kind not in ("select", "toggle", "arrange")
-    return sorted({every[0], every[len(every) // 2], every[-1]}) if ordered else every
+    if control.kind in ("select", "toggle", "arrange"):
+        return every if len(every) <= MANY else every[:: len(every) // SOME]
+    return sorted({every[0], every[len(every) // 2], every[-1]})
 
 
 def by_chance(stem: str, count: int, seed: int) -> list[dict]:

@@ -17,6 +17,7 @@ from scaleout import exercises
 from scaleout.exercises.engine import apart
 from scaleout.page import live, sandbox, widget
 
+pytestmark = pytest.mark.slow
 ONE = exercises.exercise("memory", "states-function")
 SECONDS = 20  # far more than a call takes, so that a busy machine changes nothing
 

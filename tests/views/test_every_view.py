@@ -158,7 +158,7 @@ TALLEST = {svg.WIDE: 490, svg.NARROW: 400}  # CSS pixels: picture, controls and 
 SENTENCE = (940, 16, 2)  # CSS pixels of a line, of its text, and lines
 FIELD = 290  # CSS pixels that the words of a select have
 TRIED = 12  # settings by chance at which each control is moved
-SEARCHED = {"planner": 3}  # of a view that searches for each
+SEARCHED = {"planner": 3, "mesh": 6}  # of a view that searches, or places a pipeline in time, for each
 
 
 def as_typed(control, words):
