@@ -7,7 +7,6 @@ import random
 from scaleout import views
 from scaleout.views.controls import Control, stops
 
-
 MANY, SOME = 16, 6  # options of a select: of more than so many, about so many
 
 
