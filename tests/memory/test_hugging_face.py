@@ -45,6 +45,7 @@ def test_pages_say_so(page):
     assert "to the per cent" not in text
 
 
+@pytest.mark.slow
 def test_without_transformers_the_tool_says_what_to_install():
     code = "import sys; sys.modules['transformers'] = None; sys.path.insert(0, 'tools')\n"
     code += "import hugging_face_memory as b\n"

@@ -111,6 +111,7 @@ def in_a_write(folder):
     return wait
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_only_whole_checkpoints(tmp_path):
     """Whatever stands under its name is good, wherever the kill fell; some fall into a write."""
     path, killed_while_writing = ":".join([*sys.path, str(Path(__file__).parent)]), 0
