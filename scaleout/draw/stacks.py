@@ -50,9 +50,10 @@ def draw(
         anchor = "end" if at > width - svg.measure(limit[0], svg.SMALL) else "start"
         out += [svg.line(at, top - 4, at, y - PITCH + THICK + 4, "ink", 1.5, "5 3"),
                 svg.text(at, top - 8, limit[0], anchor=anchor, size=svg.SMALL, bold=True)]  # fmt: skip
-    if wide:  # last: the line at the limit may run through them
-        out += [svg.text(left + row.total * scale + 8, top + PITCH * i + 13, row.words, size=svg.SMALL, fill="muted",
-                         halo=True) for i, row in enumerate(rows)]  # fmt: skip
+    for i, row in enumerate(rows if wide else ()):  # last: the line at the limit stops where they stand
+        x, base = left + row.total * scale + 8, top + PITCH * i + 13
+        out.append(svg.rect(x - 3, base - 12, svg.measure(row.words, svg.SMALL) + 6, 16, "paper"))
+        out.append(svg.text(x, base, row.words, size=svg.SMALL, fill="muted"))
     y += 2
     if key:
         marks, tall = kinds.keys((kind for row in rows for kind, size in row.parts if size), 0, y, width)

@@ -1,4 +1,5 @@
-"""What a page adds to its words: under a chapter's title which rung it is, and numbers that keep their units."""
+"""What a page adds to its words: under a chapter's title which rung it is, numbers that keep their units, and where a
+name in a table may break."""
 
 from __future__ import annotations
 
@@ -13,6 +14,10 @@ from scaleout.page.ladder import page, rungs
 UNIT = re.compile(
     r"(?<=\d) (?=(?:[kMGTP]i?B|[kMGTP]?bit|B|GB/s|bytes?|bits?|ns|µs|ms|s|min|h|GPUs?|ranks?|steps?|nodes?|%|FLOP)\b)"
 )
+# A name in code in a cell of a table, and where in it a line may end: unlike a zero-width space a <wbr> is not copied.
+NAME = re.compile(r'(?<=<span class="pre">)[^<]{8,}(?=</span>)')
+PARTS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[_.=(/-])(?=\w)")
+CELL = re.compile(r"<td\b.*?</td>", re.S)
 KEPT = (nodes.table, nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw, nodes.comment)
 
 
@@ -28,6 +33,15 @@ def _above(node: nodes.Node):
     while node.parent is not None:
         node = node.parent
         yield node
+
+
+def break_names(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
+    """On a phone a long name in a table goes on in the next line (book/static/parts.css says so for narrow pages)."""
+    def broken(cell: re.Match) -> str:
+        return NAME.sub(lambda name: PARTS.sub("<wbr>", name.group()), cell.group())
+
+    if "body" in context:
+        context["body"] = CELL.sub(broken, context["body"])
 
 
 def say_rung(app: Sphinx, doctree: nodes.document) -> None:
@@ -47,3 +61,4 @@ def setup(app: Sphinx) -> None:
     """What the book's extension gets from here."""
     app.connect("doctree-read", say_rung)
     app.connect("doctree-resolved", keep_units)
+    app.connect("html-page-context", break_names)

@@ -113,7 +113,7 @@ def test_a_page_is_sound(reader, book, name):
 
 
 def test_on_a_phone_the_names_of_zeros_stages_need_no_scrolling(reader, book):
-    """Names in code break where a zero-width space says so, and on a wide page not."""
+    """Names in code break between their parts, and on a wide page not."""
     for size, lines in ((NARROW, 2), (WIDE, 1)):
         reader.set_viewport_size(size)
         reader.goto(f"{book}/notebooks/05_zero.html")

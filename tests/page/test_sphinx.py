@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from sphinx.errors import SphinxError
 
-from scaleout.page import repairs, tables
+from scaleout.page import prose, repairs, tables
 from scaleout.page import sphinx as page_sphinx
 from scaleout.spec.hardware import DEVICES, LINKS
 
@@ -54,6 +54,20 @@ def test_no_address_means_no_buttons_and_a_site_at_the_root():
     config = configured("")
     assert (config.html_baseurl, config.notfound_urls_prefix) == ("", "/")
     assert config.html_theme_options["use_repository_button"] is False
+
+
+def test_long_names_in_a_table_may_break_between_their_parts():
+    code = '<code class="docutils literal notranslate"><span class="pre">{}</span></code>'
+    some = ["bucket_|cap_|mb=|25", "fp32", "Zero|Redundancy|Optimizer", "torch.|nn.|Linear"]
+
+    def body(bar):
+        names = " ".join(code.format(one.replace("|", bar)) for one in some)
+        return f"<p>{code.format('bucket_cap_mb')}</p><td>{names}</td>"
+
+    context, without = {"body": body("")}, {}
+    for one in (context, without):
+        prose.break_names(None, "", "", one, None)
+    assert context == {"body": body("<wbr>")} and without == {}
 
 
 def test_the_themes_script_is_told_before_it_loads_that_no_icon_comes_later():
