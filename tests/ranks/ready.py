@@ -79,7 +79,7 @@ def folder(bare=False):
         (made / name).write_text(CLIENT.format(python=REAL, before=before, options=OPTIONS, signals=SIGNALS,
                                                address=str(made / "server")))
         (made / name).chmod(stat.S_IRWXU)
-    given = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    given = os.environ | {"PYTHONPATH": str(SERVER.parents[2])}         # this tree's package, whichever is installed
     given |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}       # torch reads these when it is loaded
     names = ["torch"] if bare else []
     server = subprocess.Popen([REAL, SERVER, made, *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
