@@ -1,10 +1,8 @@
 """torch.profiler on every rank, and the ranks' traces in one file that Perfetto opens."""
 
-import gc
 import json
 import os
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -30,24 +28,11 @@ def traced(s, step, count, extra=lambda: (), whole=True):
             with phase("step"):
                 step(i)
         s.synchronize()
-    with _uncollected():
+    with trace.uncollected():
         mine = [*chrome.one_rank(_exported(seen), s.rank), *extra()]
         if not whole:
             mine = trace.thin(trace.Trace(mine)).events
         return trace.merge(s.gathered(mine))
-
-
-@contextmanager
-def _uncollected():
-    """No garbage collection inside: it would walk a trace's events again and again as they come, for most of the
-    time that reading them takes, and none of them goes."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _exported(seen):

@@ -4,9 +4,11 @@ A trace is what torch.profiler writes, of one rank or of several merged into one
 merges them). Standard library only. All times are seconds from the first event of the file.
 """
 
+import gc
 import gzip
 import json
 import re
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -152,6 +154,19 @@ def to_json(trace):
     return {"displayTimeUnit": "ms", "traceEvents": trace.events}
 
 
+@contextmanager
+def uncollected():
+    """No garbage collection inside: it would walk a trace's events again and again as they come, for most of the
+    time that reading them takes, and none of them goes."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 def _close(intervals, gap):
     """Sorted disjoint intervals, joined where less than `gap` seconds lie between two."""
     joined = []
@@ -165,6 +180,7 @@ def _close(intervals, gap):
 
 # --- what a trace says ------------------------------------------------------------------------------------
 
+@uncollected()
 def summary(trace):
     """The figures that decide a diagnosis (dict; seconds and bytes are of one step, a mean over the steps).
 
