@@ -52,6 +52,8 @@ BUBBLE_SHARE = Number(
         Slip("ranks-of-both", _P / (_M + _P), "That is p/(m+p). A rank does not wait for itself."),
         Slip("one-piece-more", (_P - 1) / (_M + _P), "The step is one piece shorter than m + p."),
         Slip("work", 1 - _FEW.bubble, "That is the share in which a rank works."),
+        Slip("in-halves", (_P - 1) / (2 * _M + _P - 1),
+             "That counts a forward and a backward as two pieces of work, but as one piece of waiting."),
         Slip("both-ends", 2 * (_P - 1) / (_M + 2 * (_P - 1)),
              "That counts p−1 whole pieces at each end. On the way down the last rank waits for forwards only, on the "
              "way up for backwards only."),

@@ -6,7 +6,7 @@ from scaleout.exercises.engine import Function, Mistake
 
 _WAITS_STUB = '''\
 def waits_for(orders):
-    """Of each rank, the rank that it waits for in the end.
+    """Of each rank, the rank whose work its next action needs.
 
     -1 for a rank that comes to the end of its list.
     orders: for each rank a list such as [("F", 0), ("B", 0)]

@@ -115,6 +115,12 @@ SPLIT = Function(
                 _columns(rank, ranks, heads, kv, width, read=sorted({head % kv for head in _own(rank, ranks, heads)})),
                 "Your query head j reads key-value head j % kv. They share in order: the first heads // kv query heads "
                 "read key-value head 0."),
+        Mistake("repeated", lambda rank, ranks, heads, kv, width:
+                _columns(rank, ranks, heads, kv, width, read=[h // (heads // kv) for h in _own(rank, ranks, heads)]),
+                "A key-value head stands in your list once for each query head that reads it. The rank holds it once."),
+        Mistake("late-values", lambda rank, ranks, heads, kv, width:
+                _columns(rank, ranks, heads, kv, width, starts=(heads, 2 * heads)),
+                "Your V begins as far behind K as K does behind Q. K has kv heads."),
         Mistake("round-robin", lambda rank, ranks, heads, kv, width:
                 _columns(rank, ranks, heads, kv, width, own=list(range(rank, heads, ranks))),
                 "Your rank has every ranks-th head. That can be made to work, but here a rank's query heads stand "
