@@ -85,8 +85,9 @@ def cut(job: Job, tp: int = 1, cp: int = 1, pp: int = 1, zero: int = 1, checkpoi
     dp = gpus // whole
     if job.sequences % dp or job.sequences < dp * pp:
         least = max(dp * pp, round(job.sequences / dp) * dp)
-        raise ValueError(f"{dp:,} replicas of {pp} stages take a multiple of {dp:,} sequences, at least {dp * pp:,}: "
-                         f"use {least:,}, not {job.sequences:,}")  # fmt: skip
+        stages, enough = (f" of {pp} stages", f", at least {dp * pp:,}") if pp > 1 else ("", "")
+        raise ValueError(f"{dp:,} replicas{stages} take a multiple of {dp:,} sequences{enough}: use {least:,}, "
+                         f"not {job.sequences:,}")  # fmt: skip
     base = replace(asked, dp=dp, micro_batches=job.sequences // dp)
     price = Pricer(job)
     return _choose(price, [price.way(*way) for way in _ways(job, base)], checkpointing)

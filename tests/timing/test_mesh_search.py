@@ -205,6 +205,7 @@ def test_a_cut_that_cannot_be_is_told_what_would_work():
     few = replace(one, sequences=64)
     refused(lambda: cut(few, tp=4, pp=4), "6 replicas of 4 stages take a multiple of 6 sequences, at least 24: use 66, "
                                           "not 64")  # fmt: skip
+    refused(lambda: cut(few, tp=4), "24 replicas take a multiple of 24 sequences: use 72, not 64")
     refused(lambda: cut(one, checkpointing="some"), "checkpointing must be one of none, selective, full")
 
 

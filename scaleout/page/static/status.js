@@ -2,8 +2,9 @@
 
 import { el } from "./controls.js";
 
-/** Watch a runtime for one widget: {element, touch, problem}. Nothing shows before the first `touch`. */
-export function statusLine(runtime) {
+/** Watch a runtime for one widget: {element, touch, problem}. Nothing shows before the first `touch`. A box in `root` that
+ * was written in has what is wrong with it beneath it: the line's own place may be a screen away. */
+export function statusLine(runtime, root = null) {
   const words = el("span");
   const retry = el("button", { type: "button", onclick: () => runtime.retry() }, "Try again");
   const line = el("p", { class: "live-python", role: "status", hidden: true }, words);
@@ -23,11 +24,18 @@ export function statusLine(runtime) {
     runtime.start();
     show();
   };
+  const element = el("div", { class: "live-status" }, problem, line);
+  let box = null;
+  const wrote = ({ target }) => { box = target.closest(".live-number, .live-paste"); };
+  for (const kind of ["input", "drop"]) root?.addEventListener(kind, wrote, true);
   const say = (error) => {
+    const there = error && box;
+    if (there && element.parentElement !== box) box.append(element);
+    else if (!there && element.closest(".live-control")) root.querySelector(".live-sentence").after(element);
     problem.hidden = !error;
     problem.textContent = error || "";
   };
-  return { element: el("div", { class: "live-status" }, problem, line), touch, problem: say };
+  return { element, touch, problem: say };
 }
 
 /** A small drawer in the reader's own browser. Where storage is refused, nothing is remembered. */

@@ -24,7 +24,7 @@ export class View {
     this.figures = [...root.querySelectorAll(".live-stage .live-figure")].map((box) => new Figure(box, this));
     this.shown = root.querySelector(".live-sentence");
     this.law = root.querySelector(".live-law");
-    this.status = statusLine(runtime);
+    this.status = statusLine(runtime, root);
     this.rest = new Rest(this);
     this.announce = announcer();
     this.layOut();
