@@ -165,7 +165,7 @@ CHANCE = Function(
            (0.5, 0.75, 1.0 / 2, [0.7, 0.2, 0.9]), (2.0, 0.0625, 0.25, _DRAWS), (-1.0, 0.375, 1.0, [0.5, 0.2, 0.3]),
            (3.0, 0.5, 0.5, _DRAWS), (0.25, 0.2, 0.25, [0.9, 0.85, 0.79]), (4.0, -0.65, 1.0, _DRAWS),
            (8.0, 0.3, 2.0, [0.1, 0.2, 0.14]), (1.0, 0.125, 0.5, []), (0.0, -0.1, 1.0, [0.95, 0.95, 0.3]),
-           (16.0, 0.9, 2.0, _DRAWS)),
+           (16.0, 0.9, 2.0, _DRAWS), (1.0, 0.5, 0.5, [0.0, 0.3])),
     mistakes=(
         Mistake("nearest", _nearest,
                 "You rounded to the nearest: what is less than half a step never counts, however often it comes."),

@@ -34,16 +34,16 @@ JOBS = {"A": Job(73 * GB, 41 * GB), "B": Job(88 * GB, 62 * GB), "C": Job(104 * G
 
 
 def _rows() -> str:
-    lines = [f"{'GB':24}" + "".join(f"{name:>6}" for name in JOBS)]
-    for words, of in (("end of the forward", "forward"), ("update of the optimizer", "update")):
-        lines.append(f"{words:24}" + "".join(f"{getattr(job, of) // GB:>6}" for job in JOBS.values()))
+    lines = [f"{'GB':21}" + "".join(f"{name:>4}" for name in JOBS)]
+    for words, of in (("end of the forward", "forward"), ("optimizer's update", "update")):
+        lines.append(f"{words:21}" + "".join(f"{getattr(job, of) // GB:>4}" for job in JOBS.values()))
     return "\n".join(lines)
 
 
 def _peaks() -> str:
-    lines = [f"{'peak, GB':24}" + "".join(f"{name:>6}" for name in JOBS)]
+    lines = [f"{'peak, GB':21}" + "".join(f"{name:>4}" for name in JOBS)]
     for words, way in (("nothing made again", "none"), ("cheap tiles", "cheap"), ("everything", "all")):
-        lines.append(f"{words:24}" + "".join(f"{job.peak(way) / GB:>6.0f}" for job in JOBS.values()))
+        lines.append(f"{words:21}" + "".join(f"{job.peak(way) / GB:>4.0f}" for job in JOBS.values()))
     return "\n".join(lines)
 
 
