@@ -133,7 +133,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "recompute": partial(_picture, "What the blocks hold through a step", recompute_hills.hills),
     "batches": partial(_picture, "Strong above weak: a row is a GPU", batches.strong_beside_weak),
 }
-BROAD = {"cuts"}  # beside these is room for a sentence, beside the others for the formulas
+BROAD = {"cuts", "batches"}  # beside these is room for a sentence, beside the others for the formulas
 
 
 def title(stem: str) -> tuple[str, str]:
