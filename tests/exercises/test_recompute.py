@@ -52,7 +52,7 @@ def test_the_peak_is_the_accounts_and_moves_to_the_update():
     keeps, again = (account(PRESETS["gpt2-medium"], 4, 1024, BF16, Layout(), policy)
                     for policy in (memory.none(z), memory.full(z)))  # fmt: skip
     assert (keeps.peak_moment, again.peak_moment) == ("loss", "optimizer")
-    assert value("peak-falls") / 1e9 == pytest.approx(round((keeps.peak_bytes - again.peak_bytes) / 1e9, 1)) == 2.2
+    assert value("peak-falls") == keeps.peak_bytes - again.peak_bytes
     assert max(sum(again.moments[name].values()) for name in ("head", "block", "embedding")) < sum(
         again.moments["loss"].values())  # fmt: skip
     n = 354_823_168  # GPT-2 medium's parameters

@@ -28,7 +28,7 @@ KEEPS, AGAIN = _account(none), _account(full)
 _LOSS, _UPDATE = KEEPS.moments["loss"], KEEPS.moments["optimizer"]
 _STATES = sum(KEEPS.moments["loss"][kind] for kind in ("weights", "master", "optimizer"))
 _ACTIVATIONS, _INPUTS = (one.moments["loss"]["activations"] for one in (KEEPS, AGAIN))
-_FALLS = round((KEEPS.peak_bytes - AGAIN.peak_bytes) / GB, 1) * GB  # of figures that are given to a tenth
+_FALLS = KEEPS.peak_bytes - AGAIN.peak_bytes
 _SAVED = _at(KEEPS, "loss") - _at(AGAIN, "loss")
 
 FALLS = Number(

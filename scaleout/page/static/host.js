@@ -45,3 +45,8 @@ for (const root of document.querySelectorAll(".live-widget:not([data-mounted])")
     console.error(error); // one that cannot come alive stays as it was stored, and stops no other
   }
 }
+
+// The theme makes code that scrolls a tab stop as the window changes its size, and leaves out what is folded then.
+addEventListener("toggle", ({ target }) => {
+  for (const code of target.querySelectorAll("pre")) if (code.scrollWidth > code.clientWidth) code.tabIndex = 0;
+}, true);
