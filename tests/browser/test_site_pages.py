@@ -58,7 +58,8 @@ LOST = """() => {
   return [parseFloat(getComputedStyle(article).paddingBottom), wrong.map((one) => one.outerHTML.slice(0, 200))];
 }"""
 # The theme looks a third of a second after the last change of size which code scrolls, and is a tab stop for that.
-STOPS = """[...document.querySelectorAll("pre")].every((one) => one.tabIndex === 0 || one.scrollWidth <= one.clientWidth)"""
+STOPS = """[...document.querySelectorAll("pre")].every(
+  (one) => one.tabIndex === 0 || one.scrollWidth <= one.clientWidth)"""
 PAGES = [*contents(), "404", "search"]
 # Python takes seconds to start in a page, and every page starts the same: one does. On the others this Python answers
 # at the other end of the worker's line (scaleout/page/static/worker.js).
