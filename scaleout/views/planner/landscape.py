@@ -73,11 +73,6 @@ class Scene:
     def xy(self, plan: Plan) -> tuple[float, float]:
         return _xy(self.plane, plan)
 
-    @property
-    def places(self) -> tuple[tuple[float, float], ...]:
-        """Where each layout is, in the order of `Setting.every`."""
-        return _places(self.setting.question, self.plane)
-
 
 def _xy(plane: Plane, plan: Plan) -> tuple[float, float]:
     return plane.at_x(plan.seconds), plane.at_y(plan.bytes)
@@ -96,6 +91,7 @@ def _reach(question: Question) -> tuple[tuple[float, ...], tuple[int, ...]]:
 
 @lru_cache(maxsize=8)
 def _places(question: Question, plane: Plane) -> tuple[tuple[float, float], ...]:
+    """Where each layout is, in the order of `Setting.every`."""
     return tuple(_xy(plane, plan) for plan in Setting(question, ALONE).every)
 
 
@@ -201,7 +197,7 @@ def _spots(scene: Scene) -> Spots:
         if isinstance(plan, Plan):
             x, y = scene.xy(plan)
             taken.append((x - 8, y - 8, x + 8, y + 8))
-    return Spots((plane.left, plane.top, plane.right, plane.bottom), scene.places, taken)
+    return Spots((plane.left, plane.top, plane.right, plane.bottom), _places(setting.question, plane), taken)
 
 
 def _ring(x: float, y: float, fill: str, mark: str, dash: str = "") -> str:
