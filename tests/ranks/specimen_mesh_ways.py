@@ -26,7 +26,7 @@ LAYOUTS = {
     "interleaved": Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=4, chunks=2, schedule="interleaved"),
     "zero bubble": Layout(dp=4, pp=2, zero=2, micro_batches=4, chunks=2, schedule="zbv")}
 TIED = ("2x2x2", "interleaved", "zero bubble")         # of the tied model: two ends on two ranks, chunks, one rank
-CASES = [("llama", name) for name in LAYOUTS] + [("gpt", name) for name in TIED]
+CASES = [("gpt" if name in TIED else "llama", name) for name in LAYOUTS] + [("llama", "2x2x2")]
 LOOKED = ("8x1x1", "4x2x1", "2x2x2", "replicas")       # whose messages are counted
 ACCELERATE = {"accelerate": Layout(dp=8, zero=3)}      # with tp it asks for transformers
 KINDS = {"_allgather_base_": "all_gather", "all_gather_into_tensor": "all_gather", "send": "send", "recv_": "recv",

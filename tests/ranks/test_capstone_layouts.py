@@ -11,10 +11,10 @@ from bench_faults import TINY
 from scaleout.records import results
 
 TOLERANCE = {"rel": 1e-5}       # of losses: fp32, sums in other orders, and AdamW, over a dozen steps
-CLOSE = {"rel": 1e-4}           # over the twenty steps of the job
-STEPS = 20
-WORDS = ["--layers", "4", "--heads", "4", "--batch", "8", "--steps", str(STEPS), "--checkpoint-every", "5",
-         "--validate-every", "10"]
+CLOSE = {"rel": 1e-4}           # over the steps of the job
+STEPS = 12
+WORDS = ["--layers", "2", "--heads", "4", "--batch", "8", "--steps", str(STEPS), "--checkpoint-every", "3",
+         "--validate-every", "6"]
 pytestmark = pytest.mark.usefixtures("no_profile")
 
 
@@ -38,7 +38,7 @@ def test_each_layout_goes_on_where_another_stopped_as_one_process_that_never_did
 
 def test_what_was_built_is_what_was_asked_for(chains):
     found = chains["gpt"][0] | chains["llama"][0]
-    assert "pp 2 x dp 2 x tp 2: stage(s) 0 of 2, Schedule1F1B of 4" in found["2x2x2"]["built"]
+    assert "pp 2 x dp 2 x tp 2: stage(s) 0 of 2, Schedule1F1B of 2" in found["2x2x2"]["built"]
     assert "mesh {'shard': 8}" in found["8x1x1"]["built"]
     assert "pp 2 x dp 2 x shard 1 x tp 2: stage(s) 0, 2 of 4, ScheduleInterleaved1F1B" in found["replicas"]["built"]
     assert "pp 4 x dp 1 x tp 2: stage(s) 0 of 4" in found["1x2x4"]["built"]
@@ -49,13 +49,13 @@ def test_every_rank_holds_at_its_peak_what_was_predicted(chains):
         for measured, predicted in ranks:
             assert predicted == pytest.approx(measured, rel=0.02), layout
     first, last = chains["bytes"][0][0][0], chains["bytes"][0][-1][0]
-    assert first > 1.4 * last, "the first stage has more in flight"
+    assert first > 1.3 * last, "the first stage has more in flight"
 
 
 def test_products_in_bf16_train_as_fp32_does_but_for_their_rounding(chains):
     losses, kept = chains["half"]
-    assert losses == pytest.approx(chains["llama"][1]["losses"][:4], rel=0.01)
-    assert losses != pytest.approx(chains["llama"][1]["losses"][:4], **TOLERANCE), "of fp32 there would be no rounding"
+    assert losses == pytest.approx(chains["llama"][1]["losses"][:3], rel=0.01)
+    assert losses != pytest.approx(chains["llama"][1]["losses"][:3], **TOLERANCE), "of fp32 there would be no rounding"
     assert all(dtypes == {"torch.float32"} for dtypes in kept), "weights and optimizer stay in fp32"
 
 
@@ -83,8 +83,8 @@ def quiet(tmp_path_factory):
 
 def test_killed_at_a_step_and_while_saving_it_goes_on_in_other_layouts(quiet, tmp_path):
     folder = tmp_path / "run"
-    assert job(folder, 8, "--layout", "tp=2,pp=2", "--inject", "kill:5:8").returncode != 0
-    assert job(folder, 8, "--inject", "kill:3:saving:15").returncode != 0
+    assert job(folder, 8, "--layout", "tp=2,pp=2", "--inject", "kill:5:5").returncode != 0
+    assert job(folder, 8, "--inject", "kill:3:saving:9").returncode != 0
     last = job(folder, 4, "--layout", "tp=2,pp=2,m=4", "--save", str(tmp_path / "record.json"))
     assert last.returncode == 0, last.stderr
     losses, validations, events = rows(folder)
@@ -94,11 +94,11 @@ def test_killed_at_a_step_and_while_saving_it_goes_on_in_other_layouts(quiet, tm
     assert [*validations.values()][-1] == pytest.approx([*judged.values()][-1], **CLOSE)
     assert losses != wanted, "other ranks round differently: equal losses would be a copy"
     begun = [re.sub(r", \d+ logged.*", "", event) for event in events if event.startswith("started")]
-    assert begun == ["started again: goes on after step 5 on 8 process(es)",
-                     "started again: goes on after step 10 on 4 process(es)"]
+    assert begun == ["started again: goes on after step 3 on 8 process(es)",
+                     "started again: goes on after step 6 on 4 process(es)"]
     assert [event for event in events if event.startswith("--strategy")] == [
-        "--strategy mesh pp=2,dp=2,tp=2,zero=3,m=2,schedule=1f1b -> fsdp from step 6 on",
-        "--strategy fsdp -> mesh pp=2,dp=1,tp=2,zero=3,m=4,schedule=1f1b from step 11 on"]
+        "--strategy mesh pp=2,dp=2,tp=2,zero=3,m=2,schedule=1f1b -> fsdp from step 4 on",
+        "--strategy fsdp -> mesh pp=2,dp=1,tp=2,zero=3,m=4,schedule=1f1b from step 7 on"]
     record = results.load(tmp_path / "record.json")
     assert (record.recipe["strategy"], record.recipe["tp"], record.recipe["pp"]) == ("mesh", 2, 2)
     assert record.prediction["peak bytes of pipeline rank 1"] == pytest.approx(

@@ -32,7 +32,7 @@ def test_a_rank_has_its_stages_and_its_part_of_each_matrix(found):
         shards = "_StridedShard(dim=0, sf=2), Shard(dim=0)" if layout.tp > 1 else "Shard(dim=0),"
         replicas = "Replicate(), " if layout.zero == 0 else ""
         assert case["placements"] == f"({replicas}{shards})", name
-    assert found["cases"]["llama", "zero bubble"]["stages"][0] == [0, 3], "it bends back"
+    assert found["cases"]["gpt", "zero bubble"]["stages"][0] == [0, 3], "it bends back"
     assert found["cases"]["gpt", "2x2x2"]["built"] == (
         "fully_shard of DTensors on pp 2 x dp 2 x tp 2: stage(s) 0 of 2, Schedule1F1B of 2, 16,848 bytes of parameters "
         "here")
