@@ -22,7 +22,7 @@ from scaleout.measure.zero import OPERATIONS, Calls
 from scaleout.memory import mesh as memory_mesh
 from scaleout.parallel import mesh_ways, private
 from scaleout.parallel.mesh import Mesh
-from scaleout.parallel.recipe import local_bytes, make_optimizer
+from scaleout.parallel.recipe import by_parts, local_bytes
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec import layout_words
 from scaleout.spec.layout import Layout
@@ -106,11 +106,7 @@ class Way:
             on = mesh_ways.accelerate_mesh(s, layout) if via == "accelerate" else None
             made = self.mesh = mesh_ways.Way(s, o.shape, as_torch(layout), o.seq, seed=o.seed, on=on)
         recipe = Recipe(precision="fp32", optimizer=optimizer, foreach=False)
-        # Elementwise, so each rank's part is stepped by itself: of DTensors on two axes torch would search all layouts
-        # for one in which it may be, anew for each shape, which takes seconds a rank.
-        self.parts = {p: torch.nn.Parameter(p.to_local().detach()) if isinstance(p, DTensor) else p
-                      for p in made.parameters()}
-        self.optimizer = make_optimizer(list(self.parts.values()), recipe, o.lr if rate is None else rate)
+        self.optimizer = by_parts(made.parameters(), recipe, o.lr if rate is None else rate)
 
     def gradients(self, batches) -> float:
         """Of a step's batches, (tokens, targets) with the shape (dp, m, b, s) each; the mean loss."""
@@ -129,12 +125,8 @@ class Way:
         if self.via == "hand":
             self.mesh.update(self.optimizer)
         else:
-            for p, part in self.parts.items():
-                if part is not p:
-                    part.grad = p.grad.redistribute(placements=p.placements).to_local()
             self.optimizer.step()
-            for p in (*self.parts, *self.parts.values()):
-                p.grad = None
+            self.optimizer.zero_grad(set_to_none=True)
 
     def step(self, batches) -> float:
         """One training step; the mean loss."""

@@ -60,6 +60,23 @@ def make_optimizer(parameters: list[nn.Parameter], recipe: Recipe, rate: float) 
     raise ValueError("adamw-8bit runs in bitsandbytes on a GPU, not here: use adamw, momentum or sgd")
 
 
+def by_parts(parameters: Iterable[nn.Parameter], recipe: Recipe, rate: float) -> torch.optim.Optimizer:
+    """The recipe's optimizer of what this rank has of each DTensor: one that works element by element needs no more.
+
+    Of DTensors on two axes torch searches all layouts for those in which an operation may be, for each shape and each
+    operation of a step: 4 s of CPU on each of 8 ranks for momentum SGD on 22 parameters (torch 2.13).
+    """
+    parts = {p: nn.Parameter(p.to_local().detach()) if isinstance(p, DTensor) else p for p in parameters}
+    made = make_optimizer(list(parts.values()), recipe, rate)
+    cut = [(p, part) for p, part in parts.items() if part is not p]
+
+    def give(*_):
+        for p, part in cut:
+            part.grad, p.grad = p.grad.redistribute(placements=p.placements).to_local(), None
+    made.register_step_pre_hook(give)
+    return made
+
+
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """The tensors of the optimizer's state."""
     return [v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v)]
