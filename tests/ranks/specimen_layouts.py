@@ -96,12 +96,13 @@ HELD = (TRIPLE, Layout(dp=2, pp=4, zero=2, micro_batches=4))
 
 def held(s, layout):
     """By rank: (measured, predicted) peak bytes of a step."""
-    made = MeshTrainer(s, Setup(BIG, "mesh", layout=layout))
+    shape = replace(BIG, layers=2 * layout.pp)
+    made = MeshTrainer(s, Setup(shape, "mesh", layout=layout))
     some = [(torch.zeros(2, 128, dtype=torch.long),) * 2 for _ in range(layout.m)]
     made.step(some, RATE)                       # from here on AdamW has its states
     priced = replace(layout, sequence_parallel=layout.tp > 1, gather_again=layout.tp == 1)
     return s.gathered((sum(layout_bytes.peak(made, some).values()),
-                       mesh_torch.peak(BIG, 2, 128, Recipe("fp32", foreach=False), priced, made.way.at["pp"])))
+                       mesh_torch.peak(shape, 2, 128, Recipe("fp32", foreach=False), priced, made.way.at["pp"])))
 
 
 def half(s):
