@@ -48,6 +48,7 @@ class Server:
             importlib.import_module(name)
         leave_the_ends_to_the_server()
         name_methods_by_their_frames()
+        wake_in_turn()
         gc.collect()
         gc.freeze()                                         # what is there now is shared by all forks
         self.place, self.jobs, self.selector = place, {}, selectors.DefaultSelector()
@@ -123,6 +124,13 @@ def name_methods_by_their_frames():
     fourteenth of all that a launch computes."""
     if (module := sys.modules.get("torch.distributed.elastic.rendezvous.dynamic_rendezvous")) is not None:
         module.get_method_name = lambda depth=2: sys._getframe(depth).f_code.co_name
+
+
+def wake_in_turn():
+    """A message wakes the thread of gloo that receives it, which by itself takes the processor from the rank that
+    sends the next, and often enough only to wait for it. As a batch they take turns: half the time of a small sum."""
+    if hasattr(os, "SCHED_BATCH"):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def tell(line, number):

@@ -2,6 +2,7 @@
 starts it."""
 
 import signal
+import time
 
 import pool
 import pytest
@@ -184,6 +185,7 @@ def test_a_rank_that_is_killed_ends_all():
     with pool.Job([*FAST, "--steps", "100000"], 4) as job:
         while "tp 2 x pp 2" not in job.read("out"):
             assert job.processes[0].poll() is None, job.read("err")
+            time.sleep(0.05)
         job.processes[3].kill()
         codes = job.wait()
     assert codes[3] == -signal.SIGKILL

@@ -2,6 +2,7 @@
 labs/tensor.py as a reader starts it."""
 
 import signal
+import time
 import statistics
 
 import pool
@@ -198,6 +199,7 @@ def test_a_rank_that_is_killed_ends_all():
     with pool.Job([*FAST, "--steps", "100000"], 2) as job:
         while "tp 2, 8 heads" not in job.read("out"):
             assert job.processes[0].poll() is None, job.read("err")
+            time.sleep(0.05)
         job.processes[1].kill()
         codes = job.wait()
     assert codes[1] == -signal.SIGKILL
