@@ -2,8 +2,8 @@
 labs/tensor.py as a reader starts it."""
 
 import signal
-import time
 import statistics
+import time
 
 import pool
 import pytest
