@@ -1,4 +1,5 @@
-"""The training job's trainer under layouts of eight ranks, each of which goes on from the checkpoint of another."""
+"""The training job's trainer under layouts of eight ranks and of four, each of which goes on from the checkpoint of
+another."""
 
 import logging
 from dataclasses import replace
@@ -23,26 +24,26 @@ GPT = Shape(4, 24, 4, 64, ff=36, max_seq=16)
 SHAPES = {"llama": LLAMA, "gpt": GPT}
 BATCH, RATE, CLIP = 16, 1e-3, {"llama": 0.475, "gpt": 0.73}
 TRIPLE = Layout(dp=2, tp=2, pp=2, zero=3, micro_batches=2)
-CHAIN = {"2x2x2": TRIPLE, "8x1x1": None, "replicas": replace(TRIPLE, zero=0, chunks=2, schedule="interleaved"),
-         "1x2x4": Layout(tp=2, pp=4, zero=2, micro_batches=4)}
-CHAINS = {"llama": ("2x2x2", "8x1x1", "1x2x4"), "gpt": ("replicas", "8x1x1")}
+CHAIN = {"2x2x2": TRIPLE, "1x2x4": Layout(tp=2, pp=4, zero=2, micro_batches=4), "shards": None,
+         "replicas": Layout(dp=2, pp=2, micro_batches=2, chunks=2, schedule="interleaved")}
+CHAINS = {"llama": ("2x2x2", "shards", "1x2x4"), "gpt": ("replicas", "shards")}
+WORLDS = {"llama": 8, "gpt": 4}
 
 
-def batch(step, layout=None, rank=0):
-    """The micro-batches of a replica in a step: of eight replicas where there is no layout."""
+def batch(step, replicas=1, replica=0, passes=1):
+    """The micro-batches of a replica in a step."""
     tokens = torch.randint(64, (BATCH, 17), generator=torch.Generator().manual_seed(step))
-    replicas, passes = (layout.dp, layout.m) if layout else (8, 1)
-    own = tokens[rank * BATCH // replicas:(rank + 1) * BATCH // replicas]
+    own = tokens[replica * BATCH // replicas:(replica + 1) * BATCH // replicas]
     return [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in own.chunk(passes)]
 
 
 def make(s, form, layout, seed):
-    """(trainer, which replica this rank is of)."""
+    """(trainer, batch(step) of the replica that this rank is of)."""
     shape, more = SHAPES[form], {"clip": CLIP[form], "seed": seed}
     if layout is None:
-        return Trainer(s, Setup(shape, sharding=Sharding(8), **more)), s.rank
+        return Trainer(s, Setup(shape, sharding=Sharding(s.world), **more)), lambda step: batch(step, s.world, s.rank)
     made = MeshTrainer(s, Setup(shape, "mesh", layout=layout, sequences=BATCH // layout.dp, **more))
-    return made, made.way.at["dp"]
+    return made, lambda step: batch(step, layout.dp, made.way.at["dp"], layout.m)
 
 
 def whole(made):
@@ -55,19 +56,18 @@ def chain(s, form, folder):
     """By layout: losses and norms of two steps, and whether its weights at their begin are those that were saved."""
     found, saved, step = {}, None, 0
     for seed, name in enumerate(CHAINS[form]):
-        layout = CHAIN[name]
-        made, replica = make(s, form, layout, seed=seed)
+        made, own = make(s, form, CHAIN[name], seed=seed)
         kept = Checkpoints(s, folder, keep=99)
         if saved is not None:
             assert kept.load(made.model, made.optimizer) == {"step": step}
         begun = whole(made)
-        rows = [made.step(batch(step + i, layout, replica), RATE) for i in (0, 1)]
+        rows = [made.step(own(step + i), RATE) for i in (0, 1)]
         step += 2
         every = {key: value for each in s.gathered(whole(made)) for key, value in each.items()}
         found[name] = {
             "loaded": saved is None or all(s.gathered(all(saved[key] == value for key, value in begun.items()))),
             "losses": [s.mean(loss.item()) for loss, _ in rows], "norms": [norm.item() for _, norm in rows],
-            "validation": made.evaluate(batch(99, layout, replica)), "built": made.built,
+            "validation": made.evaluate(own(99)), "built": made.built,
             "sample": list(sample(made, b"\x05", 3, 0.0))}
         kept.save(step, made.model, made.optimizer, {"step": step})
         kept.finish()
@@ -81,9 +81,9 @@ def alone(s, form):
     made = Trainer(apart, Setup(SHAPES[form], "one", clip=CLIP[form]))
     rows, validations, texts = [], [], []
     for step in range(2 * len(CHAINS[form])):
-        rows.append(made.step(batch(step, Layout()), RATE))
+        rows.append(made.step(batch(step), RATE))
         if step % 2:
-            validations.append(made.evaluate(batch(99, Layout())))
+            validations.append(made.evaluate(batch(99)))
             texts.append(list(sample(made, b"\x05", 3, 0.0)))
     return {"losses": [loss.item() for loss, _ in rows], "norms": [norm.item() for _, norm in rows],
             "validations": validations, "samples": texts}
@@ -107,15 +107,15 @@ def held(s, layout):
 
 def half(s):
     """Losses of steps whose products are in bf16, and how the weights are kept, by rank."""
-    layout = replace(TRIPLE, micro_batches=2)
-    made = MeshTrainer(s, Setup(LLAMA, "mesh", layout=layout, sequences=BATCH // 2, precision="bf16",
-                                clip=CLIP["llama"]))
-    losses = [s.mean(made.step(batch(step, layout, made.way.at["dp"]), RATE)[0].item()) for step in range(3)]
+    layout = replace(TRIPLE, dp=1)
+    made = MeshTrainer(s, Setup(LLAMA, "mesh", layout=layout, sequences=BATCH, precision="bf16", clip=CLIP["llama"]))
+    losses = [s.mean(made.step(batch(step, passes=layout.m), RATE)[0].item()) for step in range(3)]
     return losses, s.gathered({str(p.dtype) for p in made.way.parameters()})
 
 
 def main(s, folder):
-    """All shapes, bytes, and half precision."""
+    """What is asked of as many ranks as there are: layouts one after the other, bytes or half precision."""
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
-    return {form: (chain(s, form, folder / form), alone(s, form)) for form in SHAPES} | {
-        "bytes": [held(s, layout) for layout in HELD], "half": half(s)}
+    forms = [form for form, world in WORLDS.items() if world == s.world]
+    found = {form: (chain(s, form, folder / form), alone(s, form)) for form in forms}
+    return found | ({"bytes": [held(s, layout) for layout in HELD]} if s.world == 8 else {"half": half(s)})
