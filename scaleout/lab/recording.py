@@ -73,7 +73,15 @@ def facts(s):
             "device": device_name(s.device), "device_kind": s.device.type, "device_count": s.world,
             "nodes": s.nodes, "interconnect": interconnect(s), "backend": s.backend, "versions": versions(),
             "notes": [f"{torch.get_num_threads()} CPU thread(s) a process",
-                      f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, this run included"]}
+                      f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, this run included",
+                      *turns()]}
+
+
+def turns():
+    """In words, where the system was asked not to let what wakes take the processor from a rank; else none (list)."""
+    if not hasattr(os, "SCHED_BATCH") or os.sched_getscheduler(0) != os.SCHED_BATCH:
+        return []
+    return ["scheduled as a batch (chrt --batch 0)"]
 
 
 def heading(s, shape):

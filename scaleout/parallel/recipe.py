@@ -72,7 +72,8 @@ def by_parts(parameters: Iterable[nn.Parameter], recipe: Recipe, rate: float) ->
 
     def give(*_):
         for p, part in cut:
-            part.grad, p.grad = p.grad.redistribute(placements=p.placements).to_local(), None
+            part.grad = None if p.grad is None else p.grad.redistribute(placements=p.placements).to_local()
+            p.grad = None
     made.register_step_pre_hook(give)
     return made
 
