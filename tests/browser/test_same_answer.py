@@ -16,7 +16,7 @@ from scaleout.page import form, live
 from scaleout.views.controls import order, rows_of, stops
 
 MANY = 10  # options of a select: of more, some
-ASKED = 3  # values of a control whose every change is a search
+ASKED = 2  # values of a control whose every change is a search
 MIXED = 6  # random combinations a view, beside every value of every control alone
 
 # The widget of a view.
