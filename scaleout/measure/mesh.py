@@ -22,7 +22,7 @@ from scaleout.measure.zero import OPERATIONS, Calls
 from scaleout.memory import mesh as memory_mesh
 from scaleout.parallel import mesh_ways, private
 from scaleout.parallel.mesh import Mesh
-from scaleout.parallel.recipe import by_parts, local_bytes
+from scaleout.parallel.recipe import by_parts, local_bytes, make_optimizer
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec import layout_words
 from scaleout.spec.layout import Layout
@@ -105,8 +105,8 @@ class Way:
             logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
             on = mesh_ways.accelerate_mesh(s, layout) if via == "accelerate" else None
             made = self.mesh = mesh_ways.Way(s, o.shape, as_torch(layout), o.seq, seed=o.seed, on=on)
-        recipe = Recipe(precision="fp32", optimizer=optimizer, foreach=False)
-        self.optimizer = by_parts(made.parameters(), recipe, o.lr if rate is None else rate)
+        recipe, rate = Recipe("fp32", optimizer=optimizer, foreach=False), o.lr if rate is None else rate
+        self.optimizer = by_parts(made.parameters(), lambda parts: make_optimizer(parts, recipe, rate))
 
     def gradients(self, batches) -> float:
         """Of a step's batches, (tokens, targets) with the shape (dp, m, b, s) each; the mean loss."""

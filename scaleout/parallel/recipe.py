@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -60,14 +60,15 @@ def make_optimizer(parameters: list[nn.Parameter], recipe: Recipe, rate: float) 
     raise ValueError("adamw-8bit runs in bitsandbytes on a GPU, not here: use adamw, momentum or sgd")
 
 
-def by_parts(parameters: Iterable[nn.Parameter], recipe: Recipe, rate: float) -> torch.optim.Optimizer:
-    """The recipe's optimizer of what this rank has of each DTensor: one that works element by element needs no more.
+def by_parts(parameters: Iterable[nn.Parameter],
+             make: Callable[[list[nn.Parameter]], torch.optim.Optimizer]) -> torch.optim.Optimizer:
+    """An optimizer, by `make`, of what this rank has of each DTensor: one that works element by element needs no more.
 
     Of DTensors on two axes torch searches all layouts for those in which an operation may be, for each shape and each
     operation of a step: 4 s of CPU on each of 8 ranks for momentum SGD on 22 parameters (torch 2.13).
     """
     parts = {p: nn.Parameter(p.to_local().detach()) if isinstance(p, DTensor) else p for p in parameters}
-    made = make_optimizer(list(parts.values()), recipe, rate)
+    made = make(list(parts.values()))
     cut = [(p, part) for p, part in parts.items() if part is not p]
 
     def give(*_):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from scaleout.parallel.flat import FlatUnit, all_gather
+from scaleout.parallel.recipe import by_parts
 
 A, B, C = 3.4445, -4.7750, 2.0315       # torch.optim.Muon's: singular values go to about 1 in five steps
 DECAY = 0.1                             # its weight decay
@@ -71,18 +72,9 @@ class GatheredMuon(Muon):
         return whole.view(-1, len(p))[dist.get_rank(unit.group)]
 
 
-class RowsMuon(Muon):
+def rows_muon(parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
     """The wrong way, over `fully_shard`: each rank makes the rows orthogonal that it has. Nothing errors."""
-
-    def __init__(self, parameters: list[nn.Parameter], lr: float) -> None:
-        self.sharded = parameters
-        super().__init__([nn.Parameter(p.detach().to_local()) for p in parameters], lr)
-
-    def step(self) -> None:
-        """Muon on local tensors, which are the shards themselves."""
-        for local, p in zip(self.param_groups[0]["params"], self.sharded, strict=True):
-            local.grad, p.grad = p.grad.to_local(), None
-        super().step()
+    return by_parts(parameters, lambda parts: Muon(parts, lr))
 
 
 class Both:

@@ -69,7 +69,7 @@ class Way(fsdp_ways.Way):
             found = zero_muon.split(adamw, rest, **options)
             return zero_muon.Both(zero_muon.split(zero_muon.Muon, matrices, lr=MUON_RATE), found) if matrices else found
         found = adamw([unit.shard for unit in rest] if self.hand is not None else rest, **options)
-        kinds = {"one": zero_muon.Muon, "reshard": torch.optim.Muon, "rows": zero_muon.RowsMuon}
+        kinds = {"one": zero_muon.Muon, "reshard": torch.optim.Muon, "rows": zero_muon.rows_muon}
         kind = kinds.get(self.via, zero_muon.GatheredMuon)
         return zero_muon.Both(kind(matrices, lr=MUON_RATE), found) if matrices else found
 
