@@ -89,6 +89,12 @@ class Job:
         """What a rank has printed so far to "out" or "err"; all ranks, one after the other, where none is named."""
         return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob(f"{rank}.{stream}")))
 
+    def until(self, words):
+        """Wait until a rank has printed these words. AssertionError, with all errors, where rank 0 ends before."""
+        while words not in self.read("out"):
+            assert self.processes[0].poll() is None, self.read("err")
+            time.sleep(0.05)
+
     def wait(self, together=True):
         """Exit codes by rank once all have ended, or at the time limit: 999 of one that still runs.
 

@@ -22,11 +22,11 @@ CASES = {
     "ddp every pass": {"strategy": "ddp", "passes": 2, "sync_every_pass": True}}
 
 
-def batch(step, rank=0, world=1, passes=1):
-    """A rank's share of the same 8 sequences, a pair a pass."""
+def batch(step, rank=0, world=1, passes=1, sequences=BATCH):
+    """A rank's share of the same sequences, a pair a pass."""
     chance = torch.Generator().manual_seed(step)
-    tokens = torch.randint(64, (BATCH, 17), generator=chance)
-    own = tokens[rank * BATCH // world:(rank + 1) * BATCH // world]
+    tokens = torch.randint(64, (sequences, 17), generator=chance)
+    own = tokens[rank * sequences // world:(rank + 1) * sequences // world]
     return [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in own.chunk(passes)]
 
 

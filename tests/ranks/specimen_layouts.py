@@ -3,7 +3,9 @@ another."""
 
 import logging
 from dataclasses import replace
+from functools import partial
 
+import specimen_capstone
 import torch
 
 from scaleout.measure import layout_bytes
@@ -28,22 +30,16 @@ CHAIN = {"2x2x2": TRIPLE, "1x2x4": Layout(tp=2, pp=4, zero=2, micro_batches=4), 
          "replicas": Layout(dp=2, pp=2, micro_batches=2, chunks=2, schedule="interleaved")}
 CHAINS = {"llama": ("2x2x2", "shards", "1x2x4"), "gpt": ("replicas", "shards")}
 WORLDS = {"llama": 8, "gpt": 4}
-
-
-def batch(step, replicas=1, replica=0, passes=1):
-    """The micro-batches of a replica in a step."""
-    tokens = torch.randint(64, (BATCH, 17), generator=torch.Generator().manual_seed(step))
-    own = tokens[replica * BATCH // replicas:(replica + 1) * BATCH // replicas]
-    return [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in own.chunk(passes)]
+batch = partial(specimen_capstone.batch, sequences=BATCH)
 
 
 def make(s, form, layout, seed):
     """(trainer, batch(step) of the replica that this rank is of)."""
     shape, more = SHAPES[form], {"clip": CLIP[form], "seed": seed}
     if layout is None:
-        return Trainer(s, Setup(shape, sharding=Sharding(s.world), **more)), lambda step: batch(step, s.world, s.rank)
+        return Trainer(s, Setup(shape, sharding=Sharding(s.world), **more)), lambda step: batch(step, s.rank, s.world)
     made = MeshTrainer(s, Setup(shape, "mesh", layout=layout, sequences=BATCH // layout.dp, **more))
-    return made, lambda step: batch(step, layout.dp, made.way.at["dp"], layout.m)
+    return made, lambda step: batch(step, made.way.at["dp"], layout.dp, layout.m)
 
 
 def whole(made):
@@ -91,11 +87,11 @@ def alone(s, form):
 
 BIG = Shape(8, 128, 8, 256, ff=352, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False,
             max_seq=128)
-HELD = (TRIPLE, Layout(dp=2, pp=4, zero=2, micro_batches=4))
+HELD = (replace(TRIPLE, micro_batches=4), Layout(dp=2, pp=4, zero=2, micro_batches=4))
 
 
 def held(s, layout):
-    """By rank: (measured, predicted) peak bytes of a step."""
+    """By rank: (measured, predicted) peak bytes of a step, with two blocks a stage."""
     shape = replace(BIG, layers=2 * layout.pp)
     made = MeshTrainer(s, Setup(shape, "mesh", layout=layout))
     some = [(torch.zeros(2, 128, dtype=torch.long),) * 2 for _ in range(layout.m)]

@@ -52,7 +52,7 @@ def test_every_rank_holds_at_its_peak_what_was_predicted(chains):
         for measured, predicted in ranks:
             assert predicted == pytest.approx(measured, rel=0.02), layout
     first, last = chains["bytes"][0][0][0], chains["bytes"][0][-1][0]
-    assert first > 1.3 * last, "the first stage has more in flight"
+    assert first > 1.4 * last, "the first stage has more in flight"
 
 
 def test_products_in_bf16_train_as_fp32_does_but_for_their_rounding(chains):
