@@ -278,7 +278,7 @@ WRITTEN = {
     "not-a-ring": NAIVE,
     "sent-too-much": WHOLE,
     "mean": GIVEN + "    tensor.div_(ranks, rounding_mode=None if tensor.is_floating_point() else 'floor')\n",
-    "not-a-ring behind the counter": "import torch.distributed as dist\n"
+    "used-a-collective by-a-method-of-the-group": "import torch.distributed as dist\n"
     "def ring_all_reduce(tensor):\n    dist.group.WORLD.allreduce([tensor]).wait()\n",
     "sent-too-much along a chain": CHAIN,
     "counted-twice by one round more": WHOLE.replace("range(ranks - 1)", "range(ranks)"),

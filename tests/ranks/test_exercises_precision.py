@@ -99,8 +99,8 @@ STEPS = {
     "wrong-weights": changed(GIVEN, ("lr * own", "lr * own.sign() * 1e-3")),
     "sent-too-much": changed(
         GIVEN, ("    squares = own.square().sum()\n    dist.all_reduce(squares)  ",
-                "    flat = torch.nn.functional.pad(own, (0, 16 - len(own)))\n"
-                "    every = [torch.empty(16) for _ in range(dist.get_world_size())]\n"
+                "    flat = torch.nn.functional.pad(own, (0, 2400 - len(own)))\n"
+                "    every = [torch.empty(2400) for _ in range(dist.get_world_size())]\n"
                 "    dist.all_gather(every, flat)\n    squares = torch.cat(every).square().sum()  ")),
     "exception": changed(GIVEN, ("own *= most / norm", "own *= most / nrom")),
     "replaced": GIVEN + "\n\ntorch.Tensor.isfinite = lambda one: one == one\n",

@@ -86,7 +86,7 @@ HANDS = {
                 "            ctx.out = run(*(one.detach().requires_grad_(one.requires_grad) for one in inputs))\n"
                 "        return ctx.out.detach()\n")),
     "not-recorded": changed(GIVEN, (", torch.enable_grad()", "")),
-    "not-detached": changed(GIVEN, ("one.detach().requires_grad_(one.requires_grad)", "one")),
+    "second-time": changed(GIVEN, ("one.detach().requires_grad_(one.requires_grad)", "one")),
     "no-weight": BY_GRAD,
     "no-input": changed(GIVEN, ("None, *(one.grad for one in inputs)", "None, *(None for one in inputs)")),
     "not-recorded sum": changed(GIVEN, ("torch.autograd.backward(out, gradient)", "out.sum().backward()")),

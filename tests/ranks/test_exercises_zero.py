@@ -88,7 +88,7 @@ STEPS = {
     "own-gradient": changed(GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n",
                                     "    mine = ranks * parts(gradient)[rank]\n")),
     "own-gradient no-messages": changed(
-        GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n", ""), ("mine = torch.empty(each)", "each = 25"),
+        GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n", ""), ("mine = torch.empty(each)", "each = len(weights)"),
         ("    mine /= ranks ", "    mine = gradient "), ("parts(weights)[rank]", "weights"),
         ("    dist.all_gather(whole, part)\n", "    whole = [part]\n")),
     "not-gathered": changed(GIVEN, ("    dist.all_gather(whole, part)\n",
@@ -112,7 +112,7 @@ STEPS = {
     "uneven": changed(GIVEN, ("parts(gradient))", "list(gradient.chunk(ranks)))")),
     "uneven of-one-tensor": changed(GIVEN, ("dist.reduce_scatter(mine, parts(gradient))",
                                             "dist.reduce_scatter_tensor(mine, gradient)")),
-    "uneven weights": changed(GIVEN, ("    dist.all_gather(whole, part)", "    part = part[:25 - rank * each]\n"
+    "uneven weights": changed(GIVEN, ("    dist.all_gather(whole, part)", "    part = part[:len(weights) - rank * each]\n"
                                       "    dist.all_gather(whole, part)")),
 }  # fmt: skip
 
@@ -158,8 +158,8 @@ CLIPS = {
     "no-norm": changed(NORM, ("    return norm", "    return None")),
     "sent-too-much": changed(
         NORM, ("    dist.all_reduce(squares)", "    flat = torch.cat(shards)\n"
-               "    flat = torch.nn.functional.pad(flat, (0, 20 - len(flat)))\n"
-               "    every = [torch.empty(20) for _ in range(dist.get_world_size())]\n"
+               "    flat = torch.nn.functional.pad(flat, (0, 2400 - len(flat)))\n"
+               "    every = [torch.empty(2400) for _ in range(dist.get_world_size())]\n"
                "    dist.all_gather(every, flat)\n    squares = torch.cat(every).square().sum()")),
     "owns-nothing": changed(NORM, ("    dist.all_reduce", "    if squares:\n        dist.all_reduce")),
     "no-gradient": changed(NORM, (NORM[NORM.index("    squares"):], "    return torch.nn.utils.clip_grad_norm_(shards, "
@@ -198,7 +198,7 @@ def around_ddp(s):
         said = str(optimizer.state_dict())
     except RuntimeError as error:
         said = str(error)
-    sent = {name: sum(size for one, size in calls.collectives if one == name) for name in calls.names}
+    sent = {name: sum(call.bytes for call in calls.calls if call.name == name) // 4 for name in calls.names}
     return sent, sum(one.grad.numel() for one in model.parameters()), moments, said
 
 

@@ -23,9 +23,10 @@ WIDTHS = (16, 24)  # of two jobs: numbers copied from what is said of one are wr
 def job(rank: int, width: int) -> tuple[nn.Module, torch.optim.Optimizer]:
     """A small model after one AdamW step: tied head, one layer in bf16, on each rank one frozen.
 
-    Rank 1 has freed two gradients since, so that it has fewer of them while its optimizer holds more: the largest
-    kinds lie on different ranks.
+    One rank has freed two gradients since, so that it has fewer of them while its optimizer holds more: the largest
+    kinds lie on different ranks. In the second job it is the other rank, so that neither is always the fullest.
     """
+    rank = rank if width == WIDTHS[0] else 1 - rank
     torch.manual_seed(0)
     model = nn.ModuleDict({"tokens": nn.Embedding(64, width), "up": nn.Linear(width, 48), "down": nn.Linear(48, width),
                            "head": nn.Linear(width, 64, bias=False)})  # fmt: skip
