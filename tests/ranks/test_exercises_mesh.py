@@ -175,7 +175,7 @@ ABSENTS = {
 @pytest.mark.parametrize(("check", "right", "written"), [
     (CHECK, "right on 4 processes, as 3 meshes: means", FINISHED),
     (SAMPLES, "right on 4 processes, as 4 meshes: the same", READS),
-    (ABSENT, "right on 4 processes: 12 layouts", ABSENTS),
+    (ABSENT, "right on 4 processes: 17 layouts", ABSENTS),
 ], ids=["finish", "samples", "absent"])  # fmt: skip
 def test_what_readers_write_is_told_what_it_is(tmp_path, check, right, written):
     for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():

@@ -82,7 +82,7 @@ def split_backward(stage, x, y, gradient):
     "no-input-gradient": changed(HALVES, ("to_input, = ", "to_input = ")),
 }  # fmt: skip
 
-SAYS = {"deadlock": "never came", "held-too-many": "holds at most", "held-too-many2": "no backward has come"}
+SAYS = {"deadlock": "it waited in send()", "held-too-many": "holds at most", "held-too-many2": "no backward has come"}
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import copy
 import warnings
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import mse_loss
 
@@ -63,17 +64,22 @@ def gradient(model: nn.Module, passes: list) -> torch.Tensor:
 def stepped(before: tuple[nn.Module, torch.optim.Optimizer], row: torch.Tensor) -> torch.Tensor:
     """The weights that a step with the gradient `row` leads to from there; `before` stays as it is."""
     model, optimizer = copy.deepcopy(before)
+    step_with(model, optimizer, row)
+    return weights(model)
+
+
+def step_with(model: nn.Module, optimizer: torch.optim.Optimizer, row: torch.Tensor) -> None:
+    """A step with the gradient `row`."""
     for weight, one in zip(trained(model), row.split([weight.numel() for weight in trained(model)]), strict=True):
         weight.grad = one.view_as(weight).clone()
     optimizer.step()
-    return weights(model)
 
 
 def own(function, rank: int, world: int) -> Verdict | list[Seen]:
     """Some steps on this rank: what was seen in each, or what is wrong whatever else it does."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     model, optimizer = job()
-    seen, rows = [], []
+    alone, seen, rows = [job() for _ in range(world)], [], []
     model[0].register_forward_hook(lambda layer, inputs, out: rows.append(len(inputs[0])))
     for step in range(STEPS):
         rows.clear()
@@ -85,15 +91,28 @@ def own(function, rank: int, world: int) -> Verdict | list[Seen]:
         if given is ...:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
         done = sum(rows)
-        fault, agree = _seen(before, left, weights(model), step, rank, world)
+        fault, agree = _seen(before, left, weights(model), averaged(alone, step), step, rank)
         fault = fault or _talk(calls, done, 4 * len(left))
         seen.append(Seen(f"rank {rank}, step {step}", fault, agree))
     return [*seen, Seen(f"rank {rank}", None, frozenset(WORDS), weights(model).tolist())]
 
 
-def _seen(before: tuple, left: torch.Tensor, given: torch.Tensor, step: int, rank: int,
-          world: int) -> tuple[Fault, frozenset[str]]:  # fmt: skip
-    """What is to be seen in the weights given, and the mistakes that lead to them."""
+def averaged(alone: list[tuple], step: int) -> torch.Tensor:
+    """The weights where each rank steps on its own passes, with a state of its own, and weights are averaged."""
+    for rank, (model, optimizer) in enumerate(alone):
+        step_with(model, optimizer, gradient(model, data(step, rank)))
+    with torch.no_grad():
+        for same in zip(*(trained(model) for model, _ in alone), strict=True):
+            mean = sum(same) / len(alone)
+            for one in same:
+                one.copy_(mean)
+    return weights(alone[0][0])
+
+
+def _seen(before: tuple, left: torch.Tensor, given: torch.Tensor, apart: torch.Tensor, step: int,
+          rank: int) -> tuple[Fault, frozenset[str]]:  # fmt: skip
+    """What is to be seen in the weights given, and the mistakes that lead to them; `apart` is what `averaged` says."""
+    world = dist.get_world_size()
     start, every = weights(before[0]), [data(step, other) for other in range(world)]
     right = gradient(before[0], [one for passes in every for one in passes])
     whole = stepped(before, right)
@@ -105,7 +124,7 @@ def _seen(before: tuple, left: torch.Tensor, given: torch.Tensor, step: int, ran
         return ("no-step", "the weights are as they were: call optimizer.step()"), frozenset()
     alone = [stepped(before, gradient(before[0], one)) for one in every]
     values = {slip: stepped(before, row) for slip, row in _known(before[0], right, every, rank).items()}
-    values |= {"weights-averaged": sum(alone) / world,
+    values |= {"weights-averaged": apart, "weights-averaged-whole": sum(alone) / world,
                "not-cleared": stepped(before, right + left) if step and left.any() else whole}  # fmt: skip
     agree = frozenset(slip for slip, value in values.items() if near(value))
     off = (given - whole).abs().max() / (whole - start).abs().max()
@@ -118,6 +137,8 @@ def _seen(before: tuple, left: torch.Tensor, given: torch.Tensor, step: int, ran
 WORDS = {
     "weights-averaged": "each rank stepped with its own gradient, and the weights were averaged: with an optimizer "
                         "that has a state that is another step. Average the gradients, then step",
+    "weights-averaged-whole": "each rank stepped with its own gradient, and weights and states were averaged: that is "
+                              "another step. Average the gradients, then step",
     "not-averaged": "the gradient is as many times too large as there are ranks. all_reduce adds: divide by the world "
                     "size",
     "passes-added": f"the gradient is {PASSES} times too large: those of {PASSES} passes were added. Divide each loss "

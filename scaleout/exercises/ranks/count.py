@@ -46,8 +46,8 @@ class Call:
 
     @property
     def sent(self) -> float:
-        """Bytes that a ring sends from each rank for it."""
-        if self.name in ("send", "broadcast"):
+        """Bytes that a rank sends for it in a ring, the mean over the ranks."""
+        if self.name == "send":
             return self.bytes
         return (2 if self.name == "all_reduce" else 1) * self.bytes * (self.ranks - 1) / self.ranks
 

@@ -49,7 +49,7 @@ CASES = (
     Case("the same samples in another order", (2, 2), ("turned",), (1,)),
     Case("one sample that two replicas read", (4, 1), ("one",), (2,)),
     Case("gradients that differ in one element", (2, 2), ("last",), (1,)),
-    Case("the whole weight on the ranks of replica 1", (2, 2), ("whole",), (1,)),
+    Case("the whole weight in replica 1, and so another gradient", (2, 2), ("whole", "gradient"), (1,)),
     Case("the same quarter on the first and the third rank", (1, 4), ("repeat",)),
 )
 
