@@ -228,6 +228,22 @@ def ring_all_reduce(tensor):
     for other in others:
         dist.send(tensor, other)
 """
+OBJECTS = """\
+        got = [None]
+        if rank % 2:
+            dist.recv_object_list(got, left)
+            dist.send_object_list([leaving.clone()], right)
+        else:
+            dist.send_object_list([leaving.clone()], right)
+            dist.recv_object_list(got, left)
+        arriving = got[0]
+"""
+METHODS = """\
+        group = dist.group.WORLD
+        works = [group.send([leaving], right, 0), group.recv([arriving], left, 0)]
+        for work in works:
+            work.wait()
+"""
 # Ranks by turns, so that nobody waits for a receiver that is sending.
 TURNS = """\
         if rank % 2:
@@ -263,6 +279,9 @@ WRITTEN = {
     "": GIVEN,
     "-batched": GIVEN.replace(TALK, BATCH),
     "-turns": GIVEN.replace(TALK, TURNS),
+    **answers.restyled(GIVEN),
+    "-as-objects": GIVEN.replace(TALK, OBJECTS),
+    "-methods-of-the-group": GIVEN.replace(TALK, METHODS),
     "-left-by-other-chunks": LEFT.replace("tensor.tensor_split(ranks)", CEIL),
     "stub": exercises.exercise("collectives", "ring-on-ranks").stub,
     "forgot-all-gather": GIVEN.replace("range(2 * (ranks - 1))", "range(ranks - 1)"),
@@ -285,6 +304,11 @@ WRITTEN = {
     "mismatch": GIVEN.replace("(rank - step - 1) % ranks", "(rank - step - 2) % ranks"),
     "few-chunks": GIVEN.replace("tensor.tensor_split", "tensor.chunk"),
     "exception": GIVEN.replace("chunks = tensor", "chunks = tenso"),
+    # what is not the mistake that it looks like
+    "wrong-sum doubled-where-rank-0-ends": GIVEN + "    if rank == 0:\n        tensor += tensor\n",
+    "wrong-sum last-chunk-off": GIVEN + "    tensor[-1:] += 1\n",
+    "wrong-sum first-alone": GIVEN + "    tensor[1:] = tensor[1:] * 0\n",
+    "sent-too-much to-the-left-as-well": WHOLE.replace("leaving = arriving", "leaving = arriving.clone()"),
     "deadlock": GIVEN.replace(TALK, "        dist.send(leaving, right)\n        dist.recv(arriving, left)\n"),
 }
 

@@ -77,6 +77,71 @@ TRAINED = {
         one.copy_(torch.stack(every).mean(0))
     optimizer.step()
 """,
+    "-coalesced": """
+    gradients = local(model, optimizer, passes)
+    dist.all_reduce_coalesced(gradients)
+    for one in gradients:
+        one /= world
+    optimizer.step()
+""",
+    "-functional": """
+    from torch.distributed._functional_collectives import all_reduce
+    for one in local(model, optimizer, passes):
+        one.copy_(all_reduce(one, "sum", dist.group.WORLD) / world)
+    optimizer.step()
+""",
+    "-by-messages": """
+    gradients = local(model, optimizer, passes)
+    flat = torch.cat([one.flatten() for one in gradients])
+    other = torch.empty_like(flat)
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, flat, 1 - rank), dist.P2POp(dist.irecv, other, 1 - rank)])
+    for work in works:
+        work.wait()
+    both = (flat, other) if rank == 0 else (other, flat)
+    for one, mean in zip(gradients, ((both[0] + both[1]) / 2).split([one.numel() for one in gradients])):
+        one.copy_(mean.view_as(one))
+    optimizer.step()
+""",
+    "data-gathered": """
+    every = [None] * world
+    dist.all_gather_object(every, passes)
+    local(model, optimizer, [one for some in every for one in some])
+    optimizer.step()
+""",
+    "data-gathered as-tensors": """
+    whole = []
+    for inputs, targets in passes:
+        for mine in (inputs, targets):
+            parts = [torch.empty_like(mine) for _ in range(world)]
+            dist.all_gather(parts, mine)
+            whole.append(torch.cat(parts))
+    local(model, optimizer, list(zip(whole[::2], whole[1::2])))
+    optimizer.step()
+""",
+    "every-pass objects": """
+    gradients = local(model, optimizer, passes)
+    every = [None] * world
+    dist.all_gather_object(every, [one.clone() for one in gradients])
+    for one, *both in zip(gradients, *every):
+        one.copy_(sum(both) / world)
+    optimizer.step()
+""",
+    "every-pass with-the-model": """
+    state = [model.state_dict()]
+    dist.broadcast_object_list(state, 0)
+    model.load_state_dict(state[0])
+    for one in local(model, optimizer, passes):
+        dist.all_reduce(one)
+        one /= world
+    optimizer.step()
+""",
+    "wrong-gradient once-right": """
+    gradients = local(model, optimizer, passes)
+    for one in gradients:
+        dist.all_reduce(one)
+        one /= world if not optimizer.state else 1
+    optimizer.step()
+""",
     "weights-averaged": """
     local(model, optimizer, passes)
     optimizer.step()
@@ -179,6 +244,23 @@ STEPPED = {
         dist.reduce_scatter(out[unit], [one.clone() for one in padded.chunk(world)], async_op=True).wait()
     return [out[unit] for unit in range(count)]
 """,
+    "-reduced-to-each": FORWARD + """
+    out = []
+    for unit in reversed(range(count)):
+        shard = shards[unit]
+        parts = list(pad(backward(unit, gather(shard, sizes[unit])), (0, world * len(shard) - sizes[unit])).chunk(world))
+        parts = [one.clone() for one in parts]
+        for other in range(world):
+            dist.reduce(parts[other], other)
+        out.insert(0, parts[rank].clone() / world)
+        parts = None
+    return out
+""",
+    "-functional": """
+    from torch.distributed import _functional_collectives as fc
+    def gather(shard, size):
+        return fc.wait_tensor(fc.all_gather_tensor(shard, 0, dist.group.WORLD))[:size]
+""" + FORWARD + BACKWARD,
     "-broadcast": """
     def gathered(unit):
         parts = [shards[unit].clone() for _ in range(world)]
@@ -207,6 +289,43 @@ STEPPED = {
         use(forward, unit)
     return [scatter(use(backward, unit), shards[unit]) for unit in range(count - 1, -1, -1)][::-1]
 """,
+    "not-freed one-after-the-other": """
+    whole = [gather(shards[unit], sizes[unit]) for unit in range(count)]
+    for unit in range(count):
+        one, whole[unit] = whole[unit], None
+        forward(unit, one)
+        one = None
+""" + BACKWARD,
+    "not-freed parts": """
+    parts = []
+    for shard in shards:
+        both = [torch.empty_like(shard) for _ in range(world)]
+        dist.all_gather(both, shard)
+        parts.append(both)
+    for unit in range(count):
+        forward(unit, torch.cat(parts[unit])[:sizes[unit]])
+    parts = None
+""" + BACKWARD,
+    "more-than-a-unit": """
+    def gathered(unit):
+        every = [torch.empty(sum(map(len, shards))) for _ in range(world)]
+        dist.all_gather(every, torch.cat(list(shards)))
+        start = sum(len(one) for one in shards[:unit])
+        return torch.cat([one[start:start + len(shards[unit])].clone() for one in every])[:sizes[unit]]
+""" + (FORWARD + BACKWARD).replace("gather(shards[unit], sizes[unit])", "gathered(unit)"),
+    "more-than-a-unit objects": """
+    def gathered(unit):
+        every = [None] * world
+        dist.all_gather_object(every, list(shards))
+        return torch.cat([one[unit] for one in every])[:sizes[unit]]
+""" + (FORWARD + BACKWARD).replace("gather(shards[unit], sizes[unit])", "gathered(unit)"),
+    "not-freed ahead": """
+    ahead = gather(shards[0], sizes[0])
+    for unit in range(count):
+        one, ahead = ahead, gather(shards[unit + 1], sizes[unit + 1]) if unit + 1 < count else None
+        forward(unit, one)
+        one = None
+""" + BACKWARD,
     "not-freed4": """
     room = torch.empty(world * sum(map(len, shards)))
     dist.all_gather_into_tensor(room, torch.cat(list(shards)))
@@ -265,7 +384,7 @@ STEPPED = {
     (("ddp", "train-step"), ddp.CHECK, TRAIN, TRAINED), (("fsdp", "sharded-step"), fsdp.CHECK, SHARDED, STEPPED)])
 def test_lab_answers_are_told_what_they_are(tmp_path, key, check, start, written):
     given = re.search(r"```python\n(.*?)```", exercises.exercise(*key).solution, re.S).group(1)
-    written = {"-given": given} | {slip: start + body for slip, body in written.items()}
+    written = {"-given": given, **answers.restyled(given)} | {slip: start + body for slip, body in written.items()}
     for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
-        assert words.startswith("right: 2 ranks" if slip[0] == "-" else f"not yet ({slip.rstrip('234')}): "), words
+        assert words.startswith("right: 2 ranks" if slip[0] == "-" else f"not yet ({slip.split()[0].rstrip('234')}): "), (slip, words)
         assert {"wrong-weights": "order of the ranks", "wrong-weights2": "off by up to 0.0"}.get(slip, "") in words

@@ -70,7 +70,20 @@ SHORT = changed(GIVEN, ("-(-len(weights) // ranks)", "len(weights) // ranks"),
                 ("weights.copy_(torch.cat(whole)[: len(weights)])", "weights[:ranks * each] = torch.cat(whole)"))
 STEPS = {
     "-given": GIVEN,
+    **answers.restyled(GIVEN),
     "-of-torch": OF_TORCH,
+    "-objects": changed(GIVEN, ("    dist.all_gather(whole, part)\n", "    dist.all_gather_object(whole, part)\n")),
+    "-all-to-all": changed(GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n",
+                                   "    every = torch.empty(ranks * each)\n"
+                                   "    dist.all_to_all_single(every, torch.cat(list(parts(gradient))))\n"
+                                   "    mine = every.view(ranks, each).sum(0)\n")),
+    "sent-too-much objects": changed(GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n",
+                                             "    every = [None] * ranks\n"
+                                             "    dist.all_gather_object(every, gradient)\n"
+                                             "    mine = parts(sum(every))[rank].clone()\n")),
+    "sent-too-much weights-too": changed(GIVEN, ("    dist.all_gather(whole, part)\n",
+                                                 "    dist.all_gather(whole, part)\n"
+                                                 "    dist.broadcast(weights, 0)\n    dist.broadcast(gradient, 0)\n")),
     "-reduced-to-each": ROOTED,
     "-averaged-by-the-collective": changed(
         GIVEN, ("dist.reduce_scatter(mine, parts(gradient))", "dist.reduce_scatter(mine, parts(gradient.div_(ranks)))"),
@@ -128,6 +141,12 @@ CLIPS = {
         one.mul_(min(1.0, most / (norm + 1e-6)))
     return norm
 """,
+    **answers.restyled(NORM),
+    "-objects": changed(NORM, ("    dist.all_reduce(squares)", "    every = [None] * dist.get_world_size()\n"
+                               "    dist.all_gather_object(every, squares)\n    squares = sum(every)")),
+    "sent-too-much objects": changed(NORM, ("    dist.all_reduce(squares)", "    every = [None] * dist.get_world_size()\n"
+                                            "    dist.all_gather_object(every, shards)\n    squares = sum(one.square()."
+                                            "sum() for some in every for one in some)")),
     "-norm-of-norms": changed(NORM, ("sum((one.square().sum() for one in shards), torch.zeros(()))",
                                      "torch.stack([one.norm() for one in shards]).norm().pow(2)"),
                               ("    return norm", "    return norm.item()")),
