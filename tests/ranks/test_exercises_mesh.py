@@ -177,8 +177,8 @@ ABSENTS = {
     "missed-turned by-the-first": changed(SEEN, ("if set(read) & set(others) or", "if read[0] == others[0] or")),
     "false-alarm by-the-first": changed(SEEN, ("torch.equal(mine, theirs):", "mine[0] == theirs[0]:")),
     "missed-last": changed(SEEN, ("not torch.equal(summed, theirs_summed)", "summed[0] != theirs_summed[0]")),
-    "missed-repeat": changed(SEEN, ("if rank // tp == other // tp and", "if rank // tp == other // tp and other == rank - 1 "
-                                                                       "and")),
+    "missed-repeat": changed(SEEN, ("if rank // tp == other // tp and",
+                                     "if rank // tp == other // tp and other == rank - 1 and")),
     "stub": FOUND.stub,
     "ranks-disagree": changed(SUMMARY, ("    dist.all_reduce(bad, dist.ReduceOp.MAX)\n", "")),
     "ranks-disagree alone": HEAD + "def absent(part, whole, samples, gradient, sizes):\n"

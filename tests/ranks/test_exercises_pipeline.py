@@ -32,7 +32,8 @@ STEPPED = {
     "kept": changed(STEP, ("held.pop(i)", "held[i]")),
     "kept graphs": changed(STEP, ("y.backward(gradient)", "y.backward(gradient, retain_graph=True)"),
                            ("held, sent = {}, []", "held, sent, old = {}, [], []"),
-                           ("            gradient = None\n", "            gradient = None\n            old.append(y)\n")),
+                           ("            gradient = None\n",
+                            "            old.append(y)\n            gradient = None\n")),
     "wrong-gradient by-rank": changed(STEP, (" / len(targets)", " / (len(targets) if i else 1)")),
     "-batched": changed(
         STEP, (DOWN, "sent += dist.batch_isend_irecv([dist.P2POp(dist.isend, y.detach(), rank + 1)])"),

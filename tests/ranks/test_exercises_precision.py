@@ -69,7 +69,8 @@ STEPS = {
     "-a-flag": FLAG,
     "-objects": changed(GIVEN, ("    dist.all_reduce(squares)  ", "    every = [None] * dist.get_world_size()\n"
                                 "    dist.all_gather_object(every, squares)\n    squares = sum(every)  ")),
-    "sent-too-much objects": changed(GIVEN, ("    dist.all_reduce(squares)  ", "    every = [None] * dist.get_world_size()\n"
+    "sent-too-much objects": changed(GIVEN, ("    dist.all_reduce(squares)  ",
+                                             "    every = [None] * dist.get_world_size()\n"
                                              "    dist.all_gather_object(every, own)\n"
                                              "    squares = sum(one.square().sum() for one in every)  ")),
     "wrong-weights half": changed(GIVEN, ("weights -= lr * own", "weights -= lr * own / 2")),

@@ -66,10 +66,11 @@ SUMMED = """\
 SPLIT_MLP = {
     "-given": MLP,
     **answers.restyled(MLP),
-    "-functional": HEAD + HOOKED.replace("        out = gradient.clone()\n        dist.all_reduce(out)\n        return out\n",
-                                         "        return fc.wait_tensor(fc.all_reduce(gradient, 'sum', dist.group.WORLD))\n")
-    .replace("    x = x", "    from torch.distributed import _functional_collectives as fc\n    x = x")
-    + "    y = gelu(x @ up) @ down\n    dist.all_reduce(y)\n    return y + bias\n",
+    "-functional": HEAD + """\
+    from torch.distributed import _functional_collectives as fc
+    x = x.view_as(x)
+    x.register_hook(lambda gradient: fc.wait_tensor(fc.all_reduce(gradient, "sum", dist.group.WORLD)))
+""" + "    y = gelu(x @ up) @ down\n    dist.all_reduce(y)\n    return y + bias\n",
     "-hooked": HEAD + HOOKED + "    y = gelu(x @ up) @ down\n    dist.all_reduce(y)\n    return y + bias\n",
     "-in-halves": MLP.replace(SUMMED, HALVES),
     "-half-a-bias": MLP.replace(G, "    return Sum.apply(middle @ down + bias.detach() / 2) + bias - bias.detach()"),

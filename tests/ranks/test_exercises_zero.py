@@ -101,7 +101,8 @@ STEPS = {
     "own-gradient": changed(GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n",
                                     "    mine = ranks * parts(gradient)[rank]\n")),
     "own-gradient no-messages": changed(
-        GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n", ""), ("mine = torch.empty(each)", "each = len(weights)"),
+        GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n", ""),
+        ("mine = torch.empty(each)", "each = len(weights)"),
         ("    mine /= ranks ", "    mine = gradient "), ("parts(weights)[rank]", "weights"),
         ("    dist.all_gather(whole, part)\n", "    whole = [part]\n")),
     "not-gathered": changed(GIVEN, ("    dist.all_gather(whole, part)\n",
@@ -125,7 +126,8 @@ STEPS = {
     "uneven": changed(GIVEN, ("parts(gradient))", "list(gradient.chunk(ranks)))")),
     "uneven of-one-tensor": changed(GIVEN, ("dist.reduce_scatter(mine, parts(gradient))",
                                             "dist.reduce_scatter_tensor(mine, gradient)")),
-    "uneven weights": changed(GIVEN, ("    dist.all_gather(whole, part)", "    part = part[:len(weights) - rank * each]\n"
+    "uneven weights": changed(GIVEN, ("    dist.all_gather(whole, part)",
+                                      "    part = part[:len(weights) - rank * each]\n"
                                       "    dist.all_gather(whole, part)")),
 }  # fmt: skip
 
@@ -144,7 +146,8 @@ CLIPS = {
     **answers.restyled(NORM),
     "-objects": changed(NORM, ("    dist.all_reduce(squares)", "    every = [None] * dist.get_world_size()\n"
                                "    dist.all_gather_object(every, squares)\n    squares = sum(every)")),
-    "sent-too-much objects": changed(NORM, ("    dist.all_reduce(squares)", "    every = [None] * dist.get_world_size()\n"
+    "sent-too-much objects": changed(NORM, ("    dist.all_reduce(squares)",
+                                            "    every = [None] * dist.get_world_size()\n"
                                             "    dist.all_gather_object(every, shards)\n    squares = sum(one.square()."
                                             "sum() for some in every for one in some)")),
     "-norm-of-norms": changed(NORM, ("sum((one.square().sum() for one in shards), torch.zeros(()))",

@@ -118,7 +118,7 @@ SHARE = Shares(
                 "You returned places in the order. Take the examples that stand there."),
         Mistake("places-without-end", lambda order, batch, step, rank, world: [
             step * batch + rank * (batch // world) + n for n in range(batch // world)],
-                "You returned places in the order. Take the examples that stand there."),
+                "You returned places in the order, beyond its end too. Take the examples that stand there."),
     ),
     right="A resume needs the step, and nothing else, to go on with the right data.",
 )  # fmt: skip

@@ -91,8 +91,8 @@ def own(function, rank: int, world: int) -> Verdict | list[Seen]:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
         where = f"rank {rank} of {world}, {step.name}"
         if step.bad and not calls.calls:
-            return wrong(f"{where}: it sent nothing in this step: how do the others know? All ranks make the same calls "
-                         "in each step, whatever is in their parts", "told-nobody")  # fmt: skip
+            return wrong(f"{where}: it sent nothing in this step: how do the others know? All ranks make the same "
+                         "calls in each step, whatever is in their parts", "told-nobody")  # fmt: skip
         fault, agree = _looked(w, old, parts, scaler, before, step, rank)
         seen.append(Seen(where, fault or _sent(calls, world), agree))
         w.copy_(old if step.bad else stepped(old, parts, rank, before["scale"]))

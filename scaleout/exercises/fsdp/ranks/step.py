@@ -1,6 +1,4 @@
-"""Check the lab exercise `sharded-step` on two processes.
-
-    python -m scaleout.exercises.fsdp.ranks mine.py
+"""Check the lab exercise `sharded-step`: gather, compute, free, and reduce-scatter.
 
 The callbacks look at what they are given, and at which other units have memory on this rank; bytes are counted.
 """
@@ -16,7 +14,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from scaleout.exercises.engine import Verdict
-from scaleout.exercises.ranks.check import Check, main, wrong
+from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
 
 SIZES = (600, 351, 1000, 451)  # elements of the units: two of them need padding
@@ -66,7 +64,7 @@ class Watch:
 
     def _look(self, phase: str, unit: int, whole: object) -> None:
         self.order.append((phase, unit))
-        _check_whole(phase, unit, whole)
+        check_whole(phase, unit, whole)
         now = StorageWeakRef(whole.untyped_storage())
         for before, other, held in self.seen:
             last = before == "forward" and phase == "backward" and other == unit == len(SIZES) - 1
@@ -122,7 +120,8 @@ def _gone(held: StorageWeakRef) -> bool:
     return False
 
 
-def _check_whole(phase: str, unit: object, whole: object) -> None:
+def check_whole(phase: str, unit: object, whole: object) -> None:
+    """Raises `Wrong` where a callback was not given the unit's whole weights."""
     if unit not in range(len(SIZES)):
         raise Wrong("order", f"{phase} was called for unit {unit!r}: units are numbered from 0 to {len(SIZES) - 1}")
     if not isinstance(whole, torch.Tensor):
@@ -240,6 +239,3 @@ def judge(reports: list, world: int) -> Verdict:
 
 
 CHECK = Check("scaleout.exercises.fsdp.ranks", "sharded_step", (2,), own, judge, wait_seconds=10)
-
-if __name__ == "__main__":
-    main(CHECK)
