@@ -72,8 +72,8 @@ class Way:
 
 
 class LibraryStage(pipelining.PipelineStage):
-    """torch's stage, also where a V-shaped schedule only looks: `schedule.eval()` skips each backward, and then asks the
-    stage on the same rank for the gradient that it did not compute."""
+    """torch's stage, also for a V-shaped schedule that only looks: `schedule.eval()` skips each backward, and then asks
+    the stage on the same rank for the gradient that it did not compute."""
 
     def get_local_bwd_output(self, mb_index: int):
         """The gradient of this stage's inputs; nothing where no backward runs."""

@@ -133,4 +133,5 @@ def main(s, folder):
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
     forms = [form for form, world in WORLDS.items() if world == s.world]
     found = {form: (chain(s, form, folder / form), alone(s, form)) for form in forms}
-    return found | ({"bytes": [held(s, layout) for layout in HELD]} if s.world == 8 else {"half": half(s), "looks": looks(s)})
+    more = {"bytes": [held(s, layout) for layout in HELD]} if s.world == 8 else {"half": half(s), "looks": looks(s)}
+    return found | more
