@@ -15,7 +15,6 @@ from pathlib import Path
 
 from scaleout.records.files import read_json
 
-
 OF_RESULT = {"scatter"}                         # only the source has inputs: what each rank receives is alike
 UNEVEN = {"all_to_all", "all_to_allv"}          # healthy ranks may send different amounts
 TORCH_DUMP = re.compile(r"\w*?_(\d+)")          # of torch's own files: nccl_trace_rank_3, fr_trace_3

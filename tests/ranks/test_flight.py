@@ -1,6 +1,5 @@
 """records/flight.py on what torch's recorder writes of collectives whose arguments differ from rank to rank."""
 
-import pickle
 from pathlib import Path
 
 import pool

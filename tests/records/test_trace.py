@@ -79,15 +79,16 @@ def test_bytes_follow_the_dtype(kind, width):
     assert chrome.size(span(0, "gloo:all_reduce", 0, 1)) is None
 
 
-@pytest.mark.parametrize(("dtype", "width"), [
-    ("Float", 4), ("Half", 2), ("BFloat16", 2), ("Long", 8), ("Int", 4), ("Byte", 1), ("Bool", 1), ("Float8_e4m3fn", 1)])
+@pytest.mark.parametrize(("dtype", "width"), [("Float", 4), ("Half", 2), ("BFloat16", 2), ("Long", 8), ("Int", 4),
+                                              ("Byte", 1), ("Bool", 1), ("Float8_e4m3fn", 1)])
 def test_bytes_of_nccls_events_follow_their_dtype(dtype, width):
     event = span(0, "ncclDevKernel_Broadcast_RING_LL", 0, 1, "kernel", **{"In msg nelems": 1000, "dtype": dtype})
     assert chrome.size(event) == 1000 * width
 
 
 def test_a_dtype_that_nobody_knows_has_no_size():
-    assert chrome.size(span(0, "ncclDevKernel_AllReduce", 0, 1, "kernel", **{"In msg nelems": 7, "dtype": "Odd"})) is None
+    event = span(0, "ncclDevKernel_AllReduce", 0, 1, "kernel", **{"In msg nelems": 7, "dtype": "Odd"})
+    assert chrome.size(event) is None
 
 
 def test_collectives_and_compute_outside_the_marked_steps_do_not_count():
@@ -104,7 +105,8 @@ def test_collectives_and_compute_outside_the_marked_steps_do_not_count():
 def test_a_kernel_belongs_to_the_step_that_the_device_saw():
     """A GPU runs behind the CPU that feeds it: the step's all-reduce begins after the CPU has left the step."""
     sent = {"In msg nelems": 25, "dtype": "Float"}
-    events = [phase(0, "step", 0, 2), span(0, "step", 1, 9, "gpu_user_annotation", 7), span(0, "gemm", 1, 4, "kernel", 7),
+    events = [phase(0, "step", 0, 2), span(0, "step", 1, 9, "gpu_user_annotation", 7),
+              span(0, "gemm", 1, 4, "kernel", 7),
               span(0, "ncclDevKernel_AllReduce_Sum_f32", 3, 9, "kernel", 20, **sent),
               span(0, "ncclDevKernel_AllReduce_Sum_f32", 20, 21, "kernel", 20, **sent)]
     whole = trace.from_json(named(events, 1))
@@ -131,9 +133,10 @@ def test_a_trace_with_nothing_to_read_is_refused():
 
 
 def test_on_a_gpu_kernels_compute_and_nccl_kernels_communicate():
+    sent = {"In msg nelems": 10, "dtype": "Float"}
     events = [phase(0, "step", 0, 10), span(0, "aten::mm", 0, 9),
               span(0, "sm90_gemm", 1, 5, "kernel", 7), span(0, "Memcpy HtoD", 5, 5.5, "gpu_memcpy", 7),
-              span(0, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 3, 8, "kernel", 20, **{"In msg nelems": 10, "dtype": "Float"})]
+              span(0, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 3, 8, "kernel", 20, **sent)]
     t = trace.from_json(named(events, 1))
     assert t.compute(0) == [(pytest.approx(0.001), pytest.approx(0.0055))]
     assert t.exposed(0) == pytest.approx(0.0025)
