@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import Check, fits, gpu_checks, launch, options, rate, session, table
+from scaleout.lab import Check, gpu_checks, launch, limits, options, rate, session, table
 
 GIB = 2**30
 NEEDS_TORCH = (2, 11)
@@ -91,10 +91,12 @@ def disk(needed_gib, folder="."):
 
 
 def memory(needed_gib):
-    """Memory of the machine."""
-    total = fits.memory() / GIB
-    return Check(f"memory, {needed_gib:g} GiB", total >= needed_gib,
-                 f"{total:.0f} GiB, {os.cpu_count()} cores", "use a larger machine")
+    """Memory and cores that this process may use, and of how many, where its control group leaves it fewer."""
+    total, cores, found = limits.memory() / GIB, limits.cores(), []
+    for used, there, unit in ((total, limits.machine_memory() / GIB, " GiB"), (cores, os.cpu_count(), " cores")):
+        found.append(f"{used:.3g}" + (f" of the machine's {there:.3g}" if used < there else "") + unit)
+    return Check(f"memory, {needed_gib:g} GiB", total >= needed_gib, ", ".join(found),
+                 "use a larger machine, or ask the container or the job for more memory")
 
 
 def shared_memory(folder="/dev/shm", needed=GIB):

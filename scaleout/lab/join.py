@@ -101,10 +101,16 @@ def meet(rank, world):
         raise _few(came[1], world) from None
 
 
-def wait_for_all(store, rank, world):
-    """Wait until torch has connected all ranks: one that ends before would leave the others without a reason."""
-    store.set(f"joined/{rank}", "1")
-    store.wait([f"joined/{one}" for one in range(world)], GROUP_TIMEOUT)
+def wait_for_all(store, rank, world, local_world):
+    """Wait until torch has connected all ranks: one that ends before would leave the others without a reason.
+
+    local_world: processes on this node. Returns the number of nodes (int), which only all ranks together know: nodes
+    may have different numbers of processes.
+    """
+    every = [f"joined/{other}" for other in range(world)]
+    store.set(f"joined/{rank}", str(local_world))
+    store.wait(every, GROUP_TIMEOUT)
+    return round(sum(1 / int(processes) for processes in store.multi_get(every)))
 
 
 def _meeting(store, rank, world):
