@@ -169,7 +169,7 @@ def show(folder):
     flights = flight.load(folder)
     header, rows = flight.side_by_side(flights)
     print(table(header, rows))
-    print("\nA number is a call of the process group; :N is its line in labs/hang_job.py. '>' is out of step, '-' has "
+    print("\nA number is a call of the process group; :N is the line that called it. '>' is out of step, '-' has "
           "not come so far.")
     for rank in flight.absent(flights):
         print(f"rank {rank} left no dump")
