@@ -11,7 +11,7 @@ import typing
 from dataclasses import field, fields, replace
 from pathlib import Path
 
-from scaleout.lab.corpus import VOCABULARY
+from scaleout.lab.corpus import LARGE, LIBRARY, SHIPPED, VOCABULARY
 from scaleout.spec.command import Parser
 from scaleout.spec.transformer import Shape
 
@@ -47,7 +47,8 @@ def seed():
 
 def dataset():
     """--dataset: what `corpus` reads."""
-    return word(None, "text (default: Python's standard library)", "PATH")
+    return word(SHIPPED, f"text: {SHIPPED} (comes with the book), {LIBRARY} or {LARGE} (of the Python and torch that "
+                         "run), a file, or a folder", "TEXT")
 
 
 def save(stem, name="FILE", what="the Record"):

@@ -47,7 +47,7 @@ def record(s, tier, o, job, peak_, found):
     sharding = {"fsdp": setup.sharding, "mesh": setup.layout}.get(passes["strategy"])
     sharding = asdict(sharding) if sharding else {}
     return recording.record(
-        s, "capstone", tier, model=asdict(o.shape),
+        s, "capstone", tier, dataset=o.dataset, model=asdict(o.shape),
         notes=[job.text.words, job.trainer.built, *spans.notes(job.spans), *scaling(metrics)],
         recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
         effective_batch=o.batch, sequence_length=o.seq,
