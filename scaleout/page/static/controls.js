@@ -106,13 +106,16 @@ function slider(control, changed) {
     input.style.setProperty("--at", `${(100 * (input.value - input.min)) / (input.max - input.min)}%`);
   };
   let took; // what the picture has instead, where it cannot have the value
+  let wanted = control.lo; // the value as it was set: the browser cuts it at an end that may yet move
   input.addEventListener("input", () => {
     const at = value(input.value);
+    wanted = at;
     took = undefined;
     show(at);
     changed(at);
   });
   const set = (at) => {
+    wanted = at;
     input.value = position(at);
     took = undefined;
     show(at);
@@ -120,9 +123,12 @@ function slider(control, changed) {
   const made = labelled(control, input, shown);
   const now = (lever) => {
     made.now(lever);
-    const end = position(lever.hi ?? control.hi);
+    const last = lever.hi ?? control.hi;
+    const end = position(last);
     if (Number(input.max) === end && lever.takes === took) return;
-    input.max = end; // the browser takes a value beyond it back to the end
+    input.max = end;
+    wanted = Math.min(wanted, last); // as the picture was drawn
+    input.value = position(wanted);
     took = lever.takes;
     show(value(input.value), took);
   };
