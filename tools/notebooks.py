@@ -3,7 +3,7 @@
     .venv/bin/python tools/notebooks.py notebooks/*.ipynb
 
 A notebook is stored only when every cell ran. What would differ from run to run without meaning is left out:
-the widgets' kernel form (the HTML form stays), widget state, time stamps, the kernel's exact version. And it is stored
+the widgets' kernel form (the HTML form stays), widget state, time stamps. And it is stored
 so that it reads in any editor: what a tag hides is folded, directives stand between colons, and what only Sphinx knows
 is plain Markdown, and its first code cell finds the book or fetches it (tools/first_cell.py).
 """
@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FIRST = (ROOT / "tools" / "first_cell.py").read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
 FIND = "find-book"  # the first code cell's id, after the chapter's stem
 WIDGET = "application/vnd.jupyter.widget-view+json"
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}  # as JupyterLab says it
 SECONDS_PER_CELL = 300
 SHOWN = ("torch", "accelerate", "matplotlib")
 
@@ -85,7 +86,7 @@ def joined(outputs: list) -> list:
 def strip(notebook: nbformat.NotebookNode) -> None:
     """Remove what is not part of the book, in place."""
     notebook.metadata.pop("widgets", None)
-    notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
+    notebook.metadata["kernelspec"] = KERNEL
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
