@@ -271,7 +271,7 @@ def main(s, argv=None):
     """Train, write, record."""
     tier, o = lab_options.parse(TIERS, __doc__, argv)
     options.check(o, s)
-    fits.check(s, o.shape)
+    fits.check(s, o.shape, fits.REPLICATED if o.strategy_on(s.world) in ("one", "ddp") else fits.WEIGHTS)
     with attempts.for_good():
         job = Job(s, o)
         s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.batch} x {o.seq} tokens a step in {job.passes} "

@@ -205,7 +205,7 @@ def train(s, tier, o, text):
 
 def check(s, o):
     """Refuse what could not work, before any work. ValueError, one line."""
-    fits.check(s, o.shape)
+    fits.check(s, o.shape, fits.REPLICATED)
     options.check_target(o.trace, (".json",))
     if o.scaling:
         options.check_folder(RESULTS if o.save == "auto" else o.save, "--save")

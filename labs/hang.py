@@ -2,7 +2,8 @@
 
     python labs/hang.py                                  a bug of any kind; the dumps go to ./hang-dumps
     python labs/hang.py --inject skip --seed 7 --out d   mismatch: another collective; skip: one left out; stop: none
-    python labs/hang.py --read d                         the flight recorder's numbers, rank beside rank
+    python labs/hang.py --read d                         the flight recorder's numbers, rank beside rank; also of a
+                                                         job of your own, as torch writes them (nccl_trace_rank_0)
     python labs/hang.py --check 1:83 d                   your answer: the culprit's rank, the bug's line in hang_job.py
 """
 
@@ -168,7 +169,7 @@ def show(folder):
     flights = flight.load(folder)
     header, rows = flight.side_by_side(flights)
     print(table(header, rows))
-    print("\nA number is a call of the process group; :N is its line in labs/hang_job.py. '>' is out of step, '-' has "
+    print("\nA number is a call of the process group; :N is the line that called it. '>' is out of step, '-' has "
           "not come so far.")
     for rank in flight.absent(flights):
         print(f"rank {rank} left no dump")

@@ -1,6 +1,7 @@
 """The text that every lab trains on, byte by byte. Standard library only."""
 
 import importlib.util
+import os
 import sysconfig
 from pathlib import Path
 
@@ -49,7 +50,18 @@ def _files(path):
 
 
 def _below(root, kinds, before="", without=()):
-    """{name: Path} of the files of some kinds in a folder and its folders, but those named `without`."""
-    found = {file: file.relative_to(root) for file in sorted(root.rglob("*")) if file.suffix in kinds}
-    return {before + name.as_posix(): file for file, name in found.items()
-            if file.is_file() and not set(name.parts) & set(without)}
+    """{name: Path} of the files of some kinds in a folder and its folders, but those named `without`.
+
+    Links are followed, as a folder of data often holds links to shards; one that leads back up is not walked again.
+    """
+    files, walked = [], set()
+    for folder, inner, names in os.walk(root, followlinks=True):
+        inner[:] = sorted(name for name in inner if name not in without)
+        real = os.path.realpath(folder)
+        if real in walked:
+            inner.clear()
+            continue
+        walked.add(real)
+        files += [Path(folder, name) for name in names]
+    return {before + file.relative_to(root).as_posix(): file for file in sorted(files)
+            if file.suffix.lower() in kinds and file.is_file()}

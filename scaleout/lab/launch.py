@@ -34,8 +34,12 @@ def command(main, name):
 
 
 def torchrun(processes, *words):
-    """The command (list) that starts so many processes of a script on this machine. words: the script and its own."""
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), *words]
+    """The command (list) that starts so many processes of a script on this machine. words: the script and its own.
+
+    They meet at localhost: on a laptop off its network, the host's own name may lead nowhere.
+    """
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "localhost",
+            "--nproc-per-node", str(processes), *words]
 
 
 def started(script, words, world, path=None):

@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from scaleout.lab import limits
 from scaleout.lab.hosts import Hosts
 from scaleout.records import files
 
@@ -28,7 +29,7 @@ def rates(text, flag):
 
 def threads(count):
     """CPU threads of a rank, where `count` hosts share this machine's."""
-    return max(1, (os.cpu_count() or 1) // count)
+    return max(1, limits.cores() // count)
 
 
 def run(module, plan, count, root, latency_seconds=0.0, each=1):

@@ -36,6 +36,7 @@ class Session:
     world: int
     local_rank: int
     nodes: int
+    local_world: int        # processes on this node; other nodes may have more or fewer
     group: dist.ProcessGroup | None = None      # of which ranks this is told; None: of all
 
     @property
@@ -139,14 +140,14 @@ def _join(device):
     place, store = pick_device(device, local_rank, local_world), None
     if place.type == "cuda":
         torch.cuda.set_device(place)          # before the group: NCCL takes the current device
-    backend = "none" if world == 1 else "nccl" if place.type == "cuda" else "gloo"
+    backend, nodes = "none" if world == 1 else "nccl" if place.type == "cuda" else "gloo", 1
     if world > 1:
         store = join.meet(rank, world)
         bound = {"device_id": place} if place.type == "cuda" else {}
         dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=world,
                                 timeout=join.GROUP_TIMEOUT, **bound)
-        join.wait_for_all(store, rank, world)
-    return Session(place, backend, rank, world, local_rank, max(1, world // local_world)), store
+        nodes = join.wait_for_all(store, rank, world, local_world)
+    return Session(place, backend, rank, world, local_rank, nodes, local_world), store
 
 
 def pick_device(wanted=None, local_rank=0, local_world=1):

@@ -7,11 +7,17 @@ tells is which number differs, and which number a rank never reached. Standard l
 """
 
 import ast
+import pickle
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from scaleout.records.files import read_json
+
+OF_RESULT = {"scatter"}                         # only the source has inputs: what each rank receives is alike
+UNEVEN = {"all_to_all", "all_to_allv"}          # healthy ranks may send different amounts
+TORCH_DUMP = re.compile(r"\w*?_(\d+)")          # of torch's own files: nccl_trace_rank_3, fr_trace_3
 
 
 @dataclass(frozen=True)
@@ -21,14 +27,14 @@ class Call:
     group: str                  # the process group's name; "0" is the default group
     sequence: int               # its number in that group, from 1
     name: str                   # "all_reduce", "broadcast", ...
-    sizes: tuple                # of the inputs, a tuple of ints each
+    sizes: tuple                # of the inputs (a scatter's results), a tuple of ints each
     dtype: str
     where: str = ""
 
     @property
     def signature(self):
         """What must agree on all ranks."""
-        return self.name, self.sizes, self.dtype
+        return self.name, () if self.name in UNEVEN else self.sizes, self.dtype
 
     def __str__(self):
         shape = " + ".join("x".join(map(str, size)) or "scalar" for size in self.sizes)
@@ -60,18 +66,43 @@ class Odd:
 # --- reading -----------------------------------------------------------------------------------------------
 
 def load(folder):
-    """{rank: Flight} of the flight-*.json in `folder`. ValueError, one line, where there is none or one is broken."""
-    files = sorted(Path(folder).glob("flight-*.json"))
+    """{rank: Flight} of the dumps in `folder`: flight-RANK.json, or else torch's own PREFIX_RANK (a pickle).
+
+    ValueError, one line, where there is none or one is broken.
+    """
+    files = {path: path.stem.removeprefix("flight-") for path in Path(folder).glob("flight-*.json")} or {
+        path: name[1] for path in Path(folder).glob("*_*") if (name := TORCH_DUMP.fullmatch(path.name))}
     if not files:
-        raise ValueError(f"{folder}: holds no flight-RANK.json (python labs/hang.py writes them)")
+        raise ValueError(f"{folder}: holds no flight-RANK.json (python labs/hang.py writes them) "
+                         "and no nccl_trace_rank_RANK (torch writes them)")
     found = {}
-    for path in files:
+    for path, rank in sorted(files.items()):
         try:
-            flight = read(read_json(path))
+            dump = read_json(path) if path.suffix == ".json" else _unpickled(path)
+            flight = read({"rank": rank} | dump)
         except (ValueError, KeyError, TypeError, SyntaxError) as error:
             raise ValueError(f"{path.name}: is not a flight recorder's dump: {error}") from None
         found[flight.rank] = flight
     return dict(sorted(found.items()))
+
+
+class _Plain(pickle.Unpickler):
+    """Reads a pickle of plain values; one that would import or call anything is refused."""
+
+    def find_class(self, module, name):
+        raise ValueError(f"it would call {module}.{name}")
+
+
+def _unpickled(path):
+    """The dict of a dump that torch wrote. ValueError, one line, for anything else."""
+    try:
+        with path.open("rb") as stream:
+            dump = _Plain(stream).load()
+    except (OSError, EOFError, pickle.UnpicklingError, IndexError, AttributeError) as error:
+        raise ValueError(f"no pickle ({type(error).__name__})") from None
+    if not isinstance(dump, dict):
+        raise ValueError("must hold one dictionary")
+    return dump
 
 
 def read(dump):
@@ -83,9 +114,11 @@ def read(dump):
 
 def _call(entry):
     outside = [f"{f['filename']}:{f['line']}" for f in entry.get("frames", []) if not _of_torch(f["filename"])]
-    return Call(entry["process_group"][0], entry["collective_seq_id"], entry["profiling_name"].split(":")[-1],
-                tuple(tuple(size) for size in entry["input_sizes"]), ", ".join(sorted(set(entry["input_dtypes"]))),
-                outside[0] if outside else "")
+    name = entry["profiling_name"].split(":")[-1]
+    side = "output" if name in OF_RESULT else "input"
+    return Call(entry["process_group"][0], entry["collective_seq_id"], name,
+                tuple(tuple(size) for size in entry.get(f"{side}_sizes", ())),
+                ", ".join(sorted(set(entry.get(f"{side}_dtypes", ())))), outside[0] if outside else "")
 
 
 def _of_torch(filename):

@@ -96,7 +96,7 @@ BROKEN = [
     ({"backend": "none"}, "'none' is for one device"),
     ({"device_count": 0}, "device_count is 0: it must be a whole number from 1"),
     ({"device_count": True}, "device_count is True: it must be a whole number from 1"),
-    ({"nodes": 3}, "nodes is 3: it must divide device_count 2"),
+    ({"nodes": 3}, "nodes is 3: it must be at most device_count, 2"),
     ({"step_seconds": []}, "step_seconds is []: it must be a list of seconds above 0"),
     ({"step_seconds": [0.5, -1.0, 1.0]}, "it must be a list of seconds above 0"),
     ({"step_seconds": [0.5, float("nan"), 1.0]}, "it must be a list of seconds above 0"),
