@@ -87,7 +87,7 @@ class Number(Exercise):
     """A size with its unit.
 
     `value` is in base units. An answer in any unit of the dimension counts, or in those of `only` where the
-    exercise is about units. Two or three right digits are right; where a slip has the same two, or where only
+    exercise is about units. Where the prompt has `said` the unit, or only one is offered, a bare number is in it. Two or three right digits are right; where a slip has the same two, or where only
     one was given, more are asked for. A slip is named only where its value is met; what else is off is said by size,
     and the hints lead on, so that a wrong guess gives nothing away.
     """
@@ -99,6 +99,7 @@ class Number(Exercise):
     dimension: str = "bytes"
     tolerance: float = 0.01
     only: tuple[str, ...] = ()
+    said: bool = False
     slips: tuple[Slip, ...] = ()
     right: str
 
@@ -107,7 +108,7 @@ class Number(Exercise):
 
     def judge(self, answer: object) -> Verdict:
         try:
-            given = parse(answer, self.dimension, self.unit, self.only)
+            given = parse(answer, self.dimension, self.unit, self.only, self.said or len(self.units) == 1)
         except ValueError as error:
             return Verdict(False, _sentence(str(error)), INPUT)
         candidates = [self, *self.slips, *self._twin(given)]
