@@ -224,7 +224,8 @@ class Job:
         changed += self.trainer.rescale(extra.get("scaler")) if extra is not None else []
         known = {row["event"] for row in self.metrics.events}               # by an attempt that was killed since
         self.metrics.add([{"step": self.done, "event": event} for event in events]
-                         + [{"step": self.done, "event": line, metrics.CHANGED: True} for line in changed if line not in known])
+                         + [{"step": self.done, "event": line, metrics.CHANGED: True}
+                            for line in changed if line not in known])
         if self.metrics.events:
             self.s.say("\n".join(row["event"] for row in self.metrics.events))
 
