@@ -96,7 +96,7 @@ class Lanes:
 
     def _frame(self, sent: str) -> str:
         size = svg.FONT if self.roomy else svg.SMALL
-        work = "compute: forward (faint), backward" if self.roomy else "forward (faint), backward"
+        work = "compute: forward (faint), backward (solid)" if self.roomy else "forward (faint), backward"
         under = self.lower + self.bar + 17
         return svg.text(self.x, self.upper - 6, work, size=size) + svg.text(self.x, under, sent, size=size)
 
