@@ -127,7 +127,7 @@ CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": f
           "mesh": mesh, "planner": planner}
 
 
-SHADE = re.compile(r"\b(?:pale|dark)(?:r|er|st|est)?\b|\blight(?:er|est)\b")  # of a mark: solid, faint, hatched
+SHADE = re.compile(r"\b(?:pale|dark)(?:r|er|st|est)?\b|\blight(?:er|est)\b")  # marks are solid or faint
 SUM = re.compile(r"(?<![\d.,×/] )((?:[\d.,]+ \+ )+[\d.,]*\d) = ([\d.,]*\d)(?! [×/])")
 
 
