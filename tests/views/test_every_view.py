@@ -132,14 +132,16 @@ SUM = re.compile(r"(?<![\d.,×/] )((?:[\d.,]+ \+ )+[\d.,]*\d) = ([\d.,]*\d)(?! [
 
 
 def said(stem, result):
-    """Every word that a view shows: in its picture, its titles and labels, its sentence and its law, on its controls."""
+    """All that a view says: in its picture, titles and labels, sentence and law, and on its controls."""
     words = re.findall(r">([^<>]+)<|aria-label=\"([^\"]*)\"", result["svg"])
     control = [word for one in controls(stem).values() for word in (one.label, one.help, *(w for _, w in one.options))]
     return [word for pair in words for word in pair] + [result["sentence"], *result["law"], *control]
 
 
 def adds_up(line):
-    """Whether each sum of plain numbers in a line is that of its terms as they are printed."""
+    """Whether each sum of plain numbers in a line is that of its terms as they are printed, and no term is missing."""
+    if re.match(r" *[×+/=]", line):
+        return False
     for terms, total in SUM.findall(line):
         found = sum(float(term) for term in terms.replace(",", "").split(" + "))
         if abs(found - float(total.replace(",", ""))) > 1e-9 * found:
