@@ -150,16 +150,13 @@ def group_started(processes):
     """Start `processes` of this script under torchrun and let them all-reduce; skipped for a single one."""
     if processes == 1:
         return Check("all-reduce", None, "one process has nobody to talk to (try --processes 2, or a second GPU)")
-    command = launch.torchrun(processes, str(Path(__file__).resolve()))
-    environment = {**os.environ, "PREFLIGHT_INNER": "1", "OMP_NUM_THREADS": "1"}
+    environment = {"PREFLIGHT_INNER": "1", "OMP_NUM_THREADS": "1"}
     need = f"all-reduce over {processes} processes"
-    child = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE)
     try:
-        out, err = child.communicate(timeout=LIMIT_S)
+        with launch.ranks(processes, [str(Path(__file__).resolve())], environment, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as child:
+            out, err = child.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
-        child.terminate()                         # torchrun passes it on to its workers
-        child.communicate()
         return Check(need, False, f"no answer within {LIMIT_S} s",
                      "set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to the network in use")
     said = [line.strip() for line in (out + err).splitlines() if line.startswith("PREFLIGHT ")]

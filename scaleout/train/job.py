@@ -48,7 +48,7 @@ def record(s, tier, o, job, peak_, found):
     sharding = asdict(sharding) if sharding else {}
     failed, changed = metrics.told
     return recording.record(
-        s, "capstone", tier, model=asdict(o.shape),
+        s, "capstone", tier, dataset=o.dataset, model=asdict(o.shape),
         notes=[job.text.words, job.trainer.built, *spans.notes(job.spans), *changed, *scaling(metrics)],
         recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
         effective_batch=o.batch, sequence_length=o.seq,

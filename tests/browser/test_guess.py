@@ -101,6 +101,23 @@ def test_what_is_said_of_a_guess(locked, guess, answer, words):
     assert locked.evaluate(VERDICT, [guess, question]) == words
 
 
+@pytest.mark.parametrize(
+    ("guess", "answer", "unit", "words"),
+    [
+        (80, 22, "%", "yours is 58 points too high."), (22.4, 22, "%", "yours is right."),
+        (25, 22, "%", "close: 3 points too high."),
+        (0, 22, "%", "yours is 22 points too low."), (1, 2, "%", "close: 1 point too low."),
+        (99, 98, "%", "yours is right."),
+        (6, 4, "", "yours is two too many."), (3, 4, "", "yours is one too few."), (4.2, 4, "", "close: 5% too high."),
+        (40, 4, "", "yours is 10 times too high."), (100, 150, "", "yours is 33% too low."),
+        (2, 2.5, "", "yours is 20% too low."),
+    ],
+)  # fmt: skip
+def test_a_share_is_off_by_points_and_a_count_by_so_many(locked, guess, answer, unit, words):
+    question = {"answer": answer, "words": "so", "slips": [], "unit": unit}
+    assert locked.evaluate(VERDICT, [guess, question]) == f"it is **so**: {words}"
+
+
 def test_a_guess_has_to_be_a_number(locked):
     for typed in ("", "-1", "four", "1e300"):
         box(locked).fill(typed)

@@ -64,7 +64,7 @@ UNEVEN_STAGE = Number(
     f"for the slow one in every micro-batch.\n\nThe mending: with 10 blocks a stage the head weighs as much as 6. "
     "Give the last rank 6 blocks fewer and spread those over the seven others: then no rank has more than 11 to do. "
     f"Llama 3 8B is best cut into {', '.join(map(str, mended(PRESETS['llama-3-8b'], 4, 8192)))} blocks on four ranks.",
-    value=_LONGER, unit="%", units=("%",), dimension="share",
+    value=_LONGER, unit="%", said=True, units=("%",), dimension="share",
     slips=(
         Slip("whole-step", _TIMES - 1,
              "That makes the whole step 1.6 times as long. On the way down and up the other stages are as quick as "

@@ -74,8 +74,8 @@ TWO_RUNS = Choice(
                "A is right. In B the norms are right, and K and V are not. Norms need a sum only where tokens are "
                "split."),
         Option("f-heads", "A: f's all-reduce. B: one of g's, behind the attention",
-               "A is right. But without that g the loss of B's first step would be off, and the gradient of `out` "
-               "too."),
+               "A is right. But without that g the loss of B's first step would be off, and the gradient of "
+               "attention.out too."),
         Option("seeds", "A: equal weights at the start. B: equal seeds of the data",
                "Then the losses of step 1 would not agree to six digits, in either."),
     ),
