@@ -34,7 +34,8 @@ class Gauge:
 @dataclass(frozen=True)
 class Row:
     """What is drawn. limit: bytes of one GPU; usable: those that tensors may fill; top: of the scale; first: what each
-    held before anything was decided. split: whether each GPU keeps a part of the model of its own; moved: share of the wire's width."""
+    held before anything was decided. split: whether each GPU keeps a part of the model of its own; moved: share of the
+    wire's width."""
 
     layers: tuple[Layer, ...]
     gpus: int
@@ -143,7 +144,7 @@ def _rim(row: Row, at: Places, end: float) -> str:
     lines = [svg.text(0, y + shift, part, bold=not i, size=at.font, fill="muted" if i else "ink")
              for i, (part, shift) in enumerate(zip(words, (4, 18), strict=True))]  # fmt: skip
     room = _y(row, at, row.usable)
-    below = (f"{row.usable / 1e9:.1f} GB", "usable") if at.width == svg.WIDE else (f"{row.usable / 1e9:.1f}", "usable")
+    below = f"{row.usable / 1e9:.1f}{' GB' * (at.width == svg.WIDE)}", "usable"
     lines += [svg.text(0, y + shift, part, bold=not i, size=at.font, fill="muted" if i else "ink")
               for i, (part, shift) in enumerate(zip(below, (38, 52), strict=True))]  # fmt: skip
     return (

@@ -93,7 +93,7 @@ class Cadence:
             self.next = done + (self.every or self.spacing(step_seconds))
             if self.every is None and len(self.blocked) == 1:
                 self.s.say(f"the next checkpoint after step {self.next:,}, in about "
-                           f"{step_seconds * (self.next - done):,.0f} s ({self.words}); --checkpoint-every N: each N steps")
+                           f"{step_seconds * (self.next - done):,.0f} s ({self.words}); --checkpoint-every sets steps")
         if finish:
             self.finish()
         return spent

@@ -9,7 +9,7 @@ from scaleout.records.files import is_count
 from scaleout.records.results import LONGEST as LONGEST_S
 
 METRICS, PLOT, SAMPLE, CHECKPOINTS = "metrics.jsonl", "plot.svg", "sample.txt", "checkpoints"
-CHANGED = "changed"                 # in the row of an event that is no failure: an option has another value from there on
+CHANGED = "changed"                 # in the row of an event that is no failure: somebody changed an option
 FAILURES = "failures.jsonl"         # what a watch that ends the job had to say; {"time", "failure"} a line
 FILES = (METRICS, PLOT, SAMPLE, FAILURES)
 FIELDS = ("loss", "rate", "norm", "seconds", "wait")                    # of every step, after its number

@@ -60,7 +60,7 @@ class Progress:
         self.start = self.last = time.perf_counter()
 
     def show(self, metrics, force=False, saved=""):
-        """Print the newest step, if it is time or `force`. saved: which checkpoint there is, and when the next comes."""
+        """Print the newest step, if it is time or `force`. saved: the checkpoint there is, and when the next comes."""
         now = time.perf_counter()
         pause = max(self.pause, (now - self.start) / 15)
         if not metrics.steps or (now - self.last < pause and not force):

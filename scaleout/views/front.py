@@ -119,9 +119,9 @@ def _gb(size: float) -> str:
 def _label(now: State) -> str:
     layers = ", ".join(f"{one.name} {_gb(one.size)}" for one in _layers(now) if one.size > 0.5e9)
     return (
-        f"Eight GPUs as tanks of {_gb(DEVICE.memory_bytes)} GB, {_gb(ROOM)} usable. Each holds {_gb(now.held.peak_bytes)} GB at its "
-        f"fullest: {layers}. Each sends {_gb(now.moved)} GB in a step, which takes {now.arithmetic:.2f} times the "
-        "arithmetic."
+        f"Eight GPUs as tanks of {_gb(DEVICE.memory_bytes)} GB, {_gb(ROOM)} usable. Each holds "
+        f"{_gb(now.held.peak_bytes)} GB at its fullest: {layers}. Each sends {_gb(now.moved)} GB in a step, "
+        f"which takes {now.arithmetic:.2f} times the arithmetic."
     )
 
 
@@ -150,9 +150,9 @@ def _recompute(now: State) -> str:
 def _both(now: State) -> str:
     base = state("copy", "keep")
     return (
-        f"**It fits: {_gb(now.held.peak_bytes)} of the usable {_gb(ROOM)} GB.** The price: {now.moved / base.moved - 1:.0%} more on the wire, "
-        f"{now.arithmetic - 1:.0%} more arithmetic. When each is worth paying, and how you see it in a run, is this "
-        "book."
+        f"**It fits: {_gb(now.held.peak_bytes)} of the usable {_gb(ROOM)} GB.** The price: "
+        f"{now.moved / base.moved - 1:.0%} more on the wire, {now.arithmetic - 1:.0%} more arithmetic. "
+        "When each is worth paying, and how you see it in a run, is this book."
     )
 
 

@@ -120,7 +120,7 @@ def test_the_tank_shows_the_moment_that_the_sentence_is_of_until_it_is_moved():
         result = views.render("memory", params)
         values, giga = result["values"], 2**30 if params.get("gib") else 10**9
         assert values["moment"] == values["peak_moment"] and values["moment_gb"] == values["peak_gb"], params
-        name, short, where = words.MOMENTS[values["moment"]]
+        name, _, where = words.MOMENTS[values["moment"]]
         said = amount(values["peak_gb"] * 1e9, giga)
         assert f">{name}: {said}</text>" in result["svg"] and f"**{said}** {where}. " in result["sentence"]
         seen.add(values["moment"])

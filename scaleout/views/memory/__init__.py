@@ -65,7 +65,9 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
     device, held, giga = DEVICES[params["device"]], _held(params), _giga(params)
     return {
         "svg": _picture(params, width, own),
-        "sentence": words.sentence(NAMES[params["model"]] + _cut(params), held, _stack(params), device, giga, lever(params)),
+        "sentence": words.sentence(
+            NAMES[params["model"]] + _cut(params), held, _stack(params), device, giga, lever(params)
+        ),
         "law": words.law(held, _parameters(params), params, giga),
         "levers": _levers(params),
         "values": _values(params, held),
@@ -233,7 +235,8 @@ def _tank(params: dict, own: dict | None, scale: Scale | None = None) -> Tank:
     frame, ruler, most = frames[_now(params)], _ruler(params), max(held.peak_bytes, device.memory_bytes)
     run = own_run(own, ruler, most) if own else None
     return Tank(
-        layers=_layers(params), frames=frames, now=_now(params), peak=_peak(held), limits=limits, limit=(f"this GPU: {fits}", fits),
+        layers=_layers(params), frames=frames, now=_now(params), peak=_peak(held), limits=limits,
+        limit=(f"this GPU: {fits}", fits),
         title="What does this GPU hold?" if scale else f"{frame.name}: {amount(frame.total, giga)}",
         device=device.name, ruler=ruler, giga=giga, empty=scale is not None, own=run,
         scale=scale or Scale.over(max(most, run.each * ruler.each if run and run.drawn else 0), giga),

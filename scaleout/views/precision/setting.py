@@ -70,8 +70,8 @@ class Setting:
 
     @cached_property
     def peak(self) -> tuple[float, str, str]:
-        """log2 of the largest gradient that is brought into the format, unscaled, its part and its kind. 16-bit products
-        make both kinds; those of fewer bits take activations' in, and give the weights' out in more."""
+        """log2 of the largest gradient that is brought into the format, unscaled, its part and its kind. 16-bit
+        products make both kinds; those of fewer bits take activations' in, and give the weights' out in more."""
         if self.searches:
             return math.log2(self.now.largest / self.now.scale), "", ""
         kinds = HEADS if self.f.bits > 8 else (self.kind,)
