@@ -5,8 +5,9 @@ What differs from a rank of `memory.mesh`: gradients stay whole until the last m
 gathered unit is a copy, of one rank's shard too; a stage keeps its outputs until their gradients come, the last one its
 logits, and DTensor the whole gradient of a table that is cut.
 
-Held against torch for 11 layouts of 8 ranks, 33 ranks of three models (tests/ranks/specimen_layouts.py has five): first and
-last ones within 2%, those between within 3%, of which the receive buffers, which the ledger does not see, are most.
+Held against torch for 11 layouts of 8 ranks, 33 ranks of three models (tests/ranks/specimen_layouts.py has five):
+first and last ones within 2%, those between within 3%, of which the receive buffers, which the ledger does not see,
+are most.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ def test_what_was_built_is_what_was_asked_for(chains):
 
 
 def test_every_rank_holds_at_its_peak_what_was_predicted(chains):
-    """Of a vocabulary that is large beside the model: whole logits, and a table whose gradient DTensor keeps whole. Up to
-    1.7% of ranks that receive are the buffers that torch's schedule receives into, which the ledger does not see."""
+    """Of a vocabulary that is large beside the model: whole logits, and a table whose gradient DTensor keeps whole. Of
+    ranks that receive, up to 1.7% are the buffers that torch's schedule receives into: the ledger does not see them."""
     for layout, ranks in zip(specimen.HELD, chains["bytes"], strict=True):
         for measured, predicted in ranks:
             assert predicted == pytest.approx(measured, rel=0.02), layout
