@@ -69,13 +69,13 @@ function framed(control, ...parts) {
   help.id = `${described.id}-help`;
   if (control.help) described.setAttribute("aria-describedby", help.id);
   let said;
-  /** What the control does in the present setting: {off: why it changes nothing}. */
-  const now = ({ off }) => {
-    if (off === said) return;
-    said = off;
+  /** What the control does in the present setting: {off: why it changes nothing}, or {note: what it does instead}. */
+  const now = ({ off, note }) => {
+    if ((off ?? note) === said) return;
+    said = off ?? note;
     for (const input of inputs) input.disabled = Boolean(off);
     element.toggleAttribute("data-off", Boolean(off));
-    help.textContent = off ?? control.help ?? "";
+    help.textContent = off ?? note ?? control.help ?? "";
     help.hidden = !help.textContent;
     if (help.hidden) described.removeAttribute("aria-describedby");
     else described.setAttribute("aria-describedby", help.id);
