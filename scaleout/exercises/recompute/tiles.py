@@ -137,7 +137,7 @@ DROP = Function(
         Mistake("rounded-down", lambda *case: _drop(*case, rounded=int),
                 "You rounded the number of blocks down. Then a little less than asked for is free."),
         Mistake("one-more", lambda *case: _drop(*case, rounded=lambda n: int(n) + 1),
-                "You took one block more than needed where free / MB is whole."),
+                "You took one block more than needed where the division leaves nothing."),
         Mistake("one-block", lambda *case: _drop(*case, most=1),
                 "You drop a tile in one block at most. There are more of them, all alike."),
         Mistake("no-end", lambda *case: _drop(*case, most=10**9),
