@@ -11,6 +11,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from scaleout.lab import leash
+
 
 def name():
     """The script as its messages call it: "labs/capstone.py"."""
@@ -40,7 +42,9 @@ def say(line):
 
 
 def begin():
-    """The imports are done: Ctrl-C is a KeyboardInterrupt from here on, and no screen and no display end the run."""
+    """The imports are done: Ctrl-C is a KeyboardInterrupt from here on, no screen and no display end the run, and a
+    lab that another lab has started ends with that one."""
+    leash.follow()
     if signal.getsignal(signal.SIGINT) is stopped:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if SCRIPT:                                          # and no notebook, which shows figures by it

@@ -25,7 +25,7 @@ WORK = {"calibrate": "measure", "memory": "parity", "ddp": "train", "fsdp": "tra
 TRAIN = ("memory", "ddp", "fsdp", "tensor", "capstone", "slow_link")
 SAVE = ("memory", "ddp", "fsdp", "tensor", "mesh", "pipeline", "zero", "precision", "recompute", "collectives",
         "capstone")
-HUGE = "the weights alone take"
+HUGE = "use fewer --layers or a smaller --hidden"
 CASES = [
     *((name, ["--layers", "1000000"], "--layers is 1000000" if name == "slow_link" else HUGE) for name in TRAIN[:5]),
     ("capstone", ["--layers", "1000000000"], HUGE), ("slow_link", ["--layers", "1000000"], HUGE),

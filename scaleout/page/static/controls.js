@@ -1,6 +1,8 @@
 // The controls of a live widget, built from the view's own description of them. A control here is
 // {element, set(value), now(lever)}; it reports what the reader did through `changed(value)`.
 
+import { kept, textOf } from "./file.js";
+
 /** An element with properties, attributes and children: `el("p", {class: "x", onclick: f}, "words")`. */
 export function el(tag, props = {}, ...children) {
   const node = document.createElement(tag);
@@ -242,34 +244,29 @@ function order(control, changed) {
   return { ...framed({ help: MOVED, ...control }, el("div", { class: "live-label" }, name, back)), set() {} };
 }
 
+const CONFIG = 1e6; // bytes of a config.json at most
+
 /** A box that takes a JSON file, pasted or dropped, and keeps the keys that the view reads. */
-function paste(control, changed) {
+function paste(control, changed, wrong) {
   const input = el("textarea", { rows: 2, spellcheck: "false", placeholder: "{ … }" });
   const keys = control.options.map(([key]) => key);
-  const take = (text) => {
-    try {
-      const whole = JSON.parse(text);
-      text = JSON.stringify(Object.fromEntries(keys.filter((key) => whole?.[key] != null).map((key) => [key, whole[key]])));
-    } catch {} // Python says what it is not
-    changed(text.trim());
-  };
-  input.addEventListener("input", () => take(input.value));
-  input.addEventListener("drop", async (event) => {
+  const take = () => changed(kept(input.value, keys));
+  const set = (at) => Object.assign(input, { value: at });
+  input.addEventListener("input", take);
+  input.addEventListener("drop", (event) => {
     const [file] = event.dataTransfer.files;
     if (!file) return;
     event.preventDefault();
-    input.value = await file.text();
-    take(input.value);
+    textOf(file, CONFIG, "a config.json").then(set).then(take).catch(({ message }) => wrong(message));
   });
-  const set = (at) => Object.assign(input, { value: at });
   return { ...labelled({ ...control, options: undefined }, input), input, set };
 }
 
 const KINDS = { slider, select, toggle, number, play, paste, arrange: order };
 
-/** Build one control of the kinds above, at a value. */
-export function build(control, value, changed) {
-  const made = KINDS[control.kind](control, changed);
+/** Build one control of the kinds above, at a value. `wrong(words)`: hears of a file that cannot be taken. */
+export function build(control, value, changed, wrong) {
+  const made = KINDS[control.kind](control, changed, wrong);
   made.set(value);
   return made;
 }
