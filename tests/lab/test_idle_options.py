@@ -115,7 +115,8 @@ def test_labs_that_start_processes_refuse_it_too(name, words, said):
 
 @pytest.mark.parametrize(("words", "said"), [
     (["--clip", "nan"], "'nan' is not a finite number"), (["--keep", "3"], "--keep needs a place: add --folder FOLDER"),
-    (["--offload", "--precision", "fp16", "--worlds", "1,2"], "--offload"), (["--batch", "400000"], "one validation batch takes"),
+    (["--offload", "--precision", "fp16", "--worlds", "1,2"], "--offload"),
+    (["--batch", "400000"], "one validation batch takes"),
     (["--dataset", "nowhere"], "dataset nowhere: no such file or folder"), (["--layers", "1e8"], "the weights alone"),
     (["--layout", "tp=2"], "--layout")])
 def test_what_the_job_would_refuse_is_refused_before_a_calibration(words, said, monkeypatch):
