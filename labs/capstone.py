@@ -146,7 +146,7 @@ class Job:
         if not (validates or saves or self.done >= self.next_look):
             return
         self.look(watch)
-        progress.show(self.metrics, force=last)
+        progress.show(self.metrics, last, self.cadence.standing(self.steps))
         if validates:
             loss = self.trainer.evaluate(watch.each(self.held_out, "validation"))
             self.metrics.add([{"step": self.done, "validation": loss}])
@@ -221,14 +221,15 @@ class Job:
             again = f"restart {attempt}" if attempt else "started again"
             events.append(f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
                           "step(s) after it are made again")
-        if extra is not None and extra["steps"] != self.steps and self.done < self.steps:
-            events.append(f"the learning rate now falls until step {self.steps:,}; before, until {extra['steps']:,}")
         self.spans, changed = spans.extend((extra or {}).get("spans", []), self.done,
                                            spans.options(self.o, self.s.world))
+        if extra is not None and extra["steps"] != self.steps and self.done < self.steps:
+            changed.append(f"the learning rate now falls until step {self.steps:,}; before, until {extra['steps']:,}")
         changed += self.trainer.rescale(extra.get("scaler")) if extra is not None else []
         known = {row["event"] for row in self.metrics.events}               # by an attempt that was killed since
-        events += [line for line in changed if line not in known]
-        self.metrics.add([{"step": self.done, "event": event} for event in events])
+        self.metrics.add([{"step": self.done, "event": event} for event in events]
+                         + [{"step": self.done, "event": line, metrics.CHANGED: True} for line in changed
+                            if line not in known])
         if self.metrics.events:
             self.s.say("\n".join(row["event"] for row in self.metrics.events))
 

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
+from scaleout.lab import corpus, ddp_scaling, fits, options, recording, report, session
 from scaleout.lab import ddp as lab_ddp
-from scaleout.lab import ddp_scaling, fits, options, recording, report, session
 from scaleout.measure import inject, rounds, traces
 from scaleout.parallel import HOOKS, Settings, parity, step
 from scaleout.records import trace
@@ -67,7 +67,7 @@ class Options(options.Model):
 TIERS = {"smoke": Options(),
          "cpu": Options(layers=6, hidden=256, heads=8, steps=30),
          "gpu": Options(layers=24, hidden=1024, heads=16, seq=2048, steps=30, lr=3e-4, bucket_mb=None,
-                        precision="autocast-bf16")}
+                        precision="autocast-bf16", dataset=corpus.LIBRARY)}
 
 
 def way(s, o, via):
@@ -173,7 +173,7 @@ def record(s, tier, o, timed, rows, checks, notes):
         notes.append(f"{lab_ddp.NAMES[via]}: {built.built}")
     notes += timed.calibration.words(WARMUP) if s.world > 1 else []
     return recording.record(
-        s, "ddp", tier, notes=notes, model=asdict(o.shape),
+        s, "ddp", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
         recipe=asdict(Recipe(precision=o.precision)) | asdict(o.settings) | {
             "accumulation": o.accumulation, "sync_every_pass": o.sync_every_pass},
         effective_batch=o.micro_batch * s.world * o.accumulation, sequence_length=o.seq, precision=o.precision,

@@ -122,7 +122,7 @@ def dumped(o, seed, folder, end):
 def run(o):
     """Run the job and leave its dumps in a new folder; nothing where this is stopped before."""
     seed = random.SystemRandom().randrange(10**6) if o.seed is None else o.seed
-    facts = {"seed": seed, "inject": o.inject, "processes": o.processes, "timeout_seconds": o.timeout}
+    facts = {"sealed": hang.seal(seed), "inject": o.inject, "processes": o.processes, "timeout_seconds": o.timeout}
     begun, folder = time.monotonic(), new_folder(o.out)
     try:
         print(f"{o.processes} ranks, one of them has a bug; a collective times out after {o.timeout:g} s", flush=True)

@@ -75,7 +75,7 @@ class Options:
 TIERS = {"smoke": Options(),
          "cpu": Options(layers=12, seq=256, micro_batch=8, steps=150),
          "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, micro_batch=4, steps=50, lr=3e-4,
-                        precision="autocast-bf16")}
+                        precision="autocast-bf16", dataset=corpus.LIBRARY)}
 
 
 # --- the same as one process? ----------------------------------------------------------------------------
@@ -188,7 +188,8 @@ def record(s, tier, o, run, checks, wanted, seen, spent, losses):
     stalls = [f"step {i} took {t:.3g} s, the median is {middle:.3g} s"
               for i, t in enumerate(spent) if i >= WARMUP and t > 3 * middle]
     return recording.record(
-        s, "memory", tier, notes=[run.replicas.built], model=asdict(o.shape), recipe=asdict(o.recipe),
+        s, "memory", tier, dataset=o.dataset, notes=[run.replicas.built], model=asdict(o.shape),
+        recipe=asdict(o.recipe),
         effective_batch=o.micro_batch * s.world, sequence_length=o.seq, precision=o.precision, step_seconds=spent,
         warmup_steps=WARMUP, losses=losses, peak_memory=seen.peak | session.allocator(s, "allocator: "), mfu=mfu,
         mfu_peak=peak, prediction=prediction, measurement=measurement, checks=checks, skipped=skipped, stalls=stalls)

@@ -175,7 +175,7 @@ def record(s, tier, o, laid, skipped=(), **fields):
     layout, batch = laid
     skipped = [*measure_mesh.skips(s, o, layout), *skipped]
     return recording.record(
-        s, "mesh", tier, model=asdict(o.shape),
+        s, "mesh", tier, dataset=o.dataset, model=asdict(o.shape),
         recipe=asdict(Recipe(precision="fp32", foreach=False)) | {
             "layout": lab_mesh.title(layout), "order": o.order, "micro_batches": layout.m, "zero": layout.zero,
             "sequence_parallel": layout.sequence_parallel},

@@ -202,7 +202,7 @@ def record(s, tier, plan, rows, kept, trained, checks, notes):
     seen["seconds a step, training"] = statistics.median(trained["seconds"][WARMUP:])
     most = max(((max(m), title) for title, _, m in kept), default=(0, ""))
     return recording.record(
-        s, "pipeline", tier, notes=[trained["built"], *notes], model=asdict(o.shape),
+        s, "pipeline", tier, dataset=o.dataset, notes=[trained["built"], *notes], model=asdict(o.shape),
         recipe=asdict(Recipe(precision="fp32")) | {
             "schedules": ", ".join(lab_pipeline.title(*one) for one in plan.chosen), "micro_batches": plan.m,
             "stage ms": o.stage_ms, "hop ms": o.hop_ms},

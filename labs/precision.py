@@ -141,7 +141,8 @@ def record(s, tier, o, found, rows, runs, skipped):
     series |= {f"relative error of gradients by part, {WORDS[name]}": [*row["errors"].values()]
                for name, row in rows.items()}
     return recording.record(
-        s, "precision", tier, model=asdict(o.shape), notes=[parts, *(f"{n}: {r[0].built}" for n, r in runs.items())],
+        s, "precision", tier, dataset=o.dataset, model=asdict(o.shape),
+        notes=[parts, *(f"{n}: {r[0].built}" for n, r in runs.items())],
         recipe=asdict(Recipe(precision="fp32")) | {"ways": ", ".join(runs), "seeds": o.seeds,
                                                    "learning rate": o.lr, "growth interval": o.growth_interval,
                                                    "compile": o.compile},

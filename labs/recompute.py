@@ -80,7 +80,7 @@ class Options(options.Model):
 TIERS = {"smoke": Options(),
          "cpu": Options(layers=6, hidden=256, heads=8, seq=256, steps=12),
          "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, form="llama", steps=20, lr=3e-4,
-                        precision="autocast-bf16")}
+                        precision="autocast-bf16", dataset=corpus.LIBRARY)}
 
 
 def policies(s, o):
@@ -153,7 +153,7 @@ def record(s, tier, o, rows, timed, checks, counts, notes):
         measurement[f"all-gathers a step, {lab_recompute.NAMES[share]}"] = n
     full = lab_recompute.SHARES[-1]
     return recording.record(
-        s, "recompute", tier, notes=notes, model=asdict(o.shape),
+        s, "recompute", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
         recipe=asdict(o.recipe) | {"recomputation": lab_recompute.NAMES[full]},
         effective_batch=o.micro_batch * s.world, sequence_length=o.seq, precision=o.precision,
         step_seconds=timed.seconds[full], warmup_steps=WARMUP, losses=timed.losses[full],

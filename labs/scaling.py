@@ -203,6 +203,9 @@ def main():
     if o.read:
         show(o, worlds.found_in(o.folder, o.tier, kind), kind)
         return
+    from scaleout.lab import preflight
+
+    preflight.check_tier(o.tier)
     todo = worlds.plan(o.worlds, o.mode, o.strategies, job.batch)
     refuse(job, todo, kind)
     made = Series(o, words, job, kind)

@@ -124,7 +124,7 @@ def record(s, tier, o, timed, rows, checks, notes, guesses):
     skipped = skips(s, o, rows) + ([] if guesses else [
         "seconds by the machine's profile: there is none (labs/calibrate.py at this number of processes)"])
     return recording.record(
-        s, "tensor", tier, notes=notes, model=asdict(o.shape),
+        s, "tensor", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
         recipe=asdict(Recipe(precision=o.precision, foreach=False)) | {
             "tp": s.world, "sequence_parallel": o.sequence_parallel},
         effective_batch=o.micro_batch, sequence_length=o.seq, precision=o.precision,

@@ -129,7 +129,7 @@ def record(s, tier, o, timed, rows, figures, checks, notes):
     if o.via != "accelerate":
         skipped.append("Accelerate: not asked for (--via accelerate); it splits no state itself")
     return recording.record(
-        s, "zero", tier, notes=notes, model=asdict(o.shape),
+        s, "zero", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
         recipe=asdict(Recipe(precision="fp32")) | {"optimizer": o.optimizer, "accumulation": o.accumulation,
                                                    "clip": o.clip},
         effective_batch=o.micro_batch * s.world * o.accumulation, sequence_length=o.seq, precision="fp32",

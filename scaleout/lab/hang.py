@@ -1,10 +1,12 @@
 """Judges an answer to labs/hang.py: which rank has the bug, and on which line of labs/hang_job.py.
 
-The truth is drawn again from the seed that lies beside the dumps, and the lines are looked up in the job's source.
+The truth is drawn again from the seed that lies sealed beside the dumps, and the lines are looked up in the job's
+source.
 Standard library only.
 """
 
 import ast
+import base64
 import importlib.util
 import re
 from dataclasses import dataclass
@@ -27,6 +29,17 @@ class Truth:
     rank: int
     lines: frozenset        # every line that counts as the bug's
     usual: int | None       # the line of the collective that the other ranks call there; None for "stop"
+
+
+def seal(seed):
+    """The seed as the dumps' job.json has it (str): a reader who opens the folder does not see it at a glance. No
+    secret from somebody who wants to know: the judge runs on the reader's machine and opens it."""
+    return base64.b64encode(str(seed).encode()).decode()
+
+
+def opened(sealed):
+    """The seed (int) of such a word. ValueError for any other."""
+    return int(base64.b64decode(sealed, validate=True))
 
 
 def job_module():
@@ -73,7 +86,7 @@ def judge(answer, folder):
         job = read_json(facts)
         if not 2 <= job["processes"] <= 64 or job["inject"] not in (None, *job_module().KINDS):
             raise ValueError("holds another number of processes, or another bug, than labs/hang.py makes")
-        right = truth(job["seed"], job["processes"], job["inject"])
+        right = truth(opened(job["sealed"]), job["processes"], job["inject"])
         first, cause = blamed(folder)
     except (ValueError, KeyError, TypeError, OSError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else error

@@ -12,7 +12,7 @@ import typing
 from dataclasses import field, fields, replace
 from pathlib import Path
 
-from scaleout.lab.corpus import VOCABULARY
+from scaleout.lab.corpus import LARGE, LIBRARY, SHIPPED, VOCABULARY
 from scaleout.spec.command import Parser, text
 from scaleout.spec.transformer import Shape
 
@@ -48,7 +48,8 @@ def seed():
 
 def dataset():
     """--dataset: what `corpus` reads."""
-    return word(None, "text (default: Python's standard library)", "PATH")
+    return word(SHIPPED, f"text: {SHIPPED} (comes with the book), {LIBRARY} or {LARGE} (of the Python and torch that "
+                         "run), a file, or a folder", "TEXT")
 
 
 def save(stem, name="FILE", what="the Record"):
@@ -67,11 +68,11 @@ class Model:
 
 # --- the command line ----------------------------------------------------------------------------------
 
-def parse(tiers, doc, argv=None, defaults="smoke"):
+def parse(tiers, doc, argv=None, defaults="smoke", anywhere=False):
     """Options of a lab: an instance of the dataclass in `tiers`, a dict tier name -> instance.
 
     Every field becomes a flag (`micro_batch` is --micro-batch) that overrides the tier's value. Returns (tier name,
-    options). ValueError on bad input.
+    options). ValueError on bad input, and for --tier gpu where no GPU shows; anywhere: nothing is run here.
     """
     kind = type(tiers[defaults])
     parser = Parser(doc)
@@ -84,6 +85,10 @@ def parse(tiers, doc, argv=None, defaults="smoke"):
     options = replace(tiers[tier], **{name: value for name, value in given.items() if value is not None})
     for f in fields(kind):
         _check_field(f, getattr(options, f.name))
+    if tier == "gpu" and not anywhere and getattr(options, "fake", None) is None:   # fake tensors are nowhere
+        from scaleout.lab import preflight  # asks torch
+
+        preflight.check_tier(tier)
     return tier, options
 
 

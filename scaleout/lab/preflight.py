@@ -218,6 +218,15 @@ def gpu_checks(needed, seen, built, environment=None):
     return checks
 
 
+def check_tier(tier):
+    """Refuse --tier gpu where torch sees no GPU, in one line that names the driver. LAB_DEVICE=cpu asks for the CPU."""
+    if tier != "gpu" or os.environ.get("LAB_DEVICE") == "cpu" or torch.cuda.is_available():
+        return
+    driver, *_ = gpu_checks(True, 0, torch.version.cuda)
+    raise ValueError(f"--tier gpu, and torch sees no GPU: {driver.found}{': ' * bool(driver.remedy)}{driver.remedy}; "
+                     "LAB_DEVICE=cpu runs it on the CPU all the same")
+
+
 # --- the all-reduce ---------------------------------------------------------------------------------------------
 
 def expected(name, ranks, size):

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from scaleout.lab import corpus, join, start
 
 LOST = ("Connection closed by peer", "Connection reset", "Broken pipe", "remote process exited")
+SEVERAL = 2             # GPUs at least, for the chapters, whose runs on one process and on two compare
 PATIENCE = 5.0          # seconds a survivor leaves the launcher to find the rank that ended first
 
 
@@ -113,7 +114,7 @@ def run(main):
 def session(device=None):
     """A Session for this process; joins the process group when a launcher started more than one.
 
-    device: "cpu" or "cuda"; None: LAB_DEVICE in the environment, else a GPU where there is one.
+    device: "cpu", "cuda" or "auto"; None: LAB_DEVICE in the environment, else a GPU where there is one.
     The group is shut down at the end. A ValueError inside ends the process with one line and exit code 2,
     any other error with one line that names the rank and exit code 1 (LAB_TRACEBACK=1 shows where).
     """
@@ -153,14 +154,23 @@ def _join(device):
 
 
 def pick_device(wanted=None, local_rank=0, local_world=1):
-    """The torch.device of this process: GPU number `local_rank` where GPUs are there, else the CPU."""
-    if wanted not in (None, "cpu", "cuda"):
-        raise ValueError(f"device {wanted!r} is unknown: use cpu or cuda")
+    """The torch.device of this process: GPU number `local_rank` where GPUs are there, else the CPU.
+
+    wanted: "auto" is for chapters, which start one process and several: GPUs where there are enough for all of them,
+    else the CPU, and the first process says so.
+    """
+    if wanted not in (None, "auto", "cpu", "cuda"):
+        raise ValueError(f"device {wanted!r} is unknown: use cpu, cuda or auto")
     if wanted == "cpu" or not torch.cuda.is_available():
         if wanted == "cuda":
             raise ValueError("torch sees no GPU: use device cpu, or install a torch built for CUDA")
         return torch.device("cpu")
     count = torch.cuda.device_count()
+    if wanted == "auto" and count < max(SEVERAL, local_world):
+        if local_rank == 0:
+            start.say(f"on the CPU, as a chapter's processes need {max(SEVERAL, local_world)} GPUs and here is {count} "
+                      "(LAB_DEVICE=cuda takes it)")
+        return torch.device("cpu")
     if local_world > count:                   # NCCL refuses two ranks on one GPU
         raise ValueError(f"{local_world} processes on a node with {count} GPU(s): "
                          f"use --nproc-per-node {count}, or LAB_DEVICE=cpu")

@@ -66,6 +66,7 @@ class Record:
     stalls: list = field(default_factory=list)      # what was seen to wait, in words
     failures: list = field(default_factory=list)    # what failed and how the run went on
     notes: list = field(default_factory=list)
+    dataset: str | None = None      # name, size and checksum of the text; None where none is read, and in older Records
     series: dict = field(default_factory=dict)      # name -> what else was measured step by step, unit in the name
     schema: int = SCHEMA
 
@@ -254,5 +255,6 @@ RULES = {
     "mfu_peak": (lambda v: v is None or (isinstance(v, dict) and set(v) == {"flops_per_second", "source"}
                  and is_number(v["flops_per_second"]) and v["flops_per_second"] > 0 and _text(v["source"])),
                  "null or {flops_per_second, source}"),
+    "dataset": (lambda v: v is None or _no_absolute_path(v), "one line without absolute paths, or null"),
     "checks": (lambda v: _table(v, _check), "names with {value, tolerance, passed}"),
 }

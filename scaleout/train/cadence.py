@@ -91,6 +91,9 @@ class Cadence:
             spent = self.s.largest(self.kept.save(done, trainer.model, trainer.optimizer, extra, loss))
             self.blocked.append(spent)
             self.next = done + (self.every or self.spacing(step_seconds))
+            if self.every is None and len(self.blocked) == 1:
+                self.s.say(f"the next checkpoint after step {self.next:,}, in about "
+                           f"{step_seconds * (self.next - done):,.0f} s ({self.words}); --checkpoint-every sets steps")
         if finish:
             self.finish()
         return spent
@@ -110,6 +113,14 @@ class Cadence:
         lines = self.kept.said[self.told:] if self.kept else []
         self.told += len(lines)
         return lines
+
+    def standing(self, steps: int) -> str:
+        """The last good checkpoint of a run of so many steps and the next one, for the screen; "" without any."""
+        if self.kept is None:
+            return ""
+        after = f"next after step {self.next:,}" if self.next < steps else "next at the end"
+        newest = self.kept.newest
+        return f"not saved yet, {after}" if newest is None else f"saved after step {newest:,}, {after}"
 
     @property
     def words(self) -> str:

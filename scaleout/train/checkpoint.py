@@ -131,6 +131,12 @@ class Checkpoints:
             self.last, seconds = pending.result()       # here, not in the thread: ranks must know it at the same step
             self.written.append(seconds)
 
+    @property
+    def newest(self):
+        """Step of the newest whole checkpoint as this rank sees it now, or None; `last` is what all ranks agree on."""
+        done = self.pending and self.pending.done() and not self.pending.exception()
+        return self.pending.result()[0] if done else self.last
+
     # --- loading --------------------------------------------------------------------------------------------
 
     def load(self, model, optimizer=None, which="auto", wrong_with=lambda extra: None, refuse=lambda extra: None):

@@ -58,8 +58,7 @@ class Options:
     attention: str = options.choice("sdpa", CHOICES["attention"], "kernel")
     compile: bool = options.flag("torch.compile, a block at a time")
     sync_every_pass: bool = options.flag("reduce gradients after every pass")
-    dataset: str | None = options.word(
-        None, f"text: a file, a folder, or {corpus.LARGE} (default: the standard library's top-level modules)", "PATH")
+    dataset: str | None = options.dataset()
     held_out: float = options.number(
         0.05, "share of the text's bytes to validate on, by whole files if small", 1e-6, 0.999999)
     validate_every: int = size(50, "steps between validations")
@@ -129,7 +128,7 @@ class Options:
 
 TIERS = {"smoke": Options(),
          "cpu": Options(layers=4, hidden=192, heads=6, ff=512, seq=256, batch=8, steps=1500, lr=2e-3, warmup=50,
-                        validate_every=250),
+                        validate_every=250, dataset=corpus.LIBRARY),
          "gpu": Options(layers=20, hidden=2048, heads=16, ff=5632, seq=2048, batch=64, micro_batch=8, steps=1000,
                         lr=3e-4, warmup=100, precision="bf16", compile=True, validate_every=250,
                         dataset=corpus.LARGE)}

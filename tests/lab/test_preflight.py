@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import time
 
 import pytest
@@ -10,8 +11,12 @@ import ready
 import repo
 from lab_runs import ENVIRONMENT, TORCHRUN
 
+from scaleout.lab import options
 from scaleout.lab import preflight as gpu
 from scaleout.lab.preflight import GIB, Card, Check
+
+sys.path.insert(0, str(repo.ROOT / "labs"))
+import memory as memory_lab
 
 H100 = "NVIDIA H100 80GB HBM3"
 ROW = "{i}, GPU-0000000{i}-aaaa, {name}, {driver}, {used}, 81559\n"
@@ -173,6 +178,39 @@ def test_a_mig_slice_is_a_gpu_of_which_less_is_known(machine):
     found = gpu.gpu_checks(1, 1, "13.0", {"CUDA_VISIBLE_DEVICES": "MIG-11111111-2222-3333-4444-555555555555"})
     assert [check.ok for check in found] == [True, None, None]
     assert "MIG" in found[1].found and "MIG" in found[2].found
+
+
+# --- a size for GPUs, and none here ------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("script", "said"), [
+    (answers(rows("550.54.15")), r"driver 550.54.15 runs CUDA 12, .*: pip install torch==2.13.0\+cu126 .*"),
+    (None, "no nvidia-smi here: install NVIDIA's driver, or take a machine that has it: .*")])  # fmt: skip
+def test_the_gpu_size_is_refused_where_no_gpu_shows_and_the_driver_is_named(machine, monkeypatch, script, said):
+    machine(script)
+    monkeypatch.delenv("LAB_DEVICE", raising=False)
+    monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: False)
+    refusal = f"^--tier gpu, and torch sees no GPU: {said}; LAB_DEVICE=cpu runs it on the CPU all the same$"
+    tiers = {"smoke": memory_lab.TIERS["smoke"], "gpu": memory_lab.TIERS["gpu"]}
+    with pytest.raises(ValueError, match=refusal):
+        options.parse(tiers, "", ["--tier", "gpu"])
+    for words in (["--tier", "smoke"], ["--tier", "gpu", "--fake", "7b"]):
+        assert options.parse(tiers, "", words)[0] == words[1]
+    assert options.parse(tiers, "", ["--tier", "gpu"], anywhere=True)[0] == "gpu"
+    monkeypatch.setenv("LAB_DEVICE", "cpu")
+    assert options.parse(tiers, "", ["--tier", "gpu"])[0] == "gpu"
+    monkeypatch.delenv("LAB_DEVICE")
+    monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: True)
+    assert options.parse(tiers, "", ["--tier", "gpu"])[0] == "gpu"
+
+
+@pytest.mark.parametrize("words", [
+    [*TORCHRUN, "2", "labs/capstone.py", "--tier", "gpu"], ["labs/scaling.py", "--tier", "gpu"]])  # fmt: skip
+def test_a_lab_of_the_gpu_size_ends_before_it_begins(machine, words):
+    environment = machine(answers(rows("550.54.15"))) | {"CUDA_VISIBLE_DEVICES": ""}
+    done = start(words, {key: value for key, value in environment.items() if key != "LAB_DEVICE"})
+    (line,) = (line for line in done.stderr.splitlines() if re.match(r"labs/\w+\.py: ", line))
+    assert "--tier gpu, and torch sees no GPU: driver 550.54.15" in line and done.stdout == ""
+    assert done.returncode in (1, 2), "torchrun's own code is 1"
 
 
 # --- the rate ---------------------------------------------------------------------------------------------------

@@ -120,7 +120,23 @@ def test_options_that_change_are_events_and_the_record_goes_by_span(tmp_path):
     record = results.load(tmp_path / "record.json")
     assert record.precision == "fp32 to step 6, bf16 after it"
     assert "--lr: 0.003 to step 6, 0.0001 after it" in record.notes
-    assert "--clip 1.0 -> 0.3 from step 7 on" in record.failures
+    moved = "the learning rate now falls until step 14; before, until 12"
+    assert {"--clip 1.0 -> 0.3 from step 7 on", moved} <= {*record.notes}, "what somebody changes is no failure"
+    assert all("goes on after step" in line for line in record.failures) and len(record.failures) == 2
+
+
+def test_the_screen_says_what_is_saved_and_when_the_next_checkpoint_comes(tmp_path, capsys):
+    train("--steps", "20", "--folder", str(tmp_path / "auto"))
+    said = capsys.readouterr().out
+    after = re.search(r"the next checkpoint after step ([\d,]+), in about [\d,]+ s \(Young's formula: ", said)[1]
+    assert int(after.replace(",", "")) > 12
+    assert re.search(r"step +20 of 20 .* s to go; (saved after step 12|not saved yet), next at the end", said)
+    train("--steps", "20", "--folder", str(tmp_path / "six"), "--checkpoint-every", "6")
+    said = capsys.readouterr().out
+    assert re.search(r"step +20 of 20 .* s to go; saved after step (12|18), next at the end", said)
+    assert "the next checkpoint after" not in said
+    train("--steps", "20")
+    assert "saved" not in capsys.readouterr().out
 
 
 def test_fewer_steps_than_are_done_are_said_with_the_option_and_leave_no_word(tmp_path, capsys):

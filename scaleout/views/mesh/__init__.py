@@ -7,7 +7,7 @@ from math import fsum
 
 from scaleout.memory import allocator
 from scaleout.views import arrange, guess, more, play, select, slider
-from scaleout.views.choices import NAMES, cards
+from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards
 from scaleout.views.mesh import acts, levers, nodes, picture, words
 from scaleout.views.mesh.beneath import KINDS
 from scaleout.views.mesh.setting import LINKS, LOOKS, MOST, WIDEST, Look, Setting, known, most_micro_batches
@@ -41,6 +41,7 @@ CONTROLS = (
         select("batch", "Sequences of a micro-batch", 1, [(n, str(n)) for n in (1, 2, 4)]),
         select("recompute", "Recompute in the backward", "none",
                [("none", "nothing"), ("selective", "attention"), ("full", "every block")]),
+        select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
         select("device", "GPU", "h100-sxm", cards("h100-sxm", "h200", "a100-80gb", "b200")),
         select("look", "Light in the picture", "all", list(LOOKS.items())),
         slider("rank", "Rank", 0, 0, GPUS[-1] - 1),
