@@ -21,6 +21,6 @@ __getattr__, __dir__, __all__ = face(
     allocator="band effects fits room verdict",
     fsdp="fsdp_account",
     loss="stage_kept",
-    pipeline="most_held",
+    pipeline="ends_in_flight most_held",
     states="state_bytes tensor_sizes",
 )

@@ -104,6 +104,9 @@ def _levers(setting: Setting, params: dict) -> dict:
         found["seq"] = {"off": f"the model has positions for {SEQS[0]:,} tokens"}
     if at.replicas == 1:
         found["zero"] = {"off": "there is one replica"}
+    held = {setting.other(loss=way).account.peak_bytes for way, _ in LOSSES}
+    if len(held) == 1:
+        found["loss"] = {"off": "the rank that holds most is fuller at another moment, or has no logits"}
     if setting.nodes == 1:
         found["link"] = {"off": "there is one node"}
     return found
