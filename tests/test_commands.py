@@ -61,7 +61,7 @@ def started(world, lab, words):
         return [(run.world, "capstone", worlds.command(run, words, "record.json")) for run in most.values()]
     if lab == "ddp" and "--scaling" in words:
         ddp = importlib.import_module("ddp")
-        o = options.parse(ddp.TIERS, "", words)[1]
+        o = options.parse(ddp.TIERS, "", words, anywhere=True)[1]
         found = {(world, each) for (_, world), each in
                  ddp_scaling.plan(ddp_scaling.worlds(o.scaling), o.micro_batch).items() if world <= 2}
         rest = ddp_scaling.others(words)

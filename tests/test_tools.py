@@ -53,7 +53,7 @@ def test_a_notebook_is_run_and_stored_without_the_kernel_form_of_widgets(draft):
     assert (printed["output_type"], warned["output_type"]) == ("stream", "stream")
     assert "".join(printed["text"]) == "0\n1\n2\n", "in one piece"
     assert [first["id"], second["id"]] == ["draft-0", "draft-1"]
-    assert set(stored["metadata"]) == {"execution", "language_info"}
+    assert set(stored["metadata"]) == {"execution", "kernelspec", "language_info"}
     assert "execution" not in first["metadata"]
     assert "cores" in stored["metadata"]["execution"]["machine"]
 
@@ -68,9 +68,11 @@ def test_a_notebook_whose_cell_fails_is_left_as_it_was(draft):
 
 
 @pytest.mark.parametrize(("tags", "metadata"), [
-    ([], {}), (["nbval-ignore-output"], {}), (["hide-output"], {"jupyter": {"outputs_hidden": True}}),
+    ([], {}), (["nbval-ignore-output"], {}),
+    (["hide-output"], {"collapsed": True, "jupyter": {"outputs_hidden": True}}),
     (["remove-input"], {"cellView": "form", "jupyter": {"source_hidden": True}}),
-    (["hide-cell"], {"cellView": "form", "jupyter": {"outputs_hidden": True, "source_hidden": True}}),
+    (["hide-cell"], {"cellView": "form", "collapsed": True,
+                     "jupyter": {"outputs_hidden": True, "source_hidden": True}}),
 ])  # fmt: skip
 def test_what_a_tag_hides_on_the_site_is_folded_in_editors(tags, metadata):
     made = notebooks.nbformat.from_dict(cell("1", metadata={"tags": tags, "cellView": "form", "jupyter": {"x": 1}}))

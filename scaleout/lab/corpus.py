@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import os
 import platform
 import sysconfig
 import zipfile
@@ -81,7 +82,29 @@ def _files(path):
 
 
 def _below(root, kinds, before="", without=()):
-    """{name: Path} of the files of some kinds in a folder and its folders, but those named `without`."""
-    found = {file: file.relative_to(root) for file in sorted(root.rglob("*")) if file.suffix in kinds}
-    return {before + name.as_posix(): file for file, name in found.items()
-            if file.is_file() and not set(name.parts) & set(without)}
+    """{name: Path} of the files of some kinds in a folder and its folders, but those named `without`.
+
+    Links are followed, as a folder of data often holds links to shards; one that leads back up is not walked again.
+    """
+    files, walked = [], set()
+    for folder, inner, names in os.walk(root, followlinks=True):
+        inner[:] = sorted(name for name in inner if name not in without)
+        real = os.path.realpath(folder)
+        if real in walked:
+            inner.clear()
+            continue
+        walked.add(real)
+        files += [Path(folder, name) for name in names]
+    return {before + file.relative_to(root).as_posix(): file for file in sorted(files)
+            if file.suffix.lower() in kinds and file.is_file()}
+
+
+def long_enough(text, seq):
+    """The text (bytes, or a tensor of them), where a sequence and the byte after it can be drawn from it at random.
+
+    ValueError, one line, where it is no longer than that.
+    """
+    if len(text) <= seq + 1:
+        raise ValueError(f"the dataset holds {len(text):,} byte(s): it must be longer than one sequence, {seq:,}: use "
+                         "a larger --dataset, or a smaller --seq")
+    return text

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import corpus
+from scaleout.lab import corpus, limits
 from scaleout.records import provenance, results
 from scaleout.spec.transformer import total_parameters
 
@@ -19,7 +19,7 @@ def device_name(device):
     """What the device is called: the GPU's name, or "2-core x86-64 CPU"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{os.cpu_count()}-core {platform.machine().replace('_', '-')} CPU"
+    return f"{limits.cores()}-core {platform.machine().replace('_', '-')} CPU"
 
 
 def interconnect(s):
@@ -64,7 +64,7 @@ def launcher(s):
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return "python"
     nodes = f"--nnodes {s.nodes} " if s.nodes > 1 else ""
-    return f"torchrun {nodes}--nproc-per-node {s.world // s.nodes}"
+    return f"torchrun {nodes}--nproc-per-node {s.local_world}"
 
 
 def facts(s, dataset=None):
@@ -75,7 +75,7 @@ def facts(s, dataset=None):
             "nodes": s.nodes, "interconnect": interconnect(s), "backend": s.backend, "versions": versions(),
             "dataset": dataset and corpus.named(dataset),
             "notes": [f"{torch.get_num_threads()} CPU thread(s) a process",
-                      f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, this run included",
+                      f"load average {os.getloadavg()[0]:.1f} on {limits.cores()} cores, this run included",
                       *turns()]}
 
 

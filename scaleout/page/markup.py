@@ -6,6 +6,8 @@
     :::{source} PATH::NAME and its words    The words ([`PATH::NAME`](../PATH))
     :::{chapter-card} STEM                  [The card of this chapter](../book/cards/STEM.yml): what is on it
     :::{margin} and its words               > The words
+    :::{dropdown} Title and its text        <details><summary>Title</summary> its text, folded
+    :::{admonition} Title and its text      **Title** and its text
 
 An author writes either; a notebook is stored with the second. Sphinx is given the first: on the site a citation and a
 term explain themselves under the pointer, code unfolds, and what there is none of is named.
@@ -76,6 +78,16 @@ def margin(found: re.Match) -> str:
     return ":::{margin}\n" + re.sub("^> ?", "", found[0], flags=re.M) + "\n:::"
 
 
+def dropdown(found: re.Match) -> str:
+    """A dropdown as HTML that folds."""
+    return f"<details>\n<summary>{found[1]}</summary>\n\n{found[2].strip()}\n\n</details>"
+
+
+def admonition(found: re.Match) -> str:
+    """An admonition as its title in bold and its text, in an element that keeps its class."""
+    return f'<div class="admonition {found[2] or "note"}">\n\n**{found[1]}**\n\n{found[3].strip()}\n\n</div>'
+
+
 PLAIN = (
     (r"\{cite(:t)?\}`([^`]+)`", cited),
     (r"\{term\}`([^`<]+?)(?: <(.+?)>)?`", lambda one: f"[{one[1]}](../book/glossary.md#{quote(one[2] or one[1])})"),
@@ -84,11 +96,17 @@ PLAIN = (
     (r"^:::\{chapter-card\} (\w+)\n+:::$",
      r"[The card of this chapter](../book/cards/\1.yml): its formulas, symbols and numbers to remember"),
     (r"^:::\{margin\}\n+((?:.*\n)*?):::$", quoted),
+    (r"^:{3,4}\{dropdown\} (.+)\n((?:.*\n)*?):{3,4}$", dropdown),
+    (r"^:{3,4}\{admonition\} (.+)\n(?::class: ([\w-]+)\n)?((?:.*\n)*?):{3,4}$", admonition),
 )  # fmt: skip
 MYST = (
     (r"^> .*(?:\n>.*)*$", margin),
     (r"^\[The card of this chapter\]\(\.\./book/cards/(\w+)\.yml\).*$", r":::{chapter-card} \1\n:::"),
     (r"^(.+) \(\[`(scaleout/[\w/]+\.py)((?:::[\w.]+)?)`\]\(\.\./\2\)\)$", r":::{source} \2\3\n\1\n:::"),
+    # four colons: what is inside may have three
+    (r"^<details>\n<summary>(.+)</summary>\n\n((?:.*\n)*?)\n</details>$", r"::::{dropdown} \1\n\n\2::::"),
+    (r'^<div class="admonition ([\w-]+)">\n\n\*\*(.+)\*\*\n\n((?:.*\n)*?)\n</div>$',
+     r"::::{admonition} \2\n:class: \1\n\n\3::::"),
     (r"\[([^][]+)\]\(\.\./book/glossary\.md#([^)\s]+)\)", term),
     (r"\(\[[^][]+, \d{4}\]\((https://[^)\s]+)\)\)|\[[^][]+ \(\d{4}\)\]\((https://[^)\s]+)\)", cite),
 )

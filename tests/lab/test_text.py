@@ -59,6 +59,20 @@ def test_a_dataset_is_a_file_or_a_folder_of_text(tmp_path):
     assert corpus.read(tmp_path / "c.bin") == b"left out"
 
 
+def test_links_in_a_folder_of_text_are_followed_and_capitals_are_read(tmp_path):
+    shards, data = tmp_path / "shards", tmp_path / "data"
+    shards.mkdir()
+    data.mkdir()
+    for number in range(3):
+        (shards / f"{number}.txt").write_text(f"shard {number}")
+    (data / "A.TXT").write_text("first")
+    (data / "more").symlink_to(shards)
+    (data / "one.md").symlink_to(shards / "2.txt")
+    (shards / "up").symlink_to(data)                    # a circle
+    assert corpus.texts(data) == {"A.TXT": b"first", "more/0.txt": b"shard 0", "more/1.txt": b"shard 1",
+                                  "more/2.txt": b"shard 2", "one.md": b"shard 2"}
+
+
 def test_the_large_dataset_is_all_of_the_standard_library_and_torch(tmp_path, monkeypatch):
     (tmp_path / "lib" / "json").mkdir(parents=True)
     (tmp_path / "lib" / "site-packages" / "other").mkdir(parents=True)

@@ -17,6 +17,14 @@ PAIRS = (
     (":::{source} scaleout/parallel/ring.py::exchange\n**How it sends**\n:::",
      "**How it sends** ([`scaleout/parallel/ring.py::exchange`](../scaleout/parallel/ring.py))"),
     ("Before.\n\n:::{margin}\nOne.\n\n**Two**.\n:::\n\nAfter.", "Before.\n\n> One.\n> \n> **Two**.\n\nAfter."),
+    ("::::{dropdown} What you should have seen\n\n1. One.\n2. Two {term}`ranks <rank>`.\n::::\n\nAfter.",
+     "<details>\n<summary>What you should have seen</summary>\n\n1. One.\n2. Two "
+     "[ranks](../book/glossary.md#rank).\n\n</details>\n\nAfter."),
+    ("::::{admonition} A limit\n:class: ineq\n\n$$T \\ge 2R\\beta$$\n\nIf it holds.\n::::",
+     '<div class="admonition ineq">\n\n**A limit**\n\n$$T \\ge 2R\\beta$$\n\nIf it holds.\n\n</div>'),
+    ("::::{dropdown} Code\n\n:::{source} scaleout/parallel/ring.py\n**How it sends**\n:::\n::::",
+     "<details>\n<summary>Code</summary>\n\n**How it sends** "
+     "([`scaleout/parallel/ring.py`](../scaleout/parallel/ring.py))\n\n</details>"),
 )  # fmt: skip
 
 
@@ -31,6 +39,14 @@ def test_the_card_is_a_link_to_its_file():
     card = ":::{chapter-card} collectives\n:::"
     assert "(../book/cards/collectives.yml)" in markup.to_plain(card)
     assert markup.to_myst(markup.to_plain(card)) == card
+
+
+def test_an_author_may_write_three_colons_and_no_class():
+    assert markup.to_plain(":::{dropdown} A\nb\n:::\n\n:::{dropdown} C\n\nd\n:::") == (
+        "<details>\n<summary>A</summary>\n\nb\n\n</details>\n\n"
+        "<details>\n<summary>C</summary>\n\nd\n\n</details>"
+    )
+    assert markup.to_plain(":::{admonition} A\n\nb\n:::") == '<div class="admonition note">\n\n**A**\n\nb\n\n</div>'
 
 
 @pytest.mark.parametrize("text", [

@@ -27,6 +27,15 @@ function slowness() {
 /** The answer to every call once Python cannot be had. */
 const AWAY = Object.freeze({ failed: true });
 
+/**
+ * The address of a worker that the page's Content-Security-Policy rules: a worker has the policy of the file that it
+ * comes from, which a static host sends without any, and one made in the page has the page's.
+ */
+function shield(address) {
+  shield.made ??= URL.createObjectURL(new Blob([`import ${JSON.stringify(address.href)};`], { type: "text/javascript" }));
+  return shield.made;
+}
+
 export class Python {
   /** What the first worker left for those after it, which are ready about five times sooner. */
   static image = null;
@@ -64,7 +73,7 @@ export class Python {
     this.up = false;
     // A port of its own: the worker's global postMessage is within reach of the code that runs there.
     const { port1, port2 } = new MessageChannel();
-    const worker = new Worker(this.address, { type: "module" });
+    const worker = new Worker(shield(this.address), { type: "module" });
     Object.assign(this, { worker, port: port1 });
     // what an ended worker said last may still be under way
     port1.onmessage = ({ data }) => this.worker === worker && this.hear(data);
