@@ -155,7 +155,7 @@ def test_each_wrong_reading_counts_what_is_right_and_says_a_figure():
     for option in traces.WHICH.options:
         assert re.search(r"\d", option.why), option.why
         same = sum(a == b for a, b in zip(option.label.split(", "), best, strict=True))
-        assert option.right or option.why.startswith({4: "Four", 3: "Three"}[same])
+        assert option.right or option.why.startswith({4: "Four", 3: "Three", 2: "Two"}[same])
 
 
 def test_misconceptions_of_the_rung_are_each_named():

@@ -123,7 +123,6 @@ def test_memory_that_others_hold_is_named_with_its_process(machine):
 def test_what_a_launch_holds_itself_is_not_anothers():
     assert gpu.room([card(used=int(1.5 * GIB))], {}).ok is True
     assert gpu.room([card(used=None)], {}).ok is None
-    assert gpu.room([], {}).found == "CUDA_VISIBLE_DEVICES names no GPU of this machine"
     assert gpu.holders("GPU-1, 7\nGPU-1, 8\n[N/A], x\n\n", {7}) == {"GPU-1": ["8"]}
 
 
@@ -164,12 +163,21 @@ def test_an_nvidia_smi_that_hangs_is_left_alone(machine, monkeypatch):
 
 @pytest.mark.parametrize(("environment", "what"), [
     ({"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES=''"), ({"CUDA_VISIBLE_DEVICES": "-1"},
-     "CUDA_VISIBLE_DEVICES='-1'"), ({"LAB_DEVICE": "cpu"}, "LAB_DEVICE=cpu")])  # fmt: skip
-def test_gpus_hidden_on_purpose_are_no_fault(machine, environment, what):
+     "CUDA_VISIBLE_DEVICES='-1'"), ({"LAB_DEVICE": "cpu"}, "LAB_DEVICE=cpu"),
+    ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, "CUDA_VISIBLE_DEVICES='NoDevFiles'"),      # a Slurm job without GPUs
+    ({"CUDA_VISIBLE_DEVICES": "7"}, "CUDA_VISIBLE_DEVICES='7'")])  # fmt: skip
+def test_gpus_that_the_environment_hides_are_no_fault(machine, environment, what):
     machine(answers(rows()))
     found = gpu.gpu_checks(0, 0, "13.0", environment)
     assert [check.ok for check in found] == [None, None, None]
     assert found[0].found.endswith(f"{what} hides 2 GPU(s)")
+
+
+def test_a_mig_slice_is_a_gpu_of_which_less_is_known(machine):
+    machine(answers(rows(used=(4, 12288))))
+    found = gpu.gpu_checks(1, 1, "13.0", {"CUDA_VISIBLE_DEVICES": "MIG-11111111-2222-3333-4444-555555555555"})
+    assert [check.ok for check in found] == [True, None, None]
+    assert "MIG" in found[1].found and "MIG" in found[2].found
 
 
 # --- a size for GPUs, and none here ------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ SKETCH = Function(
                                                         "blocks and pp micro-batches in flight."),
         Mistake("activations-whole", _mistaken(fits="whole"), "You did not divide the activations by tp."),
         Mistake("split-by-dp", _mistaken(fits="zero-3"), "You divided the states by dp as well. Replicas hold copies."),
-        Mistake("across-nodes", _mistaken(own=False), "Your tp leaves the node: it has to divide `node`."),
+        Mistake("across-nodes", _mistaken(own=False), "Your tp leaves the node: it has to divide the GPUs of a node."),
         Mistake("no-bubble", _mistaken(price="no-bubble"), "You left the pipeline's bubble out of the time."),
         Mistake("whole-batch", _mistaken(price="whole-batch"), "You took all sequences for m. Replicas share them."),
         Mistake("no-toll", _mistaken(price="no-toll"), "You left out what tp costs."),

@@ -129,7 +129,7 @@ DROP = Function(
         Mistake("largest", lambda *case: _drop(*case, key=lambda size, ms: -size),
                 "You took the largest tile first, whatever it costs to make again."),
         Mistake("dearest", lambda *case: _drop(*case, key=lambda size, ms: -ms / size),
-                "You took the dearest MB first: ms over MB, and the smallest of those."),
+                "You begin with the tile whose MB is dearest."),
         Mistake("in-order", lambda *case: _drop(*case, key=lambda size, ms: 0),
                 "You took the tiles in the order given. Sort them by the price of a MB."),
         Mistake("all-blocks", lambda *case: _drop(*case, at_once=True),

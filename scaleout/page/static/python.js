@@ -2,6 +2,7 @@
 // The book's own never runs what a reader wrote. That has a worker to itself, which gives results and no verdict.
 
 const START_SECONDS = 120; // a slow line needs a minute for the 6 MB
+const MOST = 6; // times its seconds that a call may have on a busy machine
 const DRAW_SECONDS = 20; // drawings take milliseconds; this only catches one that never ends
 
 const STARTING = "Starting Python in your browser (about 6 MB, once). It answers in a moment…";
@@ -10,6 +11,18 @@ const FAILED = "Python did not start: a picture stays as it was stored with the 
   + "no answer is checked. Check the connection and try again; or download this page as a notebook and run it on your "
   + "machine.";
 const BROKEN = "Python itself broke and was started again. Very deep recursion can do that.";
+
+let best = Infinity; // milliseconds of `slowness`'s work on this machine when nothing else runs
+
+/** How many times as long as at its best this machine takes to compute: it may be shared with much else. */
+function slowness() {
+  const start = performance.now();
+  let sum = 1;
+  for (let i = 0; i < 1e7; i++) sum = (sum * 31 + i) | 0;
+  const took = performance.now() - start + (sum === 0.5); // used, or it would not be computed
+  best = Math.min(best, took);
+  return took / best;
+}
 
 /** The answer to every call once Python cannot be had. */
 const AWAY = Object.freeze({ failed: true });
@@ -78,6 +91,7 @@ export class Python {
       if (image) Python.image ??= image;
       clearTimeout(this.timer);
       this.up = true;
+      if (best === Infinity) [1, 2].forEach(slowness); // of two, for the first is compiled meanwhile
       this.become("ready");
       this.next();
     } else if (id !== undefined && id === this.current?.id) {
@@ -121,7 +135,7 @@ export class Python {
     if (!this.up || this.current || !this.queue.length) return;
     this.current = this.queue.shift();
     const { id, method, args, seconds, stopped } = this.current;
-    this.timer = setTimeout(() => this.replace(stopped), seconds * 1000);
+    this.timer = setTimeout(() => this.late(seconds, stopped), seconds * 1000);
     this.port.postMessage({ id, method, args: JSON.stringify(args) });
   }
 
@@ -131,6 +145,13 @@ export class Python {
     this.current = null;
     resolve(answer);
     this.next();
+  }
+
+  /** A call has not come back in its seconds: it has as many more as a busy machine took from it. */
+  late(seconds, stopped, given = seconds) {
+    const more = Math.min(seconds * slowness(), MOST * seconds) - given;
+    if (more < 0.1 * seconds) this.replace(stopped);
+    else this.timer = setTimeout(() => this.late(seconds, stopped, given + more), more * 1000);
   }
 
   /** A call that does not end, or breaks Python, takes its worker with it; the calls behind it wait. */
