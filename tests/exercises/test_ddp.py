@@ -72,7 +72,7 @@ def test_no_order_of_the_terms_turns_a_case_of_the_smallest_batch():
 
 def test_buckets_are_those_of_torch():
     """torch takes a list of caps, the last of which repeats, and gradients in the order of arrival."""
-    import torch
+    torch = pytest.importorskip("torch")
     from torch.distributed import _compute_bucket_assignment_by_size
 
     assign, draw = solution("assign-buckets"), random.Random(0)
