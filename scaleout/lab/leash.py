@@ -2,6 +2,7 @@
 
 The starter holds one end of a named pipe, each process of the job the other. The system closes the starter's end when
 it is gone, after SIGKILL too, and each process ends. Names of processes, of which some are not yet born, do not count.
+`launch.ranks` holds one for every job that a lab starts, and each lab follows it once its imports are done.
 """
 
 import os
@@ -9,6 +10,8 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+
+NAME = "LAB_LEASH"              # the environment variable with the path of the pipe
 
 
 class Leash:
@@ -35,8 +38,14 @@ class Leash:
         return False
 
 
-def follow(path):
-    """End this process (exit code 1) when the starter that made the pipe `path` is gone, or when it is gone already."""
+def follow():
+    """End this process (exit code 1) when the starter that made the pipe in NAME is gone, or when it is gone already.
+
+    Nothing where nobody made one. Processes that this one starts are not told of the pipe.
+    """
+    path = os.environ.pop(NAME, None)
+    if path is None:
+        return
     try:
         mine = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

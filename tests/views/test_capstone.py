@@ -73,6 +73,12 @@ def test_a_last_round_that_some_gpus_sit_out_is_no_work():
     assert found["strong_tokens_per_second"] < 0.6 * even["strong_tokens_per_second"]
 
 
+def test_the_law_counts_the_gpus_that_are_idle():
+    laws = [views.render("capstone", {"world": n})["law"][0] for n in (512, 1024)]
+    assert laws[0].startswith("None is idle: 512 GPUs ≤ 512 sequences. ")
+    assert laws[1].startswith("512 idle: 1,024 GPUs > 512 sequences. ")
+
+
 def test_gpus_without_a_sequence_are_idle():
     busy, idle = (shown({"world": n, "batch": 512})["values"] for n in (512, 2048))
     assert idle["busy"] == 512 and idle["strong_tokens_per_second"] == busy["strong_tokens_per_second"]

@@ -96,7 +96,7 @@ SHARE = Shares(
                 "so are the batches."),
         Mistake("batch-a-rank", lambda order, batch, step, rank, world: order[
             (step * world + rank) * batch:][:batch],
-                "Each of your ranks takes a whole batch, so the batch of all grows with the ranks. `batch` is that of "
+                "Each of your ranks takes a whole batch, so the batch of all grows with the ranks. batch is that of "
                 "all of them."),
         Mistake("same-on-all", lambda order, batch, step, rank, world: order[step * batch:][:batch // world],
                 "All your ranks take the same examples. The rank has to come in."),

@@ -38,12 +38,14 @@ AXES = Choice(
                                                            "its tokens' gradient, and so do the two tables."),
         Option("no-tied", "Q: dp · norm: dp, tp · table: dp", "Tied means one parameter. After one step the first "
                                                               "stage's table and the last one's would differ."),
-        Option("q-tp", "Q: dp, tp · norm: dp, tp · table: dp, pp", "Along tp each rank has other columns of Q. Their "
-                                                                   "gradients belong to different weights."),
+        Option("q-tp", "Q: dp, tp · norm: dp · table: dp, pp",
+               "Along tp each rank has other columns of Q: their gradients belong to different weights. And what has a "
+               "rank's norm seen of the tokens?"),
         Option("no-norm", "Q: dp · norm: dp · table: dp, pp", "Without sequence parallelism that is right. With it a "
                                                               "rank's norm has seen half of the tokens."),
-        Option("table-tp", "Q: dp · norm: dp, tp · table: dp, tp", "The table is cut along tp: other rows on each. It "
-                                                                   "is the stages that have copies."),
+        Option("table-tp", "Q: dp · norm: dp · table: dp, tp",
+               "The table is cut along tp, other rows on each: it is the stages that have copies. And what has a "
+               "rank's norm seen of the tokens?"),
     ),
 )  # fmt: skip
 

@@ -156,11 +156,11 @@ SKETCH = Function(
         Mistake("memory-ignored", _mistaken(fits="any"), "Yours does not ask whether it fits."),
         Mistake("states-alone", _mistaken(fits="states"), "Yours asks whether the states fit. Activations lie beside "
                                                           "them."),
-        Mistake("one-in-flight", _mistaken(fits="one"), "You divided the activations by pp. A stage has 1/pp of the "
-                                                        "blocks and pp micro-batches in flight."),
+        Mistake("one-in-flight", _mistaken(fits="one"),
+                "You divided the activations by pp. How many micro-batches has a stage in flight?"),
         Mistake("activations-whole", _mistaken(fits="whole"), "You did not divide the activations by tp."),
         Mistake("split-by-dp", _mistaken(fits="zero-3"), "You divided the states by dp as well. Replicas hold copies."),
-        Mistake("across-nodes", _mistaken(own=False), "Your tp leaves the node: it has to divide `node`."),
+        Mistake("across-nodes", _mistaken(own=False), "Your tp leaves the node: it has to divide the GPUs of a node."),
         Mistake("too-few-micro-batches", _mistaken(fill=False), "Yours does not ask whether a replica has as many "
                                                                 "micro-batches as stages."),
         Mistake("uneven-batch", _mistaken(even=False), "Yours does not ask whether dp divides the batch."),

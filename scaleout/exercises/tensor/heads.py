@@ -134,8 +134,7 @@ SPLIT = Function(
                 "Those are queries and keys. The softmax weighs values: the rank needs those of its heads too."),
         Mistake("no-offset", lambda rank, ranks, heads, kv, width:
                 _columns(rank, ranks, heads, kv, width, starts=(0, 0)),
-                "You count K's and V's columns from 0. In the fused matrix K begins after heads × width columns, and V "
-                "after that."),
+                "You count K's and V's columns from 0. In the fused matrix they stand behind those of Q."),
         Mistake("heads-not-columns", lambda rank, ranks, heads, kv, width: _columns(rank, ranks, heads, kv, 1),
                 "Those are the numbers of heads. A head has width columns."),
     ),
