@@ -18,9 +18,9 @@ __getattr__, __dir__, __all__ = face(
     __name__,
     accounts="Account KINDS account",
     activations="Sizes block_kept norm_kept",
-    allocator="band effects fits room",
+    allocator="band effects fits room verdict",
     fsdp="fsdp_account",
     loss="stage_kept",
-    pipeline="most_held",
+    pipeline="ends_in_flight most_held",
     states="state_bytes tensor_sizes",
 )

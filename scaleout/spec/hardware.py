@@ -122,6 +122,9 @@ def _network(name: str, bits_per_s: float, source: str) -> Link:
 NODE_WATTS = 10_200
 GPU_WATTS = NODE_WATTS / 8
 
+# Host memory of a node of 8 H100: 2 TB, 250 GB for each GPU. NVIDIA, DGX H100/H200 user guide, hardware overview.
+NODE_HOST_BYTES = 2 * 10**12
+
 # Share of a device's 16-bit rate that forward and backward are taken to reach, in the widgets and in the text: an
 # assumption, made once. Whole jobs on A100 reach 43 to 52% of it, what they wait for counted and recomputation too
 # (Narayanan et al. 2021, arXiv 2104.04473, table 1); compute alone reaches somewhat more.

@@ -128,7 +128,8 @@ def test_an_answer_rounded_to_whole_gb_is_right():
 @each(NUMBERS)
 def test_an_unknown_wrong_number_gets_a_direction_and_a_size_that_gives_nothing_away(one):
     """In the words of its kind: a size is large or small, a share is points too high, of a count there are too many."""
-    words = {"share": ("high", "low"), "steps": ("many", "few")}.get(one.dimension, ("large", "small"))
+    few = ("many", "few")
+    words = {"share": ("high", "low"), "steps": few, "sequences": few}.get(one.dimension, ("large", "small"))
     for factor, slip, way, size in (
         (1.37, "too-large", words[0], "less than half"), (1 / 27.3, "too-small", words[1], "a factor of more than 20"),
     ):  # fmt: skip
@@ -177,7 +178,10 @@ def test_a_thousands_comma_makes_a_number_larger(one):
         assert not check(one, {"value": answer, "unit": one.unit})["ok"] or number < 1 or number >= 1000, answer
 
 
-@each([one for one in NUMBERS if one.dimension not in ("bytes/parameter", "steps", "times") and not one.said])
+BARE = ("bytes/parameter", "steps", "sequences", "times")
+
+
+@each([one for one in NUMBERS if one.dimension not in BARE and not one.said])
 def test_a_size_without_a_unit_is_asked_for_one(one):
     number = f"{one.value / units.UNITS[one.dimension][one.unit]:.4g}"
     for answer in (number, float(number), {"value": number}, {"value": number, "unit": ""}):

@@ -86,14 +86,16 @@ def alone(s, form):
             "validations": validations, "samples": texts}
 
 
-BIG = Shape(8, 128, 8, 256, ff=352, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False,
+BIG = Shape(8, 128, 8, 4096, ff=352, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False,
             max_seq=128)
-HELD = (replace(TRIPLE, micro_batches=4), Layout(dp=2, pp=4, zero=2, micro_batches=4))
+HELD = (replace(TRIPLE, micro_batches=4), Layout(dp=2, pp=4, zero=2, micro_batches=4), Layout(dp=2, tp=4, zero=3),
+        Layout(dp=2, tp=2, pp=2, micro_batches=4, schedule="gpipe"),
+        Layout(dp=2, pp=4, chunks=2, micro_batches=4, schedule="interleaved"))
 
 
 def held(s, layout):
     """By rank: (measured, predicted) peak bytes of a step, with two blocks a stage."""
-    shape = replace(BIG, layers=2 * layout.pp)
+    shape = replace(BIG, layers=2 * layout.stages)
     made = MeshTrainer(s, Setup(shape, "mesh", layout=layout))
     some = [(torch.zeros(2, 128, dtype=torch.long),) * 2 for _ in range(layout.m)]
     made.step(some, RATE)                       # from here on AdamW has its states

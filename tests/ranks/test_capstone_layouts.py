@@ -49,11 +49,13 @@ def test_what_was_built_is_what_was_asked_for(chains):
 
 
 def test_every_rank_holds_at_its_peak_what_was_predicted(chains):
+    """Of a vocabulary that is large beside the model: whole logits, and a table whose gradient DTensor keeps whole. Of
+    ranks that receive, up to 1.7% are the buffers that torch's schedule receives into: the ledger does not see them."""
     for layout, ranks in zip(specimen.HELD, chains["bytes"], strict=True):
         for measured, predicted in ranks:
             assert predicted == pytest.approx(measured, rel=0.02), layout
-    first, last = chains["bytes"][0][0][0], chains["bytes"][0][-1][0]
-    assert first > 1.4 * last, "the first stage has more in flight"
+    first, third = chains["bytes"][1][0][0], chains["bytes"][1][-3][0]
+    assert first > 1.4 * third, "the first stage has more in flight"
 
 
 @pytest.mark.parametrize("schedule", pipeline.SCHEDULES)

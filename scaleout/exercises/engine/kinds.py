@@ -28,7 +28,8 @@ _OFF = (
     (20, "a factor of 5 to 20"), (1000, "a factor of more than 20"),
 )  # fmt: skip
 _POINTS = ((2, "less than 2 points"), (10, "2 to 10 points"), (30, "10 to 30 points"))
-_WAYS = {"share": ("high", "low"), "steps": ("many", "few")}  # of what has no size
+_COUNTS = ("steps", "sequences")
+_WAYS = {"share": ("high", "low"), **dict.fromkeys(_COUNTS, ("many", "few"))}  # of what has no size
 _PREFIXES = {
     **dict.fromkeys(("bytes", "bytes/s"), "Check the prefix: kilo, mega and giga are 1000 apart."),
     "seconds": "Check the prefix: micro and milli are 1000 apart.",
@@ -133,8 +134,8 @@ class Number(Exercise):
 
     def _few_digits(self, given: Quantity, met: list[Number | Slip]) -> bool:
         """The value's own rounding to one digit, where that is no far cry, or the value cut off after two or more. A
-        count of steps is no measure: it has all of its digits or is wrong."""
-        if self.dimension == "steps":
+        count is no measure: it has all of its digits or is wrong."""
+        if self.dimension in _COUNTS:
             return False
         if given.lone:
             own = float(f"{self.value / UNITS[self.dimension][given.unit]:.0e}")
@@ -173,7 +174,7 @@ class Number(Exercise):
             off, steps, most = high / low if low else math.inf, _OFF, "a factor of more than 1,000"
         size = next((words for limit, words in steps if off < limit), most)
         way = _WAYS.get(self.dimension, ("large", "small"))[not large]
-        verb = "are" if self.dimension == "steps" and given.base != 1 else "is"
+        verb = "are" if self.dimension in _COUNTS and given.base != 1 else "is"
         return Verdict(False, f"{given} {verb} too {way}, by {size}.", "too-large" if large else "too-small")
 
 

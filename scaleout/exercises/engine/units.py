@@ -1,7 +1,7 @@
 """Quantities as a reader writes them: '12.5 GB', '12,5 GB', '1.2e10 bytes', '2 * 70 GB', 'about 5 billion'.
 
 A quantity has a dimension (what it measures) and a unit of that dimension. The base unit of every dimension
-has the factor 1: bytes, bytes per parameter, parameters, times, seconds, bytes/s, steps, share. GB is 10^9
+has the factor 1: bytes, bytes per parameter, parameters, times, seconds, bytes/s, steps, sequences, share. GB is 10^9
 bytes, GiB is 2^30 bytes. The number itself is read by `scaleout.exercises.engine.arithmetic`.
 """
 
@@ -26,6 +26,7 @@ UNITS: dict[str, dict[str, float]] = {
     "bytes/s": {"bytes/s": 1, "kB/s": 10**3, "MB/s": 10**6, "GB/s": 10**9, "TB/s": 10**12, "MiB/s": 2**20,
                 "GiB/s": 2**30, "Mbit/s": 10**6 / 8, "Gbit/s": 10**9 / 8, "Tbit/s": 10**12 / 8},
     "steps": {"steps": 1},
+    "sequences": {"sequences": 1},
     "share": {"share": 1, "%": 0.01},
 }  # fmt: skip
 
@@ -72,6 +73,7 @@ _SPELLINGS = {
                                                                     "tera": "Tbit/s"}.items() for end in ("", "s")}},
     "steps": {"steps": "steps", "step": "steps", "rounds": "steps", "messages": "steps", "halving": "steps",
               "halvings": "steps"},
+    "sequences": {"sequences": "sequences", "sequence": "sequences", "seqs": "sequences", "samples": "sequences"},
     "share": {"share": "share", "%": "%", "percent": "%", "per cent": "%", "pct": "%"},
 }  # fmt: skip
 
@@ -195,7 +197,7 @@ def show(base: float, unit: str, dimension: str) -> str:
     else:
         digits = f"{number:.4g}"
     if digits == "1":
-        unit = re.sub("^(byte|parameter|step)s", r"\1", unit)
+        unit = re.sub("^(byte|parameter|step|sequence)s", r"\1", unit)
     return f"{digits} {unit}"
 
 

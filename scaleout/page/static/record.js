@@ -40,7 +40,8 @@ export function records(root, given, wrong) {
     hover(false)(event);
     take(event.dataTransfer.files[0]);
   });
-  const help = "Draws the run of your own that a lab has recorded. The file stays on your machine.";
+  const help = "Draws a run of your own from the Record that its lab wrote, which it does with --save. The file stays on "
+    + "your machine.";
   const button = el("button", { type: "button", class: "live-plain", title: help, onclick: () => input.click() },
     "Add your run…");
   return el("span", { class: "live-records" }, button, input);

@@ -19,7 +19,7 @@ from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS
 from scaleout.views import guess, more, play, select, slider, toggle
-from scaleout.views.choices import NAMES, cards
+from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards
 from scaleout.views.controls import stops
 from scaleout.views.memory import levers, words
 from scaleout.views.memory.levers import Advice, Question
@@ -53,6 +53,7 @@ CONTROLS = (
                [("fp32", "fp32"), ("autocast-bf16", "bf16 autocast, fp32 weights"),
                 ("bf16-master", "bf16 weights, fp32 master"), ("bf16", "bf16 only")]),
         select("attention", "Attention kernel", "sdpa", [("sdpa", "fused (sdpa)"), ("naive", "naive")]),
+        select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
         select("adapter", "Train", "none", [("none", "all weights"), ("lora", "LoRA, rank 16"),
                                             ("qlora", "QLoRA, rank 16")]),
         toggle("gib", "Show GiB (2^30) instead of GB (10^9)", False),
@@ -150,7 +151,7 @@ def _held(params: dict) -> Account:
     layout = _layout(params)
     recipe = Recipe(
         precision=params["precision"], optimizer=params["optimizer"], attention=params["attention"],
-        checkpointing=params["checkpointing"], adapter=params["adapter"],
+        checkpointing=params["checkpointing"], adapter=params["adapter"], loss=params["loss"],
         buckets="beside" if layout.dp > 1 else "none",
     )  # fmt: skip
     return _account(params["model"], params["batch"], _tokens(params), recipe, layout)
