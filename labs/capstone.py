@@ -78,6 +78,7 @@ class Job:
         self.cadence, self.next_look, self.usual, self.asked = Cadence(s, o, self.faults), 0, 1.0, None
         self.seconds = []                       # of the steps of this attempt, the same on every rank
         self.spans = []                         # which options made which steps
+        self.extra = self.cadence.load(self.trainer, self.run)      # refused before a word is said
 
     def claim(self):
         """The lock of the run's folder on rank 0, else None. ValueError on all ranks where it cannot be had."""
@@ -210,7 +211,7 @@ class Job:
 
     def resume(self):
         """Go on from a checkpoint where there is one to go on from."""
-        extra, attempt = self.cadence.load(self.trainer, self.run), join.attempt()
+        (extra, self.extra), attempt = (self.extra, None), join.attempt()
         if extra is not None:
             self.done = extra["step"]
             self.steps = extra["steps"] if self.o.minutes else self.steps
@@ -276,6 +277,8 @@ def main(s, argv=None):
     """Train, write, record."""
     tier, o = lab_options.parse(TIERS, __doc__, argv)
     options.check(o, s)
+    if join.attempt() == 0:                             # a restart goes on from what came after that step
+        options.check_resume(o)
     fits.check(s, o.shape, fits.REPLICATED if o.strategy_on(s.world) in ("one", "ddp") else fits.WEIGHTS)
     with attempts.for_good():
         job = Job(s, o)

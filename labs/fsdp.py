@@ -203,7 +203,13 @@ def main(s, argv=None):
     cut = o.sharding(s.world)
     fsdp_ways.refuse(s, o.via, cut)
     fsdp_knobs.refuse(s, o)
-    text = session.dataset(o.dataset)
+    if o.sweep:
+        options.check_idle("--sweep", o, TIERS[tier], ("timeline", "steps"))
+    if o.via == "accelerate-naive":
+        options.check_idle("--via accelerate-naive", o, TIERS[tier], ("sweep", "timeline", "steps"))
+    if o.wrap != "size" and "wrap" not in (o.sweep or ""):
+        options.check_idle(f"--wrap {o.wrap}", o, TIERS[tier], ("least_parameters",))
+    text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens "
           f"a rank and step\n{cut.ranks} shard(s) x {cut.replicas} replica(s)")
     if o.via == "accelerate-naive":

@@ -45,7 +45,9 @@ def options(argv):
     parser.add_argument("--out", default="hang-dumps", help="new folder for the dumps", metavar="FOLDER")
     parser.add_argument("--read", help="print the dumps of a folder side by side", metavar="FOLDER")
     parser.add_argument("--check", nargs=2, help="judge an answer", metavar=("RANK:LINE", "FOLDER"))
-    o = parser.parse_args(argv)
+    o, usual = parser.parse_args(argv), parser.parse_args([])
+    for flag in (name for name in ("check", "read") if getattr(o, name)):
+        lab_options.check_idle(f"--{flag}", o, usual, [name for name in vars(usual) if name != flag])
     if not 3 <= o.processes <= 8:
         raise ValueError(f"--processes is {o.processes}: it must be from 3 to 8 (two ranks have no majority)")
     if not 3 <= o.timeout <= 30:

@@ -206,7 +206,7 @@ def train(s, tier, o):
     """Check, train, measure, compare, record. Exit code 1 where a check failed."""
     fits.check(s, o.shape)
     profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
-    text = session.dataset(o.dataset)
+    text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step")
     checks = equality(s, o, text)
     run = Run(s, o, text)
@@ -229,11 +229,13 @@ def train(s, tier, o):
 
 # --- fake tensors -----------------------------------------------------------------------------------------
 
+FAKE = {f.name for f in fields(Recipe)} | {"micro_batch", "seq", "plot", "fake"}       # the options it has a use for
 SHORT = {"7b": "llama-2-7b", "13b": "llama-2-13b", "70b": "llama-2-70b", "8b": "llama-3-8b"}
 
 
-def fake(s, o):
+def fake(s, tier, o):
     """The table of a step that this machine could not run: sizes without contents, one rank, on the CPU."""
+    options.check_idle("--fake", o, TIERS[tier], [f.name for f in fields(o) if f.name not in FAKE])
     if s.world > 1:
         raise ValueError("--fake measures one rank: start it with python, not torchrun")
     name = SHORT.get(o.fake.lower(), o.fake.lower())
@@ -257,7 +259,7 @@ def main(s, argv=None):
     for path, kinds in ((o.plot, (".svg", ".png", ".pdf")), (o.snapshot, (".pickle",))):
         options.check_target(path, kinds)
     if o.fake:
-        fake(s, o)
+        fake(s, tier, o)
     else:
         train(s, tier, o)
 

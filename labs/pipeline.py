@@ -259,7 +259,10 @@ def main(s, argv=None):
     options.check_sound(o.save, o.fault)
     plan.refuse()
     lab_pipeline.refuse(s.world, s.nodes, s.device.type, o.fault, o.hop_ms, o.trace)
-    text = session.dataset(o.dataset)
+    if o.fault != "none":
+        more = ("trace", "stage_ms", "repeats") if o.fault == "both-send" else ()        # which sleeps for no stage
+        options.check_idle(f"--fault {o.fault}", o, TIERS[tier], ("schedules", "steps", "lr", *more))
+    text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {plan.m} micro-batches of {o.micro_batch} x {o.seq} tokens")
     if o.fault == "none":
         whole(s, tier, plan, text)

@@ -38,7 +38,7 @@ class Options(options.Model):
     """The model, the ways, the step, and what to do with the result."""
 
     layers: int = options.number(2, "blocks")
-    hidden: int = options.number(64, "width of the residual stream")
+    hidden: int = options.number(64, "width of the residual stream", 2)
     heads: int = options.number(4, "attention heads")
     seq: int = options.number(64, "tokens a sequence")
     micro_batch: int = options.number(2, "sequences of a rank's step")
@@ -184,8 +184,10 @@ def main(s, argv=None):
     options.check_sound(o.save, o.fault)
     chosen(s, o)
     if o.fault:
+        options.check_idle("--fault", o, TIERS[tier], ("histogram", "compile", "ways", "via", "steps", "seeds", "lr",
+                                                       "growth_interval"))
         precision_faults.refuse(s, o.fault)
-    text = session.dataset(o.dataset)
+    text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {o.micro_batch * s.world} x {o.seq} tokens a step, {o.seeds} seed(s)")
     if o.fault:
         precision_faults.show(s, o, o.fault, batches(s, o, text)(o.seed, 0))

@@ -205,6 +205,8 @@ def main(s, argv=None):
         check = group_of(s)
         s.say(f"PREFLIGHT {check.found}")
         sys.exit(0 if check.ok else 1)
+    if o.processes and s.world > 1:
+        raise ValueError(f"--processes: torchrun has started {s.world} already: leave it out, or start with python")
     checks = local_checks(o) if s.local_rank == 0 else []
     processes = o.processes or torch.cuda.device_count() or 2
     checks.append(group_of(s) if s.world > 1 else group_started(processes))

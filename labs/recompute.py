@@ -201,8 +201,11 @@ def train(s, tier, o, text):
     recording.end(s, r.checks)
 
 
-def refuse(s, o):
+def refuse(s, tier, o):
     """ValueError, in one line, for what could not work."""
+    if o.compile or o.fault:
+        flag = "--compile" if o.compile else "--fault"
+        options.check_idle(flag, o, TIERS[tier], ("steps", "lr", "via", "machine", "precision"))
     options.check_sound(o.save, o.fault)
     options.check_save(o.save, RESULTS)
     if o.compile and (s.world > 1 or o.save or o.fault):
@@ -220,8 +223,8 @@ def main(s, argv=None):
     tier, o = options.parse(TIERS, __doc__, argv)
     fits.check(s, o.shape)
     profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
-    refuse(s, o)
-    text = session.dataset(o.dataset)
+    refuse(s, tier, o)
+    text = session.dataset(o.dataset, o.seq)
     if o.compile:
         o = replace(o, precision="fp32")            # which one block is weighed in, whatever trains
     s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step, dropout "

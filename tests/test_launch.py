@@ -84,7 +84,8 @@ def test_two_machines_without_a_gpu_are_told_in_one_line():
     done = bash("labs/launch/two_machines.sh", "0", "127.0.0.1", **environment | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
     assert (done.returncode, done.stdout, done.stderr) == (
-        2, "", "two_machines.sh: torch sees no GPU here: labs/preflight.py says why, and PROCESSES=1 trains on the CPU\n")
+        2, "", "two_machines.sh: torch sees no GPU here: labs/preflight.py says why, "
+        "and PROCESSES=1 trains on the CPU\n")
 
 
 def test_empty_lists_are_no_unset_variables_to_an_old_bash():

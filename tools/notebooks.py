@@ -25,7 +25,7 @@ import yaml
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-from scaleout.page import markup
+from scaleout.page import markup, sphinx
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST = (ROOT / "tools" / "first_cell.py").read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
@@ -140,12 +140,13 @@ def colons(text: str) -> str:
 
 def make_readable(notebook: nbformat.NotebookNode) -> None:
     """Write the notebook, in place, so that it reads in any editor. ValueError names what cannot be."""
-    put_first(notebook, address())
+    put_first(notebook, repository := address())
+    site = sphinx.pages_address(repository)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             fold(cell)
         else:
-            cell.source = markup.to_plain(colons(cell.source))
+            cell.source = markup.to_site(markup.to_plain(colons(cell.source)), site)
 
 
 def run(path: Path) -> float:

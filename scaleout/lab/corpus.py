@@ -97,3 +97,14 @@ def _below(root, kinds, before="", without=()):
         files += [Path(folder, name) for name in names]
     return {before + file.relative_to(root).as_posix(): file for file in sorted(files)
             if file.suffix.lower() in kinds and file.is_file()}
+
+
+def long_enough(text, seq):
+    """The text (bytes, or a tensor of them), where a sequence and the byte after it can be drawn from it at random.
+
+    ValueError, one line, where it is no longer than that.
+    """
+    if len(text) <= seq + 1:
+        raise ValueError(f"the dataset holds {len(text):,} byte(s): it must be longer than one sequence, {seq:,}: use "
+                         "a larger --dataset, or a smaller --seq")
+    return text

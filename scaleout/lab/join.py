@@ -43,6 +43,20 @@ class Misplaced(ValueError):
     """The launcher's environment does not say where this process stands: each that sees it says so."""
 
 
+def check_interface(names=None):
+    """ValueError, one line, where gloo is told of a network interface (GLOO_SOCKET_IFNAME) that this machine has not.
+
+    Each node says it of itself, by its first process.
+    """
+    text = os.environ.get("GLOO_SOCKET_IFNAME") if names is None else names
+    there = [name for _, name in socket.if_nameindex()]
+    gone = [name for name in (text or "").split(",") if name and name not in there]
+    if gone:
+        kind = Misplaced if os.environ.get("LOCAL_RANK", "0") == "0" else ValueError
+        raise kind(f"GLOO_SOCKET_IFNAME is {text[:40]!r} in the environment, and {socket.gethostname()} has no "
+                   f"{gone[0][:40]}: use one of {', '.join(there)}")
+
+
 def number(name, default, lowest=0, highest=10**6):
     """A whole number from the launcher's environment. Misplaced where it is none, or not from lowest to highest."""
     text = os.environ.get(name, str(default))

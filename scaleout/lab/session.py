@@ -142,6 +142,8 @@ def _join(device):
     if place.type == "cuda":
         torch.cuda.set_device(place)          # before the group: NCCL takes the current device
     backend, nodes = "none" if world == 1 else "nccl" if place.type == "cuda" else "gloo", 1
+    if backend == "gloo":
+        join.check_interface()
     if world > 1:
         store = join.meet(rank, world)
         bound = {"device_id": place} if place.type == "cuda" else {}
@@ -248,8 +250,7 @@ def batch(text, step, sequences, seq, rank=0, world=1, seed=0, device="cpu"):
     text: uint8 tensor. The global batch of sequences * world windows depends on seed and step only, so that N
     ranks with b sequences each see exactly what one process sees with N * b.
     """
-    if len(text) <= seq + 1:
-        raise ValueError(f"the dataset holds {len(text)} bytes: it must be longer than one sequence, {seq}")
+    corpus.long_enough(text, seq)
     chance = torch.Generator().manual_seed(seed * 1_000_003 + step)
     starts = torch.randint(len(text) - seq - 1, (sequences * world,), generator=chance)
     mine = starts[rank * sequences:(rank + 1) * sequences]
@@ -270,6 +271,6 @@ def as_tensor(text):
     return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
-def dataset(path=None):
-    """What `corpus.read` reads, `as_tensor`."""
-    return as_tensor(corpus.read(path))
+def dataset(path=None, seq=0):
+    """What `corpus.read` reads, `as_tensor`. ValueError where it is no longer than a sequence of seq tokens."""
+    return as_tensor(corpus.long_enough(corpus.read(path), seq))

@@ -10,7 +10,8 @@
     :::{admonition} Title and its text      **Title** and its text
 
 An author writes either; a notebook is stored with the second. Sphinx is given the first: on the site a citation and a
-term explain themselves under the pointer, code unfolds, and what there is none of is named.
+term explain themselves under the pointer, code unfolds, and what there is none of is named. Once the site has an
+address, a notebook's links to pages lead there: a notebook that is read alone has no pages beside it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from sphinx.application import Sphinx
 
 from scaleout.page.source import UNNAMED
 
-BIBLIOGRAPHY = Path(__file__).resolve().parents[2] / "book" / "references.bib"
+BOOK = Path(__file__).resolve().parents[2] / "book"
+BIBLIOGRAPHY, GLOSSARY = BOOK / "references.bib", BOOK / "glossary.md"
 
 
 @cache
@@ -126,13 +128,59 @@ def to_myst(text: str) -> str:
     return text
 
 
+LINK = re.compile(r"\]\((?:\.\./(book/[\w/-]+)\.md|(\d\d_\w+)\.ipynb)(#[^)\s]+)?\)")
+
+
+def term_id(name: str) -> str:
+    """The anchor of a term in the site's glossary, where Sphinx finds it whatever its capitals."""
+    name = next((one for one in terms().values() if one.lower() == name.lower()), name)
+    return anchor_of(name)
+
+
+def anchor_of(name: str) -> str:
+    """As Sphinx makes one."""
+    return f"term-{re.sub('[^a-zA-Z0-9._]+', '-', name).strip('-')}"
+
+
+@cache
+def terms() -> dict[str, str]:
+    """Every term of the glossary by its anchor."""
+    text = GLOSSARY.read_text(encoding="utf-8").partition("{glossary}\n")[2]
+    return {anchor_of(name): name for name in re.findall(r"^(?!`)(\S.*)$", text, re.M)}
+
+
+def to_site(text: str, site: str) -> str:
+    """Links to files of pages as links to the site at the address `site`; as they are where there is none."""
+
+    def address(found: re.Match) -> str:
+        page, anchor = found[1] or f"notebooks/{found[2]}", found[3] or ""
+        if page == "book/glossary" and anchor:
+            anchor = f"#{term_id(unquote(anchor[1:]))}"
+        return f"]({site}{page}.html{anchor})"
+
+    return LINK.sub(address, text) if site else text
+
+
+def to_files(text: str, site: str) -> str:
+    """What `to_site` took."""
+
+    def file(found: re.Match) -> str:
+        folder, name, anchor = found[1], found[2], found[3] or ""
+        if name == "glossary" and anchor:
+            anchor = f"#{quote(terms()[anchor[1:]])}"
+        return f"]({name}.ipynb{anchor})" if folder == "notebooks" else f"](../book/{name}.md{anchor})"
+
+    pattern = rf"\]\({re.escape(site)}(book|notebooks)/([\w/-]+)\.html(#[^)\s]+)?\)"
+    return re.sub(pattern, file, text) if site else text
+
+
 def give_back(app: Sphinx, docname: str, source: list[str]) -> None:
     """Sphinx is about to read a page."""
     if docname.startswith("notebooks/"):
         notebook = json.loads(source[0])
         for cell in notebook["cells"]:
             if cell["cell_type"] == "markdown":
-                cell["source"] = to_myst("".join(cell["source"]))
+                cell["source"] = to_myst(to_files("".join(cell["source"]), app.config.html_baseurl))
         source[0] = json.dumps(notebook)
 
 

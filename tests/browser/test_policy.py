@@ -11,7 +11,6 @@ from http.server import BaseHTTPRequestHandler
 
 import live_page
 import pytest
-from conftest import missing
 from driver import HTML, watched
 from serve import Handler, Server
 
@@ -76,10 +75,8 @@ def other():
 
 
 @pytest.fixture(scope="module")
-def strict():
-    """The address of the built site, as it is."""
-    if not (HTML / "index.html").is_file():
-        missing("no site: run make site")
+def strict(book):
+    """The address of the built site, where there is a `book`, as it is."""
     with live_page.serve(HTML, Handler) as address:
         yield address
 

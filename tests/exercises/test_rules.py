@@ -224,3 +224,17 @@ def test_a_first_message_has_neither_the_answer_nor_its_formula(one):
         for times, words in TIMES.items():
             if slip.value and math.isclose(one.value / slip.value, times, rel_tol=0.005):
                 assert not re.search(TELLING.format(words), slip.message, re.I), (slip.name, slip.message)
+
+
+def expressions(text):
+    """What is written as a formula in a text, each without its spaces and marks."""
+    found = re.findall(r"[\w)]+(?:\s*[×·*/^+−÷]\s*[(\w]+)+\)?", UNITS_OUT.sub("", re.sub(r"[`*]{1,2}(?=\S)", "", text)))
+    return {re.sub(r"[\s()]", "", one) for one in found}
+
+
+@each(FUNCTIONS)
+def test_a_mistakes_message_has_no_formula_that_the_prompt_does_not_give(one):
+    given = re.sub(r"[\s()`*]", "", one.prompt + one.stub)
+    for mistake in one.mistakes:
+        told = [formula for formula in expressions(mistake.message) if formula not in given]
+        assert not told, (mistake.name, mistake.message, told)

@@ -24,6 +24,14 @@ def test_the_text_that_comes_with_the_book_is_what_its_page_says():
     assert sum(file.stat().st_size for file in corpus.DATA.iterdir()) < 400_000
 
 
+def test_the_text_of_the_book_does_not_depend_on_the_python_that_runs(tmp_path, monkeypatch):
+    before = corpus.texts()
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    (tmp_path / "ast.py").write_text("another Python's")
+    assert corpus.texts() == corpus.texts("stdlib-3.11") == before
+    assert corpus.read("stdlib") == b"another Python's"
+
+
 def test_the_library_that_runs_is_another_dataset():
     folder = Path(sysconfig.get_paths()["stdlib"])
     found = corpus.texts("stdlib")

@@ -57,6 +57,32 @@ def test_other_links_stay(text):
     assert markup.to_plain(text) == markup.to_myst(text) == text
 
 
+SITE = "https://a.github.io/b/"
+
+
+@pytest.mark.parametrize(("files", "there"), [
+    ("[rung 06](06_fsdp.ipynb) and [a sweep](10_collectives.ipynb#a-sweep)",
+     f"[rung 06]({SITE}notebooks/06_fsdp.html) and [a sweep]({SITE}notebooks/10_collectives.html#a-sweep)"),
+    ("[here](../book/running.md) [torch](../book/running.md#the-driver), [plan](../book/instructor/ddp.md)",
+     f"[here]({SITE}book/running.html) [torch]({SITE}book/running.html#the-driver), "
+     f"[plan]({SITE}book/instructor/ddp.html)"),
+    ("[ranks](../book/glossary.md#rank) [it](../book/glossary.md#Young%27s%20interval)",
+     f"[ranks]({SITE}book/glossary.html#term-rank) [it]({SITE}book/glossary.html#term-Young-s-interval)"),
+])  # fmt: skip
+def test_links_to_pages_lead_to_the_site_once_there_is_one(files, there):
+    assert markup.to_site(files, SITE) == there and markup.to_files(there, SITE) == files
+    assert markup.to_site(there, SITE) == there and markup.to_plain(there) == there
+    assert markup.to_site(files, "") == markup.to_files(files, "") == files
+
+
+def test_a_term_is_found_whatever_its_capitals_and_code_is_no_page():
+    there = f"[it]({SITE}book/glossary.html#term-Muon)"
+    assert markup.to_site("[it](../book/glossary.md#muon)", SITE) == there
+    assert markup.to_files(there, SITE) == "[it](../book/glossary.md#Muon)"
+    code = "**How it sends** ([`scaleout/parallel/ring.py`](../scaleout/parallel/ring.py))"
+    assert markup.to_site(code, SITE) == code
+
+
 @pytest.mark.parametrize("key", ["nobody2020", "radford2019gpt2", "young1974,daly2006"])
 def test_a_source_that_cannot_be_linked_is_named(key):
     with pytest.raises(ValueError, match=f"`{key}`: book/references.bib has no entry of that key with a url"):

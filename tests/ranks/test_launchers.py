@@ -13,6 +13,15 @@ from lab_runs import ENVIRONMENT, ROOT, alive
 
 LONG = ["--layers", "1", "--hidden", "32", "--heads", "2", "--seq", "16", "--steps", "1000000"]
 SCALING = ["labs/scaling.py", "--worlds", "1,2", "--mode", "weak", "--strategies", "ddp", "--seconds", "0", *LONG]
+ENDLESS = "the path of a file without an end"
+
+
+@pytest.fixture
+def endless(tmp_path_factory):
+    """A reader's file that does not come to its end."""
+    path = tmp_path_factory.mktemp("reader") / "mine.py"
+    path.write_text("def train_step(*_, **__):\n    while True:\n        pass\n")
+    return str(path)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,15 +52,17 @@ def until(done):
     (SCALING, signal.SIGTERM, 143, ""),
     (SCALING, signal.SIGKILL, -signal.SIGKILL, ""),
     (["labs/ddp.py", "--scaling", "2", *LONG], signal.SIGTERM, 143, ""),
-    (["labs/preflight.py", "--processes", "2"], signal.SIGINT, 130, "labs/preflight.py: stopped\n")],
-    ids=["scaling, asked", "scaling, killed", "ddp", "preflight"])
+    (["labs/preflight.py", "--processes", "2"], signal.SIGINT, 130, "labs/preflight.py: stopped\n"),
+    (["-m", "scaleout.exercises.ddp.ranks", ENDLESS], signal.SIGTERM, 143, "")],
+    ids=["scaling, asked", "scaling, killed", "ddp", "preflight", "checker"])
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes through /proc")
-def test_a_launcher_that_is_ended_leaves_no_rank_and_no_folder(words, sign, code, said, tmp_path):
+def test_a_launcher_that_is_ended_leaves_no_rank_and_no_folder(words, sign, code, said, tmp_path, endless):
+    words = [endless if word == ENDLESS else word for word in words]
     job = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=ENVIRONMENT | {"TMPDIR": str(tmp_path)}, text=True,
                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     try:
-        assert until(lambda: marked(tmp_path, b"LOCAL_RANK=")), "its ranks start"
+        assert until(lambda: marked(tmp_path, b"RANK=")), "its ranks start"
         job.send_signal(sign)
         assert job.wait(60) == code
         if sign == signal.SIGKILL:                      # nobody is left who could wait for them

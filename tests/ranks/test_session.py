@@ -142,7 +142,7 @@ def test_a_batch_is_text_and_its_targets_are_one_byte_on():
     assert torch.equal(tokens, session.batch(text, 0, 4, 10)[0]), "the same step gives the same batch"
     assert not torch.equal(tokens, session.batch(text, 1, 4, 10)[0])
     assert not torch.equal(tokens, session.batch(text, 0, 4, 10, seed=1)[0])
-    with pytest.raises(ValueError, match="holds 5 bytes: it must be longer than one sequence, 10"):
+    with pytest.raises(ValueError, match=r"holds 5 byte.s.: it must be longer than one sequence, 10"):
         session.batch(session.as_tensor(b"short"), 0, 1, 10)
 
 

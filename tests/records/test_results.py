@@ -31,7 +31,16 @@ def test_a_record_comes_back_as_it_was_saved(tmp_path):
     assert load(path) == sample()
     assert json.loads(path.read_text())["step_seconds"] == [9.0, 0.5, 0.5]
     assert [p.name for p in path.parent.iterdir()] == ["run.json"]
-    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_who_may_read_a_file_is_the_umasks_to_say(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        for _ in range(2):  # made, and written over
+            assert save(sample(), tmp_path / "run.json").stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
 
 
 def test_a_run_that_trains_nothing_has_no_tokens(tmp_path):

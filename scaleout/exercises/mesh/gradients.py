@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
+from random import Random
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Option
 
@@ -88,7 +89,13 @@ def _ranks(pp, dp, tp, seed):
     cut = {(i, k): (seed + 5 * i + 3 * k) % 11 for i in range(pp) for k in range(tp)}
     whole = {i: (seed + 7 * i) % 5 + 1 for i in range(pp)}
     made = [[i, j, k, cut[i, k], whole[i]] for j in range(dp) for k in range(tp) for i in range(pp)]
-    return made[seed % len(made) :] + made[: seed % len(made)]
+    Random(seed).shuffle(made)
+    return made
+
+
+def _first_part(ranks):
+    """The first ranks of the list, as many as a replica has."""
+    return sqrt(sum(a + b * (k == 0) for _, _, k, a, b in ranks[: len(ranks) // len({one[1] for one in ranks})]))
 
 
 NORM = Function(
@@ -113,7 +120,8 @@ NORM = Function(
     function="norm", stub=_STUB, reference=_norm,
     cases=(([[0, 0, 0, 9, 4], [0, 0, 1, 12, 4], [0, 1, 0, 9, 4], [0, 1, 1, 12, 4]],), (_ranks(2, 2, 2, 3),),
            (_ranks(1, 3, 1, 1),), (_ranks(3, 1, 1, 4),), (_ranks(1, 1, 3, 6),), (_ranks(4, 2, 3, 9),),
-           (_ranks(2, 1, 7, 2),), ([[0, 0, 0, 0, 0]],), (_ranks(2, 3, 1, 8),)),
+           (_ranks(2, 1, 7, 2),), ([[0, 0, 0, 0, 0]],), (_ranks(2, 3, 1, 8),), (_ranks(2, 3, 2, 5),),
+           (_ranks(3, 2, 2, 7),)),
     mistakes=(
         Mistake("every-rank", lambda ranks: _norm(ranks, replicas=True, copies=True),
                 "You added up over all ranks. Replicas, and copies along tp, hold the same gradients."),
@@ -127,6 +135,8 @@ NORM = Function(
                 "You counted one tp rank's part of what is cut. Each has other columns: all of them count."),
         Mistake("whole-forgotten", lambda ranks: _norm(ranks, whole=False),
                 "You left out what is whole on each tp rank. It counts once."),
+        Mistake("first-part", _first_part,
+                "You took the first ranks of the list for one replica. They come in any order: look at dp."),
         Mistake("no-root", lambda ranks: _norm(ranks) ** 2, "That is the square of the norm: take the root."),
     ),
     right="Different gradients are added, copies are counted once.",

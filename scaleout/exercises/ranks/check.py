@@ -51,6 +51,7 @@ class Check:
     wait_seconds: float = 15  # that a collective of the reader waits for the other ranks
     file_seconds: float = 40  # for one file on one number of processes, by the rank's own clock
     explain: Callable[[Exception], Verdict | None] = lambda error: None  # what an exception of the reader's code means
+    around: Callable[[], AbstractContextManager] = contextlib.nullcontext  # entered before the reader's file loads
 
 
 def wrong(words: str, slip: str) -> Verdict:
@@ -200,11 +201,12 @@ def _report(one: _Place) -> object:
     """What `own` says of the reader's function, or what its code raised."""
     mine, own = os.getpid(), Clock()
     try:
-        function = load(one.path, one.check.function)
-    except ValueError as error:
-        return wrong(str(error), UNREAD)
-    try:
-        return one.check.own(function, one.rank, one.world)
+        with one.check.around():
+            try:
+                function = load(one.path, one.check.function)
+            except ValueError as error:
+                return wrong(str(error), UNREAD)
+            return one.check.own(function, one.rank, one.world)
     except BaseException as error:  # the reader's code: one line says what happened
         known = one.check.explain(error)
         if known:

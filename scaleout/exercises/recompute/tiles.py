@@ -122,7 +122,10 @@ DROP = Function(
            (_LLAMA, 32, 0), ([[10, 1], [40, 2]], 3, 40), ([[10, 1], [40, 2]], 3, 41), ([[10, 1], [40, 2]], 3, 130),
            ([[10, 1], [40, 2]], 3, 151), ([[5, 4], [7, 1], [90, 9]], 7, 300), ([[100, 30], [8, 1], [30, 3]], 2, 70),
            ([[100, 30], [8, 1], [30, 3]], 2, 60), ([[20, 5]], 6, 65), ([[20, 5]], 6, 60), ([[20, 5]], 6, 500),
-           ([[30, 9], [25, 1], [60, 7]], 5, 190), ([[12, 1], [50, 6], [9, 4]], 1, 55)),
+           ([[30, 9], [25, 1], [60, 7]], 5, 190), ([[12, 1], [50, 6], [9, 4]], 1, 55),
+           # prices of more than 1 ms a MB, and prices that are alike when they are rounded
+           ([[5, 40], [7, 9], [4, 30]], 4, 20), ([[8, 28], [6, 13], [9, 50]], 3, 25), ([[3, 20], [2, 5]], 6, 10),
+           ([[52, 10], [58, 10], [30, 4]], 3, 200), ([[21, 10], [29, 10]], 4, 50), ([[70, 20], [65, 17]], 2, 100)),
     mistakes=(
         Mistake("by-time", lambda *case: _drop(*case, key=lambda size, ms: ms),
                 "You took the quickest tile first. A quick tile may free little: what does its MB cost?"),
@@ -137,7 +140,7 @@ DROP = Function(
         Mistake("rounded-down", lambda *case: _drop(*case, rounded=int),
                 "You rounded the number of blocks down. Then a little less than asked for is free."),
         Mistake("one-more", lambda *case: _drop(*case, rounded=lambda n: int(n) + 1),
-                "You took one block more than needed where free / MB is whole."),
+                "You took one block more than needed where the division leaves nothing."),
         Mistake("one-block", lambda *case: _drop(*case, most=1),
                 "You drop a tile in one block at most. There are more of them, all alike."),
         Mistake("no-end", lambda *case: _drop(*case, most=10**9),

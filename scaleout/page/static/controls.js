@@ -110,11 +110,10 @@ function slider(control, changed) {
   let took; // what the picture has instead, where it cannot have the value
   let wanted = control.lo; // the value as it was set: the browser cuts it at an end that may yet move
   input.addEventListener("input", () => {
-    const at = value(input.value);
-    wanted = at;
+    wanted = value(input.value);
     took = undefined;
-    show(at);
-    changed(at);
+    show(wanted);
+    changed(wanted);
   });
   const set = (at) => {
     wanted = at;
@@ -126,9 +125,8 @@ function slider(control, changed) {
   const now = (lever) => {
     made.now(lever);
     const last = lever.hi ?? control.hi;
-    const end = position(last);
-    if (Number(input.max) === end && lever.takes === took) return;
-    input.max = end;
+    if (Number(input.max) === position(last) && lever.takes === took) return;
+    input.max = position(last);
     wanted = Math.min(wanted, last); // as the picture was drawn
     input.value = position(wanted);
     took = lever.takes;

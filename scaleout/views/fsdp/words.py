@@ -20,8 +20,8 @@ WHOLE = ("gathered units", "whole gradients", "buffers")
 def sentence(setting, values: dict) -> str:
     """What one GPU holds, and whether it fits and is fast. setting: of the view."""
     gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
-    most = f"{svg.quantity(values['room_gib'])} usable" if values["fits"] else svg.quantity(values["device_gib"])
-    peak = f"{svg.quantity(values['peak_gib'])} of {most} GiB"
+    most = values["room_gib" if values["fits"] else "device_gib"]  # what it fits below, a line of the picture
+    peak = f"{svg.quantity(values['peak_gib'])} of {svg.quantity(most)} GiB"
     first = f"{NAMES[setting.model]} on {gpus} peaks at {peak}, {WHERE[values['peak_phase']]}. "
     if not values["fits"]:
         return f"{first}{_too_much(values)}"
