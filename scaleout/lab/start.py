@@ -11,6 +11,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from scaleout.lab import leash
+
 
 def name():
     """The script as its messages call it: "labs/capstone.py"."""
@@ -76,3 +78,5 @@ if SCRIPT:
     gc.disable()                                        # while modules come nothing goes: a fifth of their time
 if SCRIPT and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, stopped)               # imports of torch take seconds
+if os.environ.get(leash.NAME):
+    leash.follow(os.environ[leash.NAME])                # a tour of the labs ends this process with itself
