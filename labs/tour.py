@@ -4,9 +4,10 @@
     python labs/tour.py --minutes 3 --out FOLDER --only memory,ddp      some labs, without the others
 
 Looks what the machine is, a CPU, a GPU or a node of several, and picks the size and the number of ranks of each lab.
-What does not fit the time is dropped, what fails or hangs is ended and its log kept, and the next lab runs. FOLDER gets
-tour.md (the page), records.json (all Records) and tour.tar.gz (logs, Records, the machine's profile). Exit code 0 where
-every lab that ran passed, else 1.
+What does not fit the time is dropped, what fails or hangs is ended and its log kept, and the next lab runs.
+
+FOLDER gets three files: the page, tour.md; all Records in one file; an archive of logs, Records and the machine's
+profiles. They are there whatever ends the tour. Exit code 0 where every lab that ran passed, else 1.
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -39,14 +40,14 @@ def options(argv):
     parser = lab_options.Parser(__doc__)
     parser.add_argument("--minutes", type=float, default=8.0, help="for all of it, from 1 to 1440", metavar="X")
     parser.add_argument("--out", default="runs/tour", help="for the three files (runs/tour)", metavar="FOLDER")
-    parser.add_argument("--only", default="", help="labs to visit, as in memory,ddp (all)", metavar="LAB,LAB")
+    parser.add_argument("--only", help="labs to visit, as in memory,ddp (all)", metavar="LAB,LAB")
     o = parser.parse_args(argv)
     if not (math.isfinite(o.minutes) and 1 <= o.minutes <= 1440):
         raise ValueError(f"--minutes is {o.minutes:g}: it must be from 1 to 1440")
     if not o.out.strip():
         raise ValueError("--out needs a name that is not empty")
     lab_options.check_folder(o.out, "--out")
-    o.out, o.only = Path(o.out), tuple(word.strip() for word in o.only.split(",")) if o.only else ()
+    o.out, o.only = Path(o.out), () if o.only is None else tuple(word.strip() for word in o.only.split(","))
     if (o.out / tour_page.PAGE).exists():
         raise ValueError(f"--out {o.out}: holds a tour already: choose another folder")
     for name in o.only:
