@@ -48,8 +48,6 @@ def options(argv):
         raise ValueError("--out needs a name that is not empty")
     lab_options.check_folder(o.out, "--out")
     o.out, o.only = Path(o.out), () if o.only is None else tuple(word.strip() for word in o.only.split(","))
-    if (o.out / tour_page.PAGE).exists():
-        raise ValueError(f"--out {o.out}: holds a tour already: choose another folder")
     for name in o.only:
         if name not in lab_tour.SECONDS:
             raise ValueError(f"--only: there is no lab {name!r} on the tour: use some of {', '.join(lab_tour.SECONDS)}")
@@ -112,6 +110,8 @@ def stopped(number, frame):
 def main(argv=None):
     """Look, plan, walk, write; exit with what came of it."""
     o = options(argv)
+    if (o.out / tour_page.PAGE).exists():
+        raise ValueError(f"--out {o.out}: holds a tour already: choose another folder")
     for each in SIGNALS:
         signal.signal(each, stopped)
     found, why = machine(o)

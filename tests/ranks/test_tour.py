@@ -1,6 +1,7 @@
 """labs/tour.py with labs that pass, fail, hang, chatter, and leave what is no Record: each has its line, the next one
 runs, no process stays, and the page has the Records' numbers. Stopped or killed, it takes its labs along."""
 
+import importlib
 import json
 import re
 import signal
@@ -10,11 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-from lab_runs import ENVIRONMENT, ROOT
+from lab_runs import ENVIRONMENT, ROOT, run
 from test_commands import SHRUNK
 
 from scaleout.lab.tour_page import figure
+from scaleout.memory import account, most_held, stage_kept
 from scaleout.records import results
+from scaleout.spec import DEVICES, Recipe, pipeline, total_parameters
 
 REAL = f"""import runpy, sys
 import scaleout.lab.start
@@ -129,3 +132,30 @@ def test_a_tour_that_is_ended_takes_its_lab_along(number, folder):
     if number != signal.SIGKILL:
         assert done.returncode == 128 + number
         assert f"Stopped by {number.name} before its end." in text
+
+
+# --- what one GPU has room for --------------------------------------------------------------------------------------
+
+def activations(lab, o):
+    """Bytes that a step of a lab's options keeps for its backward."""
+    if lab == "pipeline":                                       # all micro-batches of a step, as in GPipe
+        kept = stage_kept(o.shape, o.micro_batch, o.seq, (o.layers,), Recipe("fp32"))
+        return most_held(pipeline.orders("gpipe", 1, o.micro_batches, 1), kept)[0]
+    recipe = Recipe(o.precision if getattr(o, "precision", "") == "autocast-bf16" else "fp32",
+                    checkpointing=getattr(o, "checkpointing", "none"))
+    moments = account(o.shape, getattr(o, "micro_batch", 2), o.seq, recipe).moments
+    return max(kinds.get("activations", 0) for kinds in moments.values())
+
+
+def test_what_each_lab_holds_at_once_fits_one_h100(forked_python):
+    """At tier gpu, on one rank. The models, gradients and optimizers that it has side by side are counted on a small
+    model; on a real one they are as many, and the activations come to them."""
+    done = run(["tests/ranks/specimen_held.py"], PYTHONPATH=f"{ROOT}/tests:{ROOT}/tools:{ROOT}")
+    assert done.returncode == 0, done.stderr
+    room, found = 0.95 * DEVICES["h100-sxm"].memory, json.loads(done.stdout.splitlines()[-1])
+    sys.path.insert(0, str(ROOT / "labs"))
+    for lab, models in found.items():
+        o = importlib.import_module(lab).TIERS["gpu"]
+        needed = models * 4 * total_parameters(o.shape) + activations(lab, o)
+        assert needed < room, f"{lab}: {models:.1f} times its weights, {needed / 1e9:.0f} GB"
+    assert found["zero"] > 25, "seven ways side by side: what twenty layers have no room for"
