@@ -17,13 +17,10 @@ from scaleout.spec import total_parameters
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
-MODEL = ["--layers", "4", "--hidden", "256", "--heads", "4", "--seq", "8"]
-WORDS = {"memory": ["--micro-batch", "1", "--steps", "4"], "ddp": ["--micro-batch", "1", "--steps", "4"],
-         "tensor": ["--micro-batch", "1", "--steps", "5"], "zero": ["--steps", "5"],
-         "fsdp": ["--micro-batch", "1", "--precision", "bf16", "--checkpointing", "full", "--steps", "5"],
-         "recompute": ["--micro-batch", "1", "--form", "llama", "--steps", "5"],
-         "mesh": ["--sequences", "2", "--steps", "4"], "pipeline": ["--micro-batch", "1", "--steps", "3"],
-         "precision": ["--micro-batch", "1", "--seeds", "1", "--steps", "8", "--ways", "fp32,bf16-weights,bf16-master"]}
+MODEL = ["--layers", "2", "--hidden", "128", "--heads", "4", "--seq", "4"]
+ONE = ["--micro-batch", "1", "--steps", "5"]
+WORDS = {"zero": ["--steps", "5"], "recompute": [*ONE, "--form", "llama"], "tensor": ONE,
+         "fsdp": [*ONE, "--precision", "bf16", "--checkpointing", "full"]}       # with models of a billion side by side
 
 
 class Held(private.TorchDispatchMode):
