@@ -222,7 +222,7 @@ WRITTEN = {
     "every-pass": BEFORE + EVERY,
     "no-gradient": GIVEN.replace(" if p.grad is not None", ""),
     "wrong-gradient": GIVEN.replace("    flat /=", "    flat += 1\n    flat /="),
-    "unseen": WRAPPED,
+    "wrapped": WRAPPED,
     "weights-averaged": BEFORE + "    optimizer.step()\n" + AVERAGED,
     "apart": GIVEN.replace("    for one, mean", APART),
     "exception": GIVEN.replace("flat = torch", "flat = tors"),

@@ -158,13 +158,6 @@ STEPPED = {
         forward(unit, whole[unit])
     whole = None
 """ + BACKWARD,
-    "not-freed2": """
-    first = []
-    for unit in range(count):
-        whole = gather(shards[unit], sizes[unit])
-        first.append(whole[:1])
-        forward(unit, whole)
-""" + BACKWARD,
     "not-freed3": FORWARD + """
     held, out = [], [None] * count
     for unit in reversed(range(count)):
@@ -288,7 +281,6 @@ AHEADS = {
     "wrong-weights": LOOP.replace("whole[:sizes[unit]]", "whole[:sizes[unit]].flip(0)"),
     "order": LOOP.replace("range(count)", "reversed(range(count))").replace("start(0)", "start(count - 1)").replace(
         "start(unit + 1)", "start(unit - 1) if unit else None"),
-    "order one-missing": LOOP.replace("range(count)", "range(count - 1)"),
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from traceback import walk_stack
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,7 @@ from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.ranks.sure import Fault, Seen, judged
 
 PASSES, BATCH, STEPS = 3, 4, 3
+WRAPPER = nn.parallel.DistributedDataParallel.__module__
 # Of a weight, relative to the longest step: sums in another order differ by about 1e-6.
 CLOSE = 1e-4
 
@@ -79,8 +81,13 @@ def own(function, rank: int, world: int) -> Verdict | list[Seen]:
     """Some steps on this rank: what was seen in each, or what is wrong whatever else it does."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     model, optimizer = job()
-    alone, seen, rows = [job() for _ in range(world)], [], []
-    model[0].register_forward_hook(lambda layer, inputs, out: rows.append(len(inputs[0])))
+    alone, seen, rows, wrapped = [job() for _ in range(world)], [], [], []
+
+    def look(layer, inputs, out) -> None:
+        rows.append(len(inputs[0]))
+        wrapped.extend(frame for frame, _ in walk_stack(None) if frame.f_globals.get("__name__") == WRAPPER)
+
+    model[0].register_forward_hook(look)
     for step in range(STEPS):
         rows.clear()
         before, passes = copy.deepcopy((model, optimizer)), data(step, rank)
@@ -90,6 +97,8 @@ def own(function, rank: int, world: int) -> Verdict | list[Seen]:
             given = function(model, optimizer, passes)
         if given is ...:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
+        if wrapped:
+            return wrong("that is DDP, which reduces for you: write the all-reduce, and wrap nothing", "wrapped")
         done = sum(rows)
         fault, agree = _seen(before, left, weights(model), averaged(alone, step), step, rank)
         fault = fault or _talk(calls, done, 4 * len(left))
