@@ -139,8 +139,9 @@ def equality(s, plan, text):
 
 
 def ways(s, plan, naive=False):
-    """[(via, schedule, v)]: torch's need a process group."""
-    found = [(via, name, v) for name, v in plan.chosen for via in pipeline_ways.ROUTES if via == "hand" or s.world > 1]
+    """[(via, schedule, v)]: torch's need a process group, and some a new torch."""
+    found = [(via, name, v) for name, v in plan.chosen for via in pipeline_ways.ROUTES
+             if via == "hand" or pipeline_ways.torch_has(s, name)]
     return [("hand", "naive", 1), *found] if naive else found
 
 
@@ -209,16 +210,18 @@ def record(s, tier, plan, rows, kept, trained, checks, notes):
         effective_batch=o.micro_batch * plan.m, sequence_length=o.seq, precision="fp32",
         step_seconds=trained["seconds"], warmup_steps=WARMUP, losses=trained["losses"],
         peak_memory={"activations": most[0]} | session.allocator(s, "allocator: "), prediction=wanted,
-        measurement=seen, checks=checks, skipped=skipped(s))
+        measurement=seen, checks=checks, skipped=skipped(s, plan))
 
 
-def skipped(s):
+def skipped(s, plan):
     """What this run leaves out."""
     found = ["Accelerate: it has no pipeline of its own for training (prepare_pippy is for inference)"]
     if s.world == 1:
         found.append("bubbles, lanes and torch's schedules: one process is no pipeline (torchrun --nproc-per-node 2 "
                      "labs/pipeline.py)")
-    return found
+        return found
+    return found + [f"torch's {lab_pipeline.title(name, v)}: over gloo it needs torch 2.13, this is {torch.__version__}"
+                    for name, v in plan.chosen if not pipeline_ways.torch_has(s, name)]
 
 
 # --- the lab ----------------------------------------------------------------------------------------------------

@@ -79,7 +79,8 @@ class Options(options.Model):
 
 TIERS = {"smoke": Options(),
          "cpu": Options(layers=6, hidden=256, heads=8, seq=256, steps=12),
-         "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, form="llama", steps=20, lr=3e-4,
+         # seven models side by side, each with its states: 20 layers would be 135 GB on one GPU
+         "gpu": Options(layers=8, hidden=2048, heads=16, seq=2048, form="llama", steps=20, lr=3e-4,
                         precision="autocast-bf16", dataset=corpus.LIBRARY)}
 
 

@@ -37,7 +37,7 @@ SHRUNK = {"memory": MODEL, "ddp": MODEL, "fsdp": MODEL, "slow_link": MODEL, "cap
           "calibrate": ["--seconds", "0.01", "--largest-mb", "0.1", "--largest-matrix", "64", "--out", "machine.json"],
           "pipeline": ["--layers", "4", "--hidden", "32", "--heads", "1", "--stage-ms", "1"], "preflight": [],
           "zero": MODEL, "precision": MODEL, "mesh": ["--layers", "2", "--hidden", "32", "--heads", "4"]}
-NO_SIZES = ("hang", "hang_job")             # three ranks that stop; tests/ranks/test_hang.py runs them
+NO_SIZES = ("hang", "hang_job", "tour")     # tests/ranks/test_hang.py and test_tour.py run them
 PLACES = ("--folder", "--save", "--out", "--resume", "--checkpoint-every")  # of what is kept: one of each kind will do
 COUNTS = ("--steps", "--gpus")              # of what no first step depends on
 MEASURES = ("collectives", "calibrate")     # train nothing
@@ -67,7 +67,7 @@ def started(world, lab, words):
         rest = ddp_scaling.others(words)
         return [(world, lab, [*rest, "--brief", "--micro-batch", str(each), *MODEL]) for world, each in sorted(found)]
     if lab in NO_SIZES:
-        importlib.import_module("hang").options(words)
+        importlib.import_module(lab.removesuffix("_job")).options(words)
         return []
     if (lab, world) in (("preflight", 1), ("slow_link", 1)) or "--link" in words:    # these start processes: two
         world = 2

@@ -2,10 +2,10 @@
 
     .venv/bin/python tools/notebooks.py notebooks/*.ipynb
 
-A notebook is stored only when every cell ran. What would differ from run to run without meaning is left out:
-the widgets' kernel form (the HTML form stays), widget state, time stamps. And it is stored
-so that it reads in any editor: what a tag hides is folded, directives stand between colons, and what only Sphinx knows
-is plain Markdown, and its first code cell finds the book or fetches it (tools/first_cell.py).
+A notebook is stored only when every cell ran. What would differ from run to run without meaning is left out: the
+widgets' kernel form (the HTML form stays), widget state, time stamps. And it is stored so that it reads in any editor:
+what a tag hides is folded, what only Sphinx knows is plain Markdown, and its first code cell finds the book or fetches
+it (tools/first_cell.py).
 """
 
 from __future__ import annotations

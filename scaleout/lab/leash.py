@@ -6,6 +6,7 @@ it is gone, after SIGKILL too, and each process ends. Names of processes, of whi
 """
 
 import os
+import signal
 import threading
 import time
 from contextlib import suppress
@@ -36,6 +37,15 @@ class Leash:
                 return True
             time.sleep(0.02)
         return False
+
+
+def leave_none(path):
+    """End by SIGKILL whatever was started with the pipe `path` in its environment: a process that stands still in a
+    kernel or a driver follows nothing. Linux only."""
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if f"{NAME}={path}".encode() in environment.read_bytes().split(b"\0"):
+                os.kill(int(environment.parent.name), signal.SIGKILL)
 
 
 def follow():

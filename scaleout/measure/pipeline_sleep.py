@@ -70,12 +70,16 @@ class Sleeper(nn.Module):
         """(b, s, h) in and out; of the last stage, with targets, its `loss`."""
         self.edges = []
         if self.first:
-            x = x + self.table
-            self.edges.append((get_gradient_edge(x), [self.table]))
+            x = self.noted(x + self.table, self.table)
         forward, back, weight = (0.0, 0.0, 0.0) if self.awake else self.times
-        x = Nap.apply(x, forward, back) * Nap.apply(self.weight, 0.0, weight)
-        self.edges.append((get_gradient_edge(x), [self.weight]))
+        x = self.noted(Nap.apply(x, forward, back) * Nap.apply(self.weight, 0.0, weight), self.weight)
         return x if targets is None else self.loss(x, targets)
+
+    def noted(self, x: Tensor, weight: nn.Parameter) -> Tensor:
+        """x, where the graph leaves a weight; torch 2.11 asks for shapes by a forward without a graph."""
+        if x.requires_grad:
+            self.edges.append((get_gradient_edge(x), [weight]))
+        return x
 
 
 def sleepers(costs: Costs, device):

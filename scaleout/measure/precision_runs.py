@@ -66,6 +66,7 @@ def train(s, o, name: str, seed: int, batch) -> Run:
     way, run = make(s, o, name, seed), Run()
     run.built = way.built
     if o.compile:
+        torch.compiler.reset()          # else the last way's graphs stay, and after eight nothing is compiled any more
         way.compile()
     for step in progress(range(o.steps), f"{name}, seed {seed}", s.main):
         one = batch(seed, step)

@@ -9,6 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from scaleout.lab import session
 from scaleout.measure.ledger import Ledger, watch
 from scaleout.measure.peak import timed
 from scaleout.measure.rounds import Alternation
@@ -104,6 +105,7 @@ def make(s, o, policy, via):
 
 def weigh(s, o, policy, via, batch):
     """{"kept", "flops", "peak"} of one budget, and its gradients. flops: of forward and backward of the blocks."""
+    session.reset_allocator(s)          # the last budget's model goes
     training = make(s, o, policy, via)
     with autocast(s, o):
         x = stream(training.model, batch[0])

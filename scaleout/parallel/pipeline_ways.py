@@ -18,6 +18,7 @@ from scaleout.spec import pipeline as spec_pipeline
 from scaleout.spec.transformer import Shape
 
 ROUTES = ("hand", "torch")
+NO_SELF = 2, 13         # of torch: it no longer sends to a neighbouring stage that the same rank has (2.11 does)
 
 
 class Way:
@@ -90,6 +91,13 @@ def placed(schedule: str, p: int, m: int, v: int) -> tuple[int, ...]:
     order = "gpipe" if schedule == "naive" else schedule            # the stages of both lie alike
     spec_pipeline.refuse(order, p, m, v)
     return tuple(spec_pipeline.ranks_of(order, p, v))
+
+
+def torch_has(s, schedule: str) -> bool:
+    """Whether torch can run a schedule here. Where two neighbouring stages share a rank, as in a V, an older torch
+    begins with a message from the rank to itself, and gloo has no such."""
+    new = tuple(map(int, torch.__version__.split(".")[:2])) >= NO_SELF
+    return s.world > 1 and (new or s.device.type != "cpu" or not spec_pipeline.SCHEDULES[schedule].v_shaped)
 
 
 def of_model(shape: Shape, layers: tuple[int, ...], device, seed: int = 0):

@@ -1,15 +1,19 @@
-"""What the lab of pipelines says: lanes, waits, refusals. Pure."""
+"""What the lab of pipelines says: lanes, waits, refusals; what an older torch lacks."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
+import torch
 from repo import ROOT
 
 from scaleout.lab import pipeline
+from scaleout.measure import pipeline_sleep
 from scaleout.measure.pipeline import Span
 from scaleout.memory.pipeline import in_flight, most_held
+from scaleout.parallel import pipeline_ways
 from scaleout.records import results
-from scaleout.spec.pipeline import orders, refuse
+from scaleout.spec.pipeline import SCHEDULES, orders, refuse
 
 
 def span(kind, micro, start, end, begin=None, stage=0):
@@ -101,3 +105,26 @@ def test_what_the_bubbles_say_tells_short_stages_from_long_ones():
 def test_all_schedules_or_some():
     assert pipeline.schedules("1f1b,zb1") == [("1f1b", 1), ("zb1", 2)]
     assert len(pipeline.schedules("all")) == 7
+
+
+# --- an older torch -------------------------------------------------------------------------------------------------
+
+def test_a_stage_that_sleeps_can_be_asked_for_its_shape():
+    """torch 2.11 runs each stage once without a graph before its first step."""
+    stage = pipeline_sleep.Sleeper(0, pipeline_sleep.even(2, 1, 1.0))
+    stage.awake = True
+    x = torch.ones(pipeline_sleep.LIKE)
+    with torch.no_grad():
+        assert stage(x).shape == x.shape
+    assert stage.edges == []
+    stage(x)
+    assert [weights for _, weights in stage.edges] == [[stage.table], [stage.weight]]
+
+
+@pytest.mark.parametrize(("version", "device", "lacks"), [
+    ("2.11.0+cpu", "cpu", {"zbv", "dualpipev"}), ("2.12.1", "cpu", {"zbv", "dualpipev"}), ("2.13.0+cpu", "cpu", set()),
+    ("2.11.0+cu130", "cuda", set())])
+def test_what_an_older_torch_has_no_way_to_start_is_left_out(version, device, lacks, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", version)
+    s = SimpleNamespace(world=2, device=SimpleNamespace(type=device))
+    assert {name for name in SCHEDULES if not pipeline_ways.torch_has(s, name)} == lacks

@@ -129,7 +129,7 @@ def test_what_is_kept_in_the_hosts_memory_has_to_fit_there():
     apart = shown(stage=3, model="gpt-3-175b", ranks=4, offload="parameters", link="nodes")["values"]
     assert apart["host_fits"] and apart["node_host_gb"] == 2 * apart["host_gb"]
     lever = shown(stage=3, model="llama-3-70b", ranks=2)["sentence"]
-    assert "on the host**: nothing on the GPU, 564.4 GB there, fits" in lever
+    assert "all states offloaded** (564.4 GB): nothing on the GPU, fits" in lever
 
 
 def test_a_gpu_waits_while_its_host_updates():

@@ -73,14 +73,15 @@ def law(setting, values: dict) -> list[str]:
     sent = 2 * (p - 1) / p * values["message_gb"] * (1 if setting.no_sync else setting.accumulation)
     rate = sent / values["communication_seconds"]  # GB/s, starts included
     done = values["tokens_needed"] * setting.ratio * rate * p / (2 * (p - 1)) / 1000  # TFLOP/s
-    beta = f"; bytes alone move at 1/β = {svg.quantity(sent / values['byte_seconds'])}"
+    bare = svg.quantity(sent / values["byte_seconds"])
     smaller = f" ÷ {svg.quantity(setting.ratio, 2)}" if setting.ratio > 1 else ""
     left_out = " PowerSGD's own arithmetic is left out." if setting.compression == "powersgd" else ""
     return [
         f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4N/B{smaller}:",
         f"T ≥ 2R(W − 1)/(WB){smaller} = {svg.quantity(values['tokens_needed'])}",
         f"tokens a GPU, whatever N. W = {p}, R = {svg.quantity(done)} TFLOP/s "
-        f"({assumed}, less what attention takes), B = {svg.quantity(rate)} GB/s, starts included{beta}.{left_out}",
+        f"({assumed}, less what attention takes), B = {svg.quantity(rate)} GB/s, the messages' mean rate "
+        f"({bare} without their starts).{left_out}",
     ]
 
 

@@ -148,7 +148,8 @@ def _values(setting: Setting) -> dict:
     best, own = setting.best, setting.yours
     return {
         "layouts": len(setting.every), "counts": setting.counts, "fits": best is not None,
-        "refused": sum(setting.found.refused.values()), "room_gb": setting.job.room / 1e9, "seq": setting.job.seq,
+        "refused": sum(setting.found.refused.values()), "room_gb": setting.job.room / 1e9,
+        "seq": setting.job.seq, "loss": setting.question.loss,
         "best": _of(setting, best), "smallest": _of(setting, setting.smallest), "asked": list(setting.cuts),
         "yours": _of(setting, own) if isinstance(own, Plan) else {"refused": own},
     }  # fmt: skip

@@ -17,11 +17,12 @@ Change = tuple[str, dict]  # words, and the parameters that they change
 
 @dataclass(frozen=True)
 class Advice:
-    """A lever: the parameters that it changes, words for it, and what it gives."""
+    """A lever: the parameters that it changes, words for it, what it gives, and what each GPU then has on its host."""
 
     change: dict
     words: str
     gives: str
+    host: str = ""
 
 
 def advice(setting) -> Advice | None:
@@ -49,8 +50,8 @@ def _fitting(setting) -> Advice | None:
     if not fits and then.most > (1 - WORTH) * setting.most:
         return None
     found = f"fits, {_sends(setting, then)}" if fits else "not enough yet"
-    host = f", {gigabytes(then.held('host'))} there" if then.held("host") else ""
-    return Advice(change, words, f"{_holds(then)}{host}, {found}")
+    host = f" ({gigabytes(then.held('host'))})" if then.held("host") else ""
+    return Advice(change, words, f"{_holds(then)}, {found}", host)
 
 
 def _for_memory(setting) -> Iterator[Change]:
@@ -67,10 +68,10 @@ def _for_memory(setting) -> Iterator[Change]:
         if setting.ranks < MOST["ranks"] and there:
             yield f"{beside}{MOST['ranks']} GPUs", {**there, "ranks": MOST["ranks"]}
         if setting.away == "none" or (there and setting.offload == "none"):
-            yield f"{beside}optimizer on the host", {**there, "offload": "optimizer", "to": "host"}
+            yield f"{beside}optimizer offloaded", {**there, "offload": "optimizer", "to": "host"}
         if stage == 3 and setting.away != "parameters":
             every = {**there, "offload": "parameters", "to": "host"}
-            yield f"{beside}all states on the host", every
+            yield f"{beside}all states offloaded", every
     if setting.held("host") and not setting.host_fits and setting.stage == 3:
         yield "NVMe", {"to": "nvme"}
 

@@ -40,7 +40,7 @@ def advice(found: Advice | None) -> str:
     """The one lever worth trying now."""
     if not found:
         return f"No lever here saves {WORTH:.0%} of memory or time for free."
-    return f"Try **{found.words}**: {found.gives}."
+    return f"Try **{found.words}**{found.host}: {found.gives}."
 
 
 def law(setting, values: dict) -> list[str]:

@@ -1,0 +1,134 @@
+"""All labs on the machine there is, within so many minutes: one page of predictions and measurements.
+
+    python labs/tour.py --minutes 8 --out FOLDER
+    python labs/tour.py --minutes 3 --out FOLDER --only memory,ddp      some labs, without the others
+
+Looks what the machine is, a CPU, a GPU or a node of several, and picks the size and the number of ranks of each lab.
+What does not fit the time is dropped, what fails or hangs is ended and its log kept, and the next lab runs.
+
+FOLDER gets three files: the page, tour.md; all Records in one file; an archive of logs, Records and the machine's
+profiles. They are there whatever ends the tour. Exit code 0 where every lab that ran passed, else 1.
+"""
+
+import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
+
+import datetime
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from scaleout.lab import launch, tour_page, tour_visit
+from scaleout.lab import options as lab_options
+from scaleout.lab import tour as lab_tour
+from scaleout.records import provenance
+
+BEGUN = time.monotonic()            # the minutes count from here
+HERE = Path(__file__).resolve().parent
+CLOSING = 8.0                       # seconds kept for ending a lab and writing the page
+ASKING = 90.0                       # seconds, at most, for torch to say what the machine is
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def options(argv):
+    """The parsed command line; ValueError on bad input."""
+    parser = lab_options.Parser(__doc__)
+    parser.add_argument("--minutes", type=float, default=8.0, help="for all of it, from 1 to 1440", metavar="X")
+    parser.add_argument("--out", default="runs/tour", help="for the three files (runs/tour)", metavar="FOLDER")
+    parser.add_argument("--only", help="labs to visit, as in memory,ddp (all)", metavar="LAB,LAB")
+    o = parser.parse_args(argv)
+    if not (math.isfinite(o.minutes) and 1 <= o.minutes <= 1440):
+        raise ValueError(f"--minutes is {o.minutes:g}: it must be from 1 to 1440")
+    if not o.out.strip():
+        raise ValueError("--out needs a name that is not empty")
+    lab_options.check_folder(o.out, "--out")
+    o.out, o.only = Path(o.out), () if o.only is None else tuple(word.strip() for word in o.only.split(","))
+    for name in o.only:
+        if name not in lab_tour.SECONDS:
+            raise ValueError(f"--only: there is no lab {name!r} on the tour: use some of {', '.join(lab_tour.SECONDS)}")
+    return o
+
+
+def left(o):
+    """Seconds that a lab may still take."""
+    return BEGUN + o.minutes * 60 - CLOSING - time.monotonic()
+
+
+def machine(o):
+    """(lab.tour.Machine, what went wrong in asking for it, in words)."""
+    try:
+        done = subprocess.run([sys.executable, "-m", "scaleout.lab.machine"], capture_output=True, text=True,
+                              timeout=min(ASKING, left(o) / 2), env=os.environ | {"PYTHONPATH": os.pathsep.join(
+                                  filter(None, [str(tour_visit.ROOT), os.environ.get("PYTHONPATH")]))})
+        if done.returncode == 0:
+            return lab_tour.Machine(**json.loads(done.stdout.splitlines()[-1])), ""
+        said = (done.stderr.strip() or "nothing").splitlines()[-1]
+    except subprocess.TimeoutExpired:
+        said = "no answer: a driver may hang"
+    facts = {"processor": f"{os.cpu_count()} core(s)", "Python": sys.version.split()[0]}
+    return lab_tour.Machine(os.cpu_count() or 1, facts=facts), f"Torch could not say what this machine is: {said}"
+
+
+def walk(o, tour, work):
+    """Visit stop after stop, and write what there is after each."""
+    stops = lab_tour.plan(tour.machine, o.minutes, o.only)
+    print(f"{tour_page.headed(tour.machine)}: {len(stops)} stops, {o.minutes:g} minutes", flush=True)
+    for number, stop in enumerate(stops, 1):
+        slower = lab_tour.pace((visit.stop.seconds, visit.seconds) for visit in tour.visits
+                               if visit.stop.on == stop.on and visit.verdict == tour_visit.PASSED)
+        seconds, needed = lab_tour.limit(stop, left(o), slower), stop.seconds * slower
+        words = f"[{number}/{len(stops)}] {tour_page.named(stop)}"
+        if seconds is None:
+            tour.dropped.append((stop, f"takes about {needed:.0f} s here, and {max(0.0, left(o)):.0f} were left"))
+            print(f"{words}: dropped, it {tour.dropped[-1][1]}", flush=True)
+            continue
+        print(f"{words}, about {needed:.0f} s", flush=True)
+        visit = tour_visit.visit(stop, work, HERE, seconds)
+        tour.visits.append(visit)
+        keep(o, tour, work)
+        print(f"    {tour_page.verdict(visit)} in {visit.seconds:.0f} s{visit.why and ': ' + visit.why}", flush=True)
+
+
+def keep(o, tour, work):
+    """The files, as far as the tour has come."""
+    tour.seconds = time.monotonic() - BEGUN
+    tour_page.write(tour, o.out, work)
+
+
+def stopped(number, frame):
+    """A signal: no second one gets between the first and the page."""
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+def main(argv=None):
+    """Look, plan, walk, write; exit with what came of it."""
+    o = options(argv)
+    if (o.out / tour_page.PAGE).exists():
+        raise ValueError(f"--out {o.out}: holds a tour already: choose another folder")
+    for each in SIGNALS:
+        signal.signal(each, stopped)
+    found, why = machine(o)
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    tour = tour_page.Tour(found, o.minutes, provenance.command_line(), started, note=why)
+    with tempfile.TemporaryDirectory(prefix="tour-", ignore_cleanup_errors=True) as work:
+        try:
+            walk(o, tour, Path(work))
+        except SystemExit as stop:
+            tour.note = f"Stopped by {signal.Signals(stop.code - 128).name} before its end. {why}".strip()
+            raise
+        finally:
+            keep(o, tour, Path(work))
+            print(f"{tour_page.summed(tour)}\nin {o.out}: {tour_page.PAGE}, {tour_page.RECORDS}, {tour_page.ARCHIVE}",
+                  flush=True)
+    sys.exit(0 if tour.passed else 1)
+
+
+if __name__ == "__main__":
+    launch.command(main, "labs/tour.py")
