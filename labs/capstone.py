@@ -53,6 +53,7 @@ from scaleout.train import (
 
 PROBED = 12             # steps before --minutes is turned into a number of them
 LOOK_S = 2.0            # seconds, at most, that the host goes without a look at the device
+RUN = ("layers", "hidden", "heads", "style", "seq", "batch", "seed")     # options that a run keeps to its end
 STOPPED = 75            # exit code after SIGTERM: EX_TEMPFAIL of sysexits.h, "try again later"
 
 
@@ -77,6 +78,7 @@ class Job:
         self.cadence, self.next_look, self.usual, self.asked = Cadence(s, o, self.faults), 0, 1.0, None
         self.seconds = []                       # of the steps of this attempt, the same on every rank
         self.spans = []                         # which options made which steps
+        self.extra = self.cadence.load(self.trainer, self.run)      # refused before a word is said
 
     def claim(self):
         """The lock of the run's folder on rank 0, else None. ValueError on all ranks where it cannot be had."""
@@ -106,8 +108,9 @@ class Job:
     @property
     def reading(self):
         """How often the text is read, in words."""
-        times = self.steps * self.o.batch / self.order.windows
-        return (f"{self.steps:,} steps read the {len(self.text.train) / 1e6:,.2f} MB to train on "
+        steps = max(self.steps, self.done)              # --steps may ask for fewer than are done
+        times = steps * self.o.batch / self.order.windows
+        return (f"{steps:,} steps read the {len(self.text.train) / 1e6:,.2f} MB to train on "
                 f"{times:{',.1f' if times >= 1 else '.2g'}} times")
 
     # --- the loop ---------------------------------------------------------------------------------------------
@@ -116,7 +119,8 @@ class Job:
         """Train to the end, or until somebody asks to stop: `asked` is the signal then."""
         self.resume()
         if self.done >= self.steps:
-            self.s.say(f"nothing to train: step {self.done:,} of {self.steps:,} is done; ask for more with --steps")
+            self.s.say(f"nothing to train: {self.done:,} steps are done, and --steps is {self.steps:,}: ask for more "
+                       "with --steps")
         if self.done or not self.o.minutes:     # else `plan` finds the number of steps, and says it
             self.s.say(self.reading)
         if self.o.compile:                      # takes minutes, in which a watch would think that somebody hangs
@@ -142,7 +146,7 @@ class Job:
         if not (validates or saves or self.done >= self.next_look):
             return
         self.look(watch)
-        progress.show(self.metrics, force=last)
+        progress.show(self.metrics, last, self.cadence.standing(self.steps))
         if validates:
             loss = self.trainer.evaluate(watch.each(self.held_out, "validation"))
             self.metrics.add([{"step": self.done, "validation": loss}])
@@ -207,7 +211,7 @@ class Job:
 
     def resume(self):
         """Go on from a checkpoint where there is one to go on from."""
-        extra, attempt = self.cadence.load(self.trainer, self.run), join.attempt()
+        (extra, self.extra), attempt = (self.extra, None), join.attempt()
         if extra is not None:
             self.done = extra["step"]
             self.steps = extra["steps"] if self.o.minutes else self.steps
@@ -217,14 +221,15 @@ class Job:
             again = f"restart {attempt}" if attempt else "started again"
             events.append(f"{again}: goes on after step {self.done:,} on {self.s.world} process(es), {lost:,} logged "
                           "step(s) after it are made again")
-        if extra is not None and extra["steps"] != self.steps:
-            events.append(f"the learning rate now falls until step {self.steps:,}; before, until {extra['steps']:,}")
         self.spans, changed = spans.extend((extra or {}).get("spans", []), self.done,
                                            spans.options(self.o, self.s.world))
+        if extra is not None and extra["steps"] != self.steps and self.done < self.steps:
+            changed.append(f"the learning rate now falls until step {self.steps:,}; before, until {extra['steps']:,}")
         changed += self.trainer.rescale(extra.get("scaler")) if extra is not None else []
         known = {row["event"] for row in self.metrics.events}               # by an attempt that was killed since
-        events += [line for line in changed if line not in known]
-        self.metrics.add([{"step": self.done, "event": event} for event in events])
+        self.metrics.add([{"step": self.done, "event": event} for event in events]
+                         + [{"step": self.done, "event": line, metrics.CHANGED: True} for line in changed
+                            if line not in known])
         if self.metrics.events:
             self.s.say("\n".join(row["event"] for row in self.metrics.events))
 
@@ -236,10 +241,11 @@ class Job:
 
     @property
     def run(self):
-        """What a checkpoint must share with the job that goes on from it."""
+        """What a checkpoint must share with the job that goes on from it. "model" says it all, and stands last, so that
+        an option that differs is named."""
         o = self.o
-        return {"model": str(o.shape), "--seq": o.seq, "--batch": o.batch, "--seed": o.seed,
-                "text": self.text.digest, "--held-out": o.held_out}
+        given = {lab_options.named(name): getattr(o, name) for name in RUN}
+        return given | {"--ff": o.shape.ff, "text": self.text.digest, "--held-out": o.held_out, "model": str(o.shape)}
 
     def save(self, watch, finish=False):
         """A checkpoint after the steps made so far; with `finish` it is whole on return."""
@@ -271,7 +277,9 @@ def main(s, argv=None):
     """Train, write, record."""
     tier, o = lab_options.parse(TIERS, __doc__, argv)
     options.check(o, s)
-    fits.check(s, o.shape)
+    if join.attempt() == 0:                             # a restart goes on from what came after that step
+        options.check_resume(o)
+    fits.check(s, o.shape, fits.REPLICATED if o.strategy_on(s.world) in ("one", "ddp") else fits.WEIGHTS)
     with attempts.for_good():
         job = Job(s, o)
         s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.batch} x {o.seq} tokens a step in {job.passes} "

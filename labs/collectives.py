@@ -219,8 +219,6 @@ def record(s, tier, o, rows, fits, wires, checks, notes):
 
 def alone(s, o, hand):
     """One process: what there is to check, and one line on what is not there."""
-    if o.save or o.plot or o.via == "accelerate":
-        raise ValueError("one process sends nothing: start with torchrun --nproc-per-node 2 labs/collectives.py")
     checks = equality(s, hand)
     s.say("\n".join(verdicts(checks, ["sweep, alpha and beta, predictions: one process sends nothing "
                                       "(torchrun --nproc-per-node 2 labs/collectives.py)"])))
@@ -252,6 +250,8 @@ def main(s, argv=None):
     tier, o = options.parse(TIERS, __doc__, argv)
     options.check_save(o.save, RESULTS)
     options.check_target(o.plot, (".svg", ".png", ".pdf"))
+    if s.world == 1 and (o.save or o.plot or o.own or o.via == "accelerate"):
+        raise ValueError("one process sends nothing: start with torchrun --nproc-per-node 2 labs/collectives.py")
     if len(measure_collectives.sizes(o.smallest, o.largest, o.factor, s.world)) < 2:
         raise ValueError(f"--smallest {o.smallest} to --largest {o.largest} by --factor {o.factor} are fewer than two "
                          "sizes, and a line needs two")

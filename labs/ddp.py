@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
+from scaleout.lab import corpus, ddp_scaling, fits, options, recording, report, session
 from scaleout.lab import ddp as lab_ddp
-from scaleout.lab import ddp_scaling, fits, options, recording, report, session
 from scaleout.measure import inject, rounds, traces
 from scaleout.parallel import HOOKS, Settings, parity, step
 from scaleout.records import trace
@@ -67,7 +67,7 @@ class Options(options.Model):
 TIERS = {"smoke": Options(),
          "cpu": Options(layers=6, hidden=256, heads=8, steps=30),
          "gpu": Options(layers=24, hidden=1024, heads=16, seq=2048, steps=30, lr=3e-4, bucket_mb=None,
-                        precision="autocast-bf16")}
+                        precision="autocast-bf16", dataset=corpus.LIBRARY)}
 
 
 def way(s, o, via):
@@ -173,7 +173,7 @@ def record(s, tier, o, timed, rows, checks, notes):
         notes.append(f"{lab_ddp.NAMES[via]}: {built.built}")
     notes += timed.calibration.words(WARMUP) if s.world > 1 else []
     return recording.record(
-        s, "ddp", tier, notes=notes, model=asdict(o.shape),
+        s, "ddp", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
         recipe=asdict(Recipe(precision=o.precision)) | asdict(o.settings) | {
             "accumulation": o.accumulation, "sync_every_pass": o.sync_every_pass},
         effective_batch=o.micro_batch * s.world * o.accumulation, sequence_length=o.seq, precision=o.precision,
@@ -203,9 +203,16 @@ def train(s, tier, o, text):
     recording.end(s, r.checks)
 
 
-def check(s, o):
+def check(s, tier, o):
     """Refuse what could not work, before any work. ValueError, one line."""
-    fits.check(s, o.shape)
+    options.check_sound(o.save, o.inject)
+    if o.inject:
+        options.check_idle("--inject", o, TIERS[tier], ("scaling", "brief", "steps"))
+        inject.parse(o.inject, s.world)
+    if o.scaling:
+        options.check_idle("--scaling", o, TIERS[tier], ("trace", "brief"))
+        ddp_scaling.plan(ddp_scaling.worlds(o.scaling), o.micro_batch)
+    fits.check(s, o.shape, fits.REPLICATED)
     options.check_target(o.trace, (".json",))
     if o.scaling:
         options.check_folder(RESULTS if o.save == "auto" else o.save, "--save")
@@ -213,6 +220,8 @@ def check(s, o):
         options.check_save(o.save, RESULTS)
     if o.unused_part and not (o.find_unused or o.static_graph):
         raise ValueError("--unused-part: DDP would wait for gradients that never come: add --find-unused")
+    if o.thin and not o.trace:
+        raise ValueError("--thin is about the file of --trace: add --trace FILE.json, or leave out --thin")
     if o.trace and s.world == 1:
         raise ValueError("--trace is about several ranks: use torchrun --nproc-per-node 2")
     if o.static_graph and o.accumulation > 1 and not o.sync_every_pass:
@@ -223,13 +232,13 @@ def check(s, o):
 def main(s, argv=None):
     """Train all ways, or a few steps with a fault, or all of it at several numbers of processes."""
     tier, o = options.parse(TIERS, __doc__, argv)
-    check(s, o)
+    check(s, tier, o)
     if o.scaling:
         folder = None if o.save is None else RESULTS if o.save == "auto" else Path(o.save)
         ddp_scaling.run(s, o, tier, __file__, sys.argv[1:] if argv is None else argv, folder)
         return
     fault = inject.parse(o.inject, s.world)
-    text = session.dataset(o.dataset)
+    text = session.dataset(o.dataset, o.seq)
     if fault:
         diagnose(s, o, text, fault)
     else:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from scaleout.lab import fits, options, recording, report, session
+from scaleout.lab import corpus, fits, options, recording, report, session
 from scaleout.lab import fsdp as lab_fsdp
 from scaleout.measure import fsdp_knobs, fsdp_rounds, traces
 from scaleout.memory import fsdp_account
@@ -83,7 +83,7 @@ class Options(options.Model):
 TIERS = {"smoke": Options(),
          "cpu": Options(layers=6, hidden=256, heads=8, steps=20),
          "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, steps=20, lr=3e-4, precision="bf16",
-                        checkpointing="full")}
+                        checkpointing="full", dataset=corpus.LIBRARY)}
 
 
 def way(s, o, cut, via, **more):
@@ -144,7 +144,7 @@ def record(s, tier, o, cut, timed, rows, checks, notes, seen):
     if "naive" not in timed.ways:
         skipped.append("by hand: it has fp32, one mesh and a reduction in every pass only")
     return recording.record(
-        s, "fsdp", tier, notes=notes, model=asdict(o.shape),
+        s, "fsdp", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
         recipe=asdict(o.recipe) | {f"sharding: {k}": v for k, v in asdict(cut).items()} | {
             "accumulation": o.accumulation, "sync_every_pass": o.sync_every_pass, "clip": o.clip},
         effective_batch=o.micro_batch * s.world * o.accumulation, sequence_length=o.seq,
@@ -203,7 +203,13 @@ def main(s, argv=None):
     cut = o.sharding(s.world)
     fsdp_ways.refuse(s, o.via, cut)
     fsdp_knobs.refuse(s, o)
-    text = session.dataset(o.dataset)
+    if o.sweep:
+        options.check_idle("--sweep", o, TIERS[tier], ("timeline", "steps"))
+    if o.via == "accelerate-naive":
+        options.check_idle("--via accelerate-naive", o, TIERS[tier], ("sweep", "timeline", "steps"))
+    if o.wrap != "size" and "wrap" not in (o.sweep or ""):
+        options.check_idle(f"--wrap {o.wrap}", o, TIERS[tier], ("least_parameters",))
+    text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens "
           f"a rank and step\n{cut.ranks} shard(s) x {cut.replicas} replica(s)")
     if o.via == "accelerate-naive":

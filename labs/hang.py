@@ -2,7 +2,8 @@
 
     python labs/hang.py                                  a bug of any kind; the dumps go to ./hang-dumps
     python labs/hang.py --inject skip --seed 7 --out d   mismatch: another collective; skip: one left out; stop: none
-    python labs/hang.py --read d                         the flight recorder's numbers, rank beside rank
+    python labs/hang.py --read d                         the flight recorder's numbers, rank beside rank; also of a
+                                                         job of your own, as torch writes them (nccl_trace_rank_0)
     python labs/hang.py --check 1:83 d                   your answer: the culprit's rank, the bug's line in hang_job.py
 """
 
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import hang_job
 
-from scaleout.lab import hang, launch, leash, table
+from scaleout.lab import hang, launch, table
 from scaleout.lab import options as lab_options
 from scaleout.records import flight
 
@@ -44,7 +45,9 @@ def options(argv):
     parser.add_argument("--out", default="hang-dumps", help="new folder for the dumps", metavar="FOLDER")
     parser.add_argument("--read", help="print the dumps of a folder side by side", metavar="FOLDER")
     parser.add_argument("--check", nargs=2, help="judge an answer", metavar=("RANK:LINE", "FOLDER"))
-    o = parser.parse_args(argv)
+    o, usual = parser.parse_args(argv), parser.parse_args([])
+    for flag in (name for name in ("check", "read") if getattr(o, name)):
+        lab_options.check_idle(f"--{flag}", o, usual, [name for name in vars(usual) if name != flag])
     if not 3 <= o.processes <= 8:
         raise ValueError(f"--processes is {o.processes}: it must be from 3 to 8 (two ranks have no majority)")
     if not 3 <= o.timeout <= 30:
@@ -66,16 +69,13 @@ def new_folder(path):
     return folder
 
 
-def start(o, seed, folder):
-    """The Popen of torchrun with the job, its output in `folder`/raw."""
-    command = launch.torchrun(o.processes, "labs/hang_job.py", str(seed), o.inject or "any", str(o.timeout),
-                              str(folder.resolve()))
-    environment = os.environ | {
+def started(o, seed, folder, output):
+    """The context of torchrun with the job (a Popen), what it says in the file `output`."""
+    environment = {
         "TORCH_FR_BUFFER_SIZE": str(RING), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
-    with (folder / ".raw").open("w") as output:
-        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output,
-                                start_new_session=True)
+    words = ["labs/hang_job.py", str(seed), o.inject or "any", str(o.timeout), str(folder.resolve())]
+    return launch.ranks(o.processes, words, environment, cwd=ROOT, stdout=output, stderr=output)
 
 
 def until(done, job, end):
@@ -108,37 +108,21 @@ def clean(text, folder):
     return PATH.sub(lambda found: flight.shorten(found.group(), str(ROOT)), text)
 
 
-def stop(job, held):
-    """End torchrun and the ranks, politely first; all are gone on return."""
-    if job.poll() is None:
-        job.terminate()
-        try:
-            job.wait(5)
-        except subprocess.TimeoutExpired:
-            job.kill()
-            job.wait()
-    held.end()
-
-
 def dumped(o, seed, folder, end):
     """Run the job in `folder` until it has failed, or `end` (monotonic seconds) has come; its log without paths."""
-    held = leash.Leash(folder / ".alive")
-    job = start(o, seed, folder)
-    try:
+    with (folder / ".raw").open("w") as output, started(o, seed, folder, output) as job:
         if until(lambda: len(list(folder.glob(".quiet-*"))) == o.processes, job, end):
             for rank in range(o.processes):
                 stack(rank, folder)
             (folder / ".stacks").touch()
             until(lambda: False, job, end)
-    finally:
-        stop(job, held)
     return clean((folder / ".raw").read_text(), folder)
 
 
 def run(o):
     """Run the job and leave its dumps in a new folder; nothing where this is stopped before."""
     seed = random.SystemRandom().randrange(10**6) if o.seed is None else o.seed
-    facts = {"seed": seed, "inject": o.inject, "processes": o.processes, "timeout_seconds": o.timeout}
+    facts = {"sealed": hang.seal(seed), "inject": o.inject, "processes": o.processes, "timeout_seconds": o.timeout}
     begun, folder = time.monotonic(), new_folder(o.out)
     try:
         print(f"{o.processes} ranks, one of them has a bug; a collective times out after {o.timeout:g} s", flush=True)
@@ -168,7 +152,7 @@ def show(folder):
     flights = flight.load(folder)
     header, rows = flight.side_by_side(flights)
     print(table(header, rows))
-    print("\nA number is a call of the process group; :N is its line in labs/hang_job.py. '>' is out of step, '-' has "
+    print("\nA number is a call of the process group; :N is the line that called it. '>' is out of step, '-' has "
           "not come so far.")
     for rank in flight.absent(flights):
         print(f"rank {rank} left no dump")

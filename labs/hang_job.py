@@ -162,7 +162,7 @@ def watch(job, folder):
 def main():
     """One rank: SEED KIND TIMEOUT_SECONDS FOLDER."""
     seed, kind, timeout, folder = *sys.argv[1:4], Path(sys.argv[4])
-    leash.follow(folder / ".alive")     # ends with labs/hang.py, whatever ends that; importing torch takes seconds
+    leash.follow()                      # ends with labs/hang.py, whatever ends that; importing torch takes seconds
     import datetime
 
     import torch.distributed as dist

@@ -75,7 +75,7 @@ class Options:
 TIERS = {"smoke": Options(),
          "cpu": Options(layers=12, seq=256, micro_batch=8, steps=150),
          "gpu": Options(layers=20, hidden=2048, heads=16, seq=2048, micro_batch=4, steps=50, lr=3e-4,
-                        precision="autocast-bf16")}
+                        precision="autocast-bf16", dataset=corpus.LIBRARY)}
 
 
 # --- the same as one process? ----------------------------------------------------------------------------
@@ -188,7 +188,8 @@ def record(s, tier, o, run, checks, wanted, seen, spent, losses):
     stalls = [f"step {i} took {t:.3g} s, the median is {middle:.3g} s"
               for i, t in enumerate(spent) if i >= WARMUP and t > 3 * middle]
     return recording.record(
-        s, "memory", tier, notes=[run.replicas.built], model=asdict(o.shape), recipe=asdict(o.recipe),
+        s, "memory", tier, dataset=o.dataset, notes=[run.replicas.built], model=asdict(o.shape),
+        recipe=asdict(o.recipe),
         effective_batch=o.micro_batch * s.world, sequence_length=o.seq, precision=o.precision, step_seconds=spent,
         warmup_steps=WARMUP, losses=losses, peak_memory=seen.peak | session.allocator(s, "allocator: "), mfu=mfu,
         mfu_peak=peak, prediction=prediction, measurement=measurement, checks=checks, skipped=skipped, stalls=stalls)
@@ -205,7 +206,7 @@ def train(s, tier, o):
     """Check, train, measure, compare, record. Exit code 1 where a check failed."""
     fits.check(s, o.shape)
     profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
-    text = session.dataset(o.dataset)
+    text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step")
     checks = equality(s, o, text)
     run = Run(s, o, text)
@@ -228,11 +229,13 @@ def train(s, tier, o):
 
 # --- fake tensors -----------------------------------------------------------------------------------------
 
+FAKE = {f.name for f in fields(Recipe)} | {"micro_batch", "seq", "plot", "fake"}       # the options it has a use for
 SHORT = {"7b": "llama-2-7b", "13b": "llama-2-13b", "70b": "llama-2-70b", "8b": "llama-3-8b"}
 
 
-def fake(s, o):
+def fake(s, tier, o):
     """The table of a step that this machine could not run: sizes without contents, one rank, on the CPU."""
+    options.check_idle("--fake", o, TIERS[tier], [f.name for f in fields(o) if f.name not in FAKE])
     if s.world > 1:
         raise ValueError("--fake measures one rank: start it with python, not torchrun")
     name = SHORT.get(o.fake.lower(), o.fake.lower())
@@ -256,7 +259,7 @@ def main(s, argv=None):
     for path, kinds in ((o.plot, (".svg", ".png", ".pdf")), (o.snapshot, (".pickle",))):
         options.check_target(path, kinds)
     if o.fake:
-        fake(s, o)
+        fake(s, tier, o)
     else:
         train(s, tier, o)
 

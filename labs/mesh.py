@@ -175,7 +175,7 @@ def record(s, tier, o, laid, skipped=(), **fields):
     layout, batch = laid
     skipped = [*measure_mesh.skips(s, o, layout), *skipped]
     return recording.record(
-        s, "mesh", tier, model=asdict(o.shape),
+        s, "mesh", tier, dataset=o.dataset, model=asdict(o.shape),
         recipe=asdict(Recipe(precision="fp32", foreach=False)) | {
             "layout": lab_mesh.title(layout), "order": o.order, "micro_batches": layout.m, "zero": layout.zero,
             "sequence_parallel": layout.sequence_parallel},
@@ -243,7 +243,7 @@ def over_links(s, tier, o):
         recording.keep(s, made[0], o.save, RESULTS, "link")
 
 
-def check(s, o):
+def check(s, tier, o):
     """Refuse what could not work, before any work. ValueError, one line."""
     fits.check(s, o.shape)
     options.check_save(o.save, RESULTS)
@@ -258,6 +258,9 @@ def check(s, o):
         nodes.rates(o.link, "--link")
     if sum(map(bool, (o.link, o.search, o.fault))) > 1:
         raise ValueError("--link, --search and --fault are shown by themselves: leave out all but one")
+    for flag, idle in (("link", ("order", "via", "steps")), ("search", ("layout", "via")), ("fault", ("via", "steps"))):
+        if getattr(o, flag):
+            options.check_idle(options.named(flag), o, TIERS[tier], idle)
     if (o.search or o.fault) and s.world == 1:
         flag = "--search" if o.search else "--fault"
         raise ValueError(f"{flag} is about several ranks: use torchrun --nproc-per-node 8")
@@ -272,8 +275,8 @@ def check(s, o):
 def main(s, argv=None):
     """One layout by all ways, all layouts ranked, a fault, or two hosts."""
     tier, o = options.parse(TIERS, __doc__, argv)
-    check(s, o)
-    text = session.dataset(o.dataset)
+    check(s, tier, o)
+    text = session.dataset(o.dataset, o.seq)
     if o.link:
         over_links(s, tier, o)
         return

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import torch
 
-from scaleout.lab import fits, join, options, recording, report, session
+from scaleout.lab import fits, join, limits, options, recording, report, session
 from scaleout.lab import pipeline as lab_pipeline
 from scaleout.measure import pipeline as measure_pipeline
-from scaleout.measure import pipeline_faults, pipeline_sleep, rounds
+from scaleout.measure import pipeline_faults, pipeline_sleep
 from scaleout.memory import most_held, stage_kept
 from scaleout.parallel import Transformer, parity, pipeline_stage, pipeline_ways
 from scaleout.records import files
@@ -170,7 +170,7 @@ def train(s, plan, text):
     way = model_way(s, o, plan, "hand", "1f1b", 1)
     measured = measure_pipeline.costs(way, *micro_batches(s, o, text, 0, plan.m))
     line = timing_pipeline.step("1f1b", plan.p, plan.m, 1, measured)
-    shared = sum(line.work) / min(plan.p, rounds.cores()) if s.device.type == "cpu" else 0.0
+    shared = sum(line.work) / min(plan.p, limits.cores()) if s.device.type == "cpu" else 0.0
     wanted = max(line.seconds, shared)                              # ranks on the same cores take turns
     optimizer = torch.optim.AdamW(way.stages[s.rank].parameters(), lr=o.lr)
     found = {"losses": [], "seconds": [], "predicted": wanted, "built": way.built}
@@ -203,7 +203,7 @@ def record(s, tier, plan, rows, kept, trained, checks, notes):
     seen["seconds a step, training"] = statistics.median(trained["seconds"][WARMUP:])
     most = max(((max(m), title) for title, _, m in kept), default=(0, ""))
     return recording.record(
-        s, "pipeline", tier, notes=[trained["built"], *notes], model=asdict(o.shape),
+        s, "pipeline", tier, dataset=o.dataset, notes=[trained["built"], *notes], model=asdict(o.shape),
         recipe=asdict(Recipe(precision="fp32")) | {
             "schedules": ", ".join(lab_pipeline.title(*one) for one in plan.chosen), "micro_batches": plan.m,
             "stage ms": o.stage_ms, "hop ms": o.hop_ms},
@@ -262,7 +262,10 @@ def main(s, argv=None):
     options.check_sound(o.save, o.fault)
     plan.refuse()
     lab_pipeline.refuse(s.world, s.nodes, s.device.type, o.fault, o.hop_ms, o.trace)
-    text = session.dataset(o.dataset)
+    if o.fault != "none":
+        more = ("trace", "stage_ms", "repeats") if o.fault == "both-send" else ()        # which sleeps for no stage
+        options.check_idle(f"--fault {o.fault}", o, TIERS[tier], ("schedules", "steps", "lr", *more))
+    text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {plan.m} micro-batches of {o.micro_batch} x {o.seq} tokens")
     if o.fault == "none":
         whole(s, tier, plan, text)

@@ -38,7 +38,7 @@ class Options(options.Model):
     """The model, the ways, the step, and what to do with the result."""
 
     layers: int = options.number(2, "blocks")
-    hidden: int = options.number(64, "width of the residual stream")
+    hidden: int = options.number(64, "width of the residual stream", 2)
     heads: int = options.number(4, "attention heads")
     seq: int = options.number(64, "tokens a sequence")
     micro_batch: int = options.number(2, "sequences of a rank's step")
@@ -141,7 +141,8 @@ def record(s, tier, o, found, rows, runs, skipped):
     series |= {f"relative error of gradients by part, {WORDS[name]}": [*row["errors"].values()]
                for name, row in rows.items()}
     return recording.record(
-        s, "precision", tier, model=asdict(o.shape), notes=[parts, *(f"{n}: {r[0].built}" for n, r in runs.items())],
+        s, "precision", tier, dataset=o.dataset, model=asdict(o.shape),
+        notes=[parts, *(f"{n}: {r[0].built}" for n, r in runs.items())],
         recipe=asdict(Recipe(precision="fp32")) | {"ways": ", ".join(runs), "seeds": o.seeds,
                                                    "learning rate": o.lr, "growth interval": o.growth_interval,
                                                    "compile": o.compile},
@@ -183,8 +184,10 @@ def main(s, argv=None):
     options.check_sound(o.save, o.fault)
     chosen(s, o)
     if o.fault:
+        options.check_idle("--fault", o, TIERS[tier], ("histogram", "compile", "ways", "via", "steps", "seeds", "lr",
+                                                       "growth_interval"))
         precision_faults.refuse(s, o.fault)
-    text = session.dataset(o.dataset)
+    text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {o.micro_batch * s.world} x {o.seq} tokens a step, {o.seeds} seed(s)")
     if o.fault:
         precision_faults.show(s, o, o.fault, batches(s, o, text)(o.seed, 0))

@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import Check, fits, gpu_checks, launch, options, rate, session, table
+from scaleout.lab import Check, gpu_checks, join, launch, limits, options, rate, session, table
 
 GIB = 2**30
 NEEDS_TORCH = (2, 11)
@@ -91,10 +91,12 @@ def disk(needed_gib, folder="."):
 
 
 def memory(needed_gib):
-    """Memory of the machine."""
-    total = fits.memory() / GIB
-    return Check(f"memory, {needed_gib:g} GiB", total >= needed_gib,
-                 f"{total:.0f} GiB, {os.cpu_count()} cores", "use a larger machine")
+    """Memory and cores that this process may use, and of how many, where its control group leaves it fewer."""
+    total, cores, found = limits.memory() / GIB, limits.cores(), []
+    for used, there, unit in ((total, limits.machine_memory() / GIB, " GiB"), (cores, os.cpu_count(), " cores")):
+        found.append(f"{used:.3g}" + (f" of the machine's {there:.3g}" if used < there else "") + unit)
+    return Check(f"memory, {needed_gib:g} GiB", total >= needed_gib, ", ".join(found),
+                 "use a larger machine, or ask the container or the job for more memory")
 
 
 def shared_memory(folder="/dev/shm", needed=GIB):
@@ -107,19 +109,29 @@ def shared_memory(folder="/dev/shm", needed=GIB):
                  "podman run --shm-size=8g, or --ipc=host; elsewhere remove what killed jobs left in /dev/shm")
 
 
-def port(number=None):
-    """The rendezvous port of torchrun is free, and this host's name leads somewhere."""
-    number = int(os.environ.get("MASTER_PORT", "29500")) if number is None else number
+def port(text=None):
+    """The port at which nodes meet is free. On one machine torchrun finds a free one by itself, so none is needed."""
+    text = os.environ.get("MASTER_PORT") or "29500" if text is None else text
+    if not (options.digits(text) and 0 < int(text) < 2**16):
+        return Check("rendezvous port", None, f"MASTER_PORT is {text[:40]!r}, no port: torchrun takes one of its own")
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        return Check("rendezvous port", True, f"{number}, in use by this launch")
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("", number))
-        except OSError as error:
-            return Check(f"port {number}", False, error.strerror,
-                         "torchrun --master-port 29600 ..., or end the run that holds it")
-    return Check(f"port {number}", True, "free")
+        return Check("rendezvous port", True, f"{text}, in use by this launch")
+    try:
+        join.listener(int(text)).close()
+    except OSError as error:
+        return Check(f"port {text}", None, f"{error.strerror.lower()}: several nodes need another --rdzv-endpoint, "
+                                           "one does not")
+    return Check(f"port {text}", True, "free")
+
+
+def host_name(name=None):
+    """This host's name leads to an address: the processes that torchrun starts look for it."""
+    name = socket.gethostname() if name is None else name
+    try:
+        return Check("host name", True, f"{name} is {socket.getaddrinfo(name, None)[0][4][0]}")
+    except OSError as error:
+        return Check("host name", False, f"{name} leads to no address ({error.strerror.lower()})",
+                     "torchrun --local-addr localhost ... on one machine, or a line for the name in /etc/hosts")
 
 
 def group_of(s):
@@ -138,16 +150,13 @@ def group_started(processes):
     """Start `processes` of this script under torchrun and let them all-reduce; skipped for a single one."""
     if processes == 1:
         return Check("all-reduce", None, "one process has nobody to talk to (try --processes 2, or a second GPU)")
-    command = launch.torchrun(processes, str(Path(__file__).resolve()))
-    environment = {**os.environ, "PREFLIGHT_INNER": "1", "OMP_NUM_THREADS": "1"}
+    environment = {"PREFLIGHT_INNER": "1", "OMP_NUM_THREADS": "1"}
     need = f"all-reduce over {processes} processes"
-    child = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE)
     try:
-        out, err = child.communicate(timeout=LIMIT_S)
+        with launch.ranks(processes, [str(Path(__file__).resolve())], environment, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as child:
+            out, err = child.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
-        child.terminate()                         # torchrun passes it on to its workers
-        child.communicate()
         return Check(need, False, f"no answer within {LIMIT_S} s",
                      "set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to the network in use")
     said = [line.strip() for line in (out + err).splitlines() if line.startswith("PREFLIGHT ")]
@@ -161,7 +170,7 @@ def local_checks(o):
     seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return [python_version(), torch_version(), packages(), gpus(o.gpus, seen),
             *gpu_checks(o.gpus, seen, torch.version.cuda), backend_ready(),
-            memory(o.memory_gib), disk(o.disk_gib), shared_memory(), port()]
+            memory(o.memory_gib), disk(o.disk_gib), shared_memory(), host_name(), port()]
 
 
 def show(checks, colour):
@@ -196,6 +205,8 @@ def main(s, argv=None):
         check = group_of(s)
         s.say(f"PREFLIGHT {check.found}")
         sys.exit(0 if check.ok else 1)
+    if o.processes and s.world > 1:
+        raise ValueError(f"--processes: torchrun has started {s.world} already: leave it out, or start with python")
     checks = local_checks(o) if s.local_rank == 0 else []
     processes = o.processes or torch.cuda.device_count() or 2
     checks.append(group_of(s) if s.world > 1 else group_started(processes))

@@ -81,7 +81,7 @@ TIERS = {"smoke": Options(),
          "cpu": Options(layers=6, hidden=256, heads=8, seq=256, steps=12),
          # seven models side by side, each with its states: 20 layers would be 135 GB on one GPU
          "gpu": Options(layers=8, hidden=2048, heads=16, seq=2048, form="llama", steps=20, lr=3e-4,
-                        precision="autocast-bf16")}
+                        precision="autocast-bf16", dataset=corpus.LIBRARY)}
 
 
 def policies(s, o):
@@ -154,7 +154,7 @@ def record(s, tier, o, rows, timed, checks, counts, notes):
         measurement[f"all-gathers a step, {lab_recompute.NAMES[share]}"] = n
     full = lab_recompute.SHARES[-1]
     return recording.record(
-        s, "recompute", tier, notes=notes, model=asdict(o.shape),
+        s, "recompute", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
         recipe=asdict(o.recipe) | {"recomputation": lab_recompute.NAMES[full]},
         effective_batch=o.micro_batch * s.world, sequence_length=o.seq, precision=o.precision,
         step_seconds=timed.seconds[full], warmup_steps=WARMUP, losses=timed.losses[full],
@@ -202,8 +202,11 @@ def train(s, tier, o, text):
     recording.end(s, r.checks)
 
 
-def refuse(s, o):
+def refuse(s, tier, o):
     """ValueError, in one line, for what could not work."""
+    if o.compile or o.fault:
+        flag = "--compile" if o.compile else "--fault"
+        options.check_idle(flag, o, TIERS[tier], ("steps", "lr", "via", "machine", "precision"))
     options.check_sound(o.save, o.fault)
     options.check_save(o.save, RESULTS)
     if o.compile and (s.world > 1 or o.save or o.fault):
@@ -221,8 +224,8 @@ def main(s, argv=None):
     tier, o = options.parse(TIERS, __doc__, argv)
     fits.check(s, o.shape)
     profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
-    refuse(s, o)
-    text = session.dataset(o.dataset)
+    refuse(s, tier, o)
+    text = session.dataset(o.dataset, o.seq)
     if o.compile:
         o = replace(o, precision="fp32")            # which one block is weighed in, whatever trains
     s.say(f"{recording.heading(s, o.shape)}, {o.precision}, {o.micro_batch} x {o.seq} tokens a rank and step, dropout "

@@ -16,12 +16,14 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 from scaleout.exercises.capstone import exit_check
-from scaleout.lab import ddp_scaling, launch, ms
+from scaleout.lab import ddp_scaling, fits, launch, ms
 from scaleout.lab import options as lab_options
 from scaleout.records import profiles, results
 from scaleout.train import curves, worlds
+from scaleout.train import options as train_options
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "scaling"
@@ -51,11 +53,17 @@ def parser():
 def options(argv):
     """(options of this lab, words for the job, options of the job). ValueError, one line, for what cannot be."""
     o, words = parser().parse_known_args(argv)
+    usual = parser().parse_args([])
+    if o.read:
+        lab_options.check_idle("--read", o, usual, ("worlds", "mode", "strategies", "save", "seconds", "predict"))
+        if words:
+            raise ValueError(f"--read runs nothing, and has no use for {' '.join(words)[:80]}: leave it out")
+    if o.predict:
+        lab_options.check_idle("--predict", o, usual, ("worlds", "plot"))
+        curves.parse_guess(o.predict)
     o.worlds = ddp_scaling.worlds(o.worlds, "--worlds")
     o.mode = worlds.choices(o.mode, worlds.MODES, "--mode")
     o.strategies = worlds.choices(o.strategies, worlds.STRATEGIES, "--strategies")
-    if "" in (o.folder, o.save):
-        raise ValueError("--folder and --save need a name that is not empty")
     o.save = RESULTS if o.save == "auto" else Path(o.save or o.folder) if o.save or o.folder else None
     o.folder = Path(o.folder) if o.folder else RESULTS
     lab_options.check_folder(o.folder, "--folder")
@@ -69,6 +77,18 @@ def options(argv):
     for world in o.worlds:
         _ = job.shape, job.sharding(world)              # refused here rather than by the runs
     return o, ["--tier", o.tier, *words], job
+
+
+def refuse(job, runs, kind):
+    """ValueError, one line, for what the job would refuse in any of its runs: before the first, and its calibration."""
+    from scaleout.train import batches  # asks for torch
+
+    for run in runs:
+        asked = replace(job, strategy=run.strategy, batch=run.batch)
+        train_options.check(asked, SimpleNamespace(world=run.world, device=SimpleNamespace(type=kind)))
+        if kind == "cpu":
+            fits.host(asked.shape, run.world)
+    batches.read(job.dataset, job.held_out, max(run.batch for run in runs) * job.seq + 1)
 
 
 def device_kind():
@@ -146,13 +166,13 @@ def graded(o, words, job, kind):
     batch = half.batch if mode == "strong" else 2 * half.batch
     if batch % world:
         raise ValueError(f"--predict {o.predict}: {world} processes do not divide {batch} sequences")
-    made = Series(o, words, job, kind)
+    run, made = worlds.Run(mode, world, strategy, batch), Series(o, words, job, kind)
+    refuse(job, [run], kind)
     start = next((known[one] for one in known if one.mode == mode and one.strategy == worlds.ONE), None)
     with tempfile.TemporaryDirectory() as temporary:
         if start is not None and o.seconds:
             profile = worlds.at_the_time(profiles.load(calibrate(o, 1, temporary)), start)
             made.share = worlds.efficiency(profile, start, replace(job, batch=start.effective_batch))
-        run = worlds.Run(mode, world, strategy, batch)
         record = made.run(run, temporary)
         real = record.rate
         path = results.save(replace(record, prediction=record.prediction | {worlds.READER: guess},
@@ -183,7 +203,11 @@ def main():
     if o.read:
         show(o, worlds.found_in(o.folder, o.tier, kind), kind)
         return
+    from scaleout.lab import preflight
+
+    preflight.check_tier(o.tier)
     todo = worlds.plan(o.worlds, o.mode, o.strategies, job.batch)
+    refuse(job, todo, kind)
     made = Series(o, words, job, kind)
     with tempfile.TemporaryDirectory() as temporary:
         for run in todo:

@@ -135,7 +135,7 @@ def main(argv=None):
     plan = asdict(o) | {"cases": cases(o), "threads": nodes.threads(o.hosts)}
     fits.host(o.shape, o.hosts)                                               # what is wrong, before the work
     options.check_folder(RECORDED if o.save == "auto" else o.save, "--save")
-    corpus.read(o.dataset)
+    corpus.long_enough(corpus.read(o.dataset), o.seq)
     lack = lab_hosts.refused()
     if lack:
         show_recorded(lack)

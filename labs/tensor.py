@@ -36,7 +36,7 @@ class Options(options.Model):
     """The model, the step, how it is shared, and what to do with the result."""
 
     layers: int = options.number(4, "blocks")
-    hidden: int = options.number(160, "width of the residual stream")
+    hidden: int = options.number(160, "width of the residual stream", 2)
     heads: int = options.number(8, "attention heads")
     kv_heads: int | None = options.number(None, "key-value heads, where fewer: grouped-query attention")
     form: str = options.choice("gpt", ("gpt", "llama"), "which model: with layer norms, biases and a tied head, or not")
@@ -124,7 +124,7 @@ def record(s, tier, o, timed, rows, checks, notes, guesses):
     skipped = skips(s, o, rows) + ([] if guesses else [
         "seconds by the machine's profile: there is none (labs/calibrate.py at this number of processes)"])
     return recording.record(
-        s, "tensor", tier, notes=notes, model=asdict(o.shape),
+        s, "tensor", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
         recipe=asdict(Recipe(precision=o.precision, foreach=False)) | {
             "tp": s.world, "sequence_parallel": o.sequence_parallel},
         effective_batch=o.micro_batch, sequence_length=o.seq, precision=o.precision,
@@ -220,9 +220,11 @@ def recorded_links(folder=RESULTS):
     return [sorted(rows, key=lambda r: -(r.recipe["link Mbit/s"] or 1e9)) for rows in found.values()]
 
 
-def check(s, o):
+def check(s, tier, o):
     """Refuse what could not work, before any work. ValueError, one line."""
     options.check_sound(o.save, o.fault)
+    if o.fault:
+        options.check_idle("--fault", o, TIERS[tier], ("link", "via", "machine", "steps"))
     if not o.link:
         options.check_save(o.save, RESULTS)
         tensor_ways.refuse(s, o.shape, o.seq, o.sequence_parallel, o.via)
@@ -232,8 +234,7 @@ def check(s, o):
     if s.world > 1:
         raise ValueError("--link starts its own processes: start it with python, not with torchrun")
     slices.check_tensor(o.shape, HOSTS)
-    if o.sequence_parallel or o.fault:
-        raise ValueError("--link is shown by itself: leave out --sequence-parallel and --fault")
+    options.check_idle("--link", o, TIERS[tier], ("sequence_parallel", "via", "machine", "steps"))
     if o.precision != "fp32":
         raise ValueError(f"--link is shown in fp32: use --precision fp32, not {o.precision}")
 
@@ -243,10 +244,10 @@ def main(s, argv=None):
     tier, o = options.parse(TIERS, __doc__, argv)
     fits.check(s, o.shape)
     profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
-    check(s, o)
+    check(s, tier, o)
     if o.fault:
         tensor_faults.refuse(s, o)
-    text = session.dataset(o.dataset)
+    text = session.dataset(o.dataset, o.seq)
     if o.link:
         over_links(s, tier, o)
         return

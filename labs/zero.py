@@ -130,7 +130,7 @@ def record(s, tier, o, timed, rows, figures, checks, notes):
     if o.via != "accelerate":
         skipped.append("Accelerate: not asked for (--via accelerate); it splits no state itself")
     return recording.record(
-        s, "zero", tier, notes=notes, model=asdict(o.shape),
+        s, "zero", tier, dataset=o.dataset, notes=notes, model=asdict(o.shape),
         recipe=asdict(Recipe(precision="fp32")) | {"optimizer": o.optimizer, "accumulation": o.accumulation,
                                                    "clip": o.clip},
         effective_batch=o.micro_batch * s.world * o.accumulation, sequence_length=o.seq, precision="fp32",
@@ -197,7 +197,7 @@ def named(o):
     return more or "torch"
 
 
-def check(s, o):
+def check(s, tier, o):
     """Refuse what could not work, before any work. ValueError, one line."""
     fits.check(s, o.shape)
     options.check_save(o.save, RESULTS)
@@ -206,18 +206,21 @@ def check(s, o):
     zero_ways.refuse(s, o.via)
     profiles.find(o.machine, s.device.type, s.world)            # refuse a wrong one before the work
     if o.fault:
+        options.check_idle("--fault", o, TIERS[tier], ("machine", "steps"))
         zero_faults.refuse(s, o)
     if o.optimizer == "muon" and o.via not in zero_ways.MUON:
         raise ValueError(f"--optimizer muon with --via {o.via}: use one of {', '.join(zero_ways.MUON[1:])}")
     if o.optimizer == "muon" and (o.clip or o.accumulation > 1):
         raise ValueError("--optimizer muon is shown by itself: leave out --clip and --accumulation")
+    if o.optimizer == "muon":
+        options.check_idle("--optimizer muon", o, TIERS[tier], ("machine",))
 
 
 def main(s, argv=None):
     """Train all ways with AdamW or with Muon, or a few steps with a fault."""
     tier, o = options.parse(TIERS, __doc__, argv)
-    check(s, o)
-    text = session.dataset(o.dataset)
+    check(s, tier, o)
+    text = session.dataset(o.dataset, o.seq)
     s.say(f"{recording.heading(s, o.shape)}, {o.accumulation} x {o.micro_batch} x {o.seq} tokens a rank and step")
     if o.fault:
         zero_faults.show(s, o, partial(session.batches, s, o, text))

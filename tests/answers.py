@@ -48,6 +48,15 @@ def verdict(stem, key, answer):
     return check(exercises.exercise(stem, key), answer)
 
 
+def restyled(source):
+    """The same program as others would begin it: with the names imported, and with names of its own for them."""
+    head, names = "import torch.distributed as dist\n", sorted(set(re.findall(r"\bdist\.(\w+)", source)))
+    own = "".join(f"my_{name} = d.{name}\n" for name in names)
+    ways = {"-from-imports": (f"from torch.distributed import {', '.join(names)}\n", r"\1"),
+            "-aliases": (f"import torch.distributed as d\n{own}", r"my_\1")}  # fmt: skip
+    return {way: re.sub(r"\bdist\.(\w+)", name, source.replace(head, start)) for way, (start, name) in ways.items()}
+
+
 def lab(stem, *files):
     """The checker of an exercise that runs on real ranks, started by `forked`: a CompletedProcess."""
     return forked(importlib.import_module(f"scaleout.exercises.{stem}.ranks").CHECK, *files)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import launching
+import processors
 import pytest
 import ready
 from xdist.scheduler import LoadFileScheduling
@@ -33,6 +34,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_configure(config):
     """The kernels of the notebooks have torch already, and so has all that they launch; one server is for all."""
+    processors.follows(launching.ENVIRONMENT)
+    if shared_out(config):
+        processors.become(processor_here(config))
     if config.getoption("nbval", default=False):
         os.environ["READY"] = str(ready.folder())
         kernelspec = importlib.import_module("ipykernel.kernelspec")
@@ -46,9 +50,61 @@ def pytest_xdist_setupnodes(config, specs):
         spec.python = ready.python()
 
 
+def processor_here(worker):
+    """What a worker is (or a `config` in it): of `make test`'s four one has SSE, one AVX2, and two are as they are."""
+    if not shared_out(worker):
+        return processors.HERE
+    return processors.of_worker(worker.workerinput["workerid"], worker.workerinput["workercount"])
+
+
+def shared_out(worker):
+    """Whether this is a worker of a run with notebooks: it has torch already."""
+    return hasattr(worker, "workerinput") and getattr(worker, "config", worker).getoption("nbval", default=False)
+
+
+def processor_of(item):
+    """What a test runs on: a file that computes with torch itself, on what its worker is."""
+    return processor_here(item.config) if processors.computes(item.path) else processors.of(item.path)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    processors.start(processor_of(item))
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        report.sections.append(("the processor", processors.words(processor_of(item))))
+    return report
+
+
 class Scopes(LoadFileScheduling):
     """By file, for tests of a file share launches; and tests in a browser share pages, each of which takes seconds to
-    start Python: two workers have a browser, one with the widgets' pages, one with the book's."""
+    start Python: two workers have a browser, one with the widgets' pages, one with the book's.
+
+    A file that computes with torch goes to a worker that is the processor the file is for, before those that any may
+    take; so do the browsers, to workers that have no such files to wait for.
+    """
+
+    def _wanted(self, scope):
+        """The processor that the worker of a scope has to be, None for any."""
+        if scope in ("book", "widgets"):
+            return processors.HERE
+        return processors.of(scope) if processors.computes(scope) else None
+
+    def _assign_work_unit(self, node):
+        there = {one: processor_here(one) for one in self.nodes if one is node or not one.shutting_down}
+        wanted = {scope: self._wanted(scope) for scope in self.workqueue}
+        mine = [scope for scope, one in wanted.items() if one == there[node]]
+        free = [scope for scope, one in wanted.items() if one not in there.values()]
+        if not mine + free:
+            node.shutdown()
+            return
+        self.workqueue.move_to_end((mine + free)[0], last=False)
+        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid):
         path = Path(nodeid.split("::")[0])

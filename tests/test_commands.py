@@ -18,7 +18,7 @@ import repo
 from commands import LAUNCH, commands, modules
 from lab_runs import ENVIRONMENT, TORCHRUN
 
-from scaleout.lab import ddp_scaling, options
+from scaleout.lab import corpus, ddp_scaling, options
 from scaleout.train import worlds
 
 sys.path.insert(0, str(repo.ROOT / "labs"))
@@ -61,7 +61,7 @@ def started(world, lab, words):
         return [(run.world, "capstone", worlds.command(run, words, "record.json")) for run in most.values()]
     if lab == "ddp" and "--scaling" in words:
         ddp = importlib.import_module("ddp")
-        o = options.parse(ddp.TIERS, "", words)[1]
+        o = options.parse(ddp.TIERS, "", words, anywhere=True)[1]
         found = {(world, each) for (_, world), each in
                  ddp_scaling.plan(ddp_scaling.worlds(o.scaling), o.micro_batch).items() if world <= 2}
         rest = ddp_scaling.others(words)
@@ -74,7 +74,7 @@ def started(world, lab, words):
     # "--save" alone would write among the book's results
     words = ["--save=record.json" if word == "--save" and after.startswith("--") else word
              for word, after in zip(words, [*words[1:], "--"], strict=False)]
-    return [(world, lab, [*words, *SHRUNK[lab]])]
+    return [(world, lab, [*words, *(() if "--fake" in words else SHRUNK[lab])])]      # fake tensors have sizes only
 
 
 def tiers():
@@ -156,6 +156,21 @@ def test_a_lab_imports_all_that_it_uses(lab, words, tmp_path):
 
 def test_no_lab_is_left_out():
     assert {path.stem for path in (repo.ROOT / "labs").glob("*.py")} == {*SHRUNK, *NO_SIZES}
+
+
+def test_only_sizes_that_read_much_depend_on_the_python_that_runs():
+    """What notebooks store, and tests compare, is of the smallest size, and trains on the book's own text."""
+    other, small = set(), len(corpus.read())
+    for lab in SHRUNK:
+        for tier, o in getattr(importlib.import_module(lab), "TIERS", {}).items():
+            sequences = getattr(o, "batch", None) or 8 * (getattr(o, "micro_batch", None) or 2)    # on eight ranks
+            if getattr(o, "dataset", corpus.SHIPPED) != corpus.SHIPPED:
+                other.add((lab, tier))
+            elif hasattr(o, "dataset"):
+                assert o.steps * sequences * o.seq < (0.3 if tier == "smoke" else 2) * small, (lab, tier)
+    assert other == {("capstone", "cpu"), *((lab, "gpu") for lab in ("capstone", "memory", "ddp", "fsdp", "recompute"))}
+    assert not [words for page in PAGES if page.startswith("notebooks") for _, _, words in commands(page)
+                if "--dataset" in words and "gpu" not in words]
 
 
 def test_the_job_says_how_often_it_reads_its_text(reached):

@@ -1,5 +1,6 @@
 """The house as CONTRIBUTING.md has it: floors, faces, pure rooms, read from the imports of every module."""
 
+import ast
 import re
 
 import house
@@ -75,6 +76,34 @@ def test_docstrings_name_what_exists():
              "scaleout/attic/box.py": '"""Of `cellar.wine`:\n\n    python mine.py\n\nNo more."""'}
     found = house.vanished(small, {house.module_of(name): source for name, source in small.items()})
     assert [name for _, name in found] == ["attic.box.Lid", "attic.Lid", "oak.py", "lid.py"]
+
+
+HEAVY = re.compile(r"(torch|accelerate|scaleout\.parallel)(\.|$)")
+
+
+def needs_torch(source):
+    """Lines of a test file that import torch where none may be: outside a function, or in one that does not skip."""
+    found = []
+    for node in ast.iter_child_nodes(ast.parse(source)):
+        asked = isinstance(node, ast.FunctionDef) and 'importorskip("torch")' in ast.get_source_segment(source, node)
+        for one in ast.walk(node):
+            names = [one.module or ""] if isinstance(one, ast.ImportFrom) else [
+                each.name for each in one.names] if isinstance(one, ast.Import) else []  # fmt: skip
+            found += [one.lineno for name in names if HEAVY.match(name) and not asked]
+    return found
+
+
+def test_the_tests_of_pure_rooms_need_no_torch():
+    """But for the truths: `make quick` leaves those out, and runs where no torch is."""
+    pure = re.search(r"^PURE := (.*)$", repo.text("Makefile"), re.M)[1].split()
+    files = [name for name in repo.with_suffix(".py") if re.match(rf"tests/({'|'.join(pure)})/test_", name)]
+    wrong = {name: needs_torch(repo.text(name)) for name in files if not name.endswith("truth.py")}
+    assert len(wrong) > 100 and {name: lines for name, lines in wrong.items() if lines} == {}
+
+
+def test_a_test_that_needs_torch_is_found():
+    assert needs_torch("import torch\ndef test_a():\n    import torch.nn\n    import math\n") == [1, 3]
+    assert needs_torch('def test_a():\n    torch = pytest.importorskip("torch")\n    from torch import nn\n') == []
 
 
 def test_torchs_private_parts_enter_by_one_door():

@@ -77,6 +77,17 @@ def test_two_machines_refuse_in_one_line(words, environment, said):
     assert (done.returncode, done.stderr) == (2, f"two_machines.sh: {said}\n")
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU here")
+def test_two_machines_without_a_gpu_are_told_in_one_line():
+    """And not in the traceback of torchrun --nproc-per-node gpu."""
+    environment = {key: value for key, value in os.environ.items() if key not in ("PROCESSES", "NETWORK")}
+    done = bash("labs/launch/two_machines.sh", "0", "127.0.0.1", **environment | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2, "", "two_machines.sh: torch sees no GPU here: labs/preflight.py says why, "
+        "and PROCESSES=1 trains on the CPU\n")
+
+
 def test_empty_lists_are_no_unset_variables_to_an_old_bash():
     """Before 4.4 `"${list[@]}"` of an empty list ends a script with set -u; no such bash is at hand to try it."""
     for name in SCRIPTS:

@@ -23,7 +23,8 @@ def sky():
 
 def test_the_skypilot_file_takes_the_machine_down(sky):
     assert set(sky) == {"name", "resources", "num_nodes", "workdir", "file_mounts", "envs", "setup", "run"}
-    assert sky["resources"]["autostop"] == {"idle_minutes": 10, "down": True}
+    assert sky["resources"]["autostop"] == {"idle_minutes": 10, "wait_for": "jobs", "down": True}
+    assert sky["envs"]["HOURS"] == 4
     assert re.fullmatch(r"\w+:\d+", sky["resources"]["accelerators"])
     for part in ("setup", "run"):
         assert bash("-n", "-c", sky[part]).returncode == 0
@@ -75,7 +76,8 @@ def started_by_sky(sky, tmp_path, steps):
     script = sky["run"].replace("/bucket/$RUN", f"{tmp_path}/bucket/capstone").replace(":29500", f":{free_port()}")
     done = bash("-c", script, **os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path), "RUN": str(run),
-        "LAB": lab, "EVERY": "1", "LAB_DEVICE": "cpu", "PYTHONPATH": str(repo.ROOT), "SKYPILOT_NODE_RANK": "0",
+        "LAB": lab, "EVERY": "1", "HOURS": "1", "LAB_DEVICE": "cpu", "PYTHONPATH": str(repo.ROOT),
+        "SKYPILOT_NODE_RANK": "0",
         "SKYPILOT_NODE_IPS": "127.0.0.1", "SKYPILOT_NUM_NODES": "1", "SKYPILOT_NUM_GPUS_PER_NODE": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
     return run, done.stdout
@@ -101,6 +103,23 @@ def test_a_machine_that_is_lost_takes_nothing_with_it(sky, tmp_path):
         "step-00000015", "step-00000020"], "what the job no longer keeps goes"
 
 
+def test_a_job_that_hangs_ends_at_its_deadline_and_what_it_has_is_kept(sky, tmp_path):
+    """A job that is asked to stop, as it is by the deadline, has time to save."""
+    (tmp_path / "book" / "bin").mkdir(parents=True)
+    (tmp_path / "book" / "bin" / "activate").touch()
+    (tmp_path / "torchrun").write_text(
+        f"#!/bin/sh\ntrap 'echo saved $TORCH_ELASTIC_SHUTDOWN_TIMEOUT > {tmp_path}/run/metrics.jsonl; exit 1' TERM\n"
+        f"mkdir -p {tmp_path}/run; sleep 600 & wait $!\n")
+    (tmp_path / "torchrun").chmod(0o755)
+    script = sky["run"].replace("/bucket/$RUN", f"{tmp_path}/bucket/capstone")
+    done = bash("-c", script, **os.environ | {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "RUN": str(tmp_path / "run"), "LAB": "x.py",
+        "HOURS": "0.0003", "SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "127.0.0.1", "SKYPILOT_NUM_NODES": "1",
+        "SKYPILOT_NUM_GPUS_PER_NODE": "1"})
+    assert done.returncode == 124, "timeout's code: the deadline"
+    assert (tmp_path / "bucket" / "capstone" / "metrics.jsonl").read_text() == "saved 120\n"
+
+
 @pytest.mark.skipif(importlib.util.find_spec("sky") is None, reason="no SkyPilot here (pip install skypilot)")
 def test_skypilots_own_loader_reads_the_file(monkeypatch, tmp_path, sky):
     monkeypatch.setenv("HOME", str(tmp_path))                   # it writes a configuration
@@ -113,7 +132,8 @@ def test_skypilots_own_loader_reads_the_file(monkeypatch, tmp_path, sky):
     task = Task.from_yaml_config(sky)
     (resources,) = task.resources
     assert (task.num_nodes, resources.accelerators) == (1, {"H100": 8})
-    assert (resources.autostop_config.idle_minutes, resources.autostop_config.down) == (10, True)
+    autostop = resources.autostop_config
+    assert (autostop.idle_minutes, autostop.down, autostop.wait_for.value) == (10, True, "jobs")
     assert task.storage_mounts["/bucket"].name == "my-capstone"
 
 

@@ -1,6 +1,7 @@
 """The commands behind make: what they do with good input, and the one line they print for bad."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -53,7 +54,7 @@ def test_a_notebook_is_run_and_stored_without_the_kernel_form_of_widgets(draft):
     assert (printed["output_type"], warned["output_type"]) == ("stream", "stream")
     assert "".join(printed["text"]) == "0\n1\n2\n", "in one piece"
     assert [first["id"], second["id"]] == ["draft-0", "draft-1"]
-    assert set(stored["metadata"]) == {"execution", "language_info"}
+    assert set(stored["metadata"]) == {"execution", "kernelspec", "language_info"}
     assert "execution" not in first["metadata"]
     assert "cores" in stored["metadata"]["execution"]["machine"]
 
@@ -68,9 +69,11 @@ def test_a_notebook_whose_cell_fails_is_left_as_it_was(draft):
 
 
 @pytest.mark.parametrize(("tags", "metadata"), [
-    ([], {}), (["nbval-ignore-output"], {}), (["hide-output"], {"jupyter": {"outputs_hidden": True}}),
+    ([], {}), (["nbval-ignore-output"], {}),
+    (["hide-output"], {"collapsed": True, "jupyter": {"outputs_hidden": True}}),
     (["remove-input"], {"cellView": "form", "jupyter": {"source_hidden": True}}),
-    (["hide-cell"], {"cellView": "form", "jupyter": {"outputs_hidden": True, "source_hidden": True}}),
+    (["hide-cell"], {"cellView": "form", "collapsed": True,
+                     "jupyter": {"outputs_hidden": True, "source_hidden": True}}),
 ])  # fmt: skip
 def test_what_a_tag_hides_on_the_site_is_folded_in_editors(tags, metadata):
     made = notebooks.nbformat.from_dict(cell("1", metadata={"tags": tags, "cellView": "form", "jupyter": {"x": 1}}))
@@ -168,6 +171,24 @@ def test_setup_says_what_is_missing(tmp_path, programs, words):
     done = run(["/bin/sh", str(setup)], tmp_path, env={"PATH": str(tmp_path)})
     assert done.returncode == 2
     assert words in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_make_shows_why_npm_failed(tmp_path):
+    """Of a registry that nobody answers for, in npm's own words."""
+    (tmp_path / "book").mkdir()
+    for name in ("Makefile", "book/package.json", "book/package-lock.json"):
+        (tmp_path / name).write_text(repo.text(name))
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (tmp_path / ".venv" / "bin" / "python").chmod(0o755)
+    (tmp_path / ".venv" / ".ready").touch()
+    nowhere = {"npm_config_registry": "http://127.0.0.1:1/", "npm_config_cache": str(tmp_path / "cache"),
+               "npm_config_fetch_retries": "0"}  # fmt: skip
+    done = run(["make", "-o", ".venv/.ready", "book/node_modules/.ready"], tmp_path, env={**os.environ, **nowhere})
+    assert done.returncode == 2 and done.stdout == ""
+    said = [line for line in done.stderr.splitlines() if not line.startswith("make: ***")]
+    assert any("ECONNREFUSED" in line for line in said[:-1])
+    assert said[-1] == "make: npm could not install book/package.json: its reason is above"
 
 
 def test_a_log_is_cut_down_to_what_is_wrong():

@@ -11,6 +11,7 @@ import repo
 from scaleout import views
 from scaleout.spec.hardware import COMPUTE_SHARE
 from scaleout.timing import fsdp_machine, fsdp_seconds, step
+from scaleout.train import options
 
 PUBLISHED = json.loads(repo.text("tests/published/training_throughput.json"))["megatron"]["table1"]
 
@@ -103,3 +104,54 @@ def test_code_that_the_reader_is_said_to_have_read_stands_in_a_cell_and_runs(nam
     assert len(re.sub(r"\n\n+", "\n", source).splitlines()) <= 34 and "getsource" not in source
     check = cells.get(f"{cell}-check", {"source": []})["source"]
     exec(compile(source + "\n" + "".join(check), cell, "exec"), {})  # its asserts hold, in a fresh namespace
+
+
+# --- what stands before and after a guess --------------------------------------------------------------------
+
+
+def test_the_guess_of_1f1b_comes_before_its_formula_is_applied():
+    ids = [cell["id"] for cell in json.loads(repo.text("notebooks/04_pipeline.ipynb"))["cells"]]
+    assert ids.index("pipeline-widget") < ids.index("pipeline-exercise-bubble-share")
+    words = "".join(next(cell["source"] for cell in json.loads(repo.text("notebooks/04_pipeline.ipynb"))["cells"]
+                         if cell["id"] == "pipeline-words"))  # fmt: skip
+    assert "GPipe's step is as long as" in words and "1F1B" not in words
+
+
+def test_a_slot_is_a_ranks_forward_of_one_micro_batch_everywhere():
+    """Never a piece, which is a forward and its backward: three slots."""
+    assert "a rank's forward of one micro-batch, through all the layers that the rank has, take one **slot**" in (
+        chapters()["notebooks/04_pipeline.ipynb"])
+    assert "A slot is a rank's forward of one micro-batch." in views.render("pipeline", {})["law"][2]
+    for name, text in pages().items():
+        assert not re.search(r"slots? of a piece|slots?,? \(?F \+ B\)?(?! = )", text), name
+
+
+def test_the_widget_of_recomputation_opens_where_its_text_begins():
+    """"Nothing is dropped yet", before the guess, after it and after Reset."""
+    assert views.defaults("recompute")["dropped"] == 0
+    assert views.render("recompute", {})["values"]["freed_gb"] == 0
+    assert "Nothing is dropped yet." in chapters()["notebooks/09_recompute.ipynb"]
+
+
+def test_the_seed_of_a_class_is_not_in_the_name_of_its_folder():
+    for name, text in pages().items():
+        for seed, folder in re.findall(r"--seed (\w+) --out ([\w-]+)", text):
+            assert len(seed) == 1 or seed not in folder, name
+            assert not re.search(rf"(?<![a-z]){re.escape(seed)}$", folder), name
+
+
+def test_the_readers_job_saves_so_often_that_a_kill_costs_a_few_seconds():
+    every = int(re.search(r"labs/capstone\.py --folder run --checkpoint-every (\d+)", repo.text("README.md"))[1])
+    assert every <= options.TIERS["smoke"].steps / 10
+
+
+# --- words that are so on any ground ---------------------------------------------------------------------------
+
+
+def test_no_mark_is_called_pale_or_dark():
+    """They change places in dark mode: a mark is solid, faint or hatched, or has a colour's name."""
+    spoken = {name: text for name, text in pages().items() if name.endswith((".ipynb", ".md")) or "/exercises/" in name}
+    spoken |= {name: repo.text(name) for name in repo.with_suffix(".yml") if name.startswith("book/")}
+    for name, text in spoken.items():
+        found = re.findall(r"\b(?:[Pp]ale|[Dd]ark)(?:r|er|st|est)?\b(?! mode)|\b[Ll]ighter\b", text)
+        assert not found or name == "CONTRIBUTING.md", f"{name}: {found}"

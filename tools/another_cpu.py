@@ -2,8 +2,8 @@
 
     .venv/bin/python tools/another_cpu.py [pytest's arguments ...]
 
-Without arguments: the tests of memory against torch, then the first chapter's stored outputs. torch and oneDNN take
-from the environment which instructions they may use (ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA); a processor cannot be
+Without arguments: the tests of memory against torch, then the first chapter's stored outputs. Here all that runs is
+one processor; `make test` gives each file another one of the same table (tests/processors.py). A processor cannot be
 made to have more than it has. On an ARM processor only the numbers of threads differ.
 """
 
@@ -15,12 +15,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SETTINGS = {
-    "one thread, SSE 4.1": {"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"},
-    "two threads, AVX2": {"OMP_NUM_THREADS": "2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
-    "four threads, AVX-512 without bf16": {"OMP_NUM_THREADS": "4", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
-    "sixteen threads, all there is": {"OMP_NUM_THREADS": "16"},
-}
+sys.path.insert(0, str(ROOT / "tests"))
+
+from processors import PROCESSORS  # noqa: E402
+
+SETTINGS = {f"{threads} thread(s), {name}": {"OMP_NUM_THREADS": str(threads)} | PROCESSORS[name]
+            for threads, name in zip((1, 2, 4), PROCESSORS, strict=True)}
+SETTINGS["4 thread(s), AVX-512 without bf16"] = {"OMP_NUM_THREADS": "4", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
+SETTINGS["16 thread(s), this one"] = {"OMP_NUM_THREADS": "16"}
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"]
 DEFAULT = (["tests/memory/test_truth.py"], [*NBVAL, "notebooks/01_memory.ipynb"])
 

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from serve import server
+from serve import Handler, server
 
-from scaleout.page import sphinx
+from scaleout.page import repairs, sphinx
 
 PAGE = """<!doctype html>
 <html lang="en" data-theme="{theme}">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<head>{policy}<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Live</title><link rel="icon" href="data:,"><link rel="stylesheet" href="_static/live/live.css">
 <style>
 body {{ margin: 0; font-family: system-ui, sans-serif; background: #fff; color: #222; }}
@@ -45,7 +45,7 @@ METERED = "Object.defineProperty(navigator, 'connection', {value: {saveData: tru
 
 def write_page(path: Path, body: str, theme: str = "light") -> None:
     """A page around the HTML form of widgets."""
-    path.write_text(PAGE.format(theme=theme, body=body), encoding="utf-8")
+    path.write_text(PAGE.format(theme=theme, body=body, policy=repairs.META), encoding="utf-8")
 
 
 def assemble(folder: Path, extra: dict[str, Path] | None = None) -> None:
@@ -72,10 +72,19 @@ def assemble(folder: Path, extra: dict[str, Path] | None = None) -> None:
     write_page(folder / "index.html", "")
 
 
+class Watched(Handler):
+    """The site as it is, but that playwright, whose waiting is `eval`, may do so; as long as before, byte by byte."""
+
+    def copyfile(self, source, outputfile) -> None:
+        strict = b"'wasm-unsafe-eval'"
+        page = self.path.partition("?")[0].endswith((".html", "/"))
+        outputfile.write(source.read().replace(strict, b"'unsafe-eval'".ljust(len(strict))) if page else source.read())
+
+
 @contextmanager
-def serve(folder: Path) -> Iterator[str]:
+def serve(folder: Path, handler: type[Handler] = Watched) -> Iterator[str]:
     """Serve a folder with an index.html on a free port; gives its address, without a slash at the end."""
-    running = server(folder)
+    running = server(folder, handler=handler)
     # a page that is closed drops what it was still loading: no news
     running.handle_error = lambda *_request: None
     threading.Thread(target=running.serve_forever, daemon=True).start()

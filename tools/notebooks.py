@@ -2,10 +2,10 @@
 
     .venv/bin/python tools/notebooks.py notebooks/*.ipynb
 
-A notebook is stored only when every cell ran. What would differ from run to run without meaning is left out:
-the widgets' kernel form (the HTML form stays), widget state, time stamps, the kernel's exact version. And it is stored
-so that it reads in any editor: what a tag hides is folded, directives stand between colons, and what only Sphinx knows
-is plain Markdown.
+A notebook is stored only when every cell ran. What would differ from run to run without meaning is left out: the
+widgets' kernel form (the HTML form stays), widget state, time stamps. And it is stored so that it reads in any editor:
+what a tag hides is folded, what only Sphinx knows is plain Markdown, and its first code cell finds the book or fetches
+it (tools/first_cell.py).
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import nbformat
+import yaml
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-from scaleout.page import markup
+from scaleout.page import markup, sphinx
 
+ROOT = Path(__file__).resolve().parent.parent
+FIRST = (ROOT / "tools" / "first_cell.py").read_text(encoding="utf-8").partition('"""\n\n')[2].strip()
+FIND = "find-book"  # the first code cell's id, after the chapter's stem
 WIDGET = "application/vnd.jupyter.widget-view+json"
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}  # as JupyterLab says it
 SECONDS_PER_CELL = 300
 SHOWN = ("torch", "accelerate", "matplotlib")
 
@@ -81,10 +86,9 @@ def joined(outputs: list) -> list:
 def strip(notebook: nbformat.NotebookNode) -> None:
     """Remove what is not part of the book, in place."""
     notebook.metadata.pop("widgets", None)
-    notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
+    notebook.metadata["kernelspec"] = KERNEL
     for cell in notebook.cells:
-        for key in ("execution", "collapsed"):
-            cell.metadata.pop(key, None)
+        cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
             if "data" in output:
                 output["data"].pop(WIDGET, None)
@@ -94,16 +98,34 @@ def strip(notebook: nbformat.NotebookNode) -> None:
 
 def fold(cell: nbformat.NotebookNode) -> None:
     """Fold in other editors what the tags of a code cell hide on the site: JupyterLab and VS Code read `jupyter`, Colab
-    `cellView`."""
+    `cellView`. JupyterLab adds `collapsed` when it opens a notebook: it is stored, so that reading changes no file."""
     tags = set(cell.metadata.get("tags", ()))
-    folded = {"outputs_hidden": bool(tags & FOLDS_OUTPUT), "source_hidden": bool(tags & FOLDS_CODE)}
+    shown = cell.id.endswith(FIND)  # it may have to say what to do
+    folded = {"outputs_hidden": bool(tags & FOLDS_OUTPUT) and not shown, "source_hidden": bool(tags & FOLDS_CODE)}
     cell.metadata["jupyter"] = {key: True for key, is_so in folded.items() if is_so}
     cell.metadata["cellView"] = "form" if folded["source_hidden"] else None
-    for key in ("jupyter", "cellView"):
+    cell.metadata["collapsed"] = folded["outputs_hidden"]
+    for key in ("jupyter", "cellView", "collapsed"):
         if not cell.metadata[key]:
             del cell.metadata[key]
     if "remove-cell" in tags and not cell.source.startswith("#"):
         cell.source = f"{CHECKS}\n{cell.source}"
+
+
+def address() -> str:
+    """Of the book's repository, "" where there is none yet."""
+    return yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
+
+
+def put_first(notebook: nbformat.NotebookNode, repository: str) -> None:
+    """Put the cell that finds the book, or fetches it from `repository`, behind the title of a chapter, in place."""
+    title = notebook.cells[0]
+    if title.cell_type != "markdown" or "-" not in title.id:
+        return
+    name = f"{title.id.partition('-')[0]}-{FIND}"
+    if notebook.cells[1].id != name:
+        notebook.cells.insert(1, nbformat.v4.new_code_cell(id=name, metadata={"tags": ["remove-cell"]}))
+    notebook.cells[1].source = FIRST.replace('address=""', f'address="{repository}"')
 
 
 def colons(text: str) -> str:
@@ -118,11 +140,13 @@ def colons(text: str) -> str:
 
 def make_readable(notebook: nbformat.NotebookNode) -> None:
     """Write the notebook, in place, so that it reads in any editor. ValueError names what cannot be."""
+    put_first(notebook, repository := address())
+    site = sphinx.pages_address(repository)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             fold(cell)
         else:
-            cell.source = markup.to_plain(colons(cell.source))
+            cell.source = markup.to_site(markup.to_plain(colons(cell.source)), site)
 
 
 def run(path: Path) -> float:

@@ -52,17 +52,17 @@ class Server(ThreadingHTTPServer):
         pass
 
 
-def server(folder: Path, port: int = 0) -> Server:
+def server(folder: Path, port: int = 0, handler: type[Handler] = Handler) -> Server:
     """A server of `folder` on the loopback address; port 0 takes any free one.
 
     Raises ValueError when the folder holds no site or no port is free.
     """
     if not (folder / "index.html").is_file():
         raise ValueError(f"{folder} holds no site: run make site first")
-    handler = partial(Handler, directory=str(folder))
+    answering = partial(handler, directory=str(folder))
     for candidate in range(port, port + TRIES if port else 1):
         try:
-            return Server(("127.0.0.1", candidate), handler)
+            return Server(("127.0.0.1", candidate), answering)
         except OSError:
             continue
     raise ValueError(f"ports {port} to {port + TRIES - 1} are in use: choose another with --port")

@@ -15,6 +15,9 @@
 # the lines below. PROCESSES: processes a node (default: one a GPU). PORT: of the rendezvous. Where sbatch brings nothing
 # of your shell along, the .venv is found all the same; what you set must be named: --export=PROCESSES,BOOK_ENV,PORT.
 #
+# --time is the deadline of a start, and --requeue begins the next one: `scancel JOB` ends it for good. Where your group
+# pays by the hour, ask what budget alarm the cluster has.
+#
 # Tested by tests/ranks/test_slurm.py: Slurm 22.05, two slurmd on one machine without GPUs, PROCESSES=1; submitted, stopped,
 # requeued, resumed, finished; with --export=NONE up to torchrun; by hand also stopped by its time limit. Not run:
 # several machines, GPUs, pre-emption.
@@ -44,6 +47,11 @@ command -v torchrun >/dev/null || {
   echo "slurm.sh: no torchrun: submit from the book's folder with its .venv, or name an environment by BOOK_ENV" >&2
   exit 2
 }
+python=$(dirname "$(command -v torchrun)")/python
+if [ -z "${PROCESSES:-}" ] && [ -x "$python" ] && ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+  echo "slurm.sh: torch sees no GPU on $(hostname): PROCESSES=1 sbatch ... labs/preflight.py --gpus 1 says why" >&2
+  exit 2
+fi
 export SLURM_EXPORT_ENV=ALL # and what is set here goes to the processes
 
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")

@@ -12,6 +12,8 @@
 # last two, and refuses to start where they differ. --folder must be one that both see, and the job looks before it
 # starts; without a shared disk give --checkpoint-every none.
 #
+# Rented machines get a deadline as you log in: sudo shutdown -h +240; and their provider a budget alarm.
+#
 # Tested by tests/test_launch.py: two network namespaces on one machine, CPU, gloo. Not run: two machines, GPUs.
 set -euo pipefail
 
@@ -22,6 +24,12 @@ shift 2
 case $number in '' | *[!0-9]*) usage "'$number' is no number" ;; esac
 [ "$number" -lt "$nodes" ] || usage "machine $number of $nodes (they count from 0)"
 [ $# -gt 0 ] || set -- labs/capstone.py --tier gpu --folder runs/capstone --resume auto --checkpoint-every auto
+
+python=$(dirname "$(command -v torchrun)")/python
+if [ -z "${PROCESSES:-}" ] && [ -x "$python" ] && ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+  echo "two_machines.sh: torch sees no GPU here: labs/preflight.py says why, and PROCESSES=1 trains on the CPU" >&2
+  exit 2
+fi
 
 # The first machine holds the meeting place; saying so spares torchrun a guess from names and addresses.
 if [ "$number" = 0 ]; then host=1; else host=0; fi

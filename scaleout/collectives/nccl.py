@@ -38,16 +38,21 @@ from scaleout.spec.topology import Cluster, Wire
 # short and for long messages. 23 us is NCCL's; 0.54 and 75 us are fitted to one sweep, 8 H200 by NCCL 2.30.7
 # (stas00/ml-engineering, network/benchmarks/README.md): blocks have to fill the switches before they stream.
 SWITCHES = ((23e-6, 0.54), (75e-6, 1.0))
-SWITCHED = 8  # GPUs in a node up to which their rate was measured; racks of 72 reach far less than it
+
+# GPUs of one NVLink domain up to which switches were measured: nodes of 8, and a rack of 72 GB200, whose bus bandwidth
+# is that of 8 B200 (839 and 838 GB/s: coreweave/nccl-tests, pull request 43; stas00/ml-engineering). The formula of
+# bytes alone would have it grow by a quarter.
+SWITCHED, AS_EIGHT = 72, 8
 
 # Over nodes each node adds in its switches, and a tree joins the nodes. NCCL counts 14 us a level, and of the adapters'
 # rate 5/6, half of that on more than two nodes.
 SWITCH_TREE_LEVEL, SWITCH_TREE_SHARE = 14e-6, 5 / 6
 
-# What trees over nodes reach of NCCL's rate for them: (bytes, share), with a straight line over the logarithm between.
-# Fitted to 4 to 16 MiB on four nodes of 8 H100 (NVIDIA/nccl-tests, issue 309), and to 16 GiB on four nodes of 8 B200
-# (togethercomputer/together-nccl-tests). NCCL's own corrections there are 0.7 to 0.9 and 0.9 to 1; what was measured is
-# lower.
+# What trees over nodes of several GPUs reach of 0.92 of their adapters' rate: (bytes, share), with a straight line over
+# the logarithm between. Fitted to 4 to 16 MiB on four nodes of 8 H100 (NVIDIA/nccl-tests, issue 309), and to 16 GiB on
+# four nodes of 8 B200 (togethercomputer/together-nccl-tests). NCCL's own corrections there are 0.7 to 0.9 and 0.9 to 1;
+# what was measured is lower. With one GPU a node, and between partitions of GB200, all of it is reached (issue 232 of
+# NVIDIA/nccl-tests; issue 1801 of NVIDIA/nccl): the latter are told here at half of what they reach.
 TREE_REACHES = ((2**24, 0.35), (2**28, 0.57))
 
 
@@ -67,13 +72,16 @@ class Choice:
 def choices(collective: str, size: float, cluster: Cluster) -> list[Choice]:
     """The ways NCCL has for `size` bytes (see `collectives`) on these nodes: fewer for all but all_reduce.
 
+    An all-to-all is sends and receives of all pairs: what is for other nodes shares the adapters.
+
     ValueError for an unknown collective, one that NCCL has no ring of, a size below 0.
     """
-    alpha_beta.check(collective, "ring", size, cluster.ranks)
+    by = "pairwise" if collective == "all_to_all" else "ring"
+    alpha_beta.check(collective, by, size, cluster.ranks)
     if cluster.ranks == 1:
-        return [Choice("ring", "", NOTHING)]
+        return [Choice(by, "", NOTHING)]
     known = protocols(cluster)
-    found = [Choice("ring", one, _called(collective, "ring", one, size, cluster)) for one in known]
+    found = [Choice(by, one, _called(collective, by, one, size, cluster)) for one in known]
     if collective != "all_reduce":
         return found
     if _own(cluster):
@@ -115,7 +123,7 @@ def seconds(collective: str, cluster: Cluster) -> Callable[[float], float]:
     A widget prices thousands of messages: what does not depend on their size is found once.
     """
     known: dict[float, float] = {}
-    if cluster.ranks == 1 or _own(cluster):
+    if cluster.ranks == 1 or collective == "all_to_all" or _own(cluster):
         rings, others = [], False
     else:
         rings = [_ring_line(collective, one, cluster) for one in protocols(cluster)]
@@ -131,8 +139,8 @@ def seconds(collective: str, cluster: Cluster) -> Callable[[float], float]:
         p = cluster.ranks
         found = [latency + steps * size / p / rate + call for latency, steps, rate, call in rings]
         if others:
-            reached = _tree_reaches(size) if cluster.nodes > 1 else 1
-            found += [latency + 2 * size / (rate * reached) for latency, rate in trees]
+            reached = _tree_reaches(size, cluster)
+            found += [latency + size * max(inside, across / reached) for latency, inside, across in trees]
             found += [_switches(size, cluster).seconds] if _switched(cluster) else []
         return min(found)
 
@@ -213,12 +221,18 @@ def _as_found(protocol: str, cluster: Cluster) -> Cluster:
 
 
 def _tree(protocol: str, size: float, cluster: Cluster) -> Cost:
-    """Up and down a chain in each node, and a double tree between nodes: tuning.cc's latency, the message twice."""
+    """Up and down a chain in each node, and a double tree between nodes."""
     n, g = cluster.nodes, cluster.gpus_per_node
-    latency, rate = _tree_line(protocol, cluster)
-    rate *= _tree_reaches(size) if n > 1 else 1
-    moved = max((0.5 * min(n, 4) if n > 1 else 0) + (g > 1), 2 if g > 2 else 0) * size
-    return Cost(2 * sum(k for k, _ in _tree_hops(cluster)), moved, moved, latency + 2 * size / rate, latency)
+    latency, inside, across = _tree_line(protocol, cluster)
+    moved = max((_crossings(n) if n > 1 else 0) + (g > 1), 2 if g > 2 else 0) * size
+    seconds = latency + size * max(inside, across / _tree_reaches(size, cluster))
+    return Cost(2 * sum(k for k, _ in _tree_hops(cluster)), moved, moved, seconds, latency)
+
+
+def _crossings(nodes: int) -> float:
+    """Messages that leave the busiest node: each of two trees has half of the message, and a node passes it up one as
+    a leaf, and up the other and down to its children as an inner node: one child of two nodes, two of four."""
+    return 0.5 * min(nodes, 4)
 
 
 def _tree_hops(cluster: Cluster) -> list[tuple[int, Wire]]:
@@ -226,18 +240,22 @@ def _tree_hops(cluster: Cluster) -> list[tuple[int, Wire]]:
     return [(g - 1, cluster.near)] * (g > 1) + [(_levels(n), cluster.pool)] * (n > 1)
 
 
-def _tree_line(protocol: str, cluster: Cluster) -> tuple[float, float]:
-    """(latency, bytes a second) of a tree by this protocol, for any size; over nodes `_tree_reaches` a part of it."""
+def _tree_line(protocol: str, cluster: Cluster) -> tuple[float, float, float]:
+    """(tuning.cc's latency, seconds a byte in a node, seconds a byte between nodes) of a tree by this protocol. A GPU
+    passes the whole message on up its node's chain and down; over nodes `_tree_reaches` a part of the rate."""
     share = TREE_LL128_IN_A_NODE if protocol == "LL128" and cluster.nodes == 1 else TREE_SHARE[protocol]
     hops = sum(k * _hop(line, "tree", protocol) for k, line in _tree_hops(cluster))
-    rate = min(_rate(line, protocol, share, cluster.nodes) for line in _lines(cluster))
-    return CALL["tree"][PROTOCOLS.index(protocol)] + 2 * hops, rate
+    n, near, pool = cluster.nodes, cluster.near, cluster.pool
+    inside = 2 / _rate(near, protocol, share, n) if cluster.gpus_per_node > 1 else 0.0
+    across = _crossings(n) / _rate(pool, protocol, share, n) if n > 1 else 0.0
+    return CALL["tree"][PROTOCOLS.index(protocol)] + 2 * hops, inside, across
 
 
 def _switches(size: float, cluster: Cluster) -> Cost:
     """Switches that add: alone in a node; over nodes with a tree between them, where only long blocks are sent."""
     g, n = cluster.gpus_per_node, cluster.nodes
-    full = cluster.near.bytes_per_s * SWITCHES_REACH[cluster.inside.link] / (1 + 1 / g)
+    eight = max(1.0, (1 - 1 / g) / (1 - 1 / AS_EIGHT) * (1 + 1 / AS_EIGHT) / (1 + 1 / g))
+    full = cluster.near.bytes_per_s * SWITCHES_REACH[cluster.inside.link] / (1 + 1 / g) / eight
     moved = (1 + 1 / g) * size
     if n == 1:
         ways = [Cost(4, moved, moved, start + size / (full * share), start) for start, share in SWITCHES]
@@ -249,7 +267,9 @@ def _switches(size: float, cluster: Cluster) -> Cost:
     return Cost(4 + 2 * _levels(n), moved, moved, seconds, latency)
 
 
-def _tree_reaches(size: float) -> float:
+def _tree_reaches(size: float, cluster: Cluster) -> float:
+    if min(cluster.nodes, cluster.gpus_per_node) == 1:
+        return 1.0
     (short, low), (long, high) = TREE_REACHES
     return low + (high - low) * math.log(min(max(size, short), long) / short, long / short)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
@@ -26,6 +27,16 @@ def amount(size: float, giga: int) -> str:
     """Bytes with three digits: '27.0 GB', '786 MB'."""
     one, name = unit(size, giga)
     return f"{svg.quantity(size / one)} {name}"
+
+
+def adding_up(sizes: Sequence[float], one: float, places: int) -> list[float]:
+    """The sizes in units of `one`, rounded so that they add up to their rounded sum: the largest remainders go up."""
+    steps = [size / one * 10**places for size in sizes]
+    down = [int(step) for step in steps]
+    order = sorted(range(len(steps)), key=lambda i: down[i] - steps[i])
+    for i in order[: round(sum(steps)) - sum(down)]:
+        down[i] += 1
+    return [part / 10**places for part in down]
 
 
 @dataclass(frozen=True)

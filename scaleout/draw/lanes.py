@@ -58,7 +58,7 @@ class Lanes:
     def draw(self) -> str:
         """Both lanes, and what falls from the one to the other.
 
-        Forward is pale. Neighbouring layers whose gradients share a bucket are one mark; so are neighbouring buckets
+        Forward is faint. Neighbouring layers whose gradients share a bucket are one mark; so are neighbouring buckets
         where there are many, the messages of a group pushed together to the end of its last.
         """
         group = groups(len(self.timeline.buckets), sum(1 for one in self.timeline.passes if one.messages))
@@ -96,7 +96,7 @@ class Lanes:
 
     def _frame(self, sent: str) -> str:
         size = svg.FONT if self.roomy else svg.SMALL
-        work = "compute: forward (pale), backward" if self.roomy else "forward (pale), backward"
+        work = "compute: forward (faint), backward (solid)" if self.roomy else "forward (faint), backward"
         under = self.lower + self.bar + 17
         return svg.text(self.x, self.upper - 6, work, size=size) + svg.text(self.x, under, sent, size=size)
 

@@ -33,12 +33,14 @@ class Gauge:
 
 @dataclass(frozen=True)
 class Row:
-    """What is drawn. limit: bytes of one GPU; top: of the scale; first: what each held before anything was decided.
-    split: whether each GPU keeps a part of the model of its own; moved: share of the wire's width."""
+    """What is drawn. limit: bytes of one GPU; usable: those that tensors may fill; top: of the scale; first: what each
+    held before anything was decided. split: whether each GPU keeps a part of the model of its own; moved: share of the
+    wire's width."""
 
     layers: tuple[Layer, ...]
     gpus: int
     limit: float
+    usable: float
     top: float
     first: float
     split: bool
@@ -141,7 +143,15 @@ def _rim(row: Row, at: Places, end: float) -> str:
     )
     lines = [svg.text(0, y + shift, part, bold=not i, size=at.font, fill="muted" if i else "ink")
              for i, (part, shift) in enumerate(zip(words, (4, 18), strict=True))]  # fmt: skip
-    return svg.line(at.left - 6, y, end + 6, y, "ink", 2) + "".join(lines)
+    room = _y(row, at, row.usable)
+    below = f"{row.usable / 1e9:.1f}{' GB' * (at.width == svg.WIDE)}", "usable"
+    lines += [svg.text(0, y + shift, part, bold=not i, size=at.font, fill="muted" if i else "ink")
+              for i, (part, shift) in enumerate(zip(below, (38, 52), strict=True))]  # fmt: skip
+    return (
+        svg.line(at.left - 6, y, end + 6, y, "ink", 2)
+        + svg.line(at.left - 6, room, end + 6, room, "ink", 1.2, "2 3", mark="usable")
+        + "".join(lines)
+    )
 
 
 def _names(row: Row, at: Places) -> str:

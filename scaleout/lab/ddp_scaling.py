@@ -5,7 +5,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from scaleout.lab.launch import started
+from scaleout.lab import launch
 from scaleout.lab.text import ms, ratio, table
 from scaleout.timing.scaling import strong_efficiency, weak_efficiency
 
@@ -61,14 +61,14 @@ def run(s, o, tier, script, words, folder=None):
         raise ValueError("--scaling starts torchrun itself: start it with python")
     ranks = worlds(o.scaling)
     todo, found = plan(ranks, o.micro_batch), {}
-    with tempfile.TemporaryDirectory() as temporary:
+    with launch.ending(), tempfile.TemporaryDirectory() as temporary:
         for (kind, world), each in todo.items():
             twin = found.get(("strong", world))
             if kind == "weak" and twin and todo["strong", world] == each:
                 found[kind, world] = twin
                 continue
             path = Path(folder or temporary) / f"{tier}-scaling-{s.device.type}-{kind}-{world}.json"
-            found[kind, world] = started(
+            found[kind, world] = launch.started(
                 script, [*others(words), "--brief", "--micro-batch", str(each), "--save", str(path)], world, path)
             s.say(f"{kind}, {world} process(es) x {each} sequences: "
                   f"{ms(found[kind, world].median)} ms a step")

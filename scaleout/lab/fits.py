@@ -1,38 +1,36 @@
 """Whether a model can fit into this machine at all, asked before it is made. Standard library only, but on a GPU."""
 
-import os
-
+from scaleout.lab import limits
 from scaleout.spec.transformer import total_parameters
 
-WIDTH = 4               # bytes of a weight; every rank makes all of them, whatever it keeps
+# Bytes of a parameter in fp32, and in words. Every rank makes all weights, whatever it keeps of them.
+WEIGHTS = 4, "the weights alone take"
+REPLICATED = 16, "weights, gradients and AdamW's two moments take"
 
 
-def check(s, shape):
-    """ValueError, one line, where the weights alone are larger than the memory.
+def check(s, shape, least=WEIGHTS):
+    """ValueError, one line, where the least that a rank needs is more than its memory.
 
-    s: a lab.session.Session. shape: a Shape. The least that a run takes: gradients, optimizer and activations come to
-    it, and may not fit though this does.
+    s: a lab.session.Session. shape: a Shape. least: WEIGHTS, or REPLICATED where every rank keeps all states.
+    Activations come to it, and may not fit though this does.
     """
     if s.device.type == "cuda":
         import torch
-        refuse(shape, torch.cuda.get_device_properties(s.device).total_memory, "this GPU")
+        refuse(shape, torch.cuda.get_device_properties(s.device).total_memory, "this GPU", least)
     else:
-        host(shape, s.world // s.nodes)
+        host(shape, s.local_world, least)
 
 
-def memory():
-    """Bytes of memory that this machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def host(shape, processes):
+def host(shape, processes, least=WEIGHTS):
     """`check` for so many processes that share this machine's memory."""
-    refuse(shape, memory() / processes, "this machine" if processes == 1 else f"each of {processes} processes here")
+    whose = "this machine" if processes == 1 else f"each of {processes} processes here"
+    refuse(shape, limits.memory() / processes, whose, least)
 
 
-def refuse(shape, there, whose):
-    """ValueError where `there` bytes do not hold the weights of a Shape."""
-    needed = WIDTH * total_parameters(shape)
+def refuse(shape, there, whose, least=WEIGHTS):
+    """ValueError where `there` bytes do not hold what a Shape needs at least."""
+    width, what = least
+    needed = width * total_parameters(shape)
     if needed > there:
-        raise ValueError(f"the weights alone take {needed / 1e9:,.1f} GB, and {whose} has {there / 1e9:,.1f} GB: use "
+        raise ValueError(f"{what} {needed / 1e9:,.1f} GB, and {whose} has {there / 1e9:,.1f} GB: use "
                          "fewer --layers or a smaller --hidden")

@@ -1,16 +1,19 @@
 """Judges an answer to labs/hang.py: which rank has the bug, and on which line of labs/hang_job.py.
 
-The truth is drawn again from the seed that lies beside the dumps, and the lines are looked up in the job's source.
+The truth is drawn again from the seed that lies sealed beside the dumps, and the lines are looked up in the job's
+source.
 Standard library only.
 """
 
 import ast
+import base64
 import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from scaleout.exercises.engine import Verdict
+from scaleout.lab import options
 from scaleout.records import flight
 from scaleout.records.files import read_json
 
@@ -26,6 +29,17 @@ class Truth:
     rank: int
     lines: frozenset        # every line that counts as the bug's
     usual: int | None       # the line of the collective that the other ranks call there; None for "stop"
+
+
+def seal(seed):
+    """The seed as the dumps' job.json has it (str): a reader who opens the folder does not see it at a glance. No
+    secret from somebody who wants to know: the judge runs on the reader's machine and opens it."""
+    return base64.b64encode(str(seed).encode()).decode()
+
+
+def opened(sealed):
+    """The seed (int) of such a word. ValueError for any other."""
+    return int(base64.b64decode(sealed, validate=True))
 
 
 def job_module():
@@ -53,7 +67,10 @@ def truth(seed, world, kind=None):
 
 def blamed(folder):
     """(rank that reported an error first, rank that torchrun names as the root cause); None where the log has none."""
-    log = (Path(folder) / "log.txt").read_text()
+    path = Path(folder) / "log.txt"
+    if path.exists() and not path.is_file():                # a pipe has no end
+        raise ValueError("log.txt is no file")
+    log = path.read_text(errors="replace")
     said = sorted((float(at), int(rank)) for at, rank in re.findall(r"^(\d+\.\d+) rank (\d+):", log, re.M))
     cause = re.search(r"Root Cause.*?rank +: (\d+) ", log, re.S)
     return (said[0][1] if said else None), (int(cause.group(1)) if cause else None)
@@ -67,10 +84,13 @@ def judge(answer, folder):
     facts = Path(folder) / "job.json"
     try:
         job = read_json(facts)
-        right = truth(job["seed"], job["processes"], job["inject"])
+        if not 2 <= job["processes"] <= 64 or job["inject"] not in (None, *job_module().KINDS):
+            raise ValueError("holds another number of processes, or another bug, than labs/hang.py makes")
+        right = truth(opened(job["sealed"]), job["processes"], job["inject"])
         first, cause = blamed(folder)
-    except (ValueError, KeyError, OSError) as error:
-        raise ValueError(f"{facts}: {error} (python labs/hang.py writes such a folder)") from None
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{facts}: {why} (python labs/hang.py writes such a folder)") from None
     rank, line = int(match[1]), int(match[2])
     if rank >= job["processes"]:
         raise ValueError(f"--check {answer}: this job has the ranks 0 to {job['processes'] - 1}")
@@ -79,6 +99,8 @@ def judge(answer, folder):
         return _wrong_rank(rank, line, right, first, cause, alone(flights))
     if line in right.lines:
         return Verdict(True, f"Right: rank {rank}, line {line}. {_told(right)}")
+    if rank not in flights:
+        raise ValueError(f"{folder}: holds no flight-{rank}.json: python labs/hang.py writes such a folder")
     return _wrong_line(rank, line, right, flights[rank])
 
 
@@ -117,7 +139,8 @@ def _wrong_rank(rank, line, right, first, cause, lonely):
 
 
 def _wrong_line(rank, line, right, seen):
-    stands = int(seen.calls[-1].where.rpartition(":")[2] or 0) if seen.calls else 0
+    at = seen.calls[-1].where.rpartition(":")[2] if seen.calls else ""
+    stands = int(at) if options.digits(at) else 0
     if right.kind == "skip" and line == stands:
         return Verdict(False, f"The rank is right. At line {line} it waits now, and that call is sound: it came there "
                               "too early. Which call of the others is missing before it?", "where-it-waits")

@@ -43,6 +43,20 @@ class Misplaced(ValueError):
     """The launcher's environment does not say where this process stands: each that sees it says so."""
 
 
+def check_interface(names=None):
+    """ValueError, one line, where gloo is told of a network interface (GLOO_SOCKET_IFNAME) that this machine has not.
+
+    Each node says it of itself, by its first process.
+    """
+    text = os.environ.get("GLOO_SOCKET_IFNAME") if names is None else names
+    there = [name for _, name in socket.if_nameindex()]
+    gone = [name for name in (text or "").split(",") if name and name not in there]
+    if gone:
+        kind = Misplaced if os.environ.get("LOCAL_RANK", "0") == "0" else ValueError
+        raise kind(f"GLOO_SOCKET_IFNAME is {text[:40]!r} in the environment, and {socket.gethostname()} has no "
+                   f"{gone[0][:40]}: use one of {', '.join(there)}")
+
+
 def number(name, default, lowest=0, highest=10**6):
     """A whole number from the launcher's environment. Misplaced where it is none, or not from lowest to highest."""
     text = os.environ.get(name, str(default))
@@ -101,10 +115,16 @@ def meet(rank, world):
         raise _few(came[1], world) from None
 
 
-def wait_for_all(store, rank, world):
-    """Wait until torch has connected all ranks: one that ends before would leave the others without a reason."""
-    store.set(f"joined/{rank}", "1")
-    store.wait([f"joined/{one}" for one in range(world)], GROUP_TIMEOUT)
+def wait_for_all(store, rank, world, local_world):
+    """Wait until torch has connected all ranks: one that ends before would leave the others without a reason.
+
+    local_world: processes on this node. Returns the number of nodes (int), which only all ranks together know: nodes
+    may have different numbers of processes.
+    """
+    every = [f"joined/{other}" for other in range(world)]
+    store.set(f"joined/{rank}", str(local_world))
+    store.wait(every, GROUP_TIMEOUT)
+    return round(sum(1 / int(processes) for processes in store.multi_get(every)))
 
 
 def _meeting(store, rank, world):
@@ -162,13 +182,20 @@ def _address(rank, world):
 
 def _free(port):
     """Refuse a port that somebody listens on."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("", port))
-        except (OSError, OverflowError) as error:
-            raise Unmet(f"port {port} cannot be used ({_reason(error)}): choose another MASTER_PORT, or let torchrun "
-                        "find one with --standalone") from None
+    try:
+        listener(port).close()
+    except (OSError, OverflowError) as error:
+        raise Unmet(f"port {port} cannot be used ({_reason(error)}): choose another MASTER_PORT, or let torchrun "
+                    "find one with --standalone") from None
+
+
+def listener(port):
+    """A socket that listens on every address of this host, of IPv6 too where there is one. OSError where it cannot."""
+    both = socket.has_dualstack_ipv6()
+    try:
+        return socket.create_server(("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both)
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno)) from None      # Python's text names the address again
 
 
 def _reach(rank, address, port):
@@ -179,10 +206,12 @@ def _reach(rank, address, port):
             with socket.create_connection((address, port), timeout=max(0.1, min(5.0, TIMEOUT_S))):
                 return
         except (OSError, OverflowError) as error:
-            reason = _reason(error)
+            reason, unknown = _reason(error), isinstance(error, socket.gaierror)    # may be known a little later
         if time.monotonic() > end:
-            raise Unmet(f"rank {rank} found no rank 0 at {address}:{port} in {TIMEOUT_S:g} s ({reason}): start it "
-                        "there, or mend MASTER_ADDR and MASTER_PORT (LAB_TIMEOUT sets the seconds)")
+            mend = f"the name {address} leads to no address here: torchrun --local-addr, or a line in /etc/hosts" if \
+                unknown else "start it there, or mend MASTER_ADDR and MASTER_PORT"
+            raise Unmet(f"rank {rank} found no rank 0 at {address}:{port} in {TIMEOUT_S:g} s ({reason}): {mend} "
+                        "(LAB_TIMEOUT sets the seconds)")
         time.sleep(0.1)
 
 

@@ -4,10 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import contextmanager
+from pathlib import Path
 
-from scaleout.lab import start
+from scaleout.lab import leash, start
 from scaleout.records import results
+
+ASKED = (signal.SIGTERM, signal.SIGHUP)     # ways to ask a process to end, beside Ctrl-C; SIGHUP: its terminal is gone
+PATIENCE_S = 5.0                            # from asking torchrun to end its ranks to ending it
 
 
 def command(main, name):
@@ -17,14 +23,10 @@ def command(main, name):
     143, through every `finally`.
     """
     start.begin()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
-        if "TORCHELASTIC_RUN_ID" in os.environ or os.environ.get("WORLD_SIZE", "1") != "1":
-            if os.environ.get("RANK", "0") != "0":
-                time.sleep(5)                           # torchrun ends the others with the first: rank 0, that speaks
-                sys.exit(2)
-            raise ValueError("starts its own processes: start it with python, not with torchrun")
-        main()
+        with ending():
+            _refuse_launcher()
+            main()
     except ValueError as error:
         print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
         sys.exit(2)
@@ -33,9 +35,89 @@ def command(main, name):
         sys.exit(130)
 
 
+def _refuse_launcher():
+    """ValueError on rank 0 of a launcher; other ranks wait for it to speak, and end."""
+    if "TORCHELASTIC_RUN_ID" in os.environ or os.environ.get("WORLD_SIZE", "1") != "1":
+        if os.environ.get("RANK", "0") != "0":
+            time.sleep(5)                               # torchrun ends the others with the first: rank 0, that speaks
+            sys.exit(2)
+        raise ValueError("starts its own processes: start it with python, not with torchrun")
+
+
+# --- signals ----------------------------------------------------------------------------------------------------
+
+@contextmanager
+def ending():
+    """Inside, a signal that asks this process to end is SystemExit (128 + its number), so that every `finally` runs."""
+    with _handling(lambda number, _: sys.exit(128 + number), ASKED):
+        yield
+
+
+@contextmanager
+def later():
+    """Inside, Ctrl-C and what asks this process to end wait; the first that came is told at the end."""
+    came = []
+    try:
+        with _handling(lambda number, _: came.append(number), (signal.SIGINT, *ASKED)):
+            yield
+    finally:
+        for number in came[:1]:
+            signal.raise_signal(number)
+
+
+@contextmanager
+def _handling(handler, signals):
+    """`handler` for those signals that are not ignored (nohup ignores SIGHUP)."""
+    before = {one: signal.signal(one, handler) for one in signals if signal.getsignal(one) is not signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for one, old in before.items():
+            signal.signal(one, old)
+
+
+# --- torchrun ---------------------------------------------------------------------------------------------------
+
+@contextmanager
+def ranks(processes, words, environment=(), **more):
+    """torchrun with so many processes of a script on this machine, as a Popen: a context at whose end no process is
+    left, and no file of torchrun's. Where this process is killed the ranks end by themselves.
+
+    words: the script and its own. environment: variables beside this process's. more: for Popen.
+    """
+    job, given = None, os.environ | dict(environment)
+    with ending(), tempfile.TemporaryDirectory(prefix="ranks-") as folder:
+        held = leash.Leash(Path(folder) / "alive")
+        try:
+            with later():                                   # a process that nobody knows of would be left
+                job = subprocess.Popen(torchrun(processes, "--log-dir", folder, *words), start_new_session=True,
+                                       env=given | {leash.NAME: str(held.path)}, **more)
+            yield job
+        finally:
+            with later():
+                _stop(job)
+                held.end()
+
+
+def _stop(job):
+    """End torchrun (a Popen), which ends its ranks; those of one that does not come to it are left to the leash."""
+    if job is None or job.poll() is not None:
+        return
+    job.terminate()
+    try:
+        job.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        job.wait()
+
+
 def torchrun(processes, *words):
-    """The command (list) that starts so many processes of a script on this machine. words: the script and its own."""
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), *words]
+    """The command (list) that starts so many processes of a script on this machine. words: the script and its own.
+
+    They meet at localhost: on a laptop off its network, the host's own name may lead nowhere.
+    """
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "localhost",
+            "--nproc-per-node", str(processes), *words]
 
 
 def started(script, words, world, path=None):
@@ -44,10 +126,12 @@ def started(script, words, world, path=None):
     One thread a process unless OMP_NUM_THREADS says otherwise, as torchrun sets for more than one process, so that
     1 and N compare. RuntimeError, one line, with the lab's last words where it fails.
     """
-    done = subprocess.run(torchrun(world, script, *words), capture_output=True, text=True,
-                          env=os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")})
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith("labs/")] or done.stdout.splitlines()
-        raise RuntimeError(f"the run on {world} process(es) ended with code {done.returncode}: "
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with ranks(world, [script, *words], threads, **pipes) as job:
+        out, errors = job.communicate()
+    if job.returncode:
+        said = [line for line in errors.splitlines() if line.startswith("labs/")] or out.splitlines()
+        raise RuntimeError(f"the run on {world} process(es) ended with code {job.returncode}: "
                            f"{said[-1] if said else 'it said nothing'}")
     return None if path is None else results.load(path)

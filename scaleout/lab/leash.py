@@ -2,6 +2,7 @@
 
 The starter holds one end of a named pipe, each process of the job the other. The system closes the starter's end when
 it is gone, after SIGKILL too, and each process ends. Names of processes, of which some are not yet born, do not count.
+`launch.ranks` holds one for every job that a lab starts, and each lab follows it once its imports are done.
 """
 
 import os
@@ -11,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-NAME = "LAB_LEASH"      # in the environment of a lab that a tour starts: the pipe that every process of it follows
+NAME = "LAB_LEASH"              # the environment variable with the path of the pipe
 
 
 class Leash:
@@ -39,16 +40,22 @@ class Leash:
 
 
 def leave_none(path):
-    """End by SIGKILL whatever still has the pipe `path` in its environment: a process that stands still in a kernel or
-    a driver follows nothing. Linux only."""
+    """End by SIGKILL whatever was started with the pipe `path` in its environment: a process that stands still in a
+    kernel or a driver follows nothing. Linux only."""
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if f"{NAME}={path}".encode() in environment.read_bytes().split(b"\0"):
                 os.kill(int(environment.parent.name), signal.SIGKILL)
 
 
-def follow(path):
-    """End this process (exit code 1) when the starter that made the pipe `path` is gone, or when it is gone already."""
+def follow():
+    """End this process (exit code 1) when the starter that made the pipe in NAME is gone, or when it is gone already.
+
+    Nothing where nobody made one. Processes that this one starts are not told of the pipe.
+    """
+    path = os.environ.pop(NAME, None)
+    if path is None:
+        return
     try:
         mine = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

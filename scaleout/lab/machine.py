@@ -12,16 +12,11 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-from scaleout.lab import fits, hosts
+from scaleout.lab import hosts, limits
 from scaleout.records import provenance
 
 PACKAGES = ("torch", "triton", "accelerate", "transformers", "matplotlib")
 GIB = 2**30
-
-
-def cores():
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor():
@@ -65,11 +60,12 @@ def describe():
     """The fields of a lab.tour.Machine (dict)."""
     count, size, facts = gpus()
     installed = software()
-    facts = {"processor": f"{processor()}, {cores()} core(s)", "memory": f"{fits.memory() / GIB:.0f} GiB",
+    facts = {"processor": f"{processor()}, {limits.cores()} core(s)", "memory": f"{limits.memory() / GIB:.0f} GiB",
              "system": f"{platform.system()} {platform.release()}", "Python": platform.python_version(),
              **{name: version for name, version in installed.items() if name != "torch"}, **facts,
              "commit": provenance.commit()}
-    return {"cores": cores(), "gpus": count, "gpu_bytes": size, "no_hosts": hosts.refused() or "", "facts": facts}
+    return {"cores": limits.cores(), "gpus": count, "gpu_bytes": size, "no_hosts": hosts.refused() or "",
+            "facts": facts}
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 only."""
 
 import os
-import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from scaleout.lab import launch, leash, limits
 from scaleout.lab.hosts import Hosts
 from scaleout.records import files
 
@@ -28,7 +28,7 @@ def rates(text, flag):
 
 def threads(count):
     """CPU threads of a rank, where `count` hosts share this machine's."""
-    return max(1, (os.cpu_count() or 1) // count)
+    return max(1, limits.cores() // count)
 
 
 def run(module, plan, count, root, latency_seconds=0.0, each=1):
@@ -38,15 +38,17 @@ def run(module, plan, count, root, latency_seconds=0.0, each=1):
     plan: a dict for plan.json in that folder, with "threads". root: Path of the book, to import from. ValueError, one
     line, with what the ranks said where they failed.
     """
-    folder = Path(tempfile.mkdtemp(prefix="slow-link-"))
-    try:
+    with launch.ending(), tempfile.TemporaryDirectory(prefix="slow-link-") as name:
+        folder = Path(name)
         files.write_json(plan, folder / "plan.json")
-        with Hosts(count) as hosts:
-            _start(module, hosts, folder, plan["threads"], root, each)
-            _serve(module, hosts, folder, latency_seconds)
-            return files.read_json(folder / "found.json"), hosts.latency_applied
-    finally:
-        shutil.rmtree(folder)
+        held = leash.Leash(folder / "alive")
+        try:
+            with Hosts(count) as hosts:
+                _start(module, hosts, folder, plan["threads"], root, each)
+                _serve(module, hosts, folder, latency_seconds)
+                return files.read_json(folder / "found.json"), hosts.latency_applied
+        finally:
+            held.end()
 
 
 def _torchrun(module, hosts, host, folder, each):
@@ -60,7 +62,7 @@ def _start(module, hosts, folder, threads, root, each):
     """Start torchrun on every host, its output in `folder`."""
     environment = os.environ | {
         "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": "", "LAB_DEVICE": "cpu",
-        "TMPDIR": str(folder),                                  # torchrun leaves folders there
+        leash.NAME: str(folder / "alive"), "TMPDIR": str(folder),           # torchrun leaves folders there
         "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))}
     for host in range(hosts.count):
         with (folder / f"log-{host}").open("w") as log:

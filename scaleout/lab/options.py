@@ -5,14 +5,15 @@ Standard library only, so that a lab can refuse a wrong option before torch is a
 
 import argparse
 import math
+import os
 import tempfile
 import types
 import typing
 from dataclasses import field, fields, replace
 from pathlib import Path
 
-from scaleout.lab.corpus import VOCABULARY
-from scaleout.spec.command import Parser
+from scaleout.lab.corpus import LARGE, LIBRARY, SHIPPED, VOCABULARY
+from scaleout.spec.command import Parser, text
 from scaleout.spec.transformer import Shape
 
 TIERS = ("smoke", "cpu", "gpu")
@@ -47,7 +48,8 @@ def seed():
 
 def dataset():
     """--dataset: what `corpus` reads."""
-    return word(None, "text (default: Python's standard library)", "PATH")
+    return word(SHIPPED, f"text: {SHIPPED} (comes with the book), {LIBRARY} or {LARGE} (of the Python and torch that "
+                         "run), a file, or a folder", "TEXT")
 
 
 def save(stem, name="FILE", what="the Record"):
@@ -66,11 +68,11 @@ class Model:
 
 # --- the command line ----------------------------------------------------------------------------------
 
-def parse(tiers, doc, argv=None, defaults="smoke"):
+def parse(tiers, doc, argv=None, defaults="smoke", anywhere=False):
     """Options of a lab: an instance of the dataclass in `tiers`, a dict tier name -> instance.
 
     Every field becomes a flag (`micro_batch` is --micro-batch) that overrides the tier's value. Returns (tier name,
-    options). ValueError on bad input.
+    options). ValueError on bad input, and for --tier gpu where no GPU shows; anywhere: nothing is run here.
     """
     kind = type(tiers[defaults])
     parser = Parser(doc)
@@ -83,6 +85,10 @@ def parse(tiers, doc, argv=None, defaults="smoke"):
     options = replace(tiers[tier], **{name: value for name, value in given.items() if value is not None})
     for f in fields(kind):
         _check_field(f, getattr(options, f.name))
+    if tier == "gpu" and not anywhere and getattr(options, "fake", None) is None:   # fake tensors are nowhere
+        from scaleout.lab import preflight  # asks torch
+
+        preflight.check_tier(tier)
     return tier, options
 
 
@@ -127,13 +133,7 @@ def _whole(text):
     return int(_finite(text, "whole", float.is_integer))
 
 
-def _words(text):
-    if not text.strip():
-        raise argparse.ArgumentTypeError("needs a value that is not empty")
-    return text
-
-
-_readers = {int: _whole, float: _finite, str: _words}
+_readers = {int: _whole, float: _finite, str: text}
 
 
 def digits(text):
@@ -162,10 +162,10 @@ def check_target(path, endings):
     if endings and Path(path).suffix not in endings:
         raise ValueError(f"{path}: the name must end in {' or '.join(endings)}")
     try:
-        fits = not Path(path).is_dir()
+        fits = not Path(path).is_dir() and (Path(path).exists() or not Path(path).is_symlink())
     except OSError:                                     # its name is too long
         fits = False
-    if not fits or not _writable(Path(path).resolve().parent):
+    if not fits or not _writable(Path(os.path.realpath(path)).parent):
         raise ValueError(f"{path}: cannot be written: choose a file in a folder you may write to")
 
 
@@ -180,9 +180,21 @@ def check_sound(save, fault):
         raise ValueError("--save: a run with a fault is no Record: leave out --fault or --save")
 
 
+def check_idle(what, o, usual, idle):
+    """Refuse options that would change nothing.
+
+    what: the flag that shows something by itself. idle: fields of `o` that have no part in it; `usual` has them as they
+    are where nobody asks for another value.
+    """
+    given = [named(name) for name in idle if getattr(o, name) != getattr(usual, name)]
+    if given:
+        raise ValueError(f"{what} is shown by itself: leave out {', '.join(given[:-1])}{' and ' * (len(given) > 1)}"
+                         f"{given[-1]}")
+
+
 def check_folder(path, flag):
     """Refuse a folder that could not be made or written to at the end, before the work begins. None is fine."""
-    if path is not None and not _writable(Path(path).resolve()):
+    if path is not None and not _writable(Path(os.path.realpath(path))):
         raise ValueError(f"{flag} {path}: is a file, or cannot be written to: choose another folder")
 
 
@@ -190,6 +202,8 @@ def _writable(folder):
     """True where a folder can be written to, or made: tried, for root is told that it may write to /proc."""
     try:
         while not folder.exists():
+            if folder.is_symlink():                     # it leads nowhere, or round in a circle
+                return False
             folder = folder.parent
         with tempfile.TemporaryFile(dir=folder):
             return True

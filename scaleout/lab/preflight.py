@@ -94,11 +94,16 @@ def cards(said):
     return found
 
 
+def named(visible):
+    """The words of CUDA_VISIBLE_DEVICES (str or None): numbers, GPU- and MIG- UUIDs, a scheduler's own."""
+    return [word.strip() for word in (visible or "").split(",") if word.strip()]
+
+
 def ours(found, visible):
     """The cards that CUDA_VISIBLE_DEVICES, `visible` (str or None), leaves to this process."""
     if visible is None:
         return found
-    words = [word.strip() for word in visible.split(",") if word.strip()]
+    words = named(visible)
     return [card for card in found if any(word == card.index or (word[:4] == "GPU-" and card.uuid.startswith(word))
                                           for word in words)]
 
@@ -134,8 +139,7 @@ def room(found, holders):
     """Whether somebody else holds memory of the cards. holders: {uuid: [pid]} (str) of what computes there."""
     known = [card for card in found if card.used is not None]
     if not known:
-        return Check("GPU memory", None, "nvidia-smi does not say who holds it" if found else
-                     "CUDA_VISIBLE_DEVICES names no GPU of this machine")
+        return Check("GPU memory", None, "nvidia-smi does not say who holds it")
     held = [f"GPU {card.index} holds {card.used / GIB:.1f} GiB of another process"
             + (f" (pid {', '.join(holders[card.uuid])})" if card.uuid in holders else "")
             for card in known if card.used > SPARE]
@@ -186,8 +190,6 @@ def gpu_checks(needed, seen, built, environment=None):
     """
     environment = os.environ if environment is None else environment
     visible, names = environment.get("CUDA_VISIBLE_DEVICES"), ("driver", "GPU memory", "links between GPUs")
-    hidden = f"CUDA_VISIBLE_DEVICES={visible!r}" if visible is not None and visible in ("", "-1") else ""
-    hidden = "LAB_DEVICE=cpu" if environment.get("LAB_DEVICE") == "cpu" else hidden
     try:
         found = cards(ask(f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"))
     except Silent as why:
@@ -195,19 +197,34 @@ def gpu_checks(needed, seen, built, environment=None):
                       "restart the machine, or give it back" if "hang" in str(why) else
                       "install NVIDIA's driver, or take a machine that has it: nvidia-smi must list the GPUs")
         return [first, *(Check(name, None, "no GPU to ask about") for name in names[1:])]
+    mine, sliced = ours(found, visible), any(word.startswith("MIG-") for word in named(visible))
+    hidden = "" if mine or sliced else f"CUDA_VISIBLE_DEVICES={visible!r}"       # Slurm's NoDevFiles, a number too high
+    hidden = "LAB_DEVICE=cpu" if environment.get("LAB_DEVICE") == "cpu" else hidden
     checks = [driver(found, built, seen, hidden)]
     if hidden:
         return [*checks, *(Check(name, None, f"{hidden} hides the GPUs") for name in names[1:])]
+    if sliced:
+        return [*checks, Check(names[1], None, "nvidia-smi knows who holds the whole GPU, not its MIG slices"),
+                Check(names[2], None, "MIG slices have no links: they reach one another through the host")]
     try:
         others = holders(ask("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"), launched())
     except Silent:
         others = {}
-    checks.append(room(ours(found, visible), others))
+    checks.append(room(mine, others))
     try:
         checks.append(links(ask("topo", "-m")))
     except Silent as why:
         checks.append(Check(names[2], None, str(why)))
     return checks
+
+
+def check_tier(tier):
+    """Refuse --tier gpu where torch sees no GPU, in one line that names the driver. LAB_DEVICE=cpu asks for the CPU."""
+    if tier != "gpu" or os.environ.get("LAB_DEVICE") == "cpu" or torch.cuda.is_available():
+        return
+    driver, *_ = gpu_checks(True, 0, torch.version.cuda)
+    raise ValueError(f"--tier gpu, and torch sees no GPU: {driver.found}{': ' * bool(driver.remedy)}{driver.remedy}; "
+                     "LAB_DEVICE=cpu runs it on the CPU all the same")
 
 
 # --- the all-reduce ---------------------------------------------------------------------------------------------

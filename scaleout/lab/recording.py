@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from scaleout.lab import corpus, limits
 from scaleout.records import provenance, results
 from scaleout.spec.transformer import total_parameters
 
@@ -18,7 +19,7 @@ def device_name(device):
     """What the device is called: the GPU's name, or "2-core x86-64 CPU"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{os.cpu_count()}-core {platform.machine().replace('_', '-')} CPU"
+    return f"{limits.cores()}-core {platform.machine().replace('_', '-')} CPU"
 
 
 def interconnect(s):
@@ -63,17 +64,18 @@ def launcher(s):
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return "python"
     nodes = f"--nnodes {s.nodes} " if s.nodes > 1 else ""
-    return f"torchrun {nodes}--nproc-per-node {s.world // s.nodes}"
+    return f"torchrun {nodes}--nproc-per-node {s.local_world}"
 
 
-def facts(s):
-    """The fields of a Record that say where and how it ran (dict)."""
+def facts(s, dataset=None):
+    """The fields of a Record that say where and how it ran (dict). dataset: what --dataset named, once it was read."""
     return {"started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "commit": provenance.commit(), "command": provenance.command_line(launcher=launcher(s)),
             "device": device_name(s.device), "device_kind": s.device.type, "device_count": s.world,
             "nodes": s.nodes, "interconnect": interconnect(s), "backend": s.backend, "versions": versions(),
+            "dataset": dataset and corpus.named(dataset),
             "notes": [f"{torch.get_num_threads()} CPU thread(s) a process",
-                      f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, this run included",
+                      f"load average {os.getloadavg()[0]:.1f} on {limits.cores()} cores, this run included",
                       *turns()]}
 
 
@@ -91,12 +93,13 @@ def heading(s, shape):
             f"{total_parameters(shape) / 1e6:,.2f} M parameters")
 
 
-def record(s, stem, tier, *, notes=(), **fields):
+def record(s, stem, tier, *, notes=(), dataset=None, **fields):
     """The Record of this run: `facts` and `fields`; without a rate of tokens among them, that of its steps.
 
-    The same on every rank but for the facts of its own device. notes: beside those that `facts` has.
+    The same on every rank but for the facts of its own device. notes: beside those that `facts` has. dataset: what
+    --dataset named, where a text was read.
     """
-    found = {"checkpoint_cadence": "none", "warmup_steps": 0} | facts(s)
+    found = {"checkpoint_cadence": "none", "warmup_steps": 0} | facts(s, dataset)
     found |= {"notes": [*found["notes"], *notes]} | fields
     if "tokens_per_second" not in found:
         found["tokens_per_second"] = results.tokens_per_second(

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from scaleout.lab import corpus, join, start
 
 LOST = ("Connection closed by peer", "Connection reset", "Broken pipe", "remote process exited")
+SEVERAL = 2             # GPUs at least, for the chapters, whose runs on one process and on two compare
 PATIENCE = 5.0          # seconds a survivor leaves the launcher to find the rank that ended first
 
 
@@ -36,6 +37,7 @@ class Session:
     world: int
     local_rank: int
     nodes: int
+    local_world: int        # processes on this node; other nodes may have more or fewer
     group: dist.ProcessGroup | None = None      # of which ranks this is told; None: of all
 
     @property
@@ -112,7 +114,7 @@ def run(main):
 def session(device=None):
     """A Session for this process; joins the process group when a launcher started more than one.
 
-    device: "cpu" or "cuda"; None: LAB_DEVICE in the environment, else a GPU where there is one.
+    device: "cpu", "cuda" or "auto"; None: LAB_DEVICE in the environment, else a GPU where there is one.
     The group is shut down at the end. A ValueError inside ends the process with one line and exit code 2,
     any other error with one line that names the rank and exit code 1 (LAB_TRACEBACK=1 shows where).
     """
@@ -139,25 +141,36 @@ def _join(device):
     place, store = pick_device(device, local_rank, local_world), None
     if place.type == "cuda":
         torch.cuda.set_device(place)          # before the group: NCCL takes the current device
-    backend = "none" if world == 1 else "nccl" if place.type == "cuda" else "gloo"
+    backend, nodes = "none" if world == 1 else "nccl" if place.type == "cuda" else "gloo", 1
+    if backend == "gloo":
+        join.check_interface()
     if world > 1:
         store = join.meet(rank, world)
         bound = {"device_id": place} if place.type == "cuda" else {}
         dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=world,
                                 timeout=join.GROUP_TIMEOUT, **bound)
-        join.wait_for_all(store, rank, world)
-    return Session(place, backend, rank, world, local_rank, max(1, world // local_world)), store
+        nodes = join.wait_for_all(store, rank, world, local_world)
+    return Session(place, backend, rank, world, local_rank, nodes, local_world), store
 
 
 def pick_device(wanted=None, local_rank=0, local_world=1):
-    """The torch.device of this process: GPU number `local_rank` where GPUs are there, else the CPU."""
-    if wanted not in (None, "cpu", "cuda"):
-        raise ValueError(f"device {wanted!r} is unknown: use cpu or cuda")
+    """The torch.device of this process: GPU number `local_rank` where GPUs are there, else the CPU.
+
+    wanted: "auto" is for chapters, which start one process and several: GPUs where there are enough for all of them,
+    else the CPU, and the first process says so.
+    """
+    if wanted not in (None, "auto", "cpu", "cuda"):
+        raise ValueError(f"device {wanted!r} is unknown: use cpu, cuda or auto")
     if wanted == "cpu" or not torch.cuda.is_available():
         if wanted == "cuda":
             raise ValueError("torch sees no GPU: use device cpu, or install a torch built for CUDA")
         return torch.device("cpu")
     count = torch.cuda.device_count()
+    if wanted == "auto" and count < max(SEVERAL, local_world):
+        if local_rank == 0:
+            start.say(f"on the CPU, as a chapter's processes need {max(SEVERAL, local_world)} GPUs and here is {count} "
+                      "(LAB_DEVICE=cuda takes it)")
+        return torch.device("cpu")
     if local_world > count:                   # NCCL refuses two ranks on one GPU
         raise ValueError(f"{local_world} processes on a node with {count} GPU(s): "
                          f"use --nproc-per-node {count}, or LAB_DEVICE=cpu")
@@ -237,8 +250,7 @@ def batch(text, step, sequences, seq, rank=0, world=1, seed=0, device="cpu"):
     text: uint8 tensor. The global batch of sequences * world windows depends on seed and step only, so that N
     ranks with b sequences each see exactly what one process sees with N * b.
     """
-    if len(text) <= seq + 1:
-        raise ValueError(f"the dataset holds {len(text)} bytes: it must be longer than one sequence, {seq}")
+    corpus.long_enough(text, seq)
     chance = torch.Generator().manual_seed(seed * 1_000_003 + step)
     starts = torch.randint(len(text) - seq - 1, (sequences * world,), generator=chance)
     mine = starts[rank * sequences:(rank + 1) * sequences]
@@ -259,6 +271,6 @@ def as_tensor(text):
     return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
-def dataset(path=None):
-    """What `corpus.read` reads, `as_tensor`."""
-    return as_tensor(corpus.read(path))
+def dataset(path=None, seq=0):
+    """What `corpus.read` reads, `as_tensor`. ValueError where it is no longer than a sequence of seq tokens."""
+    return as_tensor(corpus.long_enough(corpus.read(path), seq))

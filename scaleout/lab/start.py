@@ -42,11 +42,15 @@ def say(line):
 
 
 def begin():
-    """The imports are done: Ctrl-C is a KeyboardInterrupt from here on, and no screen and no display end the run."""
+    """The imports are done: Ctrl-C is a KeyboardInterrupt from here on, no screen and no display end the run, and a
+    lab that another lab has started ends with that one."""
+    leash.follow()
     if signal.getsignal(signal.SIGINT) is stopped:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if SCRIPT:                                          # and no notebook, which shows figures by it
         os.environ.pop("MPLBACKEND", None)              # figures are files; a name unknown here would end the run
+        if not os.environ.get("SOURCE_DATE_EPOCH", "0").isdecimal():
+            del os.environ["SOURCE_DATE_EPOCH"]         # matplotlib reads it as a figure is saved, and ends the run
         gc.freeze()                                     # modules stay: no collection has to walk them
         gc.enable()
     screen()
@@ -73,10 +77,19 @@ def stopped(*_):
     os._exit(130)
 
 
+def streams():
+    """A stream that the shell has closed (`2>&-`) leads nowhere: else the next file that is opened has its number, and
+    gets its lines."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+            setattr(sys, f"__{name}__", getattr(sys, name))
+
+
 SCRIPT = Path(getattr(sys.modules["__main__"], "__file__", None) or "").parent.name == "labs"
 if SCRIPT:
+    streams()
     gc.disable()                                        # while modules come nothing goes: a fifth of their time
 if SCRIPT and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, stopped)               # imports of torch take seconds
-if os.environ.get(leash.NAME):
-    leash.follow(os.environ[leash.NAME])                # a tour of the labs ends this process with itself

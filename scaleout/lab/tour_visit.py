@@ -104,12 +104,11 @@ def end(lab: subprocess.Popen, held: leash.Leash) -> None:
         os.killpg(lab.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             lab.wait(POLITE)
-    gone = held.end(GONE)
+    held.end(GONE)
     if lab.poll() is None:
         os.killpg(lab.pid, signal.SIGKILL)
         lab.wait()
-    if not gone:
-        leash.leave_none(held.path)
+    leash.leave_none(held.path)         # what stands still, or imports torch and follows nothing yet
     held.path.unlink()
 
 

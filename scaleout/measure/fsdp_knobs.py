@@ -132,7 +132,7 @@ def _record(s, tier, o, rows, steps):
     wrong = sum(row["wanted_gathers"] != row["gathers"] for row in rows)
     checks["settings whose all-gathers are not as predicted"] = parity.check(wrong, 0.0)
     return recording.record(
-        s, "fsdp", tier, model=asdict(o.shape),
+        s, "fsdp", tier, dataset=o.dataset, model=asdict(o.shape),
         recipe=asdict(o.recipe) | {f"sharding: {k}": v for k, v in asdict(cut).items()},
         effective_batch=o.micro_batch * s.world * o.accumulation, sequence_length=o.seq, precision=o.precision,
         step_seconds=steps[rows[0]["name"]], losses=[], peak_memory={row["name"]: row["peak"] for row in rows},

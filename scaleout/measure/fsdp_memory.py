@@ -57,7 +57,7 @@ def fake_world(world: int):
     """A Session of rank 0 among `world` processes of which the others are not there: collectives return at once."""
     dist.init_process_group("fake", store=private.FakeStore(), rank=0, world_size=world)
     try:
-        yield Session(torch.device("cpu"), "fake", 0, world, 0, 1)
+        yield Session(torch.device("cpu"), "fake", 0, world, 0, 1, world)
     finally:
         dist.destroy_process_group()
 

@@ -61,9 +61,9 @@ class Worker:
             along = [[(kind, size, times) for axis, kind, _, size, times in one if axis == case["axis"]]
                      for one in calls]
             most = max(along, key=lambda one: sum(size * times for _, size, times in one))
-            case["messages"] = mesh_link.crossing(most, self.s.world // self.s.nodes)
+            case["messages"] = mesh_link.crossing(most, self.s.local_world)
             case["asked"] = sum(times for one in calls for *_, times in one) / len(calls)
-        return {"facts": recording.facts(self.s), "cases": self.cases, "layout": lab_mesh.title(layout)}
+        return {"facts": recording.facts(self.s, self.o.dataset), "cases": self.cases, "layout": lab_mesh.title(layout)}
 
 
 if __name__ == "__main__":

@@ -17,11 +17,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from scaleout.lab.limits import cores
 from scaleout.lab.text import progress
 from scaleout.measure.collectives import neighbours
 from scaleout.measure.mesh import asked
 from scaleout.measure.peak import timed
-from scaleout.measure.rounds import cores
 from scaleout.memory.mesh import blocks_of
 from scaleout.parallel.flat import all_gather, reduce_scatter
 from scaleout.parallel.recipe import make_optimizer

@@ -51,14 +51,14 @@ class Reference:
     batch: tuple | None = None
 
 
-def scaler(o) -> dict:
+def scaler(o, first: float = FIRST_SCALE) -> dict:
     """What GradScaler is told: it grows sooner than after torch's 2,000 steps, for these runs are shorter."""
-    return {"init_scale": FIRST_SCALE, "growth_interval": o.growth_interval}
+    return {"init_scale": first, "growth_interval": o.growth_interval}
 
 
-def make(s, o, name: str, seed: int | None = None) -> Way:
+def make(s, o, name: str, seed: int | None = None, scale: float = FIRST_SCALE) -> Way:
     session.reset_allocator(s)          # what hooks hold of the last way's model goes
-    return Way(s, o.shape, name, o.lr, o.seed if seed is None else seed, scaler(o))
+    return Way(s, o.shape, name, o.lr, o.seed if seed is None else seed, scaler(o, scale))
 
 
 def train(s, o, name: str, seed: int, batch) -> Run:
@@ -116,10 +116,10 @@ def _load(way: Way, state: dict) -> None:
         w.copy_(state[name])
 
 
-def one_step(s, o, name: str, found: Reference) -> tuple[dict, list]:
+def one_step(s, o, name: str, found: Reference, scale: float = FIRST_SCALE) -> tuple[dict, list]:
     """(gradients of the parameters in fp32, [zeros, numbers] of activations' gradients) of a way on the reference's
     weights and last batch."""
-    way = make(s, o, name)
+    way = make(s, o, name, scale=scale)
     _load(way, found.state)
     watch = Watch(way)
     with watch.looking():
@@ -142,15 +142,18 @@ def errors(found: dict, wanted: dict) -> dict[str, float]:
 def compare(s, o, names: list[str], found: Reference) -> dict:
     """{way: {"errors": of the gradients, by part, "zero": share that is zero, "predicted": by the histogram}}, of one
     step from the same weights. The share is of the gradients of activations, which 16-bit products keep in 16 bits, and
-    None where not one of them is finite."""
+    None where not one of them is finite. A loss scale is halved until all of them are, as a scaler would."""
     rows, h = {}, total(found.moments["last step"]["activations"])
     wanted, _ = one_step(s, o, "fp32", found)
     for name in names:
-        kind = WAYS[name]
-        gradients, zeros = one_step(s, o, name, found)
-        scale = round(math.log2(FIRST_SCALE)) if kind.scaled else 0
-        flushed = fate(h, FORMATS[kind.cast], scale).zero if kind.cast else 0.0
-        off = {key: s.largest(min(error, lab_precision.HUGE)) for key, error in errors(gradients, wanted).items()}
+        kind, octaves = WAYS[name], round(math.log2(FIRST_SCALE))
+        while True:
+            gradients, zeros = one_step(s, o, name, found, 2.0**octaves)
+            off = {key: s.largest(min(error, lab_precision.HUGE)) for key, error in errors(gradients, wanted).items()}
+            if not kind.scaled or not octaves or off["all"] < lab_precision.HUGE:
+                break
+            octaves -= 1
+        flushed = fate(h, FORMATS[kind.cast], octaves if kind.scaled else 0).zero if kind.cast else 0.0
         share = (flushed * sum(h.counts) + h.zeros) / h.total
         rows[name] = {"errors": off, "zero": zeros[0] / zeros[1] if zeros[1] else None,
                       "predicted": share if kind.cast else None}

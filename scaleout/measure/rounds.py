@@ -1,11 +1,11 @@
 """Several ways to train, timed in alternation: every round is a step of each and a sample of the calibration."""
 
-import os
 import statistics
 
 import torch
 
 from scaleout.lab import ddp as lab_ddp
+from scaleout.lab.limits import cores
 from scaleout.lab.text import progress
 from scaleout.measure.ddp_calibration import Calibration
 from scaleout.measure.peak import timed
@@ -149,8 +149,3 @@ class Rounds(Alternation):
         width = 2 if self.o.hook == "bf16" and via != "hand" else 1
         row["predicted"] |= {"seconds": seconds, "exposed": exposed, "collectives": buckets * passes,
                              "bytes": reduced * passes / width}
-
-
-def cores():
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -116,7 +116,7 @@ class Worker:
         lost, kept = self.calibration.sharing("torch", 0)
         state = self.ways["powersgd"].replicas.look.hook[1] if "powersgd" in self.ways else None
         return {
-            "facts": recording.facts(self.s), "cases": self.seen, "full_seconds": self.full,
+            "facts": recording.facts(self.s, self.plan["dataset"]), "cases": self.seen, "full_seconds": self.full,
             "layers": [[x.name, x.forward_seconds, x.backward_seconds, x.gradient_bytes] for x in layers],
             "rest_seconds": rest, "update_seconds": sorted(self.calibration.update)[len(self.calibration.update) // 2],
             "all_reduce": self.calibration.line(0), "lost": lost, "kept": kept,

@@ -8,7 +8,7 @@ from scaleout.parallel import parity
 from scaleout.spec import checks
 
 STEPS = 5
-RATE = 0.1          # of SGD with momentum, so that weights move by what the gradients say
+RATE = 0.01          # of SGD with momentum, so that weights move by what the gradients say
 
 
 def refuse(s, o):

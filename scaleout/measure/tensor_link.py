@@ -73,7 +73,8 @@ class Worker:
         gradients = sum(p.numel() * p.element_size() for p in self.ways["ddp"].model.parameters())
         size = self.o.shape, self.o.micro_batch, self.o.seq, self.s.world, False
         whole = [move for each in moves(*size).values() for move in each]
-        return {"facts": recording.facts(self.s), "cases": self.cases, "quiet_seconds": seconds - exposed,
+        return {"facts": recording.facts(self.s, self.o.dataset), "cases": self.cases,
+                "quiet_seconds": seconds - exposed,
                 "messages": [[move.sent, self.calibration.middle(move.collective, move.size)] for move in whole],
                 "sent_bytes": {"tensor": sum(move.sent for move in whole),
                                "ddp": 2 * (self.s.world - 1) / self.s.world * gradients}}

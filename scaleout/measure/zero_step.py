@@ -11,9 +11,10 @@ from math import ceil
 
 from scaleout.memory.activations import Sizes
 from scaleout.memory.fsdp import WholeGradients, units_forward
+from scaleout.memory.loss import head, loss
 from scaleout.memory.tape import KINDS as PLAIN
 from scaleout.memory.tape import Tape
-from scaleout.memory.walk import embedding, head, loss, update
+from scaleout.memory.walk import embedding, update
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe

@@ -10,7 +10,6 @@ naive attention and dropout.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -64,6 +63,12 @@ class Sizes:
         chunk, a micro-batch for each rank from here on (arXiv 2205.05198, section 4.2.3)."""
         at = self.layout
         return pipeline.in_flight(at.schedule, at.pp, at.m, at.chunks)[self.stage] if at.pp > 1 else 1
+
+    @cached_property
+    def ends_in_flight(self) -> tuple[int, int]:
+        """Micro-batches of which the last stage has (inputs of norm and head, logits): `pipeline.ends_in_flight`."""
+        at = self.layout
+        return pipeline.ends_in_flight(at.schedule, at.pp, at.m) if at.pp > 1 else (1, 1)
 
     @cached_property
     def chunk_layers(self) -> int:
@@ -205,6 +210,18 @@ class Sizes:
         """The logits in fp32."""
         return self.tokens * self.vocab * 4
 
+    @cached_property
+    def logits(self) -> int:
+        """The logits as the head makes them."""
+        return self.vocab32 * self.e // 4
+
+    @cached_property
+    def loss_chunk(self) -> int:
+        """Tokens whose logits a loss in chunks has at one time, by the rule of torch.nn.LinearCrossEntropyOptions on a
+        GPU: half of what makes them as large as the hidden states, rounded up to a power of two before it is halved."""
+        share = math.ceil(self.tokens / math.ceil(self.vocab / self.shape.hidden))
+        return max(1, min((1 << (share - 1).bit_length()) // 2, self.tokens))
+
     def copies(self, *names: str) -> int:
         """Autocast's 16-bit copies of these matrices of one block; 0 where it makes none."""
         return sum(2 * self.matrices[n][0] * self.matrices[n][1] for n in names) if self.copied else 0
@@ -272,19 +289,3 @@ def copies_kept(z: Sizes, checkpointing: str) -> int:
 def adapters_kept(z: Sizes) -> int:
     """The narrow tensor between the two matrices of each adapter of a block."""
     return z.tokens * z.recipe.adapter_rank * z.e * len(z.matrices) if z.frozen else 0
-
-
-def stage_kept(shape: Shape, batch: int, seq: int, layers: Sequence[int], recipe: Recipe) -> list[dict[str, int]]:
-    """Bytes that each stage keeps of a micro-batch of batch x seq tokens, `layers` blocks in each: "weights" until the
-    weights' gradients are there, "input" only until the input's is.
-
-    The blocks' come from `block_kept`; the last stage has the norm, the head and the log-softmax (fp32) too, the first
-    the numbers of the positions (int64). The batch itself stays anyway.
-    """
-    z = Sizes(shape, batch, seq, recipe, Layout())
-    block = sum(block_kept(z, recipe.checkpointing).values())
-    found = [{"weights": n * block, "input": 0} for n in layers]
-    found[0]["weights"] += 8 * seq if shape.positions == "learned" else 0
-    found[-1]["weights"] += norm_kept(z) + z.y
-    found[-1]["input"] = z.vocab32
-    return found

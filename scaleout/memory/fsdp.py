@@ -16,10 +16,11 @@ from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.fsdp_stretch import most, stretch
 from scaleout.memory.fsdp_tape import FsdpTape, Group, Moment, Widths
+from scaleout.memory.loss import head, logits, loss
 from scaleout.memory.recompute import Policy
 from scaleout.memory.recompute_walk import Blocks
 from scaleout.memory.states import optimizer_width
-from scaleout.memory.walk import embedding, head, logits, loss, one_by_one, update
+from scaleout.memory.walk import embedding, one_by_one, update
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe

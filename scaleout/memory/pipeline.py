@@ -46,6 +46,17 @@ def most(schedule: str, p: int, m: int, v: int, rank: int) -> int:
     return highest
 
 
+def ends_in_flight(schedule: str, p: int, m: int) -> tuple[int, int]:
+    """Micro-batches of which the last stage has (the inputs of its norm and head, the logits) at one time.
+
+    One, where their backward follows their forward at once; all, where all forwards come first. ZB1 puts off the
+    gradients of the weights, which need the inputs.
+    """
+    if schedule in ("gpipe", "bfs"):
+        return m, m
+    return (min(p, m), 1) if schedule == "zb1" else (1, 1)
+
+
 @lru_cache(maxsize=64)
 def _within(pattern: str) -> tuple[int, int]:
     """The most that a pattern adds on its way, and what it adds in all."""
@@ -55,7 +66,7 @@ def _within(pattern: str) -> tuple[int, int]:
 
 def most_held(orders: Sequence[Sequence[Action]], kept: Sequence[dict[str, int]]) -> list[int]:
     """The most bytes that each rank keeps at a time, in a step of these orders, of stages that keep `kept`
-    (`activations.stage_kept`)."""
+    (`loss.stage_kept`)."""
     change = {"F": lambda k: k["weights"] + k["input"], "B": lambda k: -k["weights"] - k["input"],
               "I": lambda k: -k["input"], "W": lambda k: -k["weights"]}
     return [max(accumulate(change[action.kind](kept[action.stage]) for action in order)) for order in orders]

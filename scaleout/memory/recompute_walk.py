@@ -5,9 +5,10 @@ from __future__ import annotations
 from scaleout.memory.activations import Sizes, block_kept, copies_kept
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
+from scaleout.memory.loss import head, logits, loss, others
 from scaleout.memory.recompute import INPUT, Policy, dropped_bytes, kept, names
 from scaleout.memory.tape import Tape
-from scaleout.memory.walk import embedding, head, logits, loss, resting, update
+from scaleout.memory.walk import embedding, resting, update
 
 
 def policy_walk(z: Sizes, states: dict[str, int], policy: Policy) -> Tape:
@@ -22,6 +23,9 @@ def policy_walk(z: Sizes, states: dict[str, int], policy: Policy) -> Tape:
         tape.hold(kind, size)
     waiting = (z.in_flight - 1) * kept(z, policy) + z.in_flight * (z.mask if z.first else 0)
     tape.hold("activations", z.batch_bytes, waiting)
+    ends = others(z) if z.last else {}
+    for kind, size in ends.items():
+        tape.hold(kind, size)
     blocks = Blocks(z, policy)
     for i in range(z.chunk_layers):
         blocks.forward(tape, i)
@@ -39,6 +43,8 @@ def policy_walk(z: Sizes, states: dict[str, int], policy: Policy) -> Tape:
         back.block()
     embedding(z, back) if z.first else tape.drop("temporaries", z.x)
     tape.drop("activations", waiting - (z.mask if z.first else 0))
+    for kind, size in ends.items():
+        tape.drop(kind, size)
     tape.at("optimizer")
     tape.passing("temporaries", *update(z, states))
     return tape

@@ -8,9 +8,10 @@ between are added in one piece. Tests compare the walk with what torch allocates
 
 from __future__ import annotations
 
-from scaleout.memory.activations import Sizes, block_kept, copies_kept, norm_kept
+from scaleout.memory.activations import Sizes, block_kept, copies_kept
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
+from scaleout.memory.loss import head, logits, loss, others
 from scaleout.memory.states import bucket_bytes, tensor_sizes
 from scaleout.memory.tape import Tape
 
@@ -20,6 +21,9 @@ def walk(z: Sizes, states: dict[str, int]) -> Tape:
     tape = Tape()
     back = Backward(z, tape)
     for kind, size in resting(z, states).items():
+        tape.hold(kind, size)
+    waiting = others(z) if z.last else {}
+    for kind, size in waiting.items():
         tape.hold(kind, size)
     _forward(z, tape)
     if z.last:
@@ -31,6 +35,8 @@ def walk(z: Sizes, states: dict[str, int]) -> Tape:
     embedding(z, back) if z.first else tape.drop("temporaries", z.x)  # sent to the stage before
     # what is left belongs to micro-batches whose backward is still to come; the update waits for them
     tape.drop("activations", (z.in_flight - 1) * _kept(z))
+    for kind, size in waiting.items():
+        tape.drop(kind, size)
     tape.at("optimizer")
     tape.passing("temporaries", *update(z, states))
     return tape
@@ -57,75 +63,13 @@ def _forward(z: Sizes, tape: Tape) -> None:
     tape.hold("weights", copies * (z.chunk_layers - 1))
     if how == "full":
         cached = z.copies(*z.matrices)
-        tape.hold("weights", cached * (z.chunk_layers - 1))  # until the forward ends: _autocast_cache
+        tape.hold("weights", cached * (z.chunk_layers - 1))  # until the forward ends: autocast_cache
         passing_forward(z, tape)
         tape.drop("weights", cached * z.chunk_layers)
     else:
         forward(z, tape, how)
     if z.last:
         logits(z, tape)
-
-
-def logits(z: Sizes, tape: Tape) -> None:
-    """The end of the forward: the last norm, the head and the log-softmax."""
-    cache = _autocast_cache(z)
-    tape.hold("weights", _head_copy(z), cache)
-    tape.pre_forward("norm")
-    tape.hold("activations", norm_kept(z), _head_input(z))
-    tape.post_forward("norm")
-    tape.pre_forward("head")
-    narrow = z.vocab32 // 2 if z.e == 2 else 0
-    passing = z.gathered if z.again or z.auto else 0
-    tape.hold("activations", passing)
-    tape.hold("logits", narrow or z.vocab32)
-    tape.drop("activations", passing)
-    tape.post_forward("head")
-    tape.hold("logits", z.vocab32 if narrow else 0, z.vocab32)  # as computed, in fp32, and their log-softmax
-    tape.drop("logits", narrow, z.vocab32)
-    tape.drop("weights", cache)
-
-
-def _head_input(z: Sizes) -> int:
-    """Kept for the gradient of the head's weights, if these are trained."""
-    return 0 if z.frozen else z.read_kept
-
-
-def _head_copy(z: Sizes) -> int:
-    return 2 * z.shape.hidden * z.vocab if z.copied else 0
-
-
-def _autocast_cache(z: Sizes) -> int:
-    """16-bit copies that autocast holds until the forward ends and nothing else does: the biases', and under full
-    checkpointing, which keeps no weights, the weights' too."""
-    if not z.copied:
-        return 0
-    biases = 2 * sum(b for _, b in z.matrices.values()) if z.shape.bias else 0
-    weights = z.copies(*z.matrices) if z.recipe.checkpointing == "full" else 0
-    return (biases + weights) * z.chunk_layers
-
-
-def loss(z: Sizes, tape: Tape) -> None:
-    """Cross-entropy: the log-softmax, the gradient of the chosen entries, and from both the logits' gradient. Over a
-    vocabulary that is cut, the probabilities, of which a copy becomes the gradient (parallel/tensor.py)."""
-    tape.at("loss")
-    made = (z.vocab32, z.vocab32) if z.layout.tp == 1 else (z.vocab32,)
-    tape.hold("logits", *made)
-    tape.drop("logits", *made)
-    if z.e == 2:
-        tape.swap("logits", z.vocab32 // 2, z.vocab32)
-
-
-def head(z: Sizes, back: Backward) -> None:
-    back.tape.at("head")
-    made = z.vocab32 * z.e // 4
-    later = back.add_later if z.shape.tied_head else None
-    back.tape.pre_backward("head")
-    back.gather()
-    back.matrix(z.shape.hidden * z.vocab, 0, z.read, True, ("logits", made), _head_input(z),
-                _head_copy(z), later)  # fmt: skip
-    back.scatter()
-    back.tape.post_backward("head")
-    back.norm("norm", residual=False)
 
 
 def _blocks(z: Sizes, back: Backward) -> None:

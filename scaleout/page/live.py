@@ -20,11 +20,11 @@ from scaleout.views import blocks
 LEARNER_SECONDS = 5
 STOPPED = (
     f"Your code was stopped after {LEARNER_SECONDS} seconds: it did not end. "
-    "Look for a loop whose condition never becomes false."
+    "Look for a loop whose condition never becomes false, or for a busy machine."
 )
 CELL_STOPPED = (
     f"Stopped after {LEARNER_SECONDS} seconds: this cell, or one above it, was still running. "
-    "Look for a loop that does not end, or does too much."
+    "Look for a loop that does not end or does too much, or for a busy machine."
 )
 CELL_OUTPUT = 10_000  # characters that a cell of a page may print
 

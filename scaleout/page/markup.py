@@ -6,9 +6,12 @@
     :::{source} PATH::NAME and its words    The words ([`PATH::NAME`](../PATH))
     :::{chapter-card} STEM                  [The card of this chapter](../book/cards/STEM.yml): what is on it
     :::{margin} and its words               > The words
+    :::{dropdown} Title and its text        <details><summary>Title</summary> its text, folded
+    :::{admonition} Title and its text      **Title** and its text
 
 An author writes either; a notebook is stored with the second. Sphinx is given the first: on the site a citation and a
-term explain themselves under the pointer, code unfolds, and what there is none of is named.
+term explain themselves under the pointer, code unfolds, and what there is none of is named. Once the site has an
+address, a notebook's links to pages lead there: a notebook that is read alone has no pages beside it.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from sphinx.application import Sphinx
 
 from scaleout.page.source import UNNAMED
 
-BIBLIOGRAPHY = Path(__file__).resolve().parents[2] / "book" / "references.bib"
+BOOK = Path(__file__).resolve().parents[2] / "book"
+BIBLIOGRAPHY, GLOSSARY = BOOK / "references.bib", BOOK / "glossary.md"
 
 
 @cache
@@ -76,6 +80,16 @@ def margin(found: re.Match) -> str:
     return ":::{margin}\n" + re.sub("^> ?", "", found[0], flags=re.M) + "\n:::"
 
 
+def dropdown(found: re.Match) -> str:
+    """A dropdown as HTML that folds."""
+    return f"<details>\n<summary>{found[1]}</summary>\n\n{found[2].strip()}\n\n</details>"
+
+
+def admonition(found: re.Match) -> str:
+    """An admonition as its title in bold and its text, in an element that keeps its class."""
+    return f'<div class="admonition {found[2] or "note"}">\n\n**{found[1]}**\n\n{found[3].strip()}\n\n</div>'
+
+
 PLAIN = (
     (r"\{cite(:t)?\}`([^`]+)`", cited),
     (r"\{term\}`([^`<]+?)(?: <(.+?)>)?`", lambda one: f"[{one[1]}](../book/glossary.md#{quote(one[2] or one[1])})"),
@@ -84,11 +98,17 @@ PLAIN = (
     (r"^:::\{chapter-card\} (\w+)\n+:::$",
      r"[The card of this chapter](../book/cards/\1.yml): its formulas, symbols and numbers to remember"),
     (r"^:::\{margin\}\n+((?:.*\n)*?):::$", quoted),
+    (r"^:{3,4}\{dropdown\} (.+)\n((?:.*\n)*?):{3,4}$", dropdown),
+    (r"^:{3,4}\{admonition\} (.+)\n(?::class: ([\w-]+)\n)?((?:.*\n)*?):{3,4}$", admonition),
 )  # fmt: skip
 MYST = (
     (r"^> .*(?:\n>.*)*$", margin),
     (r"^\[The card of this chapter\]\(\.\./book/cards/(\w+)\.yml\).*$", r":::{chapter-card} \1\n:::"),
     (r"^(.+) \(\[`(scaleout/[\w/]+\.py)((?:::[\w.]+)?)`\]\(\.\./\2\)\)$", r":::{source} \2\3\n\1\n:::"),
+    # four colons: what is inside may have three
+    (r"^<details>\n<summary>(.+)</summary>\n\n((?:.*\n)*?)\n</details>$", r"::::{dropdown} \1\n\n\2::::"),
+    (r'^<div class="admonition ([\w-]+)">\n\n\*\*(.+)\*\*\n\n((?:.*\n)*?)\n</div>$',
+     r"::::{admonition} \2\n:class: \1\n\n\3::::"),
     (r"\[([^][]+)\]\(\.\./book/glossary\.md#([^)\s]+)\)", term),
     (r"\(\[[^][]+, \d{4}\]\((https://[^)\s]+)\)\)|\[[^][]+ \(\d{4}\)\]\((https://[^)\s]+)\)", cite),
 )
@@ -108,13 +128,59 @@ def to_myst(text: str) -> str:
     return text
 
 
+LINK = re.compile(r"\]\((?:\.\./(book/[\w/-]+)\.md|(\d\d_\w+)\.ipynb)(#[^)\s]+)?\)")
+
+
+def term_id(name: str) -> str:
+    """The anchor of a term in the site's glossary, where Sphinx finds it whatever its capitals."""
+    name = next((one for one in terms().values() if one.lower() == name.lower()), name)
+    return anchor_of(name)
+
+
+def anchor_of(name: str) -> str:
+    """As Sphinx makes one."""
+    return f"term-{re.sub('[^a-zA-Z0-9._]+', '-', name).strip('-')}"
+
+
+@cache
+def terms() -> dict[str, str]:
+    """Every term of the glossary by its anchor."""
+    text = GLOSSARY.read_text(encoding="utf-8").partition("{glossary}\n")[2]
+    return {anchor_of(name): name for name in re.findall(r"^(?!`)(\S.*)$", text, re.M)}
+
+
+def to_site(text: str, site: str) -> str:
+    """Links to files of pages as links to the site at the address `site`; as they are where there is none."""
+
+    def address(found: re.Match) -> str:
+        page, anchor = found[1] or f"notebooks/{found[2]}", found[3] or ""
+        if page == "book/glossary" and anchor:
+            anchor = f"#{term_id(unquote(anchor[1:]))}"
+        return f"]({site}{page}.html{anchor})"
+
+    return LINK.sub(address, text) if site else text
+
+
+def to_files(text: str, site: str) -> str:
+    """What `to_site` took."""
+
+    def file(found: re.Match) -> str:
+        folder, name, anchor = found[1], found[2], found[3] or ""
+        if name == "glossary" and anchor:
+            anchor = f"#{quote(terms()[anchor[1:]])}"
+        return f"]({name}.ipynb{anchor})" if folder == "notebooks" else f"](../book/{name}.md{anchor})"
+
+    pattern = rf"\]\({re.escape(site)}(book|notebooks)/([\w/-]+)\.html(#[^)\s]+)?\)"
+    return re.sub(pattern, file, text) if site else text
+
+
 def give_back(app: Sphinx, docname: str, source: list[str]) -> None:
     """Sphinx is about to read a page."""
     if docname.startswith("notebooks/"):
         notebook = json.loads(source[0])
         for cell in notebook["cells"]:
             if cell["cell_type"] == "markdown":
-                cell["source"] = to_myst("".join(cell["source"]))
+                cell["source"] = to_myst(to_files("".join(cell["source"]), app.config.html_baseurl))
         source[0] = json.dumps(notebook)
 
 

@@ -1,4 +1,4 @@
-"""What the theme's pages do wrongly or for nothing, mended as the site is built."""
+"""What the theme's pages do wrongly or for nothing, mended as the site is built; and what no page may do."""
 
 from __future__ import annotations
 
@@ -22,6 +22,16 @@ REPAIRS = (
     ('<div role="list" class="citation-list">', '<div class="citation-list">'),
 )  # fmt: skip
 
+# No page of the book asks another host for anything, and no code of a reader's in it can: the browser refuses. Inline
+# scripts and styles are the theme's and the pictures'; Pyodide compiles WebAssembly, in a worker made in the page
+# (static/python.js), for whose code the same holds. It stands before any script.
+POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; "
+    "frame-src 'none'; object-src 'none'; base-uri 'self'; form-action 'self'"
+)
+META = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+
 # The theme's second title and list of sections, for paper: the page has a title, and the search would find the list.
 SECOND_TITLE = re.compile(r'<div id="jb-print-docs-body".*?(?=<div id="searchbox">)', re.S)
 
@@ -42,6 +52,8 @@ def repair_pages(app: Sphinx, error: Exception | None) -> None:
     for path in Path(app.outdir).rglob("*.html"):
         before = path.read_text(encoding="utf-8")
         after = SECOND_TITLE.sub("", before)
+        if META not in after:
+            after = after.replace("<head>", f"<head>\n{META}", 1)
         for old, new in REPAIRS:
             after = after.replace(old, new)
         if after != before:

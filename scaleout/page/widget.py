@@ -21,8 +21,9 @@ ASLEEP = '<p class="live-asleep"><em>Run this cell to use it.</em></p>'
 
 # The front end's modules, each after those it imports. anywidget takes one module, so they are joined.
 MODULES = (
-    "controls.js", "status.js", "code.js", "share.js", "field.js", "hands.js", "glide.js", "figure.js", "guess.js",
-    "record.js", "ahead.js", "rest.js", "room.js", "view.js", "exercise.js", "stored.js", "mount.js", "jupyter.js",
+    "file.js", "controls.js", "status.js", "code.js", "share.js", "field.js", "hands.js", "glide.js", "figure.js",
+    "guess.js", "record.js", "ahead.js", "rest.js", "room.js", "view.js", "exercise.js", "stored.js", "mount.js",
+    "jupyter.js",
 )  # fmt: skip
 
 

@@ -72,6 +72,20 @@ class Way:
             stage.zero_grad(set_to_none=True)
 
 
+class LibraryStage(pipelining.PipelineStage):
+    """torch's stage, also for a V-shaped schedule that only looks: `schedule.eval()` skips each backward, and then asks
+    the stage on the same rank for the gradient that it did not compute."""
+
+    def get_local_bwd_output(self, mb_index: int):
+        """The gradient of this stage's inputs; nothing where no backward runs."""
+        return super().get_local_bwd_output(mb_index) if self.has_backward else ()
+
+    def set_local_bwd_input(self, next_stage_bwd_outputs, mb_index: int) -> None:
+        """Take it over as the gradient of this stage's outputs."""
+        if self.has_backward:
+            super().set_local_bwd_input(next_stage_bwd_outputs, mb_index)
+
+
 def placed(schedule: str, p: int, m: int, v: int) -> tuple[int, ...]:
     """The rank of each of p * v stages. ValueError for what the schedule cannot be."""
     order = "gpipe" if schedule == "naive" else schedule            # the stages of both lie alike
@@ -103,6 +117,6 @@ def with_torch(s, stages: dict[int, Stage], count: int, schedule: str, m: int, g
     if schedule == "naive":
         raise ValueError("torch has no naive schedule: use gpipe with one micro-batch")
     kind = getattr(pipelining, f"Schedule{spec_pipeline.SCHEDULES[schedule].torch}")
-    made = [pipelining.PipelineStage(stage, i, count, s.device, group=group) for i, stage in stages.items()]
+    made = [LibraryStage(stage, i, count, s.device, group=group) for i, stage in stages.items()]
     return kind(made[0] if issubclass(kind, pipelining.schedules.PipelineScheduleSingle) else made, m,
                 loss_fn=made[0].submod.loss)

@@ -140,6 +140,8 @@ def problem(path, files):
     """What is wrong (str) with the first bad one of a checkpoint's `files` {name: checksum}; None: all are good."""
     for file, facts in files.items():
         try:
+            if (Path(path) / file).exists() and not (Path(path) / file).is_file():      # a pipe has no end
+                return f"{file} is no file"
             found = checksum(Path(path) / file)
         except FileNotFoundError:
             return f"{file} is missing"

@@ -8,8 +8,17 @@ import math
 import re
 
 PHASES = ("step", "data", "forward", "backward", "reduce", "update")      # spans that the labs write around their work
-WIDTHS = {"float": 4, "double": 8, "c10::half": 2, "c10::bfloat16": 2, "long int": 8, "int": 4, "unsigned char": 1,
-          "signed char": 1, "bool": 1, "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4}
+ON_DEVICE = "step on the device"         # the lane of the steps as the profiler drew them over a GPU's kernels
+# Bytes of an element, by the names of torch's dtypes, of C++ types as the profiler writes them, and of torch's scalar
+# types as NCCL's events do (c10/core/ScalarType.h).
+WIDTHS = {"float64": 8, "double": 8, "int64": 8, "long int": 8, "long": 8, "uint64": 8, "unsigned long": 8,
+          "c10::complex<float>": 8, "complexfloat": 8, "c10::complex<double>": 16, "complexdouble": 16,
+          "float32": 4, "float": 4, "int32": 4, "int": 4, "uint32": 4, "unsigned int": 4,
+          "float16": 2, "c10::half": 2, "half": 2, "bfloat16": 2, "c10::bfloat16": 2, "int16": 2, "short int": 2,
+          "short": 2, "uint16": 2, "int8": 1, "signed char": 1, "char": 1, "uint8": 1, "unsigned char": 1, "byte": 1,
+          "bool": 1, "c10::float8_e4m3fn": 1, "float8_e4m3fn": 1, "c10::float8_e5m2": 1, "float8_e5m2": 1}
+# Categories as torch wrote them up to 1.11; today's are in small letters.
+RENAMED = {"operator": "cpu_op", "memcpy": "gpu_memcpy", "memset": "gpu_memset", "runtime": "cuda_runtime"}
 FIELDS = ("name", "cat", "ph", "pid", "tid", "ts", "dur", "args")
 
 
@@ -42,11 +51,22 @@ def named(rank, threads):
             *(event("thread_name", tid, name=name) for tid, name in threads.items())]
 
 
+def today(event):
+    """The event with its category as today's torch names it. Old ones have the steps among the operations."""
+    old = str(event.get("cat", ""))
+    if old == old.lower():
+        return event
+    step = old == "Operator" and event["name"].startswith("ProfilerStep#")
+    return event | {"cat": "user_annotation" if step else RENAMED.get(old.lower(), old.lower())}
+
+
 def lane(event, kernels, main):
     """The lane of an event, or None for what says nothing here."""
     name, cat = event["name"], event.get("cat")
     if name in PHASES or name.startswith("ProfilerStep#"):
-        return None if cat != "user_annotation" else name if name in PHASES else "step"
+        name = name if name in PHASES else "step"
+        return name if cat == "user_annotation" else \
+            ON_DEVICE if (name, cat) == ("step", "gpu_user_annotation") else None
     if (cat == "kernel" and "nccl" in name.lower()) or (not kernels and name.startswith("gloo:")):
         return "communication"
     if kernels:
@@ -61,16 +81,20 @@ def busiest(events):
 
 
 def size(event):
-    """Bytes of a collective's tensor, from what the profiler noted (record_shapes=True); None without."""
+    """Bytes of a collective's tensor, from what the profiler noted (record_shapes=True); None without, or where a
+    dtype is unknown."""
     args = event.get("args", {})
     if "bytes" in args:                              # a thinned trace
         return args["bytes"]
     if "In msg nelems" in args:                      # NCCL
-        return args["In msg nelems"] * WIDTHS.get(str(args.get("dtype", "")).lower(), 4)
-    shapes, kinds = args.get("Input Dims", []), args.get("Input type", [])
-    sizes = [math.prod(shape) * WIDTHS.get(kind.lower(), 4) for shape, kind in zip(shapes, kinds, strict=False)
-             if shape and all(isinstance(n, int) for n in shape)]
-    return sum(sizes) if sizes else None
+        shapes, kinds = [[args["In msg nelems"]]], [str(args.get("dtype", ""))]
+    else:
+        shapes, kinds = args.get("Input Dims", []), args.get("Input type", [])
+    tensors = [(math.prod(shape), WIDTHS.get(kind.lower())) for shape, kind in zip(shapes, kinds, strict=False)
+               if shape and all(isinstance(n, int) for n in shape)]
+    if not tensors or any(width is None for _, width in tensors):
+        return None
+    return sum(count * width for count, width in tensors)
 
 
 def event(rank, tid, name, cat, start, end):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,18 +13,17 @@ def written_whole(path):
     ValueError, one line, where the folder cannot be written.
     """
     path = Path(path)
+    temporary = path.with_name(f".{path.stem}.{os.urandom(6).hex()}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
-        os.close(handle)
+        temporary.touch(exist_ok=False)            # who may read it is the umask's to say: tempfile's are private
     except OSError as error:
         raise ValueError(f"{path}: cannot be written ({error.strerror}): choose another folder") from None
     try:
-        yield Path(name)
-        Path(name).chmod(0o644)                    # mkstemp makes it private; results are to be read
-        Path(name).replace(path)
+        yield temporary
+        temporary.replace(path)
     finally:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_json(data, path):

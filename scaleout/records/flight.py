@@ -7,11 +7,21 @@ tells is which number differs, and which number a rank never reached. Standard l
 """
 
 import ast
+import pickle
+import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 from pathlib import Path
 
-from scaleout.records.files import read_json
+from scaleout.records.files import is_count, read_json
+from scaleout.records.provenance import printable
+
+OF_RESULT = {"scatter"}                         # only the source has inputs: what each rank receives is alike
+UNEVEN = {"all_to_all", "all_to_allv"}          # healthy ranks may send different amounts
+BROKEN = (ValueError, KeyError, TypeError, SyntaxError, AttributeError, IndexError, RecursionError, MemoryError,
+          OverflowError)                        # what comes of reading a dump that is none
+TORCH_DUMP = re.compile(r"\w*?_(\d+)")          # of torch's own files: nccl_trace_rank_3, fr_trace_3
 
 
 @dataclass(frozen=True)
@@ -21,14 +31,14 @@ class Call:
     group: str                  # the process group's name; "0" is the default group
     sequence: int               # its number in that group, from 1
     name: str                   # "all_reduce", "broadcast", ...
-    sizes: tuple                # of the inputs, a tuple of ints each
+    sizes: tuple                # of the inputs (a scatter's results), a tuple of ints each
     dtype: str
     where: str = ""
 
     @property
     def signature(self):
         """What must agree on all ranks."""
-        return self.name, self.sizes, self.dtype
+        return self.name, () if self.name in UNEVEN else self.sizes, self.dtype
 
     def __str__(self):
         shape = " + ".join("x".join(map(str, size)) or "scalar" for size in self.sizes)
@@ -60,32 +70,72 @@ class Odd:
 # --- reading -----------------------------------------------------------------------------------------------
 
 def load(folder):
-    """{rank: Flight} of the flight-*.json in `folder`. ValueError, one line, where there is none or one is broken."""
-    files = sorted(Path(folder).glob("flight-*.json"))
+    """{rank: Flight} of the dumps in `folder`: flight-RANK.json, or else torch's own PREFIX_RANK (a pickle).
+
+    ValueError, one line, where there is none or one is broken.
+    """
+    files = {path: path.stem.removeprefix("flight-") for path in Path(folder).glob("flight-*.json")} or {
+        path: name[1] for path in Path(folder).glob("*_*") if (name := TORCH_DUMP.fullmatch(path.name))}
     if not files:
-        raise ValueError(f"{folder}: holds no flight-RANK.json (python labs/hang.py writes them)")
+        raise ValueError(f"{folder}: holds no flight-RANK.json (python labs/hang.py writes them) "
+                         "and no nccl_trace_rank_RANK (torch writes them)")
     found = {}
-    for path in files:
+    for path, rank in sorted(files.items()):
         try:
-            flight = read(read_json(path))
-        except (ValueError, KeyError, TypeError, SyntaxError) as error:
-            raise ValueError(f"{path.name}: is not a flight recorder's dump: {error}") from None
+            dump = read_json(path) if path.suffix == ".json" else _unpickled(path)
+            flight = read({"rank": rank} | dump)
+        except BROKEN as error:
+            why = f"no {error}" if isinstance(error, KeyError) else error
+            raise ValueError(f"{path.name}: is not a flight recorder's dump: {' '.join(str(why).split())[:200]}") \
+                from None
+        if flight.rank in found:
+            raise ValueError(f"{path.name}: is of rank {flight.rank}, as another dump of the folder: leave one of them")
         found[flight.rank] = flight
     return dict(sorted(found.items()))
 
 
+class _Plain(pickle.Unpickler):
+    """Reads a pickle of plain values; one that would import or call anything is refused."""
+
+    def find_class(self, module, name):
+        raise ValueError(f"it would call {module}.{name}")
+
+
+def _unpickled(path):
+    """The dict of a dump that torch wrote. ValueError, one line, for anything else."""
+    try:
+        with path.open("rb") as stream:
+            dump = _Plain(stream).load()
+    except (OSError, EOFError, pickle.UnpicklingError, IndexError, AttributeError) as error:
+        raise ValueError(f"no pickle ({type(error).__name__})") from None
+    if not isinstance(dump, dict):
+        raise ValueError("must hold one dictionary")
+    return dump
+
+
 def read(dump):
-    """The Flight of one dump (dict): torch's `_dump_fr_trace` with the key "rank" beside its own."""
+    """The Flight of one dump (dict): torch's `_dump_fr_trace` with the key "rank" beside its own.
+
+    One of BROKEN where it is none.
+    """
     calls = tuple(_call(entry) for entry in dump["entries"] if not entry["is_p2p"])
     members = {name: tuple(ast.literal_eval(group["ranks"])) for name, group in dump["pg_config"].items() if name}
-    return Flight(int(dump["rank"]), calls, members)
+    rank = int(dump["rank"])
+    if not all(map(is_count, (rank, *(rank for ranks in members.values() for rank in ranks)))):
+        raise ValueError("a rank is a whole number from 0")
+    return Flight(rank, calls, members)
 
 
 def _call(entry):
     outside = [f"{f['filename']}:{f['line']}" for f in entry.get("frames", []) if not _of_torch(f["filename"])]
-    return Call(entry["process_group"][0], entry["collective_seq_id"], entry["profiling_name"].split(":")[-1],
-                tuple(tuple(size) for size in entry["input_sizes"]), ", ".join(sorted(set(entry["input_dtypes"]))),
-                outside[0] if outside else "")
+    name = entry["profiling_name"].split(":")[-1]
+    side = "output" if name in OF_RESULT else "input"
+    call = Call(entry["process_group"][0], entry["collective_seq_id"], name,
+                tuple(tuple(size) for size in entry.get(f"{side}_sizes", ())),
+                ", ".join(sorted(set(entry.get(f"{side}_dtypes", ())))), outside[0] if outside else "")
+    if not isinstance(call.group, str) or not all(map(is_count, (call.sequence, *chain(*call.sizes)))):
+        raise ValueError("a call has a group's name, and whole numbers from 0 for its number and its sizes")
+    return replace(call, name=printable(name), where=printable(call.where))
 
 
 def _of_torch(filename):
@@ -120,14 +170,15 @@ def absent(flights):
 
 
 def aligned(flights, group="0"):
-    """{sequence: {rank: Call or None}} of a group, from the first number that no rank's ring has lost, on."""
+    """{sequence: {rank: Call or None}} of a group, from the first number that no rank's ring has lost, on; a number
+    that no rank has come to is left out."""
     ranks = groups(flights).get(group, ())
     by_rank = {rank: {c.sequence: c for c in flights[rank].calls if c.group == group} for rank in ranks}
     begun = [min(calls) for calls in by_rank.values() if calls]
     if not begun:
         return {}
-    last = max(max(calls) for calls in by_rank.values() if calls)
-    return {n: {rank: calls.get(n) for rank, calls in by_rank.items()} for n in range(max(begun), last + 1)}
+    numbers = {n for calls in by_rank.values() for n in calls if n >= max(begun)}
+    return {n: {rank: calls.get(n) for rank, calls in by_rank.items()} for n in sorted(numbers)}
 
 
 def odd(flights):
@@ -153,8 +204,8 @@ def _odd(group, sequence, calls, counts, lines):
 
 def _follower(lines, sequence, expected):
     """Signature of the call that came after the last earlier call like `expected`, as the ranks still were in step."""
-    for n in range(sequence - 1, min(lines), -1):
-        before, after = (next(iter(lines[k].values())) for k in (n - 1, n))
+    for pair in reversed(list(pairwise(n for n in lines if n < sequence))):
+        before, after = (next(iter(lines[n].values())) for n in pair)
         if before and after and before.signature == expected.signature:
             return after.signature
     return None

@@ -96,7 +96,7 @@ def validate(profile):
     for lines in (profile["collectives"], *_groups(profile).values()):
         for name, line in lines.items():
             if name not in COLLECTIVES or not _line(line):
-                raise ValueError(f"collectives: {name!r} needs alpha_seconds and seconds_per_byte")
+                raise ValueError(f"collectives: {name!r} needs alpha_seconds and seconds_per_byte, from 0")
 
 
 def _groups(profile):
@@ -108,5 +108,5 @@ def _groups(profile):
 
 
 def _line(value):
-    return isinstance(value, dict) and is_number(value.get("alpha_seconds")) and is_number(
-        value.get("seconds_per_byte"))
+    return isinstance(value, dict) and all(
+        is_number(value.get(name)) and value[name] >= 0 for name in ("alpha_seconds", "seconds_per_byte"))

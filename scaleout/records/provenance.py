@@ -1,6 +1,7 @@
 """Which code a run was made with, and by which command, without the paths of one machine. Standard library only."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path, PureWindowsPath
@@ -28,8 +29,8 @@ def commit():
 
 
 def command_line(argv=None, launcher=""):
-    """The command as typed, fit for a Record: an absolute path becomes `.../name`, the script `labs/x.py`, and a letter
-    that cannot be printed, as the end of a line in --prompt, "?"."""
+    """The command, fit for a Record and for a shell, where it gives the same words: an absolute path becomes
+    `.../name`, the script `labs/x.py`, and a letter that cannot be printed, as the end of a line in --prompt, "?"."""
     script, *words = argv or sys.argv
     script = PureWindowsPath(script)                   # takes both kinds of slash
     shown = [f"{script.parent.name or '.'}/{script.name}"]
@@ -37,7 +38,7 @@ def command_line(argv=None, launcher=""):
         flag, equals, value = word.partition("=")
         word = _short(f"{flag}={_short(value)}" if equals else word)
         shown.append(re.sub(r"[^\s=]+", lambda found: _short(found[0]), word))      # a prompt may hold several words
-    return printable(" ".join([launcher or "python", *shown]))
+    return " ".join([launcher or "python", *(shlex.quote(printable(word)) for word in shown)])
 
 
 def printable(text):

@@ -6,7 +6,7 @@ target and renames it, so that a reader never meets half a Record; `load` valida
 
 import math
 import statistics
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 
 from scaleout.records import provenance
@@ -16,6 +16,7 @@ from scaleout.spec.checks import is_number, is_whole
 SCHEMA = 1
 DEVICE_KINDS = ("cpu", "cuda")
 LONGEST = 1e7           # seconds of a step: a hundred days and more
+AHEAD = timedelta(days=1)       # by which the clock of another machine may be wrong
 BACKENDS = ("none", "gloo", "nccl")
 TOKENS = ("effective_batch", "sequence_length", "tokens_per_second")     # all of them, or None in all
 
@@ -65,6 +66,7 @@ class Record:
     stalls: list = field(default_factory=list)      # what was seen to wait, in words
     failures: list = field(default_factory=list)    # what failed and how the run went on
     notes: list = field(default_factory=list)
+    dataset: str | None = None      # name, size and checksum of the text; None where none is read, and in older Records
     series: dict = field(default_factory=dict)      # name -> what else was measured step by step, unit in the name
     schema: int = SCHEMA
 
@@ -99,11 +101,25 @@ def tokens_per_second(step_seconds, warmup_steps, effective_batch, sequence_leng
 def save(record, path):
     """Write `record` to `path` (str or Path) as JSON, all or nothing; makes the folder. Returns the Path.
 
+    A clock that was set back during the run costs no Record: it gets the time of now, and a note that says so.
     ValueError where the Record breaks a rule of `validate`, or where the folder cannot be written.
     """
-    data = asdict(record)
+    data = asdict(_in_time(record))
     validate(data)
     return write_json(data, path)
+
+
+def _in_time(record):
+    """The Record; where it began in a time that has not come, with now as its time and a note."""
+    try:
+        then = datetime.fromisoformat(record.started)
+        ahead = then.tzinfo is not None and then > datetime.now(UTC) + AHEAD
+    except (TypeError, ValueError):
+        ahead = False                                       # `validate` says what is wrong with it
+    if not ahead:
+        return record
+    note = f"the clock was set back during the run, which began at {record.started} by the clock of then"
+    return replace(record, started=datetime.now(UTC).isoformat(timespec="seconds"), notes=[*record.notes, note])
 
 
 def load(path):
@@ -150,8 +166,8 @@ def _agree(data):
                          "'none' is for one device, 'gloo' or 'nccl' for more")
     if data["backend"] == "nccl" and data["device_kind"] != "cuda":
         raise ValueError("backend 'nccl' with device_kind 'cpu': NCCL runs on GPUs only")
-    if data["device_count"] % data["nodes"]:
-        raise ValueError(f"nodes is {data['nodes']}: it must divide device_count {data['device_count']}")
+    if data["nodes"] > data["device_count"]:       # nodes may have different numbers of devices
+        raise ValueError(f"nodes is {data['nodes']}: it must be at most device_count, {data['device_count']}")
     if data["warmup_steps"] >= len(data["step_seconds"]):
         raise ValueError("warmup_steps must leave at least one timed step in step_seconds")
     _agree_on_tokens(data)
@@ -207,7 +223,7 @@ def _moment(value):
         then = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         return False
-    return then.tzinfo is not None and then <= datetime.now(UTC) + timedelta(days=1)
+    return then.tzinfo is not None and then <= datetime.now(UTC) + AHEAD
 
 
 _DEVICES = (lambda v: is_whole(v) and 1 <= v <= 10**6, "a whole number from 1 to 1,000,000")
@@ -239,5 +255,6 @@ RULES = {
     "mfu_peak": (lambda v: v is None or (isinstance(v, dict) and set(v) == {"flops_per_second", "source"}
                  and is_number(v["flops_per_second"]) and v["flops_per_second"] > 0 and _text(v["source"])),
                  "null or {flops_per_second, source}"),
+    "dataset": (lambda v: v is None or _no_absolute_path(v), "one line without absolute paths, or null"),
     "checks": (lambda v: _table(v, _check), "names with {value, tolerance, passed}"),
 }

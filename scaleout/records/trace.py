@@ -42,7 +42,7 @@ class Trace:
     def __init__(self, events):
         """events: the "traceEvents" of a Chrome trace whose process ids are ranks (see `from_json`)."""
         self.events = events
-        timed = [e for e in events if e.get("ph") == "X" and isinstance(e.get("pid"), int)]
+        timed = [chrome.today(e) for e in events if e.get("ph") == "X" and isinstance(e.get("pid"), int)]
         if not timed:
             raise ValueError("the trace holds no spans (events with \"ph\": \"X\"): profile at least one step")
         self.ranks = sorted({e["pid"] for e in timed})
@@ -55,7 +55,7 @@ class Trace:
         kernels = any(e.get("cat") == "kernel" for e in events)
         threads = [e["tid"] for e in events if e["name"] in PHASES and e.get("cat") == "user_annotation"]
         main = threads[0] if threads else chrome.busiest(events)
-        found = {lane: [] for lane in (*PHASES, "compute", "communication")}
+        found = {lane: [] for lane in (*PHASES, "compute", "communication", chrome.ON_DEVICE)}
         for e in events:
             lane = chrome.lane(e, kernels, main)
             if lane:
@@ -96,14 +96,27 @@ class Trace:
         if marked:
             return marked
         ends = [(s.start, s.end) for spans in self._spans[rank].values() for s in spans]
-        return [(min(a for a, _ in ends), max(b for _, b in ends))] if ends else []
+        if not ends:
+            raise ValueError(f"the trace has neither operations nor kernels of rank {rank}: profile the CPU or the GPU")
+        return [(min(a for a, _ in ends), max(b for _, b in ends))]
+
+    def windows(self, rank):
+        """[(start, end)], disjoint: when the steps ran. Kernels run after their launch, so where the trace has the
+        steps as the device saw them, it is those."""
+        on_device = union((s.start, s.end) for s in self.spans(rank, chrome.ON_DEVICE))
+        return on_device or union(self.steps(rank))
 
     def arrivals(self):
-        """[[Span of each rank]] of the collectives that all ranks took part in: the k-th of one is the k-th of each.
+        """[[Span of each rank]] of the collectives in steps that all ranks took part in: the k-th of one is the k-th
+        of each.
 
         ValueError where the ranks ran different numbers of collectives.
         """
-        each = [self.spans(rank, "communication") for rank in self.ranks]
+        each = []
+        for rank in self.ranks:
+            windows = self.windows(rank)
+            each.append([s for s in self.spans(rank, "communication")
+                         if any(start <= s.start < end for start, end in windows)])
         if len({len(spans) for spans in each}) > 1:
             counts = ", ".join(f"rank {r}: {len(s)}" for r, s in zip(self.ranks, each, strict=True))
             raise ValueError(f"the ranks ran different numbers of collectives ({counts})")
@@ -182,7 +195,8 @@ def _close(intervals, gap):
 
 @uncollected()
 def summary(trace):
-    """The figures that decide a diagnosis (dict; seconds and bytes are of one step, a mean over the steps).
+    """The figures that decide a diagnosis (dict; seconds and bytes are of one step, a mean over the steps; what ran
+    outside the marked steps does not count).
 
     "step_seconds": one number a step, the slowest rank's; "compute_seconds", "communication_seconds" (one or more
     collectives under way), "exposed_seconds" (the part that no compute covers), "waited_seconds" (inside collectives,
@@ -210,12 +224,12 @@ def _of_rank(trace, rank, calls, count):
     """The figures of one rank, seconds a step."""
     index = trace.ranks.index(rank)
     waited = length((spans[index].start, min(spans[index].end, max(s.start for s in spans))) for spans in calls)
-    forwards = trace.spans(rank, "forward")
+    forwards, windows = trace.spans(rank, "forward"), trace.windows(rank)
+    compute, communication = (common(spans, windows) for spans in (trace.compute(rank), trace.collectives(rank)))
     data = sum(min((f.start for f in forwards if start <= f.start < end), default=start) - start
                for start, end in trace.steps(rank))
-    figures = {"compute_seconds": length(trace.compute(rank)),
-               "communication_seconds": length(trace.collectives(rank)),
-               "exposed_seconds": trace.exposed(rank), "waited_seconds": waited, "data_seconds": data}
+    figures = {"compute_seconds": length(compute), "communication_seconds": length(communication),
+               "exposed_seconds": exposed(compute, communication), "waited_seconds": waited, "data_seconds": data}
     return {name: seconds / count for name, seconds in figures.items()}
 
 
@@ -230,6 +244,8 @@ def thin(trace):
         events += chrome.named(rank, {0: "training loop", **{1 + i: f"collectives {i}" for i in range(len(threads))}})
         phases = [s for lane in PHASES for s in trace.spans(rank, lane)]
         events += [chrome.event(s.rank, 0, s.lane, "user_annotation", s.start, s.end) for s in phases]
+        events += [chrome.event(rank, 0, "step", "gpu_user_annotation", s.start, s.end)
+                   for s in trace.spans(rank, chrome.ON_DEVICE)]
         inner = [s for s in phases if s.lane != "step"]
         events += [chrome.event(rank, 0, name, "cpu_op", *span)
                    for name, span in _stretches(trace.compute(rank), inner)]

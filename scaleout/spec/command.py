@@ -4,8 +4,16 @@ import argparse
 from typing import NoReturn
 
 
+def text(given: str) -> str:
+    """A value as it was given. Nothing but spaces is refused: `--folder "$RUN"` is that where RUN is not set."""
+    if not given.strip():
+        raise argparse.ArgumentTypeError("needs a value that is not empty")
+    return given
+
+
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are ValueErrors, so that bad input is one line; it takes no flag's abbreviation.
+    """An ArgumentParser whose errors are ValueErrors, so that bad input is one line; it takes no flag's abbreviation,
+    and no empty value.
 
     doc: the description, printed as it stands.
     """
@@ -13,6 +21,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, doc: str, **more) -> None:
         super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
                          **more)
+        self.register("type", None, text)
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message} (--help lists the options)")

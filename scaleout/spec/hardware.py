@@ -31,6 +31,7 @@ class Link:
     """One connection of one GPU (or, for networks, of one adapter), by its rate in one direction.
 
     peers: the GPUs that its rate is divided among, one fixed part each; 0 where a switch gives any of them all of it.
+    share: of its rate that a long message reaches, where that was measured of this link itself.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Link:
     one_way_bytes_per_s: float
     source: str
     peers: int = 0
+    share: float | None = None
 
     @property
     def alpha_seconds(self) -> float:
@@ -47,7 +49,7 @@ class Link:
     @property
     def reached(self) -> float:
         """The share of its rate that a long message of a collective reaches."""
-        return XGMI_REACHES if self.peers > 1 else REACHED[self.scope]
+        return XGMI_REACHES if self.peers > 1 else self.share or REACHED[self.scope]
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,9 @@ def _network(name: str, bits_per_s: float, source: str) -> Link:
 NODE_WATTS = 10_200
 GPU_WATTS = NODE_WATTS / 8
 
+# Host memory of a node of 8 H100: 2 TB, 250 GB for each GPU. NVIDIA, DGX H100/H200 user guide, hardware overview.
+NODE_HOST_BYTES = 2 * 10**12
+
 # Share of a device's 16-bit rate that forward and backward are taken to reach, in the widgets and in the text: an
 # assumption, made once. Whole jobs on A100 reach 43 to 52% of it, what they wait for counted and recomputation too
 # (Narayanan et al. 2021, arXiv 2104.04473, table 1); compute alone reaches somewhat more.
@@ -159,9 +164,11 @@ LINKS = {
     "nvlink3": Link("NVLink 3", "between GPUs", 300 * GB, "NVIDIA A100 datasheet, 2021: 600 GB/s both ways"),
     "nvlink4": Link("NVLink 4", "between GPUs", 450 * GB, "NVIDIA H100 datasheet, 2023: 900 GB/s both ways"),
     "nvlink5": Link("NVLink 5", "between GPUs", 900 * GB, "NVIDIA HGX B200 page, 2024: 1.8 TB/s both ways"),
-    # Three NVLink 4 bridges between a pair of H100 PCIe cards: 600 GB/s both ways.
+    # Three NVLink 4 bridges between a pair of H100 PCIe cards: 600 GB/s both ways. An all-reduce of 1 to 4 GiB reached
+    # 115 to 116 GB/s of bus bandwidth, a single report (NVIDIA/nccl, issue 1161).
     "nvlink4-bridge": Link(
-        "NVLink 4 bridge", "between GPUs", 300 * GB, "NVIDIA H100 datasheet, 2022: 600 GB/s both ways", peers=1
+        "NVLink 4 bridge", "between GPUs", 300 * GB, "NVIDIA H100 datasheet, 2022: 600 GB/s both ways", peers=1,
+        share=0.387,
     ),
     # Four links of 14.0625 GB/s one way, over a bridge between a pair of cards.
     "nvlink3-bridge": Link(

@@ -13,9 +13,19 @@ from scaleout.spec.transformer import Shape, total_parameters
 LLAMA = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "intermediate_size")
 GPT2 = ("n_layer", "n_embd", "n_head", "vocab_size")
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-KNOWN = ("llama", "mistral", "qwen2", "qwen3", "gpt2")
-MORE = ("model_type", "num_key_value_heads", "head_dim", "max_position_embeddings", "tie_word_embeddings",
-        "n_positions", "n_inner")  # fmt: skip
+# What a family takes where its config.json is silent, as its configuration class in transformers 5.24 has it
+# (models/*/configuration_*.py): key-value heads (None: as many as heads), width of a head (None: hidden / heads),
+# positions. A Qwen3 of hidden size 5,120 with 64 heads has heads of 128, and not of 80.
+SILENT = {
+    "llama": {"num_key_value_heads": None, "head_dim": None, "max_position_embeddings": 2048},
+    "mistral": {"num_key_value_heads": 8, "head_dim": None, "max_position_embeddings": 131_072},
+    "qwen2": {"num_key_value_heads": 32, "head_dim": None, "max_position_embeddings": 32_768},
+    "qwen3": {"num_key_value_heads": 32, "head_dim": 128, "max_position_embeddings": 32_768},
+}
+KNOWN = (*SILENT, "gpt2")
+HEADS = ("ForCausalLM", "LMHeadModel")  # ends of the architectures whose head is as wide as the vocabulary
+MORE = ("model_type", "architectures", "num_key_value_heads", "head_dim", "max_position_embeddings",
+        "tie_word_embeddings", "n_positions", "n_inner")  # fmt: skip
 KEYS = tuple(dict.fromkeys((*MORE, *LLAMA, *GPT2, *EXPERTS)))  # all that is read
 MOST, DEEPEST = 10**14, 1024  # parameters, and layers
 
@@ -28,7 +38,10 @@ def read(text: str) -> dict:
         raise ValueError("this is no JSON: paste a whole config.json, from { to }") from None
     if not isinstance(config, dict):
         raise ValueError("a config.json is an object, from { to }")
-    return {key: config[key] for key in KEYS if config.get(key) is not None}
+    said = {key: config[key] for key in KEYS if config.get(key) is not None}
+    if "num_key_value_heads" in config:  # null is as many as heads, and not what the family has where it is silent
+        said.setdefault("num_key_value_heads", None)
+    return said
 
 
 def shape(text: str) -> Shape:
@@ -41,6 +54,7 @@ def shape(text: str) -> Shape:
     if kind not in KNOWN:
         said = f"is of model_type {str(kind)[:40]!r}" if kind else "lacks model_type"
         raise ValueError(f"this config.json {said}: {', '.join(KNOWN)} are known")
+    _check_head(config.get("architectures", []))
     try:
         found = _gpt2(config) if kind == "gpt2" else _llama(config)
     except ValueError as error:
@@ -49,6 +63,15 @@ def shape(text: str) -> Shape:
         raise ValueError(f"this config.json is of {found.layers:,} layers and {total_parameters(found):.1e} "
                          f"parameters: at most {DEEPEST:,} and {MOST:.0e} are priced")  # fmt: skip
     return found
+
+
+def _check_head(architectures: object) -> None:
+    """ValueError for a model whose head is another than a language model's: a reward model's, a classifier's, none."""
+    names = architectures if isinstance(architectures, list) else [architectures]
+    other = next((str(name)[:60] for name in names if not str(name).endswith(HEADS)), None)
+    if other:
+        raise ValueError(f"this config.json is of a {other}, whose head is not the vocabulary's: language models "
+                         f"(...{HEADS[0]}) are priced, so paste that of the one it was made from")  # fmt: skip
 
 
 def _needs(config: dict, keys: tuple[str, ...]) -> list:
@@ -60,10 +83,11 @@ def _needs(config: dict, keys: tuple[str, ...]) -> list:
 
 def _llama(config: dict) -> Shape:
     layers, hidden, heads, vocab, ff = _needs(config, LLAMA)
+    config = SILENT[config["model_type"]] | config
     return Shape(
-        layers, hidden, heads, vocab, kv_heads=config.get("num_key_value_heads"), head_dim=config.get("head_dim"),
-        ff=ff, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary",
-        max_seq=config.get("max_position_embeddings", 8192), tied_head=config.get("tie_word_embeddings", False),
+        layers, hidden, heads, vocab, kv_heads=config["num_key_value_heads"], head_dim=config["head_dim"], ff=ff,
+        gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", max_seq=config["max_position_embeddings"],
+        tied_head=config.get("tie_word_embeddings", False),
     )  # fmt: skip
 
 

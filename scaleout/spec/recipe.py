@@ -15,6 +15,7 @@ CHOICES = {
     "adapter": ("none", "lora", "qlora"),
     "main_gradients": ("none", "instead", "beside"),
     "buckets": ("none", "beside", "views"),
+    "loss": ("eager", "fused", "chunked"),
 }
 
 # Bytes for one number of each role: stored weight, fp32 master copy, stored gradient, what a matrix product reads
@@ -42,6 +43,10 @@ class Recipe:
         without DDP.
     main_gradients: fp32 gradients that accumulate "instead" of the 16-bit ones or "beside" them, or "none"; for
         bf16-master only. With AdamW: 18, 20 and 16 bytes for each parameter.
+    loss: cross-entropy by torch's own operations ("eager": three fp32 tensors as large as the logits at its fullest),
+        by one kernel that reads and writes them in the dtype of the products ("fused": the logits and their gradient,
+        as flash-attn's CrossEntropyLoss), or with the head in it, a chunk of tokens at a time ("chunked": as
+        torch.nn.functional.linear_cross_entropy and Liger's, which make the gradients in the forward).
     adapter: "none", "lora" (arXiv 2106.09685) or "qlora" (arXiv 2305.14314) of adapter_rank on every linear layer.
 
     Raises ValueError, in one line, for a value that is none of these.
@@ -58,6 +63,7 @@ class Recipe:
     adapter_rank: int = 16
     main_gradients: str = "none"
     buckets: str = "none"
+    loss: str = "eager"
 
     def __post_init__(self) -> None:
         for name, options in CHOICES.items():

@@ -15,8 +15,8 @@ from scaleout.timing.profile import collective_seconds, rate
 
 Price = Callable[[str, float], float]  # seconds of a collective by its name and bytes
 
-# Priced as another one in which a rank sends as many bytes in as many messages: NCCL has no ring of it.
-RING_OF = {"all_to_all": "all_gather"}
+# Priced by a calibrated line of another one, in which a rank sends as many bytes in as many messages.
+LINE_OF = {"all_to_all": "all_gather"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def profile_machine(profile: dict, *, dtype: str = "fp32", efficiency: float = 1
     checks.above_0("efficiency", efficiency)
     peak, copies = rate(profile, dtype), profile["copy_bytes_per_second"]
     alone = profile["world"] == 1
-    line = _nothing if alone else lambda name, size: collective_seconds(profile, RING_OF.get(name, name), size)
+    line = _nothing if alone else lambda name, size: collective_seconds(profile, LINE_OF.get(name, name), size)
     return Machine(peak * efficiency, peak * efficiency, copies, peak, line, _nothing)
 
 
@@ -79,7 +79,7 @@ def priced(group: Cluster) -> Price:
 
     def of(name: str, size: float) -> float:
         if name not in known:
-            known[name] = nccl.seconds(RING_OF.get(name, name), group)
+            known[name] = nccl.seconds(name, group)
         return known[name](size)
 
     return of

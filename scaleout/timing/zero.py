@@ -36,7 +36,8 @@ HOST_REACHES = 0.5
 # beside four A100 (microsoft/DeepSpeed, blogs/deepspeed-gds, figure 1).
 NVME_READ, NVME_WRITE = 2.5e9, 1.25e9
 
-_PRICED_AS = {"reduce": "reduce_scatter", "all_to_all": "all_gather"}  # as many bytes leave a rank; NCCL has no ring
+_PRICED_AS = {"reduce": "reduce_scatter"}  # as many bytes leave a rank
+_LINE_OF = _PRICED_AS | {"all_to_all": "all_gather"}  # of a calibrated machine, where all ranks are joined alike
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class ZeroTime:
 def message_seconds(message: Message, cluster: Cluster) -> float:
     """Seconds of a step's calls of one message, one after another, as NCCL runs them on a cluster.
 
-    A reduction to owners is priced as a reduce-scatter, an all-to-all as an all-gather, which send as many bytes.
+    A reduction to owners is priced as a reduce-scatter, which sends as many bytes.
     """
     checks.instance("message", message, Message)
     checks.instance("cluster", cluster, Cluster)
@@ -86,7 +87,7 @@ def profile_seconds(found: Iterable[Message], profile: dict) -> float:
     ValueError where the profile has no such collective.
     """
     return fsum(
-        one.count * collective_seconds(profile, _PRICED_AS.get(one.collective, one.collective), one.bytes / one.count)
+        one.count * collective_seconds(profile, _LINE_OF.get(one.collective, one.collective), one.bytes / one.count)
         for one in checked(found)
     )
 

@@ -59,17 +59,9 @@ class Cadence:
             which = "auto"                              # the launcher's restart of a run that began without any
         elif which != "auto" and join.attempt() and self._saved_since():
             which = "auto"                              # the launcher's restart of a run that went on from a step
-        extra = self.kept.load(trainer.model, trainer.optimizer, which, wrong_with)
+        extra = self.kept.load(trainer.model, trainer.optimizer, which, wrong_with, lambda extra: refuse(extra, run))
         if extra is None:
             return None
-        wrong = [f"{name} {extra['run'].get(name)}, this job {value}" for name, value in run.items()
-                 if extra["run"].get(name) != value]
-        if wrong:
-            mend = "use the same options, or another --folder"
-            if wrong[0].startswith("text "):
-                mend = ("the text or its split has changed (Python, torch, --dataset, --held-out or the book's "
-                        "version): use another --folder")
-            raise ValueError(f"the checkpoint of step {extra['step']} is of another run: it has {wrong[0]}: {mend}")
         self.next = extra["step"] + (self.every or extra.get("every", FIRST))
         return extra
 
@@ -99,6 +91,9 @@ class Cadence:
             spent = self.s.largest(self.kept.save(done, trainer.model, trainer.optimizer, extra, loss))
             self.blocked.append(spent)
             self.next = done + (self.every or self.spacing(step_seconds))
+            if self.every is None and len(self.blocked) == 1:
+                self.s.say(f"the next checkpoint after step {self.next:,}, in about "
+                           f"{step_seconds * (self.next - done):,.0f} s ({self.words}); --checkpoint-every sets steps")
         if finish:
             self.finish()
         return spent
@@ -119,6 +114,14 @@ class Cadence:
         self.told += len(lines)
         return lines
 
+    def standing(self, steps: int) -> str:
+        """The last good checkpoint of a run of so many steps and the next one, for the screen; "" without any."""
+        if self.kept is None:
+            return ""
+        after = f"next after step {self.next:,}" if self.next < steps else "next at the end"
+        newest = self.kept.newest
+        return f"not saved yet, {after}" if newest is None else f"saved after step {newest:,}, {after}"
+
     @property
     def words(self) -> str:
         """The cadence, for the Record."""
@@ -132,13 +135,33 @@ class Cadence:
 
 def wrong_with(extra) -> str | None:
     """What (str) keeps the extra facts of a checkpoint from being those of this job, or None."""
-    holds = {"step": is_count, "steps": is_count, "run": lambda value: isinstance(value, dict)}
+    holds = {"step": is_count, "steps": is_count,
+             "run": lambda value: isinstance(value, dict) and {"model", "text"} <= value.keys()}
     more = {"every": lambda value: is_count(value) and value > 0, "spans": _spans}        # not in every checkpoint
     if not isinstance(extra, dict):
         return "has no sound extra"
     bad = [name for name in holds if not holds[name](extra.get(name))]
     bad += [name for name in more if name in extra and not more[name](extra[name])]
-    return f"has no sound {bad[0]}" if bad else None
+    if bad:
+        return f"has no sound {bad[0]}"
+    after = [span["after"] for span in extra.get("spans", [])]
+    if after != sorted(after) or after[-1:] > [extra["step"]]:
+        return f"has spans of steps that are not those to step {extra['step']}"
+    return None
+
+
+def refuse(extra, run) -> None:
+    """ValueError, one line that names the option, where a checkpoint's extra facts are of another run. Older ones have
+    fewer options, and in their "model" all of its sizes."""
+    before = extra["run"]
+    wrong = [f"{name} {before[name]}, this job {value}" for name, value in run.items()
+             if before.get(name, value) != value]
+    if wrong:
+        mend = "use the same options, or another --folder"
+        if wrong[0].startswith("text "):
+            mend = ("the text or its split has changed (Python, torch, --dataset, --held-out or the book's "
+                    "version): use another --folder")
+        raise ValueError(f"the checkpoint of step {extra['step']} is of another run: it has {wrong[0]}: {mend}")
 
 
 def _spans(value):

@@ -15,7 +15,8 @@ from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 
 from scaleout.lab import join
-from scaleout.records import checkpoints
+from scaleout.records import checkpoints, chunks
+from scaleout.records.files import is_count
 from scaleout.train import attempts, watch
 from scaleout.train import dcp as train_dcp
 from scaleout.train.state import put, random_state, set_random_state, state
@@ -130,15 +131,22 @@ class Checkpoints:
             self.last, seconds = pending.result()       # here, not in the thread: ranks must know it at the same step
             self.written.append(seconds)
 
+    @property
+    def newest(self):
+        """Step of the newest whole checkpoint as this rank sees it now, or None; `last` is what all ranks agree on."""
+        done = self.pending and self.pending.done() and not self.pending.exception()
+        return self.pending.result()[0] if done else self.last
+
     # --- loading --------------------------------------------------------------------------------------------
 
-    def load(self, model, optimizer=None, which="auto", wrong_with=lambda extra: None):
+    def load(self, model, optimizer=None, which="auto", wrong_with=lambda extra: None, refuse=lambda extra: None):
         """Load the newest good checkpoint in place. Returns its extra facts (dict), or None where there is none.
 
         which: "auto", or a step (int). wrong_with(extra): None, or what keeps a checkpoint with such extra facts from
-        being one. Any number of ranks may have written it. Random state comes back where the number of ranks is the
-        same. Where newer ones are damaged, `said` names them. ValueError where none is good, the step is not there, or
-        it is of another model.
+        being one. refuse(extra): raises ValueError where a good one is another run's, before anything is loaded. Any
+        number of ranks may have written it. Random state comes back where the number of ranks is the same. Where newer
+        ones are damaged, `said` names them. ValueError where none is good, the step is not there, or it is of another
+        model.
         """
         self.finish()
         steps = self._together(lambda: [checkpoints.step_of(path) for path in checkpoints.every(self.folder)])
@@ -147,11 +155,12 @@ class Checkpoints:
             raise ValueError(f"{self.folder} has no checkpoint of step {which}: use auto{there}")
         bad = []
         for step in steps if which == "auto" else [int(which)]:
-            body, wrong = self._inspect(step, wrong_with)
+            body, table, wrong = self._inspect(step, wrong_with)
             if wrong is None:
                 self.damaged |= {worse for worse, _ in bad}
                 self.said += checkpoints.damage(bad, step)
-                return self._fill(body, model, optimizer)
+                refuse(body["extra"])
+                return self._fill(body, table, model, optimizer)
             bad.append((step, wrong))
         if bad:
             listed = "; ".join(f"step {step}: {wrong}" for step, wrong in bad)
@@ -159,29 +168,37 @@ class Checkpoints:
         return None
 
     def _inspect(self, step, wrong_with):
-        """(manifest's body, what is wrong or None); the ranks share the work of reading all files."""
-        path = self.folder / checkpoints.name(step)
+        """(manifest's body, index of tensors, what is wrong or None); the ranks share the work of reading all files."""
+        path, table = self.folder / checkpoints.name(step), None
         body, wrong = self._together(lambda: _manifest(path, wrong_with))
         if wrong is None:
             share = sorted(body["files"].items())[self.s.rank::self.s.world]
             wrongs = self._gather(checkpoints.problem(path, dict(share)), everywhere=True)
             wrong = next((text for text in wrongs if text), None)
-        return body, wrong
+        if wrong is None:
+            table, wrong = self._together(lambda: train_dcp.index(path, body["files"]))
+        return body, table, wrong
 
-    def _fill(self, body, model, optimizer):
-        path = self.folder / checkpoints.name(body["step"])
+    def _fill(self, body, table, model, optimizer):
+        path, file = self.folder / checkpoints.name(body["step"]), train_dcp.INDEX
         tensors, _ = state(model, optimizer)
         try:
-            dcp.load(tensors, storage_reader=train_dcp.Reader(path, body["files"]), planner=train_dcp.Planner(),
+            wrong = self._gather(chunks.other(table, {name: [*tensor.shape] for name, tensor in tensors.items()}),
+                                 everywhere=True)
+            if any(wrong):
+                raise ValueError(next(filter(None, wrong)))
+            dcp.load(tensors, storage_reader=train_dcp.Reader(path, table), planner=train_dcp.Planner(),
                      process_group=self._ranks(), no_dist=self._ranks() is None)
+            file = checkpoints.MANIFEST
             put(model, optimizer, tensors, body["settings"])
             if body["world"] == self.s.world:
-                set_random_state(json.loads((path / _random_file(self.s.rank)).read_text()), self.s.device)
+                file = _random_file(self.s.rank)
+                set_random_state(json.loads((path / file).read_text()), self.s.device)
         except BaseException as error:
             if not isinstance(error, (Exception, dcp.api.CheckpointException)):
                 raise
             wrong = _reason(error, self.s.rank)
-            raise ValueError(f"checkpoint step {body['step']} cannot be loaded: {wrong}") from None
+            raise ValueError(f"checkpoint step {body['step']} cannot be loaded: {file}: {wrong}") from None
         self.last = body["step"]
         return body["extra"]
 
@@ -234,8 +251,15 @@ def _manifest(path, wrong_with):
         for field in ("world", "settings", "extra"):
             if field not in body:
                 raise ValueError(f"{checkpoints.MANIFEST} has no {field}")
-        if train_dcp.INDEX not in body["files"]:
-            raise ValueError(f"{checkpoints.MANIFEST} lists no {train_dcp.INDEX}")
+        if not is_count(body["world"]) or not isinstance(body["settings"], dict):
+            raise ValueError(f"{checkpoints.MANIFEST} has no sound world and settings")
+        for file in (train_dcp.INDEX, *map(_random_file, range(min(body["world"], len(body["files"]))))):
+            if file not in body["files"]:
+                raise ValueError(f"{checkpoints.MANIFEST} lists no {file}")
+        inner = body["extra"].get("step", body["step"]) if isinstance(body["extra"], dict) else body["step"]
+        if inner != body["step"]:
+            raise ValueError(f"{checkpoints.MANIFEST} is of step {body['step']}, and what the job left in it of step "
+                             f"{str(inner)[:20]}")
         wrong = wrong_with(body["extra"])
         return body, wrong and f"{checkpoints.MANIFEST} {wrong}"
     except ValueError as error:

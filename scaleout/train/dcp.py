@@ -25,7 +25,8 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from scaleout.parallel import private
-from scaleout.records import checkpoints
+from scaleout.records import checkpoints, chunks
+from scaleout.records.files import read_json
 
 INDEX = "tensors.json"
 DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
@@ -95,25 +96,35 @@ def _as_json(metadata):
     return table
 
 
-class Reader(FileSystemReader):
-    """Reads what Writer wrote; never opens `.metadata`. files: the names that the checkpoint's manifest lists."""
+def index(path, files):
+    """({name: entry} of the tensors of a checkpoint, None), or (None, what is wrong with it).
 
-    def __init__(self, path, files):
+    files: {name: checksum} that its manifest lists, of which all are as they were written.
+    """
+    try:
+        table = read_json(Path(path) / INDEX)
+        wrong = chunks.problem(table, files, DTYPES)
+    except ValueError as error:
+        wrong = str(error)
+    return (None, f"{INDEX}: {wrong}") if wrong else (table, None)
+
+
+class Reader(FileSystemReader):
+    """Reads what Writer wrote; never opens `.metadata`. table: what `index` gave."""
+
+    def __init__(self, path, table):
         super().__init__(path)
-        self.files = set(files)
+        self.table = table
 
     def read_metadata(self, *_, **__):
-        table = json.loads((Path(self.path) / INDEX).read_text(encoding="utf-8"))
         tensors, storage = {}, {}
-        for name, entry in table.items():
-            chunks = []
+        for name, entry in self.table.items():
+            parts = []
             for number, (offsets, sizes, file, first, length) in enumerate(entry["chunks"]):
-                if file not in self.files:
-                    raise ValueError(f"{INDEX} names {file!r}, which is not of this checkpoint")
-                chunks.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)))
+                parts.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)))
                 storage[MetadataIndex(name, offsets, number)] = private.StorageInfo(file, first, length)
             tensors[name] = TensorStorageMetadata(TensorProperties(DTYPES[entry["dtype"]]), torch.Size(entry["size"]),
-                                                  chunks)
+                                                  parts)
         return Metadata(tensors, storage_data=storage, storage_meta=StorageMeta())
 
 

@@ -35,6 +35,7 @@ class Faults:
     """The faults of this process; each method is called where its fault would strike."""
 
     def __init__(self, every, rank, first=True):
+        self.every = every
         self.mine = [fault for fault in every if fault.rank in (None, rank)
                      and (first or fault.kind not in ("kill", "hang"))]
 

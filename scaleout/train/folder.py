@@ -12,6 +12,7 @@ from scaleout.records import provenance
 LOCK = "lock"                   # who writes here, as JSON; locked as long as they do
 SHOWN = 300                     # characters, at most, of what somebody left in the lock
 FACTS = ("host", "pid", "started", "command")
+LAUNCHER = "launcher"           # beside FACTS: the process of torchrun's agent, where one started this process
 
 
 def claim(folder, files=(), patience_s=5.0):
@@ -24,7 +25,7 @@ def claim(folder, files=(), patience_s=5.0):
     path, end = Path(folder) / LOCK, time.monotonic() + patience_s
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for name in files:
+        for name in (LOCK, *files):
             if (path.parent / name).exists() and not (path.parent / name).is_file():
                 raise ValueError(f"{path.parent / name} is no file: remove it, or use another --folder")
         handle = path.open("a+", encoding="utf-8", errors="replace")
@@ -34,8 +35,7 @@ def claim(folder, files=(), patience_s=5.0):
     while not _locked(handle):
         if time.monotonic() > end:
             with handle:
-                raise ValueError(f"another job writes in {folder}{_holder(handle)}: wait for its end, or use another "
-                                 "--folder")
+                raise ValueError(f"another job writes in {folder}{_holder(handle)}, or use another --folder")
         time.sleep(0.1)
     try:
         _sign(handle)
@@ -63,22 +63,37 @@ def _sign(handle):
     """Write who has the lock; on other machines too it can be read from now on."""
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     handle.truncate(0)
-    handle.write(json.dumps(dict(zip(FACTS, (socket.gethostname(), os.getpid(), now, provenance.command_line()),
-                                     strict=True))) + "\n")
+    said = dict(zip(FACTS, (socket.gethostname(), os.getpid(), now, provenance.command_line()), strict=True))
+    more = {LAUNCHER: os.getppid()} if "TORCHELASTIC_RUN_ID" in os.environ else {}
+    handle.write(json.dumps(said | more) + "\n")
     handle.flush()
     os.fsync(handle.fileno())
 
 
 def _holder(handle):
-    """Words on who has the lock, as far as the file tells: " (process 7 on host a since ...: python labs/x.py)"."""
+    """Words on who has the lock, as far as the file tells, and on what to do about it:
+    " (process 7 on host a since ...: python labs/x.py): wait for its end"."""
     try:
         handle.seek(0)
         said = json.loads(handle.read(1 << 16))
         host, pid, started, command = (str(said[name]) for name in FACTS)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return f" ({handle.name} does not say which)"
+        return f" ({handle.name} does not say which): wait for its end"
     words = provenance.printable(f"process {pid} on {host} since {started}: {command}")
-    return f" ({words if len(words) <= SHOWN else words[:SHOWN] + '...'})"
+    words = f" ({words if len(words) <= SHOWN else words[:SHOWN] + '...'})"
+    if host == socket.gethostname() and _orphan(said["pid"], said.get(LAUNCHER)):
+        return f"{words}, and its launcher, process {said[LAUNCHER]}, is gone: kill {pid} lets it save and end"
+    return f"{words}: wait for its end"
+
+
+def _orphan(pid, launcher):
+    """Whether a process of this machine has lost the launcher that it began with: the system gave it another parent."""
+    if type(pid) is not int or type(launcher) is not int:
+        return False
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) != launcher
+    except (OSError, ValueError, IndexError):           # gone, or no Linux
+        return False
 
 
 def signed(handle):

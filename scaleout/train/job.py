@@ -46,15 +46,16 @@ def record(s, tier, o, job, peak_, found):
     setup = job.trainer.setup
     sharding = {"fsdp": setup.sharding, "mesh": setup.layout}.get(passes["strategy"])
     sharding = asdict(sharding) if sharding else {}
+    failed, changed = metrics.told
     return recording.record(
-        s, "capstone", tier, model=asdict(o.shape),
-        notes=[job.text.words, job.trainer.built, *spans.notes(job.spans), *scaling(metrics)],
+        s, "capstone", tier, dataset=o.dataset, model=asdict(o.shape),
+        notes=[job.text.words, job.trainer.built, *spans.notes(job.spans), *changed, *scaling(metrics)],
         recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
         effective_batch=o.batch, sequence_length=o.seq,
         precision=spans.words(job.spans, "--precision"), checkpoint_cadence=job.cadence.words,
         step_seconds=spent, warmup_steps=WARMUP, tokens_per_second=rate, losses=metrics.column("loss"), mfu=mfu,
         mfu_peak={"flops_per_second": peak_[0], "source": peak_[1]}, series=metrics.series(), **found,
-        stalls=report.stalls(metrics, WARMUP), failures=[row["event"] for row in metrics.events], **job.began)
+        stalls=report.stalls(metrics, WARMUP), failures=failed, **job.began)
 
 
 def written(job, o):

@@ -9,6 +9,7 @@ from scaleout.records.files import is_count
 from scaleout.records.results import LONGEST as LONGEST_S
 
 METRICS, PLOT, SAMPLE, CHECKPOINTS = "metrics.jsonl", "plot.svg", "sample.txt", "checkpoints"
+CHANGED = "changed"                 # in the row of an event that is no failure: somebody changed an option
 FAILURES = "failures.jsonl"         # what a watch that ends the job had to say; {"time", "failure"} a line
 FILES = (METRICS, PLOT, SAMPLE, FAILURES)
 FIELDS = ("loss", "rate", "norm", "seconds", "wait")                    # of every step, after its number
@@ -22,7 +23,7 @@ class Metrics:
     `steps`: {"step", "loss", "rate", "norm", "seconds", "wait"}, loss and norm over all ranks, seconds of the slowest
     one; with fp16 also "scale", by which the loss was multiplied, and norm None where the step was left out.
     `validations`: {"step", "validation"}. `checkpoints`: {"step", "checkpoint"}, the seconds that training was blocked.
-    `events`: {"step", "event"}, in words. Steps count from 1.
+    `events`: {"step", "event"}, in words, with CHANGED where an option changed. Steps count from 1.
     """
 
     def __init__(self, folder, keeps):
@@ -96,6 +97,11 @@ class Metrics:
     def _file(self, row):
         kinds = {"event": self.events, "validation": self.validations, "checkpoint": self.checkpoints}
         kinds.get(next((name for name in kinds if name in row), None), self.steps).append(row)
+
+    @property
+    def told(self):
+        """(what failed or ended an attempt and how the run went on, what somebody changed in between), in words."""
+        return tuple([row["event"] for row in self.events if (CHANGED in row) is changed] for changed in (False, True))
 
     def column(self, name):
         """One field of every step that has it (list)."""

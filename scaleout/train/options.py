@@ -1,16 +1,18 @@
 """The options of the training job, its three sizes, and what is refused before any work. Standard library only."""
 
+import os
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
 from scaleout.lab import corpus, options
-from scaleout.records import profiles
+from scaleout.records import checkpoints, profiles
 from scaleout.spec import layout_words, mesh
 from scaleout.spec.recipe import CHOICES
 from scaleout.spec.sharding import WRAPS, Sharding
 from scaleout.spec.transformer import Shape
 from scaleout.train import faults, order
+from scaleout.train.metrics import CHECKPOINTS
 
 WARMUP = 3              # steps that no rate counts: memory is allocated, kernels are chosen, units learn their order
 RESULTS = Path(__file__).resolve().parents[2] / "labs" / "results" / "capstone"
@@ -56,8 +58,7 @@ class Options:
     attention: str = options.choice("sdpa", CHOICES["attention"], "kernel")
     compile: bool = options.flag("torch.compile, a block at a time")
     sync_every_pass: bool = options.flag("reduce gradients after every pass")
-    dataset: str | None = options.word(
-        None, f"text: a file, a folder, or {corpus.LARGE} (default: the standard library's top-level modules)", "PATH")
+    dataset: str | None = options.dataset()
     held_out: float = options.number(
         0.05, "share of the text's bytes to validate on, by whole files if small", 1e-6, 0.999999)
     validate_every: int = size(50, "steps between validations")
@@ -69,7 +70,7 @@ class Options:
     keep: int = size(2, "checkpoints to keep, besides the best")
     mtbf_hours: float = options.number(24.0, "mean time between failures of the whole job", 1e-6, 1e9)
     inject: str | None = options.word(None, "; ".join(faults.FORMS.values()), "FAULT")
-    sample: int = size(400, "bytes to write at the end; 0: none", lowest=0)
+    sample: int = size(400, "bytes to write at the end; 0: none", lowest=0, highest=100_000)
     prompt: str = options.word("def ", "what the sample begins with", "TEXT")
     temperature: float = options.number(0.7, "of the sample; 0: the likeliest byte", 0.0, 10.0)
     machine: str | None = options.word(None, "profile by labs/calibrate.py")
@@ -127,7 +128,7 @@ class Options:
 
 TIERS = {"smoke": Options(),
          "cpu": Options(layers=4, hidden=192, heads=6, ff=512, seq=256, batch=8, steps=1500, lr=2e-3, warmup=50,
-                        validate_every=250),
+                        validate_every=250, dataset=corpus.LIBRARY),
          "gpu": Options(layers=20, hidden=2048, heads=16, ff=5632, seq=2048, batch=64, micro_batch=8, steps=1000,
                         lr=3e-4, warmup=100, precision="bf16", compile=True, validate_every=250,
                         dataset=corpus.LARGE)}
@@ -137,7 +138,7 @@ def check(o, s):
     """Refuse what could not work. ValueError, one line."""
     options.check_save(o.save, RESULTS)
     options.check_folder(o.folder, "--folder")
-    if o.folder and o.save and Path(o.folder).resolve().is_relative_to(Path(o.save).resolve()):
+    if o.folder and o.save and Path(os.path.realpath(o.folder)).is_relative_to(os.path.realpath(o.save)):
         raise ValueError(f"--save {o.save} would be a file where --folder {o.folder} is a folder: give it another name")
     if o.layout:
         check_layout(o, s.world)
@@ -153,10 +154,51 @@ def check(o, s):
     profile = profiles.find(o.machine, s.device.type, s.world)
     if profile and o.precision not in profile["matmul_flops_per_second"]:
         raise ValueError(f"the machine profile holds no rate for {o.precision}: run labs/calibrate.py again")
+    check_kept(o)
+    check_steps(o, s.world)
+
+
+def check_kept(o):
+    """ValueError, one line, for options of checkpoints that are not there, or that nobody makes."""
     if o.resume not in ("auto", "none") and not options.digits(o.resume):
         raise ValueError(f"--resume {o.resume}: use auto, none, or the step of a checkpoint")
-    if every(o) != 0 and o.folder is None and o.checkpoint_every is not None:
-        raise ValueError("--checkpoint-every needs a place: add --folder FOLDER")
+    usual = {f.name: f.default for f in fields(Options)} | {"checkpoint_every": o.checkpoint_every}
+    if every(o) != 0 and o.folder is None:
+        usual["checkpoint_every"] = None
+    if o.folder is None or every(o) == 0:
+        mend = ("is about checkpoints, and --checkpoint-every none makes none: leave out one of the two"
+                if every(o) == 0 else "needs a place: add --folder FOLDER")
+        for name in ("checkpoint_every", "keep", "mtbf_hours", "resume"):
+            if getattr(o, name) not in (usual[name], "none"):
+                raise ValueError(f"{options.named(name)} {mend}")
+    elif every(o) and o.mtbf_hours != usual["mtbf_hours"]:
+        raise ValueError("--mtbf-hours is about --checkpoint-every auto: leave one of the two out")
+
+
+def check_resume(o):
+    """ValueError, one line, for a --resume of a step that the folder has not, before anything is written to it."""
+    if options.digits(o.resume):
+        there = [checkpoints.step_of(path) for path in checkpoints.every(Path(o.folder) / CHECKPOINTS)]
+        if int(o.resume) not in there:
+            have = f"one of {sorted(there)}" if there else "it has none yet"
+            raise ValueError(f"--resume {o.resume}: {o.folder} has no checkpoint of that step: use auto, or {have}")
+
+
+def check_steps(o, world):
+    """ValueError, one line, for what would happen in steps that this job does not make."""
+    usual = next((tier.warmup for tier in TIERS.values() if tier.warmup == o.warmup), None)
+    last = float("inf") if o.minutes else o.steps
+    if o.minutes and o.steps not in {tier.steps for tier in TIERS.values()}:
+        raise ValueError("--minutes fixes the number of steps: leave out --steps, or --minutes")
+    if usual is None and o.warmup > last:
+        raise ValueError(f"--warmup {o.warmup:,} is more than --steps {o.steps:,}: the learning rate would never reach "
+                         "--lr: use a smaller --warmup")
+    for fault in faults.parse(o.inject, 0, world).every:
+        if not 1 <= fault.step <= last:
+            raise ValueError(f"--inject: there is no step {fault.step:,}: this job makes the steps 1 to {last:,}")
+        if (fault.saving or fault.kind == "full") and (o.folder is None or every(o) == 0):
+            raise ValueError(f"--inject {fault.kind}: strikes while a checkpoint is written, and this job writes none: "
+                             "add --folder FOLDER")
 
 
 def check_layout(o, world):

@@ -59,8 +59,8 @@ class Progress:
         self.s, self.steps, self.tokens, self.pause = s, steps, tokens, pause
         self.start = self.last = time.perf_counter()
 
-    def show(self, metrics, force=False):
-        """Print the newest step, if it is time or `force`."""
+    def show(self, metrics, force=False, saved=""):
+        """Print the newest step, if it is time or `force`. saved: the checkpoint there is, and when the next comes."""
         now = time.perf_counter()
         pause = max(self.pause, (now - self.start) / 15)
         if not metrics.steps or (now - self.last < pause and not force):
@@ -71,7 +71,7 @@ class Progress:
         rate = self.tokens * len(recent) / sum(row["seconds"] for row in recent)
         left = (self.steps - recent[-1]["step"]) * statistics.median(row["seconds"] for row in recent)
         self.s.say(f"step {recent[-1]['step']:>6,} of {self.steps:,}  loss {loss:.3f}  {rate:,.0f} tokens/s  "
-                   f"{left:,.0f} s to go")
+                   f"{left:,.0f} s to go{'; ' if saved else ''}{saved}")
 
 
 def plot(metrics, path, title):

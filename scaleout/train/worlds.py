@@ -72,7 +72,7 @@ def job(tier, words):
         flag = word.split("=")[0].removeprefix("--").replace("-", "_")
         if word.startswith("--") and flag in TAKEN:
             raise ValueError(f"--{flag.replace('_', '-')} is for this lab to choose: give other options of the job")
-    return parse(train_options.TIERS, "", ["--tier", tier, *words])[1]
+    return parse(train_options.TIERS, "", ["--tier", tier, *words], anywhere=True)[1]
 
 
 def command(run, words, path, machine=None):

@@ -6,8 +6,8 @@ Pure; stands on `draw`. A view is a module `STEM` with
     CONTROLS: tuple[Control, ...]
     draw(params: dict, width: int) -> {"svg": str, "sentence": str, "values": dict}, and where it has them
         "law": [words, formula with its numbers, words]
-        "levers": {control: {"hi": where its range ends now}, {"off": why it changes nothing now}
-                   or {"takes": what is drawn, where it cannot be what was set}}
+        "levers": {control: {"hi": where its range ends now}, {"off": why it changes nothing now},
+                   {"note": what it does instead} or {"takes": what is drawn, where it cannot be what was set}}
 
 where finding the lever worth trying takes a search, `advice(params) -> str`, which ends its sentence: a page shows the
 picture first and asks for it when the reader's hand rests;

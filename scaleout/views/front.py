@@ -28,6 +28,7 @@ CONTROLS = (
 )
 
 MODEL, DEVICE, GPUS, BATCH, TOKENS = PRESETS["llama-2-7b"], DEVICES["h100-sxm"], 8, 4, 4096
+ROOM = allocator.room(DEVICE.memory_bytes)  # bytes that tensors may fill
 CHECKPOINTING = {"keep": "none", "recompute": "full"}
 SHARDING = Sharding(GPUS, parameter="bf16", reduce="bf16")  # weights and gradients travel in 16 bits
 
@@ -104,7 +105,7 @@ def _row(split: bool, now: State) -> tanks.Row:
                     now.arithmetic / dearest.arithmetic, "compute", ("the arithmetic", "of a step")),
     )  # fmt: skip
     return tanks.Row(
-        _layers(now), GPUS, DEVICE.memory_bytes, 1.04 * held, held, split, now.moved / moved, gauges
+        _layers(now), GPUS, DEVICE.memory_bytes, ROOM, 1.04 * held, held, split, now.moved / moved, gauges
     )
 
 
@@ -118,9 +119,9 @@ def _gb(size: float) -> str:
 def _label(now: State) -> str:
     layers = ", ".join(f"{one.name} {_gb(one.size)}" for one in _layers(now) if one.size > 0.5e9)
     return (
-        f"Eight GPUs as tanks of {_gb(DEVICE.memory_bytes)} GB. Each holds {_gb(now.held.peak_bytes)} GB at its "
-        f"fullest: {layers}. Each sends {_gb(now.moved)} GB in a step, which takes {now.arithmetic:.2f} times the "
-        "arithmetic."
+        f"Eight GPUs as tanks of {_gb(DEVICE.memory_bytes)} GB, {_gb(ROOM)} usable. Each holds "
+        f"{_gb(now.held.peak_bytes)} GB at its fullest: {layers}. Each sends {_gb(now.moved)} GB in a step, "
+        f"which takes {now.arithmetic:.2f} times the arithmetic."
     )
 
 
@@ -148,11 +149,10 @@ def _recompute(now: State) -> str:
 
 def _both(now: State) -> str:
     base = state("copy", "keep")
-    room = allocator.room(DEVICE.memory_bytes) - now.held.peak_bytes
     return (
-        f"**It fits, with {_gb(room)} GB to spare.** The price: {now.moved / base.moved - 1:.0%} more on the wire, "
-        f"{now.arithmetic - 1:.0%} more arithmetic. When each is worth paying, and how you see it in a run, is this "
-        "book."
+        f"**It fits: {_gb(now.held.peak_bytes)} of the usable {_gb(ROOM)} GB.** The price: "
+        f"{now.moved / base.moved - 1:.0%} more on the wire, {now.arithmetic - 1:.0%} more arithmetic. "
+        "When each is worth paying, and how you see it in a run, is this book."
     )
 
 

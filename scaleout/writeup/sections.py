@@ -56,6 +56,7 @@ def _setup_of(run: facts.Run) -> dict[str, str]:
         "effective batch": trained if r.tokens is None else f"{r.effective_batch} sequences ({r.tokens:,} tokens)",
         "sequence length": trained if r.tokens is None else f"{r.sequence_length} tokens",
         "precision": r.precision, "checkpoint cadence": r.checkpoint_cadence,
+        **({"text": r.dataset} if r.dataset else {}),
         **({"model": _model(r.model)} if r.model else {}), **({"recipe": _facts(r.recipe)} if r.recipe else {}),
         "versions": ", ".join(f"{name} {version}" for name, version in r.versions.items()),
         "started": r.started, "commit": re.sub(r"^([0-9a-f]{12})[0-9a-f]+", r"\1", r.commit),

@@ -77,7 +77,8 @@ def site(tmp_path_factory):
     with specimen():
         tasks = [form.exercise("memory", task.key) for task in exercises.catalogue("memory")]
         asks = [form.view("specimen", ask=True)]
-        pages = {"specimen": asks, "exercises": tasks, "views": map(form.view, views.stems())}
+        guesses = [form.view("recompute", ask=True)]
+        pages = {"specimen": asks, "guesses": guesses, "exercises": tasks, "views": map(form.view, views.stems())}
         for name, widgets in pages.items():
             live_page.write_page(folder / f"{name}.html", "\n".join(map(form.html, widgets)))
     written = [cell("Doubles", DOUBLES, "doubles"), cell("Python", "double(21)", "42")]

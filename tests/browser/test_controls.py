@@ -153,6 +153,24 @@ def test_reset_takes_everything_back(opened):
     assert params(opened) == start
 
 
+def test_reset_of_a_slider_whose_end_has_moved_in_between(opened):
+    """Its default lies beyond the present end; the picture's next drawing gives the end back."""
+    shown = opened.evaluate("""async () => {
+      const view = document.querySelector(".live-widget").live;
+      const made = view.built.get("count");
+      const seen = [];
+      for (const hi of [3, undefined]) {
+        view.lever({ count: { hi } });
+        seen.push([Number(made.input.value), view.params.count]);
+        view.set(view.data.params);  // as Reset does, before the drawing that follows it
+      }
+      view.lever({});
+      seen.push([Number(made.input.value), view.params.count]);
+      return seen;
+    }""")
+    assert shown == [[3, 3], [6, 6], [6, 6]], "the slider shows what the picture has"
+
+
 def test_keys_stay_in_the_widget(opened):
     opened.evaluate("document.addEventListener('keydown', () => { window.heard = true; })")
     opened.get_by_role("slider", name="Bars").press("ArrowRight")

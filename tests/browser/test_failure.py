@@ -58,11 +58,24 @@ def test_an_endless_loop_is_stopped_and_the_page_stays_alive(opened):
     type_code(opened, "while True:\n    pass\n")
     assert opened.evaluate("1 + 1") == 2  # the page itself answers meanwhile
     settle(opened, "Your code was stopped after 5 seconds", ".live-status .live-problem")
-    assert live.LEARNER_SECONDS <= time.monotonic() - started < live.LEARNER_SECONDS + 3
+    assert time.monotonic() - started >= live.LEARNER_SECONDS
     assert opened.locator(".live-status .live-problem").text_content() == live.STOPPED
     type_code(opened, "def height(x):\n    return 1\n")
     settle(opened, "9.500 mm")  # 1.5 + 8 * 1: Python was started again
     assert opened.locator(".live-status .live-problem").is_hidden()
+
+
+def test_a_busy_machine_is_no_endless_loop(opened):
+    opened.evaluate(f"document.querySelector('.live-widget').live.data.seconds = {live.LEARNER_SECONDS}")
+    busy = opened.context.new_cdp_session(opened)
+    busy.send("Emulation.setCPUThrottlingRate", {"rate": 4})
+    try:
+        late = live.LEARNER_SECONDS + 2
+        type_code(opened, f"import time\nend = time.monotonic() + {late}\nwhile time.monotonic() < end:\n    pass\n"
+                          "def height(x):\n    return 1\n")
+        settle(opened, "9.500 mm")
+    finally:
+        busy.send("Emulation.setCPUThrottlingRate", {"rate": 1})
 
 
 def test_the_next_worker_begins_where_the_first_one_was_unless_that_is_damaged(opened):

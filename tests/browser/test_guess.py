@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from driver import SKIP, settle, values
+from driver import SKIP, live, params, rests, settle, values, wake
 
 from scaleout import views
 
@@ -101,6 +101,23 @@ def test_what_is_said_of_a_guess(locked, guess, answer, words):
     assert locked.evaluate(VERDICT, [guess, question]) == words
 
 
+@pytest.mark.parametrize(
+    ("guess", "answer", "unit", "words"),
+    [
+        (80, 22, "%", "yours is 58 points too high."), (22.4, 22, "%", "yours is right."),
+        (25, 22, "%", "close: 3 points too high."),
+        (0, 22, "%", "yours is 22 points too low."), (1, 2, "%", "close: 1 point too low."),
+        (99, 98, "%", "yours is right."),
+        (6, 4, "", "yours is two too many."), (3, 4, "", "yours is one too few."), (4.2, 4, "", "close: 5% too high."),
+        (40, 4, "", "yours is 10 times too high."), (100, 150, "", "yours is 33% too low."),
+        (2, 2.5, "", "yours is 20% too low."),
+    ],
+)  # fmt: skip
+def test_a_share_is_off_by_points_and_a_count_by_so_many(locked, guess, answer, unit, words):
+    question = {"answer": answer, "words": "so", "slips": [], "unit": unit}
+    assert locked.evaluate(VERDICT, [guess, question]) == f"it is **so**: {words}"
+
+
 def test_a_guess_has_to_be_a_number(locked):
     for typed in ("", "-1", "four", "1e300"):
         box(locked).fill(typed)
@@ -154,3 +171,32 @@ def test_a_guess_is_remembered_until_the_reader_guesses_again(locked):
     assert values(locked) == {} and locked.get_by_role("slider", name="Bars").input_value() == "6"
     assert box(locked).input_value() == "" and locked.evaluate("document.activeElement.type") == "text"
     assert commit(locked, "3") == said
+
+
+def test_after_commit_and_reset_the_widget_stands_where_its_text_begins(shared):
+    """Chapter 09 asks, and sets its tasks, with nothing dropped."""
+    page = shared("guesses")
+    page.get_by_role("textbox", name="Your guess in %").fill("30")
+    page.get_by_role("textbox", name="Your guess in %").press("Enter")
+    settle(page, "nothing is dropped")
+    assert params(page)["dropped"] == 0 and values(page)["freed_gb"] == 0
+    wake(page, "recompute")
+    page.get_by_role("slider", name="Activations dropped").press("End")
+    settle(page, "dropping 100% frees")
+    page.get_by_role("button", name="Reset").click()
+    settle(page, "nothing is dropped")
+    assert params(page) == views.defaults("recompute")
+
+
+def test_the_tank_follows_the_fullest_moment(shared):
+    """The moment that the sentence is of, whatever control moves it, until the reader plays the step."""
+    page = shared("views")
+    box = wake(page, "memory")
+    for batch, moment, words in ((1, "optimizer", "at the update"), (8, "loss", "in the loss's backward")):
+        page.evaluate(f"([v]) => {{ const one = {live('memory')}; "
+                      "return one.change(one.data.spec.controls.find((c) => c.name === 'batch'), v); }", [batch])
+        rests(page, "memory", ("moment", "moment_gb", "peak_gb"), {"batch": batch})
+        assert page.evaluate(f"{live('memory')}.values.moment") == moment
+        said = box.locator(".live-sentence").inner_text()
+        title = next(line for line in box.locator(".live-wide text").all_text_contents() if ": " in line)
+        assert words in said and f": {title.partition(': ')[2]} {words}" in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -28,6 +29,7 @@ CELLS = (
 )
 CHAPTER = ROOT / "notebooks" / "10_collectives.ipynb"
 THEME = "lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"  # in the folder of settings
+PAGE = "labconfig/page_config.json"  # a chapter reads without that extension, which an older environment may have
 PAPER = "rgb(20, 23, 27)"  # of palette.css, in the dark
 VIEW = "document.querySelector('#live-memory').live"
 
@@ -60,6 +62,8 @@ def lab(tmp_path_factory):
     shutil.copy(CHAPTER, home)
     (home / "CONFIG" / THEME).parent.mkdir(parents=True)
     (home / "CONFIG" / THEME).write_text('{"theme": "JupyterLab Dark"}', encoding="utf-8")
+    (home / "CONFIG" / PAGE).parent.mkdir()
+    (home / "CONFIG" / PAGE).write_text('{"disabledExtensions": {"jupyterlab-myst": true}}', encoding="utf-8")
     port, token = free_port(), secrets.token_hex(16)
     own = {f"JUPYTER_{name}_DIR": str(home / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     command = [
@@ -82,7 +86,9 @@ def lab(tmp_path_factory):
                 time.sleep(0.2)
         else:
             pytest.fail(f"JupyterLab did not start: {(home / 'log').read_text()[-2000:]}")
-        yield lambda name: f"{address}/lab/tree/{name}?token={token}&reset"
+        opened = lambda name: f"{address}/lab/tree/{name}?token={token}&reset"  # noqa: E731 (with a folder beside it)
+        opened.home = home
+        yield opened
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait(20)
@@ -153,9 +159,12 @@ def test_a_chapter_reads_before_it_is_run(context, lab):
     page.set_viewport_size({"width": 1280, "height": 3000})  # what is not near it is not there
     page.goto(lab(CHAPTER.name))
     page.get_by_role("heading", name="Build it").wait_for()
-    box = page.locator("aside", has=page.get_by_text("When you are done", exact=True))
+    box = page.locator("div.admonition", has=page.locator("strong", has_text="When you are done"))
     assert "explain ring all-reduce" in box.inner_text()
-    assert not page.locator("details", has_text="The six in words").get_attribute("open")
+    answers = page.locator("details", has_text="What you should have seen")
+    for folded_text in (answers, page.locator("details", has_text="The six in words")):
+        assert folded_text.get_attribute("open") is None and folded_text.locator("mjx-container").count() > 3
+    assert page.locator("div.admonition.ineq mjx-container[display=true]").count() == 1
     text = page.locator(".jp-Notebook").inner_text()
     assert [raw for raw in (":::", ":class:", "{term}", "{cite", "```") if raw in text] == []
     assert "/book/glossary.md" in page.get_by_role("link", name="rank", exact=True).get_attribute("href")
@@ -164,7 +173,23 @@ def test_a_chapter_reads_before_it_is_run(context, lab):
     cells = json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]
     shown = page.locator(".jp-CodeCell").evaluate_all(SHOWN)
     assert {at: folded(cells[at]) for at, _ in shown} == dict(map(tuple, shown)) != {}
+    check_unchanged(page, lab.home / CHAPTER.name)
     page.close()
+
+
+def check_unchanged(page, file) -> None:
+    """Who reads a chapter and saves it leaves the file as it was, but for the version of another Python."""
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()  # what the kernel says of itself is in the file then
+    before = file.stat().st_mtime_ns
+    page.get_by_role("menuitem", name="File").click()
+    saved = re.compile(rf"/api/contents/{re.escape(file.name)}\?")
+    with page.expect_response(lambda one: one.request.method == "PUT" and saved.search(one.url)):
+        page.get_by_role("menuitem", name=re.compile("^Save Notebook(?! As)")).click()
+    assert file.stat().st_mtime_ns > before
+    stored, read = (json.loads(one.read_text(encoding="utf-8")) for one in (CHAPTER, file))
+    for notebook_ in (stored, read):
+        del notebook_["metadata"]["language_info"]["version"]
+    assert read == stored
 
 
 def folded(cell: dict) -> bool:

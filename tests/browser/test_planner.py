@@ -118,6 +118,46 @@ def test_a_chip_lights_its_kind_by_keyboard_and_a_config_is_pasted(planner):
     planner.locator(".live-more summary").click()
 
 
+# As a reader's hand drops them: a checkpoint of 300 MB that no page may read, and a folder, which cannot be read.
+DROP = """(file) => {
+  const event = new Event("drop", {bubbles: true, cancelable: true});
+  Object.defineProperty(event, "dataTransfer", {value: {files: [file()], types: ["Files"]}});
+  document.querySelector("#live-planner [data-name=config] textarea").dispatchEvent(event);
+  return event.defaultPrevented;
+}"""
+LARGE = """() => Object.defineProperties(new File(["{}"], "model.safetensors"), {
+  size: {value: 3e8}, text: {value: () => { window.wasRead = true; return Promise.resolve("{}"); }}})"""
+FOLDER = """() => Object.assign(new File([""], "weights"), {
+  text: () => Promise.reject(new DOMException("", "NotFoundError"))})"""
+CONFIG = f"() => new File([{PASTED!r}], 'config.json')"
+
+
+def test_what_cannot_be_a_config_is_said_in_a_line_when_it_is_dropped(planner):
+    page = planner.page
+    planner.locator(".live-more summary").click()
+    for file, said in ((LARGE, "model.safetensors has 300 MB: a config.json has at most 1 MB."),
+                       (FOLDER, "weights cannot be read: give a file, and no folder.")):  # fmt: skip
+        assert page.evaluate(f"({DROP})({file})"), "else the browser leaves the page for the file"
+        problem = planner.locator("[data-name=config] .live-problem")
+        problem.filter(has_text=said).wait_for()
+        assert page.evaluate(f"{VIEW}.params.config") == "" == planner.locator("textarea").input_value()
+    assert not page.evaluate("window.wasRead")
+    assert page.evaluate(f"({DROP})({CONFIG})")
+    page.wait_for_function(f"{VIEW}.sentence.startsWith('mistral of 7.25B on 16 H100')")
+    assert planner.locator(".live-problem:visible").count() == 0
+    planner.locator("textarea").fill("")
+    page.wait_for_function(f"{VIEW}.sentence.startsWith('Llama 3 8B')")
+    planner.locator(".live-more summary").click()
+
+
+def test_what_folds_is_as_high_as_a_finger_needs(planner):
+    """24 px (WCAG 2.2, 2.5.8), of every summary in a widget."""
+    planner.page.wait_for_function(TOLD)
+    heights = planner.page.locator(".live-widget summary:visible").evaluate_all(
+        "all => all.map((one) => one.getBoundingClientRect().height)")  # fmt: skip
+    assert len(heights) > 5 and min(heights) >= 24
+
+
 def test_points_glide_from_where_their_layouts_were(planner):
     """Halfway each point of a layout is between where it was and where it comes to rest."""
     seen = planner.page.evaluate("""async () => {

@@ -143,9 +143,10 @@ def off(values):
 # By sweep: (median, 90th percentile) of the factor by which the model is off, either way, from 32 KiB to 16 GiB.
 OFF = {
     "8 H200": (1.02, 1.16), "8 B200": (1.17, 1.61), "8 H100, ring": (1.02, 1.06), "8 H100, all-gather": (1.05, 1.1),
-    "8 H100, reduce-scatter": (1.04, 1.06), "4 nodes of 8 H100": (1.05, 1.11), "2 nodes of 8 H100": (1.12, 1.31),
-    "8 nodes of 8 H100": (1.14, 1.28), "8 MI300X": (1.06, 1.25),
+    "8 H100, reduce-scatter": (1.04, 1.06), "4 nodes of 8 H100": (1.05, 1.11), "2 nodes of 8 H100": (1.12, 1.25),
+    "8 nodes of 8 H100": (1.14, 1.3), "8 MI300X": (1.06, 1.25),
     "12 nodes of 8 H100, CoreWeave": (1.14, 1.17), "4 nodes of 8 B200": (1.48, 1.93),
+    "72 GB200": (1.09, 1.2), "2 nodes of one H100, tree": (1.06, 1.15),
 }  # fmt: skip
 
 
@@ -158,17 +159,17 @@ def test_on_sweeps_that_made_no_constant_it_is_off_by_a_tenth_at_the_median():
     """`made`: what of the model comes from the sweep itself, a fitted number or the plateau of a kind of link."""
     free = [one for one in SWEEPS if not SWEEPS[one]["made"]]
     known = [r for name in free for r in ratios(name).values()]
-    assert len(free) == 7 and len(known) == 97
-    assert off(known) == pytest.approx((1.08, 1.28), abs=0.015)
+    assert len(free) == 8 and len(known) == 102
+    assert off(known) == pytest.approx((1.08, 1.25), abs=0.015)
     every = [r for name in SWEEPS for r in ratios(name).values()]
-    assert off(every) == pytest.approx((1.09, 1.36), abs=0.015)
+    assert off(every) == pytest.approx((1.09, 1.37), abs=0.015)
     page = (PUBLISHED.parents[1] / "book" / "hardware.md").read_text(encoding="utf-8")
-    assert len(SWEEPS) == 11 and "seven published sweeps that made no constant" in page
-    assert "8% at the median and 28% at the ninth decile" in page and "on all eleven it is 9% and 36%" in page
-    assert "3% and 12% from 512 MiB on" in page
+    assert len(SWEEPS) == 13 and "eight published sweeps that made no constant" in page
+    assert "8% at the median and 25% at the ninth decile" in page and "on all thirteen it is 9% and 37%" in page
+    assert "3% and 13% from 512 MiB on" in page
     large = [r for name in SWEEPS for kib, r in ratios(name).items() if kib >= 2**19]
-    assert off(large) == pytest.approx((1.03, 1.12), abs=0.02)
-    assert max(max(r, 1 / r) for r in large) < 1.21
+    assert off(large) == pytest.approx((1.03, 1.13), abs=0.02)
+    assert max(max(r, 1 / r) for r in large) < 1.36, "512 MiB among 72 GPUs"
 
 
 def test_one_line_would_be_off_further():
@@ -200,15 +201,16 @@ def test_the_larger_networks_choose_as_nccl_did():
 
 def test_by_number_of_nodes():
     """A forced ring and a forced tree on 1 to 64 nodes of 8 B200, two clusters. Their rings reach 291 to 390 GB/s
-    on many nodes; the model lies between. Trees halve on more than two nodes, where inner nodes have two children.
+    on many nodes; the model lies between. Trees halve on more than two nodes, where inner nodes have two children:
+    those on two nodes made no constant.
     """
     table = json.loads((PUBLISHED / "nccl_sweeps.json").read_text())["by_nodes"]
     for size, worst in (("16 GiB", 1.25), ("32 GiB", 1.1)):
         for nodes, ring, tree in zip(*(table[size][key] for key in ("nodes", "ring", "tree")), strict=True):
             on, many = cluster(nodes, 8, "nvlink5"), int(size.split()[0]) * GIB
             assert 1 / worst < bus("all_reduce", many, on, "ring") / ring < worst, nodes
-            if nodes > 2 and tree:
-                assert bus("all_reduce", many, on, "tree") / tree == pytest.approx(1, abs=0.07), nodes
+            if nodes > 1 and tree:
+                assert bus("all_reduce", many, on, "tree") / tree == pytest.approx(1, abs=0.11), nodes
 
 
 # --- single figures -----------------------------------------------------------------------------------------------
@@ -227,6 +229,42 @@ def test_reports():
     adapter = bus("all_reduce", 64 * GIB, cluster(4, 1, nics=1), "ring")
     low, high = REPORTED["NDR_adapter"]
     assert low <= adapter <= high
+
+
+def test_a_pair_on_bridges_reaches_what_was_measured_of_it():
+    said = json.loads((PUBLISHED / "nccl_tests.json").read_text())["h100_pcie_pair"]
+    for mib, rate in zip(said["MiB"], said["busbw"], strict=True):
+        assert bus("all_reduce", mib * MIB, cluster(1, 2, "nvlink4-bridge")) == pytest.approx(rate, rel=0.02)
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 6, 32])
+def test_an_all_to_all_over_nodes_waits_for_what_leaves_a_gpu(nodes):
+    """A ring's all-gather, by which it was priced, has a node's data leave once, and not for every GPU elsewhere. What
+    stays in a node is told as steps of their own, 2 to 7% of the time: NCCL sends it beside the rest."""
+    low, high = json.loads((PUBLISHED / "nccl_tests.json").read_text())["all_to_all"]["adapter"]
+    on = cluster(nodes, 8)
+    assert 0.93 * low <= bus("all_to_all", 64 * GIB, on) * (nodes - 1) / nodes <= high
+    assert nccl.price("all_gather", 64 * GIB, on).seconds * 4 < nccl.price("all_to_all", 64 * GIB, on).seconds
+    alone = cluster(nodes, 1, nics=1)
+    assert low <= bus("all_to_all", 64 * GIB, alone) <= high, "one GPU a node: the adapter's rate"
+    assert nccl.seconds("all_to_all", on)(GIB) == nccl.price("all_to_all", GIB, on).seconds
+
+
+def test_an_all_to_all_in_a_node_is_as_fast_as_a_ring_s_half():
+    on = cluster(1, 8)
+    assert bus("all_to_all", 16 * GIB, on) == pytest.approx(bus("all_gather", 16 * GIB, on), rel=1e-3)
+    assert [one.algorithm for one in nccl.choices("all_to_all", MIB, on)] == ["pairwise"] * 3
+
+
+def test_trees_between_partitions_of_gb200_are_faster_than_is_told():
+    """They reach all of their adapters: 1.5 messages leave the busiest of three. The model was fitted to nodes of x86
+    processors, whose trees reach half of it, and says so."""
+    said = json.loads((PUBLISHED / "nccl_tests.json").read_text())["gb200_partitions_tree"]
+    for gpus, rate in zip(said["gpus"], said["algbw"], strict=True):
+        on = cluster(3, gpus, "nvlink5", nics=gpus)
+        assert rate == pytest.approx(on.pool.bytes_per_s * 0.94 / 1.5 / 1e9, rel=0.03)
+        told = bus("all_reduce", 16 * GIB, on, "tree") / (2 * (on.ranks - 1) / on.ranks)
+        assert told / rate == pytest.approx(0.52, abs=0.02)
 
 
 @pytest.mark.parametrize(("name", "link"), [("h200", "nvlink4"), ("b200", "nvlink5")])

@@ -1,16 +1,20 @@
 """The answers of `capstone`'s exercises, against arithmetic by hand, a model of a disk, and real ranks."""
 
+import json
 import math
 import re
 from functools import partial
+from pathlib import Path
 
 import answers
 import pytest
 from cases import each
 
 from scaleout import exercises
-from scaleout.exercises.capstone import curve, faults
+from scaleout.exercises.capstone import bends, curve, faults
 from scaleout.timing import reliability
+
+TESTS = Path(__file__).parents[1]
 
 value = partial(answers.value, "capstone")
 right = partial(answers.right, "capstone")
@@ -126,7 +130,8 @@ def test_shares_are_the_same_batches_at_every_world():
 @each([
     "return order[step * batch:(step + 1) * batch][rank::world]",
     "return order[step * batch:(step + 1) * batch][::-1][rank::world]",
-    "own = batch // world\n    return tuple(order[rank + world * (step * own + i)] for i in range(own))",
+    "places = range(step * batch + rank, (step + 1) * batch, world)\n"
+    "    return tuple(order[place] for place in places if place < len(order))",
 ])  # fmt: skip
 def test_any_way_to_divide_a_batch_is_right(body):
     source = f"def share(order, batch, step, rank, world):\n    {body}\n"
@@ -136,7 +141,7 @@ def test_any_way_to_divide_a_batch_is_right(body):
 @each([
     ("return order[step * batch:(step + 1) * batch][:batch // world]", "same-on-all"),
     ("return order[rank::world][step * batch:(step + 1) * batch]", "wrong-result"),
-    ("return [order[step * batch]] * (batch // world)", "wrong-result"),
+    ("return order[step * batch:][:1] * (batch // world)", "wrong-result"),
     ("return []", "wrong-result"),
     ("return [order[step * batch:(step + 1) * batch][rank::world]]", "wrong-result"),
 ])  # fmt: skip
@@ -237,3 +242,48 @@ def test_the_lab_exercise_on_two_ranks(tmp_path):
         slip = slip.split("+")[0]
         start = f"not yet ({slip}): " if slip else "right: 2 ranks went on, after steps 2 and 3"
         assert words.startswith(start), words
+
+
+def published(name):
+    return json.loads((TESTS / "published" / name).read_text(encoding="utf-8"))
+
+
+def shares(rates):
+    """Of {processes: what all of them get done}, what each keeps of the first size's, in whole per cent."""
+    first = min(rates)
+    return {n: round(100 * (rate / n) / (rates[first] / first)) for n, rate in rates.items()}
+
+
+def test_the_four_curves_are_those_of_their_sources():
+    zero = [row for row in published("zero_seconds.json")["narayanan"]["rows"] if row["params_B"] == "174.6"]
+    assert bends.CURVES["A"] == shares({row["gpus"]: row["gpus"] * row["tflops"] for row in zero})
+    assert [row["batch"] // row["gpus"] for row in zero] == [4, 2, 1]
+    h200 = published("scaling_8b_h200.json")
+    assert bends.CURVES["B"] == shares({row["gpus"]: row["tokens_per_second"] for row in h200["rows"]})
+    alone = h200["one_node_tp_4"]["tokens_per_second"] / 4 / h200["rows"][0]["tokens_per_second"]
+    assert round(100 * alone) == bends.TP_ALONE and alone < 0.65 < bends.CURVES["B"][4] / 100
+    assert [row["tp"] for row in h200["rows"]] == [1, 1, 1, 4, 4, 4]
+    runs = [json.loads((TESTS.parent / f"labs/results/scaling/smoke-cpu-strong-{name}.json").read_text())
+            for name in ("1-one", "2-ddp", "4-ddp")]  # fmt: skip
+    recorded = shares({run["device_count"]: run["tokens_per_second"] for run in runs})
+    assert all(abs(bends.CURVES["C"][n] - kept) <= 10 for n, kept in recorded.items()), "a run again is near it"
+    assert all("2-core" in run["device"] and run["effective_batch"] == 8 for run in runs)
+    nvidia = published("fp8.json")["steps"]["nemotron-4-15b"]
+    seconds = dict(zip(nvidia["gpus"], nvidia["bf16_seconds"], strict=True))
+    kept = {n: round(100 * seconds[16] / seconds[n]) for n in bends.CURVES["D"]}
+    assert bends.CURVES["D"] == kept and nvidia["sequences_per_gpu"] == 4
+
+
+def test_what_is_said_of_the_four_curves_follows_from_them():
+    """A stands still, and so its step is its messages; C falls; B's layout has lost most of it on one node; D keeps."""
+    whole = {name: bends.together(name) for name in bends.CURVES}
+    assert whole["A"][2] == pytest.approx(whole["A"][1], rel=0.03) and whole["C"][2] < 0.6 * whole["C"][1]
+    kept = bends.CURVES["B"]
+    assert kept[4] - bends.TP_ALONE > 4 * (bends.TP_ALONE - kept[8]) and min(bends.CURVES["D"].values()) > 95
+    drops = {name: max(zip(curve, [*curve][1:], strict=False), key=lambda pair, c=curve: c[pair[0]] - c[pair[1]])[0]
+             for name, curve in bends.CURVES.items()}  # fmt: skip
+    assert [drops[name] for name in "ABC"] == [384, 4, 2]
+    best = next(option.label for option in bends.FOUR.options if option.right)
+    a, b, c = (drops[name] for name in "ABC")
+    assert best == f"A batch, after {a} · B layout, after {b} · C cores, after {c} · D nowhere"
+    assert max(len(line) for line in bends.FOUR.prompt.split("```")[1].splitlines()) <= 39, "on a phone"

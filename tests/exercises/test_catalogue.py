@@ -127,13 +127,24 @@ def test_an_answer_rounded_to_whole_gb_is_right():
 
 @each(NUMBERS)
 def test_an_unknown_wrong_number_gets_a_direction_and_a_size_that_gives_nothing_away(one):
-    for factor, slip, size in (
-        (1.37, "too-large", "less than half"),
-        (1 / 27.3, "too-small", "a factor of more than 20"),
-    ):
+    """In the words of its kind: a size is large or small, a share is points too high, of a count there are too many."""
+    few = ("many", "few")
+    words = {"share": ("high", "low"), "steps": few, "sequences": few}.get(one.dimension, ("large", "small"))
+    for factor, slip, way, size in (
+        (1.37, "too-large", words[0], "less than half"), (1 / 27.3, "too-small", words[1], "a factor of more than 20"),
+    ):  # fmt: skip
         result = check(one, in_unit(one, one.value * factor))
         assert (result["ok"], result["slip"]) == (False, slip)
-        assert result["message"].endswith(f" is {slip.replace('-', ' ')}, by {size}.")
+        said = r"(less than 2|2 to 10|10 to 30|more than 30) points" if one.dimension == "share" else size
+        assert re.search(rf" (is|are) too {way}, by {said}\.$", result["message"]), result["message"]
+
+
+@each([("24%", "high", "less than 2"), ("31%", "high", "2 to 10"), ("46%", "high", "10 to 30"),
+       ("90%", "high", "more than 30"), ("19%", "low", "2 to 10"), ("0.1%", "low", "10 to 30")])  # fmt: skip
+def test_a_share_is_off_by_points(given, way, points):
+    """Of 22.6%."""
+    message = exercises.check("pipeline", "bubble-share", given)["message"]
+    assert message == f"{given[:-1]} % is too {way}, by {points} points."
 
 
 @each([one for one in NUMBERS if one.dimension == "bytes"])
@@ -167,7 +178,10 @@ def test_a_thousands_comma_makes_a_number_larger(one):
         assert not check(one, {"value": answer, "unit": one.unit})["ok"] or number < 1 or number >= 1000, answer
 
 
-@each([one for one in NUMBERS if one.dimension not in ("bytes/parameter", "steps", "times")])
+BARE = ("bytes/parameter", "steps", "sequences", "times")
+
+
+@each([one for one in NUMBERS if one.dimension not in BARE and not one.said])
 def test_a_size_without_a_unit_is_asked_for_one(one):
     number = f"{one.value / units.UNITS[one.dimension][one.unit]:.4g}"
     for answer in (number, float(number), {"value": number}, {"value": number, "unit": ""}):
@@ -184,7 +198,7 @@ def test_a_unit_that_the_question_names_need_not_be_repeated():
 def test_the_right_size_in_a_unit_that_was_not_asked_for():
     result = exercises.check("memory", "weights-70b-gib", "140 GB")
     assert (result["ok"], result["slip"]) == (False, "other-unit")
-    assert "divide" in result["message"]
+    assert "asks for GiB" in result["message"] and "divide" not in result["message"]
 
 
 @each(NUMBERS)

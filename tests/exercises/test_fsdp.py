@@ -47,7 +47,7 @@ def test_numbers_that_follow_from_one_line_of_arithmetic():
     assert value("fsdp-wire-bytes") == pytest.approx(3 * 15 / 16 * 4 * GB)
     assert value("policy-wire") == pytest.approx((2 + 2 + 4) * 15 / 16 * GB)
     assert value("hybrid-wire") == pytest.approx(8 * 2 * 3 / 4 * 4 * N / 8)
-    assert value("prefetch-forward") == pytest.approx(0.005 + 32 * 0.008)
+    assert value("prefetch-forward") == pytest.approx(0.005 + 32 * 0.007)
     assert value("offload-seconds") == pytest.approx(2 * 4 * OWN / 32 / (16e9 * 16 * 128 / 130 / 8))
 
 
@@ -105,8 +105,7 @@ def test_the_right_choices():
 
 
 def test_rows_of_a_shard_are_those_of_torch_chunk():
-    import torch
-
+    torch = pytest.importorskip("torch")
     rows = solution("shard-rows")
     for size in (*range(1, 40), 128_256):
         for ranks in (1, 2, 3, 5, 8):

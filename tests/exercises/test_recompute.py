@@ -9,6 +9,7 @@ from cases import each
 
 from scaleout import exercises
 from scaleout.exercises.recompute import beside, choose, peaks, sizes
+from scaleout.exercises.recompute import fits as fits_module
 from scaleout.memory import recompute as memory
 from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes
@@ -184,3 +185,20 @@ def test_misconceptions_of_the_rung_are_each_named():
         "by-time", "largest", "all-blocks", "after-forward", "one-by-one", "three", "backward", "graph",
         "all-everywhere", "cheap-for-d",
     }  # fmt: skip
+
+
+def test_the_largest_batch_is_the_accounts_and_not_the_first_steps():
+    def fits(batch, first):
+        moments = account(fits_module.SHAPE, batch, fits_module.SEQ, Recipe(checkpointing="full")).moments
+        moments["optimizer"]["optimizer"] *= not first
+        return max(sum(kinds.values()) - first * kinds["optimizer"] for kinds in moments.values()) <= fits_module.ROOM
+
+    most = int(value("as-many-as-fit"))
+    assert fits(most, first=False) and not fits(most + 1, first=False)
+    slips = {slip.name: int(slip.value) for slip in fits_module.BATCH.slips}
+    assert fits(slips["first-step"], first=True) and not fits(slips["first-step"] + 1, first=True)
+    assert f"With {most + 1} to {slips['first-step']} it prints a loss" in told("as-many-as-fit")
+    logits = fits_module.LOSS["logits"]
+    assert logits / (logits + fits_module.LOSS["activations"]) == pytest.approx(3 / 4, abs=0.01)
+    none = account(fits_module.SHAPE, slips["nothing-again"] + 1, fits_module.SEQ, Recipe()).peak_bytes
+    assert none > fits_module.ROOM

@@ -1,6 +1,8 @@
 """What an author of exercises has to keep, so that no checker accepts a slip or names a cause that it cannot know."""
 
+import math
 import re
+from collections import Counter
 
 from cases import each
 
@@ -37,13 +39,22 @@ def test_no_rounded_slip_is_right(one, digits):
 
 
 @each(NUMBERS)
-def test_two_or_three_right_digits_are_right_or_asked_for_one_more(one):
-    """Two digits are only refused where a slip has the same two."""
+def test_two_or_three_right_digits_are_right(one):
+    """No slip shares the answer's first two, in the unit that the exercise is about."""
     assert one.judge(answer(one, one.value, 3)).ok
-    two = answer(one, one.value, 2)
-    verdict = one.judge(two)
-    shared = any(answer(one, slip.value, 2) == two for slip in one.slips)
-    assert verdict.ok or (shared and verdict.slip in (kinds.ROUNDED, *(slip.name for slip in one.slips))), two
+    assert one.judge(answer(one, one.value, 2)).ok, answer(one, one.value, 2)
+
+
+SAID = re.compile(r"how many (?:seconds|milliseconds|ms|minutes|hours|per cent|percent|[GMT]i?B)\b"
+                  r"|\bin (?:seconds|ms|percent|per cent|[GMT]i?B(?:/s)?)\b", re.I)  # fmt: skip
+
+
+@each(NUMBERS)
+def test_where_the_question_says_the_unit_a_bare_number_is_taken_in_it(one):
+    question = next(part for part in re.split(r"(?<=[.?:])\s", one.prompt)[::-1] if part.endswith("?"))
+    assert one.said == bool(SAID.search(question)), question
+    if one.said:
+        assert one.judge(answer(one, one.value, 4)["value"]).ok
 
 
 @each(NUMBERS)
@@ -107,3 +118,123 @@ def test_the_right_option_is_not_the_longest_more_often_than_by_chance():
         if all(len(label(option)) < right for option in one.options if not option.right):
             longest.append(one.key)
     assert len(longest) <= len(CHOICES) / 3, f"{len(longest)} of {len(CHOICES)}: {longest}"
+
+
+def columns(one):
+    """The answers of a choice that asks several questions at once, such as A link, B data, as {option: row}; {} for
+    one that asks a single question. Options that are written otherwise are left out."""
+    for mark in (" · ", "; ", ". ", ", ", ": "):
+        rows = {option.name: label(option).split(mark) for option in one.options}
+        width = Counter(map(len, rows.values())).most_common(1)[0][0]
+        rows = {name: row for name, row in rows.items() if len(row) == width}
+        again = [value for column in zip(*rows.values(), strict=True) for value, n in Counter(column).items() if n > 1]
+        if width > 1 and again and len(rows) >= len(one.options) - 1:
+            return rows
+    return {}
+
+
+@each(CHOICES)
+def test_the_majority_of_each_column_does_not_pass_a_grid(one):
+    """An answer that is put together from what most options say, or the option that most of them agree with."""
+    rows, right = columns(one), next(option.name for option in one.options if option.right)
+    if not rows or right not in rows:
+        return
+    counts = [Counter(column) for column in zip(*rows.values(), strict=True)]
+    agree = {name: sum(count[value] for count, value in zip(counts, row, strict=True)) for name, row in rows.items()}
+    most = {name: sum(count[value] == max(count.values()) for count, value in zip(counts, row, strict=True))
+            for name, row in rows.items()}  # fmt: skip
+    for votes in (agree, most):
+        best = max(votes.values())
+        assert votes[right] < best or list(votes.values()).count(best) > 1, f"{one.key}: {votes}"
+
+
+def test_grids_are_seen():
+    seen = {one.key for one in CHOICES if columns(one)}
+    assert {"traces", "which-axes", "four-layouts", "four-runs", "which-format", "which-again", "which-stage"} <= seen
+
+
+SMALL = {"the", "and", "for", "are", "was", "its", "that", "this", "what", "which", "who", "how", "with", "not", "from",
+         "all", "each", "every", "has", "have", "but", "out", "one", "two", "than", "then", "into", "does"}  # fmt: skip
+
+
+def stems(text):
+    """What words begin with, but for those that every sentence has."""
+    return {word[:5] for word in re.findall(r"[a-z0-9-]{3,}", text.lower()) if word not in SMALL}
+
+
+@each(CHOICES)
+def test_a_title_shares_no_telling_word_with_the_right_option(one):
+    """One that no wrong option has."""
+    right = next(option for option in one.options if option.right)
+    others = set().union(*(stems(label(option)) for option in one.options if not option.right))
+    assert not stems(one.title) & (stems(label(right)) - others)
+
+
+@each(FUNCTIONS)
+def test_a_title_names_no_function_of_the_solution(one):
+    """"A peak is a maximum" says what `max` would."""
+    code = "".join(one.solution.split("```python")[1:]).split("```")[0]
+    called = set(re.findall(r"\b(max|min|sum|sort|ceil|floor|round|mean|any|all|zip)(?=ed\(|\()", code))
+    told = [word for word in re.findall(r"[a-z]+", one.title.lower()) if any(word.startswith(name) for name in called)]
+    assert not [word for word in told if word not in ("all", "any", "round", "rounded")], told
+
+
+def messages(one):
+    """What a reader can be told of an answer to this one."""
+    if one.kind == "choice":
+        return [option.why for option in one.options]
+    if one.kind == "number":
+        return [one.right, *(slip.message for slip in one.slips)]
+    return [one.right, *(mistake.message for mistake in one.mistakes)] if one.kind == "function" else []
+
+
+@each([one for _, one in ALL])
+def test_what_is_shown_as_plain_text_has_no_marks_of_markdown(one):
+    labels = [option.label for option in one.options] if one.kind == "choice" else []
+    for text in (one.title, *labels, *messages(one)):
+        assert "`" not in text and not re.search(r"\*\w|\w\*", text), text
+
+
+# A product, a quotient, a sum or a power, after units and plain powers are out of the way.
+UNITS_OUT = re.compile(r"\b\w*(?:B|bits?|bytes?|tokens?|FLOP)/s\b|(?:[\d.]+ × )?\b\d+\^-?\d+|1/W\b")
+FORMULA = re.compile(r"[\w)%]\s*[×·^+−÷=]\s*[\w(√]|[\w)]\s*/\s*[\w(]|\w\*\w|\blog\d|√|\b[\d.,]+N? of [\d.,]+N?\b")
+# What the answer is of the number given, said in words.
+TIMES = {2: "half|halved", 4: "quarter|fourth", 3: "third", 8: "eighth", 1 / 2: "twice|double", 1 / 3: "three times",
+         1 / 4: "four times"}  # fmt: skip
+TELLING = r"(?:that|this|it) is (?:only |just )?(?:a |an |one )?(?:{0})\b(?! of (?!it\b))|\b(?:{0}) of it\b"
+COUNTED = re.compile(r"\b(?:one|two) (?:\w+ )?(?:fewer|too few|too many|more|less|longer|shorter)\b", re.I)
+
+
+def told_numbers(one, message):
+    """The numbers of a message, in the exercise's units: with the unit behind them, else in each that it offers."""
+    for number, unit in re.findall(r"(?<![\w.^-])(\d[\d,]*(?:\.\d+)?)(?: ?([A-Za-z%µ/]+))?", message):
+        size, every = float(number.replace(",", "")), units.UNITS[one.dimension]
+        if unit in every or not unit:
+            yield from (size * every[name] for name in ([unit] if unit else {one.unit, *one.units}))
+
+
+@each(NUMBERS)
+def test_a_first_message_has_neither_the_answer_nor_its_formula(one):
+    asked = set(told_numbers(one, one.prompt))
+    for slip in one.slips:
+        given = [size for size in told_numbers(one, slip.message) if size not in asked]
+        assert not [size for size in given if math.isclose(size, one.value, rel_tol=0.006)], slip.message
+        assert not FORMULA.search(UNITS_OUT.sub("", slip.message)), (slip.name, slip.message)
+        assert not COUNTED.search(slip.message), (slip.name, slip.message)
+        for times, words in TIMES.items():
+            if slip.value and math.isclose(one.value / slip.value, times, rel_tol=0.005):
+                assert not re.search(TELLING.format(words), slip.message, re.I), (slip.name, slip.message)
+
+
+def expressions(text):
+    """What is written as a formula in a text, each without its spaces and marks."""
+    found = re.findall(r"[\w)]+(?:\s*[×·*/^+−÷]\s*[(\w]+)+\)?", UNITS_OUT.sub("", re.sub(r"[`*]{1,2}(?=\S)", "", text)))
+    return {re.sub(r"[\s()]", "", one) for one in found}
+
+
+@each(FUNCTIONS)
+def test_a_mistakes_message_has_no_formula_that_the_prompt_does_not_give(one):
+    given = re.sub(r"[\s()`*]", "", one.prompt + one.stub)
+    for mistake in one.mistakes:
+        told = [formula for formula in expressions(mistake.message) if formula not in given]
+        assert not told, (mistake.name, mistake.message, told)

@@ -1,5 +1,8 @@
 """Quantities as people write them."""
 
+import math
+import random
+
 import pytest
 from cases import each
 
@@ -58,6 +61,51 @@ def test_bits_are_not_bytes(text):
 def test_a_prefix_alone_is_told_the_units_it_may_stand_for(text, words):
     with pytest.raises(ValueError, match=f"of what.*{words}"):
         units.parse(text, "bytes", "GB")
+
+@each([
+    ("70B × 2 bytes", "bytes", 140e9), ("70B × 2", "bytes", 140e9), ("2 × 70B bytes", "bytes", 140e9),
+    ("2 * 70B", "bytes", 140e9), ("350M*4 bytes", "bytes", 1.4e9),
+    ("140000000000", "bytes", 140e9), ("140 B", "bytes", 140), ("7.5B * 16 / 1e9 GB", "bytes", 120e9),
+    ("6.74B × 16 / 32", "bytes", 3.37e9), ("2B × 3", "parameters", 6e9), ("sqrt(16) GB", "bytes", 4e9),
+    ("√16 GB", "bytes", 4e9), ("√(2 × 20 × 14,400) s", "seconds", 758.9466),
+    ("sqrt(2*20*4*3600) s", "seconds", 758.9466),
+    ("2 sqrt(9) s", "seconds", 6), ("√(2·20·14400) = 759 s", "seconds", 759), ("log2(8/6)", "share", 0.4150375),
+    ("1 - log2(3/2)", "share", 0.4150375), ("log_2(8/6)", "share", 0.4150375), ("log₂(8/6)", "share", 0.4150375),
+    ("2 * log2(16)", "steps", 8), ("log10(1000) steps", "steps", 3), ("ln(2)/ln(4)", "share", 0.5),
+    ("100 + max(200, 260) ms", "seconds", 0.36), ("max(200; 260) ms", "seconds", 0.26),
+    ("min(3, 2, 7) s", "seconds", 2),
+    ("ceil(10/4) steps", "steps", 3), ("floor(10/4)", "steps", 2), ("5 + 32×8 = 261 ms", "seconds", 0.261),
+    ("23 thousand", "times", 23e3), ("23 thousand times", "times", 23e3), ("0.46 million times", "times", 0.46e6),
+    ("0.576 million s", "seconds", 576e3), ("half", "share", 0.5), ("a half", "share", 0.5),
+    ("one third", "share", 1 / 3),
+    ("a quarter of it", "share", 0.25), ("two thirds", "share", 2 / 3), ("Three-quarters", "share", 0.75),
+    ("about half", "share", 0.5), ("half of the step", "share", 0.5), ("eleven", "steps", 11),
+    ("Eleven halvings", "steps", 11),
+    ("two times", "times", 2),
+])  # fmt: skip
+def test_counts_in_words_suffixes_and_functions(text, dimension, base):
+    default = {"bytes": "GB", "seconds": "s", "share": "%", "parameters": "billion"}.get(dimension, dimension)
+    assert units.parse(text, dimension, default).base == pytest.approx(base, rel=1e-6)
+
+
+@each([
+    "sqrt(-4) GB", "sqrt GB", "sqrt() GB", "log2(0) GB", "log2(-1) GB", "log2 8 GB", "max() GB", "max(1,) GB",
+    "min(2 GB",
+    "exp(9) GB", "sqrt(1, 2) GB", "log2(1, 2) GB", "__import__('os') GB", "max(1, eval(2)) GB", "sqrt" * 20 + "(4) GB",
+    "(" * 99, "√" * 99, "sqrt(" * 19 + "1", "-" * 90 + "1 GB", "2^sqrt(1e30) GB", "9^9^9 GB", "half of",
+    "ceil(1e31) GB",
+])  # fmt: skip
+def test_what_only_looks_like_a_function_is_refused_in_one_line(text):
+    with pytest.raises(ValueError) as refused:
+        units.parse(text, "bytes", "GB")
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 200
+
+
+@each([("759", "seconds", "s", 759), ("49", "share", "%", 0.49), ("0.49", "share", "%", 0.49),
+    ("25", "bytes/s", "GB/s", 25e9),
+       ("130.4", "bytes", "GiB", 130.4 * 2**30), ("140000000000", "bytes", "GB", 140e9)])  # fmt: skip
+def test_where_the_question_says_the_unit_a_bare_number_is_in_it(text, dimension, unit, base):
+    assert units.parse(text, dimension, unit, said=True).base == pytest.approx(base, rel=1e-12)
 
 
 @each(["16 bytes/parameter", "16 bytes / parameter", "16 bytes per parameter", "16 Bytes per param",
@@ -133,3 +181,20 @@ def test_a_unit_of_another_dimension_is_refused(text, dimension):
 def test_capitals_alone_do_not_tell_bits_from_bytes():
     with pytest.raises(ValueError, match="use Gbit/s or GB/s"):
         units.parse("50 GBPS", "bytes/s", "GB/s")
+
+
+def test_whatever_is_typed_is_a_quantity_or_refused_in_one_line():
+    """4,000 sentences of the parser's own words and marks: no other exception, nothing infinite, no long line."""
+    draw = random.Random(0)
+    words = ["12", "3.5", "1e9", "1,024", "0", "half", "two", "thousand", "70B", "GB", "ms", "%", "min", "(", ")", "√",
+             "sqrt(", "log2(", "ln(", "max(", "ceil(", ",", ";", ", ", "+", "-", "*", "/", "^", "x", "=", " ", "of",
+             "third", "e", "²", "x10^"]  # fmt: skip
+    for _ in range(4000):
+        text = "".join(draw.choice(words) + draw.choice(["", " "]) for _ in range(draw.randint(1, 9)))
+        for dimension in ("bytes", "seconds", "share", "steps"):
+            try:
+                given = units.parse(text, dimension, next(iter(units.UNITS[dimension])), said=draw.random() < 0.5)
+            except ValueError as error:
+                assert "\n" not in str(error) and len(str(error)) < 200, text
+            else:
+                assert 0 <= given.base < math.inf, text

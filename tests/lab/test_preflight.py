@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import time
 
 import pytest
@@ -10,8 +11,12 @@ import ready
 import repo
 from lab_runs import ENVIRONMENT, TORCHRUN
 
+from scaleout.lab import options
 from scaleout.lab import preflight as gpu
 from scaleout.lab.preflight import GIB, Card, Check
+
+sys.path.insert(0, str(repo.ROOT / "labs"))
+import memory as memory_lab
 
 H100 = "NVIDIA H100 80GB HBM3"
 ROW = "{i}, GPU-0000000{i}-aaaa, {name}, {driver}, {used}, 81559\n"
@@ -118,7 +123,6 @@ def test_memory_that_others_hold_is_named_with_its_process(machine):
 def test_what_a_launch_holds_itself_is_not_anothers():
     assert gpu.room([card(used=int(1.5 * GIB))], {}).ok is True
     assert gpu.room([card(used=None)], {}).ok is None
-    assert gpu.room([], {}).found == "CUDA_VISIBLE_DEVICES names no GPU of this machine"
     assert gpu.holders("GPU-1, 7\nGPU-1, 8\n[N/A], x\n\n", {7}) == {"GPU-1": ["8"]}
 
 
@@ -159,12 +163,54 @@ def test_an_nvidia_smi_that_hangs_is_left_alone(machine, monkeypatch):
 
 @pytest.mark.parametrize(("environment", "what"), [
     ({"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES=''"), ({"CUDA_VISIBLE_DEVICES": "-1"},
-     "CUDA_VISIBLE_DEVICES='-1'"), ({"LAB_DEVICE": "cpu"}, "LAB_DEVICE=cpu")])  # fmt: skip
-def test_gpus_hidden_on_purpose_are_no_fault(machine, environment, what):
+     "CUDA_VISIBLE_DEVICES='-1'"), ({"LAB_DEVICE": "cpu"}, "LAB_DEVICE=cpu"),
+    ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, "CUDA_VISIBLE_DEVICES='NoDevFiles'"),      # a Slurm job without GPUs
+    ({"CUDA_VISIBLE_DEVICES": "7"}, "CUDA_VISIBLE_DEVICES='7'")])  # fmt: skip
+def test_gpus_that_the_environment_hides_are_no_fault(machine, environment, what):
     machine(answers(rows()))
     found = gpu.gpu_checks(0, 0, "13.0", environment)
     assert [check.ok for check in found] == [None, None, None]
     assert found[0].found.endswith(f"{what} hides 2 GPU(s)")
+
+
+def test_a_mig_slice_is_a_gpu_of_which_less_is_known(machine):
+    machine(answers(rows(used=(4, 12288))))
+    found = gpu.gpu_checks(1, 1, "13.0", {"CUDA_VISIBLE_DEVICES": "MIG-11111111-2222-3333-4444-555555555555"})
+    assert [check.ok for check in found] == [True, None, None]
+    assert "MIG" in found[1].found and "MIG" in found[2].found
+
+
+# --- a size for GPUs, and none here ------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("script", "said"), [
+    (answers(rows("550.54.15")), r"driver 550.54.15 runs CUDA 12, .*: pip install torch==2.13.0\+cu126 .*"),
+    (None, "no nvidia-smi here: install NVIDIA's driver, or take a machine that has it: .*")])  # fmt: skip
+def test_the_gpu_size_is_refused_where_no_gpu_shows_and_the_driver_is_named(machine, monkeypatch, script, said):
+    machine(script)
+    monkeypatch.delenv("LAB_DEVICE", raising=False)
+    monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: False)
+    refusal = f"^--tier gpu, and torch sees no GPU: {said}; LAB_DEVICE=cpu runs it on the CPU all the same$"
+    tiers = {"smoke": memory_lab.TIERS["smoke"], "gpu": memory_lab.TIERS["gpu"]}
+    with pytest.raises(ValueError, match=refusal):
+        options.parse(tiers, "", ["--tier", "gpu"])
+    for words in (["--tier", "smoke"], ["--tier", "gpu", "--fake", "7b"]):
+        assert options.parse(tiers, "", words)[0] == words[1]
+    assert options.parse(tiers, "", ["--tier", "gpu"], anywhere=True)[0] == "gpu"
+    monkeypatch.setenv("LAB_DEVICE", "cpu")
+    assert options.parse(tiers, "", ["--tier", "gpu"])[0] == "gpu"
+    monkeypatch.delenv("LAB_DEVICE")
+    monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: True)
+    assert options.parse(tiers, "", ["--tier", "gpu"])[0] == "gpu"
+
+
+@pytest.mark.parametrize("words", [
+    [*TORCHRUN, "2", "labs/capstone.py", "--tier", "gpu"], ["labs/scaling.py", "--tier", "gpu"]])  # fmt: skip
+def test_a_lab_of_the_gpu_size_ends_before_it_begins(machine, words):
+    environment = machine(answers(rows("550.54.15"))) | {"CUDA_VISIBLE_DEVICES": ""}
+    done = start(words, {key: value for key, value in environment.items() if key != "LAB_DEVICE"})
+    (line,) = (line for line in done.stderr.splitlines() if re.match(r"labs/\w+\.py: ", line))
+    assert "--tier gpu, and torch sees no GPU: driver 550.54.15" in line and done.stdout == ""
+    assert done.returncode in (1, 2), "torchrun's own code is 1"
 
 
 # --- the rate ---------------------------------------------------------------------------------------------------

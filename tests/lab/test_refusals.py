@@ -11,21 +11,17 @@ from pathlib import Path
 
 import pytest
 import repo
+from refused import WORK, lab_session
 
-from scaleout.lab import fits, join, session, start
+from scaleout.lab import fits, join, start
 from scaleout.records import profiles
 from scaleout.spec.transformer import Shape
 from scaleout.train import batches
 
-sys.path.insert(0, str(repo.ROOT / "labs"))
-
-WORK = {"calibrate": "measure", "memory": "parity", "ddp": "train", "fsdp": "train", "collectives": "alone",
-        "tensor": "train", "mesh": "train", "pipeline": "whole", "zero": "train", "precision": "whole",
-        "recompute": "train", "capstone": "Job", "slow_link": "measure"}
 TRAIN = ("memory", "ddp", "fsdp", "tensor", "capstone", "slow_link")
 SAVE = ("memory", "ddp", "fsdp", "tensor", "mesh", "pipeline", "zero", "precision", "recompute", "collectives",
         "capstone")
-HUGE = "the weights alone take"
+HUGE = "use fewer --layers or a smaller --hidden"
 CASES = [
     *((name, ["--layers", "1000000"], "--layers is 1000000" if name == "slow_link" else HUGE) for name in TRAIN[:5]),
     ("capstone", ["--layers", "1000000000"], HUGE), ("slow_link", ["--layers", "1000000"], HUGE),
@@ -119,16 +115,6 @@ def test_what_cannot_be_is_refused_before_any_work(name, words, said, tmp_path, 
     assert "\n" not in line
     assert [path.name for path in tmp_path.iterdir()] == ["f.txt"]
     assert name == "memory" or capsys.readouterr().out == ""
-
-
-class lab_session:
-    """A Session whose errors stay errors."""
-
-    def __enter__(self):
-        return session._join("cpu")[0]
-
-    def __exit__(self, *_):
-        return False
 
 
 # --- where this process stands ------------------------------------------------------------------------------------

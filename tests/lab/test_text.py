@@ -1,6 +1,8 @@
 """The parts of the labs that need no torch: corpus, options, tables, progress."""
 
+import hashlib
 import io
+import platform
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +14,41 @@ from scaleout.lab import corpus, options, text
 
 # --- corpus ---------------------------------------------------------------------------------------------
 
-def test_the_corpus_is_the_standard_library_and_always_the_same():
-    found = corpus.read()
-    folder = Path(sysconfig.get_paths()["stdlib"])
-    assert found == corpus.read()
-    assert len(found) > 1_000_000
-    assert (folder / "argparse.py").read_bytes() in found
+def test_the_text_that_comes_with_the_book_is_what_its_page_says():
+    found, page = corpus.read(), (corpus.DATA / "README.md").read_text()
+    assert found == corpus.read("stdlib-3.11") and f"{len(found):,} bytes" in page
+    assert hashlib.sha256(found).hexdigest() in page
+    assert f"holds {len(corpus.texts())} modules" in page and list(corpus.texts()) == sorted(corpus.texts())
     assert max(found) < corpus.VOCABULARY
+    assert "PYTHON SOFTWARE FOUNDATION LICENSE VERSION 2" in (corpus.DATA / "LICENSE").read_text()
+    assert sum(file.stat().st_size for file in corpus.DATA.iterdir()) < 400_000
+
+
+def test_the_text_of_the_book_does_not_depend_on_the_python_that_runs(tmp_path, monkeypatch):
+    before = corpus.texts()
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    (tmp_path / "ast.py").write_text("another Python's")
+    assert corpus.texts() == corpus.texts("stdlib-3.11") == before
+    assert corpus.read("stdlib") == b"another Python's"
+
+
+def test_the_library_that_runs_is_another_dataset():
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    found = corpus.texts("stdlib")
+    assert found["argparse.py"] == (folder / "argparse.py").read_bytes() and "decoder.py" not in found
+    assert sum(map(len, found.values())) > 1_000_000
+
+
+def test_what_a_record_says_of_a_text_is_what_was_read(tmp_path):
+    (tmp_path / "a b.txt").write_text("first")
+    corpus.read(tmp_path / "a b.txt"), corpus.read("stdlib"), corpus.read()
+    checksum = hashlib.sha256(b"first").hexdigest()[:16]
+    assert corpus.named(tmp_path / "a b.txt") == f".../a b.txt: 5 bytes, SHA-256 {checksum}"
+    (tmp_path / "a b.txt").unlink()
+    assert corpus.named(tmp_path / "a b.txt").endswith(checksum), "it may be gone when the run ends"
+    assert corpus.named().startswith("stdlib-3.11: 1,260,152 bytes, SHA-256 ") and corpus.named() == corpus.named(
+        "stdlib-3.11")
+    assert corpus.named("stdlib").startswith(f"stdlib of Python {platform.python_version()}: ")
 
 
 def test_a_dataset_is_a_file_or_a_folder_of_text(tmp_path):
@@ -27,6 +57,20 @@ def test_a_dataset_is_a_file_or_a_folder_of_text(tmp_path):
     (tmp_path / "c.bin").write_text("left out")
     assert corpus.read(tmp_path) == b"first\nsecond"
     assert corpus.read(tmp_path / "c.bin") == b"left out"
+
+
+def test_links_in_a_folder_of_text_are_followed_and_capitals_are_read(tmp_path):
+    shards, data = tmp_path / "shards", tmp_path / "data"
+    shards.mkdir()
+    data.mkdir()
+    for number in range(3):
+        (shards / f"{number}.txt").write_text(f"shard {number}")
+    (data / "A.TXT").write_text("first")
+    (data / "more").symlink_to(shards)
+    (data / "one.md").symlink_to(shards / "2.txt")
+    (shards / "up").symlink_to(data)                    # a circle
+    assert corpus.texts(data) == {"A.TXT": b"first", "more/0.txt": b"shard 0", "more/1.txt": b"shard 1",
+                                  "more/2.txt": b"shard 2", "one.md": b"shard 2"}
 
 
 def test_the_large_dataset_is_all_of_the_standard_library_and_torch(tmp_path, monkeypatch):
@@ -41,7 +85,7 @@ def test_the_large_dataset_is_all_of_the_standard_library_and_torch(tmp_path, mo
     monkeypatch.setattr(corpus.importlib.util, "find_spec", lambda name: found)
     names = ["ast.py", "json/decoder.py", "torch/__init__.py", "torch/nn/linear.py"]
     assert list(corpus.texts("stdlib+torch")) == names, "what else is installed differs by machine"
-    assert list(corpus.texts()) == ["ast.py"]
+    assert list(corpus.texts("stdlib")) == ["ast.py"]
     monkeypatch.setattr(corpus.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="there is no torch here"):
         corpus.texts("stdlib+torch")

@@ -88,6 +88,8 @@ def test_the_spare_is_the_real_one(params):
     found = views.render("fsdp", params)
     spare = 1 - found["values"]["peak_gib"] / found["values"]["room_gib"]
     assert f"fits, with {100 * spare:.0f}% to spare" in found["sentence"]
+    peak, most = map(float, re.search(r"peaks at ([\d.]+) of ([\d.]+) GiB", found["sentence"]).groups())
+    assert 1 - peak / most == pytest.approx(spare, abs=0.005), "the share is of the capacity that is named"
 
 
 def test_at_the_opening_setting_a_twelfth_is_spare():

@@ -28,6 +28,8 @@ SIZES = {"hidden": 256, "heads": 8, "vocab": 1024, "kv_heads": 4, "ff": 704, "ga
 BATCH, SEQ = 2, 128
 ONE = {"schedule": "1f1b"}
 TWO = {"schedule": "interleaved", "chunks": 2}
+ALL_FIRST = {"schedule": "gpipe"}
+ROUNDS_FIRST = {"schedule": "bfs", "chunks": 2}
 
 
 class Rank:
@@ -93,7 +95,8 @@ def tp(request):
 
 @pytest.mark.parametrize(("tp", "layers", "order", "checkpointing"), [
     (1, 6, ONE, "none"), (2, 6, ONE, "none"), (2, 6, ONE, "full"), (1, 8, TWO, "none"),
-], indirect=["tp"], ids=["whole", "uneven", "recomputed", "interleaved"])  # fmt: skip
+    (1, 6, ALL_FIRST, "none"), (2, 6, ALL_FIRST, "full"), (1, 8, ROUNDS_FIRST, "none"),
+], indirect=["tp"], ids=["whole", "uneven", "recomputed", "interleaved", "gpipe", "gpipe full", "bfs"])  # fmt: skip
 def test_every_rank_holds_what_its_account_says(tp, layers, order, checkpointing):
     """Within 0.3%; 2% is the book's promise."""
     shape = Shape(layers, **SIZES)

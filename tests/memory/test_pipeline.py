@@ -1,15 +1,18 @@
 """Activations in flight: counted along the orders, against published tables, and as the account prices them."""
 
+import itertools
 import json
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
 from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes, block_kept
-from scaleout.memory.pipeline import held, in_flight
+from scaleout.memory.mesh import rank_account
+from scaleout.memory.pipeline import ends_in_flight, held, in_flight
 from scaleout.spec.layout import Layout
-from scaleout.spec.pipeline import SCHEDULES, allowed, orders
+from scaleout.spec.pipeline import SCHEDULES, allowed, orders, rank_of
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape
 
@@ -51,8 +54,25 @@ def test_the_account_holds_what_the_schedule_does(schedule, v, stood):
     at = [Sizes(SHAPE, 2, 32, recipe, layout, rank) for rank in (0, 3)]
     assert tuple(z.in_flight for z in at) == stood
     chunk = 16 // (4 * v) * sum(block_kept(at[0], "none").values())
-    held_ = account(SHAPE, 2, 32, recipe, layout).moments["forward"]["activations"]
+    held_ = rank_account(SHAPE, 2, 32, recipe, layout).moments["forward"]["activations"]
     assert held_ == pytest.approx(stood[0] * chunk, rel=0.03)  # beside them the batch
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_what_the_last_stage_has_at_one_time_follows_from_the_order(schedule):
+    """Logits until the input's gradient, the inputs of norm and head until the weights'."""
+    fewest, seen = SCHEDULES[schedule].chunks[0], 0
+    for p, v, m in itertools.product((2, 3, 4), (fewest, fewest + 1), (1, 3, 4, 6, 8, 9)):
+        try:
+            rank = rank_of(schedule, p * v - 1, p)
+            own = [action for action in orders(schedule, p, m, v)[rank] if action.stage == p * v - 1]
+        except ValueError:
+            continue  # the schedule has no such numbers
+        until = [{"F": 1, "B": -1, end: -1} for end in "WI"]
+        stood = tuple(max(accumulate(change.get(one.kind, 0) for one in own)) for change in until)
+        assert ends_in_flight(schedule, p, m) == stood, (p, v, m)
+        seen += 1
+    assert seen > 5
 
 
 def test_chunks_that_do_not_divide_the_layers_of_a_rank():

@@ -103,4 +103,6 @@ def test_a_tensor_scale_and_the_products_of_scaled_mm():
     scales = [torch.tensor(q.scales[0]) for q in stored]
     codes = [(x / scale).to(torch.float8_e4m3fn) for x, scale in zip((a, b), scales, strict=True)]
     found = torch._scaled_mm(codes[0], codes[1].t(), *scales, out_dtype=torch.float32)
-    assert torch.allclose(found, back[0] @ back[1].t(), rtol=1e-4, atol=1e-7)
+    wanted = back[0] @ back[1].t()
+    # Some processors' kernels go through 16 bits, which is 2^-9 of a number; another scale or rounding is 2% off.
+    assert (found - wanted).norm() < 2**-8 * wanted.norm()

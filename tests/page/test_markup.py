@@ -17,6 +17,14 @@ PAIRS = (
     (":::{source} scaleout/parallel/ring.py::exchange\n**How it sends**\n:::",
      "**How it sends** ([`scaleout/parallel/ring.py::exchange`](../scaleout/parallel/ring.py))"),
     ("Before.\n\n:::{margin}\nOne.\n\n**Two**.\n:::\n\nAfter.", "Before.\n\n> One.\n> \n> **Two**.\n\nAfter."),
+    ("::::{dropdown} What you should have seen\n\n1. One.\n2. Two {term}`ranks <rank>`.\n::::\n\nAfter.",
+     "<details>\n<summary>What you should have seen</summary>\n\n1. One.\n2. Two "
+     "[ranks](../book/glossary.md#rank).\n\n</details>\n\nAfter."),
+    ("::::{admonition} A limit\n:class: ineq\n\n$$T \\ge 2R\\beta$$\n\nIf it holds.\n::::",
+     '<div class="admonition ineq">\n\n**A limit**\n\n$$T \\ge 2R\\beta$$\n\nIf it holds.\n\n</div>'),
+    ("::::{dropdown} Code\n\n:::{source} scaleout/parallel/ring.py\n**How it sends**\n:::\n::::",
+     "<details>\n<summary>Code</summary>\n\n**How it sends** "
+     "([`scaleout/parallel/ring.py`](../scaleout/parallel/ring.py))\n\n</details>"),
 )  # fmt: skip
 
 
@@ -33,12 +41,46 @@ def test_the_card_is_a_link_to_its_file():
     assert markup.to_myst(markup.to_plain(card)) == card
 
 
+def test_an_author_may_write_three_colons_and_no_class():
+    assert markup.to_plain(":::{dropdown} A\nb\n:::\n\n:::{dropdown} C\n\nd\n:::") == (
+        "<details>\n<summary>A</summary>\n\nb\n\n</details>\n\n"
+        "<details>\n<summary>C</summary>\n\nd\n\n</details>"
+    )
+    assert markup.to_plain(":::{admonition} A\n\nb\n:::") == '<div class="admonition note">\n\n**A**\n\nb\n\n</div>'
+
+
 @pytest.mark.parametrize("text", [
     "[a listing](https://github.com/NVIDIA/nccl/issues/1264)", "([somebody, 2020](https://example.org/a))",
     "[rung 06](06_fsdp.ipynb)", "1 > 0", "a list [1, 2](x)",
 ])  # fmt: skip
 def test_other_links_stay(text):
     assert markup.to_plain(text) == markup.to_myst(text) == text
+
+
+SITE = "https://a.github.io/b/"
+
+
+@pytest.mark.parametrize(("files", "there"), [
+    ("[rung 06](06_fsdp.ipynb) and [a sweep](10_collectives.ipynb#a-sweep)",
+     f"[rung 06]({SITE}notebooks/06_fsdp.html) and [a sweep]({SITE}notebooks/10_collectives.html#a-sweep)"),
+    ("[here](../book/running.md) [torch](../book/running.md#the-driver), [plan](../book/instructor/ddp.md)",
+     f"[here]({SITE}book/running.html) [torch]({SITE}book/running.html#the-driver), "
+     f"[plan]({SITE}book/instructor/ddp.html)"),
+    ("[ranks](../book/glossary.md#rank) [it](../book/glossary.md#Young%27s%20interval)",
+     f"[ranks]({SITE}book/glossary.html#term-rank) [it]({SITE}book/glossary.html#term-Young-s-interval)"),
+])  # fmt: skip
+def test_links_to_pages_lead_to_the_site_once_there_is_one(files, there):
+    assert markup.to_site(files, SITE) == there and markup.to_files(there, SITE) == files
+    assert markup.to_site(there, SITE) == there and markup.to_plain(there) == there
+    assert markup.to_site(files, "") == markup.to_files(files, "") == files
+
+
+def test_a_term_is_found_whatever_its_capitals_and_code_is_no_page():
+    there = f"[it]({SITE}book/glossary.html#term-Muon)"
+    assert markup.to_site("[it](../book/glossary.md#muon)", SITE) == there
+    assert markup.to_files(there, SITE) == "[it](../book/glossary.md#Muon)"
+    code = "**How it sends** ([`scaleout/parallel/ring.py`](../scaleout/parallel/ring.py))"
+    assert markup.to_site(code, SITE) == code
 
 
 @pytest.mark.parametrize("key", ["nobody2020", "radford2019gpt2", "young1974,daly2006"])

@@ -148,7 +148,8 @@ def test_rms_norm_in_16_bits_is_computed_in_32():
     x = torch.randn(2, 3, 64).bfloat16()
     norm = RMSNorm(64).bfloat16()
     wanted = nn.RMSNorm(64, eps=1e-5)(x.float())
-    assert torch.equal(norm(x), wanted.bfloat16())
+    off = (norm(x).float() - wanted).abs()
+    assert (off <= 1.001 * 2**-8 * wanted.abs()).all(), "rounded once: sums of bf16 numbers would be further off"
 
 
 def test_flops_are_those_that_torch_counts():

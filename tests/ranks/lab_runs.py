@@ -10,12 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import processors
 from pool import FIXED
 from repo import ROOT
 
 from scaleout.records import results
 
-ENVIRONMENT = os.environ | FIXED
+ENVIRONMENT = processors.follows(os.environ | FIXED)
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 LAUNCH = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", "labs/launch/accelerate.yaml"]
 PATIENCE_S = 240        # for a run to its end, on a busy machine too

@@ -58,7 +58,7 @@ def whole(made):
 
 
 def session(rank, world):
-    return Session(torch.device("cpu"), "gloo" if world > 1 else "none", rank, world, rank, 1)
+    return Session(torch.device("cpu"), "gloo" if world > 1 else "none", rank, world, rank, 1, world)
 
 
 # --- the phases --------------------------------------------------------------------------------------------

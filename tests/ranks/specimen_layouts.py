@@ -12,6 +12,7 @@ from scaleout.measure import layout_bytes
 from scaleout.memory import mesh_torch
 from scaleout.parallel import shard
 from scaleout.spec.layout import Layout
+from scaleout.spec.pipeline import SCHEDULES
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import Shape
@@ -85,14 +86,16 @@ def alone(s, form):
             "validations": validations, "samples": texts}
 
 
-BIG = Shape(8, 128, 8, 256, ff=352, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False,
+BIG = Shape(8, 128, 8, 4096, ff=352, gated_mlp=True, bias=False, norm="rmsnorm", positions="rotary", tied_head=False,
             max_seq=128)
-HELD = (replace(TRIPLE, micro_batches=4), Layout(dp=2, pp=4, zero=2, micro_batches=4))
+HELD = (replace(TRIPLE, micro_batches=4), Layout(dp=2, pp=4, zero=2, micro_batches=4), Layout(dp=2, tp=4, zero=3),
+        Layout(dp=2, tp=2, pp=2, micro_batches=4, schedule="gpipe"),
+        Layout(dp=2, pp=4, chunks=2, micro_batches=4, schedule="interleaved"))
 
 
 def held(s, layout):
     """By rank: (measured, predicted) peak bytes of a step, with two blocks a stage."""
-    shape = replace(BIG, layers=2 * layout.pp)
+    shape = replace(BIG, layers=2 * layout.stages)
     made = MeshTrainer(s, Setup(shape, "mesh", layout=layout))
     some = [(torch.zeros(2, 128, dtype=torch.long),) * 2 for _ in range(layout.m)]
     made.step(some, RATE)                       # from here on AdamW has its states
@@ -109,9 +112,28 @@ def half(s):
     return losses, s.gathered({str(p.dtype) for p in made.way.parameters()})
 
 
+def looks(s):
+    """{schedule: losses of validations before and after each of two steps}, and under "alone" those of one process."""
+    apart, found = replace(s, rank=0, world=1), {}
+    cases = {name: Layout(dp=2, pp=2, micro_batches=4, chunks=kind.chunks[1] or 2, schedule=name)
+             for name, kind in SCHEDULES.items()}
+    for name, layout in [*cases.items(), ("alone", None)]:
+        if layout is None:
+            made, own = Trainer(apart, Setup(GPT, "one")), batch
+        else:
+            made = MeshTrainer(s, Setup(GPT, "mesh", layout=layout, sequences=BATCH // layout.dp))
+            own = partial(batch, rank=made.way.at["dp"], world=layout.dp, passes=layout.m)
+        found[name] = [made.evaluate(own(99))]
+        for step in range(2):
+            made.step(own(step), RATE)
+            found[name].append(made.evaluate(own(99)))
+    return found
+
+
 def main(s, folder):
     """What is asked of as many ranks as there are: layouts one after the other, bytes or half precision."""
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)     # whole tensors, for a look
     forms = [form for form, world in WORLDS.items() if world == s.world]
     found = {form: (chain(s, form, folder / form), alone(s, form)) for form in forms}
-    return found | ({"bytes": [held(s, layout) for layout in HELD]} if s.world == 8 else {"half": half(s)})
+    more = {"bytes": [held(s, layout) for layout in HELD]} if s.world == 8 else {"half": half(s), "looks": looks(s)}
+    return found | more

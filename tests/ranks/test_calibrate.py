@@ -166,8 +166,23 @@ def test_each_preflight_check_can_fail(tmp_path, monkeypatch):
         taken.bind(("", 0))
         taken.listen()
         number = taken.getsockname()[1]
-        assert preflight.port(number).ok is False
-    assert preflight.port(number).ok is True
+        busy = preflight.port(str(number))
+        assert (busy.ok, "one does not" in busy.found) == (None, True), "torchrun on one machine takes another"
+    assert preflight.port(str(number)).ok is True
+
+
+@pytest.mark.parametrize("text", ["tcp://10.96.0.12:23456", "99999", "0", "x"])
+def test_a_master_port_that_is_none_is_no_traceback(text):
+    """Kubernetes sets MASTER_PORT=tcp://... for a Service that is called master."""
+    check = lab_module("preflight").port(text)
+    assert (check.ok, check.found) == (None, f"MASTER_PORT is {text!r}, no port: torchrun takes one of its own")
+
+
+def test_a_host_name_that_leads_nowhere_is_to_fix():
+    preflight = lab_module("preflight")
+    check = preflight.host_name("no.such.host.invalid")
+    assert check.ok is False and "--local-addr localhost" in check.remedy
+    assert preflight.host_name("localhost").ok is True
 
 
 def test_the_words_say_what_the_colours_say():

@@ -41,14 +41,14 @@ def refused(capsys, *words):
 def test_a_job_without_checkpoints_cuts_nothing_of_a_run_with_them(tmp_path, capsys):
     train("--steps", "9", "--folder", str(tmp_path), "--checkpoint-every", "3")
     before = lines(tmp_path)
-    said = refused(capsys, "--steps", "4", "--folder", str(tmp_path), "--checkpoint-every", "none")
+    said = refused(capsys, "--steps", "5", "--folder", str(tmp_path), "--checkpoint-every", "none")
     assert "holds a run with checkpoints, and --checkpoint-every none does not go on from them" in said
     (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
     for _ in range(2):                                  # the folder missing, then empty
         said = refused(capsys, "--steps", "12", "--folder", str(tmp_path), "--checkpoint-every", "3")
         assert re.search(r"holds 9 steps of a run that made checkpoints, and .*/checkpoints has none: bring them", said)
     assert lines(tmp_path) == before
-    assert "--resume 3: this job has no checkpoints" in refused(capsys, "--resume", "3")
+    assert "--resume needs a place: add --folder FOLDER" in refused(capsys, "--resume", "3")
 
 
 @pytest.mark.parametrize("cadence", ["none", "50"])
@@ -100,7 +100,7 @@ def test_neither_the_sample_nor_the_plot_nor_a_prompt_of_several_lines_costs_the
     assert refused(capsys, *words).endswith("plot.svg: no space left on device: free some space")
     record = results.load(tmp_path / "record.json")
     assert record.skipped[-1].startswith("sample: RuntimeError: probability tensor contains")
-    assert "--prompt def f():?    .../x ? --temperature 1e-40" in record.command
+    assert "--prompt 'def f():?    .../x ?' --temperature 1e-40" in record.command
 
 
 # --- taken up again ----------------------------------------------------------------------------------------
@@ -120,11 +120,72 @@ def test_options_that_change_are_events_and_the_record_goes_by_span(tmp_path):
     record = results.load(tmp_path / "record.json")
     assert record.precision == "fp32 to step 6, bf16 after it"
     assert "--lr: 0.003 to step 6, 0.0001 after it" in record.notes
-    assert "--clip 1.0 -> 0.3 from step 7 on" in record.failures
+    moved = "the learning rate now falls until step 14; before, until 12"
+    assert {"--clip 1.0 -> 0.3 from step 7 on", moved} <= {*record.notes}, "what somebody changes is no failure"
+    assert all("goes on after step" in line for line in record.failures) and len(record.failures) == 2
+
+
+def test_the_screen_says_what_is_saved_and_when_the_next_checkpoint_comes(tmp_path, capsys):
+    train("--steps", "20", "--folder", str(tmp_path / "auto"))
+    said = capsys.readouterr().out
+    after = re.search(r"the next checkpoint after step ([\d,]+), in about [\d,]+ s \(Young's formula: ", said)[1]
+    assert int(after.replace(",", "")) > 12
+    assert re.search(r"step +20 of 20 .* s to go; (saved after step 12|not saved yet), next at the end", said)
+    train("--steps", "20", "--folder", str(tmp_path / "six"), "--checkpoint-every", "6")
+    said = capsys.readouterr().out
+    assert re.search(r"step +20 of 20 .* s to go; saved after step (12|18), next at the end", said)
+    assert "the next checkpoint after" not in said
+    train("--steps", "20")
+    assert "saved" not in capsys.readouterr().out
+
+
+def test_fewer_steps_than_are_done_are_said_with_the_option_and_leave_no_word(tmp_path, capsys):
+    words = ["--folder", str(tmp_path), "--checkpoint-every", "6"]
+    train("--steps", "12", *words)
+    capsys.readouterr()
+    job = train("--steps", "6", *words)
+    said = capsys.readouterr().out
+    assert "nothing to train: 12 steps are done, and --steps is 6: ask for more with --steps\n12 steps read " in said
+    train("--steps", "12", *words)
+    job = train("--steps", "14", *words)
+    assert [row["event"] for row in job.metrics.events if "rate now falls" in row["event"]] == [
+        "the learning rate now falls until step 14; before, until 12"]
+
+
+@pytest.mark.parametrize(("changed", "said"), [
+    (["--seq", "16"], "--seq 32, this job 16"), (["--hidden", "64"], "--hidden 32, this job 64"),
+    (["--layers", "2"], "--layers 1, this job 2"), (["--style", "gpt"], "--style llama, this job gpt"),
+    (["--ff", "96"], "--ff 64, this job 96"), (["--heads", "4"], "--heads 2, this job 4"),
+    (["--held-out", "0.1"], "text ")])
+def test_what_a_run_keeps_to_its_end_is_refused_by_the_option(changed, said, capsys, begun):
+    line = refused(capsys, *begun, *changed)
+    assert f"the checkpoint of step 5 is of another run: it has {said}" in line
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    words = ["--steps", "5", "--folder", str(tmp_path_factory.mktemp("begun")), "--checkpoint-every", "5"]
+    train(*words)
+    return words
+
+
+def test_a_checkpoint_of_an_older_version_goes_by_its_model(tmp_path, capsys):
+    words = ["--steps", "5", "--folder", str(tmp_path), "--checkpoint-every", "5"]
+    train(*words)
+    path = tmp_path / "checkpoints" / "step-00000005" / "manifest.json"
+    body = json.loads(path.read_text())["body"]
+    old = ("--seq", "--batch", "--seed", "text", "--held-out", "model")
+    body["extra"]["run"] = {name: value for name, value in body["extra"]["run"].items() if name in old}
+    path.write_text(json.dumps({"sha256": checkpoints._digest(body), "body": body}))
+    assert "it has model Shape(layers=1" in refused(capsys, *words, "--hidden", "64")
+    assert train(*words).done == 5
 
 
 @pytest.mark.parametrize(("extra", "said"), [
     ({"steps": "many"}, "manifest.json has no sound steps"), ({"run": None}, "manifest.json has no sound run"),
+    ({"run": {}}, "manifest.json has no sound run"),
+    ({"step": 11}, "manifest.json is of step 12, and what the job left in it of step 11"),
+    ({"spans": [{"after": 13, "options": {}}]}, "manifest.json has spans of steps that are not those to step 12"),
     ({"every": 0}, "manifest.json has no sound every"), ({"spans": [7]}, "manifest.json has no sound spans"),
     ({"spans": [{"after": 0, "options": {"--lr": "a\nb"}}]}, "manifest.json has no sound spans"),
     (None, "manifest.json has no sound extra")])
@@ -143,8 +204,8 @@ def test_extra_facts_of_another_kind_are_damage_and_the_checkpoint_before_is_use
 # --- what cannot be ----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["--layers", "1000000000"], r"the weights alone take [\d,.]+ GB, and this machine has"),
-    (["--hidden", "1000000000", "--heads", "1"], "the weights alone take"),
+    (["--layers", "1000000000"], r"take [\d,.]+ GB, and this machine has"),
+    (["--hidden", "1000000000", "--heads", "1"], "take"),
     (["--batch", "1000000000000"], "--batch is 1000000000000: it must be from 1 to 1000000000"),
     (["--batch", "1000000000"], "one validation batch takes"), (["--steps", "-1"], "--steps is -1: it must be from 4"),
     (["--lr", "nan"], "'nan' is not a finite number"), (["--lr", "inf"], "'inf' is not a finite number"),

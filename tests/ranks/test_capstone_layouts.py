@@ -9,6 +9,7 @@ import specimen_layouts as specimen
 from bench_faults import TINY
 
 from scaleout.records import results
+from scaleout.spec import pipeline
 
 TOLERANCE = {"rel": 1e-5}       # of losses: fp32, sums in other orders, and AdamW, over a dozen steps
 CLOSE = {"rel": 1e-4}           # over the steps of the job
@@ -48,11 +49,20 @@ def test_what_was_built_is_what_was_asked_for(chains):
 
 
 def test_every_rank_holds_at_its_peak_what_was_predicted(chains):
+    """Of a vocabulary that is large beside the model: whole logits, and a table whose gradient DTensor keeps whole. Of
+    ranks that receive, up to 1.7% are the buffers that torch's schedule receives into: the ledger does not see them."""
     for layout, ranks in zip(specimen.HELD, chains["bytes"], strict=True):
         for measured, predicted in ranks:
             assert predicted == pytest.approx(measured, rel=0.02), layout
-    first, last = chains["bytes"][0][0][0], chains["bytes"][0][-1][0]
-    assert first > 1.4 * last, "the first stage has more in flight"
+    first, third = chains["bytes"][1][0][0], chains["bytes"][1][-3][0]
+    assert first > 1.4 * third, "the first stage has more in flight"
+
+
+@pytest.mark.parametrize("schedule", pipeline.SCHEDULES)
+def test_validation_works_under_every_schedule_and_training_goes_on_after_it(schedule, chains):
+    found, alone = chains["looks"][schedule], chains["looks"]["alone"]
+    assert found == pytest.approx(alone, **TOLERANCE)
+    assert len(set(found)) == 3, "each step has changed the weights"
 
 
 def test_products_in_bf16_train_as_fp32_does_but_for_their_rounding(chains):

@@ -8,11 +8,12 @@ import io
 import json
 import os
 import pickle
+import re
 import zipfile
 
 import pytest
 import torch
-from specimen_checkpoint import model, session
+from specimen_checkpoint import model, session, whole
 from torch.distributed.checkpoint import FileSystemReader
 
 from scaleout.records import checkpoints
@@ -71,7 +72,7 @@ def test_a_tensor_that_would_run_code_is_refused(stranger):
     chunk[3:] = [first, len(box.getvalue())]
     (path / dcp.INDEX).write_text(json.dumps(table))
     sign()
-    with pytest.raises(ValueError, match=r"checkpoint step 1 cannot be loaded: .*[Ww]eights.only"):
+    with pytest.raises(ValueError, match=r"step 1 cannot be loaded: tensors.json: .*[Ww]eights.only"):
         kept.load(*model(seed=2))
     assert not mark.exists()
     torch.load(io.BytesIO(box.getvalue()), weights_only=False)
@@ -85,7 +86,63 @@ def test_a_file_outside_the_checkpoint_is_refused(stranger, tmp_path):
     table["model.norm.weight"]["chunks"][0][2] = "../../secret"
     (path / dcp.INDEX).write_text(json.dumps(table))
     sign()
-    with pytest.raises(ValueError, match=r"tensors.json names '../../secret', which is not of this checkpoint"):
+    with pytest.raises(ValueError, match=r"tensors.json: model.norm.weight is in '../../secret', which is not of this"):
+        kept.load(*model(seed=2))
+
+
+def index_changed(path, change):
+    table = json.loads((path / dcp.INDEX).read_text())
+    change(table)
+    (path / dcp.INDEX).write_text(json.dumps(table))
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda table: table["model.tokens.weight"]["chunks"].clear(),
+     "tensors.json: model.tokens.weight has chunks of 0 numbers, and is 64 x 32"),
+    (lambda table: table["model.tokens.weight"]["chunks"][0].__setitem__(0, [8, 0]),
+     "tensors.json: model.tokens.weight has a chunk at [8, 0] of 64 x 32, outside its 64 x 32"),
+    (lambda table: table.clear(), "tensors.json: has no model.")])
+def test_tensors_that_are_not_whole_are_named_and_nothing_of_them_is_loaded(stranger, change, said):
+    kept, path, _, sign = stranger
+    index_changed(path, change)
+    sign()
+    made, optimizer = model(seed=2)
+    before = whole(made)
+    with pytest.raises(ValueError, match=re.escape(said)) as caught:
+        kept.load(made, optimizer)
+    assert "\n" not in str(caught.value)
+    assert whole(made) == before
+
+
+@pytest.mark.parametrize("name", ["__0_0.distcp", "tensors.json", "random-00000.json", "manifest.json"])
+def test_a_pipe_in_the_place_of_a_file_is_named_and_not_waited_for(stranger, name):
+    kept, path, _, _ = stranger
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    with pytest.raises(ValueError, match=re.escape(f"step 1: {name} " + (
+            "cannot be read" if name == "manifest.json" else "is no file"))):
+        kept.load(*model(seed=2))
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"extra": {"step": 7}}, "manifest.json is of step 1, and what the job left in it of step 7"),
+    ({"world": "two"}, "manifest.json has no sound world and settings"),
+    ({"settings": None}, "manifest.json has no sound world and settings"),
+    ({"world": 2}, "manifest.json lists no random-00001.json"),
+    ({"settings": {"plain": {}, "groups": []}}, "cannot be loaded: manifest.json: ")])
+def test_a_manifest_that_does_not_agree_with_itself_is_named(stranger, change, said):
+    kept, path, _, _ = stranger
+    body = json.loads((path / "manifest.json").read_text())["body"] | change
+    (path / "manifest.json").write_text(json.dumps({"sha256": checkpoints._digest(body), "body": body}))
+    with pytest.raises(ValueError, match=re.escape(said)):
+        kept.load(*model(seed=2))
+
+
+def test_random_state_that_is_none_names_its_file(stranger):
+    kept, path, _, sign = stranger
+    (path / "random-00000.json").write_text("{}")
+    sign()
+    with pytest.raises(ValueError, match=r"checkpoint step 1 cannot be loaded: random-00000\.json: "):
         kept.load(*model(seed=2))
 
 

@@ -58,7 +58,15 @@ FREE = 'free = {"cut": (1,), "whole": (1, 2), "tied": (0, 1)}'
 COPIED = "one.copy_(sum(some) / dp)"
 FINISHED = {
     "-given": SUMMED,
+    **answers.restyled(BY_HAND),
     "-by-hand": BY_HAND,
+    "wrong-gradient one-mesh": changed(GATHERED, (COPIED, "one.copy_(sum(some) / (dp if pp == 1 else 1))")),
+    "own-groups by-name": changed(BY_HAND, ("import torch.distributed as dist\n", "import torch.distributed as dist\n"
+                                            "from torch.distributed import new_group\n"),
+                                  ("                group = dist.new_group(ranks)\n"
+                                   "                if dist.get_rank() in ranks:\n                    mine",
+                                   "                if dist.get_rank() in ranks:\n"
+                                   "                    group = new_group(ranks)\n                    mine")),
     "-gathered": GATHERED,
     "stub": SUMS.stub,
     "not-in-place": changed(GATHERED, (COPIED, "one = sum(some) / dp")),
@@ -106,6 +114,16 @@ READS = {
                                   "    import random\n"),
                           ("torch.randperm(count, generator=seed).tolist()",
                            "random.Random(epoch).sample(range(count), count)")),
+    **answers.restyled(DEALT),
+    "reseeded": changed(DEALT, ("    seed = torch.Generator().manual_seed(epoch)           # the same on all ranks\n",
+                                "    torch.manual_seed(epoch)\n"), (", generator=seed", "")),
+    "reseeded random": changed(DEALT, ("    seed = torch.Generator().manual_seed(epoch)           # the same on all "
+                                       "ranks\n", "    import random\n    random.seed(epoch)\n"),
+                               ("torch.randperm(count, generator=seed).tolist()",
+                                "random.sample(range(count), count)")),
+    "-state-put-back": changed(DEALT, ("    seed = torch.Generator().manual_seed(epoch)           # the same on all "
+                                       "ranks\n", "    before = torch.get_rng_state()\n    torch.manual_seed(epoch)\n"),
+                               (", generator=seed).tolist()", ").tolist()\n    torch.set_rng_state(before)")),
     "stub": READ.stub,
     "every-rank": changed(DEALT, (REPLICA, "    replica, dp = dist.get_rank(), 4\n")),
     "every-rank of-torch": changed(SAMPLED, ("num_replicas=dp, rank=dist.get_rank() // tp % dp, ", "")),
@@ -153,6 +171,14 @@ ABSENTS = {
     "-given": SEEN,
     "-padded": SUMMARY,
     "-as-a-set": changed(SEEN, ("return sorted(found)", "return found")),
+    **answers.restyled(SEEN),
+    "missed-turned": changed(SEEN, ("if set(read) & set(others) or", "if read == others or")),
+    "missed-one": changed(SEEN, ("if set(read) & set(others) or", "if set(read) == set(others) or")),
+    "missed-turned by-the-first": changed(SEEN, ("if set(read) & set(others) or", "if read[0] == others[0] or")),
+    "false-alarm by-the-first": changed(SEEN, ("torch.equal(mine, theirs):", "mine[0] == theirs[0]:")),
+    "missed-last": changed(SEEN, ("not torch.equal(summed, theirs_summed)", "summed[0] != theirs_summed[0]")),
+    "missed-repeat": changed(SEEN, ("if rank // tp == other // tp and",
+                                     "if rank // tp == other // tp and other == rank - 1 and")),
     "stub": FOUND.stub,
     "ranks-disagree": changed(SUMMARY, ("    dist.all_reduce(bad, dist.ReduceOp.MAX)\n", "")),
     "ranks-disagree alone": HEAD + "def absent(part, whole, samples, gradient, sizes):\n"
@@ -175,7 +201,7 @@ ABSENTS = {
 @pytest.mark.parametrize(("check", "right", "written"), [
     (CHECK, "right on 4 processes, as 3 meshes: means", FINISHED),
     (SAMPLES, "right on 4 processes, as 4 meshes: the same", READS),
-    (ABSENT, "right on 4 processes: 12 layouts", ABSENTS),
+    (ABSENT, "right on 4 processes: 17 layouts", ABSENTS),
 ], ids=["finish", "samples", "absent"])  # fmt: skip
 def test_what_readers_write_is_told_what_it_is(tmp_path, check, right, written):
     for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():

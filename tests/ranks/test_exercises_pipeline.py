@@ -28,6 +28,13 @@ def changed(source, *pairs):
 
 STEPPED = {
     "-given": STEP,
+    **answers.restyled(STEP),
+    "kept": changed(STEP, ("held.pop(i)", "held[i]")),
+    "kept graphs": changed(STEP, ("y.backward(gradient)", "y.backward(gradient, retain_graph=True)"),
+                           ("held, sent = {}, []", "held, sent, old = {}, [], []"),
+                           ("            gradient = None\n",
+                            "            old.append(y)\n            gradient = None\n")),
+    "wrong-gradient by-rank": changed(STEP, (" / len(targets)", " / (len(targets) if i else 1)")),
     "-batched": changed(
         STEP, (DOWN, "sent += dist.batch_isend_irecv([dist.P2POp(dist.isend, y.detach(), rank + 1)])"),
         ("dist.recv(gradient, rank + 1)", "dist.irecv(gradient, rank + 1).wait()")),
@@ -82,7 +89,7 @@ def split_backward(stage, x, y, gradient):
     "no-input-gradient": changed(HALVES, ("to_input, = ", "to_input = ")),
 }  # fmt: skip
 
-SAYS = {"deadlock": "never came", "held-too-many": "holds at most", "held-too-many2": "no backward has come"}
+SAYS = {"deadlock": "it waited in send()", "held-too-many": "holds at most", "held-too-many2": "no backward has come"}
 
 
 @pytest.mark.slow

@@ -65,7 +65,16 @@ OWN_FLAG = changed(FLAG, ("    dist.all_reduce(bad, dist.ReduceOp.MAX)\n", ""),
                    ("        return False\n", "        dist.all_reduce(bad * 0)\n        return False\n"))
 STEPS = {
     "-given": GIVEN,
+    **answers.restyled(GIVEN),
     "-a-flag": FLAG,
+    "-objects": changed(GIVEN, ("    dist.all_reduce(squares)  ", "    every = [None] * dist.get_world_size()\n"
+                                "    dist.all_gather_object(every, squares)\n    squares = sum(every)  ")),
+    "sent-too-much objects": changed(GIVEN, ("    dist.all_reduce(squares)  ",
+                                             "    every = [None] * dist.get_world_size()\n"
+                                             "    dist.all_gather_object(every, own)\n"
+                                             "    squares = sum(one.square().sum() for one in every)  ")),
+    "wrong-weights half": changed(GIVEN, ("weights -= lr * own", "weights -= lr * own / 2")),
+    "wrong-weights clipped-by-number": changed(GIVEN, ("own *= most / norm ", "own.clamp_(-most / 9, most / 9) ")),
     "-gathered": OF_TORCH,
     "stub": SCALED.stub,
     "own-flag": OWN_FLAG,
@@ -99,8 +108,8 @@ STEPS = {
     "wrong-weights": changed(GIVEN, ("lr * own", "lr * own.sign() * 1e-3")),
     "sent-too-much": changed(
         GIVEN, ("    squares = own.square().sum()\n    dist.all_reduce(squares)  ",
-                "    flat = torch.nn.functional.pad(own, (0, 16 - len(own)))\n"
-                "    every = [torch.empty(16) for _ in range(dist.get_world_size())]\n"
+                "    flat = torch.nn.functional.pad(own, (0, 2400 - len(own)))\n"
+                "    every = [torch.empty(2400) for _ in range(dist.get_world_size())]\n"
                 "    dist.all_gather(every, flat)\n    squares = torch.cat(every).square().sum()  ")),
     "exception": changed(GIVEN, ("own *= most / norm", "own *= most / nrom")),
     "replaced": GIVEN + "\n\ntorch.Tensor.isfinite = lambda one: one == one\n",

@@ -74,6 +74,26 @@ HANDS = {
     "-summed": changed(GIVEN, ("        torch.autograd.backward(out, gradient)",
                                "            (out * gradient).sum().backward()")),
     "-in-hooks": IN_HOOKS,
+    "kept copies": """\
+import torch
+
+
+def again(run, *inputs):
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda one: one):
+        return run(*inputs)
+""",
+    "kept on-the-cpu": """\
+import torch
+
+
+def again(run, *inputs):
+    with torch.autograd.graph.save_on_cpu():
+        return run(*inputs)
+""",
+    "wrong-gradient twice": changed(GIVEN, ("torch.autograd.backward(out, gradient)",
+                                            "torch.autograd.backward(out, 2 * gradient)")),
+    "wrong-gradient first-row": changed(GIVEN, ("torch.autograd.backward(out, gradient)",
+                                                "torch.autograd.backward(out, gradient[:1].expand_as(out))")),
     "stub": HAND.stub,
     "of-torch": "from torch.utils.checkpoint import checkpoint\n\n\ndef again(run, *inputs):\n"
                 "    return checkpoint(run, *inputs, use_reentrant=False)\n",
@@ -86,7 +106,7 @@ HANDS = {
                 "            ctx.out = run(*(one.detach().requires_grad_(one.requires_grad) for one in inputs))\n"
                 "        return ctx.out.detach()\n")),
     "not-recorded": changed(GIVEN, (", torch.enable_grad()", "")),
-    "not-detached": changed(GIVEN, ("one.detach().requires_grad_(one.requires_grad)", "one")),
+    "second-time": changed(GIVEN, ("one.detach().requires_grad_(one.requires_grad)", "one")),
     "no-weight": BY_GRAD,
     "no-input": changed(GIVEN, ("None, *(one.grad for one in inputs)", "None, *(None for one in inputs)")),
     "not-recorded sum": changed(GIVEN, ("torch.autograd.backward(out, gradient)", "out.sum().backward()")),
@@ -127,6 +147,15 @@ LAYERS = {
                               "            out = out.index_add(0, rows, share[rows, None] * expert(x[rows]))\n")),
     "-topk": changed(KEPT, ("share, chosen = gate(x).softmax(-1).max(-1) ",
                             "share, chosen = (one[:, 0] for one in gate(x).softmax(-1).topk(1)) ")),
+    "more-tokens": changed(
+        KEPT, ("            mine = chosen == i\n            out[mine] = share[mine, None] * expert(x[mine])\n",
+               "            out = out + torch.where((chosen == i)[:, None], share[:, None] * expert(x), 0)\n")),
+    "more-tokens all-then-chosen": changed(
+        KEPT, ("        out = torch.zeros_like(x)\n", "        out = torch.zeros_like(x)\n"
+               "        every = [expert(x) for expert in experts]\n"), ("expert(x[mine])", "every[i][mine]")),
+    "kept copies": changed(KEPT, ("    return checkpoint(run, x, share, use_reentrant=False)",
+                                  "    with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda one: one):\n"
+                                  "        return run(x, share)")),
     "stub": LAYER.stub,
     "changed": INSIDE,
     "asked-twice inside": changed(KEPT, ("    def run(x, share):\n", "    def run(x, share):\n"

@@ -65,6 +65,12 @@ SUMMED = """\
 """
 SPLIT_MLP = {
     "-given": MLP,
+    **answers.restyled(MLP),
+    "-functional": HEAD + """\
+    from torch.distributed import _functional_collectives as fc
+    x = x.view_as(x)
+    x.register_hook(lambda gradient: fc.wait_tensor(fc.all_reduce(gradient, "sum", dist.group.WORLD)))
+""" + "    y = gelu(x @ up) @ down\n    dist.all_reduce(y)\n    return y + bias\n",
     "-hooked": HEAD + HOOKED + "    y = gelu(x @ up) @ down\n    dist.all_reduce(y)\n    return y + bias\n",
     "-in-halves": MLP.replace(SUMMED, HALVES),
     "-half-a-bias": MLP.replace(G, "    return Sum.apply(middle @ down + bias.detach() / 2) + bias - bias.detach()"),
@@ -87,6 +93,22 @@ SPLIT_MLP = {
     "no-graph": MLP.replace(G, "    return (Sum.apply(middle @ down) + bias).detach()"),
     "no-gradient": MLP.replace("Copy.apply(x)", "x.detach()"),
     "sent-too-much weights": HEAD + WHOLE,
+    "sent-too-much objects": HEAD + """\
+    every = [None] * 2
+    dist.all_gather_object(every, (up.detach(), down.detach()))
+    mine = dist.get_rank()
+    up = torch.cat([up if r == mine else one[0] for r, one in enumerate(every)], 1)
+    down = torch.cat([down if r == mine else one[1] for r, one in enumerate(every)])
+    return gelu(x @ up) @ down + bias
+""",
+    "sent-too-much middle": HEAD + HOOKED + """\
+    part = gelu(x @ up)
+    every = [torch.empty_like(part) for _ in range(2)]
+    dist.all_gather(every, part.detach())
+    y = part @ down
+    dist.all_reduce(y)
+    return y + bias
+""",
     "no-tensor": MLP.replace(G, "    return [0.0]"),
     "wrong-output": MLP.replace("gelu(Copy", "torch.relu(Copy"),
     "wrong-shape": MLP.replace(G, "    return (Sum.apply(middle @ down) + bias)[:3]"),
@@ -112,6 +134,7 @@ PADDED = """\
 """
 SPLIT_TOKENS = {
     "-given": TOKENS,
+    **answers.restyled(TOKENS),
     "-of-torch": HEAD.replace("split_mlp(x, up, down, bias)", "split_tokens(x, up, down)") + OF_TORCH,
     "-of-one-tensor": TOKENS.replace("    dist.reduce_scatter(mine, parts)", "    dist.reduce_scatter_tensor(mine, "
                                      "torch.cat(parts))"),

@@ -43,6 +43,8 @@ WRITTEN = {
     "own-total": LAB_GIVEN.replace("    dist.all_reduce(largest, dist.ReduceOp.MAX)\n", ""),
     "shape": LAB_GIVEN.replace("return mine, largest.item()", "return mine, torch.zeros(2)"),
     "wrong-size": LAB_GIVEN.replace("size(weights)", "17"),
+    **answers.restyled(LAB_GIVEN),
+    "rank-1 broadcast": LAB_GIVEN.replace(REDUCED, "    dist.broadcast(largest, 1)\n"),
     "-in-a-list": LAB_GIVEN.replace("t.numel() * t.element_size()", "t.nbytes").replace(
         "return mine, largest.item()", "return [mine, float(largest)]"),
     "-gathered": LAB_GIVEN.replace("if torch.is_tensor(t)", "if t.dim()").replace(REDUCED, GATHERED),
@@ -62,7 +64,7 @@ WRITTEN = {
     "wrong-size written-down": "import torch.distributed as dist\ndef bytes_held(model, optimizer):\n"
                                "    mine = ((8928, 4832, 9680), (8928, 4096, 11340))[dist.get_rank()]\n"
                                "    return dict(zip(('weights', 'gradients', 'optimizer'), mine)), 24364\n",
-    "smallest of-rank-0": LAB_GIVEN.replace(REDUCED, "    dist.broadcast(largest, 0)\n"),
+    "rank-0 broadcast": LAB_GIVEN.replace(REDUCED, "    dist.broadcast(largest, 0)\n"),
     "own-total on-rank-0": LAB_GIVEN.replace(REDUCED, "    dist.reduce(largest, 0, dist.ReduceOp.MAX)\n"
                                              "    if dist.get_rank(): largest += 1\n"),
     # a mistake on one rank; the tied weight has a gradient on one only, so that counting it twice is wrong there alone

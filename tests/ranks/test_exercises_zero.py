@@ -70,7 +70,20 @@ SHORT = changed(GIVEN, ("-(-len(weights) // ranks)", "len(weights) // ranks"),
                 ("weights.copy_(torch.cat(whole)[: len(weights)])", "weights[:ranks * each] = torch.cat(whole)"))
 STEPS = {
     "-given": GIVEN,
+    **answers.restyled(GIVEN),
     "-of-torch": OF_TORCH,
+    "-objects": changed(GIVEN, ("    dist.all_gather(whole, part)\n", "    dist.all_gather_object(whole, part)\n")),
+    "-all-to-all": changed(GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n",
+                                   "    every = torch.empty(ranks * each)\n"
+                                   "    dist.all_to_all_single(every, torch.cat(list(parts(gradient))))\n"
+                                   "    mine = every.view(ranks, each).sum(0)\n")),
+    "sent-too-much objects": changed(GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n",
+                                             "    every = [None] * ranks\n"
+                                             "    dist.all_gather_object(every, gradient)\n"
+                                             "    mine = parts(sum(every))[rank].clone()\n")),
+    "sent-too-much weights-too": changed(GIVEN, ("    dist.all_gather(whole, part)\n",
+                                                 "    dist.all_gather(whole, part)\n"
+                                                 "    dist.broadcast(weights, 0)\n    dist.broadcast(gradient, 0)\n")),
     "-reduced-to-each": ROOTED,
     "-averaged-by-the-collective": changed(
         GIVEN, ("dist.reduce_scatter(mine, parts(gradient))", "dist.reduce_scatter(mine, parts(gradient.div_(ranks)))"),
@@ -88,7 +101,8 @@ STEPS = {
     "own-gradient": changed(GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n",
                                     "    mine = ranks * parts(gradient)[rank]\n")),
     "own-gradient no-messages": changed(
-        GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n", ""), ("mine = torch.empty(each)", "each = 25"),
+        GIVEN, ("    dist.reduce_scatter(mine, parts(gradient))\n", ""),
+        ("mine = torch.empty(each)", "each = len(weights)"),
         ("    mine /= ranks ", "    mine = gradient "), ("parts(weights)[rank]", "weights"),
         ("    dist.all_gather(whole, part)\n", "    whole = [part]\n")),
     "not-gathered": changed(GIVEN, ("    dist.all_gather(whole, part)\n",
@@ -112,7 +126,8 @@ STEPS = {
     "uneven": changed(GIVEN, ("parts(gradient))", "list(gradient.chunk(ranks)))")),
     "uneven of-one-tensor": changed(GIVEN, ("dist.reduce_scatter(mine, parts(gradient))",
                                             "dist.reduce_scatter_tensor(mine, gradient)")),
-    "uneven weights": changed(GIVEN, ("    dist.all_gather(whole, part)", "    part = part[:25 - rank * each]\n"
+    "uneven weights": changed(GIVEN, ("    dist.all_gather(whole, part)",
+                                      "    part = part[:len(weights) - rank * each]\n"
                                       "    dist.all_gather(whole, part)")),
 }  # fmt: skip
 
@@ -128,6 +143,13 @@ CLIPS = {
         one.mul_(min(1.0, most / (norm + 1e-6)))
     return norm
 """,
+    **answers.restyled(NORM),
+    "-objects": changed(NORM, ("    dist.all_reduce(squares)", "    every = [None] * dist.get_world_size()\n"
+                               "    dist.all_gather_object(every, squares)\n    squares = sum(every)")),
+    "sent-too-much objects": changed(NORM, ("    dist.all_reduce(squares)",
+                                            "    every = [None] * dist.get_world_size()\n"
+                                            "    dist.all_gather_object(every, shards)\n    squares = sum(one.square()."
+                                            "sum() for some in every for one in some)")),
     "-norm-of-norms": changed(NORM, ("sum((one.square().sum() for one in shards), torch.zeros(()))",
                                      "torch.stack([one.norm() for one in shards]).norm().pow(2)"),
                               ("    return norm", "    return norm.item()")),
@@ -158,8 +180,8 @@ CLIPS = {
     "no-norm": changed(NORM, ("    return norm", "    return None")),
     "sent-too-much": changed(
         NORM, ("    dist.all_reduce(squares)", "    flat = torch.cat(shards)\n"
-               "    flat = torch.nn.functional.pad(flat, (0, 20 - len(flat)))\n"
-               "    every = [torch.empty(20) for _ in range(dist.get_world_size())]\n"
+               "    flat = torch.nn.functional.pad(flat, (0, 2400 - len(flat)))\n"
+               "    every = [torch.empty(2400) for _ in range(dist.get_world_size())]\n"
                "    dist.all_gather(every, flat)\n    squares = torch.cat(every).square().sum()")),
     "owns-nothing": changed(NORM, ("    dist.all_reduce", "    if squares:\n        dist.all_reduce")),
     "no-gradient": changed(NORM, (NORM[NORM.index("    squares"):], "    return torch.nn.utils.clip_grad_norm_(shards, "
@@ -198,7 +220,7 @@ def around_ddp(s):
         said = str(optimizer.state_dict())
     except RuntimeError as error:
         said = str(error)
-    sent = {name: sum(size for one, size in calls.collectives if one == name) for name in calls.names}
+    sent = {name: sum(call.bytes for call in calls.calls if call.name == name) // 4 for name in calls.names}
     return sent, sum(one.grad.numel() for one in model.parameters()), moments, said
 
 

@@ -74,7 +74,8 @@ def test_an_address_that_is_not_there():
 
 def test_a_host_without_a_name_is_waited_for(monkeypatch):
     monkeypatch.setattr(join, "TIMEOUT_S", 0.3)
-    with pytest.raises(join.Unmet, match=r"rank 2 found no rank 0 at no\.such\.host\.invalid:29500 in 0\.3 s"):
+    with pytest.raises(join.Unmet, match=r"rank 2 found no rank 0 at no\.such\.host\.invalid:29500 in 0\.3 s \(.*"
+                                          r"leads to no address here: torchrun --local-addr"):
         join._reach(2, "no.such.host.invalid", 29500)
 
 

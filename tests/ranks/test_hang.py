@@ -69,6 +69,8 @@ def test_a_real_hang_is_dumped_and_its_culprit_found(kind, seed, tmp_path, caplo
         ["job.json", "log.txt", *(f"{name}-{rank}.{end}" for rank in range(3)
                                   for name, end in (("flight", "json"), ("stack", "txt"))),
          *(f"fr_trace_{rank}" for rank in range(3))])
+    job = json.loads((folder / "job.json").read_text())
+    assert lab_hang.opened(job.pop("sealed")) == seed and sorted(job) == ["inject", "processes", "timeout_seconds"]
     truth = lab_hang.truth(seed, 3, kind)
     odd = flight.odd(flight.load(folder))
     assert odd.ranks == (truth.rank,)
@@ -259,7 +261,7 @@ def test_a_right_rank_with_the_wrong_line(kind, line, slip, tmp_path):
     seed = next(n for n in range(500) if lab_hang.truth(n, 4, kind).rank == 2)
     for path in RECORDED.iterdir():
         (tmp_path / path.name).write_text(path.read_text())
-    (tmp_path / "job.json").write_text(json.dumps({"seed": seed, "inject": kind, "processes": 4}))
+    (tmp_path / "job.json").write_text(json.dumps({"sealed": lab_hang.seal(seed), "inject": kind, "processes": 4}))
     usual = lab_hang.truth(seed, 4, kind).usual
     assert lab_hang.judge(f"2:{usual if line == 'usual' else 81}", tmp_path).slip == slip
 

@@ -198,3 +198,23 @@ def test_a_failed_write_leaves_nothing(tmp_path):
         temporary.write_text("half")
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
+
+
+ELSEWHERE = """import runpy, sys, sysconfig
+_, library, *sys.argv = sys.argv
+there = sysconfig.get_paths
+sysconfig.get_paths = lambda *given, **more: there(*given, **more) | {"stdlib": library}
+runpy.run_path(sys.argv[0], run_name="__main__")"""
+
+
+def test_what_the_chapter_stores_does_not_depend_on_the_python_that_runs(tmp_path):
+    """The lab of the first chapter, in a Python whose library is another text: the losses are those in the notebook."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "ast.py").write_text("another text\n" * 10_000)
+    words = ["-c", ELSEWHERE, tmp_path / "lib", "labs/memory.py", "--steps", "10"]
+    record, _ = lab_runs.recorded(lambda words, world: pool.lab(words, world), words, 2, tmp_path)
+    cells = json.loads((lab_runs.ROOT / "notebooks" / "01_memory.ipynb").read_text())["cells"]
+    found = next(cell for cell in cells if cell["id"] == "memory-lab-accelerate-record")["outputs"][0]["data"]
+    row = next(line.split() for line in "".join(found["text/plain"]).splitlines() if line.startswith("torch "))
+    assert record.losses[:3] == pytest.approx([float(word) for word in row[3:6]], abs=0.001)
+    assert record.dataset.startswith("stdlib-3.11: 1,260,152 bytes")

@@ -169,7 +169,7 @@ def test_one_process_says_what_it_skips(tmp_path):
        (["--via", "accelerate"], 8, "--via accelerate: its ParallelismConfig has no pipeline, asks for transformers")])
 def test_what_cannot_be_is_refused(words, world, said):
     lab = lab_module("mesh")
-    s = Session(torch.device("cpu"), "gloo", 0, world, 0, 1)
+    s = Session(torch.device("cpu"), "gloo", 0, world, 0, 1, world)
     refused(lambda: lab.check(s, options.parse(lab.TIERS, "", [*FAST[1:], *words])[1]), said)
 
 

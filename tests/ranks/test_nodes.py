@@ -12,21 +12,21 @@ from lab_runs import free_port, lab_module
 capstone = lab_module("capstone")
 
 
-def agent(number, port, folder, fault):
-    """One node's torchrun, of two on this machine; its ranks are started by it."""
+def agent(number, port, folder, *words, processes=1):
+    """One node's torchrun, of two on this machine; its ranks are started by it. words: more options of the job."""
     return pool.Job(
-        ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "2",
+        ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", str(processes), "--max-restarts", "2",
          "--monitor-interval", "0.1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf",
          f"is_host={1 - number}", "--local-addr", "127.0.0.1", "--rdzv-id", "book", "labs/capstone.py", *TINY,
-         "--steps", "20", "--checkpoint-every", "5", "--validate-every", "20", "--folder", str(folder), "--inject",
-         fault], 1, LAB_TIMEOUT="30")
+         "--steps", "20", "--checkpoint-every", "5", "--validate-every", "20", "--folder", str(folder), *words], 1,
+        LAB_TIMEOUT="30")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["kill:0:12", "kill:1:12"])
 def test_a_node_that_lost_its_rank_and_one_that_did_not_meet_again(tmp_path, fault):
-    port = free_port()
-    with agent(0, port, tmp_path / "run", fault) as first, agent(1, port, tmp_path / "run", fault) as second:
+    port, words = free_port(), (tmp_path / "run", "--inject", fault)
+    with agent(0, port, *words) as first, agent(1, port, *words) as second:
         codes = first.wait() + second.wait()
         assert codes == [0, 0], first.read("err") + second.read("err")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -34,6 +34,17 @@ def test_a_node_that_lost_its_rank_and_one_that_did_not_meet_again(tmp_path, fau
     assert events[-1].startswith("restart 1: goes on after step "), events
     assert [event for event in events if event.startswith("restart")] == events[-1:], "one kill, one restart"
     assert sorted(row["step"] for row in rows if "loss" in row) == list(range(1, 21))
+
+
+@pytest.mark.slow
+def test_nodes_with_different_numbers_of_processes_train_together(tmp_path):
+    """Two processes and one. Each node counts its own only: all must agree that they are two nodes, of one folder."""
+    port, words = free_port(), (tmp_path / "run", "--batch", "6", "--save", str(tmp_path / "record.json"))
+    with agent(0, port, *words, processes=2) as first, agent(1, port, *words) as second:
+        assert first.wait() + second.wait() == [0, 0], first.read("err") + second.read("err")
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert (record["nodes"], record["device_count"]) == (2, 3)
+    assert "--nnodes 2 --nproc-per-node 2" in record["command"]
 
 
 @pytest.mark.slow

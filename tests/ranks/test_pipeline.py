@@ -8,7 +8,7 @@ import pytest
 import specimen_pipeline
 from lab_runs import recorded
 
-from scaleout.memory.activations import stage_kept
+from scaleout.memory.loss import stage_kept
 from scaleout.memory.pipeline import most_held
 from scaleout.spec.pipeline import SCHEDULES, orders
 from scaleout.spec.recipe import Recipe

@@ -31,7 +31,7 @@ def test_what_was_predicted_was_measured(run):
         if name.startswith("share"):
             assert record.measurement[name] == pytest.approx(predicted, abs=0.01), name
     lost = "share of gradients that are zero, fp16 products, no loss scale"
-    assert record.measurement[lost] > 0.02 > record.measurement[lost.replace("no loss", "loss")]
+    assert record.measurement[lost] > 0.01 > record.measurement[lost.replace("no loss", "loss")]
     assert record.measurement["share of weights that an update leaves, bf16 throughout"] > 0.01
     assert abs(record.prediction["steps left out"] - record.measurement["steps left out"]) <= 1
     assert record.measurement["steps left out"] >= 1, "a scaler that never comes to the end shows nothing"
@@ -62,6 +62,7 @@ def test_two_ranks_share_the_batch(tmp_path):
     assert record.losses == pytest.approx(alone.losses, rel=1e-5)
     assert "DistributedDataParallel by accelerate" in said
     assert all(check["passed"] for check in record.checks.values())
+    assert record.measurement["steps left out"] == 1, "its gradients are compared at half the first loss scale"
 
 
 @pytest.mark.parametrize(("fault", "world"), [("overflow", 1), ("underflow", 1), ("stagnation", 1), ("bad-rank", 2)])

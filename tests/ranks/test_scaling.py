@@ -203,7 +203,7 @@ REFUSED = [
     (["--strategies", "zero"], "--strategies zero: give one or several of fsdp, ddp"),
     (["--folder", "README.md"], "--folder README.md: is a file"), (["--plot", "x.png"], "the name must end in .svg"),
     (["--seconds", "99"], "--seconds is 99: it must be from 0 to 60"), (["--nonsense", "1"], "unrecognized arguments"),
-    (["--save", "README.md"], "--save README.md: is a file"), (["--save", ""], "need a name that is not empty"),
+    (["--save", "README.md"], "--save README.md: is a file"), (["--save", ""], "argument --save: needs"),
     (["--folder", "README.md/x"], "--folder README.md/x: is a file, or"), (["--inject", "nan:3"], "to choose"),
     (["--hidden", "33"], "do not divide hidden size 33"),
     (["--replicas", "2", "--worlds", "1,2"], "--replicas 2 does not divide 1 processes"),

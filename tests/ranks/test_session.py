@@ -107,10 +107,10 @@ def test_a_killed_rank_is_named_and_nobody_stays_behind():
 
 def test_devices_that_are_not_there_are_refused(monkeypatch):
     assert session.pick_device("cpu") == torch.device("cpu")
-    with pytest.raises(ValueError, match="device 'tpu' is unknown: use cpu or cuda"):
+    with pytest.raises(ValueError, match="device 'tpu' is unknown: use cpu, cuda or auto"):
         session.pick_device("tpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert session.pick_device() == torch.device("cpu")
+    assert session.pick_device() == session.pick_device("auto", 1, 2) == torch.device("cpu")
     with pytest.raises(ValueError, match="torch sees no GPU: use device cpu"):
         session.pick_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -119,6 +119,18 @@ def test_devices_that_are_not_there_are_refused(monkeypatch):
     assert session.pick_device("cpu", 1, 4) == torch.device("cpu")
     with pytest.raises(ValueError, match=r"4 processes on a node with 2 GPU\(s\): use --nproc-per-node 2"):
         session.pick_device(None, 1, 4)
+
+
+@pytest.mark.parametrize(("gpus", "processes", "kind"), [
+    (1, 1, "cpu"), (1, 2, "cpu"), (2, 1, "cuda"), (2, 2, "cuda"), (2, 4, "cpu"), (8, 8, "cuda")])
+def test_a_chapter_takes_gpus_where_there_are_enough_and_says_when_not(monkeypatch, capfd, gpus, processes, kind):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    places = [session.pick_device("auto", rank, processes) for rank in range(processes)]
+    assert places == [torch.device("cpu")] * processes if kind == "cpu" else [
+        torch.device("cuda", rank) for rank in range(processes)]
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == (kind == "cpu") and all(f"here is {gpus} (LAB_DEVICE=cuda takes it)" in line for line in said)
 
 
 def test_a_batch_is_text_and_its_targets_are_one_byte_on():
@@ -130,7 +142,7 @@ def test_a_batch_is_text_and_its_targets_are_one_byte_on():
     assert torch.equal(tokens, session.batch(text, 0, 4, 10)[0]), "the same step gives the same batch"
     assert not torch.equal(tokens, session.batch(text, 1, 4, 10)[0])
     assert not torch.equal(tokens, session.batch(text, 0, 4, 10, seed=1)[0])
-    with pytest.raises(ValueError, match="holds 5 bytes: it must be longer than one sequence, 10"):
+    with pytest.raises(ValueError, match=r"holds 5 byte.s.: it must be longer than one sequence, 10"):
         session.batch(session.as_tensor(b"short"), 0, 1, 10)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
 
 import pytest
 from repo import ROOT
@@ -30,7 +31,16 @@ def test_a_record_comes_back_as_it_was_saved(tmp_path):
     assert load(path) == sample()
     assert json.loads(path.read_text())["step_seconds"] == [9.0, 0.5, 0.5]
     assert [p.name for p in path.parent.iterdir()] == ["run.json"]
-    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_who_may_read_a_file_is_the_umasks_to_say(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        for _ in range(2):  # made, and written over
+            assert save(sample(), tmp_path / "run.json").stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
 
 
 def test_a_run_that_trains_nothing_has_no_tokens(tmp_path):
@@ -78,8 +88,7 @@ def test_a_record_holds_what_a_write_up_needs():
 
 
 BROKEN = [
-    ({"started": "2999-01-01T00:00:00+00:00"}, "it must be a time that has come, as 2026-01-02T03:04:05+00:00"),
-    ({"started": "2026-01-02T03:04:05"}, "it must be a time that has come"),
+    ({"started": "2026-01-02T03:04:05"}, "it must be a time that has come, as 2026-01-02T03:04:05+00:00"),
     ({"started": "yesterday"}, "started is 'yesterday': it must be a time that has come"),
     ({"device_count": 10**30}, "it must be a whole number from 1 to 1,000,000"),
     ({"device_count": 10**400}, "it must be a whole number from 1 to 1,000,000"),
@@ -96,7 +105,7 @@ BROKEN = [
     ({"backend": "none"}, "'none' is for one device"),
     ({"device_count": 0}, "device_count is 0: it must be a whole number from 1"),
     ({"device_count": True}, "device_count is True: it must be a whole number from 1"),
-    ({"nodes": 3}, "nodes is 3: it must divide device_count 2"),
+    ({"nodes": 3}, "nodes is 3: it must be at most device_count, 2"),
     ({"step_seconds": []}, "step_seconds is []: it must be a list of seconds above 0"),
     ({"step_seconds": [0.5, -1.0, 1.0]}, "it must be a list of seconds above 0"),
     ({"step_seconds": [0.5, float("nan"), 1.0]}, "it must be a list of seconds above 0"),
@@ -204,8 +213,28 @@ def test_the_command_keeps_no_path_of_this_machine():
     assert line == ("torchrun --nproc-per-node 2 labs/memory.py --save .../a.json --dataset=.../t.txt "
                     "--tier smoke")
     assert provenance.command_line([r"C:\labs\memory.py", r"C:\x\y.json"]) == "python labs/memory.py .../y.json"
-    assert provenance.command_line(["x/y.py", "a /b/c=/d\n\udcff", "/e=f/g"]) == "python x/y.py a .../c=.../d?? .../g"
+    said = provenance.command_line(["x/y.py", "a /b/c=/d\n\udcff", "/e=f/g"])
+    assert said == "python x/y.py 'a .../c=.../d??' .../g"
     assert [provenance.is_absolute(word) for word in ("~/x", r"C:\x", "/x", "labs/x.py")] == [True] * 3 + [False]
+
+
+@pytest.mark.parametrize("words", [
+    ["--prompt", "class Foo"], ["--prompt", "it's $HOME; `x` \\ \" * ?"], ["--prompt=def f(", "--save", "a b.json"],
+    ["--prompt", ""], ["--inject", "kill:0:3,nan:7"], ["--layout", "tp=2,pp=2"]])
+def test_a_shell_reads_the_command_as_the_words_that_were_typed(words):
+    line = provenance.command_line(["my labs/x.py", *words])
+    done = subprocess.run(["sh", "-c", line.replace("python", "printf '%s\\n'", 1)], capture_output=True, text=True)
+    assert done.stdout.split("\n")[:-1] == ["my labs/x.py", *words]
+
+
+def test_a_clock_that_was_set_back_loses_no_record(tmp_path):
+    record = results.load(results.save(replace(sample(), started="2999-01-01T00:00:00+00:00"), tmp_path / "r.json"))
+    assert record.started < datetime.now(UTC).isoformat()
+    assert record.notes == ["the clock was set back during the run, which began at 2999-01-01T00:00:00+00:00 by the "
+                            "clock of then"]
+    assert results.load(results.save(sample(), tmp_path / "s.json")) == sample()
+    with pytest.raises(ValueError, match="it must be a time that has come"):        # of a file, nobody knows why
+        results.from_dict(asdict(sample()) | {"started": "2999-01-01T00:00:00+00:00"})
 
 
 def test_the_commit_is_a_hash_or_unknown():

@@ -79,10 +79,64 @@ def test_bytes_follow_the_dtype(kind, width):
     assert chrome.size(span(0, "gloo:all_reduce", 0, 1)) is None
 
 
+@pytest.mark.parametrize(("dtype", "width"), [("Float", 4), ("Half", 2), ("BFloat16", 2), ("Long", 8), ("Int", 4),
+                                              ("Byte", 1), ("Bool", 1), ("Float8_e4m3fn", 1)])
+def test_bytes_of_nccls_events_follow_their_dtype(dtype, width):
+    event = span(0, "ncclDevKernel_Broadcast_RING_LL", 0, 1, "kernel", **{"In msg nelems": 1000, "dtype": dtype})
+    assert chrome.size(event) == 1000 * width
+
+
+def test_a_dtype_that_nobody_knows_has_no_size():
+    event = span(0, "ncclDevKernel_AllReduce", 0, 1, "kernel", **{"In msg nelems": 7, "dtype": "Odd"})
+    assert chrome.size(event) is None
+
+
+def test_collectives_and_compute_outside_the_marked_steps_do_not_count():
+    """Five all-reduces of 90 us, one of them in the step of 100 us, which computes for 50."""
+    events = [phase(0, "ProfilerStep#1", 0, 0.1), span(0, "aten::mm", 0, 0.05), span(0, "aten::mm", 0.3, 0.4),
+              *(reduce(0, start, start + 0.09, 400) for start in (0, 0.2, 0.4, 0.6, 0.8))]
+    found = trace.summary(trace.from_json(named(events, 1)))
+    assert (found["steps"], found["collectives"], found["bytes"]) == (1, 1, 400)
+    assert found["communication_seconds"] == {0: pytest.approx(90e-6)}
+    assert found["exposed_seconds"] == {0: pytest.approx(40e-6)}
+    assert found["compute_seconds"] == {0: pytest.approx(50e-6)}
+
+
+def test_a_kernel_belongs_to_the_step_that_the_device_saw():
+    """A GPU runs behind the CPU that feeds it: the step's all-reduce begins after the CPU has left the step."""
+    sent = {"In msg nelems": 25, "dtype": "Float"}
+    events = [phase(0, "step", 0, 2), span(0, "step", 1, 9, "gpu_user_annotation", 7),
+              span(0, "gemm", 1, 4, "kernel", 7),
+              span(0, "ncclDevKernel_AllReduce_Sum_f32", 3, 9, "kernel", 20, **sent),
+              span(0, "ncclDevKernel_AllReduce_Sum_f32", 20, 21, "kernel", 20, **sent)]
+    whole = trace.from_json(named(events, 1))
+    for found in (trace.summary(whole), trace.summary(trace.thin(whole))):
+        assert (found["collectives"], found["bytes"]) == (1, 100)
+        assert found["exposed_seconds"] == {0: pytest.approx(0.005)}
+
+
+def test_traces_of_an_older_torch_are_read():
+    """Up to 1.11 categories were Kernel, Memcpy, Operator and Runtime, and steps were operations."""
+    old = [span(0, "gemm", 0, 5, "Kernel", 7), span(0, "cudaLaunchKernel", 0, 2, "Runtime", 9)]
+    found = trace.summary(trace.from_json({"traceEvents": old}))
+    assert (found["steps"], found["collectives"]) == (1, 0)
+    assert found["compute_seconds"] == {0: pytest.approx(0.005)}
+    marked = [span(0, "ProfilerStep#3", 0, 4, "Operator"), span(0, "aten::mm", 1, 3, "Operator"),
+              span(0, "aten::mm", 6, 7, "Operator")]
+    found = trace.summary(trace.from_json({"traceEvents": marked}))
+    assert (found["steps"], found["compute_seconds"]) == (1, {0: pytest.approx(0.002)})
+
+
+def test_a_trace_with_nothing_to_read_is_refused():
+    with pytest.raises(ValueError, match="neither operations nor kernels of rank 0"):
+        trace.summary(trace.from_json({"traceEvents": [span(0, "x", 0, 1, "something else")]}))
+
+
 def test_on_a_gpu_kernels_compute_and_nccl_kernels_communicate():
+    sent = {"In msg nelems": 10, "dtype": "Float"}
     events = [phase(0, "step", 0, 10), span(0, "aten::mm", 0, 9),
               span(0, "sm90_gemm", 1, 5, "kernel", 7), span(0, "Memcpy HtoD", 5, 5.5, "gpu_memcpy", 7),
-              span(0, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 3, 8, "kernel", 20, **{"In msg nelems": 10})]
+              span(0, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 3, 8, "kernel", 20, **sent)]
     t = trace.from_json(named(events, 1))
     assert t.compute(0) == [(pytest.approx(0.001), pytest.approx(0.0055))]
     assert t.exposed(0) == pytest.approx(0.0025)

@@ -25,6 +25,7 @@ def test_every_parameter_is_in_one_unit(name):
 
 @pytest.mark.parametrize("shape", [LLAMA, GPT], ids=["llama", "gpt"])
 def test_tensors_are_the_models_own(shape):
+    pytest.importorskip("torch")
     from scaleout.parallel.transformer import Transformer
 
     assert list(tensors(shape).items()) == [(n, tuple(p.shape)) for n, p in Transformer(shape).named_parameters()]
@@ -48,8 +49,7 @@ def test_units_of_each_wrapping():
 @pytest.mark.parametrize("shape", [LLAMA, GPT], ids=["llama", "gpt"])
 def test_units_come_in_the_order_of_the_forward(shape, how):
     """Prefetching takes the next of the list, so a wrong order gathers units after they were needed."""
-    import torch
-
+    torch = pytest.importorskip("torch")
     from scaleout.parallel.transformer import Transformer
 
     model, parts = Transformer(shape), units(shape, Sharding(2, **how))
@@ -63,7 +63,7 @@ def test_units_come_in_the_order_of_the_forward(shape, how):
 
 def test_shards_are_dealt_by_rows():
     """As torch's chunk: 10 rows on 4 ranks are 3, 3, 3 and 1; what is sent is padded to 3 each."""
-    import torch
+    torch = pytest.importorskip("torch")
 
     unit = Unit("", (("a", (10, 5)), ("b", (3,))))
     assert unit.parameters == 53 and unit.shard(4) == 3 * 5 + 1

@@ -75,7 +75,7 @@ def texts():
 def test_every_tier_has_a_validation_batch_on_every_rank(texts, tier, world):
     o, text = texts[tier]
     assert 0.05 <= len(text.validation) / (len(text.train) + len(text.validation)) < 0.1, "a share of the bytes"
-    assert len(text.held_out) > 5
+    assert len(text.held_out) > 3
     assert len(text.validation) > o.batch * o.seq
     if o.batch % world:
         with pytest.raises(ValueError, match=f"{world} ranks do not divide a batch of {o.batch} sequences: use one of"):
@@ -89,7 +89,7 @@ def test_every_tier_has_a_validation_batch_on_every_rank(texts, tier, world):
 
 def test_no_tier_reads_its_text_over_and_over(texts):
     times = {tier: o.steps * o.batch / Order(len(text.train), o.seq).windows for tier, (o, text) in texts.items()}
-    assert times["smoke"] < 0.2 and times["cpu"] < 2
+    assert times["smoke"] < 0.3 and times["cpu"] < 2
     assert times["gpu"] < 5, "28 with the top-level modules alone"
 
 

@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from repo import ROOT
-from samples import holder
+from samples import HOLD, holder
 
 from scaleout.train import folder as train_folder
 from scaleout.train.metrics import FILES, Metrics
@@ -58,6 +59,30 @@ def test_of_many_that_start_at_once_one_writes(tmp_path):
     assert sum(f"process {owners[0]} on" in line for line in said) == 3, said
 
 
+LAUNCH = ("import subprocess, sys, time\nprint(subprocess.Popen([sys.executable, '-c', sys.argv[1], sys.argv[2]], "
+          "stdin=0, stdout=2).pid, flush=True)\ntime.sleep(600)")
+
+
+def test_a_job_whose_launcher_was_killed_is_named_with_what_ends_it(tmp_path):
+    """SIGKILL of torchrun leaves its ranks, which go on and hold the folder."""
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCH, HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT), "TORCHELASTIC_RUN_ID": "x"})
+    rank = int(launcher.stdout.readline())
+    assert launcher.stderr.readline() == "mine\n"
+    with pytest.raises(ValueError, match=rf"\(process {rank} on .*\): wait for its end, or use another --folder$"):
+        train_folder.claim(tmp_path, patience_s=0)
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    if Path("/proc/self/stat").exists():
+        with pytest.raises(ValueError, match=rf"and its launcher, process {launcher.pid}, is gone: kill {rank} lets it "
+                                             r"save and end, or use another --folder$"):
+            train_folder.claim(tmp_path, patience_s=0)
+    launcher.stdin.close()                                  # which ends the rank
+    assert launcher.stderr.read().endswith("EOF when reading a line\n")
+    train_folder.claim(tmp_path, patience_s=0).close()
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"[" * 100_000, b"{}", b'{"host": 1}', b"7"])
 def test_a_lock_with_garbage_in_it_is_a_lock(content, tmp_path):
     with holder(tmp_path) as first:
@@ -101,7 +126,7 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line(tmp_path, monkey
     with pytest.raises(ValueError, match=r"--folder .*x: cannot be written \(Not a directory: .*: choose a folder"):
         train_folder.claim(tmp_path / "file" / "x")
     (tmp_path / "taken" / "lock").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"taken: cannot be written \(Is a directory: .*lock\): choose a folder"):
+    with pytest.raises(ValueError, match=r"taken/lock is no file: remove it, or use another --folder"):
         train_folder.claim(tmp_path / "taken")
     (tmp_path / "odd" / "plot.svg").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"odd/plot.svg is no file: remove it, or use another --folder"):

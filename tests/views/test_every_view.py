@@ -127,6 +127,28 @@ CHECKS = {"memory": memory, "collectives": of_collectives, "ddp": ddp, "fsdp": f
           "mesh": mesh, "planner": planner}
 
 
+SHADE = re.compile(r"\b(?:pale|dark)(?:r|er|st|est)?\b|\blight(?:er|est)\b")  # marks are solid or faint
+SUM = re.compile(r"(?<![\d.,×/] )((?:[\d.,]+ \+ )+[\d.,]*\d) = ([\d.,]*\d)(?! [×/])")
+
+
+def said(stem, result):
+    """All that a view says: in its picture, titles and labels, sentence and law, and on its controls."""
+    words = re.findall(r">([^<>]+)<|aria-label=\"([^\"]*)\"", result["svg"])
+    control = [word for one in controls(stem).values() for word in (one.label, one.help, *(w for _, w in one.options))]
+    return [word for pair in words for word in pair] + [result["sentence"], *result["law"], *control]
+
+
+def adds_up(line):
+    """Whether each sum of plain numbers in a line is that of its terms as they are printed, and no term is missing."""
+    if re.match(r" *[×+/=]", line):
+        return False
+    for terms, total in SUM.findall(line):
+        found = sum(float(term) for term in terms.replace(",", "").split(" + "))
+        if abs(found - float(total.replace(",", ""))) > 1e-9 * found:
+            return False
+    return True
+
+
 def test_every_view_is_here():
     assert set(CHECKS) == set(views.stems())
 
@@ -146,6 +168,9 @@ def test_every_state_draws(stem):
         named = "mistral of 7.25B" if given.get("config") else NAMES[given["model"]] if "model" in given else ""
         assert stem in NAMELESS or result["sentence"].startswith(named), params
         CHECKS[stem](given, result["values"], result)
+        for line in said(stem, result):
+            assert not SHADE.search(line), f"{line}: pale and dark change places in dark mode"
+            assert adds_up(line), f"{line}: {params}"
         drawn += 1
         if drawn % 10 == 0:
             assert result == views.render(stem, params), "the same twice"

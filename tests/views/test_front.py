@@ -62,7 +62,8 @@ def test_words_say_the_numbers_of_the_state(state):
     left, right = result["law"][1].removesuffix(" GB").split(" GB = ")
     assert eval(left.replace("×", "*")) == pytest.approx(float(right), abs=0.05)
     if found["fits"]:
-        assert "51.5 GB to spare" in result["sentence"]
+        assert f"{found['held_gb']:.1f} of the usable {front.ROOM / 1e9:.1f} GB" in result["sentence"]
+        assert f">{front.ROOM / 1e9:.1f} GB</text>" in result["svg"] and 'data-mark="usable"' in result["svg"]
         assert "48% more on the wire, 33% more arithmetic" in result["sentence"]
     else:
         assert f"{found['held_gb']:.0f} GB" in result["sentence"]

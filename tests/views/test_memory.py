@@ -14,6 +14,7 @@ from view_settings import by_chance, controls, few
 from scaleout import views
 from scaleout.draw import kinds as stack
 from scaleout.draw import svg
+from scaleout.draw.amounts import amount
 from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, Layout, Recipe, account
 from scaleout.memory.tape import MOMENTS
@@ -23,7 +24,7 @@ from scaleout.views import memory
 from scaleout.views.choices import NAMES
 from scaleout.views.memory import words
 
-CHANCE = by_chance("memory", 40, 4)
+CHANCE = by_chance("memory", 40, 9)
 RESULTS = sorted((Path(__file__).parents[2] / "labs" / "results" / "memory").glob("*.json"))
 
 
@@ -52,7 +53,6 @@ def test_values_are_the_account():
 @pytest.mark.parametrize("params", [{}, {"moment": 4}, *CHANCE[:12]], ids=str)
 def test_layers_are_to_scale(params):
     """Of the tank at its moment, and of every moment in the strip, at both widths: pixels for a GB are the same."""
-    moment = {**views.defaults("memory"), **params}["moment"]
     for width in (svg.WIDE, svg.NARROW):
         result = views.render("memory", params, width)
         drawn, held = marks(result["svg"]), result["values"]["moments_gb"]
@@ -60,8 +60,8 @@ def test_layers_are_to_scale(params):
             'data-stops="([^"]+)"', result["svg"])[1].split(" "))  # fmt: skip
         rim = zero[1] - DEVICES[params.get("device", "h100-sxm")].memory_bytes / 1e9 * (zero[1] - high) / top
         assert float(drawn["rim"].get("y1")) == pytest.approx(rim, abs=0.01)
-        for i, (name, kinds) in enumerate(held.items()):
-            places = [words.MOMENTS[name][1], *["tank"] * (i == moment)]
+        for name, kinds in held.items():
+            places = [words.MOMENTS[name][1], *["tank"] * (name == result["values"]["moment"])]
             for found in (heights(result["svg"], place) for place in places):
                 assert set(found) == set(stack.ORDER)
                 for layer, height in found.items():
@@ -110,7 +110,21 @@ def test_a_step_moves_what_it_shows():
             for result in (*shown, *(views.render("memory", params) for params in CHANCE[:12]))]  # fmt: skip
     assert all(names == bars[0] for names in bars) and len(bars[0]) == 8 * 8 + 1
     assert len({marks(one["svg"])["now"].get("x") for one in shown}) == 7
-    assert all(one["levers"]["moment"] == {"hi": 6} for one in shown)
+    assert all(one["levers"]["moment"] == {"hi": memory.FULLEST} for one in shown) and memory.FULLEST == 7
+
+
+def test_the_tank_shows_the_moment_that_the_sentence_is_of_until_it_is_moved():
+    """The peak moves with the setting: to the loss where tokens fill most, and the tank with it."""
+    seen = set()
+    for params in ({}, {"batch": 2}, {"batch": 8}, *(one | {"moment": memory.FULLEST} for one in CHANCE)):
+        result = views.render("memory", params)
+        values, giga = result["values"], 2**30 if params.get("gib") else 10**9
+        assert values["moment"] == values["peak_moment"] and values["moment_gb"] == values["peak_gb"], params
+        name, _, where = words.MOMENTS[values["moment"]]
+        said = amount(values["peak_gb"] * 1e9, giga)
+        assert f">{name}: {said}</text>" in result["svg"] and f"**{said}** {where}. " in result["sentence"]
+        seen.add(values["moment"])
+    assert {"optimizer", "loss"} <= seen
 
 
 def test_every_control_changes_the_values_or_is_off():
@@ -145,7 +159,7 @@ def test_sentence_says_fit_and_lever():
     assert small["values"]["fits"] and "It fits on one H100" in small["sentence"]
     large = views.render("memory", {})
     assert not large["values"]["fits"] and "It does not fit: 1.58 times what one H100" in large["sentence"]
-    assert "The largest part is optimizer state (40%). Try **ZeRO-" in large["sentence"]
+    assert "The largest part is Adam's averages (40%). Try **ZeRO-" in large["sentence"]
     assert max(len(views.render("memory", params)["sentence"]) for params in CHANCE) < 245
 
 

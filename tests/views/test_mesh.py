@@ -195,7 +195,7 @@ def test_the_lever_that_is_named_keeps_its_promise():
 
 
 def test_controls_that_change_nothing_say_why():
-    assert shown()["levers"].keys() == {"rank", "micro_batches"}
+    assert shown()["levers"].keys() == {"rank", "micro_batches", "loss"}
     assert shown(tp=8, node=8)["levers"].keys() >= {"pp", "cp", "zero", "chunks", "link"}
     assert "off" in shown(model="gpt-3-175b")["levers"]["seq"]
     assert shown(**LARGE)["levers"]["rank"] == {"hi": 16_383}
@@ -215,3 +215,13 @@ def test_groups_that_cross_are_those_of_the_grid():
         on = grid(replace(at.layout), at.axes)
         far = [axis for axis in on.names if len({rank // at.node for rank in on.group(0, axis)}) > 1]
         assert values(**params)["crossing"] == far == [axis for axis in on.names if crosses(at.cluster, on, axis)]
+
+
+def test_the_loss_is_a_choice_where_the_logits_are_what_is_held():
+    """Whole, 8B with a vocabulary of 128,256 is fullest at its loss; in a pipeline its first stage is."""
+    given = {"model": "llama-3-8b", "tp": 1, "pp": 1, "zero": 3, "batch": 4, "recompute": "full"}
+    held = {way: values(**given, loss=way)["held_gb"] for way in ("eager", "fused", "chunked")}
+    assert held["eager"] > held["fused"] > held["chunked"]
+    logits = 4 * 4096 * 128_256 / 1e9  # elements: three of 4 bytes each, and two of 2
+    assert held["eager"] - held["fused"] == pytest.approx((3 * 4 - 2 * 2) * logits, rel=0.01)
+    assert "fuller at another moment" in shown(model="llama-3-8b", pp=4, tp=1)["levers"]["loss"]["off"]

@@ -10,6 +10,7 @@ from cases import refused
 
 from scaleout import views
 from scaleout.draw import svg
+from scaleout.exercises.capstone.exit_check import exit_check
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views import capstone
 from scaleout.views.ddp import gauge
@@ -36,38 +37,42 @@ def height(picture, label, x):
 
 
 @pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
-@pytest.mark.parametrize("stem", ["ddp", "capstone"])
-def test_a_run_lies_at_its_share_of_what_ranks_alone_would_do(stem, width):
-    found = views.measured(stem, record(stem))
-    seen = record(stem)["measurement"]
-    waits, step = {
-        "ddp": (seen.get("exposed seconds a step, torch DDP"), seen.get("seconds a step, torch DDP")),
-        "capstone": (seen.get("seconds a step beyond a rank alone"), seen.get("seconds a step")),
-    }[stem]
-    result = views.render(stem, {}, width, found)
-    assert part(result["svg"], stem) == pytest.approx(1 - waits / step, abs=0.01)
-    share = f"{1 - waits / step:.0%}" + " of ranks alone" * (stem == "capstone")
-    assert f"your run: {share}, 2 ranks on 2-core x86-64 CPU" in result["svg"]
-    without = views.render(stem, {}, width)
+def test_a_run_of_ddp_lies_at_its_share_of_what_ranks_alone_would_do(width):
+    found, seen = views.measured("ddp", record("ddp")), record("ddp")["measurement"]
+    share = 1 - seen["exposed seconds a step, torch DDP"] / seen["seconds a step, torch DDP"]
+    result = views.render("ddp", {}, width, found)
+    squares = [one for one in ET.fromstring(result["svg"]).iter(f"{SVG}rect")
+               if one.get("data-mark", "")[:5] == "crew1"]  # fmt: skip
+    assert sum(float(one.get("width")) for one in squares) / gauge.SIDE / 2 == pytest.approx(share, abs=0.01)
+    assert f"your run: {share:.0%}, 2 ranks on 2-core x86-64 CPU" in result["svg"]
+    without = views.render("ddp", {}, width)
     assert result["values"] == without["values"] and "your run" not in without["svg"]
 
 
-def part(picture, stem):
-    """The share that the reader's own run has in a picture: of the squares of its row, or of the height of an axis."""
-    if stem == "ddp":
-        squares = [one for one in ET.fromstring(picture).iter(f"{SVG}rect") if one.get("data-mark", "")[:5] == "crew1"]
-        return sum(float(one.get("width")) for one in squares) / gauge.SIDE / 2  # of two ranks
-    [(x, y)] = rings(picture)
-    low, high = (height(picture, label, x) for label in ("0%", "100%"))
-    return (low - y) / (low - high)
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+@pytest.mark.parametrize("kind", ["strong-2-fsdp", "strong-4-ddp", "weak-2-fsdp"])
+def test_a_run_of_the_capstone_has_the_efficiency_of_the_lab_and_the_exit_check(kind, width):
+    """Against the rate on one process; alone it has none, whatever its Record says of its own ranks."""
+    files = [RESULTS / "scaling" / f"smoke-cpu-{name}.json" for name in (f"{kind.partition('-')[0]}-1-one", kind)]
+    one, run = (json.loads(path.read_text()) for path in files)
+    efficiency = exit_check(files).rows[-1][-1]
+    found = views.measured("capstone", run)
+    typed = one["measurement"]["tokens a second"]
+    beside = views.render("capstone", {"own_1": typed}, width, found)["svg"]
+    places = sorted(rings(beside))  # of the typed run, and of the Record
+    low, high = (height(beside, label, places[0][0]) for label in ("0%", "100%"))
+    assert [(low - y) / (low - high) for _, y in places] == pytest.approx([1, efficiency], abs=0.01)
+    assert capstone.record.point(found, {1: typed})[2].startswith(f"your run: efficiency {efficiency:.0%}, ")
+    alone = views.render("capstone", {}, width, found)["svg"]
+    assert not rings(alone) and "your run: " in alone
 
 
-def test_a_run_of_the_capstone_counts_against_the_fewest_or_as_100_percent():
-    run = {"ranks": 4, "device": "a GPU", "rate": 3000.0, "share": None}
-    assert capstone.record.point(run, {})[:3] == (4, 1.0, "your run: 3,000 tokens/s count as 100%, 4 ranks on a GPU")
+def test_one_run_has_no_efficiency_until_a_smaller_one_is_known():
+    run = {"ranks": 4, "device": "a GPU", "rate": 3000.0}
+    words = "your run: 3,000 tokens/s, 4 ranks on a GPU"
+    assert capstone.record.point(run, {}) == capstone.record.point(run, {8: 9.0}) == (4, None, words)
     assert capstone.record.point(run, {1: 1000.0, 8: 9.0})[:2] == (4, pytest.approx(0.75))
-    assert capstone.record.point(run, {8: 9.0})[1] == 1.0
-    assert capstone.record.point({**run, "share": 0.5}, {1: 1000.0})[1::2] == (0.5, True)
+    assert capstone.record.point({**run, "ranks": 1}, {}) == (1, 1.0, "your run: efficiency 100%, 1 rank on a GPU")
 
 
 def test_a_peak_is_drawn_only_beside_its_own_model():

@@ -67,9 +67,23 @@ def test_a_loss_scale_slides_and_the_largest_of_all_decides():
     assert not found[16]["overflows"] and found[17]["overflows"] and found[17]["beyond_percent"] == 0
     largest = max(h.largest for kinds in GRADIENTS["last step"].values() for h in kinds.values())
     assert found[0]["largest_of_all_log2"] == pytest.approx(math.log2(largest), abs=1e-6)
-    said = shown(scale=17)["sentence"]
-    assert "in values and output in block 1," in said and "**the step is left out**" in said
-    assert "in values and output in block 1," not in shown(scale=17, part="block 1, values and output", kind="weights")
+
+
+def test_what_is_infinite_is_a_share_of_the_picture_or_said_to_be_elsewhere():
+    """The step is left out for one gradient of the model, which need not be of the part that is drawn."""
+    elsewhere = 0
+    for params in [{"scale": k} for k in (17, 18, 19, 24)] + [
+            {"scale": 17, "part": "block 1, values and output", "kind": kind} for kind in ("weights", "activations")]:
+        result = shown(**params)
+        said, beyond = result["sentence"], result["values"]["beyond_percent"]
+        assert "**the step is left out**" in said
+        if beyond:
+            assert " are infinite, and" in said and "none of" not in said
+        else:
+            assert "none of the gradients" in said
+            assert "is infinite, but the largest, one of the weights' in values and output in block 1, is: " in said
+        elsewhere += not beyond
+    assert elsewhere == 5
 
 
 def test_16_bits_take_in_weights_gradients_and_8_bits_do_not():

@@ -118,6 +118,20 @@ def test_muon_gathers_every_matrix_and_keeps_one_state_of_it(stage, sends):
     assert ("gather the momentum" in said) is (stage > 0)
 
 
+def test_what_is_kept_in_the_hosts_memory_has_to_fit_there():
+    """698 GB per GPU of eight, and 1.4 TB on each of two, are more than a node of 8 H100 has."""
+    for ranks, each in ((2, 1.40), (4, 0.698)):
+        found = shown(stage=3, model="gpt-3-175b", ranks=ranks, offload="parameters")
+        assert round(found["values"]["host_gb"] / 1e3, 2 if ranks == 2 else 3) == each
+        assert found["values"]["fits"] and not found["values"]["host_fits"]
+        said = found["sentence"]
+        assert "of host memory (too much: 2.79 TB a node, a DGX H100 has 2 TB)" in said and "Try **NVMe**" in said
+    apart = shown(stage=3, model="gpt-3-175b", ranks=4, offload="parameters", link="nodes")["values"]
+    assert apart["host_fits"] and apart["node_host_gb"] == 2 * apart["host_gb"]
+    lever = shown(stage=3, model="llama-3-70b", ranks=2)["sentence"]
+    assert "all states offloaded** (564.4 GB): nothing on the GPU, fits" in lever
+
+
 def test_a_gpu_waits_while_its_host_updates():
     found = shown(offload="optimizer")["values"]
     parts = found["parts"]
@@ -174,7 +188,11 @@ def test_the_lever_that_is_named_keeps_its_promise():
 
 def test_controls_that_change_nothing_say_why():
     assert {*shown()["levers"]} == {"keep", "to"} and {*shown(stage=0)["levers"]} == {"keep", "offload", "to"}
-    assert not shown(stage=3, offload="optimizer")["levers"]
+    assert not shown(stage=3, offload="optimizer")["levers"] and not shown(stage=3, offload="parameters")["levers"]
+    note = shown(stage=2, offload="parameters")
+    assert "weights stay on the GPU" in note["levers"]["offload"]["note"]
+    same = shown(stage=2, offload="optimizer")["values"]
+    assert all(note["values"][name] == same[name] for name in same if name != "by_stage_gb"), "as the note says"
     assert shown(offload="optimizer")["levers"]["to"] == {"off": "NVMe is for stage 3"}
 
 

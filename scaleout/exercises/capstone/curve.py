@@ -207,8 +207,7 @@ MFU = Number(
     "half.\n\nSource: Chowdhery et al., *PaLM*, arXiv 2204.02311, appendix B.",
     value=_MFU, unit="%", units=_SHARE, dimension="share",
     slips=(
-        Slip("sparse-peak", _MFU / 2,
-             "You took the peak with sparsity. Nothing here is sparse: the dense one is half."),
+        Slip("sparse-peak", _MFU / 2, "You took the peak with sparsity, and nothing here is sparse."),
         Slip("hfu", _MFU * 4 / 3,
              "That counts the recomputed forward: HFU. MFU counts what the model needs, once."),
         Slip("forward-only", _MFU / 3, "You counted the forward alone. The backward takes twice as much."),

@@ -60,9 +60,10 @@ class Shares(Function):
 
 def _is_batch(order: tuple, batch: int, step: int, world: int, parts: list[list]) -> bool:
     """Equal parts that are, together, the step's batch."""
+    right = sorted(order[step * batch :][:batch])
     whole = [one for part in parts for one in part]
-    return (not any(isinstance(one, list) for one in whole) and {len(part) for part in parts} == {batch // world}
-            and sorted(whole) == sorted(order[step * batch :][:batch]))  # fmt: skip
+    return (not any(isinstance(one, list) for one in whole) and {len(part) for part in parts} == {len(right) // world}
+            and sorted(whole) == right)  # fmt: skip
 
 
 SHARE = Shares(
@@ -73,7 +74,9 @@ SHARE = Shares(
     "- `order` is the shuffled list of this epoch's examples; every rank has the same.\n"
     "- `batch` is the number of examples in a step over **all** ranks, so it does not change with `world`.\n"
     "- Over an epoch every example comes once, on one rank. The ranks take equal parts of each batch; how they divide "
-    "it is your choice.\n\nThe checker puts the parts of all ranks together, for several numbers of ranks, and "
+    "it is your choice.\n"
+    "- When all examples of the epoch have come, a step has none: an empty list on every rank.\n\n"
+    "The checker puts the parts of all ranks together, for several numbers of ranks, and "
     "compares the batches.",
     hints=("First the batch of the step, whatever the ranks: where in `order` does it begin?",
            "Only then divide it: each rank takes batch / world of it."),
@@ -85,7 +88,7 @@ SHARE = Shares(
     "bit.",
     function="share", stub=_ORDER_STUB, reference=_share,
     cases=tuple((order, batch, step, rank, world) for order, batch, worlds in _RUNS for world in worlds
-                for step in range(len(order) // batch) for rank in range(world)),
+                for step in range(len(order) // batch + 1) for rank in range(world)),
     mistakes=(
         Mistake("own-part-of-the-epoch", lambda order, batch, step, rank, world: order[
             rank * (len(order) // world):][step * (batch // world):][:batch // world],
@@ -93,7 +96,7 @@ SHARE = Shares(
                 "so are the batches."),
         Mistake("batch-a-rank", lambda order, batch, step, rank, world: order[
             (step * world + rank) * batch:][:batch],
-                "Each of your ranks takes a whole batch, so the batch of all grows with the ranks. `batch` is that of "
+                "Each of your ranks takes a whole batch, so the batch of all grows with the ranks. batch is that of "
                 "all of them."),
         Mistake("same-on-all", lambda order, batch, step, rank, world: order[step * batch:][:batch // world],
                 "All your ranks take the same examples. The rank has to come in."),
@@ -113,6 +116,9 @@ SHARE = Shares(
         Mistake("not-shuffled", lambda order, batch, step, rank, world: list(range(len(order)))[
             step * batch + rank * (batch // world):][:batch // world],
                 "You returned places in the order. Take the examples that stand there."),
+        Mistake("places-without-end", lambda order, batch, step, rank, world: [
+            step * batch + rank * (batch // world) + n for n in range(batch // world)],
+                "You returned places in the order, beyond its end too. Take the examples that stand there."),
     ),
     right="A resume needs the step, and nothing else, to go on with the right data.",
 )  # fmt: skip

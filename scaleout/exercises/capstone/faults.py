@@ -21,7 +21,7 @@ YOUNG = Number(
     f"{young(_SAVE / 4, _MTBF):.0f} s. On four times the GPUs failures come four times as often, every "
     f"{cluster_mtbf(4, _MTBF) / _HOUR:.0f} hour, and the interval halves too.\n\nSource: Young, *A first order "
     "approximation to the optimum checkpoint interval*, CACM 17(9), 1974.",
-    value=_TAU, unit="s", units=_TIME, dimension="seconds",
+    value=_TAU, unit="s", said=True, units=_TIME, dimension="seconds",
     slips=(
         Slip("forgot-two", (_SAVE * _MTBF) ** 0.5, "A factor of 2 is missing under the root."),
         Slip("hours", (2 * _SAVE * _MTBF / _HOUR) ** 0.5,
@@ -57,7 +57,7 @@ LOST = Number(
     f"than to saving, so it should save more often. At Young's interval of {_TAU:.0f} s the two are equal, which is a "
     f"quick check, and cost {2 * _SAVE / _TAU:.1%} together. Far from it, both sides punish: an interval of an hour "
     f"would cost {_SAVE / _HOUR + _HOUR / 2 / _MTBF:.0%}.",
-    value=_LOST, unit="%", units=_SHARE, dimension="share",
+    value=_LOST, unit="%", said=True, units=_SHARE, dimension="share",
     slips=(
         Slip("saving-alone", _SAVING, "That is what saving costs. Work that is done again costs too."),
         Slip("again-alone", _AGAIN, "That is the work that is done again. Saving costs too."),
@@ -130,7 +130,7 @@ RESTORE = Choice(
 )  # fmt: skip
 
 KILL = Choice(
-    key="kill-proof", level=2, minutes=2, title="A test that cannot fail",
+    key="kill-proof", level=2, minutes=2, title="A test of the resume",
     prompt="A test of the resume: train 40 steps with a checkpoint after step 20, kill the job **as soon as that "
     "checkpoint is there**, resume, and see that the loss goes on falling. It passes. What has it shown?",
     hints=("How much work was lost by that kill?", "What would the loss do if the optimizer had been forgotten?"),

@@ -79,7 +79,7 @@ CROSSOVER = Function(
                 lambda ranks, alpha, rate: alpha * rate * 2 * (ranks - 1) / (2 * log2(ranks) - 2 * (ranks - 1) / ranks),
                 "Your tree starts its messages for free. It pays alpha in each of its 2 log2(W) steps."),
         Mistake("inverse-rate", lambda ranks, alpha, rate: _crossover(ranks, alpha, 1 / rate),
-                "You took rate for seconds per byte. It is bytes per second: n bytes take n / rate."),
+                "You took rate for seconds per byte. It is bytes per second."),
         Mistake("forgot-alpha", lambda ranks, alpha, rate: _crossover(ranks, 1, rate),
                 "alpha is missing in your result."),
         Mistake("start-as-its-bytes", lambda ranks, alpha, rate: alpha * rate,
@@ -200,7 +200,7 @@ FIT = Function(
         Mistake("beta-not-below-zero", lambda points: [_fit(points)[0], max(_fit(points)[1], 0)],
                 "Your beta is never below zero. Least squares does not know that: return what comes out."),
         Mistake("mean-of-ratios", _mean_rate,
-                "Your beta is the mean of seconds / bytes. For small messages that is nearly all latency: use "
+                "Your beta is the mean of the points' own ratios. For small messages that is nearly all latency: use "
                 "the slope."),
         Mistake("turned", _turned,
                 "You fitted bytes to seconds. The errors are in the seconds: fit seconds to bytes."),

@@ -7,20 +7,40 @@ Besides the sums it counts what was sent, so that a ring is told from something 
 
 from __future__ import annotations
 
-from linecache import getlines
+from itertools import product
+from math import isclose
+from operator import mul
 from traceback import walk_tb
 
 import torch
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
-from scaleout.exercises.ranks.count import Calls, counted
+from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.ranks.guard import line
+from scaleout.exercises.ranks.sure import Fault, Seen, judged
 
 # (length, dtype): shorter than the ranks, not divisible by 2, 3 or 4, none, whole numbers no float32 can hold, and one
 # so large that a chunk does not fit into the buffers of the network.
 CASES = ((7, torch.float32), (1, torch.float64), (0, torch.float32), (1001, torch.int64), (10, torch.float16),
          (2_000_003, torch.float32))  # fmt: skip
+HALF = 2e-3  # relative: float16 rounds above 2,048
+BESIDE = 1000  # bytes a step may send beside its chunk, as for a length or the wrapping of an object
+
+MISTAKES = {
+    "unchanged": "the tensor is as it was. Write into it (tensor += ..., chunk.copy_(...)): tensor = ... only renames",
+    "dropped-rest": "the end is as it was. Where the length does not divide by the ranks, tensor_split gives every "
+                    "number to a chunk",
+    "mean": "that is the mean over the ranks. All-reduce adds: leave the sum as it is",
+    "rounded": "the last digits are lost, of whole numbers alone: a buffer has another dtype than the tensor. Use "
+               "empty_like",
+    "counted-twice": "some ranks' numbers were added more than once. In steps 0 to ranks - 2 what arrives is added, "
+                     "from then on it replaces",
+    "forgot-all-gather": "one chunk is finished and the others hold sums of some ranks, as after the reduce-scatter. "
+                         "The finished chunks have to go round, in ranks - 1 more steps",
+    "one-step-short": "one chunk holds the sum of some ranks only, and the others are finished, as where a step is "
+                      "missing. There are 2 * (ranks - 1)",
+}  # fmt: skip
 
 
 def message(length: int, dtype: torch.dtype, rank: int) -> torch.Tensor:
@@ -29,8 +49,9 @@ def message(length: int, dtype: torch.dtype, rank: int) -> torch.Tensor:
     return (torch.arange(length) % 100 + 100 * rank + 1).to(dtype) + large
 
 
-def own(function, rank: int, world: int) -> Verdict | None:
-    """Run all cases on this rank, up to the first that is wrong."""
+def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+    """Run all cases on this rank: what was seen in each, or what is wrong whatever else it does."""
+    seen = []
     for length, dtype in CASES:
         tensor = message(length, dtype, rank)
         where = f"rank {rank} of {world}, {length:,} numbers of {str(dtype).removeprefix('torch.')}"
@@ -38,82 +59,101 @@ def own(function, rank: int, world: int) -> Verdict | None:
             with counted() as calls:
                 given = function(tensor)
         except IndexError as error:
-            if len(tensor.chunk(world)) == world or not _calls_chunk(error):
+            if not _too_few(error, len(tensor.chunk(world)), world):
                 raise
-            return wrong(f"{where}: {line(error)}. torch.chunk may give fewer chunks than ranks; tensor_split does not",
+            return wrong(f"{where}: {line(error)}. torch.chunk gave fewer chunks than ranks; tensor_split does not",
                          "few-chunks")  # fmt: skip
-        expected = sum(message(length, dtype, other) for other in range(world))
-        if not torch.equal(tensor, expected):
-            words, slip = _slip(tensor, expected, given, rank, world)
-            return wrong(f"{where}: {words}", slip)
-        if calls.names:
-            return wrong(f"{where}: the sum is right, but your code calls {calls.names[0]}. Write the ring yourself, "
-                         "with isend and irecv", "used-a-collective")  # fmt: skip
-        bad = _not_a_ring(calls, length, rank, world)
-        if bad:
-            return wrong(f"{where}: the sum is right, but {bad[0]}", bad[1])
-    return None
+        every = [message(length, dtype, other) for other in range(world)]
+        if given is ...:
+            return wrong(f"{where}: the tensor is as it was: put your ring in the place of the ...", "stub")
+        fault = _fault(tensor, sum(every), given, world)
+        fault = fault or _not_a_ring(calls, tensor, world)
+        inferred = not fault or fault[0] == "wrong-sum"
+        seen.append(Seen(where, fault, frozenset(_agree(tensor, every, rank) if inferred else ())))
+    return seen
 
 
-def _calls_chunk(error: IndexError) -> bool:
-    """Whether the code that raised it cuts with torch.chunk, and missed one of a tuple or list."""
+def _too_few(error: IndexError, chunks: int, world: int) -> bool:
+    """Whether the code that raised it has cut the tensor in fewer pieces than there are ranks."""
     *_, (frame, _) = walk_tb(error.__traceback__)
-    return "index out of range" in str(error) and ".chunk(" in "".join(getlines(frame.f_code.co_filename))
+    return chunks < world and any(
+        isinstance(one, (tuple, list)) and len(one) == chunks and all(isinstance(x, torch.Tensor) for x in one)
+        for one in frame.f_locals.values())  # fmt: skip
 
 
-def _slip(tensor, expected, given, rank: int, world: int) -> tuple[str, str]:
-    """The misconception behind a wrong sum, and what to do about it."""
-    mine = message(len(tensor), tensor.dtype, rank)
-    if given is ...:
-        return "the tensor is as it was: put your ring in the place of the ...", "stub"
-    if isinstance(given, torch.Tensor) and torch.equal(given, expected):
-        return "you returned the sum, but the tensor has to hold it: write into it, in place", "not-in-place"
-    if torch.equal(tensor, mine):
-        return ("the tensor is as it was. Write into it (tensor += ..., chunk.copy_(...)): tensor = ... only renames",
-                "unchanged")  # fmt: skip
-    rest = len(tensor) - len(tensor) % world
-    if len(tensor) % world and torch.equal(tensor[:rest], expected[:rest]):
-        return (f"the end is wrong, from number {rest} on. The length does not divide by {world}: "
-                "tensor_split gives every number to a chunk", "dropped-rest")  # fmt: skip
-    if len(tensor) and torch.allclose(tensor.double() * world, expected.double(), rtol=0.01):
-        return "that is the mean over the ranks. All-reduce adds: leave the sum as it is", "mean"
-    if not tensor.dtype.is_floating_point and torch.allclose(tensor.double(), expected.double(), rtol=1e-6):
-        return "the last digits are lost: a buffer has another dtype than the tensor. Use empty_like", "rounded"
-    finished = [torch.equal(*pair) for pair in zip(tensor.tensor_split(world), expected.tensor_split(world),
-                                                   strict=True)]  # fmt: skip
-    if (tensor > expected).any() and not (tensor < expected).any():
-        return ("some numbers are too large, so something was added more than once. In steps 0 to ranks - 2 what "
-                "arrives is added, from then on it replaces", "counted-twice")  # fmt: skip
-    if sum(finished) == 1:
-        return ("only one chunk is finished, as after the reduce-scatter. The finished chunks have to go round, in "
-                "ranks - 1 more steps", "forgot-all-gather")  # fmt: skip
-    if sum(finished) == world - 1:
-        return "one chunk is not finished, as where a step is missing. There are 2 * (ranks - 1)", "one-step-short"
-    return (f"{sum(finished)} of {world} chunks are right. In step s rank r sends chunk r - s and receives chunk r - s "
-            "- 1, modulo ranks", "wrong-sum")  # fmt: skip
-
-
-def _not_a_ring(calls: Calls, length: int, rank: int, world: int) -> tuple[str, str] | None:
-    """What is wrong with what was sent, for a message that is much longer than there are ranks."""
-    if length < 100 * world:
+def _fault(tensor: torch.Tensor, expected: torch.Tensor, given: object, world: int) -> Fault:
+    """What is to be seen in a wrong sum."""
+    if torch.equal(tensor, expected):
         return None
-    total, steps = sum(calls.sent.values()), 2 * (world - 1)
-    ring = steps * -(-length // world)
-    if len([to for to, numbers in calls.sent.items() if numbers]) > 1:
-        return (f"it sent to {len(calls.sent)} other ranks. In a ring every rank sends to its right only",
-                "not-a-ring")  # fmt: skip
-    if total > ring:
-        return (f"it sent {total:,} numbers, where a ring sends at most {ring:,}: one chunk a step, not the whole "
-                "tensor", "sent-too-much")  # fmt: skip
-    if total < steps * (length // world):
-        return (f"it sent {total:,} numbers with isend, where a ring sends {ring:,}: another way brought the sum",
-                "not-a-ring")  # fmt: skip
+    if isinstance(given, torch.Tensor) and given.shape == expected.shape and torch.equal(given, expected):
+        return "not-in-place", "you returned the sum, but the tensor has to hold it: write into it, in place"
+    at = int((tensor != expected).nonzero()[0])
+    right = [torch.equal(*pair) for pair in zip(tensor.tensor_split(world), expected.tensor_split(world), strict=True)]
+    return "wrong-sum", (f"number {at} is {tensor[at].item():,} and the sum is {expected[at].item():,}; {sum(right)} "
+                         f"of {world} chunks are right. In step s rank r sends chunk r - s and receives chunk r - s - "
+                         "1, modulo ranks")  # fmt: skip
+
+
+def _agree(tensor: torch.Tensor, every: list[torch.Tensor], rank: int) -> list[str]:
+    """The mistakes that give this tensor, or that do no harm where it is right."""
+    world, expected, mine = len(every), sum(every), every[rank]
+    rest, right = len(tensor) - len(tensor) % world, torch.equal(tensor, expected)
+    cut = zip(tensor.tensor_split(world), *(one.tensor_split(world) for one in every), strict=True)
+    # how often each rank's numbers are in each chunk
+    times = [(1,) * world if right else _times(*one) for one in cut if len(one[0])]
+    done = [one is not None and set(one) == {1} for one in times]
+    other = [one is not None and set(one) == {0, 1} for one in times]
+    summed = all(a or b for a, b in zip(done, other, strict=True))
+    tests = {
+        "unchanged": torch.equal(tensor, mine),
+        "dropped-rest": torch.equal(tensor[:rest], expected[:rest]) and torch.equal(tensor[rest:], mine[rest:]),
+        "mean": torch.allclose(tensor.double() * world, expected.double(), rtol=0.01),
+        "rounded": right or (not tensor.dtype.is_floating_point
+                             and torch.allclose(tensor.double(), expected.double(), rtol=1e-6)),
+        "counted-twice": all(one is not None and min(one) == 1 for one in times),
+        "forgot-all-gather": summed and sum(done) <= 1 and (sum(done) or len(done) < world),
+        "one-step-short": summed and sum(other) <= 1,
+    }  # fmt: skip
+    return [slip for slip, holds in tests.items() if holds]
+
+
+def _times(chunk: torch.Tensor, *parts: torch.Tensor) -> tuple[int, ...] | None:
+    """How often each rank's part was added to make the chunk, where it was made so."""
+    near = HALF if chunk.dtype == torch.float16 else 0
+    ends = [(chunk[at].item(), [part[at].item() for part in parts]) for at in (0, -1)]
+    some = product(range(len(parts) + 1), repeat=len(parts))
+    for times in sorted(some, key=lambda one: sum(abs(n - 1) for n in one)):
+        if all(isclose(end, sum(map(mul, times, of)), rel_tol=near) for end, of in ends):
+            made = sum(n * part for n, part in zip(times, parts, strict=True))
+            return times if torch.allclose(chunk, made, rtol=near, atol=0) else None
     return None
 
 
-def judge(reports: list, world: int) -> Verdict:
-    """All ranks are right when none has said otherwise."""
-    return Verdict(True, f"right on {world} processes")
+def _not_a_ring(calls: counted, tensor: torch.Tensor, world: int) -> Fault:
+    """What is wrong with what was sent; how much, of a message that is much longer than there are ranks."""
+    if calls.names:
+        return "used-a-collective", (f"the sum is right, but your code calls {calls.names[0]}. Write the ring "
+                                     "yourself, with isend and irecv")  # fmt: skip
+    length, size, sent = len(tensor), tensor.element_size(), calls.sent_to()
+    if length < 1000 * world:
+        return None
+    total, steps = sum(sent.values()), 2 * (world - 1)
+    ring = steps * -(-length // world)
+    if len(sent) > 1:
+        return "not-a-ring", (f"the sum is right, but it sent to {len(sent)} other ranks. In a ring every rank sends "
+                              "to its right only")  # fmt: skip
+    if total > ring * size + BESIDE * steps:
+        return "sent-too-much", (f"the sum is right, but it sent {total / size:,.0f} numbers, where a ring sends at "
+                                 f"most {ring:,}: one chunk a step, not the whole tensor")  # fmt: skip
+    if total < steps * (length // world) * size:
+        return "not-a-ring", (f"the sum is right, but it sent {total / size:,.0f} numbers, where a ring sends {ring:,}"
+                              ": another way brought the sum")  # fmt: skip
+    return None
+
+
+def judge(reports: list[list[Seen]], world: int) -> Verdict:
+    """All ranks' cases."""
+    return judged(reports, MISTAKES, f"right on {world} processes")
 
 
 CHECK = Check("scaleout.exercises.collectives.ranks", "ring_all_reduce", (3, 2, 4), own, judge, wait_seconds=5,

@@ -19,18 +19,17 @@ STEPS = Number(
     f"ranks that is {ring(GB, 1024).steps:,} times: for small messages a ring is the wrong choice.",
     value=ring(GB, 16).steps, unit="steps", units=("steps",), dimension="steps", tolerance=0.0,
     slips=(
-        Slip("forgot-all-gather", 15, "That is one half: the reduce-scatter, or the all-gather. A ring has both."),
-        Slip("twice-the-ranks", 32,
-             "A chunk that has visited the 15 other ranks is done: the step back to where it began is not needed. "
-             "That holds for both halves."),
+        Slip("forgot-all-gather", 15, "That is the reduce-scatter alone, or the all-gather alone. What is missing?"),
+        Slip("twice-the-ranks", 32, "That sends each chunk back to the rank where it began. Does it have to go there?"),
         Slip("once-around", 16,
              "That is once around the ring. How many other ranks does a chunk visit, and how often?"),
         Slip("thirty-one", 31, "31 is odd, and the two halves of a ring take equally many. Count the steps of one."),
         Slip("twenty-nine", 29, "29 is odd, and the two halves of a ring take equally many. Count the steps of one."),
-        Slip("two-short", 28, "That is a step too few in each half. How many other ranks does a chunk visit?"),
+        Slip("two-short", 28,
+             "How many other ranks does a chunk visit, until one of them has its sum? Count them again."),
         Slip("eight-ranks", ring(GB, 8).steps, "That is a ring of 8 ranks. Here there are 16."),
-        Slip("tree", 8, "That is a tree: log2(16) = 4 steps up and 4 down. A ring passes every rank."),
-        Slip("logarithm", 4, "That is log2(16), half of a tree. A ring passes every rank."),
+        Slip("tree", 8, "That is a tree, level by level up and down again. A ring passes every rank."),
+        Slip("logarithm", 4, "That is the logarithm of 16: one way through a tree. A ring passes every rank."),
     ),
     right="Each of them pays the latency α once.",
 )  # fmt: skip
@@ -54,8 +53,7 @@ SECONDS = Number(
              "That is the message twice, 20 GB. In each half of the ring there is one chunk that a rank never "
              "sends."),
         Slip("half", _TIME / 2,
-             "That is half of it: the all-gather is missing, or you added both directions of the adapter to 100 "
-             "GB/s."),
+             "Either the all-gather is missing, or you added both directions of the adapter to 100 GB/s."),
         Slip("bits", _TIME / 8,
              "That takes 400 Gbit/s for 400 GB/s. A byte is 8 bits."),
         Slip("bits-message-once", _SIZE / NIC_BYTES_PER_S / 8,
@@ -107,7 +105,7 @@ BUS = Number(
         Slip("eight-ranks", _ALGORITHM * bus_factor("all_reduce", 8),
              "That is 1.75 times algbw, the factor of 8 ranks. Here there are 6."),
         Slip("gib", _BUS / 2**30 * GB,
-             "Your number is in GiB/s: you took the 8 of 8 GiB. nccl-tests prints GB/s, with 10^9 bytes."),
+             "Your number is in GiB/s: you took the message as 8 GiB. nccl-tests prints GB/s, with 10^9 bytes."),
         Slip("gb-as-gib", _BUS * 2**30 / GB,
              f"A GiB was taken for a GB: {_TEST / GB:.2f} GB are 8 GiB, and nccl-tests prints GB/s, with 10^9 bytes."),
         Slip("all-links", _BUS * _GPUS,
@@ -134,7 +132,7 @@ ABOVE = Choice(
     "network benchmarks.",
     options=(
         Option("in-network", "The switch did the sum on the way",
-               "Right: the GPUs sent less than a ring would. `busbw` assumes the bytes of a ring, and here that is "
+               "Right: the GPUs sent less than a ring would. busbw assumes the bytes of a ring, and here that is "
                "wrong: the time is simply better.", True),
         Option("two-ways", "The tool added up both directions",
                "It does not: then the forced ring would also be above 450, and it is at 367. Something changed in "
@@ -143,9 +141,10 @@ ABOVE = Choice(
                "480 GB/s are 447 GiB/s, so that would almost fit. But both tools and datasheets mean 10^9 here, "
                "and the forced ring reads 367 on the same machine with the same tool."),
         Option("compression", "NCCL compressed the data on the way",
-               "NCCL sends every bit as it is. What changes is how often a piece of data crosses a link."),
+               "NCCL sends every bit as it is. And a ring with compressed data would be above the link as well."),
         Option("cache", "The GPUs' caches held the message",
-               "A message of 16 GiB fits into no cache, and it has to cross the link in any case."),
+               "The message of such a test has gigabytes, more than any cache, and it has to cross the link in any "
+               "case."),
     ),
 )  # fmt: skip
 

@@ -44,10 +44,10 @@ RING_BYTES = Number(
              "That is the whole message 5 times, or one half of the ring on all 6 ranks. This asks for one rank, "
              "and it sends chunks."),
         Slip("both-directions", 2 * _SENT,
-             "That is twice as much: perhaps you added what the rank receives. Links carry both directions at once: "
-             "count what it sends."),
+             "Perhaps you added what the rank receives. Links carry both directions at once: count what it sends."),
         Slip("eight-chunks", 8 / _RANKS * _SIZE,
-             "That is 8 chunks of a sixth, a step too few in each half; or a ring of 3 ranks, and here there are 6."),
+             "That is 8 chunks of a sixth, as if each half of the ring had 4 steps; or a ring of 3 ranks, and here "
+             "there are 6."),
         Slip("one-message", _SIZE,
              "That is the message once. All-reduce has two halves, and a rank sends in both."),
         Slip("eight-ranks", reduce_factor(8) * _SIZE,
@@ -71,7 +71,7 @@ NIC_RATE = Number(
     f"**{_RATE / GB:.0f} GB/s**, in each of the two directions at the same time. Measured rates are a little lower: "
     f"headers travel too.\n\nAn adapter of {8 * _RATE / GB:.0f} Gbit/s for each GPU makes such a node. Source: "
     f"{link('ib-hdr').source}.",
-    value=_RATE, unit="GB/s", units=("MB/s", "GB/s", "GiB/s", "Gbit/s"), dimension="bytes/s",
+    value=_RATE, unit="GB/s", said=True, units=("MB/s", "GB/s", "GiB/s", "Gbit/s"), dimension="bytes/s",
     only=("bytes/s", "kB/s", "MB/s", "GB/s", "TB/s"),
     slips=(
         Slip("whole-node", _NODE_RATE, "That is what the whole node has. Its GPUs share it."),
@@ -88,11 +88,11 @@ NIC_RATE = Number(
         Slip("gb-as-gib", _RATE * 2**30 / GB,
              "You took a GiB for a GB: the G of 800 Gbit/s is 10^9, and so is that of GB/s."),
         Slip("both-directions", 2 * _RATE,
-             "That is twice a GPU's share. If you added both directions: a network's rate is one way, and it has "
-             "that rate both ways at once."),
+             "Either you added both directions, and a network's rate is that of one way; or you shared it among too "
+             "few GPUs."),
         Slip("halved", _RATE / 2,
-             "That is half the rate. If it is for the two directions: the link is full duplex, the whole rate each "
-             "way. If it is for 8 GPUs: this node has 4."),
+             "Either you divided it between the two directions, and the link is full duplex; or you shared it among 8 "
+             "GPUs, and this node has 4."),
         Slip("ten-bits", _RATE * 0.8,
              "That divides by 10, as where 8 bits travel as 10. The rate that is sold is that of the data."),
     ),
@@ -134,7 +134,7 @@ HIERARCHICAL = Number(
         Slip("inside-the-node", reduce_factor(_GPUS) * _MESSAGE,
              "That is an all-reduce of the 8 GB among the 8 GPUs of a node, over NVLink. This asks for the network."),
         Slip("forgot-all-gather", _CROSSES / 2,
-             "That is half of the all-reduce across the nodes. Which half is missing?"),
+             "That is the reduce-scatter across the nodes, or the all-gather. Which of them is missing?"),
         Slip("split-by-nodes", reduce_factor(_NODES) * _MESSAGE / _NODES,
              "You divided the message by the number of nodes, where the 8 GPUs of a node share it. Or you added "
              "what the GPU receives: count what it sends."),
@@ -145,7 +145,7 @@ HIERARCHICAL = Number(
 )  # fmt: skip
 
 HALVES = Choice(
-    key="two-halves", level=2, title="The two halves, used apart",
+    key="two-halves", level=2, title="Each rank one part of the states",
     prompt="Data parallelism: each rank holds all the weights and works out gradients on its own data; the optimizer's "
     "states are what Adam remembers for each weight.\n\nNow each of W ranks keeps the states of **one part** of the "
     "weights only, 1/W of them, and updates that part. Which two collectives replace the all-reduce of the gradients, "

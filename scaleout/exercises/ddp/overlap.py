@@ -194,8 +194,8 @@ SMALLEST_BATCH = Function(
                 "You took the backward as half of the time. It takes twice as long as the forward."),
         Mistake("forward-only", _needed(share=1 / 3), "That third is the forward. It is the backward that hides."),
         Mistake("message-once", _needed(factor=lambda ranks: 1 if ranks > 1 else 0),
-                "The gradients are sent once in your function. In a ring each rank sends more than that. "
-                "(2 * (W - 1) // W is 1: // rounds down.)"),
+                "The gradients are sent once in your function. In a ring each rank sends more than that. (// rounds "
+                "down: does it make your factor smaller?)"),
         Mistake("forgot-all-gather", _needed(factor=lambda ranks: (ranks - 1) / ranks),
                 "That is the reduce-scatter alone, half of an all-reduce."),
         Mistake("through-one-rank", _needed(factor=lambda ranks: 2 * (ranks - 1)),

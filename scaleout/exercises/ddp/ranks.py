@@ -2,24 +2,28 @@
 
     python -m scaleout.exercises.ddp.ranks mine.py
 
-The step is compared with those that other gradients would have led to, so that it says which one it was. The reductions
-are counted.
+The steps are compared with those that other gradients would have led to, so that it says which one it was. What travels
+is counted, and so are the samples that go through the model.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
+from traceback import walk_stack
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import mse_loss
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 from scaleout.exercises.ranks.count import counted
+from scaleout.exercises.ranks.sure import Fault, Seen, judged
 
-PASSES, BATCH, STEPS = 3, 4, 2
+PASSES, BATCH, STEPS = 3, 4, 3
+WRAPPER = nn.parallel.DistributedDataParallel.__module__
 # Of a weight, relative to the longest step: sums in another order differ by about 1e-6.
 CLOSE = 1e-4
 
@@ -62,17 +66,30 @@ def gradient(model: nn.Module, passes: list) -> torch.Tensor:
 def stepped(before: tuple[nn.Module, torch.optim.Optimizer], row: torch.Tensor) -> torch.Tensor:
     """The weights that a step with the gradient `row` leads to from there; `before` stays as it is."""
     model, optimizer = copy.deepcopy(before)
-    for weight, one in zip(trained(model), row.split([weight.numel() for weight in trained(model)]), strict=True):
-        weight.grad = one.view_as(weight).clone()
-    optimizer.step()
+    step_with(model, optimizer, row)
     return weights(model)
 
 
-def own(function, rank: int, world: int) -> Verdict | list[float]:
-    """Some steps on this rank: what is wrong with them, or else the weights that it ends with."""
+def step_with(model: nn.Module, optimizer: torch.optim.Optimizer, row: torch.Tensor) -> None:
+    """A step with the gradient `row`."""
+    for weight, one in zip(trained(model), row.split([weight.numel() for weight in trained(model)]), strict=True):
+        weight.grad = one.view_as(weight).clone()
+    optimizer.step()
+
+
+def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+    """Some steps on this rank: what was seen in each, or what is wrong whatever else it does."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     model, optimizer = job()
+    alone, seen, rows, wrapped = [job() for _ in range(world)], [], [], []
+
+    def look(layer, inputs, out) -> None:
+        rows.append(len(inputs[0]))
+        wrapped.extend(frame for frame, _ in walk_stack(None) if frame.f_globals.get("__name__") == WRAPPER)
+
+    model[0].register_forward_hook(look)
     for step in range(STEPS):
+        rows.clear()
         before, passes = copy.deepcopy((model, optimizer)), data(step, rank)
         left = torch.cat([torch.zeros_like(one).flatten() if one.grad is None else one.grad.detach().flatten().clone()
                           for one in trained(model)])  # fmt: skip
@@ -80,83 +97,108 @@ def own(function, rank: int, world: int) -> Verdict | list[float]:
             given = function(model, optimizer, passes)
         if given is ...:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
-        found = _slip(before, left, weights(model), step, rank, world)
-        if found:
-            return wrong(f"rank {rank}, step {step}: {found[1]}", found[0])
-        found = _talk(calls, len(left))
-        if found:
-            return wrong(f"rank {rank}, step {step}: the weights are right, but {found[1]}", found[0])
-    return weights(model).tolist()
+        if wrapped:
+            return wrong("that is DDP, which reduces for you: write the all-reduce, and wrap nothing", "wrapped")
+        done = sum(rows)
+        fault, agree = _seen(before, left, weights(model), averaged(alone, step), step, rank)
+        fault = fault or _talk(calls, done, 4 * len(left))
+        seen.append(Seen(f"rank {rank}, step {step}", fault, agree))
+    return [*seen, Seen(f"rank {rank}", None, frozenset(WORDS), weights(model).tolist())]
 
 
-def _slip(before: tuple, left: torch.Tensor, given: torch.Tensor, step: int, rank: int,
-          world: int) -> tuple[str, str] | None:  # fmt: skip
-    """Which step it was that led to the weights given, when it was not that of the mean over everything."""
+def averaged(alone: list[tuple], step: int) -> torch.Tensor:
+    """The weights where each rank steps on its own passes, with a state of its own, and weights are averaged."""
+    for rank, (model, optimizer) in enumerate(alone):
+        step_with(model, optimizer, gradient(model, data(step, rank)))
+    with torch.no_grad():
+        for same in zip(*(trained(model) for model, _ in alone), strict=True):
+            mean = sum(same) / len(alone)
+            for one in same:
+                one.copy_(mean)
+    return weights(alone[0][0])
+
+
+def _seen(before: tuple, left: torch.Tensor, given: torch.Tensor, apart: torch.Tensor, step: int,
+          rank: int) -> tuple[Fault, frozenset[str]]:  # fmt: skip
+    """What is to be seen in the weights given, and the mistakes that lead to them; `apart` is what `averaged` says."""
+    world = dist.get_world_size()
     start, every = weights(before[0]), [data(step, other) for other in range(world)]
+    right = gradient(before[0], [one for passes in every for one in passes])
+    whole = stepped(before, right)
 
     def near(value: torch.Tensor) -> bool:
-        return bool((given - value).abs().max() <= CLOSE * (stepped(before, right) - start).abs().max())
+        return bool((given - value).abs().max() <= CLOSE * (whole - start).abs().max())
 
-    right = gradient(before[0], [one for passes in every for one in passes])
-    if near(stepped(before, right)):
-        return None
     if near(start):
-        return "no-step", "the weights are as they were: call optimizer.step()"
+        return ("no-step", "the weights are as they were: call optimizer.step()"), frozenset()
     alone = [stepped(before, gradient(before[0], one)) for one in every]
-    if near(sum(alone) / world):
-        return "weights-averaged", ("each rank stepped with its own gradient, and the weights were averaged: with an "
-                                    "optimizer that has a state that is another step. Average the gradients, then step")
-    for slip, (row, words) in _known(before[0], right, every, rank).items():
-        if near(stepped(before, row)):
-            return slip.removesuffix("-whole"), words
-    if step and left.any() and near(stepped(before, right + left)):
-        return "not-cleared", ("the first step was right and this one is not: the gradients of the step before are "
-                               "still there. Call optimizer.zero_grad()")
-    return "wrong-gradient", ("the weights are not where a step with the mean gradient over all passes of all ranks "
-                              "leads to. Accumulate, average over the ranks, then call optimizer.step() once")
+    values = {slip: stepped(before, row) for slip, row in _known(before[0], right, every, rank).items()}
+    values |= {"weights-averaged": apart, "weights-averaged-whole": sum(alone) / world,
+               "not-cleared": stepped(before, right + left) if step and left.any() else whole}  # fmt: skip
+    agree = frozenset(slip for slip, value in values.items() if near(value))
+    off = (given - whole).abs().max() / (whole - start).abs().max()
+    return None if near(whole) else (
+        "wrong-gradient", f"the weights are {off:.0%} of the longest change off from where a step with the mean "
+                          "gradient over all passes of all ranks leads to. Accumulate, average over the ranks, then "
+                          "call optimizer.step() once"), agree  # fmt: skip
 
 
-def _known(model: nn.Module, right: torch.Tensor, every: list, rank: int) -> dict[str, tuple[torch.Tensor, str]]:
-    """The gradient that a slip steps with, and what is to be said of it."""
+WORDS = {
+    "weights-averaged": "each rank stepped with its own gradient, and the weights were averaged: with an optimizer "
+                        "that has a state that is another step. Average the gradients, then step",
+    "weights-averaged-whole": "each rank stepped with its own gradient, and weights and states were averaged: that is "
+                              "another step. Average the gradients, then step",
+    "not-averaged": "the gradient is as many times too large as there are ranks. all_reduce adds: divide by the world "
+                    "size",
+    "passes-added": f"the gradient is {PASSES} times too large: those of {PASSES} passes were added. Divide each loss "
+                    "by the number of passes",
+    "nothing-divided": "the gradient is too large by passes and ranks: divide by both",
+    "divided-twice": "the gradient is as many times too small as there are ranks: something was divided by the ranks "
+                     "twice",
+    "own-gradient": "that is the step of this rank's own gradient: it was not averaged with the other rank's",
+    "rank-0": "both ranks stepped with the gradient of rank 0's passes: those of the other rank count as well",
+    "own-sum": f"that is the step of this rank's own gradients, added over {PASSES} passes: neither averaged with the "
+               "other rank nor divided",
+    "last-pass": "only the last pass counts: the gradients are cleared before each pass, or the others never ran",
+    "last-pass-whole": "only the last pass counts: the gradients are cleared before each pass, or the others never ran",
+    "not-cleared": "the first step was right and the later ones are not: the gradients of the step before are still "
+                   "there. Call optimizer.zero_grad()",
+}  # fmt: skip
+
+
+def _known(model: nn.Module, right: torch.Tensor, every: list, rank: int) -> dict[str, torch.Tensor]:
+    """The gradients that mistakes step with."""
     world, mine = len(every), gradient(model, every[rank])
     last = sum(gradient(model, one[-1:]) for one in every) / world
-    only = "only the last pass counts: the gradients are cleared before each pass, or the others never ran"
-    return {
-        "not-averaged": (world * right, f"the gradient is {world} times too large. all_reduce adds: divide by the "
-                                        "world size"),
-        "passes-added": (PASSES * right, f"the gradient is {PASSES} times too large: those of {PASSES} passes were "
-                         "added. Divide each loss by the number of passes"),
-        "nothing-divided": (world * PASSES * right, f"the gradient is {world * PASSES} times too large: divide by the "
-                            "passes and by the ranks"),
-        "divided-twice": (right / world, f"the gradient is {world} times too small: something was divided by the "
-                          "ranks twice"),
-        "own-gradient": (mine, "that is the step of this rank's own gradient: it was not averaged with the other "
-                         "rank's"),
-        "own-sum": (PASSES * mine, "that is the step of this rank's own gradients, added over the passes: neither "
-                    "averaged with the other rank nor divided"),
-        "last-pass": (last / PASSES, only),
-        "last-pass-whole": (last, only),
-    }  # fmt: skip
+    return {"not-averaged": world * right, "passes-added": PASSES * right, "nothing-divided": world * PASSES * right,
+            "divided-twice": right / world, "own-gradient": mine, "rank-0": gradient(model, every[0]),
+            "own-sum": PASSES * mine, "last-pass": last / PASSES, "last-pass-whole": last}  # fmt: skip
 
 
-def _talk(calls, numbers: int) -> tuple[str, str] | None:
-    """What is wrong with how a right step communicated."""
-    if not calls.collectives and not calls.sent:
-        return "unseen", "no collective of yours was seen. Write the all-reduce yourself instead of wrapping the model"
-    if calls.reduced() > 1.5 * numbers:
-        times = calls.reduced() / numbers
-        return "every-pass", (f"you reduced {calls.reduced():,} numbers for {numbers:,} gradients, {times:.3g} times "
-                              "what is needed: reduce the gradients once, after the last pass, and nothing else")
+def _talk(calls: counted, rows: int, size: int) -> Fault:
+    """What is wrong with how a right step communicated. rows: that went through this rank's model; size: bytes of the
+    gradients."""
+    if not calls.calls:
+        return "unseen", "the weights are right, but no collective of yours was seen: what travels is the gradients"
+    if rows > PASSES * BATCH:
+        return "data-gathered", (f"the weights are right, but {rows} samples went through this rank's model, and its "
+                                 f"own passes have {PASSES * BATCH}: data stays where it is, and gradients travel")
+    if calls.sent > 1.5 * size:
+        return "every-pass", (f"the weights are right, but this rank sent {calls.sent:,.0f} bytes, "
+                              f"{calls.sent / size:.3g} times the {size:,} of its gradients that a ring sends: reduce "
+                              "the gradients once, after the last pass, and nothing else")  # fmt: skip
     return None
 
 
-def judge(reports: list, world: int) -> Verdict:
-    """All ranks took the right steps; they also have to have ended in the same place."""
-    if any(one != reports[0] for one in reports):
+def judge(reports: list[list[Seen]], world: int) -> Verdict:
+    """Which steps the ranks took; they also have to have ended in the same place."""
+    ends = [report[-1].value for report in reports]
+    verdict = judged(reports, WORDS, f"right: {world} ranks took the step of one process on all the data, {STEPS} "
+                                     "times, and sent its gradients once a step")  # fmt: skip
+    if verdict.ok and any(one != ends[0] for one in ends):
         return Verdict(False, "the ranks do not hold the same weights to the last bit, and will drift apart: every "
                               "rank has to step with the same numbers", "apart")
-    return Verdict(True, f"right: {world} ranks took the step of one process on all the data, twice, and reduced once "
-                         "a step")
+    return verdict
 
 
 def explain(error: Exception) -> Verdict | None:

@@ -105,13 +105,14 @@ WHICH = Choice(
                 f"Four are right. In D rank 0 spends {_STRAGGLER.waited[0]} ms in collectives before the other one "
                 f"comes: it is the one that waits. It computes for {_STRAGGLER.compute[0]} ms, rank 1 for "
                 f"{_STRAGGLER.compute[1]}. The slow rank never waits."),
-        _option("link-for-buckets", {"A": "buckets", "E": "link"},
-                f"Three are right. A has {_SLOW.collectives} collectives of {_SLOW.kilobytes_each:,} kB, few and "
+        _option("link-for-buckets", {"A": "buckets", "D": "rank 0", "E": "link"},
+                f"Two are right. A has {_SLOW.collectives} collectives of {_SLOW.kilobytes_each:,} kB, few and "
                 f"large. E has {_TINY.collectives} of {_TINY.kilobytes_each} kB; most of its time goes into starts, "
-                "which a faster link does not change."),
-        _option("waits-for-data", {"A": "data", "B": "link"},
-                f"Three are right. Before its forward A waits {max(_SLOW.data)} ms at most, B {_STARVED.data[0]} on "
-                f"both ranks. And once both ranks are there, B carries {_STARVED.rate} MB/s and A {_SLOW.rate}."),
+                "which a faster link does not change. And which rank of D computes for longer?"),
+        _option("waits-for-data", {"A": "data", "B": "link", "D": "rank 0"},
+                f"Two are right. Before its forward A waits {max(_SLOW.data)} ms at most, B {_STARVED.data[0]} on "
+                f"both ranks. And once both ranks are there, B carries {_STARVED.rate} MB/s and A {_SLOW.rate}. And "
+                "which rank of D computes for longer?"),
         _option("sick-for-healthy", {"B": "none", "C": "data"},
                 f"Three are right. A step of B takes {_STARVED.step} ms and one of C {_WELL.step}, the shortest of all "
                 f"five. What adds to B lies before its forward: {_and(_STARVED.data)}."),

@@ -22,8 +22,8 @@ WIRE = Number(
     value=_SENT, unit="GB", units=_BYTES,
     slips=(
         Slip("half", _SENT / 2,
-             "That is half of it. Either you counted one half of the all-reduce, and it has two, or 2 bytes for each "
-             "gradient, and fp32 has 4."),
+             "Either you counted one of the two collectives of an all-reduce, or 2 bytes for each gradient, and they "
+             "are in fp32."),
         Slip("gradients-once", _GRADIENTS,
              "Those are the gradients, sent once. A rank passes chunks on in both halves of the all-reduce."),
         Slip("gradients-twice", 2 * _GRADIENTS,
@@ -61,7 +61,7 @@ NO_SYNC = Number(
         Slip("what-is-left", _SENT, "That is what is still sent. How much is saved?"),
         Slip("gradients-once", (_PASSES - 1) * _GRADIENTS,
              "Seven passes is right, but those are the gradients, 4 GB each. An all-reduce of them sends more."),
-        Slip("half", _SAVED / 2, "That is half of it. Each pass that does not synchronise saves a whole all-reduce."),
+        Slip("half", _SAVED / 2, "Does a pass that does not synchronise still send something?"),
         Slip("all-ranks", _RANKS * _SAVED, "That is for all 16 ranks together. How much is it for each?"),
     ),
     right="And the gradients are the same.",

@@ -1,5 +1,5 @@
-"""The number at the start of an answer: '7,500', '12,5', '1.2·10¹²', '7/4', '2 * (70 + 1)'. Nothing is evaluated
-but + - * / ^ and brackets, over numbers only.
+"""The number at the start of an answer: '7,500', '12,5', '1.2·10¹²', '7/4', '2 * (70 + 1)', '√(2·20·14400)'. Nothing
+is evaluated but + - * / ^, brackets and the functions of FUNCTIONS and OF_SEVERAL, over numbers only.
 
 Which mark is the decimal one: "1,024" is 1024, because a comma before exactly three digits parts thousands;
 "12,5" and "0,125" have a decimal comma; "1.024" has a point, "1.000.000" has thousands.
@@ -7,6 +7,7 @@ Which mark is the decimal one: "1,024" is 1024, because a comma before exactly t
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import unicodedata
@@ -16,16 +17,28 @@ from dataclasses import dataclass
 LARGEST = 1e30
 _LONGEST = 100  # characters; what a person types has twenty
 _STEEPEST = 60  # the largest exponent
+_DEEPEST = 30  # brackets within brackets, and signs before signs
+
+FUNCTIONS = {"sqrt": math.sqrt, "√": math.sqrt, "log2": math.log2, "log10": math.log10, "ln": math.log,
+             "ceil": math.ceil, "floor": math.floor}  # fmt: skip
+OF_SEVERAL = {"max": max, "min": min}
 
 _SUPER = {ord(raised): plain for raised, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+", strict=True)}
 _SIGNS = str.maketrans({"−": "-", "－": "-", "＋": "+", "×": "*", "·": "*", "⋅": "*", "∙": "*", "÷": "/", "∕": "/",
-                        "⁄": "/", "’": "'", "，": ",", "．": ".", "（": "(", "）": ")"})  # fmt: skip
-_WORDS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+                        "⁄": "/", "₂": "2", "’": "'", "，": ",", "．": ".", "（": "(", "）": ")"})  # fmt: skip
+WORDS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _TEN_TO = re.compile(r"(?<![\w^*.,])([\d.,]*\d)\s*[*x]\s*10\s*(?:\^|\*\*)\s*([+-]?\d{1,3})(?![\d.,])", re.I)
 _FIGURE = re.compile(r"((?:\d|[.,]\d)(?:[\d.,_']| (?=\d))*)(e[+-]?\d+(?!\w))?", re.I)
 _GROUPED = re.compile(r"\d{1,3}(?:[ _']\d{3})+(?:[.,]\d*)?")
 _DO = {"+": operator.add, "-": operator.sub, "*": operator.mul, "x": operator.mul, "/": operator.truediv}
-_OPERATOR = re.compile(r"\s*(\*\*|[-+*/^x])\s*(?=[-+\d.,(])", re.I)
+_CALL = re.compile(r"(√|(?:sqrt|log_?2|log_?10|ln|ceil|floor|max|min)(?=\())\s*", re.I)
+_OPERATOR = re.compile(rf"\s*(\*\*|[-+*/^x])\s*(?=[-+\d.,(]|{_CALL.pattern})", re.I)
+_TIMES = re.compile(rf"(log_?(?:2|10)\()|(?<=\d)(?=\()|(?<=[\d)])\s*(?={_CALL.pattern})", re.I)  # 20(8-1), 2√3
+_LIST = re.compile(r"(?:max|min)\([^()]*\)", re.I)
+
+
+class MathError(Exception):
+    """A function of a number that it has no value for."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,9 @@ class Figure:
     value: float
     halves: tuple[float, ...] = ()
     lone: float = 0.0
+
+    def __mul__(self, factor: float) -> Figure:
+        return Figure(self.value * factor, tuple(half * factor for half in self.halves), self.lone * factor)
 
 
 def plain(text: str) -> str:
@@ -52,14 +68,15 @@ def read(text: str) -> tuple[Figure, str]:
     """
     if len(text) > _LONGEST:
         raise ValueError(f"{len(text)} characters are no number")
-    words = "|".join(_WORDS)
-    text = re.sub(r"(?<=\d)\(", "*(", text)
-    text = re.sub(rf"\s*\b({words})\b(?=\s*(?:[-+*/^)]|x\s*[\d(]))", lambda word: f"e{_WORDS[word[1].lower()]}", text,
+    words = "|".join(WORDS)
+    text = _TIMES.sub(lambda before: before[1] or "*", text)
+    text = _LIST.sub(lambda call: re.sub(r",\s+", ";", call[0]), text)  # what is left of commas is within numbers
+    text = re.sub(rf"\s*\b({words})\b(?=\s*(?:[-+*/^)]|x\s*[\d(]))", lambda word: f"e{WORDS[word[1].lower()]}", text,
                   flags=re.I)  # fmt: skip
     sum_ = _Sum(_TEN_TO.sub(r"\1e\2", text))
     try:
         found = sum_.total()
-    except (OverflowError, ZeroDivisionError):
+    except (OverflowError, ZeroDivisionError, MathError):
         raise ValueError("that sum has no result of a size that can be measured") from None
     if found.value < 0:
         raise ValueError("a size is not negative")
@@ -77,7 +94,7 @@ class _Sum:
     """Reads its text from the left: brackets before powers before products before sums."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
+        self.text, self.at, self.depth = text, 0, 0
 
     def total(self) -> Figure:
         return self._chain(("+", "-"), self._product)
@@ -92,6 +109,14 @@ class _Sum:
         return left
 
     def _signed(self) -> Figure:
+        self.depth += 1  # every way down leads through here
+        if self.depth > _DEEPEST:
+            raise ValueError(f"more than {_DEEPEST} brackets or signs are not read")
+        found = self._power()
+        self.depth -= 1
+        return found
+
+    def _power(self) -> Figure:
         if sign := self._sign("+", "-"):
             value = self._signed().value
             return Figure(-value if sign == "-" else value)
@@ -104,13 +129,12 @@ class _Sum:
         return Figure(base.value**power)
 
     def _atom(self) -> Figure:
-        if self.text.startswith("(", self.at):
-            self.at = re.compile(r"\(\s*").match(self.text, self.at).end()
+        if call := _CALL.match(self.text, self.at):
+            self.at = call.end()
+            return self._call(call[1].lower().replace("_", ""))
+        if self._next("("):
             inside = self.total()
-            closing = re.compile(r"\s*\)").match(self.text, self.at)
-            if not closing:
-                raise ValueError("a bracket is not closed")
-            self.at = closing.end()
+            self._close()
             return Figure(inside.value)
         match = _FIGURE.match(self.text, self.at)
         if not match:
@@ -118,6 +142,34 @@ class _Sum:
                              else f"a number is missing after {self.text[: self.at].strip()!r}")  # fmt: skip
         self.at = match.end()
         return _figure(match[1].strip(), match[2] or "e0")
+
+    def _call(self, name: str) -> Figure:
+        """The value of a function; its bracket, or behind √ its number, comes next."""
+        if name in FUNCTIONS:
+            inside = self._atom().value
+            try:
+                return Figure(float(FUNCTIONS[name](inside)))
+            except ValueError:
+                raise MathError from None
+        self._next("(")
+        numbers = [self.total().value]
+        while self._next(";"):
+            numbers.append(self.total().value)
+        self._close()
+        if len(numbers) == 1:
+            raise ValueError(f"{name} is of several numbers")
+        return Figure(OF_SEVERAL[name](numbers))
+
+    def _next(self, mark: str) -> bool:
+        match = re.compile(rf"\s*\{mark}\s*").match(self.text, self.at)
+        self.at = match.end() if match else self.at
+        return bool(match)
+
+    def _close(self) -> None:
+        match = re.compile(r"\s*\)").match(self.text, self.at)  # what is behind belongs to the unit
+        if not match:
+            raise ValueError("a bracket is not closed")
+        self.at = match.end()
 
     def _sign(self, *signs: str) -> str:
         match = _OPERATOR.match(self.text, self.at)

@@ -84,7 +84,7 @@ class Function(Exercise):
 
     def _run(self, source: str) -> dict:
         space: dict = {"__name__": "exercise"}
-        failed = _guarded(lambda: exec(compile(source, FILE, "exec"), space))[1]
+        failed = _guarded(lambda: exec(_compiled(source), space))[1]
         if failed:
             return _failed(failed)
         function = space.get(self.function)
@@ -203,6 +203,14 @@ def _failed(verdict: Verdict) -> dict:
 def _line_of(words: object) -> str:
     """Words that came from the reader's interpreter, as one line of bounded length."""
     return re.sub(r"\s+", " ", words[:_LINE].encode(errors="replace").decode()) if isinstance(words, str) else ""
+
+
+def _compiled(source: str):
+    """The code object. A null byte is a ValueError before Python 3.11.4, and bad syntax since."""
+    try:
+        return compile(source, FILE, "exec")
+    except ValueError as error:
+        raise SyntaxError(str(error)) from None
 
 
 def _guarded(action: Callable[[], object]) -> tuple[object, Verdict | None]:

@@ -27,6 +27,9 @@ _OFF = (
     (1.1, "less than 10%"), (1.5, "less than half"), (2, "less than a factor of 2"), (5, "a factor of 2 to 5"),
     (20, "a factor of 5 to 20"), (1000, "a factor of more than 20"),
 )  # fmt: skip
+_POINTS = ((2, "less than 2 points"), (10, "2 to 10 points"), (30, "10 to 30 points"))
+_COUNTS = ("steps", "sequences")
+_WAYS = {"share": ("high", "low"), **dict.fromkeys(_COUNTS, ("many", "few"))}  # of what has no size
 _PREFIXES = {
     **dict.fromkeys(("bytes", "bytes/s"), "Check the prefix: kilo, mega and giga are 1000 apart."),
     "seconds": "Check the prefix: micro and milli are 1000 apart.",
@@ -87,9 +90,10 @@ class Number(Exercise):
     """A size with its unit.
 
     `value` is in base units. An answer in any unit of the dimension counts, or in those of `only` where the
-    exercise is about units. Two or three right digits are right; where a slip has the same two, or where only
-    one was given, more are asked for. A slip is named only where its value is met; what else is off is said by size,
-    and the hints lead on, so that a wrong guess gives nothing away.
+    exercise is about units. Where the prompt has `said` in which unit, a bare number is in that. Two or three right
+    digits are right; where a slip has the same two, or where only one was given, more are asked for. A slip is named
+    only where its value is met; what else is off is said by size, and the hints lead on, so that a wrong guess gives
+    nothing away.
     """
 
     kind: ClassVar[str] = "number"
@@ -99,6 +103,7 @@ class Number(Exercise):
     dimension: str = "bytes"
     tolerance: float = 0.01
     only: tuple[str, ...] = ()
+    said: bool = False
     slips: tuple[Slip, ...] = ()
     right: str
 
@@ -107,7 +112,7 @@ class Number(Exercise):
 
     def judge(self, answer: object) -> Verdict:
         try:
-            given = parse(answer, self.dimension, self.unit, self.only)
+            given = parse(answer, self.dimension, self.unit, self.only, self.said)
         except ValueError as error:
             return Verdict(False, _sentence(str(error)), INPUT)
         candidates = [self, *self.slips, *self._twin(given)]
@@ -124,16 +129,13 @@ class Number(Exercise):
             if "bit" in given.unit:
                 return Verdict(False, f"That is the right rate. A byte is 8 bits: how many {self.unit} is that?",
                                "other-unit")  # fmt: skip
-            factor = f"{UNITS[self.dimension][self.unit]:,} {self.dimension}"
-            return Verdict(False, f"{given} is the right size, but this one asks for {self.unit}: divide "
-                                  f"the {self.dimension} by one {self.unit}, which is {factor}.",
-                           "other-unit")  # fmt: skip
+            return Verdict(False, f"{given} is the right size, but this one asks for {self.unit}.", "other-unit")
         return Verdict(True, f"Right: {show(self.value, self.unit, self.dimension)}. {self.right}")
 
     def _few_digits(self, given: Quantity, met: list[Number | Slip]) -> bool:
         """The value's own rounding to one digit, where that is no far cry, or the value cut off after two or more. A
-        count of steps is no measure: it has all of its digits or is wrong."""
-        if self.dimension == "steps":
+        count is no measure: it has all of its digits or is wrong."""
+        if self.dimension in _COUNTS:
             return False
         if given.lone:
             own = float(f"{self.value / UNITS[self.dimension][given.unit]:.0e}")
@@ -163,11 +165,17 @@ class Number(Exercise):
                 for way in ("large", "small") if words]  # fmt: skip
 
     def _direction(self, given: Quantity) -> Verdict:
-        """By how much it is off, in steps too coarse to divide by."""
-        ratio = given.base / self.value
-        factor, way = (ratio, "large") if ratio > 1 else (1 / ratio if ratio else math.inf, "small")
-        size = next((words for limit, words in _OFF if factor < limit), "a factor of more than 1,000")
-        return Verdict(False, f"{given} is too {way}, by {size}.", f"too-{way}")
+        """By how much it is off, in steps too coarse to divide by, or of a share to subtract."""
+        large = given.base > self.value
+        if self.dimension == "share":
+            off, steps, most = 100 * abs(given.base - self.value), _POINTS, "more than 30 points"
+        else:
+            low, high = sorted((given.base, self.value))
+            off, steps, most = high / low if low else math.inf, _OFF, "a factor of more than 1,000"
+        size = next((words for limit, words in steps if off < limit), most)
+        way = _WAYS.get(self.dimension, ("large", "small"))[not large]
+        verb = "are" if self.dimension in _COUNTS and given.base != 1 else "is"
+        return Verdict(False, f"{given} {verb} too {way}, by {size}.", "too-large" if large else "too-small")
 
 
 def _met(given: Quantity, candidates: list[Number | Slip], tolerance: float) -> list[Number | Slip]:

@@ -1,7 +1,7 @@
 """Quantities as a reader writes them: '12.5 GB', '12,5 GB', '1.2e10 bytes', '2 * 70 GB', 'about 5 billion'.
 
 A quantity has a dimension (what it measures) and a unit of that dimension. The base unit of every dimension
-has the factor 1: bytes, bytes per parameter, parameters, times, seconds, bytes/s, steps, share. GB is 10^9
+has the factor 1: bytes, bytes per parameter, parameters, times, seconds, bytes/s, steps, sequences, share. GB is 10^9
 bytes, GiB is 2^30 bytes. The number itself is read by `scaleout.exercises.engine.arithmetic`.
 """
 
@@ -26,11 +26,15 @@ UNITS: dict[str, dict[str, float]] = {
     "bytes/s": {"bytes/s": 1, "kB/s": 10**3, "MB/s": 10**6, "GB/s": 10**9, "TB/s": 10**12, "MiB/s": 2**20,
                 "GiB/s": 2**30, "Mbit/s": 10**6 / 8, "Gbit/s": 10**9 / 8, "Tbit/s": 10**12 / 8},
     "steps": {"steps": 1},
+    "sequences": {"sequences": 1},
     "share": {"share": 1, "%": 0.01},
 }  # fmt: skip
 
 # Dimensions whose bare number could be anything: the unit is what people get wrong.
 _ASKED = ("bytes", "parameters", "seconds", "bytes/s", "share")
+
+# From here on a bare number is written out: nobody means so many millions, or gigabytes.
+_WRITTEN_OUT = {"parameters": 10**4, "bytes": 10**6}
 
 # The unit of the other kind that a reader mixes up with this one: GB for GiB, and so on.
 TWIN = dict(zip([*_DECIMAL, *_BINARY], [*_BINARY, *_DECIMAL], strict=True))
@@ -69,15 +73,30 @@ _SPELLINGS = {
                                                                     "tera": "Tbit/s"}.items() for end in ("", "s")}},
     "steps": {"steps": "steps", "step": "steps", "rounds": "steps", "messages": "steps", "halving": "steps",
               "halvings": "steps"},
+    "sequences": {"sequences": "sequences", "sequence": "sequences", "seqs": "sequences", "samples": "sequences"},
     "share": {"share": "share", "%": "%", "percent": "%", "per cent": "%", "pct": "%"},
 }  # fmt: skip
+
+# Numbers as words, and what they are parts of: "a quarter", "two thirds".
+_COUNT = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+          "ten": 10, "eleven": 11, "twelve": 12}  # fmt: skip
+_PART = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7,
+         "eighth": 8, "ninth": 9, "tenth": 10}  # fmt: skip
+_FRACTION = re.compile(rf"(?:(an?|{'|'.join(_COUNT)})[\s-]+)?({'|'.join(_PART)})s?(?:\s+of\s.+)?", re.I)
+_THOUSANDS = re.compile(rf"({'|'.join(arithmetic.WORDS)})\b\s*", re.I)
+_WORDS_OF_ITS_OWN = ("bytes", "bytes/s", "parameters")  # dimensions that have them among their units' spellings
+# Of parameters, as in 70B × 2 and in 2 × 70B.
+_BILLIONS = {"m": "e6", "b": "e9", "t": "e12"}
+_OF_MANY = re.compile(r"(?<=\d)[MTBb](?=\s*(?:[*/^]|x\s*[\d(]|bytes?\b))")
+_LAST_OF = re.compile(r"([*x]\s*[\d.,]+)[Bb]$")
 
 # What people write before the number, and after the unit, that says nothing of its size.
 _BEFORE = re.compile(r"(?:[^\d=]*:)?\s*(?:(?:it is|it's|i think|i get|we get|every|about|approximately|approx\.?|around"
                      r"|roughly|some|circa|ca?\.?|nearly|almost|exactly)\s+)*", re.I)  # fmt: skip
 _AFTER = re.compile(r"\s*(?:\b(?:(?:per|on each|for each|for every|of each|each|every)\s+(?:gpu|rank|device|card|node"
                     r"|process|server|step)|each|in total|in all|total|altogether|of memory|or so)"
-                    r"|(?<=[%t])\s+(?:efficiency|mfu)|(?<=[a-z]{2})\s*\([^()]*\)|[.!?;,])\s*$",
+                    r"|(?<=[%t])\s+(?:efficiency|mfu)"
+                    r"|(?<=[a-z]{2})(?:\s+|(?<!sqrt|ceil)(?<!loor)(?<!max|min)(?<!ln))\([^()]*\)|[.!?;,])\s*$",
                     re.I)  # fmt: skip
 _SHORT = 60  # characters of a reader's own words that are repeated back
 
@@ -101,16 +120,19 @@ class Quantity:
         return show(self.base, self.unit, self.dimension)
 
 
-def parse(answer: object, dimension: str, default: str, only: tuple[str, ...] = ()) -> Quantity:
-    """Read {"value": "12.5", "unit": "GB"} or "12.5 GB". A bare number is taken in the unit `default`, except
-    where units are what people get wrong: sizes, rates, seconds and counts of parameters below 10,000 say theirs. Of
-    shares one that is at most 1 needs none. Of `only` are the units that a missing one is asked for with.
+def parse(
+    answer: object, dimension: str, default: str, only: tuple[str, ...] = (), said: bool = False,
+) -> Quantity:  # fmt: skip
+    """Read {"value": "12.5", "unit": "GB"} or "12.5 GB". A bare number is taken in the unit `default` where the
+    question has `said` so, and else unless units are what people get wrong: sizes below a million, rates, seconds and
+    counts of parameters below 10,000 say theirs. Of shares one that is at most 1 needs none. Of `only` are the units
+    that a missing one is asked for with.
 
     Raises ValueError, one line that says what would be right.
     """
     example = f"write a number and a unit, such as {_example(default)}"
     text, unit = _parts(answer, example)
-    text = _terms(text)
+    text = _worded(_terms(text), dimension)
     if not text:
         raise ValueError(f"there is no number yet: {example}")
     if dimension == "seconds" and (times := _times(text)):
@@ -119,10 +141,14 @@ def parse(answer: object, dimension: str, default: str, only: tuple[str, ...] = 
         figure, written = arithmetic.read(text)
     except ValueError as error:
         raise ValueError(f"{str(error)[:_SHORT]}: {example}") from None
-    named = _name(figure, written.lstrip("-") or unit, dimension, default, only, text)
-    factor = UNITS[dimension][named]
-    return Quantity(figure.value, named, dimension, tuple(half * factor for half in figure.halves),
-                    figure.lone * factor)  # fmt: skip
+    if dimension not in _WORDS_OF_ITS_OWN and (word := _THOUSANDS.match(written)):
+        figure, written = figure * 10 ** arithmetic.WORDS[word[1].lower()], written[word.end() :]
+    written = written.lstrip("-") or unit
+    named = unit_named(written, dimension) if written else _unwritten(figure.value, dimension)
+    if not named and not said and dimension in _ASKED:
+        raise ValueError(_asked(text, dimension, default, only))
+    in_base = figure * UNITS[dimension][named or default]
+    return Quantity(figure.value, named or default, dimension, in_base.halves, in_base.lone)
 
 
 def unit_named(written: str, dimension: str) -> str:
@@ -171,7 +197,7 @@ def show(base: float, unit: str, dimension: str) -> str:
     else:
         digits = f"{number:.4g}"
     if digits == "1":
-        unit = re.sub("^(byte|parameter|step)s", r"\1", unit)
+        unit = re.sub("^(byte|parameter|step|sequence)s", r"\1", unit)
     return f"{digits} {unit}"
 
 
@@ -179,22 +205,19 @@ def _example(unit: str) -> str:
     return {"bytes": "1.2e10 bytes"}.get(unit, f"12.5 {unit}")
 
 
-def _name(
-    figure: arithmetic.Figure, written: str, dimension: str, default: str, only: tuple[str, ...], text: str,
-) -> str:  # fmt: skip
-    """The unit of a number: the one written, or where a bare number tells enough the one asked for."""
-    if written:
-        return unit_named(written, dimension)
-    if dimension == "share" and figure.value <= 1:
+def _unwritten(number: float, dimension: str) -> str:
+    """The unit of a bare number that tells enough; "" for any other."""
+    if dimension == "share" and number <= 1:
         return "share"
-    if dimension == "parameters" and figure.value >= 10**4:  # written out: nobody means so many millions
-        return "parameters"
-    if dimension in _ASKED:
-        others = [name for name in UNITS[dimension]
-                  if name in (default, TWIN.get(default), "million", "s", "Gbit/s", "share")
-                  and (name in only or not only)]  # fmt: skip
-        raise ValueError(f"{text[:_SHORT]} of what? Choose a unit: use {' or '.join(others)}")
-    return default
+    return dimension if number >= _WRITTEN_OUT.get(dimension, math.inf) else ""
+
+
+def _asked(text: str, dimension: str, default: str, only: tuple[str, ...]) -> str:
+    """What is said to a number that could be in any unit."""
+    others = [name for name in UNITS[dimension]
+              if name in (default, TWIN.get(default), "million", "s", "Gbit/s", "share")
+              and (name in only or not only)]  # fmt: skip
+    return f"{text[:_SHORT]} of what? Choose a unit: use {' or '.join(others)}"
 
 
 def _parts(answer: object, example: str) -> tuple[str, str]:
@@ -223,6 +246,16 @@ def _terms(text: str) -> str:
     """"100 ms + 260 ms" with its unit only at the end."""
     unit = re.search("[a-zµ%][a-z/%]*$", text, re.I)
     return re.sub(rf"(?<=[\d.)])\s*{re.escape(unit[0])}\s*(?=[-+])", " ", text) if unit else text
+
+
+def _worded(text: str, dimension: str) -> str:
+    """A text whose number is a word, or has billions of parameters in a sum, in digits."""
+    if dimension == "share" and (part := _FRACTION.fullmatch(text)):
+        return f"{_COUNT.get((part[1] or 'a').lower(), 1)}/{_PART[part[2].lower()]}"
+    text = re.sub(rf"^({'|'.join(_COUNT)})\b", lambda word: str(_COUNT[word[0].lower()]), text, flags=re.I)
+    if dimension not in ("bytes", "parameters"):
+        return text
+    return _LAST_OF.sub(r"\1e9", _OF_MANY.sub(lambda word: _BILLIONS[word[0].lower()], text))
 
 
 def _times(text: str) -> list[str]:

@@ -73,7 +73,7 @@ SILENT = Choice(
                "their gradients."),
         Option("no-shard", "It is FSDP with NO_SHARD, as the model is small",
                "FSDP2 has no such strategy, and no size below which it does not shard. The wrapper is "
-               f"`{_CPU.wrapper}`."),
+               "DistributedDataParallel."),
         Option("root-only", "It is sharded as one unit, whose root stays whole",
                "The root is kept from its forward to its backward. Between steps a rank has its shard, and the "
                "moments are of the shard."),
@@ -95,8 +95,8 @@ ALONE = Choice(
         Option("alone", "Two single processes, each a whole model on the same data",
                f"Right: num_processes is {_PLAIN.processes}, nothing is wrapped, and nobody talks to anybody.", True),
         Option("ddp", "DDP again, without a word: Accelerate ignored the plugin",
-               f"The model's type is `{_PLAIN.wrapper}`, without any wrapper, and num_processes is "
-               f"{_PLAIN.processes}: no gradient is averaged."),
+               "The model's type is Sequential, without any wrapper, and num_processes is 1: no gradient is "
+               "averaged."),
         Option("fsdp", "FSDP2 at last: fully_shard keeps the class, so no wrapper shows",
                "It changes the class to one with FSDP in front of its name, and parameters become DTensors. "
                f"{_PLAIN.held:,} of {_PLAIN.whole:,} bytes on one rank is no shard."),
@@ -129,7 +129,7 @@ ASSERTION = Choice(
         Option("plugin", "The plugin was given, and its fsdp_version is 2",
                "That is what was asked for. Both runs asked."),
         Option("wrapped", "The prepared model is of another class than before",
-               "In the first run it is: `DistributedDataParallel`. A wrapper there is; the question is which."),
+               "In the first run it is: DistributedDataParallel. A wrapper there is; the question is which."),
         Option("equal-weights", "After some steps the whole weights are equal on both ranks",
                "They are in both runs: DDP keeps copies equal, and two processes with the same data and seed stay "
                "equal by themselves."),

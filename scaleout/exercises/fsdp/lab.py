@@ -1,4 +1,5 @@
-"""The exercise of `fsdp` that is done in the lab: gather, compute, free, and reduce-scatter on two real ranks."""
+"""The exercises of `fsdp` that are done in the lab: gather, compute, free and reduce-scatter on two real ranks, and a
+unit ahead."""
 
 from __future__ import annotations
 
@@ -77,4 +78,65 @@ SHARDED_STEP = Lab(
     command="python -m scaleout.exercises.fsdp.ranks mine.py",
 )  # fmt: skip
 
-EXERCISES = (SHARDED_STEP,)
+AHEAD_STUB = '''\
+import torch
+import torch.distributed as dist
+
+
+def prefetched(shards, sizes, forward):
+    """One forward, with the next unit on its way.
+
+    shards: this rank's flat shard of each unit, padded, in fp32
+    sizes: elements of each unit, without padding
+    forward(unit, whole): computes with the whole unit, a flat
+        tensor of sizes[unit] elements
+    """
+    return ...
+'''
+
+_AHEAD_SOLUTION = '''\
+import torch
+import torch.distributed as dist
+
+
+def prefetched(shards, sizes, forward):
+    def start(unit):
+        if unit == len(shards):
+            return None, None
+        whole = torch.empty(dist.get_world_size() * shards[unit].numel())
+        return whole, dist.all_gather_into_tensor(whole, shards[unit], async_op=True)
+
+    ahead = start(0)
+    for unit in range(len(shards)):
+        whole, work = ahead                               # the unit before is free now
+        work.wait()
+        ahead = start(unit + 1)
+        forward(unit, whole[:sizes[unit]])
+'''
+
+PREFETCHED = Lab(
+    key="prefetch-by-hand", level=3, minutes=15, title="One unit ahead",
+    prompt="Write `prefetched(shards, sizes, forward)`, the forward of FSDP on **two** ranks with prefetch. Units and "
+    "shards are those of the step above: flat, padded to a multiple of the ranks, in fp32.\n\n"
+    "- Before `forward(unit, whole)` is called, the all-gather of the **next** unit has been started; it is waited for "
+    "when that unit's turn comes.\n"
+    "- Each unit is gathered once, and none further ahead than the next.\n"
+    "- While a unit computes, your tensors hold no more bytes than the largest two units side by side, padding "
+    "included: there is no room for a third, nor for a unit's parts beside the whole.\n\n"
+    "The checker looks at what has been started and adds up the bytes of every tensor that is alive, each time "
+    "`forward` is called. Rank 1 stays in each `forward` until rank 0 has come to its next one.\n\n"
+    "Save your function as `ahead.py`, in the folder of the book's repository, and run the command below.",
+    hints=("`work = dist.all_gather_into_tensor(whole, shard, async_op=True)` returns at once; `work.wait()` ends when "
+           "`whole` is filled.",
+           "Keep the pair of the unit that is ahead: its tensor and its work. Wait, start the next one, then compute.",
+           "A name that still stands for the unit before keeps it alive. Where is it given another value?"),
+    solution="```python\n"
+    f"{_AHEAD_SOLUTION}```\n\n"
+    "The price of hiding the gather is that second unit: `fully_shard` pays it too, and more where "
+    "`set_modules_to_forward_prefetch` names more than one. It starts the next gather on a stream of its own, so that "
+    "the GPU, not Python, runs both at once.",
+    stub=AHEAD_STUB,
+    command="python -m scaleout.exercises.fsdp.ranks ahead.py",
+)  # fmt: skip
+
+EXERCISES = (SHARDED_STEP, PREFETCHED)

@@ -18,7 +18,7 @@ from scaleout.timing.fsdp import Piece, fsdp_step
 
 _TIME = ("s", "ms", "µs")
 _MS = 1e-3
-_GATHER, _COMPUTE = 5, 8  # milliseconds of one unit
+_GATHER, _COMPUTE = 5, 7  # milliseconds of one unit
 
 
 def _forward(prefetch: int, gather: float = _GATHER) -> float:
@@ -60,7 +60,7 @@ _SLOW = 12
 _DEEP = 4
 
 DEPTH = Choice(
-    key="prefetch-depth", level=2, title="Deeper is not faster",
+    key="prefetch-depth", level=2, title="Four units ahead",
     prompt=f"On a slower link each all-gather takes **{_SLOW} ms**, one after the other, and a unit computes for "
     f"{_COMPUTE} ms. With one unit prefetched the forward takes {_forward(1, _SLOW) * 1e3:.0f} ms. Somebody sets "
     f"the depth to **{_DEEP}** units. All units are equal. What happens?",
@@ -107,7 +107,7 @@ OFFLOAD = Number(
     value=_COPIES, unit="ms", units=_TIME, dimension="seconds",
     slips=(
         Slip("half", _COPIES / 2,
-             "That is half. Either you copied the shards once, and each unit is gathered twice, or you took formats "
+             "Either you copied the shards once, and each unit is gathered again in the backward; or you took formats "
              "of 2 bytes, and any cast comes after the copy."),
         Slip("undivided", _RANKS * _COPIES,
              "You copied the whole model. Each rank copies its shard, and the all-gather brings the rest from the "
@@ -116,8 +116,8 @@ OFFLOAD = Number(
              "Those are three copies of the shards. Two go to the GPU; that of the gradients goes the other way, to "
              "the host."),
         Slip("optimizer", 2 * _COPIES,
-             "That is twice as much: 16 bytes for each parameter, or four copies. AdamW runs on the host, so its "
-             "moments never travel, and gradients go the other way."),
+             "That is 16 bytes for each parameter, or four copies. AdamW runs on the host, so its moments never "
+             "travel, and gradients go the other way."),
         Slip("undivided-once", _RANKS * _COPIES / 2,
              "That is the whole model, once. Each rank copies its own shard, as often as the unit is gathered."),
     ),
@@ -245,7 +245,7 @@ PLAN = Function(
             sizes, depth, cap, full=lambda held, size, cap: held + size >= cap),
                 "You stop when the sum reaches the cap. Exactly the cap still fits."),
         Mistake("depth-with-itself", lambda sizes, depth, cap: _plan(sizes, depth, cap, less=1),
-                "You counted the unit that computes as one of the depth. It is `depth` units after it."),
+                "You counted the unit that computes as one of the depth. It is so many units after it."),
         Mistake("without-the-computing", lambda sizes, depth, cap: _plan(sizes, depth, cap, start=False),
                 "You left the unit that computes out of the sum. It is whole, so it counts."),
         Mistake("only-its-size", lambda sizes, depth, cap: _plan(

@@ -45,7 +45,7 @@ WIRE = Number(
 _MIXED, _ALL_BF16 = fsdp_sent(_PARAMS, _RANKS, "bf16", "fp32"), fsdp_sent(_PARAMS, _RANKS, "bf16", "bf16")
 
 POLICY_WIRE = Number(
-    key="policy-wire", level=2, title="Two of three at half the size",
+    key="policy-wire", level=2, title="The same job with a policy",
     prompt=f"The same job, 1 billion parameters on {_RANKS} ranks and every unit gathered twice, now with "
     "`MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)`. How many bytes does **each rank** "
     "send in a step?",
@@ -210,7 +210,7 @@ HYBRID = Number(
              "That lets each GPU all-reduce all gradients. After the reduce-scatter inside the node it holds an eighth "
              "of them."),
         Slip("half", _HYBRID / 2,
-             "That is half of it. Either you counted one half of the all-reduce, or 2 bytes for each gradient."),
+             "Either you counted one of the two collectives of the all-reduce, or 2 bytes for each gradient."),
         Slip("all-nodes", _NODES * _HYBRID, "That leaves all four nodes together. How much leaves one?"),
         Slip("factor-two", 2 * _WHOLE,
              "That is every shard twice. In each half of a ring a rank does not send all of its message."),

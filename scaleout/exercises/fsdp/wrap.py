@@ -49,8 +49,8 @@ STATES = Number(
              "That is 12 bytes for each parameter: the gradient is missing, or one of AdamW's moments, or two of the "
              "four are in 16 bits."),
         Slip("forgot-optimizer", _N * 8 / _RANKS,
-             "That is 8 bytes for each parameter: either half of what it needs is missing, such as AdamW's moments, "
-             "or you counted formats of 2 bytes."),
+             "That is 8 bytes for each parameter: something is missing, such as AdamW's moments, or you counted "
+             "formats of 2 bytes."),
         Slip("optimizer-only-split", _N * (8 + 8 / _RANKS),
              "That is the optimizer's states split, and weights and gradients copied: ZeRO stage 1. FSDP splits all "
              "three."),
@@ -141,7 +141,7 @@ _FINE, _COARSE = (units(_MEDIUM, Sharding(wrap=wrap)) for wrap in ("layer", "blo
 _SMALL_BLOCK = _COARSE[-1].parameters
 
 WHICH = Choice(
-    key="which-wrapping", level=2, title="Too fine",
+    key="which-wrapping", level=2, title="Every matrix a unit",
     prompt=f"Somebody wraps GPT-2 medium **layer by layer**: every matrix is a unit, {len(_FINE)} with the root. On 8 "
     "nodes of 8 H100 with InfiniBand the GPUs wait for nearly half of the time. The trace shows hundreds of "
     "all-gathers of 2 or 8 MB that reach an eighth of the link's rate or less. A rank uses 12 of its 85 GB. What do "
@@ -214,7 +214,7 @@ HUGE_ROOT = Choice(
 )  # fmt: skip
 
 BOTTOM_UP = Choice(
-    key="bottom-up", level=1, minutes=2, title="In which order",
+    key="bottom-up", level=1, minutes=2, title="The model first",
     prompt="A model has `model.blocks`, a list of blocks, and a head. With torch 2.13 you call `fully_shard(model)` "
     "**first**, and then `fully_shard(block)` for each block. What do you get?",
     hints=("Each call takes the parameters below it that no unit has taken yet.",

@@ -28,8 +28,8 @@ DOMINATES = Choice(
            f"Each layer keeps some tens of bytes for each token and hidden unit: {_BATCH} × {_SEQ} tokens "
            f"× {_XL.hidden} × {_XL.layers} layers × about 40 bytes."),
     solution=f"**Activations**: {_share('activations')} of {_TOTAL / GB:.0f} GB at the peak, against "
-    f"{_share('optimizer')} of optimizer states and {_share('weights')} of weights. The states "
-    "depend on the model only. The activations grow with every token you add, so the answer "
+    f"{_share('optimizer')} of optimizer states and {_share('weights')} of weights with their copies in bf16. "
+    "The states depend on the model only. The activations grow with every token you add, so the answer "
     "changes with the batch: compute both.",
     options=(
         Option("activations", "The activations",
@@ -40,8 +40,8 @@ DOMINATES = Choice(
                f"would win for one short sequence, but {_BATCH * _SEQ:,} tokens leave more behind in "
                "every layer."),
         Option("weights", "The weights",
-               f"Weights take 4 bytes for each parameter, {_share('weights')} here. AdamW's moments are "
-               "twice that, and neither grows with the batch."),
+               "Weights take 4 bytes for each parameter, and 2 more while autocast has a copy of them in bf16: "
+               f"{_share('weights')} here. AdamW's moments are more, and neither grows with the batch."),
         Option("gradients", "The gradients",
                "Gradients are never larger than the weights, so they can never be the largest kind."),
         Option("logits", "The logits",
@@ -120,8 +120,7 @@ LOGITS = Number(
         Slip("forgot-sequence", _LOGITS / 8192,
              "That is one token of each sequence. In training every token predicts the next one."),
         Slip("forgot-bytes", _LOGITS / 4,
-             "That is a quarter. Either the 4 bytes of an fp32 number are missing, or you took Llama 2's "
-             "vocabulary of 32,000."),
+             "Either the bytes of an fp32 number are missing, or you took Llama 2's vocabulary of 32,000."),
         Slip("hidden", _TOKENS * _LLAMA.hidden * 4,
              f"You used the hidden size, {_LLAMA.hidden:,}. Logits have one column for each word of the "
              "vocabulary."),
@@ -186,7 +185,7 @@ def peak_bytes(always, moments):
 '''
 
 PEAK = Function(
-    key="peak-function", level=2, title="A peak is a maximum",
+    key="peak-function", level=2, title="The peak of one step",
     prompt="Write `peak_bytes(always, moments)`. Some bytes are held through the whole step (`always`). "
     "Others come and go: `moments` gives, for each moment, what is held on top. Return the largest "
     "total at any one moment. A step without special moments has an empty `moments`.",

@@ -17,15 +17,16 @@ from scaleout.exercises.ranks.check import Check, main, wrong
 
 KINDS = ("weights", "gradients", "optimizer")
 PART = {"weights": "the weights", "gradients": "the gradients", "optimizer": "the optimizer's states"}
-WIDTHS = (16, 24)  # of two jobs: numbers copied from what is said of one are wrong in the other
+WIDTHS = (16, 24, 40)  # of the jobs: numbers copied from what is said of one are wrong in the others
 
 
 def job(rank: int, width: int) -> tuple[nn.Module, torch.optim.Optimizer]:
     """A small model after one AdamW step: tied head, one layer in bf16, on each rank one frozen.
 
-    Rank 1 has freed two gradients since, so that it has fewer of them while its optimizer holds more: the largest
-    kinds lie on different ranks.
+    One rank has freed two gradients since, so that it has fewer of them while its optimizer holds more: the largest
+    kinds lie on different ranks. In the second job it is the other rank, so that neither is always the fullest.
     """
+    rank = 1 - rank if width == WIDTHS[1] else rank
     torch.manual_seed(0)
     model = nn.ModuleDict({"tokens": nn.Embedding(64, width), "up": nn.Linear(width, 48), "down": nn.Linear(48, width),
                            "head": nn.Linear(width, 64, bias=False)})  # fmt: skip
@@ -123,31 +124,37 @@ def _slip(kind: str, given: float, model: nn.Module, optimizer: torch.optim.Opti
 
 
 def judge(reports: list[list[tuple[dict, object]]], world: int) -> Verdict:
-    """The verdict on the (mine, largest) of every rank's jobs: the first job that is wrong."""
-    verdicts = [_judge_largest([mine for mine, _ in one], [largest for _, largest in one])
-                for one in zip(*reports, strict=True)]  # fmt: skip
-    return next((one for one in verdicts if not one.ok), verdicts[0])
-
-
-def _judge_largest(held: list[dict], given: list[float]) -> Verdict:
-    """What is to be said of one job: `held` by each rank, and what each of them took for the largest total."""
-    totals = [sum(mine.values()) for mine in held]
-    if set(given) == {max(totals)}:
+    """The verdict on the (mine, largest) of every rank's jobs: a mistake is named where all jobs show it."""
+    jobs = [([mine for mine, _ in one], [largest for _, largest in one]) for one in zip(*reports, strict=True)]
+    totals, given = [sum(mine.values()) for mine in jobs[0][0]], jobs[0][1]
+    if all(set(largest) == {max(sum(mine.values()) for mine in held)} for held, largest in jobs):
         return Verdict(True, f"right: the ranks hold {' and '.join(f'{one:,}' for one in totals)} bytes")
-    for slip, value, words in (
-        ("sum", sum(totals), "the sum over the ranks. Each rank has its own memory: take the MAX"),
-        ("mean", sum(totals) / len(totals), "the mean over the ranks. The fullest one runs out first: take the MAX"),
-        ("smallest", min(totals), "the smallest total. The fullest rank runs out first: take the MAX"),
-        ("kinds", sum(max(mine[kind] for mine in held) for kind in KINDS),
-         "the largest of each kind, added, and no rank holds that: add up first, then take the MAX"),
-        ("one-kind", max(max(mine.values()) for mine in held), "the largest kind, not the largest total"),
-    ):
-        if set(given) == {value}:
+    known = [_known(held) for held, _ in jobs]
+    for slip, (_, words) in known[0].items():
+        if all(set(largest) == {one[slip][0]} for one, (_, largest) in zip(known, jobs, strict=True)):
             return Verdict(False, f"largest is {words}", slip)
-    if max(totals) in given:
+    if all(max(sum(mine.values()) for mine in held) in largest for held, largest in jobs):
         return Verdict(False, "largest is right on one rank only: an all_reduce brings it to all of them", "own-total")
+    held, given = next((held, largest) for held, largest in jobs
+                       if set(largest) != {max(sum(mine.values()) for mine in held)})  # fmt: skip
     return Verdict(False, f"largest is {' and '.join(f'{one:,}' for one in given)} on the two ranks, expected "
-                          f"{max(totals):,} on both: the largest total of any rank", "wrong-largest")  # fmt: skip
+                          f"{max(sum(mine.values()) for mine in held):,} on both: the largest total of any rank",
+                   "wrong-largest")  # fmt: skip
+
+
+def _known(held: list[dict]) -> dict[str, tuple[float, str]]:
+    """What mistakes take for the largest total, and what to say of them. held: by each rank."""
+    totals = [sum(mine.values()) for mine in held]
+    return {
+        "sum": (sum(totals), "the sum over the ranks. Each rank has its own memory: take the MAX"),
+        "mean": (sum(totals) / len(totals), "the mean over the ranks. The fullest one runs out first: take the MAX"),
+        "smallest": (min(totals), "the smallest total. The fullest rank runs out first: take the MAX"),
+        "rank-0": (totals[0], "always rank 0's total. Which rank is the fullest differs from job to job: take the MAX"),
+        "rank-1": (totals[1], "always rank 1's total. Which rank is the fullest differs from job to job: take the MAX"),
+        "kinds": (sum(max(mine[kind] for mine in held) for kind in KINDS), "the largest of each kind, added, and no "
+                  "rank holds that: add up first, then take the MAX"),
+        "one-kind": (max(max(mine.values()) for mine in held), "the largest kind, not the largest total"),
+    }  # fmt: skip
 
 
 def _bytes(tensors) -> int:

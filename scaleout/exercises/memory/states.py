@@ -50,15 +50,15 @@ WEIGHTS_GIB = Number(
     solution=f"140 × 10^9 / 2^30 = **{_WEIGHTS / 2**30:.1f} GiB**.\n\n"
     "The unit is larger, so the count is smaller: by 7% for giga. That is enough to decide "
     "whether a run fits: 80 GB are 74.5 GiB, and a card that is sold as 80 GB reports 79.6 GiB.",
-    value=_WEIGHTS, unit="GiB", units=("GB", "GiB"), only=("GiB",), tolerance=0.005,
+    value=_WEIGHTS, unit="GiB", said=True, units=("GB", "GiB"), only=("GiB",), tolerance=0.005,
     slips=(
         Slip("wrong-way", _WEIGHTS * 2**30 / GB * 2**30 / GB,
              "You multiplied where you should divide. A GiB is larger than a GB, so fewer of them are "
              "needed."),
         Slip("1024-once", _WEIGHTS / 1024 * 1000**-2 * 2**30,
-             "You divided by 1024 once and by 1000 twice. A GiB is 1024 × 1024 × 1024 bytes."),
+             "You divided by 1024 once and by 1000 twice. A GiB has 1024 in each of its steps."),
         Slip("1024-twice", _WEIGHTS / 1024**2 / 1000 * 2**30,
-             "You divided by 1024 twice and by 1000 once. A GiB is 1024 × 1024 × 1024 bytes."),
+             "You divided by 1024 twice and by 1000 once. A GiB has 1024 in each of its steps."),
         Slip("fp32", _WEIGHTS * 2, "That is fp32, 4 bytes for each parameter. These weights are in fp16."),
     ),
     right="From here on, always write which of the two you mean.",
@@ -102,7 +102,7 @@ BYTES_EACH = Number(
         Slip("weight-only", 2,
              "2 bytes, which are 16 bits, are the weight alone. Training holds four more numbers for each parameter."),
         Slip("all-fp32", 20, "20 bytes are five numbers in fp32. Three of them are in bf16."),
-        Slip("bits", 112, "112 is right in bits. This asks for bytes."),
+        Slip("bits", 112, "That is right in bits. This asks for bytes."),
     ),
     right="Ask of each number which format it is in, and add up.",
 )  # fmt: skip

@@ -104,7 +104,7 @@ BUBBLE = Number(
         Slip("all-sequences", _bubble(SEQUENCES_A_STEP), "You gave all sequences to one pipeline. dp shares them out."),
         Slip("tensor-forgotten", _bubble(SEQUENCES_A_STEP * PP / LARGE),
              "You took all ranks but those of pp for replicas. tp takes its part of them."),
-        Slip("p-rounds", PP / (_M + PP - 1), "The last stage waits for p − 1 rounds, not p."),
+        Slip("p-rounds", PP / (_M + PP - 1), "Count again whom the last stage waits for."),
         Slip("four-times", 4 * _bubble(_FEW), "You took the share four times. m became a quarter, and m stands in a "
                                               "sum."),
     ),

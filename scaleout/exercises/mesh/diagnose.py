@@ -43,14 +43,16 @@ FOUR = Choice(
                                                                      "along each axis.", True),
         Option("samples-a", "A samples · B no tp · C dp sum · D tp sum", "D is off at step 1, before any gradient. A's "
                                                                          "first loss is right: its samples are."),
-        Option("dp-b", "A tp sum · B dp sum · C no tp · D samples", "In B a rank has the whole matrix. C's is cut, and "
-                                                                    "its replicas have come apart."),
+        Option("dp-b", "A dp sum · B tp sum · C no tp · D samples",
+               "In B a rank has the whole matrix. C's is cut, and its replicas have come apart. And along which axis "
+               "have A's copies?"),
         Option("axes-swapped", "A dp sum · B no tp · C tp sum · D samples", "A's copies differ along tp, C's along dp. "
                                                                             "Each is the axis that was left out."),
         Option("samples-c", "A tp sum · B no tp · C samples · D dp sum", "Without the sum along dp the first loss is "
                                                                          "right, and D's is not. C's replicas differ."),
-        Option("no-tp-d", "A tp sum · B samples · C dp sum · D no tp", "D has half of each matrix, so it is cut. B has "
-                                                                       "all of it, and the right loss."),
+        Option("no-tp-d", "A dp sum · B samples · C tp sum · D no tp",
+               "D has half of each matrix, so it is cut. B has all of it, and the right loss. And along which axes are "
+               "A's and C's copies apart?"),
     ),
 )  # fmt: skip
 

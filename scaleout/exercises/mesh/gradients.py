@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
+from random import Random
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Option
 
@@ -37,12 +38,14 @@ AXES = Choice(
                                                            "its tokens' gradient, and so do the two tables."),
         Option("no-tied", "Q: dp · norm: dp, tp · table: dp", "Tied means one parameter. After one step the first "
                                                               "stage's table and the last one's would differ."),
-        Option("q-tp", "Q: dp, tp · norm: dp, tp · table: dp, pp", "Along tp each rank has other columns of Q. Their "
-                                                                   "gradients belong to different weights."),
+        Option("q-tp", "Q: dp, tp · norm: dp · table: dp, pp",
+               "Along tp each rank has other columns of Q: their gradients belong to different weights. And what has a "
+               "rank's norm seen of the tokens?"),
         Option("no-norm", "Q: dp · norm: dp · table: dp, pp", "Without sequence parallelism that is right. With it a "
                                                               "rank's norm has seen half of the tokens."),
-        Option("table-tp", "Q: dp · norm: dp, tp · table: dp, tp", "The table is cut along tp: other rows on each. It "
-                                                                   "is the stages that have copies."),
+        Option("table-tp", "Q: dp · norm: dp · table: dp, tp",
+               "The table is cut along tp, other rows on each: it is the stages that have copies. And what has a "
+               "rank's norm seen of the tokens?"),
     ),
 )  # fmt: skip
 
@@ -86,7 +89,13 @@ def _ranks(pp, dp, tp, seed):
     cut = {(i, k): (seed + 5 * i + 3 * k) % 11 for i in range(pp) for k in range(tp)}
     whole = {i: (seed + 7 * i) % 5 + 1 for i in range(pp)}
     made = [[i, j, k, cut[i, k], whole[i]] for j in range(dp) for k in range(tp) for i in range(pp)]
-    return made[seed % len(made) :] + made[: seed % len(made)]
+    Random(seed).shuffle(made)
+    return made
+
+
+def _first_part(ranks):
+    """The first ranks of the list, as many as a replica has."""
+    return sqrt(sum(a + b * (k == 0) for _, _, k, a, b in ranks[: len(ranks) // len({one[1] for one in ranks})]))
 
 
 NORM = Function(
@@ -111,7 +120,8 @@ NORM = Function(
     function="norm", stub=_STUB, reference=_norm,
     cases=(([[0, 0, 0, 9, 4], [0, 0, 1, 12, 4], [0, 1, 0, 9, 4], [0, 1, 1, 12, 4]],), (_ranks(2, 2, 2, 3),),
            (_ranks(1, 3, 1, 1),), (_ranks(3, 1, 1, 4),), (_ranks(1, 1, 3, 6),), (_ranks(4, 2, 3, 9),),
-           (_ranks(2, 1, 7, 2),), ([[0, 0, 0, 0, 0]],), (_ranks(2, 3, 1, 8),)),
+           (_ranks(2, 1, 7, 2),), ([[0, 0, 0, 0, 0]],), (_ranks(2, 3, 1, 8),), (_ranks(2, 3, 2, 5),),
+           (_ranks(3, 2, 2, 7),)),
     mistakes=(
         Mistake("every-rank", lambda ranks: _norm(ranks, replicas=True, copies=True),
                 "You added up over all ranks. Replicas, and copies along tp, hold the same gradients."),
@@ -125,6 +135,8 @@ NORM = Function(
                 "You counted one tp rank's part of what is cut. Each has other columns: all of them count."),
         Mistake("whole-forgotten", lambda ranks: _norm(ranks, whole=False),
                 "You left out what is whole on each tp rank. It counts once."),
+        Mistake("first-part", _first_part,
+                "You took the first ranks of the list for one replica. They come in any order: look at dp."),
         Mistake("no-root", lambda ranks: _norm(ranks) ** 2, "That is the square of the norm: take the root."),
     ),
     right="Different gradients are added, copies are counted once.",

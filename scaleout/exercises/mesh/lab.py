@@ -99,7 +99,8 @@ SAMPLES = Lab(
     "- Replicas, along **dp**, share out the data set: each sample is in one list, and lists are of one length.\n"
     "- The order is shuffled, in each epoch in another way.\n\n"
     "Before it is called each rank has seeded `random` and torch with its own number, as a script does whose dropout "
-    "is to differ. It is checked on **4** processes, with several `sizes`.\n\n" + _SAVE.format("samples.py"),
+    "is to differ, and what ranks draw after it still has to differ. It is checked on **4** processes, "
+    "with several `sizes`.\n\n" + _SAVE.format("samples.py"),
     hints=("Which coordinate of the rank decides what it reads? tp counts fastest.",
            "All ranks need the same permutation: `torch.Generator().manual_seed(epoch)` is a source of its own.",
            "`order[replica::dp]` takes every dp-th sample."),
@@ -159,14 +160,14 @@ ABSENT = Lab(
     prompt="A layout was asked for, and the loss goes down. Write `absent(part, whole, samples, gradient, sizes)`, "
     "which a trainer calls once on every rank after its first backward. It returns the axes that are **not in effect** "
     "anywhere in the job, sorted, **the same list on every rank**.\n\n"
-    "- **tp** is not in effect where a rank's part is not 1/tp of the weight, or where two neighbours along tp have "
+    "- **tp** is not in effect where a rank's part is not 1/tp of the weight, or where two ranks along tp have "
     "the same part.\n"
-    "- **dp** is not in effect where two replicas have read the same sample, or where their gradients differ, which "
-    "should have been added up.\n\n"
+    "- **dp** is not in effect where two replicas have read the same sample, be it one of many, or where their "
+    "gradients differ, which should have been added up.\n\n"
     "An axis of 1 is in effect. Tensors are small here: send what you like. It is checked on **4** processes, with and "
     "without faults; some are on one replica alone.\n\n" + _SAVE.format("absent.py"),
     hints=("A rank sees its own alone. What do you need from the others to compare?",
-           "Neighbours along tp: the same `rank // tp`. Along dp: the same `rank % tp`.",
+           "Ranks along tp: the same `rank // tp`. Along dp: the same `rank % tp`.",
            "`dist.all_gather_object(seen, mine)` fills a list with what each rank gives. Then all decide on the same."),
     solution="```python\n"
     f"{_ABSENT_SOLUTION}```\n\n"

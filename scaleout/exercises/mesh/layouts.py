@@ -97,7 +97,8 @@ def layouts(gpus, node):
             for pp in checks.divisors(gpus // tp)]  # fmt: skip
 
 
-def _sketch(gpus, node, batch, states, kept, room, toll, *, own=True, fill=True, fits="pipeline", price="step"):
+def _sketch(gpus, node, batch, states, kept, room, toll, *, own=True, fill=True, even=True, tp_first=1, fits="pipeline",
+            price="step"):  # fmt: skip
     """The reference, or with something wrong in it."""
     some = []
     for pp, dp, tp in layouts(gpus, node if own else gpus):
@@ -105,12 +106,12 @@ def _sketch(gpus, node, batch, states, kept, room, toll, *, own=True, fill=True,
         needs = {"pipeline": states / (tp * pp) + kept / tp, "one": states / (tp * pp) + kept / (tp * pp),
                  "zero-3": states / (tp * pp * dp) + kept / tp, "states": states / (tp * pp), "any": 0,
                  "whole": states / (tp * pp) + kept}[fits]  # fmt: skip
-        if batch % dp or (fill and m < pp) or needs > room:
+        if m < 1 or (even and batch % dp) or (fill and m < pp) or needs > room:
             continue
         costs = {"step": (m + pp - 1) / m * (1 + toll * (tp - 1)), "no-bubble": 1 + toll * (tp - 1),
                  "whole-batch": (batch + pp - 1) / batch * (1 + toll * (tp - 1)), "memory": needs,
                  "no-toll": (m + pp - 1) / m, "product": (1 + (pp - 1) / m) * (1 + toll * tp)}[price]  # fmt: skip
-        some.append((costs, tp, pp, [pp, dp, tp]))
+        some.append((costs, tp_first * tp, pp, [pp, dp, tp]))
     return min(some)[-1] if some else []
 
 
@@ -124,6 +125,10 @@ CASES = (
     (24, 6, 96, 80, 45, 40, 0.03), (48, 6, 24, 700, 70, 80, 0.20), (16, 8, 16, 500, 90, 60, 0.10),
     (8, 4, 32, 900, 40, 80, 0.05), (6, 3, 12, 120, 10, 60, 0.25), (32, 8, 64, 640, 80, 80, 0.07),
     (8, 8, 12, 90, 24, 50, 0.04), (1, 1, 5, 10, 20, 40, 0.10), (8, 4, 8, 200, 70, 60, 0.6),
+    # where a pipeline would be too long for its micro-batches, replicas would not share evenly, two are as fast
+    (24, 4, 8, 820, 15, 73, 0.5), (32, 4, 12, 410, 85, 60, 0.5), (24, 4, 8, 70, 55, 40, 0.2),
+    (24, 8, 8, 120, 70, 73, 0.03), (32, 8, 36, 230, 30, 80, 0.2), (16, 4, 36, 80, 20, 80, 0.03),
+    (8, 4, 36, 140, 15, 80, 0), (12, 6, 36, 80, 60, 60, 0), (32, 8, 8, 80, 80, 60, 0), (24, 8, 6, 50, 70, 73, 0),
 )
 
 SKETCH = Function(
@@ -151,11 +156,15 @@ SKETCH = Function(
         Mistake("memory-ignored", _mistaken(fits="any"), "Yours does not ask whether it fits."),
         Mistake("states-alone", _mistaken(fits="states"), "Yours asks whether the states fit. Activations lie beside "
                                                           "them."),
-        Mistake("one-in-flight", _mistaken(fits="one"), "You divided the activations by pp. A stage has 1/pp of the "
-                                                        "blocks and pp micro-batches in flight."),
+        Mistake("one-in-flight", _mistaken(fits="one"),
+                "You divided the activations by pp. How many micro-batches has a stage in flight?"),
         Mistake("activations-whole", _mistaken(fits="whole"), "You did not divide the activations by tp."),
         Mistake("split-by-dp", _mistaken(fits="zero-3"), "You divided the states by dp as well. Replicas hold copies."),
-        Mistake("across-nodes", _mistaken(own=False), "Your tp leaves the node: it has to divide `node`."),
+        Mistake("across-nodes", _mistaken(own=False), "Your tp leaves the node: it has to divide the GPUs of a node."),
+        Mistake("too-few-micro-batches", _mistaken(fill=False), "Yours does not ask whether a replica has as many "
+                                                                "micro-batches as stages."),
+        Mistake("uneven-batch", _mistaken(even=False), "Yours does not ask whether dp divides the batch."),
+        Mistake("larger-tp", _mistaken(tp_first=-1), "Of two layouts as fast you took the one with the larger tp."),
         Mistake("no-bubble", _mistaken(price="no-bubble"), "You left the pipeline's bubble out of the time."),
         Mistake("whole-batch", _mistaken(price="whole-batch"), "You took all sequences for m. Replicas share them."),
         Mistake("no-toll", _mistaken(price="no-toll"), "You left out what tp costs."),

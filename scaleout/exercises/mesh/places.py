@@ -62,7 +62,7 @@ PLACE = Function(
         Mistake("remainder-alone", lambda rank, sizes: [rank % size for size in sizes],
                 "You took the remainder of the rank for each axis. First take away what inner axes have counted."),
         Mistake("own-size", lambda rank, sizes: [rank // size % size for size in sizes],
-                "You divided by the axis' own size. It is the sizes of the axes *after* it that count."),
+                "You divided by the axis' own size. It is the sizes of the axes after it that count."),
         Mistake("from-one", lambda rank, sizes: [one + 1 for one in _place(rank, sizes)],
                 "Your coordinates begin at 1. They begin at 0."),
     ),

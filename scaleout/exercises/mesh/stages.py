@@ -38,15 +38,13 @@ FIRST = Number(
     "Llama 3's training both ends have one block less (arXiv 2407.21783, section 3.3.2).",
     value=holds(), unit="GB", units=("MB", "GB", "GiB"),
     slips=(
-        Slip("all-in-flight", holds(flying=M), "You kept all micro-batches, as GPipe does. In 1F1B the first stage has "
-                                               "as many in flight as there are stages."),
-        Slip("one-in-flight", holds(flying=1), "You kept one micro-batch. The first stage sends four on their way "
-                                               "before the first comes back."),
-        Slip("no-table", holds(0), "You left the token table out. It is on the first stage."),
-        Slip("second-stage", holds(0, 3), "That is the second stage. The first has the token table, and one more in "
-                                          "flight."),
-        Slip("last-stage", holds(flying=1, more=LOGITS), "That is the last stage. It has a head and logits, but one "
-                                                         "micro-batch in flight alone."),
+        Slip("all-in-flight", holds(flying=M),
+             "You kept all micro-batches, as GPipe does. 1F1B begins with backwards before all of them are in."),
+        Slip("one-in-flight", holds(flying=1),
+             "You kept one micro-batch. More are on their way before the first comes back."),
+        Slip("no-table", holds(0), "You left the token table out."),
+        Slip("second-stage", holds(0, 3), "That is the second stage. Is it the fullest?"),
+        Slip("last-stage", holds(flying=1, more=LOGITS), "That is the last stage. Is it the fullest?"),
         Slip("head-too", holds(2 * TABLE), "You put table and head on one GPU. The head is on the last stage."),
         Slip("logits-too", holds(more=LOGITS), "Logits are on the last stage, where the loss is."),
         Slip("states-alone", holds(flying=0), "Those are the states. Activations of micro-batches in flight come on "

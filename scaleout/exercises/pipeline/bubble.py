@@ -19,7 +19,7 @@ ONE_BATCH = Number(
     value=1 - _ONE.bubble, **_SHARE,
     slips=(
         Slip("idle", _ONE.bubble, "That is the share in which a rank waits. The question is when it works."),
-        Slip("neighbours", 1 / 5, "That is one of five: the rank itself is one of the six."),
+        Slip("neighbours", 1 / 5, "That leaves out the rank itself."),
         Slip("half", 1 / 2, "Half the ranks would have to work at once. With one batch, who else has anything to do?"),
         Slip("there-and-back", 1 / 12,
              "That counts the way back twice: in the backward pass a rank works too, each in its turn."),
@@ -44,19 +44,17 @@ BUBBLE_SHARE = Number(
     value=_FEW.bubble, **_SHARE,
     slips=(
         Slip("of-the-work", _FEW.bubble_of_ideal,
-             "That is the bubble as a share of the work, (p−1)/m. The step is longer than the work."),
-        Slip("ranks-of-the-work", _P / _M,
-             "That is p/m. Count the pieces that the last rank waits for at the beginning, and divide by all of the "
-             "step."),
+             "That is the bubble as a share of the work. The step is longer than the work."),
+        Slip("ranks-of-the-work", _P / _M, "That is a share of the work. And a rank does not wait for itself."),
         Slip("one-rank-more", _P / (_M + _P - 1), "The last rank waits for the ranks above it: how many are those?"),
-        Slip("ranks-of-both", _P / (_M + _P), "That is p/(m+p). A rank does not wait for itself."),
-        Slip("one-piece-more", (_P - 1) / (_M + _P), "The step is one piece shorter than m + p."),
+        Slip("ranks-of-both", _P / (_M + _P), "Who does the last rank wait for? You counted it, too."),
+        Slip("one-piece-more", (_P - 1) / (_M + _P), "Your bubble is right, and your step is not."),
         Slip("work", 1 - _FEW.bubble, "That is the share in which a rank works."),
         Slip("in-halves", (_P - 1) / (2 * _M + _P - 1),
              "That counts a forward and a backward as two pieces of work, but as one piece of waiting."),
         Slip("both-ends", 2 * (_P - 1) / (_M + 2 * (_P - 1)),
-             "That counts p−1 whole pieces at each end. On the way down the last rank waits for forwards only, on the "
-             "way up for backwards only."),
+             "That counts whole pieces at both ends. On the way down the last rank waits for forwards only, on the way "
+             "up for backwards only."),
     ),
     right="A GPU in four or five is paid for and idle.",
 )  # fmt: skip
@@ -80,7 +78,7 @@ MICRO_BATCHES = Number(
     value=_SCALED.bubble_of_ideal, **_SHARE,
     slips=(
         Slip("of-the-step", _SCALED.bubble, "That is its share of the step. The question is the share of the work."),
-        Slip("all-ranks", _DEEP / _EACH, "That is p/m. A rank waits for the others, not for itself."),
+        Slip("all-ranks", _DEEP / _EACH, "A rank waits for the others, not for itself."),
         Slip("sequences", (_DEEP - 1) / (_EACH * _SIZE),
              "You counted each sequence as a micro-batch of its own. There are two in each."),
         Slip("one-copy", (_DEEP - 1) / (_EACH * _COPIES),
@@ -101,7 +99,7 @@ _SAME = step("gpipe", _WIDE, _MANY)
 _CLAIM = (_WIDE - 1) / (2 * _MANY + _WIDE - 1)
 
 SAME_BUBBLE = Choice(
-    key="same-bubble", level=2, title="A smaller bubble?",
+    key="same-bubble", level=2, title="7 of 39, or 7 of 71",
     prompt=f"A course teaches: with {_WIDE} ranks and {_MANY} micro-batches GPipe's bubble is {_WIDE - 1} pieces of "
     f"{_MANY + _WIDE - 1}, {_SAME.bubble:.1%} of the step. 1F1B turns to backwards early and so has "
     f"2 × {_MANY} pieces to fill its step with: {_WIDE - 1} of {2 * _MANY + _WIDE - 1}, **{_CLAIM:.1%}**. "
@@ -146,19 +144,17 @@ ZERO_BUBBLE = Number(
     "*time* is a third; its *share* is a little more than a third, because the step became shorter too.",
     value=_ZERO.bubble, **_SHARE,
     slips=(
-        Slip("third-of-the-share", _PLAIN.bubble / 3,
-             "That is a third of 1F1B's share. The idle time is a third, but it is now divided by a shorter step."),
+        Slip("third-of-the-share", _PLAIN.bubble / 3, "That is 1F1B's share, divided. Is the step as long as it was?"),
         Slip("work", 1 - _ZERO.bubble, "That is the share in which a rank works."),
         Slip("one-f-one-b", _PLAIN.bubble, "That is 1F1B's bubble: W fills none of it yet."),
         Slip("of-the-work", _ZERO.bubble_of_ideal,
              "That is the bubble as a share of the work. The step has the bubble in it too."),
         Slip("slots-for-pieces", (_Z - 1) / _ZM,
-             f"That divides {_Z - 1} slots by {_ZM} micro-batches. A micro-batch is three slots of work."),
-        Slip("two-thirds", 2 * (_Z - 1) / (3 * _ZM + 2 * (_Z - 1)),
-             "That leaves two slots of waiting for each rank above or below. ZB-H1 leaves one."),
-        Slip("ranks", _Z / (3 * _ZM + _Z), "That waits for p slots. It is one fewer."),
+             "That divides slots by micro-batches. How many slots of work is a micro-batch?"),
+        Slip("two-thirds", 2 * (_Z - 1) / (3 * _ZM + 2 * (_Z - 1)), "That has more waiting in it than ZB-H1 leaves."),
+        Slip("ranks", _Z / (3 * _ZM + _Z), "Count again whom a rank waits for."),
         Slip("two-slots", (_Z - 1) / (2 * _ZM + _Z - 1),
-             "That counts two slots of work for a micro-batch. There are three: F, I and W."),
+             "That has fewer slots of work for a micro-batch than F, I and W take."),
         Slip("none", 0, "W fills most of the waiting. But at the beginning no rank has a W yet."),
     ),
     right="The weights' gradients are work that nobody waits for: it goes where waiting was.",

@@ -57,14 +57,14 @@ UNEVEN_STAGE = Number(
     hints=("Which rank never waits, once it has begun?",
            "Count along the last rank: until its first micro-batch comes, its own work, and the way up of its last "
            "gradient."),
-    solution="In slots of a piece F + B: the first micro-batch comes down and the last gradient goes up past "
-    f"{_STAGES - 1} quick stages, {_STAGES - 1} slots. Between these the last rank works through {_MICRO} "
-    f"micro-batches of {_TIMES}: {_MICRO * _TIMES:.1f} slots. Together {_MICRO * _TIMES + _STAGES - 1:.1f} instead of "
+    solution="In pieces, F + B each: the first micro-batch comes down and the last gradient goes up past "
+    f"{_STAGES - 1} faster stages, {_STAGES - 1} pieces. Between these the last rank works through {_MICRO} "
+    f"micro-batches of {_TIMES}: {_MICRO * _TIMES:.1f}. Together {_MICRO * _TIMES + _STAGES - 1:.1f} instead of "
     f"{_MICRO + _STAGES - 1}: **{_LONGER:.0%} longer**, though only {_MEAN - 1:.1%} of work was added. All others wait "
     f"for the slow one in every micro-batch.\n\nThe mending: with 10 blocks a stage the head weighs as much as 6. "
     "Give the last rank 6 blocks fewer and spread those over the seven others: then no rank has more than 11 to do. "
     f"Llama 3 8B is best cut into {', '.join(map(str, mended(PRESETS['llama-3-8b'], 4, 8192)))} blocks on four ranks.",
-    value=_LONGER, unit="%", units=("%",), dimension="share",
+    value=_LONGER, unit="%", said=True, units=("%",), dimension="share",
     slips=(
         Slip("whole-step", _TIMES - 1,
              "That makes the whole step 1.6 times as long. On the way down and up the other stages are as quick as "

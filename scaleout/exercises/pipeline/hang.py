@@ -61,7 +61,7 @@ rank 1  ...000...111...000aaa
 SLOTS = 27, 40  # of the whole step, either way
 
 RECEIVE_FIRST = Choice(
-    key="receive-first", level=3, title="A receive in the way", minutes=6,
+    key="receive-first", level=3, title="40 in place of 27", minutes=6,
     prompt="Interleaved 1F1B on two ranks: rank 0 has stages 0 and 2, rank 1 stages 1 and 3. A lane is a rank's time, "
     "a digit the forward of that micro-batch, a letter its backward, a dot is waiting:\n\n"
     f"```\n{LANES}```\n\nRank 0 begins with these actions. `2RECV_F0` takes from rank 1 the activations of micro-batch "
@@ -78,8 +78,8 @@ RECEIVE_FIRST = Choice(
     "at the order of sends on each link again.\n\nSource: issue 172668 of pytorch; 188833 has the trace.",
     options=(
         Option("receive", "A receive for a later action stands before it",
-               "Right: `2RECV_F0` is for `2F0`, which comes four actions later. `0F1` could run at once and stands "
-               "behind it.", True),
+               "Right: 2RECV_F0 is for 2F0, which comes four actions later. 0F1 could run at once and stands behind "
+               "it.", True),
         Option("input", "Its input has not come down from the rank above",
                "Stage 0 is the first: its input is the batch, and it is there from the start."),
         Option("send", "The send of its first activations was not taken",

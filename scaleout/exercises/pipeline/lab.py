@@ -69,7 +69,8 @@ STEP_ON_RANKS = Lab(
     "of the stage's **input** goes to the rank above.\n\n"
     "After it each weight's `.grad` is that of the **mean loss over all micro-batches**. The order is 1F1B's. It is "
     "checked on 2 and 3 processes with gloo, where a `send` lasts until it is received: gradients against one process, "
-    "and how many micro-batches a rank held.\n\n"
+    "and how many micro-batches a rank held. After its backward neither a micro-batch's input nor what autograd kept "
+    "of it may stay.\n\n"
     "Save your function as `step.py`, in the folder of the book's repository, and run the command below.",
     hints=("`y.backward(gradient)` goes on from a gradient that came from elsewhere. The input's is in `x.grad`, if "
            "`x.requires_grad_()` was called before the stage ran.",

@@ -25,16 +25,16 @@ HELD_BY_RANK = Number(
     slips=(
         Slip("gpipe", _M * _KEPT, "That is all micro-batches, as under GPipe. In 1F1B a rank begins with backwards "
                                   "as soon as one is there."),
-        Slip("first-rank", _P * _KEPT, "That is what the first rank holds, the fullest. How many ranks are below "
-                                       "rank 2?"),
+        Slip("first-rank", _P * _KEPT, "That is what the first rank holds, the fullest."),
         Slip("one-short", (_P - 1 - _RANK) * _KEPT,
-             "That is one for each rank below. Before its first backward it does one forward more."),
+             "That is one for each rank below it. What does it do until its first gradient comes?"),
         Slip("from-one", (_P - _RANK + 1) * _KEPT, "That is rank 1, or rank 2 where they are counted from 1."),
         Slip("ranks-above", (_RANK + 1) * _KEPT,
              "That counts the ranks above. Those have their forwards behind them; it waits for the ones below."),
         Slip("one", _KEPT, "That is one micro-batch, as on the last rank."),
         Slip("shared", _M * _KEPT / _P,
-             "That divides the micro-batches among the ranks. Each goes through all of them."),
+             "Either you divided the micro-batches among the ranks, and each goes through all of them; or that is "
+             "another rank's."),
     ),
     right="p − r micro-batches, however many there are.",
 )  # fmt: skip

@@ -50,11 +50,12 @@ FOUR = Choice(
         Option("swapped", "A bf16, B fp32 copies, C a loss scale, D without rank 1",
                "B's gradients are zero, and no copy of the weights brings them back. C's are there, and in bf16 a "
                "scale changes nothing."),
-        Option("lower-d", "A bf16, B a loss scale, C fp32 copies, D a lower scale",
-               "D's scaler has halved it 14 times. What is too large would have come down; NaN does not."),
-        Option("higher-rate", "A bf16, B a loss scale, C a larger rate, D without rank 1",
-               "A larger rate moves some of C's weights, in whole steps of bf16, and is not the rate that was wanted. "
-               "Keep what is cut off."),
+        Option("lower-d", "A a lower scale, B a loss scale, C fp32 copies, D a lower scale",
+               "D's scaler has halved its scale 14 times, and A's 25 times. What is too large in a gradient would have "
+               "come down; NaN does not."),
+        Option("higher-rate", "A a lower scale, B a loss scale, C a larger rate, D without rank 1",
+               "A larger rate moves some of C's weights, in whole steps of bf16, and is not the rate that was wanted: "
+               "keep what is cut off. And A's scale was lowered in every step."),
         Option("bf16-d", "A without rank 1, B a loss scale, C fp32 copies, D bf16",
                "A overflows on both ranks, in the forward. D has NaN on one, which is NaN in bf16 as well."),
     ),
@@ -101,12 +102,14 @@ WHICH = Choice(
                "B's forward passes 65,504, before any scale is applied. And A would search for one without need."),
         Option("bf16-everywhere", "A bf16, B bf16, C bf16, D bf16, and no scale",
                "A T4 has no bf16. And D's errors would be up to 2^-8, four times what is allowed."),
-        Option("c-without", "A bf16, B bf16, C fp16 without a scale, D fp16",
-               "C's gradients reach down to 2^-33, and fp16 without a scale is zero below 2^-25."),
+        Option("c-without", "A bf16, B bf16, C fp16 without a scale, D bf16",
+               "C's gradients reach down to 2^-33, and fp16 without a scale is zero below 2^-25. And by how much does "
+               "bf16 round D's numbers?"),
         Option("d-bf16", "A bf16, B bf16, C fp16 with a scale, D bf16",
                "bf16 rounds by up to 2^-8 = 0.4%. D allows 0.1%, and has no use for the range."),
-        Option("a-fp16", "A fp16 with a scale, B bf16, C fp16 with a scale, D fp16",
-               "A fits into fp16 with the right scale. It fits into bf16 with none, and nothing can overflow later."),
+        Option("a-fp16", "A fp16 with a scale, B bf16, C fp16 with a scale, D bf16",
+               "A fits into fp16 with the right scale. It fits into bf16 with none, and nothing can overflow later. "
+               "And by how much does bf16 round D's numbers?"),
     ),
 )  # fmt: skip
 

@@ -34,12 +34,10 @@ REACH = Number(
     value=HALVINGS, unit="steps", units=("steps",), dimension="steps",
     slips=(
         Slip("at-once", 1, "That would be zero below 2^-14. There the normal numbers end, and subnormal ones begin."),
-        Slip("still-there", HALVINGS - 1,
-             "After that it is 2^-24, the smallest number, and still there. What is half of it?"),
-        Slip("below-half", HALVINGS + 1,
-             "2^-25 is as near to zero as to 2^-24. It is a tie, and goes to the even one, zero."),
-        Slip("from-one", 25, "You counted from 1. The gradient begins at 2^-14."),
-        Slip("normal-from-one", 14, "That many halvings lead from 1 to 2^-14, where the gradient begins."),
+        Slip("still-there", HALVINGS - 1, "After so many it is the smallest number of fp16, and still there."),
+        Slip("below-half", HALVINGS + 1, "By then it has been zero before. What becomes of a tie?"),
+        Slip("from-one", 25, "You counted from 1. The gradient begins below it."),
+        Slip("normal-from-one", 14, "So many halvings lead from 1 to where the gradient begins."),
     ),
     right="One bit is lost at each, and the last at 2^-25: there fp16 is zero.",
 )  # fmt: skip

@@ -79,7 +79,7 @@ OUTLIER = Number(
     value=E4M3.largest / ZERO, unit="times", units=("times",), dimension="times",
     slips=(
         Slip("smallest", E4M3.largest / E4M3.smallest,
-             "That leads to the smallest number, 2^-9. More than half of it is rounded up to it."),
+             "That leads to the smallest number. Is all that lies below it zero?"),
         Slip("normal", E4M3.largest / E4M3.smallest_normal,
              "That leads to the smallest normal number. Below it e4m3 goes on with fewer bits."),
         Slip("from-one", 1 / ZERO, "You counted from 1. The largest number becomes 448."),

@@ -25,7 +25,7 @@ HALVED = Number(
     "copies of weights in 16 bits, 2 bytes for each, as long as the backward needs them.",
     value=SHARE, unit="%", units=("%",), dimension="share",
     slips=(
-        Slip("saved", SHARE / 2, "That is the share that was saved. What was halved had been twice as large."),
+        Slip("saved", SHARE / 2, "That is the share that was saved, not the share of what became smaller."),
         Slip("of-the-second", 2 * (BEFORE - AFTER) / AFTER, "That is of the second peak. The question is of the "
         "first."),
         Slip("still-there", 1 - SHARE / 2, "That is the second peak as a share of the first."),

@@ -48,14 +48,15 @@ STUCK = Number(
         Slip("the-weight", stops(BF16),
              "That is a weight, and the right one. How many times its beginning is it?"),
         Slip("whole-step", 0.0625 / OWN,
-             "That is where the update is less than a whole step. To the nearest, more than half a step is enough."),
+             "That is where the update is less than a whole step. Has it to be as much as that?"),
         Slip("fp16", stops(FP16) / rounded(BEGIN, FP16), "Those are fp16's steps, with 10 bits of mantissa. bf16 has "
         "7."),
         Slip("one-bit-more", 0.25 / OWN, "You counted 8 bits of mantissa. bf16 has 7, and a leading one."),
         Slip("256", 256 * UPDATE / OWN,
-             "You took 2^8 times the update. Steps are the same within an octave: the weight goes on to its end."),
+             "You took a multiple of the update. Steps are the same within an octave: the weight goes on to its "
+             "end."),
         Slip("512", 512 * UPDATE / OWN,
-             "You took 2^9 times the update. Steps double at a power of two, and there the weight stops."),
+             "You took a multiple of the update. Steps change at a power of two, and there the weight stops."),
     ),
     right="In bf16 an update has to be more than 2^-9 to 2^-8 of the weight, or it never was.",
 )  # fmt: skip
@@ -83,12 +84,11 @@ MEAN = Number(
     slips=(
         Slip("the-mean", SHARE * LOSS,
              "That is the mean that it logs. Which share is it of the true one?"),
-        Slip("whole-step", SHARE / 2,
-             "That is where a step is larger than 2.3. To the nearest, half a step has to be larger."),
+        Slip("whole-step", SHARE / 2, "That is where a step is larger than 2.3. But sums are rounded to the nearest."),
         Slip("addends-256", 256 / TOKENS,
-             "You stopped after 256 addends. What stops is the total, at a power of two that is at least 2^8 addends."),
-        Slip("addends-512", 512 / TOKENS, "You stopped after 512 addends. The total stops at a power of two before "
-        "that."),
+             "You stopped after 256 addends. What stops is the total, and it does so at a power of two."),
+        Slip("addends-512", 512 / TOKENS,
+             "You stopped after 512 addends. What stops is the total, and it does so at a power of two."),
         Slip("fp16", swamped_from(LOSS, FP16) / (TOKENS * LOSS),
              "Those are fp16's 11 digits. bf16 has 8, the leading one included."),
         Slip("all", 1.0, "Each addition rounds. From some total on what is added is less than half a step."),

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import NoReturn
@@ -24,10 +24,12 @@ import torch
 import torch.distributed as dist
 
 from scaleout.exercises.engine import Verdict
+from scaleout.exercises.engine.clock import Clock
 from scaleout.exercises.ranks.guard import Kept, inspect, line, load
 from scaleout.exercises.ranks.launch import TOKEN, UNREAD, end, launch, say, tell
 
 LOST = ("Timed out waiting", "timed out", "Connection closed", "Connection reset", "Broken pipe", "Application timeout")
+PATIENCE = (1, 4, 16)  # times as long the ranks wait for one another where one of them was only late
 STORE_SECONDS = 300  # a rank waits this long for the store itself; the launcher ends it long before
 
 
@@ -47,8 +49,9 @@ class Check:
     judge: Callable[[list, int], Verdict]
     right: str = ""  # said in place of the last verdict when all worlds are right
     wait_seconds: float = 15  # that a collective of the reader waits for the other ranks
-    file_seconds: float = 40  # for one file on one number of processes
+    file_seconds: float = 40  # for one file on one number of processes, by the rank's own clock
     explain: Callable[[Exception], Verdict | None] = lambda error: None  # what an exception of the reader's code means
+    around: Callable[[], AbstractContextManager] = contextlib.nullcontext  # entered before the reader's file loads
 
 
 def wrong(words: str, slip: str) -> Verdict:
@@ -80,7 +83,7 @@ def main(check: Check) -> None:
 
 def _no_end(check: Check, rank: int, world: int) -> Verdict:
     return wrong(f"rank {rank} of {world} did not come to its end within {check.file_seconds:g} s: look for a loop "
-                 "without end", "no-end")  # fmt: skip
+                 "without end, or for a busy machine", "no-end")  # fmt: skip
 
 
 def _rank(check: Check, files: list[str]) -> NoReturn:
@@ -96,10 +99,15 @@ def _rank(check: Check, files: list[str]) -> NoReturn:
     code = 0
     for number, path in enumerate(files):
         for world in check.worlds:
-            one = _Place(check, path, rank, world, kept, dist.PrefixStore(f"{number}/{world}", store),
-                         dist.PrefixStore(f"group/{number}/{world}", plain))  # fmt: skip
-            with _watched(one, store, number):
-                verdict = _verdict(one)
+            for times in PATIENCE:
+                tried = replace(check, wait_seconds=times * check.wait_seconds)
+                key = f"{number}/{world}/{tried.wait_seconds}"
+                one = _Place(tried, path, rank, world, kept, dist.PrefixStore(key, store),
+                             dist.PrefixStore(f"group/{key}", plain))  # fmt: skip
+                verdict = _verdict(one, _watched(one, store, number))
+                if verdict.slip != "late":
+                    break
+                verdict = replace(verdict, slip="deadlock")
             if not verdict.ok:
                 break
         if rank == 0 and token:
@@ -127,19 +135,23 @@ class _Place:
 @contextmanager
 def _watched(one: _Place, store: dist.Store, number: int):
     """A clock beside rank 0, which could not speak of itself from inside a loop without end."""
-    def stuck() -> None:
-        say(store, number, _no_end(one.check, 0, one.world))
-        end(store, 0, 1)
+    over, own = threading.Event(), Clock(os.getpid())
 
-    # Later than it takes to notice another rank's.
-    clock = threading.Timer(1.5 * one.check.file_seconds, stuck)
-    clock.daemon = True
+    def watch() -> None:
+        # Later than it takes to notice another rank's, and what rank 0 may wait for one that is late.
+        left = most = 1.5 * one.check.file_seconds + one.check.wait_seconds
+        while not over.wait(left):
+            left = most - own.seconds()
+            if left <= 0:
+                say(store, number, _no_end(one.check, 0, one.world))
+                end(store, 0, 1)
+
     if one.rank == 0:
-        clock.start()
+        threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
-        clock.cancel()
+        over.set()
 
 
 def _hush() -> None:
@@ -152,11 +164,11 @@ def _hush() -> None:
 
 def _meet(one: _Place, where: str) -> None:
     """Wait until all ranks have come here."""
-    one.store.set(f"{where}/{one.rank}", "1")
+    one.store.set(f"{where}/{one.rank}", str(os.getpid()))
     one.store.wait([f"{where}/{rank}" for rank in range(one.world)], timedelta(seconds=STORE_SECONDS))
 
 
-def _verdict(one: _Place) -> Verdict:
+def _verdict(one: _Place, watched: AbstractContextManager) -> Verdict:
     """The verdict on a function with `world` ranks, the same on every rank; those above `world` only wait for it.
 
     Reports go through the store: it works whatever the reader's collectives have left behind.
@@ -166,7 +178,8 @@ def _verdict(one: _Place) -> Verdict:
         dist.init_process_group("gloo", store=one.group, rank=one.rank, world_size=one.world,
                                 timeout=timedelta(seconds=one.check.wait_seconds))  # fmt: skip
         _meet(one, "joined")  # nor is one that the reader's code ends while another still connects to it
-        report = _report(one)
+        with watched:
+            report = _report(one)
         changed = one.kept.put_back()
         if changed:
             report = wrong(f"rank {one.rank}: your code replaces {', '.join(changed[:3])}: leave the libraries as they "
@@ -186,22 +199,23 @@ def _verdict(one: _Place) -> Verdict:
 
 def _report(one: _Place) -> object:
     """What `own` says of the reader's function, or what its code raised."""
-    mine = os.getpid()
+    mine, own = os.getpid(), Clock()
     try:
-        function = load(one.path, one.check.function)
-    except ValueError as error:
-        return wrong(str(error), UNREAD)
-    try:
-        return one.check.own(function, one.rank, one.world)
+        with one.check.around():
+            try:
+                function = load(one.path, one.check.function)
+            except ValueError as error:
+                return wrong(str(error), UNREAD)
+            return one.check.own(function, one.rank, one.world)
     except BaseException as error:  # the reader's code: one line says what happened
         known = one.check.explain(error)
         if known:
             return Verdict(False, f"rank {one.rank}: {known.message}", known.slip)
         if any(mark in line(error, 10**6) for mark in LOST):
             return wrong(f"rank {one.rank} of {one.world} waited for another rank that never came, for "
-                         f"{one.check.wait_seconds:g} s: "
-                         "a deadlock. Does every rank make the same calls in the same order, and start its receive "
-                         "before it waits for its send?", "deadlock")  # fmt: skip
+                         f"{one.check.wait_seconds:g} s: a deadlock, or a busy machine. Does every rank make the same "
+                         "calls in the same order, and start its receive before it waits for its send?",
+                         "late" if own.busy() > one.check.wait_seconds / 2 else "deadlock")  # fmt: skip
         return wrong(f"rank {one.rank}: {line(error)}", "exception")
     finally:
         if os.getpid() != mine:  # a copy that the reader's code has forked
@@ -216,19 +230,20 @@ def _packed(report: object) -> bytes:
 
 
 def _gather(one: _Place) -> Verdict:
-    """What is to be said of all ranks' reports. Every rank has the same time; one without an end has none to give."""
-    end, reports = time.monotonic() + one.check.file_seconds, []
-    for rank in range(one.world):
-        try:
-            one.store.wait([f"report/{rank}"], timedelta(seconds=max(0.1, end - time.monotonic())))
-        except Exception:  # the store's own kind of time-out
-            return _no_end(one.check, rank, one.world)
-        reports.append(pickle.loads(one.store.get(f"report/{rank}")))
+    """What is to be said of all ranks' reports. Those without an end have none to give: each of them has had its time,
+    which one that waits for a late one has not."""
+    clocks = [Clock(int(one.store.get(f"here/{rank}"))) for rank in range(one.world)]
+    while left := [rank for rank in range(one.world) if not one.store.check([f"report/{rank}"])]:
+        if min(clocks[rank].seconds() for rank in left) > one.check.file_seconds:
+            return _no_end(one.check, left[0], one.world)
+        time.sleep(0.01)
+    reports = [pickle.loads(one.store.get(f"report/{rank}")) for rank in range(one.world)]
     found = [report for report in reports if isinstance(report, Verdict) and not report.ok]
     if not found:
         verdict = one.check.judge(reports, one.world)
         last = verdict.ok and one.world == one.check.worlds[-1]
         return Verdict(True, one.check.right) if last and one.check.right else verdict
-    # A deadlock or an exception last: what fails on one rank often follows from what is wrong on another.
-    return min(found, key=lambda one: ("exception", "deadlock").index(one.slip) + 1
-               if one.slip in ("exception", "deadlock") else 0)  # fmt: skip
+    # A deadlock or an exception last: what fails on one rank often follows from what is wrong on another. A rank that
+    # was lost while it still computed may only have been late.
+    last = ("exception", "late", "deadlock")
+    return min(found, key=lambda one: last.index(one.slip) + 1 if one.slip in last else 0)

@@ -1,78 +1,120 @@
-"""What a reader's code sends and reduces: counted where torch.distributed is called from Python."""
+"""What a reader's code sends, and what it holds: seen where torch dispatches, whatever the code calls it by.
+
+A name that was imported, another name for it, a method of a group, a collective of objects, a functional one, what
+autograd or a wrapper calls: all of them arrive here as operations of torch.distributed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
+from torch.multiprocessing.reductions import StorageWeakRef
 
-SENDS = ("send", "isend")
-COLLECTIVES = ("all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_single", "reduce_scatter",
-               "reduce_scatter_tensor", "reduce_scatter_single", "broadcast", "gather", "scatter", "all_to_all",
-               "all_to_all_single", "all_gather_object", "all_reduce_coalesced")  # fmt: skip
+from scaleout.parallel import private
+
+SPACES = ("c10d", "_c10d_functional")
+# torch's operation: the name that torch.distributed has for it. A receive is another rank's send.
+NAMES = {
+    "allreduce_": "all_reduce", "allreduce_coalesced_": "all_reduce", "all_reduce": "all_reduce", "reduce_": "reduce",
+    "all_reduce_": "all_reduce", "all_reduce_coalesced": "all_reduce", "all_reduce_coalesced_": "all_reduce",
+    "allgather_": "all_gather", "_allgather_base_": "all_gather", "allgather_coalesced_": "all_gather",
+    "allgather_into_tensor_coalesced_": "all_gather", "all_gather_into_tensor": "all_gather",
+    "all_gather_into_tensor_out": "all_gather", "all_gather_into_tensor_coalesced": "all_gather",
+    "reduce_scatter_": "reduce_scatter", "_reduce_scatter_base_": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced_": "reduce_scatter", "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter", "broadcast_": "broadcast", "broadcast": "broadcast",
+    "gather_": "gather", "scatter_": "scatter", "alltoall_": "all_to_all", "alltoall_base_": "all_to_all",
+    "all_to_all_single": "all_to_all", "send": "send",
+}  # fmt: skip
 
 
-@dataclass
-class Calls:
-    """`sent`: numbers by the rank they went to. `collectives`: (name, numbers in its first argument) of each call."""
+RANDOM = torch.get_rng_state().nbytes  # of a copy of the random state, which torch's checkpoint takes each time
 
-    sent: dict[int, int] = field(default_factory=dict)
-    collectives: list[tuple[str, int]] = field(default_factory=list)
-    inside: bool = False  # of a call that is counted: torch calls one name of a collective from another
+
+@dataclass(frozen=True)
+class Call:
+    """One collective, or a send. bytes: of the whole message, the larger of what goes in and what comes out; to: the
+    rank that a send goes to, -1 for a collective."""
+
+    name: str
+    bytes: int
+    ranks: int
+    to: int = -1
+
+    @property
+    def sent(self) -> float:
+        """Bytes that a rank sends for it in a ring, the mean over the ranks."""
+        if self.name == "send":
+            return self.bytes
+        return (2 if self.name == "all_reduce" else 1) * self.bytes * (self.ranks - 1) / self.ranks
+
+
+class counted(private.TorchDispatchMode):
+    """Notes every collective and send of the code inside, by this thread and its backward, and the memory it makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+        self.made: dict[int, StorageWeakRef] = {}
+        self.looking = True
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # a DTensor, say: let it turn into operations on plain tensors, which come here
+        out = func(*args, **(kwargs or {}))
+        if not self.looking:
+            return out
+        space, _, name = func._schema.name.partition("::")
+        if space in SPACES and name in NAMES:
+            group = private.ranks_of(func, args)
+            size = max(sum(one.nbytes for one in _tensors(side)) for side in (*args[:2], out))
+            self.calls.append(Call(NAMES[name], size, len(group), group[args[2]] if name == "send" else -1))
+        for one in _tensors(out):
+            storage = StorageWeakRef(one.untyped_storage())
+            self.made[storage.cdata] = storage
+        return out
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What the checker does itself, in the middle of the reader's code, is not noted."""
+        before, self.looking = self.looking, False
+        try:
+            yield
+        finally:
+            self.looking = before
 
     @property
     def names(self) -> list[str]:
-        return [name for name, _ in self.collectives]
+        """Of the collectives, in order."""
+        return [call.name for call in self.calls if call.name != "send"]
 
-    def reduced(self) -> int:
-        """Numbers given to collectives that add."""
-        return sum(numbers for name, numbers in self.collectives if "reduce" in name)
+    @property
+    def sent(self) -> float:
+        """Bytes that this rank sent, those of a ring for a collective."""
+        return sum(call.sent for call in self.calls)
 
+    def sent_to(self) -> dict[int, int]:
+        """Bytes of sends by the rank that they went to."""
+        found: dict[int, int] = {}
+        for call in self.calls:
+            if call.to >= 0 and call.bytes:
+                found[call.to] = found.get(call.to, 0) + call.bytes
+        return found
 
-@contextmanager
-def counted() -> Iterator[Calls]:
-    """Counts what is called inside, also the sends of `batch_isend_irecv`; DDP's own calls are not seen."""
-    calls = Calls()
-    plain = {name: getattr(c10d, name) for name in (*SENDS, *COLLECTIVES) if hasattr(c10d, name)}
-    try:
-        for name in plain:
-            _put(name, _watched(name, plain[name], calls))
-        yield calls
-    finally:
-        for name, function in plain.items():
-            _put(name, function)
-
-
-def _put(name: str, function) -> None:
-    for module in (dist, c10d):  # c10d too: P2POp compares its argument with the functions there
-        if hasattr(module, name):
-            setattr(module, name, function)
-
-
-def _watched(name: str, function, calls: Calls):
-    def call(*args, **kwargs):
-        first = args[0] if args else next(iter(kwargs.values()), None)
-        if calls.inside:
-            return function(*args, **kwargs)
-        if name in SENDS:
-            to = kwargs.get("dst", kwargs.get("group_dst", args[1] if len(args) > 1 else None))
-            calls.sent[to] = calls.sent.get(to, 0) + _numbers(kwargs.get("tensor", first))
-        else:
-            calls.collectives.append((name, _numbers(first)))
-        calls.inside = True
-        try:
-            return function(*args, **kwargs)
-        finally:
-            calls.inside = False
-
-    return call
+    def alive(self, but: Iterable[torch.Tensor] = ()) -> Iterator[torch.UntypedStorage]:
+        """Memory that operations inside have given and that somebody still holds, but for that of these tensors and
+        copies of the random state."""
+        known = {one.untyped_storage()._cdata for one in but}
+        for cdata, weak in list(self.made.items()):
+            storage = None if cdata in known else torch.UntypedStorage._new_with_weak_ptr(cdata)
+            if storage is not None and storage.nbytes() not in (0, RANDOM):
+                yield storage
+            elif weak.expired():
+                del self.made[cdata]  # another storage may get its place
 
 
-def _numbers(held: object) -> int:
-    if isinstance(held, torch.Tensor):
-        return held.numel()
-    return sum(map(_numbers, held)) if isinstance(held, (list, tuple)) else 0
+def _tensors(held: object) -> list[torch.Tensor]:
+    return [one for one in private.tree_leaves(held) if isinstance(one, torch.Tensor)]

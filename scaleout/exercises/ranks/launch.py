@@ -29,7 +29,9 @@ def launch(module: str, world: int, files: list[str], seconds: float) -> int:
 
     module: the checker; world: the most ranks that it needs; seconds: that one file may take.
     """
-    code = 0
+    code, asked = 0, []
+    # seen where all ranks are known, so that all are ended
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     while files:
         server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         token = secrets.token_hex(8)
@@ -37,7 +39,7 @@ def launch(module: str, world: int, files: list[str], seconds: float) -> int:
         ranks = _start(module, world, files, server.port, token)
         told = 0
         try:
-            for told, one in enumerate(_lines(ranks, said, len(files), 20 + seconds * len(files)), 1):
+            for told, one in enumerate(_lines(ranks, said, len(files), 20 + seconds * len(files), asked), 1):
                 code = max(code, tell(files[told - 1], one))
         finally:
             for process in ranks:
@@ -76,10 +78,13 @@ def _start(module: str, world: int, files: list[str], port: int, token: str) -> 
                              stdin=subprocess.DEVNULL, start_new_session=True) for rank in range(world)]  # fmt: skip
 
 
-def _lines(ranks: list[subprocess.Popen], said, files: int, seconds: float):
-    """The verdicts as rank 0 gives them; the last is on a rank that was lost, where one was."""
+def _lines(ranks: list[subprocess.Popen], said, files: int, seconds: float, asked: list[int]):
+    """The verdicts as rank 0 gives them; the last is on a rank that was lost, where one was. SystemExit once a signal
+    has `asked` this process to end."""
     end, number, lost = time.monotonic() + seconds, 0, None
     while number < files:
+        if asked:
+            sys.exit(128 + asked[0])
         over = ranks[0].poll() is not None  # before the look at what it said
         if said.check([f"said/{number}"]):
             yield Verdict(**json.loads(said.get(f"said/{number}")))

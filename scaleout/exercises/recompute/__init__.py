@@ -2,6 +2,6 @@
 """
 
 from scaleout.exercises.engine.kinds import easy_to_hard
-from scaleout.exercises.recompute import beside, choose, flops, gradients, lab, peaks, segments, tiles
+from scaleout.exercises.recompute import beside, choose, fits, flops, gradients, lab, peaks, segments, tiles
 
-EXERCISES = easy_to_hard(flops, peaks, tiles, segments, beside, gradients, choose, lab)
+EXERCISES = easy_to_hard(flops, peaks, fits, tiles, segments, beside, gradients, choose, lab)

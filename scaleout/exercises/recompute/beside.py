@@ -67,11 +67,13 @@ AWAY = Number(
     "earlier (issue 158657).",
     value=SHARE, unit="%", units=("%",), dimension="share",
     slips=(
-        Slip("backward", 2 * SHARE, "That is what comes back during a backward. It has to go out first, and a forward "
-                                    "is shorter."),
+        Slip("backward", 2 * SHARE,
+             "Either that is what comes back during a backward, and it has to go out first; or you gave the link both "
+             "directions at once."),
         Slip("both", 3 * SHARE, "You added the two times. What goes out goes out during a forward."),
-        Slip("one-way-link", SHARE / 2, "You halved the link. It gives that rate in each direction, and forward and "
-                                        "backward do not run at once."),
+        Slip("one-way-link", SHARE / 2,
+             "Either you halved the link, and it gives that rate in each direction; or you gave it a part of the "
+             "forward alone."),
         Slip("rest", 1 - SHARE, "That is the rest, which has to stay."),
         Slip("nothing-waits", 1.0, "All of it takes longer than a forward: compare the two times."),
     ),

@@ -80,10 +80,11 @@ WHICH = Choice(
                "D's forward would fit then. Its peak is in the update, when activations are gone."),
         Option("cheap-for-c", "A nothing, B cheap, C cheap, D splits",
                "C lacks 28 GB. The cheap tiles free less than that."),
-        Option("all-for-b", "A nothing, B everything, C everything, D splits",
-               "B lacks 12 GB. The cheap tiles free more than that, in a tenth of the time."),
-        Option("cheap-for-a", "A cheap, B cheap, C everything, D splits",
-               "A fits as it is. Cheap is not free."),
+        Option("all-for-b", "A nothing, B everything, C everything, D cheap",
+               "B lacks 12 GB. The cheap tiles free more than that, in a tenth of the time. And at which moment is D "
+               "fullest?"),
+        Option("cheap-for-a", "A cheap, B cheap, C everything, D cheap",
+               "A fits as it is. Cheap is not free. And at which moment is D fullest?"),
     ),
 )  # fmt: skip
 

@@ -26,11 +26,11 @@ MFU = Number(
     value=_MFU, unit="%", units=("%",), dimension="share",
     slips=(
         Slip("as-logged", _LOGGED, "That is HFU. MFU leaves out what was done a second time."),
-        Slip("wrong-way", _LOGGED * 8 / 6, "You made it larger. Of 8N that were counted the model needs 6N."),
-        Slip("doubled", _LOGGED / 2, "You halved it, as if recomputation doubled the work. It adds one forward to the "
-                                     "worth of three."),
-        Slip("repeated-part", _LOGGED * 2 / 8, "That is the part that was done again: 2N of 8N."),
-        Slip("of-two", _LOGGED * 2 / 3, "You took a third off. A forward is a third of 6N, and a quarter of 8N."),
+        Slip("wrong-way", _LOGGED * 8 / 6,
+             "You made it larger. Does the log count more than the model needs, or less?"),
+        Slip("doubled", _LOGGED / 2, "You halved it, as if recomputation doubled the work."),
+        Slip("repeated-part", _LOGGED * 2 / 8, "That is the part that was done again."),
+        Slip("of-two", _LOGGED * 2 / 3, "You took a third off. Of which count is a forward a third?"),
     ),
     right="The model's FLOPs stay the same, whatever is done twice.",
 )  # fmt: skip
@@ -53,14 +53,16 @@ FROZEN = Number(
     "Qwen-Image, *when the theoretical overhead from recomputation is only around 1.3x*.",
     value=0.5, unit="%", units=("%",), dimension="share",
     slips=(
-        Slip("all-trained", 1 / 3, "That is a third, for 1 + 2 forwards' worth. This backward does not make the "
-                                   "gradients of frozen weights."),
-        Slip("doubled", 1.0, "Then the whole step would be done twice. The backward is done once."),
-        Slip("of-four", 1 / 4, "That is recomputation's share of a step that trains all weights. Here "
-                               "the backward is as long as the forward, and the question is what is added."),
-        Slip("backward-twice", 2.0, "Compare what is added, one forward, with the step as it was."),
-        Slip("two-thirds", 2 / 3, "You compared with a step of a forward and half a backward. The backward has "
-                                  "one product for each of the forward's."),
+        Slip("all-trained", 1 / 3,
+             "Either all weights are trained in it, and here they are frozen; or it is recomputation's share of the "
+             "new step, and the question is what is added to the old one."),
+        Slip("doubled", 1.0,
+             "Either the whole step is done again in it, or you compared with the forward alone. What is done again, "
+             "and what was the step?"),
+        Slip("of-four", 1 / 4, "That is recomputation's share of a step that trains all weights."),
+        Slip("backward-twice", 2.0, "Compare what is added with the step as it was."),
+        Slip("two-thirds", 2 / 3,
+             "With which step did you compare? Count what its backward makes, and what it leaves out."),
     ),
     right="A third, a half: it depends on how long the backward is beside the forward.",
 )  # fmt: skip

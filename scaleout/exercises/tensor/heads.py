@@ -1,9 +1,10 @@
-"""Exercises of `tensor` on attention: whose columns of Q, K and V, and what fewer key-value heads change."""
+"""Exercises of `tensor` on attention: why it is cut between heads, whose columns of Q, K and V, and what fewer
+key-value heads change."""
 
 from __future__ import annotations
 
-from scaleout.exercises.engine import Function, Mistake, Number, Slip
-from scaleout.exercises.tensor.sizes import GPT
+from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
+from scaleout.exercises.tensor.sizes import GPT, stream
 from scaleout.spec.slices import slice_linears
 from scaleout.spec.transformer import Shape
 
@@ -133,8 +134,7 @@ SPLIT = Function(
                 "Those are queries and keys. The softmax weighs values: the rank needs those of its heads too."),
         Mistake("no-offset", lambda rank, ranks, heads, kv, width:
                 _columns(rank, ranks, heads, kv, width, starts=(0, 0)),
-                "You count K's and V's columns from 0. In the fused matrix K begins after heads × width columns, and V "
-                "after that."),
+                "You count K's and V's columns from 0. In the fused matrix they stand behind those of Q."),
         Mistake("heads-not-columns", lambda rank, ranks, heads, kv, width: _columns(rank, ranks, heads, kv, 1),
                 "Those are the numbers of heads. A head has width columns."),
     ),
@@ -174,4 +174,73 @@ KV = Number(
     right="Beyond as many ranks as key-value heads, more ranks do not make this smaller.",
 )  # fmt: skip
 
-EXERCISES = (SPLIT, KV)
+WHY = Choice(
+    key="two-halves-of-qkv", level=2, minutes=4, title="Two ways to halve QKV",
+    prompt=f"A GPT is {GPT.hidden:,} wide, with {GPT.heads} heads of {GPT.d}. Two ranks each take half of the columns "
+    "of Q, of K and of V. There are two ways:\n\n"
+    f"- **between** the heads: rank 0 has all {GPT.d} columns of heads 0 to {GPT.heads // 2 - 1}, rank 1 those of the "
+    "others;\n"
+    f"- **through** every head: rank 0 has columns 0 to {GPT.d // 2 - 1} of each head, rank 1 columns {GPT.d // 2} to "
+    f"{GPT.d - 1}.\n\n"
+    "Bytes of weights and FLOPs are the same. Between the heads, nothing is communicated before the output projection. "
+    "Through them, what does rank 0 lack when it comes to the softmax?",
+    hints=("A score is the dot product of a query and a key of one head. Over which index is it a sum?",
+           "Which sums can be finished later, behind a function that is not linear?"),
+    solution=f"**Half of the terms of each score.** A score is a sum over the {GPT.d} numbers of a head. Rank 0 has "
+    f"the first {GPT.d // 2} of them, for every head and every pair of tokens, so that its scores are partial sums. "
+    "Softmax is not linear: parts cannot pass it one by one and be added behind it, as the MLP's can behind its second "
+    "matrix. So the scores are all-reduced before it, or the halves of queries and keys are gathered.\n\n"
+    "**Between the heads the cut meets no sum.** Each head's queries, keys, values, scores and mix depend on its own "
+    "columns and on no other head's. The first sum that runs over heads is in the output projection, whose rows are "
+    "cut the same way: one all-reduce, as behind the MLP. That is why QKV projections are easy to parallelize, and why "
+    "there are no more ranks than heads.",
+    options=(
+        Option("half-of-each-sum", "Half of the terms of every score that it works out",
+               "Right: a score is a sum over a head's columns, and softmax needs the whole sum.", True),
+        Option("half-of-the-heads", "The scores of the heads that rank 1 has worked out",
+               "Softmax runs over the keys of one head. It never looks at another head's scores, and cut this way rank "
+               "0 has a part of every head."),
+        Option("half-of-the-tokens", "The keys of the tokens that are read on rank 1 only",
+               "Tensor parallelism cuts weights. Both ranks see all tokens, and have a part of each one's key."),
+        Option("nothing", "Nothing: its part can be added to rank 1's after it",
+               "The softmax of a sum is not the sum of softmaxes. Parts add up only as long as what comes next is "
+               "linear."),
+        Option("half-of-the-values", "The halves of the values, which softmax weighs",
+               "Values come behind the softmax, and each column of them is weighed by itself: rank 0 could mix its "
+               "half alone, if it had the weights."),
+    ),
+)  # fmt: skip
+
+_SEQ, _BYTES = 3000, 2
+_SCORES = GPT.heads * _SEQ**2 * _BYTES
+_STREAM = stream(GPT, 1, _SEQ)
+
+THROUGH = Number(
+    key="through-the-heads", level=2, minutes=4, title="A cut through every head",
+    prompt=f"The GPT of {GPT.heads} heads of {GPT.d} on **two** ranks, cut **through** every head: each rank has half "
+    f"of a head's columns, for all heads. One sequence of {_SEQ:,} tokens, no causal mask, all in bf16. Before the "
+    "softmax the ranks add up their partial scores by one all-reduce. How large is the tensor that each of them gives "
+    "to it, in the forward of one block?",
+    hints=("For how many pairs of tokens, and for how many heads, does a rank have a part of the score?",
+           "Every rank has a part of every score of every head."),
+    solution=f"{GPT.heads} heads × {_SEQ:,} × {_SEQ:,} pairs × {_BYTES} bytes = **{_SCORES / 1e6:.0f} MB**. The "
+    f"all-reduce behind the output projection, the only one of attention where the cut runs between heads, has "
+    f"{_SEQ:,} × {GPT.hidden:,} × {_BYTES} bytes, {_STREAM / 1e6:.1f} MB: {_SCORES / _STREAM:.0f} times less, "
+    "the sequence over a head's width. And fused attention never has the scores as a tensor that could be sent. "
+    "Gathering both ranks' halves of queries and keys instead sends less, and leaves each rank with the scores of all "
+    "heads to work out: then nothing was split.",
+    value=_SCORES, unit="MB", units=("MB", "MiB", "GB", "GiB"),
+    slips=(
+        Slip("one-head", _SCORES / GPT.heads, "That is for one head. Each rank has a part of every head."),
+        Slip("half", _SCORES / 2, "A cut through the heads leaves no pair of tokens and no head out: each rank has a "
+                                  "partial sum for all of them."),
+        Slip("stream", _STREAM, "That is the size of a tensor with one row a token. Scores belong to pairs of tokens."),
+        Slip("in-fp32", 2 * _SCORES, "A number in bf16 has two bytes, and what is asked is what a rank gives, not what "
+                                     "goes both ways."),
+        Slip("by-columns", _SCORES * GPT.d / 2, "You counted each score once for every column of a head. A dot product "
+                                                "adds them up, to one number on each rank."),
+    ),
+    right="Between the heads the same attention sends none of it.",
+)  # fmt: skip
+
+EXERCISES = (WHY, THROUGH, SPLIT, KV)

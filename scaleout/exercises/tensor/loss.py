@@ -94,8 +94,7 @@ SPLIT = Function(
         Mistake("largest-wanted", lambda parts: _loss(parts, pick=max),
                 "You took the largest of the wanted logits. A logit may be negative, and the ranks that have none say "
                 "0: add them."),
-        Mistake("forgot-the-top", lambda parts: _loss(parts, back=0),
-                "The top that was taken off is not put back: the logarithm of the whole sum is top + log(scaled sum)."),
+        Mistake("forgot-the-top", lambda parts: _loss(parts, back=0), "The top that was taken off is not put back."),
         Mistake("negative", lambda parts: -_loss(parts), "The sign is turned: a loss is the logarithm less the logit."),
         Mistake("mean-of-ranks", lambda parts: sum(_each(parts)) / len(parts),
                 "You took the mean of losses that each rank has of its own words. A softmax has one sum over all "

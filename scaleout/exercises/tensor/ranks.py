@@ -18,9 +18,9 @@ from torch.nn.functional import gelu
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
-from scaleout.exercises.ranks.count import Calls, counted
+from scaleout.exercises.ranks.count import counted
 
-TOKENS, HIDDEN, MIDDLE = 6, 4, 16  # tokens and widths: no two are equal, and weights are larger than activations
+TOKENS, HIDDEN, MIDDLE = 6, 20, 80  # tokens and widths: no two are equal, and weights are larger than activations
 CLOSE = 1e-4  # of numbers of about 1 to 30 in fp32, summed in another order
 
 Known = dict[str, tuple[torch.Tensor, str]]  # what a mistake gives, and what to say of it
@@ -77,7 +77,7 @@ def compared(what: str, given: object, right: torch.Tensor, known: Known) -> Fau
     return name, f"{what} is off by up to {(given - right).abs().max().item():.2g}"
 
 
-def run(function, inputs: dict[str, torch.Tensor], probe: torch.Tensor) -> tuple[object, Calls, Fault]:
+def run(function, inputs: dict[str, torch.Tensor], probe: torch.Tensor) -> tuple[object, counted, Fault]:
     """(what the reader's function gave, what was sent forward and backward, what stopped it before its backward)."""
     warnings.simplefilter("ignore")  # torch renames its collectives, and warns of those that autograd does not see
     with counted() as calls:
@@ -93,14 +93,13 @@ def run(function, inputs: dict[str, torch.Tensor], probe: torch.Tensor) -> tuple
     return given, calls, None
 
 
-def talked(calls: Calls, most: int) -> Fault:
-    """What is wrong with how a right result was sent. most: numbers, with room for other ways to send the sums."""
-    numbers = sum(size for _, size in calls.collectives) + sum(calls.sent.values())
-    if not numbers:
+def talked(calls: counted, least: int) -> Fault:
+    """What is wrong with how a right result was sent. least: bytes that a ring sends for it."""
+    if not calls.calls:
         return "unseen", "all numbers are right, but no collective of yours was seen"
-    if numbers > most:
-        return "sent-too-much", (f"all numbers are right, but your collectives were given {numbers} of them, where "
-                                 f"{most} are more than enough: send activations, not weights, and each once a "
+    if calls.sent > 1.5 * least:
+        return "sent-too-much", (f"all numbers are right, but this rank sent {calls.sent:,.0f} bytes, where {least:,} "
+                                 "are enough: send activations, not weights, as plain tensors, and each once a "
                                  "direction")  # fmt: skip
     return None
 
@@ -126,7 +125,7 @@ def own_mlp(function, rank: int, world: int) -> Verdict | None:
         right = gradients[name] if name in ("x", "bias") else part(name, gradients[name], rank, world)
         fault = fault or compared(f"the gradient of {name}", inputs[name].grad, right,
                                   _known(name, right, gradients, back, world))  # fmt: skip
-    fault = fault or talked(calls, 3 * TOKENS * HIDDEN)
+    fault = fault or talked(calls, 2 * 4 * TOKENS * HIDDEN)
     return wrong(f"rank {rank}: {fault[1]}", fault[0]) if fault else None
 
 
@@ -179,10 +178,10 @@ def own_tokens(function, rank: int, world: int) -> Verdict | None:
             table["own-tokens"] = (known[name], "counts this rank's tokens only: the backward of the scatter has to "
                                                 "gather the gradients of all tokens")
         fault = fault or compared(f"the gradient of {name}", inputs[name].grad, right, table)
-    if not fault and any("all_reduce" in name for name in calls.names):
+    if not fault and "all_reduce" in calls.names:
         fault = "all-reduce", ("all numbers are right, but you all-reduced: a rank then gets sums of tokens that are "
                                "not its own, for twice the bytes. Reduce-scatter")
-    fault = fault or talked(calls, 4 * TOKENS * HIDDEN)
+    fault = fault or talked(calls, 2 * 4 * TOKENS * HIDDEN)
     return wrong(f"rank {rank}: {fault[1]}", fault[0]) if fault else None
 
 

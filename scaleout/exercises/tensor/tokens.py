@@ -29,22 +29,22 @@ BYTES = Number(
     value=sent(_AGAIN), unit="MB", units=("kB", "MB", "GB", "MiB"),
     slips=(
         Slip("as-before", sent(_PLAIN),
-             "That is eight messages: four all-reduces are as much, and so it is where what was gathered is kept. Here "
-             "it is gathered again."),
+             "That is what is sent where tokens are not split, and where what was gathered is kept. Here it is "
+             "gathered again."),
         Slip("halved", sent(_PLAIN) / 2,
-             "That is four messages: the forward alone, or an all-reduce replaced by one of its halves. Each becomes "
-             "both halves, and the backward has messages of its own."),
+             "Either that is the forward alone, without what is gathered again; or an all-reduce became one of its "
+             "halves, and it becomes both."),
         Slip("as-all-reduces", 2 * sent(_AGAIN),
-             "You counted each of the ten as an all-reduce. An all-gather or a reduce-scatter is half of one."),
-        Slip("backward-only", 6 * _HALF, "That is the backward alone. The forward sends four messages."),
-        Slip("whole", 10 * _X, "You sent the tensor whole, ten times. An eighth of it stays each time: 7/8."),
+             "Either you counted each message as an all-reduce, and each is a gather or a scatter; or you took "
+             "fp32."),
+        Slip("backward-only", 6 * _HALF, "That is the backward alone."),
+        Slip("whole", 10 * _X, "You sent the tensor whole each time. A part of it never leaves a rank."),
         Slip("shards", 10 * _X / _RANKS,
-             "You sent one shard each time. In a ring a rank also passes on those of the others: 7 of 8."),
+             "You sent one shard each time. In a ring a rank also passes on those of the others."),
         Slip("all-ranks", _RANKS * sent(_AGAIN), "That is what all 8 ranks send. How much is it for each?"),
-        Slip("one-gather-more", 9 * _HALF,
-             "That is nine messages. Two things are gathered in the forward: the inputs of QKV and of the MLP."),
+        Slip("one-gather-more", 9 * _HALF, "Count again what the forward gathers: all of it comes again."),
         Slip("forward-again", 12 * _HALF,
-             "That is twelve messages. In the backward only what was gathered comes again, not the forward's sums."),
+             "You did the whole forward's messages again. Only what was gathered comes again."),
     ),
     right="A quarter more than without. What it saves is memory.",
 )  # fmt: skip
@@ -76,17 +76,17 @@ KEPT = Number(
     "arXiv 2205.05198, section 4 and table 2.",
     value=_kept(), unit="MB", units=("MB", "GB", "MiB", "GiB"),
     slips=(
-        Slip("undivided", _kept(10, 24, _SCORES), "That is on one GPU. Two of the three terms are divided by 4."),
+        Slip("undivided", _kept(10, 24, _SCORES), "That is on one GPU. Which of the three terms do the ranks share?"),
         Slip("all-divided", _kept(10 / _T),
              "You divided all by 4. What is outside of the matrices is whole on every rank, unless tokens are split."),
         Slip("scores-undivided", _kept(scores=_SCORES),
              "You left the scores whole. They belong to heads, and a rank has a fourth of those."),
-        Slip("scores-only", _kept(10, 24), "You divided the scores alone. The 24 bytes are inside of the pairs too."),
+        Slip("scores-only", _kept(10, 24), "You divided the scores alone. What else lies inside of the pairs?"),
         Slip("no-scores", _kept(scores=0), "The scores are missing: attention is not fused here, and keeps them."),
         Slip("one-sequence", _kept() / _BATCH, f"That is one sequence. There are {_BATCH}."),
         Slip("inside-only", _kept(0), "The 10 bytes outside are missing. Every rank keeps them, and all of them."),
         Slip("all-heads-twice", _kept(scores=_SCORES / _T * _BATCH),
-             "You have the batch in the scores twice: s·b·h has it already."),
+             "You have the batch in the scores twice: the numbers of the stream have it already."),
     ),
     right="The more ranks, the more of it is what is not divided.",
 )  # fmt: skip

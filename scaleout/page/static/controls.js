@@ -1,6 +1,8 @@
 // The controls of a live widget, built from the view's own description of them. A control here is
 // {element, set(value), now(lever)}; it reports what the reader did through `changed(value)`.
 
+import { kept, textOf } from "./file.js";
+
 /** An element with properties, attributes and children: `el("p", {class: "x", onclick: f}, "words")`. */
 export function el(tag, props = {}, ...children) {
   const node = document.createElement(tag);
@@ -67,13 +69,13 @@ function framed(control, ...parts) {
   help.id = `${described.id}-help`;
   if (control.help) described.setAttribute("aria-describedby", help.id);
   let said;
-  /** What the control does in the present setting: {off: why it changes nothing}. */
-  const now = ({ off }) => {
-    if (off === said) return;
-    said = off;
+  /** What the control does in the present setting: {off: why it changes nothing}, or {note: what it does instead}. */
+  const now = ({ off, note }) => {
+    if ((off ?? note) === said) return;
+    said = off ?? note;
     for (const input of inputs) input.disabled = Boolean(off);
     element.toggleAttribute("data-off", Boolean(off));
-    help.textContent = off ?? control.help ?? "";
+    help.textContent = off ?? note ?? control.help ?? "";
     help.hidden = !help.textContent;
     if (help.hidden) described.removeAttribute("aria-describedby");
     else described.setAttribute("aria-describedby", help.id);
@@ -106,13 +108,15 @@ function slider(control, changed) {
     input.style.setProperty("--at", `${(100 * (input.value - input.min)) / (input.max - input.min)}%`);
   };
   let took; // what the picture has instead, where it cannot have the value
+  let wanted = control.lo; // the value as it was set: the browser cuts it at an end that may yet move
   input.addEventListener("input", () => {
-    const at = value(input.value);
+    wanted = value(input.value);
     took = undefined;
-    show(at);
-    changed(at);
+    show(wanted);
+    changed(wanted);
   });
   const set = (at) => {
+    wanted = at;
     input.value = position(at);
     took = undefined;
     show(at);
@@ -120,9 +124,11 @@ function slider(control, changed) {
   const made = labelled(control, input, shown);
   const now = (lever) => {
     made.now(lever);
-    const end = position(lever.hi ?? control.hi);
-    if (Number(input.max) === end && lever.takes === took) return;
-    input.max = end; // the browser takes a value beyond it back to the end
+    const last = lever.hi ?? control.hi;
+    if (Number(input.max) === position(last) && lever.takes === took) return;
+    input.max = position(last);
+    wanted = Math.min(wanted, last); // as the picture was drawn
+    input.value = position(wanted);
     took = lever.takes;
     show(value(input.value), took);
   };
@@ -236,34 +242,29 @@ function order(control, changed) {
   return { ...framed({ help: MOVED, ...control }, el("div", { class: "live-label" }, name, back)), set() {} };
 }
 
+const CONFIG = 1e6; // bytes of a config.json at most
+
 /** A box that takes a JSON file, pasted or dropped, and keeps the keys that the view reads. */
-function paste(control, changed) {
+function paste(control, changed, wrong) {
   const input = el("textarea", { rows: 2, spellcheck: "false", placeholder: "{ … }" });
   const keys = control.options.map(([key]) => key);
-  const take = (text) => {
-    try {
-      const whole = JSON.parse(text);
-      text = JSON.stringify(Object.fromEntries(keys.filter((key) => whole?.[key] != null).map((key) => [key, whole[key]])));
-    } catch {} // Python says what it is not
-    changed(text.trim());
-  };
-  input.addEventListener("input", () => take(input.value));
-  input.addEventListener("drop", async (event) => {
+  const take = () => changed(kept(input.value, keys));
+  const set = (at) => Object.assign(input, { value: at });
+  input.addEventListener("input", take);
+  input.addEventListener("drop", (event) => {
     const [file] = event.dataTransfer.files;
     if (!file) return;
     event.preventDefault();
-    input.value = await file.text();
-    take(input.value);
+    textOf(file, CONFIG, "a config.json").then(set).then(take).catch(({ message }) => wrong(message));
   });
-  const set = (at) => Object.assign(input, { value: at });
   return { ...labelled({ ...control, options: undefined }, input), input, set };
 }
 
 const KINDS = { slider, select, toggle, number, play, paste, arrange: order };
 
-/** Build one control of the kinds above, at a value. */
-export function build(control, value, changed) {
-  const made = KINDS[control.kind](control, changed);
+/** Build one control of the kinds above, at a value. `wrong(words)`: hears of a file that cannot be taken. */
+export function build(control, value, changed, wrong) {
+  const made = KINDS[control.kind](control, changed, wrong);
   made.set(value);
   return made;
 }

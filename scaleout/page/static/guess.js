@@ -15,8 +15,22 @@ function typed(text) {
   return /^-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain) ? Number(plain) : NaN;
 }
 
-/** How far a guess is from the answer: "26% too low". */
-function distance(guess, answer) {
+/** A difference of shares: right up to `right` points. */
+function inPoints(difference, right) {
+  const points = Math.max(1, Math.round(Math.abs(difference)));
+  if (Math.abs(difference) <= right) return "yours is right";
+  return `${points <= 5 ? "close:" : "yours is"} ${points} point${points === 1 ? "" : "s"} too ${difference < 0 ? "low" : "high"}`;
+}
+
+const MANY = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
+
+/** How far a guess is from the answer: "26% too low". Of a share it is points, and of a count how many. */
+function distance(guess, answer, unit) {
+  if (unit === "%") return inPoints(guess - answer, Math.max(0.5, RIGHT * answer));
+  if (unit === "" && Number.isInteger(answer) && answer < MANY.length) {
+    const more = Math.round(guess - answer);
+    if (more && Math.abs(more) < MANY.length) return `yours is ${MANY[Math.abs(more)]} too ${more < 0 ? "few" : "many"}`;
+  }
   const ratio = answer === 0 ? (guess === 0 ? 1 : Infinity) : guess / answer;
   const off = Math.abs(ratio - 1);
   if (off <= RIGHT) return "yours is right";
@@ -28,8 +42,8 @@ function distance(guess, answer) {
 }
 
 /** The guess beside the answer, with the name of the mistake that gives just this number. */
-export function verdict(guess, { answer, words, slips }) {
-  const far = distance(guess, answer);
+export function verdict(guess, { answer, words, slips, unit }) {
+  const far = distance(guess, answer, unit);
   const slip = slips.find(([value]) => Math.abs(value - guess) <= RIGHT * Math.abs(value));
   return `it is **${words}**: ${far}${slip && far !== "yours is right" ? `, ${slip[1]}` : ""}.`;
 }
@@ -171,7 +185,7 @@ export class Guess {
     const { result, question } = unseal(this.view.data.sealed);
     this.mark(value, value === null ? "" : `your guess: ${this.written(value)}`);
     this.words.replaceChildren(...(value === null ? [] : [
-      el("span", { class: "live-yours" }, `you: ${this.written(value)}`), " ", ...rich(verdict(value, question)), " ",
+      el("span", { class: "live-yours" }, `you: ${this.written(value)}`), " ", ...rich(verdict(value, { ...question, unit: this.control.unit ?? "" })), " ",
     ]), this.again);
     this.strip.append(this.words);
     this.view.open(result, byReader ? 700 : 0);

@@ -1,13 +1,14 @@
 // A reader's own run: the JSON file that a lab wrote, dropped on a view or chosen. It is read here and sent nowhere.
 
 import { el } from "./controls.js";
+import { textOf } from "./file.js";
 
 const LARGEST = 20e6; // bytes; Records are a few hundred kilobytes at most
 
 async function parse(file) {
-  if (file.size > LARGEST) throw new Error(`${file.name} has ${Math.round(file.size / 1e6)} MB: a Record is smaller.`);
+  const text = await textOf(file, LARGEST, "a Record");
   try {
-    return JSON.parse(await file.text());
+    return JSON.parse(text);
   } catch {
     throw new Error(`${file.name} is no JSON: a lab writes its Record as labs/results/…/….json.`);
   }
@@ -39,7 +40,8 @@ export function records(root, given, wrong) {
     hover(false)(event);
     take(event.dataTransfer.files[0]);
   });
-  const help = "Draws the run of your own that a lab has recorded. The file stays on your machine.";
+  const help = "Draws a run of your own from the Record that its lab wrote, which it does with --save. The file stays on "
+    + "your machine.";
   const button = el("button", { type: "button", class: "live-plain", title: help, onclick: () => input.click() },
     "Add your run…");
   return el("span", { class: "live-records" }, button, input);

@@ -63,7 +63,7 @@ export class View {
       const changed = (value) => this.change(control, value);
       const made = control.kind === "code"
         ? this.codeBox(control)
-        : build(control, this.params[control.name], changed);
+        : build(control, this.params[control.name], changed, (words) => this.status.problem(words));
       this.built.set(control.name, made);
       return made.element;
     };

@@ -44,7 +44,8 @@ CONTROLS = (
         number("watts", "Power of one GPU, its node included", GPU_WATTS, 0.0, 10_000.0, 10.0, unit="W",
                help="An eighth of a DGX H100 at most. The GPU's own limit is only a part of it."),
         *(number(f"own_{n}", f"Your own run on {n} process{'es' if n > 1 else ''}", 0.0, 0.0, 1e9, 1.0,
-                 unit="tokens/s", help="0: none. On one batch; the fewest count as 100%." if n == 1 else "")
+                 unit="tokens/s",
+                 help="0: none. On one batch; the fewest count as 100%, for a run that you add too." if n == 1 else "")
           for n in OWN),
     ),
 )  # fmt: skip

@@ -11,9 +11,7 @@ from scaleout.views.capstone.speedup import Curves, Setting
 
 ASKED = 512  # GPUs whose speed-up is guessed
 
-Run = tuple[
-    int, float, str, bool
-]  # a reader's: ranks, efficiency, words, whether against ranks that never wait
+Run = tuple[int, float | None, str]  # a reader's: ranks, efficiency where it is known, words
 
 
 def picture(setting: Setting, found: Curves, values: dict, under: str, width: int, run: Run | None) -> str:
@@ -117,10 +115,10 @@ def _published(plane: Plane, values: dict) -> str:
 
 
 def _own(planes: list[Plane], values: dict, run: Run | None) -> str:
-    """Rates that were typed are of one batch, a run against ranks that never wait is of the same work for each."""
+    """Rates of one batch, where they are an efficiency: that of the fewest processes is known."""
     out = [planes[0].own(m, share, f"your run on {m}: {share:.1%}") for m, share in values["own"]]
-    if run:
-        out.append(planes[run[3]].own(*run[:3]))
+    if run and run[1] is not None:
+        out.append(planes[0].own(*run))
     return "".join(out)
 
 

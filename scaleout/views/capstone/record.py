@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from scaleout.draw import svg
-from scaleout.spec import checks
 from scaleout.timing import scaling
 from scaleout.views import own
 
 LAB = "labs/capstone.py or labs/scaling.py"
-BEYOND = "seconds a step beyond a rank alone"
+RATE = "tokens a second"  # of the median step, by which the lab and its exit check count
 
 
 def measured(record: dict) -> dict:
-    """{"ranks", "device", "rate", "share"} of a Record: tokens a second, and its share of what as many ranks would do
-    that never waited, where labs/scaling.py has measured that, or None. ValueError, in one line, for any other file."""
+    """{"ranks", "device", "rate"} of a Record: tokens a second, of the median step where the lab says them. ValueError,
+    in one line, for any other file."""
     found = own.run(record, "capstone", LAB)
-    rate = own.amount(record, "tokens_per_second", LAB)
     seen = own.table(record, "measurement", LAB)
-    beyond, seconds = seen.get(BEYOND), seen.get("seconds a step")
-    known = checks.is_number(beyond) and checks.is_number(seconds) and 0 <= beyond < seconds
-    return found | {"rate": rate, "share": 1 - beyond / seconds if known else None}
+    return found | {"rate": own.amount(*((seen, RATE) if RATE in seen else (record, "tokens_per_second")), LAB)}
 
 
-def point(run: dict, typed: dict[int, float]) -> tuple[int, float, str, bool]:
-    """(ranks, efficiency, words, whether its own ranks alone are what it counts against). Else that is the fewest of
-    the rates that were typed; without them it counts as 100%. typed: tokens a second by processes."""
-    ranks, share = run["ranks"], run["share"]
-    if share is None and typed and min(typed) < ranks:
-        share = scaling.efficiency({**typed, ranks: run["rate"]})[ranks]
-    alone = run["share"] is not None
-    said = f"{share:.0%}" if share is not None else f"{svg.quantity(run['rate'])} tokens/s count as 100%"
-    said += " of ranks alone" * alone  # each with its work of that run, which a shared batch makes smaller
-    return ranks, 1.0 if share is None else share, f"your run: {said}, {own.where(run)}", alone
+def point(run: dict, typed: dict[int, float]) -> tuple[int, float | None, str]:
+    """(ranks, efficiency, words). One run has no efficiency: it counts against the fewest of the rates that were typed,
+    as in the lab and in its exit check; None where none is of fewer ranks. typed: tokens a second by processes."""
+    ranks, fewest = run["ranks"], min(typed, default=run["ranks"])
+    share = scaling.efficiency({**typed, ranks: run["rate"]})[ranks] if fewest < ranks else 1.0 if ranks == 1 else None
+    known = f"{svg.quantity(run['rate'])} tokens/s" if share is None else f"efficiency {share:.0%}"
+    return ranks, share, f"your run: {known}, {own.where(run)}"

@@ -23,8 +23,9 @@ from scaleout.timing.fsdp_machine import Machine, machine, replica_group, shard_
 WORLDS = (1, 2, 8, 32, 128, 512, 1024, 2048, 4096)  # priced for every curve, beside the chosen one
 
 # A step grows by the same seconds with each block once the first few are under way, so that two short models tell the
-# seconds of a long one. Against the whole schedule of models of 32 to 126 blocks this is off by 1.3% at most, where
-# gathers and reduce-scatters of a node compete with replicas; elsewhere by less than a millionth (tests/).
+# seconds of a long one. Against the whole schedule of models of 32 to 126 blocks this is off by 8% at most, where what
+# replicas all-reduce takes little longer than a block's backward and falls behind from the seventh block on; elsewhere
+# by less than a hundred-thousandth (tests/).
 SHORT = (2, 3)
 
 

@@ -37,12 +37,20 @@ def law(setting: Setting, values: dict) -> list[str]:
     grow = {"full": "rings' starts grow with the GPUs", "hybrid": "rings of gathers end at the node",
             "ddp": "starts grow with the GPUs"}[setting.sharding]  # fmt: skip
     return [
-        f"None is idle: GPUs ≤ {setting.batch:,} sequences. All but the first and last messages hide: "
+        f"{_dealt(setting)} All but the first and last messages hide: "
         f"bytes + starts ≤ compute,",
         f"{amount(sent)} + {amount(starts)} {sign} {amount(works)} {unit}",
         f"Bytes stay, {grow}. Upper bounds: no GPU is late here, no kernel slower for being small."
         f"{_weak(values)}{_measured(values)}",
     ]
+
+
+def _dealt(setting: Setting) -> str:
+    """Whether there is a sequence for every GPU."""
+    idle = setting.world - setting.batch
+    if idle > 0:
+        return f"{idle:,} idle: {setting.world:,} GPUs > {setting.batch:,} sequences."
+    return f"None is idle: {setting.world:,} GPU{'s' if setting.world > 1 else ''} ≤ {setting.batch:,} sequences."
 
 
 def _weak(values: dict) -> str:

@@ -172,7 +172,7 @@ def _protocols(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list
 
 
 def _fastest(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[str]:
-    """Who is fastest, by size: a line under the band for each, with the name where it fits."""
+    """Who is fastest, by size: a line under the band each, with the name where it fits, none where two are alike."""
     spans: list[list] = []
     for amount, _, name in points:
         if spans and spans[-1][0] == name:
@@ -181,12 +181,9 @@ def _fastest(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[s
             spans.append([name, spans[-1][2] if spans else strip.left, strip.x(amount)])
     y, out = strip.bottom + 30, []
     for name, left, right in spans:
-        if not name:
-            continue
-        words = next(
-            (w for w in (f"{SHORT[name]} fastest", SHORT[name]) if svg.measure(w, 11) < right - left - 8), ""
-        )
-        out.append(svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2))
+        options = (f"{SHORT[name]} fastest", SHORT[name]) if name else ("no lead",)
+        words = next((w for w in options if svg.measure(w, 11) < right - left - 8), "")
+        out.append(svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2) if name else "")
         out.append(
             svg.text((left + right) / 2, y + 2, words, anchor="middle", fill="muted", size=svg.SMALLEST)
             if words

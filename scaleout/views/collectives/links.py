@@ -27,7 +27,7 @@ OWN = "own"  # alpha and rate from the reader's own calibration
 SHOWN = ("ring", "tree", "naive", "halving-doubling", "in-network")  # what the view can draw
 LIBRARY = ("ring", "tree", "in-network")  # what NCCL chooses from
 OWN_NAMES = ("ring", "tree", "naive", "halving-doubling")  # on a wire of one's own
-TIE = 0.01  # a lead that is not worth a name
+TIE = 0.03  # a lead that is not worth a name: less than prices are off
 
 SMALLEST, LARGEST = 1e3, 1e10  # bytes
 DECADES = tuple(10.0**k for k in range(3, 11))

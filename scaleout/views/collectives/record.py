@@ -97,7 +97,8 @@ class Measured:
 
 def of(own: dict | None, on: Setting, algorithm: str) -> Measured | None:
     """What of `measured` belongs to what is drawn: to a ring the backend's own, whose line the lab reads as a ring and
-    gives for one's own link, to the rest what was written by hand under its name."""
+    gives for one's own link, to the rest what was written by hand under its name. Latency is the run's own: the time
+    of its fastest message."""
     if own is None:
         return None
     if own["ranks"] != on.ranks:
@@ -109,7 +110,9 @@ def of(own: dict | None, on: Setting, algorithm: str) -> Measured | None:
     whose = f"{own['backend']} as a ring" if algorithm == "ring" else f"{own['backend']}’s own"
     what = whose if name == "backend" else f"{name} by hand"
     words = f"your run: {what}, {own['ranks']} × {own['device']}"
-    return Measured(words, _points(on, algorithm, own["sweeps"][name]))
+    sweep = own["sweeps"][name]
+    start = min(seconds for _, seconds in sweep)  # what a message takes that has next to no bytes
+    return Measured(words, tuple((size, seconds, start / seconds) for size, seconds in sweep))
 
 
 def published(on: Setting, algorithm: str) -> Measured | None:
@@ -122,9 +125,6 @@ def published(on: Setting, algorithm: str) -> Measured | None:
         size = kib * 1024.0
         if found.by == algorithm or on.fastest(size) == algorithm:
             points.append((size, size * alpha_beta.bus_factor("all_reduce", on.ranks) / (rate * 1e9)))
-    return Measured(f"measured: {found.words} ({found.source})", _points(on, algorithm, points), "ink")
-
-
-def _points(on: Setting, algorithm: str, sweep) -> tuple[tuple[float, float, float], ...]:
-    """Of (bytes, seconds), with the latency that the band has there: what took longer lies off its curve."""
-    return tuple((size, seconds, on.way(algorithm, size).cost.latency_seconds / seconds) for size, seconds in sweep)
+    # with the latency that the band has there, a protocol's: what took longer lies off its curve
+    shares = tuple((size, took, on.way(algorithm, size).cost.latency_seconds / took) for size, took in points)
+    return Measured(f"measured: {found.words} ({found.source})", shares, "ink")

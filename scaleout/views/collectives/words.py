@@ -92,13 +92,16 @@ def _ring(on: Setting) -> tuple[str, str]:
 
 
 def _tree(on: Setting) -> tuple[str, str]:
-    factor = f"{on.sent('tree'):g}"
-    if on.key == OWN or on.cluster.gpus_per_node == 1:
-        return (
-            "half the message up and down each of two trees: an inner rank of one, a leaf of the other, sends",
-            factor,
-        )
-    return "two trees, as drawn, over nodes, and a chain in each node: the busiest GPU sends", factor
+    """The picture has two trees over all ranks; what is priced has a chain in each node, or more and smaller blocks."""
+    nodes, gpus = on.cluster.nodes, on.cluster.gpus_per_node
+    if on.key == OWN:
+        said = "drawn with the fewest blocks; priced with as many as are fastest. An inner rank of a tree sends"
+    elif gpus == 1:
+        said = "drawn in blocks, step by step; priced as NCCL counts it, by levels. An inner rank of a tree sends"
+    else:
+        between = "a chain in each node and two trees between nodes" if nodes > 1 else "a chain in the node"
+        said = f"drawn: two trees over all ranks; priced: NCCL’s, {between}. The busiest GPU sends"
+    return said, f"{on.sent('tree'):g}"
 
 
 def _naive(on: Setting) -> tuple[str, str]:

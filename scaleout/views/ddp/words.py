@@ -63,22 +63,25 @@ def _gpus(count: int) -> str:
 
 
 def law(setting, values: dict) -> list[str]:
-    """Tokens from which backward, 4NT/R, outlasts the messages. Both are what the model says: R and β follow."""
+    """Tokens from which backward, 4NT/R, outlasts the messages. Both are what the model says: R and B, the
+    messages' mean rate, follow."""
     p, assumed = setting.ranks, f"compute at {COMPUTE_SHARE:.0%} of peak"
     # Attention's own products are not in 4NT: what is left of the rate for it is R.
     if p == 1:
         return ["What each of W GPUs sends of n bytes of gradients:", "2n(W − 1)/W = 0",
                 f"One GPU has nothing to exchange ({assumed})."]  # fmt: skip
     sent = 2 * (p - 1) / p * values["message_gb"] * (1 if setting.no_sync else setting.accumulation)
-    rate = sent / values["communication_seconds"]  # GB/s
+    rate = sent / values["communication_seconds"]  # GB/s, starts included
     done = values["tokens_needed"] * setting.ratio * rate * p / (2 * (p - 1)) / 1000  # TFLOP/s
+    bare = svg.quantity(sent / values["byte_seconds"])
     smaller = f" ÷ {svg.quantity(setting.ratio, 2)}" if setting.ratio > 1 else ""
     left_out = " PowerSGD's own arithmetic is left out." if setting.compression == "powersgd" else ""
     return [
-        f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4Nβ{smaller}:",
-        f"T ≥ 2Rβ(W − 1)/W{smaller} = {svg.quantity(values['tokens_needed'])}",
+        f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4N/B{smaller}:",
+        f"T ≥ 2R(W − 1)/(WB){smaller} = {svg.quantity(values['tokens_needed'])}",
         f"tokens a GPU, whatever N. W = {p}, R = {svg.quantity(done)} TFLOP/s "
-        f"({assumed}, less what attention takes), 1/β = {svg.quantity(rate)} GB/s.{left_out}",
+        f"({assumed}, less what attention takes), B = {svg.quantity(rate)} GB/s, the messages' mean rate "
+        f"({bare} without their starts).{left_out}",
     ]
 
 

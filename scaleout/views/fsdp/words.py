@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scaleout.draw import svg
+from scaleout.draw.amounts import adding_up
 from scaleout.draw.labels import took
 from scaleout.spec.hardware import COMPUTE_SHARE, DEVICES
 from scaleout.spec.transformer import PRESETS, total_parameters
@@ -19,7 +20,8 @@ WHOLE = ("gathered units", "whole gradients", "buffers")
 def sentence(setting, values: dict) -> str:
     """What one GPU holds, and whether it fits and is fast. setting: of the view."""
     gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
-    peak = f"{svg.quantity(values['peak_gib'])} of {svg.quantity(values['device_gib'])} GiB"
+    most = values["room_gib" if values["fits"] else "device_gib"]  # what it fits below, a line of the picture
+    peak = f"{svg.quantity(values['peak_gib'])} of {svg.quantity(most)} GiB"
     first = f"{NAMES[setting.model]} on {gpus} peaks at {peak}, {WHERE[values['peak_phase']]}. "
     if not values["fits"]:
         return f"{first}{_too_much(values)}"
@@ -60,7 +62,8 @@ def parts(values: dict) -> tuple[float, float, float]:
 def law(setting, values: dict) -> list[str]:
     """What is split, what is whole, and what is never split, at the fullest moment."""
     ways, (split, whole, never) = setting.sharding.ranks, parts(values)
-    amounts = " + ".join(svg.quantity(one) for one in (split, whole, never))
+    places = 1 if values["peak_gib"] >= 10 else 2
+    amounts = " + ".join(f"{one:,.{places}f}" for one in adding_up((split, whole, never), 1, places))
     states = "States split" + (f" {ways:,} ways" if ways > 1 else ", if there were GPUs to split them")
     host = ""
     if setting.offload:
@@ -70,7 +73,7 @@ def law(setting, values: dict) -> list[str]:
     sent = f" A GPU sends {svg.quantity(values['sent_gb'])} GB a step." if values["sent_gb"] else ""
     return [
         f"{states} + units whole for a moment + its own tokens', never split:",
-        f"{amounts} = {svg.quantity(values['peak_gib'])} GiB",
+        f"{amounts} = {values['peak_gib']:,.{places}f} GiB",
         f"{setting.batch} × {setting.tokens:,} tokens a GPU, compute at {COMPUTE_SHARE:.0%} of peak, "
         f"MFU {values['mfu']:.0%}.{sent}{host}",
     ]

@@ -19,7 +19,7 @@ from scaleout.spec.hardware import DEVICES
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS
 from scaleout.views import guess, more, play, select, slider, toggle
-from scaleout.views.choices import NAMES, cards
+from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards
 from scaleout.views.controls import stops
 from scaleout.views.memory import levers, words
 from scaleout.views.memory.levers import Advice, Question
@@ -29,12 +29,13 @@ __all__ = ["CONTROLS", "TITLE", "draw", "locked", "measured", "slips"]
 
 TITLE = "What one GPU holds"
 
+FULLEST = len(MOMENTS) + 1  # place on the control, after the moments themselves: the one that the sentence is of
 _POWERS = [(str(2**i), f"{2**i:,}") for i in range(18)]
 
 CONTROLS = (
     guess("One H100, of 80 GB, is to train **Llama 2 7B**: AdamW, bf16 autocast, one sequence of 2,048 tokens. What "
           "does it hold at its **fullest moment**?", "peak_gb", "GB", lo=0, hi=160, step=1),
-    play("moment", "Moment of the step", len(MOMENTS), 0, len(MOMENTS)),
+    play("moment", "Moment of the step, at last the fullest", FULLEST, 0, FULLEST),
     select("model", "Model", "llama-2-7b", [(key, NAMES.get(key, key)) for key in PRESETS]),
     select("optimizer", "Optimizer", "adamw", [("sgd", "SGD"), ("momentum", "SGD with momentum"),
                                                ("adamw", "AdamW"), ("adamw-8bit", "AdamW, 8-bit")]),
@@ -52,6 +53,7 @@ CONTROLS = (
                [("fp32", "fp32"), ("autocast-bf16", "bf16 autocast, fp32 weights"),
                 ("bf16-master", "bf16 weights, fp32 master"), ("bf16", "bf16 only")]),
         select("attention", "Attention kernel", "sdpa", [("sdpa", "fused (sdpa)"), ("naive", "naive")]),
+        select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
         select("adapter", "Train", "none", [("none", "all weights"), ("lora", "LoRA, rank 16"),
                                             ("qlora", "QLoRA, rank 16")]),
         toggle("gib", "Show GiB (2^30) instead of GB (10^9)", False),
@@ -64,7 +66,9 @@ def draw(params: dict, width: int, own: dict | None = None) -> dict:
     device, held, giga = DEVICES[params["device"]], _held(params), _giga(params)
     return {
         "svg": _picture(params, width, own),
-        "sentence": words.sentence(NAMES[params["model"]] + _cut(params), held, device, giga, lever(params)),
+        "sentence": words.sentence(
+            NAMES[params["model"]] + _cut(params), held, _stack(params), device, giga, lever(params)
+        ),
         "law": words.law(held, _parameters(params), params, giga),
         "levers": _levers(params),
         "values": _values(params, held),
@@ -84,8 +88,8 @@ def _values(params: dict, held: Account) -> dict:
         "room_gib": allocator.room(memory) / 2**30,
         **{f"{kind}_gb": held.peak[kind] / 10**9 for kind in KINDS},
         "copies_gb": held.copies(held.peak_moment) / 10**9,
-        "moment": ("rest", *held.moments)[params["moment"]],
-        "moment_gb": frames[params["moment"]].total / 10**9,
+        "moment": ("rest", *held.moments)[_now(params)],
+        "moment_gb": frames[_now(params)].total / 10**9,
         "moments_gb": {name: {key: size / 10**9 for key, size in frame.held.items()}
                        for name, frame in zip(("rest", *held.moments), frames, strict=True)},
         "bytes_each": _ruler(params).whole,
@@ -131,7 +135,7 @@ def _levers(params: dict) -> dict:
         other = "naive" if params["attention"] == "sdpa" else "sdpa"
         if _held({**params, "attention": other}).moments == _held(params).moments:
             off["attention"] = "computed again, its scores are at no peak"
-    return {"moment": {"hi": len(MOMENTS)}} | {name: {"off": why} for name, why in off.items()}
+    return {"moment": {"hi": FULLEST}} | {name: {"off": why} for name, why in off.items()}
 
 
 def _layout(params: dict) -> Layout:
@@ -147,7 +151,7 @@ def _held(params: dict) -> Account:
     layout = _layout(params)
     recipe = Recipe(
         precision=params["precision"], optimizer=params["optimizer"], attention=params["attention"],
-        checkpointing=params["checkpointing"], adapter=params["adapter"],
+        checkpointing=params["checkpointing"], adapter=params["adapter"], loss=params["loss"],
         buckets="beside" if layout.dp > 1 else "none",
     )  # fmt: skip
     return _account(params["model"], params["batch"], _tokens(params), recipe, layout)
@@ -189,6 +193,12 @@ def _layers(params: dict) -> tuple[Layer, ...]:
     return tuple(Layer(key, COLOURS[key], called.get(key, (key,)), PALE.get(key, 1.0)) for key in ORDER)
 
 
+def _stack(params: dict) -> dict[str, int]:
+    """Bytes of the fullest moment by layer, as the picture names it."""
+    held = apart(_held(params), _held(params).peak_moment)
+    return {layer.words[0]: held[layer.key] for layer in _layers(params)}
+
+
 def _frames(params: dict) -> tuple[Frame, ...]:
     """Every moment, with copies of weights apart from the weights."""
     held, frames = _held(params), []
@@ -198,12 +208,21 @@ def _frames(params: dict) -> tuple[Frame, ...]:
     return tuple(frames)
 
 
+def _peak(held: Account) -> int:
+    return 1 + list(held.moments).index(held.peak_moment)
+
+
+def _now(params: dict) -> int:
+    """The number of the frame that is shown."""
+    return _peak(_held(params)) if params["moment"] == FULLEST else params["moment"]
+
+
 def _ruler(params: dict) -> Ruler:
     """Bytes of one parameter at the update, and which of them are there now. Activations belong to tokens."""
     each, frames = _parameters(params), _frames(params)
     keys = [key for key in ORDER if key not in ("copies", "activations", "logits")]
-    whole, now = ({key: frame.held[key] / each for key in keys} for frame in (frames[-1], frames[params["moment"]]))
-    if params["moment"] < len(MOMENTS):
+    whole, now = ({key: frame.held[key] / each for key in keys} for frame in (frames[-1], frames[_now(params)]))
+    if _now(params) < len(MOMENTS):
         now["temporaries"] = 0.0  # another scratch than the update's
     return Ruler(whole, now, each)
 
@@ -214,11 +233,11 @@ def _tank(params: dict, own: dict | None, scale: Scale | None = None) -> Tank:
     limits = device.memory_bytes, allocator.room(device.memory_bytes)
     has, fits = (amount(limit, giga) for limit in limits)
     fits = f"{has}; it fits below {fits.split()[0]}"
-    frame, ruler, most = frames[params["moment"]], _ruler(params), max(held.peak_bytes, device.memory_bytes)
+    frame, ruler, most = frames[_now(params)], _ruler(params), max(held.peak_bytes, device.memory_bytes)
     run = own_run(own, ruler, most) if own else None
     return Tank(
-        layers=_layers(params), frames=frames, now=params["moment"],
-        peak=1 + list(held.moments).index(held.peak_moment), limits=limits, limit=(f"this GPU: {fits}", fits),
+        layers=_layers(params), frames=frames, now=_now(params), peak=_peak(held), limits=limits,
+        limit=(f"this GPU: {fits}", fits),
         title="What does this GPU hold?" if scale else f"{frame.name}: {amount(frame.total, giga)}",
         device=device.name, ruler=ruler, giga=giga, empty=scale is not None, own=run,
         scale=scale or Scale.over(max(most, run.each * ruler.each if run and run.drawn else 0), giga),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import fsum
 
 from scaleout.draw import svg
-from scaleout.draw.amounts import amount, unit
+from scaleout.draw.amounts import adding_up, amount, unit
 from scaleout.memory import allocator
-from scaleout.memory.accounts import KINDS, Account
+from scaleout.memory.accounts import Account
 from scaleout.spec.hardware import Device
 from scaleout.views.memory.levers import Advice
 
@@ -20,20 +20,22 @@ MOMENTS = {  # name above the tank, under the strip, in a sentence
     "embedding": ("Token table, backward", "table", "in the token table's backward"),
     "optimizer": ("Update", "update", "at the update"),
 }
-CALLED = {"optimizer": "optimizer state", "master": "fp32 master weights", "temporaries": "scratch"}
 AVERAGES = {"sgd": "optimizer", "momentum": "momentum", "adamw": "Adam", "adamw-8bit": "Adam"}
 TEXTBOOK = 16  # bytes of each parameter: ZeRO's 2 + 2 + 12 (arXiv 1910.02054, section 3.1), or 4 + 4 + 8 in fp32
 
 
-def sentence(name: str, held: Account, device: Device, giga: int, found: Advice | None) -> str:
-    """The peak, whether it fits, what most of it is, and the lever worth trying."""
-    largest = max(KINDS, key=lambda kind: held.peak[kind])
-    share = held.peak[largest] / held.peak_bytes
+def sentence(
+    name: str, held: Account, stack: dict[str, int], device: Device, giga: int, found: Advice | None
+) -> str:
+    """The peak, whether it fits, what most of it is, and the lever worth trying. stack: bytes of the picture's layers
+    at the peak, by what they are called."""
+    largest = max(stack, key=stack.get)
+    share = stack[largest] / held.peak_bytes
     then = _try(found, giga) if found else "No lever here takes a twentieth off."
     return (
         f"{name}: **{amount(held.peak_bytes, giga)}** {MOMENTS[held.peak_moment][2]}. "
         f"{_verdict(held.peak_bytes, device, giga)} {'Most of it' if share > 0.5 else 'The largest part'} is "
-        f"{CALLED.get(largest, largest)} ({share:.0%}). {then}"
+        f"{largest} ({share:.0%}). {then}"
     )
 
 
@@ -41,7 +43,7 @@ def _verdict(peak: int, device: Device, giga: int) -> str:
     memory, room = device.memory_bytes, allocator.room(device.memory_bytes)
     said, left = allocator.verdict(peak, memory), amount(max(0, memory - peak), giga)
     if said == "fits":
-        return f"It fits on one {device.name}, with {amount(room - peak, giga)} to spare."
+        return f"It fits on one {device.name}: {amount(room - peak, giga)} of its usable {amount(room, giga)} are left."
     if said == "may fit":
         return f"It may fit on one {device.name}: {left} left of a reserve of {amount(memory - room, giga)}."
     if peak > memory:
@@ -139,12 +141,3 @@ def _staying(held: Account, params: dict) -> list[str]:
 def _listed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
-
-def adding_up(sizes: list[int], one: int, places: int) -> list[float]:
-    """The sizes in units of `one`, rounded so that they add up to their rounded sum: the largest remainders go up."""
-    steps = [size / one * 10**places for size in sizes]
-    down = [int(step) for step in steps]
-    order = sorted(range(len(steps)), key=lambda i: down[i] - steps[i])
-    for i in order[: round(sum(steps)) - sum(down)]:
-        down[i] += 1
-    return [part / 10**places for part in down]

@@ -7,7 +7,7 @@ from math import fsum
 
 from scaleout.memory import allocator
 from scaleout.views import arrange, guess, more, play, select, slider
-from scaleout.views.choices import NAMES, cards
+from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards
 from scaleout.views.mesh import acts, levers, nodes, picture, words
 from scaleout.views.mesh.beneath import KINDS
 from scaleout.views.mesh.setting import LINKS, LOOKS, MOST, WIDEST, Look, Setting, known, most_micro_batches
@@ -41,6 +41,7 @@ CONTROLS = (
         select("batch", "Sequences of a micro-batch", 1, [(n, str(n)) for n in (1, 2, 4)]),
         select("recompute", "Recompute in the backward", "none",
                [("none", "nothing"), ("selective", "attention"), ("full", "every block")]),
+        select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
         select("device", "GPU", "h100-sxm", cards("h100-sxm", "h200", "a100-80gb", "b200")),
         select("look", "Light in the picture", "all", list(LOOKS.items())),
         slider("rank", "Rank", 0, 0, GPUS[-1] - 1),
@@ -103,6 +104,9 @@ def _levers(setting: Setting, params: dict) -> dict:
         found["seq"] = {"off": f"the model has positions for {SEQS[0]:,} tokens"}
     if at.replicas == 1:
         found["zero"] = {"off": "there is one replica"}
+    held = {setting.other(loss=way).account.peak_bytes for way, _ in LOSSES}
+    if len(held) == 1:
+        found["loss"] = {"off": "the rank that holds most is fuller at another moment, or has no logits"}
     if setting.nodes == 1:
         found["link"] = {"off": "there is one node"}
     return found

@@ -69,6 +69,7 @@ class Setting:
     recompute: str
     node: int
     device: str
+    loss: str = "eager"
 
     def other(self, **change) -> Setting:
         """A setting to compare this one with."""
@@ -117,7 +118,7 @@ class Setting:
 
     @cached_property
     def recipe(self) -> Recipe:
-        return Recipe("bf16-master", checkpointing=self.recompute, main_gradients="instead")
+        return Recipe("bf16-master", checkpointing=self.recompute, main_gradients="instead", loss=self.loss)
 
     @property
     def card(self) -> Device:

@@ -71,11 +71,11 @@ def _caption(frame: Frame, detail: str) -> str:
     if setting.schedule == YOURS:
         return "Drag a block along its row, or press arrow keys on it."
     some = "" if len(frame.ranks) == setting.ranks else f"{len(frame.ranks)} of {setting.ranks} ranks; "
-    kinds = f"{some}forward pale, backward dark{', weights grey' * setting.splits}"
-    column = f", a column: {words.amount(_column(frame))} slots" if detail == "shares" else ", waiting red"
+    kinds = f"{some}forward faint, backward solid{', weights grey' * setting.splits}"
+    column = f", a column: {words.amount(_column(frame))} slots" if detail == "shares" else ", waiting hatched"
     lit = f"; micro-batch {frame.lit} in colour"
     room = frame.width - LEFT - 4
-    return fitting([kinds + column + lit, kinds + column, kinds, f"{some}forward pale"], room)
+    return fitting([kinds + column + lit, kinds + column, kinds, f"{some}forward faint"], room)
 
 
 def _column(frame: Frame) -> float:

@@ -17,7 +17,7 @@ from scaleout.spec.hardware import GPU_WATTS
 from scaleout.timing.mesh_search import Plan
 from scaleout.timing.price import EXAMPLE, run_cost
 from scaleout.views import more, number, paste, select
-from scaleout.views.choices import NAMES, cards
+from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards
 from scaleout.views.planner import bars, chips, clusters, costs, landscape, launch, pieces, words
 from scaleout.views.planner.setting import (
     DOUBLED,
@@ -54,6 +54,7 @@ CONTROLS = (
               help="Of the Hugging Face Hub: llama, mistral, qwen2, qwen3 or gpt2. It stays on your machine."),
         select("seq", "Tokens per sequence", 8192, [(2**k, f"{2**k:,}") for k in range(10, 18)],
                help="At most as many as a model with learned positions has."),
+        select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
         select("network", "Between nodes of 8", "ndr", [(key, said) for key, (_, _, said) in NETWORKS.items()]),
         select("tp", "Yours: tensor (tp)", 1, DEGREES[:5]),
         select("pp", "Yours: pipeline (pp)", 1, DEGREES),
@@ -147,7 +148,8 @@ def _values(setting: Setting) -> dict:
     best, own = setting.best, setting.yours
     return {
         "layouts": len(setting.every), "counts": setting.counts, "fits": best is not None,
-        "refused": sum(setting.found.refused.values()), "room_gb": setting.job.room / 1e9, "seq": setting.job.seq,
+        "refused": sum(setting.found.refused.values()), "room_gb": setting.job.room / 1e9,
+        "seq": setting.job.seq, "loss": setting.question.loss,
         "best": _of(setting, best), "smallest": _of(setting, setting.smallest), "asked": list(setting.cuts),
         "yours": _of(setting, own) if isinstance(own, Plan) else {"refused": own},
     }  # fmt: skip

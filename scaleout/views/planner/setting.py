@@ -59,6 +59,7 @@ class Question(NamedTuple):
     seq: int
     network: str
     change: str = ""
+    loss: str = "eager"
 
     @property
     def shape(self) -> Shape:
@@ -84,12 +85,13 @@ def cuts_of(plan: Plan) -> Cuts:
 @lru_cache(maxsize=256)
 def job_of(question: Question) -> Job:
     """The job; sequences are at most as long as a model with learned positions has any."""
-    _, device, gpus, sequences, seq, network, change = question
+    _, device, gpus, sequences, seq, network, change, loss = question
     shape, link = question.shape, NETWORKS[network]
     seq = min(seq, shape.max_seq) if shape.positions == "learned" else seq
     card = DEVICES[device]
     nodes = cluster(max(1, gpus // NODE), min(gpus, NODE), card.link, link[0], link[1])
-    return altered(Job(shape, seq, sequences, card, nodes), change)
+    job = Job(shape, seq, sequences, card, nodes)
+    return altered(replace(job, recipe=replace(job.recipe, loss=loss)), change)
 
 
 def altered(job: Job, change: str) -> Job:

@@ -69,15 +69,15 @@ class Setting:
         return together(GRADIENTS[self.moment][self.kind].values()).scaled(-self.smaller)
 
     @cached_property
-    def peak(self) -> tuple[float, str]:
-        """log2 of the largest gradient that is brought into the format, unscaled, and its part. 16-bit products make
-        both kinds; those of fewer bits take activations' in, and give the weights' out in more."""
+    def peak(self) -> tuple[float, str, str]:
+        """log2 of the largest gradient that is brought into the format, unscaled, its part and its kind. 16-bit
+        products make both kinds; those of fewer bits take activations' in, and give the weights' out in more."""
         if self.searches:
-            return math.log2(self.now.largest / self.now.scale), ""
+            return math.log2(self.now.largest / self.now.scale), "", ""
         kinds = HEADS if self.f.bits > 8 else (self.kind,)
-        rows = [(h.largest, part) for kind in kinds for part, h in GRADIENTS[self.moment][kind].items()]
-        largest, part = max(rows)
-        return math.log2(largest) - self.smaller, part
+        rows = [(h.largest, part, kind) for kind in kinds for part, h in GRADIENTS[self.moment][kind].items()]
+        largest, part, kind = max(rows)
+        return math.log2(largest) - self.smaller, part, kind
 
     # --- the loss scale ---------------------------------------------------------------------------------------------
 

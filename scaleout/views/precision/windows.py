@@ -52,7 +52,7 @@ def named(axes: Axes) -> str:
 
 def keys(axes: Axes) -> str:
     """What the strokes are."""
-    window = "its window, paler where bits go" if axes.wide else "window"
+    window = "its window, fainter where bits go" if axes.wide else "window"
     whose = "tensor" if axes.setting.shared == "tensor" else "block"
     items = [("ink", f"the {whose}'s largest" if axes.wide else "largest"), ("c6", "kept"), ("accent", "lost"),
              ("compute%", window)]  # fmt: skip

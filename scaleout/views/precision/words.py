@@ -27,8 +27,12 @@ def sentence(s) -> str:
         return f"{start}: nothing overflows, {zero}."
     start = f"{s.format}, {scale}"
     if s.leaves_out:
-        where = f", in {of(s.peak[1])}," if s.peak[1] != s.own else ""
-        return f"{start}: the largest gradient{where} is infinite, and **the step is left out**; {zero}."
+        lost = f"**the step is left out**; {_zero(s.fate.zero)} become zero."
+        if s.fate.beyond:
+            return f"{start}: {percent(s.fate.beyond)} of {gradients(s.own)} are infinite, and {lost}"
+        _, part, kind = s.peak
+        one = f"one of the {kind}' in {of(part)}"
+        return f"{start}: none of {gradients(s.own)} is infinite, but the largest, {one}, is: {lost}"
     cut = f", {percent(s.fate.beyond)} are cut to {number(s.f.largest)}" if s.fate.beyond else ""
     return f"{start}: {zero}{cut}; the middle one keeps **{_bits(s.kept, s.f.digits)}**."
 

@@ -16,7 +16,7 @@ MODELS = ("llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b"
 CONTROLS = (
     guess("Keep nothing of a block but its **input**, and make the rest again before its backward. How much longer is "
           "the step?", "all_percent", "%", lo=0, hi=100, step=1),
-    play("dropped", "Activations dropped", 25, 0, 100, STEP, "%"),
+    play("dropped", "Activations dropped", 0, 0, 100, STEP, "%"),
     select("order", "Which tile goes first", "cheapest",
            [("cheapest", "cheapest"), ("as it runs", "as it runs"), ("dearest", "dearest")]),
     select("attention", "Attention kernel", "sdpa", [("sdpa", "fused"), ("naive", "naive: keeps scores")]),

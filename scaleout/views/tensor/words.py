@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from scaleout.collectives.tensor import HALVES, MEGATRON
-from scaleout.draw import svg
 from scaleout.draw.amounts import amount
 from scaleout.draw.labels import took
 from scaleout.views.choices import NAMES
@@ -35,7 +34,7 @@ def law(setting, values: dict) -> list[str]:
     """Bytes sent, as so many all-reduces of x, or so many halves of one."""
     x = setting.one * setting.tp / (2 * (setting.tp - 1))
     halves = setting.sequence
-    count = svg.quantity(values["all_reduces"] * (2 if halves else 1)).rstrip("0").rstrip(".")
+    count = f"{values['all_reduces'] * (2 if halves else 1):.3g}"
     ring = "(t − 1)/t" if halves else "2(t − 1)/t"
     most = ", all that the model takes" if setting.tokens < int(setting.seq) else ""
     sizes = f"s = {setting.tokens:,}{most}, h = {setting.shape.hidden:,}"

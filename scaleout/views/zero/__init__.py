@@ -73,7 +73,7 @@ def _setting(params: dict) -> Setting:
 
 
 def _levers(setting: Setting) -> dict:
-    """Controls that change nothing now, and why."""
+    """Controls that change nothing now, or less than they say, and why."""
     off = {}
     if setting.stage < 3:
         off["keep"] = "only stage 3 gathers weights to compute with"
@@ -85,7 +85,10 @@ def _levers(setting: Setting) -> dict:
         off["to"] = "nothing is kept outside"
     elif setting.stage < 3:
         off["to"] = "NVMe is for stage 3"
-    return {name: {"off": why} for name, why in off.items()}
+    found = {name: {"off": why} for name, why in off.items()}
+    if setting.offload == "parameters" and setting.away == "optimizer":
+        found["offload"] = {"note": "below stage 3 the weights stay on the GPU: only the optimizer is outside"}
+    return found
 
 
 @lru_cache(maxsize=16)
@@ -102,7 +105,7 @@ def _values(setting: Setting) -> dict:
         "by_stage_gb": [size / 1e9 for size in setting.by_stage],
         "seconds": time.seconds, "parts": time.parts, "exposed_seconds": setting.exposed,
         "exposed_percent": 100 * setting.exposed / time.seconds, "wire_seconds": time.wire,
-        "away": setting.away,
+        "away": setting.away, "node_host_gb": setting.node_host / 1e9, "host_fits": setting.host_fits,
     }  # fmt: skip
 
 

@@ -17,17 +17,18 @@ Change = tuple[str, dict]  # words, and the parameters that they change
 
 @dataclass(frozen=True)
 class Advice:
-    """A lever: the parameters that it changes, words for it, and what it gives."""
+    """A lever: the parameters that it changes, words for it, what it gives, and what each GPU then has on its host."""
 
     change: dict
     words: str
     gives: str
+    host: str = ""
 
 
 def advice(setting) -> Advice | None:
     """What makes the states fit, the mildest first; where they do, what saves time if that is scarce, then what saves
     memory and costs no time. None where nothing does."""
-    if not setting.fits:
+    if not (setting.fits and setting.host_fits):
         return _fitting(setting)
     slow = 1 - setting.time.parts["compute"] / setting.time.seconds > SLOW
     return (_faster(setting) if slow else None) or _smaller(setting)
@@ -44,12 +45,13 @@ def pace(setting) -> float:
 def _fitting(setting) -> Advice | None:
     """The first that fits; else the one that holds least, if that is less than now."""
     tried = [(words, change, setting.other(**change)) for words, change in _for_memory(setting)]
-    fits = next((one for one in tried if one[2].fits), None)
+    fits = next((one for one in tried if one[2].fits and one[2].host_fits), None)
     words, change, then = fits or min(tried, key=lambda one: one[2].most, default=("", {}, setting))
-    if then.most > (1 - WORTH) * setting.most:
+    if not fits and then.most > (1 - WORTH) * setting.most:
         return None
     found = f"fits, {_sends(setting, then)}" if fits else "not enough yet"
-    return Advice(change, words, f"{_holds(then)}, {found}")
+    host = f" ({gigabytes(then.held('host'))})" if then.held("host") else ""
+    return Advice(change, words, f"{_holds(then)}, {found}", host)
 
 
 def _for_memory(setting) -> Iterator[Change]:
@@ -66,10 +68,12 @@ def _for_memory(setting) -> Iterator[Change]:
         if setting.ranks < MOST["ranks"] and there:
             yield f"{beside}{MOST['ranks']} GPUs", {**there, "ranks": MOST["ranks"]}
         if setting.away == "none" or (there and setting.offload == "none"):
-            yield f"{beside}optimizer on the host", {**there, "offload": "optimizer", "to": "host"}
+            yield f"{beside}optimizer offloaded", {**there, "offload": "optimizer", "to": "host"}
         if stage == 3 and setting.away != "parameters":
             every = {**there, "offload": "parameters", "to": "host"}
-            yield f"{beside}all states on the host", every
+            yield f"{beside}all states offloaded", every
+    if setting.held("host") and not setting.host_fits and setting.stage == 3:
+        yield "NVMe", {"to": "nvme"}
 
 
 def _smaller(setting) -> Advice | None:
@@ -89,7 +93,7 @@ def _smaller(setting) -> Advice | None:
 def _faster(setting) -> Advice | None:
     """The mildest lever that saves time for a sequence, and fits."""
     tried = [(words, change, setting.other(**change)) for words, change in _for_time(setting)]
-    found = [one for one in tried if one[2].fits and pace(one[2]) < (1 - WORTH) * pace(setting)]
+    found = [one for one in tried if one[2].fits and one[2].host_fits and pace(one[2]) < (1 - WORTH) * pace(setting)]
     if not found:
         return None
     words, change, then = found[0]
@@ -126,7 +130,7 @@ def _many(count: int) -> str:
 
 
 def _holds(then) -> str:
-    return f"{gigabytes(then.held())} a GPU" if then.held() else "nothing left there"
+    return f"{gigabytes(then.held())} a GPU" if then.held() else "nothing on the GPU"
 
 
 def _sends(setting, then) -> str:

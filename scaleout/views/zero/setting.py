@@ -11,7 +11,7 @@ from scaleout.memory import allocator, zero, zero_frames
 from scaleout.memory.states import block_parameters
 from scaleout.memory.zero_frames import Frame
 from scaleout.spec import topology
-from scaleout.spec.hardware import DEVICES, Device
+from scaleout.spec.hardware import DEVICES, NODE_HOST_BYTES, Device
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
@@ -132,6 +132,16 @@ class Setting:
     def fits(self) -> bool:
         """Whether the states alone leave anything of the card."""
         return allocator.fits(self.most, self.card.memory_bytes)
+
+    @property
+    def node_host(self) -> float:
+        """Bytes of host memory that the GPUs of one node ask for."""
+        return self.held("host") * self.ranks / (1 if self.link == "own" else 2)
+
+    @property
+    def host_fits(self) -> bool:
+        """Whether a node of 8 H100 has as much."""
+        return self.node_host <= NODE_HOST_BYTES
 
     # --- what moves -------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ def sentence(setting, values: dict) -> str:
     """What is held, what is sent and what is waited for."""
     rest = gigabytes(setting.held()) if setting.held() else "nothing at rest"
     fits = "" if setting.fits else " (too much)"
-    beside = f", {gigabytes(values['outside_gb'] * 1e9)} outside" if values["outside_gb"] else ""
+    beside = _outside(setting)
     if setting.keeps:
         beside = f", {gigabytes(setting.most)} for a moment{fits}"
         fits = ""
@@ -26,11 +26,21 @@ def sentence(setting, values: dict) -> str:
     )
 
 
+def _outside(setting) -> str:
+    """What each GPU asks of its host or of NVMe."""
+    if setting.held("nvme"):
+        return f", with {gigabytes(setting.held('nvme'))} on NVMe"
+    if not setting.held("host"):
+        return ""
+    few = "" if setting.host_fits else f" (too much: {gigabytes(setting.node_host)} a node, a DGX H100 has 2 TB)"
+    return f", with {gigabytes(setting.held('host'))} of host memory{few}"
+
+
 def advice(found: Advice | None) -> str:
     """The one lever worth trying now."""
     if not found:
         return f"No lever here saves {WORTH:.0%} of memory or time for free."
-    return f"Try **{found.words}**: {found.gives}."
+    return f"Try **{found.words}**{found.host}: {found.gives}."
 
 
 def law(setting, values: dict) -> list[str]:

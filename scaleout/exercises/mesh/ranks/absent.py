@@ -13,10 +13,14 @@ from scaleout.exercises.ranks.check import Check, wrong
 WHOLE, READ = 12, 3  # elements of the weight, samples of a replica
 
 
+PARTS = ("whole", "twin", "repeat")  # faults along tp
+
+
 @dataclass(frozen=True)
 class Case:
-    """sizes: (dp, tp). faults: what is wrong on which replicas, "" for none: "whole", "twin" (the first part on every
-    rank), "samples" (those of replica 0), "gradient" (not added up)."""
+    """sizes: (dp, tp). faults: what is wrong on which replicas: "whole", "twin" (the first part on every rank),
+    "repeat" (the first part on the third tp rank), "samples" (those of replica 0), "turned" (the same in another
+    order), "one" (its last sample is the middle one of replica 0), "gradient" (not added up), "last" (other there)."""
 
     name: str
     sizes: tuple[int, int]
@@ -26,8 +30,7 @@ class Case:
     @property
     def right(self) -> list[str]:
         """The axes that are not in effect."""
-        found = {"tp" for one in self.faults if one in ("whole", "twin")}
-        return sorted(found | {"dp" for one in self.faults if one in ("samples", "gradient")})
+        return sorted({"tp" if one in PARTS else "dp" for one in self.faults})
 
 
 CASES = (
@@ -43,6 +46,11 @@ CASES = (
     Case("nothing but copies", (2, 2), ("whole", "samples", "gradient")),
     Case("the same quarter twice", (1, 4), ("twin",)),
     Case("one replica whose gradient was left out", (4, 1), ("gradient",), (3,)),
+    Case("the same samples in another order", (2, 2), ("turned",), (1,)),
+    Case("one sample that two replicas read", (4, 1), ("one",), (2,)),
+    Case("gradients that differ in one element", (2, 2), ("last",), (1,)),
+    Case("the whole weight in replica 1, and so another gradient", (2, 2), ("whole", "gradient"), (1,)),
+    Case("the same quarter on the first and the third rank", (1, 4), ("repeat",)),
 )
 
 
@@ -52,11 +60,20 @@ def given(case: Case, rank: int) -> tuple[torch.Tensor, int, torch.Tensor, torch
     replica, at = divmod(rank, tp)
     faults = case.faults if replica in case.on else ()
     weight = torch.randn(WHOLE, generator=torch.Generator().manual_seed(1))
-    part = weight if "whole" in faults else weight.chunk(tp)[0 if "twin" in faults else at]
-    first = 0 if "samples" in faults else READ * replica
+    weight[WHOLE // 2] = weight[0]  # parts that begin alike are no twins
+    same = "twin" in faults or ("repeat" in faults and at == 2)
+    part = weight if "whole" in faults else weight.chunk(tp)[0 if same else at]
+    first = 0 if {"samples", "turned"} & set(faults) else READ * replica
+    samples = torch.arange(first, first + READ)
+    if "turned" in faults:
+        samples = samples.roll(1)
+    if "one" in faults:
+        samples[-1] = 1
     seed = 100 + at if "gradient" not in faults else 200 + 10 * replica + at
     gradient = torch.randn(len(part), generator=torch.Generator().manual_seed(seed))
-    return part.clone(), WHOLE, torch.arange(first, first + READ), gradient, case.sizes
+    if "last" in faults:
+        gradient[-1] += 1
+    return part.clone(), WHOLE, samples, gradient, case.sizes
 
 
 def own(function, rank: int, world: int) -> Verdict | list[list[str]]:
@@ -97,11 +114,15 @@ def _wrong(case: Case, said: list[str]) -> Verdict:
     if more:
         return wrong(f"{words}What have you compared that may differ, or be equal, in a sound run?", "false-alarm")
     missed = {"whole": "The length of a part, times tp, is that of the whole",
-              "twin": "Parts of the right length may be the same part: compare neighbours along tp",
+              "twin": "Parts of the right length may be the same part: compare ranks along tp",
+              "repeat": "Any two ranks along tp may have the same part, not only those side by side",
               "samples": "Replicas may read the same, and then their gradients are equal as well: compare samples",
-              "gradient": "Gradients of replicas are equal once they were added up: compare them along dp"}
+              "turned": "Replicas that read the same in another order read the same",
+              "one": "A single sample that two replicas share is read twice: look for each, not for equal lists",
+              "gradient": "Gradients of replicas are equal once they were added up: compare them along dp",
+              "last": "Gradients that differ anywhere were not added up: compare every element"}
     axis = next(one for one in case.right if one not in said)
-    fault = next(one for one in case.faults if (one in ("whole", "twin")) == (axis == "tp"))
+    fault = next(one for one in case.faults if (one in PARTS) == (axis == "tp"))
     return wrong(words + missed[fault], f"missed-{fault}")
 
 

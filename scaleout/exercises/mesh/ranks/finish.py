@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
+from scaleout.exercises.ranks.sure import Fault, Seen, judged
 from scaleout.spec.mesh import Grid
 
 AXES = ("pp", "dp", "tp")
@@ -26,8 +27,6 @@ LONG = {"cut": 5, "whole": 3, "tied": 4}
 CLOSE = 1e-5
 WAIT = 5  # seconds, of a collective for the other ranks
 WORDS = {"none": "is not added up", "sum": "is added up", "mean": "is averaged"}
-
-Fault = tuple[str, str] | None  # (slip, words)
 
 
 def began(kind: str, rank: int) -> torch.Tensor:
@@ -54,12 +53,14 @@ class Disagree(Exception):
 
 
 @contextmanager
-def agreed(world: int) -> Iterator[None]:
-    """Every `new_group` inside is first compared over all ranks: groups that are not the same ones get hold of each
-    other's connections, and what comes of it differs from run to run. They wait as long as the check's own."""
-    plain = dist.new_group
+def agreed() -> Iterator[None]:
+    """Every `new_group` inside, also by a name that a file imports there, is first compared over all ranks: groups that
+    are not the same ones get hold of each other's connections, and what comes of it differs from run to run. They wait
+    as long as the check's own."""
+    plain, places = dist.new_group, (dist, dist.distributed_c10d)
 
     def made(ranks=None, *args, **kwargs):
+        world = dist.get_world_size()
         mine = torch.zeros(world)
         mine[list(range(world) if ranks is None else ranks)] = 1
         every = [torch.zeros(world) for _ in range(world)]
@@ -70,11 +71,13 @@ def agreed(world: int) -> Iterator[None]:
             raise Disagree(f"new_group was called with {groups[0]} on rank 0 and with {groups[other]} on rank {other}")
         return plain(ranks, *args, **{"timeout": timedelta(seconds=WAIT), **kwargs})
 
-    dist.new_group = made
+    for place in places:
+        place.new_group = made
     try:
         yield
     finally:
-        dist.new_group = plain
+        for place in places:
+            place.new_group = plain
 
 
 def explain(error: Exception) -> Verdict | None:
@@ -85,58 +88,57 @@ def explain(error: Exception) -> Verdict | None:
                  "own-groups")  # fmt: skip
 
 
-def own(function, rank: int, world: int) -> Verdict | None:
-    """All meshes on this rank: what is wrong with the first that is, or None."""
+def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+    """All meshes on this rank: what was seen of each gradient, or what is wrong whatever else it does."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
+    seen = []
     for sizes in SIZES:
         gradients = {kind: began(kind, rank) for kind in RIGHT}
         held = dict(gradients)
-        with agreed(world):
-            returned = function(gradients, sizes)
+        returned = function(gradients, sizes)
         if returned is ...:
             return wrong("the function returns its ... at once: put your sums in its place", "stub")
         mesh = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
-        found = _fault(held, rank, sizes)
-        if found:
-            return wrong(f"rank {rank}, {mesh}: {found[1]}", found[0])
-    return None
+        if all(torch.equal(one, began(kind, rank)) for kind, one in held.items()):
+            return wrong(f"rank {rank}, {mesh}: the gradients are as they were. Change them in place, as "
+                         "dist.all_reduce does", "not-in-place")  # fmt: skip
+        seen += [_seen(f"rank {rank}, {mesh}", kind, one, rank, sizes) for kind, one in held.items()]
+    return seen
 
 
-def _fault(given: dict[str, torch.Tensor], rank: int, sizes: tuple[int, ...]) -> Fault:
-    """What is wrong with the gradients of one mesh."""
-    wrongs = {kind: one for kind, one in given.items() if not near(one, finished(kind, rank, sizes, RIGHT[kind]))}
-    if not wrongs:
-        return None
-    if all(torch.equal(one, began(kind, rank)) for kind, one in given.items()):
-        return "not-in-place", "the gradients are as they were. Change them in place, as dist.all_reduce does"
-    if all(near(one, finished(kind, rank, sizes, RIGHT[kind], turned=True)) for kind, one in given.items()):
-        return "order-of-axes", ("the sums are along other groups: ranks count along tp fastest, so that tp's groups "
-                                 "are ranks in a row")  # fmt: skip
-    kind, one = next(iter(wrongs.items()))
-    for done in _choices(kind, sizes):
-        if near(one, finished(kind, rank, sizes, done)):
-            return _named(kind, done, sizes)
+def _seen(where: str, kind: str, one: torch.Tensor, rank: int, sizes: tuple[int, ...]) -> Seen:
+    """One gradient of one mesh, and the choices for its axes that lead to it."""
     right = finished(kind, rank, sizes, RIGHT[kind])
-    return "wrong-gradient", f"{kind!r} is {_shown(one)}, and should be {_shown(right)}"
+    fault = None if near(one, right) else (
+        "wrong-gradient", f"{kind!r} is {_shown(one)}, and should be {_shown(right)}")  # fmt: skip
+    agree = {name for done in product(WORDS, repeat=len(AXES))
+             if near(one, finished(kind, rank, sizes, done)) for name in [_name(kind, done)]}  # fmt: skip
+    turned = near(one, finished(kind, rank, sizes, RIGHT[kind], turned=True))
+    return Seen(where, fault, frozenset(agree | ({TURNED} if turned else set())), kind)
 
 
-def _choices(kind: str, sizes: tuple[int, ...]) -> list[tuple[str, ...]]:
-    """What can be done along axes, the nearest to right first; along an axis of one there is nothing to do."""
-    some = product(*(tuple(WORDS) if size > 1 else ("none",) for size in sizes))
-    return sorted(some, key=lambda done: sum(was != should for was, should in zip(done, RIGHT[kind], strict=True)))
+TURNED = "order-of-axes"
 
 
-def _named(kind: str, done: tuple[str, ...], sizes: tuple[int, ...]) -> Fault:
-    """Which axis was handled otherwise than it should be."""
-    rows = zip(AXES, sizes, done, RIGHT[kind], strict=True)
-    off = [(axis, was, should) for axis, size, was, should in rows if size > 1 and was != should]
-    axis, was, should = off[0]
+def _name(kind: str, done: tuple[str, ...]) -> str:
+    return " ".join((kind, *done))
+
+
+def _known(kind: str) -> dict[str, Fault]:
+    """What is to be said of each choice for the axes of a gradient, by its name."""
     names = {("none", "mean"): "not-averaged", ("sum", "mean"): "summed", ("none", "sum"): "not-added",
              ("mean", "sum"): "averaged", ("sum", "none"): "added", ("mean", "none"): "added"}  # fmt: skip
     why = {"mean": "each replica has the mean of its own samples", "sum": "each rank has a part of the sum",
-           "none": "ranks along this axis have other weights"}[should]  # fmt: skip
-    more = f"; along {off[1][0]} there is something wrong too" if len(off) > 1 else ""
-    return names[was, should], f"{kind!r} {WORDS[was]} along {axis}, where {why}{more}"
+           "none": "ranks along this axis have other weights"}  # fmt: skip
+    found = {}
+    for done in product(WORDS, repeat=len(AXES)):
+        off = [(axis, was, should) for axis, was, should in zip(AXES, done, RIGHT[kind], strict=True) if was != should]
+        if off:
+            axis, was, should = off[0]
+            more = f"; along {off[1][0]} there is something wrong too" if len(off) > 1 else ""
+            found[_name(kind, done)] = (names[was, should], f"{kind!r} {WORDS[was]} along {axis}, where {why[should]}"
+                                                            f"{more}")  # fmt: skip
+    return found
 
 
 def _shown(one: torch.Tensor) -> str:
@@ -147,10 +149,20 @@ def near(given: torch.Tensor, right: torch.Tensor) -> bool:
     return given.shape == right.shape and bool((given - right).abs().max() <= CLOSE)
 
 
-def judge(reports: list, world: int) -> Verdict:
-    """Every rank's gradients were right."""
-    return Verdict(True, f"right on {world} processes")
+def judge(reports: list[list[Seen]], world: int) -> Verdict:
+    """What was done to the first gradient that is wrong, where it is the same in all meshes on all ranks."""
+    right = f"right on {world} processes"
+    turned = judged(reports, {TURNED: "the sums are along other groups: ranks count along tp fastest, so that tp's "
+                                      "groups are ranks in a row"}, right)  # fmt: skip
+    if turned.ok or turned.slip == TURNED:
+        return turned
+    kind = next(case.value for report in reports for case in report if case.fault)
+    known = _known(kind)
+    verdict = judged([[case for case in report if case.value == kind] for report in reports],
+                     {name: words for name, (_, words) in known.items()}, right)  # fmt: skip
+    return Verdict(False, verdict.message, known[verdict.slip][0] if verdict.slip in known else verdict.slip)
 
 
 CHECK = Check("scaleout.exercises.mesh.ranks", "finish", (4,), own, judge, wait_seconds=WAIT, explain=explain,
+              around=agreed,
               right=f"right on 4 processes, as {len(SIZES)} meshes: means along dp, sums along tp and pp")  # fmt: skip

@@ -18,7 +18,8 @@ Fault = tuple[str, str] | None  # (slip, words)
 
 
 def own(function, rank: int, world: int) -> Verdict | list:
-    """The lists that this rank reads, by mesh and epoch, or what is wrong with one of them."""
+    """The lists that this rank reads, by mesh and epoch, each with what it draws at random afterwards; or what is wrong
+    with one of them."""
     found = []
     for sizes in SIZES:
         for epoch in range(EPOCHS):
@@ -34,15 +35,17 @@ def own(function, rank: int, world: int) -> Verdict | list:
             if any(not 0 <= one < COUNT for one in some):
                 return wrong(f"rank {rank} reads what is no sample: they are whole numbers from 0 to {COUNT - 1}",
                              "no-sample")  # fmt: skip
-            found.append(some)
+            found.append((some, float(torch.rand(())), random.random()))
     return found
 
 
 def judge(reports: list, world: int) -> Verdict:
     """What all ranks read together."""
     for number, sizes in enumerate(SIZES):
-        epochs = [[one[EPOCHS * number + epoch] for one in reports] for epoch in range(EPOCHS)]
-        found = next(filter(None, (_shared(lists, sizes) for lists in epochs)), None) or _shuffled(epochs)
+        given = [[one[EPOCHS * number + epoch] for one in reports] for epoch in range(EPOCHS)]
+        epochs = [[lists for lists, *_ in ranks] for ranks in given]
+        found = next(filter(None, (_shared(lists, sizes) for lists in epochs)), None) or _shuffled(epochs) or next(
+            filter(None, map(_reseeded, given)), None)  # fmt: skip
         if found:
             mesh = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, sizes, strict=True))
             return wrong(f"{mesh}: {found[1]}", found[0])
@@ -97,6 +100,15 @@ def _shuffled(epochs: list[list[list[int]]]) -> Fault:
         return "not-shuffled", "a list is in the order of the data set: shuffle it"
     if any(epochs[i] == epochs[j] for i in range(EPOCHS) for j in range(i)):
         return "same-epochs", "two epochs have the same order: let it depend on `epoch`"
+    return None
+
+
+def _reseeded(ranks: list[tuple[list[int], float, float]]) -> Fault:
+    """Ranks that had seeds of their own and draw the same afterwards."""
+    for drawn, whose in (([one[1] for one in ranks], "torch"), ([one[2] for one in ranks], "random")):
+        if len(set(drawn)) < len(drawn):
+            return "reseeded", (f"the lists are right, and afterwards ranks draw the same from {whose}, so that "
+                                "their dropout would be the same: shuffle with a generator of its own")  # fmt: skip
     return None
 
 

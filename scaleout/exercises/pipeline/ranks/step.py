@@ -1,28 +1,31 @@
 """Check the lab exercise `on-ranks-1f1b`: gradients against one process, and how many micro-batches a rank held.
 
-The stage notes its forwards; a hook on what it gave notes the backwards. What was sent is counted.
+The stage notes its forwards, and of which micro-batches what it made is still there; a hook on what it gave notes the
+backwards. What was sent is counted.
 """
 
 from __future__ import annotations
 
+import time
+from traceback import walk_tb
+
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.functional import mse_loss
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import LOST, Check, wrong
-from scaleout.exercises.ranks.count import Calls, counted
+from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.ranks.guard import line
+from scaleout.exercises.ranks.sure import Fault, Seen, judged
 from scaleout.spec.pipeline import orders
 
 WIDTH, ROWS = 6, 4
 MICRO_BATCHES = (5, 4)  # of the steps that a file is tried with
 CLOSE = 1e-5  # of the largest gradient: micro-batches are added in another order than one process adds
-UNCOUNTED = {"send", "isend", "batch_isend_irecv"}  # names of a file that were bound before sends are counted
-
-DEADLOCK = ("deadlock", "it waited for a neighbour that never came. Where two neighbours each wait for their own send, "
-                        "neither receives: start the sends with isend, and wait for them at the end")
+PATIENCE_SECONDS = 2.0  # for a tensor that gloo's thread holds a moment longer than its receive
 
 
 class Wrong(Exception):
@@ -36,6 +39,8 @@ class Stage(nn.Module):
         super().__init__()
         self.layers, self.rank, self.most = layers, rank, ranks - rank
         self.seen: list[tuple[str, int]] = []
+        self.inside: list[StorageWeakRef] = []
+        self.inputs: list[StorageWeakRef] = []
 
     def forward(self, x: object) -> torch.Tensor:
         i = sum(kind == "F" for kind, _ in self.seen)
@@ -50,9 +55,25 @@ class Stage(nn.Module):
             so_far = "" if ("B", 0) in self.seen else ", and no backward has come through it"
             raise Wrong("held-too-many", f"the stage ran forward {i} while it held {self.held - 1} micro-batches"
                         f"{so_far}: in 1F1B this rank holds at most {self.most}. Do the actions in the order given")
-        y = self.layers(x)
+        self._freed(i)
+        if self.rank:  # the first rank's inputs are not its own
+            self.inputs.append(StorageWeakRef(x.untyped_storage()))
+        middle = self.layers[:2](x)
+        self.inside.append(StorageWeakRef(middle.untyped_storage()))
+        y = self.layers[2](middle)
         y.register_hook(lambda gradient: self._backward(i))
         return y
+
+    def _freed(self, i: int) -> None:
+        """Nothing of a micro-batch is there after its backward; but the input taken out last may still have a name, and
+        outputs may wait in sends."""
+        waiting, end = self.held - 1, time.monotonic() + PATIENCE_SECONDS
+        while (kept := max(_alive(self.inside), _alive(self.inputs) - 1)) > waiting:
+            if time.monotonic() > end:
+                raise Wrong("kept", f"in its forward {i} it still has what {kept} micro-batches before have left, and "
+                                    f"{waiting} of them wait for their backward: let go of the rest, as with pop, and "
+                                    "let backward free its graph")  # fmt: skip
+            time.sleep(0.005)
 
     def _backward(self, i: int) -> None:
         self.seen.append(("B", i))
@@ -62,6 +83,10 @@ class Stage(nn.Module):
         return sum(1 if kind == "F" else -1 for kind, _ in self.seen)
 
 
+def _alive(some: list[StorageWeakRef]) -> int:
+    return sum(not one.expired() for one in some)
+
+
 def _words(x: object) -> str:
     return f"a tensor of {tuple(x.shape)}" if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"
 
@@ -69,7 +94,7 @@ def _words(x: object) -> str:
 def model(ranks: int) -> list[nn.Module]:
     """The layers of each rank, the same on all of them."""
     torch.manual_seed(ranks)
-    return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(ranks)]
+    return [nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.Tanh(), nn.Linear(2 * WIDTH, WIDTH)) for _ in range(ranks)]
 
 
 def data(m: int) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
@@ -94,23 +119,25 @@ def alone(rank: int, ranks: int, m: int) -> list[torch.Tensor]:
     return found
 
 
-def own(function, rank: int, world: int) -> Verdict | None:
-    """A step of each length on this rank: what is wrong with it, or None."""
+def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+    """A step of each length on this rank: what was seen in each, or what is wrong whatever else it does."""
+    seen = []
     for m in MICRO_BATCHES:
-        found = _step(function, rank, world, m)
-        if found:
-            return wrong(f"rank {rank} of {world}, {m} micro-batches: {found[1]}", found[0])
-    return None
+        where = f"rank {rank} of {world}, {m} micro-batches"
+        found = _step(function, rank, world, m, where)
+        if not isinstance(found, Seen):
+            return wrong(f"{where}: {found[1]}", found[0])
+        seen.append(found)
+    return seen
 
 
-def _step(function, rank: int, world: int, m: int) -> tuple[str, str] | None:
+def _step(function, rank: int, world: int, m: int, where: str) -> Fault | Seen:
     order = [(action.kind, action.micro) for action in orders("1f1b", world, m)[rank]]
     inputs, targets = data(m)
     layers = model(world)[rank]
-    stage, nothing = Stage(layers, rank, world), (None,) * m
-    calls = Calls()
+    stage, nothing, calls = Stage(layers, rank, world), (None,) * m, counted()
     try:
-        with counted() as calls:
+        with calls:
             given = function(list(order), stage, inputs if rank == 0 else nothing,
                              targets if rank == world - 1 else nothing, mse_loss, torch.zeros(ROWS, WIDTH))  # fmt: skip
     except Wrong as found:
@@ -119,15 +146,26 @@ def _step(function, rank: int, world: int, m: int) -> tuple[str, str] | None:
     except RuntimeError as error:
         if not any(mark in line(error, 10**6) for mark in LOST):
             raise
-        return (None if UNCOUNTED & set(function.__globals__) else _unsent(stage, calls)) or DEADLOCK
+        return _unsent(stage, calls) or ("deadlock", _stood(error))
     if given is ...:
         return "stub", "the function returns its ... at once: put your step in its place"
-    return _order(stage, order) or _gradient(flat(layers), alone(rank, world, m), rank == world - 1)
+    return _order(stage, order) or _gradient(flat(layers), alone(rank, world, m), where)
 
 
-def _unsent(stage: Stage, calls: Calls) -> tuple[str, str] | None:
+def _stood(error: RuntimeError) -> str:
+    """Where this rank waited for one that never came."""
+    frames = [frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__)]
+    inside = next((name for name in reversed(frames) if name in ("send", "recv", "wait")), "")
+    where = f"it waited in {inside}(), " if inside else "it waited "
+    if inside == "send":
+        return where + ("which lasts until the neighbour receives. If that one stands in a send as well, neither "
+                        "receives: start the sends with isend, and wait for them at the end")  # fmt: skip
+    return where + "for a neighbour that never came. Does each action send what the other rank's next one waits for?"
+
+
+def _unsent(stage: Stage, calls: counted) -> Fault:
     """What this rank has computed and never began to send, where it stands and waits."""
-    gone = {to: numbers // (ROWS * WIDTH) for to, numbers in calls.sent.items()}
+    gone = {to: size // (4 * ROWS * WIDTH) for to, size in calls.sent_to().items()}
     below, above = gone.get(stage.rank + 1, 0), gone.get(stage.rank - 1, 0)
     backwards = sum(kind == "B" for kind, _ in stage.seen)
     forwards = len(stage.seen) - backwards
@@ -140,7 +178,7 @@ def _unsent(stage: Stage, calls: Calls) -> tuple[str, str] | None:
     return None
 
 
-def _order(stage: Stage, order: list) -> tuple[str, str] | None:
+def _order(stage: Stage, order: list) -> Fault:
     if not stage.seen:
         return "no-forward", "the stage never ran: do the actions of the order"
     if stage.seen != order:
@@ -151,32 +189,36 @@ def _order(stage: Stage, order: list) -> tuple[str, str] | None:
     return None
 
 
-def _gradient(given: torch.Tensor, parts: list[torch.Tensor], last: bool) -> tuple[str, str] | None:
-    """What is wrong with the gradients that were left; `parts` of one process add up to the right ones."""
+WORDS = {
+    "not-divided": "the gradients are as many times too large as there are micro-batches: those of all were added. The "
+                   "last rank divides each loss by their number",
+    "divided-twice": "the gradients are as many times too small as there are micro-batches: something was divided by "
+                     "their number twice",
+    "last-only": "the gradients are those of the last micro-batch: add them up",
+    "last-only-whole": "the gradients are those of the last micro-batch: add them up",
+}  # fmt: skip
+
+
+def _gradient(given: torch.Tensor, parts: list[torch.Tensor], where: str) -> Fault | Seen:
+    """What is to be seen of the gradients that were left; `parts` of one process add up to the right ones."""
     right, m = sum(parts), len(parts)
 
     def near(value: torch.Tensor) -> bool:
         return bool((given - value).abs().max() <= CLOSE * value.abs().max())
 
-    if near(right):
-        return None
-    if near(m * right):
-        where = "Divide each loss by" if last else "The last rank divides each loss by"
-        return "not-divided", (f"the gradients are {m} times too large: those of {m} micro-batches were added. {where} "
-                               "the number of micro-batches")
-    if near(right / m):
-        return "divided-twice", f"the gradients are {m} times too small: something was divided by {m} twice"
-    if near(parts[-1]) or near(m * parts[-1]):
-        return "last-only", "the gradients are those of the last micro-batch: add them up"
     if not given.any():
         return "none-left", "the weights of the stage have no gradient after the step"
-    return "wrong-gradient", ("the gradients are not those of one process on all micro-batches. Does each backward go "
-                              "on from the gradient that the rank below sent for the same micro-batch?")
+    values = {"not-divided": m * right, "divided-twice": right / m, "last-only": parts[-1],
+              "last-only-whole": m * parts[-1]}  # fmt: skip
+    fault = None if near(right) else (
+        "wrong-gradient", "the gradients are not those of one process on all micro-batches. Does each backward go on "
+                          "from the gradient that the rank below sent for the same micro-batch?")  # fmt: skip
+    return Seen(where, fault, frozenset(slip for slip, value in values.items() if near(value)))
 
 
-def judge(reports: list, world: int) -> Verdict:
-    """Every rank's step was right."""
-    return Verdict(True, f"right on {world} processes")
+def judge(reports: list[list[Seen]], world: int) -> Verdict:
+    """Every rank's steps."""
+    return judged(reports, WORDS, f"right on {world} processes")
 
 
 CHECK = Check("scaleout.exercises.pipeline.ranks", "pipeline_step", (2, 3), own, judge, wait_seconds=5,

@@ -14,14 +14,13 @@ import torch
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
-from scaleout.exercises.ranks.count import Calls, counted
+from scaleout.exercises.ranks.count import counted
+from scaleout.exercises.ranks.sure import Fault, Seen, judged
 
 LR, MOST, SCALE, INTERVAL = 0.5, 1.0, 4096.0, 3
 CLOSE = 1e-4  # relative to the largest change: a norm is added up in another order, and clip_grad_norm_ adds 1e-6
-NUMBERS = 8  # that may be sent in a step
-OWNS = (7, 5, 0)  # weights of each rank; the third has none
-
-Fault = tuple[str, str] | None  # (slip, words)
+OWNS = (1400, 1000, 0)  # weights of each rank; the third has none
+BESIDE = 1000  # bytes that a rank may send to each other one in a step: two numbers, be they wrapped as objects
 
 
 @dataclass(frozen=True)
@@ -36,13 +35,13 @@ class Step:
 
 STEPS = (
     Step("small gradients", 1e-6),
-    Step("gradients below the limit", 0.1),
-    Step("an infinity on rank 1 alone", 0.2, math.inf, 1),
-    Step("gradients to be clipped", 2.0),
-    Step("a NaN on rank 0 alone", 0.2, math.nan, 0),
-    Step("gradients below the limit again", 0.1),
-    Step("gradients to be clipped again", 1.5),
-    Step("a third good step in a row", 0.1),
+    Step("gradients below the limit", 0.01),
+    Step("an infinity on rank 1 alone", 0.02, math.inf, 1),
+    Step("gradients to be clipped", 0.2),
+    Step("a NaN on rank 0 alone", 0.02, math.nan, 0),
+    Step("gradients below the limit again", 0.01),
+    Step("gradients to be clipped again", 0.15),
+    Step("a third good step in a row, of small gradients", 2e-6),
 )
 
 
@@ -77,10 +76,12 @@ def after(scaler: dict, bad: bool) -> dict:
     return {**scaler, "scale": scaler["scale"] * (2 if full else 1), "good": 0 if full else good}
 
 
-def own(function, rank: int, world: int) -> Verdict | None:
-    """Eight steps on this rank: what is wrong with the first that is, or None."""
+def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+    """Eight steps on this rank: what was seen in each, or what is wrong whatever else it does. Each begins where a
+    right one has ended, so that all ranks go on alike."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     w, scaler = weights(rank), {"scale": SCALE, "good": 0, "interval": INTERVAL}
+    seen = []
     for step in STEPS:
         old, before = w.clone(), dict(scaler)
         parts = [gradient(step, one, scaler["scale"]) for one in range(world)]
@@ -88,19 +89,29 @@ def own(function, rank: int, world: int) -> Verdict | None:
             returned = function(w, parts[rank].clone(), scaler, LR, MOST)
         if returned is ...:
             return wrong("the function returns its ... at once: put your step in its place", "stub")
-        found = _fault(w, old, parts, scaler, before, step, rank) or _sent(calls, bool(step.bad))
-        if found:
-            return wrong(f"rank {rank} of {world}, {step.name}: {found[1]}", found[0])
-    return None
+        where = f"rank {rank} of {world}, {step.name}"
+        if step.bad and not calls.calls:
+            return wrong(f"{where}: it sent nothing in this step: how do the others know? All ranks make the same "
+                         "calls in each step, whatever is in their parts", "told-nobody")  # fmt: skip
+        fault, agree = _looked(w, old, parts, scaler, before, step, rank)
+        seen.append(Seen(where, fault or _sent(calls, world), agree))
+        w.copy_(old if step.bad else stepped(old, parts, rank, before["scale"]))
+        scaler.update(after(before, bool(step.bad)))
+    return seen
 
 
-def _fault(w, old, parts, scaler: dict, before: dict, step: Step, rank: int) -> Fault:
-    """What is wrong with the weights, or with the scaler, after a step."""
-    found = _left_out(w, old, parts, before, step, rank) if step.bad else _made(w, old, parts, before["scale"], rank)
-    return found or _scaler(scaler, before, bool(step.bad))
+def _looked(w, old, parts, scaler: dict, before: dict, step: Step, rank: int) -> tuple[Fault, frozenset[str]]:
+    """What is to be seen of weights and scaler after a step, and the mistakes that lead to it."""
+    bad = bool(step.bad)
+    fault = _left_out(w, old, step, rank) if bad else _made(w, old, parts, before["scale"], rank)
+    scaled = _scaler(scaler, before, bad)
+    values = {slip: old if bad else value for slip, value in _known(old, parts, rank, before["scale"])}
+    size = _size(old, parts, rank, before["scale"]) if not bad else 0.0
+    agree = {slip for slip, value in values.items() if near(w, value, size)}
+    return fault or scaled, frozenset(() if scaled else agree)
 
 
-def _left_out(w, old, parts, before: dict, step: Step, rank: int) -> Fault:
+def _left_out(w, old, step: Step, rank: int) -> Fault:
     if torch.equal(w, old):
         return None
     if not w.isfinite().all():
@@ -113,37 +124,48 @@ def _left_out(w, old, parts, before: dict, step: Step, rank: int) -> Fault:
                       "are finite")  # fmt: skip
 
 
-def _made(w, old, parts, scale: float, rank: int) -> Fault:
-    """What is wrong with the weights after a step that is to be made."""
+def _size(old, parts, rank: int, scale: float) -> float:
+    """The largest change that a right step makes on this rank."""
     right = stepped(old, parts, rank, scale)
-    size = max(float((right - old).abs().max()), 1e-12) if len(old) else 0.0
-    if near(w, right, size):
+    return max(float((right - old).abs().max()), 1e-12) if len(old) else 0.0
+
+
+def _made(w, old, parts, scale: float, rank: int) -> Fault:
+    """What is to be seen of the weights after a step that is to be made."""
+    right = stepped(old, parts, rank, scale)
+    if near(w, right, _size(old, parts, rank, scale)):
         return None
     if torch.equal(w, old):
         return "not-in-place", ("its weights are as they were. Change them in place, as with weights -= ...; and is "
                                 "the step left out that should be made?")  # fmt: skip
     if not w.isfinite().all():
         return "not-finite", "its weights are not finite now, and all gradients are: is something divided by zero?"
-    for slip, words, value in _known(old, parts, rank, scale):
-        if near(w, value, size):
-            return slip, words
-    return "wrong-weights", f"its weights are off by up to {float((w - right).abs().max()):.2g}"
+    return "wrong-weights", (f"its weights are off by up to {float((w - right).abs().max()):.2g}, where the step "
+                             f"changes them by up to {float((right - old).abs().max()):.2g}")  # fmt: skip
 
 
-def _known(old, parts, rank: int, scale: float) -> Iterator[tuple[str, str, torch.Tensor]]:
+WORDS = {
+    "in-fp16": "gradients were divided by the scale in fp16, where small ones become zero again or lose bits: convert "
+               "first, gradient.float()",
+    "clip-before-unscale": "gradients were clipped by the norm that they have with the scale on them: unscale, then "
+                           "clip",
+    "own-norm": "gradients were clipped by the norm of this rank's part alone: it is that of all ranks'",
+    "not-unscaled": "gradients still have the scale on them: divide by it",
+    "not-unscaled-whole": "gradients still have the scale on them: divide by it",
+    "not-clipped": "gradients were not clipped to `most`",
+    "uphill": "its weights went the other way: subtract",
+}  # fmt: skip
+
+
+def _known(old, parts, rank: int, scale: float) -> Iterator[tuple[str, torch.Tensor]]:
     """Weights that mistakes lead to."""
-    yield ("in-fp16", "gradients were divided by the scale in fp16, where small ones become zero again or lose bits: "
-           "convert first, gradient.float()", stepped(old, parts, rank, scale, low=True))  # fmt: skip
-    yield ("clip-before-unscale", "gradients were clipped by the norm that they have with the scale on them: unscale, "
-           "then clip", stepped(old, parts, rank, scale, before=True))  # fmt: skip
-    yield ("own-norm", "gradients were clipped by the norm of this rank's part alone: it is that of all ranks'",
-           stepped(old, parts, rank, scale, clip="own"))  # fmt: skip
-    yield ("not-unscaled", "gradients still have the scale on them: divide by it",
-           stepped(old, parts, rank, scale, unscale=False))  # fmt: skip
-    yield ("not-unscaled", "gradients still have the scale on them: divide by it",
-           stepped(old, parts, rank, scale, unscale=False, clip=None))  # fmt: skip
-    yield "not-clipped", "gradients were not clipped to `most`", stepped(old, parts, rank, scale, clip=None)
-    yield "uphill", "its weights went the other way: subtract", 2 * old - stepped(old, parts, rank, scale)
+    yield "in-fp16", stepped(old, parts, rank, scale, low=True)
+    yield "clip-before-unscale", stepped(old, parts, rank, scale, before=True)
+    yield "own-norm", stepped(old, parts, rank, scale, clip="own")
+    yield "not-unscaled", stepped(old, parts, rank, scale, unscale=False)
+    yield "not-unscaled-whole", stepped(old, parts, rank, scale, unscale=False, clip=None)
+    yield "not-clipped", stepped(old, parts, rank, scale, clip=None)
+    yield "uphill", 2 * old - stepped(old, parts, rank, scale)
 
 
 def near(given: torch.Tensor, right: torch.Tensor, size: float) -> bool:
@@ -181,23 +203,19 @@ def _number(value: object) -> float:
         return math.nan
 
 
-def _sent(calls: Calls, bad: bool) -> Fault:
+def _sent(calls: counted, world: int) -> Fault:
     """What is wrong with how a right step communicated."""
-    numbers = sum(size for _, size in calls.collectives) + sum(calls.sent.values())
-    if not numbers and bad:
-        return "told-nobody", ("it left the step out and sent nothing: how do the others know? All ranks make the same "
-                               "calls in each step, whatever is in their parts")  # fmt: skip
-    if not numbers:
+    if not calls.calls:
         return "unseen", "weights and scaler are right, but no collective of yours was seen"
-    if numbers > NUMBERS:
-        return "sent-too-much", (f"weights and scaler are right, but your collectives were given {numbers} numbers: "
-                                 "send a flag and a sum of squares, and leave gradients where they are")  # fmt: skip
+    if calls.sent > BESIDE * (world - 1):
+        return "sent-too-much", (f"weights and scaler are right, but this rank sent {calls.sent:,.0f} bytes: send a "
+                                 "flag and a sum of squares, and leave gradients where they are")  # fmt: skip
     return None
 
 
-def judge(reports: list, world: int) -> Verdict:
+def judge(reports: list[list[Seen]], world: int) -> Verdict:
     """Every rank made and left out the same steps."""
-    return Verdict(True, f"right on {world} processes")
+    return judged(reports, WORDS, f"right on {world} processes")
 
 
 CHECK = Check("scaleout.exercises.precision.ranks", "sharded_step", (2, 3), own, judge, wait_seconds=5,

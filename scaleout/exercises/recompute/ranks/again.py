@@ -5,6 +5,7 @@ Each case is run plainly first, then through the reader's function, from the sam
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 
 import torch
@@ -13,12 +14,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
+from scaleout.exercises.ranks.count import counted
+from scaleout.exercises.ranks.sure import Fault, Seen, judged
 
-ROWS, WIDTH = 6, 8
+ROWS, WIDTH = 48, 64
 CLOSE = 1e-5  # of numbers of about 1, in fp32
 NAMES = ("x", "y", "the first weight", "the second weight")
-
-Fault = tuple[str, str] | None  # (slip, words)
+EACH = 4 * ROWS * WIDTH  # bytes of an input, and of each tensor that is made inside
+MOST = 4 * EACH  # bytes that a layer may keep: what it gives, copies of its inputs, a random state
 
 
 @dataclass(frozen=True)
@@ -39,22 +42,25 @@ CASES = (
 
 @dataclass
 class Watch:
-    """What a case's runs did: how often they ran, and the memory of what they made inside."""
+    """What a case's runs did: how often they ran, the memory of what they made inside, and what each has dropped."""
 
     runs: int = 0
     inside: list[StorageWeakRef] = field(default_factory=list)
+    dropped: list[torch.Tensor] = field(default_factory=list)
 
 
 @dataclass
 class Result:
-    """A case: its output, its gradients by NAMES, the number drawn after it; what was kept until the backward, and the
-    runs before and after it."""
+    """A case: its output, its gradients by NAMES, the number drawn after it; how many of the tensors made inside were
+    kept until the backward, and how many bytes of any; the runs before and after it, and what each has dropped."""
 
     out: torch.Tensor
     gradients: list[torch.Tensor | None]
     drawn: float = 0.0
     kept: int = 0
+    bytes: int = 0
     runs: tuple[int, int] = (0, 0)
+    dropped: list[torch.Tensor] = field(default_factory=list)
 
 
 class Sum(torch.autograd.Function):
@@ -77,14 +83,17 @@ def block(weights: list[torch.Tensor], drop: float, world: int, watch: Watch):
         watch.runs += 1
         made = torch.relu(x @ weights[0] + y)
         watch.inside.append(StorageWeakRef(made.untyped_storage()))
-        made = torch.nn.functional.dropout(made, drop).masked_fill(mask, 0.0) @ weights[1]
+        left = torch.nn.functional.dropout(made, drop)
+        if drop:
+            watch.dropped.append(((left == 0) & (made != 0)).detach())
+        made = left.masked_fill(mask, 0.0) @ weights[1]
         return Sum.apply(made) if world > 1 else made
 
     return run
 
 
-def played(case: Case, layer, rank: int, world: int, ones: bool = False) -> Result | object:
-    """A case through layer(run, x, y, mask); with `ones`, a gradient of ones begins the backward."""
+def played(case: Case, layer, rank: int, world: int) -> Result | object:
+    """A case through layer(run, x, y, mask)."""
     make, watch = torch.Generator().manual_seed(7), Watch()
     x, y, first, second, up = (torch.randn(*size, generator=make) for size in (
         (ROWS, WIDTH), (ROWS, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH), (ROWS, WIDTH)))  # fmt: skip
@@ -92,30 +101,66 @@ def played(case: Case, layer, rank: int, world: int, ones: bool = False) -> Resu
     leaves = [one.requires_grad_() for one in (x, y, first / WIDTH**0.5, second / WIDTH**0.5)]
     run = block(leaves[2:], case.drop, world, watch)
     torch.manual_seed(100 + rank)
-    out = leaves[0]
+    out, seen = leaves[0], counted()
     for _ in range(case.depth):
-        given = layer(run, out, leaves[1], mask)
+        with seen:
+            given = layer(run, out, leaves[1], mask)
         if not isinstance(given, torch.Tensor):
             return given
         out = out + given if case.beside else given
         del given
     kept, before = sum(not one.expired() for one in watch.inside), watch.runs
-    out.backward(torch.ones_like(up) if ones else up)
-    return Result(out.detach(), [one.grad for one in leaves], float(torch.rand(())), kept, (before, watch.runs))
+    held = sum(one.nbytes() for one in seen.alive([*leaves, *watch.dropped, mask]))
+    out.backward(up)
+    return Result(out.detach(), [one.grad for one in leaves], float(torch.rand(())), kept, held, (before, watch.runs),
+                  watch.dropped)  # fmt: skip
 
 
-def own(function, rank: int, world: int) -> Verdict | None:
-    """Every case on this rank: what is wrong with the first that is, or None."""
+class Mistaken(torch.autograd.Function):
+    """The answer with something wrong in it: `slip` says what."""
+
+    @staticmethod
+    def forward(ctx, slip, run, *inputs):
+        ctx.slip, ctx.run, ctx.random = slip, run, torch.get_rng_state()
+        ctx.save_for_backward(*inputs)
+        return run(*inputs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        inputs = [one if ctx.slip == "not-detached" else one.detach().requires_grad_(one.requires_grad)
+                  for one in ctx.saved_tensors]  # fmt: skip
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.set_rng_state(ctx.random)
+            out = ctx.run(*inputs)
+        torch.autograd.backward(out, torch.ones_like(gradient) if ctx.slip == "gradient-ignored" else gradient)
+        x, y, *rest = (one.grad for one in inputs)
+        return None, None, *((y, x) if ctx.slip == "order" else (x, y)), *rest
+
+
+WORDS = {
+    "gradient-ignored": "the backward began at ones: begin it at the gradient that backward is given",
+    "not-detached": "inputs have too large a gradient: they got it in the second run, and again from what backward "
+                    "returns. Begin the second run at copies, one.detach()",
+    "order": "the inputs have each other's gradients: return them in the order of forward's arguments",
+}  # fmt: skip
+
+
+def own(function, rank: int, world: int) -> Verdict | list[Seen]:
+    """Every case on this rank: what was seen in each, or what is wrong whatever else it does."""
     if "checkpoint" in getattr(getattr(function, "__code__", None), "co_names", ()):
         return wrong("that calls torch's checkpoint: write your own", "of-torch")
+    seen = []
+    warnings.simplefilter("ignore")  # torch warns of a .grad that is looked at where none comes
     for case in CASES:
-        found = _case(function, case, rank, world)
-        if found:
-            return wrong(f"rank {rank} of {world}, {case.name}: {found[1]}", found[0])
-    return None
+        where = f"rank {rank} of {world}, {case.name}"
+        found = _case(function, case, rank, world, where)
+        if not isinstance(found, Seen):
+            return wrong(f"{where}: {found[1]}", found[0])
+        seen.append(found)
+    return seen
 
 
-def _case(function, case: Case, rank: int, world: int) -> Fault:
+def _case(function, case: Case, rank: int, world: int, where: str) -> Fault | Seen:
     right = played(case, lambda run, *inputs: run(*inputs), rank, world)
     mine = played(case, function, rank, world)
     if mine is ...:
@@ -124,7 +169,21 @@ def _case(function, case: Case, rank: int, world: int) -> Fault:
         return "no-tensor", f"the function gave a {type(mine).__name__}: return what run gave"
     if not near(mine.out, right.out):
         return "other-output", "the output is not that of run: forward gives what run(*inputs) gives, run once"
-    return _kept(mine, case) or _gradients(mine, right, case, rank, world) or _random(mine, right)
+    found = _kept(mine, case) or _missing(mine) or _dropped(mine, case)
+    if found:
+        return found
+    agree = []
+    for slip in WORDS:
+        try:
+            wrong_one = played(case, lambda *given, slip=slip: Mistaken.apply(slip, *given), rank, world)
+        except RuntimeError:  # that torch itself refuses
+            continue
+        agree += [slip] if _same(mine, wrong_one) else []
+    return Seen(where, _gradients(mine, right) or _random(mine, right), frozenset(agree))
+
+
+def _same(a: Result, b: Result) -> bool:
+    return all(None not in pair and near(*pair) for pair in zip(a.gradients, b.gradients, strict=True))
 
 
 def _kept(mine: Result, case: Case) -> Fault:
@@ -132,6 +191,9 @@ def _kept(mine: Result, case: Case) -> Fault:
     if mine.kept:
         return "kept", ("what run made inside is still there before the backward: keep the inputs alone, and let "
                         "nothing be recorded in forward")  # fmt: skip
+    if mine.bytes > MOST * case.depth:
+        return "kept", (f"{mine.bytes:,} bytes are new and there before the backward, where an input has {EACH:,}: "
+                        "keep the inputs alone, and no copies of what run made inside")  # fmt: skip
     if mine.runs != (case.depth, 2 * case.depth):
         before, after = (number / case.depth for number in mine.runs)
         return "runs", (f"run was called {before:g} times in the forward and {after - before:g} times in the backward: "
@@ -139,31 +201,34 @@ def _kept(mine: Result, case: Case) -> Fault:
     return None
 
 
-def _gradients(mine: Result, right: Result, case: Case, rank: int, world: int) -> Fault:
-    """What is wrong with the gradients."""
-    given = list(zip(NAMES, mine.gradients, right.gradients, strict=True))
-    missing = [name for name, gradient, _ in given if gradient is None]
-    if missing:
-        whose = "input" if missing[0] in NAMES[:2] else "weight"
-        return f"no-{whose}", (f"{missing[0]} has no gradient: " + (
-            "return those of the inputs, in their order" if whose == "input" else
-            "torch.autograd.backward(out, gradient) fills .grad of whatever run used"))  # fmt: skip
-    off = [(name, gradient, wanted) for name, gradient, wanted in given if not near(gradient, wanted)]
+def _missing(mine: Result) -> Fault:
+    missing = [name for name, gradient in zip(NAMES, mine.gradients, strict=True) if gradient is None]
+    if not missing:
+        return None
+    whose = "input" if missing[0] in NAMES[:2] else "weight"
+    return f"no-{whose}", (f"{missing[0]} has no gradient: " + (
+        "return those of the inputs, in their order" if whose == "input" else
+        "torch.autograd.backward(out, gradient) fills .grad of whatever run used"))  # fmt: skip
+
+
+def _dropped(mine: Result, case: Case) -> Fault:
+    """Whether the second runs dropped what the first have; the last block's comes first."""
+    first, second = mine.dropped[: case.depth], mine.dropped[case.depth :][::-1]
+    if all(torch.equal(*pair) for pair in zip(first, second, strict=True)):
+        return None
+    return "other-elements", ("the second run dropped other elements than the first. Begin it at the random state of "
+                              "the first")  # fmt: skip
+
+
+def _gradients(mine: Result, right: Result) -> Fault:
+    """What is to be seen of the gradients."""
+    off = {name: float((gradient - wanted).abs().max()) if gradient.shape == wanted.shape else float("nan")
+           for name, gradient, wanted in zip(NAMES, mine.gradients, right.gradients, strict=True)
+           if not near(gradient, wanted)}  # fmt: skip
     if not off:
         return None
-    ones = played(case, lambda run, *inputs: run(*inputs), rank, world, ones=True)
-    if all(near(gradient, wanted) for gradient, wanted in zip(mine.gradients, ones.gradients, strict=True)):
-        return "gradient-ignored", "the backward began at ones: begin it at the gradient that backward is given"
-    if all(near(gradient, 2 * wanted) for _, gradient, wanted in off):
-        return "not-detached", (f"{off[0][0]} has twice its gradient: it got it in the second run, and again from what "
-                                "backward returns. Begin the second run at copies, one.detach()")  # fmt: skip
-    if near(mine.gradients[0], right.gradients[1]) and near(mine.gradients[1], right.gradients[0]):
-        return "order", "the inputs have each other's gradients: return them in the order of forward's arguments"
-    if case.drop:
-        return "other-elements", ("without dropout the gradients are right, with it they are not: the second run "
-                                  "dropped other elements than the first. Begin it at the random state of the first")
-    distance = max(float((gradient - wanted).abs().max()) for _, gradient, wanted in off)
-    return "wrong-gradient", f"the gradient of {off[0][0]} is off by up to {distance:.2g}"
+    name, distance = next(iter(off.items()))
+    return "wrong-gradient", f"the gradient of {name} is off by up to {distance:.2g}"
 
 
 def _random(mine: Result, right: Result) -> Fault:
@@ -182,8 +247,9 @@ _KNOWN = (
      "recorded, and so has whatever you make of its output. Put them under torch.enable_grad()"),
     ("incorrect number of gradients", "number-of-gradients", "backward returns another number of gradients than "
      "forward has arguments: one for each, None for run"),
-    ("through the graph a second time", "not-detached", "the second run hangs on the graph that led to its inputs: "
-     "begin it at copies, one.detach()"),
+    ("through the graph a second time", "second-time", "a graph was walked through that was freed after the first "
+     "time. Does the second run hang on the graph that led to its inputs (begin it at copies, one.detach()), or is "
+     "there more than one backward?"),
     ("Tensors of floating point", "mask-gradient", "a mask of bools cannot have a gradient: ask for one only where the "
      "input had it"),
 )  # fmt: skip
@@ -194,9 +260,9 @@ def explain(error: Exception) -> Verdict | None:
     return next((wrong(words, slip) for mark, slip, words in _KNOWN if mark in str(error)), None)
 
 
-def judge(reports: list, world: int) -> Verdict:
+def judge(reports: list[list[Seen]], world: int) -> Verdict:
     """Every rank had the gradients of a plain run."""
-    return Verdict(True, f"right on {world} processes")
+    return judged(reports, WORDS, f"right on {world} processes")
 
 
 CHECK = Check("scaleout.exercises.recompute.ranks", "again", (1, 2), own, judge, wait_seconds=5, explain=explain,

@@ -10,8 +10,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
+from scaleout.exercises.ranks.count import counted
 
 TOKENS, WIDTH, EXPERTS = 12, 6, 4
+INSIDE = 16 * WIDTH  # of an expert: much more than what goes in and comes out
+MOST = 4 * TOKENS * (6 * WIDTH + 4 * EXPERTS)  # bytes that may be kept: rows in and out, and the gate's numbers
 NUDGE = 1e-5  # by which a gate's logits differ from one run to the next
 CLOSE = 1e-3  # of gradients: a second softmax may be part of a right answer
 
@@ -60,16 +63,16 @@ class Gate(nn.Module):
 
 
 class Expert(nn.Module):
-    """Two products, and a look at whether what lies between them is still there."""
+    """Two products, a count of the tokens that came, and a look at whether what lies between is still there."""
 
     def __init__(self, make: torch.Generator) -> None:
         super().__init__()
-        self.up, self.down = (nn.Parameter(torch.randn(*size, generator=make) / 2) for size in (
-            (WIDTH, 2 * WIDTH), (2 * WIDTH, WIDTH)))  # fmt: skip
-        self.runs, self.inside = 0, []
+        self.up, self.down = (nn.Parameter(torch.randn(*size, generator=make) / 4) for size in (
+            (WIDTH, INSIDE), (INSIDE, WIDTH)))  # fmt: skip
+        self.rows, self.inside = 0, []
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.runs += 1
+        self.rows += len(x)
         made = torch.relu(x @ self.up)
         if len(x):
             self.inside.append(StorageWeakRef(made.untyped_storage()))
@@ -127,7 +130,8 @@ def own(function, rank: int, world: int) -> Verdict | None:
 
 def _case(function, case: Case, rank: int) -> Fault:
     mine = layer(case, rank)
-    out = function(mine.x, mine.gate, mine.experts)
+    with counted() as seen:
+        out = function(mine.x, mine.gate, mine.experts)
     if out is ...:
         return "stub", "the function returns its ... at once: put your layer in its place"
     if not isinstance(out, torch.Tensor):
@@ -138,6 +142,13 @@ def _case(function, case: Case, rank: int) -> Fault:
         return found
     if any(not one.expired() for expert in mine.experts for one in expert.inside):
         return "kept", ("what the experts made inside is still there before the backward: run them in a checkpoint")
+    rows, held = sum(one.rows for one in mine.experts), sum(one.nbytes() for one in seen.alive([mine.x]))
+    if rows != TOKENS:
+        return "more-tokens", (f"{rows} tokens went through the experts, and there are {TOKENS}: each goes through the "
+                               "one expert that it was sent to, and the others do not see it")  # fmt: skip
+    if held > MOST:
+        return "kept", (f"{held:,} bytes are new and there before the backward, where what goes into the experts and "
+                        f"comes out has {8 * TOKENS * WIDTH:,}: keep no copies of what they made inside")  # fmt: skip
     if not out.requires_grad:
         return "no-way-back", "the output has no way back: is something run under no_grad, or detached?"
     out.backward(mine.up)

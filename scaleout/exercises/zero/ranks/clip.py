@@ -13,10 +13,10 @@ import torch
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
-from scaleout.exercises.ranks.count import Calls, counted
+from scaleout.exercises.ranks.count import counted
 
 CLOSE = 1e-4  # relative; clip_grad_norm_ adds 1e-6 to the norm, and a norm is added up in another order
-NUMBERS = 8  # that may be sent, with room for ways that send a few more than one
+BESIDE = 1000  # bytes that a rank may send to each other one: a number or two, be they wrapped as objects
 
 Fault = tuple[str, str] | None  # (slip, words)
 
@@ -32,7 +32,7 @@ class Case:
 
 
 CASES = (
-    Case("a large norm", (12, 7, 5), (1.0, 3.0, 2.0), 1.0),
+    Case("a large norm", (1200, 700, 500), (1.0, 3.0, 2.0), 1.0),
     Case("a norm above the limit that no rank has alone", (12, 7, 5), (0.2, 0.2, 0.2), 0.7),
     Case("a norm below the limit", (12, 7, 5), (0.5, 0.3, 0.4), 50.0),
     Case("one rank's gradients above the limit", (9, 9), (0.001, 4.0, 0.001), 0.5),
@@ -73,7 +73,7 @@ def _case(function, case: Case, rank: int, world: int) -> Fault:
         given = function(mine, case.most)
     if given is ...:
         return "stub", "the function returns its ... at once: put your clipping in its place"
-    fault = _returned(given, case, every, rank) or _scaled(mine, case, every, rank) or _sent(calls)
+    fault = _returned(given, case, every, rank) or _scaled(mine, case, every, rank) or _sent(calls, world)
     return (fault[0], f"{case.name}: {fault[1]}") if fault else None
 
 
@@ -134,13 +134,12 @@ def _scaled(mine: list[torch.Tensor], case: Case, every: list[list[torch.Tensor]
     return "wrong-scale", f"the shards were not scaled by {factor:.4g}, which brings all gradients to {case.most:g}"
 
 
-def _sent(calls: Calls) -> Fault:
-    numbers = sum(size for _, size in calls.collectives) + sum(calls.sent.values())
-    if not numbers:
+def _sent(calls: counted, world: int) -> Fault:
+    if not calls.calls:
         return "unseen", "norm and shards are right, but no collective of yours was seen"
-    if numbers > NUMBERS:
-        return "sent-too-much", (f"norm and shards are right, but your collectives were given {numbers} numbers: send "
-                                 "a sum of squares, and leave the gradients where they are")  # fmt: skip
+    if calls.sent > BESIDE * (world - 1):
+        return "sent-too-much", (f"norm and shards are right, but this rank sent {calls.sent:,.0f} bytes: send a sum "
+                                 "of squares, and leave the gradients where they are")  # fmt: skip
     return None
 
 

@@ -12,13 +12,14 @@ import torch
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
-from scaleout.exercises.ranks.count import Calls, counted
+from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.ranks.held import held_bytes
 
-SIZE, STEPS, LR = 25, 4, 0.1  # no number of ranks divides the weights
+SIZE, STEPS, LR = 1511, 4, 0.1  # no number of ranks divides the weights
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-3, 0.1
 SCALE = 0.01  # of the gradients: small enough beside EPS that a sum does not pass for a mean
 CLOSE = 1e-5  # of weights of about 1, in fp32
+BESIDE = 1000  # bytes that a rank may send to each other one beside the two pieces, as for the wrapping of objects
 HELD = 4  # parts that a state may hold: two moments, and copies of weights and gradient
 
 Fault = tuple[str, str] | None  # (slip, words)
@@ -147,19 +148,18 @@ def _state(state: dict, world: int) -> Fault:
     return None
 
 
-def _sent(calls: Calls, world: int) -> Fault:
+def _sent(calls: counted, world: int) -> Fault:
     """What is wrong with how a right step communicated, judged by the last one."""
-    padded = world * -(-SIZE // world)
-    numbers = sum(size for _, size in calls.collectives) + sum(calls.sent.values())
-    if not numbers:
+    pieces = 2 * 4 * -(-SIZE // world) * (world - 1)
+    if not calls.calls:
         return "unseen", "weights and state are right, but no collective of yours was seen"
-    if any("all_reduce" in name and size > 1 for name, size in calls.collectives):
+    if any(call.name == "all_reduce" and call.bytes > BESIDE for call in calls.calls):
         return "all-reduce", ("weights and state are right, but you all-reduced, which is two pieces for one. A rank "
                               "needs the sum of its own part: reduce-scatter; and then the others' weights: all-gather")
-    if numbers > 2 * padded + world:
-        return "sent-too-much", (f"weights and state are right, but your collectives were given {numbers} numbers for "
-                                 f"{SIZE} weights: a reduce-scatter of the gradient and an all-gather of the weights "
-                                 "are enough")  # fmt: skip
+    if calls.sent > 1.2 * pieces + BESIDE * (world - 1):
+        return "sent-too-much", (f"weights and state are right, but this rank sent {calls.sent:,.0f} bytes for {SIZE} "
+                                 f"weights: a reduce-scatter of the gradient and an all-gather of the weights, "
+                                 f"{pieces:,} bytes, are enough")  # fmt: skip
     return None
 
 

@@ -1,8 +1,6 @@
-"""Check the lab exercise `sharded-step` on two processes.
+"""Check the lab exercise `sharded-step`: gather, compute, free, and reduce-scatter.
 
-    python -m scaleout.exercises.fsdp.ranks mine.py
-
-The callbacks look at what they are given, and at which whole units are still alive; collectives are counted.
+The callbacks look at what they are given, and at which other units have memory on this rank; bytes are counted.
 """
 
 from __future__ import annotations
@@ -10,18 +8,23 @@ from __future__ import annotations
 import gc
 import time
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from scaleout.exercises.engine import Verdict
-from scaleout.exercises.ranks.check import Check, main, wrong
-from scaleout.exercises.ranks.count import Calls, counted
+from scaleout.exercises.ranks.check import Check, wrong
+from scaleout.exercises.ranks.count import counted
 
-SIZES = (12, 7, 20, 9)  # elements of the units: two of them need padding
+SIZES = (600, 351, 1000, 451)  # elements of the units: two of them need padding
 ROOM = 4 * max(SIZES)  # bytes of the largest unit: what a buffer needs that holds one unit after the other
+BESIDE = 1000  # bytes of a message beside its tensor, as for the wrapping of an object
 CLOSE = 1e-5  # of numbers of about 1 in fp32; in bf16 they would be off by 1e-2
 PATIENCE_SECONDS = 2.0  # for a whole unit to be freed
+
+
+Fault = tuple[str, str] | None  # (slip, words)
 
 
 class Wrong(Exception):
@@ -47,19 +50,21 @@ def cut(flat: torch.Tensor, rank: int, world: int) -> torch.Tensor:
 class Watch:
     """The callbacks: they note the order and raise `Wrong` at the first thing that is not as it should be."""
 
-    def __init__(self, rank: int) -> None:
-        self.rank, self.order, self.seen = rank, [], []
+    def __init__(self, rank: int, calls: counted) -> None:
+        self.rank, self.calls, self.order, self.seen = rank, calls, [], []
 
     def forward(self, unit: int, whole: torch.Tensor) -> None:
-        self._look("forward", unit, whole)
+        with self.calls.paused():
+            self._look("forward", unit, whole)
 
     def backward(self, unit: int, whole: torch.Tensor) -> torch.Tensor:
-        self._look("backward", unit, whole)
-        return gradient(unit, self.rank)
+        with self.calls.paused():
+            self._look("backward", unit, whole)
+            return gradient(unit, self.rank)
 
     def _look(self, phase: str, unit: int, whole: object) -> None:
         self.order.append((phase, unit))
-        _check_whole(phase, unit, whole)
+        check_whole(phase, unit, whole)
         now = StorageWeakRef(whole.untyped_storage())
         for before, other, held in self.seen:
             last = before == "forward" and phase == "backward" and other == unit == len(SIZES) - 1
@@ -71,6 +76,36 @@ class Watch:
                 raise Wrong("not-freed", f"units {other} and {unit} lie in one buffer that holds more than one: gather "
                                          "them one by one")
         self.seen.append((phase, unit, now))
+        other = self._other(unit, whole)
+        if other is not None:
+            raise Wrong("not-freed", f"while unit {unit} computes in the {phase}, the other rank's part of unit "
+                                     f"{other} is here too: gather a unit when its turn comes, and keep no other")
+
+    def _other(self, unit: int, whole: torch.Tensor) -> int | None:
+        """Another unit of which this rank has what is not its own, whatever tensor it lies in."""
+        end, foreign = time.monotonic() + PATIENCE_SECONDS, {
+            other: cut(weights(other), 1 - self.rank, 2)[: SIZES[other] // 2] for other in range(len(SIZES))
+            if other != unit}  # fmt: skip
+        while True:
+            others = [one for one in self.calls.alive()
+                      if one._cdata != whole.untyped_storage()._cdata or one.nbytes() > ROOM + 4]  # fmt: skip
+            found = next((other for other, part in foreign.items() if any(map(part_in(part), others))), None)
+            if found is None or time.monotonic() > end:
+                return found
+            del others
+            time.sleep(0.005)
+
+
+def part_in(part: torch.Tensor) -> Callable[[torch.UntypedStorage], bool]:
+    """Whether memory has these numbers in it, in a row."""
+    def found(storage: torch.UntypedStorage) -> bool:
+        if storage.nbytes() < part.nbytes or storage.nbytes() % 4:
+            return False
+        flat = torch.empty(0).set_(storage)
+        starts = (flat[: len(flat) - len(part) + 1] == part[0]).nonzero().flatten().tolist()
+        return any(torch.equal(flat[at : at + len(part)], part) for at in starts)
+
+    return found
 
 
 def _gone(held: StorageWeakRef) -> bool:
@@ -85,7 +120,8 @@ def _gone(held: StorageWeakRef) -> bool:
     return False
 
 
-def _check_whole(phase: str, unit: object, whole: object) -> None:
+def check_whole(phase: str, unit: object, whole: object) -> None:
+    """Raises `Wrong` where a callback was not given the unit's whole weights."""
     if unit not in range(len(SIZES)):
         raise Wrong("order", f"{phase} was called for unit {unit!r}: units are numbered from 0 to {len(SIZES) - 1}")
     if not isinstance(whole, torch.Tensor):
@@ -109,21 +145,22 @@ def own(function, rank: int, world: int) -> Verdict | None:
     """One step on this rank: what is wrong with it, or None."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     shards = [cut(weights(unit), rank, world) for unit in range(len(SIZES))]
-    watch = Watch(rank)
+    calls = counted()
+    watch = Watch(rank, calls)
     gc.disable()  # a freed tensor goes at once; only a cycle of the reader's own would wait
     try:
-        with counted() as calls:
+        with calls:
             given = function([one.clone() for one in shards], list(SIZES), watch.forward, watch.backward)
     except Wrong as found:
         slip, words = found.args
         return wrong(f"rank {rank}: {words}", slip)
     finally:
         gc.enable()
-    found = _stub(given) or _order(watch.order) or _given(given, rank, world) or _talk(calls, shards, world)
+    found = _stub(given) or _order(watch.order) or _given(given, rank, world) or _talk(calls, world)
     return wrong(f"rank {rank}: {found[1]}", found[0]) if found else None
 
 
-def _stub(given: object) -> tuple[str, str] | None:
+def _stub(given: object) -> Fault:
     if given is ...:
         return "stub", "the function returns its ... at once: put your step in its place"
     if not isinstance(given, (list, tuple)) or len(given) != len(SIZES):
@@ -131,7 +168,7 @@ def _stub(given: object) -> tuple[str, str] | None:
     return None
 
 
-def _order(order: list[tuple[str, int]]) -> tuple[str, str] | None:
+def _order(order: list[tuple[str, int]]) -> Fault:
     count = range(len(SIZES))
     if order != [("forward", unit) for unit in count] + [("backward", unit) for unit in reversed(count)]:
         return "order", ("the callbacks came in another order: forward from the first unit to the last, then backward "
@@ -139,7 +176,7 @@ def _order(order: list[tuple[str, int]]) -> tuple[str, str] | None:
     return None
 
 
-def _given(given: list, rank: int, world: int) -> tuple[str, str] | None:
+def _given(given: list, rank: int, world: int) -> Fault:
     """What is wrong with the gradient shards."""
     lengths = [-(-size // world) for size in SIZES]
     if [getattr(one, "shape", None) for one in given] == [(length,) for length in reversed(lengths)]:
@@ -171,17 +208,27 @@ def _given(given: list, rank: int, world: int) -> tuple[str, str] | None:
     return None
 
 
-def _talk(calls: Calls, shards: list[torch.Tensor], world: int) -> tuple[str, str] | None:
+def _talk(calls: counted, world: int) -> Fault:
     """What is wrong with how a right step communicated."""
-    if "all_reduce" in calls.names or "all_reduce_coalesced" in calls.names:
+    large = [call for call in calls.calls if call.bytes > BESIDE // 2]
+    names = {call.name for call in large}
+    if "all_reduce" in names:
         return "all-reduce", ("the shards are right, but you all-reduced: every rank then gets the whole gradient, for "
                               "twice the bytes. Reduce-scatter")
-    if not any(name.startswith("reduce_scatter") for name in calls.names):
+    if not names & {"reduce_scatter", "reduce", "all_to_all", "send"}:
         return "unseen", "the shards are right, but no reduce-scatter of yours was seen"
-    gathers = sum(name.startswith("all_gather") for name in calls.names)
-    most = 2 * len(shards)
-    if gathers > most:
-        return "too-many", f"you gathered {gathers} times: {len(shards)} units need at most {most}"
+    longest, most = max(call.bytes for call in large), ROOM + 4 + BESIDE
+    if longest > most:
+        return "more-than-a-unit", (f"the shards are right, but a message of yours has {longest:,} bytes, and the "
+                                    f"largest unit {ROOM:,}: units travel one at a time")  # fmt: skip
+    gathers = sum(call.name == "all_gather" for call in large)
+    if gathers > 2 * len(SIZES):
+        return "too-many", f"you gathered {gathers} times: {len(SIZES)} units need at most {2 * len(SIZES)}"
+    # a gather that is a broadcast of each part sends twice as much as a ring would
+    model = 4 * sum(SIZES)
+    if calls.sent > 3 * model + BESIDE * len(calls.calls):
+        return "sent-too-much", (f"the shards are right, but this rank sent {calls.sent:,.0f} bytes for a model of "
+                                 f"{model:,}: each unit is gathered twice and its gradient scattered once")  # fmt: skip
     return None
 
 
@@ -192,6 +239,3 @@ def judge(reports: list, world: int) -> Verdict:
 
 
 CHECK = Check("scaleout.exercises.fsdp.ranks", "sharded_step", (2,), own, judge, wait_seconds=10)
-
-if __name__ == "__main__":
-    main(CHECK)

@@ -1,0 +1,140 @@
+"""Check the lab exercise `prefetch-by-hand`: the next unit on its way while one computes, and never a third in memory.
+
+What a rank has started is counted, and the bytes that it holds. Rank 1 stays in each forward until rank 0 is in the
+next one: who waits for the gather that it has started ahead does not get there.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+
+from scaleout.exercises.engine import Verdict
+from scaleout.exercises.fsdp.ranks.step import (
+    BESIDE,
+    PATIENCE_SECONDS,
+    SIZES,
+    Fault,
+    Wrong,
+    check_whole,
+    cut,
+    weights,
+)
+from scaleout.exercises.ranks.check import LOST, Check, wrong
+from scaleout.exercises.ranks.count import counted
+from scaleout.exercises.ranks.guard import line
+
+STORES: list[dist.Store] = []
+
+
+def padded(unit: int, world: int) -> int:
+    """Bytes of a whole unit as it is gathered."""
+    return 4 * world * -(-SIZES[unit] // world)
+
+
+class Watch:
+    """The callback: it notes the order, what was started and what is held, and raises `Wrong` at the first fault."""
+
+    def __init__(self, rank: int, world: int, calls: counted, store: dist.Store) -> None:
+        self.rank, self.world, self.calls, self.store, self.next = rank, world, calls, store, 0
+
+    def forward(self, unit: int, whole: torch.Tensor) -> None:
+        with self.calls.paused():
+            if unit != self.next:
+                raise Wrong("order", f"forward was called for unit {unit!r}, and the next is unit {self.next}")
+            self.next += 1
+            check_whole("forward", unit, whole)
+            self._started(unit)
+            self._held(unit)
+            if self.rank == 0:
+                self.store.set(f"forward {unit}", "1")
+            elif self.next < len(SIZES):
+                self._stay(unit)
+
+    def _started(self, unit: int) -> None:
+        """The gather of the next unit has begun, and none further ahead."""
+        given = sum(call.bytes for call in self.calls.calls if call.bytes > BESIDE // 2)
+        begun = sum(padded(one, self.world) for one in range(min(unit + 2, len(SIZES))))
+        if given < begun:
+            raise Wrong("not-ahead", f"while unit {unit} computes, the gather of unit {unit + 1} has not begun: start "
+                                     "it before forward, with async_op=True")  # fmt: skip
+        if given > begun + BESIDE * len(self.calls.calls):
+            raise Wrong("too-far-ahead", f"while unit {unit} computes, {given:,} bytes have been gathered, and units 0 "
+                                         f"to {min(unit + 1, len(SIZES) - 1)} have {begun:,}: one unit ahead, and each "
+                                         "once")  # fmt: skip
+
+    def _held(self, unit: int) -> None:
+        """No more memory than of two units side by side."""
+        most = max(padded(one, self.world) + padded(one + 1, self.world) for one in range(len(SIZES) - 1))
+        end = time.monotonic() + PATIENCE_SECONDS
+        while (held := sum(one.nbytes() for one in self.calls.alive())) > 1.05 * most:
+            if time.monotonic() > end:
+                raise Wrong("too-much-held", f"while unit {unit} computes, your tensors hold {held:,} bytes: no two "
+                                             f"units side by side have more than {most:,}. Free the one before, and "
+                                             "copies of a unit in parts")  # fmt: skip
+            time.sleep(0.005)
+
+    def _stay(self, unit: int) -> None:
+        while not self.store.check([f"forward {unit + 1}"]):
+            if self.store.check(["ended"]):
+                if self.store.get("ended") != b"lost":
+                    return  # what is wrong there, rank 0 says
+                raise Wrong("waited", f"while rank 1 computed with unit {unit}, rank 0 did not get to unit {unit + 1}, "
+                                      "whose gather both had started: it waited for one that rank 1 starts later. Wait "
+                                      "for a unit's gather when its turn comes, not where it starts")  # fmt: skip
+            time.sleep(0.005)
+
+
+def meeting(rank: int) -> dist.Store:
+    """A store of rank 0's, of which the reader's code knows nothing. It lasts as long as the process."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if rank == 0 else None
+    port = torch.tensor([store.port if store else 0])
+    dist.broadcast(port, 0)
+    STORES.append(store or dist.TCPStore("127.0.0.1", int(port), is_master=False))
+    return STORES[-1]
+
+
+def own(function, rank: int, world: int) -> Verdict | None:
+    """A forward on this rank: what is wrong with it, or None."""
+    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
+    shards = [cut(weights(unit), rank, world) for unit in range(len(SIZES))]
+    calls, store = counted(), meeting(rank)
+    watch = Watch(rank, world, calls, store)
+    gc.disable()  # a freed tensor goes at once; only a cycle of the reader's own would wait
+    try:
+        with calls:
+            given = function(shards, list(SIZES), watch.forward)
+    except Wrong as found:
+        slip, words = found.args
+        return wrong(f"rank {rank}: {words}", slip)
+    except RuntimeError as error:
+        if rank == 0 and any(mark in line(error, 10**6) for mark in LOST):
+            store.set("ended", "lost")
+        raise
+    finally:
+        gc.enable()
+        if rank == 0 and not store.check(["ended"]):
+            store.set("ended", "1")
+    found = _end(given, watch)
+    return wrong(f"rank {rank}: {found[1]}", found[0]) if found else None
+
+
+def _end(given: object, watch: Watch) -> Fault:
+    if given is ...:
+        return "stub", "the function returns its ... at once: put your forward in its place"
+    if watch.next < len(SIZES):
+        return "order", f"forward was called for {watch.next} of {len(SIZES)} units"
+    return None
+
+
+def judge(reports: list, world: int) -> Verdict:
+    """Both ranks' forwards were right."""
+    return Verdict(True, f"right: {world} ranks had the next of {len(SIZES)} units on its way while one computed, and "
+                         "never a third in memory")  # fmt: skip
+
+
+CHECK = Check("scaleout.exercises.fsdp.ranks", "prefetched", (2,), own, judge, wait_seconds=10)

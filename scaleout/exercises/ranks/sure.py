@@ -1,0 +1,40 @@
+"""Which mistake it is: named where it is sure, and else what is known of the first case that is wrong.
+
+Sure is a mistake that gives what the reader's code gave in every case of every rank, where three of them at least are
+wrong, and that no other mistake gives too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaleout.exercises.engine import Verdict
+
+TELLING = 3  # cases that have to be wrong before a cause is named
+
+Fault = tuple[str, str] | None  # (slip, words)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A case on one rank. where: which; fault: what is to be seen in it, None where it is right; agree: the mistakes
+    that give what was given here; value: what the checker wants to know of it besides."""
+
+    where: str
+    fault: Fault
+    agree: frozenset[str] = frozenset()
+    value: object = None
+
+
+def judged(reports: list[list[Seen]], words: dict[str, str], right: str) -> Verdict:
+    """The verdict on the cases of all ranks. words: of each mistake, by its slip; one that has two
+    forms has the second under its name and "-whole"."""
+    cases = [case for report in reports for case in report]
+    bad = [case for case in cases if case.fault]
+    if not bad:
+        return Verdict(True, right)
+    slip, said = bad[0].fault
+    known = [mistake for mistake in words if all(mistake in case.agree for case in cases)]
+    if len(known) == 1 and len(bad) >= TELLING:
+        slip, said = known[0].removesuffix("-whole"), words[known[0]]
+    return Verdict(False, f"{bad[0].where}: {said}", slip)

@@ -1,0 +1,71 @@
+"""The exercise of `recompute` on the batch that gets through more than the first step."""
+
+from __future__ import annotations
+
+from scaleout.exercises.engine import Number, Slip
+from scaleout.memory.accounts import account
+from scaleout.spec.hardware import GB
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import PRESETS
+
+SHAPE, SEQ, ROOM = PRESETS["gpt2-large"], 1024, 39 * GB
+_ONE = account(SHAPE, 1, SEQ, Recipe(checkpointing="full")).moments
+_KEPT = account(SHAPE, 1, SEQ, Recipe()).moments["loss"]
+LOSS, UPDATE = _ONE["loss"], _ONE["optimizer"]
+_WEIGHTS, _AVERAGES, _GRADIENTS, _SCRATCH = (
+    LOSS["weights"], LOSS["optimizer"], UPDATE["gradients"], UPDATE["temporaries"],
+)  # fmt: skip
+_INPUTS, _LOGITS = LOSS["activations"], LOSS["logits"]  # of one sequence
+
+
+def most(fixed: float = _WEIGHTS + _AVERAGES, each: float = _INPUTS + _LOGITS) -> int:
+    """Sequences that fit beside what does not depend on them."""
+    return int((ROOM - fixed) // each)
+
+
+def _gb(size: float, digits: int = 1) -> str:
+    return f"{size / GB:.{digits}f} GB"
+
+
+MOST = most()
+
+BATCH = Number(
+    key="as-many-as-fit", level=2, minutes=5, title="As many as fit",
+    prompt=f"GPT-2 large trains with AdamW under bf16 autocast, on a GPU that has **{ROOM / GB:.0f} GB** for tensors. "
+    f"Every block is made again in full. A batch is one pass, of sequences of {SEQ:,} tokens. What the job "
+    f"needs:\n\n- weights, and what autocast has of them in bf16 at the loss: **{_gb(_WEIGHTS)}**\n- gradients, when "
+    f"the backward is over: **{_gb(_GRADIENTS)}**\n- AdamW's averages: **{_gb(_AVERAGES)}**\n- what the update takes "
+    f"for a moment: **{_gb(_SCRATCH)}**\n- of each sequence: **{_gb(_INPUTS, 3)}** of inputs of blocks, and at the "
+    f"loss **{_gb(_LOGITS, 3)}** of logits and what is made of them\n\nNo moment of the backward is fuller than the "
+    "loss. With how many sequences at most does the job train for a day?",
+    hints=("Which moment grows with the sequences? What stands there beside them?",
+           "A day has many steps. What is there at the loss of the second one that the first did not have?"),
+    solution=f"At the loss of every step but the first there are weights and averages, {_WEIGHTS / GB:.1f} + "
+    f"{_AVERAGES / GB:.1f} = {_gb(_WEIGHTS + _AVERAGES)}, and {(_INPUTS + _LOGITS) / GB:.3f} GB of each sequence: "
+    f"({ROOM / GB:.0f} − {(_WEIGHTS + _AVERAGES) / GB:.1f}) / {(_INPUTS + _LOGITS) / GB:.3f} = "
+    f"{(ROOM - _WEIGHTS - _AVERAGES) / (_INPUTS + _LOGITS):.1f}, so **{MOST} sequences**. The update has "
+    f"{_gb(sum(UPDATE.values()))}, whatever the batch.\n\nWith {MOST + 1} to {most(_WEIGHTS)} it prints a loss and "
+    "ends in step 2: the first step's loss comes before AdamW has made its averages. A search for the largest batch "
+    "that stops after one step finds one of those. And look at what a sequence costs now: three quarters of it are "
+    "logits, which recomputation of blocks leaves as they are. Without it a sequence costs "
+    f"{_gb(_KEPT['activations'] + _KEPT['logits'])}, and "
+    f"{most(_KEPT['weights'] + _AVERAGES, _KEPT['activations'] + _KEPT['logits'])} fit.",
+    value=MOST, unit="sequences", units=("sequences",), dimension="sequences", tolerance=0,
+    slips=(
+        Slip("first-step", most(_WEIGHTS), "So many get through the first step. What does AdamW make in its update?"),
+        Slip("gradients-too", most(_WEIGHTS + _AVERAGES + _GRADIENTS),
+             "That has whole gradients at the loss. The backward has not begun there."),
+        Slip("all-at-once", most(_WEIGHTS + _AVERAGES + _GRADIENTS + _SCRATCH),
+             "You added up everything that the job ever needs. Which of it is there at one moment?"),
+        Slip("no-logits", most(each=_INPUTS), "You left the logits out. They are there at the fullest moment."),
+        Slip("logits-alone", most(each=_LOGITS), "You left the inputs of the blocks out. They are kept until the "
+                                                 "backward."),
+        Slip("nothing-again", most(_KEPT["weights"] + _AVERAGES, _KEPT["activations"] + _KEPT["logits"]),
+             "That is without recomputation."),
+        Slip("rounded-up", MOST + 1, "Does the loss of the last of them still fit, all of it?"),
+        Slip("averages-alone", most(_AVERAGES), "The weights are there too."),
+    ),
+    right="Weights and averages leave that much at the loss, in every step but the first.",
+)  # fmt: skip
+
+EXERCISES = (BATCH,)
