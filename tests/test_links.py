@@ -46,6 +46,12 @@ def test_a_rung_that_is_named_is_linked_to_its_page(name):
     assert not [one for one in re.findall(r"\b[Rr]ung (\d\d)\b", rest) if one in there]
 
 
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_a_link_leads_to_one_address(name):
+    """None is cut in two by a sentence that was put in at a full stop."""
+    assert not re.findall(r"\]\((?=[^)]*\s)[^)]*\)?", prose(name))
+
+
 @pytest.mark.parametrize("page", [name for name in repo.with_suffix(".md") if name.startswith("book/")])
 def test_pages_name_rungs_that_there_are(page):
     text = repo.text(page)

@@ -82,12 +82,12 @@ def _levers(setting: Setting) -> dict:
     elif setting.muon:
         off["offload"] = "Muon's products need the GPU"
     if setting.away == "none":
-        off["to"] = "nothing is kept outside"
+        off["to"] = "nothing is offloaded"
     elif setting.stage < 3:
         off["to"] = "NVMe is for stage 3"
     found = {name: {"off": why} for name, why in off.items()}
     if setting.offload == "parameters" and setting.away == "optimizer":
-        found["offload"] = {"note": "below stage 3 the weights stay on the GPU: only the optimizer is outside"}
+        found["offload"] = {"note": "below stage 3 the weights stay on the GPU: only the optimizer is offloaded"}
     return found
 
 

@@ -50,7 +50,7 @@ def law(setting, values: dict) -> list[str]:
              for kind, size in values["each"].items() if kept[kind]]  # fmt: skip
     formula = f"({' + '.join(terms)}) B × {billions} billion = {gigabytes(setting.held())}"
     if not terms:
-        formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its part are outside"
+        formula = f"nothing: all {gigabytes(values['outside_gb'] * 1e9)} of its part are offloaded"
     piece = f"A piece: (W − 1)/W of {billions} billion × {setting.widths['weights']} B = {gigabytes(setting.piece)}."
     return [f"At rest, with W = {n}, a GPU keeps of each parameter, in the order of the rows:", formula,
             f"{piece}{_fullest(setting)}{_elsewhere(values)}"]  # fmt: skip
