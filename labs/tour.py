@@ -32,7 +32,6 @@ BEGUN = time.monotonic()            # the minutes count from here
 HERE = Path(__file__).resolve().parent
 CLOSING = 8.0                       # seconds kept for ending a lab and writing the page
 ASKING = 90.0                       # seconds, at most, for torch to say what the machine is
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def options(argv):
@@ -44,8 +43,6 @@ def options(argv):
     o = parser.parse_args(argv)
     if not (math.isfinite(o.minutes) and 1 <= o.minutes <= 1440):
         raise ValueError(f"--minutes is {o.minutes:g}: it must be from 1 to 1440")
-    if not o.out.strip():
-        raise ValueError("--out needs a name that is not empty")
     lab_options.check_folder(o.out, "--out")
     o.out, o.only = Path(o.out), () if o.only is None else tuple(word.strip() for word in o.only.split(","))
     for name in o.only:
@@ -100,31 +97,24 @@ def keep(o, tour, work):
     tour_page.write(tour, o.out, work)
 
 
-def stopped(number, frame):
-    """A signal: no second one gets between the first and the page."""
-    for each in SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    sys.exit(128 + number)
-
-
 def main(argv=None):
     """Look, plan, walk, write; exit with what came of it."""
     o = options(argv)
     if (o.out / tour_page.PAGE).exists():
         raise ValueError(f"--out {o.out}: holds a tour already: choose another folder")
-    for each in SIGNALS:
-        signal.signal(each, stopped)
     found, why = machine(o)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     tour = tour_page.Tour(found, o.minutes, provenance.command_line(), started, note=why)
     with tempfile.TemporaryDirectory(prefix="tour-", ignore_cleanup_errors=True) as work:
         try:
             walk(o, tour, Path(work))
-        except SystemExit as stop:
-            tour.note = f"Stopped by {signal.Signals(stop.code - 128).name} before its end. {why}".strip()
+        except (KeyboardInterrupt, SystemExit) as stop:
+            number = stop.code - 128 if isinstance(stop, SystemExit) else signal.SIGINT
+            tour.note = f"Stopped by {signal.Signals(number).name} before its end. {why}".strip()
             raise
         finally:
-            keep(o, tour, Path(work))
+            with launch.later():                        # no second signal gets between the first and the page
+                keep(o, tour, Path(work))
             print(f"{tour_page.summed(tour)}\nin {o.out}: {tour_page.PAGE}, {tour_page.RECORDS}, {tour_page.ARCHIVE}",
                   flush=True)
     sys.exit(0 if tour.passed else 1)

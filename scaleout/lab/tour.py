@@ -20,15 +20,16 @@ HOLDS = ("hang", "scaling", "slow_link")        # on CPUs whatever the machine h
 PATIENCE, START = 2.0, 20.0     # a stop may take so many times what is expected, and so many seconds more
 SLOWEST, FASTEST = 10.0, 0.5    # bounds of `pace`
 
-# Seconds that a stop takes, its start included: at tier smoke and at tier cpu on two idle cores, at tier gpu on one
-# H100, and on a node of eight. The first column was measured, the second follows from Records and steps; no GPU has run
-# a lab, so the others are the FLOPs of a stop at 0.4 of the peak (fp32: 0.8) and ten seconds for each start.
+# Seconds that a stop takes, its start included: at tier smoke and at tier cpu on two cores with nothing else to do, at
+# tier gpu on one H100, and on a node of eight. The first column is the processor time that was measured, dealt to two
+# cores; the second scales it by steps. No GPU has run a lab: there it is the FLOPs of a stop at 0.4 of the peak (fp32:
+# 0.8), and ten seconds for each start.
 SECONDS = {
-    "preflight": (8, 8, 15, 30), "calibrate": (8, 30, 20, 60), "memory": (9, 120, 30, 40),
-    "collectives": (12, 90, 15, 60), "ddp": (16, 90, 25, 60), "tensor": (11, 60, 40, 60), "pipeline": (22, 180, 40, 90),
-    "zero": (16, 90, 40, 60), "fsdp": (17, 90, 35, 60), "mesh": (25, 120, 40, 90), "recompute": (15, 60, 50, 60),
-    "precision": (12, 150, 100, 100), "capstone": (24, 900, 100, 120), "hang": (16, 16, 16, 16),
-    "scaling": (70, 200, 70, 70), "slow_link": (35, 150, 35, 35),
+    "preflight": (7, 7, 15, 30), "calibrate": (8, 30, 20, 60), "memory": (9, 120, 30, 40),
+    "collectives": (11, 90, 15, 60), "ddp": (28, 120, 25, 60), "tensor": (10, 60, 40, 60),
+    "pipeline": (22, 180, 40, 90), "zero": (14, 90, 40, 60), "fsdp": (17, 90, 35, 60), "mesh": (15, 120, 40, 90),
+    "recompute": (14, 60, 50, 60), "precision": (20, 150, 100, 100), "capstone": (40, 900, 100, 120),
+    "hang": (14, 14, 14, 14), "scaling": (70, 200, 70, 70), "slow_link": (35, 150, 35, 35),
 }  # fmt: skip
 FIRST = ("preflight", "calibrate")
 ALONE = ("memory", "precision", "recompute", "capstone", "fsdp", "zero", "pipeline", "ddp", "tensor", "mesh")

@@ -41,7 +41,7 @@ def refused(capsys, *words):
 def test_a_job_without_checkpoints_cuts_nothing_of_a_run_with_them(tmp_path, capsys):
     train("--steps", "9", "--folder", str(tmp_path), "--checkpoint-every", "3")
     before = lines(tmp_path)
-    said = refused(capsys, "--steps", "4", "--folder", str(tmp_path), "--checkpoint-every", "none")
+    said = refused(capsys, "--steps", "5", "--folder", str(tmp_path), "--checkpoint-every", "none")
     assert "holds a run with checkpoints, and --checkpoint-every none does not go on from them" in said
     (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
     for _ in range(2):                                  # the folder missing, then empty

@@ -30,6 +30,7 @@ SCRIPTS = {
     "ddp": "while True: print('la' * 1000)",
     "fsdp": """import scaleout.lab.start
 import os, pathlib, signal, time
+scaleout.lab.start.begin()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 (pathlib.Path({folder!r}) / f"rank-{{os.getpid()}}").touch()
 time.sleep(1e6)

@@ -174,3 +174,13 @@ def test_slips_are_what_they_say():
         message / p, 2 * message / p, (p - 1) / p * message, message, 2 * message, (p - 1) * message]  # fmt: skip
     words = dict(views.question("collectives")["slips"])
     assert words[0.875] == "one lap of two" and 1.75 not in words
+
+
+@pytest.mark.parametrize(("params", "words"), [
+    ({}, "NCCL’s, a chain in the node"), ({"ranks": 32}, "NCCL’s, a chain in each node and two trees between nodes"),
+    ({"link": "ib-ndr"}, "as NCCL counts it, by levels"), ({"link": "own"}, "priced with as many as are fastest"),
+])  # fmt: skip
+def test_of_a_tree_it_is_said_what_is_drawn_and_what_is_priced(params, words):
+    found = render(algorithm="tree", **params)
+    starts = int(re.search(r"([\d,]+) starts", found["law"][2])[1].replace(",", ""))
+    assert starts != found["values"]["steps"] and words in found["law"][0] and found["law"][0].startswith("drawn")

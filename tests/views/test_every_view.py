@@ -140,7 +140,7 @@ def said(stem, result):
 
 def adds_up(line):
     """Whether each sum of plain numbers in a line is that of its terms as they are printed, and no term is missing."""
-    if re.match(r" *[×+/=]", line):
+    if re.match(r" *[×+/=] *\S", line):           # an operator by itself is a mark in a picture
         return False
     for terms, total in SUM.findall(line):
         found = sum(float(term) for term in terms.replace(",", "").split(" + "))

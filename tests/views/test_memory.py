@@ -24,7 +24,7 @@ from scaleout.views import memory
 from scaleout.views.choices import NAMES
 from scaleout.views.memory import words
 
-CHANCE = by_chance("memory", 40, 4)
+CHANCE = by_chance("memory", 40, 9)
 RESULTS = sorted((Path(__file__).parents[2] / "labs" / "results" / "memory").glob("*.json"))
 
 

@@ -232,11 +232,11 @@ THROUGH = Number(
     value=_SCORES, unit="MB", units=("MB", "MiB", "GB", "GiB"),
     slips=(
         Slip("one-head", _SCORES / GPT.heads, "That is for one head. Each rank has a part of every head."),
-        Slip("half", _SCORES / 2, "That is half. A cut through the heads leaves each rank with a partial sum for every "
-                                  "pair of tokens and every head, not with half of them."),
+        Slip("half", _SCORES / 2, "A cut through the heads leaves no pair of tokens and no head out: each rank has a "
+                                  "partial sum for all of them."),
         Slip("stream", _STREAM, "That is the size of a tensor with one row a token. Scores belong to pairs of tokens."),
-        Slip("in-fp32", 2 * _SCORES, "You counted twice the bytes: bf16 has two of them, and the question is what a "
-                                     "rank gives, not what goes both ways."),
+        Slip("in-fp32", 2 * _SCORES, "A number in bf16 has two bytes, and what is asked is what a rank gives, not what "
+                                     "goes both ways."),
         Slip("by-columns", _SCORES * GPT.d / 2, "You counted each score once for every column of a head. A dot product "
                                                 "adds them up, to one number on each rank."),
     ),
