@@ -18,7 +18,7 @@ from scaleout import exercises
 from scaleout.page import repairs
 
 CHAPTER = "notebooks/10_collectives.html"
-REFUSED = re.compile("violates the (?:following )?(?:document's )?Content Security Policy")
+REFUSED = re.compile("Content.Security.Policy")
 # What a worker can ask with: each is tried in the reader's Python, which goes on where it is refused.
 WORKER = {
     "fetch": "js.fetch(other)",
@@ -33,9 +33,10 @@ try:
     {way}
 except BaseException as error:
     refused.append(type(error).__name__)
-request = js.XMLHttpRequest.new()
-request.open("GET", "{own}", False)
-request.send()
+for _ in range(20):  # and what was sent meanwhile would have come there
+    request = js.XMLHttpRequest.new()
+    request.open("GET", "{own}", False)
+    request.send()
 print(request.status, refused)"""
 # What a page can ask with, beside that.
 PAGE = {
@@ -112,27 +113,44 @@ def test_a_chapter_works_under_the_policy(chapter):
     task.locator(".live-message[data-ok=true]").wait_for()
     view = chapter.locator(".live-widget[data-form=view]").first
     view.get_by_role("button", name="Show me without a guess").click()
-    before = view.locator(".live-sentence").inner_text()
-    view.get_by_role("slider").first.press("End")
-    view.locator(".live-sentence").filter(has_not_text=before).wait_for()
+    sentence = view.locator(".live-sentence")
+    sentence.filter(has_text=re.compile(r"\w")).wait_for()
+    before = sentence.inner_text()
+    view.locator("[data-name=ranks] input").press("ArrowRight")
+    sentence.filter(has_not_text=before).wait_for()
     assert chapter.refused == [] == chapter.watch.unexpected()
 
 
 @pytest.mark.parametrize("way", WORKER)
 def test_a_readers_code_reaches_no_other_host(chapter, other, strict, way):
     cell = chapter.locator("[data-form=cell]").first
+    at_once = "['JsException']" if way in ("XMLHttpRequest", "open_url") else "[]"
     source = TRY.format(way=WORKER[way], other=other.address, own=f"{strict}/_static/favicon.svg")
-    ran(cell, source, "200")  # its own host answers
-    while not chapter.refused:
-        chapter.wait_for_event("console")
+    ran(cell, source, f"200 {at_once}")  # its own host answers
     assert other.asked == []
 
 
 @pytest.mark.parametrize("way", PAGE)
 def test_nor_does_anything_else_in_the_page(chapter, other, way):
     asked = f"(other) => {PAGE[way]}.then(() => 'reached', () => 'refused')"
-    assert chapter.evaluate(asked, other.address) == "refused"
-    assert len(chapter.refused) == 1 and other.asked == []
+    assert chapter.evaluate(asked, other.address) == "refused" and other.asked == []
+
+
+class Lax(Handler):
+    """The site without its policy."""
+
+    def copyfile(self, source, outputfile) -> None:
+        outputfile.write(source.read().replace(b"Content-Security-Policy", b"Content-Security-Nothin"))
+
+
+def test_without_the_policy_it_would(context, book, other):
+    with live_page.serve(HTML, Lax) as address:
+        page = watched(context, address)
+        page.goto(f"{address}/{CHAPTER}")
+        source = TRY.format(way=WORKER["XMLHttpRequest"], other=other.address, own=f"{address}/_static/favicon.svg")
+        ran(page.locator("[data-form=cell]").first, source, "200 []")
+        page.close()
+    assert other.asked == ["/x"]
 
 
 def test_every_page_of_the_site_says_so_before_anything_else_that_loads(strict):

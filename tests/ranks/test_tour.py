@@ -46,6 +46,7 @@ def folder(tmp_path):
     for name, text in SCRIPTS.items():
         (tmp_path / "labs" / f"{name}.py").write_text(text.format(folder=str(tmp_path)) if name == "fsdp" else text)
     (tmp_path / "how").write_text("end it")
+    (tmp_path / "tmp").mkdir()                      # a tour that is killed leaves its folder
     return tmp_path
 
 
@@ -53,7 +54,8 @@ def tour(folder, only):
     """The running tour of some labs."""
     return subprocess.Popen([sys.executable, "tests/ranks/specimen_tour.py", folder, "--minutes", "20", "--out",
                              str(folder / "out"), "--only", only], cwd=ROOT, stdout=subprocess.PIPE, text=True,
-                            env=ENVIRONMENT | {"PYTHONPATH": f"{ROOT}/tests:{ROOT}/tools:{ROOT}"})
+                            env=ENVIRONMENT | {"PYTHONPATH": f"{ROOT}/tests:{ROOT}/tools:{ROOT}",
+                                              "TMPDIR": str(folder / "tmp")})
 
 
 def ranks(folder):
