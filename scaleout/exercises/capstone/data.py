@@ -28,6 +28,7 @@ def share(order, batch, step, rank, world):
 # (epoch, batch, numbers of ranks)
 _RUNS = (
     ([7, 2, 9, 4, 0, 11, 5, 1, 10, 3, 8, 6], 4, (1, 2, 4)), ([30, 12, 25, 17, 21, 14, 28, 19, 23], 3, (1, 3)),
+    ([3, 8, 1, 6, 9, 0, 5, 2, 7, 4], 4, (1, 2)),  # the last batch is shorter
     ([41, 55, 48, 60, 52, 43, 57, 46, 50, 59, 44, 53, 61, 47, 56, 42, 58, 45], 6, (2, 3, 6)),
 )  # fmt: skip
 
@@ -59,11 +60,11 @@ class Shares(Function):
 
 
 def _is_batch(order: tuple, batch: int, step: int, world: int, parts: list[list]) -> bool:
-    """Equal parts that are, together, the step's batch."""
+    """Equal parts that are, together, the step's batch. The rest of an epoch may be divided in any way."""
     right = sorted(order[step * batch :][:batch])
     whole = [one for part in parts for one in part]
-    return (not any(isinstance(one, list) for one in whole) and {len(part) for part in parts} == {len(right) // world}
-            and sorted(whole) == right)  # fmt: skip
+    even = len(right) < batch or {len(part) for part in parts} == {batch // world}
+    return even and not any(isinstance(one, list) for one in whole) and sorted(whole) == right
 
 
 SHARE = Shares(
@@ -88,7 +89,7 @@ SHARE = Shares(
     "bit.",
     function="share", stub=_ORDER_STUB, reference=_share,
     cases=tuple((order, batch, step, rank, world) for order, batch, worlds in _RUNS for world in worlds
-                for step in range(len(order) // batch + 1) for rank in range(world)),
+                for step in range(-(-len(order) // batch) + 1) for rank in range(world)),
     mistakes=(
         Mistake("own-part-of-the-epoch", lambda order, batch, step, rank, world: order[
             rank * (len(order) // world):][step * (batch // world):][:batch // world],

@@ -45,9 +45,9 @@ HANG_RANK = Choice(
     "the numbers show that its `all_reduce` is one too early.",
     options=(
         Option("rank-0", "Rank 0: it timed out first, and it stands where nobody else stands",
-               "Rank 0 has the same calls as ranks 1 and 3 down to number 22. It waits: its broadcast finds no rank 2. "
-               "The first to report is only the one whose clock ran out first, and a stack that is unlike the others "
-               "shows where a rank waits, not who is wrong."),
+               "Rank 0 has the same calls as ranks 1 and 3 down to number 22. It waits: somebody is not in its "
+               "broadcast. The first to report is only the one whose clock ran out first, and a stack that is unlike "
+               "the others shows where a rank waits, not who is wrong."),
         Option("rank-1", "Rank 1: it went on to number 23 while rank 0 was still at 22",
                "In a broadcast a receiver goes on as soon as it has the data; it waits for nobody else. Its calls are "
                "the ones of rank 3, and up to 22 those of rank 0. Look for the row in which one rank differs."),

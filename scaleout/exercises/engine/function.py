@@ -152,7 +152,7 @@ class Function(Exercise):
         factor = "" if self.index else _factor(results[first], expected[first])
         if all(nested.reordered(results[index], expected[index]) for index in bad):
             factor = " The numbers are right, their order is not."
-        count = f"{len(bad)} of {len(self.cases)} cases differ."
+        count = f"{len(bad)} of {len(self.cases)} cases {'differs' if len(bad) == 1 else 'differ'}."
         return Verdict(False, f"{shown}{factor} {count}", "wrong-result")
 
     def _mistake(self, results: list) -> Mistake | None:
@@ -281,7 +281,7 @@ def _factor(given: object, expected: object) -> str:
         return ""
     if ratio <= 0 or 0.99 < ratio < 1.01:
         return ""
-    return f" That is {max(ratio, 1 / ratio):.3g} times too {'large' if ratio > 1 else 'small'}."
+    return f" That is {float(f'{max(ratio, 1 / ratio):.3g}'):,.10g} times too {'large' if ratio > 1 else 'small'}."
 
 
 def _words(value: object) -> str:

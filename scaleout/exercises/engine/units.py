@@ -73,7 +73,8 @@ _SPELLINGS = {
                                                                     "tera": "Tbit/s"}.items() for end in ("", "s")}},
     "steps": {"steps": "steps", "step": "steps", "rounds": "steps", "messages": "steps", "halving": "steps",
               "halvings": "steps"},
-    "sequences": {"sequences": "sequences", "sequence": "sequences", "seqs": "sequences", "samples": "sequences"},
+    "sequences": {"sequences": "sequences", "sequence": "sequences", "seqs": "sequences", "seq": "sequences",
+                  "samples": "sequences"},
     "share": {"share": "share", "%": "%", "percent": "%", "per cent": "%", "pct": "%"},
 }  # fmt: skip
 

@@ -89,7 +89,7 @@ DTYPES = Choice(
                "AdamW makes its moments like the weights that it is given, and these are the fp32 shards. So they are "
                "fp32 because the shards are."),
         Option("gathered", "The gathered weights; their shards are bf16 to save memory",
-               "It is the other way round. Gathered weights are whole on every rank and dear, so they are bf16."),
+               "Gathered weights are whole on every rank and dear, shards are small. Which of them to halve?"),
         Option("everything", "Everything: matrix products alone are cast, as under autocast",
                "That is autocast: fp32 weights, a cast at each product. The policy gathers bf16, and so halves the "
                "message and the gathered memory."),

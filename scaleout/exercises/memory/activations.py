@@ -86,8 +86,7 @@ DOUBLE = Choice(
                "The arithmetic of attention grows by 4 in both. The memory of a fused kernel does not: it "
                "never stores the s × s scores."),
         Option("fused-four", "Naive: 2 times. Fused: 2 to 4 times",
-               "It is the other way round: the fused kernel is the one that does not store the s × s "
-               "scores."),
+               "Which of the two kernels stores the s × s scores?"),
         Option("no-change", "Naive: unchanged. Fused: unchanged",
                "Activations are kept for each token. Twice the sequence at the same number of sequences "
                "is twice the tokens."),

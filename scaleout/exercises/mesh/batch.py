@@ -135,7 +135,7 @@ ZERO = Choice(
                "In one pass it costs nothing. In 32 of them each backward would end in a reduce-scatter, or the sum "
                "stays whole."),
         Option("stage-3", "Stage 3: everything, it frees the most",
-               "It does, and gathers the stage's weights 64 times a step. 3.5 GB more than stage 2 frees."),
+               "It does, by 3.5 GB more than stage 2. For that it gathers the stage's weights 64 times a step."),
         Option("none", "None: pp has split the model already",
                "pp splits it in 4. The 8 replicas of a stage still hold the same states eight times."),
         Option("along-pp", "Stage 1, along pp in place of dp",

@@ -67,7 +67,7 @@ UNEVEN_STAGE = Number(
     value=_LONGER, unit="%", said=True, units=("%",), dimension="share",
     slips=(
         Slip("whole-step", _TIMES - 1,
-             "That makes the whole step 1.6 times as long. On the way down and up the other stages are as quick as "
+             "That makes the whole step 1.6 times as long. On the way down and up the other stages are as fast as "
              "ever."),
         Slip("mean", _MEAN - 1,
              "That is by how much the work of all ranks grew. It would be so if they could share it; here they wait."),

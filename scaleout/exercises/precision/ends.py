@@ -73,7 +73,7 @@ FINER = Choice(
         Option("bf16-all", "bf16 all of them, as it has the larger exponent",
                "A larger exponent reaches further. How fine the steps are is the mantissa's: bf16 takes 1.003 for 1."),
         Option("fp16-all", "fp16 all of them, as it has the longer mantissa",
-               "A longer mantissa gives finer steps, between fp16's ends. 100,000 and 3e-9 lie beyond them."),
+               "A longer mantissa gives finer steps, between fp16's ends. Where are they, and what lies beyond?"),
         Option("fp16-fp16-bf16", "fp16 the first and the second; bf16 the third",
                "fp16's largest number is 65,504. 100,000 becomes infinity."),
         Option("fp16-bf16-fp16", "fp16 the first and the third; bf16 the second",

@@ -50,7 +50,7 @@ TWICE = Number(
         Slip("measured", BF16_SECONDS / FP8_SECONDS,
              "That is what was measured. What if the products took exactly half the time?"),
     ),
-    right="Only the products of linear layers get quicker. The rest of the step is what limits it.",
+    right="Only the products of linear layers get faster. The rest of the step is what limits it.",
 )  # fmt: skip
 
 # --- a scale for the whole tensor -------------------------------------------------------------------------------------

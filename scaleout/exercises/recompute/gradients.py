@@ -30,7 +30,7 @@ FROZEN_INPUT = Choice(
         Option("graph", "True keeps no graph of a block, and False keeps it",
                "Both drop what a block keeps and run it again. With True it was not even run again."),
         Option("not-again", "False makes nothing again, and so keeps everything",
-               "It does make blocks again. What it peaks at is something else here: a peak of the loss, perhaps."),
+               "It does make blocks again: it keeps their inputs, and one block whole at a time. What does True keep?"),
         Option("random", "True skips the random state, which False has to keep",
                "Both keep it unless preserve_rng_state is False, and it takes a few kilobytes."),
         Option("late", "True adds up the adapters' gradients at the very end",

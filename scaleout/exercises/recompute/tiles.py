@@ -128,7 +128,7 @@ DROP = Function(
            ([[52, 10], [58, 10], [30, 4]], 3, 200), ([[21, 10], [29, 10]], 4, 50), ([[70, 20], [65, 17]], 2, 100)),
     mistakes=(
         Mistake("by-time", lambda *case: _drop(*case, key=lambda size, ms: ms),
-                "You took the quickest tile first. A quick tile may free little: what does its MB cost?"),
+                "You took the fastest tile first. A fast tile may free little: what does its MB cost?"),
         Mistake("largest", lambda *case: _drop(*case, key=lambda size, ms: -size),
                 "You took the largest tile first, whatever it costs to make again."),
         Mistake("dearest", lambda *case: _drop(*case, key=lambda size, ms: -ms / size),

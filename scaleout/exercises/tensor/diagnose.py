@@ -67,7 +67,7 @@ TWO_RUNS = Choice(
         Option("f-copies", "A: f's all-reduce. B: the sum of a copied head's gradients",
                "Right: an error that travels back is in a tensor's gradient; one that stays is in a weight's.", True),
         Option("copies-f", "A: the sum of a copied head's gradients. B: f's all-reduce",
-               "The other way round. A weight's gradient is read by no other: its error would not spread as in A."),
+               "A weight's gradient is read by no other: how would an error in one spread as A's does?"),
         Option("g-f", "A: the forward's all-reduce, g. B: the all-reduce of f",
                "Without g the loss of step 1 would be wrong already. And without f, errors spread, as in A."),
         Option("f-norms", "A: f's all-reduce. B: the sum of the norms' own gradients",

@@ -82,8 +82,8 @@ BACKWARD = Choice(
         Option("differs", "It is right on average, other on each rank",
                "An all-reduce gives all ranks the same, and what it adds here are four equal tensors."),
         Option("sixteen", "It is sixteen times too large on all ranks",
-               "The forward's all-reduce adds four different parts, once, and that is right. One sum too many is a "
-               "factor of four. Sixteen comes in one all-reduce further back."),
+               "The forward's all-reduce adds four different parts, once, and that is right. How many sums too many "
+               "lie between the loss and this matrix, on the way back?"),
     ),
 )  # fmt: skip
 
@@ -156,8 +156,8 @@ HIDDEN = Choice(
         Option("all", "All of the forward's, all of the backward's",
                "DDP's messages are needed at the end of the step. These are needed by the next operation."),
         Option("none", "None in the forward, none in the backward",
-               "In the backward something can be done meanwhile: the gradient of the matrix's weight needs only what "
-               "is there already."),
+               "Each message is read by the next operation, but not by all that is still to be done. What needs only "
+               "what is there already?"),
         Option("forward", "Most in the forward, none in the backward",
                "The next operation of the forward is the residual sum, and it reads g's result. There is nothing to do "
                "before."),

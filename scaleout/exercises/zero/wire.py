@@ -158,7 +158,7 @@ WRAPPED = Choice(
         Option("state-3", "An eighth of the state; it sends 3 pieces",
                "Right: DDP's two, and the broadcasts of the new weights.", True),
         Option("state-2", "An eighth of the state; it sends 2 pieces",
-               "That is stage 1 with a reduce-scatter. DDP all-reduces, two pieces, and the new weights come on top."),
+               "That is stage 1 with a reduce-scatter. DDP all-reduces: what is left for the new weights?"),
         Option("gradients-2", "An eighth of state and gradients; it sends 2",
                "DDP leaves every rank with whole gradients, in its buckets. And after its two pieces the new weights "
                "are sent."),
