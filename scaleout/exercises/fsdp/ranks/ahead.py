@@ -76,6 +76,7 @@ class Watch:
                 raise Wrong("too-much-held", f"while unit {unit} computes, your tensors hold {held:,} bytes: no two "
                                              f"units side by side have more than {most:,}. Free the one before, and "
                                              "copies of a unit in parts")  # fmt: skip
+            gc.collect()  # torch's first collective of a process leaves a frame in a cycle, with its tensors
             time.sleep(0.005)
 
     def _stay(self, unit: int) -> None:
@@ -104,7 +105,7 @@ def own(function, rank: int, world: int) -> Verdict | None:
     shards = [cut(weights(unit), rank, world) for unit in range(len(SIZES))]
     calls, store = counted(), meeting(rank)
     watch = Watch(rank, world, calls, store)
-    gc.disable()  # a freed tensor goes at once; only a cycle of the reader's own would wait
+    gc.disable()  # a freed tensor goes at once, and what lies in a cycle only where `_held` collects it
     try:
         with calls:
             given = function(shards, list(SIZES), watch.forward)
