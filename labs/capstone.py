@@ -224,7 +224,8 @@ class Job:
         self.spans, changed = spans.extend((extra or {}).get("spans", []), self.done,
                                            spans.options(self.o, self.s.world))
         if extra is not None and extra["steps"] != self.steps and self.done < self.steps:
-            changed.append(f"the learning rate now falls until step {self.steps:,}; before, until {extra['steps']:,}")
+            changed.insert(0, f"the learning rate now falls until step {self.steps:,}; before, until "
+                              f"{extra['steps']:,}")
         changed += self.trainer.rescale(extra.get("scaler")) if extra is not None else []
         known = {row["event"] for row in self.metrics.events}               # by an attempt that was killed since
         self.metrics.add([{"step": self.done, "event": event} for event in events]

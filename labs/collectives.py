@@ -250,13 +250,13 @@ def main(s, argv=None):
     tier, o = options.parse(TIERS, __doc__, argv)
     options.check_save(o.save, RESULTS)
     options.check_target(o.plot, (".svg", ".png", ".pdf"))
+    if o.own:
+        lab_collectives.own(o.own)
     if s.world == 1 and (o.save or o.plot or o.own or o.via == "accelerate"):
         raise ValueError("one process sends nothing: start with torchrun --nproc-per-node 2 labs/collectives.py")
     if len(measure_collectives.sizes(o.smallest, o.largest, o.factor, s.world)) < 2:
         raise ValueError(f"--smallest {o.smallest} to --largest {o.largest} by --factor {o.factor} are fewer than two "
                          "sizes, and a line needs two")
-    if o.own:
-        lab_collectives.own(o.own)
     s.say(f"{recording.device_name(s.device)}, {s.world} process(es) x {torch.get_num_threads()} thread(s), "
           f"backend {s.backend}, {recording.interconnect(s)}\n")
     hand = by_hand(o)

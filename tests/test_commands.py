@@ -55,8 +55,9 @@ ENDS = {("fsdp", "accelerate-naive"): "end", ("ddp", "--inject"): "end", ("memor
 def started(world, lab, words):
     """[(processes, lab, words)] of the shrunk launches, on one process or two, that a command comes down to."""
     if lab == "scaling":
-        o, words, job = importlib.import_module("scaling").options([*words, *SHRUNK[lab]])
-        runs = () if o.read or o.predict else worlds.plan(o.worlds, o.mode, o.strategies, job.batch)
+        reads = {"--read", "--predict"} & set(words)           # runs nothing, and takes no size
+        o, words, job = importlib.import_module("scaling").options([*words, *(() if reads else SHRUNK[lab])])
+        runs = () if reads else worlds.plan(o.worlds, o.mode, o.strategies, job.batch)
         most = {(run.world, run.strategy): run for run in sorted(runs, key=lambda run: run.batch) if run.world <= 2}
         return [(run.world, "capstone", worlds.command(run, words, "record.json")) for run in most.values()]
     if lab == "ddp" and "--scaling" in words:

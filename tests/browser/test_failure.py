@@ -145,7 +145,8 @@ def test_bad_calls_come_back_as_one_line(opened):
 
 
 def test_the_watch_on_pages_can_fail(visit, context):
-    """The other tests rely on it: a foreign request, from the page or a worker, and an error must be seen."""
+    """The other tests rely on it: a foreign request, from the page or a worker, and an error must be seen; the page's
+    policy stops both requests, and says so."""
     page = visit("specimen")
     context.route("**/elsewhere.invalid/**", lambda route: route.fulfill(body="{}"))
     page.evaluate("""async () => {

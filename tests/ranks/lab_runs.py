@@ -52,6 +52,12 @@ def recorded(start, words, world, folder, **environment):
     return results.load(out), done.stdout
 
 
+def without(words, flag):
+    """Words of a lab without an option and its value: what shows one thing by itself refuses what it has no use for."""
+    at = words.index(flag)
+    return [*words[:at], *words[at + 2:]]
+
+
 def lab_module(name):
     """A lab's script as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "labs" / f"{name}.py")

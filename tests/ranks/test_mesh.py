@@ -9,7 +9,7 @@ import specimen_mesh
 import torch
 from cases import each, refused
 from host_runs import real
-from lab_runs import lab_module, recorded
+from lab_runs import lab_module, recorded, without
 
 from scaleout.lab import options
 from scaleout.lab.session import Session, session
@@ -170,7 +170,7 @@ def test_one_process_says_what_it_skips(tmp_path):
 def test_what_cannot_be_is_refused(words, world, said):
     lab = lab_module("mesh")
     s = Session(torch.device("cpu"), "gloo", 0, world, 0, 1, world)
-    refused(lambda: lab.check(s, options.parse(lab.TIERS, "", [*FAST[1:], *words])[1]), said)
+    refused(lambda: lab.check(s, *options.parse(lab.TIERS, "", [*without(FAST, "--steps")[1:], *words])), said)
 
 
 def test_what_ranks_cannot_be_is_one_line():
@@ -192,7 +192,7 @@ def test_a_rank_that_is_killed_ends_all():
 @real
 def test_axes_cross_a_slow_link_in_turn(tmp_path):
     out = tmp_path / "record.json"
-    done = pool.lab([*FAST, "--link", "20", "--save", out])
+    done = pool.lab([*without(FAST, "--steps"), "--link", "20", "--save", out])
     assert done.returncode == 0, done.stderr
     record = results.load(out)
     slow = {axis: record.prediction[f"seconds a step, {axis} across, 20 Mbit/s"] for axis in ("pp", "dp", "tp")}

@@ -6,7 +6,7 @@ import re
 import pool
 import pytest
 import specimen_pipeline
-from lab_runs import recorded
+from lab_runs import recorded, without
 
 from scaleout.memory.loss import stage_kept
 from scaleout.memory.pipeline import most_held
@@ -121,7 +121,7 @@ def test_one_process_checks_what_it_can():
 
 
 def test_faults_are_shown():
-    untrained = FAST[:FAST.index("--steps")]         # a fault trains nothing
+    untrained = without(FAST, "--steps")
     early = pool.lab([*untrained, "--fault", "receive"], 2)
     assert early.returncode == 0, early.stderr
     assert re.search(r"^rank (\d) stands [\d.]+ ms in a receive for F0 of stage [23], after F0 of stage \1: behind it "

@@ -9,7 +9,7 @@ import pytest
 import specimen_tensor
 import torch
 from host_runs import real
-from lab_runs import lab_module, recorded
+from lab_runs import lab_module, recorded, without
 
 from scaleout.lab import tensor as lab_tensor
 from scaleout.lab import tensor_link
@@ -169,7 +169,7 @@ def test_one_process_says_what_it_skips(tmp_path):
 
 
 def test_a_fault_is_shown_beside_one_process():
-    done = pool.lab([*FAST, "--fault", "no-backward-reduce"], 2)
+    done = pool.lab([*without(FAST, "--steps"), "--fault", "no-backward-reduce"], 2)
     assert done.returncode == 0, done.stderr
     steps = [line.split() for line in done.stdout.splitlines() if line[:1].isdigit() and len(line.split()) == 5]
     assert len(steps) == 5
@@ -188,7 +188,7 @@ def test_a_fault_is_shown_beside_one_process():
     (["--link", "200"], 2, "--link starts its own processes: start it with python, not with torchrun"),
     (["--link", "fast"], 1, "--link fast: give Mbit/s from 1 to 100000, such as 1000,200")])
 def test_what_cannot_be_is_one_line(words, world, said):
-    done = pool.lab([*FAST, *words], world)
+    done = pool.lab([*without(FAST, "--steps"), *words], world)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
@@ -218,7 +218,7 @@ def test_a_slow_link_is_predicted_by_hand():
 
 @real
 def test_two_hosts_run_both_ways(tmp_path):
-    done = pool.lab([*FAST, "--micro-batch", "2", "--link", "200", "--save", tmp_path])
+    done = pool.lab([*without(FAST, "--steps"), "--micro-batch", "2", "--link", "200", "--save", tmp_path])
     assert done.returncode == 0, done.stderr
     made = lab_module("tensor").recorded_links(tmp_path)[0]
     assert [r.recipe["link Mbit/s"] for r in made] == [None, 200]

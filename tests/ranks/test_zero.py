@@ -8,7 +8,7 @@ import re
 import pool
 import pytest
 import specimen_zero
-from lab_runs import recorded, torchrun
+from lab_runs import recorded, torchrun, without
 
 from scaleout.collectives import zero as wire
 from scaleout.lab import zero as lab_zero
@@ -190,7 +190,7 @@ def test_without_a_profile_the_lab_says_so(tmp_path):
 
 
 def test_the_lab_shows_the_fault():
-    done = pool.lab([*FAST, "--fault", "clip"], 2)
+    done = pool.lab([*without(FAST, "--steps"), "--fault", "clip"], 2)
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if line[:1].isdigit() and len(line.split()) == 8]
     assert len(rows) == 5
@@ -203,7 +203,7 @@ def test_the_lab_shows_the_fault():
     (["--machine", "gone.json"], 2, "machine profile gone.json: no such file (python labs/calibrate.py makes one)"),
     (["--optimizer", "muon", "--via", "keep"], 2, "--optimizer muon with --via keep: use one of stage-1, stage-2,")])
 def test_what_the_lab_cannot_do_is_one_line(words, world, said):
-    done = pool.lab([*FAST, *words], world)
+    done = pool.lab([*without(FAST, "--steps"), *words], world)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("labs/zero.py: ")
     assert said in done.stderr

@@ -203,7 +203,7 @@ def test_the_law_has_the_tokens_that_hide_all_but_the_last_bucket(params):
     p = int(re.search(r"W = (\d+)", rest)[1])
     done, rate = (float(re.search(rf"{name} = ([\d.,]+) ", rest)[1].replace(",", "")) for name in ("R", "B"))
     moved = found["values"]["communication_seconds"] / found["values"]["byte_seconds"]  # starts take the rest
-    alone = float(re.search(r"\(([\d.]+) without their starts\)", rest)[1])
+    alone = float(re.search(r"\(([\d.]+) without starts\)", rest)[1])
     assert alone == pytest.approx(rate * moved, rel=0.01) and alone > rate
     half = 2 if params.get("compression") else 1
     assert 2 * done * 1e3 * (p - 1) / p / rate / half == pytest.approx(tokens, rel=0.01)

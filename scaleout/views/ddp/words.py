@@ -79,9 +79,8 @@ def law(setting, values: dict) -> list[str]:
     return [
         f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4N/B{smaller}:",
         f"T ≥ 2R(W − 1)/(WB){smaller} = {svg.quantity(values['tokens_needed'])}",
-        f"tokens a GPU, whatever N. W = {p}, R = {svg.quantity(done)} TFLOP/s "
-        f"({assumed}, less what attention takes), B = {svg.quantity(rate)} GB/s, the messages' mean rate "
-        f"({bare} without their starts).{left_out}",
+        f"tokens per GPU, whatever N. W = {p}, R = {svg.quantity(done)} TFLOP/s "
+        f"({assumed}, less attention's), B = {svg.quantity(rate)} GB/s ({bare} without starts).{left_out}",
     ]
 
 
