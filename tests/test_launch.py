@@ -70,7 +70,8 @@ SAY = "; say which machine this is (0, 1, ...) and the first one's address"
     (["0"], {}, "too few words" + SAY),
     (["first", "10.0.0.1"], {}, "'first' is no number" + SAY),
     (["2", "10.0.0.1"], {}, "machine 2 of 2 (they count from 0)" + SAY),
-    (["0", "10.0.0.1"], {"NETWORK": "no-such", "PROCESSES": "1"}, "no-such has no address; ip -brief address lists them"),
+    (["0", "10.0.0.1"], {"NETWORK": "no-such", "PROCESSES": "1"},
+     "no-such has no address; ip -brief address lists them"),
 ])  # fmt: skip
 def test_two_machines_refuse_in_one_line(words, environment, said):
     done = bash("labs/launch/two_machines.sh", *words, **environment)

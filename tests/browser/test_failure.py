@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from urllib.parse import urljoin
 
-from driver import READY, SKIP, settle, type_code, values
+from driver import KEEPER, READY, SKIP, settle, type_code, values
 
 from scaleout.page import live
 
@@ -145,9 +146,10 @@ def test_bad_calls_come_back_as_one_line(opened):
 
 
 def test_the_watch_on_pages_can_fail(visit, context):
-    """The other tests rely on it: a foreign request, from the page or a worker, and an error must be seen; the page's
-    policy stops both requests, and says so."""
+    """The other tests rely on it: a foreign request, from the page or a worker, and an error must be seen. On a page
+    without a policy, which would stop the requests before they are seen."""
     page = visit("specimen")
+    page.goto(urljoin(page.url, f"/{KEEPER}"))
     context.route("**/elsewhere.invalid/**", lambda route: route.fulfill(body="{}"))
     page.evaluate("""async () => {
       const ask = (name) => `fetch("http://elsewhere.invalid/${name}").catch(() => {})`;

@@ -273,6 +273,8 @@ def test_the_notebook_gets_one_module_and_one_style_sheet():
     assert not re.search(r"^import\b", joined, flags=re.M)
     assert re.findall(r"^export .*", joined, flags=re.M) == ["export default {"]
     names = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", joined, flags=re.M)
+    for several in re.findall(r"^(?:const|let) [\[{]([^\]}]+)[\]}] =", joined, flags=re.M):
+        names += re.findall(r"\w+", several)
     assert sorted(names) == sorted(set(names)), "two modules use one name at their top level"
     assert "@import" not in widget.styles()
     assert "--c1:" in widget.styles() and ".live-editor" in widget.styles()

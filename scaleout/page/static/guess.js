@@ -22,14 +22,14 @@ function inPoints(difference, right) {
   return `${points <= 5 ? "close:" : "yours is"} ${points} point${points === 1 ? "" : "s"} too ${difference < 0 ? "low" : "high"}`;
 }
 
-const MANY = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
+const COUNTS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
 
 /** How far a guess is from the answer: "26% too low". Of a share it is points, and of a count how many. */
 function distance(guess, answer, unit) {
   if (unit === "%") return inPoints(guess - answer, Math.max(0.5, RIGHT * answer));
-  if (unit === "" && Number.isInteger(answer) && answer < MANY.length) {
+  if (unit === "" && Number.isInteger(answer) && answer < COUNTS.length) {
     const more = Math.round(guess - answer);
-    if (more && Math.abs(more) < MANY.length) return `yours is ${MANY[Math.abs(more)]} too ${more < 0 ? "few" : "many"}`;
+    if (more && Math.abs(more) < COUNTS.length) return `yours is ${COUNTS[Math.abs(more)]} too ${more < 0 ? "few" : "many"}`;
   }
   const ratio = answer === 0 ? (guess === 0 ? 1 : Infinity) : guess / answer;
   const off = Math.abs(ratio - 1);
