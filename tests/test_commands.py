@@ -75,7 +75,10 @@ def started(world, lab, words):
     # "--save" alone would write among the book's results
     words = ["--save=record.json" if word == "--save" and after.startswith("--") else word
              for word, after in zip(words, [*words[1:], "--"], strict=False)]
-    return [(world, lab, [*words, *(() if "--fake" in words else SHRUNK[lab])])]      # fake tensors have sizes only
+    shrunk = () if "--fake" in words else SHRUNK[lab]           # fake tensors have sizes only
+    if "both-send" in words:                                    # stages that send, and compute nothing
+        shrunk = shrunk[:shrunk.index("--stage-ms")]
+    return [(world, lab, [*words, *shrunk])]
 
 
 def tiers():

@@ -7,7 +7,6 @@ the checker has to see in them, with a number where several end in one; after a 
 from functools import partial
 
 import answers
-import lab_runs
 import pytest
 
 from scaleout import exercises
@@ -296,11 +295,3 @@ def test_lab_answers_are_told_what_they_are(tmp_path, key, check, start, written
         assert words.startswith("right: 2 ranks" if slip[0] == "-" else start), (slip, words)
         assert {"wrong-weights": "order of the ranks", "wrong-weights2": "off by up to 0.0"}.get(slip, "") in words or (
             check is AHEAD)  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_unit_ahead_is_right_where_torch_runs_its_first_collective(tmp_path):
-    """As a reader starts it, in a process of its own: what torch leaves in a cycle there is not the reader's."""
-    (tmp_path / "ahead.py").write_text(answers.code_of(exercises.exercise("fsdp", "prefetch-by-hand")))
-    done = lab_runs.run(["-m", "scaleout.exercises.fsdp.ranks", tmp_path / "ahead.py"])
-    assert "right: 2 ranks" in done.stdout, done.stdout + done.stderr

@@ -65,11 +65,11 @@ def _gpus(count: int) -> str:
 def law(setting, values: dict) -> list[str]:
     """Tokens from which backward, 4NT/R, outlasts the messages. Both are what the model says: R and B, the
     messages' mean rate, follow."""
-    p, assumed = setting.ranks, f"{COMPUTE_SHARE:.0%} of peak"
+    p, assumed = setting.ranks, f"compute at {COMPUTE_SHARE:.0%} of peak"
     # Attention's own products are not in 4NT: what is left of the rate for it is R.
     if p == 1:
         return ["What each of W GPUs sends of n bytes of gradients:", "2n(W − 1)/W = 0",
-                f"One GPU has nothing to exchange (compute at {assumed})."]  # fmt: skip
+                f"One GPU has nothing to exchange ({assumed})."]  # fmt: skip
     sent = 2 * (p - 1) / p * values["message_gb"] * (1 if setting.no_sync else setting.accumulation)
     rate = sent / values["communication_seconds"]  # GB/s, starts included
     done = values["tokens_needed"] * setting.ratio * rate * p / (2 * (p - 1)) / 1000  # TFLOP/s
@@ -79,7 +79,7 @@ def law(setting, values: dict) -> list[str]:
     return [
         f"Backward hides all but the last bucket if 4NT/R ≥ 2(W − 1)/W × 4N/B{smaller}:",
         f"T ≥ 2R(W − 1)/(WB){smaller} = {svg.quantity(values['tokens_needed'])}",
-        f"tokens per GPU, whatever N. W = {p}, R = {svg.quantity(done)} TFLOP/s "
+        f"tokens per GPU. W = {p}, R = {svg.quantity(done)} TFLOP/s "
         f"({assumed} less attention), B = {svg.quantity(rate)} GB/s ({bare} without starts).{left_out}",
     ]
 
