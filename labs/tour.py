@@ -23,7 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from scaleout.lab import launch, tour_page, tour_visit
+from scaleout.lab import launch, limits, tour_page, tour_visit
 from scaleout.lab import options as lab_options
 from scaleout.lab import tour as lab_tour
 from scaleout.records import provenance
@@ -67,8 +67,8 @@ def machine(o):
         said = (done.stderr.strip() or "nothing").splitlines()[-1]
     except subprocess.TimeoutExpired:
         said = "no answer: a driver may hang"
-    facts = {"processor": f"{os.cpu_count()} core(s)", "Python": sys.version.split()[0]}
-    return lab_tour.Machine(os.cpu_count() or 1, facts=facts), f"Torch could not say what this machine is: {said}"
+    facts = {"processor": f"{limits.cores()} core(s)", "Python": sys.version.split()[0]}
+    return lab_tour.Machine(limits.cores(), facts=facts), f"Torch could not say what this machine is: {said}"
 
 
 def walk(o, tour, work):
