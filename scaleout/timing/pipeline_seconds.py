@@ -12,8 +12,8 @@ from scaleout.spec.hardware import COMPUTE_SHARE, Device
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import Cluster
 from scaleout.spec.transformer import Shape, check_run, flops
+from scaleout.timing.ddp_seconds import utilization
 from scaleout.timing.pipeline import Costs, Summary, summary
-from scaleout.timing.step import utilization
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ def from_device(
 ) -> PipelineStep:  # fmt: skip
     """A step of layout.m micro-batches of `batch` sequences by datasheets, forward and backward.
 
-    efficiency: the share of the device's peak that stages reach, an assumption as in `step.from_device`. Ranks of the
-    pipeline are ranks 0 to pp - 1 of the cluster, the hop is that of the slowest wire between two neighbours. each:
-    the blocks of each stage, as many on each where None. ValueError for a layout with other degrees than pp, a
+    efficiency: the share of the device's peak that stages reach, an assumption as in `ddp_seconds.from_device`. Ranks
+    of the pipeline are ranks 0 to pp - 1 of the cluster, the hop is that of the slowest wire between two neighbours.
+    each: the blocks of each stage, as many on each where None. ValueError for a layout with other degrees than pp, a
     cluster of other ranks, and as `costs` does.
     """
     checks.share("efficiency", efficiency)

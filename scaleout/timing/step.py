@@ -1,154 +1,181 @@
-"""Seconds of a training step: compute, exposed communication and update, from a profile or a datasheet; MFU."""
+"""The seconds of a job's step, in parts that add up to it: the one model that every page, lab and search asks.
+
+A micro-batch in a block and in the ends (`compute`) on one rank (`machine`); blocks in a row, or in the order of a
+pipeline (`pipeline`); what replicas send beside it (`exchange`); the update, what the host takes for itself, and what
+all wait for the slowest rank.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import fsum, log2
 
-from scaleout.collectives import nccl
+from scaleout.collectives.traffic import hop_bytes, tied_bytes
+from scaleout.memory.states import optimizer_width
 from scaleout.spec import checks
-from scaleout.spec.hardware import COMPUTE_SHARE, Device
-from scaleout.spec.topology import Cluster
-from scaleout.spec.transformer import Shape, flops, linears, norm_parameters, parameters, total_parameters
-from scaleout.timing.ddp import Layer, Timeline, ddp_step
-from scaleout.timing.profile import collective_seconds, rate
+from scaleout.spec.job import Job
+from scaleout.spec.pipeline import stages_of
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import flops
+from scaleout.timing import compute, exchange, machine
+from scaleout.timing.compute import Work
+from scaleout.timing.ddp import Timeline
+from scaleout.timing.fsdp_short import ShortTimeline
+from scaleout.timing.machine import Machine
+from scaleout.timing.pipeline import Costs, Summary, summary
 
-# What one AdamW update moves for each fp32 parameter when a single kernel does it (fused=True): reads weight, gradient
-# and two moments, writes weight and two moments. Op by op (foreach) moves several times as much.
-ADAMW_BYTES = 7 * 4
+# Parts of a step, in the order in which they are told.
+PARTS = ("compute", "recompute", "launches", "exposed tensor", "exposed context", "imbalance", "bubble", "hops",
+         "exposed data", "update", "host", "stragglers")  # fmt: skip
+
+# Share of the host memory's rate that an AdamW on its cores reaches: fitted once, to 1e9 parameters in 0.22 s on two
+# sockets of six channels of DDR4-2666 (ZeRO-Offload, arXiv 2101.06840, table 4, CPU-Adam).
+HOST_REACHES = 0.5
+
 
 @dataclass(frozen=True)
-class StepTime:
-    """One step. `parts` are seconds and add up to `seconds`; tokens a second are of all ranks together.
+class Step:
+    """One step of a job. `parts` (PARTS) are seconds and add up to `seconds`. compute, recompute, launches and what is
+    exposed of tensor and context parallelism are the mean over a pipeline's ranks; imbalance is what its busiest rank
+    has more, bubble and hops what that one waits; host is what a step takes whatever its size; stragglers is what all
+    ranks wait for the slowest.
 
-    mfu: model FLOPs of the step by its seconds and the peak, as PaLM defines it (arXiv 2204.02311, appendix B):
-    forward and backward, nothing for recomputation. hfu counts the recomputation too.
+    mfu: model FLOPs, forward and backward, by seconds and the datasheet's peak of all ranks (PaLM, arXiv 2204.02311,
+    appendix B); hfu with recomputation. work: a micro-batch in a block, in the first end and in the last. timeline:
+    the lanes of a step without a pipeline; pipeline, costs: of one with it.
     """
 
+    job: Job
     seconds: float
     parts: dict[str, float]
-    timeline: Timeline
-    tokens_per_second: float
-    mfu: float
-    hfu: float
+    work: tuple[Work, Work, Work]
+    communication: float
+    timeline: Timeline | ShortTimeline | None = None
+    pipeline: Summary | None = None
+    costs: Costs | None = None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of all ranks."""
+        return self.job.tokens_per_step / self.seconds
+
+    @property
+    def mfu(self) -> float:
+        return self._share("forward", "backward")
+
+    @property
+    def hfu(self) -> float:
+        return self._share("forward", "backward", "recompute")
+
+    def _share(self, *kinds: str) -> float:
+        job = self.job
+        done = flops(job.shape, job.sequences, job.seq, job.recipe.checkpointing)
+        return sum(done[kind] for kind in kinds) / self.seconds / job.peak_flop_per_s / job.layout.ranks
 
 
-def layers(
-    shape: Shape, batch: int, seq: int, flop_per_s: float, dtype_bytes: int = 4, checkpointing: str = "none",
-) -> list[Layer]:  # fmt: skip
-    """The model as DDP meets it: token table, each matrix of each block, output head. Seconds are of one pass.
-
-    Matrix products only, as `transformer.flops` counts them: the seconds add up to its FLOPs by flop_per_s.
-    dtype_bytes: of one gradient. The attention core goes with v, the last projection before it; a norm's gradient
-    with the first matrix after it, the last norm's with the head. A head tied to the token table has no gradient of
-    its own: the table's is complete only when the token table's backward is done, so it arrives last of all.
-    Recomputation comes before the backward of what is recomputed: a block's ("full") with its last matrix, the
-    core's ("selective") with v. Raises ValueError for a rate that is not above 0 and sizes that cannot be.
-    """
-    checks.above_0("flop_per_s", flop_per_s)
-    once = flops(shape, batch, seq, checkpointing)
-    tokens, sizes = batch * seq, parameters(shape)
-    core = 4 * tokens * seq * shape.heads * shape.d
-    head = 2 * tokens * shape.hidden * shape.vocab
-    again = once["recompute"] // shape.layers
-    block = []
-    for name, (rows, columns) in linears(shape).items():
-        forward = 2 * tokens * rows * columns + (core if name == "v" else 0)
-        extra = again if name == ("v" if checkpointing == "selective" else "down") else 0
-        count = rows * columns + (columns if shape.bias else 0) + (norm_parameters(shape) if name in ("q", "up") else 0)
-        block.append((name, forward / flop_per_s, (2 * forward + extra) / flop_per_s, count * dtype_bytes))
-    out = [Layer("tokens", 0.0, 0.0, (sizes["tokens"] + sizes["positions"]) * dtype_bytes)]
-    out += [Layer(f"block {i} {name}", *rest) for i in range(shape.layers) for name, *rest in block]
-    last = (sizes["head"] + norm_parameters(shape)) * dtype_bytes
-    return [*out, Layer("head", head / flop_per_s, 2 * head / flop_per_s, last)]
+@lru_cache(maxsize=64)
+def step(job: Job) -> Step:
+    """A step of the job by datasheets. ValueError, in one line, for groups of ranks that nodes cannot hold."""
+    checks.instance("job", job, Job)
+    return on(job, machine.of(job))
 
 
-def from_device(
-    shape: Shape, batch: int, seq: int, device: Device, cluster: Cluster, *, dtype: str = "bf16",
-    gradient_bytes: int = 4, checkpointing: str = "none", efficiency: float = COMPUTE_SHARE,
-    other_seconds: float = 0.0, **ddp,
-) -> StepTime:  # fmt: skip
-    """A DDP step by datasheets: `batch` sequences of `seq` tokens a rank and pass; all-reduces as NCCL runs them.
-
-    efficiency: the share of the device's peak in `dtype` that forward and backward reach: an assumption, since what
-    is no matrix product (norms, softmax, copies) takes time and no FLOPs here. The update reads and writes
-    ADAMW_BYTES for each parameter at the memory's full rate. other_seconds: input, logging, what else is in a step.
-    ddp: `timing.ddp.ddp_step`'s options (cap_bytes, overlap, accumulation, ...). Raises ValueError as it does.
-    """
-    checks.share("efficiency", efficiency)
-    peak = device.matmul_flop_per_s(dtype)
-    work = layers(shape, batch, seq, peak * efficiency, gradient_bytes, checkpointing)
-    update = total_parameters(shape) * ADAMW_BYTES / device.memory_bytes_per_s
-    timeline = ddp_step(work, nccl.seconds("all_reduce", cluster), update_seconds=update, **ddp)
-    return step_time(timeline, shape, batch, seq, cluster.ranks, peak, checkpointing, other_seconds)
+def on(job: Job, rank: Machine) -> Step:
+    """A step of the job on a machine of one's own, such as a calibrated one."""
+    work = (compute.block(job, rank), *compute.ends(job, rank))
+    made = _flat(job, rank, work) if job.layout.pp == 1 else _pipelined(job, rank, work)
+    parts = made.parts | {"host": job.program.step_seconds}
+    parts["stragglers"] = straggling(job) * fsum(parts.values())
+    parts = {name: parts[name] for name in PARTS}
+    return replace(made, parts=parts, seconds=fsum(parts.values()))
 
 
-def from_profile(
-    profile: dict, shape: Shape, batch: int, seq: int, *, dtype: str = "fp32", gradient_bytes: int = 4,
-    checkpointing: str = "none", efficiency: float = 1.0, other_seconds: float = 0.0, **ddp,
-) -> StepTime:  # fmt: skip
-    """A DDP step on the machine that `labs/calibrate.py` measured, at the profile's world size.
-
-    efficiency: the share of the *measured* matrix-product rate that this model reaches; a step of one process
-    gives it. MFU is relative to the measured rate. The update reads and writes ADAMW_BYTES for each parameter at
-    the measured copy bandwidth. The rest as in `from_device`. Raises ValueError where the profile has no such rate.
-    """
-    if not isinstance(efficiency, (int, float)) or not 0 < efficiency < math.inf:
-        raise ValueError(f"efficiency must be a number above 0, not {efficiency!r}")
-    peak = rate(profile, dtype)
-    work = layers(shape, batch, seq, peak * efficiency, gradient_bytes, checkpointing)
-    update = total_parameters(shape) * ADAMW_BYTES / profile["copy_bytes_per_second"]
-    timeline = ddp_step(work, profile_reduce(profile), update_seconds=update, **ddp)
-    return step_time(timeline, shape, batch, seq, profile["world"], peak, checkpointing, other_seconds)
+def straggling(job: Job) -> float:
+    """By what share of a step all ranks wait for the slowest."""
+    return job.program.jitter * log2(job.cluster.nodes)
 
 
-def profile_reduce(profile: dict) -> Callable[[float], float]:
-    """A function from bytes to seconds of the profile's all-reduce; 0 for one process."""
-    if profile["world"] == 1:
-        return lambda size: 0.0
-    return lambda size: collective_seconds(profile, "all_reduce", size)
+def _flat(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
+    """Without a pipeline."""
+    found, m = exchange.flat(job, rank, work), job.layout.m
+    each = _each(work, job.shape.layers)
+    whole = m * (job.shape.layers * _seconds(work[0]) + _seconds(work[1]) + _seconds(work[2]))
+    beside = {name: m * seconds for name, seconds in each.items()}
+    parts = {"compute": whole - fsum(beside.values()), **beside, "imbalance": 0.0, "bubble": 0.0, "hops": 0.0,
+             "exposed data": found.exposed}  # fmt: skip
+    parts["update"] = update_seconds(job, rank, job.rank_parameters())
+    return Step(job, 0.0, parts, work, found.communication, found.timeline)
 
 
-def step_time(
-    timeline: Timeline, shape: Shape, batch: int, seq: int, ranks: int, peak: float, checkpointing: str = "none",
-    other_seconds: float = 0.0,
-) -> StepTime:  # fmt: skip
-    """The figures of a step from its timeline. batch: sequences a rank and pass; peak: FLOP/s of one rank."""
-    checks.above_0("peak", peak)
-    if not 0 <= other_seconds < math.inf:
-        raise ValueError(f"other_seconds must be a number from 0 up, not {other_seconds!r}")
-    seconds = timeline.seconds + other_seconds
-    work, passes = flops(shape, batch, seq, checkpointing), len(timeline.passes)
-    model = (work["forward"] + work["backward"]) * passes
-    parts = {
-        "compute": timeline.compute_seconds, "exposed communication": timeline.exposed_seconds,
-        "update": timeline.update_seconds, "other": other_seconds,
+def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
+    layout, stages = job.layout, job.stages
+    hop = rank.hop(hop_bytes(job))
+    costs = stage_costs(job, work, stages, hop)
+    done = summary(layout.schedule, layout.pp, layout.m, layout.chunks, costs)
+    bare = summary(layout.schedule, layout.pp, layout.m, layout.chunks, replace(costs, hop=0.0)).seconds
+    mean, busiest = fsum(done.work) / layout.pp, max(done.work)
+    beside = {name: layout.m / layout.pp * seconds for name, seconds in _each(work, job.shape.layers).items()}
+    actions = layout.m * layout.chunks * 2 * job.program.action_seconds
+    held = [job.rank_parameters(one) for one in range(layout.pp)]
+    forward, backward = (fsum(some[stage] for stage in stages_of(layout.schedule, 0, layout.pp, layout.chunks))
+                         for some in (costs.forward, costs.backward))  # fmt: skip
+    data, sent = exchange.late(job, rank, held[0], forward, backward)
+    parts = {"compute": mean - fsum(beside.values()) - actions, **beside, "imbalance": busiest - mean,
+             "bubble": bare - busiest, "hops": done.seconds - bare + actions + _tied(job, rank), "exposed data": data,
+             "update": update_seconds(job, rank, max(held))}  # fmt: skip
+    return Step(job, 0.0, parts, work, sent, None, done, costs)
+
+
+def _seconds(work: Work) -> float:
+    return work.forward_seconds + work.backward_seconds
+
+
+def _each(work: tuple[Work, Work, Work], blocks: int) -> dict[str, float]:
+    """Seconds of a micro-batch through the whole model that are no compute done for the first time, by part."""
+    whole = list(zip((blocks, 1, 1), work, strict=True))
+    return {
+        "recompute": fsum(n * one.again for n, one in whole),
+        "launches": fsum(n * one.launches for n, one in whole),
+        "exposed tensor": fsum(n * one.exposed for n, one in whole),
+        "exposed context": fsum(n * fsum(one.context) for n, one in whole),
     }  # fmt: skip
-    return StepTime(
-        seconds, parts, timeline, batch * seq * passes * ranks / seconds, utilization(model, seconds, peak),
-        utilization(model + work["recompute"] * passes, seconds, peak),
+
+
+def stage_costs(job: Job, work: tuple[Work, Work, Work], stages: tuple[int, ...], hop: float) -> Costs:
+    """Seconds by stage of a micro-batch. work: of a block, of the first end and of the last."""
+    one, first, last = work
+    action = job.program.action_seconds
+    forward, backward, weights = (
+        [n * value for n in stages] for value in (one.forward_seconds, one.backward_seconds, one.weights)
+    )
+    for stage, end in ((0, first), (-1, last)):
+        forward[stage] += end.forward_seconds
+        backward[stage] += end.backward_seconds
+        weights[stage] += end.weights
+    return Costs(
+        tuple(value + action for value in forward),
+        tuple(b - w + action for b, w in zip(backward, weights, strict=True)), tuple(weights), hop,
     )  # fmt: skip
 
 
-def utilization(done: float, seconds: float, peak: float) -> float:
-    """`done` FLOPs in `seconds` as a share of `peak` FLOP/s. MFU for a model's FLOPs, HFU with recomputation."""
-    checks.above_0("seconds", seconds)
-    checks.above_0("peak", peak)
-    return done / seconds / peak
+def _tied(job: Job, rank: Machine) -> float:
+    """Seconds in which the pipeline's first and last rank add up the gradients of a tied embedding: half of it there,
+    and half of the sum back, after the last backward."""
+    size = tied_bytes(job)
+    return 2 * rank.hop(size / 2) if size else 0.0
 
 
-def powersgd_ratio(shape: Shape, rank: int = 4) -> float:
-    """How many times fewer numbers PowerSGD sends: a matrix of n x m becomes two, n x r and r x m.
+def update_bytes(recipe: Recipe) -> float:
+    """Bytes that an update reads and writes for each parameter, in one kernel: gradient and weight (written only where
+    there is a master copy), master copy and optimizer's states there and back. AdamW: 28."""
+    master, weight = recipe.width("master"), recipe.width("weight")
+    return recipe.gradient_bytes + (weight if master else 2 * weight) + 2 * (master + optimizer_width(recipe))
 
-    Vogels et al. 2019 (arXiv 1905.13727). Vectors (norms, biases) go uncompressed. One ratio for the whole model;
-    that it sends two messages, one after the other, and the work of compressing are not in it.
-    """
-    checks.whole("rank", rank)
-    tables = [(shape.vocab, shape.hidden)] * (1 if shape.tied_head else 2)
-    if shape.positions == "learned":
-        tables.append((shape.max_seq, shape.hidden))
-    matrices = [*tables, *list(linears(shape).values()) * shape.layers]
-    whole = sum(n * m for n, m in matrices)
-    vectors = total_parameters(shape) - whole
-    return total_parameters(shape) / (vectors + sum(min(n * m, rank * (n + m)) for n, m in matrices))
+
+def update_seconds(job: Job, rank: Machine, held: int) -> float:
+    """The optimizer's step on a rank that holds so many parameters before ZeRO."""
+    own = held / ((job.replicas.shards or job.layout.replicas) if job.layout.zero else 1)
+    if job.replicas.offload != "none":
+        return own * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
+    return job.program.update_passes * rank.rates.moved(own * update_bytes(job.recipe))
