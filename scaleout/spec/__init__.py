@@ -3,11 +3,11 @@
 `job` is a whole training run: what is trained, how, on what and by which `program`; the other modules are its parts.
 `transformer` has the shape of a model, its parameters and operations, and `hugging_face` reads it from a config.json;
 `recipe` is how it is trained, as far as memory and kernels go; `layout` (`layout_words`: as it is typed), `sharding`
-and `slices` (a block's matrices) how ranks divide it, `replicas` how they exchange what they have in
-common; `mesh` where they stand, who is in whose group, and over which wires; `pipeline` the orders in which ranks of a pipeline work, woven in `pipeline_weave`. `hardware` and `protocols`
-are datasheets and NCCL's own constants, `sweeps` what others measured, each figure with its source; `topology` joins
-ranks to a cluster. `checks` has the refusals of all, `command` their command line; `muon` what that optimizer takes and
-computes.
+and `slices` (a block's matrices) how ranks divide it, `replicas` how they exchange what they have in common; `mesh`
+where they stand, who is in whose group, and over which wires; `pipeline` the orders in which ranks of a pipeline work,
+woven in `pipeline_weave`. `hardware` and `protocols` are datasheets and NCCL's own constants, `sweeps` what others
+measured, each figure with its source; `topology` joins ranks to a cluster. `checks` has the refusals of all, `command`
+their command line; `muon` what that optimizer takes and computes.
 
 `launchers` says a layout in the options of the book's job, of torchtitan and of Megatron-LM.
 
