@@ -21,7 +21,7 @@ from scaleout.timing import machine
 from scaleout.timing.job import PARTS, on, step
 
 SEED = 31
-JOBS = jobs(60, SEED)
+JOBS = jobs(200, SEED)
 SEVEN = Job(PRESETS["llama-2-7b"], 4096, DEVICES["h100-sxm"], cluster(1, 8), 1, Layout(dp=8, zero=1))
 
 
