@@ -1,9 +1,9 @@
-"""A job's seconds by closed forms, for searches that price thousands of layouts; `timing.step` has every event.
+"""A job's seconds by closed forms, for searches that price thousands of layouts; `timing.job` has every event.
 
 What many layouts share, a block's seconds above all, is worked out once. A pipeline's busiest rank works without a
 pause; before its first and after its last action a micro-batch goes once through the others' first chunks. What
 replicas send without a pipeline is a queue of equal messages beside the backward, or beside each block. That is within
-TOLERANCE of `timing.step` (tests/timing/test_quick.py).
+TOLERANCE of `timing.job` (tests/timing/test_quick.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import ceil, fsum
 from typing import NamedTuple
 
-from scaleout.collectives.traffic import hop_bytes
+from scaleout.collectives.job import hop_bytes
 from scaleout.memory.mesh_peaks import End, ends_of, peaks
 from scaleout.spec import mesh
 from scaleout.spec.job import Job
@@ -22,8 +22,8 @@ from scaleout.spec.slices import block_parameters, slice_linears, table_paramete
 from scaleout.timing import compute, exchange, machine, mesh_replicas
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import BUCKET_CAP
+from scaleout.timing.job import PARTS, beside, straggling, tied_seconds, update_seconds
 from scaleout.timing.machine import Machine
-from scaleout.timing.step import PARTS, beside, straggling, tied_seconds, update_seconds
 
 RECOMPUTE = ("none", "selective", "full")
 TOLERANCE = 0.03  # of a step's seconds, on layouts that a search finds
@@ -78,7 +78,7 @@ class Pricer:
         return fsum(self.parts(way, checkpointing).values())
 
     def parts(self, way: Way, checkpointing: str) -> dict[str, float]:
-        """The parts of a step (`timing.step.PARTS`)."""
+        """The parts of a step (`timing.job.PARTS`)."""
         job, layout, work = way.job, way.job.layout, self._work(way, checkpointing)
         p, m, v = layout.pp, layout.m, layout.chunks
         block, first, last = map(both, work)

@@ -1,9 +1,9 @@
 """All layouts of a model on a cluster: which fit, how long their steps take, and why each but the best loses.
 
 `search` prices every way to cut a job's model and its batch: degrees of tp, cp, pp and dp, ZeRO, and what is
-recomputed, each with the micro-batch and the chunks that suit it best; `cut` prices one of them. Each is a `spec.job.Job`.
+recomputed, each with the micro-batch and the chunks that suit it best; `cut` prices one of them. Each is a job.
 Closed forms (`timing.quick`) find the leaders; what lies within the band of the fastest, and what `cut` gives, has the
-seconds of `timing.step` itself (`Plan.exact`). Layouts within the band are equal, and the simplest of them is the best.
+seconds of `timing.job` itself (`Plan.exact`). Layouts within the band are equal; the simplest of them is the best.
 """
 
 from __future__ import annotations
@@ -13,89 +13,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import fsum
 
-from scaleout.memory import job as memory
 from scaleout.memory.allocator import room
 from scaleout.spec import checks, frameworks, mesh
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout, within
 from scaleout.spec.slices import check_tensor, divides
 from scaleout.timing.band import Band, band
+from scaleout.timing.plan import Plan, exact
 from scaleout.timing.quick import RECOMPUTE, TOLERANCE, Pricer, Way
-from scaleout.timing.step import PARTS, Step, step
 
 BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch
 CHUNKS = (2, 3, 4, 5, 6, 7, 8)  # of a rank; and as many as give each stage one block
 ALIKE = 0.01  # of a cut's chunks and micro-batches: steps that differ by less are taken for as fast
 
-# What a part that a plan has more of than the best is called, with the part of its step that it is.
-WORDS = {
-    "compute": "compute", "recompute": "recomputation", "launches": "kernel launches",
-    "exposed tensor": "exposed tp communication", "exposed context": "exposed cp communication",
-    "imbalance": "uneven stages", "bubble": "pipeline bubble", "hops": "pipeline sends",
-    "exposed data": "exposed dp communication", "update": "optimizer step", "host": "host", "stragglers": "stragglers",
-}  # fmt: skip
-WITHIN = {"exposed tensor": "tp", "exposed context": "cp"}  # axes whose groups belong in one node
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A job with its layout. bytes: the peak of its fullest rank; over: by how much that is more than usable memory;
-    crossing: the axes whose groups lie on several nodes. exact: seconds and parts are those of `step(job)`, and not of
-    a closed form. cannot: why its program's framework cannot run it, or ""."""
-
-    job: Job
-    bytes: int
-    over: int
-    crossing: tuple[str, ...]
-    seconds: float
-    parts: dict[str, float]
-    exact: bool = False
-    cannot: str = ""
-
-    @property
-    def layout(self) -> Layout:
-        return self.job.layout
-
-    @property
-    def checkpointing(self) -> str:
-        return self.job.recipe.checkpointing
-
-    @property
-    def fits(self) -> bool:
-        return self.over <= 0
-
-    @property
-    def axes(self) -> int:
-        """Along how many axes the model and its states are cut; recomputation counts as one."""
-        at = self.layout
-        return sum((at.tp > 1, at.cp > 1, at.pp > 1, at.zero > 0, self.checkpointing == "full"))
-
-    @property
-    def simple(self) -> tuple:
-        """What orders layouts that are equal, the simplest first."""
-        return self.axes, RECOMPUTE.index(self.checkpointing), self.layout.chunks, self.seconds
-
-    @property
-    def mfu(self) -> float:
-        return Step(self.job, self.seconds, self.parts, (), 0.0).mfu
-
-    def lost(self, best: Plan) -> str:
-        """The part (PARTS) of this plan's step that is the most longer than in the best one's."""
-        return max(PARTS, key=lambda name: self.parts[name] - best.parts[name])
-
-    def loses_by(self, best: Plan) -> str:
-        """What this plan's step has most more of than the best one's, with its share of the step."""
-        part = self.lost(best)
-        share = f"{100 * self.parts[part] / self.seconds:.0f}%"
-        across = f", {WITHIN[part]} across nodes" if WITHIN.get(part) in self.crossing else ""
-        return f"{WORDS[part]} {share}{across}"
-
-
 @dataclass(frozen=True)
 class Found:
     """plans: those that fit, the fastest first; over: those that do not, the smallest first. best: the simplest within
-    the band of the fastest, None where nothing fits. refused: how many cuts there cannot be, by the reason. across:
-    nothing fits with tensor parallelism inside a node, so that it goes across."""
+    the band of the fastest, with as few chunks as lie within it, None where nothing fits. refused: how many cuts there
+    cannot be, by the reason. across: nothing fits with tensor parallelism inside a node, so that it goes across."""
 
     plans: tuple[Plan, ...]
     over: tuple[Plan, ...]
@@ -163,16 +98,6 @@ def cut(job: Job, sequences: int | None = None, *, tp: int = 1, cp: int = 1, pp:
     return exact(ask.choose(list(ask.ways(base)), checkpointing), ask.usable)
 
 
-def exact(plan: Plan, usable: int | None = None) -> Plan:
-    """With the seconds of `timing.step`, and given usable memory with the bytes of `memory.job`."""
-    found = step(plan.job)
-    plan = replace(plan, seconds=found.seconds, parts=found.parts, exact=True)
-    if usable is None:
-        return plan
-    size = memory.fullest(plan.job).peak_bytes
-    return replace(plan, bytes=size, over=size - usable)
-
-
 class _Search:
     """A job's layouts, priced."""
 
@@ -206,27 +131,38 @@ class _Search:
 
     def _told(self, fit: list[Plan], over: list[Plan], refused: dict[str, int], across: bool) -> Found:
         """With the exact seconds of those that may be within the band, and the best of them."""
-        share = band(self.job).share
+        around = band(self.job)
         lead, fastest = [], float("inf")
-        while fit and fit[0].seconds <= (1 + TOLERANCE) * (1 + share) * fastest:
+        while fit and fit[0].seconds <= (1 + TOLERANCE) * (1 + around.share) * fastest:
             lead.append(exact(fit.pop(0)))
             fastest = min(fastest, lead[-1].seconds)
-        lead.sort(key=lambda plan: plan.seconds)
-        best = None
+        best, limit = None, (1 + around.share) * fastest
         for plan in sorted(lead, key=lambda plan: plan.simple):
-            if plan.seconds > (1 + share) * fastest:
-                continue
-            told = exact(plan, self.usable)
-            if told.fits:
-                best, lead[lead.index(plan)] = told, told
-                break
-            lead.remove(plan)
-            over.append(told)
+            if plan.seconds <= limit:
+                best = exact(self._fewest(plan, limit), self.usable)
+                lead.remove(plan)
+                (lead if best.fits else over).append(best)
+                if best.fits:
+                    break
+                best = None
+        plans = tuple(sorted([*lead, *fit], key=lambda plan: plan.seconds))
         over.sort(key=lambda plan: plan.bytes)
         if best is None and over:
             over[0] = exact(over[0], self.usable)
-        plans = tuple(sorted([*lead, *fit], key=lambda plan: plan.seconds))
-        return Found(plans, tuple(over), best, band(self.job), refused, across)
+        return Found(plans, tuple(over), best, around, refused, across)
+
+    def _fewest(self, plan: Plan, limit: float) -> Plan:
+        """The same cut and micro-batch with the fewest chunks whose step takes no longer than the limit."""
+        base = replace(plan.layout, chunks=1, schedule="1f1b")
+        for way in self.ways(base, plan.job.batch):
+            if way.job.layout.chunks >= plan.layout.chunks:
+                break
+            one = self.choose([way], plan.checkpointing)
+            if one.fits and not one.cannot and one.seconds <= (1 + TOLERANCE) * limit:
+                one = exact(one)
+                if one.seconds <= limit:
+                    return one
+        return plan
 
     def choose(self, ways: list[Way], checkpointing: str) -> Plan:
         """Of a cut's ways that its framework can run, or where it can run none of all, the fastest that fits; of those
@@ -255,10 +191,10 @@ class _Search:
     def _with(self, way: Way, checkpointing: str) -> Job:
         return replace(way.job, recipe=self.price.recipes[checkpointing])
 
-    def ways(self, base: Layout) -> Iterator[Way]:
-        """A cut with each micro-batch, and each number of chunks."""
+    def ways(self, base: Layout, *batches: int) -> Iterator[Way]:
+        """A cut with each of these micro-batches (none: of BATCHES), and each number of chunks."""
         each = self.sequences // base.dp
-        for batch in BATCHES:
+        for batch in batches or BATCHES:
             m = each // batch
             if each % batch or m < base.pp:
                 continue

@@ -1,4 +1,4 @@
-"""The closed forms that a search prices with, held to `timing.step` over random layouts of several models."""
+"""The closed forms that a search prices with, held to `timing.job` over random layouts of several models."""
 
 import random
 from dataclasses import replace
@@ -15,9 +15,9 @@ from scaleout.spec.program import PROGRAMS
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
+from scaleout.timing.job import PARTS, step
 from scaleout.timing.quick import TOLERANCE, Pricer
 from scaleout.timing.search import even
-from scaleout.timing.step import PARTS, step
 
 SEED = 7
 RUNS = (("llama-3-405b", 16_384, 2048, 8192), ("llama-3-70b", 512, 1024, 8192), ("llama-3-8b", 64, 128, 8192),
