@@ -2,8 +2,8 @@
 
 `search` prices every way to cut a job's model and its batch: degrees of tp, cp, pp and dp, ZeRO, and what is
 recomputed, each with the micro-batch and the chunks that suit it best; `cut` prices one of them. Each is a job.
-Closed forms (`timing.quick`) find the leaders; what lies within the band of the fastest, and what `cut` gives, has the
-seconds of `timing.job` itself (`Plan.exact`). Layouts within the band are equal; the simplest of them is the best.
+Closed forms (`timing.quick`) find the leaders; these, the best, and what `cut` gives have the seconds of `timing.job`
+itself (`Plan.exact`). Layouts within the band of the fastest are equal; the simplest of them is the best.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from scaleout.timing.quick import RECOMPUTE, TOLERANCE, Pricer, Way
 
 BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch
 CHUNKS = (2, 3, 4, 5, 6, 7, 8)  # of a rank; and as many as give each stage one block
+LEADERS = 16  # of those within the band, the fastest: with the seconds of the whole model
 ALIKE = 0.01  # of a cut's chunks and micro-batches: steps that differ by less are taken for as fast
 
 @dataclass(frozen=True)
@@ -130,26 +131,25 @@ class _Search:
         return self._told(fit, over, dict(refused), across)
 
     def _told(self, fit: list[Plan], over: list[Plan], refused: dict[str, int], across: bool) -> Found:
-        """With the exact seconds of those that may be within the band, and the best of them."""
-        around = band(self.job)
-        lead, fastest = [], float("inf")
-        while fit and fit[0].seconds <= (1 + TOLERANCE) * (1 + around.share) * fastest:
+        """With the exact seconds of the leaders, and the best of those within the band."""
+        around, lead, fastest = band(self.job), [], float("inf")
+        while fit and (fit[0].seconds <= (1 + TOLERANCE) * fastest or
+                       (len(lead) < LEADERS and fit[0].seconds <= (1 + around.share) * fastest)):  # fmt: skip
             lead.append(exact(fit.pop(0)))
             fastest = min(fastest, lead[-1].seconds)
-        best, limit = None, (1 + around.share) * fastest
-        for plan in sorted(lead, key=lambda plan: plan.simple):
-            if plan.seconds <= limit:
-                best = exact(self._fewest(plan, limit), self.usable)
-                lead.remove(plan)
-                (lead if best.fits else over).append(best)
-                if best.fits:
-                    break
-                best = None
-        plans = tuple(sorted([*lead, *fit], key=lambda plan: plan.seconds))
+        limit, plans, best = (1 + around.share) * fastest, [*lead, *fit], None
+        for plan in sorted((one for one in plans if one.seconds <= limit), key=lambda plan: plan.simple):
+            best = exact(self._fewest(plan, limit), self.usable)
+            plans.remove(plan)
+            (plans if best.fits else over).append(best)
+            if best.fits and best.seconds <= limit:
+                break
+            best = None
+        plans.sort(key=lambda plan: plan.seconds)
         over.sort(key=lambda plan: plan.bytes)
         if best is None and over:
             over[0] = exact(over[0], self.usable)
-        return Found(plans, tuple(over), best, around, refused, across)
+        return Found(tuple(plans), tuple(over), best, around, refused, across)
 
     def _fewest(self, plan: Plan, limit: float) -> Plan:
         """The same cut and micro-batch with the fewest chunks whose step takes no longer than the limit."""
@@ -181,9 +181,9 @@ class _Search:
                     parts[way], cannot=self.cannot(way, checkpointing))  # fmt: skip
 
     def cannot(self, way: Way, checkpointing: str) -> str:
-        """Why the framework cannot run it, or "": the same for all micro-batches."""
+        """Why the framework cannot run it, or "": the same for all micro-batches, and all degrees above 1."""
         at = way.job.layout
-        key = at.tp, at.cp, at.pp, at.chunks, at.zero, checkpointing
+        key = at.tp > 1, at.cp > 1, at.replicas > 1, at.pp, at.chunks, at.zero, checkpointing
         if key not in self.refused:
             self.refused[key] = frameworks.refusal(self._with(way, checkpointing))
         return self.refused[key]
