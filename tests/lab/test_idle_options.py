@@ -44,7 +44,7 @@ IDLE = [
     ("collectives", 1, ["--plot", "p.svg"], "one process sends nothing: start with torchrun --nproc-per-node 2"),
     ("collectives", 1, ["--own", "5,1"], "one process sends nothing: start with torchrun --nproc-per-node 2"),
     ("capstone", 1, ["--minutes", "1", "--steps", "9"], "--minutes fixes the number of steps: leave out --steps, or"),
-    ("capstone", 2, ["--strategy", "ddp", "--wrap", "layer"], "--strategy ddp shards nothing, and has nothing for --wr"),
+    ("capstone", 2, ["--strategy", "ddp", "--wrap", "layer"], "--strategy ddp shards nothing, and has nothing for -"),
     ("capstone", 2, ["--strategy", "ddp", "--reshard", "false"], "has nothing for --reshard: leave that out, or use"),
     ("capstone", 2, ["--strategy", "ddp", "--prefetch", "2", "--offload"], "nothing for --prefetch and --offload: "),
     ("capstone", 1, ["--strategy", "one", "--replicas", "2"], "--strategy one shards nothing, and has nothing for --r"),
