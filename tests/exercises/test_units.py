@@ -65,7 +65,8 @@ def test_a_range_of_anything_is_none(text, dimension, unit):
         units.parse(text, dimension, unit)
 
 
-@each([("150-10 GB", 140e9), ("2 - 3*4 + 20 GB", 10e9), ("141-1 GB", 140e9), ("2-3/2 GB", 0.5e9), ("9-8+1 GB", 2e9)])
+@each([("150-10 GB", 140e9), ("2 - 3*4 + 20 GB", 10e9), ("141-1 GB", 140e9), ("2-3/2 GB", 0.5e9), ("9-8+1 GB", 2e9),
+       ("1.4e-04 PB", 140e9), ("1.4e-4 PB", 140e9)])  # fmt: skip
 def test_a_difference_is_no_range(text, size):
     assert units.parse(text, "bytes", "GB").base == pytest.approx(size)
 

@@ -36,7 +36,7 @@ _OPERATOR = re.compile(rf"\s*(\*\*|[-+*/^x])\s*(?=[-+\d.,(]|{_CALL.pattern})", r
 _TIMES = re.compile(rf"(log_?(?:2|10)\()|(?<=\d)(?=\()|(?<=[\d)])\s*(?={_CALL.pattern})", re.I)  # 20(8-1), 2√3
 # "140-141", "140 GB to 141", "between 140 and 141": from one number to a larger one, which no difference of sizes is.
 _END = r"\d[\d.,]*(?:e[+-]?\d+)?"
-_RANGE = re.compile(rf"(?:from\s+)?({_END})\s*(?:[a-z]+|%)?\s*(?:[-\u2013\u2014]|\.\.+|\u2026|\bto\b)\s*({_END})"
+_RANGE = re.compile(rf"(?:from\s+)?({_END})\s*(?:(?!e-)[a-z]+|%)?\s*(?:[-\u2013\u2014]|\.\.+|\u2026|\bto\b)\s*({_END})"
                     rf"(?!\s*[-+*/^x(])|between\s+({_END})\s*(?:[a-z]+|%)?\s*\band\s+({_END})", re.I)  # fmt: skip
 _LIST = re.compile(r"(?:max|min)\([^()]*\)", re.I)
 
