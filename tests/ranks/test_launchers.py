@@ -26,13 +26,9 @@ def endless(tmp_path_factory):
     return str(path)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def always_forked():
-    """No Python here has torch already: processes are found by the environment that they were started with."""
-
-
 def marked(folder, rank=b""):
-    """The processes (list of int) that have this temporary folder in their environment; with `rank`, ranks only."""
+    """The processes (list of int) that have this temporary folder in their environment; with `rank`, ranks only. Of a
+    fork it is the one that stands for it."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
